@@ -9,10 +9,16 @@ from datetime import date
 import dagster as dg
 import pyarrow as pa
 
-from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.sql_files import read_sql
-from fleetcast.assets.pages.telling import SettingsResource, days_of, key_of, markdown, plainly
-from fleetcast.assets.traces.quality import WARN
+from fleetcast.assets.pages.asset_metadata import (
+    SettingsResource,
+    build_asset_key,
+    markdown_table,
+    partition_days,
+    user_errors_as_failures,
+)
+from fleetcast.assets.traces.data_quality import WARN_VERDICT
 
 CHECKS: Mapping[str, Sequence[str]] = {
     "landing": ("rows_are_conserved",),
@@ -32,24 +38,26 @@ ALARMS: Mapping[str, Sequence[str]] = {
     "forecasts": ("forecasts_beat_last_value", "demand_behaves_as_before"),
     "scorecard": ("rules_on_memory_see_who_waits",),
 }
-SHOWN_ROWS = 5
+SHOWN_OFFENDING_ROWS = 5
 
 
-def sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDefinition:
+def build_sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDefinition:
     """The asset check of one file of sql/checks, which stops what lies behind it, or of sql/alarms."""
     file, is_blocking = f"{folder}/{name}.sql", folder == "checks"
     severity = dg.AssetCheckSeverity.ERROR if is_blocking else dg.AssetCheckSeverity.WARN
 
-    @dg.asset_check(asset=key_of(asset), name=name, description=read_sql(file).sentence, blocking=is_blocking)
+    @dg.asset_check(
+        asset=build_asset_key(asset), name=name, description=read_sql(file).sentence, blocking=is_blocking
+    )
     def check(context: dg.AssetCheckExecutionContext, settings: SettingsResource) -> dg.AssetCheckResult:
-        with plainly():
+        with user_errors_as_failures():
             return judge(settings.load(), context)
 
-    def judge(chosen: Settings, context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+    def judge(chosen: RunSettings, context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
         has_days = context.has_partition_key or context.has_partition_key_range
         asked: list[tuple[str | None, date | None]] = [(None, None)]  # the whole lake
         if has_days:
-            asked = [(chosen.trace, day) for day in days_of(context)]
+            asked = [(chosen.trace, day) for day in partition_days(context)]
         known = {
             "method": chosen.config.forecast.method,
             "tiers": list(chosen.catalogue.tiers),
@@ -59,7 +67,7 @@ def sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDe
         broken = pa.concat_tables(
             chosen.lake.sql(file, trace=trace, day=day, **known) for trace, day in asked
         )
-        shown = dg.MetadataValue.md(markdown(broken.slice(0, SHOWN_ROWS)))
+        shown = dg.MetadataValue.md(markdown_table(broken.slice(0, SHOWN_OFFENDING_ROWS)))
         return dg.AssetCheckResult(
             passed=broken.num_rows == 0,
             severity=severity,
@@ -69,22 +77,26 @@ def sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDe
     return check
 
 
-@dg.asset_check(asset=key_of("landing"), description="Every trace file in data/landing was understood.")
+@dg.asset_check(
+    asset=build_asset_key("landing"), description="Every trace file in data/landing was understood."
+)
 def every_file_is_read(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
     """What land_all refused, from the metadata of the latest landing; the night goes on without it."""
-    event = context.instance.get_latest_materialization_event(key_of("landing"))
+    event = context.instance.get_latest_materialization_event(build_asset_key("landing"))
     refused = (
         event.asset_materialization.metadata["refused"].value if event and event.asset_materialization else []
     )
     return dg.AssetCheckResult(passed=not refused, metadata={"refused": dg.MetadataValue.json(refused)})
 
 
-@dg.asset_check(asset=key_of("landing"), description="No landed trace has a finding to look into.")
+@dg.asset_check(asset=build_asset_key("landing"), description="No landed trace has a finding to look into.")
 def landed_traces_are_sound(settings: SettingsResource) -> dg.AssetCheckResult:
     """The warnings of the quality report; they stop nothing, since a trace with a silence is still of use."""
-    with plainly():
-        broken = settings.load().lake.sql("select * from quality where verdict = $verdict", verdict=WARN)
-    shown = dg.MetadataValue.md(markdown(broken))
+    with user_errors_as_failures():
+        broken = settings.load().lake.sql(
+            "select * from quality where verdict = $verdict", verdict=WARN_VERDICT
+        )
+    shown = dg.MetadataValue.md(markdown_table(broken))
     return dg.AssetCheckResult(
         passed=broken.num_rows == 0,
         severity=dg.AssetCheckSeverity.WARN,
@@ -95,6 +107,6 @@ def landed_traces_are_sound(settings: SettingsResource) -> dg.AssetCheckResult:
 ASSET_CHECKS = [
     every_file_is_read,
     landed_traces_are_sound,
-    *(sql_check(asset, name) for asset, names in CHECKS.items() for name in names),
-    *(sql_check(asset, name, "alarms") for asset, names in ALARMS.items() for name in names),
+    *(build_sql_check(asset, name) for asset, names in CHECKS.items() for name in names),
+    *(build_sql_check(asset, name, "alarms") for asset, names in ALARMS.items() for name in names),
 ]

@@ -7,238 +7,265 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from fleetcast.assets.advice.files import read, write
-from fleetcast.assets.advice.night import advise_night
-from fleetcast.assets.advice.told import advice_said
-from fleetcast.assets.demand import history
+from fleetcast.assets.advice.advice_files import read_advice, write_advice
+from fleetcast.assets.advice.metadata import describe_advice
+from fleetcast.assets.advice.nightly_advice import advise_nightly_run
+from fleetcast.assets.demand import demand_history
 from fleetcast.assets.forecasts import forecasts as predictions
-from fleetcast.assets.lake.kept import made_once
-from fleetcast.assets.lake.partitions import ALL_AT_ONCE, DAY_BEFORE, DAYS, WITH_HISTORY
+from fleetcast.assets.lake.partitions import (
+    DAY_BEFORE_MAPPING,
+    DAY_PARTITIONS,
+    HISTORY_MAPPING,
+    ONE_RUN_FOR_ALL_DAYS,
+)
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.pages.pictures import draw_day
-from fleetcast.assets.pages.telling import (
+from fleetcast.assets.lake.stage_cache import rebuild_if_changed
+from fleetcast.assets.pages.asset_metadata import (
     RETRY,
     SettingsResource,
-    after,
-    day_of,
-    days_of,
-    described,
-    key_of,
-    markdown,
-    opened,
-    picture,
-    pictures,
-    plainly,
-    say_of_day,
+    add_day_metadata,
+    build_asset_key,
+    common_asset_arguments,
+    embed_figure,
+    embed_figures,
+    markdown_table,
+    open_run_settings,
+    partition_day,
+    partition_days,
+    table_metadata,
     text_table,
-    told,
+    upstream_asset,
+    user_errors_as_failures,
 )
-from fleetcast.assets.plans import page as plan_page
-from fleetcast.assets.plans import plans
-from fleetcast.assets.replays import figures as drawings
-from fleetcast.assets.replays import nights, scorecards
-from fleetcast.assets.replays.units import unit_called
-from fleetcast.assets.traces import quality
-from fleetcast.assets.traces.landing import COLUMNS, land_all, texts, traces_of
+from fleetcast.assets.pages.figure_files import draw_day_figures
+from fleetcast.assets.plans import plan_page, plans
+from fleetcast.assets.replays import nightly_replays, scorecards
+from fleetcast.assets.replays import replay_figures as drawings
+from fleetcast.assets.replays.replay_units import find_unit
+from fleetcast.assets.traces import data_quality
+from fleetcast.assets.traces.landing import LANDING_COLUMNS, land_all_files, landed_traces, report_texts
 
 
-@dg.asset(**described("landing"))
+@dg.asset(**common_asset_arguments("landing"))
 def landing(settings: SettingsResource, progress: dg.ResourceParam[Progress]) -> dg.MaterializeResult:
     """Every trace file in data/landing, as canonical requests; rows that break a rule go to quarantine."""
-    with plainly():
+    with user_errors_as_failures():
         chosen = settings.load()
-        landing = land_all(chosen, progress)
-        findings = quality.findings(chosen.lake, traces_of(landing))
+        landing = land_all_files(chosen, progress)
+        findings = data_quality.trace_findings(chosen.lake, landed_traces(landing))
         chosen.lake.publish()
     return dg.MaterializeResult(
         metadata={
-            "files": text_table([texts(report) for report in landing.reports], COLUMNS),
-            "quality": text_table(findings, quality.COLUMNS),
+            "files": text_table([report_texts(report) for report in landing.reports], LANDING_COLUMNS),
+            "quality": text_table(findings, data_quality.QUALITY_COLUMNS),
             "refused": dg.MetadataValue.json(landing.refused),
             "dagster/row_count": sum(report.rows_kept for report in landing.reports),
         }
     )
 
 
-@dg.asset(partitions_def=DAYS, backfill_policy=ALL_AT_ONCE, deps=[landing], **described("requests"))
+@dg.asset(
+    partitions_def=DAY_PARTITIONS,
+    backfill_policy=ONE_RUN_FOR_ALL_DAYS,
+    deps=[landing],
+    **common_asset_arguments("requests"),
+)
 def requests(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> None:
     """The requests of a day: generated or tiled where the config says so, else those that were landed."""
-    with plainly():
-        chosen = opened(context, settings)
-        rows = history.make_requests(chosen, days_of(context), progress)
-        columns = told(chosen.trace, chosen.lake.sql("select * from requests limit 0"), "tables/requests.sql")
+    with user_errors_as_failures():
+        chosen = open_run_settings(context, settings)
+        rows = demand_history.make_requests(chosen, partition_days(context), progress)
+        columns = table_metadata(
+            chosen.trace, chosen.lake.sql("select * from requests limit 0"), "tables/requests.sql"
+        )
     for day, count in rows.items():
-        say_of_day(context, day, {**columns, "dagster/row_count": count})
+        add_day_metadata(context, day, {**columns, "dagster/row_count": count})
 
 
-@dg.asset(partitions_def=DAYS, backfill_policy=ALL_AT_ONCE, deps=[requests], **described("demand"))
+@dg.asset(
+    partitions_def=DAY_PARTITIONS,
+    backfill_policy=ONE_RUN_FOR_ALL_DAYS,
+    deps=[requests],
+    **common_asset_arguments("demand"),
+)
 def demand(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> None:
     """Requests and tokens per region, llm, tier, app and minute; it conserves the day's tokens exactly."""
-    with plainly():
-        chosen = opened(context, settings)
-        for day, table in history.make_demand(chosen, days_of(context), progress):
-            say_of_day(context, day, told(chosen.trace, table, "marts/demand.sql"))
+    with user_errors_as_failures():
+        chosen = open_run_settings(context, settings)
+        for day, table in demand_history.make_demand(chosen, partition_days(context), progress):
+            add_day_metadata(context, day, table_metadata(chosen.trace, table, "marts/demand.sql"))
 
 
 @dg.asset(
-    partitions_def=DAYS,
-    deps=[after("demand", WITH_HISTORY)],
-    **described("forecasts"),
+    partitions_def=DAY_PARTITIONS,
+    deps=[upstream_asset("demand", HISTORY_MAPPING)],
+    **common_asset_arguments("forecasts"),
 )
 def forecasts(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
     """Input tokens, output tokens and requests of the next hour, every hour from what was known then."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        with made_once(chosen, "forecasts", day, progress) as is_needed:
+    with user_errors_as_failures():
+        chosen, day = open_run_settings(context, settings), partition_day(context)
+        with rebuild_if_changed(chosen, "forecasts", day, progress) as is_needed:
             if is_needed:
                 predictions.forecast_day(chosen, day, progress)
         table = chosen.lake.part("forecasts", trace=chosen.trace, day=day)
-        errors = predictions.errors(chosen, day)
+        errors = predictions.read_day_forecast_errors(chosen, day)
     return dg.MaterializeResult(
         metadata={
-            **told(chosen.trace, table, "tables/forecasts.sql"),
-            "errors": dg.MetadataValue.md(markdown(errors)),
+            **table_metadata(chosen.trace, table, "tables/forecasts.sql"),
+            "errors": dg.MetadataValue.md(markdown_table(errors)),
         }
     )
 
 
 @dg.asset(
-    partitions_def=DAYS,
+    partitions_def=DAY_PARTITIONS,
     deps=[
         forecasts,
-        after("demand", WITH_HISTORY),
-        after("requests", DAY_BEFORE),
+        upstream_asset("demand", HISTORY_MAPPING),
+        upstream_asset("requests", DAY_BEFORE_MAPPING),
     ],
-    **described("plans"),
+    **common_asset_arguments("plans"),
 )
-def plans_(
+def plans_asset(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
     """Instances per llm, region and hour: from the forecast, the true demand, and the peak of the history."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        with made_once(chosen, "plans", day, progress) as is_needed:
+    with user_errors_as_failures():
+        chosen, day = open_run_settings(context, settings), partition_day(context)
+        with rebuild_if_changed(chosen, "plans", day, progress) as is_needed:
             if is_needed:
                 plans.plan_day(chosen, day, progress)
                 plan_page.draw_plan_page(chosen, day)
         table = chosen.lake.part("plans", trace=chosen.trace, day=day)
-        drawn, changes = chosen.figures(day) / "plan.png", plan_page.changes(chosen, day)
-    columns = dg.TableSchema([dg.TableColumn(name) for name in plan_page.CHANGES])
+        drawn, changes = chosen.figures(day) / "plan.png", plan_page.read_plan_changes(chosen, day)
+    columns = dg.TableSchema([dg.TableColumn(name) for name in plan_page.PLAN_PAGE_COLUMNS])
     records = [dg.TableRecord({k: str(v) for k, v in row.items()}) for row in changes.to_pylist()]
     return dg.MaterializeResult(
         metadata={
-            **told(chosen.trace, table, "tables/plans.sql"),
-            "plan": picture(drawn),
-            "not_known": history.not_known(chosen, day) or "nothing",
+            **table_metadata(chosen.trace, table, "tables/plans.sql"),
+            "plan": embed_figure(drawn),
+            "not_known": demand_history.unknown_history_sentence(chosen, day) or "nothing",
             "changes": dg.MetadataValue.table(records, columns),
         }
     )
 
 
 @dg.op(
+    name="replay_units",
     ins=dict.fromkeys(("requests", "plans"), dg.In(dg.Nothing)),
     out=dg.DynamicOut(dg.Nothing),
     retry_policy=RETRY,
 )
-def replay_units(
+def replay_units_op(
     context: dg.OpExecutionContext, settings: SettingsResource
 ) -> Iterator[dg.DynamicOutput[None]]:
     """What the day's replays are cut into: a step each, which may run anywhere."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        units = nights.begin_units(chosen, day)
+    with user_errors_as_failures():
+        chosen, day = open_run_settings(context, settings), partition_day(context)
+        units = nightly_replays.begin_units(chosen, day)
     for unit in units:
         yield dg.DynamicOutput(None, mapping_key=unit.name)
 
 
-@dg.op(ins={"begun": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), retry_policy=RETRY)
-def replay_unit(
+@dg.op(name="replay_unit", ins={"begun": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), retry_policy=RETRY)
+def replay_unit_op(
     context: dg.OpExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> None:
     """What every request met under the unit's policies, and what the fleet spent."""
-    with plainly():
-        chosen, day = settings.load(), day_of(context)
-        nights.replay_unit(chosen, day, unit_called(chosen, str(context.get_mapping_key())), progress)
+    with user_errors_as_failures():
+        chosen, day = settings.load(), partition_day(context)
+        nightly_replays.replay_missing_policies(
+            chosen, day, find_unit(chosen, str(context.get_mapping_key())), progress
+        )
 
 
-@dg.op(ins={"units": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), retry_policy=RETRY)
-def replayed(context: dg.OpExecutionContext, settings: SettingsResource) -> dg.Output[None]:
+@dg.op(name="replayed", ins={"units": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), retry_policy=RETRY)
+def replays_done_op(context: dg.OpExecutionContext, settings: SettingsResource) -> dg.Output[None]:
     """All units have been replayed."""
-    with plainly():
-        chosen, day = settings.load(), day_of(context)
-        nights.end_units(chosen, day)
+    with user_errors_as_failures():
+        chosen, day = settings.load(), partition_day(context)
+        nightly_replays.end_units(chosen, day)
         policies = chosen.config.replay.policies
         rows = len(policies) * chosen.lake.count("requests", trace=chosen.trace, day=day)
-        columns = told(chosen.trace, chosen.lake.sql("select * from outcomes limit 0"), "tables/outcomes.sql")
+        columns = table_metadata(
+            chosen.trace, chosen.lake.sql("select * from outcomes limit 0"), "tables/outcomes.sql"
+        )
     return dg.Output(None, metadata={**columns, "dagster/row_count": rows})
 
 
 @dg.graph_asset(
-    partitions_def=DAYS,
-    ins={name: dg.AssetIn(key_of(name), dagster_type=dg.Nothing) for name in ("requests", "plans")},
-    **{key: told for key, told in described("replays").items() if key != "retry_policy"},
+    partitions_def=DAY_PARTITIONS,
+    ins={name: dg.AssetIn(build_asset_key(name), dagster_type=dg.Nothing) for name in ("requests", "plans")},
+    **{key: told for key, told in common_asset_arguments("replays").items() if key != "retry_policy"},
 )
-def replays_(requests: None, plans: None) -> None:
+def replays_asset(requests: None, plans: None) -> None:
     """What every request met and what the fleet spent, under each policy, all from the same fleet."""
-    return replayed(replay_units(requests=requests, plans=plans).map(replay_unit).collect())
+    return replays_done_op(replay_units_op(requests=requests, plans=plans).map(replay_unit_op).collect())
 
 
-@dg.asset(partitions_def=DAYS, deps=[replays_], **described("scorecard"))
+@dg.asset(partitions_def=DAY_PARTITIONS, deps=[replays_asset], **common_asset_arguments("scorecard"))
 def scorecard(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
     """Attainment and latency per policy, llm, region, tier and hour; the scoreboard sums it up per policy."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        with made_once(chosen, "scorecard", day) as is_needed:
+    with user_errors_as_failures():
+        chosen, day = open_run_settings(context, settings), partition_day(context)
+        with rebuild_if_changed(chosen, "scorecard", day) as is_needed:
             if is_needed:
                 scorecards.score_day(chosen, day, progress)
         table = chosen.lake.part("scorecard", trace=chosen.trace, day=day)
         chosen.lake.publish()
-        board = scorecards.scoreboard(chosen, day)
+        board = scorecards.read_scoreboard(chosen, day)
     return dg.MaterializeResult(
         metadata={
-            **told(chosen.trace, table, "marts/scorecard.sql"),
-            "scoreboard": dg.MetadataValue.md(markdown(board.select(scorecards.shown_columns(board)))),
+            **table_metadata(chosen.trace, table, "marts/scorecard.sql"),
+            "scoreboard": dg.MetadataValue.md(
+                markdown_table(board.select(scorecards.scoreboard_page_columns(board)))
+            ),
         }
     )
 
 
-@dg.asset(partitions_def=DAYS, deps=[scorecard], **described("figures"))
-def figures(
+@dg.asset(partitions_def=DAY_PARTITIONS, deps=[scorecard], **common_asset_arguments("figures"))
+def figures_asset(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
     """The day in pictures, under data/figures."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
-        wanted = drawings.drawings(chosen)
-        with made_once(chosen, "figures", day) as is_needed:
+    with user_errors_as_failures():
+        chosen, day = open_run_settings(context, settings), partition_day(context)
+        wanted = drawings.replay_drawings(chosen)
+        with rebuild_if_changed(chosen, "figures", day) as is_needed:
             if is_needed:
-                draw_day(chosen, day, wanted, progress)
+                draw_day_figures(chosen, day, wanted, progress)
         paths = {name: chosen.figures(day) / f"{name}.png" for name in wanted}
-    return dg.MaterializeResult(metadata={"trace": chosen.trace, **pictures(paths)})
+    return dg.MaterializeResult(metadata={"trace": chosen.trace, **embed_figures(paths)})
 
 
-@dg.asset(partitions_def=DAYS, deps=[scorecard, after("demand", WITH_HISTORY)], **described("advice"))
+@dg.asset(
+    partitions_def=DAY_PARTITIONS,
+    deps=[scorecard, upstream_asset("demand", HISTORY_MAPPING)],
+    **common_asset_arguments("advice"),
+)
 def advice(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
     """The page of the day: what to run on the next one, what that would have saved, how sure it is."""
-    with plainly():
-        chosen, day = opened(context, settings), day_of(context)
+    with user_errors_as_failures():
+        chosen, day = open_run_settings(context, settings), partition_day(context)
         folder = chosen.figures(day)
-        with made_once(chosen, "advice", day, progress) as is_needed:
-            if is_needed or (numbers := read(folder)) is None:
-                numbers = advise_night(chosen, day, progress)
-                write(numbers, folder)
-        said = advice_said(chosen.trace, numbers)
+        with rebuild_if_changed(chosen, "advice", day, progress) as is_needed:
+            if is_needed or (numbers := read_advice(folder)) is None:
+                numbers = advise_nightly_run(chosen, day, progress)
+                write_advice(numbers, folder)
+        said = describe_advice(chosen.trace, numbers)
     return dg.MaterializeResult(metadata={"page": str(folder / "advice.html"), **said})
 
 
-ASSETS = [landing, requests, demand, forecasts, plans_, replays_, scorecard, figures, advice]
+ASSETS = [landing, requests, demand, forecasts, plans_asset, replays_asset, scorecard, figures_asset, advice]

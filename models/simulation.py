@@ -20,16 +20,16 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fleetcast.models.replay import inputs, run
+from fleetcast.models.replay import kernel_inputs, run
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.config import Config
-from fleetcast.models.world.entries import LatencyProfile, Region
+from fleetcast.models.world.catalogue_entries import LatencyProfile, Region
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.loading import load_config
 from fleetcast.models.world.mechanisms import ENDINGS, STATES
-from fleetcast.models.world.reading import require_known
+from fleetcast.models.world.toml_dataclasses import require_known
 
 COLUMNS = ("input_tokens", "output_tokens")
 SERVING, BOOTING, DRAINING = (STATES.index(name) for name in ("serving", "booting", "draining"))
@@ -69,13 +69,13 @@ class Fleet:
     max_prefill_tokens: int = 2048  # in one step
     profile: LatencyProfile | None = None
 
-    def lay_out(self) -> tuple[inputs.Fleet, inputs.Rules]:
+    def to_arrays(self) -> tuple[kernel_inputs.FleetArrays, kernel_inputs.Rules]:
         """The arrays of the kernel: one pool in one region, scaled to the targets of a policy."""
         catalogue = self._catalogue()
         shipped = load_config("office", load_catalogue())
         most = max(self.instances, self.max_instances or 0)
         deployment = Deployment(self.gpu, self.tensor_parallel)
-        config: Config = dataclasses.replace(
+        config: RunConfig = dataclasses.replace(
             shipped,
             fleet=dataclasses.replace(
                 shipped.fleet,
@@ -160,12 +160,14 @@ class Trace:
             columns[name] = np.ceil(rng.exponential(mean, count)).astype(np.int32)
         return cls(pd.DataFrame(columns))
 
-    def lay_out(self) -> inputs.Trace:
+    def to_arrays(self) -> kernel_inputs.TraceArrays:
         """The arrays of the kernel: one llm, one region, the first tier."""
         size = len(self.requests)
         lengths = (self.requests[name].to_numpy(np.int32) for name in COLUMNS)
         codes = np.zeros(size, np.int16)
-        return inputs.Trace(self.requests["arrival_s"].to_numpy(np.float64), codes, codes, codes, *lengths)
+        return kernel_inputs.TraceArrays(
+            self.requests["arrival_s"].to_numpy(np.float64), codes, codes, codes, *lengths
+        )
 
 
 def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: float = 60.0) -> pd.DataFrame:
@@ -182,16 +184,16 @@ def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: fl
     times are NaN where there are none. `attrs` has gpu_hours and usd from 0 s to the end of the interval of
     the last arrival, and the kernel's events.
     """
-    laid_out, rules = fleet.lay_out()
-    requests = trace.lay_out()
+    laid_out, rules = fleet.to_arrays()
+    requests = trace.to_arrays()
     session = run.Session(laid_out, rules, [fleet.instances])
-    session.feed(requests)
+    session.append_trace(requests)
     end_s, now_s, wanted, instance_s = float(requests.arrival_s[-1]), 0.0, fleet.instances, 0.0
     while now_s < end_s or now_s == 0.0:
         if policy is not None:
-            wanted = int(policy(observe(session, requests, now_s - every_s)))
+            wanted = int(policy(observe_session(session, requests, now_s - every_s)))
         until_s = now_s + every_s
-        spent = session.play(run.Drive([[wanted]], hour_s=every_s), until_s)
+        spent = session.play(run.Schedule([[wanted]], hour_s=every_s), until_s)
         instance_s += float(spent.instance_s[0, 0, [SERVING, BOOTING, DRAINING]].sum())
         now_s = until_s
     session.finish(now_s + run.TAIL_PERIODS * 3600.0)
@@ -217,7 +219,7 @@ def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: fl
     return found
 
 
-def observe(session: run.Session, requests: inputs.Trace, since_s: float) -> Observation:
+def observe_session(session: run.Session, requests: kernel_inputs.TraceArrays, since_s: float) -> Observation:
     """What a policy sees of a session now; arrivals are counted from `since_s` on."""
     progress, instance, pool = session.state.progress, session.state.instance, session.state.pool
     serving, booting = session.instances()[0, [SERVING, BOOTING]].tolist()

@@ -6,17 +6,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fleetcast.pipelines.options import Day, Quiet, day_of, file_of, progress_of, settings_of
-from fleetcast.pipelines.tables import OUT
-from fleetcast.pipelines.terminal import near, spoken
+from fleetcast.pipelines.options import (
+    DayOption,
+    QuietOption,
+    expand_path,
+    load_cli_settings,
+    make_progress,
+    parse_day,
+)
+from fleetcast.pipelines.terminal import cli_errors, short_path
+from fleetcast.pipelines.terminal_tables import OUT
 
 if TYPE_CHECKING:
-    from fleetcast.assets.advice.advise import Asked
-    from fleetcast.assets.advice.files import Files
+    from fleetcast.assets.advice.advice_files import AdviceFiles
+    from fleetcast.assets.advice.advise import AdviceRequest
     from fleetcast.assets.lake.settings import Progress
 
 
-def advise(
+def advise_command(
     file: Annotated[
         Path | None, typer.Argument(help="A trace, of any format that `fleetcast ingest` reads.")
     ] = None,
@@ -27,9 +34,17 @@ def advise(
         str | None, typer.Option(help="Instead of a file: a config, whose night has been run.")
     ] = None,
     as_: Annotated[
-        str | None, typer.Option("--as", help="The llm that stands for those that nobody profiled or named.")
+        str | None,
+        typer.Option(
+            "--assume-llm",
+            "--as",
+            help="The llm to assume where the trace names none, or one without a profile.",
+        ),
     ] = None,
-    on: Annotated[str | None, typer.Option(help='What runs today, like "8 x llama3.1-8b@h100-80gb".')] = None,
+    on: Annotated[
+        str | None,
+        typer.Option("--fleet", "--on", help='The fleet of today, like "8 x llama3.1-8b@h100-80gb".'),
+    ] = None,
     gpus: Annotated[
         str | None, typer.Option(help="GPU types that may be rented, joined by commas; else all timed ones.")
     ] = None,
@@ -40,8 +55,8 @@ def advise(
     out: Annotated[
         Path | None, typer.Option(help="The folder of the page; else one of data/figures.", file_okay=False)
     ] = None,
-    date_: Day = None,
-    quiet: Quiet = False,
+    date_: DayOption = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Say what to run tomorrow, on which GPUs, what it saves and how sure that is: a page, and its numbers.
 
@@ -50,72 +65,81 @@ def advise(
 
         fleetcast advise my-trace.csv.gz
 
-        fleetcast advise my-trace.csv.gz --as llama3.1-70b --on "8 x llama3.1-70b@4xh100-80gb"
+        fleetcast advise my-trace.csv.gz --assume-llm llama3.1-70b --fleet "8 x llama3.1-70b@4xh100-80gb"
 
         fleetcast ingest --from http://prometheus:9090 --name mine && fleetcast advise --trace mine
 
         fleetcast advise --config office --date 2025-07-15   # from what its night has made
     """
-    with spoken():
-        from fleetcast.assets.advice.advise import Asked
+    with cli_errors():
+        from fleetcast.assets.advice.advise import AdviceRequest
         from fleetcast.models.replay.session import background_compile
 
         if sum(one is not None for one in (file, trace, config)) != 1:
             raise ValueError("Name one of: a trace FILE, --trace NAME of one that has landed, --config NAME.")
-        progress = progress_of(quiet)
-        with background_compile.compiling():
+        progress = make_progress(quiet)
+        with background_compile.compile_in_background():
             if config is not None:
                 if as_ or on or gpus or outputs:
                     raise ValueError(
-                        "--as, --on, --gpus and --outputs go with a trace; a config says them itself."
+                        "--assume-llm, --fleet, --gpus and --outputs go with a trace; a config says them "
+                        "itself."
                     )
-                numbers, files = of_config(config, day_of(date_), out, progress)
+                numbers, files = advise_on_config(config, parse_day(date_), out, progress)
             else:
                 if date_ is not None:
                     raise ValueError("--date goes with --config; a trace is read to its end.")
                 if trace is not None and outputs is not None:
                     raise ValueError("--outputs goes with a FILE; a trace that has landed has its outputs.")
                 types = tuple(one.strip() for one in gpus.split(",")) if gpus else ()
-                path = None if file is None else file_of(file)
-                numbers, files = of_trace(Asked(path, trace, as_, on, types, outputs), out, progress)
+                path = None if file is None else expand_path(file)
+                numbers, files = advise_on_trace(
+                    AdviceRequest(path, trace, as_, on, types, outputs), out, progress
+                )
         for line in numbers["answer"]:
             OUT.print(line, soft_wrap=True, markup=False)
         said = len(numbers["cannot"])
-        OUT.print(f"page     {near(files.page)}   (with {said} lines on what it cannot say)", soft_wrap=True)
-        OUT.print(f"numbers  {near(files.numbers)}", soft_wrap=True)
+        OUT.print(
+            f"page     {short_path(files.page)}   (with {said} lines on what it cannot say)", soft_wrap=True
+        )
+        OUT.print(f"numbers  {short_path(files.numbers)}", soft_wrap=True)
 
 
-def of_trace(asked: "Asked", out: Path | None, progress: "Progress") -> tuple[dict[str, Any], "Files"]:
+def advise_on_trace(
+    asked: "AdviceRequest", out: Path | None, progress: "Progress"
+) -> tuple[dict[str, Any], "AdviceFiles"]:
     """The numbers and files of a trace."""
-    from fleetcast.assets.advice.advise import FOLDER
-    from fleetcast.assets.advice.advise import advise as numbers_of
-    from fleetcast.assets.advice.bring import trace_name
-    from fleetcast.assets.advice.files import write
+    from fleetcast.assets.advice.advice_files import write_advice
+    from fleetcast.assets.advice.advise import ADVICE_FOLDER
+    from fleetcast.assets.advice.advise import advise_trace as numbers_of
+    from fleetcast.assets.advice.import_trace import trace_name
 
-    folder = folder_of(out) or FOLDER / (trace_name(asked.file) if asked.file else str(asked.trace))
+    folder = parse_output_folder(out) or ADVICE_FOLDER / (
+        trace_name(asked.file) if asked.file else str(asked.trace)
+    )
     numbers = numbers_of(asked, folder, progress)
-    return numbers, write(numbers, folder)
+    return numbers, write_advice(numbers, folder)
 
 
-def folder_of(out: Path | None) -> Path | None:
+def parse_output_folder(out: Path | None) -> Path | None:
     """The folder that --out names; ValueError for one in a bucket, which would be a folder called s3:."""
     if out is not None and out.parts[:1] == ("s3:",):
         raise ValueError(f"--out {out}: a page is written to a disk. Name a folder, and copy it from there.")
-    return None if out is None else file_of(out).resolve()
+    return None if out is None else expand_path(out).resolve()
 
 
-def of_config(
+def advise_on_config(
     config: str, day: date | None, out: Path | None, progress: "Progress"
-) -> tuple[dict[str, Any], "Files"]:
+) -> tuple[dict[str, Any], "AdviceFiles"]:
     """The numbers and files of a day of a config, told to Dagster too."""
-    from fleetcast.assets.advice.files import write
-    from fleetcast.assets.advice.night import advise_night
-    from fleetcast.assets.advice.told import advice_said
-    from fleetcast.pipelines.runs import report
+    from fleetcast.assets.advice.advice_files import write_advice
+    from fleetcast.assets.advice.metadata import describe_advice
+    from fleetcast.assets.advice.nightly_advice import advise_nightly_run
+    from fleetcast.pipelines.runs import report_materializations
 
-    settings = settings_of(config)
+    settings = load_cli_settings(config)
     day = day or settings.config.trace.replay_day
-    numbers = advise_night(settings, day, progress)
-    files = write(numbers, folder_of(out) or settings.figures(day))
-    report("advice", {day.isoformat(): advice_said(settings.trace, numbers)})
+    numbers = advise_nightly_run(settings, day, progress)
+    files = write_advice(numbers, parse_output_folder(out) or settings.figures(day))
+    report_materializations("advice", {day.isoformat(): describe_advice(settings.trace, numbers)})
     return numbers, files

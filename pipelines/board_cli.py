@@ -1,4 +1,4 @@
-"""`fleetcast board`: the planners of five papers and ours, to the same attainment and quality."""
+"""`fleetcast board`: the planners of five papers and fleetcast, to the same attainment and quality."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -7,24 +7,31 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from fleetcast.pipelines.options import Config, Day, Quiet, progress_of, run_of
-from fleetcast.pipelines.tables import OUT, figure, percent, show_board
-from fleetcast.pipelines.terminal import near, spoken
+from fleetcast.pipelines.options import (
+    ConfigOption,
+    DayOption,
+    QuietOption,
+    load_settings_and_day,
+    make_progress,
+)
+from fleetcast.pipelines.terminal import cli_errors, short_path
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
 
-def board(
+def board_command(
     planner: Annotated[
         list[str] | None, typer.Option("--planner", help="One of them, or any policy; may be repeated.")
     ] = None,
     ideas: Annotated[
-        bool, typer.Option("--ideas", help="Also what each idea on the way to ours is worth. Twice as long.")
+        bool,
+        typer.Option("--ideas", help="Also what each idea on the way to fleetcast is worth. Twice as long."),
     ] = False,
     draws: Annotated[
         int, typer.Option(help="Also so many other draws of the day's requests. Half as long again for each.")
     ] = 0,
-    date_: Day = None,
-    config: Config = "together",
-    quiet: Quiet = False,
+    date_: DayOption = None,
+    config: ConfigOption = "together",
+    quiet: QuietOption = False,
 ) -> None:
     """What would every planner cost on a planned day, where all attain the same? Minutes.
 
@@ -37,18 +44,18 @@ def board(
 
         fleetcast board --draws 3
     """
-    with spoken():
-        from fleetcast.assets.on_demand import planner_trials
-        from fleetcast.assets.pages.on_demand import Made
+    with cli_errors():
+        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies import planner_board
-        from fleetcast.pipelines.runs import report_made
+        from fleetcast.assets.studies_on_demand import planner_trials
+        from fleetcast.pipelines.runs import publish_on_demand
 
-        settings, day = run_of(config, date_)
-        table = planner_board.try_planners(settings, day, planner or (), ideas, progress_of(quiet), draws)
-        report_made(planner_trials, settings, Made(table, {"day": day}))
-        show_planners(planner_board.board(settings, day), settings.trace, day)
-        show_ideas(planner_board.worth(settings, day))
-        OUT.print(f"figure   {near(settings.figures(day))}/planner_board.png")
+        settings, day = load_settings_and_day(config, date_)
+        table = planner_board.try_planners(settings, day, planner or (), ideas, make_progress(quiet), draws)
+        publish_on_demand(planner_trials, settings, AssetRows(table, {"day": day}))
+        show_planners(planner_board.read_planner_board(settings, day), settings.trace, day)
+        show_ideas(planner_board.read_idea_worth(settings, day))
+        OUT.print(f"figure   {short_path(settings.figures(day))}/planner_board.png")
         OUT.print('tables   fleetcast sql "from planner_board", "from idea_worth", "from planner_trials"')
 
 
@@ -56,9 +63,9 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
     """A line a planner, the cheapest first; below, why one is not found, and what the figures are worth."""
     every = found.to_pylist()
     rows = [row for row in every if row["ideas"] is None] or every
-    from fleetcast.assets.studies.planner_figures import asked
+    from fleetcast.assets.studies.planner_figures import describe_required_attainment
 
-    title = f"{trace}, {day}: USD where {asked(found.to_pandas())}"
+    title = f"{trace}, {day}: USD where {describe_required_attainment(found.to_pandas())}"
     heads = ("\nplanner", "\nUSD", "over\nours, %", "error\n± %", "GPU-\nhours", "least\nany", "\nwhole",
              "\nrouted", "\nplan", "\nboots", "held\nbeside", "TTFT s\np95", "TPOT ms\np95",
              "\nquality")  # fmt: skip
@@ -66,36 +73,42 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
     lines = [
         (
             row["planner"],
-            figure(row["total_usd"], ",.0f"),
-            percent(row["over_ours_share"], "+.1f"),
-            percent(row["usd_error_share"], ".0f"),
-            figure(row["gpu_hours"], ",.0f"),
-            *(figure(row[part], ",.0f") for part in parts),
-            figure(row["ttft_p95_s"], ".2f"),
-            figure(None if row["tpot_p95_s"] is None else 1e3 * row["tpot_p95_s"], ".0f"),
-            figure(row["quality"], ".3f"),
+            format_figure(row["total_usd"], ",.0f"),
+            format_percent(row["over_fleetcast_share"], "+.1f"),
+            format_percent(row["usd_error_share"], ".0f"),
+            format_figure(row["gpu_hours"], ",.0f"),
+            *(format_figure(row[part], ",.0f") for part in parts),
+            format_figure(row["ttft_p95_s"], ".2f"),
+            format_figure(None if row["tpot_p95_s"] is None else 1e3 * row["tpot_p95_s"], ".0f"),
+            format_figure(row["quality"], ".3f"),
         )
         for row in rows
     ]
     show_board(title, heads, lines)
-    apart = max((row["apart_share"] for row in rows if row["apart_share"] is not None), default=0.0)
-    OUT.print(f"read where trials lie up to {percent(apart, '.1f')} % apart: differences below say nothing")
+    apart = max((row["noise_share"] for row in rows if row["noise_share"] is not None), default=0.0)
+    OUT.print(
+        f"read where trials lie up to {format_percent(apart, '.1f')} % apart: differences below say nothing"
+    )
     show_draws(rows)
     for row in rows:
-        if row["why_not"]:
-            best = percent(row["best_ratio"], ".1f")
-            OUT.print(f"{row['planner']}: {row['why_not']}; at best {best} % of a target", soft_wrap=True)
+        if row["failure_reason"]:
+            best = format_percent(row["best_ratio"], ".1f")
+            OUT.print(
+                f"{row['planner']}: {row['failure_reason']}; at best {best} % of a target", soft_wrap=True
+            )
 
 
 def show_draws(rows: Sequence[Mapping[str, Any]]) -> None:
-    """What each costs above ours where another draw of the day's requests came."""
+    """What each costs above fleetcast where another draw of the day's requests came."""
     most, told = max((row["draws"] or 0 for row in rows), default=0), []
     for row in rows:
-        if row["draws"] and row["low_over_ours_share"] is not None and row["planner"] != "ours":
-            ends = " to ".join(percent(row[f"{end}_over_ours_share"], "+.1f") for end in ("low", "high"))
+        if row["draws"] and row["low_over_fleetcast_share"] is not None and row["planner"] != "fleetcast":
+            ends = " to ".join(
+                format_percent(row[f"{end}_over_ours_share"], "+.1f") for end in ("low", "high")
+            )
             told.append(f"{row['planner']} {ends} %" + (f" ({row['draws']})" if row["draws"] < most else ""))
     if told:
-        OUT.print(f"over ours in {most} other draws of the requests: {', '.join(told)}", soft_wrap=True)
+        OUT.print(f"over fleetcast in {most} other draws of the requests: {', '.join(told)}", soft_wrap=True)
 
 
 def show_ideas(found: pa.Table) -> None:
@@ -107,9 +120,9 @@ def show_ideas(found: pa.Table) -> None:
         (
             row["way"],
             row["idea"] or "none",
-            figure(row["total_usd"], ",.0f"),
-            figure(row["saved_usd"], "+,.0f"),
-            percent(row["saved_share"], "+.1f"),
+            format_figure(row["total_usd"], ",.0f"),
+            format_figure(row["saved_usd"], "+,.0f"),
+            format_percent(row["saved_share"], "+.1f"),
         )
         for row in rows
     ]

@@ -3,39 +3,66 @@
 import os
 import socket
 import sys
+import warnings
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from fleetcast.models.world.policies import POLICIES
-from fleetcast.pipelines import plan_cli, serve_cli, stopping
-from fleetcast.pipelines.advise_cli import advise
-from fleetcast.pipelines.board_cli import board
-from fleetcast.pipelines.calibrate import calibrate
-from fleetcast.pipelines.error_cli import error, show_errors
-from fleetcast.pipelines.gpus_cli import gpus
-from fleetcast.pipelines.lake_commands import explain, explore, sql, timeline
-from fleetcast.pipelines.levels_cli import levels
-from fleetcast.pipelines.options import Config, Day, Quiet, config_of, day_of, progress_of
-from fleetcast.pipelines.scoreboard import show_leaderboard, show_other_targets, show_scoreboard, show_short
-from fleetcast.pipelines.study_cli import study
-from fleetcast.pipelines.tables import OUT
-from fleetcast.pipelines.terminal import near, refuse, say_interrupted, show_checks, show_refused, spoken
-from fleetcast.pipelines.trace_commands import characterise, forget, generate, ingest
-from fleetcast.pipelines.try_cli import try_
-from fleetcast.pipelines.whatif_cli import decide, whatif
+from fleetcast.models.world.policies import REPLAY_POLICIES
+from fleetcast.pipelines import plan_cli, serve_cli, shutdown
+from fleetcast.pipelines.advise_cli import advise_command
+from fleetcast.pipelines.board_cli import board_command
+from fleetcast.pipelines.calibrate_cli import calibrate_command
+from fleetcast.pipelines.error_cli import error_command, show_errors
+from fleetcast.pipelines.gpus_cli import gpus_command
+from fleetcast.pipelines.lake_commands import explain_command, explore_command, sql_command, timeline_command
+from fleetcast.pipelines.levels_cli import levels_command
+from fleetcast.pipelines.options import (
+    ConfigOption,
+    DayOption,
+    QuietOption,
+    make_progress,
+    parse_day,
+    resolve_config,
+)
+from fleetcast.pipelines.scoreboard import (
+    show_leaderboard,
+    show_other_targets,
+    show_scoreboard,
+    show_short_plans,
+)
+from fleetcast.pipelines.study_cli import study_command
+from fleetcast.pipelines.terminal import (
+    cli_errors,
+    exit_with_message,
+    short_path,
+    show_checks,
+    show_interrupted,
+    show_refused,
+    show_warning,
+)
+from fleetcast.pipelines.terminal_tables import OUT
+from fleetcast.pipelines.trace_commands import (
+    characterise_command,
+    forget_command,
+    generate_command,
+    ingest_command,
+)
+from fleetcast.pipelines.try_cli import try_command
+from fleetcast.pipelines.whatif_cli import decide_command, whatif_command
 
-app = typer.Typer(
+cli_app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-HOST = "127.0.0.1"
+UI_HOST = "127.0.0.1"
 
 
-@app.callback()
+@cli_app.callback()
 def fleetcast() -> None:
     """Forecast the demand on a fleet of LLM servers, plan it, replay it: what does each policy cost and miss?
 
@@ -57,13 +84,13 @@ def fleetcast() -> None:
     """
 
 
-def nightly(
-    date_: Day = None,
+def nightly_command(
+    date_: DayOption = None,
     days: Annotated[
         int, typer.Option(help="How many days, up to --date, one after the other.", min=1, max=3660)
     ] = 1,
-    config: Config = "office",
-    quiet: Quiet = False,
+    config: ConfigOption = "office",
+    quiet: QuietOption = False,
 ) -> None:
     """Run a day from its requests to the scoreboard: history first, then forecast, plan, replay, score.
 
@@ -78,57 +105,57 @@ def nightly(
     Exit code 0 only when every check holds; 1 when one does not; 2 for a mistake, said in one line.
     """
     is_broken = False
-    with spoken():
-        from fleetcast.assets.pages.telling import SettingsResource
-        from fleetcast.pipelines.night import run_nights
+    with cli_errors():
+        from fleetcast.assets.pages.asset_metadata import SettingsResource
+        from fleetcast.pipelines.nightly_run import run_nights
 
-        resource = SettingsResource(config=config_of(config))
-        for night in run_nights(resource, day_of(date_), days, progress_of(quiet)):
+        resource = SettingsResource(config=resolve_config(config))
+        for night in run_nights(resource, parse_day(date_), days, make_progress(quiet)):
             if night.board is not None:
                 show_scoreboard(night.board, night.trace, night.day)
                 show_other_targets(night.other_targets)
                 show_errors(resource.load(), night.day, night.board)
-                OUT.print(f"figures  {near(night.figures)}/*.png")
-                OUT.print(f'tables   {near(night.warehouse)}   (fleetcast sql "from scoreboard")')
+                OUT.print(f"figures  {short_path(night.figures)}/*.png")
+                OUT.print(f'tables   {short_path(night.warehouse)}   (fleetcast sql "from scoreboard")')
                 OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
                 OUT.print("next     fleetcast plan ahead   (the fleet of the day to come)")
-            show_short(night.short)
+            show_short_plans(night.short)
             show_refused(night.refused)
             show_checks(night.checks, night.broken, night.alarms)
             is_broken = is_broken or bool(night.broken)
     raise typer.Exit(1 if is_broken else 0)
 
 
-def replay(
-    policy: Annotated[str, typer.Option(help=f"{', '.join(POLICIES)}.")],
-    date_: Day = None,
-    config: Config = "office",
-    quiet: Quiet = False,
+def replay_command(
+    policy: Annotated[str, typer.Option(help=f"{', '.join(REPLAY_POLICIES)}.")],
+    date_: DayOption = None,
+    config: ConfigOption = "office",
+    quiet: QuietOption = False,
 ) -> None:
     """Replay one policy on a day that `nightly` has planned, and print its row of the scoreboard.
 
     fleetcast replay --policy reactive
     """
-    with spoken():
-        from fleetcast.assets.pages.telling import SettingsResource
-        from fleetcast.assets.replays.scorecards import other_targets
-        from fleetcast.pipelines.night import replay_policy
+    with cli_errors():
+        from fleetcast.assets.pages.asset_metadata import SettingsResource
+        from fleetcast.assets.replays.scorecards import attainment_by_target
+        from fleetcast.pipelines.nightly_run import replay_policy
 
-        resource = SettingsResource(config=config_of(config))
-        board, trace, day = replay_policy(resource, day_of(date_), policy, progress_of(quiet))
+        resource = SettingsResource(config=resolve_config(config))
+        board, trace, day = replay_policy(resource, parse_day(date_), policy, make_progress(quiet))
         show_scoreboard(board, trace, day)
-        show_other_targets(other_targets(resource.load(), day, policy))
+        show_other_targets(attainment_by_target(resource.load(), day, policy))
         show_errors(resource.load(), day, board)
 
 
-def backtest(
+def backtest_command(
     days: Annotated[int, typer.Option(help="How many days, up to --date.", min=1, max=3660)] = 3,
     tier: Annotated[
         str, typer.Option(help="A tier, or interactive: all that nobody holds back as one series.")
     ] = "interactive",
-    date_: Day = None,
-    config: Config = "office",
-    quiet: Quiet = False,
+    date_: DayOption = None,
+    config: ConfigOption = "office",
+    quiet: QuietOption = False,
 ) -> None:
     """Forecast past days by every method and print the leaderboard; a minute or two a day.
 
@@ -138,18 +165,18 @@ def backtest(
 
     fleetcast sql sql/queries/forecast_leaderboard.sql
     """
-    with spoken():
-        from fleetcast.assets.pages.telling import SettingsResource
-        from fleetcast.pipelines.night import backtest_days
+    with cli_errors():
+        from fleetcast.assets.pages.asset_metadata import SettingsResource
+        from fleetcast.pipelines.nightly_run import run_backtests
 
-        resource = SettingsResource(config=config_of(config))
-        board, figures = backtest_days(resource, day_of(date_), days, tier, progress_of(quiet))
+        resource = SettingsResource(config=resolve_config(config))
+        board, figures = run_backtests(resource, parse_day(date_), days, tier, make_progress(quiet))
         show_leaderboard(board)
-        OUT.print(f"figure   {near(figures)}/forecast_leaderboard.png")
+        OUT.print(f"figure   {short_path(figures)}/forecast_leaderboard.png")
         OUT.print('tables   fleetcast sql "from forecast_leaderboard", "from forecast_losses"')
 
 
-def ui(
+def ui_command(
     port: Annotated[int, typer.Option(help="A free port of this machine.", min=1, max=65535)] = 3000,
 ) -> None:
     """Open Dagster's pages on this machine: lineage, runs, plots, checks; Ctrl-C ends it.
@@ -159,34 +186,56 @@ def ui(
     Its calendar has the days of the traces in data/config and in the lake; days that land while it is open
     appear when the code location is reloaded there (Deployment, Reload).
     """
-    with spoken():
+    with cli_errors():
         with socket.socket() as probe:
-            if probe.connect_ex((HOST, port)) == 0:
-                refuse(f"Port {port} answers already. Is the UI running? Stop it, or choose another --port.")
-        from fleetcast.assets.lake.partitions import FEW_DAYS
-        from fleetcast.pipelines.deployment import locations_shown
-        from fleetcast.pipelines.runs import embedded_home
+            if probe.connect_ex((UI_HOST, port)) == 0:
+                exit_with_message(
+                    f"Port {port} answers already. Is the UI running? Stop it, or choose another --port."
+                )
+        from fleetcast.assets.lake.partitions import FEW_DAYS_VARIABLE
+        from fleetcast.pipelines.deployment import dagster_dev_arguments
+        from fleetcast.pipelines.runs import set_dagster_home
 
-        shown = locations_shown()
-        embedded_home()
-        os.environ[FEW_DAYS] = "1"
-        OUT.print(f"http://{HOST}:{port}   (Ctrl-C ends it)")
-        command = ["-W", "ignore", "-m", "dagster", "dev", *shown, "-h", HOST, "-p", str(port)]
+        shown = dagster_dev_arguments()
+        set_dagster_home()
+        os.environ[FEW_DAYS_VARIABLE] = "1"
+        OUT.print(f"http://{UI_HOST}:{port}   (Ctrl-C ends it)")
+        command = ["-W", "ignore", "-m", "dagster", "dev", *shown, "-h", UI_HOST, "-p", str(port)]
         os.execv(sys.executable, [sys.executable, *command])
 
 
-for command in (
-    *(nightly, ingest, forget, replay, backtest, sql, explore, explain, timeline, ui, characterise, generate),
-    *(whatif, decide, board, study, error, levels, gpus, calibrate),
-):  # in the order of --help
-    app.command()(command)
-app.command("try")(try_)
-app.command()(advise)
-app.add_typer(plan_cli.app, name="plan")
-app.add_typer(serve_cli.app, name="serve")
+TOP_COMMANDS: dict[str, Callable[..., None]] = {  # in the order of --help
+    "nightly": nightly_command,
+    "ingest": ingest_command,
+    "forget": forget_command,
+    "replay": replay_command,
+    "backtest": backtest_command,
+    "sql": sql_command,
+    "explore": explore_command,
+    "explain": explain_command,
+    "timeline": timeline_command,
+    "ui": ui_command,
+    "characterise": characterise_command,
+    "generate": generate_command,
+    "whatif": whatif_command,
+    "decide": decide_command,
+    "board": board_command,
+    "study": study_command,
+    "error": error_command,
+    "levels": levels_command,
+    "gpus": gpus_command,
+    "calibrate": calibrate_command,
+    "try": try_command,
+    "advise": advise_command,
+}
+for name, command in TOP_COMMANDS.items():
+    cli_app.command(name)(command)
+cli_app.add_typer(plan_cli.plan_app, name="plan")
+cli_app.add_typer(serve_cli.serve_app, name="serve")
 
 
 def main() -> None:
     """Entry point of the `fleetcast` command."""
-    with stopping.listening(say_interrupted):
-        app()
+    warnings.showwarning = show_warning
+    with shutdown.handle_signals(show_interrupted):
+        cli_app()

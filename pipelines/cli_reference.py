@@ -8,8 +8,8 @@ from itertools import groupby
 import click
 import typer
 
-from fleetcast.models.world.places import ROOT
-from fleetcast.pipelines.cli import app
+from fleetcast.models.world.project_paths import ROOT
+from fleetcast.pipelines.cli import cli_app
 
 PAGE = ROOT / "data" / "docs" / "reference" / "cli.md"
 INTRODUCTION = """# Which commands and options does fleetcast have?
@@ -29,7 +29,7 @@ COMMAND_LINE = re.compile(r"(?:fleetcast|cp|FLEETCAST_\w+=\S+) ")  # how an exam
 
 def render_page() -> str:
     """The whole page as Markdown: a list of the commands, then a section for each."""
-    commands = list(walk_commands(typer.main.get_command(app), "fleetcast"))
+    commands = list(walk_commands(typer.main.get_command(cli_app), "fleetcast"))
     rows = [
         f"| [`{name}`](#{name.replace(' ', '-')}) | {_cell(_summary(command))} |"
         for name, command in commands

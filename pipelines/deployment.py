@@ -16,20 +16,26 @@ from typing import Annotated, Any
 
 import yaml
 
-from fleetcast.assets.lake.variables import (
-    CONFIG,
-    CONFIG_TEXT,
-    DEPLOYMENT,
-    EXECUTOR,
+from fleetcast.assets.lake.environment_variables import (
+    CONFIG_TEXT_VARIABLE,
+    CONFIG_VARIABLE,
+    DEPLOYMENT_VARIABLE,
+    EXECUTOR_VARIABLE,
     EXECUTORS,
-    LAKE_AT,
-    LANDS,
-    LOCATION_AS,
+    LAKE_VARIABLE,
+    LANDS_VARIABLE,
+    LOCATION_VARIABLE,
 )
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.places import HOME
-from fleetcast.models.world.reading import ConfigError, Range, build, read_toml, require_known
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.project_paths import HOME
+from fleetcast.models.world.toml_dataclasses import (
+    ConfigError,
+    Range,
+    build_dataclass,
+    read_toml,
+    require_known,
+)
 
 IN_ONE_PROCESS = "in_process"  # a process per step would cost two seconds each
 PACKAGES = {"ray": "dagster_ray", "k8s": "dagster_k8s"}  # that an executor needs, and the extra brings
@@ -37,7 +43,7 @@ MODULE = "fleetcast.pipelines.locations"
 HOST, PORT = "127.0.0.1", 4000
 
 
-def require_executor(name: str, where: str = EXECUTOR) -> None:
+def require_executor(name: str, where: str = EXECUTOR_VARIABLE) -> None:
     """Refuse an executor that nobody knows, or whose packages are not here."""
     require_known(name, EXECUTORS, "executor", where)
     if name in PACKAGES and find_spec(PACKAGES[name]) is None:
@@ -74,7 +80,9 @@ def _location(name: str, shared: dict[str, Any], table: object, path: Path) -> L
     where = f"{path.name} [locations.{name}]"
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
         raise ConfigError(f"{where}: a location is called by letters, digits and _. Give it another name.")
-    said: Location = build(Location, {**shared, **table} if isinstance(table, dict) else table, where)
+    said: Location = build_dataclass(
+        Location, {**shared, **table} if isinstance(table, dict) else table, where
+    )
     require_executor(said.executor, f"{where} executor")
     config = str(path.parent.resolve() / said.config) if said.config.endswith(".toml") else said.config
     lake = said.lake if "://" in said.lake or not said.lake else str(path.parent.resolve() / said.lake)
@@ -95,33 +103,37 @@ def check_deployment(locations: dict[str, Location]) -> None:
             )
 
 
-def enter(name: str) -> None:
+def enter_location(name: str) -> None:
     """Make this process, and what it starts, the location of that name, as FLEETCAST_DEPLOYMENT says.
 
     A run or a step is what started it: it was told all that stands there, on another machine by the executor.
     This comes before anything is imported that the environment speaks to.
     """
-    if os.environ.get(LOCATION_AS) == name:
+    if os.environ.get(LOCATION_VARIABLE) == name:
         return
-    os.environ[LOCATION_AS] = name
-    if file := os.environ.get(DEPLOYMENT):
+    os.environ[LOCATION_VARIABLE] = name
+    if file := os.environ.get(DEPLOYMENT_VARIABLE):
         locations = read_deployment(Path(file))
         require_known(name, locations, "location", Path(file).name)
         one = locations[name]
         beside = [other for other, told in locations.items() if told.lake == one.lake]
-        told = {CONFIG: one.config, EXECUTOR: one.executor, LANDS: "yes" if beside[0] == name else "no"}
-        os.environ |= told | ({LAKE_AT: one.lake} if one.lake else {})
-        os.environ.pop(CONFIG_TEXT, None)
+        told = {
+            CONFIG_VARIABLE: one.config,
+            EXECUTOR_VARIABLE: one.executor,
+            LANDS_VARIABLE: "yes" if beside[0] == name else "no",
+        }
+        os.environ |= told | ({LAKE_VARIABLE: one.lake} if one.lake else {})
+        os.environ.pop(CONFIG_TEXT_VARIABLE, None)
 
 
-def chosen(name: str | None) -> Location:
+def find_location(name: str | None) -> Location:
     """The location of that name in FLEETCAST_DEPLOYMENT; without a name what the environment says."""
     if name is None:
-        return Location(config="", executor=os.environ.get(EXECUTOR) or IN_ONE_PROCESS)
-    file = os.environ.get(DEPLOYMENT)
+        return Location(config="", executor=os.environ.get(EXECUTOR_VARIABLE) or IN_ONE_PROCESS)
+    file = os.environ.get(DEPLOYMENT_VARIABLE)
     if file is None:
         raise ConfigError(
-            f"{DEPLOYMENT} names no file, so that there is no location {name}. Set it, or name none."
+            f"{DEPLOYMENT_VARIABLE} names no file, so that there is no location {name}. Set it, or name none."
         )
     locations = read_deployment(Path(file))
     require_known(name, locations, "location", Path(file).name)
@@ -145,22 +157,22 @@ def take_port(host: str, port: int) -> None:
     os.set_inheritable(os.dup(lock.fileno()), True)
 
 
-def locations_shown() -> list[str]:
+def dagster_dev_arguments() -> list[str]:
     """What `dagster dev` is told to load: FLEETCAST_DEPLOYMENT's locations, or the one of the environment."""
-    if (file := os.environ.get(DEPLOYMENT)) is None:
-        require_executor(os.environ.get(EXECUTOR) or IN_ONE_PROCESS)
+    if (file := os.environ.get(DEPLOYMENT_VARIABLE)) is None:
+        require_executor(os.environ.get(EXECUTOR_VARIABLE) or IN_ONE_PROCESS)
         return ["-m", "fleetcast.pipelines.definitions"]
     path = Path(file).expanduser().resolve()
     locations = read_deployment(path)
     check_deployment(locations)
-    os.environ[DEPLOYMENT] = str(path)
+    os.environ[DEPLOYMENT_VARIABLE] = str(path)
     written = HOME / "data" / ".dagster" / "workspace.yaml"
     written.parent.mkdir(parents=True, exist_ok=True)
-    written.write_text(workspace(locations), encoding="utf-8")
+    written.write_text(workspace_yaml(locations), encoding="utf-8")
     return ["-w", str(written)]
 
 
-def workspace(locations: dict[str, Location]) -> str:
+def workspace_yaml(locations: dict[str, Location]) -> str:
     """A workspace.yaml: Dagster starts the server of a location, unless that has a port."""
     entries = [
         {"python_module": {"module_name": MODULE, "attribute": name, "location_name": name}}

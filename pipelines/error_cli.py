@@ -8,19 +8,25 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.pages.by_tier import attainment_of, strictest_of
-from fleetcast.pipelines.options import Config, Day, Quiet, progress_of, run_of
-from fleetcast.pipelines.tables import OUT, figure, percent, show_board
-from fleetcast.pipelines.terminal import near, spoken
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.pages.tier_columns import attainment_column, strictest_scored_tier
+from fleetcast.models.aliases import Row
+from fleetcast.pipelines.options import (
+    ConfigOption,
+    DayOption,
+    QuietOption,
+    load_settings_and_day,
+    make_progress,
+)
+from fleetcast.pipelines.terminal import cli_errors, short_path
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
-Row = Mapping[str, Any]
-TOLD_PAIRS = 8
+SHOWN_PAIRS = 8
 BASE = "lt_ua"  # the published policy
-AS_IS = "as_is"  # the case of a what-if that changes nothing
+UNCHANGED_CASE = "as_is"  # the case of a what-if that changes nothing
 
 
-def error(
+def error_command(
     policy: Annotated[
         list[str] | None, typer.Option(help="Only this policy; may be repeated. Else all that were replayed.")
     ] = None,
@@ -28,9 +34,9 @@ def error(
     against: Annotated[
         str | None, typer.Option(help=f"The policy that the others are held against; else {BASE}.")
     ] = None,
-    date_: Day = None,
-    config: Config = "office",
-    quiet: Quiet = False,
+    date_: DayOption = None,
+    config: ConfigOption = "office",
+    quiet: QuietOption = False,
 ) -> None:
     """Replay a day on latencies that are off by the error of their profiles: what of the scoreboard lasts?
 
@@ -43,60 +49,64 @@ def error(
 
         fleetcast sql "from scoreboard_differences where not is_carried"
     """
-    with spoken():
-        from fleetcast.assets.on_demand import error_draws
-        from fleetcast.assets.pages.on_demand import Made
-        from fleetcast.assets.replays.scorecards import scoreboard
+    with cli_errors():
+        from fleetcast.assets.pages.on_demand_asset import AssetRows
+        from fleetcast.assets.replays.scorecards import read_scoreboard
         from fleetcast.assets.studies import latency_error
-        from fleetcast.pipelines.runs import report_made
+        from fleetcast.assets.studies_on_demand import error_draws
+        from fleetcast.pipelines.runs import publish_on_demand
 
-        settings, day = run_of(config, date_)
+        settings, day = load_settings_and_day(config, date_)
         base = [against] if against else []
-        latency_error.open_loop(settings, day, base)  # before minutes are spent
+        latency_error.open_loop_policies(settings, day, base)  # before minutes are spent
         asked = [*policy, *base] if policy else []
-        table = latency_error.replay_draws(settings, day, asked, draws, progress_of(quiet))
-        report_made(error_draws, settings, Made(table, {"day": day}))
-        show_errors(settings, day, scoreboard(settings, day), against)
-        OUT.print(f"figure   {near(latency_error.draw(settings, day))}")
+        table = latency_error.replay_latency_draws(settings, day, asked, draws, make_progress(quiet))
+        publish_on_demand(error_draws, settings, AssetRows(table, {"day": day}))
+        show_errors(settings, day, read_scoreboard(settings, day), against)
+        OUT.print(f"figure   {short_path(latency_error.draw_latency_error(settings, day))}")
         OUT.print('tables   fleetcast sql "from scoreboard_intervals", "from scoreboard_differences"')
 
 
-def show_errors(settings: Settings, day: date, board: pa.Table, against: str | None = None) -> None:
+def show_errors(settings: RunSettings, day: date, board: pa.Table, against: str | None = None) -> None:
     """Under a scoreboard: the latencies that it stands on and, where it is known, how far they move it."""
-    from fleetcast.assets.studies.latency_error import differences, intervals, profile_errors
-    from fleetcast.models.latency.error import said
+    from fleetcast.assets.studies.latency_error import (
+        profile_errors,
+        read_score_differences,
+        read_score_intervals,
+    )
+    from fleetcast.models.latency.latency_errors import describe_profile_errors
 
-    found = intervals(settings, day, board)
-    line = f"latencies: {said(profile_errors(settings))}"
+    found = read_score_intervals(settings, day, board)
+    line = f"latencies: {describe_profile_errors(profile_errors(settings))}"
     if not found:
         OUT.print(f"{line} in the median   (what that does to the board: fleetcast error)", soft_wrap=True)
         return
     policies = list(dict.fromkeys(row["policy"] for row in found))
     base = against or (BASE if BASE in policies else policies[0])
-    of_day = differences(settings, day)
-    first = strictest_of(board.to_pylist())
-    shown = shown_figures(first, settings.catalogue.interactive_tiers)
+    of_day = read_score_differences(settings, day)
+    first = strictest_scored_tier(board.to_pylist())
+    shown = interval_columns(first, settings.catalogue.interactive_tiers)
     show_intervals(found, of_day, base, f"{settings.trace}, {day}", shown)
     OUT.print(f"{line} in the median", soft_wrap=True)
-    for name in (attainment_of(first), "usd"):
-        if told := pairs_told(of_day, name):
+    for name in (attainment_column(first), "usd"):
+        if told := describe_pairs(of_day, name):
             OUT.print(told, soft_wrap=True)
 
 
-def shown_figures(first: str, tiers: Iterable[str]) -> dict[str, tuple[str, Callable[[Any], str]]]:
+def interval_columns(first: str, tiers: Iterable[str]) -> dict[str, tuple[str, Callable[[Any], str]]]:
     """Figures of the board by name: their heads, how they are written; the strictest tier comes first."""
 
     def share(value: float | None) -> str:
-        return percent(value, ".1f")
+        return format_percent(value, ".1f")
 
     def whole(value: float | None) -> str:
-        return figure(value, ",.0f")
+        return format_figure(value, ",.0f")
 
     return {
-        attainment_of(first): (f"SLA attained\n{first}, %", share),
+        attainment_column(first): (f"SLA attained\n{first}, %", share),
         "worst_llm_attainment_share": ("\nworst llm, %", share),
-        **{attainment_of(tier): (f"\n{tier}, %", share) for tier in tiers if tier != first},
-        "ttft_p95_s": (f"TTFT p95\n{first}, s", lambda value: figure(value, ".2f")),
+        **{attainment_column(tier): (f"\n{tier}, %", share) for tier in tiers if tier != first},
+        "ttft_p95_s": (f"TTFT p95\n{first}, s", lambda value: format_figure(value, ".2f")),
         "gpu_hours": ("\nGPU-hours", whole),
         "usd": ("\nUSD", whole),
     }
@@ -136,7 +146,7 @@ def show_intervals(
     )
 
 
-def pairs_told(of_day: Sequence[Row], name: str) -> str:
+def describe_pairs(of_day: Sequence[Row], name: str) -> str:
     """How many of all differences between two policies the error carries, and which it does not."""
     by_pair = {(row["policy"], row["against"]): row for row in of_day if row["figure"] == name}
     policies = list(dict.fromkeys(policy for policy, _ in by_pair))
@@ -144,38 +154,39 @@ def pairs_told(of_day: Sequence[Row], name: str) -> str:
     not_carried = [f"{one} and {other}" for one, other in pairs if not by_pair[one, other]["is_carried"]]
     if not pairs:
         return ""
-    more = f" and {len(not_carried) - TOLD_PAIRS} more" if len(not_carried) > TOLD_PAIRS else ""
-    listed = f"; not {', '.join(not_carried[:TOLD_PAIRS])}{more}" if not_carried else ""
+    more = f" and {len(not_carried) - SHOWN_PAIRS} more" if len(not_carried) > SHOWN_PAIRS else ""
+    listed = f"; not {', '.join(not_carried[:SHOWN_PAIRS])}{more}" if not_carried else ""
     return f"{name}: the error carries {len(pairs) - len(not_carried)} of {len(pairs)} differences{listed}"
 
 
-def cost_error_said(settings: Settings, rows: Sequence[Row]) -> str:
+def describe_cost_error(settings: RunSettings, rows: Sequence[Row]) -> str:
     """How far a plan's cost may be off for its latencies alone; `rows` of a plan: llm, usd."""
     from fleetcast.assets.studies.latency_error import profile_errors, usd_error_share
-    from fleetcast.models.latency.error import said
+    from fleetcast.models.latency.latency_errors import describe_profile_errors
 
     return (
-        f"Latencies: {said(profile_errors(settings))} in the median; for that alone the plan's cost may be "
-        f"{percent(usd_error_share(settings, rows), '.1f')} % off (nine of ten times)."
+        f"Latencies: {describe_profile_errors(profile_errors(settings))} in the median; for that alone "
+        f"the plan's cost may be "
+        f"{format_percent(usd_error_share(settings, rows), '.1f')} % off (nine of ten times)."
     )
 
 
-def show_savings(settings: Settings, day: date, board: pa.Table) -> None:
+def show_savings(settings: RunSettings, day: date, board: pa.Table) -> None:
     """Under what forecasts are worth: how much of each saving the error of the latencies may be."""
     saved = {row["method"]: row["saved_on_last_value_share"] for row in board.to_pylist()}
     _show_carried(settings, day, "Savings on last value", saved, "methods")
 
 
-def show_differences(settings: Settings, day: date, cases: pa.Table) -> None:
+def show_differences(settings: RunSettings, day: date, cases: pa.Table) -> None:
     """Under a what-if: how much of each case's difference in cost the error of the latencies may be."""
     usd = dict(zip(cases["case_name"].to_pylist(), cases["usd"].to_pylist(), strict=True))
-    base = AS_IS if AS_IS in usd else next(iter(usd))
+    base = UNCHANGED_CASE if UNCHANGED_CASE in usd else next(iter(usd))
     less = {name: 1 - value / usd[base] for name, value in usd.items() if name != base and usd[base]}
     _show_carried(settings, day, f"USD saved on {base}", less, "cases")
 
 
 def _show_carried(
-    settings: Settings, day: date, what: str, saved: Mapping[str, float | None], sharers: str
+    settings: RunSettings, day: date, what: str, saved: Mapping[str, float | None], sharers: str
 ) -> None:
     """The error of the cost of the day's plan, and the part of each saving, a share of it, that this may be.
 
@@ -186,12 +197,13 @@ def _show_carried(
     spent = settings.lake.sql("reads/planned_usd.sql", trace=settings.trace, day=day).to_pylist()
     error_share = usd_error_share(settings, spent)
     told = [
-        f"{name} {percent(share, '.1f')} % ({percent(min(1.0, error_share / abs(share)), '.0f')} %)"
+        f"{name} {format_percent(share, '.1f')} % "
+        f"({format_percent(min(1.0, error_share / abs(share)), '.0f')} %)"
         for name, share in saved.items()
         if share
     ]
     if spent and told:
-        OUT.print(cost_error_said(settings, spent), soft_wrap=True)
+        OUT.print(describe_cost_error(settings, spent), soft_wrap=True)
         OUT.print(
             f"{what}, and the part of each that this may be: {', '.join(told)}; less, as all {sharers} share "
             "these latencies",
@@ -199,17 +211,19 @@ def _show_carried(
         )
 
 
-def drawn_saving_said(settings: Settings, day: date, policy: str) -> str:
+def describe_replayed_saving(settings: RunSettings, day: date, policy: str) -> str:
     """What a policy costs in the replay beside BASE, in all draws of the latencies; "" without draws."""
-    from fleetcast.assets.replays.scorecards import scoreboard
-    from fleetcast.assets.studies.latency_error import differences, intervals
+    from fleetcast.assets.replays.scorecards import read_scoreboard
+    from fleetcast.assets.studies.latency_error import read_score_differences, read_score_intervals
 
     if not settings.lake.files("trials", experiment="error", trace=settings.trace, day=day):
         return ""
-    if not intervals(settings, day, scoreboard(settings, day)):
+    if not read_score_intervals(settings, day, read_scoreboard(settings, day)):
         return ""
     wanted = (policy, BASE, "usd")
-    found = [r for r in differences(settings, day) if (r["policy"], r["against"], r["figure"]) == wanted]
+    found = [
+        r for r in read_score_differences(settings, day) if (r["policy"], r["against"], r["figure"]) == wanted
+    ]
     if not found:
         return ""
     value, low, high = (found[0][end] for end in ("difference", "low", "high"))

@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetcast.pipelines.options import Config, Quiet, day_of, file_of, progress_of, settings_of
-from fleetcast.pipelines.plan_cli import ComingDay
-from fleetcast.pipelines.tables import OUT, figure, percent, show_board
-from fleetcast.pipelines.terminal import near, show_note, spoken
+from fleetcast.pipelines.options import (
+    ConfigOption,
+    QuietOption,
+    expand_path,
+    load_cli_settings,
+    make_progress,
+    parse_day,
+)
+from fleetcast.pipelines.plan_cli import NextDayOption
+from fleetcast.pipelines.terminal import cli_errors, short_path, show_note
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
 if TYPE_CHECKING:
-    from fleetcast.assets.studies.renting import Answer
+    from fleetcast.assets.studies.rent_answer import RentAnswer
 
-KINDS = {
+RENT_KIND_TITLES = {
     "one_type": "one type",
     "mixed_types": "mixed types",
     "combos": "combos",
@@ -23,14 +30,19 @@ KINDS = {
 }
 
 
-def gpus(
+def gpus_command(
     llm: Annotated[str | None, typer.Option(help="Else the one with most input tokens to come.")] = None,
     gpus_: Annotated[
         str | None, typer.Option("--gpus", help="Types, joined by commas. Else all whose kernels were timed.")
     ] = None,
     cap: Annotated[list[str] | None, typer.Option(help="TYPE=COUNT: no more of it; may be repeated.")] = None,
-    apart: Annotated[bool, typer.Option("--apart", help="Only combos: prefill and decode apart.")] = False,
-    together: Annotated[bool, typer.Option("--together", help="No combos.")] = False,
+    apart: Annotated[
+        bool,
+        typer.Option(
+            "--disaggregated", "--apart", help="Only combos: prefill and decode on instances of their own."
+        ),
+    ] = False,
+    together: Annotated[bool, typer.Option("--colocated", "--together", help="No combos.")] = False,
     prices: Annotated[
         Path | None, typer.Option(help="A TOML file, USD per GPU-hour by type. Else gpus.toml.")
     ] = None,
@@ -43,9 +55,9 @@ def gpus(
     buckets: Annotated[
         str | None, typer.Option(help="INPUTS/OUTPUTS, edges in tokens like 512/100,500: plan by bucket too.")
     ] = None,
-    date_: ComingDay = None,
-    config: Config = "office",
-    quiet: Quiet = False,
+    date_: NextDayOption = None,
+    config: ConfigOption = "office",
+    quiet: QuietOption = False,
 ) -> None:
     """Say which GPUs to rent for an llm: USD per token by phase, what parting them saves, the best fleets.
 
@@ -59,58 +71,62 @@ def gpus(
 
         fleetcast gpus --apart --prices prices.toml --tpot-slo-s 0.03
     """
-    with spoken():
-        from fleetcast.assets.pages.on_demand import Made
-        from fleetcast.assets.plans.ahead import day_to_come
+    with cli_errors():
+        from fleetcast.assets.pages.on_demand_asset import AssetRows
+        from fleetcast.assets.plans.day_ahead import next_plan_day
         from fleetcast.assets.plans_on_demand import gpu_fleets
-        from fleetcast.assets.studies import rent_asked, rent_buckets, renting
-        from fleetcast.pipelines.runs import report_made
+        from fleetcast.assets.studies import rent_answer, rent_buckets, rent_query
+        from fleetcast.pipelines.runs import publish_on_demand
 
         if apart and together:
-            raise ValueError("--apart and --together: one or the other, or neither for both.")
-        settings = settings_of(config)
-        day = day_of(date_) or day_to_come(settings)
+            raise ValueError("--disaggregated and --colocated: one or the other, or neither for both.")
+        settings = load_cli_settings(config)
+        day = parse_day(date_) or next_plan_day(settings)
         way = "apart" if apart else "together" if together else "any"
-        asked = rent_asked.question(
-            settings, day, llm, gpus_, cap or [], way, ttft_slo_s, tpot_slo_s, progress_of(quiet)
+        asked = rent_query.build_rent_query(
+            settings, day, llm, gpus_, cap or [], way, ttft_slo_s, tpot_slo_s, make_progress(quiet)
         )
         if buckets is not None:
-            asked = asked._replace(edges=rent_buckets.edges_of(buckets))
+            asked = asked._replace(edges=rent_buckets.parse_bucket_edges(buckets))
         if prices is not None:
-            settings = rent_asked.priced(settings, file_of(prices), asked.gpus)
-        found = renting.answer(settings, day, asked, progress_of(quiet))
-        _, table = renting.write(settings, day, found)
-        report_made(gpu_fleets, settings, Made(table, {"day": day, "llm": asked.llm}))
+            settings = rent_query.with_prices(settings, expand_path(prices), asked.gpus)
+        found = rent_answer.answer_rent_query(settings, day, asked, make_progress(quiet))
+        _, table = rent_answer.write_rent_tables(settings, day, found)
+        publish_on_demand(gpu_fleets, settings, AssetRows(table, {"day": day, "llm": asked.llm}))
         show_prices(found, asked.llm, settings.trace, day)
         show_fleets(found)
         show_note(found.short)
         show_note(found.rare)
-        if any(fleet.is_apart for fleet in found.fleets.values()):
-            OUT.print(opportunism_said(found), soft_wrap=True)
-        OUT.print(said(found), soft_wrap=True)
-        OUT.print(f"figure   {near(settings.figures(day))}/phase_prices_{asked.llm}.png", soft_wrap=True)
+        if any(fleet.is_disaggregated for fleet in found.fleets.values()):
+            OUT.print(describe_opportunism(found), soft_wrap=True)
+        OUT.print(describe_rent_answer(found), soft_wrap=True)
+        OUT.print(
+            f"figure   {short_path(settings.figures(day))}/phase_prices_{asked.llm}.png", soft_wrap=True
+        )
         OUT.print('tables   fleetcast sql "from phase_prices", "from gpu_fleets"')
 
 
-def show_prices(found: "Answer", llm: str, trace: str, day: date) -> None:
+def show_prices(found: "RentAnswer", llm: str, trace: str, day: date) -> None:
     """USD per million tokens by phase and GPU type, then the bound."""
-    from fleetcast.models.latency.error import errors_of
-    from fleetcast.models.latency.error import said as latencies
-    from fleetcast.models.plan.phases import best_of_each_gpu
+    from fleetcast.models.latency.latency_errors import catalogue_errors
+    from fleetcast.models.latency.latency_errors import describe_profile_errors as latencies
+    from fleetcast.models.plan.phase_costs import cheapest_price_per_gpu
 
     setting, load = found.setting, found.setting.load
     turn = {turn.gpu: turn for turn in found.turns}
     rows = []
-    shown = {*best_of_each_gpu(found.prices, load), found.bound.prefill, found.bound.decode}
+    shown = {*cheapest_price_per_gpu(found.prices, load), found.bound.prefill, found.bound.decode}
     for price in sorted(shown, key=lambda one: one.usd_per_request(load)):
         at = turn.get(price.gpu)
         rows.append(
             [
                 f"{price.gpus}x{price.gpu}",
-                figure(price.usd_per_hour / price.gpus, ".2f"),
-                figure(1e6 * price.usd_per_input_token, ".3f"),
-                figure(1e6 * price.usd_per_output_token, ".3f"),
-                figure(1e6 * price.usd_per_request(load) / (load.input_tokens + load.output_tokens), ".3f"),
+                format_figure(price.usd_per_hour / price.gpus, ".2f"),
+                format_figure(1e6 * price.usd_per_input_token, ".3f"),
+                format_figure(1e6 * price.usd_per_output_token, ".3f"),
+                format_figure(
+                    1e6 * price.usd_per_request(load) / (load.input_tokens + load.output_tokens), ".3f"
+                ),
                 f"{price.batch}",
                 "–" if at is None else f"{at.prefill_usd:.2f} and {at.decode_usd:.2f}",
             ]
@@ -124,12 +140,14 @@ def show_prices(found: "Answer", llm: str, trace: str, day: date) -> None:
         rows,
     )
     used = {(price.gpu, price.gpus) for price in found.prices}
-    told = [e for e in errors_of(setting.catalogue) if (e.profile.gpu, e.profile.tensor_parallel) in used]
+    told = [
+        e for e in catalogue_errors(setting.catalogue) if (e.profile.gpu, e.profile.tensor_parallel) in used
+    ]
     OUT.print(f"latencies: {latencies(told)} in the median", soft_wrap=True)
-    OUT.print(bound_said(found), soft_wrap=True)
+    OUT.print(describe_saving_bound(found), soft_wrap=True)
 
 
-def bound_said(found: "Answer") -> str:
+def describe_saving_bound(found: "RentAnswer") -> str:
     """What apart can save, and between whom."""
     bound = found.bound
     if bound.saving_share == 0:
@@ -138,69 +156,70 @@ def bound_said(found: "Answer") -> str:
             "latency."
         )
     return (
-        f"Apart saves at most {percent(bound.saving_share, '.1f')} % of GPU cost: prefill is cheapest on "
+        f"Apart saves at most {format_percent(bound.saving_share, '.1f')} % of GPU cost: prefill is "
+        f"cheapest on "
         f"{bound.prefill.gpus}x{bound.prefill.gpu}, decode on {bound.decode.gpus}x{bound.decode.gpu}, both "
         f"on {bound.together.gpus}x{bound.together.gpu}."
     )
 
 
-def show_fleets(found: "Answer") -> None:
+def show_fleets(found: "RentAnswer") -> None:
     """The best fleet of each kind, and what it met."""
-    from fleetcast.assets.studies.rent_asked import targets_said
+    from fleetcast.assets.studies.rent_query import describe_targets
 
     tier = found.setting.tier
     rows = [
         [
-            KINDS[kind],
+            RENT_KIND_TITLES[kind],
             " + ".join(f"{count} x ({combo.title})" for combo, count in fleet.held),
             f"{sum(fleet.gpus.values())}",
-            figure(fleet.usd_per_hour, ",.2f"),
-            figure(fleet.met.tokens_per_usd / 1e6, ".2f"),
-            percent(fleet.met.ttft_attainment_share, ".1f"),
-            percent(fleet.met.tpot_attainment_share, ".1f"),
-            figure(fleet.met.ttft_p95_s, ".2f"),
-            figure(1e3 * fleet.met.tpot_p95_s, ".1f"),
+            format_figure(fleet.usd_per_hour, ",.2f"),
+            format_figure(fleet.met.tokens_per_usd / 1e6, ".2f"),
+            format_percent(fleet.met.ttft_attainment_share, ".1f"),
+            format_percent(fleet.met.tpot_attainment_share, ".1f"),
+            format_figure(fleet.met.ttft_p95_s, ".2f"),
+            format_figure(1e3 * fleet.met.tpot_p95_s, ".1f"),
         ]
         for kind, fleet in found.fleets.items()
     ]
     heads = ("\nfleet", "\nrented", "\nGPUs", "USD\nan hour", "million tokens\nper USD", "TTFT in\ntime, %",
              "TPOT in\ntime, %", "TTFT\np95, s", "TPOT\np95, ms")  # fmt: skip
-    target = percent(tier.attainment_target_share, ".0f")
-    show_board(f"fleets of which {target} % of requests are in time ({targets_said(tier)})", heads, rows)
+    target = format_percent(tier.attainment_target_share, ".0f")
+    show_board(f"fleets of which {target} % of requests are in time ({describe_targets(tier)})", heads, rows)
 
 
-def opportunism_said(found: "Answer") -> str:
+def describe_opportunism(found: "RentAnswer") -> str:
     """By which rule requests do both phases at one instance of a team, as the replay found it best."""
     rules = found.setting.config.replay
     if rules.opportunism == "off":
         return "In teams every request is handed on: doing both phases at one instance serves no more."
     return (
         "In teams a request begins where it decodes if that is idle, and stays where it was prefilled while "
-        f"{rules.keep_weight:g} x the tokens left there are fewer than those left where it would go."
+        f"{rules.opportunism_weight:g} x the tokens left there are fewer than those left where it would go."
     )
 
 
-def said(found: "Answer") -> str:
+def describe_rent_answer(found: "RentAnswer") -> str:
     """The answer in one sentence."""
-    best, bound = found.fleets[found.best], percent(found.bound.saving_share, ".1f")
-    rented = joined([f"{count} {gpu}" for gpu, count in best.gpus.items()])
+    best, bound = found.fleets[found.best], format_percent(found.bound.saving_share, ".1f")
+    rented = join_gpu_names([f"{count} {gpu}" for gpu, count in best.gpus.items()])
     target, attained = found.setting.tier.attainment_target_share, best.met.attainment_share
     late = (
-        f" It attains {percent(attained, '.1f')} % of {percent(target, '.0f')} %."
+        f" It attains {format_percent(attained, '.1f')} % of {format_percent(target, '.0f')} %."
         if attained < target
         else ""
     )
     if found.best == "by_bucket":
         rented += ", each for its own buckets"
-    if not best.is_apart:
+    if not best.is_disaggregated:
         return f"Rent {rented}, together: apart would save at most {bound} %.{late}"
-    others = [fleet.usd_per_hour for fleet in found.fleets.values() if not fleet.is_apart]
+    others = [fleet.usd_per_hour for fleet in found.fleets.values() if not fleet.is_disaggregated]
     if not others:
         return f"Rent {rented}, apart: GPU time lets that save at most {bound} %.{late}"
-    less = percent(1 - best.usd_per_hour / min(others), ".1f")
+    less = format_percent(1 - best.usd_per_hour / min(others), ".1f")
     return f"Rent {rented}, apart: {less} % less than together (by GPU time alone at most {bound} %).{late}"
 
 
-def joined(names: Sequence[str]) -> str:
+def join_gpu_names(names: Sequence[str]) -> str:
     """A list as a sentence has it."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

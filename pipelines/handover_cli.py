@@ -8,21 +8,21 @@ from typing import Annotated
 import typer
 
 from fleetcast.pipelines.options import (
-    Config,
-    Day,
-    Policy,
-    Quiet,
-    Region,
-    day_of,
-    file_of,
-    progress_of,
-    run_of,
-    settings_of,
+    ConfigOption,
+    DayOption,
+    PolicyOption,
+    QuietOption,
+    RegionOption,
+    expand_path,
+    load_cli_settings,
+    load_settings_and_day,
+    make_progress,
+    parse_day,
 )
-from fleetcast.pipelines.tables import OUT, show_table
-from fleetcast.pipelines.terminal import spoken
+from fleetcast.pipelines.terminal import cli_errors
+from fleetcast.pipelines.terminal_tables import OUT, show_table
 
-BY_TIER = """
+SHADOW_BY_TIER_SQL = """
 select
     policy, tier, ran_in_time_share, advised_in_time_share, gained_share, replay_error_share, is_beyond_error
 from graded_shadow where trace = $trace and day = $day order by policy, tier
@@ -30,7 +30,7 @@ from graded_shadow where trace = $trace and day = $day order by policy, tier
 SCALER = "fleetcast-scaler.default:6000"  # as it would be called in a cluster
 
 
-class Format(StrEnum):
+class ExportFormat(StrEnum):
     """How a plan is written."""
 
     JSON = "json"
@@ -41,7 +41,7 @@ class Format(StrEnum):
     RAY_SERVE = "ray-serve"
 
 
-class Mode(StrEnum):
+class ExportMode(StrEnum):
     """What an exported plan may do."""
 
     ADVISORY = "advisory"
@@ -49,22 +49,23 @@ class Mode(StrEnum):
     ACTIVE = "active"
 
 
-def export(
+def export_command(
     format_: Annotated[
-        Format,
+        ExportFormat,
         typer.Option(
             "--format",
             help="json; k8s: KEDA ScaledObjects with the plan as cron; keda-scaler: those that ask "
             "fleetcast serve scaler; hpa: under llm-d; capacity-buffer: nodes ahead; ray-serve: its calls.",
         ),
     ],
-    policy: Policy = "corrected",
-    region: Region = None,
-    date_: Day = None,
-    config: Config = "office",
+    policy: PolicyOption = "corrected",
+    region: RegionOption = None,
+    date_: DayOption = None,
+    config: ConfigOption = "office",
     mode: Annotated[
-        Mode, typer.Option(help="Whether the plan is only told, the least that is held, or all there is.")
-    ] = Mode.ACTIVE,
+        ExportMode,
+        typer.Option(help="Whether the plan is only told, the least that is held, or all there is."),
+    ] = ExportMode.ACTIVE,
     target: Annotated[
         str, typer.Option(help="What runs an llm, as GROUP/VERSION/KIND; it has a scale subresource.")
     ] = "apps/v1/Deployment",
@@ -102,45 +103,55 @@ def export(
 
         fleetcast plan export --format json --config quality --question 0.58_12s
     """
-    with spoken():
+    with cli_errors():
         from fleetcast.assets.plans import quality_export
-        from fleetcast.assets.plans.cluster import FORMATS, require_running
-        from fleetcast.assets.plans.export import as_json, plan_of
-        from fleetcast.assets.plans.handover import HandOver, own_triggers, target_of
+        from fleetcast.assets.plans.cluster_formats import CLUSTER_FORMATS, require_plan_running
+        from fleetcast.assets.plans.export_options import (
+            ExportOptions,
+            parse_custom_triggers,
+            parse_scale_target,
+        )
+        from fleetcast.assets.plans.plan_export import plan_to_json, read_plan_rows
 
-        settings = settings_of(config)
+        settings = load_cli_settings(config)
         if question is not None:
-            typer.echo(quality_export.written(settings, question, format_.value).rstrip("\n"))
+            typer.echo(quality_export.export_quality_plan(settings, question, format_.value).rstrip("\n"))
             return
-        day = day_of(date_) or settings.config.trace.replay_day
-        rows = plan_of(settings, day, policy, region)
-        file = None if triggers is None else file_of(triggers)
-        asked = HandOver(
+        day = parse_day(date_) or settings.config.trace.replay_day
+        rows = read_plan_rows(settings, day, policy, region)
+        file = None if triggers is None else expand_path(triggers)
+        asked = ExportOptions(
             mode=mode.value,
-            target=target_of(target),
+            target=parse_scale_target(target),
             namespace=namespace,
-            triggers=() if file is None else own_triggers(file.read_text(encoding="utf-8"), file.name),
+            triggers=()
+            if file is None
+            else parse_custom_triggers(file.read_text(encoding="utf-8"), file.name),
             scaler=scaler,
             hour=hour,
             node_lead_s=60 * node_lead_minutes,
         )
-        if format_ is Format.K8S:
-            require_running(rows, asked, datetime.now(UTC))
-        written = as_json(rows) if format_ is Format.JSON else FORMATS[format_.value](settings, rows, asked)
+        if format_ is ExportFormat.K8S:
+            require_plan_running(rows, asked, datetime.now(UTC))
+        written = (
+            plan_to_json(rows)
+            if format_ is ExportFormat.JSON
+            else CLUSTER_FORMATS[format_.value](settings, rows, asked)
+        )
         typer.echo(written.rstrip("\n"))
 
 
-def ran(
+def ran_command(
     file: Annotated[
         Path | None, typer.Argument(help="CSV: at, region, workload, replicas; or Prometheus' JSON.")
     ] = None,
     from_: Annotated[
         str | None, typer.Option("--from", help="A Prometheus server, instead of a file.")
     ] = None,
-    date_: Day = None,
+    date_: DayOption = None,
     step: Annotated[int, typer.Option(help="--from: seconds between two readings.", min=15, max=3600)] = 60,
     where: Annotated[str, typer.Option(help="--from: further matchers, like 'namespace=\"prod\"'.")] = "",
-    config: Config = "office",
+    config: ConfigOption = "office",
 ) -> None:
     """Tell the lake which fleet really ran: ready replicas of each workload over time.
 
@@ -153,29 +164,29 @@ def ran(
     the saved JSON answer to a range query whose series have the labels region and deployment. What was there
     of the same days is replaced.
     """
-    with spoken():
-        from fleetcast.assets.plans.ran import land_ran
-        from fleetcast.assets.plans.ran_metrics import land_ran_of
+    with cli_errors():
+        from fleetcast.assets.plans.observed_fleet import import_observed_fleet
+        from fleetcast.assets.plans.observed_fleet_metrics import import_fleet_metrics
 
-        settings = settings_of(config)
+        settings = load_cli_settings(config)
         if (file is None) == (from_ is None):
             raise ValueError("Name either a file or --from and the address of a Prometheus server.")
         if from_ is not None:
-            day = day_of(date_) or settings.config.trace.replay_day
-            hours = land_ran_of(settings, from_, day, step, where)
+            day = parse_day(date_) or settings.config.trace.replay_day
+            hours = import_fleet_metrics(settings, from_, day, step, where)
         elif file is not None:
-            hours = land_ran(settings, file_of(file))
+            hours = import_observed_fleet(settings, expand_path(file))
         settings.lake.publish()
         for day, count in hours.items():
             OUT.print(f"{day}: {count} of 24 hours")
         OUT.print("next     fleetcast plan grade --date DAY")
 
 
-def grade(
-    date_: Day = None,
+def grade_command(
+    date_: DayOption = None,
     policy: Annotated[str, typer.Option(help="Whose advice: day_ahead or rolling.")] = "day_ahead",
-    config: Config = "office",
-    quiet: Quiet = False,
+    config: ConfigOption = "office",
+    quiet: QuietOption = False,
 ) -> None:
     """Grade a day's advice against the fleet that ran: GPU-hours saved, requests in time, the replay's error.
 
@@ -187,15 +198,15 @@ def grade(
     Where the trace tells what its requests waited, how far the replay is off stands beside the gain: a gain
     below it says nothing.
     """
-    with spoken():
-        from fleetcast.assets.pages.on_demand import Made
+    with cli_errors():
+        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.plans_on_demand import shadow_runs
-        from fleetcast.assets.studies.graded import grade_shadow
-        from fleetcast.pipelines.runs import report_made
+        from fleetcast.assets.studies.shadow_grading import grade_shadow
+        from fleetcast.pipelines.runs import publish_on_demand
 
-        settings, day = run_of(config, date_)
-        table = grade_shadow(settings, day, policy, progress_of(quiet))
-        report_made(shadow_runs, settings, Made(table, {"day": day}))
+        settings, day = load_settings_and_day(config, date_)
+        table = grade_shadow(settings, day, policy, make_progress(quiet))
+        publish_on_demand(shadow_runs, settings, AssetRows(table, {"day": day}))
         asked = {"trace": settings.trace, "day": day}
         show_table(settings.lake.sql("queries/graded_shadow.sql", **asked).to_reader())
-        show_table(settings.lake.sql(BY_TIER, **asked).to_reader())
+        show_table(settings.lake.sql(SHADOW_BY_TIER_SQL, **asked).to_reader())

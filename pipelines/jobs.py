@@ -4,31 +4,31 @@ from typing import Any
 
 import dagster as dg
 
-from fleetcast.assets.lake.partitions import DAYS
-from fleetcast.assets.on_demand import STUDIES
-from fleetcast.assets.pages.telling import SettingsResource, key_of
-from fleetcast.assets.plans_on_demand import PLANS
-from fleetcast.pipelines.executors import executor
+from fleetcast.assets.lake.partitions import DAY_PARTITIONS
+from fleetcast.assets.pages.asset_metadata import SettingsResource, build_asset_key
+from fleetcast.assets.plans_on_demand import PLANS_ON_DEMAND
+from fleetcast.assets.studies_on_demand import STUDIES_ON_DEMAND
+from fleetcast.pipelines.executors import build_executor
 
-EXECUTOR = executor()
+RUN_EXECUTOR = build_executor()
 
 
-def settings_of_a_run() -> dict[str, Any]:
+def run_settings() -> dict[str, Any]:
     """What a run brings along: of a config of one's own the text, so that its file is needed nowhere else."""
     told = SettingsResource.deployed()
     said = {"config": told.config, "text": told.text, "lake": told.lake}
     return {"resources": {"settings": {"config": said}}} if told.text else {}
 
 
-SETTINGS = settings_of_a_run()
+SETTINGS = run_settings()
 
 
-def assets(*names: str) -> dg.AssetSelection:
+def select_assets(*names: str) -> dg.AssetSelection:
     """The assets of these names."""
-    return dg.AssetSelection.assets(*map(key_of, names))
+    return dg.AssetSelection.assets(*map(build_asset_key, names))
 
 
-def job(
+def define_job(
     name: str,
     selection: dg.AssetSelection,
     description: str,
@@ -40,27 +40,32 @@ def job(
         name,
         selection,
         partitions_def=partitions,
-        executor_def=EXECUTOR,
+        executor_def=RUN_EXECUTOR,
         config=None if needs_config else SETTINGS or None,
         description=description,
     )
 
 
-LAND = job("land", assets("landing"), "Bring the trace files of data/landing into the lake.")
-HISTORY = job(
-    "history",
-    assets("requests", "demand"),
-    "A day of requests and its demand: what later forecasts learn from.",
-    DAYS,
+LAND_JOB = define_job(
+    "land", select_assets("landing"), "Bring the trace files of data/landing into the lake."
 )
-NIGHTLY = job(
+HISTORY_JOB = define_job(
+    "history",
+    select_assets("requests", "demand"),
+    "A day of requests and its demand: what later forecasts learn from.",
+    DAY_PARTITIONS,
+)
+NIGHTLY_JOB = define_job(
     "nightly",
-    assets("requests").downstream() - assets(*(row.name for row in (*STUDIES, *PLANS))),
+    select_assets("requests").downstream()
+    - select_assets(*(row.name for row in (*STUDIES_ON_DEMAND, *PLANS_ON_DEMAND))),
     "A day from its requests to the scoreboard and the figures.",
-    DAYS,
+    DAY_PARTITIONS,
 )
 ON_DEMAND = {
-    row.job: job(row.job, assets(row.name), row.about, row.partitions, row.needs_config)
-    for row in (*STUDIES, *PLANS)
+    row.job: define_job(
+        row.job, select_assets(row.name), row.job_description, row.partitions, row.needs_config
+    )
+    for row in (*STUDIES_ON_DEMAND, *PLANS_ON_DEMAND)
 }
-JOBS = [LAND, HISTORY, NIGHTLY, *ON_DEMAND.values()]
+JOBS = [LAND_JOB, HISTORY_JOB, NIGHTLY_JOB, *ON_DEMAND.values()]

@@ -7,25 +7,31 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from fleetcast.assets.lake.limits import Limits
-from fleetcast.pipelines.options import Config, Day, file_of, params_of, run_of
-from fleetcast.pipelines.tables import OUT, figure, show_board, show_table
-from fleetcast.pipelines.terminal import ERR, near, refuse, spoken
+from fleetcast.assets.lake.query_limits import QueryLimits
+from fleetcast.pipelines.options import (
+    ConfigOption,
+    DayOption,
+    expand_path,
+    load_settings_and_day,
+    parse_params,
+)
+from fleetcast.pipelines.terminal import ERR, cli_errors, exit_with_message, short_path
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, show_board, show_table
 
 
-def sql(
+def sql_command(
     query: Annotated[str, typer.Argument(help="A query, or a file with one.", metavar="FILE|QUERY")],
     param: Annotated[
         list[str] | None, typer.Option(help="What a $NAME of the query stands for.", metavar="NAME=VALUE")
     ] = None,
-    date_: Day = None,
-    config: Config = "office",
+    date_: DayOption = None,
+    config: ConfigOption = "office",
     memory_gib: Annotated[
         float, typer.Option(help="Memory that it may take; on disk four times as much.", min=0.1, max=4096)
-    ] = Limits().memory_gib,
+    ] = QueryLimits().memory_gib,
     time_limit_s: Annotated[
         float, typer.Option(help="Seconds that it may work.", min=0.01, max=604_800)
-    ] = Limits().time_limit_s,
+    ] = QueryLimits().time_limit_s,
 ) -> None:
     """Ask the lake: every table, mart and macro by name. In a pipe the answer is CSV.
 
@@ -39,43 +45,43 @@ def sql(
 
         fleetcast sql sql/queries/plan_changes.sql --param policy=lt_ua
     """
-    with spoken():
-        from fleetcast.assets.lake.recipes import parameters, why_empty
+    with cli_errors():
+        from fleetcast.assets.lake.empty_query_hints import explain_empty_result, query_parameters
 
-        settings, day = run_of(config, date_)
-        given = {"trace": settings.trace, "day": day, **params_of(param or [], parameters(query))}
-        with settings.lake.answer(query, Limits(memory_gib, time_limit_s), **given) as answer:
+        settings, day = load_settings_and_day(config, date_)
+        given = {"trace": settings.trace, "day": day, **parse_params(param or [], query_parameters(query))}
+        with settings.lake.answer(query, QueryLimits(memory_gib, time_limit_s), **given) as answer:
             rows = show_table(answer)
         if not rows:
-            show_empty(why_empty(settings.lake, query, given))
+            show_why_empty(explain_empty_result(settings.lake, query, given))
 
 
-def show_empty(reasons: Iterable[str]) -> None:
+def show_why_empty(reasons: Iterable[str]) -> None:
     """Why a query has no rows."""
     ERR.print(" ".join(["No rows.", *reasons]), style="yellow", markup=False, soft_wrap=True)
 
 
-def explore(
+def explore_command(
     folder: Annotated[Path, typer.Argument(help="Where the project goes: empty, or one already.")],
 ) -> None:
     """Write a Rill project over the lake: a metrics view and a dashboard for each mart, from the SQL headers.
 
     fleetcast explore ~/fleetcast-rill && rill start ~/fleetcast-rill
     """
-    with spoken():
-        from fleetcast.assets.lake.rill import write_project
+    with cli_errors():
+        from fleetcast.assets.lake.rill_project import write_rill_project
         from fleetcast.assets.lake.warehouse import Lake
 
-        lake, target = Lake(), file_of(folder)
+        lake, target = Lake(), expand_path(folder)
         lake.publish()
-        shown = write_project(lake, target)
-        OUT.print(f"{near(target)}: {len(shown)} dashboards   (rill start {near(target)})")
+        shown = write_rill_project(lake, target)
+        OUT.print(f"{short_path(target)}: {len(shown)} dashboards   (rill start {short_path(target)})")
 
 
-def explain(
+def explain_command(
     request: Annotated[int, typer.Argument(help="A request_id of outcomes.", metavar="REQUEST")],
-    date_: Day = None,
-    config: Config = "office",
+    date_: DayOption = None,
+    config: ConfigOption = "office",
 ) -> None:
     """Say why a request got its first token when it did: held, queued behind whom, prefilled, sent elsewhere;
     and where it went, if it was handed on.
@@ -84,11 +90,11 @@ def explain(
 
     fleetcast explain REQUEST_ID
     """
-    with spoken():
-        settings, day = run_of(config, date_)
+    with cli_errors():
+        settings, day = load_settings_and_day(config, date_)
         told = settings.lake.sql("queries/why_late.sql", trace=settings.trace, day=day, request=request)
         if not told.num_rows:
-            refuse(
+            exit_with_message(
                 f"No replay of {settings.trace} on {day} has a request {request}. "
                 "Look some up: fleetcast sql sql/queries/why_late.sql"
             )
@@ -113,7 +119,9 @@ def show_explanation(told: pa.Table, legs: pa.Table) -> None:
         times = (row[name] for name in waits.values())
         ahead = f"{row['ahead']} ({row['ahead_input_tokens']:,})"
         where = f"{row['served_region']} #{row['instance']}" if row["served_region"] else row["status"]
-        explained.append((row["policy"], *(figure(seconds, ",.2f") for seconds in times), ahead, where))
+        explained.append(
+            (row["policy"], *(format_figure(seconds, ",.2f") for seconds in times), ahead, where)
+        )
     show_board("", heads, explained)
     show_legs(legs)
     for row in rows:
@@ -132,8 +140,8 @@ def show_legs(legs: pa.Table) -> None:
         (
             row["policy"],
             f"{row['leg']} {row['role']}",
-            figure(row["hand_over_s"], ",.3f"),
-            *(figure(row[name], ",.2f") for name in times),
+            format_figure(row["hand_over_s"], ",.3f"),
+            *(format_figure(row[name], ",.2f") for name in times),
             f"{row['llm']} on {row['gpu']}, {row['region']} #{row['instance']}",
         )
         for row in legs.to_pylist()
@@ -143,21 +151,21 @@ def show_legs(legs: pa.Table) -> None:
         show_board("its legs, seconds from its arrival", heads, rows)
 
 
-def timeline(
+def timeline_command(
     llm: Annotated[str, typer.Option(help="Whose requests.")],
     region: Annotated[str, typer.Option(help="Where they were served.")],
     hour: Annotated[int, typer.Option(help="Hour of the day, UTC.", min=0, max=23)],
     policy: Annotated[str, typer.Option(help="Under which policy.")] = "lt_i",
-    date_: Day = None,
-    config: Config = "office",
+    date_: DayOption = None,
+    config: ConfigOption = "office",
 ) -> None:
     """Write an hour of one endpoint as a Chrome trace: hand-over, queue, prefill and decode of every request.
 
     fleetcast timeline --llm bloom-176b --region east --hour 19
     """
-    with spoken():
+    with cli_errors():
         from fleetcast.assets.replays.timeline import write_timeline
 
-        settings, day = run_of(config, date_)
+        settings, day = load_settings_and_day(config, date_)
         path = write_timeline(settings, day, policy, llm, region, hour)
-        OUT.print(f"{near(path)}   (open it in ui.perfetto.dev or chrome://tracing)")
+        OUT.print(f"{short_path(path)}   (open it in ui.perfetto.dev or chrome://tracing)")

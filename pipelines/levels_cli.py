@@ -6,19 +6,25 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.models.world.mechanisms import LEVELS_BY
-from fleetcast.models.world.reading import ConfigError
-from fleetcast.models.world.stacks import STACKS
-from fleetcast.pipelines.options import Config, Day, Quiet, progress_of, run_of
-from fleetcast.pipelines.tables import OUT, figure, percent, show_board
-from fleetcast.pipelines.terminal import near, spoken
+from fleetcast.models.world.stacks import REPLAY_STACKS
+from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.pipelines.options import (
+    ConfigOption,
+    DayOption,
+    QuietOption,
+    load_settings_and_day,
+    make_progress,
+)
+from fleetcast.pipelines.terminal import cli_errors, short_path
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
 N = TypeVar("N", int, float)
-STACK_NAMES = ", ".join(STACKS)
+STACK_NAMES = ", ".join(REPLAY_STACKS)
 
 
-def levels(
+def levels_command(
     llm: Annotated[
         str | None, typer.Option(help="Whose requests; else the endpoint that has most to do.")
     ] = None,
@@ -41,9 +47,9 @@ def levels(
         typer.Option(help="Seconds: the strictest and the loosest need that are drawn; else the tiers'."),
     ] = None,
     hours: Annotated[int, typer.Option(help="The busiest of the day on end.")] = 4,
-    date_: Day = None,
-    config: Config = "office",
-    quiet: Quiet = False,
+    date_: DayOption = None,
+    config: ConfigOption = "office",
+    quiet: QuietOption = False,
 ) -> None:
     """Try levels of priority at an endpoint, by stack: needs met by level, the fewest instances for all.
 
@@ -56,40 +62,49 @@ def levels(
     Each request wants its first token within a time, on ten steps; levels see it as a class. The trace's own
     tiers are tried beside it. Instances are fixed. A minute or two.
     """
-    with spoken():
-        from fleetcast.assets.on_demand import level_trials
-        from fleetcast.assets.pages.on_demand import Made
-        from fleetcast.assets.studies.levels import Asked, answers, of_trials, try_levels, values
-        from fleetcast.pipelines.runs import report_made
+    with cli_errors():
+        from fleetcast.assets.pages.on_demand_asset import AssetRows
+        from fleetcast.assets.studies.level_search import (
+            LevelsQuery,
+            describe_endpoint_levels,
+            level_trials_scope,
+            read_level_values,
+            try_levels,
+        )
+        from fleetcast.assets.studies_on_demand import level_trials
+        from fleetcast.pipelines.runs import publish_on_demand
 
-        settings, day = run_of(config, date_)
-        stacks = Asked().stacks if stack is None else texts(stack)
-        shares = () if headroom is None else listed("--headroom", headroom, float)
-        asked = Asked(
-            llm, region, listed("--levels", levels_, int), by, stacks, listed("--load", load, float), shares,
-            None if needs is None else two("--needs", needs), hours,
+        settings, day = load_settings_and_day(config, date_)
+        stacks = LevelsQuery().stacks if stack is None else split_names(stack)
+        shares = () if headroom is None else parse_numbers("--headroom", headroom, float)
+        asked = LevelsQuery(
+            llm, region, parse_numbers("--levels", levels_, int), by, stacks, parse_numbers("--load", load,
+            float), shares,
+            None if needs is None else parse_pair("--needs", needs), hours,
         )  # fmt: skip
-        table = try_levels(settings, day, asked, progress_of(quiet))
-        of = of_trials(day, table)
-        report_made(level_trials, settings, Made(table, of))
+        table = try_levels(settings, day, asked, make_progress(quiet))
+        of = level_trials_scope(day, table)
+        publish_on_demand(level_trials, settings, AssetRows(table, of))
         place = {name: of[name] for name in ("llm", "region")}
-        for rows in values(settings, day, **place):
-            show_levels(rows, in_time_by_level(settings, day, rows[0]), settings.trace, day)
-        for sentence in answers(settings, day, **place):
+        for rows in read_level_values(settings, day, **place):
+            show_levels(rows, read_in_time_shares(settings, day, rows[0]), settings.trace, day)
+        for sentence in describe_endpoint_levels(settings, day, **place):
             OUT.print(sentence, markup=False, soft_wrap=True)
-        OUT.print(f"figures  {near(settings.figures(day))}/level_value.png, level_ttft, headroom, ablation")
+        OUT.print(
+            f"figures  {short_path(settings.figures(day))}/level_value.png, level_ttft, headroom, ablation"
+        )
         OUT.print('tables   fleetcast sql "from level_value", "from level_isolation", "from level_trials"')
 
 
-def texts(said: str) -> tuple[str, ...]:
+def split_names(said: str) -> tuple[str, ...]:
     """The names of a list with commas."""
     return tuple(part.strip() for part in said.split(","))
 
 
-def listed(option: str, said: str, kind: Callable[[str], N]) -> tuple[N, ...]:
+def parse_numbers(option: str, said: str, kind: Callable[[str], N]) -> tuple[N, ...]:
     """The numbers of a list with commas; ConfigError names what is none."""
     found = []
-    for part in texts(said):
+    for part in split_names(said):
         try:
             found.append(kind(part))
         except ValueError as error:
@@ -98,17 +113,17 @@ def listed(option: str, said: str, kind: Callable[[str], N]) -> tuple[N, ...]:
     return tuple(found)
 
 
-def two(option: str, said: str) -> tuple[float, float]:
+def parse_pair(option: str, said: str) -> tuple[float, float]:
     """Two numbers; ConfigError for more or fewer."""
-    found = listed(option, said, float)
+    found = parse_numbers(option, said, float)
     if len(found) != 2:
         raise ConfigError(f"{option}: got {len(found)} numbers, needed two: STRICTEST,LOOSEST.")
     return found[0], found[1]
 
 
-def in_time_by_level(settings: Settings, day: date, of: Mapping[str, Any]) -> Mapping[Any, float]:
+def read_in_time_shares(settings: RunSettings, day: date, of: Mapping[str, Any]) -> Mapping[Any, float]:
     """The share in time on today's instances, by stack, levels, headroom and level."""
-    names = ("llm", "region", "dealt_by", "load_factor")
+    names = ("llm", "region", "needs_by", "load_factor")
     rows = settings.lake.sql(
         "reads/levels_in_time.sql", trace=settings.trace, day=day, **{name: of[name] for name in names}
     )
@@ -126,15 +141,21 @@ def show_levels(
     heads = ["", "fewest\ninstances", "\nwithin", "saved on\none level", today]
     heads += [f"level\n{code}" for code in range(most)]
     lines = []
-    for row in sorted(rows, key=lambda r: (list(STACKS).index(r["stack"]), r["levels"], r["headroom_share"])):
+    for row in sorted(
+        rows, key=lambda r: (list(REPLAY_STACKS).index(r["stack"]), r["levels"], r["headroom_share"])
+    ):
         key = (row["stack"], row["levels"], row["headroom_share"])
         headroom = (
             f", {row['headroom_share']:.0%} headroom" if row["headroom_share"] and row["levels"] > 1 else ""
         )
-        shares = [percent(in_time.get((*key, code)), ".1f") for code in ("all", *map(str, range(most)))]
-        counts = [figure(row[name], ",.0f") for name in ("instances", "resolution", "saved_on_one_level")]
+        shares = [
+            format_percent(in_time.get((*key, code)), ".1f") for code in ("all", *map(str, range(most)))
+        ]
+        counts = [
+            format_figure(row[name], ",.0f") for name in ("instances", "resolution", "saved_on_one_level")
+        ]
         lines.append((f"{row['stack']}, {row['levels']}{headroom}", *counts, *shares))
     load = "" if of["load_factor"] == 1 else f", {of['load_factor']:g} times the load"
     show_board(
-        f"{of['llm']} in {of['region']}, {trace}, {day}: needs by {of['dealt_by']}{load}", heads, lines
+        f"{of['llm']} in {of['region']}, {trace}, {day}: needs by {of['needs_by']}{load}", heads, lines
     )

@@ -12,9 +12,9 @@ def __getattr__(name: str) -> Any:
     """The definitions of the location of that name, with its environment."""
     if name.startswith("_"):
         raise AttributeError(name)
-    from fleetcast.pipelines.deployment import enter
+    from fleetcast.pipelines.deployment import enter_location
 
-    enter(name)
+    enter_location(name)
     from fleetcast.pipelines.definitions import defs
 
     return defs

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from fleetcast.assets.lake import settings as lake_settings
-from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.models.world.calendar import require_in_years
-from fleetcast.models.world.loading import CONFIG_DIR, config_path
-from fleetcast.models.world.policies import planned
-from fleetcast.models.world.reading import require_known
-from fleetcast.pipelines.terminal import Bars
+from fleetcast.models.world.config_loading import CONFIG_DIR, config_path
+from fleetcast.models.world.policies import planned_policies
+from fleetcast.models.world.toml_dataclasses import require_known
+from fleetcast.pipelines.terminal import ProgressBars
 
-Config = Annotated[
+ConfigOption = Annotated[
     str,
     typer.Option(
         envvar="FLEETCAST_CONFIG",
@@ -23,35 +23,35 @@ Config = Annotated[
         help="A file of data/config by name, or a TOML file by path; ~ is your home.",
     ),
 ]
-Day = Annotated[
+DayOption = Annotated[
     datetime | None,
     typer.Option(
         "--date", formats=["%Y-%m-%d"], help="The day, UTC; without it the last day of the config's trace."
     ),
 ]
-Policy = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned())}, rolling.")]
-Region = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No bars, only the result.")]
+PolicyOption = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned_policies())}, rolling.")]
+RegionOption = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No bars, only the result.")]
 
 
-def config_of(name: str) -> str:
+def resolve_config(name: str) -> str:
     """A path that stays true wherever the process goes; the name of a shipped config as it is."""
     path = config_path(name)
     return name if path == CONFIG_DIR / f"{name}.toml" else str(path.resolve())
 
 
-def settings_of(config: str) -> Settings:
+def load_cli_settings(config: str) -> RunSettings:
     """The settings of --config."""
-    return lake_settings.load_settings(config_of(config))
+    return lake_settings.load_settings(resolve_config(config))
 
 
-def run_of(config: str, moment: datetime | None) -> tuple[Settings, date]:
+def load_settings_and_day(config: str, moment: datetime | None) -> tuple[RunSettings, date]:
     """The settings of --config, and the day of --date or the last of the config's trace."""
-    settings = settings_of(config)
-    return settings, day_of(moment) or settings.config.trace.replay_day
+    settings = load_cli_settings(config)
+    return settings, parse_day(moment) or settings.config.trace.replay_day
 
 
-def day_of(moment: datetime | None) -> date | None:
+def parse_day(moment: datetime | None) -> date | None:
     """The day of --date; ConfigError for one on which no request can be."""
     if moment is None:
         return None
@@ -59,17 +59,17 @@ def day_of(moment: datetime | None) -> date | None:
     return moment.date()
 
 
-def file_of(path: Path) -> Path:
+def expand_path(path: Path) -> Path:
     """A path as a shell would have written it: `--changes=~/x.toml` reaches us as it is."""
     return path.expanduser()
 
 
-def progress_of(quiet: bool) -> Progress:
+def make_progress(quiet: bool) -> Progress:
     """Bars, or nothing."""
-    return Progress() if quiet else Bars()
+    return Progress() if quiet else ProgressBars()
 
 
-def params_of(texts: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+def parse_params(texts: Sequence[str], known: Sequence[str]) -> dict[str, str]:
     """The parameters of NAME=VALUE texts; ValueError names one that is none, or that the query lacks."""
     pairs = [text.partition("=") for text in texts]
     for (name, equals, _), text in zip(pairs, texts, strict=True):

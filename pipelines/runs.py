@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import dagster as dg
 
-from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.pages.on_demand import Made, OnDemand
-from fleetcast.assets.pages.telling import SettingsResource, key_of
-from fleetcast.models.world.places import HOME, ROOT
-from fleetcast.pipelines import stopping
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.pages.asset_metadata import SettingsResource, build_asset_key
+from fleetcast.assets.pages.on_demand_asset import AssetRows, OnDemandAsset
+from fleetcast.models.world.project_paths import HOME, ROOT
+from fleetcast.pipelines import shutdown
 from fleetcast.pipelines.definitions import defs
 
 RANGE = "dagster/asset_partition_range_{}"
@@ -24,7 +24,7 @@ class RunFailed(ValueError):
     """A run that stopped; the message is what a person needs to know of it."""
 
 
-class Ran(NamedTuple):
+class RunResult(NamedTuple):
     """A run that came to its end, and how its checks went."""
 
     result: dg.ExecuteInProcessResult
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
     alarms: list[str]  # checks that only warn
 
 
-def embedded_home() -> None:
+def set_dagster_home() -> None:
     """Let Dagster keep its records beside the lake's folder, unless DAGSTER_HOME says otherwise."""
     os.environ.setdefault("DAGSTER_HOME", str(HOME))
     if not (said := HOME / "dagster.yaml").is_file():  # installed from a wheel
@@ -47,7 +47,7 @@ def run_job(
     day: date | None,
     progress: Progress,
     until: date | None = None,
-) -> Ran:
+) -> RunResult:
     """Run a job in this process, of a day or of all days `until` another.
 
     RunFailed says in a line what stopped it, KeyboardInterrupt that you did.
@@ -62,7 +62,7 @@ def run_job(
             run_config=QUIET,
             raise_on_error=False,
         )
-    stopping.leave_if_told()  # the run may have swallowed it
+    shutdown.raise_if_signalled()  # the run may have swallowed it
     checks = result.get_asset_check_evaluations()
     failed = [(f"{c.asset_key.to_user_string()}: {c.check_name}", c.severity) for c in checks if not c.passed]
     broken = [name for name, severity in failed if severity is dg.AssetCheckSeverity.ERROR]
@@ -70,29 +70,29 @@ def run_job(
     why = "" if result.success or broken else _why(result)
     if why:
         raise RunFailed(why)
-    return Ran(result, len(checks), broken, alarms)
+    return RunResult(result, len(checks), broken, alarms)
 
 
-def untold(asset: str, days: Iterable[date]) -> list[date]:
+def unmaterialized_days(asset: str, days: Iterable[date]) -> list[date]:
     """The days of which Dagster has never been told: a run that was killed tells nothing of what it made."""
     with dg.DagsterInstance.get() as instance:
-        told = instance.get_materialized_partitions(key_of(asset))
+        told = instance.get_materialized_partitions(build_asset_key(asset))
     return [day for day in days if day.isoformat() not in told]
 
 
-def report(asset: str, said: Mapping[str | None, Mapping[str, Any]]) -> None:
+def report_materializations(asset: str, said: Mapping[str | None, Mapping[str, Any]]) -> None:
     """Tell Dagster of work done outside a run, by partition: its pages show it like that of a run."""
-    embedded_home()
+    set_dagster_home()
     with dg.DagsterInstance.get() as instance:
         for partition, metadata in said.items():
-            event = dg.AssetMaterialization(key_of(asset), partition=partition, metadata=metadata)
+            event = dg.AssetMaterialization(build_asset_key(asset), partition=partition, metadata=metadata)
             instance.report_runless_asset_event(event)
 
 
-def report_made(row: OnDemand, settings: Settings, *made: Made) -> None:
+def publish_on_demand(row: OnDemandAsset, settings: RunSettings, *made: AssetRows) -> None:
     """Publish what was made of an asset on demand from the command line, and tell Dagster of it."""
     settings.lake.publish()
-    report(row.name, {row.partition(one.of): row.metadata(settings, one) for one in made})
+    report_materializations(row.name, {row.partition(one.of): row.metadata(settings, one) for one in made})
 
 
 def _why(result: dg.ExecuteInProcessResult) -> str:

@@ -6,30 +6,30 @@ from typing import Any
 
 import pyarrow as pa
 
-from fleetcast.assets.pages.by_tier import attainment_of, strictest_of, tiers_on
-from fleetcast.pipelines.tables import figure, percent, show_board
+from fleetcast.assets.pages.tier_columns import attainment_column, scoreboard_tiers, strictest_scored_tier
 from fleetcast.pipelines.terminal import ERR
+from fleetcast.pipelines.terminal_tables import format_figure, format_percent, show_board
 
 
 def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
     """The scoreboard of a day: what each policy cost and what it missed; quality, where it is known."""
     told = board.to_pylist()
-    first = strictest_of(told)
-    others = [tier for tier in tiers_on(board) if tier != first]
+    first = strictest_scored_tier(told)
+    others = [tier for tier in scoreboard_tiers(board) if tier != first]
     is_known = any(row["quality"] is not None for row in told)
     title = f"{trace}, {day}   (attainment and distance in %, TTFT in s)"
     heads = ("\n\npolicy", f"SLA\nattained\n{first}", "\nworst\nllm", *(f"\n\n{tier}" for tier in others),
              f"TTFT\np95\n{first}", "\nGPU-\nhours", "\nleft\nto do", "\n\nUSD",
              "over\nclair-\nvoyant", *(["\n\nquality"] if is_known else []))  # fmt: skip
-    shares = ("attainment_share", "worst_llm_attainment_share", *map(attainment_of, others))
+    shares = ("attainment_share", "worst_llm_attainment_share", *map(attainment_column, others))
     rows = [
         (
             row["policy"],
-            *(percent(row[name], ".1f") for name in shares),
-            figure(row["ttft_p95_s"], ".2f"),
-            *(figure(row[name], ",.0f") for name in ("gpu_hours", "left_gpu_hours", "usd")),
-            percent(row["over_clairvoyant_share"], "+.1f"),
-            *([figure(row["quality"], ".3f")] if is_known else []),
+            *(format_percent(row[name], ".1f") for name in shares),
+            format_figure(row["ttft_p95_s"], ".2f"),
+            *(format_figure(row[name], ",.0f") for name in ("gpu_hours", "backlog_gpu_hours", "usd")),
+            format_percent(row["over_clairvoyant_share"], "+.1f"),
+            *([format_figure(row["quality"], ".3f")] if is_known else []),
         )
         for row in told
     ]
@@ -46,9 +46,9 @@ def show_other_targets(found: pa.Table | None) -> None:
         (
             row["policy"],
             row["tier"],
-            *(percent(row[f"{of}attainment_share"], ".1f") for of in ("", "ttft_", "tpot_")),
-            figure(row["ttft_p95_s"], ".2f"),
-            figure(None if row["tpot_p95_s"] is None else 1e3 * row["tpot_p95_s"], ".1f"),
+            *(format_percent(row[f"{of}attainment_share"], ".1f") for of in ("", "ttft_", "tpot_")),
+            format_figure(row["ttft_p95_s"], ".2f"),
+            format_figure(None if row["tpot_p95_s"] is None else 1e3 * row["tpot_p95_s"], ".1f"),
         )
         for row in found.to_pylist()
     ]
@@ -65,15 +65,17 @@ def show_leaderboard(board: pa.Table) -> None:
     shares = ("wape_share", "pinball_share", "below_p90_share", "under_share", "above_peak_p90_share")
     told = []
     for row in rows:
-        saved, low, high = (percent(row[f"saved{name}_share"], ".1f") for name in ("", "_low", "_high"))
+        saved, low, high = (
+            format_percent(row[f"saved{name}_share"], ".1f") for name in ("", "_low", "_high")
+        )
         interval = "" if row["saved_share"] is None else saved if low == "–" else f"{saved} ({low} to {high})"
-        figures = (percent(row[name], ".1f") for name in shares)
+        figures = (format_percent(row[name], ".1f") for name in shares)
         off = f"{row['p90_off_endpoints']} of {row['endpoints']}"
-        told.append((row["method"], *figures, off, interval, figure(row["cpu_ms"], ",.1f")))
+        told.append((row["method"], *figures, off, interval, format_figure(row["cpu_ms"], ",.1f")))
     show_board(title, heads, told)
 
 
-def show_short(plans: Sequence[Mapping[str, Any]]) -> None:
+def show_short_plans(plans: Sequence[Mapping[str, Any]]) -> None:
     """Which plans the fleet cannot carry, and how many instances are missing in their worst hour."""
     for plan in plans:
         line = (

@@ -9,24 +9,24 @@ from typing import Annotated
 
 import typer
 
-from fleetcast.pipelines.options import Config, Policy, file_of, settings_of
-from fleetcast.pipelines.tables import OUT
-from fleetcast.pipelines.terminal import spoken
+from fleetcast.pipelines.options import ConfigOption, PolicyOption, expand_path, load_cli_settings
+from fleetcast.pipelines.terminal import cli_errors
+from fleetcast.pipelines.terminal_tables import OUT
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+serve_app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 INSTANT = "%Y-%m-%dT%H:%M"
 
 
-@app.callback()
-def serve() -> None:
+@serve_app.callback()
+def serve_group() -> None:
     """Serve plans from the lake to whoever scales a cluster, or the definitions to Dagster."""
 
 
-@app.command()
-def scaler(
+@serve_app.command("scaler")
+def scaler_command(
     address: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:6000",
-    policy: Policy = "day_ahead",
-    config: Config = "office",
+    policy: PolicyOption = "day_ahead",
+    config: ConfigOption = "office",
     now: Annotated[
         datetime | None,
         typer.Option(
@@ -45,28 +45,28 @@ def scaler(
     forecast does (the alarm forecasts_beat_last_value). Each change of state is a line here. There is no TLS:
     listen on an address that only the cluster reaches.
     """
-    with spoken():
+    with cli_errors():
         import asyncio
 
-        from fleetcast.assets.plans.scaler import Scaler, serve
-        from fleetcast.assets.plans.served import Served
+        from fleetcast.assets.plans.current_plan import CurrentPlan
+        from fleetcast.assets.plans.keda_scaler import KedaScaler, run_scaler_server
 
         if not re.fullmatch(r"\S+:\d{1,5}", address) or int(address.rpartition(":")[2]) > 65_535:
             raise ValueError(f"--address: got {address!r}, needed HOST:PORT, like 0.0.0.0:6000.")
         ahead = timedelta(0) if now is None else now.replace(tzinfo=UTC) - datetime.now(UTC)
-        served = Served(settings_of(config), policy, lambda: datetime.now(UTC) + ahead)
+        served = CurrentPlan(load_cli_settings(config), policy, lambda: datetime.now(UTC) + ahead)
         host = address.rpartition(":")[0]
         asyncio.run(
-            serve(
-                Scaler(served, lambda line: OUT.print(line, markup=False, soft_wrap=True)),
+            run_scaler_server(
+                KedaScaler(served, lambda line: OUT.print(line, markup=False, soft_wrap=True)),
                 address,
                 lambda port: OUT.print(f"serving {policy} on {host}:{port}   (Ctrl-C ends it)"),
             )
         )
 
 
-@app.command()
-def code(
+@serve_app.command("code")
+def code_command(
     location: Annotated[
         str | None, typer.Argument(help="Of FLEETCAST_DEPLOYMENT; without it the one of the environment.")
     ] = None,
@@ -80,10 +80,10 @@ def code(
     A server of its own is asked for where daemon and pages are other processes or machines. It takes a port
     that nobody has: of two servers on one port the older code would answer.
     """
-    with spoken():
+    with cli_errors():
         from fleetcast.pipelines import deployment
 
-        chosen = deployment.chosen(location)
+        chosen = deployment.find_location(location)
         listen = (host or chosen.host, port or chosen.port or deployment.PORT)
         deployment.require_executor(chosen.executor)
         deployment.take_port(*listen)
@@ -95,17 +95,17 @@ def code(
         os.execv(sys.executable, [*program, *target, *command])
 
 
-@app.command()
-def workspace(
+@serve_app.command("workspace")
+def workspace_command(
     file: Annotated[Path, typer.Argument(help="A deployment's file: its locations.")],
 ) -> None:
     """Print the workspace.yaml of a deployment, once each of its configs has been read and found sound.
 
     fleetcast serve workspace deploy.toml > workspace.yaml
     """
-    with spoken():
+    with cli_errors():
         from fleetcast.pipelines import deployment
 
-        locations = deployment.read_deployment(file_of(file))
+        locations = deployment.read_deployment(expand_path(file))
         deployment.check_deployment(locations)
-        OUT.print(deployment.workspace(locations), end="", markup=False, soft_wrap=True)
+        OUT.print(deployment.workspace_yaml(locations), end="", markup=False, soft_wrap=True)

@@ -7,29 +7,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import typer
 
-from fleetcast.pipelines.options import Quiet, config_of, progress_of
-from fleetcast.pipelines.tables import OUT, figure, percent, show_board
-from fleetcast.pipelines.terminal import near, spoken
+from fleetcast.pipelines.options import QuietOption, make_progress, resolve_config
+from fleetcast.pipelines.terminal import cli_errors, short_path
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
 if TYPE_CHECKING:
     from fleetcast.models.world.catalogue import Catalogue
-    from fleetcast.models.world.entries import Tier
+    from fleetcast.models.world.catalogue_entries import Tier
 
-Listed = Annotated[bool, typer.Option("--list", help="Name the studies, and what each asks.")]
-Base = Annotated[
+ListOption = Annotated[bool, typer.Option("--list", help="Name the studies, and what each asks.")]
+BaseConfigOption = Annotated[
     str | None,
     typer.Option("--config", help="Ask it on this config instead of the one that the study names."),
 ]
 
 
-def study(
+def study_command(
     names: Annotated[
         list[str] | None,
         typer.Argument(help="Studies of data/studies; without any they are named.", metavar="NAME"),
     ] = None,
-    list_: Listed = False,
-    config: Base = None,
-    quiet: Quiet = False,
+    list_: ListOption = False,
+    config: BaseConfigOption = None,
+    quiet: QuietOption = False,
 ) -> None:
     """Run studies: every variant of a config under every policy, and beside it what the paper says.
 
@@ -42,42 +42,42 @@ def study(
     A study takes minutes: a trace of its own with its forecasts, then each variant planned and replayed like
     a night. Nothing of the nightly tables is touched; the answers lie in the table studies.
     """
-    with spoken():
+    with cli_errors():
         from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.studies import study as studies
         from fleetcast.assets.studies.study_figures import draw_against_the_paper, draw_study
-        from fleetcast.assets.studies.study_files import load_study, read_head, study_names
+        from fleetcast.assets.studies.study_files import load_study, read_study_header, study_names
 
         if list_ or not names:
             for name in study_names():
-                head, _ = read_head(name)
+                head, _ = read_study_header(name)
                 section = f"   ({head.section})" if head.section else ""
                 OUT.print(f"{name}   {head.what}{section}", markup=False, soft_wrap=True)
             return
-        lake, progress = load_settings("office").lake, progress_of(quiet)
-        base = config_of(config) if config else None
+        lake, progress = load_settings("office").lake, make_progress(quiet)
+        base = resolve_config(config) if config else None
         chosen = {name: load_study(name, lake, base) for name in names}  # all are read before one is run
         studies.write_paper_values(lake)
         for name, variants in chosen.items():
             catalogue = variants[0].settings.catalogue
             show_study(name, studies.run_study(variants, progress), catalogue)
             told = lake.sql("queries/against_the_paper.sql").filter(pc.field("study") == name)
-            show_paper(told)
-            OUT.print(f"figure   {near(draw_study(lake, name, catalogue))}", soft_wrap=True)
-        studies.forget_unused(lake, [variant for variants in chosen.values() for variant in variants])
+            show_paper_values(told)
+            OUT.print(f"figure   {short_path(draw_study(lake, name, catalogue))}", soft_wrap=True)
+        studies.drop_unused_lakes(lake, [variant for variants in chosen.values() for variant in variants])
         lake.publish()
-        OUT.print(f"figure   {near(draw_against_the_paper(lake))}", soft_wrap=True)
+        OUT.print(f"figure   {short_path(draw_against_the_paper(lake))}", soft_wrap=True)
         OUT.print('tables   fleetcast sql "from studies", fleetcast sql sql/queries/against_the_paper.sql')
 
 
-def columns_of(tiers: Mapping[str, "Tier"], first: str) -> list[tuple[str, str, str, str]]:
+def study_columns(tiers: Mapping[str, "Tier"], first: str) -> list[tuple[str, str, str, str]]:
     """The columns of a study's board: head, metric, tier, how it is written. `first`: the strictest tier."""
     others = [tier for tier in tiers if tier != first]
     return [
         ("instance-\nhours", "instance_hours", "all", ",.0f"),
         ("by quarter\nof an hour", "quarter_instance_hours", "all", ",.0f"),
         ("GPU-\nhours", "gpu_hours", "all", ",.0f"),
-        ("\nleft", "left_gpu_hours", "all", ",.0f"),
+        ("\nleft", "backlog_gpu_hours", "all", ",.0f"),
         ("\nwasted", "wasted_gpu_hours", "all", ",.1f"),
         ("memory\n%", "kv_utilisation_share", "all", "%.1f"),
         (f"in time %\n{first}", "attainment_share", first, "%.1f"),
@@ -95,30 +95,38 @@ def show_study(name: str, table: pa.Table, catalogue: "Catalogue") -> None:
     values = {(r["variant"], r["policy"], r["metric"], r["tier"]): r["value"] for r in rows}
     present = {row["tier"] for row in rows}
     tiers = {name: tier for name, tier in catalogue.tiers.items() if name in present}
-    columns = columns_of(tiers, catalogue.strictest_tier(tiers) or "")
+    columns = study_columns(tiers, catalogue.strictest_tier(tiers) or "")
     heads = ("\nvariant, policy", *(head for head, *_ in columns))
     lines = []
     for variant, policy in dict.fromkeys((row["variant"], row["policy"]) for row in rows):
         told = []
         for _, metric, tier, form in columns:
             value = values.get((variant, policy, metric, tier))
-            told.append(percent(value, form[1:]) if form[0] == "%" else figure(value, form))
+            told.append(format_percent(value, form[1:]) if form[0] == "%" else format_figure(value, form))
         lines.append((f"{variant}, {policy}", *told))
     show_board(name, heads, lines)
 
 
-def show_paper(told: pa.Table) -> None:
+def show_paper_values(told: pa.Table) -> None:
     """A line for each figure of a paper: what it says, what was found."""
     lines = []
     for row in told.to_pylist():
         is_share = row["against"] is not None or row["metric"].endswith("_share")
-        form = (lambda value: percent(value, "+.1f")) if is_share else (lambda value: figure(value, ",.1f"))
+        form = (
+            (lambda value: format_percent(value, "+.1f"))
+            if is_share
+            else (lambda value: format_figure(value, ",.1f"))
+        )
         of = " ".join(row[key] for key in ("tier", "llm") if row[key] != "all")
         against = f" against {row['against']}" if row["against"] else ""
         what = f"{row['variant']}, {row['policy']}{against}: {row['metric']} {of}".rstrip()
         lines.append(
-            (what, *(form(row[key]) for key in ("paper_value", "our_value", "our_integral")), row["section"])
+            (
+                what,
+                *(form(row[key]) for key in ("paper_value", "fleetcast_value", "fleetcast_integral")),
+                row["section"],
+            )
         )
     if lines:
-        heads = ("what", "paper", "ours", "integral", "where")
+        heads = ("what", "paper", "fleetcast", "integral", "where")
         show_board("beside the paper, shares in %", heads, lines)

@@ -13,15 +13,15 @@ from rich import progress
 from rich.console import Console
 
 from fleetcast.assets.lake.settings import Progress, Step
-from fleetcast.assets.lake.store import Place
-from fleetcast.pipelines import stopping
-from fleetcast.pipelines.tables import OUT
+from fleetcast.assets.lake.store import LakePath
+from fleetcast.pipelines import shutdown
+from fleetcast.pipelines.terminal_tables import OUT
 
 ERR = Console(stderr=True, highlight=False)
-HERE = Path.cwd()  # before anything changes it
+START_DIR = Path.cwd()  # before anything changes it
 
 
-class Bars(Progress):
+class ProgressBars(Progress):
     """Progress on stderr: on a terminal a bar that is gone when it is done, elsewhere a line a stage."""
 
     @contextmanager
@@ -56,51 +56,59 @@ def _line(label: str) -> Iterator[None]:
         ERR.print(f"{took} {time.monotonic() - begun_s:.1f} s", markup=False, soft_wrap=True)
 
 
+def show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """A warning of fleetcast's as one line on stderr; those of libraries are for developers."""
+    if category is FutureWarning and str(message).endswith("from 0.2 on."):
+        ERR.print(str(message), style="yellow", markup=False, soft_wrap=True)
+
+
 @contextmanager
-def spoken() -> Iterator[None]:
+def cli_errors() -> Iterator[None]:
     """Say a mistake in one line (exit 2), an interruption too (130, SIGTERM 143), never with a traceback."""
     try:
         yield
     except typer.Exit:  # a RuntimeError too
         raise
     except BaseException as error:
-        is_interrupt = isinstance(error, (KeyboardInterrupt, *of_dagster("DagsterExecutionInterruptedError")))
-        signalled = stopping.told()
+        is_interrupt = isinstance(
+            error, (KeyboardInterrupt, *dagster_error_types("DagsterExecutionInterruptedError"))
+        )
+        signalled = shutdown.received_signal()
         if not is_interrupt and signalled is None:
-            explain(error)
-        say_interrupted()
-        raise typer.Exit(stopping.CODES[signalled or signal.SIGINT]) from None
+            exit_with_error(error)
+        show_interrupted()
+        raise typer.Exit(shutdown.CODES[signalled or signal.SIGINT]) from None
 
 
-def of_dagster(name: str) -> tuple[type[BaseException], ...]:
+def dagster_error_types(name: str) -> tuple[type[BaseException], ...]:
     """An error of Dagster's, where it has been imported: only then can it be met, and that takes a second."""
     dagster = sys.modules.get("dagster")
     return () if dagster is None else (getattr(dagster, name),)
 
 
-def explain(error: BaseException) -> NoReturn:
+def exit_with_error(error: BaseException) -> NoReturn:
     """Say what is wrong with the input, or what the machine refuses, in one line; a defect and
     a reader who has seen enough (`| head`) come out as they are.
     """
-    if isinstance(error, of_dagster("Failure")):
-        refuse(getattr(error, "description", None) or "The run failed.")
+    if isinstance(error, dagster_error_types("Failure")):
+        exit_with_message(getattr(error, "description", None) or "The run failed.")
     if isinstance(error, (ValueError, RuntimeError)):  # a mistake; a defect that was noticed
-        refuse(str(error))
+        exit_with_message(str(error))
     if isinstance(error, OSError) and not isinstance(
         error, BrokenPipeError
     ):  # a folder that cannot be written, a disk that is full
-        refuse(f"{error.filename or 'The machine'}: {error.strerror or error}.")
+        exit_with_message(f"{error.filename or 'The machine'}: {error.strerror or error}.")
     raise error
 
 
-def say_interrupted() -> None:
+def show_interrupted() -> None:
     """A line on what an interruption left."""
     ERR.print(
         "Interrupted. Nothing half-written was kept; the same command goes on from here.", style="yellow"
     )
 
 
-def refuse(line: str) -> NoReturn:
+def exit_with_message(line: str) -> NoReturn:
     """One red line on stderr, exit code 2."""
     ERR.print(f"Error: {line}", style="red", soft_wrap=True, markup=False)
     raise typer.Exit(2)
@@ -127,7 +135,7 @@ def show_checks(checks: int, broken: Sequence[str], alarms: Sequence[str] = ()) 
     OUT.print(f"checks   {checks - len(broken) - len(alarms)} of {checks} hold")
 
 
-def near(path: Place) -> str:
+def short_path(path: LakePath) -> str:
     """A path as short as it can be said from here."""
-    is_below = isinstance(path, Path) and path.is_relative_to(HERE)
-    return str(path.relative_to(str(HERE)) if is_below else path)
+    is_below = isinstance(path, Path) and path.is_relative_to(START_DIR)
+    return str(path.relative_to(str(START_DIR)) if is_below else path)

@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from fleetcast.pipelines.options import Quiet, file_of, progress_of
-from fleetcast.pipelines.tables import OUT, figure, percent, show_board
-from fleetcast.pipelines.terminal import near, refuse, show_checks, show_refused, spoken
+from fleetcast.pipelines.options import QuietOption, expand_path, make_progress
+from fleetcast.pipelines.terminal import cli_errors, exit_with_message, short_path, show_checks, show_refused
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
-EMPTY = "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
+NO_TRACE_FILES = "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
 SHOWN_FINDINGS = 20
-Trace = Annotated[str, typer.Argument(help="A trace of the lake by name.", metavar="TRACE")]
+TraceArgument = Annotated[str, typer.Argument(help="A trace of the lake by name.", metavar="TRACE")]
 
 
-def ingest(
+def ingest_command(
     from_: Annotated[
         str | None,
         typer.Option("--from", help="A Prometheus server: its metrics come into data/landing first."),
@@ -30,7 +30,7 @@ def ingest(
     ] = None,
     step: Annotated[int, typer.Option(help="Seconds between two readings.", min=1, max=3600)] = 60,
     where: Annotated[str, typer.Option(help="Further label matchers, like 'namespace=\"prod\"'.")] = "",
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Bring the trace files in data/landing into the lake; rows that break a rule go to quarantine.
 
@@ -44,18 +44,20 @@ def ingest(
 
         fleetcast ingest --from http://prometheus:9090 --name mine --where 'namespace="prod"'
     """
-    with spoken():
-        from fleetcast.assets.pages.telling import SettingsResource
-        from fleetcast.assets.traces.ingest import LANDING, landed_files
-        from fleetcast.assets.traces.prometheus import fetch
-        from fleetcast.pipelines.night import land
+    with cli_errors():
+        from fleetcast.assets.pages.asset_metadata import SettingsResource
+        from fleetcast.assets.traces.ingest import LANDING_DIR, landed_files
+        from fleetcast.assets.traces.prometheus_download import fetch_metrics_folder
+        from fleetcast.pipelines.nightly_run import land_files
 
         if from_ is not None:
-            line = fetch(from_, name, days, until, step, where, LANDING, progress_of(quiet))
+            line = fetch_metrics_folder(
+                from_, name, days, until, step, where, LANDING_DIR, make_progress(quiet)
+            )
             OUT.print(line, markup=False, soft_wrap=True)
         if not landed_files():
-            refuse(EMPTY)
-        landed = land(SettingsResource.deployed(), progress_of(quiet))
+            exit_with_message(NO_TRACE_FILES)
+        landed = land_files(SettingsResource.deployed(), make_progress(quiet))
         show_landed(landed.files)
         show_findings(landed.findings)
         show_refused(landed.refused)
@@ -63,19 +65,19 @@ def ingest(
     raise typer.Exit(1 if landed.broken else 0)
 
 
-def forget(file: Annotated[str, typer.Argument(help="A landed file, by its name.")]) -> None:
+def forget_command(file: Annotated[str, typer.Argument(help="A landed file, by its name.")]) -> None:
     """Take a landed file out of the lake again, with all its requests.
 
     fleetcast forget AzureLLMInferenceTrace_conv.csv.gz
     """
-    with spoken():
+    with cli_errors():
         from fleetcast.assets.lake.settings import load_settings
-        from fleetcast.assets.traces.ingest import LANDING
-        from fleetcast.assets.traces.landing import forget as take_out
+        from fleetcast.assets.traces.ingest import LANDING_DIR
+        from fleetcast.assets.traces.landing import forget_file as take_out
 
         traces = take_out(load_settings("office"), file)
         OUT.print(f"{file} is no longer in the trace {', '.join(traces)}.", markup=False)
-        if (LANDING / file).exists():
+        if (LANDING_DIR / file).exists():
             OUT.print("It still lies in data/landing: take it away, or the next ingest lands it again.")
 
 
@@ -103,7 +105,7 @@ def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
         OUT.print(f'{len(findings) - SHOWN_FINDINGS} more findings: fleetcast sql "from quality"')
 
 
-def characterise(trace: Trace, quiet: Quiet = False) -> None:
+def characterise_command(trace: TraceArgument, quiet: QuietOption = False) -> None:
     """Say what a trace is like: load by tier, bursts, season, gaps, and how far it can be foreseen.
 
     The definitions stand in sql/tables/characterisation.sql; everything else in the marts.
@@ -112,20 +114,20 @@ def characterise(trace: Trace, quiet: Quiet = False) -> None:
 
         fleetcast sql "from episodes where trace = 'office' and kind = 'burst' order by ratio desc"
     """
-    with spoken():
-        from fleetcast.assets.demand.character_figures import figures_of
-        from fleetcast.assets.demand.characterise import characterise as describe
+    with cli_errors():
+        from fleetcast.assets.demand.character_figures import character_figures_folder
+        from fleetcast.assets.demand.characterise import characterise_trace as describe
         from fleetcast.assets.lake.settings import load_settings
-        from fleetcast.assets.on_demand import characterisation
-        from fleetcast.assets.pages.on_demand import Made
-        from fleetcast.pipelines.runs import report_made
+        from fleetcast.assets.pages.on_demand_asset import AssetRows
+        from fleetcast.assets.studies_on_demand import characterisation
+        from fleetcast.pipelines.runs import publish_on_demand
 
         settings = load_settings("office")  # of which only the lake counts
         lake = settings.lake
-        table = describe(lake, trace, progress_of(quiet))
-        report_made(characterisation, settings, Made(table, {"trace": trace}))
+        table = describe(lake, trace, make_progress(quiet))
+        publish_on_demand(characterisation, settings, AssetRows(table, {"trace": trace}))
         show_character(table, trace)
-        OUT.print(f"figures  {near(figures_of(lake, trace))}/*.png")
+        OUT.print(f"figures  {short_path(character_figures_folder(lake, trace))}/*.png")
         OUT.print('tables   fleetcast sql "from characterisation"   (meaning: sql/README.md)')
 
 
@@ -138,22 +140,22 @@ def show_character(parts: pa.Table, trace: str) -> None:
         (
             " ".join(row[key] for key in ("tier", "region", "llm", "app") if row[key] != "all")
             or "everything",
-            figure(row["requests_per_s"], ",.2f"),
-            figure(row["tokens_per_s"], ",.0f"),
-            figure(row["peak_requests_per_s"] / row["requests_per_s"], ".1f"),
-            *(figure(row[name], ".2f") for name in ("dispersion", "gap_cv", "client_gap_cv")),
-            percent(row["poisson_share"], ".0f"),
-            *(figure(row[f"{season}_strength"], ".2f") for season in ("daily", "weekly")),
-            percent(row["burst_share"], ".1f"),
+            format_figure(row["requests_per_s"], ",.2f"),
+            format_figure(row["tokens_per_s"], ",.0f"),
+            format_figure(row["peak_requests_per_s"] / row["requests_per_s"], ".1f"),
+            *(format_figure(row[name], ".2f") for name in ("dispersion", "gap_cv", "client_gap_cv")),
+            format_percent(row["poisson_share"], ".0f"),
+            *(format_figure(row[f"{season}_strength"], ".2f") for season in ("daily", "weekly")),
+            format_percent(row["burst_share"], ".1f"),
             str(row["changes"]),
-            *(percent(row[f"skill_{minutes}min"], ".0f") for minutes in (10, 60, 120)),
+            *(format_percent(row[f"skill_{minutes}min"], ".0f") for minutes in (10, 60, 120)),
         )
         for row in parts.to_pylist()
     ]
     show_board(trace, heads, rows)
 
 
-def generate(
+def generate_command(
     like: Annotated[str, typer.Option(help="The trace of the lake that it is fitted to.")],
     days: Annotated[int, typer.Option(help="How many days to make.", min=1)] = 28,
     scale: Annotated[float, typer.Option(help="Requests, in those of the original.")] = 1.0,
@@ -163,7 +165,7 @@ def generate(
         datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Without it that of the original.")
     ] = None,
     changes: Annotated[Path | None, typer.Option(help="A file like data/changes/example.toml.")] = None,
-    quiet: Quiet = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Make a trace that behaves like another one, client by client, and can be used as a [trace].
 
@@ -173,23 +175,23 @@ def generate(
 
         fleetcast generate --like office --name stressed --changes data/changes/example.toml
     """
-    with spoken():
-        from fleetcast.assets.demand import generate as generator
+    with cli_errors():
+        from fleetcast.assets.demand import generate_trace as generator
         from fleetcast.assets.lake.warehouse import Lake
-        from fleetcast.models.traffic.changes import Changes, load_changes
+        from fleetcast.models.traffic.trace_changes import TraceChanges, load_changes
         from fleetcast.models.world.catalogue import load_catalogue
 
         lake, catalogue = Lake(), load_catalogue()
-        order = generator.Order(
+        order = generator.GenerationRequest(
             like=like,
             name=name or f"{like}_x{scale:g}",
             first_day=first_day.date() if first_day else None,
             days=days,
             scale=scale,
             seed=seed,
-            changes=load_changes(file_of(changes)) if changes else Changes(),
+            changes=load_changes(expand_path(changes)) if changes else TraceChanges(),
         )
-        requests = generator.generate(lake, catalogue, order, progress_of(quiet))
+        requests = generator.generate_trace(lake, catalogue, order, make_progress(quiet))
         lake.publish()
         first = order.first_day or lake.days("requests", order.name)[0]
         for line in (

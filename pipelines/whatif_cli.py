@@ -7,19 +7,25 @@ import pyarrow as pa
 import typer
 
 from fleetcast.pipelines.error_cli import show_differences, show_savings
-from fleetcast.pipelines.options import Config, Day, Quiet, progress_of, run_of
-from fleetcast.pipelines.tables import OUT, figure, percent, show_board
-from fleetcast.pipelines.terminal import near, spoken
+from fleetcast.pipelines.options import (
+    ConfigOption,
+    DayOption,
+    QuietOption,
+    load_settings_and_day,
+    make_progress,
+)
+from fleetcast.pipelines.terminal import cli_errors, short_path
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
 
-def whatif(
+def whatif_command(
     cases: Annotated[
         list[str] | None, typer.Argument(help="Cases of data/whatif.toml; without any all.", metavar="CASE")
     ] = None,
     policy: Annotated[str, typer.Option(help="Which is planned and replayed.")] = "corrected",
-    date_: Day = None,
-    config: Config = "office",
-    quiet: Quiet = False,
+    date_: DayOption = None,
+    config: ConfigOption = "office",
+    quiet: QuietOption = False,
 ) -> None:
     """Plan and replay a day under other demand, prices, GPUs, regions, budgets: cost against attainment.
 
@@ -34,40 +40,42 @@ def whatif(
     demand served farther away than epsilon allows, the part of niw's buffer that is given up, hours in which
     an endpoint has fewer instances than its minimum.
     """
-    with spoken():
-        from fleetcast.assets.on_demand import whatifs
-        from fleetcast.assets.studies.whatif import draw, made_of_cases, what_if
-        from fleetcast.pipelines.runs import report_made
+    with cli_errors():
+        from fleetcast.assets.studies.whatif import draw_whatif_cases, list_made_cases, run_whatif_cases
+        from fleetcast.assets.studies_on_demand import whatifs
+        from fleetcast.pipelines.runs import publish_on_demand
 
-        settings, day = run_of(config, date_)
-        table = what_if(settings, day, cases or [], progress_of(quiet), policy)
-        report_made(whatifs, settings, *made_of_cases(table, day))
+        settings, day = load_settings_and_day(config, date_)
+        table = run_whatif_cases(settings, day, cases or [], make_progress(quiet), policy)
+        publish_on_demand(whatifs, settings, *list_made_cases(table, day))
         show_whatifs(table, settings.trace, day, policy)
         show_differences(settings, day, table)
-        OUT.print(f"figure   {near(draw(settings, day, table.to_pandas()))}")
+        OUT.print(f"figure   {short_path(draw_whatif_cases(settings, day, table.to_pandas()))}")
         OUT.print('table    fleetcast sql "from whatifs"')
 
 
-def decide(date_: Day = None, config: Config = "office", quiet: Quiet = False) -> None:
+def decide_command(
+    date_: DayOption = None, config: ConfigOption = "office", quiet: QuietOption = False
+) -> None:
     """Let every forecast method plan a planned day and replay it: what is each worth? Minutes.
 
     fleetcast decide
 
     fleetcast sql sql/queries/which_forecast_pays.sql
     """
-    with spoken():
-        from fleetcast.assets.on_demand import decisions as asset
-        from fleetcast.assets.pages.on_demand import Made
+    with cli_errors():
+        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies import decisions
-        from fleetcast.pipelines.runs import report_made
+        from fleetcast.assets.studies_on_demand import decisions as asset
+        from fleetcast.pipelines.runs import publish_on_demand
 
-        settings, day = run_of(config, date_)
-        table = decisions.decide(settings, day, progress_of(quiet))
-        report_made(asset, settings, Made(table, {"day": day}))
-        board = decisions.leaderboard(settings, day)
+        settings, day = load_settings_and_day(config, date_)
+        table = decisions.try_forecasts(settings, day, make_progress(quiet))
+        publish_on_demand(asset, settings, AssetRows(table, {"day": day}))
+        board = decisions.read_decision_board(settings, day)
         show_decisions(board, settings.trace, day)
         show_savings(settings, day, board)
-        OUT.print(f"figure   {near(settings.figures(day))}/decision_curves.png")
+        OUT.print(f"figure   {short_path(settings.figures(day))}/decision_curves.png")
         OUT.print('tables   fleetcast sql "from decisions", "from decision_leaderboard"')
 
 
@@ -82,10 +90,10 @@ def show_whatifs(cases: pa.Table, trace: str, day: date, policy: str) -> None:
     rows = [
         (
             row["case_name"],
-            *(figure(row[name], ",.0f") for name in ("usd", "dearest_hour_usd", "gpu_hours")),
-            *(percent(shares.get(tier), ".2f") for tier in tiers),
+            *(format_figure(row[name], ",.0f") for name in ("usd", "dearest_hour_usd", "gpu_hours")),
+            *(format_percent(shares.get(tier), ".2f") for tier in tiers),
             str(row["short_hours"]),
-            *(percent(row[name], ".1f") for name in ("remote_share", "buffer_short_share")),
+            *(format_percent(row[name], ".1f") for name in ("remote_share", "buffer_short_share")),
             str(row["below_minimum_hours"]),
         )
         for row, shares in zip(cases.to_pylist(), attained, strict=True)
@@ -98,20 +106,23 @@ def show_whatifs(cases: pa.Table, trace: str, day: date, policy: str) -> None:
 def show_decisions(board: pa.Table, trace: str, day: date) -> None:
     """What each forecast costs where all attain the same, the cheapest first."""
     rows = board.to_pylist()
-    at = f"{percent(rows[0]['matched_share'], '.0f')} % attainment of {rows[0]['tier']}"
+    at = f"{format_percent(rows[0]['matched_share'], '.0f')} % attainment of {rows[0]['tier']}"
     title = f"what a forecast is worth, {trace}, {day}   (GPU-hours at {at})"
     heads = ("\nforecast", "GPU-\nhours", "\nUSD", "for the\nerror", "for\nboots", "over\ntruth, %",
              "saved on last\nvalue, %", "on seasonal\nnaive, %")  # fmt: skip
     shares = ("over_truth_share", "saved_on_last_value_share", "saved_on_seasonal_naive_share")
     told = []
     for row in rows:
-        figures = (figure(row[name], ",.0f") for name in ("gpu_hours", "usd", "forecast_usd", "boot_usd"))
-        told.append((row["method"], *figures, *(percent(row[name], "+.1f") for name in shares)))
+        figures = (
+            format_figure(row[name], ",.0f") for name in ("gpu_hours", "usd", "forecast_usd", "boot_usd")
+        )
+        told.append((row["method"], *figures, *(format_percent(row[name], "+.1f") for name in shares)))
     show_board(title, heads, told)
-    apart = max((row["apart_share"] for row in rows if row["apart_share"] is not None), default=0.0)
+    apart = max((row["noise_share"] for row in rows if row["noise_share"] is not None), default=0.0)
     OUT.print(
-        f"read between replays up to {percent(apart, '.1f')} % apart: differences below that say nothing"
+        f"read between replays up to {format_percent(apart, '.1f')} % apart: differences below that say "
+        f"nothing"
     )
     for row in rows:
-        if row["why_not"]:
-            OUT.print(f"{row['method']}: {row['why_not']}", soft_wrap=True)
+        if row["failure_reason"]:
+            OUT.print(f"{row['method']}: {row['failure_reason']}", soft_wrap=True)

@@ -26,7 +26,7 @@ from dagster._core.definitions.selector import JobSubsetSelector
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import GrpcServerTarget
 
-from fleetcast.models.world.places import ROOT
+from fleetcast.models.world.project_paths import ROOT
 from fleetcast.pipelines import deployment
 
 NODES = ("127.0.0.1", "127.0.0.2")
@@ -186,7 +186,7 @@ class Cluster:
         )
         self.environment, self.locations = environment, locations
         self.servers = Servers(folder, environment)
-        workspace = deployment.workspace(deployment.read_deployment(folder / "deploy.toml"))
+        workspace = deployment.workspace_yaml(deployment.read_deployment(folder / "deploy.toml"))
         (folder / "workspace.yaml").write_text(workspace, encoding="utf-8")
 
     def start(self) -> None:

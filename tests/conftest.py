@@ -14,16 +14,16 @@ import hypothesis
 import pytest
 import wired
 
-from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import plans
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day
-from fleetcast.pipelines.stopping import Ear
+from fleetcast.pipelines.shutdown import SignalListener
 
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
-EAR = Ear({signal.SIGTERM}, lambda: None)  # Dagster and Typer swallow it, test by test
+EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer swallow it, test by test
 
 
 def pytest_configure() -> None:
@@ -39,20 +39,20 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(scope="session")
-def wired_day(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def wired_day(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """The run of wired.toml: three days of requests, and the last one forecast and planned. For reading."""
 
     def make(folder: Path) -> None:
         settings = wired.fill(wired.wired_settings(folder))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plans, "sustained_tokens_per_s", lambda *_: list(wired.SUSTAINED))
+            patch.setattr(plans, "measure_capacities", lambda *_: list(wired.SUSTAINED))
             plans.plan_day(settings, wired.DAY, Progress())
 
     return wired.wired_settings(made_by_one(tmp_path_factory, "wired", make))
 
 
 @pytest.fixture(scope="session")
-def wired_scored(wired_day: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def wired_scored(wired_day: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """The first quarter of that day's requests, replayed under every policy and scored. For reading."""
 
     def make(folder: Path) -> None:

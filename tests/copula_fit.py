@@ -1,4 +1,4 @@
-"""Fit the copula of models/quality/copula.py to answers that were judged.
+"""Fit the copula of models/quality/answer_copula.py to answers that were judged.
 
 A variable x becomes g(x) = E[Z | x], the mean of the normal in its class of ties, whose Hermite coefficients
 are a_k. Mehler's formula gives what correlation r of the normals the data show:
@@ -8,14 +8,15 @@ are a_k. Mehler's formula gives what correlation r of the normals the data show:
 
 import numpy as np
 
-from fleetcast.models.quality.answers import Answers, Floats, Ints
-from fleetcast.models.quality.copula import KNOTS, AnswerModel
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.quality.answer_copula import MARGINAL_KNOTS, AnswerModel
+from fleetcast.models.quality.answers import JudgedAnswers
 
 TERMS = 120  # of Mehler's series
 MOST = 0.995  # a correlation is looked for up to here
 
 
-def fit(answers: Answers, source: str) -> AnswerModel:
+def fit(answers: JudgedAnswers, source: str) -> AnswerModel:
     """The model of answers that were judged; ValueError where two variables leave no correlation to find."""
     columns = [*answers.score.T, *answers.output_tokens.T, answers.input_tokens, *answers.judged.T]
     means, coefficients = zip(*(class_means(column) for column in [*columns, answers.hardness]), strict=True)
@@ -46,7 +47,7 @@ def quantiles(values: Ints) -> tuple[float, ...]:
     """Tokens at KNOTS."""
     from scipy.special import ndtr
 
-    levels = ndtr(KNOTS)
+    levels = ndtr(MARGINAL_KNOTS)
     levels[[0, -1]] = 0.0, 1.0
     return tuple(np.quantile(values, levels).round(1).tolist())
 

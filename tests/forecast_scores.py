@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fleetcast.models.forecast.method import Floats
+from fleetcast.models.aliases import Floats
 
 
 def wape(actual: Floats, predicted: Floats) -> float:

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.latency.tables import Fit, Floats, interpolate
-from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.profile_tables import ProfileFit, interpolate_knots
+from fleetcast.models.world.catalogue_entries import LatencyProfile
 
 KV_CEILING = 2.0  # attention kernels that fill the GPU read at half its peak bandwidth or better
 
@@ -27,7 +28,7 @@ class Measured(NamedTuple):
     token_s: Floats  # mean decode step
 
 
-def fit(measured: Measured, floor_s: float) -> Fit:
+def fit(measured: Measured, floor_s: float) -> ProfileFit:
     """Knots at the measured sizes: the median where a size was measured more than once.
 
     g is the least-squares slope of the decode step over the cache at batch 1, within floor_s and
@@ -46,7 +47,7 @@ def fit(measured: Measured, floor_s: float) -> Fit:
     g = float(np.clip(slope, floor_s, KV_CEILING * floor_s))
     decode_knots = np.unique(measured.batch)
     f = np.array([np.median((measured.token_s - g * cache)[measured.batch == b]) for b in decode_knots])
-    return Fit(
+    return ProfileFit(
         tuple(int(t) for t in prefill_knots),
         tuple(float(s) for s in np.maximum.accumulate(prefill).round(6)),
         tuple(int(b) for b in decode_knots),
@@ -75,10 +76,12 @@ def cached_tokens(measured: Measured) -> Floats:
     return measured.batch * (measured.prompt_tokens + measured.output_tokens / 2)
 
 
-def relative_errors(fitted: Fit, measured: Measured) -> Floats:
+def relative_errors(fitted: ProfileFit, measured: Measured) -> Floats:
     """|predicted - measured| / measured, shape (3, points): prefill, decode step, end to end."""
-    prompt_s = interpolate(measured.prompt_tokens * measured.batch, fitted.prefill_tokens, fitted.prefill_s)
-    token_s = interpolate(measured.batch, fitted.decode_batch, fitted.decode_s)
+    prompt_s = interpolate_knots(
+        measured.prompt_tokens * measured.batch, fitted.prefill_tokens, fitted.prefill_s
+    )
+    token_s = interpolate_knots(measured.batch, fitted.decode_batch, fitted.decode_s)
     token_s = token_s + fitted.decode_per_kv_token_s * cached_tokens(measured)
     steps = measured.output_tokens - 1
     predicted = np.array([prompt_s, token_s, prompt_s + steps * token_s])
@@ -110,5 +113,5 @@ def is_between(value: float, known: Floats) -> bool:
 
 def step_s(profile: LatencyProfile, batch: npt.ArrayLike, kv_tokens: npt.ArrayLike) -> Floats:
     """Seconds of one decode step of `batch` requests that hold `kv_tokens` of cache together."""
-    without_kv = interpolate(batch, profile.decode_batch, profile.decode_s)
+    without_kv = interpolate_knots(batch, profile.decode_batch, profile.decode_s)
     return without_kv + profile.decode_per_kv_token_s * np.asarray(kv_tokens, dtype=np.float64)

@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Settings, midnight
+from fleetcast.assets.lake.settings import RunSettings, midnight
 
 
-def plan_rows(settings: Settings, day: date, policy: str, counts: Sequence[int]) -> list[dict[str, Any]]:
+def plan_rows(settings: RunSettings, day: date, policy: str, counts: Sequence[int]) -> list[dict[str, Any]]:
     """A policy's plan of `day`: `counts[h]` instances in hour h, and one more of the second llm."""
     rows = []
     for n, kind in enumerate(settings.grid.service_options):
@@ -32,7 +32,7 @@ def plan_rows(settings: Settings, day: date, policy: str, counts: Sequence[int])
     return rows
 
 
-def write_plan(settings: Settings, day: date, counts: Sequence[int]) -> None:
+def write_plan(settings: RunSettings, day: date, counts: Sequence[int]) -> None:
     """The day-ahead plan of `day`, as it is made before it begins."""
     made = pa.Table.from_pylist(plan_rows(settings, day, "day_ahead", counts), schema=SCHEMAS["plans"])
     settings.lake.write("day_ahead_plans", made, trace=settings.trace, day=day)

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.latency.tables import Floats
-from fleetcast.models.world.kernels import Products
+from fleetcast.models.aliases import Floats
+from fleetcast.models.world.kernel_times import MatrixProductTimes
 
 KNOTS = tuple(2**n for n in range(14))  # 1 to 8,192 tokens
 FULL_BITS = 16
@@ -34,11 +34,11 @@ class Timed(NamedTuple):
 
 def fit_products(
     full: Timed, timed: Timed, bits: int, cached_bytes: float, knots: tuple[int, ...] = KNOTS
-) -> Products:
+) -> MatrixProductTimes:
     """Products of so many bits; `full` are those of 16 bits, whose launches all have."""
     launch = [_coefficients(full, m, FULL_BITS, cached_bytes)[0] for m in knots]
     weight = [_coefficients(timed, m, bits, cached_bytes)[1] for m in knots]
-    return Products(knots, tuple(map(short, launch)), tuple(map(short, weight)))
+    return MatrixProductTimes(knots, tuple(map(short, launch)), tuple(map(short, weight)))
 
 
 def _coefficients(timed: Timed, tokens: int, bits: int, cached_bytes: float) -> Floats:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.world.catalogue import Catalogue
 
 WANTED = {
@@ -44,7 +44,7 @@ def land_ids(folder: Path, ids: NDArray[np.uint64], catalogue: Catalogue) -> Lak
     shares = ", ".join(f"{name} = {share}" for name, share in WANTED["app"].items())
     (folder / "c.toml").write_text(f"app = {{ {shares} }}\n")
     lake = Lake(folder / "lake")
-    ingest(folder / "c.parquet", lake, catalogue)
+    ingest_file(folder / "c.parquet", lake, catalogue)
     return lake
 
 

@@ -19,14 +19,19 @@ from kernel_fit import (
 )
 from roofline_fit import Closed, works_of
 
-from fleetcast.models.latency.kernels import PASS_S, composed
-from fleetcast.models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
-from fleetcast.models.latency.tables import Floats
-from fleetcast.models.latency.tables import prefill_s as profile_prefill_s
+from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.composed_profiles import PASS_S, compose_profile
+from fleetcast.models.latency.profile_tables import profile_prefill_s
+from fleetcast.models.latency.roofline import (
+    RooflineWork,
+    roofline_decode_s,
+    roofline_kv_token_s,
+    roofline_prefill_s,
+)
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.entries import Efficiency, Gpu, LatencyProfile, Llm
-from fleetcast.models.world.kernels import Kernels, Products
-from fleetcast.models.world.reading import build, read_toml
+from fleetcast.models.world.catalogue_entries import Efficiency, Gpu, LatencyProfile, Llm
+from fleetcast.models.world.kernel_times import KernelTimes, MatrixProductTimes
+from fleetcast.models.world.toml_dataclasses import build_dataclass, read_toml
 
 PROFILES = Path(__file__).parents[2] / "shared" / "data" / "profiles"
 SPLITWISE = PROFILES / "splitwise_perf_model.csv"
@@ -52,7 +57,9 @@ A100_40GB = {"memory_gib": 40.0, "bandwidth_tb_per_s": 1.555}
 def llms() -> dict[str, Llm]:
     """The architectures of the llms that were measured."""
     path = Path(__file__).with_name("measured_llms.toml")
-    return {name: build(Llm, value, f"{path.name} [{name}]") for name, value in read_toml(path).items()}
+    return {
+        name: build_dataclass(Llm, value, f"{path.name} [{name}]") for name, value in read_toml(path).items()
+    }
 
 
 def splitwise_points(profile: LatencyProfile) -> Measured:
@@ -118,7 +125,7 @@ def attention_flops_shares() -> dict[str, Floats]:
 
 def where_they_fit(
     rows: pd.DataFrame, served: list[tuple[Llm, Gpu, int]], kv_tokens: pd.Series
-) -> tuple[pd.DataFrame, Work]:
+) -> tuple[pd.DataFrame, RooflineWork]:
     """The rows whose cached tokens all fit beside the weights, and the work of their deployments."""
     fits = np.array([kv_room(*deployment) for deployment in served]) > kv_tokens
     kept = [deployment for deployment, fit in zip(served, fits, strict=True) if fit]
@@ -160,8 +167,11 @@ def static_e2e_s(closed: Closed, efficiency: Efficiency) -> np.ndarray:
     """Seconds of a whole batch by the roofline: one prefill of all prompts, then every step."""
     work, batch = closed.work, closed.requests
     cache = batch * (closed.input_tokens + closed.output_tokens / 2)
-    step_s = decode_s(work, batch, efficiency) + kv_token_s(work, efficiency) * cache
-    return prefill_s(work, batch * closed.input_tokens, efficiency) + (closed.output_tokens - 1) * step_s
+    step_s = roofline_decode_s(work, batch, efficiency) + roofline_kv_token_s(work, efficiency) * cache
+    return (
+        roofline_prefill_s(work, batch * closed.input_tokens, efficiency)
+        + (closed.output_tokens - 1) * step_s
+    )
 
 
 # --- kernels ---------------------------------------------------------------------------------------------
@@ -180,7 +190,7 @@ GROUPS = (4, 8)  # heads that ask for each that keeps
 KV_BYTES = 4  # of a key and a value
 
 
-def kernels_of(name: str) -> Kernels:
+def kernels_of(name: str) -> KernelTimes:
     """The fitted kernels of a GPU type."""
     _, cached_bytes = KERNEL_GPUS[name]
     rows = pd.read_parquet(KERNELS / f"{name}.gemm_perf.parquet")
@@ -194,7 +204,7 @@ def kernels_of(name: str) -> Kernels:
     tokens = decode["batch_size"] * (decode["isl"] + decode["step"])
     read = tokens * decode["num_key_value_heads"] * decode["head_dim"] * KV_BYTES
     values = prefill["batch_size"] * prefill["isl"] * prefill["num_heads"] * prefill["head_dim"]
-    return Kernels(
+    return KernelTimes(
         {str(bits): fit_products(timed[16], own, bits, cached_bytes) for bits, own in timed.items()},
         *fit_decode(
             TimedDecode(*(c.to_numpy(float) for c in (decode["batch_size"], read, decode["latency"] / 1e3))),
@@ -216,7 +226,7 @@ FEWEST_TOKENS = 16  # of a product there, but for two sizes
 IN_PART = "alibaba/InferSim (Apache-2.0)"
 
 
-def kernels_in_part() -> dict[str, Kernels]:
+def kernels_in_part() -> dict[str, KernelTimes]:
     """Of GPU types of which nobody timed all: their own times, and others' where there are none."""
     h100, a100 = kernels_of("h100_sxm"), kernels_of("a100_sxm")
     return {
@@ -237,13 +247,13 @@ def kernels_in_part() -> dict[str, Kernels]:
     }
 
 
-def read_slower(products: Products) -> Products:
+def read_slower(products: MatrixProductTimes) -> MatrixProductTimes:
     """Products of weights that are read 5 % slower; those that are bound by computing stay as they are."""
     least_s = products.weight_s[0] / PCIE_SHARE
     return dataclasses.replace(products, weight_s=tuple(short(max(s, least_s)) for s in products.weight_s))
 
 
-def h20_kernels() -> Kernels:
+def h20_kernels() -> KernelTimes:
     """H20: products in 8 bits, attention in 16."""
     rows = infersim("gemm/h20/data").drop_duplicates(["m", "k", "n"])
     rows = rows[(rows["n"] >= LEAST_SIDE) & (rows["k"] >= LEAST_SIDE)]
@@ -258,7 +268,7 @@ def h20_kernels() -> Kernels:
     values = (prefill["seq_len"] * prefill["heads"] * 128).to_numpy(float)
     pairs = values * prefill["seq_len"].to_numpy() / 2
     of_prefill = fit_prefill(values, pairs, prefill["latency_us"].to_numpy() / 1e6)
-    return Kernels(
+    return KernelTimes(
         {"16": of_16_bits, "8": of_8_bits},
         **decode_in_part("h20"),
         **dict(zip(("prefill_s", "prefill_value_s", "prefill_pair_s"), of_prefill, strict=True)),
@@ -313,7 +323,7 @@ def tpot_runs(catalogue: Catalogue) -> pd.DataFrame:
     for llm, gpu, bits, tp, c, isl, osl, ttft_ms in zip(*(rows[name] for name in names_of), strict=True):
         served = dataclasses.replace(catalogue.llms[names[llm]], weight_bits=int(bits))
         own = dataclasses.replace(catalogue, llms={names[llm]: served})
-        profile = composed(own, names[llm], gpu, int(tp))
+        profile = compose_profile(own, names[llm], gpu, int(tp))
         step = float(profile_step_s(profile, c, c * (isl + osl / 2)))
         prompt = float(profile_prefill_s(profile, isl)) - PASS_S
         foretold.append(step + max(0.0, c * prompt - ttft_ms / 1e3) / (osl - 1))

@@ -38,7 +38,7 @@ def attainment(
     deadline_s: Floats,
 ) -> Attainment:
     """Count the requests that met all their targets (SageServe section 2.2), by models/metrics.py."""
-    met = int(metrics.is_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s).sum())
+    met = int(metrics.is_slo_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s).sum())
     pending = int((np.isnan(ttft_slo_s) & (queued_s < deadline_s)).sum())
     return Attainment(met, len(ttft_s) - met - pending, pending)
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import ArrayLike
 
-from fleetcast.assets.lake.settings import Settings, load_settings
-from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.world.catalogue import load_catalogue
 
 FIRST, DAYS = datetime(2025, 7, 1, tzinfo=UTC), 3
@@ -30,14 +30,14 @@ methods = ["{method}"]
 """
 
 
-def mine(folder: Path, deployments: str, method: str) -> Settings:
+def mine(folder: Path, deployments: str, method: str) -> RunSettings:
     """The run, of a trace that has not landed yet; `deployments` in TOML."""
     told = CONFIG.format(first=FIRST, days=DAYS, deployments=deployments, method=method)
     (folder / "mine_run.toml").write_text(told)
     return load_settings(str(folder / "mine_run.toml"), folder / "lake")
 
 
-def land(settings: Settings, seconds: ArrayLike, trace: str = "mine", **columns: Any) -> None:
+def land(settings: RunSettings, seconds: ArrayLike, trace: str = "mine", **columns: Any) -> None:
     """Land chats of the east that come at these seconds from FIRST on; columns, or one value for all rows."""
     came = [FIRST + timedelta(seconds=float(s)) for s in np.sort(seconds)]
     known = {"request_id": range(len(came)), "arrived_at": came, "region": "east", "app": "chat", **columns}
@@ -50,4 +50,4 @@ def land(settings: Settings, seconds: ArrayLike, trace: str = "mine", **columns:
     folder = settings.lake.root.parent
     pq.write_table(table, folder / f"{trace}.parquet")
     (folder / f"{trace}.toml").write_text(f'trace = "{trace}"\n')
-    ingest(folder / f"{trace}.parquet", settings.lake, load_catalogue())
+    ingest_file(folder / f"{trace}.parquet", settings.lake, load_catalogue())

@@ -35,13 +35,13 @@ class Request:
     made: int = 0  # output tokens so far
     cached: int = 0  # KV tokens it holds
     pending: int = 0  # prompt tokens not yet prefilled
-    admitted: int = 0
+    admission_turn: int = 0
     preemptions: int = 0
     refused: bool = False
-    carried: int = 0  # KV tokens that come along, or came
-    holder: int | None = None  # slot that they are sent from
+    transferred_tokens: int = 0  # KV tokens that come along, or came
+    source_slot: int | None = None  # slot that they are sent from
     held: int = 0  # of these, what fills that slot's memory still
-    copying_to: int | None = None
+    migrating_to: int | None = None
     copied: int = 0
     copies: int = 0
     leaves: bool = False
@@ -61,7 +61,7 @@ class Request:
 
     def stands_at(self):
         """The slots whose load it counts among: where it is or goes, and where its cache is held."""
-        return {self.served_by, self.holder if self.held else self.served_by} - {None}
+        return {self.served_by, self.source_slot if self.held else self.served_by} - {None}
 
     def makes_a_token(self, now):
         assert now > max(self.last_token_s, self.arrival_s), "invariant 2: gaps are never negative"
@@ -75,19 +75,19 @@ class Instance:
     pool: int
     status: int
     wakes_s: float = inf
-    leaves_s: float | None = None  # when it is donated, once it is empty
-    since_s: float = 0.0
+    donation_due_s: float | None = None  # when it is donated, once it is empty
+    accounted_until_s: float = 0.0
     joining: list = field(default_factory=list)  # being prefilled
     batch: list = field(default_factory=list)
     waiting: list = field(default_factory=list)
-    sending: list = field(default_factory=list)
+    outbound: list = field(default_factory=list)
     out_free_s: float = 0.0
     in_free_s: float = 0.0
     began_s: float = 0.0
     composed_s: float = 0.0  # when the step began that ended last
     seen_kv: int = 0
     cache: list = field(default_factory=list)  # hashes that nobody holds, the least recently used first
-    look: bool = False
+    queue_dirty: bool = False
     chunk: int = 0
     service_s: float = 0.0
 
@@ -136,19 +136,19 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.stranded = [[] for _ in range(self.llms)]
         self.kept = [[] for _ in range(self.llms)]
         self.headroom = [list(rules.headroom_share.tolist()) for _ in range(self.pools)]
-        self.late = [set() for _ in range(self.pools)]
+        self.late_first_tokens = [set() for _ in range(self.pools)]
         self.cooldown = [0.0] * self.pools
-        self.came, self.rate, self.past_plan = ([0] * self.pools for _ in range(3))
+        self.came, self.rate, self.reactive_target = ([0] * self.pools for _ in range(3))
         self.wishes = [[] for _ in range(self.pools)]
         self.spent = [[0.0] * 4 for _ in range(self.pools)]
         self.target, self.forecast = [0] * self.pools, [0.0] * self.pools
         self.arrivals = [[] for _ in range(self.regions * self.llms)]
-        self.since_s = self.before_s = 0.0
+        self.accounted_until_s = self.before_s = 0.0
         self.hour_s = self.monitor_s = 0.0
-        self.booted, self.admissions = [0] * self.pools, 0
+        self.next_boot_sample, self.admissions = [0] * self.pools, 0
         self.go_on_below = rules.go_on_below.tolist()
         self.legs_of, self.legs_per_s = [[] for _ in range(self.llms)], [0.0] * self.llms
-        self.coming = list(self.requests)
+        self.inbound = list(self.requests)
         self.moving = []
         self.tick = 0
 
@@ -162,7 +162,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
     def advance(self, until_s, until_ended=False):
         while not (until_ended and all(r.finish_s or r.refused or r.spared for r in self.requests)):
             instance = min(self.instances, key=attrgetter("wakes_s"))  # the first of those that do
-            arrival_s = self.coming[0].arrival_s if self.coming else inf
+            arrival_s = self.inbound[0].arrival_s if self.inbound else inf
             failure_s = self.failures[0][0] if self.failures else inf
             next_moved = min(self.moving, key=lambda r: (r.ready_s, r.turn), default=None)
             ready_s = next_moved.ready_s if next_moved else inf
@@ -178,15 +178,15 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             elif now == failure_s:
                 self.fail(self.instances[self.failures.pop(0)[1]], now)
             elif now == arrival_s:
-                request = self.coming.pop(0)
+                request = self.inbound.pop(0)
                 if request.leg == 0:
                     self.enter(request, now)
             elif now == instance.wakes_s:
                 self.wake(instance, now)
-            elif next_moved.copying_to is not None:
+            elif next_moved.migrating_to is not None:
                 self.moving.remove(next_moved)
                 self.copy_next(next_moved, now)
-            elif next_moved.holder is None:
+            elif next_moved.source_slot is None:
                 self.moving.remove(next_moved)
                 self.enter(next_moved, now)
             else:
@@ -199,11 +199,11 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
 
     def monitor(self, now):
         self.monitor_s += self.rules.monitor_s
-        if now - self.since_s >= 20 * self.rules.cooldown_s:
-            self.before_s, self.since_s = self.since_s, now
+        if now - self.accounted_until_s >= 20 * self.rules.cooldown_s:
+            self.before_s, self.accounted_until_s = self.accounted_until_s, now
         self.smooth()
         self.shift()
-        if self.rules.is_adaptive:
+        if self.rules.is_headroom_adaptive:
             self.adapt()
         if self.scaling == "hpa":
             self.wish(now)
@@ -259,7 +259,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         return tokens - (len(refs) - len(set(refs))) * self.fleet.prefix_block_tokens
 
     def holding(self, instance):
-        return self.memory(instance.batch + instance.joining + instance.sending)
+        return self.memory(instance.batch + instance.joining + instance.outbound)
 
     def under(self, pool, share):
         used, room = self.used_and_room(pool)
@@ -305,7 +305,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         return [e for region in regions for e in mine if self.fleet.region[e] == region]
 
     def route(self, request, now):
-        if self.rules.holds_back and any(r.level == request.level for r in self.kept[request.llm]):
+        if self.rules.uses_central_queue and any(r.level == request.level for r in self.kept[request.llm]):
             self.kept[request.llm].append(request)
             return None
         pool = self.chosen(request)
@@ -388,10 +388,10 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         known = [r for r in instance.unknown if r.queued_s <= until_s]
         instance.unknown = [r for r in instance.unknown if r.queued_s > until_s]
         instance.waiting += known
-        instance.look = instance.look or bool(known)
+        instance.queue_dirty = instance.queue_dirty or bool(known)
 
     def look_soon(self, instance, now):
-        instance.look = True
+        instance.queue_dirty = True
         if not instance.joining and not instance.batch:
             instance.wakes_s = now
 
@@ -412,24 +412,29 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
     def lose(self, instance, now):
         """The VM is gone; its requests, in order of arrival."""
         self.change(instance, GONE, now)
-        for request in instance.batch + [r for r in self.requests if r.copying_to == instance.slot]:
+        for request in instance.batch + [r for r in self.requests if r.migrating_to == instance.slot]:
             self.give_up(request)
-        travelling = [r for r in self.moving if instance.slot in (r.holder, r.served_by)]
+        travelling = [r for r in self.moving if instance.slot in (r.source_slot, r.served_by)]
         for request in travelling:
             self.moving.remove(request)
-            if request.holder != instance.slot:
+            if request.source_slot != instance.slot:
                 self.release(request, now)
-            request.holder = None
+            request.source_slot = None
         instance.waiting += instance.unknown
-        hurt = instance.batch + instance.joining + travelling + [r for r in instance.waiting if r.carried]
+        hurt = (
+            instance.batch
+            + instance.joining
+            + travelling
+            + [r for r in instance.waiting if r.transferred_tokens]
+        )
         orphans = sorted({r.turn: r for r in hurt + instance.waiting}.values(), key=lambda r: r.turn)
         for request in hurt:
             request.preemptions += 1
-            request.cached = request.pending = request.carried = 0
+            request.cached = request.pending = request.transferred_tokens = 0
             request.refs = []
-        instance.sending, instance.out_free_s, instance.in_free_s = [], 0.0, 0.0
+        instance.outbound, instance.out_free_s, instance.in_free_s = [], 0.0, 0.0
         instance.batch, instance.joining, instance.waiting, instance.unknown = [], [], [], []
-        instance.wakes_s, instance.seen_kv, instance.look = inf, 0, False
+        instance.wakes_s, instance.seen_kv, instance.queue_dirty = inf, 0, False
         return orphans
 
     def pull(self, pool, now):
@@ -452,7 +457,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
     def reusable(self, request, instance):
         """Tokens of the prompt that the instance would not compute."""
         tokens = request.given if self.prefix == "given" else 0
-        there = {one for r in instance.batch + instance.joining + instance.sending for one in r.refs}
+        there = {one for r in instance.batch + instance.joining + instance.outbound for one in r.refs}
         for one in self.hashes(request):
             if one not in there and one not in instance.cache:
                 break
@@ -469,7 +474,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
 
     def leave(self, request, instance, computed):
         """The request has left the instance: what it alone held is kept, as far as it was computed."""
-        there = {one for r in instance.batch + instance.joining + instance.sending for one in r.refs}
+        there = {one for r in instance.batch + instance.joining + instance.outbound for one in r.refs}
         for at, one in reversed(list(enumerate(request.refs))):
             if one not in there and at * self.fleet.prefix_block_tokens < computed:
                 instance.cache.append(one)
@@ -509,7 +514,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
                 if request.first_token_s is None:
                     request.first_token_s = now
                     if request.arrival_s + float(self.rules.allowance_s[request.tier]) < now:
-                        self.late[instance.pool].add(request.level)
+                        self.late_first_tokens[instance.pool].add(request.level)
                 if request.made == request.output_tokens or not self.sent(request, instance, now):
                     instance.batch.append(request)
             changed = self.settle(instance, now, prefilled) or bool(prefilled)
@@ -532,25 +537,25 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         done = [r for r in instance.batch if r.made == r.output_tokens]
         if done:
             self.forget(instance)
-        for request in sorted(done, key=lambda r: (r in fresh, r.admitted if r in fresh else r.turn)):
+        for request in sorted(done, key=lambda r: (r in fresh, r.admission_turn if r in fresh else r.turn)):
             request.finish_s = now
             self.note_service(instance, now - request.dispatched_s)
             self.give_up(request)
             self.go_on(request, now)
             instance.batch.remove(request)
             self.leave(request, instance, request.cached)
-            instance.look = changed = True
+            instance.queue_dirty = changed = True
         changed = self.let_go(instance, now) or changed
         capacity = self.capacity(instance.pool)
-        beside = instance.joining + instance.sending
+        beside = instance.joining + instance.outbound
         if self.memory(instance.batch, 1, beside) > capacity:
             self.forget(instance)
-        while self.memory(instance.batch, 1, instance.joining + instance.sending) > capacity:
+        while self.memory(instance.batch, 1, instance.joining + instance.outbound) > capacity:
             held = instance.batch + instance.joining
-            if not held or (len(held) == 1 and not instance.sending):
+            if not held or (len(held) == 1 and not instance.outbound):
                 break
             level = {r.turn: 0 if r in instance.joining else self.by_level * r.level for r in held}
-            victim = max(held, key=lambda r: (r in instance.joining, level[r.turn], r.admitted))
+            victim = max(held, key=lambda r: (r in instance.joining, level[r.turn], r.admission_turn))
             self.preempt(victim, instance)
             changed = True
         return changed
@@ -563,7 +568,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         victim.cached = victim.pending = 0
         victim.preemptions += 1
         instance.waiting.append(victim)
-        instance.look = True
+        instance.queue_dirty = True
 
     def begin(self, instance, now):
         kind = self.fleet.kind[instance.pool]
@@ -571,7 +576,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.notice(instance, instance.composed_s)
         if not (instance.batch or instance.joining or instance.waiting):
             self.notice(instance, now)
-        if instance.look:
+        if instance.queue_dirty:
             self.admit(instance, now)
         assert self.holding(instance) <= self.capacity(instance.pool), "invariant 3: what is held fits"
         b, latency = len(instance.batch), self.fleet.latency
@@ -600,21 +605,21 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             instance.wakes_s = inf
 
     def admit(self, instance, now):
-        instance.look = False
+        instance.queue_dirty = False
         capacity, kind = self.capacity(instance.pool), self.fleet.kind[instance.pool]
         while instance.waiting:
             request = min(instance.waiting, key=lambda r: self.precedence(r, now))
             prompt = request.input_tokens + request.made
             members = len(instance.batch) + len(instance.joining) + 1
             held, block = [*instance.batch, *instance.joining], self.fleet.kv_block_tokens
-            needed = self.memory(held, 1, instance.sending)
-            needed += -(-((request.carried or prompt) + 1) // block) * block
-            reused = 0 if request.carried else self.reusable(request, instance)
-            if not request.carried:
-                others = {one for r in [*held, *instance.sending] for one in r.refs}
+            needed = self.memory(held, 1, instance.outbound)
+            needed += -(-((request.transferred_tokens or prompt) + 1) // block) * block
+            reused = 0 if request.transferred_tokens else self.reusable(request, instance)
+            if not request.transferred_tokens:
+                others = {one for r in [*held, *instance.outbound] for one in r.refs}
                 needed -= len(others & set(self.hashes(request))) * self.fleet.prefix_block_tokens
             if self.batching[kind] == "orca":
-                longest = [r.input_tokens + r.output_tokens for r in [*held, *instance.sending, request]]
+                longest = [r.input_tokens + r.output_tokens for r in [*held, *instance.outbound, request]]
                 needed = sum(-(-tokens // block) * block for tokens in longest)
             if members > self.fleet.max_batch[kind] or needed > capacity:
                 if self.order == "preemptive" and self.make_way(request, instance):
@@ -624,16 +629,20 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             if (
                 self.batching[kind] == "whole"
                 and instance.joining
-                and not request.carried
+                and not request.transferred_tokens
                 and sum(r.pending for r in instance.joining) + prompt - reused
                 > self.fleet.max_prefill_tokens[kind]
             ):
-                instance.look = True
+                instance.queue_dirty = True
                 return
             instance.waiting.remove(request)
-            if request.carried:
+            if request.transferred_tokens:
                 instance.batch.append(request)
-                request.cached, request.carried, request.joined_s = request.carried, 0, now
+                request.cached, request.transferred_tokens, request.joined_s = (
+                    request.transferred_tokens,
+                    0,
+                    now,
+                )
             else:
                 instance.joining.append(request)
                 request.cached, request.pending, request.reused = prompt, prompt - reused, reused
@@ -641,7 +650,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
                 instance.cache = [one for one in instance.cache if one not in request.refs]
             self.forget(instance)
             self.admissions += 1
-            request.admitted = self.admissions
+            request.admission_turn = self.admissions
             instance.seen_kv = self.holding(instance)
 
     def precedence(self, request, now):

@@ -19,8 +19,8 @@ class NaiveFleet:
 
     def account(self, instance, now):
         if instance.status != GONE:
-            self.spent[instance.pool][instance.status - 1] += now - instance.since_s
-        instance.since_s = now
+            self.spent[instance.pool][instance.status - 1] += now - instance.accounted_until_s
+        instance.accounted_until_s = now
 
     def of(self, pool, *statuses):
         return [i for i in self.by_pool[pool] if i.status in statuses]
@@ -60,7 +60,7 @@ class NaiveFleet:
         spot_s = self.spot_s(pool)
         delays = [spot_s * float(fleet.boot_factor[fleet.kind[i.pool]]) for i in own]
         delays += [float(fleet.boot_cold_s[i.pool]) for i in gone]
-        self.booted[pool] += bool(delays)
+        self.next_boot_sample[pool] += bool(delays)
         for instance in [i for i in team if i.status == DRAINING]:
             self.come_back(instance, now)
         for instance in own + gone:
@@ -89,8 +89,8 @@ class NaiveFleet:
         return True
 
     def come_back(self, instance, now):
-        if instance.leaves_s is not None:
-            instance.leaves_s, instance.wakes_s = None, inf
+        if instance.donation_due_s is not None:
+            instance.donation_due_s, instance.wakes_s = None, inf
         self.change(instance, SERVING, now)
 
     def add(self, pool, now):
@@ -107,7 +107,7 @@ class NaiveFleet:
             delay_s = float(self.fleet.boot_cold_s[pool])
         else:
             return False
-        self.booted[pool] += 1
+        self.next_boot_sample[pool] += 1
         self.change(instance, BOOTING, now)
         instance.wakes_s = now + delay_s
         return True
@@ -115,7 +115,7 @@ class NaiveFleet:
     def spot_s(self, pool):
         """The pool's next draw: each pool begins elsewhere in them."""
         draws = self.fleet.boot_spot_s
-        return float(draws[(pool * len(draws) // self.pools + self.booted[pool]) % len(draws)])
+        return float(draws[(pool * len(draws) // self.pools + self.next_boot_sample[pool]) % len(draws)])
 
     def gpus(self, instances):
         return sum(self.fleet.gpus[self.fleet.kind[i.pool]] for i in instances)
@@ -164,17 +164,17 @@ class NaiveFleet:
     def donate_when_empty(self, instance, now):
         if instance.status != DRAINING or instance.load(self.requests):
             return
-        if instance.leaves_s is None:
-            instance.leaves_s = instance.wakes_s = now + self.fleet.donate_s
-        if now >= instance.leaves_s:
-            instance.leaves_s, instance.wakes_s = None, inf
+        if instance.donation_due_s is None:
+            instance.donation_due_s = instance.wakes_s = now + self.fleet.donate_s
+        if now >= instance.donation_due_s:
+            instance.donation_due_s, instance.wakes_s = None, inf
             self.change(instance, DONATED, now)
 
     def leading(self):
         return [pool for pool in range(self.pools) if not self.led(pool)]
 
     def follow(self, now):
-        wanted = [max(pair) for pair in zip(self.target, self.past_plan, strict=True)]
+        wanted = [max(pair) for pair in zip(self.target, self.reactive_target, strict=True)]
         for pool in self.leading():
             unit = max(1, self.fleet.team[pool])
             while self.held(pool) - unit >= wanted[pool] and self.remove(pool, now):
@@ -274,11 +274,11 @@ class NaiveFleet:
             peers = [e for e in peers if not self.led(e)]
             is_planned = sum(work[e] for e in peers) <= sum(self.target[e] * each[e] for e in peers)
             if is_planned or (not self.held(pool) and not self.target[pool]):
-                self.past_plan[pool] = 0
+                self.reactive_target[pool] = 0
                 continue
             wish = ceil(work[pool] / each[pool] - 1e-3)
-            is_over = work[pool] > self.rules.reflex_share * there[pool]
-            self.past_plan[pool] = (max if is_over else min)(self.past_plan[pool], wish)
+            is_over = work[pool] > self.rules.reactive_share * there[pool]
+            self.reactive_target[pool] = (max if is_over else min)(self.reactive_target[pool], wish)
 
     def due(self, pool, there, now):
         """The pool's part of its llm's held niw, which is to be done before the first of it ages."""

@@ -55,10 +55,14 @@ class NaiveLegs:
         begin_s = max(computed_s, instance.out_free_s, to.in_free_s)
         request.ready_s = max(now + seconds / layers, begin_s + seconds)
         instance.out_free_s = to.in_free_s = request.ready_s
-        request.carried, request.holder, request.served_by = request.cached, instance.slot, to.slot
+        request.transferred_tokens, request.source_slot, request.served_by = (
+            request.cached,
+            instance.slot,
+            to.slot,
+        )
         self.came[to.pool] += request.input_tokens * bool(self.interactive(request))
         request.held, request.sent_from, request.sent_s = request.cached, instance.slot, now
-        instance.sending.append(request)
+        instance.outbound.append(request)
         self.moving.append(request)
         return True
 
@@ -85,17 +89,17 @@ class NaiveLegs:
 
     def keeps(self, instance, to):
         if self.rules.opportunism == 2:
-            return self.rules.keep_weight * instance.load(self.requests) < to.load(self.requests)
+            return self.rules.opportunism_weight * instance.load(self.requests) < to.load(self.requests)
         alone = not (instance.joining or instance.waiting or instance.unknown)
         return self.rules.opportunism == 1 and alone
 
     def release(self, request, now):
         """Free the memory that the request's cache was sent from."""
-        holder, held = self.instances[request.holder], request.held
-        request.holder, request.held = None, 0
+        holder, held = self.instances[request.source_slot], request.held
+        request.source_slot, request.held = None, 0
         if held:
             before = self.holding(holder)
-            holder.sending.remove(request)
+            holder.outbound.remove(request)
             holder.seen_kv -= before - self.holding(holder)
             self.leave(request, holder, held)
             request.cached = 0
@@ -112,18 +116,18 @@ class NaiveLegs:
 
     def ask(self, request, to, now):
         """Begin a live move, where there can be one."""
-        if request.served_by is None or request.copying_to is not None:
+        if request.served_by is None or request.migrating_to is not None:
             return
         here, there = self.instances[request.served_by], self.instances[to]
         alike = self.fleet.llm[here.pool] == self.fleet.llm[there.pool] and here.role == there.role
-        fits = request.input_tokens + request.output_tokens <= self.fleet.longest[there.pool]
+        fits = request.input_tokens + request.output_tokens <= self.fleet.max_request_tokens[there.pool]
         serve = here.status in (SERVING, DRAINING) and there.status == SERVING
         if here is not there and alike and fits and serve and request in here.batch:
-            request.copying_to, request.copied, request.copies, request.leaves = to, 0, 0, False
+            request.migrating_to, request.copied, request.copies, request.leaves = to, 0, 0, False
             self.copy_next(request, now)
 
     def copy_next(self, request, now):
-        here, there = self.instances[request.served_by], self.instances[request.copying_to]
+        here, there = self.instances[request.served_by], self.instances[request.migrating_to]
         rest = request.cached - request.copied
         if there.status != SERVING:
             self.give_up(request)
@@ -144,27 +148,27 @@ class NaiveLegs:
         """Those that leave go at a boundary, after those that finish; whether somebody did."""
         gone = False
         for request in sorted((r for r in instance.batch if r.leaves), key=lambda r: r.turn):
-            there = self.instances[request.copying_to]
+            there = self.instances[request.migrating_to]
             if there.status != SERVING:
                 self.give_up(request)
                 continue
-            request.copying_to, request.leaves = None, False
+            request.migrating_to, request.leaves = None, False
             self.forget(instance)
             instance.batch.remove(request)
             self.leave(request, instance, request.cached)
-            instance.look = gone = True
+            instance.queue_dirty = gone = True
             end_s = self.sent_over(instance, there, request.cached - request.copied, now)
             request.ready_s = end_s + self.rules.move_s
-            request.carried, request.cached = request.cached, 0
-            request.holder, request.served_by, request.held = instance.slot, there.slot, 0
+            request.transferred_tokens, request.cached = request.cached, 0
+            request.source_slot, request.served_by, request.held = instance.slot, there.slot, 0
             request.sent_from, request.sent_s = instance.slot, now
             self.moving.append(request)
         return gone
 
     def give_up(self, request):
-        if request.copying_to is None:
+        if request.migrating_to is None:
             return
         if request in self.moving:
             self.moving.remove(request)
-        request.copying_to, request.leaves = None, False
+        request.migrating_to, request.leaves = None, False
         request.given_up += 1

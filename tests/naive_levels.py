@@ -8,7 +8,7 @@ from naive_fleet import DRAINING, SERVING
 class NaiveLevels:
     def needed(self, request):
         """Blocks that one who waits would take."""
-        tokens = request.carried or request.input_tokens + request.made
+        tokens = request.transferred_tokens or request.input_tokens + request.made
         return -(-(tokens + 1) // self.fleet.kv_block_tokens)
 
     def lane(self, request):
@@ -25,7 +25,7 @@ class NaiveLevels:
         shares = list(enumerate(self.headroom[instance.pool]))
         if level is None:
             shares = []
-        elif self.rules.counts_above:
+        elif self.rules.headroom_above_only:
             shares = [(p, share) for p, share in shares if p < level]
         headroom = sum(share for p, share in shares if p in levels) * there
         running = len(instance.batch) + len(instance.joining)
@@ -34,16 +34,16 @@ class NaiveLevels:
 
     def assigned(self, instance):
         """Those that are here, or whose cache is on its way here."""
-        here = instance.batch + instance.joining + instance.sending + instance.waiting + instance.unknown
-        return here + [r for r in self.moving if r.served_by == instance.slot and r.holder is not None]
+        here = instance.batch + instance.joining + instance.outbound + instance.waiting + instance.unknown
+        return here + [r for r in self.moving if r.served_by == instance.slot and r.source_slot is not None]
 
     def adapt(self):
         most = self.rules.headroom_share.tolist()[0]
         for pool, shares in enumerate(self.headroom):
             for level, share in enumerate(shares):
-                step = 0.25 if level in self.late[pool] else -0.0625
+                step = 0.25 if level in self.late_first_tokens[pool] else -0.0625
                 shares[level] = min(max(share + step * most, 0.0), most)
-            self.late[pool].clear()
+            self.late_first_tokens[pool].clear()
 
     # --- INFaaS, holdback
 
@@ -64,11 +64,11 @@ class NaiveLevels:
         instance.service_s = 0.6 * seconds + (1.0 - 0.6) * before if before else seconds
 
     def may_leave(self, request, pool):
-        if not self.rules.holds_back:
+        if not self.rules.uses_central_queue:
             return True
         total, serving = 0.0, self.serving(pool)
         for i in serving:
-            waiting = len(self.assigned(i)) - len(i.batch) - len(i.joining) - len(i.sending)
+            waiting = len(self.assigned(i)) - len(i.batch) - len(i.joining) - len(i.outbound)
             total += max(waiting / 5.0, i.seen_kv / self.capacity(pool) / 0.8)
         return total / len(serving) < self.rules.ceiling_share[request.level]
 
@@ -96,7 +96,7 @@ class NaiveLevels:
             return True
         lower = [r for r in instance.batch if r.level > request.level]
         if lower:
-            self.preempt(max(lower, key=lambda r: (r.level, r.admitted)), instance)
+            self.preempt(max(lower, key=lambda r: (r.level, r.admission_turn)), instance)
         return bool(lower)
 
     # --- moves
@@ -122,15 +122,15 @@ class NaiveLevels:
     def in_move(self, instance):
         batches = [r for i in self.instances if i.status in (SERVING, DRAINING) for r in i.batch]
         copies = any(
-            r.copying_to is not None and instance.slot in (r.served_by, r.copying_to) for r in batches
+            r.migrating_to is not None and instance.slot in (r.served_by, r.migrating_to) for r in batches
         )
-        return copies or any(r.served_by == instance.slot and r.holder is not None for r in self.moving)
+        return copies or any(r.served_by == instance.slot and r.source_slot is not None for r in self.moving)
 
     def move_one(self, source, to, its, now):
         lanes = sorted({self.lane(r) for r in source.waiting}, reverse=self.rules.lowest_first)
         for lane in lanes:
             request = min((r for r in source.waiting if self.lane(r) == lane), key=lambda r: r.turn)
-            if request.carried:
+            if request.transferred_tokens:
                 continue
             if self.worth(to, self.needed(request), its):
                 source.waiting.remove(request)
@@ -141,7 +141,7 @@ class NaiveLevels:
                 self.come(request, to, now)
             return
         blocks = {r.turn: -(-r.cached // self.fleet.kv_block_tokens) for r in source.batch}
-        first = min(source.batch, key=lambda r: (-r.level, blocks[r.turn], -r.admitted), default=None)
+        first = min(source.batch, key=lambda r: (-r.level, blocks[r.turn], -r.admission_turn), default=None)
         if first and self.worth(to, blocks[first.turn], its):
             self.ask(first, to.slot, now)
 

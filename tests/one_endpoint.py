@@ -5,26 +5,26 @@ from typing import Any
 import numpy as np
 
 from fleetcast.models.latency import LatencyTables
-from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.kernel_inputs import ALL_STEPS, NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.mechanisms import (
     Batching,
-    Demand,
-    Order,
+    PoolSpread,
     Prefix,
+    QueueDemand,
+    QueueOrder,
     Role,
     Routing,
     Scaling,
     Signal,
-    Spread,
 )
 
 PREFILL_S_PER_TOKEN = 1 / 1024
 DECODE_S, KV_S = 1 / 32, 1 / 65536
 
 
-def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
+def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> FleetArrays:
     """One endpoint of `instances`; prefill is linear in tokens from 0 on."""
     latency = LatencyTables(
         np.array([[0.0, 1024.0]]),
@@ -34,17 +34,17 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         np.full((1, max_batch + 1), KV_S),
         np.zeros(1),
     )
-    fleet = Fleet(
+    fleet = FleetArrays(
         pools_of=np.zeros((1, 1), np.int64),
         llm=np.zeros(1, np.int64),
         region=np.zeros(1, np.int64),
         kind=np.zeros(1, np.int64),
         takes=np.ones((1, 3), bool),
         role=np.array([Role.WHOLE]),
-        then=np.array([NOBODY]),
-        hands_over=False,
-        longest=np.array([1_000_000]),
-        roomiest=np.array([1_000_000]),
+        then=np.array([NO_INDEX]),
+        has_transfers=False,
+        max_request_tokens=np.array([1_000_000]),
+        llm_max_request_tokens=np.array([1_000_000]),
         share=np.ones(1),
         slots=np.array([0, instances]),
         pool=np.zeros(instances, np.int64),
@@ -80,10 +80,10 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> Fleet:
         latency=latency,
     )
     capacity = changes.get("kv_capacity", fleet.kv_capacity)
-    return fleet._replace(**{"longest": capacity, "roomiest": capacity, **changes})
+    return fleet._replace(**{"max_request_tokens": capacity, "llm_max_request_tokens": capacity, **changes})
 
 
-def a_pair(prefill: int, decode: int, link_token_s: float, layers: int = 1, **changes: Any) -> Fleet:
+def a_pair(prefill: int, decode: int, link_token_s: float, layers: int = 1, **changes: Any) -> FleetArrays:
     """As many instances that prefill, and behind them as many that decode."""
     sizes = np.array([prefill, decode])
     pair = {
@@ -91,9 +91,9 @@ def a_pair(prefill: int, decode: int, link_token_s: float, layers: int = 1, **ch
         "pools_of": np.array([[0, 1]]),
         "takes": np.array([[True] * 3, [False] * 3]),
         "role": np.array([Role.PREFILL, Role.DECODE]),
-        "then": np.array([1, NOBODY]),
-        "hands_over": True,
-        "longest": np.full(2, 1_000_000),
+        "then": np.array([1, NO_INDEX]),
+        "has_transfers": True,
+        "max_request_tokens": np.full(2, 1_000_000),
         "share": np.ones(2),
         "weight": np.ones(2),
         "team": np.zeros(2, np.int64),
@@ -114,16 +114,16 @@ def some_rules(**changes: Any) -> Rules:
         scaling=Scaling.FOLLOW,
         signal=Signal.MEMORY,
         routing=Routing.SHORTEST_QUEUE,
-        order=Order.FCFS,
-        spread=Spread.IN_ORDER,
+        order=QueueOrder.FCFS,
+        spread=PoolSpread.IN_ORDER,
         headroom_share=np.zeros(1),
-        counts_above=False,
-        demand=Demand.HEAD,
+        headroom_above_only=False,
+        demand=QueueDemand.HEAD,
         promote_s=np.inf,
-        is_adaptive=False,
+        is_headroom_adaptive=False,
         opportunism=0,
-        keep_weight=1.0,
-        holds_back=False,
+        opportunism_weight=1.0,
+        uses_central_queue=False,
         ceiling_share=np.ones(1),
         balance_s=np.inf,
         gap_blocks=0.3,
@@ -154,7 +154,7 @@ def some_rules(**changes: Any) -> Rules:
         slump_ratio=0.5,
         pressure_share=0.6,
         catch_up_s=60.0,
-        reflex_share=1.3,
+        reactive_share=1.3,
         correction_s=2400.0,
         last_copy_tokens=0,
         max_copies=8,
@@ -166,14 +166,14 @@ def some_rules(**changes: Any) -> Rules:
     return rules._replace(**changes)
 
 
-def a_trace(arrival_s: Any, input_tokens: Any, output_tokens: Any, tier: int = 0) -> Trace:
+def a_trace(arrival_s: Any, input_tokens: Any, output_tokens: Any, tier: int = 0) -> TraceArrays:
     arrival_s = np.asarray(arrival_s, dtype=np.float64)
     zeros = np.zeros(arrival_s.size, np.int16)
     tokens = (np.broadcast_to(t, arrival_s.shape).astype(np.int32) for t in (input_tokens, output_tokens))
-    return Trace(arrival_s, zeros, zeros, zeros + np.int16(tier), *tokens)
+    return TraceArrays(arrival_s, zeros, zeros, zeros + np.int16(tier), *tokens)
 
 
-def run(trace: Trace, fleet: Fleet, rules: Rules | None = None, **drive: Any) -> Outcome:
+def run(trace: TraceArrays, fleet: FleetArrays, rules: Rules | None = None, **drive: Any) -> Outcome:
     horizon_s = drive.pop("horizon_s", float(trace.arrival_s[-1]) + 1.0)
     drive.setdefault("targets", np.diff(fleet.slots)[None])
-    return replay(trace, fleet, Drive(hour_s=horizon_s, **drive), rules or some_rules(), horizon_s)
+    return replay_trace(trace, fleet, Schedule(hour_s=horizon_s, **drive), rules or some_rules(), horizon_s)

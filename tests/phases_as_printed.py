@@ -20,8 +20,9 @@ efficiencies, where costs add, is put right in phases.py.
 
 from typing import NamedTuple
 
-from fleetcast.models.plan.phases import HOUR_S, Load
-from fleetcast.models.world.entries import Gpu, Llm
+from fleetcast.models.plan.phase_costs import MeanRequest
+from fleetcast.models.world.calendar import HOUR_S
+from fleetcast.models.world.catalogue_entries import Gpu, Llm
 
 
 class Shape(NamedTuple):
@@ -64,35 +65,37 @@ def coefficients(shape: Shape) -> Coefficients:
     )
 
 
-def peak_prefill_s(c: Coefficients, load: Load, batch: float, gpu: Gpu, gpus: int = 1) -> float:
+def peak_prefill_s(c: Coefficients, load: MeanRequest, batch: float, gpu: Gpu, gpus: int = 1) -> float:
     """(4): seconds of a batch's prefill at the peak."""
     flop = batch * (c.c1 * load.input_tokens**2 + c.c2 * load.input_tokens)
     return flop / (gpus * gpu.peak_tflops * 1e12)
 
 
-def decode_bytes(c: Coefficients, load: Load, batch: float) -> float:
+def decode_bytes(c: Coefficients, load: MeanRequest, batch: float) -> float:
     """(9): bytes that a batch's decode reads, as printed; more than (8) by B C4 R_out / 2."""
     out = load.output_tokens
     return (c.c3 + batch * c.c4 * load.input_tokens) * out + batch * c.c4 * out**2 / 2
 
 
-def summed_decode_bytes(c: Coefficients, load: Load, batch: float) -> float:
+def summed_decode_bytes(c: Coefficients, load: MeanRequest, batch: float) -> float:
     """(8), summed: bytes that a batch's decode reads."""
     return decode_bytes(c, load, batch) - batch * c.c4 * load.output_tokens / 2
 
 
-def peak_decode_s(c: Coefficients, load: Load, batch: float, gpu: Gpu, gpus: int = 1) -> float:
+def peak_decode_s(c: Coefficients, load: MeanRequest, batch: float, gpu: Gpu, gpus: int = 1) -> float:
     """(10): seconds of a batch's decode at the peak."""
     return decode_bytes(c, load, batch) / (gpus * gpu.bandwidth_tb_per_s * 1e12)
 
 
-def patterns(c: Coefficients, load: Load, batch: float) -> tuple[float, float]:
+def patterns(c: Coefficients, load: MeanRequest, batch: float) -> tuple[float, float]:
     """(12), (13): A1 in tokens per FLOP, A2 in tokens per byte."""
     a2 = 1 / (c.c4 * load.output_tokens / 2 + c.c4 * load.input_tokens + c.c3 / batch)
     return 1 / (c.c1 * load.input_tokens + c.c2), a2
 
 
-def paper_tokens_per_usd(c: Coefficients, load: Load, batch: float, prefill: Gpu, decode: Gpu) -> float:
+def paper_tokens_per_usd(
+    c: Coefficients, load: MeanRequest, batch: float, prefill: Gpu, decode: Gpu
+) -> float:
     """(15), per second times 3,600: the sum of what a USD prefills and what another USD decodes."""
     a1, a2 = patterns(c, load, batch)
     flop_per_usd = prefill.peak_tflops * 1e12 / prefill.usd_per_hour

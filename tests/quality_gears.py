@@ -6,17 +6,23 @@ from typing import NamedTuple
 import numpy as np
 from quality_shift import Plan, Service
 
-from fleetcast.models.plan.quality import Answer, Demand, Ints, Offer, carries, splits
-from fleetcast.models.quality.answers import Floats
-from fleetcast.models.replay.inputs import NOBODY, Rules
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.quality_milp import (
+    PointPlan,
+    QualityDemand,
+    QualityOffer,
+    latency_splits,
+    replica_capacity_per_s,
+)
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, Rules
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.world.mechanisms import GearsBy
+from fleetcast.models.world.mechanisms import GearTrigger
 
 VALVE = ((0.6, 2 / 3), (0.8, 1 / 3), (1.0, 0.0))  # load of the llm behind, and what is left of the threshold
 Table = Sequence[tuple[float, Floats]]  # from what level on which thresholds hold
 
 
-def rules_of(service: Service, plan: Plan, table: Table = (), by: int = GearsBy.RATE) -> Rules:
+def rules_of(service: Service, plan: Plan, table: Table = (), by: int = GearTrigger.RATE) -> Rules:
     """The plan's thresholds; with a table of (least, thresholds) those of the gear."""
     llms = len(service.shapes)
     world = service.catalogue.serving([shape.llm for shape in service.shapes])
@@ -26,17 +32,17 @@ def rules_of(service: Service, plan: Plan, table: Table = (), by: int = GearsBy.
     rules = rules._replace(go_on_below=below, judge_s=judge_s, route_utilisation_share=1.0)
     if not table:
         return rules
-    seen = np.append(np.arange(1, llms) if by == GearsBy.LOAD else np.zeros(llms - 1, np.int64), NOBODY)
+    seen = np.append(np.arange(1, llms) if by == GearTrigger.LOAD else np.zeros(llms - 1, np.int64), NO_INDEX)
     least = np.tile([at for at, _ in table], (llms, 1))
     shifted = np.stack([np.append(thresholds, 0.0) for _, thresholds in table], axis=1)
     return rules._replace(gears_by=by, gear_llm=seen, gear_from=least, gear_below=shifted)
 
 
-def geared(service: Service, offer: Offer, answer: Answer, most_per_s: float) -> Table:
+def geared(service: Service, offer: QualityOffer, answer: PointPlan, most_per_s: float) -> Table:
     """CascadeServe's table: by measured rate what the fleet of the plan carries in time."""
     caps = np.full(len(service.catalogue.gpus), service.gpus)
     loads = np.linspace(most_per_s / 24, most_per_s, 24)
-    found = gears(offer, Demand(1.0, caps), answer.instances, service.latency_s, loads)
+    found = gears(offer, QualityDemand(1.0, caps), answer.instances, service.latency_s, loads)
     first = [(0.0, offer.thresholds[found[0].point])]
     return [*first, *((gear.from_per_s, offer.thresholds[gear.point]) for gear in found[1:])]
 
@@ -53,17 +59,23 @@ class Gear(NamedTuple):
     point: int
 
 
-def keeps_up(offer: Offer, demand: Demand, point: int, instances: Ints, latency_s: float) -> bool:
+def keeps_up(
+    offer: QualityOffer, demand: QualityDemand, point: int, instances: Ints, latency_s: float
+) -> bool:
     """Whether replicas that stand carry a point's load within a latency."""
     load = demand.requests_per_s * offer.shares[point]
-    for within_s in splits(offer, point, latency_s):
-        carried = np.bincount(offer.llm, instances * carries(offer, point, within_s), load.size)
+    for within_s in latency_splits(offer, point, latency_s):
+        carried = np.bincount(
+            offer.llm, instances * replica_capacity_per_s(offer, point, within_s), load.size
+        )
         if (carried >= load - 1e-9).all():
             return True
     return False
 
 
-def gears(offer: Offer, demand: Demand, instances: Ints, latency_s: float, loads: Floats) -> list[Gear]:
+def gears(
+    offer: QualityOffer, demand: QualityDemand, instances: Ints, latency_s: float, loads: Floats
+) -> list[Gear]:
     """For each load, requests/s, rising: the best quality that these replicas carry in time.
 
     Where they carry nothing in time, the least work for the last llm.

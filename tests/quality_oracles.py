@@ -4,32 +4,39 @@ from itertools import product
 
 import numpy as np
 
-from fleetcast.models.plan.boute import LEAST_LOAD_SHARE, candidates
-from fleetcast.models.plan.cascadia import CascadePlan, Search, Tables, latency_tables, min_max
-from fleetcast.models.plan.gears import best_point, tables_of_mean_lengths
-from fleetcast.models.plan.quality import Answer, Demand, Floats, Ints, Offer
-from fleetcast.models.plan.quality_modes import quickest
-from fleetcast.models.quality.answers import Answers, quality, taken
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.boute import LEAST_LOAD_SHARE, deployment_candidates
+from fleetcast.models.plan.cascade_planners import best_point, mean_length_tables
+from fleetcast.models.plan.cascadia import (
+    CascadePlan,
+    CascadeSearch,
+    LatencyByGpus,
+    allocate_min_max,
+    latency_by_gpus,
+)
+from fleetcast.models.plan.quality_milp import PointPlan, QualityDemand, QualityOffer
+from fleetcast.models.plan.quality_objectives import quickest_point_plan
+from fleetcast.models.quality.answers import JudgedAnswers, mean_quality, select_answers
 
 
-def front(offer: Offer, demand: Demand) -> list[Answer]:
+def front(offer: QualityOffer, demand: QualityDemand) -> list[PointPlan]:
     """Least latency over quality within budget and GPUs, no plan dominated; the best quality first."""
-    found: list[Answer] = []
+    found: list[PointPlan] = []
     for point in np.argsort(-offer.quality, kind="stable"):
-        one = quickest(offer, demand, int(point), found[-1].latency_s if found else np.inf)
+        one = quickest_point_plan(offer, demand, int(point), found[-1].latency_s if found else np.inf)
         if one is not None:
             found.append(one)
     return found
 
 
-def enumerated(offer: Offer, demand: Demand) -> list[Answer]:
+def enumerated(offer: QualityOffer, demand: QualityDemand) -> list[PointPlan]:
     """The front of the whole candidate space: least latency over quality within budget and GPUs."""
-    found: list[Answer] = []
+    found: list[PointPlan] = []
     llms = offer.shares.shape[1]
     for point in np.argsort(-offer.quality, kind="stable").tolist():
         needed = [llm for llm in range(llms) if offer.shares[point, llm] > LEAST_LOAD_SHARE]
-        own = [candidates(offer, demand, point, llm) for llm in needed]
-        best: Answer | None = None
+        own = [deployment_candidates(offer, demand, point, llm) for llm in needed]
+        best: PointPlan | None = None
         limit_s = found[-1].latency_s if found else np.inf
         for chosen in product(*own):
             latency_s = max(c.latency_s for c in chosen)
@@ -40,7 +47,7 @@ def enumerated(offer: Offer, demand: Demand) -> list[Answer]:
             used = np.bincount(offer.gpu, instances * offer.gpus, demand.cap_gpus.size)
             if (used > demand.cap_gpus).any():
                 continue
-            best, limit_s = Answer(point, instances, usd, latency_s, np.full(llms, latency_s)), latency_s
+            best, limit_s = PointPlan(point, instances, usd, latency_s, np.full(llms, latency_s)), latency_s
         if best is not None:
             found.append(best)
     return found
@@ -83,33 +90,33 @@ def min_max_programme(table: Floats, gpus: int) -> tuple[Ints, float]:
     return np.array(found), float(max(table[i, f] for i, f in zip(llms, found, strict=True)))
 
 
-def exhaustive(search: Search, quality: float) -> CascadePlan:
+def exhaustive(search: CascadeSearch, quality: float) -> CascadePlan:
     """The best J of all points."""
     return search.plan(min(range(len(search.offer.quality)), key=lambda point: search.score(point, quality)))
 
 
-def uniform_parallelism(tables: Tables, gpus: int, degrees: Ints, quality: float) -> tuple[int, float]:
+def uniform_parallelism(tables: LatencyByGpus, gpus: int, degrees: Ints, quality: float) -> tuple[int, float]:
     """Point and latency where all replicas have as many GPUs; degrees (S,) of the shapes."""
     best = (-1, np.inf)
     for degree in np.unique(degrees):
         offer = tables.offer.only(shapes=degrees == degree)
         if np.unique(offer.llm).size < offer.shares.shape[1]:
             continue
-        own = latency_tables(offer, tables.demand, gpus)
-        latency_s = np.array([min_max(table, gpus)[1] for table in own.latency_s])
+        own = latency_by_gpus(offer, tables.demand, gpus)
+        latency_s = np.array([allocate_min_max(table, gpus)[1] for table in own.latency_s])
         found = best_point(offer, latency_s, quality)
         best = found if found[1] < best[1] else best
     return best
 
 
-def cascade_serve(tables: Tables, gpus: int, quality: float) -> tuple[int, float]:
+def cascade_serve(tables: LatencyByGpus, gpus: int, quality: float) -> tuple[int, float]:
     """Point and true latency of what CascadeServe plans: by load alone, all requests taken for mean ones."""
-    found = [min_max(table, gpus) for table in tables_of_mean_lengths(tables, gpus).latency_s]
+    found = [allocate_min_max(table, gpus) for table in mean_length_tables(tables, gpus).latency_s]
     point, _ = best_point(tables.offer, np.array([latency_s for _, latency_s in found]), quality)
     return point, float(max(tables.latency_s[point, i, f] for i, f in enumerate(found[point][0])))
 
 
-def skill(answers: Answers, rule: str, steps: int = 100) -> float:
+def skill(answers: JudgedAnswers, rule: str, steps: int = 100) -> float:
     """What the choice is worth with the first and the last llm: 0.5 is a choice by lot (RouteLLM's APGR).
 
     The mean over all shares of requests sent to the last llm of (quality - the first's) / (the last's - the
@@ -121,7 +128,7 @@ def skill(answers: Answers, rule: str, steps: int = 100) -> float:
         raise ValueError(f"{two.llms[1]} answers no better than {two.llms[0]}: no skill to tell.")
     sent = (np.arange(steps) + 0.5) / steps
     if rule == "cascade":
-        found = [quality(two, taken(two, rule, [share])) for share in sent]
+        found = [mean_quality(two, select_answers(two, rule, [share])) for share in sent]
     else:
-        found = [quality(two, taken(two, rule, [1 - share])) for share in sent]
+        found = [mean_quality(two, select_answers(two, rule, [1 - share])) for share in sent]
     return float((np.mean(found) - small) / (large - small))

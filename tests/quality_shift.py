@@ -13,21 +13,22 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.plans.offers import Judging, offer_of, points_of
-from fleetcast.models.plan.quality import Answer, Demand, Offer
-from fleetcast.models.plan.quality_modes import least_cost
-from fleetcast.models.quality.answers import Answers, Floats, Ints
+from fleetcast.assets.plans.quality_offers import JudgeSetup, measure_quality_offer, routing_points
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.quality_milp import PointPlan, QualityDemand, QualityOffer
+from fleetcast.models.plan.quality_objectives import least_cost_plan
+from fleetcast.models.quality.answers import JudgedAnswers
 from fleetcast.models.quality.judges import Judge
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.run import Drive, Session
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.run import Schedule, Session
+from fleetcast.models.replay.session.answer_legs import CascadeLayout as Chains
+from fleetcast.models.replay.session.answer_legs import Legs, add_shadow_legs, chain_legs, legs_to_trace
 from fleetcast.models.replay.session.outcome import Outcome
-from fleetcast.models.replay.session.questions import Legs, as_trace, cascade, with_shadows
-from fleetcast.models.replay.session.questions import Plan as Chains
-from fleetcast.models.trials.answering import Served, told
-from fleetcast.models.trials.capacity import standing_fleet
-from fleetcast.models.trials.performance import Shape
+from fleetcast.models.trials.capacity import fixed_fleet
+from fleetcast.models.trials.latency_curves import ReplicaShape
+from fleetcast.models.trials.model_routing import RoutingOutcome, routing_outcome
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import Config
+from fleetcast.models.world.config import RunConfig
 
 ROW_S, LOOK_S, SOLVE_S = 20.0, 300.0, 20.0  # a control row is also what one instance's change takes
 SAMPLED, SHADOW_SHARE = 50, 0.05
@@ -39,19 +40,19 @@ POINTS = 25
 class Service(NamedTuple):
     """What is served with: llms of `shapes` in order, as many GPUs as `gpus` of their one type."""
 
-    shapes: Sequence[Shape]  # one of each llm
+    shapes: Sequence[ReplicaShape]  # one of each llm
     gpus: int
     judge: Judge
     quality: float
     latency_s: float
     catalogue: Catalogue
-    config: Config
+    config: RunConfig
 
 
 class Load(NamedTuple):
     """What comes: questions with their arrivals, in phases."""
 
-    answers: Answers
+    answers: JudgedAnswers
     arrival_s: Floats  # (N,)
     phase: Ints  # (N,)
 
@@ -70,7 +71,7 @@ class Plan(NamedTuple):
 class Played(NamedTuple):
     """What came of a policy."""
 
-    served: Served
+    served: RoutingOutcome
     usd_per_hour: float
     plans: int  # made on the way
 
@@ -83,7 +84,7 @@ class Phase(NamedTuple):
     hardness: float = 0.0  # h: a question is drawn by e^(h rank) of the length of its first answer
 
 
-def loaded(drawn: Answers, phases: Sequence[Phase], seed: int) -> Load:
+def loaded(drawn: JudgedAnswers, phases: Sequence[Phase], seed: int) -> Load:
     """Poisson arrivals phase by phase."""
     rng, found, begin_s = np.random.default_rng([seed, 0x5B1F]), [], 0.0
     rank = np.argsort(np.argsort(drawn.output_tokens[:, 0])) / len(drawn.input_tokens)
@@ -97,16 +98,18 @@ def loaded(drawn: Answers, phases: Sequence[Phase], seed: int) -> Load:
     return Load(drawn.rows(picked), arrival_s, phase)
 
 
-def plan_for(service: Service, seen: Answers, requests_per_s: float) -> tuple[Plan, Offer, Answer] | None:
+def plan_for(
+    service: Service, seen: JudgedAnswers, requests_per_s: float
+) -> tuple[Plan, QualityOffer, PointPlan] | None:
     """The cheapest plan for what was seen; None where none keeps quality and latency."""
-    grid = points_of(seen, "cascade", POINTS)
-    judging = Judging(service.judge)
-    offer = offer_of(
+    grid = routing_points(seen, "cascade", POINTS)
+    judging = JudgeSetup(service.judge)
+    offer = measure_quality_offer(
         seen, "cascade", grid, service.shapes, service.catalogue, service.config, judging, Progress()
     )
     caps = np.full(len(service.catalogue.gpus), service.gpus)
-    demand = Demand((1 + SPARE_SHARE) * requests_per_s, caps)
-    answer = least_cost(offer, demand, service.quality, service.latency_s)
+    demand = QualityDemand((1 + SPARE_SHARE) * requests_per_s, caps)
+    answer = least_cost_plan(offer, demand, service.quality, service.latency_s)
     if answer is None:
         return None
     first = seen.output_tokens[:, 0]
@@ -125,7 +128,7 @@ def plan_for(service: Service, seen: Answers, requests_per_s: float) -> tuple[Pl
     )
 
 
-def has_shifted(plan: Plan, seen: Answers, requests_per_s: float, rng: np.random.Generator) -> bool:
+def has_shifted(plan: Plan, seen: JudgedAnswers, requests_per_s: float, rng: np.random.Generator) -> bool:
     """Whether rate, lengths or scores have left the band around what the plan was made for."""
     some = seen.rows(rng.choice(len(seen.input_tokens), min(SAMPLED, len(seen.input_tokens)), replace=False))
     error = BAND_ERRORS / np.sqrt(len(some.input_tokens))
@@ -147,7 +150,7 @@ def play(service: Service, load: Load, plan: Plan, rules: Rules, anew: bool) -> 
     legs, trace = fed(load, SHADOW_SHARE if anew else 0.0)
     is_shadow = np.isin(np.arange(load.arrival_s.size), legs.question[legs.is_shadow])
     session = Session(fleet, rules, plan.instances)
-    session.feed(trace)
+    session.append_trace(trace)
     rows = int(np.ceil((load.arrival_s[-1] + 1.0) / ROW_S))
     rng, now, coming, due_row, made = np.random.default_rng(0x5EE), plan, plan, rows, 0
     target, spent = plan.instances.copy(), []
@@ -165,12 +168,12 @@ def play(service: Service, load: Load, plan: Plan, rules: Rules, anew: bool) -> 
         target = step_towards(target, now.instances, service)
         below = np.zeros((1, len(service.shapes)))
         below[0, :-1] = now.thresholds
-        drive = Drive(target[None], hour_s=ROW_S, go_on_below=None if rules.gear_from.size else below)
+        drive = Schedule(target[None], hour_s=ROW_S, go_on_below=None if rules.gear_from.size else below)
         spent.append(session.play(drive, at_s + ROW_S))
     session.finish(rows * ROW_S + 3600.0)
     outcome = session.outcome(*(np.concatenate(column) for column in zip(*spent, strict=True)))
     answers, codes = load.answers, np.arange(len(service.shapes))
-    served = told(legs, trace, rules, outcome, answers, answers.llms, codes)
+    served = routing_outcome(legs, trace, rules, outcome, answers, answers.llms, codes)
     return Played(served, usd_per_hour(service, outcome), made)
 
 
@@ -188,7 +191,7 @@ def step_towards(target: Ints, wanted: Ints, service: Service) -> Ints:
     return after
 
 
-def laid_out(service: Service, plan: Plan) -> Fleet:
+def laid_out(service: Service, plan: Plan) -> FleetArrays:
     """A fleet that may have any number of instances of each llm on all GPUs."""
     most = [service.gpus // shape.gpus for shape in service.shapes]
     pools = {
@@ -197,11 +200,11 @@ def laid_out(service: Service, plan: Plan) -> Fleet:
     world = service.catalogue.serving(list(pools))
     if list(world.llms) != list(pools):
         raise ValueError(f"Name the llms in the catalogue's order: {', '.join(world.llms)}.")
-    fleet = standing_fleet(pools, world, service.config)
+    fleet = fixed_fleet(pools, world, service.config)
     gpu = fleet.gpu[fleet.kind[0]]
     cap = np.where(np.arange(fleet.cap_gpus.shape[1]) == gpu, service.gpus, 0)[None]
     return fleet._replace(
-        hands_over=True,
+        has_transfers=True,
         cap_gpus=cap,
         instances_at_start=plan.instances.copy(),
         min_instances=np.ones_like(plan.instances),
@@ -211,13 +214,13 @@ def laid_out(service: Service, plan: Plan) -> Fleet:
     )
 
 
-def fed(load: Load, shadow_share: float) -> tuple[Legs, Trace]:
+def fed(load: Load, shadow_share: float) -> tuple[Legs, TraceArrays]:
     """All llms in a chain, since thresholds move; beside them every later leg of a share of the questions."""
     llms = len(load.answers.llms)
-    chains = Chains(np.ones(llms - 1), np.arange(llms), int(NOBODY), 0, shadow_share)
+    chains = Chains(np.ones(llms - 1), np.arange(llms), int(NO_INDEX), 0, shadow_share)
     is_first = np.broadcast_to(np.arange(llms) == 0, load.answers.score.shape)
-    legs = with_shadows(cascade(chains, load.answers), chains, is_first, is_first)
-    return legs, as_trace(legs, chains, load.answers, load.arrival_s)
+    legs = add_shadow_legs(chain_legs(chains, load.answers), chains, is_first, is_first)
+    return legs, legs_to_trace(legs, chains, load.answers, load.arrival_s)
 
 
 def usd_per_hour(service: Service, outcome: Outcome) -> float:

@@ -9,9 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.forecast.backtest import Clock, actuals, walk
-from fleetcast.models.forecast.method import Floats
-from fleetcast.models.forecast.predict import Prediction, predictions, walked, warm
+from fleetcast.models.aliases import Floats
+from fleetcast.models.forecast.backtest import BacktestClock, actual_demand, walk_forward
+from fleetcast.models.forecast.walk_predictions import (
+    Prediction,
+    methods_to_walk,
+    predict_from_walks,
+    warm_up_clock,
+)
 
 DEMAND = Path(__file__).parents[2] / "shared" / "data" / "demand"
 LEAST_SHARE = 0.005  # of all requests, for a client to be looked at by itself: 17 clients with 98 % of them
@@ -23,7 +28,7 @@ class Held(NamedTuple):
     """Series, and the hours of them to be forecast an hour ahead."""
 
     demand: Floats  # (series, buckets)
-    clock: Clock
+    clock: BacktestClock
 
 
 def real_series() -> dict[str, Held]:
@@ -32,11 +37,11 @@ def real_series() -> dict[str, Held]:
     total = clients.sum(axis=0, keepdims=True)
     is_gap = total[0] == 0  # nobody collected
     is_large = clients.sum(axis=1) >= LEAST_SHARE * total.sum()
-    ten_minutes, weeks = Clock(7 * 144, 6, 6, 144), Clock(14 * 24, 1, 1, 24)
+    ten_minutes, weeks = BacktestClock(7 * 144, 6, 6, 144), BacktestClock(14 * 24, 1, 1, 24)
     azure = _hourly("azure2024_code_hourly.csv", "processed_context_tokens")
     return {
-        "azure_code": Held(azure, Clock(24, 1, 1, 24)),  # Saturday to Thursday after a single Friday
-        "azure_code_tuesday": Held(azure, Clock(96, 1, 1, 24)),  # to Thursday, after four days
+        "azure_code": Held(azure, BacktestClock(24, 1, 1, 24)),  # Saturday to Thursday after a single Friday
+        "azure_code_tuesday": Held(azure, BacktestClock(96, 1, 1, 24)),  # to Thursday, after four days
         "servegen": Held(np.where(is_gap, np.nan, total), ten_minutes),
         "servegen_clients": Held(np.where(is_gap, np.nan, clients[is_large]), ten_minutes),
         "burstgpt_api": Held(_hourly("burstgpt1_hourly.csv", "api"), weeks),
@@ -57,13 +62,15 @@ def predicted(held: Held, names: tuple[str, ...], weekday: int = 0) -> dict[str,
     demand, clock = held
     buckets = demand.shape[1] + clock.horizon
     phase = np.tile((weekday * clock.season + np.arange(buckets)) % (7 * clock.season), (len(demand), 1))
-    walks = {name: walk(demand, name, warm(clock, name), phase) for name in walked(names)}
-    return predictions(demand, walks, clock, names)
+    walks = {
+        name: walk_forward(demand, name, warm_up_clock(clock, name), phase) for name in methods_to_walk(names)
+    }
+    return predict_from_walks(demand, walks, clock, names)
 
 
 def ratio_to_naive(held: Held, found: Mapping[str, Prediction], method: str) -> float:
     """Absolute error of the method in that of the naive ones: for each series the better of the two."""
-    came = actuals(*held)
+    came = actual_demand(*held)
     error = {name: np.nansum(np.abs(came - one.mean), axis=(1, 2)) for name, one in found.items()}
     return float(error[method].sum() / np.minimum(*(error[name] for name in NAIVE)).sum())
 

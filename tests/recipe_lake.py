@@ -16,8 +16,8 @@ from wired import DAY, LLMS, REGIONS
 
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.replays.fleet_hours import MOVES
-from fleetcast.models.characterise.families import FAMILIES
+from fleetcast.assets.replays.fleet_hours import MOVE_COLUMNS
+from fleetcast.models.characterise.gap_families import GAP_FAMILIES
 
 Frame = pd.DataFrame
 TIMES = ("ttft", "e2e", "stopped")  # of a trial of levels
@@ -135,7 +135,8 @@ def write_rented(lake: Lake) -> None:
             | {"usd_per_million_input_tokens": (5 + 3 * k + n) / 8}
             | {"usd_per_million_output_tokens": (9 - 2 * k + size) / 4, "decode_batch": 64, "tpot_s": 0.02}
             | {"mean_input_tokens": 1500.0, "mean_output_tokens": 200.0, "median_error_share": 0.07}
-            | {"apart_saving_bound_share": 0.125 * n, "prefill_turns_at_usd": 4.0, "decode_turns_at_usd": 5.0}
+            | {"disaggregation_saving_bound_share": 0.125 * n, "prefill_turns_at_usd": 4.0,
+            "decode_turns_at_usd": 5.0}
             for k, gpu in enumerate(gpus) for size in (1, 2)
         ]  # fmt: skip
         lake.write("gpu_prices", rows("gpu_prices", prices), **ASKED, llm=llm)
@@ -147,8 +148,17 @@ def write_rented(lake: Lake) -> None:
                 "gpus": k + 2,
                 "usd_per_hour": 4.0 * (k + 2),
             }
-            | {"is_apart": kind == "combos", "fleet_usd_per_hour": 40.0 - 4 * m, "is_best": m == 1 - n}
-            | {"attainment_share": 0.96, "tokens_per_usd": 1e6 + m, "goodput_per_s": 5.0, "asked_per_s": 9.0}
+            | {
+                "is_disaggregated": kind == "combos",
+                "fleet_usd_per_hour": 40.0 - 4 * m,
+                "is_best": m == 1 - n,
+            }
+            | {
+                "attainment_share": 0.96,
+                "tokens_per_usd": 1e6 + m,
+                "goodput_per_s": 5.0,
+                "required_requests_per_s": 9.0,
+            }
             for m, kind in enumerate(("one_type", "mixed_types", "combos")[: 3 - n])
             for k, gpu in enumerate(gpus[: 1 + (m > 0)])
         ]
@@ -164,16 +174,16 @@ def write_quality(lake: Lake) -> None:
                   for judge in ("learned", "random") for n in (1, 2, 3)]  # fmt: skip
         for n, (plan, kind, rule, judge) in enumerate(named):
             figures = {"usd_per_hour": 20 + (7 * n + q) % 13, "quality": 0.4 + (11 * n % 19 + q) / 64}
-            figures |= {"p95_s": None if n == 9 else 8 + (5 * n) % 7, "asked_quality": 0.45 + q / 32}
+            figures |= {"p95_s": None if n == 9 else 8 + (5 * n) % 7, "required_quality": 0.45 + q / 32}
             figures["quality_low"] = figures["quality"] - 0.02
             told = {"plan": plan, "kind": kind, "rule": rule, "judge": judge}
-            figures["asked_latency_s"] = 10.0 + 2 * q
+            figures["required_latency_s"] = 10.0 + 2 * q
             plans.append(told | figures | {"judge_skill": 0.0 if judge == "random" else None})
             pools += [
                 {"plan": plan, "llm": llm, "gpu": gpu, "tensor_parallel": 1, "pipeline_parallel": 1}
                 | {"instances": n + m, "gpus": 2 * (n + m), "usd_per_hour": 3.0 * (n + m)}
-                | {"asked_share": 0.75, "leg_p95_s": 5.0}
-                | {"answered_share": (0.75, 0.25)[llm == LLMS[1]]}
+                | {"stage_share": 0.75, "leg_p95_s": 5.0}
+                | {"final_answer_share": (0.75, 0.25)[llm == LLMS[1]]}
                 for m, (llm, gpu) in enumerate([(LLMS[0], "a"), (LLMS[0], "b"), (LLMS[1], "a")], start=1)
             ]
         for table, some in (("quality_plans", plans), ("quality_pools", pools)):
@@ -211,15 +221,15 @@ def write_level_trials(lake: Lake) -> None:
              for share in (shares if levels > 1 else shares[:1])]  # fmt: skip
     cases += [("edf", 10, 0.0)]
     for llm in LLMS:
-        for dealt_by, load in (("uniform", 1.0), ("uniform", 1.5), ("tier", 1.0)):
+        for needs_by, load in (("uniform", 1.0), ("uniform", 1.5), ("tier", 1.0)):
             for stack, levels, share in cases:
                 enough = int(rng.integers(4, 9)) if stack != "freeness" or levels < 4 else 99
                 for instances in range(3, 10):
-                    key = {"llm": llm, "region": "north", "dealt_by": dealt_by, "load_factor": load}
+                    key = {"llm": llm, "region": "north", "needs_by": needs_by, "load_factor": load}
                     key |= {"stack": stack, "levels": levels, "headroom_share": share, "instances": instances}
                     key |= {"is_today": instances == 6, "is_met": instances >= enough}
                     key |= {"worst_need_share": float(rng.uniform(0.5, 1.0)), "hours": 4, "seed": 5}
-                    whole = {name: int(rng.integers(0, 99)) for name in MOVES}
+                    whole = {name: int(rng.integers(0, 99)) for name in MOVE_COLUMNS}
                     for level in ("all", *map(str, range(levels))):
                         requests = int(rng.integers(50, 99))
                         told.append(
@@ -278,11 +288,13 @@ def write_character(lake: Lake, rng: np.random.Generator) -> None:
     ]  # fmt: skip
     lake.write("episodes", rows("episodes", episodes), trace="wired")
     windows = [
-        PLACE | {"app": f"app{n % 25}", "level": ("client", "pooled")[n % 3 == 0], "gaps": 30 + n}
+        PLACE
+        | {"app": f"app{n % 25}", "level": ("client", "pooled")[n % 3 == 0], "gaps": 30 + n}
         | {"window_start": START + timedelta(minutes=10 * n), "cv": 0.5 + (n * 7 % 11) / 4}
-        | {f"{f}_p": None if n % 5 == 0 else (n * k % 13) / 100 for k, f in enumerate(FAMILIES, start=2)}
-        | {f"{f}_distance": (n * k % 17) / 50 for k, f in enumerate(FAMILIES, start=3)} for n in range(120)
-    ]  # fmt: skip
+        | {f"{f}_p": None if n % 5 == 0 else (n * k % 13) / 100 for k, f in enumerate(GAP_FAMILIES, start=2)}
+        | {f"{f}_distance": (n * k % 17) / 50 for k, f in enumerate(GAP_FAMILIES, start=3)}
+        for n in range(120)
+    ]
     lake.write("arrival_windows", rows("arrival_windows", windows), **ASKED)
     steps = [
         {"tier": "niw", "llm": llm, "app": app, "kind": kind, "tokens": float(tokens)}

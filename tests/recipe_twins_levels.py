@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from recipe_lake import ASKED, Frame, Tables, twin
 
-CASE = ["llm", "region", "dealt_by", "load_factor", "stack", "headroom_share", "levels"]
+CASE = ["llm", "region", "needs_by", "load_factor", "stack", "headroom_share", "levels"]
 PAIRS = {"llumnix": "freeness", "jsq_moves": "jsq"}  # with moves: without
 
 
@@ -29,7 +29,7 @@ def values_of(t: Tables) -> Frame:
 @twin(**ASKED)
 def how_many_levels(t: Tables) -> Frame:
     values = values_of(t)
-    way = ["llm", "region", "dealt_by", "load_factor"]
+    way = ["llm", "region", "needs_by", "load_factor"]
     for n, row in values.iterrows():
         alike = values[(values[way] == row[way]).all(axis=1)]
         one = alike[(alike["stack"] == row["stack"]) & (alike["levels"] == 1)]["instances"]

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from recipe_lake import ASKED, Frame, Tables, ranked, summed, twin
 
-from fleetcast.models.characterise.families import FAMILIES
+from fleetcast.models.characterise.gap_families import GAP_FAMILIES
 
 
 def shown(frame: Frame) -> Frame:
@@ -134,15 +134,15 @@ def clumpiest_clients(t: Tables) -> Frame:
 @twin()
 def poisson_or_not(t: Tables) -> Frame:
     own = t.arrival_windows.dropna(subset="exponential_p")
-    for family in FAMILIES:
+    for family in GAP_FAMILIES:
         own[f"{family}_ok"] = own[f"{family}_p"] >= 0.05
     said = {"exponential": "poisson"}
     return summed(
         own,
         ["trace", "level", "tier", "region", "llm", "app"],
         windows=("cv", "size"),
-        **{f"{said.get(f, f)}_share": (f"{f}_ok", "mean") for f in FAMILIES},
-        **{f"{said.get(f, f)}_distance": (f"{f}_distance", "median") for f in FAMILIES},
+        **{f"{said.get(f, f)}_share": (f"{f}_ok", "mean") for f in GAP_FAMILIES},
+        **{f"{said.get(f, f)}_distance": (f"{f}_distance", "median") for f in GAP_FAMILIES},
     )
 
 

@@ -168,7 +168,7 @@ def cost_by_llm(t: Tables) -> Frame:
 def policies_over_days(t: Tables) -> Frame:
     board = t.scoreboard.assign(replayed_days=1)
     board["worst_day_attainment_share"] = board["attainment_share"]
-    sums = ["replayed_days", "gpu_hours", "left_gpu_hours", "usd"]
+    sums = ["replayed_days", "gpu_hours", "backlog_gpu_hours", "usd"]
     shares = [f"{of}attainment_share" for of in ("", "worst_llm_", "worst_day_")]
     return board[["trace", "policy", *sums, *shares]]
 
@@ -365,14 +365,16 @@ def against_the_paper(t: Tables) -> Frame:
                      for policy in (row["policy"], row["against"]))  # fmt: skip
         return own if pd.isna(row["against"]) else own / base - 1
 
-    found["our_value"] = [value(row, row["metric"]) for _, row in found.iterrows()]
+    found["fleetcast_value"] = [value(row, row["metric"]) for _, row in found.iterrows()]
     is_counted = found["metric"] == "quarter_instance_hours"
     integral = pd.Series([value(row, "instance_hours") for _, row in found.iterrows()])
-    found["our_integral"] = integral.where(is_counted)
+    found["fleetcast_integral"] = integral.where(is_counted)
     is_share = found["against"].notna() | found["metric"].str.endswith("_share")
-    apart = found["our_value"] - found["paper_value"]
-    found["off"] = apart.where(is_share, found["our_value"] / found["paper_value"] - 1)
-    return found.replace({np.nan: None}).astype({"our_value": float, "our_integral": float, "off": float})
+    apart = found["fleetcast_value"] - found["paper_value"]
+    found["off"] = apart.where(is_share, found["fleetcast_value"] / found["paper_value"] - 1)
+    return found.replace({np.nan: None}).astype(
+        {"fleetcast_value": float, "fleetcast_integral": float, "off": float}
+    )
 
 
 # --- quality -------------------------------------------------------------------------------------------
@@ -382,7 +384,9 @@ def against_the_paper(t: Tables) -> Frame:
 def cheapest_for_quality(t: Tables) -> Frame:
     plans = t.quality_plans
     error = (plans["quality"] - plans["quality_low"]) / 1.96
-    kept = (plans["quality"] + error >= plans["asked_quality"]) & (plans["p95_s"] <= plans["asked_latency_s"])
+    kept = (plans["quality"] + error >= plans["required_quality"]) & (
+        plans["p95_s"] <= plans["required_latency_s"]
+    )
     keys = ["trace", "question", "judge"]
     best = plans[kept].sort_values("usd_per_hour", kind="stable").groupby(keys, as_index=False).first()
     best["who"] = f"{LLMS[0]} 75 %, {LLMS[1]} 25 %"
@@ -395,7 +399,7 @@ def who_answers(t: Tables) -> Frame:
     own, keys = t.quality_pools.merge(plans), ["trace", "question", "llm"]
     found = own.groupby(keys, as_index=False).agg(
         instances=("instances", "sum"), gpus=("gpus", "sum"), usd_per_hour=("usd_per_hour", "sum"),
-        asked_share=("asked_share", "first"), answered_share=("answered_share", "first"),
+        stage_share=("stage_share", "first"), final_answer_share=("final_answer_share", "first"),
         leg_p95_s=("leg_p95_s", "first"),
     )  # fmt: skip
     whole = found.groupby(["trace", "question"])["usd_per_hour"].transform("sum")
@@ -404,7 +408,7 @@ def who_answers(t: Tables) -> Frame:
 
 @twin(trace="wired")
 def what_the_judge_is_worth(t: Tables) -> Frame:
-    good = t.quality_plans.query("kind == 'front' and quality >= asked_quality")
+    good = t.quality_plans.query("kind == 'front' and quality >= required_quality")
     keys = ["trace", "question", "rule"]
     found = good.groupby([*keys, "judge"], as_index=False)["usd_per_hour"].min()
     lots = found[found["judge"] == "random"].set_index(keys)["usd_per_hour"]

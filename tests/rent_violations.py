@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fleetcast.models.plan.rent import TOLERANCE, Floats, Offer, Rented
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan.rental import TOLERANCE, RentalOffer, RentalPlan
 
 
-def broken_caps(offer: Offer, rented: Rented) -> Iterator[str]:
+def broken_caps(offer: RentalOffer, rented: RentalPlan) -> Iterator[str]:
     """The caps, prices and signs that a choice breaks, in words."""
-    counts = rented.of_options
+    counts = rented.counts_by_option
     if (rented.counts < 0).any() or (rented.shares < -TOLERANCE).any() or (rented.unserved_per_s < 0).any():
         yield "sign: a negative count, share or shortage"
     for g, gpu in enumerate(offer.gpus):
@@ -21,7 +22,7 @@ def broken_caps(offer: Offer, rented: Rented) -> Iterator[str]:
         yield f"cost: the GPUs cost {usd:.6g} USD an hour, it says {rented.usd_per_hour:.6g}"
 
 
-def combo_lp_violations(offer: Offer, rates: Floats, goodput: Floats, rented: Rented) -> list[str]:
+def combo_lp_violations(offer: RentalOffer, rates: Floats, goodput: Floats, rented: RentalPlan) -> list[str]:
     """Every line of the programme that a choice breaks; empty when it keeps them all."""
     broken = list(broken_caps(offer, rented))
     for b, rate in enumerate(rates):
@@ -31,7 +32,7 @@ def combo_lp_violations(offer: Offer, rates: Floats, goodput: Floats, rented: Re
     return broken
 
 
-def melange_violations(offer: Offer, rates: Floats, tput: Floats, rented: Rented) -> list[str]:
+def melange_violations(offer: RentalOffer, rates: Floats, tput: Floats, rented: RentalPlan) -> list[str]:
     """Every line of the programme that a choice breaks; empty when it keeps them all."""
     broken = list(broken_caps(offer, rented))
     for b, shares in enumerate(rented.shares):
@@ -50,7 +51,7 @@ def melange_violations(offer: Offer, rates: Floats, tput: Floats, rented: Rented
 
 
 def shares_violations(
-    offer: Offer, rates: Floats, goodput: Floats, rented: Rented, eta: float = 1.0
+    offer: RentalOffer, rates: Floats, goodput: Floats, rented: RentalPlan, eta: float = 1.0
 ) -> list[str]:
     """Every line of the programme that a choice breaks; empty when it keeps them all."""
     broken = list(broken_caps(offer, rented))

@@ -16,9 +16,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.latency.roofline import Work, decode_s, kv_token_s, prefill_s, work_of
-from fleetcast.models.latency.tables import Floats
-from fleetcast.models.world.entries import Efficiency, Gpu, Llm
+from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.roofline import (
+    RooflineWork,
+    deployment_work,
+    roofline_decode_s,
+    roofline_kv_token_s,
+    roofline_prefill_s,
+)
+from fleetcast.models.world.catalogue_entries import Efficiency, Gpu, Llm
 
 COEFFICIENTS = {  # where the search starts, and what is possible at all
     "flops_share": (0.5, 0.1, 0.95),
@@ -37,35 +43,35 @@ ROBUST_SHARE = 0.1  # errors above it count less than their square
 class Closed(NamedTuple):
     """Measurements at a constant concurrency, each of shape (rows,)."""
 
-    work: Work
+    work: RooflineWork
     requests: Floats  # at any time
     input_tokens: Floats
     output_tokens: Floats
     e2e_s: Floats
 
 
-def stack(works: Sequence[Work]) -> Work:
+def stack(works: Sequence[RooflineWork]) -> RooflineWork:
     """Works of single deployments as one of arrays."""
-    return Work(*(np.array(column, dtype=np.float64) for column in zip(*works, strict=True)))
+    return RooflineWork(*(np.array(column, dtype=np.float64) for column in zip(*works, strict=True)))
 
 
-def works_of(deployments: Sequence[tuple[Llm, Gpu, int]]) -> Work:
+def works_of(deployments: Sequence[tuple[Llm, Gpu, int]]) -> RooflineWork:
     """The work of each row's (llm, gpu, tensor-parallel degree)."""
-    return stack([work_of(*deployment) for deployment in deployments])
+    return stack([deployment_work(*deployment) for deployment in deployments])
 
 
 def take(closed: Closed, rows: npt.NDArray[np.bool_]) -> Closed:
     """Some of the rows."""
-    work = Work(*(np.asarray(column)[rows] for column in closed.work))
+    work = RooflineWork(*(np.asarray(column)[rows] for column in closed.work))
     return Closed(work, *(column[rows] for column in closed[1:]))
 
 
 def predicted_e2e_s(closed: Closed, efficiency: Efficiency) -> Floats:
     """End-to-end seconds of a request, shape (rows,)."""
     work, c = closed.work, closed.requests
-    prefill = prefill_s(work, closed.input_tokens, efficiency)
-    decode = decode_s(work, c, efficiency)
-    cache_s = kv_token_s(work, efficiency) * c * (closed.input_tokens + closed.output_tokens / 2)
+    prefill = roofline_prefill_s(work, closed.input_tokens, efficiency)
+    decode = roofline_decode_s(work, c, efficiency)
+    cache_s = roofline_kv_token_s(work, efficiency) * c * (closed.input_tokens + closed.output_tokens / 2)
     others_s = (c - 1) * np.maximum(prefill - decode, 0.0)
     return prefill + (closed.output_tokens - 1) * (decode + cache_s) + others_s
 

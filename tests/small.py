@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fleetcast.assets.demand import history
+from fleetcast.assets.demand import demand_history
 from fleetcast.assets.forecasts.forecasts import forecast_day
-from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans import plans
-from fleetcast.models.world.loading import CONFIG_DIR
+from fleetcast.models.world.config_loading import CONFIG_DIR
 
 DAGSTER = """
 telemetry: {enabled: false}
@@ -56,17 +56,17 @@ def small_config(folder: Path, **changes: str) -> str:
 
 
 def make_plans(
-    settings: Settings, day: date, sustained: Callable[..., Sequence[float]] | None = None
+    settings: RunSettings, day: date, sustained: Callable[..., Sequence[float]] | None = None
 ) -> None:
     """What a night makes up to its plans: requests and demand of the history and the day, then forecasts.
 
     `sustained`: what an instance of each kind does, instead of measuring it.
     """
     days = [*settings.history(day), day]
-    history.make_requests(settings, days, Progress())
-    list(history.make_demand(settings, days, Progress()))
+    demand_history.make_requests(settings, days, Progress())
+    list(demand_history.make_demand(settings, days, Progress()))
     forecast_day(settings, day, Progress())
     with pytest.MonkeyPatch.context() as patch:
         if sustained is not None:
-            patch.setattr(plans, "sustained_tokens_per_s", sustained)
+            patch.setattr(plans, "measure_capacities", sustained)
         plans.plan_day(settings, day, Progress())

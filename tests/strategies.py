@@ -6,19 +6,19 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fleetcast.models.latency import LatencyTables
-from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.kernel_inputs import ALL_STEPS, NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.session.fleet_arrays import pools_by_endpoint
 from fleetcast.models.replay.session.rules import urgencies
 from fleetcast.models.world.mechanisms import (
     BATCHINGS,
     DEMANDS,
     OPPORTUNISMS,
+    POOL_SPREADS,
     PREFIXES,
     ROUTINGS,
     SCALINGS,
     SIGNALS,
-    SPREADS,
-    Order,
+    QueueOrder,
     Role,
     Routing,
 )
@@ -54,7 +54,7 @@ def binary_latency(max_batch: int) -> LatencyTables:
 
 
 @st.composite
-def fleets(draw: st.DrawFn) -> Fleet:
+def fleets(draw: st.DrawFn) -> FleetArrays:
     """Two llms in two regions, with little memory and few GPUs, so that every limit is met.
 
     An llm runs on one kind or on two of unlike size and speed; three or four tiers, of which the last one or
@@ -74,7 +74,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
     pools = llm.size
     peers = (llm == llm[:, None]) & (region == region[:, None]) & (rank == rank[:, None])
     decoders = peers & (role == Role.DECODE) & (role == Role.PREFILL)[:, None]
-    then = np.where(decoders.any(axis=1), decoders.argmax(axis=1), NOBODY)
+    then = np.where(decoders.any(axis=1), decoders.argmax(axis=1), NO_INDEX)
     least = draw(st.integers(0, 1))
     at_start = draw(st.integers(1, most))
     # a team of one that prefills, or two, with one or two that decode
@@ -87,8 +87,8 @@ def fleets(draw: st.DrawFn) -> Fleet:
     held_gpus = max((at_start * times * gpus[kind])[region == at].sum() for at in range(REGIONS))
     max_batch = 4
     capacity = np.array(draw(st.sampled_from([[32, 40, 24, 64], [48, 64, 64, 32], [64, 1000, 32, 64]])))
-    longest = np.minimum(capacity[kind], np.where(then == NOBODY, capacity[kind], capacity[kind[then]]))
-    return Fleet(
+    longest = np.minimum(capacity[kind], np.where(then == NO_INDEX, capacity[kind], capacity[kind[then]]))
+    return FleetArrays(
         pools_of=pools_by_endpoint(llm * REGIONS + region, LLMS * REGIONS),
         llm=llm,
         region=region,
@@ -96,13 +96,15 @@ def fleets(draw: st.DrawFn) -> Fleet:
         takes=np.where(is_interactive, interactive[:, None], others[:, None]),
         role=role,
         then=then,
-        hands_over=True,
+        has_transfers=True,
         team=team,
         weight=np.array([1.0, 2.0, 0.5, 0.25])[kind],
         by_freeness=False,  # as the rules say: by_rules
         tokens_per_s=np.array(draw(st.sampled_from([[1.0, 2.0, 0.5, 0.25], [8.0, 0.25, 2.0, 4.0]])))[kind],
-        longest=longest,
-        roomiest=np.array([longest[(llm == code) & (role != Role.DECODE)].max() for code in range(LLMS)]),
+        max_request_tokens=longest,
+        llm_max_request_tokens=np.array(
+            [longest[(llm == code) & (role != Role.DECODE)].max() for code in range(LLMS)]
+        ),
         share=share,
         slots=np.concatenate([[0], np.cumsum(most * times)]),
         pool=np.repeat(np.arange(pools), most * times),
@@ -136,7 +138,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
 
 
 @st.composite
-def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
+def rules(draw: st.DrawFn, fleet: FleetArrays) -> Rules:
     """Thresholds that are met often, clocks that tick often."""
     is_held = ~fleet.is_interactive
     allowance_s = np.where(is_held, 50.0, np.array([2.0, 5.0, 3.0, 50.0])[: is_held.size])
@@ -147,14 +149,14 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
         scaling=draw(st.integers(0, len(SCALINGS) - 1)),
         signal=draw(st.integers(0, len(SIGNALS) - 1)),
         routing=draw(st.integers(0, len(ROUTINGS) - 1)),
-        order=draw(st.integers(0, len(Order) - 1)),
-        spread=draw(st.sampled_from([0, *range(len(SPREADS))])),
+        order=draw(st.integers(0, len(QueueOrder) - 1)),
+        spread=draw(st.sampled_from([0, *range(len(POOL_SPREADS))])),
         headroom_share=headroom,
         opportunism=draw(st.integers(0, len(OPPORTUNISMS) - 1)),
-        keep_weight=draw(st.sampled_from([0.5, 1.0, 4.0])),
-        is_adaptive=draw(st.booleans()),
-        counts_above=draw(st.booleans()),
-        holds_back=draw(st.sampled_from([False, False, True])),
+        opportunism_weight=draw(st.sampled_from([0.5, 1.0, 4.0])),
+        is_headroom_adaptive=draw(st.booleans()),
+        headroom_above_only=draw(st.booleans()),
+        uses_central_queue=draw(st.sampled_from([False, False, True])),
         ceiling_share=np.linspace(1.0, draw(st.sampled_from([1.0, 0.25])), headroom.size),
         demand=draw(st.integers(0, len(DEMANDS) - 1)),
         promote_s=draw(st.sampled_from([np.inf, np.inf, 4.0])),
@@ -184,7 +186,7 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
         slump_ratio=0.5,
         pressure_share=draw(st.sampled_from([0.25, 0.6])),
         catch_up_s=draw(st.sampled_from([2.0, 16.0])),
-        reflex_share=draw(st.sampled_from([1.0, 1.5])),
+        reactive_share=draw(st.sampled_from([1.0, 1.5])),
         correction_s=32.0,
         last_copy_tokens=draw(st.sampled_from([0, 2, 16])),
         max_copies=draw(st.sampled_from([1, 3])),
@@ -197,7 +199,7 @@ def rules(draw: st.DrawFn, fleet: Fleet) -> Rules:
 
 def gears(draw: st.DrawFn) -> dict[str, Any]:
     """Fields of Rules: none, or three for the first llm and two for the other, by rate or by load."""
-    seen = np.array(draw(st.sampled_from([[1, NOBODY], [0, 0], [1, 1]])))
+    seen = np.array(draw(st.sampled_from([[1, NO_INDEX], [0, 0], [1, 1]])))
     if draw(st.booleans()):
         none = np.zeros((LLMS, 0))
         return {"gears_by": 0, "gear_llm": seen, "gear_from": none, "gear_below": none}
@@ -210,13 +212,13 @@ def gears(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def by_rules(fleet: Fleet, rules: Rules) -> Fleet:
+def by_rules(fleet: FleetArrays, rules: Rules) -> FleetArrays:
     """The fleet whose instances stand in line as the rules' routing needs it."""
     return fleet._replace(by_freeness=rules.routing == Routing.FREENESS)
 
 
 @st.composite
-def traces(draw: st.DrawFn, tiers: int = 3, levels: int = 1) -> Trace:
+def traces(draw: st.DrawFn, tiers: int = 3, levels: int = 1) -> TraceArrays:
     """Some dozens of requests in clusters: at the start, in the last part of the hour, about its end.
 
     The rows come from a drawn seed: lists drawn one by one are mostly too short for anything to queue.
@@ -225,7 +227,7 @@ def traces(draw: st.DrawFn, tiers: int = 3, levels: int = 1) -> Trace:
     size = draw(st.integers(1, 80))
     busy_s = draw(st.sampled_from([4, 16, 30]))
     arrival_s = rng.choice([0.0, 32.0, 60.0], size) + rng.integers(0, busy_s / GRID_S, size) * GRID_S
-    trace = Trace(
+    trace = TraceArrays(
         np.sort(arrival_s),
         rng.integers(0, REGIONS, size).astype(np.int16),
         rng.integers(0, LLMS, size).astype(np.int16),
@@ -238,7 +240,7 @@ def traces(draw: st.DrawFn, tiers: int = 3, levels: int = 1) -> Trace:
     return with_prefixes(legged, rng)
 
 
-def with_prefixes(trace: Trace, rng: np.random.Generator) -> Trace:
+def with_prefixes(trace: TraceArrays, rng: np.random.Generator) -> TraceArrays:
     """The same requests, whose prompts begin like one of a few texts, for some blocks of 8 tokens."""
     size = trace.arrival_s.size
     whole = trace.input_tokens // 8
@@ -254,16 +256,16 @@ def with_prefixes(trace: Trace, rng: np.random.Generator) -> Trace:
     )
 
 
-def with_more_legs(trace: Trace, rng: np.random.Generator) -> Trace:
+def with_more_legs(trace: TraceArrays, rng: np.random.Generator) -> TraceArrays:
     """The same requests as chains of one to three legs, the next one on any llm, with scores of quarters."""
     legs = rng.integers(1, 4, trace.arrival_s.size)
     row = np.repeat(np.arange(legs.size), legs)
     leg = np.arange(row.size) - np.repeat(np.cumsum(legs) - legs, legs)
     is_last = np.append(leg[1:] == 0, True)
     columns = (column[row] for column in trace[:6])
-    chained = Trace(
+    chained = TraceArrays(
         *columns,
-        np.where(is_last, NOBODY, np.arange(row.size) + 1).astype(np.int32),
+        np.where(is_last, NO_INDEX, np.arange(row.size) + 1).astype(np.int32),
         leg.astype(np.int8),
         (rng.integers(0, 4, row.size) / 4).astype(np.float32),
         trace.level[row],

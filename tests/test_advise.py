@@ -14,22 +14,29 @@ import pytest
 from jinja2 import UndefinedError
 from typer.testing import CliRunner
 
-from fleetcast.assets.advice import brief, bring, judged, lacking, work, world
-from fleetcast.assets.advice.advise import Asked, advise
-from fleetcast.assets.advice.brought import Brought
-from fleetcast.assets.advice.files import write
-from fleetcast.assets.advice.page import page
-from fleetcast.assets.advice.parts import empty
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.advice import (
+    advice_config,
+    advice_pipeline,
+    import_trace,
+    limitations,
+    policy_comparison,
+    short_trace,
+)
+from fleetcast.assets.advice.advice_files import write_advice
+from fleetcast.assets.advice.advice_page import render_advice_page
+from fleetcast.assets.advice.advise import AdviceRequest, advise_trace
+from fleetcast.assets.advice.imported_trace import ImportedTrace
+from fleetcast.assets.advice.sections import empty_sections
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.templates import fill_template
-from fleetcast.assets.studies import tried
-from fleetcast.assets.traces.landing import land_one
+from fleetcast.assets.studies import try_fleet
+from fleetcast.assets.traces.landing import land_file
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.reading import ConfigError
-from fleetcast.pipelines.advise_cli import folder_of
-from fleetcast.pipelines.cli import app
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.pipelines.advise_cli import parse_output_folder
+from fleetcast.pipelines.cli import cli_app
 
 TODAY = "2 x llama3.1-8b@l40s-48gb"
 DAY, NEXT = date(2025, 3, 5), date(2025, 3, 6)
@@ -57,23 +64,23 @@ def trace(path: Path, hours: int, per_hour: int, **more: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], Settings]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunSettings]:
     """Three days of a service, with what runs today; GPUs and levels are not sought, nor latencies drawn."""
     folder = tmp_path_factory.mktemp("advise")
     file = trace(folder / "service.csv", 72, 150)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "RENTED_LLMS", 0)
-        patch.setattr(work, "DRAWS", 2)
-        patch.setattr(work, "FORESEEN_DAYS", 1)
-        patch.setattr(world, "POLICIES", ("static", "day_ahead", "clairvoyant"))
-        patch.setattr(work, "run_levels", lambda *_: False)
-        found = advise(Asked(file, on=TODAY), folder / "out", Progress())
-    files = write(found, folder / "out")
+        patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
+        patch.setattr(advice_pipeline, "ADVICE_RESAMPLES", 2)
+        patch.setattr(advice_pipeline, "SCORED_FORECAST_DAYS", 1)
+        patch.setattr(advice_config, "ADVICE_POLICIES", ("static", "day_ahead", "clairvoyant"))
+        patch.setattr(advice_pipeline, "run_level_trials", lambda *_: False)
+        found = advise_trace(AdviceRequest(file, on=TODAY), folder / "out", Progress())
+    files = write_advice(found, folder / "out")
     settings = load_settings(str(folder / "out" / "advice.toml"), str(folder / "out" / "lake"))
     return folder / "out", json.loads(files.numbers.read_text(encoding="utf-8")), settings
 
 
-def test_the_plan_of_the_page_is_that_of_the_table(made: tuple[Path, dict[str, Any], Settings]) -> None:
+def test_the_plan_of_the_page_is_that_of_the_table(made: tuple[Path, dict[str, Any], RunSettings]) -> None:
     _, found, settings = made
     rows = settings.lake.read("day_ahead_plans", trace="service", day=NEXT).to_pandas()
     tomorrow = found["tomorrow"]
@@ -87,7 +94,7 @@ def test_the_plan_of_the_page_is_that_of_the_table(made: tuple[Path, dict[str, A
     assert all(row["forecast_tokens_per_s"] > 0 for row in tomorrow["by_hour"])
 
 
-def test_the_saving_is_that_of_a_direct_replay(made: tuple[Path, dict[str, Any], Settings]) -> None:
+def test_the_saving_is_that_of_a_direct_replay(made: tuple[Path, dict[str, Any], RunSettings]) -> None:
     folder, found, settings = made
     saving, [board] = (
         found["saving"],
@@ -116,26 +123,28 @@ def test_the_saving_is_that_of_a_direct_replay(made: tuple[Path, dict[str, Any],
             "prefix_hashes": None,
         }
     )
-    direct = tried.play(TODAY, tried.pools_of(TODAY, catalogue, office), asked, catalogue, office)
+    direct = try_fleet.run_fleet_trial(
+        TODAY, try_fleet.parse_fleet(TODAY, catalogue, office), asked, catalogue, office
+    )
     assert saving["today_in_time_share"] == pytest.approx(direct.row["iw_fast_attainment_share"], abs=2e-3)
 
 
 def test_without_what_runs_today_the_plainest_fleet_stands_for_it(
-    made: tuple[Path, dict[str, Any], Settings],
+    made: tuple[Path, dict[str, Any], RunSettings],
 ) -> None:
     _, found, settings = made
     usd = {row["policy"]: row["usd"] for row in found["board"]["policies"]}
-    saving = judged.of_saving(settings, DAY, found["board"], None)
+    saving = policy_comparison.saving_section(settings, DAY, found["board"], None)
     assert saving is not None
     assert saving["usd"] == usd["static"] - usd["day_ahead"]
     assert saving["low_usd"] <= saving["high_usd"]  # of the latencies that were drawn
     assert not saving["is_told"]
 
 
-def test_the_page_shows_the_numbers_and_loads_nothing(made: tuple[Path, dict[str, Any], Settings]) -> None:
+def test_the_page_shows_the_numbers_and_loads_nothing(made: tuple[Path, dict[str, Any], RunSettings]) -> None:
     folder, found, _ = made
     text = (folder / "advice.html").read_text(encoding="utf-8")
-    assert text == page(found)  # of advice.json as it lies there, and of nothing else
+    assert text == render_advice_page(found)  # of advice.json as it lies there, and of nothing else
     assert not re.search(r"https?://|<script|<link|<img|@import|url\((?!#)", text)
     tomorrow, saving = found["tomorrow"], found["saving"]
     for told in (tomorrow["usd"], saving["today_usd"], saving["advised_usd"]):
@@ -143,7 +152,7 @@ def test_the_page_shows_the_numbers_and_loads_nothing(made: tuple[Path, dict[str
     assert all(f"<code>{one.split(' &&')[0]}" in unescape(text) for one in found["commands"].values())
     other = json.loads(json.dumps(found))
     other["tomorrow"]["usd"] += 1000.0
-    assert page(other) != text
+    assert render_advice_page(other) != text
     assert len(found["answer"]) == 3
 
 
@@ -168,9 +177,9 @@ def test_a_trace_of_an_hour_is_sized_by_replay(tmp_path: Path) -> None:
     rows = {"TIMESTAMP": at, "ContextTokens": rng.integers(1, 4000, 40_000), "GeneratedTokens": 200}
     pd.DataFrame(rows).to_csv(tmp_path / "hour.csv", index=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "RENTED_LLMS", 0)
-        asked = Asked(tmp_path / "hour.csv", on="1 x llama3.1-8b@l40s-48gb")
-        found = advise(asked, tmp_path / "out", Progress())
+        patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
+        asked = AdviceRequest(tmp_path / "hour.csv", on="1 x llama3.1-8b@l40s-48gb")
+        found = advise_trace(asked, tmp_path / "out", Progress())
     assert found["board"] is None
     assert found["tomorrow"]["basis"] == "trace"
     told = lines(found)
@@ -178,33 +187,35 @@ def test_a_trace_of_an_hour_is_sized_by_replay(tmp_path: Path) -> None:
     assert "1.0 hours, not two whole days" in told["short"]
     [size] = [row for row in found["tomorrow"]["hours"] if row["hour"] == 9]
     settings = load_settings(str(tmp_path / "out" / "advice.toml"), str(tmp_path / "out" / "lake"))
-    rows_there = brief.rows_of(settings)
+    rows_there = short_trace.read_requests_by_hour(settings)
     office = load_config("office", load_catalogue())
     asked_rows = rows_there.assign(tier="iw_fast", cached_tokens=pd.NA, prefix_hashes=None)
 
     def attained(count: int) -> float:
         fleet = f"{count} x llama3.1-8b@l40s-48gb"
-        pools = tried.pools_of(fleet, load_catalogue(), office)
-        return tried.play(fleet, pools, asked_rows, load_catalogue(), office).row["iw_fast_attainment_share"]
+        pools = try_fleet.parse_fleet(fleet, load_catalogue(), office)
+        return try_fleet.run_fleet_trial(fleet, pools, asked_rows, load_catalogue(), office).row[
+            "iw_fast_attainment_share"
+        ]
 
     assert size["instances"] > 1
     saving = found["saving"]
     assert saving["today_in_time_share"] == pytest.approx(attained(1))
     assert (saving["today_usd"], saving["advised_usd"]) == (24 * 3.5, found["tomorrow"]["usd"])
     assert attained(size["instances"]) >= 0.95 > attained(size["instances"] - 1)
-    page(found)
+    render_advice_page(found)
 
 
 def test_an_llm_that_nobody_profiled_has_no_fleet_until_another_stands_for_it(tmp_path: Path) -> None:
     file = trace(tmp_path / "gpt.csv", 30, 20, Model="gpt-9")
-    found = advise(Asked(file), tmp_path / "out", Progress())
+    found = advise_trace(AdviceRequest(file), tmp_path / "out", Progress())
     assert found["tomorrow"] is None
     assert "Nobody profiled gpt-9 (100 % of the requests)" in lines(found)["llm"]
-    assert "--as llama3.1-70b" in lines(found)["llm"]
-    assert "gpt-9" in page(found)
+    assert "--assume-llm llama3.1-70b" in lines(found)["llm"]
+    assert "gpt-9" in render_advice_page(found)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "RENTED_LLMS", 0)
-        found = advise(Asked(file, as_llm="qwen3-32b"), tmp_path / "out", Progress())
+        patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
+        found = advise_trace(AdviceRequest(file, as_llm="qwen3-32b"), tmp_path / "out", Progress())
     assert {row["llm"] for row in found["tomorrow"]["hours"]} == {"qwen3-32b"}
     assert found["trace"]["unprofiled_llms"] == {}
 
@@ -215,8 +226,8 @@ def test_requests_of_no_profile_leave_the_others_a_plan(tmp_path: Path) -> None:
     count = len(pd.read_csv(whole))
     file = trace(tmp_path / "mixed.csv", 20, 20, Model=names[:count])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "RENTED_LLMS", 0)
-        found = advise(Asked(file), tmp_path / "out", Progress())
+        patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
+        found = advise_trace(AdviceRequest(file), tmp_path / "out", Progress())
     assert found["trace"]["requests"] == (names[:count] != "gpt-9").sum()
     assert "Nobody profiled gpt-9 (25 % of the requests)" in lines(found)["llm"]
     assert {row["llm"] for row in found["tomorrow"]["hours"]} == {"llama3.1-8b"}
@@ -237,10 +248,10 @@ def judged_answers(path: Path) -> Path:
     return path
 
 
-def came_of(file: Path, folder: Path, **more: Any) -> tuple[Brought, dict[str, str]]:
+def came_of(file: Path, folder: Path, **more: Any) -> tuple[ImportedTrace, dict[str, str]]:
     """A file in a lake of its own, and what cannot be said of it; nothing is planned."""
-    came = bring.land(file, folder, load_catalogue(), None, Progress(), **more)
-    return came, lines({"cannot": lacking.cannot(came, load_catalogue(), empty(came))})
+    came = import_trace.import_trace_file(file, folder, load_catalogue(), None, Progress(), **more)
+    return came, lines({"cannot": limitations.list_limitations(came, load_catalogue(), empty_sections(came))})
 
 
 def test_outputs_that_no_file_tells_are_assumed_and_told_ones_stay(tmp_path: Path) -> None:
@@ -291,14 +302,14 @@ def test_a_trace_whose_llms_were_dealt_says_so_and_takes_the_one_that_is_named(t
     rows = {"TIMESTAMP": at, "ContextTokens": 500, "GeneratedTokens": 1}
     pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)
     catalogue, lake = load_catalogue(), Lake(tmp_path / "lake")
-    land_one(tmp_path / "a.csv", lake, catalogue)
-    came = bring.copy(lake, "azure_llm", tmp_path / "out", catalogue, None)
+    land_file(tmp_path / "a.csv", lake, catalogue)
+    came = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, None)
     assert came.dealt == ("region", "llm", "tier")
-    told = lines({"cannot": lacking.cannot(came, catalogue, empty(came))})
+    told = lines({"cannot": limitations.list_limitations(came, catalogue, empty_sections(came))})
     assert "names no region and no llm and no tier: that was dealt" in told["dealt"]
-    assert "--as NAME" in told["dealt"]
+    assert "--assume-llm NAME" in told["dealt"]
     assert "one token long" in told["outputs"]
-    came = bring.copy(lake, "azure_llm", tmp_path / "out", catalogue, "qwen3-32b")
+    came = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, "qwen3-32b")
     assert (came.llms, came.dealt, came.requests) == (("qwen3-32b",), ("region", "tier"), 200)
 
 
@@ -306,28 +317,28 @@ def test_a_day_that_breaks_off_unnoticed_is_planned_itself(tmp_path: Path) -> No
     """Of few requests nobody can tell that more would have come; of many the lake knows the silence."""
     few, _ = came_of(trace(tmp_path / "few.csv", 50, 60), tmp_path / "a")
     assert (few.last_at.date(), few.day_to_plan) == (DAY, DAY)
-    found = empty(few) | {"tomorrow": {"day": DAY, "not_known": ""}}
-    told = lines({"cannot": lacking.cannot(few, load_catalogue(), found)})
+    found = empty_sections(few) | {"tomorrow": {"day": DAY, "not_known": ""}}
+    told = lines({"cannot": limitations.list_limitations(few, load_catalogue(), found)})
     assert "breaks off at 01:5" in told["cut"]
     many, _ = came_of(trace(tmp_path / "many.csv", 50, 300), tmp_path / "b")
     assert (many.last_at.date(), many.day_to_plan) == (DAY, NEXT)
 
 
 def test_what_no_page_left_in_a_folder_is_never_removed(
-    made: tuple[Path, dict[str, Any], Settings], tmp_path: Path
+    made: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
 ) -> None:
     for name in ("lake", "landing"):
         precious = trace(tmp_path / name / name / "own.csv", 3, 20)
         with pytest.raises(ConfigError, match=r"would be removed.*--out"):
             came_of(precious, tmp_path / name)
         with pytest.raises(ConfigError, match=r"would be removed.*--out"):
-            bring.copy(made[2].lake, "service", tmp_path / name, load_catalogue(), None)
+            import_trace.copy_landed_trace(made[2].lake, "service", tmp_path / name, load_catalogue(), None)
         assert precious.is_file()
     again = tmp_path / "again"
     page = came_of(trace(tmp_path / "a.csv", 3, 20), again)[0]
     for _ in range(2):
         with pytest.raises(ConfigError, match="lies in the folder of the page"):
-            bring.copy(page.lake, "a", again, load_catalogue(), None)
+            import_trace.copy_landed_trace(page.lake, "a", again, load_catalogue(), None)
         with pytest.raises(ConfigError, match="lies in the folder of the page"):
             came_of(again / "landing" / "a.csv", again)
     assert page.lake.count("requests") == page.requests
@@ -338,7 +349,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_work_begins(tmp_path: Pa
     with pytest.raises(ConfigError, match=r"cannot be written: Not a directory\. Name another folder: --out"):
         came_of(file, file / "page")
     with pytest.raises(ValueError, match="a page is written to a disk"):
-        folder_of(Path("s3://bucket/page"))
+        parse_output_folder(Path("s3://bucket/page"))
 
 
 REFUSED: list[tuple[Callable[[Path], list[str]], str]] = [
@@ -367,21 +378,21 @@ def test_what_is_refused_is_refused_in_a_line(
 ) -> None:
     from fleetcast.models.replay.session import background_compile
 
-    monkeypatch.setattr(background_compile, "is_cached", lambda: True)
+    monkeypatch.setattr(background_compile, "is_kernel_cached", lambda: True)
     monkeypatch.chdir(tmp_path)
     out = [] if "--config" in options(tmp_path) else ["--out", str(tmp_path / "out")]
-    found = CliRunner().invoke(app, ["advise", *options(tmp_path), *out, "-q"])
+    found = CliRunner().invoke(cli_app, ["advise", *options(tmp_path), *out, "-q"])
     assert found.exit_code == 2, found.output
     assert said in found.stderr
     assert len(found.stderr.strip().splitlines()) == 1
 
 
 def test_a_trace_of_the_lake_is_copied_and_left_alone(
-    made: tuple[Path, dict[str, Any], Settings], tmp_path: Path
+    made: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
 ) -> None:
     lake = made[2].lake
     before = sorted((str(path), path.stat().st_mtime_ns) for path in lake.root.rglob("*.parquet"))
-    came = bring.copy(lake, "service", tmp_path, load_catalogue(), None)
+    came = import_trace.copy_landed_trace(lake, "service", tmp_path, load_catalogue(), None)
     assert sorted((str(path), path.stat().st_mtime_ns) for path in lake.root.rglob("*.parquet")) == before
     assert came.lake.content("requests") == lake.content("requests")
     assert (came.requests, came.llms, came.last_whole_day) == (
@@ -394,14 +405,14 @@ def test_a_trace_of_the_lake_is_copied_and_left_alone(
     [("my trace.csv.gz", "my_trace"), ("-x.jsonl", "x"), ("a.b.parquet", "a.b"), ("#.csv", "trace")],
 )
 def test_a_file_names_its_trace(file: str, name: str) -> None:
-    assert bring.trace_name(Path(file)) == name
+    assert import_trace.trace_name(Path(file)) == name
 
 
 def test_a_fleet_that_lacks_an_llm_is_refused_before_work_begins(tmp_path: Path) -> None:
     file = trace(tmp_path / "two.csv", 3, 20)
     with pytest.raises(ConfigError, match="Add it, or name one llm"):
-        advise(
-            Asked(file, on="1 x llama2-70b@2xh100-80gb + 1 x llama3.2-3b@h100-80gb"),
+        advise_trace(
+            AdviceRequest(file, on="1 x llama2-70b@2xh100-80gb + 1 x llama3.2-3b@h100-80gb"),
             tmp_path / "o",
             Progress(),
         )

@@ -8,48 +8,79 @@ import quality_gears
 import quality_shift as shift
 
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.plans.offers import Judging, judged_of, offer_of, points_of, routed_of, with_shadows
-from fleetcast.models.plan.quality import Answer, Demand, Offer, carries, cheapest
-from fleetcast.models.plan.quality_modes import least_cost
-from fleetcast.models.quality.answers import Answers, quality, taken
-from fleetcast.models.quality.join import made_up
+from fleetcast.assets.plans.quality_offers import (
+    JudgeSetup,
+    add_shadow_share,
+    judged_answers_per_request,
+    measure_quality_offer,
+    router_calls_per_request,
+    routing_points,
+)
+from fleetcast.models.plan.quality_milp import (
+    PointPlan,
+    QualityDemand,
+    QualityOffer,
+    cheapest_point_plan,
+    replica_capacity_per_s,
+)
+from fleetcast.models.plan.quality_objectives import least_cost_plan
+from fleetcast.models.quality.answers import JudgedAnswers, mean_quality, select_answers
 from fleetcast.models.quality.judges import load_quality
-from fleetcast.models.trials.answering import Served, Serving, arrivals_s, pools_of, served
-from fleetcast.models.trials.performance import Mix, Shape, curve, shapes_of, with_estimates
+from fleetcast.models.quality.trace_answers import generate_answers
+from fleetcast.models.trials.latency_curves import (
+    LengthMix,
+    ReplicaShape,
+    add_roofline_profiles,
+    feasible_shapes,
+    measure_latency_curve,
+)
+from fleetcast.models.trials.model_routing import (
+    RoutingOutcome,
+    RoutingPlan,
+    poisson_arrivals_s,
+    replay_routing_plan,
+    weighted_pools,
+)
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 GPU = "h100-80gb"
-SMALL, LARGE = Shape("llama3.1-8b", GPU, 1, 1), Shape("llama3.1-70b", GPU, 4, 1)
+SMALL, LARGE = ReplicaShape("llama3.1-8b", GPU, 1, 1), ReplicaShape("llama3.1-70b", GPU, 4, 1)
 CONFIG = load_config("office", load_catalogue())
-CATALOGUE = with_estimates(load_catalogue(), [SMALL, LARGE])
+CATALOGUE = add_roofline_profiles(load_catalogue(), [SMALL, LARGE])
 SHIPPED = load_quality()
-DRAWN = made_up(SHIPPED.answers["mmlu_pro"], SHIPPED.judges["learned"], 8_000, 3).of(
+DRAWN = generate_answers(SHIPPED.answers["mmlu_pro"], SHIPPED.judges["learned"], 8_000, 3).of(
     ["llama3.1-8b", "llama3.1-70b"]
 )
-ARRIVAL_S = arrivals_s(3_000, 12.0, seed=1)
+ARRIVAL_S = poisson_arrivals_s(3_000, 12.0, seed=1)
 JUDGE_S = 0.25
 
 
-def play(rule: str, threshold: float, judge_s: float = JUDGE_S, answers: Answers = DRAWN) -> Served:
+def play(
+    rule: str, threshold: float, judge_s: float = JUDGE_S, answers: JudgedAnswers = DRAWN
+) -> RoutingOutcome:
     pools = {SMALL: (2, 1.0), LARGE: (3, 1.0)}
     rows = answers.rows(slice(0, ARRIVAL_S.size))
-    return served(Serving(rule, (threshold,), pools, judge_s), rows, ARRIVAL_S, CATALOGUE, CONFIG)
+    return replay_routing_plan(
+        RoutingPlan(rule, (threshold,), pools, judge_s), rows, ARRIVAL_S, CATALOGUE, CONFIG
+    )
 
 
 @pytest.fixture(scope="module")
-def alone() -> Served:
+def alone() -> RoutingOutcome:
     rows = DRAWN.rows(slice(0, ARRIVAL_S.size))
-    return served(Serving("route", (1.0,), {SMALL: (2, 1.0)}, 0.0), rows, ARRIVAL_S, CATALOGUE, CONFIG)
+    return replay_routing_plan(
+        RoutingPlan("route", (1.0,), {SMALL: (2, 1.0)}, 0.0), rows, ARRIVAL_S, CATALOGUE, CONFIG
+    )
 
 
 @pytest.mark.parametrize(("rule", "threshold"), [("cascade", 0.0), ("route", 1.0)])
 def test_where_nobody_goes_on_the_small_llm_is_alone_bit_by_bit(
-    rule: str, threshold: float, alone: Served
+    rule: str, threshold: float, alone: RoutingOutcome
 ) -> None:
     found = play(rule, threshold)
-    np.testing.assert_array_equal(found.took_s, alone.took_s)
+    np.testing.assert_array_equal(found.answer_latency_s, alone.answer_latency_s)
     np.testing.assert_array_equal(found.score, alone.score)
 
 
@@ -60,9 +91,11 @@ def test_where_everybody_goes_on_all_legs_are_taken() -> None:
     # the judge's seconds come on top of both legs, and on top of the one that it accepts
     accepted = play("cascade", 0.5)
     first = accepted.kept == 0
-    np.testing.assert_allclose(accepted.took_s[first], accepted.leg_s[0][first] + JUDGE_S, rtol=1e-9)
+    np.testing.assert_allclose(
+        accepted.answer_latency_s[first], accepted.leg_s[0][first] + JUDGE_S, rtol=1e-9
+    )
     both_s = found.leg_s[0] + found.leg_s[1] + JUDGE_S
-    np.testing.assert_allclose(found.took_s, both_s, rtol=1e-9)
+    np.testing.assert_allclose(found.answer_latency_s, both_s, rtol=1e-9)
 
 
 @pytest.mark.parametrize(("rule", "thresholds"), [("cascade", (0.2, 0.5, 0.8)), ("route", (0.8, 0.5, 0.2))])
@@ -71,9 +104,9 @@ def test_the_replay_keeps_the_answers_that_the_thresholds_choose(
 ) -> None:
     rows, before = DRAWN.rows(slice(0, ARRIVAL_S.size)), -1
     for threshold in thresholds:
-        found, expected = play(rule, threshold), taken(rows, rule, [threshold])
+        found, expected = play(rule, threshold), select_answers(rows, rule, [threshold])
         np.testing.assert_array_equal(found.kept, expected.kept)
-        assert found.quality == pytest.approx(quality(rows, expected))
+        assert found.quality == pytest.approx(mean_quality(rows, expected))
         assert found.leg_s[1].size > before
         before = found.leg_s[1].size
     (low, high), (worst, best) = found.intervals()
@@ -87,33 +120,35 @@ def test_a_router_is_two_replays_apart() -> None:
     both = play("route", 0.5)
     for place, (shape, count) in enumerate(((SMALL, 2), (LARGE, 3))):
         own = both.kept == place
-        alone = served(
-            Serving("route", (1.0 - place,), {shape: (count, 1.0)}, 0.0),
+        alone = replay_routing_plan(
+            RoutingPlan("route", (1.0 - place,), {shape: (count, 1.0)}, 0.0),
             rows.rows(own), ARRIVAL_S[own], CATALOGUE, CONFIG,
         )  # fmt: skip
         assert 0.3 < own.mean() < 0.7
-        np.testing.assert_array_equal(both.took_s[own], alone.took_s)
+        np.testing.assert_array_equal(both.answer_latency_s[own], alone.answer_latency_s)
 
 
 def test_what_a_router_sends_to_nobody_goes_to_the_next_larger_llm() -> None:
     rows = DRAWN.rows(slice(0, ARRIVAL_S.size))
-    found = served(Serving("route", (0.5,), {LARGE: (3, 1.0)}, 0.0), rows, ARRIVAL_S, CATALOGUE, CONFIG)
+    found = replay_routing_plan(
+        RoutingPlan("route", (0.5,), {LARGE: (3, 1.0)}, 0.0), rows, ARRIVAL_S, CATALOGUE, CONFIG
+    )
     np.testing.assert_array_equal(found.score, rows.score[:, 1])
 
 
-JUDGE = Shape("qwen3-8b", GPU, 1, 1)
+JUDGE = ReplicaShape("qwen3-8b", GPU, 1, 1)
 RUBRIC = 100
 
 
-def judged_by_ours(threshold: float) -> Served:
+def judged_by_ours(threshold: float) -> RoutingOutcome:
     """The cascade with a judge that is an llm of ours; its verdicts are those of the service outside."""
     pools = {SMALL: (2, 1.0), LARGE: (3, 1.0), JUDGE: (1, 1.0)}
-    serving = Serving("cascade", (threshold,), pools, 0.0, JUDGE.llm, RUBRIC)
-    world = with_estimates(CATALOGUE, [JUDGE])
-    return served(serving, DRAWN.rows(slice(0, ARRIVAL_S.size)), ARRIVAL_S, world, CONFIG)
+    serving = RoutingPlan("cascade", (threshold,), pools, 0.0, JUDGE.llm, RUBRIC)
+    world = add_roofline_profiles(CATALOGUE, [JUDGE])
+    return replay_routing_plan(serving, DRAWN.rows(slice(0, ARRIVAL_S.size)), ARRIVAL_S, world, CONFIG)
 
 
-def test_a_judge_of_ours_says_the_same_and_everybody_waits_for_its_leg(alone: Served) -> None:
+def test_a_judge_of_ours_says_the_same_and_everybody_waits_for_its_leg(alone: RoutingOutcome) -> None:
     """The draft of whom it accepts counts from when it was judged; who goes on has all three legs."""
     outside, ours = play("cascade", 0.5, judge_s=0.0), judged_by_ours(0.5)
     np.testing.assert_array_equal(ours.kept, outside.kept)
@@ -123,25 +158,32 @@ def test_a_judge_of_ours_says_the_same_and_everybody_waits_for_its_leg(alone: Se
     assert [leg.size for leg in ours.leg_s] == [size, gone.sum(), size]
     # the small llm never waits for the judge: its legs are those of a fleet without one
     np.testing.assert_array_equal(ours.leg_s[0], alone.leg_s[0])
-    waited_s = ours.took_s - ours.leg_s[0] - ours.leg_s[2]
+    waited_s = ours.answer_latency_s - ours.leg_s[0] - ours.leg_s[2]
     np.testing.assert_allclose(waited_s[~gone], 0.0, atol=1e-9)
     np.testing.assert_allclose(waited_s[gone], ours.leg_s[1], rtol=1e-9)
     none = judged_by_ours(0.0)
     assert none.leg_s[2].size == 0, "no answer can be found wanting: nobody judges"
-    np.testing.assert_array_equal(none.took_s, alone.took_s)
+    np.testing.assert_array_equal(none.answer_latency_s, alone.answer_latency_s)
 
 
 def test_a_judge_of_ours_reads_prompt_answer_and_rubric() -> None:
     """One question alone: its leg is that of a request so long, for one token."""
     rows, once = DRAWN.rows(slice(0, 1)), np.zeros(1)
-    world, pools = with_estimates(CATALOGUE, [JUDGE]), {SMALL: (1, 1.0), LARGE: (1, 1.0), JUDGE: (1, 1.0)}
-    found = served(Serving("cascade", (1.0,), pools, 0.0, JUDGE.llm, RUBRIC), rows, once, world, CONFIG)
+    world, pools = (
+        add_roofline_profiles(CATALOGUE, [JUDGE]),
+        {SMALL: (1, 1.0), LARGE: (1, 1.0), JUDGE: (1, 1.0)},
+    )
+    found = replay_routing_plan(
+        RoutingPlan("cascade", (1.0,), pools, 0.0, JUDGE.llm, RUBRIC), rows, once, world, CONFIG
+    )
     read = rows.input_tokens + rows.output_tokens[:, 0] + RUBRIC
     as_asked = rows._replace(
         llms=(JUDGE.llm, LARGE.llm), input_tokens=read, output_tokens=np.ones((1, 2), np.int64)
     )
-    expected = served(Serving("route", (1.0,), {JUDGE: (1, 1.0)}, 0.0), as_asked, once, world, CONFIG)
-    np.testing.assert_allclose(found.leg_s[2], expected.took_s, rtol=1e-12)
+    expected = replay_routing_plan(
+        RoutingPlan("route", (1.0,), {JUDGE: (1, 1.0)}, 0.0), as_asked, once, world, CONFIG
+    )
+    np.testing.assert_allclose(found.leg_s[2], expected.answer_latency_s, rtol=1e-12)
 
 
 @pytest.mark.parametrize("rule", ["cascade", "route"])
@@ -150,14 +192,16 @@ def test_shadows_are_a_share_that_nobody_waits_for_and_whose_load_is_charged(rul
     pools = {SMALL: (2, 1.0), LARGE: (3, 1.0)}
     rows = DRAWN.rows(slice(0, size))
     plain, found = (
-        served(Serving(rule, (0.5,), pools, JUDGE_S, None, 0, part), rows, ARRIVAL_S, CATALOGUE, CONFIG)
+        replay_routing_plan(
+            RoutingPlan(rule, (0.5,), pools, JUDGE_S, None, 0, part), rows, ARRIVAL_S, CATALOGUE, CONFIG
+        )
         for part in (0.0, share)
     )
     np.testing.assert_array_equal(found.kept, plain.kept)
     assert [leg.size for leg in found.leg_s] == [leg.size for leg in plain.leg_s]
     missing = [size - leg.size for leg in plain.leg_s]
-    assert found.shadows == pytest.approx([share * rest for rest in missing], rel=0.1)
-    assert plain.shadows == [0, 0]
+    assert found.shadow_legs == pytest.approx([share * rest for rest in missing], rel=0.1)
+    assert plain.shadow_legs == [0, 0]
     assert found.leg_s[1].mean() > plain.leg_s[1].mean()
 
 
@@ -168,28 +212,34 @@ def test_plans_cover_the_legs_verdicts_and_shadows_that_the_replay_plays(
 ) -> None:
     """By request and llm; of a sampled question every answer is judged once, whoever made it."""
     rows, limits = DRAWN.rows(slice(0, ARRIVAL_S.size)), np.array([[0.5]])
-    pools, world = {SMALL: (2, 1.0), LARGE: (3, 1.0), JUDGE: (2, 1.0)}, with_estimates(CATALOGUE, [JUDGE])
-    serving = Serving(rule, (0.5,), pools, 0.0, JUDGE.llm, RUBRIC, shadow_share)
-    found = served(serving, rows, ARRIVAL_S, world, CONFIG)
-    who = [taken(rows, rule, limits[0])]
-    planned = [*with_shadows(who[0].shares, shadow_share), *judged_of(rule, limits, who, shadow_share)]
+    pools, world = (
+        {SMALL: (2, 1.0), LARGE: (3, 1.0), JUDGE: (2, 1.0)},
+        add_roofline_profiles(CATALOGUE, [JUDGE]),
+    )
+    serving = RoutingPlan(rule, (0.5,), pools, 0.0, JUDGE.llm, RUBRIC, shadow_share)
+    found = replay_routing_plan(serving, rows, ARRIVAL_S, world, CONFIG)
+    who = [select_answers(rows, rule, limits[0])]
+    planned = [
+        *add_shadow_share(who[0].shares, shadow_share),
+        *judged_answers_per_request(rule, limits, who, shadow_share),
+    ]
     played = [
-        (leg.size + more) / ARRIVAL_S.size for leg, more in zip(found.leg_s, found.shadows, strict=True)
+        (leg.size + more) / ARRIVAL_S.size for leg, more in zip(found.leg_s, found.shadow_legs, strict=True)
     ]
     assert played == pytest.approx(planned, abs=0.02)
-    assert (sum(found.shadows) > 0) == (shadow_share > 0)
+    assert (sum(found.shadow_legs) > 0) == (shadow_share > 0)
 
 
 def test_a_router_looks_at_every_request_where_it_has_a_choice() -> None:
-    who = [taken(DRAWN, "route", [limit]) for limit in (0.0, 0.3, 1.0)]
-    assert routed_of("route", who).tolist() == [0.0, 1.0, 0.0]
-    assert routed_of("cascade", who).tolist() == [0.0, 0.0, 0.0]
+    who = [select_answers(DRAWN, "route", [limit]) for limit in (0.0, 0.3, 1.0)]
+    assert router_calls_per_request("route", who).tolist() == [0.0, 1.0, 0.0]
+    assert router_calls_per_request("cascade", who).tolist() == [0.0, 0.0, 0.0]
 
 
 def test_a_curve_rises_and_a_longer_mix_lies_above_it() -> None:
-    short = Mix(np.full(50, 100), np.full(50, 40))
-    long = Mix(np.full(50, 100), np.full(50, 80))
-    one, two = (curve(SMALL, mix, CATALOGUE, CONFIG) for mix in (short, long))
+    short = LengthMix(np.full(50, 100), np.full(50, 40))
+    long = LengthMix(np.full(50, 100), np.full(50, 80))
+    one, two = (measure_latency_curve(SMALL, mix, CATALOGUE, CONFIG) for mix in (short, long))
     for found in (one, two):
         assert (np.diff(found.load_per_s) > 0).all()
         assert (np.diff(found.p95_s) >= 0).all()
@@ -198,42 +248,51 @@ def test_a_curve_rises_and_a_longer_mix_lies_above_it() -> None:
 
 
 def test_shapes_hold_the_weights_and_the_longest_request() -> None:
-    found = shapes_of(["llama3.1-8b", "llama3.1-70b"], [GPU, "rtx5090-32gb"], CATALOGUE, CONFIG, 8_000)
-    assert Shape("llama3.1-70b", GPU, 1, 1) not in found
-    assert {SMALL, LARGE, Shape("llama3.1-8b", "rtx5090-32gb", 1, 1)} <= set(found)
+    found = feasible_shapes(["llama3.1-8b", "llama3.1-70b"], [GPU, "rtx5090-32gb"], CATALOGUE, CONFIG, 8_000)
+    assert ReplicaShape("llama3.1-70b", GPU, 1, 1) not in found
+    assert {SMALL, LARGE, ReplicaShape("llama3.1-8b", "rtx5090-32gb", 1, 1)} <= set(found)
     assert not [shape for shape in found if shape.gpu == "rtx5090-32gb" and shape.pipeline_parallel > 1]
     assert str(found[-1]).startswith("llama3.1-70b@")
     with pytest.raises(
         ConfigError, match=r"llama3.1-70b and a request of 8,000 tokens fit on none of rtx4090"
     ):
-        shapes_of(["llama3.1-70b"], ["rtx4090-24gb"], CATALOGUE, CONFIG, 8_000, tensor_parallel=(1,))
+        feasible_shapes(["llama3.1-70b"], ["rtx4090-24gb"], CATALOGUE, CONFIG, 8_000, tensor_parallel=(1,))
 
 
 @pytest.fixture(scope="module")
-def offer() -> Offer:
+def offer() -> QualityOffer:
     answers = DRAWN.rows(slice(0, 4_000))
     wide = dataclasses.replace(CONFIG, fleet=dataclasses.replace(CONFIG.fleet, max_batch=128))
-    grid = points_of(answers, "route", 5)
-    return offer_of(
-        answers, "route", grid, [SMALL, LARGE], CATALOGUE, wide, Judging(SHIPPED.judges["random"]), Progress()
+    grid = routing_points(answers, "route", 5)
+    return measure_quality_offer(
+        answers,
+        "route",
+        grid,
+        [SMALL, LARGE],
+        CATALOGUE,
+        wide,
+        JudgeSetup(SHIPPED.judges["random"]),
+        Progress(),
     )
 
 
 @pytest.mark.parametrize("latency_s", [13.0, 20.0])
-def test_a_plan_keeps_what_its_tables_promise(offer: Offer, latency_s: float) -> None:
+def test_a_plan_keeps_what_its_tables_promise(offer: QualityOffer, latency_s: float) -> None:
     """Replayed on questions and arrivals that it has not seen."""
-    demand = Demand(20.0, np.where(np.arange(len(CATALOGUE.gpus)) == 0, 64, 0))
+    demand = QualityDemand(20.0, np.where(np.arange(len(CATALOGUE.gpus)) == 0, 64, 0))
     wide = dataclasses.replace(CONFIG, fleet=dataclasses.replace(CONFIG.fleet, max_batch=128))
     rows = DRAWN.rows(slice(4_000, 8_000))
-    arrival_s = arrivals_s(4_000, 20.0, seed=9)
-    plans: list[Answer | None] = [cheapest(offer, demand, point, latency_s) for point in (1, 3)]
-    plans.append(least_cost(offer, demand, 0.5, latency_s))
+    arrival_s = poisson_arrivals_s(4_000, 20.0, seed=9)
+    plans: list[PointPlan | None] = [cheapest_point_plan(offer, demand, point, latency_s) for point in (1, 3)]
+    plans.append(least_cost_plan(offer, demand, 0.5, latency_s))
     assert any(plans)
     for plan in plans:
         if plan is not None:
-            pools = pools_of([SMALL, LARGE], plan.instances, carries(offer, plan.point, plan.within_s))
-            serving = Serving("route", tuple(offer.thresholds[plan.point]), pools, 0.0)
-            found = served(serving, rows, arrival_s, CATALOGUE, wide)
+            pools = weighted_pools(
+                [SMALL, LARGE], plan.instances, replica_capacity_per_s(offer, plan.point, plan.within_s)
+            )
+            serving = RoutingPlan("route", tuple(offer.thresholds[plan.point]), pools, 0.0)
+            found = replay_routing_plan(serving, rows, arrival_s, CATALOGUE, wide)
             assert found.p95_s <= 1.05 * latency_s
             # two standard errors of what the tables were made from and of what was replayed
             apart = 2 * np.hypot(offer.error[plan.point], found.score.std() / np.sqrt(found.score.size))
@@ -256,7 +315,7 @@ def test_a_plan_that_stays_is_the_replay_of_the_plan_bit_by_bit() -> None:
     for table in ([], alike):
         rules = quality_gears.rules_of(SERVICE, STAYS, table)
         found = shift.play(SERVICE, load, STAYS, rules, anew=False)
-        np.testing.assert_array_equal(found.served.took_s, whole.took_s)
+        np.testing.assert_array_equal(found.served.answer_latency_s, whole.answer_latency_s)
         np.testing.assert_array_equal(found.served.score, whole.score)
         assert found.usd_per_hour == pytest.approx(14 * CATALOGUE.gpus[GPU].usd_per_hour)
 
@@ -272,7 +331,7 @@ def test_a_new_plan_is_made_where_the_load_has_left_the_band_and_the_fleet_follo
     assert (calm.plans, found.plans) == (0, 1)
     assert found.usd_per_hour > calm.usd_per_hour
     assert (found.served.kept >= 0).all()
-    assert found.served.took_s.size == load.arrival_s.size, "shadows are nobody's"
+    assert found.served.answer_latency_s.size == load.arrival_s.size, "shadows are nobody's"
     target = np.array([2, 3])
     for wanted, after in (([4, 3], [3, 3]), ([1, 4], [2, 4]), ([1, 3], [1, 3]), ([2, 3], [2, 3])):
         np.testing.assert_array_equal(shift.step_towards(target, np.array(wanted), SERVICE), after)
@@ -285,7 +344,7 @@ def test_lengths_rate_and_scores_each_are_a_shift() -> None:
     first = seen.output_tokens[:, 0]
     plan = STAYS._replace(output_tokens=float(first.mean()), deviation_tokens=float(first.std()))
 
-    def shifted(answers: Answers, rate: float) -> float:
+    def shifted(answers: JudgedAnswers, rate: float) -> float:
         rng = np.random.default_rng(1)
         return float(np.mean([shift.has_shifted(plan, answers, rate, rng) for _ in range(100)]))
 

@@ -9,16 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quality_oracles import skill
 
-from fleetcast.models.quality.answers import RULES, Answers, quality, taken
-from fleetcast.models.quality.copula import AnswerModel, normals_given
-from fleetcast.models.quality.join import Landed, Requests, answered, drawn_from, made_up
-from fleetcast.models.quality.judges import Judge, judged_by, load_quality
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.quality.answer_copula import AnswerModel, draw_conditional_normals
+from fleetcast.models.quality.answers import SELECTION_RULES, JudgedAnswers, mean_quality, select_answers
+from fleetcast.models.quality.judges import Judge, apply_judge, load_quality
+from fleetcast.models.quality.trace_answers import (
+    LandedAnswers,
+    ServedRequests,
+    generate_answers,
+    sample_landed_answers,
+    sample_request_answers,
+)
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 SHIPPED = load_quality()
 MODEL, JUDGES = SHIPPED.answers["mmlu_pro"], SHIPPED.judges
 MANY = 40_000
-DRAWN = made_up(MODEL, JUDGES["learned"], MANY, seed=3)
+DRAWN = generate_answers(MODEL, JUDGES["learned"], MANY, seed=3)
 
 
 @given(st.floats(-0.9, 0.9))
@@ -44,17 +50,17 @@ def test_what_is_known_stays_and_the_rest_follows_it() -> None:
     rng = np.random.default_rng(0)
     correlation = np.array([[1.0, 0.6, 0.3], [0.6, 1.0, 0.5], [0.3, 0.5, 1.0]])
     z = rng.standard_normal((MANY, 1))
-    drawn = normals_given(correlation, [1], z, rng)
+    drawn = draw_conditional_normals(correlation, [1], z, rng)
     np.testing.assert_array_equal(drawn[:, [1]], z)
     np.testing.assert_allclose(np.corrcoef(drawn.T), correlation, atol=0.02)
 
 
 def requests(
     inputs: np.ndarray, outputs: np.ndarray, llm: str = "llama3.1-8b", app: np.ndarray | None = None
-) -> Requests:
+) -> ServedRequests:
     """Requests that one llm served, which name no query."""
     nobody = np.full(inputs.size, None)
-    return Requests(np.full(inputs.size, llm), nobody if app is None else app, inputs, outputs, nobody)
+    return ServedRequests(np.full(inputs.size, llm), nobody if app is None else app, inputs, outputs, nobody)
 
 
 def test_a_request_keeps_its_own_lengths_and_long_ones_are_answered_worse() -> None:
@@ -62,32 +68,32 @@ def test_a_request_keeps_its_own_lengths_and_long_ones_are_answered_worse() -> N
     inputs, outputs = rng.integers(1, 5000, 20_000), np.round(rng.lognormal(5, 1, 20_000)).astype(int) + 1
     app = rng.integers(0, 3, 20_000)
     asked = requests(inputs, outputs, app=app)
-    answers = answered(MODEL, JUDGES["learned"], asked, seed=5)
+    answers = sample_request_answers(MODEL, JUDGES["learned"], asked, seed=5)
     np.testing.assert_array_equal(answers.input_tokens, inputs)
     np.testing.assert_array_equal(answers.output_tokens[:, 1], outputs)
     short = outputs <= np.quantile(outputs, 0.2)
     assert answers.score[short, 1].mean() > answers.score[~short, 1].mean() + 0.05
-    again = answered(MODEL, JUDGES["learned"], asked, seed=5)
+    again = sample_request_answers(MODEL, JUDGES["learned"], asked, seed=5)
     for one, other in zip(answers[1:], again[1:], strict=True):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(ConfigError, match=r"unknown llm 'llama2-70b'"):
-        answered(MODEL, JUDGES["learned"], requests(inputs, outputs, "llama2-70b"), seed=5)
+        sample_request_answers(MODEL, JUDGES["learned"], requests(inputs, outputs, "llama2-70b"), seed=5)
 
 
 def test_requests_as_long_as_the_models_make_other_llms_as_long_as_the_models() -> None:
     asked = requests(DRAWN.input_tokens, DRAWN.output_tokens[:, 1])
-    found = answered(MODEL, JUDGES["learned"], asked, seed=6)
+    found = sample_request_answers(MODEL, JUDGES["learned"], asked, seed=6)
     for llm in (0, 2):
         theirs = np.quantile(found.output_tokens[:, llm], (0.1, 0.5, 0.9))
         assert theirs == pytest.approx(np.quantile(DRAWN.output_tokens[:, llm], (0.1, 0.5, 0.9)), rel=0.05)
 
 
-LANDED = Landed(np.array([f"q{n}" for n in range(MANY)]), DRAWN)
+LANDED = LandedAnswers(np.array([f"q{n}" for n in range(MANY)]), DRAWN)
 
 
 def test_answers_that_landed_go_to_requests_of_like_length() -> None:
     inputs, outputs = DRAWN.input_tokens[:5000] * 3, DRAWN.output_tokens[:5000, 1] * 2
-    found = answered(LANDED, JUDGES["learned"], requests(inputs, outputs), seed=0)
+    found = sample_request_answers(LANDED, JUDGES["learned"], requests(inputs, outputs), seed=0)
     np.testing.assert_array_equal(found.output_tokens[:, 1], outputs)
     assert found.score.mean(axis=0) == pytest.approx(DRAWN.score.mean(axis=0), abs=0.03)
     slow = outputs > np.quantile(outputs, 0.8)
@@ -96,9 +102,12 @@ def test_answers_that_landed_go_to_requests_of_like_length() -> None:
 
 def test_what_is_chosen_on_one_half_is_judged_on_answers_to_other_queries() -> None:
     """Every query has a hardness of its own, by which it is known again."""
-    few = Landed(LANDED.query_id[:301], DRAWN.rows(slice(0, 301)))
+    few = LandedAnswers(LANDED.query_id[:301], DRAWN.rows(slice(0, 301)))
     asked = requests(DRAWN.input_tokens[:999], DRAWN.output_tokens[:999, 1])
-    for found in (answered(few, JUDGES["learned"], asked, 1), drawn_from(few, JUDGES["learned"], 999, 1)):
+    for found in (
+        sample_request_answers(few, JUDGES["learned"], asked, 1),
+        sample_landed_answers(few, JUDGES["learned"], 999, 1),
+    ):
         chosen_on, judged_on = (set(half.hardness) for half in found.halves())
         assert not chosen_on & judged_on
         assert min(len(chosen_on), len(judged_on)) > 100
@@ -111,8 +120,8 @@ def test_a_request_takes_the_answers_to_its_own_query_whoever_served_it() -> Non
     own = np.arange(3000) % 2 + 1
     query = np.where(np.arange(3000) % 3 == 0, LANDED.query_id[at], None)
     tokens = DRAWN.input_tokens[at], 2 * DRAWN.output_tokens[at, own]
-    asked = Requests(np.array(DRAWN.llms)[own], np.full(3000, "app"), *tokens, query)
-    found = answered(LANDED, JUDGES["learned"], asked, seed=0)
+    asked = ServedRequests(np.array(DRAWN.llms)[own], np.full(3000, "app"), *tokens, query)
+    found = sample_request_answers(LANDED, JUDGES["learned"], asked, seed=0)
     named = np.arange(3000) % 3 == 0
     np.testing.assert_array_equal(found.score[named], DRAWN.score[at[named]])
     np.testing.assert_array_equal(found.judged[named], DRAWN.judged[at[named]])
@@ -120,25 +129,25 @@ def test_a_request_takes_the_answers_to_its_own_query_whoever_served_it() -> Non
     np.testing.assert_array_equal(found.output_tokens[np.arange(3000), own], tokens[1])
     other = asked._replace(query_id=np.where(named, "nobody's", None))
     with pytest.raises(ConfigError, match=r"None of the 1,000 requests .* is among the 40,000 queries"):
-        answered(LANDED, JUDGES["learned"], other, seed=0)
+        sample_request_answers(LANDED, JUDGES["learned"], other, seed=0)
 
 
 def test_requests_that_are_sent_on_are_longer_than_others() -> None:
     """Drawing quality apart from length would give the large llm a fifth to a third too little."""
     two = DRAWN.of(["llama3.1-8b", "llama3.1-70b"])
-    sent = taken(two, "cascade", [0.3]).reached[:, 1]
+    sent = select_answers(two, "cascade", [0.3]).reached[:, 1]
     assert two.output_tokens[sent, 1].mean() / two.output_tokens[:, 1].mean() > 1.3
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", SELECTION_RULES)
 def test_thresholds_at_their_ends_are_one_llm_alone(rule: str) -> None:
     alone = DRAWN.score.mean(axis=0)
     ends = ([0, 0], [1, 1]) if rule == "cascade" else ([1, 1], [0, 0])
     for thresholds, llm in zip(ends, (0, 2), strict=True):
-        who = taken(DRAWN, rule, thresholds)
+        who = select_answers(DRAWN, rule, thresholds)
         assert (who.kept == llm).all()
-        assert quality(DRAWN, who) == alone[llm]
-    reached = [taken(DRAWN, rule, pair).shares for pair in ends]
+        assert mean_quality(DRAWN, who) == alone[llm]
+    reached = [select_answers(DRAWN, rule, pair).shares for pair in ends]
     last = [[1, 0, 0], [1, 1, 1]] if rule == "cascade" else [[1, 0, 0], [0, 0, 1]]
     np.testing.assert_array_equal(reached, last)
 
@@ -147,10 +156,10 @@ def test_thresholds_at_their_ends_are_one_llm_alone(rule: str) -> None:
 def test_who_goes_on_never_falls_as_thresholds_rise(four: list[float]) -> None:
     few = DRAWN.rows(slice(0, 300))
     low, high = np.minimum(four[:2], four[2:]), np.maximum(four[:2], four[2:])
-    before, after = taken(few, "cascade", low), taken(few, "cascade", high)
+    before, after = select_answers(few, "cascade", low), select_answers(few, "cascade", high)
     assert (before.reached <= after.reached).all()
     assert (after.reached[:, 1:] <= after.reached[:, :-1]).all(), "one after the other"
-    routed = taken(few, "route", np.sort(low))
+    routed = select_answers(few, "route", np.sort(low))
     assert (routed.reached.sum(axis=1) == 1).all()
 
 
@@ -160,25 +169,27 @@ def test_quality_never_falls_with_thresholds_where_no_larger_llm_is_worse(four: 
     few = DRAWN.rows(slice(0, 300))
     never_worse = few._replace(score=np.maximum.accumulate(few.score, axis=1))
     low, high = np.minimum(four[:2], four[2:]), np.maximum(four[:2], four[2:])
-    before, after = (quality(never_worse, taken(never_worse, "cascade", t)) for t in (low, high))
+    before, after = (
+        mean_quality(never_worse, select_answers(never_worse, "cascade", t)) for t in (low, high)
+    )
     assert before <= after + 1e-12
-    knows = judged_by(DRAWN.of(["llama3.1-8b", "llama3.1-70b"]), JUDGES["oracle"], np.random.default_rng(0))
-    some, every = (quality(knows, taken(knows, "cascade", [share])) for share in (0.6, 1.0))
+    knows = apply_judge(DRAWN.of(["llama3.1-8b", "llama3.1-70b"]), JUDGES["oracle"], np.random.default_rng(0))
+    some, every = (mean_quality(knows, select_answers(knows, "cascade", [share])) for share in (0.6, 1.0))
     assert some > every
 
 
 def test_judges_go_from_lots_to_knowing() -> None:
     two = DRAWN.of(["llama3.1-8b", "llama3.1-70b"])
     rng = np.random.default_rng(2)
-    found = {name: skill(judged_by(two, judge, rng), "cascade") for name, judge in JUDGES.items()}
+    found = {name: skill(apply_judge(two, judge, rng), "cascade") for name, judge in JUDGES.items()}
     assert found["random"] == pytest.approx(0.5, abs=0.01)
     assert found["random"] < found["learned"] < found["llm"] < found["oracle"]
     assert found["oracle"] == pytest.approx(0.90, abs=0.01)  # as with MMLU-Pro's own answers
-    knows = judged_by(two, JUDGES["oracle"], rng)
-    sent = taken(knows, "cascade", [(two.score[:, 0] == 0).mean()]).reached[:, 1]
+    knows = apply_judge(two, JUDGES["oracle"], rng)
+    sent = select_answers(knows, "cascade", [(two.score[:, 0] == 0).mean()]).reached[:, 1]
     np.testing.assert_array_equal(sent, two.score[:, 0] == 0)
     assert skill(knows, "route") == pytest.approx(0.90, abs=0.01)  # it says so before the answer, too
-    half = judged_by(two, Judge(0.0, 0.0, "", 0.5), rng)
+    half = apply_judge(two, Judge(0.0, 0.0, "", 0.5), rng)
     assert np.corrcoef(half.judged[:, 0], two.score[:, 0])[0, 1] == pytest.approx(0.5, abs=0.02)
 
 
@@ -192,7 +203,7 @@ def test_judges_go_from_lots_to_knowing() -> None:
 )
 def test_thresholds_that_cannot_be_are_refused(rule: str, thresholds: list[float], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        taken(DRAWN, rule, thresholds)
+        select_answers(DRAWN, rule, thresholds)
 
 
 def test_a_model_that_cannot_be_is_refused() -> None:
@@ -202,4 +213,4 @@ def test_a_model_that_cannot_be_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"3 llms need 10 rows of correlation"):
         dataclasses.replace(MODEL, correlation=MODEL.correlation[:-1])
     assert isinstance(MODEL, AnswerModel)
-    assert isinstance(DRAWN, Answers)
+    assert isinstance(DRAWN, JudgedAnswers)

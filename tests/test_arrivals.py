@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetcast.models.traffic.arrivals import office_day, office_rate, tile, weekly_shape
-from fleetcast.models.traffic.parameters import Columns, Names
+from fleetcast.models.traffic.synthetic_days import office_day, office_rate, tile_day, weekly_shape
+from fleetcast.models.traffic.trace_columns import DayColumns, TraceNames
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.traffic_config import Burst, TiledTraffic
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.traffic_config import BurstConfig, TiledTraffic
 
 CATALOGUE = load_catalogue().serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))
 OFFICE = load_config("office", CATALOGUE).trace.office
-NAMES = Names.of(CATALOGUE)
+NAMES = TraceNames.of(CATALOGUE)
 WEEK = [OFFICE.first_week + timedelta(days=k) for k in range(7)]
 A, B = NAMES.llms.index("bloom-176b"), NAMES.llms.index("llama2-70b")
 EAST, CENTRAL, WEST = (NAMES.regions.index(name) for name in ("east", "central", "west"))
@@ -24,11 +24,11 @@ IW_FAST, IW_NORMAL, NIW = range(3)
 
 
 @pytest.fixture(scope="module")
-def week() -> Columns:
+def week() -> DayColumns:
     """A week of a fifth of the default load."""
     small = dataclasses.replace(OFFICE, requests_per_day=200_000)
     days = [office_day(small, day, 7, NAMES) for day in WEEK]
-    return Columns._make(np.concatenate(columns) for columns in zip(*days, strict=True))
+    return DayColumns._make(np.concatenate(columns) for columns in zip(*days, strict=True))
 
 
 def test_shares_are_those_of_the_paper(week):
@@ -70,7 +70,7 @@ def test_november_2024_is_a_fifth_of_july_2025_and_has_no_normal_tier(week):
     before = load_config("office_2024", CATALOGUE).trace.office
     small = dataclasses.replace(before, requests_per_day=before.requests_per_day / 2)
     days = [office_day(small, before.first_week + timedelta(days=k), 7, NAMES) for k in range(7)]
-    old = Columns._make(np.concatenate(columns) for columns in zip(*days, strict=True))
+    old = DayColumns._make(np.concatenate(columns) for columns in zip(*days, strict=True))
     scale = 0.5 / (200_000 / OFFICE.requests_per_day)  # both were drawn thinned
     tokens = [int(made.input_tokens.sum(dtype=np.int64) + made.output_tokens.sum()) for made in (week, old)]
     assert scale * week.tier.size / old.tier.size == pytest.approx(5.0, rel=0.05)
@@ -115,7 +115,7 @@ def test_minutes_are_bursty_and_correlated():
 
 
 def test_a_burst_multiplies_the_load_of_its_minutes_only():
-    burst = Burst(datetime(2025, 7, 1, 23, 50, tzinfo=UTC), 20, 8.0)
+    burst = BurstConfig(datetime(2025, 7, 1, 23, 50, tzinfo=UTC), 20, 8.0)
     bursting = dataclasses.replace(OFFICE, bursts=(burst,))
     for day, first, last in ((WEEK[0], 1430, 1440), (WEEK[1], 0, 10), (WEEK[2], 0, 0)):
         ratio = office_rate(bursting, day, 7, NAMES) / office_rate(OFFICE, day, 7, NAMES)
@@ -148,11 +148,11 @@ def test_broken_parameters_are_refused(change, message):
         dataclasses.replace(OFFICE.tiers["iw_fast"], **change)
 
 
-def template(arrived_us: list[int]) -> Columns:
+def template(arrived_us: list[int]) -> DayColumns:
     """A trace whose input tokens are the row numbers, so that a tiled request tells where it comes from."""
     rows = np.arange(len(arrived_us))
     codes = [np.zeros(rows.size, np.int16)] * 4
-    return Columns(np.array(arrived_us), *codes, rows.astype(np.int32), np.ones(rows.size, np.int32))
+    return DayColumns(np.array(arrived_us), *codes, rows.astype(np.int32), np.ones(rows.size, np.int32))
 
 
 @settings(max_examples=40)
@@ -164,7 +164,7 @@ def template(arrived_us: list[int]) -> Columns:
 def test_tiling_keeps_the_place_in_the_hour_and_the_rhythm_of_the_week(arrived_us, weekday, share):
     weights = np.random.default_rng(0).random(168) + 0.1
     day = date(2024, 1, 1) + timedelta(days=weekday)  # a Monday and the days after it
-    tiled = tile(template(arrived_us), TiledTraffic("t", share, tuple(weights)), day, 3)
+    tiled = tile_day(template(arrived_us), TiledTraffic("t", share, tuple(weights)), day, 3)
     elapsed = np.array(arrived_us) - arrived_us[0]
     span = max(int(elapsed[-1]), 1)
     folded = min(span, 3_600_000_000)
@@ -179,6 +179,6 @@ def test_tiling_keeps_the_place_in_the_hour_and_the_rhythm_of_the_week(arrived_u
 
 def test_a_template_without_requests_is_refused():
     with pytest.raises(ValueError, match="template has no request"):
-        tile(template([]), TiledTraffic("t", 1.0, (1.0,) * 168), date(2024, 1, 1), 3)
+        tile_day(template([]), TiledTraffic("t", 1.0, (1.0,) * 168), date(2024, 1, 1), 3)
     with pytest.raises(ValueError, match="by_hour_of_week has 24 figures, needs 168"):
         TiledTraffic("t", 1.0, (1.0,) * 24)

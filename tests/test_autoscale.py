@@ -5,13 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fleetcast.models.aliases import Ints
 from fleetcast.models.plan import combo_lp
-from fleetcast.models.plan.autoscale import DEFAULTS, Scaler, given_up, linger, targets
-from fleetcast.models.plan.problem import Ints
-from fleetcast.models.plan.rent import Offer
+from fleetcast.models.plan.cauchy_scaling import (
+    DEFAULT_CAUCHY_SETTINGS,
+    CauchySettings,
+    add_grace_period,
+    cauchy_targets,
+    combos_to_release,
+)
+from fleetcast.models.plan.rental import RentalOffer
 
 GOODPUT = np.array([2.0, 5.0])
-OFFER = Offer(
+OFFER = RentalOffer(
     ("small", "large"), ("a", "b"), np.array([1.0, 2.2]), np.eye(2, dtype=np.int64), np.array([40, 40])
 )
 START = np.array([5, 2])  # sustains 20 requests/s
@@ -22,14 +28,14 @@ def best(rate: float, held: Ints) -> Ints:
     """The cheapest combos that sustain the rate, of the GPUs that are left."""
     left = OFFER._replace(cap_gpus=OFFER.cap_gpus - held @ OFFER.uses)
     goodput = GOODPUT[None]
-    return combo_lp.solve("mc_lp", left, np.array([rate]), goodput, np.ones((1, 2))).counts[0]
+    return combo_lp.solve_combo_lp("mc_lp", left, np.array([rate]), goodput, np.ones((1, 2))).counts[0]
 
 
 def after(step: float, minutes: int = 25) -> Ints:
     """Targets where 20 requests/s become so many times that after ten minutes."""
     came = np.full(minutes * MINUTE, 20.0)
     came[10 * MINUTE :] *= step
-    return targets(came, GOODPUT, best, START)
+    return cauchy_targets(came, GOODPUT, best, START)
 
 
 @pytest.mark.parametrize("step", [1.0, 0.85, 1.15])
@@ -52,7 +58,7 @@ def test_a_step_is_followed_within_a_window() -> None:
 
 def test_it_looks_again_after_every_window() -> None:
     """A load that keeps growing is followed once in each window."""
-    table = targets(20.0 * 2 ** (np.arange(60) / 12), GOODPUT, best, START)
+    table = cauchy_targets(20.0 * 2 ** (np.arange(60) / 12), GOODPUT, best, START)
     changes = 1 + np.flatnonzero((np.diff(table, axis=0) != 0).any(axis=1))
     assert changes.tolist() == [12, 24, 36, 48]
 
@@ -64,8 +70,12 @@ def test_what_is_given_up_serves_for_the_grace_and_windows_do_not_overlap() -> N
     assert first - decided in range(-1, 4)
     changes = np.flatnonzero((np.diff(shrunk, axis=0) != 0).any(axis=1))
     assert (np.diff(changes) >= 12).all()
-    longer = targets(
-        np.where(np.arange(25 * MINUTE) < 10 * MINUTE, 20.0, 10.0), GOODPUT, best, START, Scaler(grace_s=60.0)
+    longer = cauchy_targets(
+        np.where(np.arange(25 * MINUTE) < 10 * MINUTE, 20.0, 10.0),
+        GOODPUT,
+        best,
+        START,
+        CauchySettings(grace_s=60.0),
     )
     assert int(np.argmax((longer != START).any(axis=1))) == first + 3
 
@@ -73,7 +83,7 @@ def test_what_is_given_up_serves_for_the_grace_and_windows_do_not_overlap() -> N
 def test_every_refinement_starts_before_it_stops() -> None:
     """Small combos become large ones after half an hour: for 90 seconds both stand."""
     came = np.full(45 * MINUTE, 20.0)
-    table = targets(came, GOODPUT, best, np.array([10, 0]))
+    table = cauchy_targets(came, GOODPUT, best, np.array([10, 0]))
     wanted = best(20.0, np.zeros(2, np.int64))
     assert wanted.tolist() == [0, 4]
     refined = 30 * MINUTE
@@ -84,10 +94,10 @@ def test_every_refinement_starts_before_it_stops() -> None:
 
 def test_a_fleet_without_gpus_left_stays_as_it_is() -> None:
     full = np.array([40, 40])
-    assert (targets(np.full(300, 900.0), GOODPUT, best, full) == full).all()
+    assert (cauchy_targets(np.full(300, 900.0), GOODPUT, best, full) == full).all()
 
 
-def naive(came: np.ndarray, start: Ints, scaler: Scaler = DEFAULTS) -> Ints:
+def naive(came: np.ndarray, start: Ints, scaler: CauchySettings = DEFAULT_CAUCHY_SETTINGS) -> Ints:
     """Sample by sample, each mean by itself."""
     held, acted = start.copy(), 0
     window, refine = int(scaler.window_s // scaler.sample_s), int(scaler.refine_s // scaler.sample_s)
@@ -96,12 +106,14 @@ def naive(came: np.ndarray, start: Ints, scaler: Scaler = DEFAULTS) -> Ints:
         if now - acted >= window:
             lacking = came[now - window : now].mean() - GOODPUT @ held
             if abs(lacking) > scaler.ratio * (GOODPUT @ held):
-                change = best(lacking, held) if lacking > 0 else -given_up(held, GOODPUT, -lacking)
-                linger(lingering, now, -np.minimum(change, 0), scaler.grace_s / scaler.sample_s)
+                change = best(lacking, held) if lacking > 0 else -combos_to_release(held, GOODPUT, -lacking)
+                add_grace_period(lingering, now, -np.minimum(change, 0), scaler.grace_s / scaler.sample_s)
                 held, acted = held + change, now
             elif now - acted >= refine and came[now - refine : now].any():
                 wanted = best(came[now - refine : now].mean(), np.zeros_like(held))
-                linger(lingering, now, np.maximum(held - wanted, 0), scaler.boot_s / scaler.sample_s)
+                add_grace_period(
+                    lingering, now, np.maximum(held - wanted, 0), scaler.boot_s / scaler.sample_s
+                )
                 held, acted = wanted, now
         table[now] = held
     return table + lingering
@@ -114,7 +126,7 @@ def test_it_equals_its_naive_twin(seed: int) -> None:
     level = np.repeat(rng.choice([0.0, 0.0, 8.0, 20.0, 60.0], 40), 45)[: rng.integers(0, 1800)]
     came = rng.poisson(level) / 10.0 if seed % 2 else level
     start = rng.integers(0, 9, 2)
-    assert (targets(came, GOODPUT, best, start) == naive(came, start)).all()
+    assert (cauchy_targets(came, GOODPUT, best, start) == naive(came, start)).all()
 
 
 @given(st.lists(st.floats(0, 200), min_size=30, max_size=300), st.integers(0, 9), st.integers(0, 9))
@@ -123,9 +135,9 @@ def test_no_target_is_negative_or_above_the_caps_but_for_the_grace(came, small, 
         return np.array([0, min(int(np.ceil(rate / 5.0)), 40 - int(held[1]))])
 
     start = np.array([small, large + 1])
-    table = targets(np.array(came), GOODPUT, larger, start)
+    table = cauchy_targets(np.array(came), GOODPUT, larger, start)
     assert (table >= 0).all()
-    settled = targets(np.array(came), GOODPUT, larger, start, Scaler(grace_s=0.0, boot_s=0.0))
+    settled = cauchy_targets(np.array(came), GOODPUT, larger, start, CauchySettings(grace_s=0.0, boot_s=0.0))
     assert (settled <= table).all()
     assert (settled <= 40).all()
 
@@ -133,7 +145,7 @@ def test_no_target_is_negative_or_above_the_caps_but_for_the_grace(came, small, 
 @given(st.integers(0, 9), st.integers(0, 9), st.floats(0, 100))
 def test_what_is_given_up_never_exceeds_the_excess(small, large, excess) -> None:
     held = np.array([small, large])
-    gone = given_up(held, GOODPUT, excess)
+    gone = combos_to_release(held, GOODPUT, excess)
     assert ((gone >= 0) & (gone <= held)).all()
     assert GOODPUT @ gone <= excess * (1 + 1e-9)
     rest = held - gone

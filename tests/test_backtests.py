@@ -11,14 +11,14 @@ from small import small_config
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts import backtests, walks
-from fleetcast.assets.forecasts.forecasts import errors, forecast_day
-from fleetcast.assets.forecasts.leaderboard import forecast_leaderboard
+from fleetcast.assets.forecasts.forecast_figures import forecast_leaderboard_figure
+from fleetcast.assets.forecasts.forecasts import forecast_day, read_day_forecast_errors
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings
-from fleetcast.assets.traces.traces import make_day
-from fleetcast.models.forecast.backtest import Clock
-from fleetcast.models.forecast.losses import paired_bootstrap
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.traces.request_days import make_request_day
+from fleetcast.models.forecast.backtest import BacktestClock
+from fleetcast.models.forecast.wape_bootstrap import bootstrap_difference
 
 DAY = date(2025, 7, 4)
 TIERS = ("interactive", "niw")
@@ -26,7 +26,7 @@ FAST = ("last_value", "seasonal_naive", "weighted")
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def ran(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """Three small days of history, then two that are backtested and forecast by quick methods."""
     folder = tmp_path_factory.mktemp("backtest")
     names = str(list(FAST)).replace("'", '"')
@@ -34,17 +34,17 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     settings = load_settings(config, folder / "lake")
     for number in range(5):
         day = date(2025, 7, 1) + timedelta(days=number)
-        make_day(settings.lake, settings.config.trace, settings.catalogue, day)
+        make_request_day(settings.lake, settings.config.trace, settings.catalogue, day)
         build_demand(settings.lake, settings.trace, day)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backtests, "JUDGED", FAST)
+        patch.setattr(backtests, "BACKTESTED_METHODS", FAST)
         for tier in TIERS:
-            backtests.backtest_days(settings, DAY, DAY + timedelta(days=1), tier, Progress())
+            backtests.backtest_methods(settings, DAY, DAY + timedelta(days=1), tier, Progress())
     forecast_day(settings, DAY, Progress())
     return settings
 
 
-def test_every_hour_of_the_days_is_forecast_two_hours_ahead(ran: Settings) -> None:
+def test_every_hour_of_the_days_is_forecast_two_hours_ahead(ran: RunSettings) -> None:
     rows = ran.lake.read("backtests", trace="small").to_pandas()
     assert sorted(rows["day"].unique()) == [DAY, DAY + timedelta(days=1)]
     assert len(rows) == len(TIERS) * len(FAST) * 12 * 48 * 12  # methods, series, cutoffs, buckets
@@ -57,7 +57,7 @@ def test_every_hour_of_the_days_is_forecast_two_hours_ahead(ran: Settings) -> No
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("minutes", [10, 60, 120])
-def test_the_mart_of_losses_equals_the_formulas(ran: Settings, minutes: int, tier: str) -> None:
+def test_the_mart_of_losses_equals_the_formulas(ran: RunSettings, minutes: int, tier: str) -> None:
     rows = ran.lake.read("backtests", trace="small", tier=tier).to_pandas()
     rows = rows[(rows["method"] == "weighted") & (rows["llm"] == "bloom-176b") & (rows["region"] == "east")]
     rows = rows.sort_values(["cutoff", "bucket_start"])
@@ -87,32 +87,32 @@ def test_the_mart_of_losses_equals_the_formulas(ran: Settings, minutes: int, tie
     assert told["under_share"] == pytest.approx(under_forecast_share(*peaks))
 
 
-def test_a_day_without_demand_is_refused(ran: Settings) -> None:
+def test_a_day_without_demand_is_refused(ran: RunSettings) -> None:
     with pytest.raises(
         LakeError, match=r"^The trace 'small' has no demand on 2025-07-09\. It has 2025-07-01 to"
     ):
-        backtests.backtest_days(ran, DAY, date(2025, 7, 9), "interactive", Progress())
+        backtests.backtest_methods(ran, DAY, date(2025, 7, 9), "interactive", Progress())
 
 
-def test_the_leaderboard_has_every_method_with_its_interval_and_draws(ran: Settings) -> None:
-    board = backtests.leaderboard(ran, "interactive").to_pandas()
+def test_the_leaderboard_has_every_method_with_its_interval_and_draws(ran: RunSettings) -> None:
+    board = backtests.read_forecast_leaderboard(ran, "interactive").to_pandas()
     assert sorted(set(zip(board["horizon_minutes"], board["method"], strict=True))) == [
         (minutes, method) for minutes in (10, 60, 120) for method in FAST
     ]
     hour = board[board["horizon_minutes"] == 60].set_index("method")
     sums = ran.lake.sql("staging/errors_by_cutoff.sql", trace="small", tier="interactive").to_pandas()
     error = {m: g["error"].to_numpy() for m, g in sums[sums["horizon_minutes"] == 60].groupby("method")}
-    saved = paired_bootstrap(error["weighted"], error["last_value"], 24)
+    saved = bootstrap_difference(error["weighted"], error["last_value"], 24)
     shown = hour.loc["last_value", ["saved_share", "saved_low_share", "saved_high_share"]].tolist()
     assert shown == pytest.approx(list(saved))
     ratio = hour.loc["weighted", "wape_share"] / hour.loc["last_value", "wape_share"]
     assert 1 - ratio == pytest.approx(saved.saved_share)
-    figure = forecast_leaderboard(ran, DAY)
+    figure = forecast_leaderboard_figure(ran, DAY)
     titles = [f"{tier}, {minutes} minutes ahead" for tier in TIERS for minutes in (10, 60, 120)]
     assert [axes.get_title() for axes in figure.axes] == titles
 
 
-def test_only_living_endpoints_are_in_the_mean_of_a_board(ran: Settings) -> None:
+def test_only_living_endpoints_are_in_the_mean_of_a_board(ran: RunSettings) -> None:
     """An endpoint of which nobody expected anything, and from which nothing came, holds every quantile."""
     table = ran.lake.read("backtests", trace="small", tier="niw", day=DAY).to_pandas()
     frame = table.drop(columns=["trace", "tier", "day"])
@@ -146,8 +146,8 @@ def test_only_living_endpoints_are_in_the_mean_of_a_board(ran: Settings) -> None
             assert told.loc[(method, minutes), "smape_share"] == pytest.approx(smape.mean())
 
 
-def test_a_forecast_worse_than_the_last_value_is_flagged_and_rings(ran: Settings) -> None:
-    told = errors(ran, DAY).to_pandas().set_index(["tier", "llm", "method"])
+def test_a_forecast_worse_than_the_last_value_is_flagged_and_rings(ran: RunSettings) -> None:
+    told = read_day_forecast_errors(ran, DAY).to_pandas().set_index(["tier", "llm", "method"])
     assert set(told.index.get_level_values("tier")) == {"interactive", "iw_fast", "iw_normal", "niw"}
     for (tier, llm, _method), row in told.iterrows():
         is_worse = row["wape_share"] > told.loc[(tier, llm, "last_value"), "wape_share"]
@@ -160,7 +160,7 @@ def test_a_forecast_worse_than_the_last_value_is_flagged_and_rings(ran: Settings
     assert rang["seasonal_naive"] > rang["weighted"]
 
 
-def test_only_living_endpoints_are_in_the_shares_of_a_day(ran: Settings) -> None:
+def test_only_living_endpoints_are_in_the_shares_of_a_day(ran: RunSettings) -> None:
     """An endpoint where nothing is expected and nothing comes changes no share, be it there or not."""
     frame = ran.lake.read("forecasts", trace="small", day=DAY).drop_columns(["trace", "day"]).to_pandas()
     dead = (frame["llm"] == frame["llm"].min()) & (frame["region"] == frame["region"].min())
@@ -176,7 +176,7 @@ def test_only_living_endpoints_are_in_the_shares_of_a_day(ran: Settings) -> None
     pd.testing.assert_frame_equal(*told)
 
 
-def test_a_series_whose_p90_does_not_hold_is_named(ran: Settings) -> None:
+def test_a_series_whose_p90_does_not_hold_is_named(ran: RunSettings) -> None:
     """Five days of one endpoint too low, of one too high, of one as they came; a single day names none."""
     frame = ran.lake.read("forecasts", trace="small", day=DAY).drop_columns(["trace", "day"]).to_pandas()
     frame = frame[(frame["tier"] == "interactive") & (frame["measure"] == "requests")]
@@ -212,7 +212,7 @@ def test_a_series_whose_p90_does_not_hold_is_named(ran: Settings) -> None:
     }  # fmt: skip
 
 
-def test_every_tier_and_measure_is_forecast(ran: Settings) -> None:
+def test_every_tier_and_measure_is_forecast(ran: RunSettings) -> None:
     rows = ran.lake.read("forecasts", trace="small", day=DAY).to_pandas()
     assert rows.groupby(["method", "measure", "tier"]).size().eq(12 * 96).all()
     assert len(rows) == len(FAST) * 3 * 4 * 12 * 96  # methods, measures, tiers, series, buckets
@@ -231,12 +231,12 @@ def test_every_tier_and_measure_is_forecast(ran: Settings) -> None:
         assert (part["p95_per_s"] > part["p90_per_s"]).any()
 
 
-def test_an_unknown_tier_is_named(ran: Settings) -> None:
+def test_an_unknown_tier_is_named(ran: RunSettings) -> None:
     with pytest.raises(ValueError, match=r"unknown tier 'iw_fats'\. Did you mean 'iw_fast'"):
-        backtests.backtest_days(ran, DAY, DAY, "iw_fats", Progress())
+        backtests.backtest_methods(ran, DAY, DAY, "iw_fats", Progress())
 
 
-def test_a_change_of_demand_rings(ran: Settings) -> None:
+def test_a_change_of_demand_rings(ran: RunSettings) -> None:
     table = ran.lake.read("forecasts", trace="small", day=DAY).drop_columns(["trace", "day"])
     ask = {"trace": "changed", "day": DAY, "method": "weighted"}
     hour = table["cutoff"].to_numpy().astype("datetime64[h]").astype(np.int64) % 24
@@ -253,11 +253,11 @@ def test_a_change_of_demand_rings(ran: Settings) -> None:
 def test_two_processes_walk_as_one_would() -> None:
     demand = np.arange(1.0, 4.0)[:, None] * np.ones(54)  # constant: arima gives up at once, series by series
     phase = np.tile(np.arange(56) % 168, (3, 1))
-    panel, clock = walks.Panel([], demand, phase, np.ones(phase.shape)), Clock(50, 2, 2, 24)
-    pieces = walks.pieces_of(["last_value", "arima"], 3)
+    panel, clock = walks.Panel([], demand, phase, np.ones(phase.shape)), BacktestClock(50, 2, 2, 24)
+    pieces = walks.split_into_pieces(["last_value", "arima"], 3)
     assert [piece.first_series for piece in pieces] == [0, 0, 2]
     steps: list[int] = []
-    found, cpu_s = walks.walk_all(panel, clock, pieces, steps.append)
+    found, cpu_s = walks.walk_pieces(panel, clock, pieces, steps.append)
     assert steps == [1, 2, 3]
     assert sorted(cpu_s) == sorted(found) == ["arima", "last_value"]
     assert found["arima"].mean[:, -1, -1].tolist() == [1.0, 2.0, 3.0]

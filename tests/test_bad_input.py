@@ -12,8 +12,8 @@ from test_sources import CATALOGUE, FORMATS, TRACES, fixture, landed
 
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.formats import recognise
-from fleetcast.assets.traces.ingest import IngestError, ingest
+from fleetcast.assets.traces.ingest import IngestError, ingest_file
+from fleetcast.assets.traces.trace_formats import recognise_format
 
 TEXTS = [name for name in FORMATS if fixture(name).suffix in (".csv", ".jsonl")]
 GARBAGE = b"caf\xe9,\xff\x00"  # neither UTF-8 nor a row of any format
@@ -48,13 +48,13 @@ def test_a_spoilt_file_gives_the_same_requests(name, tmp_path):
     spoilt = b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode() + b"\r\n" + GARBAGE + b"\r\n"
     path = tmp_path / clean.name  # recognised by content: the name says nothing of the packing
     path.write_bytes((gzip.compress, zstd)[TEXTS.index(name) % 2](spoilt))
-    report = ingest(path, lake, CATALOGUE)
+    report = ingest_file(path, lake, CATALOGUE)
     expected = json.loads((TRACES / f"{name}.expected.json").read_text())
     found = json.loads(json.dumps(landed(lake), default=str))
     assert found["kept"] == expected["kept"]
     assert found["quarantined"][:-1] == expected["quarantined"]
     assert report.rows_in == len(expected["kept"]) + len(expected["quarantined"]) + 1
-    shapes = (f"2 fields where the header has {len(recognise(path).columns)}", "not a JSON object")
+    shapes = (f"2 fields where the header has {len(recognise_format(path).columns)}", "not a JSON object")
     assert found["quarantined"][-1][1] in shapes
     assert is_conserved(lake)
 
@@ -63,7 +63,7 @@ def test_a_spoilt_file_gives_the_same_requests(name, tmp_path):
 def test_the_same_requests_in_two_files_count_once(name, tmp_path):
     """A second export, its rows in reverse (so that time decreases) and one of them new to the trace."""
     clean, lake = fixture(name), Lake(tmp_path / "lake")
-    first = ingest(clean, lake, CATALOGUE)
+    first = ingest_file(clean, lake, CATALOGUE)
     again = tmp_path / f"again{clean.suffix}"
     if clean.suffix == ".gz":  # an archive
         with tarfile.open(clean) as packed, tarfile.open(again, "w") as unpacked:
@@ -74,9 +74,9 @@ def test_the_same_requests_in_two_files_count_once(name, tmp_path):
         pq.write_table(table.take(list(range(table.num_rows))[::-1]), again)
     else:
         lines = clean.read_text().splitlines()
-        head = lines[: recognise(clean).header_lines]
+        head = lines[: recognise_format(clean).header_lines]
         again.write_text("\n".join([*head, *reversed(lines[len(head) :])]))
-    second = ingest(again, lake, CATALOGUE)
+    second = ingest_file(again, lake, CATALOGUE)
     assert (second.rows_in, second.rows_kept) == (first.rows_in, 0)
     twins = [reason for reason in second.reasons if "already in the trace, from " + clean.name in reason]
     assert sum(second.reasons[reason] for reason in twins) == first.rows_kept
@@ -101,7 +101,7 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, tmp_path):
     ):
         path.write_bytes(spoilt)
         with pytest.raises(IngestError, match=said) as caught:
-            ingest(path, lake, CATALOGUE)
+            ingest_file(path, lake, CATALOGUE)
         assert "trace.bin" in str(caught.value)
         assert "\n" not in str(caught.value)
     assert list(lake.root.rglob("*.parquet")) == []
@@ -117,7 +117,7 @@ def test_names_keep_their_letters_whatever_a_line_beside_them_is_written_in(tmp_
     )
     (tmp_path / "a.jsonl").write_bytes(lines)
     lake = Lake(tmp_path / "lake")
-    assert ingest(tmp_path / "a.jsonl", lake, CATALOGUE).rows_kept == 3
+    assert ingest_file(tmp_path / "a.jsonl", lake, CATALOGUE).rows_kept == 3
     names = lake.sql("select session_id from requests order by arrived_at")["session_id"].to_pylist()
     assert names == ["\u65e5\u672c \u20ac", "caf\ufffd", "caf\u00e9"]
 
@@ -130,7 +130,7 @@ def test_a_long_zstd_file_without_its_end_is_refused(tmp_path):
     with pytest.raises(
         IngestError, match=r"a\.csv\.zst cannot be read: Truncated.* Copy the file here again"
     ):
-        ingest(path, Lake(tmp_path / "lake"), CATALOGUE)
+        ingest_file(path, Lake(tmp_path / "lake"), CATALOGUE)
 
 
 @pytest.mark.parametrize("name", [name for name in TEXTS if fixture(name).suffix == ".jsonl"])
@@ -140,7 +140,7 @@ def test_nulls_inside_a_document_spoil_no_other_row(name, tmp_path):
     spoilt = [json.dumps(null) for null in with_a_null(json.loads(lines[0]))]
     path, lake = tmp_path / fixture(name).name, Lake(tmp_path / "lake")
     path.write_text("\n".join([lines[0], *spoilt]))
-    report = ingest(path, lake, CATALOGUE)
+    report = ingest_file(path, lake, CATALOGUE)
     rows = lake.sql("select row from quarantine").num_rows
     assert (report.rows_quarantined, report.rows_in) == (rows, report.rows_kept + rows)
     assert report.rows_in >= 1 + len(spoilt)  # no line vanishes
@@ -169,7 +169,7 @@ def test_an_instant_without_zone_is_utc(name, tmp_path):
     text = clean.read_text().replace("02:00:00+02:00", "00:00:00Z")
     path = tmp_path / clean.name
     path.write_text(re.sub(r"(?<=\d)(Z|\+00:00)", "", text))
-    report = ingest(path, lake, CATALOGUE)
+    report = ingest_file(path, lake, CATALOGUE)
     expected = json.loads((TRACES / f"{name}.expected.json").read_text())
     assert json.loads(json.dumps(landed(lake), default=str))["kept"] == expected["kept"]
     assert "UTC where the text has no zone" in report.clock

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from fleetcast.models.world.places import HOME
+from fleetcast.models.world.project_paths import HOME
 
 
 def test_every_bench_imports_and_small_sizes_run() -> None:

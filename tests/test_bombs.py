@@ -15,8 +15,8 @@ from test_sources import CATALOGUE
 
 from fleetcast.assets.lake.settings import Progress, Step
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces import bounds
-from fleetcast.assets.traces.ingest import IngestError, ingest
+from fleetcast.assets.traces import ingest_bounds
+from fleetcast.assets.traces.ingest import IngestError, ingest_file
 
 HEADER = b"TIMESTAMP,ContextTokens,GeneratedTokens\n"
 ROW = b"2023-11-16 10:00:00,5,5\n"
@@ -27,7 +27,7 @@ BLOCKS = 40  # MiB, where the free ones are 1
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound of a small file begins at 1 MiB instead of 256, so that the bombs are quickly built."""
-    monkeypatch.setattr(bounds, "FREE_BYTES", MIB)
+    monkeypatch.setattr(ingest_bounds, "UNCHECKED_BYTES", MIB)
 
 
 class Nothing(io.RawIOBase):
@@ -81,7 +81,7 @@ def test_a_bomb_is_refused_before_it_is_written_anywhere(name: str, tmp_path: Pa
     BOMBS[name](path)
     begun = time.monotonic()
     with pytest.raises(IngestError) as refused:
-        ingest(path, lake, CATALOGUE)
+        ingest_file(path, lake, CATALOGUE)
     told = str(refused.value)
     if name.startswith("blank"):
         assert told == f"{name} begins with more than 100,000 blank lines. Remove them."
@@ -109,7 +109,7 @@ def test_the_mapping_file_lifts_the_ratio_and_a_bar_says_how_far_it_is(tmp_path:
     path, bars = tmp_path / "rows.csv.gz", Bars()
     path.write_bytes(gzip.compress(HEADER + ROW * 100_000))
     (tmp_path / "rows.toml").write_text("unpack_ratio = 100_000")
-    report = ingest(path, Lake(tmp_path / "lake"), CATALOGUE, bars)
+    report = ingest_file(path, Lake(tmp_path / "lake"), CATALOGUE, bars)
     assert report.rows_in == 100_000
     assert bars.came["text of rows.csv.gz"] == len(HEADER + ROW * 100_000)
     assert {"rows of rows.csv.gz", "days of rows.csv.gz"} <= bars.came.keys()
@@ -121,5 +121,5 @@ def test_a_file_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
     path.write_bytes(HEADER + ROW * 2_000_000)
     (tmp_path / "long.toml").write_text("ingest_minutes = 0.02")
     with pytest.raises(IngestError, match=r"^long\.csv was not ingested within .* ingest_minutes in long"):
-        ingest(path, lake, CATALOGUE)
+        ingest_file(path, lake, CATALOGUE)
     assert list(lake.root.rglob("*.parquet")) == []

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetcast.models.plan.buckets import Edges, dealt, expected_tokens
 from fleetcast.models.plan.problem import PlanError
+from fleetcast.models.plan.request_buckets import BucketEdges, distribute_requests, expected_output_tokens
 
-EDGES = Edges((512, 2048), (256,))
+EDGES = BucketEdges((512, 2048), (256,))
 
 
 def test_a_request_lies_where_its_input_and_its_app_s_answers_lie() -> None:
     """Six buckets; what it answers itself does not enter; a new app is taken for all of yesterday."""
-    expected = expected_tokens(
+    expected = expected_output_tokens(
         np.array([0, 1, 2, 0]), np.array([0, 0, 1]), np.array([100, 300, 800], np.int32)
     )
     np.testing.assert_allclose(expected, [200, 800, 400, 200])
@@ -25,8 +25,8 @@ def test_a_request_lies_where_its_input_and_its_app_s_answers_lie() -> None:
         "2048 and more in, 256 and more out",
     ]
     assert [EDGES.title(b) for b in (0, 3, 5)] == titles
-    assert Edges((), ()).bucket([1, 9], [3, 4]).tolist() == [0, 0]
-    assert Edges((), ()).title(0) == "any in, any out"
+    assert BucketEdges((), ()).bucket([1, 9], [3, 4]).tolist() == [0, 0]
+    assert BucketEdges((), ()).title(0) == "any in, any out"
 
 
 @given(st.integers(1, 300), st.integers(0, 10**6))
@@ -36,20 +36,20 @@ def test_no_option_is_ever_a_request_off_its_share(requests, seed) -> None:
     bucket = rng.integers(0, 3, requests)
     shares = rng.dirichlet([0.5] * 4, 3) * rng.uniform(0.1, 1.0, (3, 1))  # some of a bucket may be unserved
     shares[shares < 1e-3] = 0.0
-    option = dealt(bucket, shares)
+    option = distribute_requests(bucket, shares)
     for b in np.unique(bucket):
         got = (option[bucket == b, None] == np.arange(4)).cumsum(axis=0)
         due = np.arange(1, len(got) + 1)[:, None] * shares[b] / shares[b].sum()
         assert (np.abs(got - due) < 1).all()
         assert not got[-1][shares[b] == 0].any()
-    assert dealt(np.zeros(6, int), np.ones((1, 3))).tolist() == [0, 1, 2, 0, 1, 2]
+    assert distribute_requests(np.zeros(6, int), np.ones((1, 3))).tolist() == [0, 1, 2, 0, 1, 2]
 
 
 def test_bad_buckets_are_one_line() -> None:
     for given_, told in (((0, 5), "by input: got 0, 5"), ((9, 9), "by input: got 9, 9")):
         with pytest.raises(PlanError, match=told):
-            Edges(given_, ())
+            BucketEdges(given_, ())
     with pytest.raises(PlanError, match="Bucket 2 has requests, and no option has a share"):
-        dealt(np.array([1]), np.array([[1.0], [0.0]]))
+        distribute_requests(np.array([1]), np.array([[1.0], [0.0]]))
     with pytest.raises(PlanError, match="No request of the day before"):
-        expected_tokens(np.array([0]), np.array([], int), np.array([], np.int32))
+        expected_output_tokens(np.array([0]), np.array([], int), np.array([], np.int32))

@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.studies import buying
-from fleetcast.assets.studies.buying import Terms, buy, gpu_needs, whole_weeks
+from fleetcast.assets.studies.buying import PurchaseTerms, gpu_needs, whole_weeks, write_buying_list
 from fleetcast.assets.studies.buying_figure import draw_commitments
-from fleetcast.assets.traces.traces import make_day
-from fleetcast.models.plan.commitments import Prices, bought, regrets
-from fleetcast.pipelines.cli import app
+from fleetcast.assets.traces.request_days import make_request_day
+from fleetcast.models.plan.commitments import CommitmentPrices, commitment_costs, commitment_regrets
+from fleetcast.pipelines.cli import cli_app
 
 FIRST, DAYS = date(2025, 7, 1), 8
 SUSTAINED = [9.0, 12.0, 6.0, 8.0]
@@ -28,7 +28,7 @@ NEEDS = st.lists(st.integers(0, 6), min_size=24, max_size=24)
 @given(st.lists(st.tuples(NEEDS, NEEDS), min_size=1, max_size=3), st.integers(1, 9), st.integers(1, 10))
 def test_every_commitment_costs_what_hour_by_hour_it_costs(days, reserved: int, spot: int) -> None:
     need, held = (np.array([day[n] for day in days], float) for n in (0, 1))
-    found = bought(need, held, Prices(float(reserved), 10.0, float(spot)))
+    found = commitment_costs(need, held, CommitmentPrices(float(reserved), 10.0, float(spot)))
     for level in range(int(need.max()) + 1):
         for d, (own, waiting) in enumerate(days):
             left, usd = float(sum(waiting)), 0.0
@@ -42,28 +42,30 @@ def test_every_commitment_costs_what_hour_by_hour_it_costs(days, reserved: int, 
 @given(NEEDS, st.integers(1, 9))
 def test_without_what_may_wait_the_best_commitment_is_the_newsvendors(need: list[int], reserved: int) -> None:
     """So much that at most the share of the price is exceeded, and one less would be too little."""
-    usd = bought(np.array([need], float), np.zeros((1, 24)), Prices(float(reserved), 10.0, 1.0)).usd[:, 0]
+    usd = commitment_costs(
+        np.array([need], float), np.zeros((1, 24)), CommitmentPrices(float(reserved), 10.0, 1.0)
+    ).usd[:, 0]
     newsvendor = next(r for r in range(7) if np.mean(np.array(need) > r) <= reserved / 10)
     assert usd[newsvendor] == pytest.approx(usd.min())
 
 
 def test_the_best_of_each_week_has_no_regret() -> None:
     usd = np.array([[5.0] * 7 + [1.0] * 7, [3.0] * 7 + [2.0] * 7])
-    assert regrets(usd).tolist() == [[14.0, 0.0], [0.0, 7.0]]
+    assert commitment_regrets(usd).tolist() == [[14.0, 0.0], [0.0, 7.0]]
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """Eight days, of which the first is beyond the whole week."""
     folder = tmp_path_factory.mktemp("buying")
     found = load_settings(small_config(folder, days=str(DAYS)), folder / "lake")
     for n in range(DAYS):
-        make_day(found.lake, found.config.trace, found.catalogue, FIRST + timedelta(days=n))
+        make_request_day(found.lake, found.config.trace, found.catalogue, FIRST + timedelta(days=n))
         build_demand(found.lake, found.trace, FIRST + timedelta(days=n))
     return found
 
 
-def test_needs_are_what_the_requests_fill(settings: Settings) -> None:
+def test_needs_are_what_the_requests_fill(settings: RunSettings) -> None:
     days = whole_weeks(settings, 4)
     assert (days[0], days[-1], len(days)) == (FIRST + timedelta(days=1), FIRST + timedelta(days=7), 7)
     needs = gpu_needs(settings, days, SUSTAINED)
@@ -88,9 +90,9 @@ def test_needs_are_what_the_requests_fill(settings: Settings) -> None:
     assert set(needs) == {(region, "h100-80gb") for region in settings.catalogue.regions}
 
 
-def test_the_list_and_a_lost_region(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buying, "sustained_tokens_per_s", lambda *_: SUSTAINED)
-    day, table = buy(settings, Terms(0.6, 0.3), 4, Progress())
+def test_the_list_and_a_lost_region(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buying, "measure_capacities", lambda *_: SUSTAINED)
+    day, table = write_buying_list(settings, PurchaseTerms(0.6, 0.3), 4, Progress())
     assert day == FIRST + timedelta(days=DAYS - 1)
     rows = table.to_pandas()
     listed = settings.lake.sql("from buying_list").to_pandas().set_index("region")
@@ -131,12 +133,15 @@ def test_the_list_and_a_lost_region(settings: Settings, monkeypatch: pytest.Monk
     assert draw_commitments(settings, day).stat().st_size > 10_000
 
 
-def test_what_cannot_be_listed_is_said(settings: Settings, tmp_path: Path) -> None:
-    for terms, said in ((Terms(0.0, 1.0), "--reserved: got 0"), (Terms(0.6, 1.5), "--spot: got 1.5")):
+def test_what_cannot_be_listed_is_said(settings: RunSettings, tmp_path: Path) -> None:
+    for terms, said in (
+        (PurchaseTerms(0.0, 1.0), "--reserved: got 0"),
+        (PurchaseTerms(0.6, 1.5), "--spot: got 1.5"),
+    ):
         with pytest.raises(ValueError, match=rf"^{said}, needed what such a GPU-hour costs of one on demand"):
-            buy(settings, terms, 4, Progress())
+            write_buying_list(settings, terms, 4, Progress())
     few = load_settings(small_config(tmp_path), tmp_path / "lake")
     few.lake.write("demand", settings.lake.part("demand", trace="small", day=FIRST), trace="small", day=FIRST)
     with pytest.raises(LakeError, match=r"has 1 days of demand in a row, needed 7 or more"):
-        buy(few, Terms(0.6, 1.0), 4, Progress())
-    assert CliRunner().invoke(app, ["plan", "buy"]).exit_code == 2
+        write_buying_list(few, PurchaseTerms(0.6, 1.0), 4, Progress())
+    assert CliRunner().invoke(cli_app, ["plan", "buy"]).exit_code == 2

@@ -7,13 +7,13 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from fleetcast.models.forecast.backtest import Clock, walk
-from fleetcast.models.forecast.events import MOST_FACTOR, factors
-from fleetcast.models.forecast.method import Floats
-from fleetcast.models.world.calendar import Calendar, Event, Holiday, occurrences, phases
+from fleetcast.models.aliases import Floats
+from fleetcast.models.forecast.backtest import BacktestClock, walk_forward
+from fleetcast.models.forecast.event_factors import MOST_FACTOR, event_demand_factors
+from fleetcast.models.world.calendar import Calendar, Event, Holiday, event_occurrences, week_phases
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_calendar, load_config
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.config_loading import load_calendar, load_config
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 PLAIN = Calendar()
 YORK = Calendar("America/New_York", (Holiday(date(2025, 3, 10), "a day off", regions=("east",)),))
@@ -23,7 +23,7 @@ YORK = Calendar("America/New_York", (Holiday(date(2025, 3, 10), "a day off", reg
 @pytest.mark.parametrize("region", ["east", "west"])
 def test_phases_equal_a_look_at_the_local_clock(calendar: Calendar, region: str) -> None:
     first = date(2025, 3, 6)  # the clocks of New York go forward on the 9th
-    found = phases(calendar, first, 15, 8 * 96, region)
+    found = week_phases(calendar, first, 15, 8 * 96, region)
     for bucket in range(8 * 96):
         local = datetime(2025, 3, 6, tzinfo=UTC) + timedelta(minutes=15 * bucket)
         local = local.astimezone(ZoneInfo(calendar.timezone))
@@ -34,20 +34,22 @@ def test_phases_equal_a_look_at_the_local_clock(calendar: Calendar, region: str)
 
 def test_a_forecast_after_a_clock_change_and_on_a_holiday_looks_at_the_right_hour() -> None:
     hours = 24 * 21
-    phase = phases(YORK, date(2025, 2, 20), 60, hours + 1, "east")
+    phase = week_phases(YORK, date(2025, 2, 20), 60, hours + 1, "east")
     demand = 100.0 + phase[:hours]  # every hour of the local week has its own demand
-    cutoffs = Clock(24 * 14, 1, 1, 24)
-    found = walk(demand[None], "seasonal_naive", cutoffs, phase[None]).mean[0, :, 0]
+    cutoffs = BacktestClock(24 * 14, 1, 1, 24)
+    found = walk_forward(demand[None], "seasonal_naive", cutoffs, phase[None]).mean[0, :, 0]
     assert found.tolist() == demand[24 * 14 :].tolist()
-    blind = walk(demand[None], "seasonal_naive", cutoffs).mean[0, :, 0]
+    blind = walk_forward(demand[None], "seasonal_naive", cutoffs).mean[0, :, 0]
     assert (blind != demand[24 * 14 :]).mean() > 0.5
 
 
 def factors_of(calendar: Calendar, days: int, llm: str = "a", demand: Floats | None = None) -> Floats:
     """Of the hours of so many days from a Monday on; without demand nothing is learnt."""
-    known = occurrences(calendar, date(2025, 3, 3), 60, 24 * days, llm, "east")
+    known = event_occurrences(calendar, date(2025, 3, 3), 60, 24 * days, llm, "east")
     nothing = np.full(24 * days, np.nan)
-    return factors(known, nothing if demand is None else demand, np.arange(24 * days) % 168, 24, 24)
+    return event_demand_factors(
+        known, nothing if demand is None else demand, np.arange(24 * days) % 168, 24, 24
+    )
 
 
 def test_a_known_event_is_taken_out_of_the_past_and_put_into_the_forecast() -> None:
@@ -63,7 +65,9 @@ def test_a_known_event_is_taken_out_of_the_past_and_put_into_the_forecast() -> N
     demand = 10.0 * factor[None, :-1]
     phase = np.tile(np.arange(24 * 10) % 168, (1, 1))
     for method in ("last_value", "seasonal_naive", "regression"):
-        mean = walk(demand, method, Clock(24 * 8, 1, 1, 24), phase, factor[None]).mean[0, :, 0]
+        mean = walk_forward(demand, method, BacktestClock(24 * 8, 1, 1, 24), phase, factor[None]).mean[
+            0, :, 0
+        ]
         assert mean == pytest.approx(demand[0, 24 * 8 :])
 
 
@@ -103,7 +107,7 @@ def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:
     text = (tmp_path / "x").parent / "named.toml"
     office = load_config("office", load_catalogue())
     assert office.calendar == Calendar()
-    from fleetcast.models.world.loading import CONFIG_DIR
+    from fleetcast.models.world.config_loading import CONFIG_DIR
 
     named = (
         (CONFIG_DIR / "office.toml")

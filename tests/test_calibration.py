@@ -9,31 +9,41 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import fleetcast.assets.studies.calibration
-from fleetcast.assets.studies.calibration import deployment_of, write_profile
-from fleetcast.assets.studies.engine_logs import CalibrationError, most_running, read_engine, read_log
-from fleetcast.models.latency.tables import Fit, kv_floor_s
+import fleetcast.assets.studies.profile_toml
+from fleetcast.assets.studies.engine_logs import (
+    CalibrationError,
+    max_concurrency,
+    read_engine_limits,
+    read_log,
+)
+from fleetcast.assets.studies.profile_toml import profile_identity, write_profile
+from fleetcast.models.latency.profile_tables import ProfileFit, least_kv_token_s
 from fleetcast.models.trials import engine_fit
-from fleetcast.models.trials.calibration import Hypothesis, calibrate, estimate, judge
-from fleetcast.models.trials.engine_fit import Requests
-from fleetcast.models.trials.log_replay import player
+from fleetcast.models.trials.engine_calibration import (
+    Hypothesis,
+    calibrate_profile,
+    estimate_profile,
+    validate_profile,
+)
+from fleetcast.models.trials.engine_fit import LoggedRequests
+from fleetcast.models.trials.log_replay import make_log_player
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
-from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.loading import load_config
-from fleetcast.pipelines.cli import app
+from fleetcast.pipelines.cli import cli_app
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)
 LLM, GPU, GPUS = "llama2-70b", "h100-80gb", 2
 WHOLE = Deployment(GPU, GPUS, batching="whole", max_batch=64, max_prefill_tokens=8192, async_scheduling=False)
 CHUNKED = dataclasses.replace(WHOLE, batching="chunked", max_prefill_tokens=2048, async_scheduling=True)
-TRUTH = Fit(
+TRUTH = ProfileFit(
     (16, 8016),
     (0.0216, 0.8216),  # 20 ms and 0.1 ms per token
     (1, 65),
     (0.0254, 0.0510),  # 25 ms and 0.4 ms per request
-    1.5 * kv_floor_s(CATALOGUE.llms[LLM], CATALOGUE.gpus[GPU], GPUS),
+    1.5 * least_kv_token_s(CATALOGUE.llms[LLM], CATALOGUE.gpus[GPU], GPUS),
 )
 TRUE = LatencyProfile(LLM, GPU, GPUS, *TRUTH, None, "made up")
 ENGINES = Path(__file__).parents[2] / "shared" / "data" / "engines"
@@ -41,24 +51,24 @@ ENGINES = Path(__file__).parents[2] / "shared" / "data" / "engines"
 
 def a_log(
     requests_per_s: float, deployment: Deployment, count: int = 400, instances: int = 1, noise: float = 0.0
-) -> Requests:
+) -> LoggedRequests:
     """What the made-up engine does to Poisson arrivals, with every time off by some noise."""
     rng = np.random.default_rng(17)
     arrival_s = 1.7e9 + np.cumsum(rng.exponential(1 / requests_per_s, count))
     inputs = np.clip(rng.lognormal(6.8, 0.8, count), 16, 8000).astype(np.int32)
     outputs = np.clip(rng.lognormal(5.0, 0.8, count), 1, 1500).astype(np.int32)
-    log = Requests(arrival_s, inputs, outputs, np.ones(count), np.full(count, 36_000.0))
-    ttft_s, e2e_s = player(log, LLM, deployment, CATALOGUE, OFFICE, instances, "made up")(TRUTH)
+    log = LoggedRequests(arrival_s, inputs, outputs, np.ones(count), np.full(count, 36_000.0))
+    ttft_s, e2e_s = make_log_player(log, LLM, deployment, CATALOGUE, OFFICE, instances, "made up")(TRUTH)
     factors = np.exp(noise * rng.normal(size=(2, count)))
     return log._replace(ttft_s=ttft_s * factors[0], e2e_s=ttft_s * factors[0] + (e2e_s - ttft_s) * factors[1])
 
 
 def test_an_engine_comes_back_from_the_log_of_its_requests_and_is_told_from_others() -> None:
     unknown = dataclasses.replace(CHUNKED, batching=None, async_scheduling=None)
-    found = calibrate(a_log(2.0, CHUNKED), LLM, unknown, CATALOGUE, OFFICE, "log.csv")
+    found = calibrate_profile(a_log(2.0, CHUNKED), LLM, unknown, CATALOGUE, OFFICE, "log.csv")
     assert next(iter(found.hypotheses)) == Hypothesis("chunked", True, 1)
     assert found.deployment == CHUNKED
-    off = {(line.metric, line.of): abs(line.off_share) for line in found.verdict}
+    off = {(line.metric, line.of): abs(line.signed_error_share) for line in found.verdict}
     assert off["E2E", "a request"] < 0.02
     assert off["TTFT", "a request"] < 0.10  # whether a step has just begun at an arrival is chance
     assert all(line.passes for line in found.verdict if line.metric != "TTFT")
@@ -68,7 +78,9 @@ def test_an_engine_comes_back_from_the_log_of_its_requests_and_is_told_from_othe
 
 
 def test_the_log_of_two_instances_is_told_from_that_of_one() -> None:
-    found = calibrate(a_log(6.0, CHUNKED, 300, instances=2), LLM, CHUNKED, CATALOGUE, OFFICE, "log.csv")
+    found = calibrate_profile(
+        a_log(6.0, CHUNKED, 300, instances=2), LLM, CHUNKED, CATALOGUE, OFFICE, "log.csv"
+    )
     best, other = found.hypotheses.items()
     assert (best[0].instances, other[0].instances) == (2, 1)
     assert best[1] < 0.5 * other[1]
@@ -87,7 +99,7 @@ def test_a_profile_that_is_off_does_not_pass(times: tuple[float, ...]) -> None:
         decode_s=tuple(times[1] * s for s in TRUE.decode_s),
         decode_per_kv_token_s=times[2] * TRUE.decode_per_kv_token_s,
     )
-    verdict = judge(log, off, WHOLE, CATALOGUE, OFFICE)
+    verdict = validate_profile(log, off, WHOLE, CATALOGUE, OFFICE)
     assert all(line.passes for line in verdict) == (times not in OFF)
     assert {line.metric for line in verdict} == {"TTFT", "TPOT", "E2E"}
 
@@ -95,7 +107,7 @@ def test_a_profile_that_is_off_does_not_pass(times: tuple[float, ...]) -> None:
 def test_right_percentiles_of_the_wrong_requests_do_not_pass() -> None:
     log = a_log(2.0, WHOLE)
     order = np.random.default_rng(0).permutation(log.e2e_s.size)
-    verdict = judge(
+    verdict = validate_profile(
         log._replace(ttft_s=log.ttft_s[order], e2e_s=log.e2e_s[order]), TRUE, WHOLE, CATALOGUE, OFFICE
     )
     assert not next(line for line in verdict if (line.metric, line.of) == ("E2E", "a request")).passes
@@ -105,16 +117,16 @@ def test_a_log_that_the_deployment_cannot_have_served_is_refused() -> None:
     log = a_log(1.0, WHOLE, 120)
     huge = np.where(np.arange(120) == 9, 2_000_000, log.input_tokens).astype(np.int32)
     with pytest.raises(ValueError, match=r"one has 2000000 input .*Name the deployment that was measured"):
-        calibrate(log._replace(input_tokens=huge), LLM, WHOLE, CATALOGUE, OFFICE, "log.csv")
-    short = Requests._make(column[:50] for column in log)
+        calibrate_profile(log._replace(input_tokens=huge), LLM, WHOLE, CATALOGUE, OFFICE, "log.csv")
+    short = LoggedRequests._make(column[:50] for column in log)
     with pytest.raises(ValueError, match=r"log\.csv has 50 requests, needs at least 100.*Measure for longer"):
-        calibrate(short, LLM, WHOLE, CATALOGUE, OFFICE, "log.csv")
+        calibrate_profile(short, LLM, WHOLE, CATALOGUE, OFFICE, "log.csv")
 
 
 HEADER = "arrival_s,input_tokens,output_tokens,ttft_s,e2e_s"
 
 
-def as_csv(log: Requests, path: Path) -> Path:
+def as_csv(log: LoggedRequests, path: Path) -> Path:
     rows = [",".join(map(repr, map(float, row))) for row in zip(*log, strict=True)]
     path.write_text("\n".join([HEADER, *rows]) + "\n")
     return path
@@ -178,10 +190,10 @@ def test_tokens_that_were_cut_are_named(tmp_path: Path) -> None:
 def test_engines_say_their_limits(tmp_path: Path, text: str, limits: dict[str, object]) -> None:
     path = tmp_path / "start.log"
     path.write_text(text)
-    assert read_engine(path) == limits
+    assert read_engine_limits(path) == limits
     path.write_text("nothing of the kind")
     with pytest.raises(CalibrationError, match=r"start\.log names none of max_num_seqs, .*SGLang"):
-        read_engine(path)
+        read_engine_limits(path)
 
 
 @pytest.mark.parametrize(
@@ -220,19 +232,21 @@ def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
 ) -> None:
     catalogue = tmp_path / "latency.toml"
     catalogue.write_text((CATALOGUE_DIR / "latency.toml").read_text())
-    monkeypatch.setattr(fleetcast.assets.studies.calibration, "LATENCY", catalogue)
+    monkeypatch.setattr(fleetcast.assets.studies.profile_toml, "LATENCY_TOML", catalogue)
     for name in ("GENERATIONS", "TRIES"):  # a coarse fit will do
         monkeypatch.setattr(engine_fit, name, 2)
     log, engine = as_csv(a_log(4.0, WHOLE, 300), tmp_path / "my log.csv"), tmp_path / "meta.json"
     engine.write_text('{"max_num_seqs": 64, "enable_chunked_prefill": false, "async_scheduling": false}')
     limits = ["--engine", str(engine), "--max-prefill-tokens", "8192", "--write"]
-    strict = CliRunner().invoke(app, ["calibrate", str(log), *options(*limits, "--e2e-limit", "0")])
+    strict = CliRunner().invoke(cli_app, ["calibrate", str(log), *options(*limits, "--e2e-limit", "0")])
     assert strict.exit_code == 2
     assert "E2E: P50 " in strict.stderr
     assert "limit 0%: FAIL" in strict.stderr
     assert "the profile does not pass and was not written" in strict.stderr
     assert catalogue.read_text() == (CATALOGUE_DIR / "latency.toml").read_text()
-    told = CliRunner().invoke(app, ["calibrate", str(log), *options(*limits, "--e2e-limit", "0", "--force")])
+    told = CliRunner().invoke(
+        cli_app, ["calibrate", str(log), *options(*limits, "--e2e-limit", "0", "--force")]
+    )
     assert told.exit_code == 0, told.stderr
     assert "Nobody says kv_tokens: taken by formula. Say it with --kv-tokens" in told.stderr
     assert "max_batch: taken" not in told.stderr
@@ -243,13 +257,13 @@ def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
     after = tomllib.loads(catalogue.read_text())["profile"]
     assert after[-1] == printed
     assert printed["source"] == "calibrated: 300 requests of my log.csv"
-    assert after[:-1] == [p for p in before if deployment_of(p) != (LLM, GPU, GPUS)]
+    assert after[:-1] == [p for p in before if profile_identity(p) != (LLM, GPU, GPUS)]
     assert catalogue.read_text().startswith("# Latency profiles")
 
 
 def test_the_profile_that_there_is_can_be_judged(tmp_path: Path) -> None:
     log = as_csv(a_log(2.0, WHOLE, 300), tmp_path / "log.csv")  # of an engine slower than the catalogue's
-    told = CliRunner().invoke(app, ["calibrate", str(log), *options("--check")])
+    told = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--check")])
     assert told.exit_code == 1
     assert "E2E: P50 " in told.stderr
     assert "FAIL" in told.stderr
@@ -259,12 +273,12 @@ def test_the_profile_that_there_is_can_be_judged(tmp_path: Path) -> None:
 def test_a_log_and_limits_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     made = a_log(4.0, WHOLE, 200)
     log, engine = as_csv(made, tmp_path / "log.csv"), tmp_path / "meta.json"
-    running = most_running(made)
-    told = CliRunner().invoke(app, ["calibrate", str(log), *options("--max-batch", str(running - 1))])
+    running = max_concurrency(made)
+    told = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--max-batch", str(running - 1))])
     assert told.exit_code == 2
     assert f"{running} requests run at once, max_batch is {running - 1}. Is it the log of one" in told.stderr
     engine.write_text('{"tensor_parallel_size": 4}')
-    told = CliRunner().invoke(app, ["calibrate", str(log), *options("--engine", str(engine))])
+    told = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--engine", str(engine))])
     assert "tensor_parallel is 4, --tensor-parallel 2. Name the deployment that was measured" in told.stderr
 
 
@@ -274,9 +288,9 @@ def test_the_roofline_of_gpus_without_nvlink_knows_their_link() -> None:
     log = read_log(ENGINES / "rtxpro6000_qwen3-32b_tp2" / "requests.jsonl").requests
     engine = Deployment("rtxpro6000-96gb", 2, max_batch=128, max_prefill_tokens=2048, batching="chunked",
                         async_scheduling=False)  # fmt: skip
-    estimated = estimate("qwen3-32b", engine, CATALOGUE)
-    verdict = judge(log, estimated, engine, CATALOGUE, OFFICE)
-    off = {line.metric: line.off_share for line in verdict if line.of == "a request"}
+    estimated = estimate_profile("qwen3-32b", engine, CATALOGUE)
+    verdict = validate_profile(log, estimated, engine, CATALOGUE, OFFICE)
+    off = {line.metric: line.signed_error_share for line in verdict if line.of == "a request"}
     assert off["E2E"] < 0.10
     assert off["TTFT"] < 0.10
 
@@ -284,7 +298,7 @@ def test_the_roofline_of_gpus_without_nvlink_knows_their_link() -> None:
 @pytest.mark.skipif(not ENGINES.exists(), reason="no engine logs beside the project")
 def test_a_real_engine_is_foretold_within_a_few_percent() -> None:
     folder = ENGINES / "rtxpro6000_qwen3-32b_tp2"
-    log, limits = read_log(folder / "requests.jsonl"), read_engine(folder / "meta.json")
+    log, limits = read_log(folder / "requests.jsonl"), read_engine_limits(folder / "meta.json")
     assert limits == {
         "max_batch": 128,
         "max_prefill_tokens": 2048,
@@ -293,8 +307,8 @@ def test_a_real_engine_is_foretold_within_a_few_percent() -> None:
     }
     engine = Deployment("rtxpro6000-96gb", 2, max_batch=128, max_prefill_tokens=2048, batching="chunked",
                         async_scheduling=False)  # fmt: skip
-    found = calibrate(log.requests, "qwen3-32b", engine, CATALOGUE, OFFICE, "requests.jsonl")
-    off = {line.metric: line.off_share for line in found.verdict if line.of == "a request"}
+    found = calibrate_profile(log.requests, "qwen3-32b", engine, CATALOGUE, OFFICE, "requests.jsonl")
+    off = {line.metric: line.signed_error_share for line in found.verdict if line.of == "a request"}
     assert off["E2E"] < 0.02
     assert off["TTFT"] < 0.04
     assert all(line.passes for line in found.verdict)
@@ -302,10 +316,10 @@ def test_a_real_engine_is_foretold_within_a_few_percent() -> None:
 
 def test_without_a_log_the_command_estimates(tmp_path: Path) -> None:
     told = CliRunner().invoke(
-        app, ["calibrate", "--llm", LLM, "--gpu", "h200-141gb", "--tensor-parallel", "4"]
+        cli_app, ["calibrate", "--llm", LLM, "--gpu", "h200-141gb", "--tensor-parallel", "4"]
     )
     (printed,) = tomllib.loads(told.stdout)["profile"]
-    profile = estimate(LLM, Deployment("h200-141gb", 4), CATALOGUE)
+    profile = estimate_profile(LLM, Deployment("h200-141gb", 4), CATALOGUE)
     assert printed["decode_s"] == list(profile.decode_s)
     path = tmp_path / "latency.toml"
     path.write_text((CATALOGUE_DIR / "latency.toml").read_text())
@@ -320,7 +334,7 @@ def test_a_mistake_at_the_command_is_one_line(tmp_path: Path) -> None:
         ([str(tmp_path / "no.csv"), "--llm", LLM], "There is no file"),
         (["--llm", "llama3.1-9b"], "unknown llm 'llama3.1-9b'. Did you mean 'llama3.1-8b'?"),
     ):
-        told = CliRunner().invoke(app, ["calibrate", *arguments, *options])
+        told = CliRunner().invoke(cli_app, ["calibrate", *arguments, *options])
         assert told.exit_code == 2
         assert message in told.stderr
         assert len(told.stderr.strip().splitlines()) == 1

@@ -5,17 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
-from fleetcast.models.latency.reach import with_reach
-from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.latency.batch_extension import extend_catalogue
+from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import capacity_tokens_per_s
+from fleetcast.models.trials.capacity import measure_capacity_tokens_per_s
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.config import Config
-from fleetcast.models.world.entries import Region
+from fleetcast.models.world.catalogue_entries import Region
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 CONFIG = load_config("office", CATALOGUE)
@@ -31,18 +31,18 @@ def capacity(
     tensor_parallel: int = 2,
     mix: tuple[np.ndarray, np.ndarray] = MIX,
     catalogue: Catalogue = CATALOGUE,
-    config: Config = CONFIG,
+    config: RunConfig = CONFIG,
     llm: str = LLM,
 ) -> float:
-    return capacity_tokens_per_s(llm, Deployment(GPU, tensor_parallel), catalogue, config, *mix)
+    return measure_capacity_tokens_per_s(llm, Deployment(GPU, tensor_parallel), catalogue, config, *mix)
 
 
-def with_batching(config: Config, batching: str) -> Config:
+def with_batching(config: RunConfig, batching: str) -> RunConfig:
     """The config with another engine."""
     return dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, batching=batching))
 
 
-def by_throughput(batching: str = "whole") -> Config:
+def by_throughput(batching: str = "whole") -> RunConfig:
     """The config whose plans count on what instances serve at all."""
     plan = dataclasses.replace(CONFIG.plan, capacity="throughput")
     return with_batching(dataclasses.replace(CONFIG, plan=plan), batching)
@@ -87,7 +87,7 @@ def test_capacity_is_the_same_when_measured_again() -> None:
 
 
 def waits_s(
-    requests_per_instance_s: float, seed: int, tensor_parallel: int = 2, config: Config = CONFIG
+    requests_per_instance_s: float, seed: int, tensor_parallel: int = 2, config: RunConfig = CONFIG
 ) -> np.ndarray:
     """Seconds to each first token at such a load, in order of arrival: other draws, twice as many."""
     instances, requests = 4, 40_000
@@ -102,10 +102,10 @@ def waits_s(
     sized = dataclasses.replace(config.fleet, deployments={LLM: (Deployment(GPU, tensor_parallel),)}, **same)
     fleet = make_fleet(alone, sized, CONFIG.replay, seed=0)
     until_s = arrival_s[-1] + 1.0
-    outcome = replay(
-        Trace(arrival_s, nobody, nobody, nobody, *tokens),
+    outcome = replay_trace(
+        TraceArrays(arrival_s, nobody, nobody, nobody, *tokens),
         fleet,
-        Drive(np.full((1, 1), instances), hour_s=until_s),
+        Schedule(np.full((1, 1), instances), hour_s=until_s),
         make_rules(CATALOGUE, CONFIG.replay, "follow"),
         until_s,
     )
@@ -149,7 +149,7 @@ def test_no_more_is_sustained_in_time_than_at_all() -> None:
     """Where memory has room for a thousand, first tokens come in time while the batches grow and grow."""
     alone = {LLM: (Deployment(GPU, 8),)}
     fleet = dataclasses.replace(CONFIG.fleet, deployments=alone, max_batch=4096)
-    roomy = with_reach(CATALOGUE, fleet, "a test")
+    roomy = extend_catalogue(CATALOGUE, fleet, "a test")
     in_time, at_all = (
         capacity(8, config=dataclasses.replace(config, fleet=fleet), catalogue=roomy)
         for config in (CONFIG, by_throughput())
@@ -164,7 +164,7 @@ def test_throughput_asks_for_no_target_and_the_parts_of_requests_have_their_own(
     assert capacity(config=config, mix=(MIX[0], 3 * MIX[1])) < capacity(config=config)
     prefill, decode = (Deployment(GPU, 2, role=role) for role in ("prefill", "decode"))
     first, rest = (
-        capacity_tokens_per_s(LLM, own, CATALOGUE, config, *MIX, partner=partner)
+        measure_capacity_tokens_per_s(LLM, own, CATALOGUE, config, *MIX, partner=partner)
         for own, partner in ((prefill, decode), (decode, prefill))
     )
     assert min(first, rest) > capacity(config=config)
@@ -196,7 +196,7 @@ def test_parts_of_requests_are_measured_apart() -> None:
     prefill, decode = (Deployment(GPU, 2, role=role) for role in ("prefill", "decode"))
 
     def part(own: Deployment, partner: Deployment, mix: tuple[np.ndarray, np.ndarray] = MIX) -> float:
-        return capacity_tokens_per_s(LLM, own, CATALOGUE, CONFIG, *mix, partner=partner)
+        return measure_capacity_tokens_per_s(LLM, own, CATALOGUE, CONFIG, *mix, partner=partner)
 
     longer = (MIX[0], 3 * MIX[1])
     assert part(prefill, decode) > 1.1 * capacity()

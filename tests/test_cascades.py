@@ -17,27 +17,28 @@ from test_legs import judged, two_llms
 from typer.testing import CliRunner
 
 from fleetcast.assets.lake import settings as lake_settings
-from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.sql_files import SQL
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.telling import SettingsResource
+from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.plans import plans
-from fleetcast.assets.plans.inputs import day_loads, forecast_windows
-from fleetcast.assets.plans.mixes import token_mixes
-from fleetcast.assets.plans.quality_known import Drawer
+from fleetcast.assets.plans.plan_loads import day_loads, read_forecast_windows
+from fleetcast.assets.plans.quality_answers import AnswerSampler
+from fleetcast.assets.plans.request_mixes import token_mixes
 from fleetcast.assets.replays.timeline import write_timeline
-from fleetcast.models.quality.answers import Answers
-from fleetcast.models.replay.inputs import NOBODY, Ints, Trace
-from fleetcast.models.replay.session.legs import answers, as_legs
+from fleetcast.models.aliases import Ints
+from fleetcast.models.quality.answers import JudgedAnswers
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, TraceArrays
+from fleetcast.models.replay.session.legs import answer_rows, expand_cascades
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.world.cascades import reach
+from fleetcast.models.world.cascades import stages_per_request
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.mechanisms import GEARS_BY, Ending
-from fleetcast.models.world.reading import ConfigError
 from fleetcast.models.world.replay_config import Cascade, Gear
-from fleetcast.pipelines.cli import app
-from fleetcast.pipelines.night import run_night
+from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.pipelines.cli import cli_app
+from fleetcast.pipelines.nightly_run import run_night
 
 DAY = date(2025, 7, 3)
 LARGE, SMALL, OTHER = "llama2-70b", "llama3.1-8b", "bloom-176b"
@@ -55,27 +56,31 @@ def written(folder: Path, cascades: str) -> str:
 @pytest.mark.parametrize(
     ("cascade", "message"),
     [
-        ('llms = ["llama2-70b"], go_on_shares = []', "llms are llama2-70b; it needs two or more, each once"),
         (
-            'llms = ["llama3.1-8b", "llama2-70b", "llama3.1-8b"], go_on_shares = [0.1, 0.1]',
+            'llms = ["llama2-70b"], escalation_shares = []',
+            "llms are llama2-70b; it needs two or more, each once",
+        ),
+        (
+            'llms = ["llama3.1-8b", "llama2-70b", "llama3.1-8b"], escalation_shares = [0.1, 0.1]',
             "each once, from the first that answers to the last",
         ),
         (
-            'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.1, 0.2]',
-            "2 go_on_shares for 2 llms; each llm but the last needs one. Add or drop some.",
+            'llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [0.1, 0.2]',
+            "2 escalation_shares for 2 llms; each llm but the last needs one. Add or drop some.",
         ),
         (
-            'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.1], '
-            "gears = [{ at_least = 9.0, go_on_shares = [0.1] }, { at_least = 5.0, go_on_shares = [0.0] }]",
+            'llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [0.1], '
+            "gears = [{ at_least = 9.0, escalation_shares = [0.1] }, "
+            "{ at_least = 5.0, escalation_shares = [0.0] }]",
             "the gears' at_least is [9.0, 5.0]; it must rise",
         ),
         (
-            'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.1], '
-            "gears = [{ at_least = 9.0, go_on_shares = [] }]",
-            "the gear from 9 has 0 go_on_shares; each llm but the last needs one",
+            'llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [0.1], '
+            "gears = [{ at_least = 9.0, escalation_shares = [] }]",
+            "the gear from 9 has 0 escalation_shares; each llm but the last needs one",
         ),
-        ('llms = ["llama3.1-8b", "llama2"], go_on_shares = [0.1]', "llama2"),
-        ('llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [1.5]', "go_on_shares"),
+        ('llms = ["llama3.1-8b", "llama2"], escalation_shares = [0.1]', "llama2"),
+        ('llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [1.5]', "escalation_shares"),
     ],
 )
 def test_a_cascade_that_cannot_be_is_refused_by_name(tmp_path: Path, cascade: str, message: str) -> None:
@@ -87,8 +92,8 @@ def test_a_cascade_that_cannot_be_is_refused_by_name(tmp_path: Path, cascade: st
 
 
 def test_two_cascades_must_judge_an_llm_alike(tmp_path: Path) -> None:
-    one = f'llms = ["{SMALL}", "{LARGE}"], go_on_shares = [0.4], judge_s'
-    other = f'llms = ["{SMALL}", "{OTHER}"], go_on_shares = [0.4], judge_s'
+    one = f'llms = ["{SMALL}", "{LARGE}"], escalation_shares = [0.4], judge_s'
+    other = f'llms = ["{SMALL}", "{OTHER}"], escalation_shares = [0.4], judge_s'
     alike = load_config(
         written(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.1 }}"), load_catalogue()
     )
@@ -99,7 +104,9 @@ def test_two_cascades_must_judge_an_llm_alike(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(("by", "seen"), [("rate", [2, NOBODY, 2, NOBODY]), ("load", [1, NOBODY, 0, NOBODY])])
+@pytest.mark.parametrize(
+    ("by", "seen"), [("rate", [2, NO_INDEX, 2, NO_INDEX]), ("load", [1, NO_INDEX, 0, NO_INDEX])]
+)
 def test_the_gears_of_a_cascade_are_those_of_its_llms(by: str, seen: list[int]) -> None:
     """Of three llms; below the first gear the shares that are said hold."""
     gears = (Gear(3.0, (0.4, 0.2)), Gear(6.0, (0.1, 0.0)))
@@ -115,7 +122,7 @@ def test_the_gears_of_a_cascade_are_those_of_its_llms(by: str, seen: list[int]) 
 def test_what_comes_to_each_llm() -> None:
     three = Cascade(("llama3.2-3b", SMALL, LARGE), (0.5, 0.25), 0.1)
     catalogue = load_catalogue().serving(LLMS)
-    told = reach(catalogue, {LARGE: three, OTHER: Cascade((SMALL, OTHER), (0.25,), 0.1)})
+    told = stages_per_request(catalogue, {LARGE: three, OTHER: Cascade((SMALL, OTHER), (0.25,), 0.1)})
     expected = {
         "bloom-176b": [0.25, 0, 1.0, 0],
         "llama2-70b": [0, 0.125, 0.5, 1.0],
@@ -123,26 +130,26 @@ def test_what_comes_to_each_llm() -> None:
         "llama3.2-3b": [0, 0, 0, 1],
     }
     assert list(catalogue.llms) == LLMS
-    without = reach(catalogue, {OTHER: Cascade(("llama3.2-3b", SMALL), (0.5,), 0.1)})
+    without = stages_per_request(catalogue, {OTHER: Cascade(("llama3.2-3b", SMALL), (0.5,), 0.1)})
     assert without[0].tolist() == [0, 0, 0.5, 1.0]
     np.testing.assert_array_equal(told, [expected[llm] for llm in LLMS])
 
 
-def drawn(trace: Trace) -> Callable[[Cascade, Ints], Answers]:
+def drawn(trace: TraceArrays) -> Callable[[Cascade, Ints], JudgedAnswers]:
     """Answers as long as their requests, whose scores are lots."""
-    settings = Settings(Lake(Path()), load_catalogue(), load_config("office", load_catalogue()))
-    return Drawer(settings, DAY, None, trace.input_tokens, trace.output_tokens).answers
+    settings = RunSettings(Lake(Path()), load_catalogue(), load_config("office", load_catalogue()))
+    return AnswerSampler(settings, DAY, None, trace.input_tokens, trace.output_tokens).answers
 
 
 def test_every_request_has_the_legs_of_its_cascade() -> None:
     cascades = {LARGE: Cascade((SMALL, "llama3.2-3b", LARGE), (0.5, 0.5), 0.1)}
     trace = a_trace([0.0, 1.0, 2.0], [5, 6, 7], [1, 2, 3])._replace(llm=np.array([1, 0, 1], np.int16))
-    legs, answerer, is_shadow = as_legs(trace, load_catalogue(), cascades, drawn(trace))
+    legs, answerer, is_shadow = expand_cascades(trace, load_catalogue(), cascades, drawn(trace))
     assert (answerer == legs.llm).all()
     assert not is_shadow.any()
     assert legs.llm.tolist() == [2, 3, 1, 0, 2, 3, 1]
     assert legs.leg.tolist() == [0, 1, 2, 0, 0, 1, 2]
-    assert legs.then.tolist() == [1, 2, NOBODY, NOBODY, 5, 6, NOBODY]
+    assert legs.then.tolist() == [1, 2, NO_INDEX, NO_INDEX, 5, 6, NO_INDEX]
     assert legs.arrival_s.tolist() == [0, 0, 0, 1, 2, 2, 2]
     assert legs.input_tokens.tolist() == [5, 5, 5, 6, 7, 7, 7]
     assert ((legs.score >= 0) & (legs.score <= 1)).all()
@@ -169,7 +176,7 @@ def test_the_answer_that_counts_is_the_last_that_was_made(chains: list[list[int]
     chains = [chain for chain in chains if set(chain) != {Ending.SPARED}]
     leg = np.array([n for chain in chains for n in range(len(chain))], np.int8)
     rows = np.zeros(leg.size)
-    trace = Trace(rows, *(rows.astype(np.int32) for _ in range(5)), leg=leg)
+    trace = TraceArrays(rows, *(rows.astype(np.int32) for _ in range(5)), leg=leg)
     starts = np.cumsum([0, *map(len, chains)])
     expected = [int(start) + of(chain) for start, chain in zip(starts, chains, strict=False)]
 
@@ -177,7 +184,7 @@ def test_the_answer_that_counts_is_the_last_that_was_made(chains: list[list[int]
         status = np.array([status for chain in chains for status in chain], np.int8)
 
     if leg.size:
-        assert answers(trace, Said).tolist() == expected  # type: ignore[arg-type]
+        assert answer_rows(trace, Said).tolist() == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
@@ -185,7 +192,7 @@ def test_nobody_or_everybody_goes_on_and_between_them_their_share(share: float) 
     rng = np.random.default_rng(1)
     asked = a_trace(np.arange(2000) / 4, rng.integers(1, 99, 2000), rng.integers(1, 20, 2000))
     two = {OTHER: Cascade((OTHER, LARGE), (share,), 0.25)}
-    trace = as_legs(asked, load_catalogue(), two, drawn(asked)).trace
+    trace = expand_cascades(asked, load_catalogue(), two, drawn(asked)).trace
     outcome = run(trace, two_llms(8), judged(share, 0.25))
     gone = outcome.status[1::2] == Ending.FINISHED
     assert gone.mean() == pytest.approx(share, abs=0.04)
@@ -195,7 +202,7 @@ def test_nobody_or_everybody_goes_on_and_between_them_their_share(share: float) 
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """A night of a small llm, whose prompts and answers stand apart, before a large one."""
     folder = tmp_path_factory.mktemp("cascade")
     named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
@@ -205,35 +212,35 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     assert line in text
     part = '{ gpu = "h100-80gb", tensor_parallel = 1, role ='
     text = text.replace(line, f'"{SMALL}" = [{part} "prefill" }}, {part} "decode" }}]')
-    cascade = f'{{ llms = ["{SMALL}", "{LARGE}"], go_on_shares = [{SHARE}], judge_s = {JUDGE_S} }}'
+    cascade = f'{{ llms = ["{SMALL}", "{LARGE}"], escalation_shares = [{SHARE}], judge_s = {JUDGE_S} }}'
     config.write_text(f"{text}\n[replay.cascades]\n{LARGE} = {cascade}\n")
     resource = SettingsResource(config=str(config), lake=str(folder / "lake"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
         patch.setattr(
-            plans, "sustained_tokens_per_s", lambda settings, *_: [300.0] * len(settings.grid.service_options)
+            plans, "measure_capacities", lambda settings, *_: [300.0] * len(settings.grid.service_options)
         )
         run_night(resource, DAY, Progress())
     return resource.load()
 
 
 @pytest.fixture(scope="module")
-def told(night: Settings) -> pd.DataFrame:
+def told(night: RunSettings) -> pd.DataFrame:
     return night.lake.sql("select * from outcomes").to_pandas()
 
 
 @pytest.fixture(scope="module")
-def legs(night: Settings) -> pd.DataFrame:
+def legs(night: RunSettings) -> pd.DataFrame:
     return night.lake.sql("select * from legs order by policy, request_id, leg").to_pandas()
 
 
-def test_a_night_with_a_cascade_keeps_every_check(night: Settings) -> None:
+def test_a_night_with_a_cascade_keeps_every_check(night: RunSettings) -> None:
     for check in sorted((SQL / "checks").glob("*.sql")):
         assert night.lake.sql(f"checks/{check.name}", trace=night.trace, day=DAY).num_rows == 0, check.name
 
 
 def test_answers_by_hour_are_those_of_the_legs(
-    night: Settings, told: pd.DataFrame, legs: pd.DataFrame
+    night: RunSettings, told: pd.DataFrame, legs: pd.DataFrame
 ) -> None:
     """The large llm's requests: the small one drafts all, a share goes on, one answer each counts."""
     found = night.lake.sql("select * from legs_by_hour").to_pandas()
@@ -245,10 +252,10 @@ def test_answers_by_hour_are_those_of_the_legs(
     assert len(both) == len(found)
     assert (both["requests"] == both["asked"]).all()
     small = both[(both["llm"] == LARGE) & (both["served_llm"] == SMALL)]
-    assert (small["asked_share"] == 1).all()
+    assert (small["stage_share"] == 1).all()
     assert small["judge_mean_s"].isna().all()
     large = both[(both["llm"] == LARGE) & (both["served_llm"] == LARGE)]
-    assert (large["asked_share"] == large["kept_share"]).all()
+    assert (large["stage_share"] == large["kept_share"]).all()
     assert (large["judge_mean_s"] == JUDGE_S).all()
     # a draft lasts from when the prefill instance had it to the last token of the one that decodes
     own = legs[(legs["policy"] == "lt_ua") & (legs["llm"] == SMALL)]
@@ -270,7 +277,7 @@ def test_answers_by_hour_are_those_of_the_legs(
     ],
 )
 def test_a_check_of_legs_finds_what_it_is_for(
-    night: Settings, tmp_path: Path, check: str, change: str
+    night: RunSettings, tmp_path: Path, check: str, change: str
 ) -> None:
     lake, place = Lake(tmp_path), {"trace": night.trace, "day": DAY, "policy": "lt_ua"}
     for table, query in (("outcomes", "from outcomes"), ("legs", change)):
@@ -326,7 +333,7 @@ def test_the_legs_of_a_request_follow_each_other(told: pd.DataFrame, legs: pd.Da
     assert (last["instance_x"] == last["instance_y"]).all()
 
 
-def test_a_plan_carries_what_comes_to_each_llm(night: Settings) -> None:
+def test_a_plan_carries_what_comes_to_each_llm(night: RunSettings) -> None:
     tokens = night.lake.sql(
         "select llm, sum(input_tokens)::double as tokens from requests "
         "where day = $day and tier <> 'niw' group by llm",
@@ -343,7 +350,9 @@ def test_a_plan_carries_what_comes_to_each_llm(night: Settings) -> None:
         "where day = $day and measure = 'input_tokens' and tier = 'interactive' group by llm",
         day=DAY,
     ).to_pandas().set_index("llm")["tokens"]  # fmt: skip
-    mean = dict(zip(LLMS, forecast_windows(night, DAY, "last_value")[0].sum(axis=(0, 2, 3)), strict=True))
+    mean = dict(
+        zip(LLMS, read_forecast_windows(night, DAY, "last_value")[0].sum(axis=(0, 2, 3)), strict=True)
+    )
     assert mean[SMALL] == pytest.approx(foreseen[SMALL] + foreseen[LARGE])
     assert mean[LARGE] == pytest.approx(SHARE * foreseen[LARGE])
     planned = night.lake.sql(
@@ -355,7 +364,7 @@ def test_a_plan_carries_what_comes_to_each_llm(night: Settings) -> None:
     assert planned[LARGE, "whole"] == pytest.approx(of_hours[LARGE])
 
 
-def test_capacity_is_measured_on_the_mix_of_what_comes(night: Settings) -> None:
+def test_capacity_is_measured_on_the_mix_of_what_comes(night: RunSettings) -> None:
     """A sample of the small llm's own requests and of the large one's, as many of each as come."""
     rows = night.lake.sql(
         "select llm, input_tokens, output_tokens from requests where day = $day and tier <> 'niw'",
@@ -375,12 +384,14 @@ def test_capacity_is_measured_on_the_mix_of_what_comes(night: Settings) -> None:
 
 
 def test_explain_and_timeline_show_legs_and_hand_overs(
-    night: Settings, legs: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+    night: RunSettings, legs: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = legs[(legs["policy"] == "lt_ua") & (legs["leg"] == 3)]
     one = own.iloc[0]
     monkeypatch.setattr(lake_settings, "load_settings", lambda _: night)
-    said = CliRunner().invoke(app, ["explain", str(one["request_id"]), "--config", str(night.config.file)])
+    said = CliRunner().invoke(
+        cli_app, ["explain", str(one["request_id"]), "--config", str(night.config.file)]
+    )
     assert said.exit_code == 0, said.output
     for text in ("its legs", "1 prefill", "2 decode", "3 whole", "drafts", f"{LARGE} on h100-80gb"):
         assert text in said.output, said.output

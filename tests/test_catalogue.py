@@ -11,17 +11,17 @@ import pandas as pd
 import pytest
 from measurements import SPLITWISE
 
-from fleetcast.assets.lake.settings import settings_of
+from fleetcast.assets.lake.settings import build_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
-from fleetcast.models.world.config import Config, TraceConfig
+from fleetcast.models.world.config import RunConfig, TraceConfig
+from fleetcast.models.world.config_loading import CONFIG_DIR, load_config
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.loading import CONFIG_DIR, load_config
+from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
 from fleetcast.models.world.mechanisms import SCALINGS
-from fleetcast.models.world.memory import kv_capacity_tokens
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)
@@ -67,7 +67,7 @@ def test_a_catalogue_is_read_again_when_a_figure_of_it_has_changed(data: Path, e
 @pytest.mark.parametrize("name", sorted(path.stem for path in CONFIG_DIR.glob("*.toml")))
 def test_every_shipped_run_loads_and_fits_its_gpus(name: str) -> None:
     config = load_config(name, CATALOGUE)
-    world = settings_of(Lake(), CATALOGUE, config).catalogue
+    world = build_settings(Lake(), CATALOGUE, config).catalogue
     fleet = make_fleet(world, config.fleet, config.replay, seed=0)
     assert (fleet.kv_capacity > 0).all()
     for policy_scaling in SCALINGS:
@@ -209,7 +209,7 @@ def test_a_config_based_on_another_says_only_what_differs(tmp_path: Path) -> Non
         (OFFICE.fleet, OFFICE.forecast, OFFICE.plan, OFFICE.replay)
     )
 
-    def mine(text: str) -> Config:
+    def mine(text: str) -> RunConfig:
         (tmp_path / "mine.toml").write_text(f'based_on = "office"\n{text}')
         return load_config(str(tmp_path / "mine.toml"), CATALOGUE)
 
@@ -229,11 +229,15 @@ def test_a_config_based_on_another_says_only_what_differs(tmp_path: Path) -> Non
         (own.rules["lt_ua"]._replace(order="edf"), "edf", "fcfs")
     )
     planner = mine(
-        '[trace]\nname = "t"\ndays = 3\n[trace.office]\n[policies.dealt]\nlike = "ours"\nspread = "goodput"\n'
+        '[trace]\nname = "t"\ndays = 3\n[trace.office]\n[policies.dealt]\nlike = "fleetcast"\nspread = '
+        '"goodput"\n'
     )
-    assert planner.rules["dealt"] == planner.rules["ours"]._replace(spread="goodput")
+    assert planner.rules["dealt"] == planner.rules["fleetcast"]._replace(spread="goodput")
     for text, message in (
-        ('[policies.ours]\nlike = "lt_ua"\n', r"\[policies\.ours\]: a shipped policy has this name"),
+        (
+            '[policies.fleetcast]\nlike = "lt_ua"\n',
+            r"\[policies\.fleetcast\]: a shipped policy has this name",
+        ),
         ('[policies.lt_i]\nlike = "lt_ua"\n', r"\[policies\.lt_i\]: a shipped policy has this name"),
         (
             '[policies.p]\nlike = "lt_uu"\n',
@@ -394,3 +398,20 @@ def test_the_power_of_boards_is_the_median_of_what_was_measured() -> None:
         if one.board_w is not None
     }
     assert told == pytest.approx(measured.to_dict(), abs=0.05)
+
+
+def test_names_of_yesterday_are_read_with_one_line(data: Path, edit: Edit) -> None:
+    """What a key or a planner was called before is read as what it is called now, once said."""
+
+    def read() -> RunConfig:
+        return load_config("together", load_catalogue(data / "catalogue"), data / "config")
+
+    today = read()
+    edit("config/together.toml", 'kv_transfer = "layers"', 'hand_over = "layers"')
+    edit("config/together.toml", '"fleetcast", "clairvoyant"', '"ours", "clairvoyant"')
+    with pytest.warns(FutureWarning) as warned:
+        assert read() == today
+    assert [str(one.message) for one in warned] == [
+        "together.toml: hand_over is called kv_transfer now; ours is called fleetcast now. "
+        "Rename that: the old name is refused from 0.2 on."
+    ]

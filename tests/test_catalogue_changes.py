@@ -7,9 +7,9 @@ import pytest
 
 from fleetcast.assets.lake.settings import load_settings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.replays.drives import setting
+from fleetcast.assets.replays.policy_inputs import fleet_and_rules
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 WORLD = load_catalogue()
 EAST, BULK = "[catalogue.regions.east]\n", "[catalogue.tiers.bulk]\n"
@@ -36,7 +36,7 @@ def test_what_a_config_changes_reaches_the_fleet_and_nothing_else_does(tmp_path:
     lake = tmp_path / "lake"
     plain = load_settings("office", lake)
     mine = load_settings(written(tmp_path, text), lake)
-    before, after = (setting(settings, "reactive") for settings in (plain, mine))
+    before, after = (fleet_and_rules(settings, "reactive") for settings in (plain, mine))
     west, llama = list(plain.catalogue.regions).index("west"), list(plain.catalogue.llms).index("llama2-70b")
     assert after[0].cap_gpus[west].tolist() != before[0].cap_gpus[west].tolist()
     assert after[0].network_s[west].tolist() == [0.2, 0.05, 0.0]
@@ -51,13 +51,13 @@ def test_what_a_config_changes_reaches_the_fleet_and_nothing_else_does(tmp_path:
 def test_the_changes_of_a_config_lie_over_those_of_the_one_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fleetcast.models.world import loading
+    from fleetcast.models.world import config_loading
 
     below = written(tmp_path, "[catalogue.tiers.iw_fast]\nttft_slo_s = 2.0\ndeadline_s = 50.0\n", "below")
-    (tmp_path / "office.toml").write_bytes((loading.CONFIG_DIR / "office.toml").read_bytes())
+    (tmp_path / "office.toml").write_bytes((config_loading.CONFIG_DIR / "office.toml").read_bytes())
     above = "[catalogue.tiers.iw_fast]\nttft_slo_s = 3.0\n[catalogue.gpus.h100-80gb]\nusd_per_hour = 1.0\n"
-    tables = loading.read_tables(Path(written(tmp_path, above, "above", Path(below).stem)), tmp_path)
-    config = loading.checked_config(tables, tmp_path / "above.toml", WORLD)
+    tables = config_loading.read_tables(Path(written(tmp_path, above, "above", Path(below).stem)), tmp_path)
+    config = config_loading.build_config(tables, tmp_path / "above.toml", WORLD)
     assert config.catalogue == {
         "tiers": {"iw_fast": {"ttft_slo_s": 3.0, "deadline_s": 50.0}},
         "gpus": {"h100-80gb": {"usd_per_hour": 1.0}},

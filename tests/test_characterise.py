@@ -12,23 +12,29 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from fleetcast.assets.demand import characterise as characterised
-from fleetcast.assets.demand.character_figures import draw_character
-from fleetcast.assets.demand.characterise import characterise
+from fleetcast.assets.demand.character_figures import draw_character_figures
+from fleetcast.assets.demand.characterise import characterise_trace
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import ingest
-from fleetcast.models.characterise.families import (
-    FAMILIES,
+from fleetcast.assets.traces.ingest import ingest_file
+from fleetcast.models.characterise.gap_families import (
+    GAP_FAMILIES,
     draw_gaps,
     gamma_shape,
     shape_of_cv,
     weibull_shape,
 )
-from fleetcast.models.characterise.gaps import distance, first_gaps, fit, window_cvs
-from fleetcast.models.characterise.level_changes import changes
-from fleetcast.models.characterise.load import autocorrelation, bursts, dispersion, season_strengths, skills
+from fleetcast.models.characterise.gap_fit import first_gaps, fit_gaps, ks_distance, window_cvs
+from fleetcast.models.characterise.level_changes import find_level_changes
+from fleetcast.models.characterise.load_statistics import (
+    autocorrelation,
+    dispersion_index,
+    find_bursts,
+    forecast_skills,
+    season_strengths,
+)
 from fleetcast.models.world.catalogue import load_catalogue
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
@@ -64,30 +70,30 @@ def test_variation_by_window_is_what_counting_gives(seed, rows, window_us):
 def test_distances_and_shapes_are_those_of_scipy():
     rng = np.random.default_rng(0)
     gaps = rng.gamma(0.5, 2.0, 400)
-    assert fit(gaps, "exponential", rng).distance == pytest.approx(
+    assert fit_gaps(gaps, "exponential", rng).distance == pytest.approx(
         stats.kstest(gaps, stats.expon(scale=gaps.mean()).cdf).statistic
     )
     shape = gamma_shape(gaps[None])[0]
     assert shape == pytest.approx(stats.gamma.fit(gaps, floc=0)[0], rel=0.05)
-    assert fit(gaps, "gamma", rng).distance == pytest.approx(
+    assert fit_gaps(gaps, "gamma", rng).distance == pytest.approx(
         stats.kstest(gaps, stats.gamma(shape, scale=gaps.mean() / shape).cdf).statistic
     )
     likeliest, _, scale = stats.weibull_min.fit(gaps, floc=0)
     assert weibull_shape(gaps[None])[0] == pytest.approx(likeliest, rel=1e-3)
-    assert fit(gaps, "weibull", rng).distance == pytest.approx(
+    assert fit_gaps(gaps, "weibull", rng).distance == pytest.approx(
         stats.kstest(gaps, stats.weibull_min(likeliest, scale=scale).cdf).statistic, rel=1e-2
     )
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", GAP_FAMILIES)
 def test_p_values_are_honest_and_can_reject(family):
     """Gaps of the family itself are rejected at 5 % about one time in twenty; clumped ones nearly always."""
     rng = np.random.default_rng(1)
-    own = [fit(draw_gaps(rng, family, 0.6, (100,)), family, rng).p_value for _ in range(80)]
+    own = [fit_gaps(draw_gaps(rng, family, 0.6, (100,)), family, rng).p_value for _ in range(80)]
     assert np.mean(own) == pytest.approx(0.5, abs=0.12)
     assert np.mean(np.array(own) <= 0.05) < 0.15
     clumps = [np.where(rng.random(100) < 0.7, 0.01, 5.0) * rng.uniform(0.9, 1.1, 100) for _ in range(20)]
-    assert np.mean([fit(gaps, family, rng).p_value <= 0.05 for gaps in clumps]) > 0.9
+    assert np.mean([fit_gaps(gaps, family, rng).p_value <= 0.05 for gaps in clumps]) > 0.9
 
 
 @pytest.mark.parametrize("family", ["gamma", "weibull", "lognormal", "hyperexponential"])
@@ -95,7 +101,9 @@ def test_gaps_are_told_to_be_of_their_family(family):
     """Of twenty windows with a variation of 3 most are nearest to the family that they are drawn from."""
     rng = np.random.default_rng(3)
     windows = [draw_gaps(rng, family, shape_of_cv(family, 3.0), (400,)) for _ in range(20)]
-    best = [min((other for other in FAMILIES), key=lambda other: distance(gaps, other)) for gaps in windows]
+    best = [
+        min((other for other in GAP_FAMILIES), key=lambda other: ks_distance(gaps, other)) for gaps in windows
+    ]
     assert best.count(family) >= 14
 
 
@@ -112,9 +120,9 @@ def test_gaps_have_the_variation_that_is_asked_for(family, cv):
 def test_a_fit_refuses_what_it_cannot_judge():
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="needs 30 gaps above 0, got 3"):
-        fit(np.ones(3), "gamma", rng)
+        fit_gaps(np.ones(3), "gamma", rng)
     with pytest.raises(ValueError, match="Unknown family 'pareto'"):
-        fit(np.ones(40), "pareto", rng)
+        fit_gaps(np.ones(40), "pareto", rng)
     coarse = first_gaps(np.repeat(np.arange(20) * 3_000_000, 3), 0)
     assert coarse.min() == pytest.approx(1.5)  # half of the smallest gap above 0
 
@@ -127,27 +135,27 @@ def poisson(rate: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def test_dispersion_is_one_for_poisson_and_grows_with_clumps():
-    assert dispersion(poisson(50 * RHYTHM)) == pytest.approx(1.0, abs=0.1)  # the rhythm does not count
-    assert dispersion(10 * poisson(RHYTHM / 10)) == pytest.approx(10.0, rel=0.1)
+    assert dispersion_index(poisson(50 * RHYTHM)) == pytest.approx(1.0, abs=0.1)  # the rhythm does not count
+    assert dispersion_index(10 * poisson(RHYTHM / 10)) == pytest.approx(10.0, rel=0.1)
     with_gap = poisson(RHYTHM)
     with_gap[3000:4000] = np.nan
-    assert dispersion(with_gap) == pytest.approx(1.0, abs=0.1)
-    assert np.isnan(dispersion(np.zeros(600)))
+    assert dispersion_index(with_gap) == pytest.approx(1.0, abs=0.1)
+    assert np.isnan(dispersion_index(np.zeros(600)))
 
 
 def test_bursts_are_found_where_they_are_and_nowhere_else():
     calm = poisson(RHYTHM, seed=1)
-    assert bursts(calm) == []
+    assert find_bursts(calm) == []
     calm[5000:5012] *= 8
     calm[9000] = np.nan
-    found = bursts(calm)
+    found = find_bursts(calm)
     assert [(burst.start, burst.minutes) for burst in found] == [(5000, 12)]
     assert found[0].ratio == pytest.approx(8.0, rel=0.5)
     assert found[0].extra_requests == pytest.approx(calm[5000:5012].sum() * 7 / 8, rel=0.15)
-    assert bursts(np.full(100, np.nan)) == []
+    assert find_bursts(np.full(100, np.nan)) == []
     busy = poisson(50 * RHYTHM, seed=1)
     busy[5000:5012] *= 1.5  # far beyond chance, but not twice the load around
-    assert bursts(busy) == []
+    assert find_bursts(busy) == []
 
 
 def test_seasons_are_strong_where_they_are_and_weak_where_not():
@@ -169,12 +177,12 @@ def test_seasons_are_strong_where_they_are_and_weak_where_not():
 
 def test_a_lasting_change_is_found_and_rhythm_is_none():
     hourly = poisson(RHYTHM.reshape(-1, 60).sum(axis=1) * np.where(np.arange(336) % 168 >= 120, 0.3, 1.0))
-    assert changes(hourly, 0) == []
+    assert find_level_changes(hourly, 0) == []
     hourly[200:] *= 1.7
-    (change,) = changes(hourly, 0)
+    (change,) = find_level_changes(hourly, 0)
     assert abs(change.hour - 200) <= 3
     assert change.ratio == pytest.approx(1.7, rel=0.05)
-    assert changes(np.zeros(336), 0) == []
+    assert find_level_changes(np.zeros(336), 0) == []
 
 
 def test_a_slump_that_ends_is_found_where_it_begins_and_ends():
@@ -188,24 +196,24 @@ def test_a_slump_that_ends_is_found_where_it_begins_and_ends():
         for hour in hours[1:]:
             walk[hour] = 0.7 * walk[hour - 1] + np.sqrt(0.51) * walk[hour]
         load = 500 * week * np.exp(walk)
-        alarms += len(changes(rng.poisson(load).astype(float), 0)) > 0
+        alarms += len(find_level_changes(rng.poisson(load).astype(float), 0)) > 0
         start = 24 * (9 + seed % 9)
         load[start : start + 72] *= 0.6
-        ends = [change.hour for change in changes(rng.poisson(load).astype(float), 0)]
+        ends = [change.hour for change in find_level_changes(rng.poisson(load).astype(float), 0)]
         found += len(ends) == 2 and max(abs(ends[0] - start), abs(ends[1] - start - 72)) <= 6
     assert found >= 18
     assert alarms <= 2
 
 
 def test_the_skill_of_the_best_simple_forecast():
-    foreseen = skills(poisson(20 * RHYTHM))
+    foreseen = forecast_skills(poisson(20 * RHYTHM))
     assert set(foreseen) == {10, 60, 120}
     assert foreseen[120].share > foreseen[10].share >= 0
     assert foreseen[120].method != "last_value"
     assert foreseen[120].share > 0.8
     walk = 1000 + np.cumsum(np.random.default_rng(0).normal(size=MINUTES.size))
-    assert skills(walk)[10] == ("last_value", 0.0)
-    assert skills(RHYTHM[:1440]) == {}
+    assert forecast_skills(walk)[10] == ("last_value", 0.0)
+    assert forecast_skills(RHYTHM[:1440]) == {}
 
 
 # --- a trace in the lake ---------------------------------------------------------------------------------
@@ -244,7 +252,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """Two days of twelve clumpy clients."""
     lake = Lake(tmp_path_factory.mktemp("clients") / "lake")
     write_clients(lake, days=2, apps=12, cv=2.0)
-    characterise(lake, "clients", Progress())
+    characterise_trace(lake, "clients", Progress())
     return lake
 
 
@@ -265,8 +273,10 @@ def test_pooling_hides_the_burstiness_of_clients(lake, monkeypatch):
     assert np.mean(tested["gamma_p"].to_numpy() >= 0.05) > 0.85
     assert np.mean(tested["exponential_p"].to_numpy() >= 0.05) < 0.1
 
-    monkeypatch.setattr(characterised, "write_windows", lambda *given: pytest.fail("a day was read again"))
-    assert characterise(lake, "clients", Progress()).equals(table)
+    monkeypatch.setattr(
+        characterised, "write_arrival_windows", lambda *given: pytest.fail("a day was read again")
+    )
+    assert characterise_trace(lake, "clients", Progress()).equals(table)
 
 
 def test_what_only_some_sources_have(tmp_path):
@@ -301,7 +311,7 @@ def test_tables_have_the_columns_and_the_grain_of_their_header(lake, name):
 
 
 def test_figures_say_what_was_found(lake):
-    paths = draw_character(lake, "clients")
+    paths = draw_character_figures(lake, "clients")
     of_the_load = ["apps", "apps_by_hour", "burstiness", "endpoints", "load", "regions", "tiers", "tokens"]
     assert sorted(paths) == of_the_load  # what requests took only where they were replayed
     assert all(path.stat().st_size > 10_000 for path in paths.values())
@@ -309,17 +319,17 @@ def test_figures_say_what_was_found(lake):
 
 def test_an_unknown_trace_is_named(lake):
     with pytest.raises(LakeError, match=r"'nobody' has no requests\. It has no day at all"):
-        characterise(lake, "nobody", Progress())
+        characterise_trace(lake, "nobody", Progress())
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the real Azure trace is not beside this checkout")
 def test_an_hour_of_a_real_trace_says_what_it_can_and_no_more(tmp_path):
     """Azure 2023: requests come in clumps; an hour tells nothing of days."""
     lake = Lake(tmp_path / "lake")
-    ingest(SHARED / "AzureLLMInferenceTrace_conv.csv.gz", lake, load_catalogue())
+    ingest_file(SHARED / "AzureLLMInferenceTrace_conv.csv.gz", lake, load_catalogue())
     (whole,) = [
         row
-        for row in characterise(lake, "azure_llm", Progress()).to_pylist()
+        for row in characterise_trace(lake, "azure_llm", Progress()).to_pylist()
         if {row[key] for key in ("tier", "region", "llm", "app")} == {"all"}
     ]
     assert whole["requests"] == 19_366

@@ -16,22 +16,22 @@ from rich.console import Console
 from small import small_config
 from typer.testing import CliRunner
 
-from fleetcast.assets.demand import history
-from fleetcast.assets.lake.recipes import why_empty
+from fleetcast.assets.demand import demand_history
+from fleetcast.assets.lake.empty_query_hints import explain_empty_result
 from fleetcast.assets.lake.settings import Progress, load_settings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.telling import SettingsResource
-from fleetcast.models.world.loading import CONFIG_DIR
-from fleetcast.pipelines import night, tables
-from fleetcast.pipelines.cli import app
-from fleetcast.pipelines.terminal import spoken
+from fleetcast.assets.pages.asset_metadata import SettingsResource
+from fleetcast.models.world.config_loading import CONFIG_DIR
+from fleetcast.pipelines import nightly_run, terminal_tables
+from fleetcast.pipelines.cli import cli_app
+from fleetcast.pipelines.terminal import cli_errors
 from fleetcast.pipelines.trace_commands import show_findings
 
 OFFICE = (CONFIG_DIR / "office.toml").read_text()
 
 
 def invoke(*arguments: str):
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(cli_app, list(arguments))
 
 
 def one_line(result) -> str:
@@ -122,16 +122,16 @@ def test_sql_takes_parameters_and_says_why_there_is_no_row():
 )  # fmt: skip
 def test_a_recipe_without_rows_names_what_it_lacks(query, said, tmp_path):
     given = {"trace": "t", "day": date(2025, 7, 15)}
-    assert said in " ".join(why_empty(Lake(tmp_path), query, given))
+    assert said in " ".join(explain_empty_result(Lake(tmp_path), query, given))
 
 
 @pytest.mark.parametrize("width", [24, 60, 400])
 def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
     sheet = StringIO()
-    monkeypatch.setattr(tables, "OUT", Console(file=sheet, width=width))
-    monkeypatch.setattr(tables.sys, "stdout", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(terminal_tables, "OUT", Console(file=sheet, width=width))
+    monkeypatch.setattr(terminal_tables.sys, "stdout", SimpleNamespace(isatty=lambda: True))
     answer = {f"column_{n}": [1234567.891 + n, None] for n in range(6)}
-    tables.show_table(
+    terminal_tables.show_table(
         pa.table(
             {
                 "name": ["[x]", "y"],
@@ -142,7 +142,7 @@ def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
             }
         ).to_reader()
     )
-    tables.show_board("board", ("policy", *(f"two\nlines {n}" for n in range(6))),
+    terminal_tables.show_board("board", ("policy", *(f"two\nlines {n}" for n in range(6))),
                       [("lt_i", *(f"{n},234,567" for n in range(6)))])  # fmt: skip
     told = sheet.getvalue()
     for n in range(6):
@@ -172,7 +172,7 @@ def test_the_ui_refuses_a_port_that_answers():
     ],
 )
 def test_what_goes_wrong_is_said_in_one_line(raised, code, said, capsys):
-    with pytest.raises(Exception, match=str(code)) as left, spoken():
+    with pytest.raises(Exception, match=str(code)) as left, cli_errors():
         raise raised
     assert left.value.exit_code == code
     assert capsys.readouterr().err.startswith(said)
@@ -184,7 +184,7 @@ def at_home(folder: Path, **changes: str) -> Iterator[SettingsResource]:
     config = small_config(folder, **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
-        patch.setattr(night, "landed_files", list)
+        patch.setattr(nightly_run, "landed_files", list)
         patch.chdir(folder)
         yield SettingsResource(config=config, lake=str(folder / "lake"))
 
@@ -200,18 +200,18 @@ def test_several_nights_run_in_order_until_one_has_no_scoreboard(small, monkeypa
     boards = {date(2025, 7, 1): pa.table({}), date(2025, 7, 2): None, date(2025, 7, 3): pa.table({})}
 
     def fake(resource, day, progress):
-        return night.Night("small", day, boards[day], None, Path(), Path(), 1, [], [], [], [])
+        return nightly_run.NightlyRun("small", day, boards[day], None, Path(), Path(), 1, [], [], [], [])
 
-    monkeypatch.setattr(night, "run_night", fake)
-    assert [one.day for one in night.run_nights(small, None, 1, Progress())] == [date(2025, 7, 3)]
-    assert [one.day for one in night.run_nights(small, None, 3, Progress())] == [*boards][:2]
+    monkeypatch.setattr(nightly_run, "run_night", fake)
+    assert [one.day for one in nightly_run.run_nights(small, None, 1, Progress())] == [date(2025, 7, 3)]
+    assert [one.day for one in nightly_run.run_nights(small, None, 3, Progress())] == [*boards][:2]
 
 
 def test_a_day_before_the_trace_is_refused(small):
     with pytest.raises(
         ValueError, match=r"^No history to forecast 2025-07-01 from: the trace 'small' begins on"
     ):
-        night.run_night(small, date(2025, 7, 1), Progress())
+        nightly_run.run_night(small, date(2025, 7, 1), Progress())
 
 
 def test_the_default_config_loads():
@@ -227,14 +227,14 @@ def test_a_second_config_must_not_overwrite_the_results_of_the_first(small, tmp_
         load_settings(small_config(folder), small.lake) for folder in (tmp_path, tmp_path / "other")
     )
     with pytest.raises(ValueError, match="No history"):
-        night.run_night(small, date(2025, 7, 1), Progress())
-    history.require_own_name(other)  # a night that cannot be claims nothing
+        nightly_run.run_night(small, date(2025, 7, 1), Progress())
+    demand_history.claim_trace_name(other)  # a night that cannot be claims nothing
     with pytest.raises(
         ValueError, match=r"'small' belongs to .*/other/small\.toml; .*small\.toml would .*: rm -r /"
     ):
-        history.require_own_name(first)
+        demand_history.claim_trace_name(first)
     other.config.file.unlink()
-    history.require_own_name(first)
+    demand_history.claim_trace_name(first)
 
 
 def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tmp_path, monkeypatch, capsys):
@@ -246,12 +246,12 @@ def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tm
     bad.write_text("when,what\n1,2\n")
     monkeypatch.setattr(landing, "landed_files", lambda: [bad, good])
     monkeypatch.setattr(landing, "lone_mappings", lambda: [tmp_path / "godo.toml"])
-    landed = night.land(small, Progress())
+    landed = nightly_run.land_files(small, Progress())
     assert [file["file"] for file in landed.files] == ["good.csv"]
     assert len(landed.refused) == 2
     assert "godo.toml describes no file: none beside it is called godo" in landed.refused[0]
     assert "bad.csv" in landed.refused[1]
-    assert landed.broken == [night.UNREAD]  # a warning of the quality report breaks nothing
+    assert landed.broken == [nightly_run.UNREAD]  # a warning of the quality report breaks nothing
     assert [(f["verdict"], f["aspect"]) for f in landed.findings] == [
         ("warn", "clipped tokens"), ("note", "truncated days"), ("note", "tier"),
     ]  # fmt: skip

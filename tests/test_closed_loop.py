@@ -10,17 +10,17 @@ import pytest
 from small import ONE_TRIAL, make_plans, small_config
 
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.pages.telling import SettingsResource
-from fleetcast.assets.plans import ahead as plan_ahead
-from fleetcast.assets.plans.inputs import day_loads, forecast_windows
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.pages.asset_metadata import SettingsResource
+from fleetcast.assets.plans import day_ahead as plan_ahead
+from fleetcast.assets.plans.plan_loads import day_loads, read_forecast_windows
 from fleetcast.assets.replays import closed_loop
-from fleetcast.assets.replays.drives import day_drives, plan_rows, setting
+from fleetcast.assets.replays.policy_inputs import fleet_and_rules, policy_schedules, read_day_plans
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.studies import decisions, experiment
 from fleetcast.models.replay.run import Session
 from fleetcast.models.world.mechanisms import STATES
-from fleetcast.models.world.policies import POLICIES, Policy
+from fleetcast.models.world.policies import REPLAY_POLICIES, PolicySpec
 from fleetcast.pipelines.definitions import defs
 
 DAY = date(2025, 7, 3)
@@ -36,18 +36,20 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> SettingsResource:
     resource = SettingsResource(config=config, lake=str(folder / "lake"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
-        patch.setitem(POLICIES, CLOSED, Policy("corrected", "lt_ua", "by memory", "#000000", is_closed=True))
+        patch.setitem(
+            REPLAY_POLICIES, CLOSED, PolicySpec("corrected", "lt_ua", "by memory", "#000000", is_closed=True)
+        )
         make_plans(settings := resource.load(), DAY)
         replay_day(settings, DAY, [CLOSED], Progress())
     return resource
 
 
 @pytest.fixture(scope="module")
-def planned(night: SettingsResource) -> Settings:
+def planned(night: SettingsResource) -> RunSettings:
     return night.load()
 
 
-def instances(settings: Settings, table: str, column: str) -> list[int]:
+def instances(settings: RunSettings, table: str, column: str) -> list[int]:
     policy = CLOSED if table == "closed_plans" else "corrected"
     query = f"select {column} from {table} where policy = '{policy}' order by hour_start, llm, region"
     return settings.lake.sql(query)[column].to_pylist()
@@ -71,32 +73,32 @@ def test_where_nothing_differs_closed_and_open_loop_plan_the_same(planned):
 
 
 def test_a_closed_plan_starts_from_what_serves_and_boots(planned):
-    session = Session(*setting(planned, "lt_i"), np.zeros(len(planned.grid.pools)))
+    session = Session(*fleet_and_rules(planned, "lt_i"), np.zeros(len(planned.grid.pools)))
     there = np.random.default_rng(2).integers(0, 9, session.instances().shape)
     session.state.instances[:, 1:] = there
-    held, donated = closed_loop.fleet_now(planned.grid, session)
-    by_state = {name: planned.grid.by_cell(there[:, n]) for n, name in enumerate(STATES)}
+    held, donated = closed_loop.current_fleet(planned.grid, session)
+    by_state = {name: planned.grid.to_cells(there[:, n]) for n, name in enumerate(STATES)}
     np.testing.assert_array_equal(held, by_state["serving"] + by_state["booting"])
     np.testing.assert_array_equal(donated, by_state["donated"])
 
 
 def test_a_closed_plan_and_a_judged_forecast_carry_the_load_of_their_name(planned):
-    loads, rows = day_loads(planned, DAY), plan_rows(planned, DAY)
+    loads, rows = day_loads(planned, DAY), read_day_plans(planned, DAY)
     told = {name: load.demand for name, load in loads.items()}
     assert not np.array_equal(told["forecast"], told["corrected"].max(axis=-1, keepdims=True))
-    asked = closed_loop.asked_hours(planned, DAY, CLOSED, rows)
+    asked = closed_loop.closed_loop_problems(planned, DAY, CLOSED, rows)
     np.testing.assert_array_equal([hour.demand_tokens_per_s for hour in asked], told["corrected"])
-    trial = decisions.planner(planned, DAY, "iw_fast", Progress())
-    quantile = forecast_windows(planned, DAY, "last_value")[1]
+    trial = decisions.make_trial_planner(planned, DAY, "iw_fast", Progress())
+    quantile = read_forecast_windows(planned, DAY, "last_value")[1]
     for method, expected in (("last_value", quantile), (decisions.TRUTH, told["truth"])):
         carried = trial(method, 1.0).drive.forecast_tokens_per_s
-        np.testing.assert_array_equal(carried, planned.grid.by_llm(expected.max(axis=-1), axis=1))
+        np.testing.assert_array_equal(carried, planned.grid.services_to_llms(expected.max(axis=-1), axis=1))
 
 
 def test_each_forecast_is_replayed_and_compared_where_all_attain_the_same(planned, monkeypatch):
     two = (1.0, 0.002, None)  # replays of each method
     monkeypatch.setattr(experiment, "next_point", lambda tried, *_: two[len(tried)])
-    table = decisions.decide(planned, DAY, Progress())
+    table = decisions.try_forecasts(planned, DAY, Progress())
     assert set(table["method"].to_pylist()) == {"last_value", "truth"}
     assert set(table["tier"].to_pylist()) == {"iw_fast"}
     by_share = table.to_pandas().pivot(index="method", columns="capacity_share", values="gpu_hours")
@@ -117,7 +119,7 @@ def test_a_case_is_a_partition_of_the_what_ifs(night, planned):
 
 
 def test_the_day_to_come_is_an_asset(night, planned, monkeypatch):
-    monkeypatch.setattr(plan_ahead, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+    monkeypatch.setattr(plan_ahead, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
     done = defs.resolve_job_def("plan_ahead").execute_in_process(
         resources={"settings": night, "progress": Progress()}
     )
@@ -133,7 +135,7 @@ def test_a_silent_hour_of_the_day_stops_no_policy(planned):
     silences = rows.cast(SCHEMAS["silences"])
     path = planned.lake.write("silences", silences, trace=planned.trace)
     try:
-        targets = day_drives(planned, DAY)["dynamo"].targets
+        targets = policy_schedules(planned, DAY)["dynamo"].targets
     finally:
         path.unlink()
     assert np.isfinite(targets).all()

@@ -18,9 +18,9 @@ from small import small_config
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.telling import SettingsResource
-from fleetcast.models.world.places import ROOT
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.assets.pages.asset_metadata import SettingsResource
+from fleetcast.models.world.project_paths import ROOT
+from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.definitions import defs
 from fleetcast.pipelines.deployment import check_deployment, read_deployment
 

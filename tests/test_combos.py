@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 
 from fleetcast.models.plan import combos
-from fleetcast.models.plan.combos import Combo, Part
-from fleetcast.models.plan.phases import Load, PhasePrice, saving_bound, usd_per_request
+from fleetcast.models.plan.combos import Combo, ComboPart
+from fleetcast.models.plan.phase_costs import MeanRequest, PhasePrice, disaggregated_request_usd, saving_bound
 from fleetcast.models.replay.session.fleet_arrays import link_token_s
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import (
-    Trial,
-    capacity_tokens_per_s,
-    drawn_requests,
-    standing_fleet,
+    LoadTrial,
+    fixed_fleet,
+    measure_capacity_tokens_per_s,
+    sample_requests,
     throughput_tokens_per_s,
 )
 from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.loading import load_config
 
-LOAD = Load(1000, 200)
+LOAD = MeanRequest(1000, 200)
 QUICK = PhasePrice(
     "quick", 1, 4.0, 4 * 1e-8, 4 * 4e-7, 64, 0.02
 )  # 36 us a prompt token, 1.44 ms an output token
@@ -30,9 +30,9 @@ WIDE = PhasePrice("wide", 2, 3.0, 3 * 4e-8, 3 * 3e-7, 64, 0.02)
 
 
 def test_a_team_does_what_its_slower_part_has_time_for() -> None:
-    one = Combo(None, Part(QUICK, 1))
+    one = Combo(None, ComboPart(QUICK, 1))
     assert one.per_s(LOAD) == pytest.approx(1 / (1000 * 36e-6 + 200 * 1.44e-3))
-    team = Combo(Part(QUICK, 1), Part(WIDE, 2))
+    team = Combo(ComboPart(QUICK, 1), ComboPart(WIDE, 2))
     assert team.per_s(LOAD) == pytest.approx(min(1 / 0.036, 2 / (200 * 1.08e-3)))
     assert team.usd_per_hour == 4 + 2 * 3
     assert team.uses == {"quick": 1, "wide": 4}
@@ -45,16 +45,16 @@ def test_no_team_is_cheaper_than_the_bound_says() -> None:
     """Whole instances leave one of the phases idle: a token costs as the bound has it, or more."""
     bound = saving_bound([QUICK, WIDE], LOAD)
     assert bound.saving_share > 0
-    best = 1200 / usd_per_request(bound.prefill, bound.decode, LOAD)
-    all_of_them = combos.apart([QUICK, WIDE], range(1, 9), range(1, 60))
+    best = 1200 / disaggregated_request_usd(bound.prefill, bound.decode, LOAD)
+    all_of_them = combos.disaggregated_combos([QUICK, WIDE], range(1, 9), range(1, 60))
     found = max(combo.tokens_per_usd(LOAD) for combo in all_of_them)
     assert 0.98 * best < found <= best * (1 + 1e-12)
 
 
 def test_the_filter_keeps_the_better_direction_and_one_team_of_each_size() -> None:
-    everything = combos.apart([QUICK, WIDE], (1, 2), range(1, 7))
+    everything = combos.disaggregated_combos([QUICK, WIDE], (1, 2), range(1, 7))
     assert len(everything) == 2 * 2 * 12
-    kept = combos.worth_trying(everything, LOAD, 1000)
+    kept = combos.filter_combos(everything, LOAD, 1000)
     sizes = [tuple(sorted(combo.uses.items())) for combo in kept]
     assert len(set(sizes)) == len(sizes)
     ways = {tuple(part.price.gpu for part in combo.parts) for combo in kept}
@@ -62,7 +62,7 @@ def test_the_filter_keeps_the_better_direction_and_one_team_of_each_size() -> No
     assert ("wide", "quick") not in ways
     efficiency = [combo.tokens_per_usd(LOAD) for combo in kept]
     assert efficiency == sorted(efficiency, reverse=True)
-    assert combos.worth_trying(everything, LOAD, 3) == kept[:3]
+    assert combos.filter_combos(everything, LOAD, 3) == kept[:3]
     of_one_size = [c for c in everything if c.uses == kept[0].uses]
     assert kept[0].per_s(LOAD) == max(combo.per_s(LOAD) for combo in of_one_size)
 
@@ -71,9 +71,9 @@ def test_links_carry_one_cache_at_a_time_whatever_the_gpus_have_time_for() -> No
     slow, wide = (price._replace(link_token_s=s) for price, s in ((QUICK, 1e-3), (WIDE, 2e-5)))
     for p, d, links in ((1, 3, 1), (2, 1, 1), (3, 20, 3)):
         carried = links / (1000 * 1e-3)  # the slower end tells
-        assert Combo(Part(slow, p), Part(wide, d)).per_s(LOAD) == pytest.approx(carried)
-        assert carried < Combo(Part(QUICK, p), Part(WIDE, d)).per_s(LOAD)
-    assert Combo(None, Part(slow, 1)).per_s(LOAD) == Combo(None, Part(QUICK, 1)).per_s(LOAD)
+        assert Combo(ComboPart(slow, p), ComboPart(wide, d)).per_s(LOAD) == pytest.approx(carried)
+        assert carried < Combo(ComboPart(QUICK, p), ComboPart(WIDE, d)).per_s(LOAD)
+    assert Combo(None, ComboPart(slow, 1)).per_s(LOAD) == Combo(None, ComboPart(QUICK, 1)).per_s(LOAD)
 
 
 # --- goodput by replay -----------------------------------------------------------------------------------
@@ -98,11 +98,11 @@ def goodput(*team: tuple[Deployment, int], near: float = 8.0, link: float = 400.
 
 
 def test_the_goodput_of_an_instance_or_a_team_is_its_capacity() -> None:
-    theta = capacity_tokens_per_s(LLM, WHOLE, CATALOGUE, CONFIG, *MIX)
+    theta = measure_capacity_tokens_per_s(LLM, WHOLE, CATALOGUE, CONFIG, *MIX)
     drawn = MIX[0][np.random.default_rng(0xCA9).integers(0, 3000, 20_000)].mean()
     assert goodput((WHOLE, 1)) == pytest.approx(theta / drawn, rel=0.03)
     sides = [dataclasses.replace(side, team=n) for side, n in ((PREFILL, 1), (DECODE, 2))]
-    theta = capacity_tokens_per_s(LLM, sides[0], CATALOGUE, CONFIG, *MIX, partner=sides[1])
+    theta = measure_capacity_tokens_per_s(LLM, sides[0], CATALOGUE, CONFIG, *MIX, partner=sides[1])
     assert goodput(*((side, side.team) for side in sides)) == pytest.approx(theta / drawn, rel=0.03)
     assert goodput((WHOLE, 1), near=1.0) == pytest.approx(goodput((WHOLE, 1), near=60.0), rel=0.03)
 
@@ -114,13 +114,13 @@ TEAMS = [(1, 1, 0.99), (1, 3, 0.99), (2, 1, 0.99), (2, 3, 0.5)]
 def test_no_team_sends_more_than_its_links_carry(prefill: int, decode: int, least: float) -> None:
     """A flood over 2 Gb/s: one link carries the closed form; of several, senders wait for each other."""
     config = dataclasses.replace(CONFIG, fleet=dataclasses.replace(CONFIG.fleet, link_gbit_per_s=2.0))
-    fleet = standing_fleet({LLM: [(PREFILL, prefill), (DECODE, decode)]}, CATALOGUE.serving([LLM]), config)
-    drawn = drawn_requests(*MIX)
+    fleet = fixed_fleet({LLM: [(PREFILL, prefill), (DECODE, decode)]}, CATALOGUE.serving([LLM]), config)
+    drawn = sample_requests(*MIX)
     tokens = float(drawn.input_tokens.mean())
-    trial = Trial(drawn, fleet, make_rules(CATALOGUE, config.replay, "follow"))
+    trial = LoadTrial(drawn, fleet, make_rules(CATALOGUE, config.replay, "follow"))
     sent = throughput_tokens_per_s(trial, LLM, "whole") / tokens
     price = QUICK._replace(link_token_s=link_token_s(CATALOGUE, config.fleet, LLM, GPU, 1))
-    carried = Combo(Part(price, prefill), Part(price, decode)).per_s(Load(tokens, 1.0))
+    carried = Combo(ComboPart(price, prefill), ComboPart(price, decode)).per_s(MeanRequest(tokens, 1.0))
     assert least * carried < sent <= 1.01 * carried
 
 

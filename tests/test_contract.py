@@ -11,8 +11,15 @@ import yaml
 from rill_schemas import faults
 
 from fleetcast.assets.lake import contract as contracts
-from fleetcast.assets.lake.contract import CONTRACT, broken, contract, main, read_contract, renewed
-from fleetcast.assets.lake.rill import write_project
+from fleetcast.assets.lake.contract import (
+    CONTRACT_FILE,
+    build_contract,
+    check_or_write_contract,
+    contract_violations,
+    read_contract,
+    renew_contract,
+)
+from fleetcast.assets.lake.rill_project import write_rill_project
 from fleetcast.assets.lake.warehouse import Lake
 
 Change = Callable[[dict[str, Any]], object]
@@ -27,9 +34,9 @@ def column(of: dict[str, Any], mart_name: str, name: str) -> dict[str, Any]:
 
 
 def test_the_contract_is_that_of_the_headers() -> None:
-    promised = read_contract(CONTRACT)
-    now = contract(promised["version"])
-    assert broken(promised, now) == [], "run python -m fleetcast.assets.lake.contract"
+    promised = read_contract(CONTRACT_FILE)
+    now = build_contract(promised["version"])
+    assert contract_violations(promised, now) == [], "run python -m fleetcast.assets.lake.contract"
     assert promised == now, "run python -m fleetcast.assets.lake.contract"
     own = mart(now, "regret")["properties"]
     keys = {one["name"]: one["primaryKeyPosition"] for one in own if "primaryKey" in one}
@@ -53,22 +60,22 @@ def test_a_meaning_that_changes_breaks_it(
     change: Change, said: str | None, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The promise is changed here, which is the same as the lake having changed since."""
-    now = contract("2.1.5")
-    monkeypatch.setattr(contracts, "contract", lambda of="1.0.0": {**copy.deepcopy(now), "version": of})
+    now = build_contract("2.1.5")
+    monkeypatch.setattr(contracts, "build_contract", lambda of="1.0.0": {**copy.deepcopy(now), "version": of})
     promised = copy.deepcopy(now)
     change(promised)
-    lines = broken(promised, now)
+    lines = contract_violations(promised, now)
     assert len(lines) == (0 if said is None else 1)
     assert all(line.startswith(str(said)) for line in lines)
-    assert renewed(promised)["version"] == version
+    assert renew_contract(promised)["version"] == version
 
 
 def test_a_consumer_can_check_what_it_relies_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    relied = yaml.safe_load(CONTRACT.read_text())
+    relied = yaml.safe_load(CONTRACT_FILE.read_text())
     column(relied, "scoreboard", "usd")["physicalType"] = "DECIMAL"
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(relied))
-    assert main([str(CONTRACT)]) == 0
-    assert main([str(tmp_path / "mine.yaml")]) == 1
+    assert check_or_write_contract([str(CONTRACT_FILE)]) == 0
+    assert check_or_write_contract([str(tmp_path / "mine.yaml")]) == 1
     assert "scoreboard.usd: physicalType was 'DECIMAL', is 'DOUBLE'." in capsys.readouterr().out
     (tmp_path / "other.yaml").write_text("id: another")
     with pytest.raises(ValueError, match=r"^other\.yaml is no contract of fleetcast's marts\."):
@@ -77,7 +84,7 @@ def test_a_consumer_can_check_what_it_relies_on(tmp_path: Path, capsys: pytest.C
 
 def test_rill_takes_the_project(tmp_path: Path) -> None:
     """By what its parser refuses; and what it would refuse is found."""
-    write_project(Lake(tmp_path / "lake"), tmp_path)
+    write_rill_project(Lake(tmp_path / "lake"), tmp_path)
     assert faults(tmp_path) == []
     view, model = tmp_path / "metrics" / "energy_metrics.yaml", tmp_path / "models" / "rows_of_energy.sql"
     for path, old, new, said in (
@@ -103,7 +110,7 @@ def test_rills_models_and_measures_can_be_asked(tmp_path: Path) -> None:
     for table in ("demand", "scorecard"):
         lake.write(table, lake.sql(f"marts/{table}.sql", **where), **where)
     lake.publish()
-    shown = write_project(lake, tmp_path / "rill")
+    shown = write_rill_project(lake, tmp_path / "rill")
     assert {"scoreboard", "graded_shadow", "energy"} <= set(shown)
     connector = yaml.safe_load((tmp_path / "rill" / "connectors" / "duckdb.yaml").read_text())
     with duckdb.connect() as con:
@@ -123,4 +130,4 @@ def test_rills_models_and_measures_can_be_asked(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"full is no Rill project and not empty\. Name another folder"):
-        write_project(lake, tmp_path / "full")
+        write_rill_project(lake, tmp_path / "full")

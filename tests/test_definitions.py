@@ -17,15 +17,15 @@ from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.telling import SettingsResource
-from fleetcast.assets.replays.drives import day_drives, setting
+from fleetcast.assets.pages.asset_metadata import SettingsResource
+from fleetcast.assets.replays.policy_inputs import fleet_and_rules, policy_schedules
 from fleetcast.models.replay.run import Session
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.places import ROOT
-from fleetcast.models.world.policies import POLICIES
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.policies import REPLAY_POLICIES
+from fleetcast.models.world.project_paths import ROOT
 from fleetcast.pipelines.definitions import defs
-from fleetcast.pipelines.schedules import cron_of
+from fleetcast.pipelines.schedules import cron_line
 
 DAY = date(2025, 7, 3)
 
@@ -116,7 +116,7 @@ def test_jobs_schedules_and_sensors():
         "plan_rolling_schedule": "0 * * * *",
         "grade_schedule": "0 3 * * *",
     }
-    assert [cron_of(minutes) for minutes in (15, 60, 360)] == ["*/15 * * * *", "0 * * * *", "0 */6 * * *"]
+    assert [cron_line(minutes) for minutes in (15, 60, 360)] == ["*/15 * * * *", "0 * * * *", "0 */6 * * *"]
     for schedule in defs.schedules or []:
         assert "config office alone, whose trace office has the days 2025-07-01 to 2025-07-15." in (
             schedule.description or ""
@@ -144,7 +144,7 @@ def test_every_sql_check_guards_an_asset_and_stops_what_lies_behind_it():
 def test_the_landing_sensor_runs_once_per_change(tmp_path, monkeypatch):
     from fleetcast.pipelines import sensors
 
-    monkeypatch.setattr(sensors, "LANDING", tmp_path)
+    monkeypatch.setattr(sensors, "LANDING_DIR", tmp_path)
     monkeypatch.setattr(sensors, "landed_files", lambda: sorted(tmp_path.glob("*.csv")))
     ask = lambda cursor: sensors.landing_sensor(dg.build_sensor_context(cursor=cursor))  # noqa: E731
     assert isinstance(ask(None), dg.SkipReason)
@@ -164,7 +164,9 @@ def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_pa
     days = partitions.days_of_traces(lake)
     office = load_config("office", load_catalogue()).trace
     assert {landed, office.first_day, office.replay_day, date(2023, 11, 16)} <= days
-    keys = partitions.only(days, date(2026, 3, 2)).get_partition_keys(datetime(2026, 3, 5, tzinfo=UTC))
+    keys = partitions.partitions_of_days(days, date(2026, 3, 2)).get_partition_keys(
+        datetime(2026, 3, 5, tzinfo=UTC)
+    )
     assert keys == [
         *(day.isoformat() for day in sorted(days)),
         "2026-03-01",
@@ -175,13 +177,13 @@ def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_pa
     asked = "from fleetcast.assets.lake.partitions import DAYS; "
     asked += "print(len(DAYS.get_partition_keys()), DAYS.exclusions is None)"
     for few, most in (("1", 1000), ("", 10_000)):
-        env = os.environ | {partitions.FEW_DAYS: few}
+        env = os.environ | {partitions.FEW_DAYS_VARIABLE: few}
         told = subprocess.run(
             [sys.executable, "-c", asked], env=env, cwd=ROOT, capture_output=True, text=True
         )
         count, is_whole = told.stdout.split()
         assert (int(count) < most, is_whole) == (True, str(not few))
-    assert partitions.DAYS.has_partition_key("2021-02-03")  # the command line runs any day
+    assert partitions.DAY_PARTITIONS.has_partition_key("2021-02-03")  # the command line runs any day
 
 
 def run(name: str, day: date, resource: SettingsResource) -> dg.ExecuteInProcessResult:
@@ -334,14 +336,14 @@ def test_all_policies_start_from_the_first_hour_of_the_forecast_plan(ran):
     first_hour = np.array(
         [[planned[llm, region] for region in settings.catalogue.regions] for llm in settings.catalogue.llms]
     )
-    for policy, drive in day_drives(settings, DAY).items():
-        fleet, rules = setting(settings, policy)
+    for policy, drive in policy_schedules(settings, DAY).items():
+        fleet, rules = fleet_and_rules(settings, policy)
         if policy == "chiron":  # it begins with its own: 10, 5 and 5
             assert Session(fleet, rules, drive.start).instances()[:, 0].tolist() == [10] * 12 + [5] * 24
             continue
         shared, given = (Session(fleet, rules, start).instances() for start in (first_hour, drive.start))
         assert (shared == given).all()
-        if POLICIES[policy].pooling == "unified":
+        if REPLAY_POLICIES[policy].pooling == "unified":
             assert given[:, 0].tolist() == first_hour.ravel().tolist()
 
 

@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
+from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, read_demand_matrix
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.traces import make_day, read_template
-from fleetcast.models.traffic.parameters import Names
+from fleetcast.assets.traces.request_days import make_request_day, read_template_trace
+from fleetcast.models.traffic.trace_columns import TraceNames
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config import TraceConfig
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.traffic_config import TiledTraffic
 
 CATALOGUE = load_catalogue()
@@ -61,12 +61,12 @@ def test_the_matrix_is_what_counting_gives(lake, minutes):
         for llm, region, tier, minute, tokens in write_day(lake, day, 400, offset):
             expected[llm, region, tier, first + minute // minutes] += tokens / (60 * minutes)
         build_demand(lake, "t", day)
-    found = demand_matrix(lake, "t", DAY, DAY + timedelta(days=2), minutes, CATALOGUE)
+    found = read_demand_matrix(lake, "t", DAY, DAY + timedelta(days=2), minutes, CATALOGUE)
     assert found.bucket_start[0] == np.datetime64(DAY)
     assert np.all(np.diff(found.bucket_start) == np.timedelta64(minutes, "m"))
     np.testing.assert_allclose(found.per_s, expected, rtol=1e-12)
-    np.testing.assert_allclose(found.of_tier(INTERACTIVE), expected[:, :, :2].sum(axis=2), rtol=1e-12)
-    np.testing.assert_array_equal(found.of_tier("niw"), found.per_s[:, :, 2])
+    np.testing.assert_allclose(found.tier_series(INTERACTIVE), expected[:, :, :2].sum(axis=2), rtol=1e-12)
+    np.testing.assert_array_equal(found.tier_series("niw"), found.per_s[:, :, 2])
 
 
 def test_days_that_are_missing_are_named(lake):
@@ -79,9 +79,9 @@ def test_days_that_are_missing_are_named(lake):
     ):
         build_demand(lake, "t", DAY + timedelta(days=1))
     with pytest.raises(LakeError, match="has no demand from 2025-07-01 to 2025-07-01"):
-        demand_matrix(lake, "t", DAY, DAY, 15, CATALOGUE)
+        read_demand_matrix(lake, "t", DAY, DAY, 15, CATALOGUE)
     with pytest.raises(ValueError, match="bucket_minutes is 7, a day must be a whole number of buckets"):
-        demand_matrix(lake, "t", DAY, DAY, 7, CATALOGUE)
+        read_demand_matrix(lake, "t", DAY, DAY, 7, CATALOGUE)
 
 
 def test_a_name_that_the_catalogue_lost_is_named(lake):
@@ -91,12 +91,12 @@ def test_a_name_that_the_catalogue_lost_is_named(lake):
     lake.write("requests", requests.set_column(3, "llm", renamed), trace="t", day=DAY)
     build_demand(lake, "t", DAY)
     with pytest.raises(LakeError, match="has the llm 'gone'; this run has bloom-176b"):
-        demand_matrix(lake, "t", DAY, DAY, 15, CATALOGUE)
+        read_demand_matrix(lake, "t", DAY, DAY, 15, CATALOGUE)
 
 
 def test_days_are_made_as_the_config_says(lake):
     office = load_config("office", CATALOGUE).trace
-    assert make_day(lake, office, CATALOGUE, office.first_day) > 800_000
+    assert make_request_day(lake, office, CATALOGUE, office.first_day) > 800_000
     made = lake.read("requests", trace="office")
     assert lake.sql("checks/requests_are_valid.sql").num_rows == 0
     assert made["request_id"].to_pylist()[:2] == [
@@ -112,8 +112,8 @@ def test_days_are_made_as_the_config_says(lake):
 
     write_day(lake, DAY, 500, 0)
     tiled = TraceConfig("tiles", DAY, 1, 7, tiled=TiledTraffic("t", 1.0, (1.0,) * 168))
-    assert make_day(lake, tiled, CATALOGUE, DAY) == pytest.approx(500, abs=24)
-    template, apps = read_template(lake, "t", Names.of(CATALOGUE))
+    assert make_request_day(lake, tiled, CATALOGUE, DAY) == pytest.approx(500, abs=24)
+    template, apps = read_template_trace(lake, "t", TraceNames.of(CATALOGUE))
     assert apps == ["chat"]
     rows = set(zip(template.llm, template.region, template.tier, template.input_tokens, strict=True))
     for row in lake.read("requests", trace="tiles").to_pylist():
@@ -122,9 +122,9 @@ def test_days_are_made_as_the_config_says(lake):
         assert row["source"] == "tiled t"
 
     landed = TraceConfig("t", DAY, 1, 7)
-    assert make_day(lake, landed, CATALOGUE, DAY) == 500
+    assert make_request_day(lake, landed, CATALOGUE, DAY) == 500
     with pytest.raises(LakeError, match="'t' has no requests on 2025-07-09"):
-        make_day(lake, landed, CATALOGUE, date(2025, 7, 9))
+        make_request_day(lake, landed, CATALOGUE, date(2025, 7, 9))
     lost = TraceConfig("tiles", DAY, 1, 7, tiled=TiledTraffic("azure_llm", 1.0, (1.0,) * 168))
     with pytest.raises(LakeError, match="'azure_llm', which is to be tiled, has not been landed"):
-        make_day(lake, lost, CATALOGUE, DAY)
+        make_request_day(lake, lost, CATALOGUE, DAY)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Settings, load_settings
-from fleetcast.assets.pages import pictures, style
-from fleetcast.assets.pages.style import GAP, HALF_LINE, LETTER, POINT
-from fleetcast.assets.replays import figures
+from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.pages import figure_files, figure_style
+from fleetcast.assets.pages.figure_style import HALF_LINE_HEIGHT, LABEL_GAP, LETTER_WIDTH, POINT_SIZE
+from fleetcast.assets.replays import replay_figures
 from fleetcast.models.world.catalogue import load_catalogue
 
 DAY = date(2025, 7, 15)
@@ -23,33 +23,37 @@ PLACE = st.tuples(st.integers(0, 80).map(lambda n: n / 100), st.integers(0, 80).
 @given(points=st.lists(PLACE, min_size=1, max_size=9, unique=True))
 def test_only_points_that_touch_share_a_label_and_no_label_covers_another_or_a_point(points):
     x, y = np.array(points).T
-    groups = style.touching(x, y)
+    groups = figure_style.group_overlapping_points(x, y)
     assert sorted(point for group in groups for point in group) == list(range(len(points)))
     for group in groups:
-        assert np.ptp(x[group]) <= 2 * POINT[0]
-        assert np.ptp(y[group]) <= 2 * POINT[1]
+        assert np.ptp(x[group]) <= 2 * POINT_SIZE[0]
+        assert np.ptp(y[group]) <= 2 * POINT_SIZE[1]
     ends = np.array([(x[group].max(), y[group].mean()) for group in groups])
     letters = [7 * len(group) for group in groups]
-    boxes = [(left, left + LETTER * count, height) for (left, height), count in
-             zip(style.spots(ends[:, 0], ends[:, 1], letters), letters, strict=True)]  # fmt: skip
+    boxes = [
+        (left, left + LETTER_WIDTH * count, height)
+        for (left, height), count in zip(
+            figure_style.label_positions(ends[:, 0], ends[:, 1], letters), letters, strict=True
+        )
+    ]
     for n, (left, right, height) in enumerate(boxes):
         for begin, end, other in boxes[:n]:
-            assert right <= begin or end <= left or abs(height - other) >= 2 * HALF_LINE - 1e-9
+            assert right <= begin or end <= left or abs(height - other) >= 2 * HALF_LINE_HEIGHT - 1e-9
         for m, (at, middle) in enumerate(ends):
             is_beside = right <= at or at <= left
-            assert m == n or is_beside or abs(height - middle) >= HALF_LINE + POINT[1] - 1e-9
+            assert m == n or is_beside or abs(height - middle) >= HALF_LINE_HEIGHT + POINT_SIZE[1] - 1e-9
 
 
 def test_a_label_stays_beside_a_point_that_is_alone():
-    assert style.spots(np.array([0.2, 0.99]), np.array([0.5, 0.5]), [5, 5]) == [
-        (0.2 + GAP, 0.5),
-        pytest.approx((0.99 - GAP - 5 * LETTER, 0.5)),  # left of it: the axes end
+    assert figure_style.label_positions(np.array([0.2, 0.99]), np.array([0.5, 0.5]), [5, 5]) == [
+        (0.2 + LABEL_GAP, 0.5),
+        pytest.approx((0.99 - LABEL_GAP - 5 * LETTER_WIDTH, 0.5)),  # left of it: the axes end
     ]
 
 
 def test_equal_curves_share_a_line_and_others_do_not():
     nines = pd.DataFrame({"lt_u": [0.0, 1.0, 3.5], "corrected": [0.0, 1.1, 3.5], "lt_ua": [0.0, 1.001, 3.5]})
-    assert figures.same_curves(nines) == [["lt_u", "lt_ua"], ["corrected"]]
+    assert replay_figures.group_same_curves(nines) == [["lt_u", "lt_ua"], ["corrected"]]
 
 
 def test_the_strictest_slo_of_the_tiers_that_are_there():
@@ -59,7 +63,7 @@ def test_the_strictest_slo_of_the_tiers_that_are_there():
     assert catalogue.strictest_tier(["niw"]) is None
 
 
-def scored(settings: Settings, tier: str) -> Settings:
+def scored(settings: RunSettings, tier: str) -> RunSettings:
     """A lake of its own with five requests of a tier under one policy, scored."""
     ttft_slo_s = settings.catalogue.tiers[tier].ttft_slo_s
     row = {**dict.fromkeys(SCHEMAS["outcomes"].names), "arrived_at": datetime(2025, 7, 15, tzinfo=UTC)}
@@ -83,7 +87,7 @@ def scored(settings: Settings, tier: str) -> Settings:
 
 
 @pytest.mark.parametrize(
-    ("tier", "said"), [("iw_normal", "iw_normal requests, %"), ("niw", figures.NO_INTERACTIVE)]
+    ("tier", "said"), [("iw_normal", "iw_normal requests, %"), ("niw", replay_figures.NO_INTERACTIVE)]
 )
 def test_a_trace_without_iw_fast_has_a_scoreboard_and_figures(tmp_path, monkeypatch, tier, said):
     settings = scored(load_settings("office", tmp_path / "lake"), tier)
@@ -97,8 +101,8 @@ def test_a_trace_without_iw_fast_has_a_scoreboard_and_figures(tmp_path, monkeypa
 
     drawn = []
     monkeypatch.setattr(plt, "close", drawn.append)
-    chosen = {name: figures.DRAWINGS[name] for name in ("ttft_cdf", "cost_against_misses")}
-    assert all(path.is_file() for path in pictures.draw_day(settings, DAY, chosen).values())
+    chosen = {name: replay_figures.REPLAY_DRAWINGS[name] for name in ("ttft_cdf", "cost_against_misses")}
+    assert all(path.is_file() for path in figure_files.draw_day_figures(settings, DAY, chosen).values())
     texts = [axes.get_ylabel() for figure in drawn for axes in figure.axes]
     texts += [text.get_text() for figure in drawn for text in figure.texts]
     assert said in texts

@@ -12,13 +12,13 @@ from matplotlib.colors import to_hex
 from wired import DAY, LLMS, SEASONAL_FACTOR, came
 
 from fleetcast.assets.demand import character_figures, latency_panels, paper_panels
-from fleetcast.assets.forecasts import leaderboard
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.pages.style import BLUE, COLOURS, INK, STYLE
-from fleetcast.assets.plans import page
-from fleetcast.assets.replays import figures
-from fleetcast.models.world.planners import BOARD
-from fleetcast.models.world.policies import POLICIES
+from fleetcast.assets.forecasts import forecast_figures
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.pages.figure_style import BLUE, INK, POLICY_COLOURS, STYLE
+from fleetcast.assets.plans import plan_page
+from fleetcast.assets.replays import replay_figures
+from fleetcast.models.world.planners import BOARD_PLANNERS
+from fleetcast.models.world.policies import REPLAY_POLICIES
 
 HOURS = pd.date_range("2025-07-03", periods=24, freq="h", tz="UTC")
 
@@ -54,15 +54,15 @@ def legends(figure: Any) -> dict[str, Any]:
             zip(legend.get_texts(), legend.get_patches(), strict=True)}  # fmt: skip
 
 
-def mart(settings: Settings, name: str) -> pd.DataFrame:
+def mart(settings: RunSettings, name: str) -> pd.DataFrame:
     return settings.lake.sql(f"select * from {name}").to_pandas()
 
 
 # --- the day -------------------------------------------------------------------------------------------
 
 
-def test_demand_and_forecast_are_those_of_the_planned_method(wired_scored: Settings) -> None:
-    figure = figures.DRAWINGS["demand_and_forecast"](wired_scored, DAY)
+def test_demand_and_forecast_are_those_of_the_planned_method(wired_scored: RunSettings) -> None:
+    figure = replay_figures.REPLAY_DRAWINGS["demand_and_forecast"](wired_scored, DAY)
     full = came(wired_scored)
     assert len(figure.axes) == len(LLMS)
     for axes, actual in zip(figure.axes, full.sum(axis=1) / 1e3, strict=True):
@@ -75,13 +75,13 @@ def test_demand_and_forecast_are_those_of_the_planned_method(wired_scored: Setti
     assert figure.get_supylabel() == "interactive input, thousand tokens/s"
 
 
-def test_each_panel_has_the_gpus_of_its_policy_against_what_was_needed(wired_scored: Settings) -> None:
+def test_each_panel_has_the_gpus_of_its_policy_against_what_was_needed(wired_scored: RunSettings) -> None:
     policies = list(wired_scored.config.replay.policies)
-    figure = figures.DRAWINGS["instances_against_demand"](wired_scored, DAY)
+    figure = replay_figures.REPLAY_DRAWINGS["instances_against_demand"](wired_scored, DAY)
     gpus = mart(wired_scored, "fleet_by_hour").groupby(["policy", "hour_start"])[["held_gpus", "needed_gpus"]]
     gpus = gpus.sum()
     for axes, policy in zip(figure.axes, policies, strict=True):
-        _, held = line(axes, COLOURS[policy])
+        _, held = line(axes, POLICY_COLOURS[policy])
         np.testing.assert_allclose(held[:-1], gpus.loc[policy, "held_gpus"])
         assert filled(axes) == pytest.approx(gpus.loc[policy, "needed_gpus"].sum())
         assert axes.get_title(loc="left") == f"{policy}  {gpus.loc[policy, 'held_gpus'].sum():,.0f} GPU-h"
@@ -93,20 +93,22 @@ def test_what_runs_out_of_its_panel_says_how_far() -> None:
         pd.DataFrame({"policy": p, "hour_start": HOURS, "held_gpus": h, "needed_gpus": 5.0})
         for p, h in held.items()
     )
-    lt_i, static = figures.draw_instances_against_demand(frame).axes[:2]
+    lt_i, static = replay_figures.draw_instances_against_demand(frame).axes[:2]
     assert texts(lt_i) == ["up to 50 \u2191"]
     assert texts(static) == []
     assert lt_i.get_ylim() == (0.0, 10.0)  # twice what is needed
 
 
-def test_the_curves_of_first_tokens_count_every_request_of_the_strictest_tier(wired_scored: Settings) -> None:
-    figure = figures.DRAWINGS["ttft_cdf"](wired_scored, DAY)
+def test_the_curves_of_first_tokens_count_every_request_of_the_strictest_tier(
+    wired_scored: RunSettings,
+) -> None:
+    figure = replay_figures.REPLAY_DRAWINGS["ttft_cdf"](wired_scored, DAY)
     (axes,) = figure.axes
     rows = mart(wired_scored, "outcomes").query("tier == 'iw_fast'")
     told = dict(text.split("  ") for text in texts(axes) if "in time" in text)
     for policy in wired_scored.config.replay.policies:
         own = rows[rows["policy"] == policy]["ttft_s"]
-        seconds, nines = line(axes, COLOURS[policy])
+        seconds, nines = line(axes, POLICY_COLOURS[policy])
         np.testing.assert_allclose(
             10 ** -nines[nines < 3], [1 - np.mean(own <= s) for s in seconds[nines < 3]]
         )
@@ -116,8 +118,8 @@ def test_the_curves_of_first_tokens_count_every_request_of_the_strictest_tier(wi
     assert axes.get_ylabel() == "iw_fast requests, %"
 
 
-def test_a_point_stands_at_what_a_policy_cost_and_missed(wired_scored: Settings) -> None:
-    figure = figures.DRAWINGS["cost_against_misses"](wired_scored, DAY)
+def test_a_point_stands_at_what_a_policy_cost_and_missed(wired_scored: RunSettings) -> None:
+    figure = replay_figures.REPLAY_DRAWINGS["cost_against_misses"](wired_scored, DAY)
     (axes,) = figure.axes
     policies = list(wired_scored.config.replay.policies)
     board = mart(wired_scored, "scoreboard").set_index("policy").loc[policies]
@@ -134,13 +136,13 @@ def test_a_point_stands_at_what_a_policy_cost_and_missed(wired_scored: Settings)
 
 
 def test_the_page_of_the_plan_has_what_it_expects_what_came_and_what_it_can_serve(
-    wired_day: Settings,
+    wired_day: RunSettings,
 ) -> None:
-    asked = {"trace": wired_day.trace, "day": DAY, "policy": page.PLANNED}
+    asked = {"trace": wired_day.trace, "day": DAY, "policy": plan_page.PLAN_PAGE_POLICY}
     frame = wired_day.lake.sql("reads/plan_page.sql", **asked).to_pandas()
     plans = wired_day.lake.read("plans", trace=wired_day.trace, day=DAY).to_pandas()
     windows = wired_day.lake.read("plan_windows", trace=wired_day.trace, day=DAY).to_pandas()
-    figure = page.draw_plan(frame)
+    figure = plan_page.draw_plan(frame)
     for axes, llm in zip(figure.axes, LLMS, strict=True):
         own = windows[windows["llm"] == llm]
         need = own.assign(need=own["demand_tokens_per_s"] + own["buffer_tokens_per_s"])
@@ -152,7 +154,7 @@ def test_the_page_of_the_plan_has_what_it_expects_what_came_and_what_it_can_serv
         spare = 1 - truth["need"].sum() / ours["capacity_tokens_per_s"].sum()
         assert axes.get_title(loc="left") == f"{llm}   {spare:.0%} to spare"
     changed = plans[(plans["policy"] == "corrected") & plans["why"].notna()]
-    assert page.changes(wired_day, DAY)["why"].to_pylist() == (
+    assert plan_page.read_plan_changes(wired_day, DAY)["why"].to_pylist() == (
         changed.sort_values(["hour_start", "llm", "region", "gpu"])["why"].tolist()
     )
 
@@ -174,7 +176,9 @@ def test_a_bar_is_the_error_of_its_method_at_its_horizon_and_the_planned_one_is_
             for minutes in (10, 60)
         ]
     )
-    for axes, minutes in zip(leaderboard.draw_leaderboard(frame, "arima").axes, (10, 60), strict=True):
+    for axes, minutes in zip(
+        forecast_figures.draw_forecast_leaderboard(frame, "arima").axes, (10, 60), strict=True
+    ):
         bars = {label.xy[1]: bar for label, bar in zip(axes.texts, axes.patches, strict=True)}
         assert list(bars) == ["last_value", "arima", "weighted"]  # the best on top
         for method, share in wape.items():
@@ -192,7 +196,7 @@ def test_a_curve_of_decisions_is_attainment_over_gpu_hours() -> None:
         | {"gpu_hours": [8.0, 10.0, 14.0, 12.0], "attainment_share": [0.9, 0.99, 0.97, 0.93]}
         | {"matched_share": 0.95, "tier": "iw_fast"}
     )
-    (axes,) = leaderboard.draw_decisions(frame, "arima").axes
+    (axes,) = forecast_figures.draw_decisions(frame, "arima").axes
     curves = {one.get_label(): one.get_xydata().tolist() for one in axes.lines[:2]}
     assert curves == {
         "truth": [[10.0, pytest.approx(99.0)], [8.0, pytest.approx(90.0)]],
@@ -240,7 +244,7 @@ def test_the_largest_apps_are_shown_by_requests_and_tokens() -> None:
 def test_tokens_are_told_by_their_median() -> None:
     rows = [
         {"kind": kind, "llm": llm, "tokens": tokens * (10 if kind == "input" else 1), "requests": requests}
-        for kind in character_figures.KINDS
+        for kind in character_figures.TOKEN_KINDS
         for llm, counts in {"x": (10, 10, 80), "y": (50, 0, 0)}.items()
         for tokens, requests in zip((10, 20, 40), counts, strict=True)
     ]
@@ -341,5 +345,5 @@ def test_burstiness_is_told_of_everything_and_of_its_parts(dispersion: float, sa
 
 
 def test_a_policy_has_one_colour_in_every_figure_and_no_two_have_the_same() -> None:
-    assert COLOURS.keys() == {*POLICIES, *BOARD}
-    assert len(set(COLOURS.values())) == len(COLOURS)
+    assert POLICY_COLOURS.keys() == {*REPLAY_POLICIES, *BOARD_PLANNERS}
+    assert len(set(POLICY_COLOURS.values())) == len(POLICY_COLOURS)

@@ -18,17 +18,22 @@ import pytest
 from small import DAGSTER, ONE_TRIAL, small_config
 
 from fleetcast.assets.demand import demand
-from fleetcast.assets.lake import kept
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings
-from fleetcast.assets.pages.telling import SettingsResource
-from fleetcast.models.replay.kernel import account, advance, patience, start_hour
+from fleetcast.assets.lake import stage_cache
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.pages.asset_metadata import SettingsResource
+from fleetcast.models.replay.kernel import (
+    account_fleet,
+    advance_events,
+    start_control_interval,
+    watchdog_limit,
+)
 from fleetcast.models.replay.session import background_compile
 from fleetcast.models.replay.session.background_compile import compile_kernel
-from fleetcast.pipelines import night, runs
-from fleetcast.pipelines.night import Night, run_night
+from fleetcast.pipelines import nightly_run, runs
+from fleetcast.pipelines.nightly_run import NightlyRun, run_night
 from fleetcast.pipelines.runs import RunFailed
-from fleetcast.pipelines.scoreboard import show_short
-from fleetcast.pipelines.terminal import Bars
+from fleetcast.pipelines.scoreboard import show_short_plans
+from fleetcast.pipelines.terminal import ProgressBars
 
 DAY = date(2025, 7, 3)
 ONE = {"policies": '["lt_i"]', **ONE_TRIAL}
@@ -36,7 +41,7 @@ LONE = {
     **dict.fromkeys(("min_instances", "max_instances", "instances_at_start"), "1"),
     "bursts": "[{ start = 2025-07-03T18:00:00Z, minutes = 60, factor = 200.0 }]",
 }
-ENTRIES = (advance, account, patience, start_hour)
+ENTRIES = (advance_events, account_fleet, watchdog_limit, start_control_interval)
 
 
 class First(NamedTuple):
@@ -46,7 +51,7 @@ class First(NamedTuple):
     stopped: str  # what the one that was stopped said
     left: dict[str, int]  # what it had made
     told: str  # what the whole one said on a terminal that is none
-    night: Night
+    night: NightlyRun
     compiled: list[list[object]]  # of the kernel, before there was any night
 
 
@@ -64,7 +69,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[First]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
         (folder / "dagster.yaml").write_text(DAGSTER)
-        patch.setattr(night, "landed_files", list)
+        patch.setattr(nightly_run, "landed_files", list)
         patch.chdir(folder)
         resource = SettingsResource(config=small_config(folder, **ONE), lake=str(folder / "lake"))
         compile_kernel()
@@ -75,11 +80,11 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[First]:
                 run_night(resource, DAY, Progress())
         left = made(resource.load())
         with redirect_stderr(StringIO()) as told:
-            whole = run_night(resource, DAY, Bars())
+            whole = run_night(resource, DAY, ProgressBars())
         yield First(resource, str(failed.value), left, told.getvalue(), whole, compiled)
 
 
-def made(settings: Settings) -> dict[str, int]:
+def made(settings: RunSettings) -> dict[str, int]:
     """Every Parquet file and figure, and when it was written."""
     found = [*settings.lake.root.rglob("*.parquet"), *settings.figures(DAY).glob("*.png")]
     return {str(p.relative_to(settings.lake.root.parent)): p.stat().st_mtime_ns for p in found}
@@ -90,14 +95,14 @@ def stages_made_again(before: dict[str, int], after: dict[str, int]) -> set[str]
     return {path.split("/")[1] for path in after if after[path] != before.get(path)}
 
 
-def needed(settings: Settings) -> set[str]:
+def needed(settings: RunSettings) -> set[str]:
     """The stages that would be made again; their notes stay as they are."""
     notes = {p: p.read_text() for p in (settings.lake.root / "made_from").rglob("*") if p.is_file()}
-    found, content = set(), kept.content_of(settings, "replays", DAY)
+    found, content = set(), stage_cache.stage_input_digest(settings, "replays", DAY)
     if not settings.lake.is_made_from("outcomes", content, trace="small", day=DAY, policy="lt_i"):
         found.add("replays")
-    for stage in set(kept.STAGES) - {"replays"}:
-        with suppress(ZeroDivisionError), kept.made_once(settings, stage, DAY) as is_needed:
+    for stage in set(stage_cache.STAGES) - {"replays"}:
+        with suppress(ZeroDivisionError), stage_cache.rebuild_if_changed(settings, stage, DAY) as is_needed:
             if is_needed:
                 found.add(stage)
                 raise ZeroDivisionError
@@ -129,7 +134,7 @@ def test_where_output_is_piped_a_stage_is_a_line_with_its_seconds(first, capsys)
     lines = first.told.removesuffix("\n").split("\n")
     assert all(re.fullmatch(r"[ -~]+ \.\.\. \d+\.\d s", line) for line in lines), first.told
     assert {line.split()[0] for line in lines} >= {"requests", "demand", "forecast", "plan", "replay", "draw"}
-    with pytest.raises(KeyboardInterrupt), Bars().bar("plan", 3):
+    with pytest.raises(KeyboardInterrupt), ProgressBars().bar("plan", 3):
         raise KeyboardInterrupt
     assert re.fullmatch(r"plan \.\.\. stopped after \d+\.\d s\n", capsys.readouterr().err)
 
@@ -139,7 +144,7 @@ def test_a_stage_is_made_again_only_when_what_it_is_made_from_has_changed(first,
     assert [list(entry.signatures) for entry in ENTRIES] == first.compiled  # beside is compiled what is used
     settings = small.load()
     lake, before = settings.lake, made(settings)
-    run_night(small, DAY, Bars())
+    run_night(small, DAY, ProgressBars())
     assert made(settings) == before
     told = "replays of 2025-07-03 are there: nothing that they are made from has changed"
     assert told in capsys.readouterr().err
@@ -158,7 +163,7 @@ def test_a_stage_is_made_again_only_when_what_it_is_made_from_has_changed(first,
     os.utime(past, ns=(again[str(past.relative_to(lake.root.parent))],) * 2)
     assert needed(settings) == set()
     small_config(Path(small.config).parent, **ONE, epsilon="0.7")
-    assert needed(small.load()) == set(kept.STAGES)
+    assert needed(small.load()) == set(stage_cache.STAGES)
     small_config(Path(small.config).parent, **ONE)
 
 
@@ -202,7 +207,9 @@ def test_a_night_makes_what_is_missing_and_only_that(first, monkeypatch, capsys)
     assert whole.warehouse.is_file()
     assert len(list(whole.figures.glob("*.png"))) == 5
     before = made(small.load())
-    monkeypatch.setattr(kept, "code", lambda: "another version")  # or the day would not be made again
+    monkeypatch.setattr(
+        stage_cache, "code_digest", lambda: "another version"
+    )  # or the day would not be made again
     with Analyst(whole.warehouse) as analyst:
         second = run_night(small, None, analyst)
     assert stages_made_again(before, made(small.load())) > {"forecasts", "plans", "outcomes", "scorecard"}
@@ -211,7 +218,7 @@ def test_a_night_makes_what_is_missing_and_only_that(first, monkeypatch, capsys)
     assert whole.checks - second.checks == 3  # of the history, which is one run
     assert second.board.equals(whole.board)  # the same config gives the same figures
 
-    row, trace, day = night.replay_policy(small, None, "static", Progress())
+    row, trace, day = nightly_run.replay_policy(small, None, "static", Progress())
     assert (trace, day, row["policy"].to_pylist()) == ("small", DAY, ["static"])
 
     path, seen = Path(small.config), made(small.load())
@@ -228,11 +235,13 @@ def test_a_night_makes_what_is_missing_and_only_that(first, monkeypatch, capsys)
     assert not third.board.equals(whole.board)
     assert whole.short == []
     assert {row["policy"] for row in third.short} >= {"lt_i", "clairvoyant"}
-    show_short(third.short)  # by how much
+    show_short_plans(third.short)  # by how much
     said = capsys.readouterr().err
     assert re.search(r"lt_i: the fleet is too small in \d+ of 24 hours; at \d\d:00 \S+ in ", said)
     assert "Raise max_instances or cap_gpus." in said
-    runs.report("whatifs", {dg.MultiPartitionKey({"day": "2025-07-03", "case": "as_is"}): {"trace": "small"}})
+    runs.report_materializations(
+        "whatifs", {dg.MultiPartitionKey({"day": "2025-07-03", "case": "as_is"}): {"trace": "small"}}
+    )
     with dg.DagsterInstance.get() as instance:
         told = instance.get_latest_materialization_event(dg.AssetKey("whatifs")).asset_materialization
         assert (told.partition, told.metadata["trace"].value) == ("as_is|2025-07-03", "small")
@@ -240,7 +249,7 @@ def test_a_night_makes_what_is_missing_and_only_that(first, monkeypatch, capsys)
 
     small_config(path.parent, **ONE, **(LONE | {"min_instances": "0"}), seed="8")
     with pytest.raises(ValueError, match=r"of 2025-07-03 are not of small\.toml as it is now.* nightly --"):
-        night.replay_policy(small, None, "static", Progress())
+        nightly_run.replay_policy(small, None, "static", Progress())
     lake = small.load().lake
     for table in ("outcomes", "fleet_hours", "scorecard"):  # static was replayed under the older config
         assert lake.sql(f"select distinct policy from {table}")["policy"].to_pylist() == ["lt_i"]
@@ -248,10 +257,10 @@ def test_a_night_makes_what_is_missing_and_only_that(first, monkeypatch, capsys)
 
 def test_a_stage_that_did_not_end_is_made_again(tmp_path):
     settings = load_settings(small_config(tmp_path, **ONE), tmp_path / "lake")
-    with pytest.raises(ZeroDivisionError), kept.made_once(settings, "plans", DAY):
+    with pytest.raises(ZeroDivisionError), stage_cache.rebuild_if_changed(settings, "plans", DAY):
         raise ZeroDivisionError
     for expected in (True, False):
-        with kept.made_once(settings, "plans", DAY) as is_needed:
+        with stage_cache.rebuild_if_changed(settings, "plans", DAY) as is_needed:
             assert is_needed == expected
 
 
@@ -294,10 +303,10 @@ def test_the_process_that_compiles_ends_with_the_night_however_that_ends(tmp_pat
 
 
 def test_a_compilation_that_fails_is_waited_for_no_longer(monkeypatch):
-    monkeypatch.setattr(background_compile, "is_cached", lambda: False)
+    monkeypatch.setattr(background_compile, "is_kernel_cached", lambda: False)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     seconds = list[int]()
-    with background_compile.compiling():
-        background_compile.wait(seconds.append)
+    with background_compile.compile_in_background():
+        background_compile.wait_for_compilation(seconds.append)
         assert not background_compile.is_compiling()
     assert seconds in ([], [1])

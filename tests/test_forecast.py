@@ -11,26 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_series import DEMAND, NAIVE, predicted, ratio_to_naive, real_series
 
-from fleetcast.models.forecast import MEMBERS, METHODS, SLOW, statespace
-from fleetcast.models.forecast.backtest import Clock, Walk, actuals, walk
-from fleetcast.models.forecast.bursts import BURST_RATIO, LEAST_BURSTS, LEVEL_SHARE, bursts
+from fleetcast.models.aliases import Floats
+from fleetcast.models.forecast import ENSEMBLE_MEMBERS, FORECAST_METHODS, SLOW_METHODS, statespace
+from fleetcast.models.forecast.backtest import BacktestClock, Walk, actual_demand, walk_forward
+from fleetcast.models.forecast.bursts import BURST_DEMAND_RATIO, LEAST_BURSTS, LEVEL_SHARE, forecast_bursts
+from fleetcast.models.forecast.forecast_method import Forecast, Past, log_floor
 from fleetcast.models.forecast.intermittent import is_intermittent, on_off
-from fleetcast.models.forecast.method import Floats, Forecast, Past, floor_of
-from fleetcast.models.forecast.predict import predictions, walked, warm
 from fleetcast.models.forecast.regression import HOURS_BACK, RIDGE, regression
 from fleetcast.models.forecast.seasonal import (
     DAY_KEEP,
     LEVEL_KEEP,
     PULL_WEEKS,
-    profile,
     recent_days,
     seasonal_level,
     seasonal_mean,
     seasonal_naive,
+    weekly_profile,
 )
 from fleetcast.models.forecast.statespace import ERROR_ORDERS, PLAIN_ORDERS, adjusted_arima, arima
-from fleetcast.models.world import names
-from fleetcast.models.world.names import ENSEMBLES
+from fleetcast.models.forecast.walk_predictions import methods_to_walk, predict_from_walks, warm_up_clock
+from fleetcast.models.world import option_names
+from fleetcast.models.world.option_names import ENSEMBLES
 
 needs_real_series = pytest.mark.skipif(not DEMAND.exists(), reason="../shared/data/demand is not here")
 values = st.lists(st.one_of(st.just(float("nan")), st.integers(0, 64).map(float)), max_size=40)
@@ -51,15 +52,17 @@ def one_of(history: Floats, horizon: int) -> Past:
 
 
 def test_a_config_may_name_every_method() -> None:
-    assert tuple(METHODS) == names.METHODS
+    assert tuple(FORECAST_METHODS) == option_names.METHOD_NAMES
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", FORECAST_METHODS)
 def test_what_comes_after_a_cutoff_changes_nothing_before_it(method: str) -> None:
     demand = office(16)[None]
     changed = demand.copy()
     changed[:, 200:] = 1e6 * np.random.default_rng(1).random(changed[:, 200:].shape)
-    before, after = (walk(d, method, Clock(26, 174, 3, SEASON)).mean for d in (demand, changed))
+    before, after = (
+        walk_forward(d, method, BacktestClock(26, 174, 3, SEASON)).mean for d in (demand, changed)
+    )
     assert before[:, :2].tobytes() == after[:, :2].tobytes()  # the cutoffs 26 and 200 of three
     assert before[:, 2:].tobytes() != after[:, 2:].tobytes()
 
@@ -75,9 +78,9 @@ def test_a_method_is_handed_the_past_and_its_own_last_state(monkeypatch: pytest.
                 handed[:] = -1  # a method that scribbles on its past harms nobody
         return Forecast(np.full((2, 2), -5.0), buckets)
 
-    monkeypatch.setitem(METHODS, "spy", spy)
+    monkeypatch.setitem(FORECAST_METHODS, "spy", spy)
     demand = np.arange(24.0).reshape(2, 12)
-    result = walk(demand, "spy", Clock(5, 3, 2, 4))
+    result = walk_forward(demand, "spy", BacktestClock(5, 3, 2, 4))
     assert seen == [
         (5, [4.0, 16.0], 7, None), (8, [7.0, 19.0], 10, 5), (11, [10.0, 22.0], 13, 8),
     ]  # fmt: skip
@@ -89,17 +92,19 @@ def test_a_method_is_handed_the_past_and_its_own_last_state(monkeypatch: pytest.
 def test_a_forecast_that_diverges_is_replaced_and_named_for_that_series_alone(
     wrong: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METHODS, "rocket", lambda past, _: Forecast(np.array([[wrong] * 2, [1.0] * 2])))
-    mean, fallbacks = walk(np.tile(np.arange(8.0), (2, 1)), "rocket", Clock(6, 1, 2, 4))
+    monkeypatch.setitem(
+        FORECAST_METHODS, "rocket", lambda past, _: Forecast(np.array([[wrong] * 2, [1.0] * 2]))
+    )
+    mean, fallbacks = walk_forward(np.tile(np.arange(8.0), (2, 1)), "rocket", BacktestClock(6, 1, 2, 4))
     assert mean.tolist() == [[[5.0, 5.0], [6.0, 6.0]], [[1.0, 1.0]] * 2]
     assert fallbacks.tolist() == [["last_value: the forecast diverged"] * 2, [""] * 2]
 
 
 def test_actuals_lie_beside_their_forecasts_and_end_in_nan() -> None:
-    demand, clock = np.arange(6.0)[None], Clock(2, 3, 2, 2)
-    assert actuals(demand, clock)[:, :, 0].tolist() == [[2.0, 5.0]]
-    assert np.isnan(actuals(demand, clock)[0, 1, 1])
-    assert walk(demand, "last_value", clock).mean[0, :, 0].tolist() == [1.0, 4.0]
+    demand, clock = np.arange(6.0)[None], BacktestClock(2, 3, 2, 2)
+    assert actual_demand(demand, clock)[:, :, 0].tolist() == [[2.0, 5.0]]
+    assert np.isnan(actual_demand(demand, clock)[0, 1, 1])
+    assert walk_forward(demand, "last_value", clock).mean[0, :, 0].tolist() == [1.0, 4.0]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +120,9 @@ def test_actuals_lie_beside_their_forecasts_and_end_in_nan() -> None:
 )
 def test_what_cannot_be_walked_is_refused(changes: dict[str, object], message: str) -> None:
     demand, method = changes.pop("demand", np.zeros((1, 6))), changes.pop("method", "last_value")
-    clock = Clock(**{**{"first_cutoff": 2, "every": 1, "horizon": 1, "season": 2}, **changes})  # type: ignore
+    clock = BacktestClock(**{**{"first_cutoff": 2, "every": 1, "horizon": 1, "season": 2}, **changes})  # type: ignore
     with pytest.raises(ValueError, match=message):
-        walk(demand, method, clock)  # type: ignore[arg-type]
+        walk_forward(demand, method, clock)  # type: ignore[arg-type]
 
 
 # --- methods and their twins ---------------------------------------------------------------------------
@@ -153,7 +158,7 @@ def test_the_level_is_that_of_the_last_hour_over_the_same_hour_a_week_ago() -> N
 @given(values, st.sampled_from([1, 2, 3]))
 def test_the_profile_is_each_bucket_s_mean_pulled_to_the_day_s(past: list[float], season: int) -> None:
     one = past_of(np.array(past), 1, season)
-    week = profile(one.demand, one.behind, season)[0]
+    week = weekly_profile(one.demand, one.behind, season)[0]
     assert week.shape == (7 * season,)
     known = [v for v in past if v == v]
     for bucket in range(7 * season):
@@ -169,7 +174,7 @@ def test_the_profile_is_each_bucket_s_mean_pulled_to_the_day_s(past: list[float]
 
 def test_the_profile_is_smoothed_over_an_hour() -> None:
     quarters = past_of(np.where(np.arange(7 * 96) == 0, 1.0, 0.0), 1, 96)
-    week = profile(quarters.demand, quarters.behind, 96)[0]
+    week = weekly_profile(quarters.demand, quarters.behind, 96)[0]
     assert np.flatnonzero(week > 0.05).tolist() == [0, 1, 2, 670, 671]
 
 
@@ -185,7 +190,7 @@ def test_regression_equals_ridge_solved_one_series_and_one_step_at_a_time() -> N
     mean = regression(Past(panel, phase, 3, SEASON)).mean
     for row, series in enumerate(panel):
         floor = 0.01 * np.nanmean(series)
-        week = profile(np.log(series + floor)[None], phase[:1, :270], SEASON)[0]
+        week = weekly_profile(np.log(series + floor)[None], phase[:1, :270], SEASON)[0]
         left = np.log(series + floor) - week[phase[0, :270]]
         seen = [[left[t - 1], *(known_mean(left[max(t - h, 0) : t]) for h in HOURS_BACK), 1.0]
                 for t in range(1, 271)]  # fmt: skip
@@ -207,9 +212,9 @@ def test_adjusted_arima_read_on_equals_the_same_model_filtered_over_the_whole_pa
     mean, state, reason = adjusted_arima(one_of(demand[:222], 4), state)
     assert reason == ""
     assert state.fitted_at == 216
-    assert state.floor == floor_of(demand[:216]).item()
+    assert state.floor == log_floor(demand[:216]).item()
     fitted = past_of(np.log(demand[:216] + state.floor), 1)
-    week = np.tile(profile(fitted.demand, fitted.behind, SEASON)[0], 2)
+    week = np.tile(weekly_profile(fitted.demand, fitted.behind, SEASON)[0], 2)
     order = (state.model.model.k_ar, 0, state.model.model.k_ma)
     assert order in ERROR_ORDERS
     logs = np.log(demand[:222] + state.floor) - week[:222]
@@ -235,7 +240,7 @@ def test_a_method_that_does_not_converge_says_so_and_is_not_tried_again_that_day
 ) -> None:
     tried: list[object] = []
     monkeypatch.setattr(statespace, "_fit_order", lambda adjusted, order: tried.append(order))
-    _, fallbacks = walk(office()[None], "arima", Clock(200, 6, 1, SEASON))
+    _, fallbacks = walk_forward(office()[None], "arima", BacktestClock(200, 6, 1, SEASON))
     assert set(fallbacks.ravel()) == {"last_value: arima did not converge"}
     assert tried == [*PLAIN_ORDERS, *PLAIN_ORDERS]  # at the cutoffs 200 and 224 of seven
 
@@ -282,13 +287,13 @@ def test_a_burst_under_way_lasts_as_long_as_those_before_it_did() -> None:
     series[300:340] = 30.0  # a new level, no burst
     state, held = None, 0
     for end in range(380):
-        mean, state, _ = bursts(past_of(series[:end], 7), state)
+        mean, state, _ = forecast_bursts(past_of(series[:end], 7), state)
         last = known_last(series[:end])
         runs, run, before, threshold = [], 0, 0.0, np.inf
         for bucket, rate in enumerate(series[:end]):
             if bucket and bucket % SEASON == 0:
                 day = series[bucket - SEASON : bucket]
-                threshold = BURST_RATIO * np.nanmedian(day) + LEVEL_SHARE * np.nanmean(day)
+                threshold = BURST_DEMAND_RATIO * np.nanmedian(day) + LEVEL_SHARE * np.nanmean(day)
             if rate > threshold:
                 run = run + 1 if run < SEASON else 0
             elif rate == rate:
@@ -328,22 +333,24 @@ def test_a_service_that_is_shut_at_night_is_not_intermittent() -> None:
 
 
 @functools.cache
-def walked_odd(method: str, name: str, clock: Clock) -> Walk:
+def walked_odd(method: str, name: str, clock: BacktestClock) -> Walk:
     """Once for the method itself and for every ensemble of which it is one."""
-    return walk(ODD[name][None], method, clock if method in SLOW else warm(clock, method))
+    return walk_forward(
+        ODD[name][None], method, clock if method in SLOW_METHODS else warm_up_clock(clock, method)
+    )
 
 
 @pytest.mark.parametrize("name", ODD)
-@pytest.mark.parametrize("method", [*METHODS, *ENSEMBLES])
+@pytest.mark.parametrize("method", [*FORECAST_METHODS, *ENSEMBLES])
 def test_odd_series_never_raise(method: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     series = ODD[name]
-    clock = Clock(max(series.size - 2, 0), 1, 3, SEASON)
-    walks = {m: walked_odd(m, name, clock) for m in walked([method])}
-    if method in SLOW:
+    clock = BacktestClock(max(series.size - 2, 0), 1, 3, SEASON)
+    walks = {m: walked_odd(m, name, clock) for m in methods_to_walk([method])}
+    if method in SLOW_METHODS:
         mean, fallbacks = walks[method]
     else:
-        found = predictions(series[None], walks, clock, [method])[method]
+        found = predict_from_walks(series[None], walks, clock, [method])[method]
         mean, fallbacks = found.mean, found.fallbacks
         assert np.isfinite(found.quantiles).all()
         assert (np.diff(found.quantiles, axis=-1) >= 0).all()
@@ -357,9 +364,11 @@ def test_odd_series_never_raise(method: str, name: str, caplog: pytest.LogCaptur
         assert [bool(why) for why in fallbacks[0]] == [name in HOPELESS] * 2
 
 
-@pytest.mark.parametrize("method", [*MEMBERS, "adjusted_arima"])
+@pytest.mark.parametrize("method", [*ENSEMBLE_MEMBERS, "adjusted_arima"])
 def test_four_times_the_demand_is_four_times_the_forecast(method: str) -> None:
-    one, four = (walk(k * office()[None], method, Clock(216, 6, 4, SEASON)).mean for k in (1.0, 4.0))
+    one, four = (
+        walk_forward(k * office()[None], method, BacktestClock(216, 6, 4, SEASON)).mean for k in (1.0, 4.0)
+    )
     assert four == pytest.approx(4.0 * one, rel=2e-3)
 
 
@@ -369,7 +378,9 @@ def test_methods_that_know_the_season_beat_those_that_do_not_on_the_azure_hours(
     tokens, clock = real_series()["azure_code_tuesday"]
     clock = clock._replace(every=3)
     names = ("last_value", "arima", "seasonal_naive", "seasonal_level", "regression", "harmonic")
-    error = {name: wape(actuals(tokens, clock), walk(tokens, name, clock).mean) for name in names}
+    error = {
+        name: wape(actual_demand(tokens, clock), walk_forward(tokens, name, clock).mean) for name in names
+    }
     for name in names[2:]:
         assert error[name] < 0.8 * error["arima"] < 0.8 * error["last_value"]
 
@@ -379,7 +390,7 @@ def test_the_default_holds_on_real_series_and_never_falls_behind_the_naive_metho
     for name, held in real_series().items():
         found = predicted(held, ("weighted", *NAIVE))
         assert ratio_to_naive(held, found, "weighted") < 1.0, name
-        covered = covered_share(actuals(*held), found["weighted"].quantiles[..., 1])
+        covered = covered_share(actual_demand(*held), found["weighted"].quantiles[..., 1])
         few = held.demand.size < 200 and held.clock.first_cutoff > 24  # 72 hours: four of them are 6 %
         assert covered == pytest.approx(0.90, abs=0.05 if few else 0.03), name
 
@@ -394,7 +405,7 @@ def test_the_in_sample_errors_of_the_published_artefact_flatter_it() -> None:
 
     week = office(10)
     in_sample = ARIMA(week, order=(3, 1, 2), trend="n").fit(method="innovations_mle").fittedvalues
-    clock = Clock(7 * SEASON, 12, 4, SEASON)
-    honest = walk(week[None], "arima", clock).mean
+    clock = BacktestClock(7 * SEASON, 12, 4, SEASON)
+    honest = walk_forward(week[None], "arima", clock).mean
     flattering = wape(week[7 * SEASON :], in_sample[7 * SEASON :])
-    assert wape(actuals(week[None], clock), honest) > 1.5 * flattering
+    assert wape(actual_demand(week[None], clock), honest) > 1.5 * flattering

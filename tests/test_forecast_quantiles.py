@@ -9,45 +9,50 @@ from forecast_scores import covered_share, pinball, under_forecast_share, wape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fleetcast.models.forecast import MEMBERS
-from fleetcast.models.forecast.backtest import CEILING, Clock, actuals, walk
+from fleetcast.models.aliases import Floats
+from fleetcast.models.forecast import ENSEMBLE_MEMBERS
+from fleetcast.models.forecast.backtest import CEILING, BacktestClock, actual_demand, walk_forward
 from fleetcast.models.forecast.conformal import (
     BASE_SHARE,
-    EMPTY_SHARE,
+    EMPTY_HOUR_SHARE,
     FIRST_STEP,
     LEAST_ALIKE,
     LEAST_STEP,
-    LEVELS,
     OVERLAP,
+    QUANTILE_LEVELS,
+    RESIDUAL_WINDOW,
     UNSETTLED_HALF_LIFE,
     UNSETTLED_MOST,
     UNSETTLED_RATIO,
     USUAL_HALF_LIFE,
-    WINDOW,
-    quantiles,
+    calibrate_quantiles,
 )
 from fleetcast.models.forecast.ensemble import (
     HALF_LIFE,
     HYSTERESIS,
     SHARPNESS,
-    Kinds,
-    choice,
+    SeriesKinds,
+    choose_member,
+    describe_members,
+    ensemble_weights,
     hourly_errors,
-    told,
-    weighted,
-    weights_of,
+    weight_by_loss,
 )
-from fleetcast.models.forecast.losses import paired_bootstrap
-from fleetcast.models.forecast.method import Floats
-from fleetcast.models.forecast.predict import Prediction, predictions, walked, warm
-from fleetcast.models.world.names import ENSEMBLES
+from fleetcast.models.forecast.walk_predictions import (
+    Prediction,
+    methods_to_walk,
+    predict_from_walks,
+    warm_up_clock,
+)
+from fleetcast.models.forecast.wape_bootstrap import bootstrap_difference
+from fleetcast.models.world.option_names import ENSEMBLES
 
-FAST = (*MEMBERS, *ENSEMBLES)
+FAST = (*ENSEMBLE_MEMBERS, *ENSEMBLES)
 
 
-def predicted(demand: Floats, clock: Clock) -> dict[str, Prediction]:
-    walks = {name: walk(demand, name, warm(clock, name)) for name in walked(FAST)}
-    return predictions(demand, walks, clock, FAST)
+def predicted(demand: Floats, clock: BacktestClock) -> dict[str, Prediction]:
+    walks = {name: walk_forward(demand, name, warm_up_clock(clock, name)) for name in methods_to_walk(FAST)}
+    return predict_from_walks(demand, walks, clock, FAST)
 
 
 # --- made from the past alone --------------------------------------------------------------------------
@@ -63,7 +68,7 @@ def predicted(demand: Floats, clock: Clock) -> dict[str, Prediction]:
 def test_no_future_changes_a_prediction(older_days: int, cut: int, how: str, amount: int) -> None:
     """Neither of a young series nor of one whose level may break."""
     days, older = 5 + older_days, older_days * SEASON
-    demand, clock = np.stack([office(days), office(days, 1)]), Clock(90 + older, 4, 6, SEASON)
+    demand, clock = np.stack([office(days), office(days, 1)]), BacktestClock(90 + older, 4, 6, SEASON)
     demand[1] *= np.where(np.arange(demand.shape[1]) < 80 + older, 1.0, 4.0)
     changed = demand.copy()
     after = changed[:, cut + older :]
@@ -88,23 +93,25 @@ def naive_quantiles(
     """One series and one step: shape (cutoffs, levels), by lists."""
     grown = np.ones(len(mean)) if grown is None else grown
     units = [(m + BASE_SHARE * seen) * g for m, seen, g in zip(mean, level, grown, strict=True)]
-    kinds = [m > EMPTY_SHARE * seen for m, seen in zip(mean, level, strict=True)]
+    kinds = [m > EMPTY_HOUR_SHARE * seen for m, seen in zip(mean, level, strict=True)]
     residuals = [(a - m) / unit for m, a, unit in zip(mean, actual, units, strict=True)]
     found, spreads = [], []
-    levels, moves = {kind: list(LEVELS) for kind in (False, True)}, {False: 0, True: 0}
+    levels, moves = {kind: list(QUANTILE_LEVELS) for kind in (False, True)}, {False: 0, True: 0}
     for now in range(len(mean)):
         judged = now - lag
-        spread = [0.0] * len(LEVELS)
+        spread = [0.0] * len(QUANTILE_LEVELS)
         had_any = any(r == r for r in residuals[: max(judged - lag + 1, 0)])
         if judged > lag and had_any and residuals[judged] == residuals[judged]:
             kind = bool(kinds[judged])
             moves[kind] += 1
             step = max(FIRST_STEP / math.sqrt(moves[kind]), LEAST_STEP) / lag
-            for i, wanted in enumerate(LEVELS):
+            for i, wanted in enumerate(QUANTILE_LEVELS):
                 moved = levels[kind][i] + step * (wanted - (residuals[judged] <= spreads[judged][i]))
                 lowest, highest_level = 0.2 * wanted, 1 - 0.2 * (1 - wanted)
                 levels[kind][i] = min(max(moved, lowest), highest_level)
-        known = [k for k in range(max(judged + 1 - WINDOW, 0), judged + 1) if residuals[k] == residuals[k]]
+        known = [
+            k for k in range(max(judged + 1 - RESIDUAL_WINDOW, 0), judged + 1) if residuals[k] == residuals[k]
+        ]
         alike = [k for k in known if kinds[k] == kinds[now]]
         window = sorted(residuals[k] for k in (alike if len(alike) >= LEAST_ALIKE else known))
         if window:
@@ -131,8 +138,8 @@ def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
     mean[1, 100] = 50.0  # a known event
     mean[0, 40:90, :2] = actual[0, 40:90, :2] = 0.0  # empty, and foreseen
     lags = (1, lag, lag)  # of each hour ahead
-    of_buckets, of_peaks = quantiles(mean, actual, level, highest, lags, 2)
-    assert of_peaks.shape == (2, 230, 2, len(LEVELS))
+    of_buckets, of_peaks = calibrate_quantiles(mean, actual, level, highest, lags, 2)
+    assert of_peaks.shape == (2, 230, 2, len(QUANTILE_LEVELS))
     for series in range(2):
         so_far = level[series], highest[series]
         peak, came = (part[series, :, :4].reshape(230, 2, 2).max(axis=-1) for part in (mean, actual))
@@ -167,8 +174,8 @@ def test_days_are_covered_where_nights_are_empty_and_foreseen() -> None:
     rng, season = np.random.default_rng(8), 2 * SEASON
     is_open = (np.arange(season) // 2 >= 9) & (np.arange(season) // 2 < 18)
     demand = np.tile(is_open, 28) * rng.gamma(9.0, 1 / 9.0, (6, 28 * season))
-    found = predicted(demand, Clock(14 * season, 2, 2, season))["weighted"]
-    came = actuals(demand, Clock(14 * season, 2, 2, season))
+    found = predicted(demand, BacktestClock(14 * season, 2, 2, season))["weighted"]
+    came = actual_demand(demand, BacktestClock(14 * season, 2, 2, season))
     is_busy = np.tile(is_open, 14)[::2][: came.shape[1]]
     busy = covered_share(came[:, is_busy].max(axis=-1), found.peak_quantiles[:, is_busy, 0, 1])
     assert busy == pytest.approx(0.90, abs=0.04)  # 67 % where nights count as well
@@ -177,11 +184,11 @@ def test_days_are_covered_where_nights_are_empty_and_foreseen() -> None:
 
 def test_quantiles_hold_on_held_out_days_with_a_weekend() -> None:
     demand = np.stack([office(28, seed) for seed in range(12)])
-    clock = Clock(14 * SEASON, 1, 1, SEASON)
-    found, actual = predicted(demand, clock), actuals(demand, clock)
+    clock = BacktestClock(14 * SEASON, 1, 1, SEASON)
+    found, actual = predicted(demand, clock), actual_demand(demand, clock)
     for name in FAST:
-        shares = [covered_share(actual, found[name].quantiles[..., i]) for i in range(len(LEVELS))]
-        assert shares == pytest.approx(LEVELS, abs=0.03), name
+        shares = [covered_share(actual, found[name].quantiles[..., i]) for i in range(len(QUANTILE_LEVELS))]
+        assert shares == pytest.approx(QUANTILE_LEVELS, abs=0.03), name
     errors = {name: wape(actual, found[name].mean) for name in FAST}
     assert errors["weighted"] < 1.05 * min(errors.values())
     assert errors["choice"] < 1.08 * min(errors.values())
@@ -190,10 +197,10 @@ def test_quantiles_hold_on_held_out_days_with_a_weekend() -> None:
 def test_the_peak_has_a_quantile_of_its_own() -> None:
     rng = np.random.default_rng(0)
     demand = np.exp(rng.normal(0.0, 0.3, (20, 60 * 12)))
-    clock = Clock(30 * 12, 4, 4, 12 * 8)  # hours of four buckets
+    clock = BacktestClock(30 * 12, 4, 4, 12 * 8)  # hours of four buckets
     found = predicted(demand, clock)["weighted"]
-    peak = actuals(demand, clock).max(axis=-1)
-    assert under_forecast_share(actuals(demand, clock), found.mean) > 0.8
+    peak = actual_demand(demand, clock).max(axis=-1)
+    assert under_forecast_share(actual_demand(demand, clock), found.mean) > 0.8
     assert covered_share(peak, found.peak_quantiles[:, :, 0, 1]) == pytest.approx(0.90, abs=0.04)
     assert covered_share(peak, found.quantiles[..., 1].max(axis=-1)) < 0.86  # of single buckets: too low
 
@@ -209,9 +216,12 @@ def test_a_day_ahead_every_hour_s_peak_is_covered() -> None:
         known = np.full((6, 14 * season + 1), np.nan)
         known[:, :-1] = demand[:, (day - 14) * season : day * season]
         phase = np.tile((day * season + np.arange(15 * season)) % (7 * season), (6, 1))
-        clock = Clock(14 * season, hour, season, season)
-        walks = {name: walk(known, name, warm(clock, name), phase) for name in walked(["weighted"])}
-        found = predictions(known, walks, clock, ["weighted"])["weighted"]
+        clock = BacktestClock(14 * season, hour, season, season)
+        walks = {
+            name: walk_forward(known, name, warm_up_clock(clock, name), phase)
+            for name in methods_to_walk(["weighted"])
+        }
+        found = predict_from_walks(known, walks, clock, ["weighted"])["weighted"]
         today = demand[:, day * season : (day + 1) * season]
         peak_p90.append(found.peak_quantiles[:, 0, :, 1])
         came.append(today.reshape(6, SEASON, hour).max(axis=-1))
@@ -227,12 +237,15 @@ def test_a_known_event_lifts_the_mean_and_the_tail_the_first_time_it_comes() -> 
     factor = np.ones((24, 16 * SEASON))
     factor[:, 14 * SEASON + 12 : 14 * SEASON + 18] = 5.0
     usual = np.stack([office(16, seed) for seed in range(24)])
-    clock, phase = Clock(14 * SEASON, 1, 1, SEASON), np.tile(np.arange(16 * SEASON) % 168, (24, 1))
+    clock, phase = BacktestClock(14 * SEASON, 1, 1, SEASON), np.tile(np.arange(16 * SEASON) % 168, (24, 1))
     found = {}
     for demand, known in ((usual, np.ones(factor.shape)), (usual * factor, factor)):
         demand = demand[:, :-1]
-        walks = {name: walk(demand, name, warm(clock, name), phase, known) for name in walked(["weighted"])}
-        found[known.max()] = predictions(demand, walks, clock, ["weighted"])["weighted"]
+        walks = {
+            name: walk_forward(demand, name, warm_up_clock(clock, name), phase, known)
+            for name in methods_to_walk(["weighted"])
+        }
+        found[known.max()] = predict_from_walks(demand, walks, clock, ["weighted"])["weighted"]
     event = slice(12, 18)
     mean, p90 = (found[5.0].mean[:, event, 0], found[5.0].quantiles[:, event, 0, 1])
     assert mean.sum() == pytest.approx(5 * found[1.0].mean[:, event, 0].sum(), rel=0.02)
@@ -243,9 +256,9 @@ def test_a_known_event_lifts_the_mean_and_the_tail_the_first_time_it_comes() -> 
 # --- ensembles -----------------------------------------------------------------------------------------
 
 
-def all_alike(cutoffs: int, members: int = 2) -> Kinds:
+def all_alike(cutoffs: int, members: int = 2) -> SeriesKinds:
     nobody, always = np.zeros(members, np.bool_), np.ones((1, cutoffs), np.bool_)
-    return Kinds(nobody, always, 0, nobody, ~always)
+    return SeriesKinds(nobody, always, 0, nobody, ~always)
 
 
 def test_weights_follow_the_discounted_errors_of_each_hour_ahead_that_are_known_by_then() -> None:
@@ -254,7 +267,7 @@ def test_weights_follow_the_discounted_errors_of_each_hour_ahead_that_are_known_
     actual[0, 10], actual[0, 11, 0] = np.nan, np.nan
     lags, hour = (1, 2, 3), 2  # the last hour has one bucket
     error = np.array([hourly_errors(each, actual, hour) for each in mean])
-    found = weights_of(error, np.ones((1, 40)), lags, weighted, all_alike(40))
+    found = ensemble_weights(error, np.ones((1, 40)), lags, weight_by_loss, all_alike(40))
     for now in range(40):
         before: list[float] = []
         for ahead, lag in enumerate(lags):
@@ -278,24 +291,24 @@ def test_weights_follow_the_losses_and_the_choice_stays_until_it_is_clear() -> N
     losses = np.array([[np.nan, 1.0, 1.0, 1.0, 0.0], [np.nan, close, clear, 1.0 / clear, 0.0]])
     before, chosen, weights = np.array([1.0, 0.0]), [], []
     for now in losses.T:
-        before = choice(now[:, None, None], before[:, None, None])[:, 0, 0]
+        before = choose_member(now[:, None, None], before[:, None, None])[:, 0, 0]
         chosen.append(before[1])
-        weights.append(weighted(now[:, None, None], before)[:, 0, 0])
+        weights.append(weight_by_loss(now[:, None, None], before)[:, 0, 0])
     assert chosen == [0.0, 0.0, 1.0, 0.0, 0.0]
     assert weights[0].tolist() == [1.0, 0.0]  # nothing known: the first member
     assert np.sum(weights, axis=1) == pytest.approx(1.0)
     assert weights[2][1] / weights[2][0] == pytest.approx(clear**-SHARPNESS)
     assert weights[4].tolist() == [0.5, 0.5]
-    words = told(np.transpose(weights)[:, None, :, None], ("one", "other"))[0].tolist()
+    words = describe_members(np.transpose(weights)[:, None, :, None], ("one", "other"))[0].tolist()
     assert words[0] == "one 100%"
     assert words[2].startswith("other 7")
 
 
 def test_an_aperiodic_series_ends_up_with_methods_that_know_no_season() -> None:
     steps = np.random.default_rng(2).normal(0.0, 0.1, (4, 480))
-    clock = Clock(14 * SEASON, 1, 1, SEASON)
+    clock = BacktestClock(14 * SEASON, 1, 1, SEASON)
     demand = np.exp(np.cumsum(steps, axis=1))
-    found, actual = predicted(demand, clock), actuals(demand, clock)
+    found, actual = predicted(demand, clock), actual_demand(demand, clock)
     robust = min(wape(actual, found[m].mean) for m in ("last_value", "seasonal_naive"))
     for name in ENSEMBLES:
         assert wape(actual, found[name].mean) < 1.02 * robust
@@ -312,19 +325,19 @@ def test_a_break_of_level_makes_the_past_of_the_members_forgotten() -> None:
     error[0, :, 168:], error[1, :, 168:] = 0.9, 0.3
     kinds, unit = all_alike(200), np.ones((1, 200))
     grown = kinds._replace(is_young=~kinds.is_young)
-    weights = weights_of(error, unit, (1, 24), weighted, grown)[:, 0]
+    weights = ensemble_weights(error, unit, (1, 24), weight_by_loss, grown)[:, 0]
     assert weights[0, 169].min() > 0.99  # one hour is an outlier
     assert weights[1, 170, 0] > 0.99  # two are not
     assert weights[1, 170, 1] > 0.99  # nor a day ahead, where nothing has been judged since
-    young = weights_of(error, unit, (1, 24), weighted, kinds)[:, 0]
+    young = ensemble_weights(error, unit, (1, 24), weight_by_loss, kinds)[:, 0]
     assert young[0, 170].min() > 0.99  # in its first week a series breaks every weekend
     noisy = error.copy()
     noisy[1, :, 168:] = 0.8  # nobody was near: noise
-    assert weights_of(noisy, unit, (1, 24), weighted, grown)[0, 0, 170, 0] > 0.99
+    assert ensemble_weights(noisy, unit, (1, 24), weight_by_loss, grown)[0, 0, 170, 0] > 0.99
 
 
 def test_a_young_series_listens_to_its_latest_days_and_an_old_one_does_not() -> None:
-    demand, clock = office(12)[None], Clock(4 * SEASON, 6, SEASON, SEASON)
+    demand, clock = office(12)[None], BacktestClock(4 * SEASON, 6, SEASON, SEASON)
     reasons = predicted(demand, clock)["weighted"].reasons[0]
     has_member = ["recent_days" in text for text in reasons]
     assert any(has_member[: 3 * 4])
@@ -334,7 +347,9 @@ def test_a_young_series_listens_to_its_latest_days_and_an_old_one_does_not() -> 
 def test_a_series_that_is_mostly_empty_has_a_method_of_its_own() -> None:
     rng = np.random.default_rng(5)
     demand = np.where(rng.random((1, 480)) < 0.25, rng.uniform(1, 2, (1, 480)), 0.0)
-    found = predicted(np.concatenate([demand, demand + 1.0]), Clock(14 * SEASON, 1, 1, SEASON))["weighted"]
+    found = predicted(np.concatenate([demand, demand + 1.0]), BacktestClock(14 * SEASON, 1, 1, SEASON))[
+        "weighted"
+    ]
     assert set(found.reasons[0]) == {"on_off 100%"}
     assert not any("on_off" in text for text in found.reasons[1])
     assert found.mean[0].max() == 0.0  # it comes in one hour of four
@@ -343,7 +358,7 @@ def test_a_series_that_is_mostly_empty_has_a_method_of_its_own() -> None:
 
 def test_an_unknown_method_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(ValueError, match=r"unknown forecast method 'weigthed'\. Did you mean 'weighted'\?"):
-        walked(["weigthed"])
+        methods_to_walk(["weigthed"])
 
 
 # --- losses --------------------------------------------------------------------------------------------
@@ -364,11 +379,11 @@ def test_losses_by_hand_ignore_what_is_unknown() -> None:
 def test_the_bootstrap_tells_a_real_difference_from_none() -> None:
     rng = np.random.default_rng(3)
     errors = rng.uniform(0.5, 1.5, 240)
-    better = paired_bootstrap(0.8 * errors, errors, 24)
+    better = bootstrap_difference(0.8 * errors, errors, 24)
     assert (better.saved_share, better.low, better.high) == pytest.approx(
         (0.2, 0.2, 0.2)
     )  # paired: no spread
-    assert np.isnan(paired_bootstrap(errors[:24], errors[24:48], 24).low)  # a single day
-    other = paired_bootstrap(errors, rng.permutation(errors), 24)
+    assert np.isnan(bootstrap_difference(errors[:24], errors[24:48], 24).low)  # a single day
+    other = bootstrap_difference(errors, rng.permutation(errors), 24)
     assert other.low < 0 < other.high
     assert other.saved_share == pytest.approx(0.0)

@@ -10,35 +10,35 @@ import pytest
 from small import small_config
 from typer.testing import CliRunner
 
-from fleetcast.assets.demand import fitting, token_pairs
-from fleetcast.assets.demand import generate as generator
-from fleetcast.assets.demand.characterise import characterise
-from fleetcast.assets.demand.fitting import fit_clients
-from fleetcast.assets.demand.generate import Order, generate
+from fleetcast.assets.demand import fit_trace_clients, token_pairs
+from fleetcast.assets.demand import generate_trace as generator
+from fleetcast.assets.demand.characterise import characterise_trace
+from fleetcast.assets.demand.fit_trace_clients import fit_clients
+from fleetcast.assets.demand.generate_trace import GenerationRequest, generate_trace
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import ingest
-from fleetcast.assets.traces.traces import make_day, to_requests
-from fleetcast.models.characterise.families import FAMILIES
-from fleetcast.models.traffic.changes import Changes, NewApp, Outage, load_changes
-from fleetcast.models.traffic.client_changes import altered
+from fleetcast.assets.traces.ingest import ingest_file
+from fleetcast.assets.traces.request_days import canonical_requests, make_request_day
+from fleetcast.models.characterise.gap_families import GAP_FAMILIES
+from fleetcast.models.traffic.app_level_fit import fit_app_levels
+from fleetcast.models.traffic.client_changes import apply_client_changes
 from fleetcast.models.traffic.client_fit import fit_noise, weekly_rates
 from fleetcast.models.traffic.clients import ClientTraffic, Noise, client_day, expected_rate, minute_rates
-from fleetcast.models.traffic.drawing import minute_noise
-from fleetcast.models.traffic.history import History
-from fleetcast.models.traffic.level_fit import fit_levels
-from fleetcast.models.traffic.parameters import Columns, Names
-from fleetcast.models.traffic.renewals import Spacing
+from fleetcast.models.traffic.random_streams import minute_noise
+from fleetcast.models.traffic.recorded_days import RecordedDays
+from fleetcast.models.traffic.renewal_arrivals import Spacing
+from fleetcast.models.traffic.trace_changes import NewApp, Outage, TraceChanges, load_changes
+from fleetcast.models.traffic.trace_columns import DayColumns, TraceNames
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config import TraceConfig
-from fleetcast.models.world.loading import CONFIG_DIR, load_config
-from fleetcast.models.world.reading import ConfigError
-from fleetcast.models.world.traffic_config import Burst
-from fleetcast.pipelines.cli import app
+from fleetcast.models.world.config_loading import CONFIG_DIR, load_config
+from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.models.world.traffic_config import BurstConfig
+from fleetcast.pipelines.cli import cli_app
 
 CATALOGUE = load_catalogue().serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))
-NAMES = Names.of(CATALOGUE)
+NAMES = TraceNames.of(CATALOGUE)
 FIRST = date(2025, 6, 30)  # a Monday
 APPS = ["chat", "rag"]
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
@@ -61,9 +61,11 @@ def traffic(
         level=np.full(clients, -1),
         pool=np.arange(clients),
         noise=Noise(np.zeros(clients + 1), np.full(clients + 1, minute_share), np.full(clients + 1, 5.0)),
-        levels=fit_levels(np.empty((0, 48)), np.arange(48)),
-        spacing=Spacing(np.full(clients, list(FAMILIES).index(family)), np.zeros(clients), np.ones(clients)),
-        history=History(
+        levels=fit_app_levels(np.empty((0, 48)), np.arange(48)),
+        spacing=Spacing(
+            np.full(clients, list(GAP_FAMILIES).index(family)), np.zeros(clients), np.ones(clients)
+        ),
+        history=RecordedDays(
             np.array([0]),
             np.full((clients, 1, 144), cv, np.float32),
             np.zeros(8, np.int64),
@@ -75,8 +77,10 @@ def traffic(
     )
 
 
-def draw(made: ClientTraffic, changes: Changes | None = None, day: date = FIRST, seed: int = 7) -> Columns:
-    return client_day(made, changes or Changes(), day, FIRST, seed, NAMES)
+def draw(
+    made: ClientTraffic, changes: TraceChanges | None = None, day: date = FIRST, seed: int = 7
+) -> DayColumns:
+    return client_day(made, changes or TraceChanges(), day, FIRST, seed, NAMES)
 
 
 # --- drawing -------------------------------------------------------------------------------------------
@@ -113,7 +117,7 @@ def test_a_day_is_in_order_and_keeps_tokens_together():
 
 
 def test_scale_and_ratio_change_the_whole_and_its_parts_only():
-    made, _ = altered(traffic(), Changes(interactive_to_niw=3.0), 5.0, NAMES, APPS)
+    made, _ = apply_client_changes(traffic(), TraceChanges(interactive_to_niw=3.0), 5.0, NAMES, APPS)
     weekly = made.requests_per_hour.sum(axis=1)
     assert weekly.sum() == pytest.approx(5 * traffic().requests_per_hour.sum())
     is_niw = made.tier == NAMES.tiers.index("niw")
@@ -121,7 +125,9 @@ def test_scale_and_ratio_change_the_whole_and_its_parts_only():
 
 
 def test_a_new_app_is_like_the_one_it_is_said_to_be():
-    made, apps = altered(traffic(), Changes(new_apps=(NewApp("agents", "rag", 0.5),)), 1.0, NAMES, APPS)
+    made, apps = apply_client_changes(
+        traffic(), TraceChanges(new_apps=(NewApp("agents", "rag", 0.5),)), 1.0, NAMES, APPS
+    )
     assert apps == [*APPS, "agents"]
     new = made.app == 2
     assert made.requests_per_hour[new].sum() == pytest.approx(0.5 * made.requests_per_hour[~new].sum())
@@ -133,19 +139,21 @@ def test_a_new_app_is_like_the_one_it_is_said_to_be():
 def test_growth_bursts_and_holidays_change_the_rate_of_their_time():
     week = np.repeat([1000.0, 1000.0, 1000.0, 1000.0, 1000.0, 400.0, 300.0], 24)
     made = dataclasses.replace(traffic(), requests_per_hour=np.tile(week, (4, 1)))
-    usual = expected_rate(made, Changes(), FIRST, FIRST)
-    later = expected_rate(made, Changes(growth_per_week=0.1), FIRST + timedelta(days=15), FIRST)
-    assert later == pytest.approx(1.21 * expected_rate(made, Changes(), FIRST + timedelta(days=1), FIRST))
-    burst = Changes(bursts=(Burst(datetime(2025, 6, 30, 15, tzinfo=UTC), 20, 8.0),))
+    usual = expected_rate(made, TraceChanges(), FIRST, FIRST)
+    later = expected_rate(made, TraceChanges(growth_per_week=0.1), FIRST + timedelta(days=15), FIRST)
+    assert later == pytest.approx(
+        1.21 * expected_rate(made, TraceChanges(), FIRST + timedelta(days=1), FIRST)
+    )
+    burst = TraceChanges(bursts=(BurstConfig(datetime(2025, 6, 30, 15, tzinfo=UTC), 20, 8.0),))
     ratio = expected_rate(made, burst, FIRST, FIRST) / usual
     assert np.all(ratio[:, 900:920] == 8.0)
     assert np.all(np.delete(ratio, np.s_[900:920], axis=1) == 1.0)
-    holiday = expected_rate(made, Changes(holidays=(FIRST,)), FIRST, FIRST)
-    assert holiday == pytest.approx(expected_rate(made, Changes(), FIRST + timedelta(days=6), FIRST))
+    holiday = expected_rate(made, TraceChanges(holidays=(FIRST,)), FIRST, FIRST)
+    assert holiday == pytest.approx(expected_rate(made, TraceChanges(), FIRST + timedelta(days=6), FIRST))
 
 
 def test_an_outage_moves_requests_and_loses_none():
-    out = Changes(outages=(Outage("east", datetime(2025, 6, 30, 23, tzinfo=UTC), 120),))
+    out = TraceChanges(outages=(Outage("east", datetime(2025, 6, 30, 23, tzinfo=UTC), 120),))
     usual, moved = draw(traffic()), draw(traffic(), out)
     assert np.array_equal(usual.arrived_us, moved.arrived_us)
     hit = usual.arrived_us >= 23 * 3_600_000_000
@@ -166,7 +174,7 @@ def test_an_outage_moves_requests_and_loses_none():
 )
 def test_impossible_changes_are_refused(changes, scale, message):
     with pytest.raises(ValueError, match=message):
-        altered(traffic(), Changes(**changes), scale, NAMES, APPS)
+        apply_client_changes(traffic(), TraceChanges(**changes), scale, NAMES, APPS)
 
 
 def test_the_example_file_loads_and_a_typo_is_named(tmp_path):
@@ -228,18 +236,18 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     config = load_config(small_config(folder, days="5", requests_per_day="60_000.0"), CATALOGUE)
     lake = Lake(folder / "lake")
     for number in range(5):
-        make_day(lake, config.trace, CATALOGUE, config.trace.first_day + timedelta(days=number))
-    generate(lake, CATALOGUE, order("twin"), Progress())
+        make_request_day(lake, config.trace, CATALOGUE, config.trace.first_day + timedelta(days=number))
+    generate_trace(lake, CATALOGUE, order("twin"), Progress())
     return lake
 
 
-def order(name: str, **changes: object) -> Order:
-    wanted = Order("small", name, None, 5, 1.0, 7, Changes())
+def order(name: str, **changes: object) -> GenerationRequest:
+    wanted = GenerationRequest("small", name, None, 5, 1.0, 7, TraceChanges())
     return wanted._replace(**changes)
 
 
 def parts(lake: Lake, trace: str) -> pd.DataFrame:
-    table = characterise(lake, trace, Progress()).to_pandas().set_index(PARTS)
+    table = characterise_trace(lake, trace, Progress()).to_pandas().set_index(PARTS)
     return table[table["requests"] > 10_000]
 
 
@@ -279,7 +287,7 @@ def test_an_hour_of_a_real_trace_is_as_bursty_when_generated(tmp_path):
     """Azure 2023, whose minutes disperse eighty times as much as Poisson arrivals: within a third of that."""
     lake = Lake(tmp_path / "lake")
     for name in ("code", "conv"):
-        ingest(SHARED / f"AzureLLMInferenceTrace_{name}.csv.gz", lake, CATALOGUE)
+        ingest_file(SHARED / f"AzureLLMInferenceTrace_{name}.csv.gz", lake, CATALOGUE)
     whole = lake.read("requests", trace="azure_llm").to_pandas()
     minute = (whole["arrived_at"] - whole["arrived_at"].min()) // pd.Timedelta(minutes=1)
     before = np.bincount(minute)[:-1]
@@ -294,10 +302,12 @@ def test_an_hour_of_a_real_trace_is_as_bursty_when_generated(tmp_path):
 @pytest.mark.parametrize("instants_us", [[5_000_000], [7_000_000] * 200])
 def test_a_trace_of_one_instant_is_made_into_days(tmp_path, instants_us):
     lake, one = Lake(tmp_path / "lake"), np.zeros(len(instants_us), np.int16)
-    columns = Columns(np.array(instants_us), one, one, one, one, one + np.int32(100), one + np.int32(10))
-    lake.write("requests", to_requests(columns, FIRST, "x", CATALOGUE, ["chat"]), trace="small", day=FIRST)
+    columns = DayColumns(np.array(instants_us), one, one, one, one, one + np.int32(100), one + np.int32(10))
+    lake.write(
+        "requests", canonical_requests(columns, FIRST, "x", CATALOGUE, ["chat"]), trace="small", day=FIRST
+    )
     said = Said()
-    assert generate(lake, CATALOGUE, order("twin", days=2), said) > 0
+    assert generate_trace(lake, CATALOGUE, order("twin", days=2), said) > 0
     assert said.lines == [
         "small was recorded for 1 minute(s): nobody knows its day. Every hour of the new trace "
         "has the rate of these; --scale changes it."
@@ -319,10 +329,12 @@ def test_a_client_that_is_away_on_the_busiest_day_is_made_too(tmp_path):
     for number, requests in enumerate((300, 400)):  # one app a day
         at = np.sort(np.random.default_rng(number).integers(0, 86_400_000_000, requests))
         one = np.zeros(requests, np.int16)
-        columns = Columns(at, one, one, one, one + np.int16(number), one + np.int32(100), one + np.int32(10))
+        columns = DayColumns(
+            at, one, one, one, one + np.int16(number), one + np.int32(100), one + np.int32(10)
+        )
         day = FIRST + timedelta(days=number)
-        lake.write("requests", to_requests(columns, day, "x", CATALOGUE, APPS), trace="small", day=day)
-    assert generate(lake, CATALOGUE, order("twin", days=2), Progress()) > 0
+        lake.write("requests", canonical_requests(columns, day, "x", CATALOGUE, APPS), trace="small", day=day)
+    assert generate_trace(lake, CATALOGUE, order("twin", days=2), Progress()) > 0
     assert set(lake.sql("select distinct app from requests where trace = 'twin'")["app"].to_pylist()) == {
         *APPS
     }
@@ -345,10 +357,10 @@ def test_of_many_tokens_each_hour_keeps_those_that_have_its_mean(lake, monkeypat
         "select distinct app, region, llm, tier from requests where trace = 'small' order by all"
     ).to_pandas()
     days = lake.days("requests", "small")
-    _, first, whole, hours = token_pairs.pairs_of(lake, "small", clients, days)
+    _, first, whole, hours = token_pairs.read_token_pairs(lake, "small", clients, days)
     assert len(whole) == lake.count("requests", trace="small")
     monkeypatch.setattr(token_pairs, "MOST_PAIRS", len(whole) // 4)
-    _, fewer, kept, kept_hours = token_pairs.pairs_of(lake, "small", clients, days)
+    _, fewer, kept, kept_hours = token_pairs.read_token_pairs(lake, "small", clients, days)
     assert 0.15 * len(whole) < len(kept) <= 0.26 * len(whole)
     largest = np.diff(first).argmax()
     whole, hours = (of[first[largest] : first[largest + 1]] for of in (whole, hours))
@@ -365,7 +377,7 @@ def test_of_many_tokens_each_hour_keeps_those_that_have_its_mean(lake, monkeypat
 
 def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypatch):
     whole = lake.read("requests", trace="twin", day=date(2025, 7, 2))
-    count = generate(lake, CATALOGUE, order("twin", days=2), Progress())
+    count = generate_trace(lake, CATALOGUE, order("twin", days=2), Progress())
     assert lake.read("requests", trace="twin", day=date(2025, 7, 2)).equals(whole)
     for table in ("requests", "demand", "arrival_windows"):  # no day of the longer order is left
         assert lake.days(table, "twin")[2:] == []
@@ -373,22 +385,24 @@ def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypa
         lake.read("requests", trace="twin", day=date(2025, 7, day)).num_rows for day in (1, 2)
     )
     with pytest.raises(LakeError, match="another trace 'twin' already"):
-        generate(lake, CATALOGUE, order("twin", scale=2.0), Progress())
+        generate_trace(lake, CATALOGUE, order("twin", scale=2.0), Progress())
     with pytest.raises(LakeError, match="another trace 'small' already"):
-        generate(lake, CATALOGUE, order("small"), Progress())
-    monkeypatch.setattr(fitting, "MOST_CLIENTS", 10)
+        generate_trace(lake, CATALOGUE, order("small"), Progress())
+    monkeypatch.setattr(fit_trace_clients, "MOST_CLIENTS", 10)
     with pytest.raises(LakeError, match=r"'small' has \d+ clients .* more than 10\. Give it fewer apps"):
-        generate(lake, CATALOGUE, order("new"), Progress())
+        generate_trace(lake, CATALOGUE, order("new"), Progress())
     with pytest.raises(ConfigError, match=r"--name: got '\.\./x', needed up to 60 letters"):
-        generate(lake, CATALOGUE, order("../x"), Progress())
+        generate_trace(lake, CATALOGUE, order("../x"), Progress())
     with pytest.raises(LakeError, match="'nobody' has no requests"):
-        generate(lake, CATALOGUE, order("new", like="nobody"), Progress())
+        generate_trace(lake, CATALOGUE, order("new", like="nobody"), Progress())
 
 
 def test_the_command_says_what_it_made_and_what_is_wrong(lake, monkeypatch, tmp_path):
     monkeypatch.setattr(generator, "fit_clients", lambda *given: (traffic(requests_per_hour=10.0), APPS))
     monkeypatch.setattr("fleetcast.assets.lake.warehouse.Lake", lambda: lake)
-    made = CliRunner().invoke(app, ["generate", "--like", "small", "--days", "2", "--scale", "2", "--quiet"])
+    made = CliRunner().invoke(
+        cli_app, ["generate", "--like", "small", "--days", "2", "--scale", "2", "--quiet"]
+    )
     assert made.exit_code == 0, made.output
     assert "requests like small on 2 days, as the trace small_x2" in made.output
     config = tmp_path / "hinted.toml"
@@ -396,6 +410,6 @@ def test_the_command_says_what_it_made_and_what_is_wrong(lake, monkeypatch, tmp_
     assert load_config(str(config), CATALOGUE).trace == TraceConfig("small_x2", date(2025, 7, 1), 2, 7)
     assert lake.sql("checks/requests_are_valid.sql", trace="small_x2").num_rows == 0
     assert lake.sql("checks/request_ids_are_unique.sql", trace="small_x2").num_rows == 0
-    lost = CliRunner().invoke(app, ["generate", "--like", "smal"])
+    lost = CliRunner().invoke(cli_app, ["generate", "--like", "smal"])
     assert lost.exit_code == 2
     assert "'smal' has no requests" in lost.stderr

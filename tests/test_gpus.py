@@ -9,16 +9,16 @@ import pytest
 from mine import DAYS, land, mine
 from typer.testing import CliRunner
 
-from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.plans.inputs import forecast_windows
-from fleetcast.assets.studies import rent_asked, rent_buckets, rent_fleets, renting
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans.plan_loads import read_forecast_windows
+from fleetcast.assets.studies import rent_answer, rent_buckets, rent_fleets, rent_query
 from fleetcast.assets.studies.phase_figures import draw_phase_prices
-from fleetcast.assets.studies.rent_hour import busiest_hour, play
-from fleetcast.models.plan.phases import saving_bound
+from fleetcast.assets.studies.rent_hour import busiest_hour, replay_hour
+from fleetcast.models.plan.phase_costs import saving_bound
 from fleetcast.models.plan.problem import PlanError
-from fleetcast.models.world.reading import ConfigError
-from fleetcast.pipelines.cli import app
-from fleetcast.pipelines.gpus_cli import bound_said, said
+from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.pipelines.cli import cli_app
+from fleetcast.pipelines.gpus_cli import describe_rent_answer, describe_saving_bound
 
 LLM, H100, A100 = "llama3.1-8b", "h100-80gb", "a100-80gb"
 DAY = date(2025, 7, 4)  # to come
@@ -30,7 +30,7 @@ DEPLOYMENTS = """
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """Three landed days of one llm; of the other nothing ever comes."""
     own = mine(tmp_path_factory.mktemp("gpus"), DEPLOYMENTS, "seasonal_naive_day")
     rng = np.random.default_rng(2)
@@ -46,25 +46,25 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return own
 
 
-def asked(settings: Settings, *caps: str, way: str = "any", **targets: float) -> rent_asked.Question:
+def asked(settings: RunSettings, *caps: str, way: str = "any", **targets: float) -> rent_query.RentQuery:
     slos = targets.get("ttft_slo_s"), targets.get("tpot_slo_s")
-    return rent_asked.question(settings, DAY, LLM, f"{H100},{A100}", caps, way, *slos, Progress())
+    return rent_query.build_rent_query(settings, DAY, LLM, f"{H100},{A100}", caps, way, *slos, Progress())
 
 
-def priced(settings: Settings, folder: Path, **usd: float) -> Settings:
+def priced(settings: RunSettings, folder: Path, **usd: float) -> RunSettings:
     """With H100 and A100 at these prices."""
     (folder / "p.toml").write_text(f"{H100} = {usd['h100']}\n{A100} = {usd['a100']}\n")
-    return rent_asked.priced(settings, folder / "p.toml", (H100, A100))
+    return rent_query.with_prices(settings, folder / "p.toml", (H100, A100))
 
 
 def test_the_fleet_of_a_day_to_come_is_found_replayed_and_told(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rent_fleets, "MOST", 4)
+    monkeypatch.setattr(rent_fleets, "MAX_COMBOS", 4)
     own = priced(settings, tmp_path, h100=3.0, a100=1.25)
-    found = renting.answer(own, DAY, asked(own, tpot_slo_s=0.05), Progress())
+    found = rent_answer.answer_rent_query(own, DAY, asked(own, tpot_slo_s=0.05), Progress())
     load = found.setting.load
-    _, quantile = forecast_windows(own, DAY, "seasonal_naive_day", "day_ahead_forecasts")
+    _, quantile = read_forecast_windows(own, DAY, "seasonal_naive_day", "day_ahead_forecasts")
     assert found.setting.per_s == pytest.approx(quantile[:, 1].sum(axis=1).max() / load.input_tokens)
     assert set(found.fleets) == {"one_type", "mixed_types", "combos"}
     assert found.bound == saving_bound(found.prices, load)
@@ -83,12 +83,14 @@ def test_the_fleet_of_a_day_to_come_is_found_replayed_and_told(
             3600 * found.setting.per_s * tokens, rel=0.05
         )
     assert len(found.fleets["one_type"].gpus) == 1
-    assert not found.fleets["mixed_types"].is_apart
+    assert not found.fleets["mixed_types"].is_disaggregated
     best = found.fleets[found.best]
     assert best.usd_per_hour == min(fleet.usd_per_hour for fleet in found.fleets.values())
-    assert said(found).startswith(f"Rent {next(iter(best.gpus.values()))} {next(iter(best.gpus))}")
-    assert "Apart saves at most" in bound_said(found)
-    renting.write(own, DAY, found)
+    assert describe_rent_answer(found).startswith(
+        f"Rent {next(iter(best.gpus.values()))} {next(iter(best.gpus))}"
+    )
+    assert "Apart saves at most" in describe_saving_bound(found)
+    rent_answer.write_rent_tables(own, DAY, found)
     own.lake.publish()
     where = {"trace": "mine", "day": DAY}
     assert {row["fleet"] for row in own.lake.sql("queries/which_gpus.sql", **where).to_pylist()} == set(
@@ -102,56 +104,60 @@ def test_the_fleet_of_a_day_to_come_is_found_replayed_and_told(
     assert draw_phase_prices(own, DAY, LLM).stat().st_size > 10_000
 
 
-def test_caps_hold_and_say_who_is_short(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rent_fleets, "goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
-    free = renting.answer(settings, DAY, asked(settings, way="together"), Progress())
+def test_caps_hold_and_say_who_is_short(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rent_fleets, "combo_goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
+    free = rent_answer.answer_rent_query(settings, DAY, asked(settings, way="together"), Progress())
     assert free.short == ""
     assert set(free.fleets) == {"one_type", "mixed_types"}
     cheap = next(iter(free.fleets["one_type"].gpus))
-    held = renting.answer(settings, DAY, asked(settings, f"{cheap}=0", way="together"), Progress())
+    held = rent_answer.answer_rent_query(
+        settings, DAY, asked(settings, f"{cheap}=0", way="together"), Progress()
+    )
     assert cheap not in held.fleets["mixed_types"].gpus
     assert held.fleets["one_type"].usd_per_hour > free.fleets["one_type"].usd_per_hour
     nothing = asked(settings, f"{H100}=0", f"{A100}=0")
     with pytest.raises(
         ValueError, match=r"0 h100-80gb.* are short: llama3.1-8b of [\d.]+ of [\d.]+ requests/s"
     ):
-        renting.answer(settings, DAY, nothing, Progress())
-    apart = renting.answer(settings, DAY, asked(settings, way="apart"), Progress())
+        rent_answer.answer_rent_query(settings, DAY, nothing, Progress())
+    apart = rent_answer.answer_rent_query(settings, DAY, asked(settings, way="apart"), Progress())
     assert set(apart.fleets) == {"combos"}
-    assert apart.fleets["combos"].is_apart
+    assert apart.fleets["combos"].is_disaggregated
 
 
 def test_a_fleet_by_bucket_serves_what_was_planned_for_each_gpu_type(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Buckets are told from prompts and from what the app answered on the day before."""
     for module in (rent_buckets, rent_fleets):
         monkeypatch.setattr(module, "goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
-    edges = rent_buckets.edges_of("1000/100")
-    found = renting.answer(settings, DAY, asked(settings, way="together")._replace(edges=edges), Progress())
+    edges = rent_buckets.parse_bucket_edges("1000/100")
+    found = rent_answer.answer_rent_query(
+        settings, DAY, asked(settings, way="together")._replace(edges=edges), Progress()
+    )
     by_bucket, mixed = found.fleets["by_bucket"], found.fleets["mixed_types"]
     assert by_bucket.met.attainment_share >= 0.95
     assert by_bucket.usd_per_hour <= 1.1 * mixed.usd_per_hour
-    assert not by_bucket.is_apart
+    assert not by_bucket.is_disaggregated
     hour = busiest_hour(settings, DAY, LLM, "iw_fast", 5_000.0)
     where = f"trace = 'mine' and day = '{DAY - timedelta(days=2)}' and tier = 'iw_fast'"
     [row] = settings.lake.sql(f"select avg(output_tokens) as mean from requests where {where}").to_pylist()
     np.testing.assert_allclose(hour.expected_tokens, row["mean"])
-    bucket, titles = rent_buckets.buckets_of(hour, edges)
+    bucket, titles = rent_buckets.assign_buckets(hour, edges)
     assert titles == ["up to 999 in, 100 and more out", "1000 and more in, 100 and more out"]
     np.testing.assert_array_equal(bucket, hour.trace.input_tokens >= 1000)
-    _, titles = rent_buckets.buckets_of(hour, rent_buckets.edges_of("610/"))
+    _, titles = rent_buckets.assign_buckets(hour, rent_buckets.parse_bucket_edges("610/"))
     assert titles == ["610 and more in, any out"], "a hundred requests are no bucket"
     assert found.rare == (
         "Buckets with fewer than 200 requests in that hour go with the next one: "
         "up to 999 in, up to 99 out; 1000 and more in, up to 99 out."
     )
-    assert rent_buckets.rare_said(hour, rent_buckets.edges_of("1000/")) == ""
+    assert rent_buckets.describe_rare_buckets(hour, rent_buckets.parse_bucket_edges("1000/")) == ""
     world, crowd = found.setting, busiest_hour(settings, DAY, LLM, "iw_fast", 200_000.0)
-    pools = [rent_fleets.team(world, mixed.held[0][0], count)[0] for count in (40, 1)]
+    pools = [rent_fleets.team_pools(world, mixed.held[0][0], count)[0] for count in (40, 1)]
     for place, low, high in ((0, 0.95, 1.0), (1, 0.0, 0.2)):
         dealt = np.full(bucket.size, place)
-        met = play(world.catalogue, world.config, world.tier, pools, crowd, dealt)
+        met = replay_hour(world.catalogue, world.config, world.tier, pools, crowd, dealt)
         assert low <= met.attainment_share <= high, "each pool takes what is dealt to it, and nothing else"
     for text, told in (
         ("512", "it must be INPUTS/OUTPUTS in tokens"),
@@ -159,10 +165,10 @@ def test_a_fleet_by_bucket_serves_what_was_planned_for_each_gpu_type(
         ("9,5/3", "input: got 9, 5"),
     ):
         with pytest.raises(PlanError, match=told):
-            rent_buckets.edges_of(text)
+            rent_buckets.parse_bucket_edges(text)
 
 
-def test_the_busiest_hour_comes_at_the_pace_of_the_peak(settings: Settings) -> None:
+def test_the_busiest_hour_comes_at_the_pace_of_the_peak(settings: RunSettings) -> None:
     hour = busiest_hour(settings, DAY, LLM, "iw_fast", 5_000.0)
     assert hour.day == date(2025, 7, 3)
     tokens = float(hour.trace.input_tokens.sum())
@@ -172,7 +178,7 @@ def test_the_busiest_hour_comes_at_the_pace_of_the_peak(settings: Settings) -> N
     assert hour.trace.input_tokens.flags.writeable
 
 
-def test_bad_input_is_one_line(settings: Settings, tmp_path: Path) -> None:
+def test_bad_input_is_one_line(settings: RunSettings, tmp_path: Path) -> None:
     for text, told in (
         (f"{H100} = -1\n{A100} = 2", "p.toml h100-80gb: got -1, needed USD per GPU-hour above 0"),
         (f"{H100} = 0\n{A100} = 2", "p.toml h100-80gb: got 0, needed USD per GPU-hour above 0"),
@@ -182,38 +188,38 @@ def test_bad_input_is_one_line(settings: Settings, tmp_path: Path) -> None:
     ):
         (tmp_path / "p.toml").write_text(text)
         with pytest.raises(ConfigError, match=told):
-            rent_asked.priced(settings, tmp_path / "p.toml", (H100, A100))
+            rent_query.with_prices(settings, tmp_path / "p.toml", (H100, A100))
     with pytest.raises(ConfigError, match="--cap a100-80gb: it must be TYPE=COUNT"):
         asked(settings, "a100-80gb")
     unknown = asked(settings)._replace(gpus=("h100",))
     with pytest.raises(ConfigError, match="unknown gpu 'h100'"):
-        rent_asked.setting_of(settings, DAY, unknown)
+        rent_query.build_rent_scenario(settings, DAY, unknown)
     with pytest.raises(ValueError, match="No interactive traffic of llama2-70b is foreseen on 2025-07-04"):
-        rent_asked.setting_of(settings, DAY, asked(settings)._replace(llm="llama2-70b"))
+        rent_query.build_rent_scenario(settings, DAY, asked(settings)._replace(llm="llama2-70b"))
     with pytest.raises(ConfigError, match="unknown llm 'qwen3-8b'"):
-        rent_asked.setting_of(settings, DAY, asked(settings)._replace(llm="qwen3-8b"))
-    slow = rent_asked.setting_of(settings, DAY, asked(settings, tpot_slo_s=0.001))
+        rent_query.build_rent_scenario(settings, DAY, asked(settings)._replace(llm="qwen3-8b"))
+    slow = rent_query.build_rent_scenario(settings, DAY, asked(settings, tpot_slo_s=0.001))
     with pytest.raises(
         ConfigError, match=r"No instance .* holds llama3.1-8b \(15 GiB of weights\): 1, 2, 4, 8 x h100"
     ):
-        rent_asked.prices(slow)
+        rent_query.deployment_prices(slow)
     late = asked(settings, ttft_slo_s=0.001)
     with pytest.raises(ValueError, match=r"meets the targets of iw_fast \(first token in 0.001 s\)"):
-        renting.answer(settings, DAY, late._replace(gpus=(H100,), way="together"), Progress())
-    both = CliRunner().invoke(app, ["gpus", "--apart", "--together"])
+        rent_answer.answer_rent_query(settings, DAY, late._replace(gpus=(H100,), way="together"), Progress())
+    both = CliRunner().invoke(cli_app, ["gpus", "--apart", "--together"])
     assert both.exit_code == 2
     assert "one or the other" in both.output
 
 
-def test_a_gpu_without_a_price_and_an_llm_without_room_are_one_line(settings: Settings) -> None:
-    def with_gpus(**changed: float) -> Settings:
+def test_a_gpu_without_a_price_and_an_llm_without_room_are_one_line(settings: RunSettings) -> None:
+    def with_gpus(**changed: float) -> RunSettings:
         gpus = {name: dataclasses.replace(gpu, **changed) for name, gpu in settings.catalogue.gpus.items()}
         return dataclasses.replace(settings, catalogue=dataclasses.replace(settings.catalogue, gpus=gpus))
 
     with pytest.raises(ConfigError, match=r"h100-80gb has no price above 0. Give one: --prices FILE"):
-        rent_asked.setting_of(with_gpus(usd_per_hour=0.0), DAY, asked(settings))
-    small = rent_asked.setting_of(with_gpus(memory_gib=1.0), DAY, asked(settings))
+        rent_query.build_rent_scenario(with_gpus(usd_per_hour=0.0), DAY, asked(settings))
+    small = rent_query.build_rent_scenario(with_gpus(memory_gib=1.0), DAY, asked(settings))
     with pytest.raises(
         ConfigError, match=r"No instance .* \(15 GiB of weights\): 1, 2, 4, 8 x h100-80gb too small; 1"
     ):
-        rent_asked.prices(small)
+        rent_query.deployment_prices(small)

@@ -14,13 +14,13 @@ from small import small_config
 
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
-from fleetcast.assets.plans.export import plan_of
-from fleetcast.assets.plans.ran import land_ran
-from fleetcast.assets.plans.workloads import workloads
-from fleetcast.assets.studies import graded as graded_module
-from fleetcast.assets.studies.graded import grade_shadow
-from fleetcast.assets.traces.traces import make_day
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
+from fleetcast.assets.plans.cluster_workloads import build_workloads
+from fleetcast.assets.plans.observed_fleet import import_observed_fleet
+from fleetcast.assets.plans.plan_export import read_plan_rows
+from fleetcast.assets.studies import shadow_grading as graded_module
+from fleetcast.assets.studies.shadow_grading import grade_shadow
+from fleetcast.assets.traces.request_days import make_request_day
 
 DAY = date(2025, 7, 3)
 ADVISED = [3] * 8 + [4] * 8 + [2] * 8
@@ -30,11 +30,11 @@ COLUMNS = "at,region,workload,replicas\n"
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """A day whose requests say what they waited, with what was advised and what was needed."""
     folder = tmp_path_factory.mktemp("graded")
     settings = load_settings(small_config(folder, requests_per_day="12_000.0"), folder / "lake")
-    make_day(settings.lake, settings.config.trace, settings.catalogue, DAY)
+    make_request_day(settings.lake, settings.config.trace, settings.catalogue, DAY)
     rows = [
         row
         for policy, counts in (("day_ahead", ADVISED), ("clairvoyant", NEEDED))
@@ -59,12 +59,12 @@ def file(tmp_path: Path) -> Iterator[Callable[[str, str], Path]]:
     return write
 
 
-def advised(settings: Settings, more: int = 0) -> list[tuple[str, str, str, float]]:
+def advised(settings: RunSettings, more: int = 0) -> list[tuple[str, str, str, float]]:
     """At, region, workload and replicas: what the day-ahead plan advises and so many more."""
     return [
         (row["hour_start"].isoformat(), region, one.name, row["instances"] + more)
         for region in settings.catalogue.regions
-        for one in workloads(settings, plan_of(settings, DAY, "day_ahead", region))
+        for one in build_workloads(settings, read_plan_rows(settings, DAY, "day_ahead", region))
         for row in one.rows
     ]
 
@@ -73,18 +73,18 @@ def as_csv(rows: list[tuple[str, str, str, float]]) -> str:
     return COLUMNS + "".join(",".join(map(str, row)) + "\n" for row in rows)
 
 
-def graded(settings: Settings) -> tuple[pd.DataFrame, pd.DataFrame]:
+def graded(settings: RunSettings) -> tuple[pd.DataFrame, pd.DataFrame]:
     grade_shadow(settings, DAY, "day_ahead", Progress())
     return told(settings, "graded_shadow"), told(settings, "graded_decisions")
 
 
-def told(settings: Settings, mart: str) -> pd.DataFrame:
+def told(settings: RunSettings, mart: str) -> pd.DataFrame:
     where = "where trace = $trace and day = $day and policy = 'day_ahead'"
     return settings.lake.sql(f"from {mart} {where}", trace=settings.trace, day=DAY).to_pandas()
 
 
-def test_where_what_ran_was_what_was_advised_nothing_is_saved_or_missed(night: Settings, file) -> None:
-    assert land_ran(night, file("ran.csv", as_csv(advised(night)))) == {DAY: 24}
+def test_where_what_ran_was_what_was_advised_nothing_is_saved_or_missed(night: RunSettings, file) -> None:
+    assert import_observed_fleet(night, file("ran.csv", as_csv(advised(night)))) == {DAY: 24}
     board, decisions = graded(night)
     assert list(board["tier"].sort_values()) == ["iw_fast", "iw_normal"]
     assert (board["gained_share"] == 0).all()
@@ -94,15 +94,15 @@ def test_where_what_ran_was_what_was_advised_nothing_is_saved_or_missed(night: S
     assert (board["measured_in_time_share"] == 1).all()  # 0.4 s is in time for both tiers
     assert (board["replay_error_share"] == board["ran_in_time_share"] - 1).all()
     assert (board["measured_ttft_p95_s"] == MEASURED_S).all()
-    ids = {row["decision_id"] for row in plan_of(night, DAY, "day_ahead")}
+    ids = {row["decision_id"] for row in read_plan_rows(night, DAY, "day_ahead")}
     assert set(decisions["decision_id"]) == ids
 
 
-def test_each_decision_is_judged_as_by_hand(night: Settings, file) -> None:
+def test_each_decision_is_judged_as_by_hand(night: RunSettings, file) -> None:
     """Two more than advised in even hours, one fewer in odd ones."""
     rows = advised(night)
     ran = [(*row[:3], max(row[3] + (2 if int(row[0][11:13]) % 2 == 0 else -1), 0)) for row in rows]
-    land_ran(night, file("ran.csv", as_csv(ran)))
+    import_observed_fleet(night, file("ran.csv", as_csv(ran)))
     board, decisions = graded(night)
     needed = night.lake.sql(
         "select llm, region, hour_start, instances from plans where policy = 'clairvoyant'"
@@ -126,8 +126,8 @@ def test_each_decision_is_judged_as_by_hand(night: Settings, file) -> None:
     assert one["advised_short_hours"] == (both["advised_instances"] < both["instances"]).sum()
 
 
-def test_the_advice_that_was_given_goes_before_the_one_of_the_night(night: Settings, file) -> None:
-    land_ran(night, file("ran.csv", as_csv([(*row[:3], 5) for row in advised(night)])))
+def test_the_advice_that_was_given_goes_before_the_one_of_the_night(night: RunSettings, file) -> None:
+    import_observed_fleet(night, file("ran.csv", as_csv([(*row[:3], 5) for row in advised(night)])))
     write_plan(night, DAY, [6] * 24)
     try:
         _, decisions = graded(night)
@@ -139,13 +139,13 @@ def test_the_advice_that_was_given_goes_before_the_one_of_the_night(night: Setti
     assert set(decisions["advised_instances"]) == {6, 7}
 
 
-def test_the_fleet_that_ran_stands_as_the_file_says(night: Settings, file, monkeypatch) -> None:
+def test_the_fleet_that_ran_stands_as_the_file_says(night: RunSettings, file, monkeypatch) -> None:
     """Counts are of replicas that serve: nothing boots when they change, and the first hour is the start."""
     counts = {(at, region, name): n % 3 for n, (at, region, name, _) in enumerate(advised(night))}
-    land_ran(night, file("ran.csv", as_csv([(*key, n) for key, n in counts.items()])))
+    import_observed_fleet(night, file("ran.csv", as_csv([(*key, n) for key, n in counts.items()])))
     played: list[Any] = []
-    real = graded_module.play_all
-    monkeypatch.setattr(graded_module, "play_all", lambda *of: (played.extend(of[0]), real(*of))[1])
+    real = graded_module.replay_trials
+    monkeypatch.setattr(graded_module, "replay_trials", lambda *of: (played.extend(of[0]), real(*of))[1])
     graded(night)
     fleet, drive = played[0].fleet, played[0].drive
     assert (fleet.boot_cold_s == 0).all()
@@ -156,16 +156,16 @@ def test_the_fleet_that_ran_stands_as_the_file_says(night: Settings, file, monke
     assert (drive.start == drive.targets[0]).all()
 
 
-def test_a_smaller_fleet_that_ran_is_replayed_as_it_was(night: Settings, file) -> None:
+def test_a_smaller_fleet_that_ran_is_replayed_as_it_was(night: RunSettings, file) -> None:
     rows = [(at, region, name, 0 if region == "west" else 1) for at, region, name, _ in advised(night)]
-    land_ran(night, file("ran.csv", as_csv(rows)))
+    import_observed_fleet(night, file("ran.csv", as_csv(rows)))
     board, _ = graded(night)
     fast = board.set_index("tier").loc["iw_fast"]
     assert fast["gained_share"] > 0
     assert fast["is_beyond_error"] == (fast["gained_share"] > abs(fast["replay_error_share"]))
 
 
-def test_an_hour_is_the_mean_of_its_samples_whoever_tells_them(night: Settings, file) -> None:
+def test_an_hour_is_the_mean_of_its_samples_whoever_tells_them(night: RunSettings, file) -> None:
     begin, name = midnight(DAY), "bloom-176b-h100-80gb"
     rows = [
         ((begin + timedelta(minutes=m)).isoformat(), "east", name, n) for m, n in ((0, 2), (30, 5), (60, 7))
@@ -174,7 +174,7 @@ def test_an_hour_is_the_mean_of_its_samples_whoever_tells_them(night: Settings, 
     series = {"metric": {"region": "east", "deployment": name}, "values": stamps}
     answer = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}})
     for path in (file("ran.csv", as_csv(rows)), file("ran.json", answer)):
-        assert land_ran(night, path) == {DAY: 2}
+        assert import_observed_fleet(night, path) == {DAY: 2}
         found = night.lake.read("ran_fleets", trace=night.trace, day=DAY).to_pylist()
         assert [(row["hour_start"], row["instances"], row["samples"]) for row in found] == [
             (begin, 3.5, 2),
@@ -182,7 +182,7 @@ def test_an_hour_is_the_mean_of_its_samples_whoever_tells_them(night: Settings, 
         ]
 
 
-def test_a_file_that_does_not_say_what_ran_is_refused(night: Settings, file) -> None:
+def test_a_file_that_does_not_say_what_ran_is_refused(night: RunSettings, file) -> None:
     name = "bloom-176b-h100-80gb"
     for text, said in (
         ("at,region,replicas\n", r"lacks the column workload; needed at, region, workload, replicas"),
@@ -196,10 +196,10 @@ def test_a_file_that_does_not_say_what_ran_is_refused(night: Settings, file) -> 
         (COLUMNS + f"2025-07-03T00:00,eats,{name},2\n", r"entry 1.*eats.*east"),
     ):
         with pytest.raises(ValueError, match=said):
-            land_ran(night, file("ran.csv", text))
+            import_observed_fleet(night, file("ran.csv", text))
     with pytest.raises(ValueError, match=r"ran\.json is no answer of Prometheus .* region and deployment"):
-        land_ran(night, file("ran.json", '{"status": "error", "errorType": "bad_data"}'))
-    land_ran(night, file("ran.csv", as_csv([(at, r, n, 41) for at, r, n, _ in advised(night)])))
+        import_observed_fleet(night, file("ran.json", '{"status": "error", "errorType": "bad_data"}'))
+    import_observed_fleet(night, file("ran.csv", as_csv([(at, r, n, 41) for at, r, n, _ in advised(night)])))
     with pytest.raises(ValueError, match=r"^41 instances of .* ran in .* room for 40\. Raise its \[fleet\]"):
         grade_shadow(night, DAY, "day_ahead", Progress())
     with pytest.raises(ValueError, match=r"no advice of rolling for 2025-07-03\. It has to be planned"):

@@ -13,11 +13,11 @@ from handed import write_plan
 from small import small_config
 from typer.testing import CliRunner
 
-from fleetcast.assets.lake.settings import Settings, load_settings, midnight
-from fleetcast.assets.plans import cluster, workloads
-from fleetcast.assets.plans.export import plan_of
-from fleetcast.assets.plans.handover import HandOver, own_triggers, target_of
-from fleetcast.pipelines.cli import app
+from fleetcast.assets.lake.settings import RunSettings, load_settings, midnight
+from fleetcast.assets.plans import cluster_formats, cluster_workloads
+from fleetcast.assets.plans.export_options import ExportOptions, parse_custom_triggers, parse_scale_target
+from fleetcast.assets.plans.plan_export import read_plan_rows
+from fleetcast.pipelines.cli import cli_app
 
 DAY = date(2025, 7, 3)
 COUNTS = [3, 3, 5, 5, 5, 2, *([2] * 17), 4]
@@ -26,22 +26,24 @@ OWN = ({"type": "prometheus", "metadata": {"serverAddress": "http://p", "query":
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def planned(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     folder = tmp_path_factory.mktemp("handed")
     settings = load_settings(small_config(folder, boot_local_s="600.0"), folder / "lake")
     write_plan(settings, DAY, COUNTS)
     return settings
 
 
-def written(settings: Settings, format_: str, **asked: Any) -> list[dict[str, Any]]:
-    rows = plan_of(settings, DAY, "day_ahead", "east")
-    return list(yaml.safe_load_all(cluster.FORMATS[format_](settings, rows, HandOver(**asked))))
+def written(settings: RunSettings, format_: str, **asked: Any) -> list[dict[str, Any]]:
+    rows = read_plan_rows(settings, DAY, "day_ahead", "east")
+    return list(
+        yaml.safe_load_all(cluster_formats.CLUSTER_FORMATS[format_](settings, rows, ExportOptions(**asked)))
+    )
 
 
 @pytest.mark.parametrize("format_", ["k8s", "keda-scaler", "hpa", "capacity-buffer"])
 @pytest.mark.parametrize("mode", ["advisory", "floor", "active"])
-def test_a_cluster_accepts_what_is_exported(planned: Settings, format_: str, mode: str) -> None:
-    objects = written(planned, format_, mode=mode, target=target_of(LWS), triggers=OWN, scaler="s:1")
+def test_a_cluster_accepts_what_is_exported(planned: RunSettings, format_: str, mode: str) -> None:
+    objects = written(planned, format_, mode=mode, target=parse_scale_target(LWS), triggers=OWN, scaler="s:1")
     assert len(objects) == 4
     for one in objects:
         assert faults(one) == []
@@ -55,7 +57,7 @@ def test_a_cluster_accepts_what_is_exported(planned: Settings, format_: str, mod
         assert bool(own) == (mode == "floor" and "triggers" in spec)
 
 
-def test_the_facts_of_the_schemas_refuse_what_clusters_refuse(planned: Settings) -> None:
+def test_the_facts_of_the_schemas_refuse_what_clusters_refuse(planned: RunSettings) -> None:
     [one, *_] = written(planned, "k8s")
     one["spec"]["triggers"][0]["metadata"]["desiredReplicas"] = 3
     one["spec"]["replicas"] = 3
@@ -66,9 +68,9 @@ def test_the_facts_of_the_schemas_refuse_what_clusters_refuse(planned: Settings)
     assert faults(buffer) == ["needs one of podTemplateRef and scalableRef"]
 
 
-def test_replicas_are_asked_for_as_long_before_as_they_boot(planned: Settings) -> None:
+def test_replicas_are_asked_for_as_long_before_as_they_boot(planned: RunSettings) -> None:
     """Minute by minute: what is held is the most that the plan wants from now until a replica is there."""
-    [own, *_] = workloads.workloads(planned, plan_of(planned, DAY, "day_ahead", "east"))
+    [own, *_] = cluster_workloads.build_workloads(planned, read_plan_rows(planned, DAY, "day_ahead", "east"))
     assert own.boot_s == 600.0
     [one, *_] = written(planned, "k8s")
     held = {}
@@ -86,7 +88,7 @@ def test_replicas_are_asked_for_as_long_before_as_they_boot(planned: Settings) -
     assert list(held) == [midnight(DAY) + timedelta(minutes=m) for m in range(24 * 60)]
 
 
-def test_a_node_is_asked_for_before_the_replica_that_needs_it(planned: Settings) -> None:
+def test_a_node_is_asked_for_before_the_replica_that_needs_it(planned: RunSettings) -> None:
     """At 01:00 the rise of 02:00 is an hour away: a node that takes 50 minutes more is asked for now."""
     for minutes, replicas in ((49, 0), (50, 2)):
         [one, *_] = written(planned, "capacity-buffer", hour=1, node_lead_s=60.0 * minutes)
@@ -98,7 +100,7 @@ def test_a_node_is_asked_for_before_the_replica_that_needs_it(planned: Settings)
         }
 
 
-def test_an_hpa_is_bounded_by_the_plan_of_its_hour(planned: Settings) -> None:
+def test_an_hpa_is_bounded_by_the_plan_of_its_hour(planned: RunSettings) -> None:
     [active, *_] = written(planned, "hpa", hour=4)
     [floor, *_] = written(planned, "hpa", hour=4, mode="floor")
     assert [(one["spec"]["minReplicas"], one["spec"]["maxReplicas"]) for one in (active, floor)] == [
@@ -111,16 +113,19 @@ def test_an_hpa_is_bounded_by_the_plan_of_its_hour(planned: Settings) -> None:
     assert (annotations["llm-d.ai/managed"], annotations["llm-d.ai/model-id"]) == ("true", "bloom-176b")
 
 
-def test_a_decision_has_one_id_wherever_it_is_told(planned: Settings) -> None:
-    rows = plan_of(planned, DAY, "day_ahead", "east")
-    ids = [row["decision_id"] for row in plan_of(planned, DAY, "day_ahead")]
+def test_a_decision_has_one_id_wherever_it_is_told(planned: RunSettings) -> None:
+    rows = read_plan_rows(planned, DAY, "day_ahead", "east")
+    ids = [row["decision_id"] for row in read_plan_rows(planned, DAY, "day_ahead")]
     assert len(set(ids)) == len(ids)
     [row] = [r for r in rows if r["llm"] == "bloom-176b" and r["hour_start"].hour == 2]
     [one, *_] = written(planned, "k8s")
     assert f"fleetcast-{row['decision_id']}" in [trigger["name"] for trigger in one["spec"]["triggers"]]
     [advice, *_] = written(planned, "k8s", mode="advisory")
     assert row["decision_id"] in [each["decision_id"] for each in json.loads(advice["data"]["plan.json"])]
-    calls = [json.loads(line) for line in cluster.as_ray_serve(planned, rows, HandOver()).splitlines()]
+    calls = [
+        json.loads(line)
+        for line in cluster_formats.render_ray_serve_calls(planned, rows, ExportOptions()).splitlines()
+    ]
     [call] = [call for call in calls if call["decision_id"] == row["decision_id"]]
     assert call["body"] == {"target_num_replicas": 5}
     assert call["at"] == "2025-07-03T01:50:00+00:00"
@@ -129,7 +134,7 @@ def test_a_decision_has_one_id_wherever_it_is_told(planned: Settings) -> None:
     assert [call["at"] for call in calls] == sorted(call["at"] for call in calls)
 
 
-def test_an_untrusted_plan_leaves_what_nobody_else_would_hold(planned: Settings) -> None:
+def test_an_untrusted_plan_leaves_what_nobody_else_would_hold(planned: RunSettings) -> None:
     for mode, floor in (("floor", 2), ("active", 5)):
         [one, *_] = written(planned, "keda-scaler", mode=mode, triggers=OWN, scaler="s:1")
         assert one["spec"]["triggers"][0]["metadata"]["floor"] == str(floor)
@@ -139,39 +144,39 @@ def test_an_untrusted_plan_leaves_what_nobody_else_would_hold(planned: Settings)
 
 @pytest.mark.parametrize(("minutes", "runs"), [(-1, False), (0, True), (24 * 60 - 1, True), (24 * 60, False)])
 def test_cron_triggers_are_exported_while_their_plan_runs(
-    planned: Settings, minutes: int, runs: bool
+    planned: RunSettings, minutes: int, runs: bool
 ) -> None:
     """A day to come drains the fleet until it begins, a day that is over until the next file."""
-    rows, now = plan_of(planned, DAY, "day_ahead", "east"), midnight(DAY) + timedelta(minutes=minutes)
-    cluster.require_running(rows, HandOver(mode="advisory"), now)
+    rows, now = read_plan_rows(planned, DAY, "day_ahead", "east"), midnight(DAY) + timedelta(minutes=minutes)
+    cluster_formats.require_plan_running(rows, ExportOptions(mode="advisory"), now)
     for mode in ("active", "floor"):
         with (
             nullcontext() if runs else pytest.raises(ValueError, match=r"^--format k8s: .* keda-scaler, .*$")
         ):
-            cluster.require_running(rows, HandOver(mode=mode), now)
+            cluster_formats.require_plan_running(rows, ExportOptions(mode=mode), now)
 
 
 def test_the_command_exports_what_is_safe_of_a_day_that_is_over(
-    planned: Settings, monkeypatch: pytest.MonkeyPatch
+    planned: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetcast.assets.lake.settings.load_settings", lambda _: planned)
     asked = ["plan", "export", "--policy", "day_ahead", "--date", str(DAY), "--region", "east"]
-    refused = CliRunner().invoke(app, [*asked, "--format", "k8s"])
+    refused = CliRunner().invoke(cli_app, [*asked, "--format", "k8s"])
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "got a plan of 2025-07-03 00:00 to 2025-07-04 00:00 UTC" in " ".join(refused.stderr.split())
     for safe in (["k8s", "--mode", "advisory"], ["keda-scaler"], ["hpa"], ["capacity-buffer"], ["json"]):
-        assert CliRunner().invoke(app, [*asked, "--format", *safe]).exit_code == 0, safe
+        assert CliRunner().invoke(cli_app, [*asked, "--format", *safe]).exit_code == 0, safe
 
 
-def test_what_cannot_be_handed_over_is_said(planned: Settings, tmp_path: Path) -> None:
-    rows = plan_of(planned, DAY, "day_ahead", "east")
+def test_what_cannot_be_handed_over_is_said(planned: RunSettings, tmp_path: Path) -> None:
+    rows = read_plan_rows(planned, DAY, "day_ahead", "east")
     with pytest.raises(ValueError, match=r"^--mode floor: .* no triggers of your own\. Give --triggers FILE"):
-        cluster.as_k8s(planned, rows, HandOver(mode="floor"))
+        cluster_formats.render_cron_scaled_objects(planned, rows, ExportOptions(mode="floor"))
     with pytest.raises(ValueError, match=r"^Ray Serve has no floor: .* Take --mode active"):
-        cluster.as_ray_serve(planned, rows, HandOver(mode="floor"))
+        cluster_formats.render_ray_serve_calls(planned, rows, ExportOptions(mode="floor"))
     for text in ("Deployment", "apps/v1/deployment", "a/b/c/D", "/v1/D"):
         with pytest.raises(ValueError, match=r"^--target: got .* needed GROUP/VERSION/KIND"):
-            target_of(text)
+            parse_scale_target(text)
     number = "- type: cron\n  metadata: {desiredReplicas: 3}"
     for text, said in (
         (number, "entry 1 of t.yaml .* Quote its numbers"),
@@ -179,8 +184,8 @@ def test_what_cannot_be_handed_over_is_said(planned: Settings, tmp_path: Path) -
         ("- [", "no YAML"),
     ):
         with pytest.raises(ValueError, match=rf"^--triggers: .*{said}"):
-            own_triggers(text, "t.yaml")
+            parse_custom_triggers(text, "t.yaml")
     said = CliRunner().invoke(
-        app, ["plan", "export", "--format", "k8s", "--mode", "floor", "--triggers", "/no/such.yaml"]
+        cli_app, ["plan", "export", "--format", "k8s", "--mode", "floor", "--triggers", "/no/such.yaml"]
     )
     assert said.exit_code == 2

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run
 
 from fleetcast.models.latency import LatencyTables
-from fleetcast.models.replay.inputs import Fleet
+from fleetcast.models.replay.kernel_inputs import FleetArrays
 from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.loading import load_config
 
 PROMPTS, OUTPUTS, LINKS = st.integers(1, 4000), st.integers(2, 80), st.integers(0, 64)
 TICK_S = 1 / 65536  # of links, so that sums of seconds are exact
 
 
-def two_kinds(link_token_s: float) -> Fleet:
+def two_kinds(link_token_s: float) -> FleetArrays:
     """One that prefills, and one of another GPU type that decodes: a step in a quarter of the time."""
     tables = LatencyTables(
         np.array([[0.0, 1024.0]] * 2),

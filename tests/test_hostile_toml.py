@@ -8,11 +8,11 @@ import pytest
 from small import small_config
 from test_cli import invoke, one_line
 
-from fleetcast.assets.traces.mapping import read_mapping
-from fleetcast.models.traffic.changes import load_changes
+from fleetcast.assets.traces.trace_mapping import read_mapping
+from fleetcast.models.traffic.trace_changes import load_changes
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import CONFIG_DIR, config_path, load_config
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.config_loading import CONFIG_DIR, config_path, load_config
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 CATALOGUE = load_catalogue()
 DEEP = "nests its tables and lists more than 20 deep. Flatten it."

@@ -14,19 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from fleetcast.assets.demand.demand import build_demand
-from fleetcast.assets.demand.history import forget_changed
+from fleetcast.assets.demand.demand_history import drop_changed_days
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces import landing
-from fleetcast.assets.traces.ingest import IngestError, ingest, landed_files, lone_mappings
-from fleetcast.assets.traces.landing import forget
-from fleetcast.assets.traces.staging import withdraw
-from fleetcast.assets.traces.traces import make_day
+from fleetcast.assets.traces.ingest import IngestError, ingest_file, landed_files, lone_mappings
+from fleetcast.assets.traces.landing import forget_file
+from fleetcast.assets.traces.request_days import make_request_day
+from fleetcast.assets.traces.staging import withdraw_file
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 CATALOGUE = load_catalogue()
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
@@ -84,7 +84,7 @@ def test_a_messy_csv_is_kept_where_it_can_be(tmp_path, lake):
         '2023-11-16 18:17:01.25,"7", 8',  # 9
     ]
     spoilt = b"\xef\xbb\xbf" + "\r\n".join(lines).encode() + b"\r\n\xff\x00\xfe,1"
-    report = ingest(land(tmp_path, "messy.csv", spoilt), lake, CATALOGUE)
+    report = ingest_file(land(tmp_path, "messy.csv", spoilt), lake, CATALOGUE)
     assert (report.rows_in, report.rows_kept, report.rows_quarantined) == (9, 2, 7)
     assert report.rows_out_of_order == 1
     assert report.days == (date(2023, 11, 16),)
@@ -123,7 +123,7 @@ def test_rows_in_are_rows_kept_and_quarantined(tmp_path, lake, seed):
                 "request_id"
             ].to_pylist()
         )
-        report = ingest(tmp_path / "landing" / name, lake, CATALOGUE)
+        report = ingest_file(tmp_path / "landing" / name, lake, CATALOGUE)
         kept: list[int] = []
         for request_id, count in zip(ids, tokens, strict=True):
             if count >= 1 and request_id not in others and request_id not in kept:
@@ -138,15 +138,15 @@ def test_rows_in_are_rows_kept_and_quarantined(tmp_path, lake, seed):
 def test_a_second_time_nothing_changes_and_a_changed_file_replaces_its_rows(tmp_path, lake):
     path = land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n2023-11-17 10:00:00,6,6\n")
     beside = land(tmp_path, "b.csv", f"{HEADER}\n2023-11-16 11:00:00,7,7\n")
-    assert ingest(path, lake, CATALOGUE).is_new
-    assert ingest(beside, lake, CATALOGUE).is_new
+    assert ingest_file(path, lake, CATALOGUE).is_new
+    assert ingest_file(beside, lake, CATALOGUE).is_new
     files = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in lake.root.rglob("*.parquet")}
-    again = ingest(path, lake, CATALOGUE)
+    again = ingest_file(path, lake, CATALOGUE)
     assert (again.is_new, again.rows_kept) == (False, 2)
     assert files == {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in lake.root.rglob("*.parquet")}
 
     land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 12:00:00,8,8\n")
-    assert ingest(path, lake, CATALOGUE).days == (date(2023, 11, 16),)
+    assert ingest_file(path, lake, CATALOGUE).days == (date(2023, 11, 16),)
     assert lake.days("requests", "azure_llm") == [date(2023, 11, 16)]
     assert lake.read("requests", trace="azure_llm")["input_tokens"].sort().to_pylist() == [7, 8]
     assert rows_are_conserved(lake)
@@ -155,13 +155,13 @@ def test_a_second_time_nothing_changes_and_a_changed_file_replaces_its_rows(tmp_
 def test_a_file_can_be_taken_out_of_the_lake_again(tmp_path, lake):
     for name, days in (("a.csv", (16, 17)), ("b.csv", (16,))):
         rows = "".join(f"\n2023-11-{day} 10:00:00,{day + len(days)},5" for day in days)
-        ingest(land(tmp_path, name, f"{HEADER}{rows}\nnonsense"), lake, CATALOGUE)
+        ingest_file(land(tmp_path, name, f"{HEADER}{rows}\nnonsense"), lake, CATALOGUE)
     for day in (16, 17):
         build_demand(lake, "azure_llm", date(2023, 11, day))
-    settings = Settings(lake, CATALOGUE, load_config("office", CATALOGUE))
+    settings = RunSettings(lake, CATALOGUE, load_config("office", CATALOGUE))
     with pytest.raises(IngestError, match=r"No file 'a.cvs' has landed. Did you mean 'a.csv'\?"):
-        forget(settings, "a.cvs")
-    assert forget(settings, "a.csv") == ["azure_llm"]
+        forget_file(settings, "a.cvs")
+    assert forget_file(settings, "a.csv") == ["azure_llm"]
     assert lake.days("requests", "azure_llm") == lake.days("demand", "azure_llm") == [date(2023, 11, 16)]
     for table, name in (
         ("requests", "source"),
@@ -172,7 +172,7 @@ def test_a_file_can_be_taken_out_of_the_lake_again(tmp_path, lake):
         files = set(lake.read(table, trace="azure_llm")[name].to_pylist()) - {"all"}
         assert files == {"b.csv"}, table
     assert rows_are_conserved(lake)
-    assert ingest(tmp_path / "landing" / "a.csv", lake, CATALOGUE).is_new
+    assert ingest_file(tmp_path / "landing" / "a.csv", lake, CATALOGUE).is_new
 
 
 def test_an_ingest_that_was_interrupted_is_completed_by_the_next(tmp_path, lake, monkeypatch):
@@ -187,11 +187,11 @@ def test_an_ingest_that_was_interrupted_is_completed_by_the_next(tmp_path, lake,
 
     monkeypatch.setattr(Lake, "copy", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        ingest(path, lake, CATALOGUE)
+        ingest_file(path, lake, CATALOGUE)
     monkeypatch.undo()
     assert lake.days("requests", "azure_llm") == [date(2023, 11, 16)]
     assert list((lake.root / ".scratch").iterdir()) == []
-    report = ingest(path, lake, CATALOGUE)
+    report = ingest_file(path, lake, CATALOGUE)
     assert (report.is_new, report.rows_kept, len(report.days)) == (True, 2, 2)
     assert rows_are_conserved(lake)
 
@@ -207,7 +207,7 @@ def test_a_mapping_deals_out_what_the_format_lacks(tmp_path, lake):
         'trace = "mine"\nllm = "llama2-70b"\ntier = "iw_fast"\napp = "code"\n'
         "region = { east = 0.75, west = 0.25 }\nstart = 2024-02-29T23:59:00Z\n",
     )
-    report = ingest(path, lake, CATALOGUE)
+    report = ingest_file(path, lake, CATALOGUE)
     assert (report.trace, report.days) == ("mine", (date(2024, 2, 29), date(2024, 3, 1)))
     assert report.first_at == datetime(2024, 2, 29, 23, 59, tzinfo=UTC)
     shares = lake.sql("select region, count(*) / 4000 as share from requests group by region order by region")
@@ -217,13 +217,13 @@ def test_a_mapping_deals_out_what_the_format_lacks(tmp_path, lake):
     deadline = CATALOGUE.tiers["iw_fast"].deadline_s
     assert others == [{"llm": "llama2-70b", "tier": "iw_fast", "app": "code", "deadline_s": deadline}]
     land(tmp_path, "mine.toml", 'trace = "mine"\nregion = "west"\n')
-    assert ingest(path, lake, CATALOGUE).is_new
+    assert ingest_file(path, lake, CATALOGUE).is_new
     assert lake.sql("select distinct region from requests")["region"].to_pylist() == ["west"]
 
 
 def test_default_shares_are_independent_of_each_other(tmp_path, lake):
     rows = "\n".join(f"2023-11-16 10:00:00,{n},1" for n in range(1, 20_001))
-    ingest(land(tmp_path, "a.csv", f"{HEADER}\n{rows}"), lake, CATALOGUE)
+    ingest_file(land(tmp_path, "a.csv", f"{HEADER}\n{rows}"), lake, CATALOGUE)
     cells = lake.sql(
         "select region, llm, tier, count(*) / 20000 as share from requests group by region, llm, tier"
     ).to_pylist()
@@ -245,7 +245,7 @@ def test_strangers_in_canonical_rows_are_quarantined_and_gaps_filled(tmp_path, l
     )
     path = land(tmp_path, "c.parquet", b"")
     pq.write_table(table, path)
-    report = ingest(path, lake, CATALOGUE)
+    report = ingest_file(path, lake, CATALOGUE)
     assert report.reasons == {"deadline_s is not above 0": 1, "unknown llm gpt": 1}
     told = lake.read("requests").select(["deadline_s", "tier", "tier_source"]).to_pylist()
     assert [tuple(row.values()) for row in told] == [
@@ -254,7 +254,7 @@ def test_strangers_in_canonical_rows_are_quarantined_and_gaps_filled(tmp_path, l
     assert '"llm":"gpt"' in lake.read("quarantine")["raw"][0].as_py()
     pq.write_table(table.select(["request_id", "arrived_at", "input_tokens", "output_tokens"]), path)
     land(tmp_path, "c.toml", 'llm = "bloom-176b"\nregion = "west"\ntier = "niw"\napp = "batch"')
-    assert ingest(path, lake, CATALOGUE).rows_kept == 4
+    assert ingest_file(path, lake, CATALOGUE).rows_kept == 4
     found = lake.sql("select distinct llm, region, tier, app, tier_source from requests").to_pylist()
     assert [tuple(row.values()) for row in found] == [("bloom-176b", "west", "niw", "batch", "mapping")]
 
@@ -269,7 +269,7 @@ def test_commas_and_quotes_in_quotes_belong_to_their_field(tmp_path, lake):
         'here",2023-11-16 10:00:03,8,4,x',
         '"",2023-11-16 10:00:04,9,5,"x"y',
     ]
-    report = ingest(land(tmp_path, "a.csv", "\n".join(lines)), lake, CATALOGUE)
+    report = ingest_file(land(tmp_path, "a.csv", "\n".join(lines)), lake, CATALOGUE)
     assert lake.sql("select input_tokens as i from requests order by i")["i"].to_pylist() == [5, 6, 7, 8, 9]
     assert report.reasons == {"1 fields where the header has 5, and a quote that does not end in the line": 1}
 
@@ -309,7 +309,7 @@ def test_commas_and_quotes_in_quotes_belong_to_their_field(tmp_path, lake):
 )
 def test_files_that_are_no_trace_say_so_in_one_line(tmp_path, lake, name, content, message):
     with pytest.raises(IngestError, match=message) as caught:
-        ingest(land(tmp_path, name, content), lake, CATALOGUE)
+        ingest_file(land(tmp_path, name, content), lake, CATALOGUE)
     assert "\n" not in str(caught.value)
     assert list(lake.root.rglob("*.parquet")) == []
 
@@ -327,7 +327,7 @@ def test_files_that_are_no_trace_say_so_in_one_line(tmp_path, lake, name, conten
 def test_mapping_errors_name_the_remedy(tmp_path, lake, mapping, message):
     land(tmp_path, "a.toml", mapping)
     with pytest.raises(ConfigError, match=message):
-        ingest(land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n"), lake, CATALOGUE)
+        ingest_file(land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n"), lake, CATALOGUE)
 
 
 def test_landed_files_are_the_traces_only_and_each_mapping_has_one(tmp_path):
@@ -346,27 +346,27 @@ def test_a_file_that_is_nested_too_deeply_keeps_no_other_from_landing(tmp_path, 
     land(tmp_path, "c.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5")
     monkeypatch.setattr(landing, "landed_files", lambda: landed_files(tmp_path / "landing"))
     monkeypatch.setattr(landing, "lone_mappings", list)
-    done = landing.land_all(Settings(lake, CATALOGUE, load_config("office", CATALOGUE)))
+    done = landing.land_all_files(RunSettings(lake, CATALOGUE, load_config("office", CATALOGUE)))
     assert [line.split()[0] for line in done.refused] == ["a.jsonl"]
     assert [(report.file, report.rows_kept) for report in done.reports] == [("b.jsonl", 2), ("c.csv", 1)]
 
 
 def test_a_trace_is_landed_or_made_never_both(tmp_path, lake):
-    settings = Settings(lake, CATALOGUE, load_config("office", CATALOGUE))
+    settings = RunSettings(lake, CATALOGUE, load_config("office", CATALOGUE))
     path = land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n")
     land(tmp_path, "a.toml", 'trace = "office"')
-    ingest(path, lake, CATALOGUE)
+    ingest_file(path, lake, CATALOGUE)
     for make in (
-        lambda: make_day(lake, settings.config.trace, CATALOGUE, date(2025, 7, 1)),
-        lambda: forget_changed(settings),
+        lambda: make_request_day(lake, settings.config.trace, CATALOGUE, date(2025, 7, 1)),
+        lambda: drop_changed_days(settings),
     ):
         with pytest.raises(LakeError, match=r"'office' holds a.csv .* overwrite.* fleetcast forget a.csv"):
             make()
     assert not lake.made_from("office").exists()
-    forget(settings, "a.csv")
-    forget_changed(settings)
+    forget_file(settings, "a.csv")
+    drop_changed_days(settings)
     with pytest.raises(IngestError, match=r"a.csv would land in 'office', a trace whose days are made"):
-        ingest(path, lake, CATALOGUE)
+        ingest_file(path, lake, CATALOGUE)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_a_trace_is_landed_or_made_never_both(tmp_path, lake):
 def test_real_traces_land_whole(lake, name, rows, first_at, inputs):
     if not (TRACES / name).exists():
         pytest.skip(f"{name} is not beside the repository (../shared/data/traces)")
-    report = ingest(TRACES / name, lake, CATALOGUE)
+    report = ingest_file(TRACES / name, lake, CATALOGUE)
     assert (report.rows_in, report.rows_kept, report.rows_quarantined) == (rows, rows, 0)
     assert report.first_at == first_at
     landed = lake.read("requests", trace=report.trace)
@@ -407,17 +407,17 @@ def test_files_of_one_day_land_at_once_and_none_loses_another(lake: Lake, tmp_pa
     for path in paths:
         land(tmp_path, f"{path.stem}.toml", 'trace = "split"\n')
     with ThreadPoolExecutor(8) as threads:
-        reports = list(threads.map(lambda path: ingest(path, lake, CATALOGUE), paths))
+        reports = list(threads.map(lambda path: ingest_file(path, lake, CATALOGUE), paths))
     assert [report.rows_kept for report in reports] == [20] * 8
     assert lake.count("requests", trace="split") == 160
-    withdraw(lake, "split", paths[3].name)
+    withdraw_file(lake, "split", paths[3].name)
     there = lake.read("requests", trace="split")
     assert sorted(set(there["source"].to_pylist())) == [path.name for n, path in enumerate(paths) if n != 3]
     [day] = lake.days("requests", "split")
     for file in lake.files("requests", trace="split"):
         file.unlink()
     lake.write("requests", there.drop_columns(["trace", "day"]), trace="split", day=day)
-    ingest(paths[3], lake, CATALOGUE)
+    ingest_file(paths[3], lake, CATALOGUE)
     assert [file.stem for file in lake.files("requests", trace="split")] == [path.name for path in paths]
     assert lake.count("requests", trace="split") == 160
 
@@ -430,7 +430,7 @@ def lines(n: int) -> Iterator[str]:
 def test_demand_is_made_anew_where_its_requests_are_others(lake: Lake, tmp_path: Path) -> None:
     """What was made says of which requests; when it was written says nothing."""
     land(tmp_path, "one.toml", 'trace = "one"\n')
-    ingest(land(tmp_path, "one.csv", f"{HEADER}\n" + "".join(lines(0))), lake, CATALOGUE)
+    ingest_file(land(tmp_path, "one.csv", f"{HEADER}\n" + "".join(lines(0))), lake, CATALOGUE)
     [day] = lake.days("requests", "one")
     of_day = {"trace": "one", "day": day}
     build_demand(lake, **of_day)

@@ -8,14 +8,14 @@ import pytest
 from grid_fit import step_s
 from kernel_fit import relative_fit
 
-from fleetcast.models.latency import kernels
-from fleetcast.models.latency.error import errors_of
-from fleetcast.models.latency.kernels import PASS_S, comparable, composed
-from fleetcast.models.latency.roofline import estimated, work_of
-from fleetcast.models.latency.tables import check, prefill_s
+from fleetcast.models.latency import composed_profiles
+from fleetcast.models.latency.composed_profiles import PASS_S, comparable_profiles, compose_profile
+from fleetcast.models.latency.latency_errors import catalogue_errors
+from fleetcast.models.latency.profile_tables import check_latency_profile, profile_prefill_s
+from fleetcast.models.latency.roofline import deployment_work, roofline_profile
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.kernels import Kernels, Products
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.kernel_times import KernelTimes, MatrixProductTimes
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 CATALOGUE = load_catalogue()
 H100 = "h100-80gb"
@@ -30,7 +30,7 @@ def test_the_catalogue_is_what_the_kernels_give(name: str) -> None:
     same_kernels(measurements.kernels_of(name), CATALOGUE.kernels[measurements.KERNEL_GPUS[name][0]])
 
 
-def same_kernels(fitted: Kernels, told: Kernels) -> None:
+def same_kernels(fitted: KernelTimes, told: KernelTimes) -> None:
     assert (fitted.source, fitted.lacks) == (told.source, told.lacks)
     for field in dataclasses.fields(fitted)[1:-2]:
         assert getattr(fitted, field.name) == pytest.approx(getattr(told, field.name), rel=2e-3), field.name
@@ -50,10 +50,10 @@ def test_what_was_timed_in_part_is_what_was_timed() -> None:
 def test_what_was_timed_in_part_tells_no_error() -> None:
     """It counts as the roofline's, and keeps its name; its products reach what InferSim says of them."""
     for gpu in (gpu for gpu, of in CATALOGUE.kernels.items() if of.lacks is not None):
-        profile = composed(CATALOGUE, "llama3.1-8b", gpu, 1)
-        check(profile)
+        profile = compose_profile(CATALOGUE, "llama3.1-8b", gpu, 1)
+        check_latency_profile(profile)
         assert (profile.source.partition(":")[0], profile.median_error_share) == ("composed in part", None)
-        [error] = errors_of(dataclasses.replace(CATALOGUE, latency=(profile,)))
+        [error] = catalogue_errors(dataclasses.replace(CATALOGUE, latency=(profile,)))
         assert error[1:] == ("composed in part", *2 * (CATALOGUE.efficiency.median_error_share,))
     h20, h800, h100 = (CATALOGUE.kernels[gpu] for gpu in ("h20-96gb", "h800-80gb", H100))
     reached = [2 * 8192 / h20.products[bits].weight_s[-1] for bits in ("8", "16")]
@@ -69,7 +69,7 @@ def test_the_pace_of_whole_runs_is_foretold() -> None:
     runs = measurements.tpot_runs(CATALOGUE)
     error = np.abs(runs["foretold_s"] / runs["tpot_s"] - 1)
     assert len(runs) == 872
-    assert error.median() == pytest.approx(kernels.ERROR_SHARE, abs=0.005)
+    assert error.median() == pytest.approx(composed_profiles.ERROR_SHARE, abs=0.005)
     assert error[runs["gpu"].isin([H100, "h200-141gb"])].median() < 0.08
     alone = (runs["llm"] == "Llama-3.1-8B") & (runs["gpu"] == H100) & (runs["tp_size"] == 1)
     assert error[alone].median() < 0.05
@@ -82,8 +82,8 @@ def test_a_profile_is_the_sum_of_its_kernels(tp: int, bits: int) -> None:
     """Written out for one pass at a knot: every product once a layer, the last one once."""
     llm = dataclasses.replace(CATALOGUE.llms["qwen3-32b"], weight_bits=bits)
     catalogue = dataclasses.replace(CATALOGUE, llms={"qwen3-32b": llm})
-    own, of = composed(catalogue, "qwen3-32b", H100, tp), CATALOGUE.kernels[H100]
-    check(own)
+    own, of = compose_profile(catalogue, "qwen3-32b", H100, tp), CATALOGUE.kernels[H100]
+    check_latency_profile(own)
 
     def product(tokens: int, weights: float, width: str = str(bits)) -> float:
         known = of.products[width]
@@ -93,7 +93,7 @@ def test_a_profile_is_the_sum_of_its_kernels(tp: int, bits: int) -> None:
     sizes = (5120 * (heads + 2 * kept), heads * 5120, 5120 * 2 * 25600 / tp, 25600 / tp * 5120)
     beside_bytes = 2 * (8 * 5120 + 2 * heads + 2 * kept + 3 * 25600 / tp)
     beside_bytes += 3 * (5120 + heads + 5120 + 25600 / tp) if bits == 8 else 0
-    work, efficiency = work_of(llm, CATALOGUE.gpus[H100], tp), CATALOGUE.efficiency
+    work, efficiency = deployment_work(llm, CATALOGUE.gpus[H100], tp), CATALOGUE.efficiency
     for tokens, is_decode in ((16, True), (4096, False)):
         attention = (
             of.decode_s + tokens * of.decode_request_s
@@ -105,7 +105,7 @@ def test_a_profile_is_the_sum_of_its_kernels(tp: int, bits: int) -> None:
         hops = (
             64 * efficiency.allreduce_s * np.log2(tp) + tokens * work.between_floor_s / efficiency.link_share
         )
-        found = step_s(own, tokens, 0) if is_decode else prefill_s(own, tokens)
+        found = step_s(own, tokens, 0) if is_decode else profile_prefill_s(own, tokens)
         assert float(found) == pytest.approx(PASS_S + 64 * layer + head + hops, abs=1e-6)
     assert own.decode_per_kv_token_s == pytest.approx(64 * of.decode_byte_s * 4 * kept, rel=1e-3)
     assert own.prefill_per_context_token_s == pytest.approx(64 * of.prefill_pair_s * heads, rel=1e-3)
@@ -115,7 +115,9 @@ def test_only_like_is_held_against_like() -> None:
     """Measured beside measured; where one GPU type has no measurement, all are composed or estimated."""
 
     def tiers(llm: str, *pairs: tuple[str, int]) -> dict[tuple[str, int], str]:
-        return {pair: p.source.partition(":")[0] for pair, p in comparable(CATALOGUE, llm, pairs).items()}
+        return {
+            pair: p.source.partition(":")[0] for pair, p in comparable_profiles(CATALOGUE, llm, pairs).items()
+        }
 
     both = ((H100, 1), (H100, 2), ("a100-80gb", 4))
     assert tiers("llama2-70b", *both) == {(H100, 2): "measured", ("a100-80gb", 4): "measured"}
@@ -133,9 +135,12 @@ def test_every_dense_llm_is_composed_and_near_its_roofline() -> None:
             continue
         for gpu, of in CATALOGUE.kernels.items():
             if str(one.weight_bits) in of.products:
-                own, other = (way(CATALOGUE, llm, gpu, 4) for way in (composed, estimated))
+                own, other = (way(CATALOGUE, llm, gpu, 4) for way in (compose_profile, roofline_profile))
                 for tokens in (512, 8192):
-                    assert 0.5 < prefill_s(own, tokens) / prefill_s(other, tokens) < 2, (llm, gpu)
+                    assert 0.5 < profile_prefill_s(own, tokens) / profile_prefill_s(other, tokens) < 2, (
+                        llm,
+                        gpu,
+                    )
                 for batch in (1, 64):
                     assert 0.5 < step_s(own, batch, 1000) / step_s(other, batch, 1000) < 2, (llm, gpu)
 
@@ -151,12 +156,12 @@ def test_every_dense_llm_is_composed_and_near_its_roofline() -> None:
 )
 def test_what_cannot_be_composed_is_said(llm: str, gpu: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        composed(CATALOGUE, llm, gpu, 1)
+        compose_profile(CATALOGUE, llm, gpu, 1)
 
 
 def test_torn_knots_are_refused_and_fits_are_never_negative() -> None:
     with pytest.raises(ConfigError, match=r"have \(2, 1, 2\) knots"):
-        Products((1, 2), (0.0,), (0.0, 0.0))
+        MatrixProductTimes((1, 2), (0.0,), (0.0, 0.0))
     x = np.array([1.0, 2.0, 4.0, 8.0])
     np.testing.assert_allclose(relative_fit([np.ones(4), x], 3 + 2 * x, 1.0), [2, 2])
     np.testing.assert_allclose(relative_fit([np.ones(4), x], 2 * x - 0.1)[0], 0, atol=1e-12)

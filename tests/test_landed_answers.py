@@ -8,21 +8,21 @@ import pandas as pd
 import pytest
 from test_plan_quality import CONFIG, SAID, asked
 
-from fleetcast.assets.lake.settings import Settings, load_settings
+from fleetcast.assets.lake.settings import RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans.quality_questions import Questions, questions_of
-from fleetcast.assets.traces.ingest import ingest
-from fleetcast.assets.traces.staging import withdraw
-from fleetcast.assets.traces.traces import to_requests
-from fleetcast.models.quality.join import made_up
+from fleetcast.assets.plans.quality_questions import Questions, sample_questions
+from fleetcast.assets.traces.ingest import ingest_file
+from fleetcast.assets.traces.request_days import canonical_requests
+from fleetcast.assets.traces.staging import withdraw_file
 from fleetcast.models.quality.judges import load_quality
-from fleetcast.models.traffic.parameters import Columns
+from fleetcast.models.quality.trace_answers import generate_answers
+from fleetcast.models.traffic.trace_columns import DayColumns
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 QUALITY = load_quality()
 PAIR = ("llama3.1-8b", "llama3.1-70b")
-DRAWN = made_up(QUALITY.answers["mmlu_pro"], QUALITY.judges["learned"], 1_500, seed=9).of(PAIR)
+DRAWN = generate_answers(QUALITY.answers["mmlu_pro"], QUALITY.judges["learned"], 1_500, seed=9).of(PAIR)
 TRACE = "small_quality"
 
 
@@ -50,11 +50,11 @@ def land(folder: Path, rows: pd.DataFrame) -> Lake:
     lake, path = Lake(folder / "lake"), folder / "judged.csv"
     rows.to_csv(path, index=False)
     (folder / "judged.toml").write_text(f'trace = "{TRACE}"')
-    ingest(path, lake, load_catalogue())
+    ingest_file(path, lake, load_catalogue())
     return lake
 
 
-def settings_with(folder: Path, **said: object) -> Settings:
+def settings_with(folder: Path, **said: object) -> RunSettings:
     path = folder / "mine.toml"
     path.write_text(CONFIG.format(**SAID))
     settings = load_settings(str(path), folder / "lake")
@@ -65,7 +65,7 @@ def settings_with(folder: Path, **said: object) -> Settings:
 def questions(folder: Path, judge: str = "own", **said: object) -> Questions:
     settings = settings_with(folder, judge=judge, **said)
     assert settings.config.quality is not None
-    return questions_of(settings, QUALITY, settings.config.quality, judge, 4_000)
+    return sample_questions(settings, QUALITY, settings.config.quality, judge, 4_000)
 
 
 def test_a_plan_goes_by_the_answers_that_landed_and_says_so(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_scores_out_of_range_and_answers_twice_go_to_quarantine_and_nothing_is_l
     }
     assert lake.count("answers") == 3_000 - nines
     assert lake.sql("checks/rows_are_conserved.sql").num_rows == 0
-    withdraw(lake, TRACE, "judged.csv")
+    withdraw_file(lake, TRACE, "judged.csv")
     assert lake.count("answers") + lake.count("ingests") == 0
 
 
@@ -135,15 +135,15 @@ def test_the_questions_are_the_requests_of_the_trace_with_their_own_lengths(tmp_
     none, tiers = np.zeros(size, np.int16), np.random.default_rng(0).integers(0, 3, size)
     small = np.full(size, list(settings.catalogue.llms).index(PAIR[0]), np.int16)
     tokens = (np.arange(1, size + 1, dtype=np.int32), np.arange(5_000, 5_000 + size, dtype=np.int32))
-    columns = Columns(np.arange(size) * 1_000, none, small, tiers.astype(np.int16), none, *tokens)
+    columns = DayColumns(np.arange(size) * 1_000, none, small, tiers.astype(np.int16), none, *tokens)
     day = settings.config.trace.first_day
-    rows = to_requests(columns, day, "test", settings.catalogue, ["chat"])
+    rows = canonical_requests(columns, day, "test", settings.catalogue, ["chat"])
     settings.lake.write("requests", rows, trace=TRACE, day=day)
     wanted = tiers == list(settings.catalogue.tiers).index("iw_normal")
     assert settings.config.quality is not None
-    fitted = questions_of(settings, QUALITY, settings.config.quality, "learned", 400)
+    fitted = sample_questions(settings, QUALITY, settings.config.quality, "learned", 400)
     land(tmp_path, table())
-    landed = questions_of(settings, QUALITY, settings.config.quality, "own", 400)
+    landed = sample_questions(settings, QUALITY, settings.config.quality, "own", 400)
     for found in (fitted, landed):
         own = found.answers.output_tokens[:, 0]
         assert set(own) <= set(tokens[1][wanted])

@@ -26,20 +26,31 @@ from roofline_fit import (
 )
 
 from fleetcast.assets.lake.settings import load_settings
-from fleetcast.models.latency.error import errors_in_use
-from fleetcast.models.latency.kernels import composed
-from fleetcast.models.latency.pipeline import hop_token_s, profile_of, staged
-from fleetcast.models.latency.reach import continued, with_reach
-from fleetcast.models.latency.roofline import context_token_s, roofline, work_of
-from fleetcast.models.latency.roofline import decode_s as roofline_decode_s
-from fleetcast.models.latency.roofline import prefill_s as roofline_prefill_s
-from fleetcast.models.latency.tables import REACH, Fit, check, kv_floor_s, prefill_s, tables
+from fleetcast.models.latency.batch_extension import extend_catalogue, extend_profile
+from fleetcast.models.latency.composed_profiles import compose_profile
+from fleetcast.models.latency.latency_errors import errors_in_use
+from fleetcast.models.latency.pipeline_stages import deployment_profile, hop_token_s, split_into_stages
+from fleetcast.models.latency.profile_tables import (
+    BATCH_REACH,
+    ProfileFit,
+    build_latency_tables,
+    check_latency_profile,
+    least_kv_token_s,
+    profile_prefill_s,
+)
+from fleetcast.models.latency.roofline import (
+    deployment_work,
+    roofline_context_token_s,
+    roofline_decode_s,
+    roofline_knots,
+    roofline_prefill_s,
+)
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.entries import Efficiency, LatencyProfile, Llm
+from fleetcast.models.world.catalogue_entries import Efficiency, LatencyProfile, Llm
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment, FleetConfig
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 catalogue = load_catalogue()
 OFFICE = load_config("office", catalogue).fleet
@@ -53,7 +64,7 @@ needs_profiles = pytest.mark.skipif(
 
 
 def floor_s(profile: LatencyProfile) -> float:
-    return kv_floor_s(catalogue.llms[profile.llm], catalogue.gpus[profile.gpu], profile.tensor_parallel)
+    return least_kv_token_s(catalogue.llms[profile.llm], catalogue.gpus[profile.gpu], profile.tensor_parallel)
 
 
 @needs_profiles
@@ -61,7 +72,7 @@ def floor_s(profile: LatencyProfile) -> float:
 def test_the_catalogue_is_what_the_measurements_give(profile: LatencyProfile) -> None:
     points = measurements.splitwise_points(profile)
     fitted = fit(points, floor_s(profile))
-    for name in Fit._fields:
+    for name in ProfileFit._fields:
         np.testing.assert_allclose(getattr(fitted, name), getattr(profile, name), err_msg=name)
     prefill, _, end_to_end = np.median(held_out_errors(points, floor_s(profile)), axis=1)
     assert prefill == pytest.approx(profile.prefill_median_error_share, abs=1e-4)
@@ -72,11 +83,11 @@ def test_the_catalogue_is_what_the_measurements_give(profile: LatencyProfile) ->
 def test_what_nobody_measured_is_the_roofline() -> None:
     assert len(MEASURED) + len(ESTIMATED) + len(COMPOSED) == len(catalogue.latency)
     for profile in COMPOSED:
-        assert profile == composed(catalogue, profile.llm, profile.gpu, profile.tensor_parallel)
+        assert profile == compose_profile(catalogue, profile.llm, profile.gpu, profile.tensor_parallel)
     for profile in ESTIMATED:
         llm, gpu = catalogue.llms[profile.llm], catalogue.gpus[profile.gpu]
-        expected = roofline(llm, gpu, profile.tensor_parallel, catalogue.efficiency)
-        for name in Fit._fields:
+        expected = roofline_knots(llm, gpu, profile.tensor_parallel, catalogue.efficiency)
+        for name in ProfileFit._fields:
             np.testing.assert_allclose(getattr(expected, name), getattr(profile, name), err_msg=name)
 
 
@@ -127,20 +138,20 @@ def test_llama_8b_alone_on_a_gpu_is_foretold_on_engines_that_no_coefficient_was_
 
 def test_the_kernel_tables_agree_with_the_profiles() -> None:
     profiles = list(catalogue.latency[:3])
-    laid_out = tables(profiles, [48] * len(profiles))
+    laid_out = build_latency_tables(profiles, [48] * len(profiles))
     for row, profile in enumerate(profiles):
         for tokens in (1, 128, 700, 8192, 50_000):
             knot = np.searchsorted(laid_out.prefill_tokens[row], tokens, side="right") - 1
             seconds = laid_out.prefill_s[row, knot]
             seconds += (tokens - laid_out.prefill_tokens[row, knot]) * laid_out.prefill_slope[row, knot]
-            assert seconds == pytest.approx(float(prefill_s(profile, tokens)))
+            assert seconds == pytest.approx(float(profile_prefill_s(profile, tokens)))
         batch = np.arange(1, 49)
         kernel_s = laid_out.decode_s[row, 1:] + laid_out.decode_kv_s[row, 1:] * 1000
         np.testing.assert_allclose(kernel_s, step_s(profile, batch, 1000))
 
 
-def estimate(llm: Llm, gpu: str = "h100-80gb", tensor_parallel: int = 4) -> Fit:
-    return roofline(llm, catalogue.gpus[gpu], tensor_parallel, catalogue.efficiency)
+def estimate(llm: Llm, gpu: str = "h100-80gb", tensor_parallel: int = 4) -> ProfileFit:
+    return roofline_knots(llm, catalogue.gpus[gpu], tensor_parallel, catalogue.efficiency)
 
 
 def test_a_roofline_by_hand() -> None:
@@ -165,8 +176,10 @@ def test_a_roofline_by_hand() -> None:
         median_error_share=0.0,
         source="",
     )
-    alone, two, four = (roofline(llm, gpu, tensor_parallel, all_of_it) for tensor_parallel in (1, 2, 4))
-    assert context_token_s(llm, gpu, 2, all_of_it) == pytest.approx(4 * 10 * 5 * 10 / (2 * 1e12 * 0.5))
+    alone, two, four = (roofline_knots(llm, gpu, tensor_parallel, all_of_it) for tensor_parallel in (1, 2, 4))
+    assert roofline_context_token_s(llm, gpu, 2, all_of_it) == pytest.approx(
+        4 * 10 * 5 * 10 / (2 * 1e12 * 0.5)
+    )
     assert alone.prefill_s[0] == pytest.approx(10e-3 + 128 * 2e9 / 1e12)
     assert alone.decode_s[0] == pytest.approx(10e-3 + 1e-6 + 2e9 / 1e12)
     assert alone.decode_per_kv_token_s == pytest.approx(2 * 10 * 5 * 10 * 2 / 1e12)
@@ -178,11 +191,11 @@ def test_a_roofline_by_hand() -> None:
         (dataclasses.replace(llm, hidden=None), gpu),
         (llm, dataclasses.replace(gpu, peer_gb_per_s=None)),
     ):
-        assert roofline(*lacking, 1, all_of_it) == alone
+        assert roofline_knots(*lacking, 1, all_of_it) == alone
         with pytest.raises(
             ConfigError, match=r"^An estimate for 2 GPUs needs .*; got (None and 1.0|50 and None)\. Add"
         ):
-            roofline(*lacking, 2, all_of_it)
+            roofline_knots(*lacking, 2, all_of_it)
 
 
 def test_a_roofline_rises_with_work_and_falls_with_gpus_and_bits() -> None:
@@ -211,14 +224,14 @@ def test_a_mixture_reads_more_experts_with_every_token_up_to_all_of_them() -> No
     rise = np.diff(sparse.decode_s) / np.diff(sparse.decode_batch)
     assert (np.diff(rise) < 0).all()  # every further token finds fewer experts unread
     assert sparse.decode_s[0] < 0.3 * estimate(dense).decode_s[0]
-    work = work_of(MIXTURE, catalogue.gpus["h100-80gb"], 1)
+    work = deployment_work(MIXTURE, catalogue.gpus["h100-80gb"], 1)
     assert work.flops == 2 * 22.2e9
     assert work.common_bytes + work.expert_bytes == pytest.approx(2 * 235.1e9)
     assert work.common_bytes + work.expert_bytes * 8 / 128 == pytest.approx(2 * 22.2e9)
     even = dataclasses.replace(catalogue.efficiency, expert_bandwidth_share=1.0)
     all_read = roofline_prefill_s(work, 1000, even)
     assert all_read == pytest.approx(
-        roofline_prefill_s(work_of(dense, catalogue.gpus["h100-80gb"], 1), 1, even)
+        roofline_prefill_s(deployment_work(dense, catalogue.gpus["h100-80gb"], 1), 1, even)
     )
 
 
@@ -308,14 +321,14 @@ def test_measured_points_that_cannot_be_fitted_are_refused(
 )
 def test_a_torn_profile_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        tables([dataclasses.replace(catalogue.latency[0], **change)], [8])
+        build_latency_tables([dataclasses.replace(catalogue.latency[0], **change)], [8])
 
 
 def test_a_batch_far_beyond_what_a_profile_knows_is_refused() -> None:
     profile = catalogue.latency[0]
-    tables([profile], [2 * profile.decode_batch[-1]])
+    build_latency_tables([profile], [2 * profile.decode_batch[-1]])
     with pytest.raises(ValueError, match=r"up to a batch of 64, max_batch is 129.*Lower \[fleet\] max_batch"):
-        tables([profile], [129])
+        build_latency_tables([profile], [129])
 
 
 # --- beyond the largest batch
@@ -330,32 +343,32 @@ def roomy(max_batch: int, *pools: Deployment) -> FleetConfig:
 def test_a_profile_that_is_continued_grows_as_the_roofline_and_by_its_last_slope(
     profile: LatencyProfile,
 ) -> None:
-    known = REACH * profile.decode_batch[-1]
-    assert continued(catalogue, profile, known) is profile
+    known = BATCH_REACH * profile.decode_batch[-1]
+    assert extend_profile(catalogue, profile, known) is profile
     most = 5 * known + 3
-    more = continued(catalogue, profile, most)
+    more = extend_profile(catalogue, profile, most)
     before, after = np.arange(1, known + 1), np.arange(known, most + 1)
     np.testing.assert_allclose(step_s(more, before, 0), step_s(profile, before, 0), rtol=1e-12)
     assert (step_s(more, after, 0) >= step_s(profile, after, 0) * (1 - 1e-12)).all()
-    work = work_of(catalogue.llms[profile.llm], catalogue.gpus[profile.gpu], profile.tensor_parallel)
+    work = deployment_work(catalogue.llms[profile.llm], catalogue.gpus[profile.gpu], profile.tensor_parallel)
     grown = roofline_decode_s(work, after, catalogue.efficiency)
     least = step_s(profile, known, 0) * grown / grown[0]
     assert (step_s(more, after, 0) >= 0.995 * least).all()  # linear between knots that double
     at_most = np.maximum(step_s(profile, most, 0), least[-1])
     assert step_s(more, most, 0) == pytest.approx(float(at_most))
-    assert tables([more], [most]).decode_s[0, -1] == pytest.approx(float(at_most))
+    assert build_latency_tables([more], [most]).decode_s[0, -1] == pytest.approx(float(at_most))
     assert (more.decode_per_kv_token_s, more.prefill_s) == (profile.decode_per_kv_token_s, profile.prefill_s)
 
 
 def test_what_is_continued_counts_as_estimated_and_only_that() -> None:
     eight = Deployment("h100-80gb", 8)
-    (known,) = errors_in_use(with_reach(catalogue, roomy(128, eight), "f"), [("llama2-70b", [eight])])
-    (beyond,) = errors_in_use(with_reach(catalogue, roomy(129, eight), "f"), [("llama2-70b", [eight])])
+    (known,) = errors_in_use(extend_catalogue(catalogue, roomy(128, eight), "f"), [("llama2-70b", [eight])])
+    (beyond,) = errors_in_use(extend_catalogue(catalogue, roomy(129, eight), "f"), [("llama2-70b", [eight])])
     assert (known.kind, beyond.kind) == ("measured", "estimated")
     assert known.decode_share == 0.0188
     assert beyond.decode_share == beyond.prefill_share == catalogue.efficiency.median_error_share
     assert beyond.profile.source.startswith("estimated beyond a batch of 128, measured")
-    other = with_reach(catalogue, roomy(64, dataclasses.replace(eight, max_batch=500)), "f")
+    other = extend_catalogue(catalogue, roomy(64, dataclasses.replace(eight, max_batch=500)), "f")
     assert [p.llm for p in other.latency if "beyond" in p.source] == ["llama2-70b"] * 6
 
 
@@ -372,14 +385,14 @@ def test_the_fleet_of_the_paper_may_fill_its_memory() -> None:
 
 def test_no_batch_has_more_requests_than_memory_has_blocks() -> None:
     two = Deployment("h100-80gb", 2)
-    with_reach(catalogue, roomy(3169, two), "own.toml")
+    extend_catalogue(catalogue, roomy(3169, two), "own.toml")
     message = (
         r"own.toml: Latency profile of llama2-70b on 2 x h100-80gb: max_batch is 3170, but .* 3,169 blocks"
     )
     with pytest.raises(ConfigError, match=message):
-        with_reach(catalogue, roomy(3170, two), "own.toml")
+        extend_catalogue(catalogue, roomy(3170, two), "own.toml")
     with pytest.raises(ConfigError, match="room for 100 blocks"):
-        with_reach(catalogue, roomy(101, dataclasses.replace(two, kv_tokens=1600)), "own.toml")
+        extend_catalogue(catalogue, roomy(101, dataclasses.replace(two, kv_tokens=1600)), "own.toml")
 
 
 # --- several stages
@@ -388,17 +401,17 @@ def test_no_batch_has_more_requests_than_memory_has_blocks() -> None:
 def test_stages_share_layers_and_fill_and_drain() -> None:
     whole = catalogue.profile("llama2-70b", "h100-80gb", 4)
     for stages in (2, 4):
-        many = staged(whole, stages, hop_s=0.0)
-        check(many)
+        many = split_into_stages(whole, stages, hop_s=0.0)
+        check_latency_profile(many)
         for tokens in (100, 4000):
             share = (2 * stages - 1) / stages**2
-            assert prefill_s(many, tokens) == pytest.approx(share * prefill_s(whole, tokens))
+            assert profile_prefill_s(many, tokens) == pytest.approx(share * profile_prefill_s(whole, tokens))
         for batch in (1, 8, 32):
             together = step_s(many, stages * batch, 1000 * stages)
             assert together == pytest.approx(step_s(whole, batch, 1000))
         assert step_s(many, 1, 0) == step_s(many, stages, 0) == step_s(whole, 1, 0)
-        slower = staged(whole, stages, hop_s=1e-3)
-        assert prefill_s(slower, 1000) - prefill_s(many, 1000) == pytest.approx(
+        slower = split_into_stages(whole, stages, hop_s=1e-3)
+        assert profile_prefill_s(slower, 1000) - profile_prefill_s(many, 1000) == pytest.approx(
             (stages - 1) * 1000 / stages * 1e-3
         )
         at = stages * whole.decode_batch[1]
@@ -413,4 +426,4 @@ def test_a_hop_is_a_hidden_state_over_the_links_of_a_stage() -> None:
     unknown = dataclasses.replace(catalogue.llms["llama2-70b"], hidden=None)
     lacking = dataclasses.replace(catalogue, llms={**catalogue.llms, "llama2-70b": unknown})
     with pytest.raises(ConfigError, match=r"llama2-70b: llms.toml has no hidden, which pipeline_parallel"):
-        profile_of(lacking, "llama2-70b", "h100-80gb", 4, 2)
+        deployment_profile(lacking, "llama2-70b", "h100-80gb", 4, 2)

@@ -16,20 +16,26 @@ from trial_rows import trial_rows
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import plans
 from fleetcast.assets.replays import scorecards
-from fleetcast.assets.replays.nights import begin_units, end_units
+from fleetcast.assets.replays.nightly_replays import begin_units, end_units
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.assets.replays.scorecards import score_day, scoreboard
+from fleetcast.assets.replays.scorecards import read_scoreboard, score_day
 from fleetcast.assets.studies import latency_error
-from fleetcast.assets.traces.traces import make_day
-from fleetcast.models.latency.error import drawn, errors_in_use, factors, multiplied, said
-from fleetcast.models.latency.roofline import context_token_s
+from fleetcast.assets.traces.request_days import make_request_day
+from fleetcast.models.latency.latency_errors import (
+    describe_profile_errors,
+    error_factors,
+    errors_in_use,
+    sample_catalogues,
+    scale_profile,
+)
+from fleetcast.models.latency.roofline import roofline_context_token_s
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines import error_cli
 
 CATALOGUE = load_catalogue()
@@ -39,17 +45,17 @@ H100 = [("bloom-176b", [Deployment("h100-80gb", 8)]), ("llama3.1-8b", [Deploymen
 
 
 @pytest.fixture(scope="module")
-def replayed(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def replayed(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """A planned and replayed day of so few instances that their pace matters."""
     folder = tmp_path_factory.mktemp("replayed")
     few = {"requests_per_day": "60_000.0", "min_instances": "1", "instances_at_start": "1"}
     settings = load_settings(small_config(folder, policies=str(list(POLICIES)), **few), folder / "lake")
     for day in (DAY - timedelta(days=2), DAY - timedelta(days=1), DAY):
-        make_day(settings.lake, settings.config.trace, settings.catalogue, day)
+        make_request_day(settings.lake, settings.config.trace, settings.catalogue, day)
         build_demand(settings.lake, settings.trace, day)
     forecast_day(settings, DAY, Progress())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "sustained_tokens_per_s", lambda *_: [3000.0, 4000.0, 9000.0, 9000.0])
+        patch.setattr(plans, "measure_capacities", lambda *_: [3000.0, 4000.0, 9000.0, 9000.0])
         plans.plan_day(settings, DAY, Progress())
     begin_units(settings, DAY)
     replay_day(settings, DAY, POLICIES, Progress())
@@ -86,34 +92,41 @@ def test_an_error_is_what_the_profile_tells_else_the_roofline_s() -> None:
         ("calibrated", 0.02, 0.02),
         ("composed", 0.11, 0.11),  # of stages that nobody measured together
     ]
-    assert said(found).startswith("bloom-176b measured, 1 to 6 % off; llama3.1-8b estimated, 11 % off; ")
+    assert describe_profile_errors(found).startswith(
+        "bloom-176b measured, 1 to 6 % off; llama3.1-8b estimated, 11 % off; "
+    )
 
 
 def test_draws_have_the_error_as_their_median_and_no_bias_whatever_else_is_deployed() -> None:
     bloom, llama = errors_in_use(CATALOGUE, H100)
-    many, dozen = factors(llama, 1000, seed=7), factors(llama, 12, seed=7)
+    many, dozen = error_factors(llama, 1000, seed=7), error_factors(llama, 12, seed=7)
     assert np.median(np.abs(np.log(many)), axis=0) == pytest.approx([0.11, 0.11], rel=0.01)
     assert np.quantile(np.abs(many - 1), 0.9) == pytest.approx(0.26, abs=0.01)  # the roofline's is 0.38
-    of_bloom = np.median(np.abs(np.log(factors(bloom, 1000, seed=7))), axis=0)
+    of_bloom = np.median(np.abs(np.log(error_factors(bloom, 1000, seed=7))), axis=0)
     assert of_bloom == pytest.approx([0.0552, 0.0144], rel=0.01)  # prefill, decode
     assert np.log(dozen).sum(axis=0) == pytest.approx([0.0, 0.0], abs=1e-12)
     assert abs(np.corrcoef(np.log(many).T)[0, 1]) < 0.1  # prefill and decode err apart
-    assert abs(np.corrcoef(np.log(many[:, 0]), np.log(factors(bloom, 1000, seed=7)[:, 0]))[0, 1]) < 0.1
-    alone, both = drawn(CATALOGUE, [llama], 12, seed=7), drawn(CATALOGUE, [bloom, llama], 12, seed=7)
+    assert abs(np.corrcoef(np.log(many[:, 0]), np.log(error_factors(bloom, 1000, seed=7)[:, 0]))[0, 1]) < 0.1
+    alone, both = (
+        sample_catalogues(CATALOGUE, [llama], 12, seed=7),
+        sample_catalogues(CATALOGUE, [bloom, llama], 12, seed=7),
+    )
     names = ("llama3.1-8b", "h100-80gb", 1)
     assert [world.profile(*names) for world in alone] == [world.profile(*names) for world in both]
     assert len({world.profile(*names) for world in both}) == 12
     assert both[0].profile("llama2-70b", "h100-80gb", 2) is CATALOGUE.profile("llama2-70b", "h100-80gb", 2)
     with pytest.raises(ValueError, match=r"^draws is 1, must be 2 to 1000\. A dozen will do\.$"):
-        factors(bloom, 1, seed=7)
+        error_factors(bloom, 1, seed=7)
 
 
 def test_prefill_moves_with_its_context_and_decode_with_its_cache() -> None:
     profile = CATALOGUE.profile("bloom-176b", "h100-80gb", 8)
-    moved = multiplied(CATALOGUE, profile, 2.0, 3.0)
+    moved = scale_profile(CATALOGUE, profile, 2.0, 3.0)
     llm, gpu = CATALOGUE.llms["bloom-176b"], CATALOGUE.gpus["h100-80gb"]
     assert moved.prefill_s == tuple(2 * s for s in profile.prefill_s)
-    assert moved.prefill_per_context_token_s == 2 * context_token_s(llm, gpu, 8, CATALOGUE.efficiency)
+    assert moved.prefill_per_context_token_s == 2 * roofline_context_token_s(
+        llm, gpu, 8, CATALOGUE.efficiency
+    )
     assert moved.decode_s == tuple(3 * s for s in profile.decode_s)
     assert moved.decode_per_kv_token_s == 3 * profile.decode_per_kv_token_s
 
@@ -125,8 +138,8 @@ def test_without_error_every_draw_is_the_scoreboard_to_the_last_bit(replayed, mo
     errors = latency_error.profile_errors(replayed)
     exact = [error._replace(prefill_share=0.0, decode_share=0.0) for error in errors]
     monkeypatch.setattr(latency_error, "profile_errors", lambda _: exact)
-    table = latency_error.replay_draws(replayed, DAY, [], 2, Progress())
-    board = scoreboard(replayed, DAY)
+    table = latency_error.replay_latency_draws(replayed, DAY, [], 2, Progress())
+    board = read_scoreboard(replayed, DAY)
     names = table["figure"].unique().to_pylist()
     assert set(names) == {
         *(f"{tier}_attainment_share" for tier in ("iw_fast", "iw_normal", "niw")),
@@ -137,7 +150,7 @@ def test_without_error_every_draw_is_the_scoreboard_to_the_last_bit(replayed, mo
             draws = by_draw(table, name)[row["policy"]].tolist()
             assert draws == [draws[0]] * 3
             assert draws[0] == pytest.approx(row[name], rel=1e-12)
-    rows = latency_error.intervals(replayed, DAY, board)
+    rows = latency_error.read_score_intervals(replayed, DAY, board)
     assert [row["policy"] for row in rows[:: len(names)]] == list(POLICIES)
     assert all(row["low"] == row["value"] == row["high"] and row["draws"] == 2 for row in rows)
     error_cli.show_errors(replayed, DAY, board)
@@ -153,17 +166,17 @@ def test_slower_engines_attain_less_and_all_policies_meet_the_same_ones(replayed
     def slower(catalogue: Catalogue, *_: object) -> list[Catalogue]:
         return [
             dataclasses.replace(
-                catalogue, latency=tuple(multiplied(catalogue, p, by, by) for p in catalogue.latency)
+                catalogue, latency=tuple(scale_profile(catalogue, p, by, by) for p in catalogue.latency)
             )
             for by in (1.5, 3.0)
         ]
 
-    monkeypatch.setattr(latency_error, "drawn", slower)
-    table = latency_error.replay_draws(replayed, DAY, [], 2, Progress())
+    monkeypatch.setattr(latency_error, "sample_catalogues", slower)
+    table = latency_error.replay_latency_draws(replayed, DAY, [], 2, Progress())
     for policy in POLICIES:
         attained = by_draw(table, "iw_fast_attainment_share")[policy]
         assert attained[0] > attained[1] > attained[2]
-    alone = latency_error.replay_draws(replayed, DAY, ["reactive"], 2, Progress())
+    alone = latency_error.replay_latency_draws(replayed, DAY, ["reactive"], 2, Progress())
     for name in table["figure"].unique().to_pylist():
         assert by_draw(alone, name)["reactive"].tolist() == by_draw(table, name)["reactive"].tolist()
     assert by_draw(table, "gpu_hours")["static"].nunique() == 1  # plans stay as they were made
@@ -177,11 +190,11 @@ def test_what_cannot_be_drawn_is_said_in_a_line(replayed) -> None:
         (["corrected_closed"], DAY, 2, ConfigError, r"unknown policy with an open-loop plan"),
     ):
         with pytest.raises(error, match=line) as caught:
-            latency_error.replay_draws(replayed, day, asked, draws, Progress())
+            latency_error.replay_latency_draws(replayed, day, asked, draws, Progress())
         assert "\n" not in str(caught.value)
     other = dataclasses.replace(replayed, catalogue=dataclasses.replace(replayed.catalogue, latency=()))
     with pytest.raises(ConfigError, match=r"results of 2025-07-03 are not of small.toml as it is now"):
-        latency_error.open_loop(other, DAY, [])
+        latency_error.open_loop_policies(other, DAY, [])
 
 
 # --- which differences last ------------------------------------------------------------------------------
@@ -220,10 +233,10 @@ def test_a_difference_is_carried_where_it_holds_draw_by_draw(tmp_path: Path, cap
     [row] = [row for row in pairs if (row["policy"], row["against"]) == ("c", "a")]
     assert (row["difference"], row["low"], row["high"]) == (20, -5, 20)
     rows = lake.sql("from scoreboard_intervals order by all").to_pylist()
-    error_cli.show_intervals(rows, pairs, "a", "t", error_cli.shown_figures("iw_fast", ["iw_fast"]))
+    error_cli.show_intervals(rows, pairs, "a", "t", error_cli.interval_columns("iw_fast", ["iw_fast"]))
     marked = {line[0] for line in capsys.readouterr().out.splitlines() if line.endswith("~")}
     assert marked == {"c", "e"}  # d does not differ
-    assert "the error carries 2 of 9 differences; not a and c, a and e, " in error_cli.pairs_told(
+    assert "the error carries 2 of 9 differences; not a and c, a and e, " in error_cli.describe_pairs(
         pairs, "usd"
     )
 
@@ -266,11 +279,11 @@ def test_a_plan_tells_what_the_draws_leave_of_its_saving(replayed, tmp_path, mon
     usd = {"static": [100.0, 130, 140, 150], "reactive": [90, 80, 110, 100], "lt_ua": [95.0, 100, 100, 100]}
     told(lake, usd)
     board = pa.table({"policy": list(usd), "usd": [values[0] for values in usd.values()]})
-    monkeypatch.setattr(scorecards, "scoreboard", lambda *_: board)
+    monkeypatch.setattr(scorecards, "read_scoreboard", lambda *_: board)
     own = dataclasses.replace(replayed, lake=lake, config=load_settings("office").config)
 
     def line(policy: str, day: date = DAY) -> str:
-        return error_cli.drawn_saving_said(own, day, policy)
+        return error_cli.describe_replayed_saving(own, day, policy)
 
     assert "static costs +5 USD beside lt_ua, +31 to +49 in nine of ten draws" in line("static")
     assert line("static").endswith("their error carries that.")

@@ -11,31 +11,31 @@ import numpy as np
 import pytest
 from one_endpoint import KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a_trace, run, some_rules
 
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.run import Drive, Session, replay
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.run import Schedule, Session, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
-from fleetcast.models.replay.session.requests import with_legs
-from fleetcast.models.world.mechanisms import Ending, GearsBy, Opportunism, Routing, Spread
+from fleetcast.models.replay.session.trace_rows import fill_leg_columns
+from fleetcast.models.world.mechanisms import Ending, GearTrigger, Opportunism, PoolSpread, Routing
 
 TOKEN_S = 1 / 4096  # of a link
 PROMPT = 1024
 X = PROMPT * TOKEN_S  # seconds that a prompt's cache takes
 
 
-def chained(trace: Trace, score: float | np.ndarray) -> Trace:
+def chained(trace: TraceArrays, score: float | np.ndarray) -> TraceArrays:
     """Each request with a second leg behind it, on the second llm."""
     rows = 2 * trace.arrival_s.size
     leg = np.arange(rows) % 2
-    twice = Trace(*(np.repeat(column, 2) for column in trace[:6]))
+    twice = TraceArrays(*(np.repeat(column, 2) for column in trace[:6]))
     return twice._replace(
         llm=leg.astype(np.int16),
-        then=np.where(leg == 0, np.arange(rows) + 1, NOBODY).astype(np.int32),
+        then=np.where(leg == 0, np.arange(rows) + 1, NO_INDEX).astype(np.int32),
         leg=leg.astype(np.int8),
         score=np.broadcast_to(np.repeat(score, 2) if np.ndim(score) else score, rows).astype(np.float32),
     )
 
 
-def two_llms(instances: int, **changes: object) -> Fleet:
+def two_llms(instances: int, **changes: object) -> FleetArrays:
     """Two llms with as many like instances each."""
     two = dict.fromkeys(("region", "kind"), np.zeros(2, np.int64))
     return a_fleet(
@@ -45,10 +45,10 @@ def two_llms(instances: int, **changes: object) -> Fleet:
         llm=np.array([0, 1]),
         takes=np.ones((2, 3), bool),
         role=np.zeros(2, np.int64),
-        then=np.full(2, NOBODY),
-        hands_over=True,
-        longest=np.full(2, 1_000_000),
-        roomiest=np.full(2, 1_000_000),
+        then=np.full(2, NO_INDEX),
+        has_transfers=True,
+        max_request_tokens=np.full(2, 1_000_000),
+        llm_max_request_tokens=np.full(2, 1_000_000),
         share=np.ones(2),
         weight=np.ones(2),
         team=np.zeros(2, np.int64),
@@ -68,7 +68,7 @@ def judged(below: float, judge_s: float = 0.0) -> Rules:
     return some_rules(go_on_below=np.array([below, below]), judge_s=np.array([judge_s, judge_s]))
 
 
-def busy_trace(requests: int = 2000, rate_per_s: float = 6.0) -> Trace:
+def busy_trace(requests: int = 2000, rate_per_s: float = 6.0) -> TraceArrays:
     rng = np.random.default_rng(3)
     arrival_s = np.cumsum(rng.exponential(1 / rate_per_s, requests))
     return a_trace(arrival_s, rng.integers(1, 400, requests), rng.integers(1, 60, requests))
@@ -77,7 +77,7 @@ def busy_trace(requests: int = 2000, rate_per_s: float = 6.0) -> Trace:
 # --- teams
 
 
-def teams(of_prefill: int, of_decode: int, count: int = 2, **changes: object) -> Fleet:
+def teams(of_prefill: int, of_decode: int, count: int = 2, **changes: object) -> FleetArrays:
     """So many teams of so many instances each, of which one at least serves."""
     sizes = np.array([of_prefill, of_decode])
     return a_pair(*(sizes * count).tolist(), TOKEN_S, team=sizes, min_instances=sizes, **changes)
@@ -98,7 +98,7 @@ def test_a_team_dies_together_and_boots_together() -> None:
     fleet = teams(1, 2, 2, boot_cold_s=np.array([16.0, 64.0]))
     rules = some_rules(failure_s=np.array([8.0]), failure_slot=np.array([2]), monitor_s=1.0)
     session = Session(fleet, rules, [[2]])
-    session.feed(a_trace([0.5], PROMPT, 400))
+    session.append_trace(a_trace([0.5], PROMPT, 400))
     for until_s, target, serving in (
         (7.5, [2, 4], [2, 4]),
         (8.5, [2, 4], [1, 2]),
@@ -106,16 +106,16 @@ def test_a_team_dies_together_and_boots_together() -> None:
         (80.0, [2, 4], [2, 4]),
         (300.0, [1, 0], [1, 2]),  # those that decode follow, whatever their target
     ):
-        session.play(Drive([target], hour_s=256.0), until_s)
+        session.play(Schedule([target], hour_s=256.0), until_s)
         assert session.instances()[:, 0].tolist() == serving
 
 
 def test_nobody_is_sent_to_the_part_of_a_team_that_boots_still() -> None:
     """A team that is given up drains; called back, its busy instance serves at once, its idle one later."""
     session = Session(teams(2, 1, 2), some_rules(monitor_s=1.0), [[4, 2]])
-    session.feed(a_trace([0.0, 0.0, 3.0], [8 * PROMPT, 16 * PROMPT, PROMPT], 4))
+    session.append_trace(a_trace([0.0, 0.0, 3.0], [8 * PROMPT, 16 * PROMPT, PROMPT], 4))
     for until_s, target, serving in ((1.0, [4, 2], [4, 2]), (2.0, [2, 1], [2, 1]), (3.5, [4, 2], [3, 1])):
-        spent = session.play(Drive([target], hour_s=256.0), until_s)
+        spent = session.play(Schedule([target], hour_s=256.0), until_s)
         assert session.instances()[:, 0].tolist() == serving
     session.finish(300.0)
     assert session.outcome(*spent).slot.tolist() == [0, 5, 0]
@@ -151,8 +151,12 @@ def test_a_link_carries_one_cache_after_the_other() -> None:
 
 def test_the_sender_keeps_the_blocks_until_the_cache_has_come() -> None:
     """A prompt that needs the whole memory waits at the sender for the transfer of the one before it."""
-    fleet = a_pair(1, 1, TOKEN_S, kv_capacity=np.array([PROMPT + 8]), longest=np.full(2, PROMPT + 8))
-    outcome = run(a_trace([0.0, 0.0], PROMPT, 8), fleet._replace(roomiest=np.array([PROMPT + 8])))
+    fleet = a_pair(
+        1, 1, TOKEN_S, kv_capacity=np.array([PROMPT + 8]), max_request_tokens=np.full(2, PROMPT + 8)
+    )
+    outcome = run(
+        a_trace([0.0, 0.0], PROMPT, 8), fleet._replace(llm_max_request_tokens=np.array([PROMPT + 8]))
+    )
     assert outcome.first_token_s.tolist() == [1.0, 1.0 + X + 1.0]
 
 
@@ -168,27 +172,27 @@ def test_one_alone_stays_where_it_was_prefilled_and_one_behind_others_begins_whe
     """The opportunistic path: nobody waits for a link; a busy instance sends who comes to an idle one."""
     idle = some_rules(opportunism=Opportunism.IDLE)
     alone = run(a_trace([0.0], PROMPT, 50), a_pair(1, 1, TOKEN_S), idle)
-    assert (alone.slot.tolist(), alone.sent_from.tolist()) == ([0], [NOBODY])
+    assert (alone.slot.tolist(), alone.sent_from.tolist()) == ([0], [NO_INDEX])
     assert alone.finish_s[0] == run(a_trace([0.0], PROMPT, 50), a_fleet(1)).finish_s[0]
     trace = a_trace([0.0, 0.25, 0.5], PROMPT, 50)
     three = run(trace, a_pair(1, 1, TOKEN_S), idle)
     assert three.dispatched_s.tolist() == [0.0, 0.25, 0.5]
     assert three.slot.tolist() == [1, 1, 0], "the first is sent on, the second begins there, the last stays"
-    assert three.sent_from.tolist() == [0, NOBODY, NOBODY]
+    assert three.sent_from.tolist() == [0, NO_INDEX, NO_INDEX]
 
 
 def test_what_is_left_weighs_where_a_request_decodes() -> None:
     """Weight 0 keeps all while the other one has anything to do, an endless one nobody."""
     trace, pair = busy_trace(400, 1.0), a_pair(1, 1, TOKEN_S)
     kept, sent, off = (
-        run(trace, pair, some_rules(opportunism=how, keep_weight=weight))
+        run(trace, pair, some_rules(opportunism=how, opportunism_weight=weight))
         for how, weight in (
             (Opportunism.WEIGHTED, 0.0),
             (Opportunism.WEIGHTED, np.inf),
             (Opportunism.OFF, 1.0),
         )
     )
-    share = [np.mean(out.sent_from != NOBODY) for out in (kept, sent, off)]
+    share = [np.mean(out.sent_from != NO_INDEX) for out in (kept, sent, off)]
     assert share[0] < 0.4 < share[1] < share[2], "an idle one is asked first, at the arrival"
     assert all((out.status == Ending.FINISHED).all() for out in (kept, sent, off))
 
@@ -208,11 +212,11 @@ def test_a_cache_on_its_way_dies_with_either_end(slot: int) -> None:
 
 def test_a_session_saved_with_caches_on_their_way_goes_on_identically(tmp_path: Path) -> None:
     trace, fleet = busy_trace(400), a_pair(4, 4, 1 / 256, max_batch=8)
-    drive, until_s = Drive(np.array([[4, 4]]), hour_s=1e6), float(trace.arrival_s[-1]) + 1.0
+    drive, until_s = Schedule(np.array([[4, 4]]), hour_s=1e6), float(trace.arrival_s[-1]) + 1.0
     whole = Session(fleet, some_rules(), [4, 4])
-    whole.feed(trace)
+    whole.append_trace(trace)
     whole.play(drive, until_s / 2)
-    assert whole.state.instance["coming"].sum() > 0
+    assert whole.state.instance["inbound"].sum() > 0
     whole.save(tmp_path / "saved.npz")
     loaded = Session.load(tmp_path / "saved.npz", fleet, some_rules())
     for session in (whole, loaded):
@@ -243,8 +247,8 @@ def test_scaling_all_times_links_and_judges_included_scales_all_results(is_chain
 
 def test_an_instance_that_drains_is_given_away_when_its_last_cache_has_come() -> None:
     fleet = a_pair(1, 1, TOKEN_S, min_instances=np.array([0, 1]))
-    drive = Drive([[1, 1], [0, 1]], hour_s=1.0 + X / 2)
-    outcome = replay(a_trace([0.0], PROMPT, 50), fleet, drive, some_rules(), 2 * (1.0 + X / 2))
+    drive = Schedule([[1, 1], [0, 1]], hour_s=1.0 + X / 2)
+    outcome = replay_trace(a_trace([0.0], PROMPT, 50), fleet, drive, some_rules(), 2 * (1.0 + X / 2))
     serving, _, draining, donated = outcome.instance_s[:, 0].sum(axis=0)
     assert (serving, draining, donated) == (1.0 + X / 2, X / 2, 1.0)
 
@@ -253,9 +257,11 @@ def test_a_lone_request_gives_way_to_a_cache_that_has_not_left_and_comes_back() 
     """The prompt of the first fills the memory until its slow link is done; the second decodes beside it."""
     capacity = np.array([1100])
     fleet = a_pair(1, 1, 1 / 128, min_instances=np.array([1, 0]), kv_capacity=capacity)
-    fleet = fleet._replace(longest=np.array([1100, 1100]), roomiest=capacity)
-    drive = Drive([[1, 1], [1, 0], [1, 0]], hour_s=2.0)  # the decoding one drains, so that the second stays
-    outcome = replay(a_trace([0.0, 2.5], [1000, 50], [4, 100]), fleet, drive, some_rules(), 6.0)
+    fleet = fleet._replace(max_request_tokens=np.array([1100, 1100]), llm_max_request_tokens=capacity)
+    drive = Schedule(
+        [[1, 1], [1, 0], [1, 0]], hour_s=2.0
+    )  # the decoding one drains, so that the second stays
+    outcome = replay_trace(a_trace([0.0, 2.5], [1000, 50], [4, 100]), fleet, drive, some_rules(), 6.0)
     assert outcome.status.tolist() == [Ending.FINISHED, Ending.FINISHED]
     assert outcome.slot.tolist() == [1, 0]
     assert outcome.preemptions.tolist() == [0, 1]
@@ -266,11 +272,11 @@ def test_a_lone_request_gives_way_to_a_cache_that_has_not_left_and_comes_back() 
 
 def moved(ask_s: float, until_s: float = 64.0, **rules: Any) -> tuple[Session, bool]:
     """A lone request on the first of two instances whose steps are constant, asked to go to the second."""
-    fleet = a_fleet(2, hands_over=True, link_token_s=np.array([TOKEN_S]))
+    fleet = a_fleet(2, has_transfers=True, link_token_s=np.array([TOKEN_S]))
     fleet = fleet._replace(latency=fleet.latency._replace(decode_kv_s=np.zeros((1, 2))))
     session = Session(fleet, some_rules(**rules), [2])
-    session.feed(a_trace([0.0], PROMPT, 500))
-    drive = Drive([[2]], hour_s=1e6)
+    session.append_trace(a_trace([0.0], PROMPT, 500))
+    drive = Schedule([[2]], hour_s=1e6)
     session.play(drive, ask_s)
     begins = session.move(0, 1)
     session.play(drive, until_s)
@@ -317,8 +323,8 @@ def test_a_copy_is_given_up_when_its_request_ends_first_or_its_target_dies() -> 
         0,
         1.0 + 499 / 32,
     )
-    assert not session.state.instance["leavers"].any()
-    assert (session.state.transfer["copying_to"] == NOBODY).all()
+    assert not session.state.instance["leaving"].any()
+    assert (session.state.transfer["migrating_to"] == NO_INDEX).all()
 
 
 # --- chains
@@ -354,8 +360,8 @@ def test_the_share_that_goes_on_never_falls_as_the_threshold_rises() -> None:
 def test_a_row_of_the_plan_may_bring_other_thresholds() -> None:
     """All go on in the first hour, nobody in the second, and those of the rules hold in none."""
     trace, hour_s = busy_trace(400, 4.0), 64.0
-    drive = Drive([[8, 8]] * 2, hour_s=hour_s, go_on_below=[[2.0, 2.0], [0.0, 0.0]])
-    outcome = replay(chained(trace, 0.5), two_llms(8), drive, judged(0.5), 2 * hour_s)
+    drive = Schedule([[8, 8]] * 2, hour_s=hour_s, go_on_below=[[2.0, 2.0], [0.0, 0.0]])
+    outcome = replay_trace(chained(trace, 0.5), two_llms(8), drive, judged(0.5), 2 * hour_s)
     first_s = outcome.finish_s[::2]
     gone = outcome.status[1::2] != Ending.SPARED
     np.testing.assert_array_equal(gone, first_s < hour_s)
@@ -371,7 +377,7 @@ def test_a_burst_shifts_the_gear_by_rate_at_once_and_a_full_llm_behind_by_load()
         rules = judged(1.0)._replace(
             monitor_s=4.0,
             gears_by=by,
-            gear_llm=np.array([seen, NOBODY]),
+            gear_llm=np.array([seen, NO_INDEX]),
             gear_from=np.array([[0.0, least], [0.0, np.inf]]),
             gear_below=np.array([[1.0, 0.0], [1.0, 1.0]]),
         )
@@ -382,8 +388,8 @@ def test_a_burst_shifts_the_gear_by_rate_at_once_and_a_full_llm_behind_by_load()
             [gone[(ended_s >= a) & (ended_s < b)].mean() for a, b in ((0, 90), (110, 130), (220, 240))]
         )
 
-    by_rate = gone_by(GearsBy.RATE, 0, 8.0)
-    by_load = gone_by(GearsBy.LOAD, 1, 0.1)
+    by_rate = gone_by(GearTrigger.RATE, 0, 8.0)
+    by_load = gone_by(GearTrigger.LOAD, 1, 0.1)
     assert by_rate[0] == by_load[0] == 1.0
     assert by_rate[1] < 0.2, by_rate
     assert 0.0 < by_load[1] < 0.8, by_load
@@ -400,24 +406,24 @@ def test_a_chain_that_is_none_is_refused_by_name() -> None:
     }
     for said, trace in bad.items():
         with pytest.raises(ValueError, match=said):
-            replay(trace, two_llms(1), Drive([[1, 1]], hour_s=64.0), judged(0.5), 64.0)
+            replay_trace(trace, two_llms(1), Schedule([[1, 1]], hour_s=64.0), judged(0.5), 64.0)
     with pytest.raises(ValueError, match="needs a fleet whose hands_over is set"):
-        run(good, two_llms(1)._replace(hands_over=False), judged(0.5))
-    assert with_legs(busy_trace(3)).then.tolist() == [NOBODY] * 3
+        run(good, two_llms(1)._replace(has_transfers=False), judged(0.5))
+    assert fill_leg_columns(busy_trace(3)).then.tolist() == [NO_INDEX] * 3
 
 
 # --- between the pools of an endpoint
 
 
-def three_pools(weight: list[float]) -> Fleet:
+def three_pools(weight: list[float]) -> FleetArrays:
     return a_fleet(
         6,
         8,
         pools_of=np.array([[0, 1, 2]]),
         takes=np.ones((3, 3), bool),
         role=np.zeros(3, np.int64),
-        then=np.full(3, NOBODY),
-        longest=np.full(3, 1_000_000),
+        then=np.full(3, NO_INDEX),
+        max_request_tokens=np.full(3, 1_000_000),
         share=np.ones(3),
         weight=np.array(weight, float),
         team=np.zeros(len(weight), np.int64),
@@ -434,9 +440,9 @@ def three_pools(weight: list[float]) -> Fleet:
 @pytest.mark.parametrize(
     ("spread", "shares"),
     [
-        (Spread.ROUND_ROBIN, [1, 1, 1]),
-        (Spread.WEIGHTS, [0.5, 0.25, 2.0]),
-        (Spread.GOODPUT, [0.5 * 1, 0.25 * 2, 2.0 * 3]),
+        (PoolSpread.ROUND_ROBIN, [1, 1, 1]),
+        (PoolSpread.WEIGHTS, [0.5, 0.25, 2.0]),
+        (PoolSpread.GOODPUT, [0.5 * 1, 0.25 * 2, 2.0 * 3]),
     ],
 )
 def test_each_pool_is_dealt_its_share_to_within_a_request(spread: int, shares: list[float]) -> None:
@@ -451,21 +457,22 @@ def test_each_pool_is_dealt_its_share_to_within_a_request(spread: int, shares: l
 def test_a_pool_listed_twice_is_one_with_both_instances() -> None:
     """Dealt in turn between two pools of one instance each, or between both in one pool: the same bits."""
     two = {name: getattr(three_pools([1, 1, 1]), name)[:2] for name in (
-        "takes", "role", "then", "longest", "share", "weight", "team", "tokens_per_s", "boot_cold_s",
+        "takes", "role", "then", "max_request_tokens", "share", "weight", "team", "tokens_per_s",
+        "boot_cold_s",
         "llm", "region", "kind",
     )}  # fmt: skip
     one_each = {"instances_at_start": np.ones(2, np.int64), "min_instances": np.ones(2, np.int64)}
     slots = {"slots": np.array([0, 1, 2]), "pool": np.array([0, 1])}
     twice = a_fleet(2, 8, pools_of=np.array([[0, 1]]), **two, **one_each, **slots)
     trace = busy_trace(600, rate_per_s=2.0)
-    by_pools = run(trace, twice, some_rules(spread=Spread.ROUND_ROBIN, route_utilisation_share=1.0))
+    by_pools = run(trace, twice, some_rules(spread=PoolSpread.ROUND_ROBIN, route_utilisation_share=1.0))
     in_one = run(trace, a_fleet(2, 8), some_rules(routing=Routing.ROUND_ROBIN))
     np.testing.assert_array_equal(by_pools.finish_s, in_one.finish_s)
     assert set(by_pools.slot) == {0, 1}
 
 
 def test_most_unused_memory_goes_first() -> None:
-    outcome = run(a_trace([0.0] * 3, 8, 4), three_pools([1, 1, 1]), some_rules(spread=Spread.MOST_UNUSED))
+    outcome = run(a_trace([0.0] * 3, 8, 4), three_pools([1, 1, 1]), some_rules(spread=PoolSpread.MOST_UNUSED))
     assert three_pools([1, 1, 1]).pool[outcome.slot].tolist() == [2, 2, 2]
 
 
@@ -493,7 +500,7 @@ def small_replays() -> list[list[float]]:
         play(trace, tight, failing),
         play(trace, a_pair(2, 2, TOKEN_S, max_batch=4), failing),
         play(chained(trace, np.linspace(0, 1, 60)), two_llms(2), judged(0.5, 0.25)),
-        play(trace, three_pools([1, 1, 1]), some_rules(spread=Spread.GOODPUT)),
+        play(trace, three_pools([1, 1, 1]), some_rules(spread=PoolSpread.GOODPUT)),
     )
     assert all((outcome.status != Ending.QUEUED).all() for outcome in outcomes)
     return [np.nan_to_num(outcome.finish_s).tolist() for outcome in outcomes]

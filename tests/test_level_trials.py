@@ -11,26 +11,31 @@ import pytest
 from test_cli import invoke, one_line
 from wired import DAY, LLMS, changed
 
-from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.replays.workloads import levels_of_day, read_workload
+from fleetcast.assets.replays.replay_workloads import read_workload, request_levels
 from fleetcast.assets.studies import level_figures
-from fleetcast.assets.studies.endpoint import Endpoint, play, read_endpoint
-from fleetcast.assets.studies.level_answer import answer
-from fleetcast.assets.studies.level_trials import Bench, Key, percentile, under
-from fleetcast.assets.studies.levels import Asked, answers, try_levels, values
-from fleetcast.models.replay.inputs import NOBODY
+from fleetcast.assets.studies.level_answer import describe_level_trials
+from fleetcast.assets.studies.level_endpoint import Endpoint, read_endpoint, replay_endpoint
+from fleetcast.assets.studies.level_search import (
+    LevelsQuery,
+    describe_endpoint_levels,
+    read_level_values,
+    try_levels,
+)
+from fleetcast.assets.studies.level_trials import LevelBench, LevelTrialKey, config_under_stack, percentile_s
+from fleetcast.models.replay.kernel_inputs import NO_INDEX
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.traffic.needs import Needs, levels_of_needs
-from fleetcast.models.traffic.priorities import classes, levels_by_app, shares
-from fleetcast.models.world.config import stacked
-from fleetcast.models.world.entries import Tier
-from fleetcast.models.world.mechanisms import Ending, Order, Routing
-from fleetcast.models.world.reading import ConfigError
-from fleetcast.models.world.stacks import STACKS
+from fleetcast.models.traffic.priority_levels import assign_levels_by_app, level_shares, levels_of_steps
+from fleetcast.models.traffic.request_needs import NeedsByRequest, levels_of_needs
+from fleetcast.models.world.catalogue_entries import Tier
+from fleetcast.models.world.config import apply_stack
+from fleetcast.models.world.mechanisms import Ending, QueueOrder, Routing
+from fleetcast.models.world.stacks import REPLAY_STACKS
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 ENDS_S, TIGHT_S = (1.3, 31.0), 0.05  # of the tiers; a need that is not met by every request alone
-FEW = Asked(
+FEW = LevelsQuery(
     LLMS[1], "south", (1, 3), "uniform", ("jsq", "freeness", "llumnix"), headrooms=(0.1, 0.3), hours=1
 )
 
@@ -40,31 +45,31 @@ FEW = Asked(
 
 def test_a_step_of_needs_belongs_to_the_level_in_whose_share_its_middle_lies() -> None:
     """Ten steps of the enterprise sampler under four levels: shares .10, .35, .35, .20, whole steps each."""
-    ten, four = shares("enterprise", 10), shares("enterprise", 4)
-    level = classes(ten, four)
+    ten, four = level_shares("enterprise", 10), level_shares("enterprise", 4)
+    level = levels_of_steps(ten, four)
     assert level.tolist() == [0, 1, 1, 1, 1, 2, 2, 2, 2, 3]
     np.testing.assert_allclose(np.bincount(level, ten), four)
     for by in ("uniform", "gaussian", "enterprise"):
         for count in range(1, 11):
-            found = classes(shares(by, 10), shares(by, count))
+            found = levels_of_steps(level_shares(by, 10), level_shares(by, count))
             assert (np.diff(found) >= 0).all()
-            off = np.bincount(found, shares(by, 10), count) - shares(by, count)
-            assert np.abs(off).max() <= shares(by, 10).max()  # never by more than a step
+            off = np.bincount(found, level_shares(by, 10), count) - level_shares(by, count)
+            assert np.abs(off).max() <= level_shares(by, 10).max()  # never by more than a step
 
 
 def test_applications_with_the_strictest_needs_are_the_highest_levels() -> None:
     """Three apps with half, a quarter and a quarter of the requests; that of the first half wants 60 s."""
     app = np.array([0, 0, 0, 0, 1, 1, 2, 2])
     need_s = np.array([60.0, 60.0, 60.0, 60.0, 1.0, 60.0, 1.0, 1.0])
-    assert levels_by_app(app, need_s, 2).tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
-    assert levels_by_app(app, need_s, 4)[4:].tolist() == [1, 1, 0, 0]
+    assert assign_levels_by_app(app, need_s, 2).tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
+    assert assign_levels_by_app(app, need_s, 4)[4:].tolist() == [1, 1, 0, 0]
     tiers = {"a": Tier(9.0, 0.9, "", 1.0), "b": Tier(9.0, 0.9, "", 60.0)}
-    needs = Needs(tiers, (need_s == 60.0).astype(np.int16))
-    np.testing.assert_array_equal(levels_of_needs(needs, "app", 2, app), levels_by_app(app, need_s, 2))
+    needs = NeedsByRequest(tiers, (need_s == 60.0).astype(np.int16))
+    np.testing.assert_array_equal(levels_of_needs(needs, "app", 2, app), assign_levels_by_app(app, need_s, 2))
     assert levels_of_needs(needs, "tier", 2).tolist() == needs.step.tolist()
 
 
-def test_levels_by_app_are_those_of_the_day(wired_day: Settings) -> None:
+def test_levels_by_app_are_those_of_the_day(wired_day: RunSettings) -> None:
     own = levels_settings(wired_day, by="app", count=2)
     table = wired_day.lake.read("requests", trace=wired_day.trace, day=DAY)
     workload = read_workload(own, DAY)
@@ -73,10 +78,10 @@ def test_levels_by_app_are_those_of_the_day(wired_day: Settings) -> None:
     assert sorted(frame["level"].unique()) == [0, 1]
     one = table.set_column(table.schema.get_field_index("app"), "app", pa.array(["rag"] * len(table)))
     with pytest.raises(ConfigError, match=r'Levels by "app": all requests of wired have one app \(.rag.\)'):
-        levels_of_day(own, DAY, one, workload.trace.tier)
+        request_levels(own, DAY, one, workload.trace.tier)
 
 
-def levels_settings(settings: Settings, **levels: Any) -> Settings:
+def levels_settings(settings: RunSettings, **levels: Any) -> RunSettings:
     """The settings with other figures in [replay.levels]."""
     return changed(settings, "replay", levels=dataclasses.replace(settings.config.replay.levels, **levels))
 
@@ -84,10 +89,10 @@ def levels_settings(settings: Settings, **levels: Any) -> Settings:
 # --- stacks ------------------------------------------------------------------------------------------------
 
 
-def test_a_stack_is_what_its_row_says_whatever_the_config(wired_day: Settings) -> None:
+def test_a_stack_is_what_its_row_says_whatever_the_config(wired_day: RunSettings) -> None:
     found = {
-        name: make_rules(wired_day.catalogue, stacked(wired_day.config.replay, stack), "follow")
-        for name, stack in STACKS.items()
+        name: make_rules(wired_day.catalogue, apply_stack(wired_day.config.replay, stack), "follow")
+        for name, stack in REPLAY_STACKS.items()
         if name != "config"
     }
     routing = {
@@ -96,29 +101,29 @@ def test_a_stack_is_what_its_row_says_whatever_the_config(wired_day: Settings) -
         "freeness": Routing.FREENESS,
         "llumnix": Routing.FREENESS,
     }
-    order = {"infaas": Order.FCFS, "preemptive": Order.PREEMPTIVE, "edf": Order.EDF}
+    order = {"infaas": QueueOrder.FCFS, "preemptive": QueueOrder.PREEMPTIVE, "edf": QueueOrder.EDF}
     for name, rules in found.items():
         assert rules.routing == routing.get(name, Routing.SHORTEST_QUEUE), name
-        assert rules.order == order.get(name, Order.PRIORITY), name
-        assert (rules.demand, rules.counts_above, rules.is_adaptive, rules.promote_s) == (
+        assert rules.order == order.get(name, QueueOrder.PRIORITY), name
+        assert (rules.demand, rules.headroom_above_only, rules.is_headroom_adaptive, rules.promote_s) == (
             0,
             False,
             False,
             np.inf,
         )
-        assert rules.holds_back == (name == "holdback")
+        assert rules.uses_central_queue == (name == "holdback")
         assert bool(rules.headroom_share[0]) == (name in ("freeness", "llumnix"))
         assert np.isfinite(rules.balance_s) == (name in ("llumnix", "jsq_moves"))
     of = ("balance_s", "gap_blocks", "from_blocks", "is_guarded", "lowest_first")
     assert [getattr(found["llumnix"], name) for name in of] == [0.05, 0.3, np.inf, False, True]
     assert [getattr(found["jsq_moves"], name) for name in of] == [0.5, 0.3, 3.0, True, False]
     assert found["holdback"].ceiling_share.tolist() == [1.0, 0.75, 0.5]
-    assert stacked(wired_day.config.replay, STACKS["config"]) == wired_day.config.replay
+    assert apply_stack(wired_day.config.replay, REPLAY_STACKS["config"]) == wired_day.config.replay
 
 
-def test_a_headroom_that_is_said_is_for_stacks_that_have_one(wired_day: Settings) -> None:
+def test_a_headroom_that_is_said_is_for_stacks_that_have_one(wired_day: RunSettings) -> None:
     shares = {
-        name: stacked(wired_day.config.replay, STACKS[name], 0.07).levels.headroom_share
+        name: apply_stack(wired_day.config.replay, REPLAY_STACKS[name], 0.07).levels.headroom_share
         for name in ("config", "freeness", "llumnix", "jsq", "jsq_moves")
     }
     assert shares == {"config": 0.07, "freeness": 0.07, "llumnix": 0.07, "jsq": 0.0, "jsq_moves": 0.0}
@@ -128,12 +133,12 @@ def test_a_headroom_that_is_said_is_for_stacks_that_have_one(wired_day: Settings
 
 
 @pytest.fixture(scope="module")
-def endpoint(wired_day: Settings) -> Endpoint:
+def endpoint(wired_day: RunSettings) -> Endpoint:
     return read_endpoint(wired_day, DAY, LLMS[1], "south", 1)
 
 
 @pytest.fixture(scope="module")
-def tried(wired_day: Settings, tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def tried(wired_day: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """A lake of its own, with the trials of FEW."""
     own = dataclasses.replace(wired_day, lake=Lake(tmp_path_factory.mktemp("levels") / "lake"))
     for table in ("requests", "plans"):
@@ -143,7 +148,7 @@ def tried(wired_day: Settings, tmp_path_factory: pytest.TempPathFactory) -> Sett
     return own
 
 
-def test_the_busiest_hours_of_an_endpoint_are_read(wired_day: Settings, endpoint: Endpoint) -> None:
+def test_the_busiest_hours_of_an_endpoint_are_read(wired_day: RunSettings, endpoint: Endpoint) -> None:
     rows = wired_day.lake.sql("select * from requests where day = $day", day=DAY).to_pandas()
     own = rows[(rows["llm"] == LLMS[1]) & (rows["region"] == "south")].sort_values(
         ["arrived_at", "request_id"]
@@ -164,15 +169,17 @@ def test_the_busiest_hours_of_an_endpoint_are_read(wired_day: Settings, endpoint
 @pytest.mark.parametrize(("stack", "count"), [("llumnix", 3), ("edf", 1)])
 def test_a_trial_is_what_a_replay_counted_by_hand_gives(endpoint: Endpoint, stack: str, count: int) -> None:
     ends_s = (TIGHT_S, ENDS_S[1])
-    bench = Bench(endpoint, DAY, ends_s)
-    wanted, key = bench.wanted("uniform"), Key(stack, 4, 0.2, 1.0, count)
+    bench = LevelBench(endpoint, DAY, ends_s)
+    wanted, key = bench.request_needs("uniform"), LevelTrialKey(stack, 4, 0.2, 1.0, count)
     assert np.allclose([tier.ttft_slo_s for tier in wanted.needs.tiers.values()][::9], ends_s)
     assert wanted.idle_share[0] < 0.98
     assert wanted.idle_share[-1] == 1.0
     told = bench.trial(wanted, key).set_index("level")
     level = levels_of_needs(wanted.needs, "uniform", 4)
     asked = endpoint.trace._replace(tier=wanted.needs.step, level=level)
-    outcome, fleet = play(endpoint, wanted.needs.tiers, under(endpoint, stack, 4, 0.2), asked, count)
+    outcome, fleet = replay_endpoint(
+        endpoint, wanted.needs.tiers, config_under_stack(endpoint, stack, 4, 0.2), asked, count
+    )
     needs_s = np.geomspace(*ends_s, 10)[wanted.needs.step]
     ttft_s = outcome.first_token_s - endpoint.trace.arrival_s
     in_time = ttft_s <= needs_s
@@ -187,7 +194,7 @@ def test_a_trial_is_what_a_replay_counted_by_hand_gives(endpoint: Endpoint, stac
     assert told.loc["all", "moved_live"] == outcome.moved[..., 1].sum()
     assert told.loc["all", "moves_given_up"] == outcome.moved[..., 2].sum()
     if stack == "llumnix":
-        by_level = [(outcome.sent_from[level == p] != NOBODY).sum() for p in range(4)]
+        by_level = [(outcome.sent_from[level == p] != NO_INDEX).sum() for p in range(4)]
         assert told.loc["0":"3", "moved_live"].tolist() == by_level
         assert sum(by_level) > 0
     shares_in_time = [in_time[wanted.needs.step == step].mean() for step in range(10)]
@@ -199,20 +206,20 @@ def test_a_trial_is_what_a_replay_counted_by_hand_gives(endpoint: Endpoint, stac
 
 
 def test_more_load_is_more_requests_with_the_same_needs(endpoint: Endpoint) -> None:
-    bench = Bench(endpoint, DAY)
-    wanted = bench.wanted("uniform")
+    bench = LevelBench(endpoint, DAY)
+    wanted = bench.request_needs("uniform")
     assert next(iter(wanted.needs.tiers.values())).ttft_slo_s == pytest.approx(ENDS_S[0])
-    once, twice = (bench.trial(wanted, Key("jsq", 2, 0.0, load, 9)).iloc[0] for load in (1.0, 2.0))
+    once, twice = (bench.trial(wanted, LevelTrialKey("jsq", 2, 0.0, load, 9)).iloc[0] for load in (1.0, 2.0))
     assert twice["requests"] == 2 * once["requests"]
     assert twice["ttft_p99_s"] > once["ttft_p99_s"]
 
 
-def test_the_search_has_tried_what_meets_and_what_does_not(tried: Settings) -> None:
+def test_the_search_has_tried_what_meets_and_what_does_not(tried: RunSettings) -> None:
     trials = tried.lake.sql("from level_trials where level = 'all'").to_pandas()
-    assert set(trials["dealt_by"]) == {"uniform", "tier"}
-    assert sorted(trials.loc[trials["dealt_by"] == "uniform", "levels"].unique()) == [1, 3, 10]
+    assert set(trials["needs_by"]) == {"uniform", "tier"}
+    assert sorted(trials.loc[trials["needs_by"] == "uniform", "levels"].unique()) == [1, 3, 10]
     rows = tried.lake.sql("from level_value").to_pandas()
-    cases = ["dealt_by", "stack", "levels", "headroom_share"]
+    cases = ["needs_by", "stack", "levels", "headroom_share"]
     assert {tuple(row) for row in rows[cases].to_numpy()} >= {
         ("uniform", stack, 3, share) for stack in ("freeness", "llumnix") for share in (0.1, 0.3)
     } | {("uniform", "jsq", 3, 0.0), ("uniform", "edf", 10, 0.0)}
@@ -228,18 +235,21 @@ def test_the_search_has_tried_what_meets_and_what_does_not(tried: Settings) -> N
         assert row.instances == 1 or not is_met[row.instances - 1]
 
 
-def test_the_answer_and_the_figures_are_those_of_the_trials(tried: Settings) -> None:
+def test_the_answer_and_the_figures_are_those_of_the_trials(tried: RunSettings) -> None:
     asked = {"llm": LLMS[1], "region": "south"}
-    by_uniform, by_tier = values(tried, DAY, **asked)
-    assert {row["dealt_by"] for row in by_uniform} == {"uniform"}
-    assert answers(tried, DAY, **asked) == [answer(by_uniform), answer(by_tier)]
-    drawings = level_figures.level_drawings(**asked, dealt_by="uniform", load=1.0)
+    by_uniform, by_tier = read_level_values(tried, DAY, **asked)
+    assert {row["needs_by"] for row in by_uniform} == {"uniform"}
+    assert describe_endpoint_levels(tried, DAY, **asked) == [
+        describe_level_trials(by_uniform),
+        describe_level_trials(by_tier),
+    ]
+    drawings = level_figures.level_drawings(**asked, needs_by="uniform", load=1.0)
     figures = {name: draw(tried, DAY) for name, draw in drawings.items()}
     jsq = {row["levels"]: row["instances"] for row in by_uniform if row["stack"] == "jsq"}
     panel = figures["level_value"].axes[1]
     assert panel.get_title() == "needs by uniform"
     lines = {line.get_color(): np.asarray(line.get_ydata()).tolist() for line in panel.lines}
-    assert lines[level_figures.COLOURS["jsq"]] == list(jsq.values())
+    assert lines[level_figures.STACK_COLOURS["jsq"]] == list(jsq.values())
     assert len(figures["level_ttft"].axes) == 2
     bars = figures["ablation"].axes[0].patches
     assert len(bars) == 4
@@ -250,7 +260,7 @@ def test_the_answer_and_the_figures_are_those_of_the_trials(tried: Settings) -> 
 
 
 def value(stack: str, levels: int, instances: int | None, share: float = 0.0) -> dict[str, Any]:
-    of = {"llm": "a", "region": "east", "dealt_by": "uniform", "load_factor": 1.0, "limit_instances": 8}
+    of = {"llm": "a", "region": "east", "needs_by": "uniform", "load_factor": 1.0, "limit_instances": 8}
     return (
         of
         | {"stack": stack, "levels": levels, "headroom_share": share, "instances": instances}
@@ -263,21 +273,23 @@ def test_the_answer_in_words() -> None:
     rows += [value("jsq_moves", n, count) for n, count in ((1, 11), (2, 9), (3, 8), (4, 8))]
     rows += [value("freeness", 1, 14, 0.1), value("freeness", 2, 12, 0.1), value("freeness", 2, 12, 0.2)]
     rows += [value("edf", 10, 8)]
-    assert answer(rows) == (
+    assert describe_level_trials(rows) == (
         "a in east, needs by uniform: jsq needs 11 instances with 1 level, 2 levels need 9 instead of 11, 3 "
         "and 4 save none (resolution 1), by needs themselves (edf) it is 8; jsq_moves needs 8 with 3 levels; "
         "10% headroom is enough for freeness (12); moves save 1 on jsq."
     )
     none = [value("jsq", 1, None), value("round_robin", 1, 7)]
-    assert "jsq meets the needs with no number of instances that was tried" in answer(none)
+    assert "jsq meets the needs with no number of instances that was tried" in describe_level_trials(none)
     worse = [value("jsq", 1, 8), value("jsq", 2, 8), value("jsq_moves", 1, 9)]
-    assert answer(worse).endswith("no other stack needs fewer; moves save none, they cost 1 on jsq.")
+    assert describe_level_trials(worse).endswith(
+        "no other stack needs fewer; moves save none, they cost 1 on jsq."
+    )
 
 
 def test_a_percentile_counts_those_that_never_came_as_last() -> None:
-    assert percentile(np.array([3.0, np.nan, 1.0, 2.0]), 50) == 2.0
-    assert percentile(np.array([3.0, np.nan, 1.0, 2.0]), 75) == 3.0
-    assert np.isnan(percentile(np.array([3.0, np.nan, 1.0, 2.0]), 99))
+    assert percentile_s(np.array([3.0, np.nan, 1.0, 2.0]), 50) == 2.0
+    assert percentile_s(np.array([3.0, np.nan, 1.0, 2.0]), 75) == 3.0
+    assert np.isnan(percentile_s(np.array([3.0, np.nan, 1.0, 2.0]), 99))
 
 
 # --- what cannot be ----------------------------------------------------------------------------------------
@@ -303,14 +315,14 @@ def test_what_cannot_be_tried_is_one_line(said: str, told: str, tmp_path: Path) 
 
 def test_needs_that_cross_or_that_nobody_can_meet_are_one_line(endpoint: Endpoint) -> None:
     with pytest.raises(ConfigError, match=r"Needs from 3 s to 2 s: the strictest must be above 0 s"):
-        Bench(endpoint, DAY, (3.0, 2.0)).wanted("uniform")
+        LevelBench(endpoint, DAY, (3.0, 2.0)).request_needs("uniform")
     with pytest.raises(
         ConfigError, match=r"wants its first token within 0\.0001 s gets it on an idle 4 x h100"
     ):
-        Bench(endpoint, DAY, (1e-4, 2.0)).wanted("uniform")
+        LevelBench(endpoint, DAY, (1e-4, 2.0)).request_needs("uniform")
 
 
-def test_an_endpoint_of_several_pools_or_that_nobody_asked_is_one_line(wired_day: Settings) -> None:
+def test_an_endpoint_of_several_pools_or_that_nobody_asked_is_one_line(wired_day: RunSettings) -> None:
     [pool] = wired_day.config.fleet.deployments[LLMS[1]]
     twice = {**wired_day.config.fleet.deployments, LLMS[1]: (pool, pool)}
     with pytest.raises(ConfigError, match=f"{LLMS[1]} has 2 pools in south; levels are tried on one sort"):

@@ -9,14 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_generate import APPS, FIRST, NAMES, draw, traffic
 
-from fleetcast.models.characterise.families import FAMILIES
-from fleetcast.models.traffic.changes import Changes, NewApp
-from fleetcast.models.traffic.client_changes import altered
-from fleetcast.models.traffic.client_fit import own_life
-from fleetcast.models.traffic.history import day_lived
-from fleetcast.models.traffic.level_fit import fit_levels
-from fleetcast.models.traffic.levels import draw_stretch
-from fleetcast.models.traffic.renewals import Spacing, arrivals, batch_law, cumulants, grid_of, on_grid
+from fleetcast.models.characterise.gap_families import GAP_FAMILIES
+from fleetcast.models.traffic.app_level_fit import fit_app_levels
+from fleetcast.models.traffic.app_levels import draw_level_stretch
+from fleetcast.models.traffic.client_changes import apply_client_changes
+from fleetcast.models.traffic.client_fit import has_own_levels
+from fleetcast.models.traffic.recorded_days import pick_recorded_day
+from fleetcast.models.traffic.renewal_arrivals import (
+    Spacing,
+    coarsest_grid_us,
+    count_cumulants,
+    draw_arrivals,
+    fit_batch_sizes,
+    snap_to_grid,
+)
+from fleetcast.models.traffic.trace_changes import NewApp, TraceChanges
 
 DAYS = 56
 HOUR_OF_WEEK = np.arange(24 * DAYS) % 168
@@ -24,7 +31,10 @@ HOUR_OF_WEEK = np.arange(24 * DAYS) % 168
 
 def drawn(levels, days=DAYS, seed=3):
     return np.concatenate(
-        [draw_stretch(levels, seed, FIRST + timedelta(days=n), FIRST, n % 7).of_day() for n in range(days)],
+        [
+            draw_level_stretch(levels, seed, FIRST + timedelta(days=n), FIRST, n % 7).day_levels()
+            for n in range(days)
+        ],
         axis=1,
     )
 
@@ -47,7 +57,7 @@ def test_a_two_state_process_keeps_its_share_and_its_stays(falls_asleep, wakes):
     for hour in range(1, 24 * DAYS):
         change = rng.random(20)
         on[:, hour] = np.where(on[:, hour - 1], change >= falls_asleep, change < wakes)
-    made = drawn(fit_levels(on * rng.poisson(1000, on.shape).astype(float), HOUR_OF_WEEK))
+    made = drawn(fit_app_levels(on * rng.poisson(1000, on.shape).astype(float), HOUR_OF_WEEK))
     share, hours = stays(made)
     assert share == pytest.approx(falls_asleep / (falls_asleep + wakes), abs=0.05)
     assert hours == pytest.approx(1 / wakes, rel=0.25)
@@ -63,7 +73,7 @@ def test_a_load_keeps_its_variation_its_memory_and_its_season():
             walk[part, :, hour] = memory * walk[part, :, hour - 1] + fresh
     season = np.sin(2 * np.pi * HOUR_OF_WEEK / 24)
     load = 2000 * np.exp(0.5 * season + 0.4 * walk[0] + 0.4 * walk[1])
-    made = drawn(fit_levels(load, HOUR_OF_WEEK))
+    made = drawn(fit_app_levels(load, HOUR_OF_WEEK))
     assert made.std() / made.mean() == pytest.approx(load.std() / load.mean(), rel=0.1)
     for lag in (1, 6, 24, 72, 168):
         assert correlation(made, lag) == pytest.approx(correlation(load, lag), abs=0.1), lag
@@ -78,9 +88,9 @@ def test_only_who_moves_beyond_week_and_chance_has_a_life_of_its_own():
     load = rng.poisson(week).astype(float)
     load[1] *= rng.choice([0.0, 1.5], 336)
     few = rng.poisson(0.5, 336).astype(float)
-    assert own_life(load, week).tolist() == [False, True, False]
-    assert not own_life(few[None], np.full((1, 336), 0.5))[0]
-    assert not own_life(load[:, :40], week[:, :40]).any()
+    assert has_own_levels(load, week).tolist() == [False, True, False]
+    assert not has_own_levels(few[None], np.full((1, 336), 0.5))[0]
+    assert not has_own_levels(load[:, :40], week[:, :40]).any()
 
 
 @settings(max_examples=15)
@@ -89,23 +99,23 @@ def test_batches_have_the_cumulants_that_they_are_fitted_to(share, size):
     mean = 1 + share * (size - 1)
     second = (1 - share + share * size * (2 * size - 1)) / mean
     third = (1 - share + share * size * (6 * size**2 - 6 * size + 1)) / mean
-    found = batch_law(np.array([second]), np.array([third]))
+    found = fit_batch_sizes(np.array([second]), np.array([third]))
     assert np.ravel(found) == pytest.approx([share, size], rel=1e-6)
 
 
 def test_seconds_are_as_dispersed_as_their_batches_say():
     spacing = Spacing(np.zeros(1, np.int64), np.array([0.2]), np.array([6.0]))
-    minute, _ = arrivals(np.random.default_rng(0), np.full((1, 1440), 120.0), np.ones((1, 144)), spacing)
+    minute, _ = draw_arrivals(np.random.default_rng(0), np.full((1, 1440), 120.0), np.ones((1, 144)), spacing)
     assert minute.size == pytest.approx(1440 * 120, rel=0.03)
     counts = np.bincount((minute * 60).astype(int), minlength=86_400).reshape(-1, 60).astype(float)
-    found = cumulants(counts)
-    assert np.ravel(batch_law(*np.array(found)[:, None])) == pytest.approx([0.2, 6.0], rel=0.1)
+    found = count_cumulants(counts)
+    assert np.ravel(fit_batch_sizes(*np.array(found)[:, None])) == pytest.approx([0.2, 6.0], rel=0.1)
     assert found[0] == pytest.approx((0.8 + 0.2 * 6 * 11) / 2, rel=0.06)
 
 
 def test_no_clump_has_a_favourite_place_in_its_window():
-    spacing = Spacing(np.full(30, list(FAMILIES).index("gamma")), np.zeros(30), np.ones(30))
-    minute, sender = arrivals(
+    spacing = Spacing(np.full(30, list(GAP_FAMILIES).index("gamma")), np.zeros(30), np.ones(30))
+    minute, sender = draw_arrivals(
         np.random.default_rng(0), np.full((30, 1440), 6.0), np.full((30, 144), 6.0), spacing
     )
     place = minute % 10
@@ -118,10 +128,10 @@ def test_a_grid_is_found_and_kept():
     made = dataclasses.replace(traffic(), grid_us=3_000_000, grid_first_us=1_000_000)
     instants = draw(made).arrived_us
     assert set(instants % 3_000_000) == {1_000_000}
-    assert grid_of(instants) == 3_000_000
-    assert grid_of(np.arange(0, 10**9, 7_000_001)) == 7_000_001
-    assert grid_of(np.array([5, 90_000_005])) == 1
-    assert on_grid(np.array([0, 2, 7]), 5, 2).tolist() == [2, 2, 7]
+    assert coarsest_grid_us(instants) == 3_000_000
+    assert coarsest_grid_us(np.arange(0, 10**9, 7_000_001)) == 7_000_001
+    assert coarsest_grid_us(np.array([5, 90_000_005])) == 1
+    assert snap_to_grid(np.array([0, 2, 7]), 5, 2).tolist() == [2, 2, 7]
 
 
 def test_an_app_that_sends_as_one_clumps_over_its_clients():
@@ -173,10 +183,12 @@ def test_a_new_app_sleeps_like_the_other_but_not_with_it():
     led = dataclasses.replace(
         traffic(),
         level=np.array([-1, 0, -1, 0]),
-        levels=fit_levels(np.where(on, 1000.0, 0.0), HOUR_OF_WEEK),
+        levels=fit_app_levels(np.where(on, 1000.0, 0.0), HOUR_OF_WEEK),
         history=traffic().history._replace(levels=np.ones((1, 24)), input_share=np.ones(1)),
     )
-    made, apps = altered(led, Changes(new_apps=(NewApp("agents", "rag", 0.5),)), 1.0, NAMES, APPS)
+    made, apps = apply_client_changes(
+        led, TraceChanges(new_apps=(NewApp("agents", "rag", 0.5),)), 1.0, NAMES, APPS
+    )
     assert made.levels.level.deviation.size == 2
     days = [draw(made, day=FIRST + timedelta(days=n)) for n in range(10)]
     asleep = np.array(
@@ -190,12 +202,14 @@ def test_a_new_app_sleeps_like_the_other_but_not_with_it():
 
 
 def test_a_day_with_levels_is_the_same_whichever_days_are_drawn():
-    levels = fit_levels(np.random.default_rng(0).poisson(20.0, (3, 336)).astype(float), np.arange(336) % 168)
+    levels = fit_app_levels(
+        np.random.default_rng(0).poisson(20.0, (3, 336)).astype(float), np.arange(336) % 168
+    )
     day = date(2025, 7, 4)
-    alone = draw_stretch(levels, 5, day, FIRST, 4).of_day()
-    draw_stretch(levels, 5, day + timedelta(days=1), FIRST, 5)
-    assert np.array_equal(alone, draw_stretch(levels, 5, day, FIRST, 4).of_day())
-    assert not np.array_equal(alone, draw_stretch(levels, 6, day, FIRST, 4).of_day())
+    alone = draw_level_stretch(levels, 5, day, FIRST, 4).day_levels()
+    draw_level_stretch(levels, 5, day + timedelta(days=1), FIRST, 5)
+    assert np.array_equal(alone, draw_level_stretch(levels, 5, day, FIRST, 4).day_levels())
+    assert not np.array_equal(alone, draw_level_stretch(levels, 6, day, FIRST, 4).day_levels())
 
 
 def test_every_quantile_of_a_level_comes_as_often_in_a_stretch_as_it_did():
@@ -205,7 +219,7 @@ def test_every_quantile_of_a_level_comes_as_often_in_a_stretch_as_it_did():
     for hour in range(1, 336):
         walk[:, hour] = np.exp(-1 / 96) * walk[:, hour - 1] + np.sqrt(1 - np.exp(-2 / 96)) * walk[:, hour]
     counts = rng.poisson(300 * np.exp(1.3 * walk)).astype(float)
-    levels = fit_levels(counts, np.arange(336) % 168)
+    levels = fit_app_levels(counts, np.arange(336) % 168)
     assert levels.stretch_days == 14
     for seed in range(3):
         made = drawn(levels, days=28, seed=seed).reshape(2, 2, 336)
@@ -223,7 +237,7 @@ def test_the_days_go_together_whose_levels_are_alike():
     led = dataclasses.replace(
         traffic(),
         level=np.array([0, -1, -1, -1]),
-        levels=fit_levels(counts, np.arange(336) % 168),
+        levels=fit_app_levels(counts, np.arange(336) % 168),
         pool=np.zeros(4, np.int64),
         first_pair=np.array([0, 336]),
         pairs=np.stack([np.arange(336) // 24 + 1] * 2, axis=1).astype(np.int32),
@@ -236,8 +250,11 @@ def test_the_days_go_together_whose_levels_are_alike():
         ),
     )
     days = [FIRST + timedelta(days=n) for n in range(14)]
-    stretch = draw_stretch(led.levels, 7, FIRST, FIRST, 0)
-    lived = [day_lived(led.history, draw_stretch(led.levels, 7, d, FIRST, d.weekday()), 7) for d in days]
+    stretch = draw_level_stretch(led.levels, 7, FIRST, FIRST, 0)
+    lived = [
+        pick_recorded_day(led.history, draw_level_stretch(led.levels, 7, d, FIRST, d.weekday()), 7)
+        for d in days
+    ]
     assert sorted(lived) == list(range(14))
     assert np.array_equal(weekday[lived] >= 5, weekday >= 5)
     working = weekday < 5
@@ -254,7 +271,7 @@ def test_tokens_go_with_the_load_by_the_hour():
     made = dataclasses.replace(
         traffic(requests_per_hour=500.0),
         level=np.array([0, -1, -1, -1]),
-        levels=fit_levels(counts, np.arange(336) % 168),
+        levels=fit_app_levels(counts, np.arange(336) % 168),
         pool=np.zeros(4, np.int64),
         first_pair=np.array([0, 336 * 60]),
         pairs=np.repeat(tokens, 60)[:, None] * np.ones(2, np.int32),

@@ -10,17 +10,23 @@ import pytest
 from engine_counters import Served, answer, counters, results
 
 from fleetcast.assets.demand.demand import build_demand
-from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.bounds import IngestError
-from fleetcast.assets.traces.ingest import IngestReport, ingest
-from fleetcast.assets.traces.landing import forget
-from fleetcast.assets.traces.metered import land_metrics
-from fleetcast.assets.traces.quality import assess
-from fleetcast.models.traffic.counters import twins
-from fleetcast.models.traffic.shapes import Shape, cells_of, draw_lengths, spread, with_mean
+from fleetcast.assets.traces.data_quality import assess_trace
+from fleetcast.assets.traces.ingest import IngestReport, ingest_file
+from fleetcast.assets.traces.ingest_bounds import IngestError
+from fleetcast.assets.traces.landing import forget_file
+from fleetcast.assets.traces.metrics_ingest import land_metrics
+from fleetcast.models.traffic.counter_readings import find_duplicate_processes
+from fleetcast.models.traffic.length_histograms import (
+    LengthHistogram,
+    draw_lengths,
+    length_cells,
+    shift_means,
+    spread_histogram,
+)
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.config_loading import load_config
 
 CATALOGUE = load_catalogue()
 DAY = datetime(2025, 7, 2, tzinfo=UTC)
@@ -131,10 +137,12 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
         or True
     )
     assert "the rank of a length is known to within" in said(lake, "confidence")[1]
-    assert {"read twice", "confidence", "kept"} <= set(assess(lake, "mine")["aspect"].to_pylist())
+    assert {"read twice", "confidence", "kept"} <= set(assess_trace(lake, "mine")["aspect"].to_pylist())
     assert lake.sql("select distinct measure from engine_histograms").num_rows == 3
     assert not land_metrics(tmp_path / "mine.metrics", lake, CATALOGUE).is_new
-    assert forget(Settings(lake, CATALOGUE, load_config("office", CATALOGUE)), "mine.metrics") == ["mine"]
+    assert forget_file(RunSettings(lake, CATALOGUE, load_config("office", CATALOGUE)), "mine.metrics") == [
+        "mine"
+    ]
     assert not lake.files("requests") + lake.files("metric_findings") + lake.files("engine_histograms")
 
 
@@ -186,7 +194,7 @@ def test_what_nobody_read_is_unknown_and_what_some_read_is_spread(tmp_path: Path
     assert said(lake, "gaps")[0].startswith(
         "warn: 1 stretches, 2.0 h in all, in which nobody read an endpoint"
     )
-    assess(lake, "mine")
+    assess_trace(lake, "mine")
     left_out = int(said(lake, "gaps")[0].split()[-1])
     whole = sum(int((p.arrived + p.ttft_s <= T[-1]).sum()) for p in (one, other))
     assert report.rows_kept + left_out == whole
@@ -289,7 +297,7 @@ def test_answers_beside_logs_are_refused_and_one_alone_is_told_where_to_go(tmp_p
     lake, _ = land(tmp_path, part)
     (tmp_path / "log.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2025-07-02 10:00:00,5,5\n")
     (tmp_path / "log.toml").write_text('trace = "both"')
-    ingest(tmp_path / "log.csv", lake, CATALOGUE)
+    ingest_file(tmp_path / "log.csv", lake, CATALOGUE)
     (tmp_path / "mine.toml").write_text('trace = "both"')
     with pytest.raises(
         IngestError, match=r"would land in the trace 'both' beside log.csv: .* forget log.csv"
@@ -297,12 +305,12 @@ def test_answers_beside_logs_are_refused_and_one_alone_is_told_where_to_go(tmp_p
         land_metrics(tmp_path / "mine.metrics", lake, CATALOGUE)
     (tmp_path / "log.toml").write_text('trace = "mine"')
     with pytest.raises(IngestError, match=r"beside mine.metrics"):
-        ingest(tmp_path / "log.csv", lake, CATALOGUE)
+        ingest_file(tmp_path / "log.csv", lake, CATALOGUE)
     (tmp_path / "one.json").write_text(json.dumps(answer(part)))
     with pytest.raises(
         IngestError, match=r"one.json is an answer of Prometheus. Put all answers of a trace into"
     ):
-        ingest(tmp_path / "one.json", lake, CATALOGUE)
+        ingest_file(tmp_path / "one.json", lake, CATALOGUE)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -314,9 +322,9 @@ def test_two_processes_behind_one_balancer_are_never_taken_for_one(seed: int) ->
     requests = np.arange(minutes) * float(n)
     tokens = [np.cumsum(np.ceil(rng.lognormal(6, 0.8, (minutes, n))).sum(axis=1)) for _ in range(2)]
     apart = {key: (t, requests + key) for key in (0, 1)}, {key: (t, tokens[key]) for key in (0, 1)}
-    assert twins(*apart) == []
+    assert find_duplicate_processes(*apart) == []
     late = np.concatenate([tokens[0][:1], (tokens[0][1:] + tokens[0][:-1]) // 2])
-    assert twins(apart[0], {0: (t, tokens[0]), 1: (t, late)}) == [{0, 1}]
+    assert find_duplicate_processes(apart[0], {0: (t, tokens[0]), 1: (t, late)}) == [{0, 1}]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -327,16 +335,16 @@ def test_drawn_lengths_have_the_sums_and_the_buckets(seed: int) -> None:
     requests = np.bincount(rng.integers(0, 50, true.size), minlength=60)
     tokens = np.array([int(part.sum()) for part in np.split(true, np.cumsum(requests)[:-1])])
     cumulative = np.array([(true <= bound).sum() for bound in bounds], float)
-    cells = cells_of(bounds)
-    shape = Shape(cells, spread(bounds, cumulative, cells)[None])
-    mended = with_mean(shape, bounds, np.array([true.mean()]))
+    cells = length_cells(bounds)
+    shape = LengthHistogram(cells, spread_histogram(bounds, cumulative, cells)[None])
+    mended = shift_means(shape, bounds, np.array([true.mean()]))
     of_bucket = np.add.reduceat(mended.counts[0], np.searchsorted(cells, [0.5, 1, 10, 100, 1000, 10_000]))
     assert of_bucket == pytest.approx(np.diff(cumulative, prepend=0.0), rel=1e-6, abs=1e-6)
     assert mended.counts @ ((cells[1:] + cells[:-1]) / 2) / true.size == pytest.approx(
         [true.mean()], rel=0.01
     )
     rows = np.zeros(requests.size, np.int64)
-    drawn = draw_lengths(rng, Shape(cells, mended.counts[rows]), requests, tokens)
+    drawn = draw_lengths(rng, LengthHistogram(cells, mended.counts[rows]), requests, tokens)
     assert drawn.min() >= 1
     assert [int(part.sum()) for part in np.split(drawn, np.cumsum(requests)[:-1])] == tokens.tolist()
     ranks = [(drawn <= bound).mean() for bound in bounds[1:-1]]

@@ -12,12 +12,16 @@ from prometheus_parts import TOKENS, prometheus_of, served
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces import prometheus_client
-from fleetcast.assets.traces.bounds import IngestError
-from fleetcast.assets.traces.metered import land_metrics
-from fleetcast.assets.traces.prometheus import Order, download, fetch
-from fleetcast.assets.traces.prometheus_client import TOKEN
+from fleetcast.assets.traces.ingest_bounds import IngestError
+from fleetcast.assets.traces.metrics_ingest import land_metrics
+from fleetcast.assets.traces.prometheus_client import TOKEN_VARIABLE
+from fleetcast.assets.traces.prometheus_download import (
+    MetricsDownload,
+    download_metrics,
+    fetch_metrics_folder,
+)
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.engine_metrics import load_metrics
+from fleetcast.models.world.engine_metrics import load_engine_metrics
 
 CATALOGUE = load_catalogue()
 UNTIL = datetime(2025, 7, 4)
@@ -76,8 +80,8 @@ def test_a_real_prometheus_gives_every_request_that_its_engines_counted(tmp_path
                 engines[1].requests = 0
                 wait_until_scraped(url, engines)
         now_s, folder = int(time.time()), tmp_path / "mine.metrics"
-        order = Order(url, folder, now_s - 30, now_s, 1, 'job="engines"')
-        came = [download(order, load_metrics(), 1.0, Progress()) for _ in range(2)]
+        order = MetricsDownload(url, folder, now_s - 30, now_s, 1, 'job="engines"')
+        came = [download_metrics(order, load_engine_metrics(), 1.0, Progress()) for _ in range(2)]
     assert came[0].asked == came[1].kept > came[1].asked == came[0].kept == 0
     lake = Lake(tmp_path / "lake")
     report = land_metrics(folder, lake, CATALOGUE)
@@ -94,7 +98,7 @@ def test_a_real_prometheus_gives_every_request_that_its_engines_counted(tmp_path
 
 def wait_until_scraped(url: str, engines: list[Engine]) -> None:
     """Until it has what the engines count now, and has had it for a whole second: the step of the test."""
-    client = prometheus_client.Client(url, time.monotonic() + 30)
+    client = prometheus_client.PrometheusClient(url, time.monotonic() + 30)
     expected = sorted(engine.requests for engine in engines)
     for _ in range(300):
         try:
@@ -115,7 +119,7 @@ NAMES = json.dumps({"status": "success", "data": ["up"]}).encode()
 @pytest.mark.parametrize(
     ("status", "headers", "body", "said"),
     [
-        (401, {}, b"<html>", f"refuses us: 401. Put a token .* {TOKEN}"),
+        (401, {}, b"<html>", f"refuses us: 401. Put a token .* {TOKEN_VARIABLE}"),
         (429, {"Retry-After": "0"}, b"slow down", "answers 429, 5 times. What came so far is kept"),
         (503, {"Retry-After": "0"}, ERROR, "answers 503 query timed out, 5 times"),
         (302, {"Location": "http://elsewhere/login"}, b"", "answers 302 .*Is it the address of a Prometheus"),
@@ -130,7 +134,7 @@ def test_a_server_that_answers_badly_is_one_line(
     status: int, headers: dict[str, str], body: bytes, said: str, tmp_path: Path
 ) -> None:
     with served(lambda _: (status, headers, body)) as url, pytest.raises(IngestError, match=said) as caught:
-        fetch(url, "mine", 1, None, 60, "", tmp_path, Progress())
+        fetch_metrics_folder(url, "mine", 1, None, 60, "", tmp_path, Progress())
     assert "\n" not in str(caught.value)
 
 
@@ -139,16 +143,16 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pyt
     with served(lambda _: (200, {}, b"")) as url:
         pass
     with pytest.raises(IngestError, match=r"answers nothing \(.*refused\), 5 times"):
-        fetch(url, "mine", 1, None, 60, "", tmp_path, Progress())
+        fetch_metrics_folder(url, "mine", 1, None, 60, "", tmp_path, Progress())
     with pytest.raises(IngestError, match="--from prometheus:9090: it must be an address like http://"):
-        fetch("prometheus:9090", "mine", 1, None, 60, "", tmp_path, Progress())
+        fetch_metrics_folder("prometheus:9090", "mine", 1, None, 60, "", tmp_path, Progress())
 
 
 def test_a_download_goes_on_where_it_broke_off_and_halves_what_is_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The token is sent, what lies there not asked for again, what is too large comes in parts."""
-    monkeypatch.setenv(TOKEN, "secret")
+    monkeypatch.setenv(TOKEN_VARIABLE, "secret")
     metric, asked = "vllm:prompt_tokens_total", list[str]()
 
     def answer(path: str) -> tuple[int, dict[str, str], bytes]:
@@ -170,10 +174,10 @@ def test_a_download_goes_on_where_it_broke_off_and_halves_what_is_too_much(
 
     with served(answer) as url:
         with pytest.raises(IngestError, match="refuses us: 401"):
-            fetch(url, "mine", 3, UNTIL, 60, "", tmp_path, Progress())
+            fetch_metrics_folder(url, "mine", 3, UNTIL, 60, "", tmp_path, Progress())
         kept = len(list((tmp_path / "mine.metrics").glob("*.json.gz")))
         before = len(asked)
-        fetch(url, "mine", 3, UNTIL, 60, "", tmp_path, Progress())
+        fetch_metrics_folder(url, "mine", 3, UNTIL, 60, "", tmp_path, Progress())
     assert (kept, before, len(asked)) == (1, 5, 11)
     assert len(list((tmp_path / "mine.metrics").glob("*.json.gz"))) == 3
     assert set(TOKENS[-before:]) == {"Bearer secret"}

@@ -21,18 +21,18 @@ import wired
 
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.kept import made_once
-from fleetcast.assets.lake.limits import Limits
-from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.query_limits import QueryLimits
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.lake.stage_cache import rebuild_if_changed
 from fleetcast.assets.lake.store import remove_tree
 from fleetcast.assets.lake.warehouse import Lake, one_line_errors
-from fleetcast.assets.pages.pictures import draw_day, thumbnail
+from fleetcast.assets.pages.figure_files import draw_day_figures, figure_thumbnail
 from fleetcast.assets.plans import plans
-from fleetcast.assets.replays.figures import DRAWINGS
-from fleetcast.assets.replays.nights import begin_units, end_units, replay_unit
+from fleetcast.assets.replays.nightly_replays import begin_units, end_units, replay_missing_policies
+from fleetcast.assets.replays.replay_figures import REPLAY_DRAWINGS
 from fleetcast.assets.replays.scorecards import score_day
-from fleetcast.assets.studies.study import share
-from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.studies.study import share_tables
+from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.world.catalogue import load_catalogue
 
 AWAY_S = 3.0
@@ -92,18 +92,18 @@ def files(lake: Lake) -> dict[str, bytes]:
 # --- the same ------------------------------------------------------------------------------------------
 
 
-def night(root: Path | str) -> Settings:
+def night(root: Path | str) -> RunSettings:
     """Three small days of wired.toml, and the last one from its requests to the scoreboard."""
     settings = wired.changed(wired.wired_settings(root), "replay", policies=POLICIES)
     settings = wired.fill(wired.changed(settings, "plan", solver="highs", together=False))
     forecast_day(settings, wired.DAY, Progress())
     for again in (False, True):
-        with made_once(settings, "plans", wired.DAY) as is_needed:
+        with rebuild_if_changed(settings, "plans", wired.DAY) as is_needed:
             assert is_needed is not again
             if is_needed:
                 plans.plan_day(settings, wired.DAY, Progress())
     for unit in begin_units(settings, wired.DAY):
-        replay_unit(settings, wired.DAY, unit, Progress())
+        replay_missing_policies(settings, wired.DAY, unit, Progress())
     end_units(settings, wired.DAY)
     score_day(settings, wired.DAY)
     settings.lake.publish()
@@ -112,7 +112,7 @@ def night(root: Path | str) -> Settings:
 
 def test_a_night_in_a_bucket_is_the_night_on_a_disk(lake, tmp_path, monkeypatch):
     monkeypatch.setattr(wired, "REQUESTS", 6000)
-    monkeypatch.setattr(plans, "sustained_tokens_per_s", lambda *_: list(wired.SUSTAINED))
+    monkeypatch.setattr(plans, "measure_capacities", lambda *_: list(wired.SUSTAINED))
     here, there = night(tmp_path / "lake"), night(str(lake.root))
     mine, theirs = files(here.lake), files(there.lake)
     assert set(mine) == set(theirs)
@@ -121,14 +121,14 @@ def test_a_night_in_a_bucket_is_the_night_on_a_disk(lake, tmp_path, monkeypatch)
     assert len([name for name in mine if name.endswith(".parquet")]) > 12
     board = "from scoreboard order by all"
     assert there.lake.sql(board) == here.lake.sql(board)
-    cdf = {"ttft_cdf": DRAWINGS["ttft_cdf"]}
-    drawn = [draw_day(settings, wired.DAY, cdf)["ttft_cdf"] for settings in (here, there)]
+    cdf = {"ttft_cdf": REPLAY_DRAWINGS["ttft_cdf"]}
+    drawn = [draw_day_figures(settings, wired.DAY, cdf)["ttft_cdf"] for settings in (here, there)]
     assert str(drawn[1]) == f"s3://fleet/figures/wired/{wired.DAY}/ttft_cdf.png"
-    assert thumbnail(drawn[0]) == thumbnail(drawn[1])
-    with there.lake.answer("from fleet_by_hour", Limits()) as answer:
+    assert figure_thumbnail(drawn[0]) == figure_thumbnail(drawn[1])
+    with there.lake.answer("from fleet_by_hour", QueryLimits()) as answer:
         assert sum(batch.num_rows for batch in answer) > 0
     copied = Lake(tmp_path / "copied")
-    share(there.lake, copied, ("demand", "plans"))
+    share_tables(there.lake, copied, ("demand", "plans"))
     assert copied.read("plans") == here.lake.read("plans")
 
 
@@ -145,7 +145,7 @@ def test_an_analyst_reads_what_was_published(lake, tmp_path):
 def test_a_long_listing_is_read_to_its_end(lake, monkeypatch):
     from fleetcast.assets.lake import bucket
 
-    monkeypatch.setattr(bucket, "PAGE", 2)
+    monkeypatch.setattr(bucket, "LISTING_PAGE_KEYS", 2)
     for day in range(1, 6):
         lake.write("demand", rows(day), **one_day(day))
     lake.write("demand", rows(1), trace="u", day=date(2025, 7, 1))
@@ -154,7 +154,7 @@ def test_a_long_listing_is_read_to_its_end(lake, monkeypatch):
     assert {path.name for path in (lake.root / "demand").glob("*")} == {"trace=t", "trace=u"}
     assert lake.sql("select count(*) as n from demand where trace = 't'")["n"].to_pylist() == [15]
     beside = Lake(lake.root / "beside")
-    share(lake, beside, ("demand",))
+    share_tables(lake, beside, ("demand",))
     assert beside.marks("demand") == lake.marks("demand")
     remove_tree(lake.root / "demand")
     assert (lake.files("demand"), beside.count("demand")) == ([], 16)
@@ -200,7 +200,7 @@ def test_two_processes_land_into_one_day_and_lose_nothing(lake, tmp_path):
         assert other.stdout.readline() == "ready\n"
         other.stdin.write("go\n")
         other.stdin.close()
-        ingest(paths[1], lake, load_catalogue())
+        ingest_file(paths[1], lake, load_catalogue())
         assert other.wait(60) == 0
     assert lake.count("requests", trace="split") == 40
     assert len(lake.files("ingests", trace="split")) == 2
@@ -306,7 +306,7 @@ def test_a_full_bucket_keeps_what_was_there(server, lake):
 def test_a_store_that_is_away_is_waited_for_and_not_for_ever(server, lake, monkeypatch):
     from fleetcast.assets.lake import bucket
 
-    monkeypatch.setattr(bucket, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(bucket, "RETRY_FOR_S", 0.5)
     os.kill(server.process.pid, signal.SIGUSR1)
     time.sleep(0.5)
     with pytest.raises(LakeError, match=r"s3://fleet did not answer for .* Run again when it does"):

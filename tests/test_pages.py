@@ -13,21 +13,21 @@ from pathlib import Path
 import pytest
 import typer
 
-from fleetcast.models.forecast import METHODS
-from fleetcast.models.quality.copula import AnswerModel
+from fleetcast.models.forecast import FORECAST_METHODS
+from fleetcast.models.quality.answer_copula import AnswerModel
 from fleetcast.models.quality.judges import Judge
-from fleetcast.models.world import entries
+from fleetcast.models.world import catalogue_entries
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.config import Config
-from fleetcast.models.world.kernels import Kernels
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.kernel_times import KernelTimes
 from fleetcast.models.world.mechanisms import BATCHINGS, ORDERS, ROUTINGS, SCALINGS, SIGNALS
-from fleetcast.models.world.names import ENSEMBLES
-from fleetcast.models.world.planners import BOARD, IDEAS
-from fleetcast.models.world.policies import POLICIES
+from fleetcast.models.world.option_names import ENSEMBLES
+from fleetcast.models.world.planners import BOARD_PLANNERS, IDEAS
+from fleetcast.models.world.policies import REPLAY_POLICIES
 from fleetcast.models.world.pool_rows import POOLINGS
 from fleetcast.pipelines import cli_reference
-from fleetcast.pipelines.cli import app
+from fleetcast.pipelines.cli import cli_app
 
 ROOT = Path(__file__).resolve().parent.parent
 FOUND = (path.relative_to(ROOT) for depth in ("", "*/", "*/*/") for path in ROOT.glob(f"{depth}README.md"))
@@ -39,7 +39,7 @@ PAGES = [*sorted(path for path in FOUND if not path.parts[0].startswith(".")), P
 # Made by a run, or not a part of the project.
 MADE = ("data/lake", "data/figures", "data/bench.json", "data/.", "data/landing/", ".venv", "../shared")
 TOPS = ("assets", "data", "models", "pipelines", "sql", "tests")
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(cli_app).commands  # type: ignore[attr-defined]
 
 
 def text(folder: str) -> str:
@@ -158,7 +158,7 @@ def held(hint: typing.Any, name: str) -> Iterator[tuple[str, type]]:
 
 
 def test_every_key_of_a_config_is_told_with_its_unit() -> None:
-    page, fields = text("data/config"), typing.get_type_hints(Config)
+    page, fields = text("data/config"), typing.get_type_hints(RunConfig)
     kinds = {"deployments": "LLM", "cascades": "LLM", "tiers": "TIER", "apps": "APP", "policies": "NAME"}
     for key, hint in fields.items():
         for head, cls in held(hint, key):
@@ -181,13 +181,13 @@ def test_the_config_that_is_shown_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "cls"),
     [
-        ("gpus.toml", entries.Gpu),
-        ("llms.toml", entries.Llm),
-        ("regions.toml", entries.Region),
-        ("tiers.toml", entries.Tier),
-        ("latency.toml", entries.LatencyProfile),
-        ("roofline.toml", entries.Efficiency),
-        ("kernels.toml", Kernels),
+        ("gpus.toml", catalogue_entries.Gpu),
+        ("llms.toml", catalogue_entries.Llm),
+        ("regions.toml", catalogue_entries.Region),
+        ("tiers.toml", catalogue_entries.Tier),
+        ("latency.toml", catalogue_entries.LatencyProfile),
+        ("roofline.toml", catalogue_entries.Efficiency),
+        ("kernels.toml", KernelTimes),
         ("[answers.NAME]", AnswerModel),
         ("[judges.NAME]", Judge),
     ],
@@ -198,15 +198,15 @@ def test_every_key_of_the_catalogue_is_told(file: str, cls: type) -> None:
 
 def test_every_policy_method_and_choice_is_told() -> None:
     replay = text("models/replay")
-    assert rows(chapter(replay, "Policies")) == list(POLICIES)
-    assert rows(chapter(replay, "Planners")) == [*BOARD, *IDEAS]
-    assert rows(chapter(text("models"), "Forecasts")) == [*METHODS, *ENSEMBLES]
+    assert rows(chapter(replay, "Policies")) == list(REPLAY_POLICIES)
+    assert rows(chapter(replay, "Planners")) == [*BOARD_PLANNERS, *IDEAS]
+    assert rows(chapter(text("models"), "Forecasts")) == [*FORECAST_METHODS, *ENSEMBLES]
     told = chapter(replay, "Mechanisms")
     for name in (*BATCHINGS, *ROUTINGS, *ORDERS, *SIGNALS, *POOLINGS, *SCALINGS):
         assert f"`{name}`" in told, name
     board = chapter(text("."), "One command")
     shipped = tomllib.loads((ROOT / "data" / "config" / "office.toml").read_text())["replay"]["policies"]
-    assert [name for name in POLICIES if re.search(rf"^{name} ", board, re.MULTILINE)] == shipped
+    assert [name for name in REPLAY_POLICIES if re.search(rf"^{name} ", board, re.MULTILINE)] == shipped
 
 
 def test_every_figure_that_is_measured_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetcast.models.plan import phases
-from fleetcast.models.plan.phases import Load, PhasePrice
+from fleetcast.models.plan import phase_costs
+from fleetcast.models.plan.phase_costs import MeanRequest, PhasePrice
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.entries import Gpu, LatencyProfile
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.catalogue_entries import Gpu, LatencyProfile
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 CATALOGUE = load_catalogue()
 TABLE_1 = {  # TFLOP/s, GB/s, USD/h -> 1,000 TFLOP and 1,000,000 GB for a USD
@@ -22,7 +22,11 @@ TABLE_1 = {  # TFLOP/s, GB/s, USD/h -> 1,000 TFLOP and 1,000,000 GB for a USD
     "MI210": (181.0, 1638.0, 1.40, 465, 4.21),
     "H20-NVL": (148.0, 4000.0, 1.50, 355, 9.60),
 }
-WORKLOADS = {"dailymail": Load(702, 42), "sharegpt": Load(290, 207), "longwriter": Load(337, 1330)}
+WORKLOADS = {
+    "dailymail": MeanRequest(702, 42),
+    "sharegpt": MeanRequest(290, 207),
+    "longwriter": MeanRequest(337, 1330),
+}
 LLAMA_8B = as_printed.coefficients(as_printed.shape_of("llama3.1-8b", CATALOGUE.llms["llama3.1-8b"]))
 LLAMA_70B = as_printed.coefficients(as_printed.shape_of("llama3.1-70b", CATALOGUE.llms["llama3.1-70b"]))
 
@@ -49,7 +53,7 @@ def test_the_paper_s_coefficients_and_table_are_met() -> None:
 
 
 def test_the_bytes_of_a_decode_are_the_sum_over_its_steps() -> None:
-    load, batch = Load(290, 207), 16
+    load, batch = MeanRequest(290, 207), 16
     steps = (LLAMA_8B.c3 + batch * LLAMA_8B.c4 * (load.input_tokens + j) for j in range(207))
     assert as_printed.summed_decode_bytes(LLAMA_8B, load, batch) == pytest.approx(sum(steps), rel=1e-12)
     printed = as_printed.decode_bytes(LLAMA_8B, load, batch)
@@ -84,23 +88,23 @@ def profile(prefill_s: float, decode_s: float, kv_token_s: float = 1e-7) -> Late
 
 
 def test_prices_of_phases_are_those_of_the_largest_batch_within_memory_and_pace() -> None:
-    load = Load(1000, 200)
-    price = phases.phase_price(profile(0.05, 0.01), 3.6, load, 11_000, None, 64, 8192)
+    load = MeanRequest(1000, 200)
+    price = phase_costs.phase_price(profile(0.05, 0.01), 3.6, load, 11_000, None, 64, 8192)
     assert price is not None
     assert price.batch == 10  # eleven caches of 1,100 tokens would not fit
     assert price.usd_per_input_token == pytest.approx(1e-3 * 0.05 / 1000)
     assert price.usd_per_output_token == pytest.approx(1e-3 * price.tpot_s / 10)
     assert price.tpot_s == pytest.approx(0.01 * (1 + 0.01 * 9 / 63) + 1e-7 * 11_000)
-    paced = phases.phase_price(profile(0.05, 0.01), 3.6, load, 11_000, 0.0105, 64, 8192)
+    paced = phase_costs.phase_price(profile(0.05, 0.01), 3.6, load, 11_000, 0.0105, 64, 8192)
     assert paced is not None
     assert paced.batch == 4
-    assert phases.phase_price(profile(0.05, 0.01), 3.6, load, 11_000, 0.009, 64, 8192) is None
-    assert phases.phase_price(profile(0.05, 0.01), 3.6, load, 1_000, None, 64, 8192) is None
+    assert phase_costs.phase_price(profile(0.05, 0.01), 3.6, load, 11_000, 0.009, 64, 8192) is None
+    assert phase_costs.phase_price(profile(0.05, 0.01), 3.6, load, 1_000, None, 64, 8192) is None
 
 
 POSITIVE = st.floats(0.01, 100.0)
 PRICES = st.lists(st.tuples(POSITIVE, POSITIVE, POSITIVE), min_size=1, max_size=5)
-LOADS = st.builds(Load, st.floats(1, 8000), st.floats(1, 4000))
+LOADS = st.builds(MeanRequest, st.floats(1, 8000), st.floats(1, 4000))
 
 
 def of(figures: list[tuple[float, float, float]]) -> list[PhasePrice]:
@@ -111,25 +115,27 @@ def of(figures: list[tuple[float, float, float]]) -> list[PhasePrice]:
 @given(PRICES, LOADS)
 def test_no_pair_saves_more_than_the_bound_and_the_best_pair_saves_it(figures, load) -> None:
     prices = of(figures)
-    bound = phases.saving_bound(prices, load)
+    bound = phase_costs.saving_bound(prices, load)
     together = min(price.usd_per_request(load) for price in prices)
-    best = min(phases.usd_per_request(p, d, load) for p, d in itertools.product(prices, repeat=2))
+    best = min(
+        phase_costs.disaggregated_request_usd(p, d, load) for p, d in itertools.product(prices, repeat=2)
+    )
     assert bound.saving_share == pytest.approx(1 - best / together, abs=1e-12)
     cheapest = {min(p.usd_per_input_token for p in prices), min(p.usd_per_output_token for p in prices)}
     if any({price.usd_per_input_token, price.usd_per_output_token} == cheapest for price in prices):
         assert bound.saving_share == pytest.approx(0.0, abs=1e-12)
-    assert phases.usd_per_request(bound.prefill, bound.decode, load) == pytest.approx(best)
+    assert phase_costs.disaggregated_request_usd(bound.prefill, bound.decode, load) == pytest.approx(best)
 
 
 @given(st.lists(st.tuples(POSITIVE, POSITIVE, POSITIVE), min_size=2, max_size=5), LOADS, st.data())
 def test_a_gpu_type_is_cheapest_in_a_phase_below_the_price_at_which_it_turns(figures, load, data) -> None:
     """Between its two prices going apart pays; below both, and of two types above both, it does not."""
     one = data.draw(st.integers(0, len(figures) - 1))
-    turn = phases.turns(of(figures))[one]
+    turn = phase_costs.price_crossovers(of(figures))[one]
 
-    def at(usd: float) -> phases.Bound:
+    def at(usd: float) -> phase_costs.SavingBound:
         moved = [(usd, *rest) if n == one else (own, *rest) for n, (own, *rest) in enumerate(figures)]
-        return phases.saving_bound(of(moved), load)
+        return phase_costs.saving_bound(of(moved), load)
 
     low, high = turn.between
     below = at(0.99 * low)
@@ -143,5 +149,7 @@ def test_a_gpu_type_is_cheapest_in_a_phase_below_the_price_at_which_it_turns(fig
 
 
 def test_one_type_has_no_price_at_which_it_turns() -> None:
-    assert phases.turns(of([(1.0, 1.0, 1.0)])) == []
-    assert phases.best_of_each_gpu(of([(1.0, 1.0, 1.0)]) * 2, Load(1, 1)) == of([(1.0, 1.0, 1.0)])
+    assert phase_costs.price_crossovers(of([(1.0, 1.0, 1.0)])) == []
+    assert phase_costs.cheapest_price_per_gpu(of([(1.0, 1.0, 1.0)]) * 2, MeanRequest(1, 1)) == of(
+        [(1.0, 1.0, 1.0)]
+    )

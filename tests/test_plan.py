@@ -16,24 +16,26 @@ from plan_cases import (
     sharing,
 )
 
-from fleetcast.models.plan import corrected, paper, solver
-from fleetcast.models.plan.contradictions import contradictions
-from fleetcast.models.plan.flows import flowing
+from fleetcast.models.plan import solver
+from fleetcast.models.plan.corrected_plan import solve_corrected
+from fleetcast.models.plan.plan_violations import find_violations
 from fleetcast.models.plan.problem import PlanError, Problem
-from fleetcast.models.plan.solver import Options
-from fleetcast.models.plan.violations import violations
+from fleetcast.models.plan.problem_checks import find_contradictions
+from fleetcast.models.plan.sageserve_plan import solve_sageserve
+from fleetcast.models.plan.solver import SolverOptions
+from fleetcast.models.plan.window_flows import cheapest_flows
 
-BOTH = pytest.mark.parametrize("programme", [paper, corrected], ids=["paper", "corrected"])
-EXACT = Options(gap_share=0.0)
-exactly = {module: partial(module.solve, options=EXACT) for module in (paper, corrected)}
+BOTH = pytest.mark.parametrize("solve", [solve_sageserve, solve_corrected], ids=["paper", "corrected"])
+EXACT = SolverOptions(gap_share=0.0)
+exactly = {solve: partial(solve, options=EXACT) for solve in (solve_sageserve, solve_corrected)}
 
 
 @settings(max_examples=40)
 @given(problems())
 def test_no_allocation_is_better_than_the_papers_plan(problem: Problem) -> None:
     """SageServe counts alpha delta where a plan tells alpha x: they differ by alpha n, whatever the plan."""
-    plan = exactly[paper](problem)
-    assert violations(problem, plan) == []
+    plan = exactly[solve_sageserve](problem)
+    assert find_violations(problem, plan) == []
     held_usd = float((problem.usd_per_hour[:, None, :] * problem.instances_now).sum())
     assert plan.full_usd - held_usd == pytest.approx(naive_paper_usd(problem), rel=1e-6, abs=1e-6)
 
@@ -52,7 +54,7 @@ def test_without_limits_it_is_the_papers_programme_to_the_letter(problem: Proble
         if (theta * x >= problem.epsilon * need.max(axis=1)).all()
         and theta * x.sum() >= need.sum(axis=0).max()
     )
-    plan = exactly[paper](problem)
+    plan = exactly[solve_sageserve](problem)
     usd = float((alpha * plan.delta + sigma * np.maximum(plan.delta, 0)).sum())
     assert usd == pytest.approx(best, abs=1e-6)
 
@@ -60,22 +62,20 @@ def test_without_limits_it_is_the_papers_programme_to_the_letter(problem: Proble
 @settings(max_examples=40)
 @given(problems().filter(lambda p: p.instances_now.size == 2))
 def test_no_reclaim_start_or_donation_is_better_than_the_corrected_plan(problem: Problem) -> None:
-    plan = exactly[corrected](problem)
-    assert violations(problem, plan) == []
+    plan = exactly[solve_corrected](problem)
+    assert find_violations(problem, plan) == []
     assert plan.full_usd == pytest.approx(naive_corrected_usd(problem), rel=1e-6, abs=1e-6)
 
 
 @BOTH
 @settings(max_examples=30)
 @given(problem=sharing())
-def test_options_that_share_gpus_and_have_their_own_limits_are_planned_best(
-    programme, problem: Problem
-) -> None:
-    assume(contradictions(problem) == [])
-    plan = exactly[programme](problem)
-    assert violations(problem, plan) == []
+def test_options_that_share_gpus_and_have_their_own_limits_are_planned_best(solve, problem: Problem) -> None:
+    assume(find_contradictions(problem) == [])
+    plan = exactly[solve](problem)
+    assert find_violations(problem, plan) == []
     best = naive_corrected_usd(problem)
-    if programme is paper:
+    if solve is solve_sageserve:
         best = naive_paper_usd(problem) + float((problem.usd_per_hour[:, None] * problem.instances_now).sum())
     assert plan.full_usd == pytest.approx(best, rel=1e-6, abs=1e-6)
 
@@ -97,7 +97,7 @@ def test_no_flows_are_cheaper_than_those_of_the_closed_form(problem: Problem, da
         boot_cold_s=problem.boot_cold_s[:1],
         llms=problem.llms[:1],
     )
-    e, m, z, v, y = flowing(problem, capacity)[1:]
+    e, m, z, v, y = cheapest_flows(problem, capacity)[1:]
     per_token = problem.penalty_usd[0][0]
     for w in range(problem.windows):
         usd = problem.export_usd[0] * e[0, :, w].sum()
@@ -111,8 +111,8 @@ def test_no_flows_are_cheaper_than_those_of_the_closed_form(problem: Problem, da
 @BOTH
 @settings(max_examples=12)
 @given(problem=problems(), more=st.integers(1, 3))
-def test_what_makes_a_plan_dearer_and_what_cheaper(programme, problem: Problem, more: int) -> None:
-    usd = exactly[programme](problem).full_usd
+def test_what_makes_a_plan_dearer_and_what_cheaper(solve, problem: Problem, more: int) -> None:
+    usd = exactly[solve](problem).full_usd
     dearer = [
         problem._replace(demand_tokens_per_s=problem.demand_tokens_per_s + 16 * more),
         problem._replace(min_instances=np.minimum(problem.min_instances + 1, problem.max_instances)),
@@ -123,29 +123,29 @@ def test_what_makes_a_plan_dearer_and_what_cheaper(programme, problem: Problem, 
         problem._replace(max_instances=problem.max_instances + more),
         problem._replace(boot_spot_s=problem.boot_spot_s / 2),
     ]
-    if programme is corrected:
+    if solve is solve_corrected:
         cheaper += [
             problem._replace(export_share=0.0),
             problem._replace(spot_earning_share=1.0),
             problem._replace(hysteresis_share=0.0),
             problem._replace(budget_usd=problem.budget_usd + more),
         ]
-    for other in (one for one in dearer if contradictions(one) == []):  # a minimum may not fit
-        assert exactly[programme](other).full_usd >= usd - 1e-6 * max(usd, 1)
+    for other in (one for one in dearer if find_contradictions(one) == []):  # a minimum may not fit
+        assert exactly[solve](other).full_usd >= usd - 1e-6 * max(usd, 1)
     for other in cheaper:
-        assert exactly[programme](other).full_usd <= usd + 1e-6 * max(usd, 1)
+        assert exactly[solve](other).full_usd <= usd + 1e-6 * max(usd, 1)
 
 
 @BOTH
 @settings(max_examples=15)
 @given(problem=problems())
-def test_lower_prices_are_never_dearer_where_nothing_is_short(programme, problem: Problem) -> None:
+def test_lower_prices_are_never_dearer_where_nothing_is_short(solve, problem: Problem) -> None:
     """What a shortage weighs goes by the dearest price, so that the law holds for plans that serve all."""
     problem = roomy(problem)._replace(
         boot_cold_s=problem.boot_cold_s * 0, boot_spot_s=problem.boot_spot_s * 0
     )
-    plan = exactly[programme](problem)
-    half = exactly[programme](problem._replace(usd_per_hour=problem.usd_per_hour / 2))
+    plan = exactly[solve](problem)
+    half = exactly[solve](problem._replace(usd_per_hour=problem.usd_per_hour / 2))
     assert not plan.short_llm_tokens_per_s.any()
     assert half.objective_usd <= plan.objective_usd + 1e-6
 
@@ -153,50 +153,48 @@ def test_lower_prices_are_never_dearer_where_nothing_is_short(programme, problem
 @BOTH
 @settings(max_examples=10)
 @given(problem=problems())
-def test_highs_and_cbc_agree_and_bound_each_other(programme, problem: Problem) -> None:
-    plans = [programme.solve(problem, Options(name, gap_share=0.0)) for name in ("highs", "cbc")]
+def test_highs_and_cbc_agree_and_bound_each_other(solve, problem: Problem) -> None:
+    plans = [solve(problem, SolverOptions(name, gap_share=0.0)) for name in ("highs", "cbc")]
     assert [plan.solver for plan in plans] == ["highs", "cbc"]
     assert plans[0].full_usd == pytest.approx(plans[1].full_usd, rel=1e-6, abs=1e-5)
     for plan in plans:
-        assert violations(problem, plan) == []
+        assert find_violations(problem, plan) == []
         assert plan.lp_bound_usd <= plan.bound_usd <= plan.full_usd
         assert plan.status == "optimal"
 
 
 @BOTH
-def test_a_repeated_solve_gives_the_same_plan_within_the_gap(programme) -> None:
+def test_a_repeated_solve_gives_the_same_plan_within_the_gap(solve) -> None:
     generator = np.random.default_rng(3)
     problem = a_problem(4, 3, 2, 4, demand_tokens_per_s=generator.uniform(100, 500, (4, 3, 4)))
-    first, second = (programme.solve(problem)._replace(seconds=0.0) for _ in range(2))
+    first, second = (solve(problem)._replace(seconds=0.0) for _ in range(2))
     assert str(first) == str(second)
     assert first.gap_share <= 0.005
     assert first.lp_bound_usd <= first.bound_usd <= first.full_usd
 
 
 @BOTH
-def test_a_search_cut_short_gives_what_it_found_with_its_gap(
-    programme, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_cut_short_gives_what_it_found_with_its_gap(solve, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if no step proved anything: the plan stands, its status says so, its bound is the relaxed one."""
     problem = a_problem()
-    whole = programme.solve(problem, EXACT)
+    whole = solve(problem, EXACT)
     monkeypatch.setattr(solver._Search, "is_proven", lambda self: False)
     honest = solver._Search.run
     monkeypatch.setattr(solver._Search, "run", lambda self, *bounds: honest(self, *bounds) and -np.inf)
-    cut = programme.solve(problem, EXACT)
+    cut = solve(problem, EXACT)
     assert cut.full_usd == whole.full_usd
     assert (cut.status, cut.bound_usd) == ("time_limit", cut.lp_bound_usd)
     assert 0 < cut.gap_share < 1
     monkeypatch.setattr(solver, "_by_highs", lambda *_: None)
     with pytest.raises(PlanError, match=r"highs found no plan within 8 s\. Raise \[plan\] time_limit_s"):
-        programme.solve(problem, Options(time_limit_s=8.0))
+        solve(problem, SolverOptions(time_limit_s=8.0))
 
 
 def test_without_highs_cbc_answers_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "find_spec", lambda name: None)
-    assert corrected.solve(a_problem()).solver == "cbc"
+    assert solve_corrected(a_problem()).solver == "cbc"
 
 
 def test_an_unknown_solver_is_refused() -> None:
     with pytest.raises(PlanError, match=r"Unknown solver 'gurobi'\. Known: highs, cbc"):
-        corrected.solve(a_problem(), Options("gurobi"))
+        solve_corrected(a_problem(), SolverOptions("gurobi"))

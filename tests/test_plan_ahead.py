@@ -7,19 +7,19 @@ import pytest
 from mine import DAYS, land, mine
 
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.plans import ahead
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans import day_ahead
 
 LAST = date(2025, 7, 3)
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
+def settings(tmp_path: Path) -> RunSettings:
     """A config of a trace that has not landed yet."""
     return mine(tmp_path, '"llama2-70b" = { gpu = "h100-80gb", tensor_parallel = 2 }', "last_value")
 
 
-def land_minutes(settings: Settings, trace: str) -> None:
+def land_minutes(settings: RunSettings, trace: str) -> None:
     """Three days with a request of 900 tokens a minute, every third one of niw."""
     minutes = range(1440 * DAYS)
     tiers = ["niw" if n % 3 == 2 else "iw_fast" for n in minutes]
@@ -30,11 +30,11 @@ def land_minutes(settings: Settings, trace: str) -> None:
 def test_what_has_just_landed_can_be_planned_ahead(settings, monkeypatch):
     land_minutes(settings, "mine")
     assert settings.lake.days("demand", "mine") == []
-    monkeypatch.setattr(ahead, "sustained_tokens_per_s", lambda *_: [300.0])
-    day = ahead.day_to_come(settings)
+    monkeypatch.setattr(day_ahead, "measure_capacities", lambda *_: [300.0])
+    day = day_ahead.next_plan_day(settings)
     assert day == LAST + timedelta(days=1)
     for number in range(2):
-        table = ahead.plan_ahead(settings, day + timedelta(days=number), Progress())
+        table = day_ahead.plan_ahead(settings, day + timedelta(days=number), Progress())
         assert table.num_rows == 24 * len(settings.catalogue.regions)
         niw = settings.config.forecast.niw_buffer_share * 900 / 180
         buffers = sorted(set(table["buffer_tokens_per_s"].to_pylist()))
@@ -53,7 +53,7 @@ def test_where_nothing_has_landed_the_next_command_is_named(settings):
     with pytest.raises(
         LakeError, match=r"'mine' has no day to forecast from\. Run fleetcast ingest, .*again\.$"
     ):
-        ahead.day_to_come(settings)
+        day_ahead.next_plan_day(settings)
     land_minutes(settings, "other")
     with pytest.raises(LakeError, match=r"Landed is other: .* fleetcast plan ahead --config FILE\.$"):
-        ahead.day_to_come(settings)
+        day_ahead.next_plan_day(settings)

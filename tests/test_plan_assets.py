@@ -20,30 +20,29 @@ from typer.testing import CliRunner
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_day_ahead
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans import ahead as plan_ahead
-from fleetcast.assets.plans import cluster, plans, workloads
-from fleetcast.assets.plans import export as plan_export
-from fleetcast.assets.plans.handover import HandOver
-from fleetcast.assets.plans.inputs import forecast_windows
-from fleetcast.assets.plans.plan_tables import Day
-from fleetcast.assets.plans.plans import Asked
+from fleetcast.assets.plans import cluster_formats, cluster_workloads, plan_export, plans
+from fleetcast.assets.plans import day_ahead as plan_ahead
+from fleetcast.assets.plans.export_options import ExportOptions
+from fleetcast.assets.plans.plan_loads import read_forecast_windows
+from fleetcast.assets.plans.plan_tables import PlannedHours
+from fleetcast.assets.plans.plans import PlanRequest
 from fleetcast.assets.plans.problems import hour_problems, problem_template
-from fleetcast.assets.replays.drives import plan_rows, setting
+from fleetcast.assets.replays.policy_inputs import fleet_and_rules, read_day_plans
+from fleetcast.assets.replays.replay_workloads import read_workload
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.assets.replays.workloads import read_workload
-from fleetcast.assets.studies import cases, experiment, planned_trials, whatif
-from fleetcast.assets.traces.traces import make_day
-from fleetcast.models.plan import corrected, flows, paper
+from fleetcast.assets.studies import experiment, planned_trials, whatif, whatif_cases
+from fleetcast.assets.traces.request_days import make_request_day
+from fleetcast.models.plan import corrected_plan, sageserve_plan, window_flows
+from fleetcast.models.plan.change_reasons import explain_changes
 from fleetcast.models.plan.day_plans import hourly_plans
-from fleetcast.models.plan.problem import Plan, PlanError, Problem
-from fleetcast.models.plan.reasons import reasons
+from fleetcast.models.plan.problem import HourPlan, PlanError, Problem
 from fleetcast.models.replay.run import Session
-from fleetcast.models.world.config import OwnPolicy
-from fleetcast.models.world.reading import ConfigError
-from fleetcast.pipelines import plan_shown
-from fleetcast.pipelines.cli import app
+from fleetcast.models.world.config import CustomPolicy
+from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.pipelines import plan_display
+from fleetcast.pipelines.cli import cli_app
 
 DAY = date(2025, 7, 3)
 METHOD = "last_value"
@@ -51,39 +50,39 @@ QUANTILES = tuple(f"peak_p{q}_per_s" for q in (50, 90, 95))
 
 
 @pytest.fixture(scope="module")
-def planned(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def planned(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """Two days of history, then a forecast and planned one, of enough requests that the plan moves."""
     folder = tmp_path_factory.mktemp("planned")
     config = small_config(folder, requests_per_day="60_000.0", min_instances="1", instances_at_start="4")
     settings = load_settings(config, folder / "lake")
     for day in (DAY - timedelta(days=2), DAY - timedelta(days=1), DAY):
-        make_day(settings.lake, settings.config.trace, settings.catalogue, day)
+        make_request_day(settings.lake, settings.config.trace, settings.catalogue, day)
         build_demand(settings.lake, settings.trace, day)
     forecast_day(settings, DAY, Progress())
     with pytest.MonkeyPatch.context() as patch:  # small instances, so that there is something to plan
-        patch.setattr(plans, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        patch.setattr(plans, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
         plans.plan_day(settings, DAY, Progress())
     return settings
 
 
-def planned_by(problem: Problem, instances: np.ndarray) -> Plan:
+def planned_by(problem: Problem, instances: np.ndarray) -> HourPlan:
     """The plan of an hour that begins with these instances and keeps them."""
     none = np.zeros_like(instances)
-    return flows.planned(problem._replace(instances_now=instances), none, none, none)
+    return window_flows.plan_from_changes(problem._replace(instances_now=instances), none, none, none)
 
 
-def rewritten(settings: Settings, folder: Path, rows: pa.Table) -> Settings:
+def rewritten(settings: RunSettings, folder: Path, rows: pa.Table) -> RunSettings:
     """The same settings over a lake that has only these forecasts."""
     other = dataclasses.replace(settings, lake=Lake(folder))
     other.lake.write("forecasts", rows, trace=settings.trace, day=DAY)
     return other
 
 
-def forecasts(settings: Settings) -> pa.Table:
+def forecasts(settings: RunSettings) -> pa.Table:
     return settings.lake.read("forecasts", trace=settings.trace, day=DAY).drop_columns(["trace", "day"])
 
 
-def test_a_fleet_of_one_llm_holds_no_other(planned: Settings, tmp_path: Path) -> None:
+def test_a_fleet_of_one_llm_holds_no_other(planned: RunSettings, tmp_path: Path) -> None:
     """And a request for another one is refused by its name."""
     llm, config = "llama3.1-8b", tmp_path / "own.toml"
     config.write_text(
@@ -98,7 +97,7 @@ def test_a_fleet_of_one_llm_holds_no_other(planned: Settings, tmp_path: Path) ->
         build_demand(own.lake, own.trace, day)
     forecast_day(own, DAY, Progress())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "sustained_tokens_per_s", lambda *_: [200.0])
+        patch.setattr(plans, "measure_capacities", lambda *_: [200.0])
         plans.plan_day(own, DAY, Progress())
     replay_day(own, DAY, ["corrected"], Progress())
     for name in ("forecasts", "plans", "fleet_hours"):
@@ -109,22 +108,24 @@ def test_a_fleet_of_one_llm_holds_no_other(planned: Settings, tmp_path: Path) ->
         replay_day(own, DAY, ["corrected"], Progress())
 
 
-def test_lt_i_itself_may_count_on_another_share(planned: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lt_i_itself_may_count_on_another_share(
+    planned: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As the search of `fleetcast board --planner lt_i` lets it, with the plans of before at hand."""
-    monkeypatch.setattr(plans, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
-    worlds = plans.worlds_of(planned, DAY, {}, Progress())
-    known: dict[Asked, Day] = {}
+    monkeypatch.setattr(plans, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
+    worlds = plans.gather_plan_inputs(planned, DAY, {}, Progress())
+    known: dict[PlanRequest, PlannedHours] = {}
     for share in (1.0, 0.5):
-        policies = {"lt_i": OwnPolicy("lt_i", capacity_share=share)}
+        policies = {"lt_i": CustomPolicy("lt_i", capacity_share=share)}
         own = dataclasses.replace(planned, config=dataclasses.replace(planned.config, policies=policies))
-        asked = {name: plans.asked_by(own, name) for name in ("lt_i", "lt_u")}
-        found = plans.followed_plans(own, DAY, asked, worlds, Progress(), known)
+        asked = {name: plans.plan_request_of_policy(own, name) for name in ("lt_i", "lt_u")}
+        found = plans.plan_policies(own, DAY, asked, worlds, Progress(), known)
     assert len(known) == 3
     held = {name: sum(plan.instances.sum() for _, plan in day) for name, day in found.items()}
     assert held["lt_i"] > 1.1 * held["lt_u"]
 
 
-def test_every_change_has_its_reason_and_nothing_else_has_one(planned: Settings) -> None:
+def test_every_change_has_its_reason_and_nothing_else_has_one(planned: RunSettings) -> None:
     rows = planned.lake.read("plans", trace=planned.trace, day=DAY).to_pylist()
     changes = [row for row in rows if row["reclaimed"] + row["started"] + row["donated"]]
     assert len(changes) > 20
@@ -144,27 +145,30 @@ def test_reasons_name_the_load_the_flow_and_the_limit() -> None:
         demand_tokens_per_s=np.array([[[100.0, 500.0], [250.0, 250.0]]]),
         boot_cold_s=np.zeros((1, 2, 1)),
     )
-    told = reasons(problem, corrected.solve(problem), hour=14)
+    told = explain_changes(problem, corrected_plan.solve_corrected(problem), hour=14)
     assert told == {
         (0, 0, 0): "2 started: peak at 14:30 of 500 tokens/s, +150% on what serves; "
         "20% flow to region1, epsilon binds; maximum of 4"
     }
     fewer = problem._replace(demand_tokens_per_s=np.array([[[100.0, 100.0], [100.0, 100.0]]]))
-    assert reasons(fewer, corrected.solve(fewer), hour=3)[0, 1, 0].startswith(
+    assert explain_changes(fewer, corrected_plan.solve_corrected(fewer), hour=3)[0, 1, 0].startswith(
         "3 to spot: peak at 03:00 of 100 tokens/s, -75% on what serves"
     )
-    assert "epsilon 0.8 binds" in reasons(problem, paper.solve(problem), hour=0)[0, 0, 0]
+    assert (
+        "epsilon 0.8 binds"
+        in explain_changes(problem, sageserve_plan.solve_sageserve(problem), hour=0)[0, 0, 0]
+    )
     tight = problem._replace(cap_gpus=np.array([[3], [4]]), spot=np.array([[[1], [0]]]))
     tight = tight._replace(boot_cold_s=np.full((1, 2, 1), 900.0))
-    (why,) = reasons(tight, corrected.solve(tight), hour=14).values()
+    (why,) = explain_changes(tight, corrected_plan.solve_corrected(tight), hour=14).values()
     assert why.startswith("1 back from spot: ")
     assert why.endswith(
         "30% flow to region1, more than epsilon allows; cap of 3 gpu0 reached; still short of 50 tokens/s"
     )
 
 
-def test_the_json_export_tells_hours_endpoints_and_reasons(planned: Settings) -> None:
-    told = json.loads(plan_export.as_json(plan_export.plan_of(planned, DAY, "corrected")))
+def test_the_json_export_tells_hours_endpoints_and_reasons(planned: RunSettings) -> None:
+    told = json.loads(plan_export.plan_to_json(plan_export.read_plan_rows(planned, DAY, "corrected")))
     assert (told["trace"], told["programme"], len(told["hours"])) == ("small", "corrected", 24)
     assert {len(hour["endpoints"]) for hour in told["hours"]} == {12}
     endpoint = next(one for hour in told["hours"] for one in hour["endpoints"] if one["why"])
@@ -182,11 +186,11 @@ def test_the_json_export_tells_hours_endpoints_and_reasons(planned: Settings) ->
     assert told["gpu_hours"] == sum(row["gpus"] for row in hours)
 
 
-def test_the_steps_of_a_plan_lead_from_its_first_hour_to_every_other(planned: Settings) -> None:
-    rows = plan_export.plan_of(planned, DAY, "corrected")
+def test_the_steps_of_a_plan_lead_from_its_first_hour_to_every_other(planned: RunSettings) -> None:
+    rows = plan_export.read_plan_rows(planned, DAY, "corrected")
     held: dict[tuple[str, str], int] = {}
     by_hour: dict[datetime, dict[tuple[str, str], int]] = {}
-    for step in plan_export.steps(rows):
+    for step in plan_export.ordered_plan_steps(rows):
         held = {**held, (step["region"], step["llm"]): step["instances"]}
         by_hour[step["hour_start"]] = held
     for row in rows:
@@ -194,12 +198,12 @@ def test_the_steps_of_a_plan_lead_from_its_first_hour_to_every_other(planned: Se
         assert known[row["region"], row["llm"]] == row["instances"]
 
 
-def test_a_plan_is_shown_so_that_it_can_be_carried_out(planned: Settings, monkeypatch, capsys) -> None:
-    rows = plan_export.plan_of(planned, DAY, "corrected", "east")
+def test_a_plan_is_shown_so_that_it_can_be_carried_out(planned: RunSettings, monkeypatch, capsys) -> None:
+    rows = plan_export.read_plan_rows(planned, DAY, "corrected", "east")
     hours = planned.lake.sql("queries/plan_by_hour.sql", policy="corrected", region="east").to_pylist()
     assert sum(hour["usd"] for hour in hours) == pytest.approx(sum(row["usd"] for row in rows))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    plan_shown.show_plans([(plan_export.steps(rows), hours)])
+    plan_display.show_plans([(plan_export.ordered_plan_steps(rows), hours)])
     shown = capsys.readouterr().out
     first = {row["llm"]: row["instances"] for row in rows[:: len(hours)]}
     for llm, instances in first.items():
@@ -209,34 +213,38 @@ def test_a_plan_is_shown_so_that_it_can_be_carried_out(planned: Settings, monkey
     assert f"{sum(hour['gpus'] for hour in hours):,} GPU-hours" in shown
 
 
-def test_the_k8s_export_is_for_one_cluster(planned: Settings) -> None:
-    rows = plan_export.plan_of(planned, DAY, "corrected", "east")
-    objects = list(yaml.safe_load_all(cluster.as_k8s(planned, rows, HandOver())))
-    names = workloads.names(
-        [tuple(r[k] for k in plan_export.KIND) for r in rows if r["hour_start"].hour == 0]
+def test_the_k8s_export_is_for_one_cluster(planned: RunSettings) -> None:
+    rows = plan_export.read_plan_rows(planned, DAY, "corrected", "east")
+    objects = list(
+        yaml.safe_load_all(cluster_formats.render_cron_scaled_objects(planned, rows, ExportOptions()))
+    )
+    names = cluster_workloads.workload_names(
+        [tuple(r[k] for k in plan_export.WORKLOAD_KIND_COLUMNS) for r in rows if r["hour_start"].hour == 0]
     )
     assert [one["metadata"]["name"] for one in objects] == names
     with pytest.raises(ValueError, match=r"has the regions central, east, west; .* one cluster. .* --region"):
-        cluster.as_k8s(planned, plan_export.plan_of(planned, DAY, "corrected"), HandOver())
+        cluster_formats.render_cron_scaled_objects(
+            planned, plan_export.read_plan_rows(planned, DAY, "corrected"), ExportOptions()
+        )
 
 
-def test_a_day_to_come_is_planned_from_what_the_day_before_leaves(planned: Settings) -> None:
+def test_a_day_to_come_is_planned_from_what_the_day_before_leaves(planned: RunSettings) -> None:
     """Nothing of the day is there. Every hour carries the quantile of its peak; the export is of that day."""
     with pytest.raises(ValueError, match=r"2025-07-03 has been planned .* plan show --policy day_ahead"):
         plan_ahead.plan_ahead(planned, DAY, Progress())
     with pytest.raises(LakeError, match=r"no demand on 2025-07-04\. It has 2025-07-01 to 2025-07-03"):
         plan_ahead.plan_ahead(planned, date(2025, 7, 6), Progress())
-    tomorrow = plan_ahead.day_to_come(planned)
+    tomorrow = plan_ahead.next_plan_day(planned)
     assert tomorrow == date(2025, 7, 4)
     buffers = []
     for day in (tomorrow, tomorrow + timedelta(days=1)):  # the second is foreseen when the first begins
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(plan_ahead, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+            patch.setattr(plan_ahead, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
             plan_ahead.plan_ahead(planned, day, Progress())
-        rows = plan_export.plan_of(planned, day, "day_ahead")
+        rows = plan_export.read_plan_rows(planned, day, "day_ahead")
         assert [row["hour_start"].date() for row in rows] == [day] * 12 * 24
         by_hour = {(row["llm"], row["region"], row["hour_start"]): row for row in rows}
-        for row in plan_export.plan_of(planned, day - timedelta(days=1), "day_ahead"):
+        for row in plan_export.read_plan_rows(planned, day - timedelta(days=1), "day_ahead"):
             then = by_hour[row["llm"], row["region"], midnight(day)]
             if row["hour_start"].hour == 23:
                 assert then["instances_before"] == row["instances"]
@@ -255,11 +263,11 @@ def test_a_day_to_come_is_planned_from_what_the_day_before_leaves(planned: Setti
             assert by_hour[key]["demand_tokens_per_s"] == pytest.approx(covered)
         buffers.append([row["buffer_tokens_per_s"] for row in rows])
     assert buffers[0] == buffers[1]  # of the last day that is known
-    rows = plan_export.plan_of(planned, tomorrow, "day_ahead", "east")
-    assert "end: 0 0 5 7 *" in cluster.as_k8s(planned, rows, HandOver())
+    rows = plan_export.read_plan_rows(planned, tomorrow, "day_ahead", "east")
+    assert "end: 0 0 5 7 *" in cluster_formats.render_cron_scaled_objects(planned, rows, ExportOptions())
 
 
-def test_what_comes_on_the_day_changes_nothing_of_its_day_ahead_forecast(planned: Settings) -> None:
+def test_what_comes_on_the_day_changes_nothing_of_its_day_ahead_forecast(planned: RunSettings) -> None:
     def foreseen() -> pa.Table:
         return forecast_day_ahead(planned, DAY, Progress()).drop_columns("actual_per_s")
 
@@ -283,16 +291,18 @@ def test_what_comes_on_the_day_changes_nothing_of_its_day_ahead_forecast(planned
 )
 def test_an_export_of_what_is_not_there_says_what_is(planned, policy, region, day, message) -> None:
     with pytest.raises(ValueError, match=message):
-        plan_export.plan_of(planned, day, policy, region)
+        plan_export.read_plan_rows(planned, day, policy, region)
 
 
-def test_the_quantile_path_is_the_mean_scaled_to_the_peak_quantile(planned: Settings, tmp_path: Path) -> None:
-    mean, _ = forecast_windows(planned, DAY, METHOD)
+def test_the_quantile_path_is_the_mean_scaled_to_the_peak_quantile(
+    planned: RunSettings, tmp_path: Path
+) -> None:
+    mean, _ = read_forecast_windows(planned, DAY, METHOD)
     rows, peak = forecasts(planned), mean.max(axis=-1)
     for factor, name in enumerate(QUANTILES, start=1):
         values = pa.array(np.full(rows.num_rows, 1.0 + 10.0 * factor))
         rows = rows.set_column(rows.column_names.index(name), name, values)
-    found, quantile = forecast_windows(rewritten(planned, tmp_path, rows), DAY, METHOD)
+    found, quantile = read_forecast_windows(rewritten(planned, tmp_path, rows), DAY, METHOD)
     assert np.array_equal(found, mean)
     most = 1.0 + planned.config.plan.most_headroom_share
     wanted = np.where(peak > 0, np.minimum(21.0, most * peak), 21.0)  # p90
@@ -303,19 +313,19 @@ def test_the_quantile_path_is_the_mean_scaled_to_the_peak_quantile(planned: Sett
     assert (quantile[some] * peak[some][:, None]) == pytest.approx(mean[some] * wanted[some][:, None])
 
 
-def test_a_missing_forecast_hour_is_named(planned: Settings, tmp_path: Path) -> None:
+def test_a_missing_forecast_hour_is_named(planned: RunSettings, tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"lack bloom-176b in east at 2025-07-03 00:00 and 0 more\. Forecast"
     ):
-        forecast_windows(rewritten(planned, tmp_path, forecasts(planned).slice(1)), DAY, METHOD)
+        read_forecast_windows(rewritten(planned, tmp_path, forecasts(planned).slice(1)), DAY, METHOD)
 
 
-def test_each_case_changes_what_it_says(planned: Settings) -> None:
+def test_each_case_changes_what_it_says(planned: RunSettings) -> None:
     hours = {}
-    for name, case in cases.load_cases(planned).items():
-        own = cases.changed(planned, case)
+    for name, case in whatif_cases.load_whatif_cases(planned).items():
+        own = whatif_cases.apply_case(planned, case)
         template = problem_template(own.grid, own.config, [300.0, 400.0, 200.0, 250.0], "corrected")
-        hours[name] = cases.limited(template, case)
+        hours[name] = whatif_cases.limit_problem(template, case)
     base, gpus = hours["as_is"], list(planned.catalogue.gpus)
     h100, a100 = gpus.index("h100-80gb"), gpus.index("a100-80gb")
     assert hours["h100_cheap"].usd_per_hour == pytest.approx(base.usd_per_hour * 4 / 12.29)
@@ -335,9 +345,9 @@ def test_each_case_changes_what_it_says(planned: Settings) -> None:
     assert hours["budget"].budget_usd == 1200.0
 
 
-def test_a_region_that_is_down_has_no_instance_in_the_replay_either(planned: Settings) -> None:
-    down = cases.without(planned, cases.load_cases(planned)["east_down"].down)
-    fleet, rules = setting(down, "corrected")
+def test_a_region_that_is_down_has_no_instance_in_the_replay_either(planned: RunSettings) -> None:
+    down = whatif_cases.without_regions(planned, whatif_cases.load_whatif_cases(planned)["east_down"].down)
+    fleet, rules = fleet_and_rules(down, "corrected")
     there = Session(fleet, rules, np.full(len(fleet.kind), 5)).instances()
     in_east = fleet.region == list(down.catalogue.regions).index("east")
     assert there[in_east].sum() == 0
@@ -355,20 +365,20 @@ down = ["east", "central"]
 """
 
 
-def test_what_if_tells_cost_attainment_and_what_each_case_lacks(planned: Settings, tmp_path: Path) -> None:
+def test_what_if_tells_cost_attainment_and_what_each_case_lacks(planned: RunSettings, tmp_path: Path) -> None:
     path = tmp_path / "whatif.toml"
-    path.write_text(cases.CASES.read_text() + MORE)
+    path.write_text(whatif_cases.WHATIF_CASES.read_text() + MORE)
     chosen = ["as_is", "double", "west_only"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whatif, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
-        patch.setattr(cases.possible_cases, "__defaults__", (path,))
-        table = whatif.what_if(planned, DAY, chosen, Progress())
-        both = cases.possible_cases(planned, ["as_is", "quantile_0_5"])
-        planned_both = whatif.planned_cases(both, DAY, Progress(), "corrected")
+        patch.setattr(whatif, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        patch.setattr(whatif_cases.resolve_cases, "__defaults__", (path,))
+        table = whatif.run_whatif_cases(planned, DAY, chosen, Progress())
+        both = whatif_cases.resolve_cases(planned, ["as_is", "quantile_0_5"])
+        planned_both = whatif.plan_whatif_cases(both, DAY, Progress(), "corrected")
     rows = table.to_pandas().set_index("case_name")
     assert list(rows.index) == chosen
     assert planned.lake.sql("select case_name from whatifs").num_rows == len(chosen)
-    assert whatif.draw(planned, DAY, table.to_pandas()).is_file()
+    assert whatif.draw_whatif_cases(planned, DAY, table.to_pandas()).is_file()
     assert all(0.1 <= dict(shares)["iw_fast"] <= 1 for shares in rows["attainment_by_tier"])
     assert (rows["dearest_hour_usd"] >= rows["usd"] / 24).all()
     assert rows.loc["double", "gpu_hours"] > 1.3 * rows.loc["as_is", "gpu_hours"]
@@ -379,23 +389,23 @@ def test_what_if_tells_cost_attainment_and_what_each_case_lacks(planned: Setting
     assert (p50.sum(axis=(1, 2)) < 0.9 * p90.sum(axis=(1, 2))).all()
 
 
-def test_a_plan_below_the_minimum_is_replayed_as_it_is(planned: Settings) -> None:
+def test_a_plan_below_the_minimum_is_replayed_as_it_is(planned: RunSettings) -> None:
     """A budget may leave an endpoint nothing: then nothing is what it has, and what it costs."""
-    rows = plan_rows(planned, DAY)
+    rows = read_day_plans(planned, DAY)
     own = rows[rows["policy"] == "corrected"]
     wanted = planned.grid.hourly_cells(own, "instances").astype(np.int64)
     wanted[:, 2, 1] = 0
     template = problem_template(planned.grid, planned.config, [300.0, 400.0, 200.0, 250.0], "corrected")
     hours = [(template, planned_by(template, on)) for on in wanted]
-    variant = experiment.Variant("poor", planned, DAY, planned_trials.FOLLOWS)
-    poor = planned_trials.trial_of_plan(variant, hours, planned.grid.by_pool(wanted[0]))
+    variant = experiment.Variant("poor", planned, DAY, planned_trials.FOLLOW_POLICY)
+    poor = planned_trials.build_plan_trial(variant, hours, planned.grid.by_pool(wanted[0]))
     crowded = poor._replace(demand_factor=8.0)
     requests = read_workload(planned, DAY)
-    tables = list(experiment.play_all([poor, crowded], 2, requests, "replay", Progress()))
+    tables = list(experiment.replay_trials([poor, crowded], 2, requests, "replay", Progress()))
     of_all = [table.filter(pc.field("llm") == "all").to_pylist() for table in tables]
     row, worse = ({one["metric"]: one["value"] for one in rows} for rows in of_all)
     anywhere = pickle.loads(pickle.dumps(poor))  # as another process gets it
-    assert experiment.play(anywhere).equals(tables[0])
+    assert experiment.replay_trial(anywhere).equals(tables[0])
     assert worse["missed_share"] > 2 * row["missed_share"]
     assert row["below_minimum_hours"] == 24
     cost = [(plan.instances.sum(axis=1) * np.nan_to_num(template.usd_per_hour)).sum() for _, plan in hours]
@@ -403,9 +413,9 @@ def test_a_plan_below_the_minimum_is_replayed_as_it_is(planned: Settings) -> Non
     assert row["usd"] == pytest.approx(sum(cost), rel=0.01)
 
 
-def test_a_multiplied_day_is_the_same_day_with_more_requests(planned: Settings) -> None:
+def test_a_multiplied_day_is_the_same_day_with_more_requests(planned: RunSettings) -> None:
     once = read_workload(planned, DAY)
-    more = experiment.multiplied_workload(planned, DAY, once, 2.5)
+    more = experiment.scale_workload(planned, DAY, once, 2.5)
     assert more.trace.arrival_s.size == more.requests.num_rows
     assert more.requests.num_rows == pytest.approx(2.5 * once.requests.num_rows, rel=0.02)
     since = more.requests["arrived_at"].cast(pa.int64()).to_numpy() / 1e6 - midnight(DAY).timestamp()
@@ -414,7 +424,7 @@ def test_a_multiplied_day_is_the_same_day_with_more_requests(planned: Settings) 
     by_hour = [np.bincount((w.trace.arrival_s // 3600).astype(int), minlength=24) for w in (once, more)]
     assert by_hour[1] == pytest.approx(2.5 * by_hour[0], rel=0.15)
     assert set(once.requests["request_id"].to_pylist()) == set(more.requests["request_id"].to_pylist())
-    fewer = experiment.multiplied_workload(planned, DAY, once, 0.25)
+    fewer = experiment.scale_workload(planned, DAY, once, 0.25)
     ids = fewer.requests["request_id"].to_pylist()
     assert len(ids) == len(set(ids)) == pytest.approx(0.25 * once.requests.num_rows, rel=0.05)
 
@@ -440,64 +450,67 @@ def test_a_multiplied_day_is_the_same_day_with_more_requests(planned: Settings) 
     ],
 )
 def test_a_case_that_cannot_be_is_refused_before_anything_is_replayed(
-    planned: Settings, tmp_path: Path, line: str, message: str
+    planned: RunSettings, tmp_path: Path, line: str, message: str
 ) -> None:
     path = tmp_path / "whatif.toml"
     path.write_text(f'[x]\nwhat = "a mistake"\n{line}\n')
     with pytest.raises(ConfigError, match=rf"^whatif\.toml \[x\].*{re.escape(message)}"):
-        cases.possible_cases(planned, [], path)
+        whatif_cases.resolve_cases(planned, [], path)
     with pytest.raises(ConfigError, match="Did you mean 'east_down'"):
-        cases.possible_cases(planned, ["eastdown"])
+        whatif_cases.resolve_cases(planned, ["eastdown"])
 
 
 @pytest.mark.parametrize("policy", ["reactive", "lt_ua", "chiron"])
-def test_what_if_nothing_were_different_is_the_night(planned: Settings, policy: str) -> None:
+def test_what_if_nothing_were_different_is_the_night(planned: RunSettings, policy: str) -> None:
     """Where its plan begins as that of the night does: then the policy does the same, whatever it is."""
     replay_day(planned, DAY, [policy], Progress())
     night = planned.lake.sql(
         f"select sum(paid_gpu_hours) as spent from fleet_by_hour where policy = '{policy}'"
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whatif, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
-        [row] = whatif.what_if(planned, DAY, ["as_is"], Progress(), policy).to_pylist()
+        patch.setattr(whatif, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        [row] = whatif.run_whatif_cases(planned, DAY, ["as_is"], Progress(), policy).to_pylist()
     assert row["gpu_hours"] == pytest.approx(night["spent"][0].as_py(), rel=1e-12)
     assert planned.lake.sql(
         "select policy from whatifs where case_name = $name", name=f"as_is@{policy}"
     ).num_rows
 
 
-def test_a_policy_that_plans_as_it_goes_is_no_what_if(planned: Settings) -> None:
+def test_a_policy_that_plans_as_it_goes_is_no_what_if(planned: RunSettings) -> None:
     for policy in ("dynamo", "corrected_closed"):
         with pytest.raises(ConfigError, match=f"What if under {policy}: its plan is not made hour by hour"):
-            whatif.what_if(planned, DAY, ["as_is"], Progress(), policy)
+            whatif.run_whatif_cases(planned, DAY, ["as_is"], Progress(), policy)
 
 
-def test_a_case_that_no_plan_can_satisfy_is_named(planned: Settings) -> None:
-    crowded = dataclasses.replace(cases.load_cases(planned)["as_is"], min_instances=40)
-    chosen = {"crowded": (crowded, cases.possible(planned, crowded, "x"))}
+def test_a_case_that_no_plan_can_satisfy_is_named(planned: RunSettings) -> None:
+    crowded = dataclasses.replace(whatif_cases.load_whatif_cases(planned)["as_is"], min_instances=40)
+    chosen = {"crowded": (crowded, whatif_cases.resolve_case(planned, crowded, "x"))}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whatif, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        patch.setattr(whatif, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
         with pytest.raises(ConfigError, match=r"^whatif\.toml \[crowded\]: The plan contradicts itself"):
-            whatif.planned_cases(chosen, DAY, Progress(), "corrected")
+            whatif.plan_whatif_cases(chosen, DAY, Progress(), "corrected")
 
 
-def test_a_plan_of_nothing_says_why(planned: Settings) -> None:
+def test_a_plan_of_nothing_says_why(planned: RunSettings) -> None:
     template = problem_template(planned.grid, planned.config, [0.0] * 4, "corrected")
     load = plans.day_loads(planned, DAY)["corrected"]
     with pytest.raises(
         PlanError, match=r"bloom-176b fits on no GPU type: it serves nan on 1 x .*, 0\.0 on 8 x h100-80gb"
     ):
         hourly_plans(
-            hour_problems(template, load), template.instances_now * 0, template.spot, corrected.solve
+            hour_problems(template, load),
+            template.instances_now * 0,
+            template.spot,
+            corrected_plan.solve_corrected,
         )
 
 
 def test_the_plan_commands_help_with_examples_and_refuse_in_one_line() -> None:
     assert (
         "fleetcast plan export --format keda-scaler"
-        in CliRunner().invoke(app, ["plan", "export", "--help"]).output
+        in CliRunner().invoke(cli_app, ["plan", "export", "--help"]).output
     )
-    assert "fleetcast whatif as_is" in CliRunner().invoke(app, ["whatif", "--help"]).output
-    refused = CliRunner().invoke(app, ["plan", "export", "--format", "json", "--policy", "lt_x"])
+    assert "fleetcast whatif as_is" in CliRunner().invoke(cli_app, ["whatif", "--help"]).output
+    refused = CliRunner().invoke(cli_app, ["plan", "export", "--format", "json", "--policy", "lt_x"])
     assert refused.exit_code == 2
     assert "unknown policy with a plan 'lt_x'" in refused.stderr

@@ -8,15 +8,16 @@ import pytest
 from hypothesis import given, settings
 from plan_cases import a_problem, problems, roomy
 
-from fleetcast.models.plan import corrected, paper
-from fleetcast.models.plan.bounds import bounds
-from fleetcast.models.plan.contradictions import contradictions
+from fleetcast.models.plan.corrected_plan import solve_corrected
+from fleetcast.models.plan.cost_bounds import hour_cost_bounds
 from fleetcast.models.plan.day_plans import hourly_plans, peak_plan, spot_after, spot_that_fits
 from fleetcast.models.plan.problem import PlanError, Problem
-from fleetcast.models.plan.solver import Options
+from fleetcast.models.plan.problem_checks import find_contradictions
+from fleetcast.models.plan.sageserve_plan import plan_from_instances, solve_sageserve
+from fleetcast.models.plan.solver import SolverOptions
 
-EXACT = Options(gap_share=0.0)
-by_paper, by_corrected = (partial(module.solve, options=EXACT) for module in (paper, corrected))
+EXACT = SolverOptions(gap_share=0.0)
+by_paper, by_corrected = (partial(solve, options=EXACT) for solve in (solve_sageserve, solve_corrected))
 
 
 @pytest.mark.parametrize("solve", [by_paper, by_corrected], ids=["paper", "corrected"])
@@ -69,8 +70,8 @@ def test_the_peak_covers_every_hour() -> None:
     hours = [a_problem(demand_tokens_per_s=np.full((2, 2, 2), level)) for level in (150.0, 300.0, 50.0)]
     peak = peak_plan(hours, by_paper)
     for hour in hours:
-        assert not paper.answer(hour, peak.instances).short_llm_tokens_per_s.any()
-        assert not paper.answer(hour, peak.instances).short_tokens_per_s.any()
+        assert not plan_from_instances(hour, peak.instances).short_llm_tokens_per_s.any()
+        assert not plan_from_instances(hour, peak.instances).short_tokens_per_s.any()
 
 
 def test_the_peak_counts_buffers_and_the_worst_capacity_and_starts_for_nothing() -> None:
@@ -97,7 +98,7 @@ def test_no_plan_that_serves_all_holds_less_than_the_bounds(problem: Problem) ->
         boot_cold_s=problem.boot_cold_s * 0,
         boot_spot_s=problem.boot_spot_s * 0,
     )
-    least = bounds(problem)
+    least = hour_cost_bounds(problem)
     assert list(least) == sorted(least)
     for solve in (by_paper, by_corrected):
         plan = solve(problem)
@@ -109,9 +110,11 @@ def test_no_plan_that_serves_all_holds_less_than_the_bounds(problem: Problem) ->
 def test_the_bounds_of_an_hour_by_hand() -> None:
     """Regions ask 150 and 150, then 50 and 40 tokens/s; an instance serves 100 for 2 USD an hour."""
     problem = a_problem(l=1, demand_tokens_per_s=np.array([[[150.0, 50.0], [150.0, 40.0]]]))
-    assert bounds(problem) == pytest.approx((2 * (3.0 + 0.9) / 2, 2 * (3 + 1) / 2, 2 * (3 + 1) / 2, 2 * 3))
+    assert hour_cost_bounds(problem) == pytest.approx(
+        (2 * (3.0 + 0.9) / 2, 2 * (3 + 1) / 2, 2 * (3 + 1) / 2, 2 * 3)
+    )
     wanted = problem._replace(min_instances=np.full((1, 2), 2))
-    assert bounds(wanted)[2:] == pytest.approx((2 * 4, 2 * 4))
+    assert hour_cost_bounds(wanted)[2:] == pytest.approx((2 * 4, 2 * 4))
 
 
 @pytest.mark.parametrize("of_all", [0, 7])
@@ -134,7 +137,9 @@ def test_the_bounds_of_two_options_are_those_of_going_through_all(theta, of_each
     whole, minimum = (
         np.mean([least(need, *limits) for need in needs]) for limits in ((0, (0, 0)), (of_all, of_each))
     )
-    assert bounds(hour) == pytest.approx((fluid, whole, minimum, least(needs.max(), of_all, of_each)))
+    assert hour_cost_bounds(hour) == pytest.approx(
+        (fluid, whole, minimum, least(needs.max(), of_all, of_each))
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,7 +175,7 @@ def test_the_bounds_of_two_options_are_those_of_going_through_all(theta, of_each
     ],
 )
 def test_contradictions_are_named_before_solving(changes: dict[str, object], message: str) -> None:
-    for module in (paper, corrected):
+    for solve in (solve_sageserve, solve_corrected):
         with pytest.raises(PlanError, match=message):
-            module.solve(a_problem(**changes))
-    assert contradictions(a_problem()) == []
+            solve(a_problem(**changes))
+    assert find_contradictions(a_problem()) == []

@@ -9,13 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 from fleetcast.assets.lake import settings as lake_settings
-from fleetcast.assets.lake.settings import Settings, load_settings
+from fleetcast.assets.lake.settings import RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans.quality_export import as_json, as_k8s, quality_plan_of
-from fleetcast.assets.plans.quality_policies import OURS, POLICIES
-from fleetcast.assets.plans_on_demand import made_for_quality, quality_plans
+from fleetcast.assets.plans.quality_export import (
+    find_quality_plan,
+    quality_plan_to_json,
+    render_quality_scaled_objects,
+)
+from fleetcast.assets.plans.quality_policies import OWN_QUALITY_POLICIES, QUALITY_POLICIES
+from fleetcast.assets.plans_on_demand import quality_plan_result, quality_plans
 from fleetcast.pipelines import runs
-from fleetcast.pipelines.cli import app
+from fleetcast.pipelines.cli import cli_app
 
 CONFIG = """\
 based_on = "quality"
@@ -55,22 +59,22 @@ def asked(folder: Path, *words: str, **said: str) -> str:
     path = folder / "mine.toml"
     path.write_text(CONFIG.format(**{**SAID, **said}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "report", lambda *_: None)
+        patch.setattr(runs, "report_materializations", lambda *_: None)
         real = lake_settings.load_settings
         patch.setattr(lake_settings, "load_settings", lambda config: real(config, folder / "lake"))
-        found = CliRunner().invoke(app, ["plan", "quality", *words, "--config", str(path), "--quiet"])
+        found = CliRunner().invoke(cli_app, ["plan", "quality", *words, "--config", str(path), "--quiet"])
     assert "Traceback" not in found.output
     return found.output
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Settings]:
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, RunSettings]:
     folder = tmp_path_factory.mktemp("quality")
     said = asked(folder, "--quality", "0.55", "--latency", "25", "--front", "--whatif", "--regions")
     return said, load_settings(str(folder / "mine.toml"), folder / "lake")
 
 
-def test_the_plan_is_told_with_what_stands_beside_it(told: tuple[str, Settings]) -> None:
+def test_the_plan_is_told_with_what_stands_beside_it(told: tuple[str, RunSettings]) -> None:
     said, _ = told
     assert re.search(rf"thresholds {FIGURE}: {FIGURE} USD/h at 40 requests/s", said), said
     assert re.search(rf"replayed: P95 {FIGURE} s \({FIGURE} to {FIGURE}\), quality 0\.\d+ \(", said)
@@ -87,7 +91,7 @@ def test_the_plan_is_told_with_what_stands_beside_it(told: tuple[str, Settings])
     assert most[1] > 0.6
 
 
-def test_a_plan_over_regions_is_told(told: tuple[str, Settings]) -> None:
+def test_a_plan_over_regions_is_told(told: tuple[str, RunSettings]) -> None:
     """What stands adds up to the cost; each region's requests are answered."""
     said = told[0].split("over regions, by the tables: ")[1]
     total = float(said.split(" USD/h")[0])
@@ -97,7 +101,7 @@ def test_a_plan_over_regions_is_told(told: tuple[str, Settings]) -> None:
     assert sum(map(float, rates)) == pytest.approx(40.0, abs=0.2)
 
 
-def test_the_chosen_plan_is_the_cheapest_that_keeps_what_was_asked(told: tuple[str, Settings]) -> None:
+def test_the_chosen_plan_is_the_cheapest_that_keeps_what_was_asked(told: tuple[str, RunSettings]) -> None:
     _, settings = told
     board = settings.lake.sql("select * from quality_board").to_pandas().set_index("plan")
     chosen = board.loc["chosen"]
@@ -109,12 +113,12 @@ def test_the_chosen_plan_is_the_cheapest_that_keeps_what_was_asked(told: tuple[s
     assert (promised["p95_s"] <= 1.05 * promised["promised_p95_s"]).all()
 
 
-def test_each_policy_stands_on_the_board_as_replayed(told: tuple[str, Settings]) -> None:
+def test_each_policy_stands_on_the_board_as_replayed(told: tuple[str, RunSettings]) -> None:
     """The small llm alone has no quality; all others keep both, none of theirs for less than ours."""
     _, settings = told
     board = settings.lake.sql("select * from quality_board where kind = 'policy'").to_pandas()
     board = board.set_index("plan")
-    assert set(board.index) == {*POLICIES, *OURS}
+    assert set(board.index) == {*QUALITY_POLICIES, *OWN_QUALITY_POLICIES}
     assert set(board.index[~board["is_kept"]]) == {"alone_small"}
     usd = board["usd_per_hour"]
     assert usd["alone_small"] < usd["quality_oracle"] <= usd["quality"]
@@ -124,23 +128,23 @@ def test_each_policy_stands_on_the_board_as_replayed(told: tuple[str, Settings])
     assert (board.loc[["cascadia", "cascade_serve", "uniform_cascade"], "rule"] == "cascade").all()
 
 
-def test_pools_add_up_to_their_plan(told: tuple[str, Settings]) -> None:
+def test_pools_add_up_to_their_plan(told: tuple[str, RunSettings]) -> None:
     _, settings = told
     pools = settings.lake.sql("select * from quality_pools").to_pandas()
     plans = settings.lake.sql("select * from quality_plans").to_pandas().set_index("plan")
     usd = pools.groupby("plan")["usd_per_hour"].sum()
     routed = plans.index[(plans["rule"] == "route") & ~plans.index.isin(["equal_money", "uniform"])]
     assert usd[routed].to_numpy() == pytest.approx(plans.loc[routed, "usd_per_hour"].to_numpy())
-    answered = pools.groupby(["plan", "llm"])["answered_share"].first().groupby("plan").sum()
+    answered = pools.groupby(["plan", "llm"])["final_answer_share"].first().groupby("plan").sum()
     assert answered.to_numpy() == pytest.approx(1.0)
-    dealt = pools.groupby(["plan", "llm"])["dealt_share"].sum()
+    dealt = pools.groupby(["plan", "llm"])["load_share"].sum()
     assert dealt.to_numpy() == pytest.approx(1.0)
     assert pools.groupby("plan")["llm"].nunique().max() == 2
     assert (pools["gpus"] == pools["instances"] * pools["tensor_parallel"]).all()
 
 
 def test_the_checks_of_plans_hold_and_find_what_they_are_for(
-    told: tuple[str, Settings], tmp_path: Path
+    told: tuple[str, RunSettings], tmp_path: Path
 ) -> None:
     _, settings = told
     names = ("shares_of_answers_sum_to_one", "fronts_have_no_dominated_plan")
@@ -149,7 +153,7 @@ def test_the_checks_of_plans_hold_and_find_what_they_are_for(
     lake, place = Lake(tmp_path), {"trace": settings.trace, "question": "0.55_25s"}
     for table, change in (
         ("quality_plans", ""),
-        ("quality_pools", "replace (answered_share / 2 as answered_share)"),
+        ("quality_pools", "replace (final_answer_share / 2 as final_answer_share)"),
     ):
         query = f"select * exclude (trace, question) {change} from {table}"
         lake.write(table, settings.lake.sql(query), **place)
@@ -157,7 +161,7 @@ def test_the_checks_of_plans_hold_and_find_what_they_are_for(
     assert lake.sql(f"checks/{names[0]}.sql", trace="other").num_rows == 0
 
 
-def test_a_better_judge_is_worth_quality_and_costs_no_more(told: tuple[str, Settings]) -> None:
+def test_a_better_judge_is_worth_quality_and_costs_no_more(told: tuple[str, RunSettings]) -> None:
     _, settings = told
     worth = settings.lake.sql("queries/what_the_judge_is_worth.sql").to_pandas()
     routed = worth[worth["rule"] == "route"].set_index("judge")["usd_per_hour"]
@@ -171,7 +175,7 @@ def test_a_better_judge_is_worth_quality_and_costs_no_more(told: tuple[str, Sett
         assert most[rule, "oracle"] > max(most[rule, "learned"], most[rule, "random"]) + 0.03
 
 
-def test_cases_are_planned_beside_the_question(told: tuple[str, Settings]) -> None:
+def test_cases_are_planned_beside_the_question(told: tuple[str, RunSettings]) -> None:
     """A judge who knows costs no more; 20 USD/h are too little here, and it says so."""
     said, settings = told
     board = settings.lake.sql("select * from quality_board where kind in ('whatif', 'chosen')").to_pandas()
@@ -184,14 +188,14 @@ def test_cases_are_planned_beside_the_question(told: tuple[str, Settings]) -> No
     assert "for 20 USD/h: the budget binds" in line
 
 
-def test_a_plan_is_handed_on(told: tuple[str, Settings]) -> None:
+def test_a_plan_is_handed_on(told: tuple[str, RunSettings]) -> None:
     said, settings = told
     assert "--question 0.55_25s" in said
-    plan, pools = quality_plan_of(settings, "0.55_25s")
-    found = json.loads(as_json(plan, pools))
+    plan, pools = find_quality_plan(settings, "0.55_25s")
+    found = json.loads(quality_plan_to_json(plan, pools))
     assert found["usd_per_hour"] == pytest.approx(sum(pool["usd_per_hour"] for pool in found["pools"]))
     assert all(0 <= t <= 1 for t in found["thresholds"])
-    objects = as_k8s(plan, pools).split("---\n")
+    objects = render_quality_scaled_objects(plan, pools).split("---\n")
     assert len({re.search(r"name: (\S+)", one)[1] for one in objects}) == len(pools)
     for one, pool in zip(objects, pools, strict=True):
         assert one.count(f"ReplicaCount: {pool['instances']}\n") == 2
@@ -200,12 +204,12 @@ def test_a_plan_is_handed_on(told: tuple[str, Settings]) -> None:
         (("0.55_25s", "chose"), r"no plan 'chose' of the question 0.55_25s. Did you mean 'chosen'\?"),
     ):
         with pytest.raises(ValueError, match=message):
-            quality_plan_of(settings, *asked_for)
+            find_quality_plan(settings, *asked_for)
 
 
-def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, Settings]) -> None:
+def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, RunSettings]) -> None:
     _, settings = told
-    said = quality_plans.metadata(settings, made_for_quality(settings, "0.55_25s"))
+    said = quality_plans.metadata(settings, quality_plan_result(settings, "0.55_25s"))
     assert "chosen" in str(said["board"].value)
     assert "data:image/png" in str(said["front"].value)
     table = settings.lake.read("quality_plans", trace=settings.trace)
@@ -280,6 +284,8 @@ def test_what_cannot_be_is_refused_in_a_line(
 
 
 def test_a_config_without_a_service_is_refused(tmp_path: Path) -> None:
-    found = CliRunner().invoke(app, ["plan", "quality", "--quality=0.5", "--latency=9", "--config", "office"])
+    found = CliRunner().invoke(
+        cli_app, ["plan", "quality", "--quality=0.5", "--latency=9", "--config", "office"]
+    )
     assert found.exit_code == 2
     assert "office.toml has no [quality]" in " ".join(found.output.split())

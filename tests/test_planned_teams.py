@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -11,20 +12,23 @@ from small import small_config
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import plans
 from fleetcast.assets.plans.problems import problem_template
-from fleetcast.assets.replays import drives
+from fleetcast.assets.replays import policy_inputs
+from fleetcast.assets.replays.replay_workloads import read_workload
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day
-from fleetcast.assets.replays.workloads import read_workload
-from fleetcast.assets.traces.traces import make_day, write_tiers
-from fleetcast.models.plan import combo_lp, corrected, paper
-from fleetcast.models.plan.autoscale import DEFAULTS, targets
-from fleetcast.models.plan.rent import Offer
-from fleetcast.models.plan.solver import Options
-from fleetcast.models.plan.violations import violations
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.assets.traces.request_days import make_request_day, write_tiers
+from fleetcast.models.plan import combo_lp
+from fleetcast.models.plan.cauchy_scaling import DEFAULT_CAUCHY_SETTINGS, cauchy_targets
+from fleetcast.models.plan.corrected_plan import solve_corrected
+from fleetcast.models.plan.plan_violations import find_violations
+from fleetcast.models.plan.problem import HourPlan
+from fleetcast.models.plan.rental import RentalOffer
+from fleetcast.models.plan.sageserve_plan import solve_sageserve
+from fleetcast.models.plan.solver import SolverOptions
+from fleetcast.models.replay.run import Schedule, replay_trace
 
 LLM, H100, A100 = "llama3.1-8b", "h100-80gb", "a100-80gb"
 PAIR = "1xh100-80gb > 2 x 1xa100-80gb"
@@ -46,7 +50,7 @@ THETA = {PAIR: 22.0, H100: 10.0}  # tokens/s: 1.0 USD an hour for one of the pai
 POLICIES = ("melange", "cauchy_mixed", "cauchy", "corrected_combos", "dynamo", "corrected_closed")
 
 
-def sustained(settings: Settings) -> list[float]:
+def sustained(settings: RunSettings) -> list[float]:
     """Tokens/s of one of each kind."""
     return [THETA[kind.option.gpu] if kind.llm == LLM else 150.0 for kind in settings.grid.service_options]
 
@@ -71,7 +75,7 @@ def config_of(folder: Path, **changes: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     folder = tmp_path_factory.mktemp("teams")
     named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
     changes = {"policies": named, "requests_per_day": "600.0", "min_instances": "1"}
@@ -83,11 +87,11 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     write_tiers(settings.lake, settings.trace, catalogue)
     for back in (2, 1, 0):
         day = DAY - timedelta(days=back)
-        make_day(settings.lake, settings.config.trace, catalogue, day)
+        make_request_day(settings.lake, settings.config.trace, catalogue, day)
         build_demand(settings.lake, settings.trace, day)
     forecast_day(settings, DAY, Progress())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "sustained_tokens_per_s", lambda settings, *_: sustained(settings))
+        patch.setattr(plans, "measure_capacities", lambda settings, *_: sustained(settings))
         plans.plan_day(settings, DAY, Progress())
     replay_day(settings, DAY, POLICIES, Progress())
     score_day(settings, DAY)
@@ -96,9 +100,9 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def drive(night: Settings) -> Drive:
+def drive(night: RunSettings) -> Schedule:
     """What cauchy is given on the day."""
-    return drives.day_drives(night, DAY, ["cauchy"])["cauchy"]
+    return policy_inputs.policy_schedules(night, DAY, ["cauchy"])["cauchy"]
 
 
 def test_a_team_is_one_option_beside_whole_instances(tmp_path: Path) -> None:
@@ -141,15 +145,15 @@ def test_options_of_a_plan_and_instances_of_pools_are_the_same(tmp_path: Path, p
     counts = np.minimum(np.arange(problem.instances_now.size).reshape(problem.instances_now.shape), 6)
     counts[~np.broadcast_to(problem.runs[:, None], counts.shape)] = 0
     held = settings.grid.by_pool(counts)
-    assert (settings.grid.by_cell(held.astype(np.int64)) == counts).all()
+    assert (settings.grid.to_cells(held.astype(np.int64)) == counts).all()
     for row, here, place in zip(
         settings.grid.pools, held, zip(*settings.grid.cells, strict=True), strict=True
     ):
         assert here == counts[place] * max(row.team, 1)
 
 
-@pytest.mark.parametrize("programme", [paper, corrected])
-def test_the_cap_of_one_gpu_type_of_a_team_binds(tmp_path: Path, programme: object) -> None:
+@pytest.mark.parametrize("solve", [solve_sageserve, solve_corrected])
+def test_the_cap_of_one_gpu_type_of_a_team_binds(tmp_path: Path, solve: Callable[..., HourPlan]) -> None:
     """Seven A100 are three teams; what these do not carry stands whole."""
     settings = load_settings(config_of(tmp_path), tmp_path / "lake")
     problem = problem_template(settings.grid, settings.config, sustained(settings), "corrected")
@@ -161,15 +165,15 @@ def test_the_cap_of_one_gpu_type_of_a_team_binds(tmp_path: Path, programme: obje
     )
     problem.cap_gpus[:, g] = 7
     problem.demand_tokens_per_s[i] = 100.0
-    plan = programme.solve(problem, Options(gap_share=0.0))  # type: ignore[attr-defined]
-    assert violations(problem, plan) == []
+    plan = solve(problem, SolverOptions(gap_share=0.0))
+    assert find_violations(problem, plan) == []
     assert plan.instances[i, :, k].tolist() == [3, 3, 3]
     assert plan.instances[i].sum(axis=1).tolist() == [3 + 4] * 3  # 66 of 100 tokens/s, 10 each
     over = plan._replace(instances=plan.instances + 1)
-    assert any(line.startswith("cap: east uses 8 of 7 a100-80gb") for line in violations(problem, over))
+    assert any(line.startswith("cap: east uses 8 of 7 a100-80gb") for line in find_violations(problem, over))
 
 
-def test_a_night_plans_teams_and_the_replay_holds_them(night: Settings) -> None:
+def test_a_night_plans_teams_and_the_replay_holds_them(night: RunSettings) -> None:
     rows = night.lake.sql(
         f"select policy, gpu, sum(instances) as n, any_value(gpus_per_instance) as gpus from plans "
         f"where llm = '{LLM}' group by all"
@@ -201,9 +205,9 @@ def test_a_night_plans_teams_and_the_replay_holds_them(night: Settings) -> None:
     assert board.loc["cauchy", "tokens_per_usd"] > board.loc["melange", "tokens_per_usd"]
 
 
-def test_cauchy_is_given_what_its_autoscaler_makes_of_what_came(night: Settings, drive: Drive) -> None:
+def test_cauchy_is_given_what_its_autoscaler_makes_of_what_came(night: RunSettings, drive: Schedule) -> None:
     """Algorithm 1 on the day's arrivals in one region, counted here; whole teams on both sides."""
-    assert drive.row_s == DEFAULTS.sample_s
+    assert drive.row_s == DEFAULT_CAUCHY_SETTINGS.sample_s
     table = np.asarray(drive.targets)
     assert table.shape[0] == 8640
     assert (np.asarray(drive.start) == table[0]).all()
@@ -219,11 +223,11 @@ def test_cauchy_is_given_what_its_autoscaler_makes_of_what_came(night: Settings,
     goodput = np.array([10.0, 22.0]) / mix
     usd, uses = np.array([12.29, 21.84]), np.array([[1, 0, 1], [1, 2, 0]])
     caps = np.array([260, 4, 12])  # GPUs of each type, for two teams; places for whole instances
-    offer = Offer(("whole", "pair"), (H100, A100, "whole"), usd, uses, caps)
+    offer = RentalOffer(("whole", "pair"), (H100, A100, "whole"), usd, uses, caps)
 
     def best(rate: float, held: np.ndarray) -> np.ndarray:
         left = caps - held @ uses
-        found = combo_lp.solve(
+        found = combo_lp.solve_combo_lp(
             "co_lp",
             offer._replace(cap_gpus=left),
             np.array([rate]),
@@ -238,35 +242,44 @@ def test_cauchy_is_given_what_its_autoscaler_makes_of_what_came(night: Settings,
     assert (decode == 2 * prefill).all()
     start = np.array([whole[0], prefill[0]]).astype(np.int64)
     seen = np.concatenate([[0.0], came[:3600]])
-    expected = targets(seen, goodput, best, start, DEFAULTS._replace(boot_s=600.0))
+    expected = cauchy_targets(seen, goodput, best, start, DEFAULT_CAUCHY_SETTINGS._replace(boot_s=600.0))
     assert (expected == np.column_stack([whole, prefill])[: seen.size]).all()
     assert len(np.unique(prefill)) > 2
 
 
-def test_dispatch_by_goodput_weighs_a_team_as_what_it_sustains(night: Settings) -> None:
-    sustained_here = drives.sustained_of_plans(night.grid, night.config, drives.plan_rows(night, DAY))
-    fleet, rules = drives.setting(night, "cauchy")
-    fleet = drives.measured(night.under("cauchy"), fleet, sustained_here)
+def test_dispatch_by_goodput_weighs_a_team_as_what_it_sustains(night: RunSettings) -> None:
+    sustained_here = policy_inputs.planned_capacity(
+        night.grid, night.config, policy_inputs.read_day_plans(night, DAY)
+    )
+    fleet, rules = policy_inputs.fleet_and_rules(night, "cauchy")
+    fleet = policy_inputs.with_measured_capacity(night.under("cauchy"), fleet, sustained_here)
     mine = (fleet.llm == list(night.catalogue.llms).index(LLM)) & (fleet.region == 0)
     assert fleet.weight[mine].tolist() == pytest.approx([10.0, 22.0, 11.0])
     assert fleet.tokens_per_s[mine].tolist() == pytest.approx([10.0, 22.0, 11.0])
     assert (rules.spread, rules.opportunism) == (3, 2)
-    assert (drives.measured(night, fleet._replace(weight=0 * fleet.weight), sustained_here).weight == 0).all()
+    assert (
+        policy_inputs.with_measured_capacity(
+            night, fleet._replace(weight=0 * fleet.weight), sustained_here
+        ).weight
+        == 0
+    ).all()
 
 
-def test_a_policy_is_replayed_with_the_spread_that_is_its_own(night: Settings, drive: Drive) -> None:
+def test_a_policy_is_replayed_with_the_spread_that_is_its_own(night: RunSettings, drive: Schedule) -> None:
     """What the lake says of cauchy is a replay by goodputs; by the config's weights it is another one."""
-    fleet, rules = drives.setting(night, "cauchy")
-    sustained_here = drives.sustained_of_plans(night.grid, night.config, drives.plan_rows(night, DAY))
-    fleet = drives.measured(night.under("cauchy"), fleet, sustained_here)
+    fleet, rules = policy_inputs.fleet_and_rules(night, "cauchy")
+    sustained_here = policy_inputs.planned_capacity(
+        night.grid, night.config, policy_inputs.read_day_plans(night, DAY)
+    )
+    fleet = policy_inputs.with_measured_capacity(night.under("cauchy"), fleet, sustained_here)
     workload = read_workload(night, DAY)
-    outcome = replay(workload.trace, fleet, drive, rules, drives.DAY_S)
+    outcome = replay_trace(workload.trace, fleet, drive, rules, policy_inputs.DAY_S)
     rows = night.lake.sql(f"from outcomes where policy = 'cauchy' and day = '{DAY}'").to_pandas()
     served_by = rows.set_index("request_id").loc[workload.requests["request_id"].to_pylist(), "instance"]
     assert (outcome.slot == served_by.fillna(-1)).all()
 
 
-def test_links_are_busy_with_the_caches_of_prompts_at_both_ends(night: Settings) -> None:
+def test_links_are_busy_with_the_caches_of_prompts_at_both_ends(night: RunSettings) -> None:
     legs = night.lake.sql(
         "select link_s, hand_over_s, input_tokens from legs inner join outcomes using (policy, request_id) "
         f"where policy = 'cauchy' and role = 'decode' and legs.llm = '{LLM}'"

@@ -16,15 +16,15 @@ from trial_rows import trial_rows
 
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import plans
 from fleetcast.assets.studies import experiment, planner_board, planner_search
-from fleetcast.assets.studies.planner_board import chosen_before, same_policies
-from fleetcast.assets.studies.planner_search import Board, common_ratio
-from fleetcast.models.plan.crossing import Tried
-from fleetcast.models.world.config import OwnPolicy
-from fleetcast.models.world.planners import BOARD, IDEAS, candidates, steps
+from fleetcast.assets.studies.planner_board import best_candidate_before, group_equal_policies
+from fleetcast.assets.studies.planner_search import PlannerSearch, required_attainment_ratio
+from fleetcast.models.plan.target_search import TargetTrial
+from fleetcast.models.world.config import CustomPolicy
+from fleetcast.models.world.planners import BOARD_PLANNERS, IDEAS, ablation_steps, candidate_ideas
 
 DAY = date(2025, 7, 3)
 SHARE = 0.8  # of an instance, that plans count on
@@ -39,12 +39,12 @@ SMALLER = {
     "requests_per_day": "70_000",
     "history_days": "2",
     "max_batch": "8",
-    "policies": '["sageserve", "ours", "clairvoyant"]',
+    "policies": '["sageserve", "fleetcast", "clairvoyant"]',
 }
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """A planned day of the shipped config with few requests, all of them within two hours."""
     folder = tmp_path_factory.mktemp("board")
     text = in_two_hours(shipped("together", **SMALLER)).replace("points = 60", "points = 6")
@@ -55,36 +55,36 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return settings
 
 
-def measured(settings: Settings, *_: object) -> list[float]:
+def measured(settings: RunSettings, *_: object) -> list[float]:
     """By the llm, and of a team four times that of an instance: it pays."""
     return [SUSTAINED[kind.llm] * (4 if kind.option.is_team else 1) for kind in settings.grid.service_options]
 
 
 OFF = {  # planners with one of their mechanisms switched off
-    "sageserve": OwnPolicy("static", together=True),
-    "llumnix_hourly": OwnPolicy("llumnix_hourly", stack="config"),
-    "cauchy_types": OwnPolicy("cauchy_types", together=True),
-    "ours_without_phases": OwnPolicy("ours", together=True),
-    "ours_without_levels": OwnPolicy("ours", stack="config"),
-    "ours_without_reflex": OwnPolicy("ours", scaling="follow"),
+    "sageserve": CustomPolicy("static", together=True),
+    "llumnix_hourly": CustomPolicy("llumnix_hourly", stack="config"),
+    "cauchy_types": CustomPolicy("cauchy_types", together=True),
+    "fleetcast_without_phases": CustomPolicy("fleetcast", together=True),
+    "fleetcast_without_levels": CustomPolicy("fleetcast", stack="config"),
+    "fleetcast_without_reflex": CustomPolicy("fleetcast", scaling="follow"),
 }
 
 
 @pytest.fixture(scope="module")
-def trials(night: Settings) -> pd.DataFrame:
+def trials(night: RunSettings) -> pd.DataFrame:
     """Every planner, and each without a mechanism, at one point, whatever it attains there."""
     asked = list[float]()
 
-    def once(tried: list[Tried], ratio: float, near_share: float, *_: float) -> float | None:
+    def once(tried: list[TargetTrial], ratio: float, near_share: float, *_: float) -> float | None:
         asked.append(ratio)
         return None if tried else SHARE
 
     own = replace(night.config, policies={f"not_{name}": policy for name, policy in OFF.items()})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "sustained_tokens_per_s", measured)
+        patch.setattr(plans, "measure_capacities", measured)
         patch.setattr(experiment, "next_point", once)
-        patch.setattr(planner_board, "chosen_before", lambda *_: "all_ideas")
-        named, settings = [*BOARD, *own.policies], replace(night, config=own)
+        patch.setattr(planner_board, "best_candidate_before", lambda *_: "all_ideas")
+        named, settings = [*BOARD_PLANNERS, *own.policies], replace(night, config=own)
         found = planner_board.try_planners(settings, DAY, named, False, Progress()).to_pandas()
     found.attrs["asked"] = asked
     return found
@@ -93,27 +93,29 @@ def trials(night: Settings) -> pd.DataFrame:
 def test_each_planner_does_what_no_other_does(trials: pd.DataFrame) -> None:
     """No two of the board come to the same day, so none of their mechanisms is idle."""
     days = (
-        trials[trials["planner"].isin(list(BOARD))]
+        trials[trials["planner"].isin(list(BOARD_PLANNERS))]
         .set_index("planner")[["usd", "attained_ratio", "ttft_p95_s", "quality"]]
         .round(9)
     )
-    assert len(days) == len(BOARD)
+    assert len(days) == len(BOARD_PLANNERS)
     assert not days.duplicated().any(), days
 
 
 @pytest.mark.parametrize("off", OFF)
 def test_a_mechanism_that_is_switched_off_changes_the_day(trials: pd.DataFrame, off: str) -> None:
     told = trials.set_index("planner")[["usd", "attained_ratio", "ttft_p95_s", "e2e_p95_s", "quality"]]
-    on = "ours" if off.startswith("ours") else off
+    on = "fleetcast" if off.startswith("fleetcast") else off
     assert told.loc[on].tolist() != told.loc[f"not_{off}"].tolist()
     if on == "llumnix_hourly":  # without it nothing is left but the plan that it stands on
         assert told.loc["not_llumnix_hourly"].tolist() == told.loc["sageserve"].tolist()
 
 
-def test_who_answers_shows_in_the_quality_and_never_without_it(night: Settings, trials: pd.DataFrame) -> None:
-    quality = trials.groupby("planner")["quality"].mean()[list(BOARD)]
+def test_who_answers_shows_in_the_quality_and_never_without_it(
+    night: RunSettings, trials: pd.DataFrame
+) -> None:
+    quality = trials.groupby("planner")["quality"].mean()[list(BOARD_PLANNERS)]
     asks = {name for name in quality.index if night.config.rules[name].answers}
-    assert asks == {"cascadia_hourly", "boute_hourly", "ours"}
+    assert asks == {"cascadia_hourly", "boute_hourly", "fleetcast"}
     best = quality["sageserve"]  # the largest llm answers all
     assert (quality[list(asks)] < best - 0.01).all()
     assert quality.drop(list(asks)).to_numpy() == pytest.approx(best, abs=2e-3)
@@ -126,8 +128,10 @@ def test_hourly_plans_are_of_the_llms_that_answer(trials: pd.DataFrame) -> None:
 
 
 def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path) -> None:
-    usd = {name: 1000.0 - 7 * n * n for n, name in enumerate(steps())}
-    rows = [trial(name, 0.8, usd[name], 1.0, ideas=", ".join(steps()[name])) for name in steps()]
+    usd = {name: 1000.0 - 7 * n * n for n, name in enumerate(ablation_steps())}
+    rows = [
+        trial(name, 0.8, usd[name], 1.0, ideas=", ".join(ablation_steps()[name])) for name in ablation_steps()
+    ]
     lake = tried(tmp_path, [*rows, trial("sageserve", 0.8, 5.0, 1.0)])
     found = lake.sql("from idea_worth order by way, place").to_pandas()
     assert list(found["way"]) == ["backward"] * 6 + ["forward"] * 6
@@ -140,18 +144,20 @@ def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path) -> None:
         ]
 
 
-def test_planners_that_come_to_the_same_are_replayed_once(night: Settings) -> None:
-    assert ["sageserve", "hourly"] in same_policies(night, [*BOARD, *steps()]).values()
+def test_planners_that_come_to_the_same_are_replayed_once(night: RunSettings) -> None:
+    assert ["sageserve", "hourly"] in group_equal_policies(
+        night, [*BOARD_PLANNERS, *ablation_steps()]
+    ).values()
     plain = replace(night, config=replace(night.config, quality=None))
-    alike = same_policies(plain, list(BOARD))
+    alike = group_equal_policies(plain, list(BOARD_PLANNERS))
     assert alike["sageserve"] == ["sageserve", "cascadia_hourly", "boute_hourly"]
 
 
 def test_ours_has_what_was_cheapest_on_the_day_before(
-    night: Settings, monkeypatch: pytest.MonkeyPatch
+    night: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not what attains too little, and all of it where nothing does; those that are alike are tried once."""
-    costs = dict.fromkeys(candidates(), 20.0) | {"hourly_corrected_levels": 19.0}
+    costs = dict.fromkeys(candidate_ideas(), 20.0) | {"hourly_corrected_levels": 19.0}
     late, searched = {"hourly_corrected_answers"}, list[tuple[date, int]]()
 
     class Found:
@@ -160,21 +166,24 @@ def test_ours_has_what_was_cheapest_on_the_day_before(
             others = [trial(twin, 0.9, 15.0, 0.99), trial(twin, 0.7, 14.0, 1.2, quality=0.54)]
             return [trial_rows([*in_time, *others])]
 
-    def search(settings: Settings, day: date, names: list[str], progress: Progress) -> Found:
+    def search(settings: RunSettings, day: date, names: list[str], progress: Progress) -> Found:
         searched.append((day, len(names)))
         return Found()
 
-    monkeypatch.setattr(Board, "searched", search)
-    assert chosen_before(night, DAY, Progress()) == "hourly_corrected_levels"
+    monkeypatch.setattr(PlannerSearch, "search_day", search)
+    assert best_candidate_before(night, DAY, Progress()) == "hourly_corrected_levels"
     assert searched == [(DAY - timedelta(days=1), 8)]
-    late = {*candidates()}
-    assert chosen_before(night, DAY, Progress()) == "all_ideas"
+    late = {*candidate_ideas()}
+    assert best_candidate_before(night, DAY, Progress()) == "all_ideas"
     plain = replace(night, config=replace(night.config, quality=None))
-    chosen_before(plain, DAY, Progress())
+    best_candidate_before(plain, DAY, Progress())
     assert searched[-1][1] == 4
-    own = planner_board.with_ours(night, "hourly_corrected_levels")
-    assert own.config.rules["ours"].answers is None
-    assert chosen_before(night, night.config.trace.first_day + timedelta(days=1), Progress()) == "all_ideas"
+    own = planner_board.with_own_planner(night, "hourly_corrected_levels")
+    assert own.config.rules["fleetcast"].answers is None
+    assert (
+        best_candidate_before(night, night.config.trace.first_day + timedelta(days=1), Progress())
+        == "all_ideas"
+    )
 
 
 def trial(
@@ -185,8 +194,8 @@ def trial(
         "variant": planner, "knobs": {"capacity_share": share}, "resample": draw,
         "labels": {"what": planner, **labels},
     }, {
-        "usd": usd, "left_usd": 10.0, "asked_ratio": asked, ("attained_ratio", "iw_fast"): ratio,
-        ("attained_ratio", "niw"): 2.0, "asked_quality": 0.55, "quality": quality,
+        "usd": usd, "backlog_usd": 10.0, "required_ratio": asked, ("attained_ratio", "iw_fast"): ratio,
+        ("attained_ratio", "niw"): 2.0, "required_quality": 0.55, "quality": quality,
     }  # fmt: skip
 
 
@@ -205,36 +214,37 @@ def boarded(folder: Path, rows: list[tuple[dict, dict]]) -> pd.DataFrame:
 def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None:
     """Not the cheapest of all, not one that is in time but not as good; and it says which was not kept."""
     rows = [
-        trial("ours", 0.8, 900, 1.01), trial("ours", 0.9, 800, 1.0), trial("ours", 1.0, 790, 0.99),
+        trial("fleetcast", 0.8, 900, 1.01), trial("fleetcast", 0.9, 800, 1.0), trial("fleetcast", 1.0, 790,
+        0.99),
         trial("slow", 0.5, 700, 0.9), trial("bad", 0.5, 600, 1.1, quality=0.5),
         trial("torn", 0.5, 600, 1.1, quality=0.5), trial("torn", 0.6, 590, 0.9),
     ]  # fmt: skip
     board = boarded(tmp_path, rows)
-    assert board.loc["ours", ["total_usd", "capacity_share"]].tolist() == [810.0, 0.9]
-    assert board.loc["ours", "apart_share"] == pytest.approx(10 / 810)
-    assert board["why_not"].dropna().to_dict() == {
+    assert board.loc["fleetcast", ["total_usd", "capacity_share"]].tolist() == [810.0, 0.9]
+    assert board.loc["fleetcast", "noise_share"] == pytest.approx(10 / 810)
+    assert board["failure_reason"].dropna().to_dict() == {
         "slow": "never in time", "bad": "never as good as asked",
         "torn": "in time or as good as asked, never both",
     }  # fmt: skip
-    assert board.drop("ours")["total_usd"].isna().all()
+    assert board.drop("fleetcast")["total_usd"].isna().all()
 
 
 def test_other_draws_of_the_day_are_beside_the_board_and_not_on_it(tmp_path: Path) -> None:
     """Compared draw by draw, each where it attains."""
     rows = [
-        trial("ours", 0.8, 990, 1.01), trial("dear", 0.8, 1090, 1.01, draw=0),
-        trial("ours", 0.8, 790, 1.0, draw=1), trial("ours", 0.9, 740, 0.9, draw=1),
+        trial("fleetcast", 0.8, 990, 1.01), trial("dear", 0.8, 1090, 1.01, draw=0),
+        trial("fleetcast", 0.8, 790, 1.0, draw=1), trial("fleetcast", 0.9, 740, 0.9, draw=1),
         trial("dear", 0.8, 990, 1.2, draw=1),
-        trial("ours", 0.8, 1190, 1.0, draw=2), trial("dear", 0.8, 1250, 1.0, draw=2),
+        trial("fleetcast", 0.8, 1190, 1.0, draw=2), trial("dear", 0.8, 1250, 1.0, draw=2),
         trial("dear", 0.7, 5000, 1.1, draw=2),
-        trial("ours", 0.8, 500, 0.98, draw=3), trial("dear", 0.8, 900, 1.2, draw=3),
+        trial("fleetcast", 0.8, 500, 0.98, draw=3), trial("dear", 0.8, 900, 1.2, draw=3),
     ]  # fmt: skip
     board = boarded(tmp_path, rows)
-    assert board["total_usd"].to_dict() == {"ours": 1000.0, "dear": 1100.0}
-    assert board["draws"].to_dict() == {"ours": 2, "dear": 3}
-    assert board.loc["ours", ["low_usd", "high_usd"]].tolist() == [800.0, 1200.0]
+    assert board["total_usd"].to_dict() == {"fleetcast": 1000.0, "dear": 1100.0}
+    assert board["draws"].to_dict() == {"fleetcast": 2, "dear": 3}
+    assert board.loc["fleetcast", ["low_usd", "high_usd"]].tolist() == [800.0, 1200.0]
     assert board.loc["dear", ["low_usd", "high_usd"]].tolist() == [910.0, 1260.0]
-    ends = board.loc["dear", ["low_over_ours_share", "high_over_ours_share"]].tolist()
+    ends = board.loc["dear", ["low_over_fleetcast_share", "high_over_fleetcast_share"]].tolist()
     assert ends == pytest.approx([0.05, 0.25])
     assert boarded(tmp_path, rows[:2])[["draws", "low_usd"]].isna().all(axis=None)
 
@@ -245,59 +255,67 @@ def test_other_draws_of_the_day_are_beside_the_board_and_not_on_it(tmp_path: Pat
 def test_where_nobody_attains_the_targets_all_are_asked_what_the_least_able_does(
     best: tuple[float | None, ...], asked: float
 ) -> None:
-    tried = [[] if one is None else [Tried(1.0, 5.0, one - 0.1), Tried(0.5, 9.0, one)] for one in best]
-    assert common_ratio(tried) == asked
+    tried = [
+        [] if one is None else [TargetTrial(1.0, 5.0, one - 0.1), TargetTrial(0.5, 9.0, one)] for one in best
+    ]
+    assert required_attainment_ratio(tried) == asked
 
 
 def test_the_board_asks_no_more_than_was_asked(tmp_path: Path) -> None:
     rows = [
-        trial("ours", 0.8, 900, 0.85, asked=0.8), trial("ours", 1.0, 700, 0.82, asked=0.8),
-        trial("ours", 1.2, 600, 0.79, asked=0.8), trial("least", 0.5, 950, 0.8, asked=0.8),
+        trial("fleetcast", 0.8, 900, 0.85, asked=0.8), trial("fleetcast", 1.0, 700, 0.82, asked=0.8),
+        trial("fleetcast", 1.2, 600, 0.79, asked=0.8), trial("least", 0.5, 950, 0.8, asked=0.8),
     ]  # fmt: skip
     board = boarded(tmp_path, rows)
-    assert board["total_usd"].to_dict() == {"ours": 710.0, "least": 960.0}
-    assert set(board["asked_ratio"]) == {0.8}
+    assert board["total_usd"].to_dict() == {"fleetcast": 710.0, "least": 960.0}
+    assert set(board["required_ratio"]) == {0.8}
 
 
 def test_all_are_searched_to_the_same(trials: pd.DataFrame) -> None:
     """At one point each: to all of the targets if any attains them, else to the least of what they do."""
     ratios = trials["attained_ratio"]
     least = 1.0 if ratios.max() >= 1 else ratios.min()
-    assert set(trials["asked_ratio"]) == {least}
+    assert set(trials["required_ratio"]) == {least}
     assert (trials.attrs["asked"][0], trials.attrs["asked"][-1]) == (1.0, least)
 
 
 @pytest.fixture(scope="module")
-def again(night: Settings) -> tuple[dict[int, Board], list[int]]:
+def again(night: RunSettings) -> tuple[dict[int, PlannerSearch], list[int]]:
     """A planner that attains enough on the day, on two other draws of it; requests as they were forecast."""
-    made, came = dict[int, Board](), list[int]()
+    made, came = dict[int, PlannerSearch](), list[int]()
 
-    def forecast(settings: Settings, day: date, progress: Progress) -> None:
+    def forecast(settings: RunSettings, day: date, progress: Progress) -> None:
         query = "select sum(requests)::bigint as requests from demand where day = $day"
         came.append(settings.lake.sql(query, day=day)["requests"][0].as_py())
         forecast_day(settings, day, progress)
 
-    def once(tried: list[Tried], ratio: float, near_share: float, first: float, step: float) -> float | None:
+    def once(
+        tried: list[TargetTrial], ratio: float, near_share: float, first: float, step: float
+    ) -> float | None:
         return None if tried else first
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "sustained_tokens_per_s", measured)
+        patch.setattr(plans, "measure_capacities", measured)
         patch.setattr(experiment, "next_point", once)
         patch.setattr(planner_search, "forecast_day", forecast)
-        made[0] = Board.searched(night, DAY, ["sageserve"], Progress())
+        made[0] = PlannerSearch.search_day(night, DAY, ["sageserve"], Progress())
         made[0].target = 0.9
         attained = {0.6: 2.0, 0.7: 0.9, 0.8: 0.0}
-        made[0].tried = {"sageserve": [Tried(share, 5.0, ratio) for share, ratio in attained.items()]}
-        made[0].tried["static"] = [Tried(1.0, 5.0, 0.8)]  # it never attains
+        made[0].knob_trials = {
+            "sageserve": [TargetTrial(share, 5.0, ratio) for share, ratio in attained.items()]
+        }
+        made[0].knob_trials["static"] = [TargetTrial(1.0, 5.0, 0.8)]  # it never attains
         made[0].found["static"] = []
-        patch.setattr(Board, "searched", lambda *_: made[0])
-        redrawn = Board.redrawn
+        patch.setattr(PlannerSearch, "search_day", lambda *_: made[0])
+        redrawn = PlannerSearch.search_resample
 
-        def drawn(board: Board, settings: Settings, first: Mapping[str, float], draw: int) -> Board:
+        def drawn(
+            board: PlannerSearch, settings: RunSettings, first: Mapping[str, float], draw: int
+        ) -> PlannerSearch:
             made[draw] = redrawn(board, settings, first, draw)
             return made[draw]
 
-        patch.setattr(Board, "redrawn", drawn)
+        patch.setattr(PlannerSearch, "search_resample", drawn)
         named = ["sageserve", "static"]
         table = planner_board.try_planners(night, DAY, named, False, Progress(), 2)
         assert set(table["draw"].to_pylist()) == {0, 1, 2}
@@ -312,7 +330,7 @@ def figures_of(table: pa.Table) -> dict[str, Any]:
 
 
 def test_another_draw_is_planned_and_played_on_its_own_requests(
-    night: Settings, again: tuple[dict[int, Board], list[int]]
+    night: RunSettings, again: tuple[dict[int, PlannerSearch], list[int]]
 ) -> None:
     """From where the planner attained on the day, to the same targets; the lake is left as it was."""
     boards, came = again
@@ -325,7 +343,7 @@ def test_another_draw_is_planned_and_played_on_its_own_requests(
     assert [rows[0]["resample"] for rows in (day, *draws)] == [0, 1, 2]
     assert {rows[0]["capacity_share"] for rows in draws} == {0.7}
     assert {board.target for board in boards.values()} == {0.9}
-    assert "static" not in boards[1].tried
+    assert "static" not in boards[1].knob_trials
     fluid = [rows[0]["fluid_usd"] for rows in draws]  # of the requests that came
     assert fluid[0] != fluid[1]
     assert fluid == pytest.approx([day[0]["fluid_usd"]] * 2, rel=0.3)
@@ -333,11 +351,11 @@ def test_another_draw_is_planned_and_played_on_its_own_requests(
 
 
 @pytest.mark.parametrize("draws", [-1, 101])
-def test_draws_that_are_too_many_are_told_in_a_line(night: Settings, draws: int) -> None:
+def test_draws_that_are_too_many_are_told_in_a_line(night: RunSettings, draws: int) -> None:
     with pytest.raises(ValueError, match=f"^{draws} draws of a day's requests: take 0 to 100"):
         planner_board.try_planners(night, DAY, (), False, Progress(), draws)
 
 
-def test_a_day_that_nobody_planned_is_told_in_a_line(night: Settings) -> None:
+def test_a_day_that_nobody_planned_is_told_in_a_line(night: RunSettings) -> None:
     with pytest.raises(LakeError, match="has no plans on 2025-08-01"):
         planner_board.try_planners(night, date(2025, 8, 1), (), False, Progress())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -10,28 +11,30 @@ import pytest
 import yaml
 from small import make_plans, small_config
 
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.sql_files import SQL, read_sql
-from fleetcast.assets.plans import cluster, export
-from fleetcast.assets.plans.handover import HandOver
-from fleetcast.assets.plans.inputs import Load
+from fleetcast.assets.plans import cluster_formats, plan_export
+from fleetcast.assets.plans.export_options import ExportOptions
+from fleetcast.assets.plans.plan_loads import PlanLoad
 from fleetcast.assets.plans.problems import hour_problems, problem_template
-from fleetcast.assets.replays import drives
+from fleetcast.assets.replays import policy_inputs
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day
-from fleetcast.models.plan import corrected, paper
-from fleetcast.models.plan.solver import Options
-from fleetcast.models.plan.violations import violations
+from fleetcast.models.plan.corrected_plan import solve_corrected
+from fleetcast.models.plan.plan_violations import find_violations
+from fleetcast.models.plan.problem import HourPlan
+from fleetcast.models.plan.sageserve_plan import solve_sageserve
+from fleetcast.models.plan.solver import SolverOptions
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.mechanisms import SPREADS
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.mechanisms import POOL_SPREADS
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 LLM, PARTED = "llama2-70b", "llama3.1-8b"
 PREFILL = '{ gpu = "h100-80gb", tensor_parallel = 2, role = "prefill"'
 DECODE = '{ gpu = "h100-80gb", tensor_parallel = 4, role = "decode"'
-EXACT = Options(gap_share=0.0)
+EXACT = SolverOptions(gap_share=0.0)
 
 
 def config_of(folder: Path, deployed: str, more: str = "") -> str:
@@ -127,11 +130,11 @@ def test_requests_do_not_move_over_links_that_nobody_knows() -> None:
         make_fleet(unlinked, office.fleet, office.under("llumnix").replay, 0)
 
 
-def asked(settings: Settings, theta: list[float], tokens_per_s: float, programme: str = "corrected"):
+def asked(settings: RunSettings, theta: list[float], tokens_per_s: float, programme: str = "corrected"):
     """An hour in which every region asks for so much."""
     template = problem_template(settings.grid, settings.config, theta, programme)
     regions = len(template.regions)
-    load = Load(np.full((1, 1, regions, 4), tokens_per_s), np.zeros((1, 1, regions)))
+    load = PlanLoad(np.full((1, 1, regions, 4), tokens_per_s), np.zeros((1, 1, regions)))
     return hour_problems(template, load)[0]
 
 
@@ -141,9 +144,9 @@ TWO_KINDS = (
 )
 
 
-@pytest.mark.parametrize("programme", [paper, corrected], ids=["paper", "corrected"])
+@pytest.mark.parametrize("solve", [solve_sageserve, solve_corrected], ids=["paper", "corrected"])
 def test_the_cheaper_kind_is_planned_and_the_other_where_the_first_ones_limit_binds(
-    tmp_path: Path, programme: object
+    tmp_path: Path, solve: Callable[..., HourPlan]
 ) -> None:
     """1,000 tokens/s of 2 GPUs are cheaper than 1,400 of 4: six of those, then the second where it may."""
     settings = load_settings(config_of(tmp_path, TWO_KINDS), tmp_path / "lake")
@@ -154,8 +157,8 @@ def test_the_cheaper_kind_is_planned_and_the_other_where_the_first_ones_limit_bi
         )
         central = list(problem.regions).index("central")
         problem.demand_tokens_per_s[0, central] = min(tokens_per_s, 5500.0)
-        plan = programme.solve(problem, EXACT)  # type: ignore[attr-defined]
-        assert violations(problem, plan) == []
+        plan = solve(problem, EXACT)
+        assert find_violations(problem, plan) == []
         assert plan.instances[0, 0].tolist() == [cheap, dear]
         assert plan.instances[0, central].tolist() == [cheap, 0]
 
@@ -165,8 +168,8 @@ def test_an_instance_that_neither_part_can_do_without_is_planned_for_both(tmp_pa
     settings = load_settings(config_of(tmp_path, f"{PREFILL} }}, {DECODE} }}"), tmp_path / "lake")
     assert settings.grid.services == [(LLM, "prefill"), (LLM, "decode")]
     problem = asked(settings, [2000.0, 500.0], 1400.0)._replace(epsilon=1.0)
-    plan = corrected.solve(problem, EXACT)
-    assert violations(problem, plan) == []
+    plan = solve_corrected(problem, EXACT)
+    assert find_violations(problem, plan) == []
     assert plan.instances.sum(axis=2).tolist() == [[1] * 3, [3] * 3]
     assert problem.services == (f"{LLM} (prefill)", f"{LLM} (decode)")
 
@@ -184,7 +187,7 @@ def test_instances_of_a_plan_and_of_its_pools_are_the_same(tmp_path: Path) -> No
     held = settings.grid.by_pool(planned)
     assert held[1].tolist() == [3, 3, 7, 3, 5, 9, 3, 6, 9]
     for hour, of_pools in zip(planned, held.astype(np.int64), strict=True):
-        assert (settings.grid.by_cell(of_pools) == hour).all()
+        assert (settings.grid.to_cells(of_pools) == hour).all()
     assert held[0].tolist() == [0, 0, 1, 1, 1, 3, 3, 1, 5]
 
 
@@ -195,7 +198,7 @@ POLICIES = ("reactive", "dynamo", "lt_i", "lt_ua", "corrected", "corrected_close
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """A night, to its scorecard, of two kinds of one llm, and of another of parts."""
     folder = tmp_path_factory.mktemp("pools")
     named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
@@ -231,7 +234,7 @@ APART = (
 )
 
 
-def sustained(settings: Settings) -> list[float]:
+def sustained(settings: RunSettings) -> list[float]:
     """Tokens/s of an instance of each kind."""
     return [
         OF_KIND.get((kind.llm, kind.role, kind.option.gpus), THETA.get(kind.llm, 150.0))
@@ -239,7 +242,7 @@ def sustained(settings: Settings) -> list[float]:
     ]
 
 
-def test_a_night_with_two_kinds_and_parts_keeps_every_check(night: Settings) -> None:
+def test_a_night_with_two_kinds_and_parts_keeps_every_check(night: RunSettings) -> None:
     for check in sorted((SQL / "checks").glob("*.sql")):
         assert night.lake.sql(f"checks/{check.name}", trace=night.trace, day=DAY).num_rows == 0, check.name
     board = night.lake.sql("select * from scoreboard").to_pandas().set_index("policy")
@@ -258,7 +261,7 @@ def test_a_night_with_two_kinds_and_parts_keeps_every_check(night: Settings) -> 
             assert spent.loc[(policy, PARTED, role, 1), "s"] > 0
 
 
-def test_a_night_uses_the_second_kind_only_where_the_first_ones_limit_binds(night: Settings) -> None:
+def test_a_night_uses_the_second_kind_only_where_the_first_ones_limit_binds(night: RunSettings) -> None:
     """Two instances of 60 tokens/s may be had of the cheaper one: less than that is never held of both."""
     rows = night.lake.sql(f"select * from plans where llm = '{LLM}' and policy = 'clairvoyant'").to_pandas()
     keys = ["region", "hour_start"]
@@ -268,7 +271,7 @@ def test_a_night_uses_the_second_kind_only_where_the_first_ones_limit_binds(nigh
     assert (four == 0).sum() > 20
 
 
-def test_the_replay_follows_the_plan_of_each_kind(night: Settings) -> None:
+def test_the_replay_follows_the_plan_of_each_kind(night: RunSettings) -> None:
     """Serving and booting instances of an hour are, but for what boots and drains, those of the plan."""
     held = night.lake.sql(
         "select llm, role, gpus_per_instance, sum(serving_s + booting_s) / 3600 as held from fleet_hours "
@@ -311,17 +314,19 @@ def test_an_instance_of_two_stages_has_twice_the_gpus_and_more_than_twice_the_me
     assert two.latency.decode_s[0, 16] == pytest.approx(one.latency.decode_s[0, 8], rel=1e-3)
 
 
-def test_spread_by_goodput_deals_what_the_plans_measured(night: Settings) -> None:
+def test_spread_by_goodput_deals_what_the_plans_measured(night: RunSettings) -> None:
     replay_config = dataclasses.replace(night.config.replay, spread="goodput")
     dealing = dataclasses.replace(night, config=dataclasses.replace(night.config, replay=replay_config))
-    sustained = drives.sustained_of_plans(night.grid, night.config, drives.plan_rows(night, DAY))
+    sustained = policy_inputs.planned_capacity(
+        night.grid, night.config, policy_inputs.read_day_plans(night, DAY)
+    )
     for policy, parts in (("corrected", 1), ("siloed", 2)):
-        fleet, rules = drives.setting(dealing, policy)
-        measured = drives.measured(dealing, fleet, sustained)
-        assert SPREADS[rules.spread] == "goodput"
+        fleet, rules = policy_inputs.fleet_and_rules(dealing, policy)
+        measured = policy_inputs.with_measured_capacity(dealing, fleet, sustained)
+        assert POOL_SPREADS[rules.spread] == "goodput"
         of_llm = measured.weight[(fleet.llm == list(night.catalogue.llms).index(LLM)) & (fleet.region == 0)]
         assert (of_llm / of_llm[0]).tolist() == pytest.approx([1.0, 100.0 / 60.0] * parts)
-        assert (drives.measured(night, fleet, sustained).weight == 1.0).all()
+        assert (policy_inputs.with_measured_capacity(night, fleet, sustained).weight == 1.0).all()
     counted = {}
     for spread, settings in (("in_order", night), ("goodput", dealing)):
         replay_day(settings, DAY, ["corrected"], Progress())
@@ -337,7 +342,7 @@ GRAINS = ("fleet_by_hour", "left_over", "regret", "all_plans", "fleet_hours", "p
 ASKED = ("shadow", "plan_by_hour", "plan_changes", "short_plans", "why_late")
 
 
-def test_no_join_of_kinds_counts_a_row_twice(night: Settings) -> None:
+def test_no_join_of_kinds_counts_a_row_twice(night: RunSettings) -> None:
     """Every table, mart and query has one row for each value of the grain that its header names."""
     found = {
         **{name: night.lake.sql(f"select * from {name}") for name in GRAINS},
@@ -350,7 +355,7 @@ def test_no_join_of_kinds_counts_a_row_twice(night: Settings) -> None:
     assert found["shadow"].num_rows == 24 * len(POLICIES)
 
 
-def test_what_all_kinds_need_is_the_demand(night: Settings) -> None:
+def test_what_all_kinds_need_is_the_demand(night: RunSettings) -> None:
     needed = night.lake.sql(
         "select llm, role, region, hour_start, "
         "sum(needed_gpus / gpus_per_instance * capacity_tokens_per_s) as served, "
@@ -362,9 +367,14 @@ def test_what_all_kinds_need_is_the_demand(night: Settings) -> None:
     assert needed["served"].to_numpy() == pytest.approx(needed["wanted"].to_numpy())
 
 
-def test_every_kind_is_shown_and_exported_by_its_own_name(night: Settings) -> None:
-    rows = export.plan_of(night, DAY, "corrected", "east")
-    names = [one["metadata"]["name"] for one in yaml.safe_load_all(cluster.as_k8s(night, rows, HandOver()))]
+def test_every_kind_is_shown_and_exported_by_its_own_name(night: RunSettings) -> None:
+    rows = plan_export.read_plan_rows(night, DAY, "corrected", "east")
+    names = [
+        one["metadata"]["name"]
+        for one in yaml.safe_load_all(
+            cluster_formats.render_cron_scaled_objects(night, rows, ExportOptions())
+        )
+    ]
     assert names == [
         "bloom-176b-h100-80gb", "llama2-70b-h100-80gb-x2", "llama2-70b-h100-80gb-x4",
         "llama3-1-8b-h100-80gb-decode", "llama3-1-8b-h100-80gb-prefill", "llama3-2-3b-h100-80gb",

@@ -15,21 +15,21 @@ from one_endpoint import PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 from wired import DAY, changed
 
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans.mixes import token_mixes
-from fleetcast.assets.replays.workloads import prompts_of, read_workload
-from fleetcast.models.replay.inputs import Fleet, Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.assets.plans.request_mixes import token_mixes
+from fleetcast.assets.replays.replay_workloads import prompt_arrays, read_workload
+from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.mechanisms import Prefix, Routing
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 BLOCK = 64
 MOONCAKE = Path(__file__).parents[2] / "shared" / "data" / "traces" / "mooncake_synthetic_trace.jsonl.gz"
 
 
-def with_hashes(trace: Trace, prompts: Sequence[Sequence[int]]) -> Trace:
+def with_hashes(trace: TraceArrays, prompts: Sequence[Sequence[int]]) -> TraceArrays:
     """The same requests, whose prompts have these blocks."""
     return trace._replace(
         first_hash=np.cumsum([0, *map(len, prompts)]),
@@ -37,7 +37,7 @@ def with_hashes(trace: Trace, prompts: Sequence[Sequence[int]]) -> Trace:
     )
 
 
-def caching(instances: int, room_tokens: int = 1 << 20, **more: Any) -> Fleet:
+def caching(instances: int, room_tokens: int = 1 << 20, **more: Any) -> FleetArrays:
     return a_fleet(
         instances, max_batch=8, prefix=Prefix.BLOCKS, prefix_block_tokens=BLOCK, kv_block_tokens=16,
         kv_capacity=np.array([room_tokens]), **more,
@@ -45,7 +45,7 @@ def caching(instances: int, room_tokens: int = 1 << 20, **more: Any) -> Fleet:
 
 
 def reused(
-    prompts: Sequence[Sequence[int]], fleet: Fleet, tokens: int = 3 * BLOCK, **rules: Any
+    prompts: Sequence[Sequence[int]], fleet: FleetArrays, tokens: int = 3 * BLOCK, **rules: Any
 ) -> list[int]:
     """Tokens that each of these requests reuses, who come so far apart that they never meet."""
     trace = with_hashes(a_trace(100.0 * np.arange(len(prompts)), tokens, 2), prompts)
@@ -103,7 +103,7 @@ def test_an_instance_that_was_given_away_has_forgotten() -> None:
     targets = [[[1]], [[0]], [[1]]]
 
     def play(targets: list[list[list[int]]]) -> Outcome:
-        return replay(trace, fleet, Drive(np.array(targets), hour_s=600.0), some_rules(), 1800.0)
+        return replay_trace(trace, fleet, Schedule(np.array(targets), hour_s=600.0), some_rules(), 1800.0)
 
     assert play([[[1]]] * 3).reused.tolist() == [0, 2 * BLOCK, 2 * BLOCK]
     assert play(targets).reused.tolist() == [0, 2 * BLOCK, 0]
@@ -139,7 +139,7 @@ def test_one_instance_that_forgets_nothing_reuses_what_was_there_before() -> Non
     blank = np.zeros(len(rows), np.int16)
     arrival_s = np.arange(len(rows)) * 500.0  # so that each has ended before the next comes
     trace = with_hashes(
-        Trace(arrival_s, blank, blank, blank, tokens.astype(np.int32), np.full(len(rows), 2, np.int32)),
+        TraceArrays(arrival_s, blank, blank, blank, tokens.astype(np.int32), np.full(len(rows), 2, np.int32)),
         [row["hash_ids"] for row in rows],
     )
     fleet = a_fleet(1, max_batch=8, prefix=Prefix.BLOCKS, prefix_block_tokens=512, kv_block_tokens=16,
@@ -155,7 +155,7 @@ def test_one_instance_that_forgets_nothing_reuses_what_was_there_before() -> Non
     assert sum(expected) > 0.1 * tokens.sum()
 
 
-def test_the_lake_s_requests_say_what_they_share(wired_day: Settings) -> None:
+def test_the_lake_s_requests_say_what_they_share(wired_day: RunSettings) -> None:
     given = read_workload(wired_day, DAY).trace
     rows = wired_day.lake.read("requests", trace=wired_day.trace, day=DAY).to_pandas()
     assert given.cached_tokens.tolist() == rows["cached_tokens"].fillna(0).astype(int).tolist()
@@ -166,15 +166,15 @@ def test_the_lake_s_requests_say_what_they_share(wired_day: Settings) -> None:
     ):
         read_workload(blocks, DAY)
     table = pa.table({"prefix_hashes": pa.array([[7, 8], None, [7, 9, 10]], pa.list_(pa.uint64()))})
-    columns = prompts_of(table, "blocks", "x.toml", "wired")
+    columns = prompt_arrays(table, "blocks", "x.toml", "wired")
     assert columns["first_hash"].tolist() == [0, 2, 2, 5]
     first, second, _, third, fourth = columns["hashes"].tolist()
     assert len({first, second, third, fourth}) == 4
     assert columns["hashes"][2] == first
-    assert prompts_of(table, "none", "x.toml", "wired") == {}
+    assert prompt_arrays(table, "none", "x.toml", "wired") == {}
 
 
-def test_capacity_is_measured_on_what_need_not_be_computed(wired_day: Settings, tmp_path: Path) -> None:
+def test_capacity_is_measured_on_what_need_not_be_computed(wired_day: RunSettings, tmp_path: Path) -> None:
     for mix in token_mixes(wired_day, DAY).values():
         assert mix.cached_tokens is not None
         share = mix.cached_tokens.sum() / mix.input_tokens.sum()
@@ -188,7 +188,7 @@ def test_capacity_is_measured_on_what_need_not_be_computed(wired_day: Settings, 
         assert (mix.cached_tokens == np.minimum(128, mix.input_tokens)).mean() > 0.9
 
 
-def with_hashed_history(settings: Settings, folder: Path) -> Settings:
+def with_hashed_history(settings: RunSettings, folder: Path) -> RunSettings:
     """A lake whose day before has prompts that begin with the same two blocks, by llm, then go their ways."""
     before = DAY - timedelta(days=1)
     table = settings.lake.read("requests", trace=settings.trace, day=before)

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleetcast.assets.demand.generate import Order, generate
+from fleetcast.assets.demand.generate_trace import GenerationRequest, generate_trace
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.traffic import sessions as of_sessions
-from fleetcast.models.traffic.changes import Changes
-from fleetcast.models.traffic.prefixes import draw, fit
+from fleetcast.models.traffic.prefixes import draw_prefixes, fit_prefixes
 from fleetcast.models.traffic.sessions import Turns
+from fleetcast.models.traffic.trace_changes import TraceChanges
 from fleetcast.models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -67,8 +67,10 @@ def made_like(original: list[list[int]], requests: int = 12_000) -> tuple[np.nda
     rng = np.random.default_rng(2)
     asked = rng.integers(len(own), size=requests)
     ids = np.uint64(5 << 40) + np.arange(requests, dtype=np.uint64)
-    templates = fit(stream, tokens, *flat(own))
-    return stream[asked], chains(*draw(templates, stream[asked], tokens[asked], ids, rng, *alone(requests)))
+    templates = fit_prefixes(stream, tokens, *flat(own))
+    return stream[asked], chains(
+        *draw_prefixes(templates, stream[asked], tokens[asked], ids, rng, *alone(requests))
+    )
 
 
 def alone(requests: int) -> tuple[Turns, np.ndarray]:
@@ -119,15 +121,15 @@ def test_a_long_session_is_no_system_prompt():
     for alike, families in ((session, {0}), (system, {0, 1})):
         prompts = [[10**6 + 100 * n] for n in range(1000)]
         prompts[30:1000:50] = alike
-        found = fit(np.zeros(1000, np.int64), np.full(1000, 50), *flat(prompts))
+        found = fit_prefixes(np.zeros(1000, np.int64), np.full(1000, 50), *flat(prompts))
         assert set(found.family.tolist()) == families
 
 
 def test_a_request_without_a_stream_has_no_hash(original):
     tokens = np.full(3, 500)
-    templates = fit(np.zeros(len(original), np.int64), np.full(len(original), 500), *flat(original))
+    templates = fit_prefixes(np.zeros(len(original), np.int64), np.full(len(original), 500), *flat(original))
     ids, rng = np.arange(3, dtype=np.uint64), np.random.default_rng(0)
-    first, _ = draw(templates, np.array([0, -1, 0]), tokens, ids, rng, *alone(3))
+    first, _ = draw_prefixes(templates, np.array([0, -1, 0]), tokens, ids, rng, *alone(3))
     assert (np.diff(first) > 0).tolist() == [True, False, True]
 
 
@@ -146,15 +148,15 @@ def test_made_sessions_have_the_turns_the_growth_and_the_pauses_of_those_seen(is
         for t, n in zip(turn, session, strict=True)
     ]
     said = session if is_said else np.full(session.size, -1)
-    fitted = of_sessions.fit(stream, said, at * second, *flat(prompts))
+    fitted = of_sessions.fit_sessions(stream, said, at * second, *flat(prompts))
     asked = np.sort(rng.integers(0, 6 * 3600 * second, 40_000))
     of = (rng.random(asked.size) < 1 / 3).astype(np.int64)
     of[::100] = -1
-    turns = of_sessions.draw(fitted, of, asked, np.random.default_rng(4))
+    turns = of_sessions.draw_turns(fitted, of, asked, np.random.default_rng(4))
     assert np.array_equal(turns.template >= 0, of == 0)
     goes_on = turns.previous >= 0
     assert goes_on[of == 0].mean() == pytest.approx(2 / 3, abs=0.01)
-    root = of_sessions.roots(turns.previous)[of == 0]
+    root = of_sessions.session_roots(turns.previous)[of == 0]
     _, counts = np.unique(root, return_counts=True)
     assert np.mean(counts == 3) > 0.99  # but those that midnight ends
     before = turns.previous[goes_on]
@@ -165,8 +167,8 @@ def test_made_sessions_have_the_turns_the_growth_and_the_pauses_of_those_seen(is
     tokens = BLOCK_TOKENS * np.array([len(prompt) for prompt in prompts])
     wanted = np.where(of == 0, tokens[turns.template], BLOCK_TOKENS)
     ids = np.arange(asked.size, dtype=np.uint64)
-    templates = fit(stream, tokens, *flat(prompts))
-    made = chains(*draw(templates, of, wanted, ids, np.random.default_rng(5), turns, fitted.kept))
+    templates = fit_prefixes(stream, tokens, *flat(prompts))
+    made = chains(*draw_prefixes(templates, of, wanted, ids, np.random.default_rng(5), turns, fitted.kept))
     assert [len(chain) for chain, one in zip(made, of, strict=True) if one == 0] == (
         (4 + 2 * turn[turns.template[of == 0]]).tolist()
     )
@@ -181,9 +183,11 @@ def test_a_session_begins_like_one_of_its_hour_of_the_day():
     hour = 3600 * 1_000_000
     at = np.repeat([3 * hour, 15 * hour], 120) + np.tile(np.arange(120), 2)
     one, prompts = np.zeros(240, np.int64), [[n] for n in range(240)]
-    fitted = of_sessions.fit(one, np.arange(240) // 2, at, *flat(prompts))
+    fitted = of_sessions.fit_sessions(one, np.arange(240) // 2, at, *flat(prompts))
     asked = np.repeat([3 * hour, 12 * hour, 15 * hour], 1000) + np.tile(np.arange(1000), 3)
-    template = of_sessions.draw(fitted, np.zeros(3000, np.int64), asked, np.random.default_rng(0)).template
+    template = of_sessions.draw_turns(
+        fitted, np.zeros(3000, np.int64), asked, np.random.default_rng(0)
+    ).template
     assert template[:1000].max() < 120
     assert template[2001:].min() >= 120  # the first one may still be due from noon
     assert 0.3 < (template[1000:2000] < 120).mean() < 0.7
@@ -193,8 +197,13 @@ def test_what_a_source_calls_a_session_is_made(tmp_path):
     """Of a coding agent, whose second turn is of another tier: two turns each, the second one longer."""
     lake = Lake(tmp_path / "lake")
     file = shutil.copy(Path(__file__).parent / "traces" / "copilot_agent.jsonl", tmp_path)
-    ingest(Path(file), lake, CATALOGUE)
-    generate(lake, CATALOGUE, Order("copilot_agent", "twin", None, 1, 0.1, 7, Changes()), Progress())
+    ingest_file(Path(file), lake, CATALOGUE)
+    generate_trace(
+        lake,
+        CATALOGUE,
+        GenerationRequest("copilot_agent", "twin", None, 1, 0.1, 7, TraceChanges()),
+        Progress(),
+    )
     columns = "session_id, input_tokens, output_tokens, arrived_at"
     seen, made = (
         lake.sql(f"select {columns} from requests where trace = $trace order by arrived_at", trace=trace)
@@ -217,14 +226,17 @@ def test_what_branches_off_begins_anew_and_few_turns_are_no_sessions():
     prompts = [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 5, 6], *([[10 + n] for n in range(20)])]
     nothing = np.full(len(prompts), -1)
     when, one = np.arange(len(prompts)), np.zeros(len(prompts), np.int64)
-    fitted = of_sessions.fit(one, nothing, when, *flat(prompts))
+    fitted = of_sessions.fit_sessions(one, nothing, when, *flat(prompts))
     assert fitted.following[:3].tolist() == [1, 2, -1]  # the last block of a prompt is seldom full
     shorter = [*prompts[:2], [1, 2, 9, 10], *prompts[3:]]
-    assert of_sessions.fit(one, nothing, when, *flat(shorter)).following[:3].tolist() == [1, -1, -1]
+    assert of_sessions.fit_sessions(one, nothing, when, *flat(shorter)).following[:3].tolist() == [1, -1, -1]
     many = [*prompts[:2], *([[10 + n] for n in range(200)])]
     few = np.zeros(len(many), np.int64)
-    fitted = of_sessions.fit(few, few - 1, np.arange(len(many)), *flat(many))
-    assert of_sessions.draw(fitted, few, np.arange(len(many)), np.random.default_rng(0)).template.max() == -1
+    fitted = of_sessions.fit_sessions(few, few - 1, np.arange(len(many)), *flat(many))
+    assert (
+        of_sessions.draw_turns(fitted, few, np.arange(len(many)), np.random.default_rng(0)).template.max()
+        == -1
+    )
 
 
 def going_on(lake: Lake, trace: str) -> tuple[float, float]:
@@ -236,7 +248,7 @@ def going_on(lake: Lake, trace: str) -> tuple[float, float]:
     )
     llm, tokens, at = (rows[name].to_numpy() for name in ("llm", "input_tokens", "at"))
     prompts = rows["prefix_hashes"].to_pylist()
-    following = of_sessions.fit(llm, np.full(at.size, -1), at, *flat(prompts)).following
+    following = of_sessions.fit_sessions(llm, np.full(at.size, -1), at, *flat(prompts)).following
     goes_on = following >= 0
     return goes_on.mean(), (tokens[following[goes_on]].astype(float) - tokens[goes_on]).mean()
 
@@ -244,16 +256,16 @@ def going_on(lake: Lake, trace: str) -> tuple[float, float]:
 def test_a_turn_goes_on_from_its_own_stream() -> None:
     """Two streams with the same prompts: each goes on from itself, though the other one came later."""
     prompts = [[1, 2], [1, 2], [1, 2, 3], [1, 2, 3]]
-    found = of_sessions.fit(np.array([0, 1, 0, 1]), np.full(4, -1), np.arange(4), *flat(prompts))
+    found = of_sessions.fit_sessions(np.array([0, 1, 0, 1]), np.full(4, -1), np.arange(4), *flat(prompts))
     assert found.following.tolist() == [2, 3, -1, -1]
 
 
 @pytest.mark.skipif(not MOONCAKE.exists(), reason="the Mooncake trace is not beside this checkout")
 def test_the_share_of_repeated_blocks_of_a_real_trace_is_kept(tmp_path):
     lake = Lake(tmp_path / "lake")
-    ingest(MOONCAKE, lake, CATALOGUE)
-    order = Order("mooncake", "twin", None, 2, 0.2, 7, Changes())
-    generate(lake, CATALOGUE, order, Progress())
+    ingest_file(MOONCAKE, lake, CATALOGUE)
+    order = GenerationRequest("mooncake", "twin", None, 2, 0.2, 7, TraceChanges())
+    generate_trace(lake, CATALOGUE, order, Progress())
     rows = lake.sql(
         "select trace, sum(blocks)::double as blocks, sum(distinct_blocks)::double as different "
         "from prefix_reuse group by trace"
@@ -272,5 +284,5 @@ def test_the_share_of_repeated_blocks_of_a_real_trace_is_kept(tmp_path):
     assert growth_made == pytest.approx(growth, rel=0.25)  # what branches off is no next turn
     first = lake.read("requests", trace="twin", day=date(2024, 1, 2))
     lake.drop_day("twin", date(2024, 1, 2))
-    generate(lake, CATALOGUE, order, Progress())
+    generate_trace(lake, CATALOGUE, order, Progress())
     assert lake.read("requests", trace="twin", day=date(2024, 1, 2)).equals(first)

@@ -6,29 +6,29 @@ import numpy as np
 import pytest
 from one_endpoint import DECODE_S, a_fleet, a_trace, run, some_rules
 
-from fleetcast.models.replay.inputs import Fleet, Rules, Trace
-from fleetcast.models.replay.run import Drive, Session
+from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.run import Schedule, Session
 from fleetcast.models.replay.session.outcome import Outcome
-from fleetcast.models.traffic.priorities import levels_of, shares
-from fleetcast.models.world.mechanisms import Ending, Order, Routing
+from fleetcast.models.traffic.priority_levels import assign_levels, level_shares
+from fleetcast.models.world.mechanisms import Ending, QueueOrder, Routing
 
 
 @pytest.mark.parametrize("by", ["uniform", "gaussian", "enterprise"])
 @pytest.mark.parametrize("count", range(1, 11))
 def test_shares_sum_to_one_and_are_drawn(by: str, count: int) -> None:
-    share = shares(by, count)
+    share = level_shares(by, count)
     assert share.sum() == pytest.approx(1.0)
-    drawn = levels_of(np.zeros(200_000, np.int16), by, count, seed=3)
+    drawn = assign_levels(np.zeros(200_000, np.int16), by, count, seed=3)
     np.testing.assert_allclose(np.bincount(drawn, minlength=count) / drawn.size, share, atol=0.005)
 
 
 def test_enterprise_has_few_at_the_top_and_gaussian_most_in_the_middle() -> None:
-    np.testing.assert_allclose(shares("enterprise", 4), [0.10, 0.35, 0.35, 0.20])
-    np.testing.assert_allclose(shares("enterprise", 2), [0.25, 0.75])
+    np.testing.assert_allclose(level_shares("enterprise", 4), [0.10, 0.35, 0.35, 0.20])
+    np.testing.assert_allclose(level_shares("enterprise", 2), [0.25, 0.75])
     outer, middle = np.exp(-(1.5**2) / 2), np.exp(-(0.5**2) / 2)
     weight = np.array([outer, middle, middle, outer])
-    np.testing.assert_allclose(shares("gaussian", 4), weight / weight.sum())
-    assert levels_of(np.array([0, 1, 2], np.int16), "tier", 2, seed=0).tolist() == [0, 1, 1]
+    np.testing.assert_allclose(level_shares("gaussian", 4), weight / weight.sum())
+    assert assign_levels(np.array([0, 1, 2], np.int16), "tier", 2, seed=0).tolist() == [0, 1, 1]
 
 
 # --- one server: M/D/1 -----------------------------------------------------------------------------------
@@ -36,11 +36,11 @@ def test_enterprise_has_few_at_the_top_and_gaussian_most_in_the_middle() -> None
 LOAD, SERVICE_S, REQUESTS = 0.8, 0.125 + 3 * DECODE_S, 300_000
 
 
-def queue(count: int, order: int = Order.PRIORITY) -> tuple[Trace, Outcome]:
+def queue(count: int, order: int = QueueOrder.PRIORITY) -> tuple[TraceArrays, Outcome]:
     """One request at a time, each of like length, at 80 % load; levels uniform."""
     rng = np.random.default_rng(5)
     arrival_s = np.cumsum(rng.exponential(SERVICE_S / LOAD, REQUESTS))
-    level = levels_of(np.zeros(REQUESTS, np.int16), "uniform", count, 1)
+    level = assign_levels(np.zeros(REQUESTS, np.int16), "uniform", count, 1)
     trace = a_trace(arrival_s, 128, 4)._replace(level=level)
     rules = some_rules(order=order, headroom_share=np.zeros(count), monitor_s=1e12)
     still = a_fleet(1)
@@ -48,7 +48,7 @@ def queue(count: int, order: int = Order.PRIORITY) -> tuple[Trace, Outcome]:
     return trace, run(trace, flat, rules, horizon_s=float(arrival_s[-1]) + 1, start=[[1]])
 
 
-def waits(count: int) -> tuple[Trace, np.ndarray]:
+def waits(count: int) -> tuple[TraceArrays, np.ndarray]:
     trace, outcome = queue(count)
     assert (outcome.status == Ending.FINISHED).all()
     return trace, outcome.admitted_s - trace.arrival_s
@@ -72,8 +72,8 @@ def test_the_mean_wait_does_not_depend_on_how_many_levels_there_are() -> None:
 
 
 def test_one_level_is_first_come_first_served() -> None:
-    for order in (Order.PRIORITY, Order.PREEMPTIVE):
-        np.testing.assert_array_equal(queue(1, order)[1].finish_s, queue(1, Order.FCFS)[1].finish_s)
+    for order in (QueueOrder.PRIORITY, QueueOrder.PREEMPTIVE):
+        np.testing.assert_array_equal(queue(1, order)[1].finish_s, queue(1, QueueOrder.FCFS)[1].finish_s)
 
 
 @pytest.mark.parametrize(
@@ -87,18 +87,23 @@ def test_one_level_is_first_come_first_served() -> None:
 def test_levels_with_a_hole_or_beyond_the_last_are_refused(level: list[int], message: str) -> None:
     trace = a_trace(np.arange(4.0), 10, 2)._replace(level=np.array(level, np.int16))
     with pytest.raises(ValueError, match=message):
-        run(trace, a_fleet(1), some_rules(order=Order.PRIORITY, headroom_share=np.zeros(2)), horizon_s=9.0)
+        run(
+            trace,
+            a_fleet(1),
+            some_rules(order=QueueOrder.PRIORITY, headroom_share=np.zeros(2)),
+            horizon_s=9.0,
+        )
 
 
 def test_drawn_levels_have_the_shares_that_were_said() -> None:
-    drawn = levels_of(np.zeros(100_000, np.int16), "shares", 3, 4, (0.2, 0.7, 0.1))
+    drawn = assign_levels(np.zeros(100_000, np.int16), "shares", 3, 4, (0.2, 0.7, 0.1))
     np.testing.assert_allclose(np.bincount(drawn) / drawn.size, [0.2, 0.7, 0.1], atol=0.005)
 
 
 # --- several instances -----------------------------------------------------------------------------------
 
 
-def busy(rules: Rules, seed: int = 0, **levels: Any) -> tuple[Trace, Outcome]:
+def busy(rules: Rules, seed: int = 0, **levels: Any) -> tuple[TraceArrays, Outcome]:
     """A thousand requests on four instances with little memory, more than they can take at once."""
     rng = np.random.default_rng(seed)
     arrival_s = np.sort(rng.uniform(0, 60, 1000))
@@ -108,10 +113,10 @@ def busy(rules: Rules, seed: int = 0, **levels: Any) -> tuple[Trace, Outcome]:
     return trace, run(trace, crowd(rules), rules, horizon_s=900.0, start=[[4]])
 
 
-def crowd(rules: Rules) -> Fleet:
+def crowd(rules: Rules) -> FleetArrays:
     capacity = np.array([2048])
     return a_fleet(
-        4, 8, kv_capacity=capacity, kv_block_tokens=16, hands_over=True, link_token_s=np.array([1e-6]),
+        4, 8, kv_capacity=capacity, kv_block_tokens=16, has_transfers=True, link_token_s=np.array([1e-6]),
         by_freeness=rules.routing == Routing.FREENESS,
     )  # fmt: skip
 
@@ -126,7 +131,7 @@ def test_without_headroom_dispatch_does_not_see_levels() -> None:
 
 
 def test_a_balancer_that_finds_no_pair_changes_nothing_and_one_that_does_moves() -> None:
-    still = some_rules(routing=Routing.FREENESS, order=Order.PRIORITY, headroom_share=np.zeros(4))
+    still = some_rules(routing=Routing.FREENESS, order=QueueOrder.PRIORITY, headroom_share=np.zeros(4))
     ticks = still._replace(balance_s=0.05, gap_blocks=np.inf)
     for name in ("slot", "first_token_s", "finish_s"):
         np.testing.assert_array_equal(getattr(busy(still)[1], name), getattr(busy(ticks)[1], name))
@@ -148,8 +153,8 @@ def test_infaas_goes_by_count_until_one_is_slower_than_its_target() -> None:
 
 def test_who_is_kept_back_waits_in_the_middle_and_only_where_it_is_full() -> None:
     """Ceilings that nothing reaches change nothing; low ones make lower levels wait, and nobody is lost."""
-    plain = some_rules(order=Order.PRIORITY, headroom_share=np.zeros(4))
-    held = plain._replace(holds_back=True, ceiling_share=np.full(4, np.inf))
+    plain = some_rules(order=QueueOrder.PRIORITY, headroom_share=np.zeros(4))
+    held = plain._replace(uses_central_queue=True, ceiling_share=np.full(4, np.inf))
     for name in ("slot", "first_token_s", "finish_s"):
         np.testing.assert_array_equal(getattr(busy(plain)[1], name), getattr(busy(held)[1], name))
     trace, kept = busy(held._replace(ceiling_share=np.array([1.0, 0.75, 0.5, 0.25])))
@@ -162,19 +167,21 @@ def test_who_is_kept_back_waits_in_the_middle_and_only_where_it_is_full() -> Non
 def test_headroom_grows_for_who_is_late_and_goes_where_nobody_is() -> None:
     """Within what level 0 began with: all of it after three late ticks, none of it after 16 without one."""
     began = np.array([0.4, 0.2, 0.1, 0.05])
-    rules = some_rules(routing=Routing.FREENESS, headroom_share=began, monitor_s=2.0, is_adaptive=True)
+    rules = some_rules(
+        routing=Routing.FREENESS, headroom_share=began, monitor_s=2.0, is_headroom_adaptive=True
+    )
     for allowance_s, found in ((0.0, 0.4), (1e9, 0.0)):
         urgent = rules._replace(allowance_s=np.full(rules.allowance_s.size, allowance_s))
         session = Session(crowd(urgent), urgent, [[4]])
-        session.feed(busy(urgent)[0])
-        session.play(Drive([[4]], None), 40.0)
+        session.append_trace(busy(urgent)[0])
+        session.play(Schedule([[4]], None), 40.0)
         np.testing.assert_allclose(session.state.pool_level["headroom_share"][0], found)
-    still = rules._replace(is_adaptive=False)
+    still = rules._replace(is_headroom_adaptive=False)
     assert (busy(still)[1].slot != busy(rules)[1].slot).any()
 
 
 def test_times_scaled_by_c_scale_all_results_by_c() -> None:
-    levels = {"order": Order.PRIORITY, "headroom_share": np.array([0.25, 0.125])}
+    levels = {"order": QueueOrder.PRIORITY, "headroom_share": np.array([0.25, 0.125])}
     rules = some_rules(routing=Routing.FREENESS, balance_s=0.5, move_s=0.25, **levels)
     trace, once = busy(rules)
     fleet, c = crowd(rules), 4.0
@@ -192,7 +199,7 @@ def test_times_scaled_by_c_scale_all_results_by_c() -> None:
 def test_who_is_above_pushes_others_out_and_waits_less() -> None:
     levels = {"headroom_share": np.zeros(4)}
     (trace, first), (_, pushed) = (
-        busy(some_rules(order=n, **levels)) for n in (Order.PRIORITY, Order.PREEMPTIVE)
+        busy(some_rules(order=n, **levels)) for n in (QueueOrder.PRIORITY, QueueOrder.PREEMPTIVE)
     )
     wait_s = [np.mean((out.first_token_s - trace.arrival_s)[trace.level == 0]) for out in (first, pushed)]
     assert pushed.preemptions.sum() > first.preemptions.sum() + 20

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
-from fleetcast.assets.demand.gaps import write_windows
+from fleetcast.assets.demand.arrival_windows import write_arrival_windows
+from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, read_demand_matrix
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import ingest
-from fleetcast.assets.traces.quality import assess
+from fleetcast.assets.traces.data_quality import assess_trace
+from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -29,7 +29,7 @@ def land(lake: Lake, header: str, rows: list[str], mapping: str = "") -> None:
     folder = lake.root.parent
     (folder / "t.toml").write_text(f'trace = "t"\nstart = 2024-05-06T00:00:00Z\n{mapping}')
     (folder / "t.csv").write_text("\n".join([header, *rows]))
-    ingest(folder / "t.csv", lake, CATALOGUE)
+    ingest_file(folder / "t.csv", lake, CATALOGUE)
 
 
 def azure(seconds: np.ndarray, inputs: np.ndarray, outputs: np.ndarray) -> list[str]:
@@ -39,7 +39,7 @@ def azure(seconds: np.ndarray, inputs: np.ndarray, outputs: np.ndarray) -> list[
 
 def found(lake: Lake) -> dict[str, list[dict]]:
     """Aspect -> its findings."""
-    rows = assess(lake, "t").to_pylist()
+    rows = assess_trace(lake, "t").to_pylist()
     return {row["aspect"]: [r for r in rows if r["aspect"] == row["aspect"]] for row in rows}
 
 
@@ -93,9 +93,9 @@ def test_a_silence_is_missing_demand_and_no_zero(steady):
     """Every bucket that a silence touches is nan, as before the first request; the others are what came."""
     for n in range(4):
         build_demand(steady, "t", START.date() + timedelta(days=n))
-    assess(steady, "t")
+    assess_trace(steady, "t")
     days = START.date(), START.date() + timedelta(days=3)
-    rates = demand_matrix(steady, "t", *days, 60, CATALOGUE).of_tier(INTERACTIVE)
+    rates = read_demand_matrix(steady, "t", *days, 60, CATALOGUE).tier_series(INTERACTIVE)
     assert np.isnan(rates).any(axis=(0, 1)).nonzero()[0].tolist() == [*range(6), 30, 31]
     assert np.nan_to_num(rates[..., 60]).sum() > 0  # six minutes less are no silence
 
@@ -162,7 +162,7 @@ def test_a_coarse_clock_is_named_and_gaps_are_withheld(lake: Lake, steady: Lake)
     (grid,) = found(steady)["arrival grid"]
     assert grid["detail"] == "all arrivals lie on a grid of 12 s: gaps between them say nothing"
     days = steady.days("requests", "t")
-    write_windows(steady, "t", days[1])
+    write_arrival_windows(steady, "t", days[1])
     assert steady.read("arrival_windows", trace="t", day=days[1]).num_rows == 0
 
 
@@ -175,7 +175,7 @@ def test_what_prompts_share_is_told(lake: Lake) -> None:
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
     (lake.root.parent / "t.toml").write_text('trace = "t"\nllm = "llama2-70b"\n')
-    ingest(path, lake, CATALOGUE)
+    ingest_file(path, lake, CATALOGUE)
     (shared,) = found(lake)["reusable prompts"]
     assert shared["share"] == 0.5  # five of ten blocks
     assert 'prefix = "blocks" reuses them' in shared["detail"]

@@ -10,18 +10,18 @@ import pandas as pd
 import pytest
 from small import in_two_hours, make_plans, shipped
 
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.sql_files import SQL
-from fleetcast.assets.plans.mixes import token_mixes
-from fleetcast.assets.plans.quality_nights import as_planned, title_of
+from fleetcast.assets.plans.nightly_quality import apply_quality_plan, nightly_question_name
+from fleetcast.assets.plans.request_mixes import token_mixes
+from fleetcast.assets.replays.replay_workloads import expand_request_stages, read_workload
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.assets.replays.scorecards import score_day, scoreboard
-from fleetcast.assets.replays.workloads import in_legs, read_workload
-from fleetcast.models.world.cascades import reach
+from fleetcast.assets.replays.scorecards import read_scoreboard, score_day
+from fleetcast.models.world.cascades import stages_per_request
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.policies import ANSWERS
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.policies import ANSWER_PLANNERS
+from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.scoreboard import show_scoreboard
 
 DAY = date(2025, 7, 3)
@@ -49,7 +49,7 @@ def quick(text: str) -> str:
     return in_two_hours(text).replace("[quality]\n", few)
 
 
-def night_of(folder: Path, config: str) -> Settings:
+def night_of(folder: Path, config: str) -> RunSettings:
     """A day from its requests to its scorecard."""
     settings = load_settings(config, folder / "lake")
     make_plans(settings, DAY, lambda settings, *_: [2000.0] * len(settings.grid.service_options))
@@ -59,27 +59,27 @@ def night_of(folder: Path, config: str) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     folder = tmp_path_factory.mktemp("nights")
     return night_of(folder, written(folder, quick))
 
 
 @pytest.fixture(scope="module")
-def told(night: Settings) -> pd.DataFrame:
+def told(night: RunSettings) -> pd.DataFrame:
     return night.lake.sql("select * from outcomes where status = 'finished'").to_pandas()
 
 
-def test_every_check_holds(night: Settings) -> None:
+def test_every_check_holds(night: RunSettings) -> None:
     for check in sorted((SQL / "checks").glob("*.sql")):
         assert night.lake.sql(f"checks/{check.name}", trace=night.trace, day=DAY).num_rows == 0, check.name
 
 
-@pytest.mark.parametrize("policy", ANSWERS)
+@pytest.mark.parametrize("policy", ANSWER_PLANNERS)
 def test_what_a_plan_says_of_who_answers_is_what_is_replayed(
-    night: Settings, told: pd.DataFrame, policy: str
+    night: RunSettings, told: pd.DataFrame, policy: str
 ) -> None:
     """Shares, instances and quality; the config's own cascade, which `corrected` has, sends on others."""
-    asked = {"question": title_of(DAY), "plan": policy}
+    asked = {"question": nightly_question_name(DAY), "plan": policy}
     where = "where question = $question and plan = $plan"
     plan = night.lake.sql(f"from quality_plans {where}", **asked).to_pylist()[0]
     pools = night.lake.sql(f"from quality_pools {where}", **asked).to_pandas()
@@ -98,16 +98,16 @@ def test_what_a_plan_says_of_who_answers_is_what_is_replayed(
     kept = pools.groupby(["llm", "gpu"])["instances"].sum()
     np.testing.assert_allclose(held.set_index(["llm", "gpu"])["instances"].sort_index(), kept.sort_index())
     assert own["score"].mean() == pytest.approx(plan["promised_quality"], abs=0.03)
-    assert own["e2e_s"].quantile(0.95) <= 1.05 * plan["asked_latency_s"]
+    assert own["e2e_s"].quantile(0.95) <= 1.05 * plan["required_latency_s"]
 
 
 def test_quality_stands_on_the_scoreboard_beside_what_it_costs(
-    night: Settings, told: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+    night: RunSettings, told: pd.DataFrame, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = night.lake.sql("select * from scoreboard").to_pandas().set_index("policy")
     mean = told.groupby("policy")["score"].mean()
     np.testing.assert_allclose(board["quality"].sort_index(), mean.sort_index())
-    show_scoreboard(scoreboard(night, DAY), night.trace, DAY)
+    show_scoreboard(read_scoreboard(night, DAY), night.trace, DAY)
     shown = capsys.readouterr().out
     assert all(f"{quality:.3f}" in shown for quality in mean)
     assert (told.loc[told["policy"] == "corrected", "served_llm"] == LARGE).mean() == pytest.approx(
@@ -116,18 +116,18 @@ def test_quality_stands_on_the_scoreboard_beside_what_it_costs(
     assert board.loc["quality", "usd"] <= board.loc[["cascadia", "boute"], "usd"].min() + 1e-6
 
 
-def test_answers_have_the_lengths_of_their_llm(night: Settings, told: pd.DataFrame) -> None:
+def test_answers_have_the_lengths_of_their_llm(night: RunSettings, told: pd.DataFrame) -> None:
     """What is sent on is longer than the rest, and the small llm writes more than was asked for."""
     own = told[told["policy"] == "cascadia"]
     is_on = own["served_llm"] == LARGE
     assert own.loc[is_on, "output_tokens"].mean() > 1.05 * own.loc[~is_on, "output_tokens"].mean()
-    cascade = as_planned(night, DAY, "cascadia").config.replay.cascades[LARGE]
+    cascade = apply_quality_plan(night, DAY, "cascadia").config.replay.cascades[LARGE]
     assert cascade.llms == (SMALL, LARGE)
-    assert as_planned(night, DAY, "boute").config.replay.cascades[LARGE].at_arrival
+    assert apply_quality_plan(night, DAY, "boute").config.replay.cascades[LARGE].at_arrival
 
 
 @pytest.fixture(scope="module")
-def judged_here(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def judged_here(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """A night whose judge is an llm of ours, with shadows, in the config's cascade and in a plan's."""
     folder = tmp_path_factory.mktemp("judges")
     by = f'judge_llm = "{JUDGE}", rubric_tokens = {RUBRIC}, shadow_share = {SHADOWS}'
@@ -142,7 +142,7 @@ def judged_here(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return night_of(folder, written(folder, change, policies=policies, requests_per_day="30_000"))
 
 
-def test_every_answer_but_the_last_has_a_verdict_of_our_judge(judged_here: Settings) -> None:
+def test_every_answer_but_the_last_has_a_verdict_of_our_judge(judged_here: RunSettings) -> None:
     """Nobody is told of shadows; what was found good is shown when the verdict is there."""
     lake = judged_here.lake
     for check in ("answers_are_those_of_the_last_leg", "nobody_is_judged_twice", "plans_cover_demand"):
@@ -165,9 +165,9 @@ def test_every_answer_but_the_last_has_a_verdict_of_our_judge(judged_here: Setti
         assert set(by_hour["served_llm"]) == {SMALL, LARGE}
 
 
-def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: Settings) -> None:
+def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: RunSettings) -> None:
     settings = judged_here
-    work = in_legs(settings, DAY, read_workload(settings, DAY))
+    work = expand_request_stages(settings, DAY, read_workload(settings, DAY))
     requests = work.requests.num_rows
     code = [list(settings.catalogue.llms).index(llm) for llm in (SMALL, LARGE, JUDGE)]
     assert work.known is not None
@@ -175,7 +175,7 @@ def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: Settings) ->
     beside = [int((work.is_shadow & (work.trace.llm == one)).sum()) for one in code]
     gone = 0.56 * requests  # what stands behind the judge's verdict runs for these only
     runs = np.array([made[0], gone + beside[1], made[2]])
-    shares = reach(settings.catalogue, settings.config.replay.cascades)[code[1], code]
+    shares = stages_per_request(settings.catalogue, settings.config.replay.cascades)[code[1], code]
     np.testing.assert_allclose(runs / requests, shares, atol=0.01)
     assert beside[1] == pytest.approx(SHADOWS * 0.44 * requests, rel=0.1)
     is_verdict = (work.trace.llm == code[2]) & (work.answerer == code[0])
@@ -185,8 +185,8 @@ def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: Settings) ->
     assert read.mean() == pytest.approx((work.known.answers.input_tokens + outputs).mean(), rel=0.02)
     mix = token_mixes(settings, DAY)[JUDGE]
     prompts = settings.lake.sql("select avg(input_tokens) as mean from requests")["mean"][0].as_py()
-    assert mix.asked_share == pytest.approx(prompts / mix.input_tokens.mean(), rel=0.05)
-    assert mix.asked_share < 0.6
+    assert mix.prompt_token_ratio == pytest.approx(prompts / mix.input_tokens.mean(), rel=0.05)
+    assert mix.prompt_token_ratio < 0.6
 
 
 @pytest.mark.parametrize(
@@ -214,14 +214,14 @@ def test_a_policy_that_cannot_plan_is_refused_by_name(
         ('judge_llm = "llama3.2-3b", at_arrival = true', "which reads answers: at arrival there is none"),
         ('judge_llm = "llama3.2-3b"', "whose legs are its time"),
         (
-            "at_arrival = true, gears = [{ at_least = 1.0, go_on_shares = [0] }]",
+            "at_arrival = true, gears = [{ at_least = 1.0, escalation_shares = [0] }]",
             "gears need a judge outside",
         ),
         ("shadow_share = 1.5", "shadow_share"),
     ],
 )
 def test_a_judge_of_ours_that_cannot_be_is_refused(tmp_path: Path, said: str, message: str) -> None:
-    cascade = 'llms = ["llama3.1-8b", "llama2-70b"], go_on_shares = [0.4], judge_s = 0.1'
+    cascade = 'llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [0.4], judge_s = 0.1'
     path = tmp_path / "mine.toml"
     path.write_text(f'based_on = "office"\n[replay.cascades]\nllama2-70b = {{ {cascade}, {said} }}\n')
     with pytest.raises(ConfigError, match=re.escape(message)):

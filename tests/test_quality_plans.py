@@ -10,26 +10,38 @@ from quality_gears import gears, keeps_up
 from quality_oracles import enumerated, exhaustive, front, hypervolume, min_max_programme
 
 from fleetcast.models.plan import boute, cascadia
-from fleetcast.models.plan.front import not_dominated
-from fleetcast.models.plan.quality import (
+from fleetcast.models.plan.pareto_front import not_dominated
+from fleetcast.models.plan.quality_milp import (
     JUDGE_PARTS,
-    Answer,
-    Demand,
-    Offer,
-    carries,
-    cheapest,
+    PointPlan,
+    QualityDemand,
+    QualityOffer,
+    cheapest_point_plan,
     compositions,
-    loads,
-    most_loads,
+    replica_capacity_per_s,
+    replica_loads,
+    table_end_loads,
 )
-from fleetcast.models.plan.quality_modes import cost_front, least_cost, least_latency, most_quality
-from fleetcast.models.plan.quality_regions import Regions, cheapest_over, no_longer, work
+from fleetcast.models.plan.quality_objectives import (
+    best_quality_plan,
+    cost_front,
+    least_cost_plan,
+    least_latency_plan,
+)
+from fleetcast.models.plan.quality_regions import (
+    RegionalDemand,
+    cheapest_regional_plan,
+    points_without_longer_mix,
+    reference_work,
+)
 
 SEEDS = st.integers(0, 10_000)
 FEW = settings(max_examples=25)
 
 
-def some_offer(seed: int, llms: int = 2, gpu_types: int = 2, rule: str = "route", points: int = 5) -> Offer:
+def some_offer(
+    seed: int, llms: int = 2, gpu_types: int = 2, rule: str = "route", points: int = 5
+) -> QualityOffer:
     """Random curves of two shapes of each llm on each GPU type; larger llms are better and slower."""
     rng = np.random.default_rng(seed)
     llm, gpu, size = np.array(list(product(range(llms), range(gpu_types), (1, 2)))).T
@@ -44,7 +56,7 @@ def some_offer(seed: int, llms: int = 2, gpu_types: int = 2, rule: str = "route"
     peak = rng.uniform(4, 12, llm.size)[:, None, None] * size[:, None, None] ** 0.8 / (1 + llm[:, None, None])
     idle = rng.uniform(1, 3, llm.size)[:, None, None] * (1 + llm[:, None, None]) / size[:, None, None] ** 0.5
     mixes = np.linspace(1, 1.5, 3)[None, :, None]
-    return Offer(
+    return QualityOffer(
         rule,
         np.sort(rng.random((points, llms - 1)), axis=1),
         0.4 + 0.2 * shares[:, -1],
@@ -73,13 +85,13 @@ def best_split(p95_s: np.ndarray, units: int) -> float:
     return float(best[units])
 
 
-def some_demand(offer: Offer, cap: int = 3) -> Demand:
-    return Demand(8.0, np.full(int(offer.gpu.max()) + 1, cap))
+def some_demand(offer: QualityOffer, cap: int = 3) -> QualityDemand:
+    return QualityDemand(8.0, np.full(int(offer.gpu.max()) + 1, cap))
 
 
-def by_brute_force(offer: Offer, demand: Demand, point: int, within_s: np.ndarray) -> float:
+def by_brute_force(offer: QualityOffer, demand: QualityDemand, point: int, within_s: np.ndarray) -> float:
     """The least cost over all numbers of replicas that the GPUs allow."""
-    carry = carries(offer, point, within_s)
+    carry = replica_capacity_per_s(offer, point, within_s)
     load = demand.requests_per_s * offer.shares[point] * (offer.shares[point] > 1e-4)
     most = [int(demand.cap_gpus[g]) // int(size) for g, size in zip(offer.gpu, offer.gpus, strict=True)]
     best = np.inf
@@ -97,9 +109,9 @@ def by_brute_force(offer: Offer, demand: Demand, point: int, within_s: np.ndarra
 def test_no_combination_of_candidates_is_cheaper_than_the_exact_plan(seed: int, latency_s: float) -> None:
     offer = some_offer(seed)
     demand = some_demand(offer)
-    said = list(boute.plans(offer, demand, 0.45, latency_s))
+    said = list(boute.boute_plans(offer, demand, 0.45, latency_s))
     assert [one.usd_per_hour for one in said] == sorted(one.usd_per_hour for one in said)
-    least = usd(least_cost(offer, demand, 0.45, latency_s))
+    least = usd(least_cost_plan(offer, demand, 0.45, latency_s))
     assert all(one.usd_per_hour >= least - 1e-9 and one.latency_s <= latency_s for one in said)
 
 
@@ -109,7 +121,7 @@ def test_a_gear_is_the_best_quality_that_the_fleet_carries(seed: int, latency_s:
     """What `cheapest` plans keeps up; gears fall with the load, and each is the best that still does."""
     offer = some_offer(seed, rule="cascade")
     demand = some_demand(offer)
-    plan = cheapest(offer, demand, 2, latency_s)
+    plan = cheapest_point_plan(offer, demand, 2, latency_s)
     if plan is None:
         return
     assert keeps_up(offer, demand, 2, plan.instances, latency_s)
@@ -128,21 +140,26 @@ def test_a_gear_is_the_best_quality_that_the_fleet_carries(seed: int, latency_s:
 def test_regions_carry_their_load_together_for_no_more_than_apart(seed: int) -> None:
     """Every line is checked anew; for one region, mix and point it is the programme of `cheapest`."""
     offer, rng = some_offer(seed), np.random.default_rng(seed)
-    regions = Regions(rng.uniform(2, 10, 3), rng.integers(2, 6, (3, 2)))
-    whole = cheapest_over(offer, regions, 0.48, 9.0, gap_share=0.0)
+    regions = RegionalDemand(rng.uniform(2, 10, 3), rng.integers(2, 6, (3, 2)))
+    whole = cheapest_regional_plan(offer, regions, 0.48, 9.0, gap_share=0.0)
     if whole is None:
         return
     same = [whole.reference]
     apart = [
-        cheapest_over(
-            offer, Regions(*(of[j : j + 1] for of in regions)), 0.48, 9.0, gap_share=0.0, references=same
+        cheapest_regional_plan(
+            offer,
+            RegionalDemand(*(of[j : j + 1] for of in regions)),
+            0.48,
+            9.0,
+            gap_share=0.0,
+            references=same,
         )
         for j in range(3)
     ]
     assert whole.usd_per_hour <= sum(np.inf if one is None else one.usd_per_hour for one in apart) + 1e-6
-    kept = no_longer(offer, whole.reference)
+    kept = points_without_longer_mix(offer, whole.reference)
     assert (whole.shares[:, ~kept] == 0).all()
-    carry, works = work(offer.only(points=kept), 9.0)
+    carry, works = reference_work(offer.only(points=kept), 9.0)
     for j, rate in enumerate(regions.requests_per_s):
         carried = np.bincount(offer.llm, whole.instances[:, j] * carry, 2) + whole.moved_per_s[:, j]
         assert (carried >= rate * whole.shares[j, kept] @ works - 1e-5).all()
@@ -151,12 +168,16 @@ def test_regions_carry_their_load_together_for_no_more_than_apart(seed: int) -> 
     mean = regions.requests_per_s @ whole.shares @ offer.quality / regions.requests_per_s.sum()
     assert mean >= 0.48 - 1e-6
     one = offer.only(points=np.arange(5) == 2)._replace(mix=np.ones((1, 2)))
-    there = Demand(6.0, regions.cap_gpus[0])
-    alike = cheapest_over(one, Regions(np.array([6.0]), regions.cap_gpus[:1]), 0.0, 9.0, gap_share=0.0)
-    assert usd(cheapest(one, there, 0, 9.0)) == pytest.approx(np.inf if alike is None else alike.usd_per_hour)
+    there = QualityDemand(6.0, regions.cap_gpus[0])
+    alike = cheapest_regional_plan(
+        one, RegionalDemand(np.array([6.0]), regions.cap_gpus[:1]), 0.0, 9.0, gap_share=0.0
+    )
+    assert usd(cheapest_point_plan(one, there, 0, 9.0)) == pytest.approx(
+        np.inf if alike is None else alike.usd_per_hour
+    )
 
 
-def usd(found: Answer | None) -> float:
+def usd(found: PointPlan | None) -> float:
     return np.inf if found is None else found.usd_per_hour
 
 
@@ -167,13 +188,13 @@ def test_the_programme_finds_what_brute_force_finds(seed: int, latency_s: float)
     demand = some_demand(offer, cap=4)
     for point in range(2):
         expected = by_brute_force(offer, demand, point, np.full(2, latency_s))
-        assert usd(cheapest(offer, demand, point, latency_s)) == pytest.approx(expected)
+        assert usd(cheapest_point_plan(offer, demand, point, latency_s)) == pytest.approx(expected)
     legs = some_offer(seed, gpu_types=1, rule="cascade")
     split = min(
         by_brute_force(legs, demand, 1, (latency_s - 0.25) * np.array(parts) / 8)
         for parts in compositions(8, 2)
     )
-    assert usd(cheapest(legs, demand, 1, latency_s)) == pytest.approx(split)
+    assert usd(cheapest_point_plan(legs, demand, 1, latency_s)) == pytest.approx(split)
 
 
 @settings(max_examples=8)
@@ -190,19 +211,19 @@ def test_a_judge_of_ours_is_covered_and_its_legs_share_the_latency(seed: int, la
         judge_s=0.0,
         p95_s=np.where((three.llm == 0)[:, None, None], 0.05, 1.0) * three.p95_s,
     )
-    demand, parts = Demand(1.0, np.array([3])), list(compositions(8, 2))
+    demand, parts = QualityDemand(1.0, np.array([3])), list(compositions(8, 2))
     expected = np.inf
     for part in JUDGE_PARTS:
         rest_s = latency_s * (1 - part)
         splits = [np.array([part * latency_s, rest_s * a / 8, rest_s * b / 8]) for a, b in parts]
         expected = min(expected, *(by_brute_force(offer, demand, 2, within_s) for within_s in splits))
-    found = cheapest(offer, demand, 2, latency_s)
+    found = cheapest_point_plan(offer, demand, 2, latency_s)
     assert usd(found) == pytest.approx(expected)
     if found is not None:
         assert (np.bincount(offer.llm, found.instances) > 0).all()
         assert found.within_s.sum() <= latency_s * (1 + 1e-9)
     assert found is not None or latency_s < 40
-    alone = cheapest(offer, demand, 0, latency_s)
+    alone = cheapest_point_plan(offer, demand, 0, latency_s)
     assert alone is None or alone.instances[offer.llm != 1].sum() == 0, "nobody judges, nobody goes on"
 
 
@@ -227,13 +248,13 @@ def test_the_three_questions_agree(seed: int) -> None:
     """What is least cost for (q, t) is no more than any budget for which (q, t) can be had, and so on."""
     offer = some_offer(seed)
     demand = some_demand(offer)
-    quickest = least_latency(offer, demand._replace(budget_usd_per_hour=12.0), 0.45)
+    quickest = least_latency_plan(offer, demand._replace(budget_usd_per_hour=12.0), 0.45)
     if quickest is None:
         return
-    cheap = least_cost(offer, demand, 0.45, quickest.latency_s)
+    cheap = least_cost_plan(offer, demand, 0.45, quickest.latency_s)
     assert cheap is not None
     assert cheap.usd_per_hour <= 12.0 + 1e-6
-    best = most_quality(
+    best = best_quality_plan(
         offer, demand._replace(budget_usd_per_hour=cheap.usd_per_hour + 1e-6), quickest.latency_s
     )
     assert best is not None
@@ -261,7 +282,7 @@ def test_the_knapsack_is_that_of_brute_force(seed: int, classes: int) -> None:
     rng = np.random.default_rng(seed)
     sizes = rng.integers(1, 4, classes)
     costs, values = ([rng.integers(1, 9, n).astype(float) for n in sizes] for _ in range(2))
-    chosen = boute.knapsack(costs, values, 10.0)
+    chosen = boute.solve_knapsack(costs, values, 10.0)
     assert chosen is not None
 
     def worth(picked: tuple[int, ...]) -> float:
@@ -281,7 +302,7 @@ def test_the_min_max_programme_is_bisection_is_brute_force(seed: int) -> None:
         (max(table[i, f] for i, f in enumerate(fs)) for fs in product(range(9), repeat=3) if sum(fs) <= 8),
         default=np.inf,
     )
-    gpus, latency_s = cascadia.min_max(table, 8)
+    gpus, latency_s = cascadia.allocate_min_max(table, 8)
     assert latency_s == expected
     if np.isfinite(expected):
         assert gpus.sum() <= 8
@@ -293,18 +314,18 @@ def test_the_min_max_programme_is_bisection_is_brute_force(seed: int) -> None:
 @given(SEEDS)
 def test_the_search_never_beats_going_through_all(seed: int) -> None:
     offer = some_offer(seed, llms=3, gpu_types=1, rule="cascade", points=12)
-    tables = cascadia.latency_tables(offer, some_demand(offer), 12)
-    search = cascadia.Search(tables, 12)
+    tables = cascadia.latency_by_gpus(offer, some_demand(offer), 12)
+    search = cascadia.CascadeSearch(tables, 12)
     for quality in (0.42, 0.5, 0.58):
-        whole, found = exhaustive(search, quality), cascadia.algorithm1(search, quality)
+        whole, found = exhaustive(search, quality), cascadia.search_cascade(search, quality)
         assert search.score(found.point, quality) >= search.score(whole.point, quality)
         assert found.gpus.sum() <= 12
     for llm, gpus in enumerate(whole.gpus):
-        counts = cascadia.replicas(tables, whole.point, llm, int(gpus))
+        counts = cascadia.replicas_by_shape(tables, whole.point, llm, int(gpus))
         assert counts @ offer.gpus <= gpus
         assert (counts[offer.llm != llm] == 0).all()
         if whole.latency_s < np.inf and offer.shares[whole.point, llm] > 1e-4:
-            carried = counts @ carries(offer, whole.point, np.full(3, whole.latency_s))
+            carried = counts @ replica_capacity_per_s(offer, whole.point, np.full(3, whole.latency_s))
             assert carried >= 8.0 * offer.shares[whole.point, llm] * (1 - 1e-9)
 
 
@@ -314,14 +335,14 @@ def test_baselines_are_plans_of_the_same_space(seed: int) -> None:
     offer = some_offer(seed)
     demand = some_demand(offer, cap=6)
     for latency_s in (4.0, 8.0):
-        best = usd(least_cost(offer, demand, 0.45, latency_s))
-        equal = boute.equal_money(offer, demand, 0.45, latency_s)
-        assert best <= usd(boute.alone(offer, demand, latency_s)) + 1e-9
+        best = usd(least_cost_plan(offer, demand, 0.45, latency_s))
+        equal = boute.cheapest_equal_spend_plan(offer, demand, 0.45, latency_s)
+        assert best <= usd(boute.cheapest_last_llm_plan(offer, demand, latency_s)) + 1e-9
         # each llm's part is bought as if the GPUs were its own; where they are, the whole is a plan
         used = np.zeros(2) if equal is None else np.bincount(offer.gpu, equal.instances * offer.gpus, 2)
         if (used <= demand.cap_gpus).all():
             assert best <= usd(equal) + 1e-9
-        assert best <= usd(least_cost(offer.only(shapes=offer.gpu == 0), demand, 0.45, latency_s)) + 1e-9
+        assert best <= usd(least_cost_plan(offer.only(shapes=offer.gpu == 0), demand, 0.45, latency_s)) + 1e-9
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=12))
@@ -341,34 +362,45 @@ def test_fronts_and_their_area_are_as_defined(points: list[tuple[int, int]]) -> 
 def test_a_mix_between_two_counts_as_the_longer_one() -> None:
     offer = some_offer(3)._replace(mix=np.full((5, 2), 0.25))
     within = np.full(2, 6.0)
-    between = carries(offer, 1, within)
-    np.testing.assert_array_equal(between, carries(offer._replace(mix=np.ones((5, 2))), 1, within))
-    assert (between <= carries(offer._replace(mix=np.zeros((5, 2))), 1, within)).all()
-    assert (between < carries(offer._replace(mix=np.zeros((5, 2))), 1, within)).any()
+    between = replica_capacity_per_s(offer, 1, within)
+    np.testing.assert_array_equal(
+        between, replica_capacity_per_s(offer._replace(mix=np.ones((5, 2))), 1, within)
+    )
+    assert (between <= replica_capacity_per_s(offer._replace(mix=np.zeros((5, 2))), 1, within)).all()
+    assert (between < replica_capacity_per_s(offer._replace(mix=np.zeros((5, 2))), 1, within)).any()
 
 
 def test_a_judge_that_is_paid_counts_in_cost_and_budget() -> None:
     """Of a cascade every answer but the last llm's is judged; a router looks at every request, once."""
     offer = some_offer(3, gpu_types=1, rule="cascade")
     demand = some_demand(offer, cap=8)
-    free, paid = (cheapest(o, demand, 2, 12.0) for o in (offer, offer._replace(judge_usd_per_1000=0.5)))
+    free, paid = (
+        cheapest_point_plan(o, demand, 2, 12.0) for o in (offer, offer._replace(judge_usd_per_1000=0.5))
+    )
     assert free is not None
     assert paid is not None
     assert paid.usd_per_hour - free.usd_per_hour == pytest.approx(8.0 * 3.6 * 0.5)
     dear = offer._replace(judge_usd_per_1000=0.5)
-    assert cheapest(dear, demand._replace(budget_usd_per_hour=free.usd_per_hour + 1), 2, 12.0) is None
+    assert (
+        cheapest_point_plan(dear, demand._replace(budget_usd_per_hour=free.usd_per_hour + 1), 2, 12.0) is None
+    )
     routed = some_offer(3)._replace(judged=np.array([0.0, 1.0, 1.0, 1.0, 0.0]))
     routed, roomy = routed._replace(mix=np.zeros((5, 2))), some_demand(routed, cap=8)
     sold = routed._replace(judge_usd_per_1000=0.5)
     of_free, of_sold = (
-        {(one.point, one.instances.tobytes()): one.usd_per_hour for one in boute.plans(o, roomy, 0.4, 15.0)}
+        {
+            (one.point, one.instances.tobytes()): one.usd_per_hour
+            for one in boute.boute_plans(o, roomy, 0.4, 15.0)
+        }
         for o in (routed, sold)
     )
     assert {point for point, _ in of_free} >= {1, 2, 3}
     for (point, instances), usd_per_hour in of_free.items():
         more = of_sold[point, instances] - usd_per_hour
         assert more == pytest.approx(8.0 * 3.6 * 0.5 * routed.judged[point])
-    once = usd(boute.equal_money(sold, roomy, 0.4, 15.0)) - usd(boute.equal_money(routed, roomy, 0.4, 15.0))
+    once = usd(boute.cheapest_equal_spend_plan(sold, roomy, 0.4, 15.0)) - usd(
+        boute.cheapest_equal_spend_plan(routed, roomy, 0.4, 15.0)
+    )
     assert once == pytest.approx(8.0 * 3.6 * 0.5)
 
 
@@ -376,9 +408,9 @@ def test_a_judge_that_is_paid_counts_in_cost_and_budget() -> None:
 @given(SEEDS)
 def test_replicas_share_a_load_by_what_they_carry(seed: int) -> None:
     offer = some_offer(seed)
-    plan = cheapest(offer, some_demand(offer), 2, 12.0)
+    plan = cheapest_point_plan(offer, some_demand(offer), 2, 12.0)
     if plan is not None:
-        each = loads(offer, some_demand(offer), plan)
+        each = replica_loads(offer, some_demand(offer), plan)
         np.testing.assert_allclose(np.bincount(offer.llm, each * plan.instances), 8.0 * offer.shares[2])
-        assert (each <= carries(offer, 2, plan.within_s) * (1 + 1e-9)).all()
-        assert (each <= most_loads(offer, 2) * (1 + 1e-9)).all()
+        assert (each <= replica_capacity_per_s(offer, 2, plan.within_s) * (1 + 1e-9)).all()
+        assert (each <= table_end_loads(offer, 2) * (1 + 1e-9)).all()

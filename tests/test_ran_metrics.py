@@ -13,10 +13,10 @@ from prometheus_parts import prometheus_of, served
 from small import small_config
 from typer.testing import CliRunner
 
-from fleetcast.assets.lake.settings import Settings, load_settings, midnight
-from fleetcast.assets.plans import ran_metrics
-from fleetcast.assets.plans.ran_metrics import land_ran_of
-from fleetcast.pipelines.cli import app
+from fleetcast.assets.lake.settings import RunSettings, load_settings, midnight
+from fleetcast.assets.plans import observed_fleet_metrics
+from fleetcast.assets.plans.observed_fleet_metrics import import_fleet_metrics
+from fleetcast.pipelines.cli import cli_app
 
 TODAY = datetime.now(UTC).date()
 DAY = TODAY - timedelta(days=2)
@@ -24,7 +24,7 @@ READY, NAME = "kube_deployment_status_replicas_ready", "llama2-70b-h100-80gb"
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSettings:
     (tmp_path / "small.toml").write_text(small_config_text(tmp_path))
     return load_settings(str(tmp_path / "small.toml"), tmp_path / "lake")
 
@@ -40,7 +40,7 @@ def landing(tmp_path: Path, text: str = "") -> Path:
     return folder
 
 
-def rows(settings: Settings, day: Any = DAY) -> dict[tuple[str, str, int], tuple[float, int]]:
+def rows(settings: RunSettings, day: Any = DAY) -> dict[tuple[str, str, int], tuple[float, int]]:
     found = settings.lake.read("ran_fleets", trace=settings.trace, day=day).to_pylist()
     return {
         (one["region"], one["llm"], one["hour_start"].hour): (one["instances"], one["samples"])
@@ -48,7 +48,7 @@ def rows(settings: Settings, day: Any = DAY) -> dict[tuple[str, str, int], tuple
     }
 
 
-def test_a_real_prometheus_tells_what_runs(settings: Settings, tmp_path: Path) -> None:
+def test_a_real_prometheus_tells_what_runs(settings: RunSettings, tmp_path: Path) -> None:
     """Ready replicas of one llm as Kubernetes counts them, of another the processes that its engine has."""
     kube = "\n".join(
         f'{READY}{{deployment="{name}",namespace="{space}",region="east"}} {count}'
@@ -73,7 +73,7 @@ def test_a_real_prometheus_tells_what_runs(settings: Settings, tmp_path: Path) -
             assert time.monotonic() < ends_s, (found, said)
             time.sleep(0.5)
             try:
-                land_ran_of(settings, url, TODAY, 1, "", landing(tmp_path))
+                import_fleet_metrics(settings, url, TODAY, 1, "", landing(tmp_path))
                 found = rows(settings, TODAY)
             except ValueError as error:
                 said = error  # at first nothing is read yet
@@ -103,7 +103,7 @@ def answering(series: dict[str, list[tuple[dict[str, str], list[tuple[int, int]]
     return answer
 
 
-def test_who_is_gone_while_others_are_read_counts_as_none(settings: Settings, tmp_path: Path) -> None:
+def test_who_is_gone_while_others_are_read_counts_as_none(settings: RunSettings, tmp_path: Path) -> None:
     """Half an hour of two replicas, a quarter without any, a quarter in which nobody read."""
     there = {
         "count(up)": [({}, [(minute, 5) for minute in range(45)])],
@@ -123,7 +123,7 @@ def test_who_is_gone_while_others_are_read_counts_as_none(settings: Settings, tm
         'llm_names = { ours = "bloom-176b" }\n',
     )
     with served(answering(there)) as url:
-        assert land_ran_of(settings, url, DAY, 60, "", folder) == {DAY: 1}
+        assert import_fleet_metrics(settings, url, DAY, 60, "", folder) == {DAY: 1}
     assert rows(settings) == {
         ("east", "llama2-70b", 0): (pytest.approx(2 * 30 / 45), 45),
         ("west", "llama2-70b", 0): (3.0, 45),
@@ -131,7 +131,7 @@ def test_who_is_gone_while_others_are_read_counts_as_none(settings: Settings, tm
     }
 
 
-def test_what_a_server_cannot_tell_is_said_in_one_line(settings: Settings, tmp_path: Path) -> None:
+def test_what_a_server_cannot_tell_is_said_in_one_line(settings: RunSettings, tmp_path: Path) -> None:
     labels = {"deployment": NAME}
     for there, said in (
         ({}, r"neither ready replicas \(kube-state-metrics\) of .* nor an engine .* with \{a=\"b\"\}\. Call"),
@@ -142,24 +142,26 @@ def test_what_a_server_cannot_tell_is_said_in_one_line(settings: Settings, tmp_p
         ({"kube_deployment": [({**labels, "region": "eats"}, [(1, 1)])]}, r"unknown region 'eats'.*east"),
     ):
         with served(answering(there)) as url, pytest.raises(ValueError, match=said) as caught:
-            land_ran_of(settings, url, DAY, 60, 'a="b"', landing(tmp_path))
+            import_fleet_metrics(settings, url, DAY, 60, 'a="b"', landing(tmp_path))
         assert "\n" not in str(caught.value)
     with served(lambda _: (401, {}, b"")) as url, pytest.raises(ValueError, match="refuses us: 401"):
-        land_ran_of(settings, url, DAY, 60, "", landing(tmp_path))
+        import_fleet_metrics(settings, url, DAY, 60, "", landing(tmp_path))
 
 
 def test_the_command_takes_a_file_or_a_server(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLEETCAST_LAKE", str(settings.lake.root))
-    monkeypatch.setattr(ran_metrics, "LANDING", landing(tmp_path))
+    monkeypatch.setattr(observed_fleet_metrics, "LANDING_DIR", landing(tmp_path))
     config = str(tmp_path / "small.toml")
     there = {"kube_statefulset": [({"region": "east", "statefulset": NAME}, [(0, 2)])]}
     with served(answering(there)) as url:
-        done = CliRunner().invoke(app, ["plan", "ran", "--from", url, "--date", str(DAY), "--config", config])
+        done = CliRunner().invoke(
+            cli_app, ["plan", "ran", "--from", url, "--date", str(DAY), "--config", config]
+        )
     assert done.exit_code == 0, done.output
     assert f"{DAY}: 1 of 24 hours" in done.output
     for options in ([], ["x.csv", "--from", "http://localhost"]):
-        done = CliRunner().invoke(app, ["plan", "ran", *options, "--config", config])
+        done = CliRunner().invoke(cli_app, ["plan", "ran", *options, "--config", config])
         assert done.exit_code == 2
         assert "either a file or --from" in done.stderr

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 from small import make_plans
 
-from fleetcast.assets.lake.settings import Settings, load_settings
-from fleetcast.assets.replays.drives import (
-    DAY_S,
-    day_drives,
-    measured,
-    plan_rows,
-    setting,
-    sustained_of_plans,
+from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.replays.policy_inputs import (
+    fleet_and_rules,
+    planned_capacity,
+    policy_schedules,
+    read_day_plans,
+    with_measured_capacity,
 )
-from fleetcast.assets.replays.workloads import in_legs, read_workload
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules
-from fleetcast.models.replay.run import replay
+from fleetcast.assets.replays.replay_workloads import expand_request_stages, read_workload
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules
+from fleetcast.models.replay.run import replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
-from fleetcast.models.world.mechanisms import Opportunism, Order, Signal
+from fleetcast.models.world.calendar import DAY_S
+from fleetcast.models.world.mechanisms import Opportunism, QueueOrder, Signal
 
-Switch = Callable[[Fleet, Rules], tuple[Fleet, Rules]]
+Switch = Callable[[FleetArrays, Rules], tuple[FleetArrays, Rules]]
 PAGE = Path(__file__).parents[1] / "models" / "replay" / "README.md"
 
 
@@ -32,23 +32,23 @@ def rules(**off: object) -> Switch:
     return lambda fleet, rules: (fleet, rules._replace(**off))
 
 
-def fleet(**off: Callable[[Fleet], object]) -> Switch:
+def fleet(**off: Callable[[FleetArrays], object]) -> Switch:
     return lambda fleet, rules: (fleet._replace(**{name: of(fleet) for name, of in off.items()}), rules)
 
 
-def at_home(fleet: Fleet) -> np.ndarray:
+def at_home(fleet: FleetArrays) -> np.ndarray:
     """Nobody is served in another region than the own."""
-    preference = np.full_like(fleet.preference, NOBODY)
+    preference = np.full_like(fleet.preference, NO_INDEX)
     preference[:, 0] = np.arange(len(preference))
     return preference
 
 
-def as_near(fleet: Fleet) -> np.ndarray:
+def as_near(fleet: FleetArrays) -> np.ndarray:
     """Cold starts as with the weights in the region."""
     return np.full_like(fleet.boot_cold_s, fleet.boot_cold_s.min())
 
 
-def whenever(fleet: Fleet, rules: Rules) -> tuple[Fleet, Rules]:
+def whenever(fleet: FleetArrays, rules: Rules) -> tuple[FleetArrays, Rules]:
     """Held requests are never due."""
     return fleet, rules._replace(allowance_s=np.where(fleet.is_interactive, rules.allowance_s, 1e9))
 
@@ -62,9 +62,9 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
     "the last minutes of the hour": ("lt_ua", rules(correction_s=0.0)),
     "back-pressure": ("chiron", rules(pressure_share=1e9)),
     "deadline of batch instances": ("chiron", whenever),
-    "reflex": ("corrected", rules(reflex_share=1e9)),
+    "reflex": ("corrected", rules(reactive_share=1e9)),
     "working off what waits": ("corrected", rules(catch_up_s=1e9)),
-    "late ones last": ("corrected", rules(order=Order.FCFS)),
+    "late ones last": ("corrected", rules(order=QueueOrder.FCFS)),
     "signal of work": ("corrected", rules(signal=Signal.MEMORY)),
     "routing to other regions": ("lt_ua", fleet(preference=at_home)),
     "queue manager": ("lt_ua", rules(niw_pull_one_share=1e9, niw_pull_two_share=1e9)),
@@ -80,13 +80,13 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
     "the opportunistic path": ("lt_ua", rules(opportunism=Opportunism.OFF)),
     "teams": ("lt_ua", fleet(team=lambda fleet: 0 * fleet.team)),
     "hand-over by a link": ("lt_ua", fleet(link_token_s=lambda fleet: 0 * fleet.link_token_s)),
-    "gears of a cascade": ("reactive", rules(gear_llm=np.full(4, NOBODY))),
+    "gears of a cascade": ("reactive", rules(gear_llm=np.full(4, NO_INDEX))),
     "failures": ("clairvoyant", rules(failure_s=np.zeros(0), failure_slot=np.zeros(0, np.int64))),
 }
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """The shipped run, up to its plans."""
     settings = load_settings("stress", tmp_path_factory.mktemp("stress"))
     make_plans(settings, settings.config.trace.replay_day)
@@ -94,17 +94,17 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def play(night: Settings) -> Callable[[str, Switch], Outcome]:
+def play(night: RunSettings) -> Callable[[str, Switch], Outcome]:
     """Replay the night under a policy with something switched off."""
     day = night.config.trace.replay_day
-    trace = in_legs(night, day, read_workload(night, day)).trace
-    drives = day_drives(night, day)
-    sustained = sustained_of_plans(night.grid, night.config, plan_rows(night, day))
+    trace = expand_request_stages(night, day, read_workload(night, day)).trace
+    drives = policy_schedules(night, day)
+    sustained = planned_capacity(night.grid, night.config, read_day_plans(night, day))
 
     def one(policy: str, switch: Switch) -> Outcome:
-        fleet, rules = setting(night, policy)
-        fleet, rules = switch(measured(night, fleet, sustained), rules)
-        return replay(trace, fleet, drives[policy], rules, DAY_S)
+        fleet, rules = fleet_and_rules(night, policy)
+        fleet, rules = switch(with_measured_capacity(night, fleet, sustained), rules)
+        return replay_trace(trace, fleet, drives[policy], rules, DAY_S)
 
     return one
 
@@ -123,7 +123,7 @@ def test_a_mechanism_that_is_switched_off_is_missed(play, as_it_is, mechanism: s
     assert not (same and np.array_equal(on.instance_s, off.instance_s))
 
 
-def test_plans_choose_among_gpu_types_and_fill_an_endpoint(night: Settings) -> None:
+def test_plans_choose_among_gpu_types_and_fill_an_endpoint(night: RunSettings) -> None:
     held = night.lake.sql(
         "select gpu, llm, region, max(instances) as most from plans where policy = 'clairvoyant' group by all"
     ).to_pandas()
@@ -132,7 +132,7 @@ def test_plans_choose_among_gpu_types_and_fill_an_endpoint(night: Settings) -> N
     assert held["most"].max() == night.config.fleet.max_instances
 
 
-def test_the_page_tells_of_each(night: Settings) -> None:
+def test_the_page_tells_of_each(night: RunSettings) -> None:
     told = PAGE.read_text(encoding="utf-8").split("## What acts where")[1].split("\n## ")[0]
     named = re.findall(r"^\| ([^|`]+?) \| `(\w+)` \|", told, re.MULTILINE)
     assert named == [(mechanism, policy) for mechanism, (policy, _) in SWITCHES.items()]

@@ -9,13 +9,13 @@ import recipe_twins_load  # noqa: F401
 import recipe_twins_runs  # noqa: F401
 from recipe_lake import TWINS, Tables, write_by_hand
 
-from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.warehouse import Lake
 
 
 @pytest.fixture(scope="module")
-def tables(wired_scored: Settings, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+def tables(wired_scored: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> Tables:
     lake = Lake(tmp_path_factory.mktemp("recipes") / "lake")
     shutil.copytree(wired_scored.lake.root, lake.root)
     write_by_hand(lake)

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetcast.models.traffic.redrawn import BLOCK_US, HOUR_US, redrawn
+from fleetcast.models.traffic.day_resample import BLOCK_US, RESAMPLE_HOUR_US, resample_arrivals
 
-DAY_US = 24 * HOUR_US
+DAY_US = 24 * RESAMPLE_HOUR_US
 
 
 @given(
@@ -16,7 +16,7 @@ DAY_US = 24 * HOUR_US
 def test_whole_blocks_come_again_within_their_hour(quarters: list[int], seed: int) -> None:
     """Against a twin that deals the blocks one by one."""
     arrived = np.sort(np.array(quarters, np.int64))
-    rows, at = redrawn(arrived, np.random.default_rng(seed))
+    rows, at = resample_arrivals(arrived, np.random.default_rng(seed))
     picks = np.random.default_rng(seed).integers(0, 12, 288)
     dealt = []
     for place, pick in enumerate(picks):
@@ -26,7 +26,7 @@ def test_whole_blocks_come_again_within_their_hour(quarters: list[int], seed: in
         ]
     assert list(zip(rows, at, strict=True)) == dealt
     assert (np.diff(at) >= 0).all()
-    assert (at // HOUR_US == arrived[rows] // HOUR_US).all()
+    assert (at // RESAMPLE_HOUR_US == arrived[rows] // RESAMPLE_HOUR_US).all()
 
 
 def test_an_hour_brings_as_much_on_average_and_differs_as_its_blocks_do() -> None:
@@ -36,7 +36,9 @@ def test_an_hour_brings_as_much_on_average_and_differs_as_its_blocks_do() -> Non
     arrived = np.repeat(starts, per_block)
     hours = np.array(
         [
-            np.bincount(redrawn(arrived, np.random.default_rng(seed))[1] // HOUR_US, minlength=24)
+            np.bincount(
+                resample_arrivals(arrived, np.random.default_rng(seed))[1] // RESAMPLE_HOUR_US, minlength=24
+            )
             for seed in range(400)
         ]
     )

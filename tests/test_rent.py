@@ -6,45 +6,56 @@ import numpy as np
 import pytest
 from rent_violations import combo_lp_violations, melange_violations, shares_violations
 
-from fleetcast.models.plan import combo_lp, melange, shares
+from fleetcast.models.plan import combo_lp, melange, share_program
 from fleetcast.models.plan.problem import PlanError
-from fleetcast.models.plan.rent import ANY, EXACT, Offer, Rented, short_said, unserved_usd
+from fleetcast.models.plan.rental import (
+    EXACT_SOLVER,
+    NO_GPU_CAP,
+    RentalOffer,
+    RentalPlan,
+    describe_shortage,
+    unserved_penalty_usd,
+)
 
 MOST = 8  # GPUs of a type
 COUNTS = np.array(list(itertools.product(range(MOST + 1), repeat=3)))
-PUBLISHED = Offer(
-    ("A10G", "A100"), ("A10G", "A100"), np.array([1.01, 3.67]), np.eye(2, dtype=np.int64), np.full(2, ANY)
+PUBLISHED = RentalOffer(
+    ("A10G", "A100"),
+    ("A10G", "A100"),
+    np.array([1.01, 3.67]),
+    np.eye(2, dtype=np.int64),
+    np.full(2, NO_GPU_CAP),
 )
 PUBLISHED_RATES = np.array([6.0, 3.0, 15.0, 6.0])
 PUBLISHED_TPUT = np.array([[2.0, 20], [1, 20], [5, 40], [2, 20]])
 
 
-def offers(seed: int, buckets: int) -> tuple[Offer, np.ndarray, np.ndarray]:
+def offers(seed: int, buckets: int) -> tuple[RentalOffer, np.ndarray, np.ndarray]:
     """Three GPU types of which each option is one, with caps of up to eight that may be too low."""
     rng = np.random.default_rng([seed, buckets])
     usd, cap = rng.uniform(0.5, 9.0, 3), rng.integers(1, MOST + 1, 3)
     goodput = usd * rng.uniform(0.3, 1.5, (buckets, 3))
     goodput[0, rng.integers(0, 3)] *= rng.integers(0, 2)  # one may not serve it
     rates = rng.uniform(0.1, 1.4, buckets) * (goodput @ cap) / buckets
-    offer = Offer(("a", "b", "c"), ("a", "b", "c"), usd, np.eye(3, dtype=np.int64), cap)
+    offer = RentalOffer(("a", "b", "c"), ("a", "b", "c"), usd, np.eye(3, dtype=np.int64), cap)
     return offer, goodput, rates
 
 
-def least(offer: Offer, usd: np.ndarray, goodput: np.ndarray, rate: float) -> float:
+def least(offer: RentalOffer, usd: np.ndarray, goodput: np.ndarray, rate: float) -> float:
     """The least of usd x and penalty of one bucket over all counts within the caps."""
     counts = COUNTS[(offer.cap_gpus >= COUNTS).all(axis=1) & ((COUNTS == 0) | (goodput > 0)).all(axis=1)]
     short = np.maximum(rate - counts @ goodput, 0.0)
-    return float((counts @ usd + short * unserved_usd(usd[None], goodput[None])[0]).min())
+    return float((counts @ usd + short * unserved_penalty_usd(usd[None], goodput[None])[0]).min())
 
 
-@pytest.mark.parametrize("programme", combo_lp.PROGRAMMES)
+@pytest.mark.parametrize("programme", combo_lp.COMBO_LPS)
 def test_one_workload_gets_the_best_of_all_fleets(programme: str) -> None:
     for seed in range(70):
         offer, goodput, rates = offers(seed, 1)
         efficiency = np.random.default_rng(seed).uniform(0.5, 2.0, (1, 3)) * (goodput > 0)
-        found = combo_lp.solve(programme, offer, rates, goodput, efficiency)
-        weight = combo_lp.weights(programme, offer, efficiency)[0]
-        got = found.counts[0] @ weight + found.unserved_per_s @ unserved_usd(weight[None], goodput)
+        found = combo_lp.solve_combo_lp(programme, offer, rates, goodput, efficiency)
+        weight = combo_lp.combo_lp_weights(programme, offer, efficiency)[0]
+        got = found.counts[0] @ weight + found.unserved_per_s @ unserved_penalty_usd(weight[None], goodput)
         assert got == pytest.approx(least(offer, weight, goodput[0], rates[0]), rel=1e-6, abs=1e-6), seed
         assert combo_lp_violations(offer, rates, goodput, found) == []
 
@@ -52,7 +63,7 @@ def test_one_workload_gets_the_best_of_all_fleets(programme: str) -> None:
 def test_each_programme_weighs_what_it_says() -> None:
     efficiency = np.array([[2.0, 4.0, 0.0], [1.0, 8.0, 3.0]])
     offer = offers(1, 2)[0]._replace(usd_per_hour=np.array([3.0, 5.0, 7.0]))
-    of = {name: combo_lp.weights(name, offer, efficiency) for name in combo_lp.PROGRAMMES}
+    of = {name: combo_lp.combo_lp_weights(name, offer, efficiency) for name in combo_lp.COMBO_LPS}
     is_able = efficiency > 0
     np.testing.assert_allclose(
         (of["co_lp"] * efficiency / offer.usd_per_hour)[is_able], of["co_lp"][0, 0] * 2.0 / 3.0
@@ -65,7 +76,7 @@ def test_the_share_of_two_buckets_is_the_best_of_all_fleets() -> None:
     """Over given counts the best division of two buckets is known: each where it is relatively cheap."""
     for seed in range(60):
         offer, goodput, rates = offers(seed, 2)
-        found = shares.solve(offer, rates, goodput, options=EXACT)
+        found = share_program.solve_shares(offer, rates, goodput, options=EXACT_SOLVER)
         assert shares_violations(offer, rates, goodput, found) == []
         counts = COUNTS[(offer.cap_gpus >= COUNTS).all(axis=1)]
         usd = np.where(serves_both(counts, goodput, rates), counts @ offer.usd_per_hour, np.inf).min()
@@ -74,7 +85,7 @@ def test_the_share_of_two_buckets_is_the_best_of_all_fleets() -> None:
             assert not found.unserved_per_s.any()
         else:
             assert found.unserved_per_s.any()
-            assert short_said(offer, found, rates, ("one", "two")).startswith("The caps (")
+            assert describe_shortage(offer, found, rates, ("one", "two")).startswith("The caps (")
 
 
 def serves_both(counts: np.ndarray, goodput: np.ndarray, rates: np.ndarray) -> np.ndarray:
@@ -90,10 +101,10 @@ def serves_both(counts: np.ndarray, goodput: np.ndarray, rates: np.ndarray) -> n
 
 
 def test_melange_s_published_example_is_met() -> None:
-    whole = melange.solve(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, slice_factor=1)
+    whole = melange.solve_melange(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, slice_factor=1)
     assert whole.counts.tolist() == [3, 1]
     assert whole.usd_per_hour == pytest.approx(6.70)
-    sliced = melange.solve(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, slice_factor=4)
+    sliced = melange.solve_melange(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, slice_factor=4)
     assert sliced.usd_per_hour == pytest.approx(5.69)
     for found in (whole, sliced):
         assert melange_violations(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, found) == []
@@ -104,40 +115,42 @@ def test_shares_cost_no_more_than_slices_and_slices_no_more_than_one_type(seed: 
     rng = np.random.default_rng(seed)
     usd, rates = rng.uniform(0.5, 9, 3), rng.uniform(1, 20, 4)
     goodput = usd * rng.uniform(0.3, 1.5, (4, 3))
-    offer = Offer(("a", "b", "c"), ("a", "b", "c"), usd, np.eye(3, dtype=np.int64), np.full(3, ANY))
+    offer = RentalOffer(
+        ("a", "b", "c"), ("a", "b", "c"), usd, np.eye(3, dtype=np.int64), np.full(3, NO_GPU_CAP)
+    )
     ours, theirs = (
-        shares.solve(offer, rates, goodput, options=EXACT),
-        melange.solve(offer, rates, goodput),
+        share_program.solve_shares(offer, rates, goodput, options=EXACT_SOLVER),
+        melange.solve_melange(offer, rates, goodput),
     )
     alone = min(np.ceil((rates / goodput[:, n]).sum()) * usd[n] for n in range(3))
     assert ours.usd_per_hour <= theirs.usd_per_hour + 1e-9 <= alone + 2e-9
-    one = shares.solve(offer, rates[:1], goodput[:1], options=EXACT)
-    cheapest = combo_lp.solve("mc_lp", offer, rates[:1], goodput[:1], np.ones((1, 3)))
+    one = share_program.solve_shares(offer, rates[:1], goodput[:1], options=EXACT_SOLVER)
+    cheapest = combo_lp.solve_combo_lp("mc_lp", offer, rates[:1], goodput[:1], np.ones((1, 3)))
     assert one.usd_per_hour == pytest.approx(cheapest.usd_per_hour)
 
 
 def test_what_is_not_counted_on_costs_more() -> None:
     offer, goodput, _ = offers(3, 2)
-    roomy = offer._replace(cap_gpus=np.full(3, ANY))
+    roomy = offer._replace(cap_gpus=np.full(3, NO_GPU_CAP))
     rates = np.array([20.0, 30.0])
-    whole, half = (shares.solve(roomy, rates, goodput, eta, EXACT) for eta in (1.0, 0.5))
+    whole, half = (share_program.solve_shares(roomy, rates, goodput, eta, EXACT_SOLVER) for eta in (1.0, 0.5))
     assert 1.6 * whole.usd_per_hour < half.usd_per_hour < 2.4 * whole.usd_per_hour
     assert shares_violations(roomy, rates, goodput, half, 0.5) == []
     assert shares_violations(roomy, rates, goodput, whole, 0.5)
 
 
-def tampered(found: Rented, **said: object) -> Rented:
+def tampered(found: RentalPlan, **said: object) -> RentalPlan:
     return found._replace(**said)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("of", "checked"),
-    [(melange, melange_violations), (shares, shares_violations)],
+    [(melange, melange_violations), (share_program, shares_violations)],
     ids=["melange", "shares"],
 )
 def test_every_line_of_a_tampered_choice_is_found(of, checked) -> None:
     offer = PUBLISHED._replace(cap_gpus=np.array([4, 2]))
-    found = of.solve(offer, PUBLISHED_RATES, PUBLISHED_TPUT, options=EXACT)
+    found = of.solve(offer, PUBLISHED_RATES, PUBLISHED_TPUT, options=EXACT_SOLVER)
     broken = {
         "sign": tampered(found, unserved_per_s=-np.ones(4)),
         "cap": tampered(found, counts=np.array([5, 1])),
@@ -150,7 +163,7 @@ def test_every_line_of_a_tampered_choice_is_found(of, checked) -> None:
         assert any(one.startswith(f"{line}:") for one in told), line
     unable = PUBLISHED_TPUT * np.array([[1.0, 0.0]])
     assert any(one.startswith("able:") for one in checked(offer, PUBLISHED_RATES, unable, found))
-    short = combo_lp.solve("mc_lp", offer, PUBLISHED_RATES, PUBLISHED_TPUT, np.ones((4, 2)))
+    short = combo_lp.solve_combo_lp("mc_lp", offer, PUBLISHED_RATES, PUBLISHED_TPUT, np.ones((4, 2)))
     served = tampered(short, counts=short.counts * 0, unserved_per_s=np.zeros(4))
     assert any(
         one.startswith("serve:")
@@ -168,8 +181,8 @@ def test_every_line_of_a_tampered_choice_is_found(of, checked) -> None:
     ],
 )
 def test_what_is_no_offer_is_refused(usd: float, rate: float, goodput: float, said: str) -> None:
-    offer = Offer(("a",), ("a",), np.array([usd]), np.ones((1, 1), np.int64), np.array([ANY]))
-    for ask in (shares.solve, melange.solve):
+    offer = RentalOffer(("a",), ("a",), np.array([usd]), np.ones((1, 1), np.int64), np.array([NO_GPU_CAP]))
+    for ask in (share_program.solve_shares, melange.solve_melange):
         with pytest.raises(PlanError, match=said):
             ask(offer, np.array([rate]), np.array([[goodput]]))
 
@@ -177,6 +190,6 @@ def test_what_is_no_offer_is_refused(usd: float, rate: float, goodput: float, sa
 def test_filling_a_cluster_needs_its_size() -> None:
     rates, goodput = np.array([1.0]), np.ones((1, 2))
     with pytest.raises(PlanError, match="needs a cap on every GPU type"):
-        combo_lp.solve("mce_lp", PUBLISHED, rates, goodput, goodput)
+        combo_lp.solve_combo_lp("mce_lp", PUBLISHED, rates, goodput, goodput)
     with pytest.raises(PlanError, match=r"Unknown programme 'co-lp'\. Known: co_lp, mc_lp, mce_lp"):
-        combo_lp.solve("co-lp", PUBLISHED, rates, goodput, goodput)
+        combo_lp.solve_combo_lp("co-lp", PUBLISHED, rates, goodput, goodput)

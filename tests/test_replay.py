@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 from one_endpoint import a_fleet, a_trace, some_rules
 from one_endpoint import run as run_one
 
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.run import TAIL_PERIODS, Drive, Session, replay
-from fleetcast.models.replay.session.initial_state import is_open
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.run import TAIL_PERIODS, Schedule, Session, replay_trace
+from fleetcast.models.replay.session.initial_state import is_unfinished
 from fleetcast.models.replay.session.outcome import Outcome
-from fleetcast.models.replay.session.requests import rows_of, with_legs
-from fleetcast.models.replay.state import GIVEN_UP, REQUEST_BITS, State
+from fleetcast.models.replay.session.trace_rows import fill_leg_columns, select_requests
+from fleetcast.models.replay.state import MOVE_ABORTED, REQUEST_BITS, ReplayState
 from fleetcast.models.world.mechanisms import (
     BATCHINGS,
     ORDERS,
+    POOL_SPREADS,
     PREFIXES,
     ROUTINGS,
     SCALINGS,
     SIGNALS,
-    SPREADS,
     Ending,
     Prefix,
 )
@@ -41,7 +41,7 @@ settings.load_profile("replay")
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Trace, Fleet, Rules, Any]:
+def cases(draw: st.DrawFn) -> tuple[TraceArrays, FleetArrays, Rules, Any]:
     fleet = draw(strategies.fleets())
     targets, forecasts, start = draw(strategies.plans(fleet.kind.size))
     start = [int(np.clip(n, fleet.min_instances[0], fleet.instances_at_start[0])) for n in start]
@@ -50,24 +50,24 @@ def cases(draw: st.DrawFn) -> tuple[Trace, Fleet, Rules, Any]:
     return trace, strategies.by_rules(fleet, rules), rules, (targets, forecasts, start)
 
 
-def run(trace: Trace, fleet: Fleet, rules: Rules, plan: Any) -> Outcome:
+def run(trace: TraceArrays, fleet: FleetArrays, rules: Rules, plan: Any) -> Outcome:
     targets, forecasts, start = plan
-    return replay(trace, fleet, Drive(targets, forecasts, start, HOUR_S), rules, HORIZON_S)
+    return replay_trace(trace, fleet, Schedule(targets, forecasts, start, HOUR_S), rules, HORIZON_S)
 
 
-def part_of(trace: Trace, chosen: np.ndarray) -> Trace:
+def part_of(trace: TraceArrays, chosen: np.ndarray) -> TraceArrays:
     """Some of the requests, each with all its legs."""
-    place = np.append(np.cumsum(chosen) - 1, NOBODY)
-    part = rows_of(trace, np.flatnonzero(chosen))
+    place = np.append(np.cumsum(chosen) - 1, NO_INDEX)
+    part = select_requests(trace, np.flatnonzero(chosen))
     return part._replace(then=place[part.then].astype(np.int32))
 
 
-def prompts_of(trace: Trace) -> list[list[int]]:
+def prompts_of(trace: TraceArrays) -> list[list[int]]:
     """The hashes of each prompt's blocks."""
     return [trace.hashes[a:b].tolist() for a, b in pairwise(trace.first_hash)]
 
 
-def joining(state: State) -> list[int]:
+def joining(state: ReplayState) -> list[int]:
     """The requests with pending prompts."""
     found = []
     for head, count in zip(state.instance["joining_head"], state.instance["joining"], strict=True):
@@ -85,7 +85,9 @@ def assert_same(a: Outcome, b: Outcome) -> None:
 
 @settings(max_examples=1000)
 @given(cases())
-def test_leaping_equals_stepping_equals_the_naive_twin(case: tuple[Trace, Fleet, Rules, Any]) -> None:
+def test_leaping_equals_stepping_equals_the_naive_twin(
+    case: tuple[TraceArrays, FleetArrays, Rules, Any],
+) -> None:
     """Invariant 7, and with it every mechanism: same events, same order, same numbers."""
     trace, fleet, rules, plan = case
     leapt = run(trace, fleet, rules, plan)
@@ -102,7 +104,7 @@ PARTS = int(HORIZON_S / PART_S)
 @settings(max_examples=120)
 @given(cases(), st.integers(0, 10_000))
 def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
-    case: tuple[Trace, Fleet, Rules, Any], seed: int
+    case: tuple[TraceArrays, FleetArrays, Rules, Any], seed: int
 ) -> None:
     """Every few seconds some requests are asked to go elsewhere, most of which cannot."""
     trace, fleet, rules, (targets, forecasts, start) = case
@@ -112,14 +114,14 @@ def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
 
     def play(its_rules: Rules) -> tuple[Outcome, int]:
         session = Session(fleet, its_rules, start)
-        session.feed(trace)
+        session.append_trace(trace)
         for part in range(PARTS):
             for request, slot in asked[part]:
                 session.move(request, slot)
-            row = Drive(*(rows[part : part + 1] for rows in plan), hour_s=PART_S)
+            row = Schedule(*(rows[part : part + 1] for rows in plan), hour_s=PART_S)
             spent = session.play(row, (part + 1) * PART_S)
         session.finish(HORIZON_S + TAIL_PERIODS * HOUR_S)
-        return session.outcome(*spent), int(session.state.moved[:, GIVEN_UP].sum())
+        return session.outcome(*spent), int(session.state.moved[:, MOVE_ABORTED].sum())
 
     leapt, given_up = play(rules)
     stepped, given_up_stepped = play(rules._replace(steps_per_event=1))
@@ -133,11 +135,11 @@ def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
 
 
 def assert_twin_agrees(
-    leapt: Outcome, case: tuple[Trace, Fleet, Rules, Any], plan: Any, hour_s: float, moves: Any
+    leapt: Outcome, case: tuple[TraceArrays, FleetArrays, Rules, Any], plan: Any, hour_s: float, moves: Any
 ) -> Any:
     """Every request meets the same in the naive twin; its instance time by pool and state."""
     trace, fleet, rules, _ = case
-    legged = with_legs(trace)
+    legged = fill_leg_columns(trace)
     columns = (*legged[:9], legged.level, legged.cached_tokens)
     rows = zip(*(column.tolist() for column in columns), prompts_of(trace), strict=True)
     requests, spent = naive.replay(
@@ -149,7 +151,7 @@ def assert_twin_agrees(
             ORDERS[rules.order],
             [BATCHINGS[code] for code in fleet.batching],
             ROUTINGS[rules.routing],
-            SPREADS[rules.spread],
+            POOL_SPREADS[rules.spread],
             PREFIXES[fleet.prefix],
             SIGNALS[rules.signal],
         ),
@@ -173,9 +175,9 @@ def assert_twin_agrees(
             leapt.slot[n],
             leapt.preemptions[n],
             leapt.status[n],
-            *(getattr(leapt, name)[n] for name in HANDED if fleet.hands_over),
+            *(getattr(leapt, name)[n] for name in HANDED if fleet.has_transfers),
         )
-        handed = tuple(getattr(request, name) for name in HANDED if fleet.hands_over)
+        handed = tuple(getattr(request, name) for name in HANDED if fleet.has_transfers)
         expected = (*times, -1 if slot is None else slot, request.preemptions, status, *handed)
         np.testing.assert_array_equal(got, list(expected), err_msg=f"request {n}: {request}")
     return requests, spent
@@ -183,15 +185,15 @@ def assert_twin_agrees(
 
 @settings(max_examples=300)
 @given(cases())
-def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None:
+def test_invariants_of_any_replay(case: tuple[TraceArrays, FleetArrays, Rules, Any]) -> None:
     trace, fleet, rules, plan = case
     outcome = run(trace, fleet, rules, plan)
     done = outcome.status == Ending.FINISHED
     # 1. every request ends exactly once, or is said to be queued still
     assert (np.isfinite(outcome.finish_s) == done).all()
-    too_large = trace.input_tokens + trace.output_tokens > fleet.roomiest[trace.llm]
+    too_large = trace.input_tokens + trace.output_tokens > fleet.llm_max_request_tokens[trace.llm]
     began = outcome.status != Ending.SPARED
-    assert ((outcome.status == Ending.REFUSED) == too_large)[began & (with_legs(trace).leg == 0)].all()
+    assert ((outcome.status == Ending.REFUSED) == too_large)[began & (fill_leg_columns(trace).leg == 0)].all()
     # 2. arrival <= first token <= finish
     assert (outcome.first_token_s[done] >= trace.arrival_s[done]).all()
     assert (outcome.finish_s[done] >= outcome.first_token_s[done]).all()
@@ -200,8 +202,8 @@ def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None
     assert (outcome.admitted_s[done] >= outcome.dispatched_s[done]).all()
     assert (outcome.first_token_s[done] > outcome.admitted_s[done]).all()
     # a leg begins when the one before it has ended with a score that is too low, and was judged
-    legs = with_legs(trace)
-    later = np.flatnonzero((legs.leg > 0) & (outcome.slot != NOBODY))
+    legs = fill_leg_columns(trace)
+    later = np.flatnonzero((legs.leg > 0) & (outcome.slot != NO_INDEX))
     before = later - 1
     assert done[before].all()
     highest = np.maximum(rules.go_on_below, rules.gear_below.max(axis=1, initial=-np.inf))  # of all gears
@@ -219,11 +221,11 @@ def test_invariants_of_any_replay(case: tuple[Trace, Fleet, Rules, Any]) -> None
 
 @settings(max_examples=300)
 @given(cases())
-def test_tokens_and_memory_are_conserved(case: tuple[Trace, Fleet, Rules, Any]) -> None:
+def test_tokens_and_memory_are_conserved(case: tuple[TraceArrays, FleetArrays, Rules, Any]) -> None:
     trace, fleet, rules, (targets, forecasts, start) = case
     session = Session(fleet, rules, start)
-    session.feed(trace)
-    outcome = session.outcome(*session.play(Drive(targets, forecasts, hour_s=HOUR_S), HORIZON_S))
+    session.append_trace(trace)
+    outcome = session.outcome(*session.play(Schedule(targets, forecasts, hour_s=HOUR_S), HORIZON_S))
     session.finish(HORIZON_S * 8)
     ended, state = (
         session.outcome(outcome.instance_s, outcome.kv_used, outcome.kv_room, outcome.moved),
@@ -235,42 +237,46 @@ def test_tokens_and_memory_are_conserved(case: tuple[Trace, Fleet, Rules, Any]) 
     joining_still = (
         sum(state.sharing["reused"][joining(state)].tolist()) if fleet.prefix != Prefix.NONE else 0
     )
-    instance, pool, carried = state.instance, state.pool, state.transfer["carried"]
+    instance, pool, carried = state.instance, state.pool, state.transfer["transferred_tokens"]
     cached_still = (instance["kv"] + instance["prefilled"]).sum() + carried.sum() + joining_still
     assert ended.cached_tokens + ended.reused_tokens == finished + ended.recomputed_tokens + cached_still
     # 3. memory returns to zero, and so does what was set aside, on both ends of a link too
     if (ended.status != Ending.QUEUED).all():
-        held = [instance[name] for name in ("kv", "blocks", "reserved", "load", "sending", "coming")]
-        for left in (*held, state.crossing, pool["kv_used"], pool["busy"], carried):
+        held = [instance[name] for name in ("kv", "blocks", "reserved", "load", "outbound", "inbound")]
+        for left in (*held, state.crossing, pool["kv_used"], pool["busy_instances"], carried):
             assert not left.any()
 
 
 @settings(max_examples=300)
 @given(cases(), st.sampled_from([16.0, 40.0, 64.0, 90.0]))
-def test_a_request_stands_in_exactly_one_place(case: tuple[Trace, Fleet, Rules, Any], at_s: float) -> None:
+def test_a_request_stands_in_exactly_one_place(
+    case: tuple[TraceArrays, FleetArrays, Rules, Any], at_s: float
+) -> None:
     """9. Whenever one looks: to come, held, waiting, joining, decoding, under way, or ended."""
     trace, fleet, rules, (targets, forecasts, start) = case
     session = Session(fleet, rules, start)
-    session.feed(trace)
-    session.play(Drive(targets[:1], forecasts[:1], hour_s=2 * HORIZON_S), at_s)
-    state, legs = session.state, with_legs(trace)
+    session.append_trace(trace)
+    session.play(Schedule(targets[:1], forecasts[:1], hour_s=2 * HORIZON_S), at_s)
+    state, legs = session.state, fill_leg_columns(trace)
     found = list(range(state.progress.arrived, legs.leg.size))
-    lists = [state.llm["manager_head"], state.llm["stranded_head"], state.central["kept_head"]]
+    lists = [state.llm["manager_head"], state.llm["stranded_head"], state.central["central_head"]]
     for heads in (*lists, state.lane["head"], state.instance["joining_head"]):
         for request in heads.ravel():
-            while request != NOBODY:
+            while request != NO_INDEX:
                 found.append(int(request))
                 request = state.request["next"][request]
     for slot, batch in enumerate(state.instance["batch"]):
         found += (state.finish_key[slot, :batch] & REQUEST_BITS).tolist()
     moving = state.transfer["moving"][: state.progress.moving]
-    found += moving[state.transfer["copying_to"][moving] == NOBODY].tolist()  # who is copied decodes still
-    found += np.flatnonzero(~is_open(state)).tolist()
+    found += moving[
+        state.transfer["migrating_to"][moving] == NO_INDEX
+    ].tolist()  # who is copied decodes still
+    found += np.flatnonzero(~is_unfinished(state)).tolist()
     # a later leg is nowhere until the one before it has ended
-    before = np.full(legs.leg.size, NOBODY)
-    before[legs.then[legs.then != NOBODY]] = np.flatnonzero(legs.then != NOBODY)
-    unborn = (legs.leg > 0) & is_open(state) & (np.arange(legs.leg.size) < state.progress.arrived)
-    found += np.flatnonzero(unborn & is_open(state)[before]).tolist()
+    before = np.full(legs.leg.size, NO_INDEX)
+    before[legs.then[legs.then != NO_INDEX]] = np.flatnonzero(legs.then != NO_INDEX)
+    unborn = (legs.leg > 0) & is_unfinished(state) & (np.arange(legs.leg.size) < state.progress.arrived)
+    found += np.flatnonzero(unborn & is_unfinished(state)[before]).tolist()
     assert sorted(found) == list(range(legs.leg.size))
 
 
@@ -293,25 +299,25 @@ def test_threads_side_by_side_change_nothing() -> None:
 @settings(max_examples=300)
 @given(cases(), st.sampled_from([0.25, 16.0, 64.0, 90.0]))
 def test_feeding_in_parts_and_saving_between_changes_nothing(
-    tmp_path_factory: pytest.TempPathFactory, case: tuple[Trace, Fleet, Rules, Any], cut_s: float
+    tmp_path_factory: pytest.TempPathFactory, case: tuple[TraceArrays, FleetArrays, Rules, Any], cut_s: float
 ) -> None:
     """Part 1, saved and loaded, then part 2 = both at once: bit by bit, request by request."""
     trace, fleet, rules, (targets, forecasts, start) = case
     targets, forecasts = targets and targets[:1], forecasts and forecasts[:1]
-    one_row = Drive(targets, forecasts, hour_s=2 * HORIZON_S)
+    one_row = Schedule(targets, forecasts, hour_s=2 * HORIZON_S)
     whole = Session(fleet, rules, start)
-    whole.feed(trace)
+    whole.append_trace(trace)
     whole.play(one_row, cut_s)
     whole.play(one_row, HORIZON_S)
     path = tmp_path_factory.mktemp("session") / "saved.npz"
     first = Session(fleet, rules, start)
     early = trace.arrival_s < cut_s
-    first.feed(part_of(trace, early))
+    first.append_trace(part_of(trace, early))
     spent = first.play(one_row, cut_s)
     ended = dict(zip(first.row, first.outcome(*spent).finish_s, strict=True))
     first.save(path)
     second = Session.load(path, fleet, rules)
-    second.feed(part_of(trace, ~early))
+    second.append_trace(part_of(trace, ~early))
     spent = second.play(one_row, HORIZON_S)
     ended |= dict(zip(second.row, second.outcome(*spent).finish_s, strict=True))
     expected = whole.outcome(*spent)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from one_endpoint import a_fleet, a_trace, run, some_rules
 
-from fleetcast.models.replay.events import drop_key, push_key
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.event_queue import drop_key, push_key
+from fleetcast.models.replay.run import Schedule, replay_trace
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -33,7 +33,7 @@ def test_utilisation_is_the_time_mean_of_the_tokens_held() -> None:
 
 def test_the_last_hour_may_be_a_part_of_one() -> None:
     fleet = a_fleet(2)
-    outcome = replay(a_trace([0.0], 1, 1), fleet, Drive([[2], [2]], hour_s=64.0), some_rules(), 96.0)
+    outcome = replay_trace(a_trace([0.0], 1, 1), fleet, Schedule([[2], [2]], hour_s=64.0), some_rules(), 96.0)
     assert outcome.instance_s[:, 0, 0].tolist() == [128.0, 64.0]
 
 

@@ -8,9 +8,9 @@ import pytest
 import theory
 from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 
-from fleetcast.models.replay.inputs import NOBODY
-from fleetcast.models.replay.run import Drive, Session, replay
-from fleetcast.models.replay.session.rules import with_failures
+from fleetcast.models.replay.kernel_inputs import NO_INDEX
+from fleetcast.models.replay.run import Schedule, Session, replay_trace
+from fleetcast.models.replay.session.rules import add_failures
 from fleetcast.models.world.mechanisms import ORDERS, SCALINGS, Batching, Ending, Routing, Scaling, Status
 
 
@@ -126,18 +126,18 @@ def test_pools_serve_their_own_tiers() -> None:
         "holds": np.array([False]),
         "slots": np.array([0, 1, 2]),
         "pool": np.array([0, 1]),
-        "longest": np.full(2, 1_000_000),
+        "max_request_tokens": np.full(2, 1_000_000),
         "share": np.full(2, 0.5),
         "boot_cold_s": np.full(2, 512.0),
         "tokens_per_s": np.full(2, np.inf),
         "weight": np.ones(2),
-        "then": np.full(2, NOBODY),
+        "then": np.full(2, NO_INDEX),
         **dict.fromkeys(("llm", "region", "kind", "role", "team"), np.zeros(2, np.int64)),
         **dict.fromkeys(("instances_at_start", "min_instances"), np.ones(2, np.int64)),
     }
     siloed = a_fleet(2, **pools)
-    outcome = replay(
-        trace, siloed, Drive(start=[[2]], hour_s=64.0), some_rules(scaling=Scaling.REACTIVE), 64.0
+    outcome = replay_trace(
+        trace, siloed, Schedule(start=[[2]], hour_s=64.0), some_rules(scaling=Scaling.REACTIVE), 64.0
     )
     assert outcome.first_token_s.tolist() == [1.0, 2.0, 8 * PREFILL_S_PER_TOKEN]
     assert outcome.slot.tolist() == [1, 1, 0]
@@ -152,8 +152,12 @@ def test_kv_memory_holds_one_long_request_at_a_time_and_refuses_what_never_fits(
 
 def test_scaling_in_donates_and_scaling_out_reclaims_after_the_boot_delay() -> None:
     fleet = a_fleet(4, 8)
-    hours = replay(
-        a_trace([10.0], 100, 5), fleet, Drive([[[3]], [[1]], [[3]]], hour_s=1024.0), some_rules(), 3 * 1024.0
+    hours = replay_trace(
+        a_trace([10.0], 100, 5),
+        fleet,
+        Schedule([[[3]], [[1]], [[3]]], hour_s=1024.0),
+        some_rules(),
+        3 * 1024.0,
     )
     serving, booting, draining, donated = hours.instance_s[:, 0, :].T
     assert serving.tolist() == [3 * 1024, 1024, 1024 + 2 * (1024 - 64)]
@@ -165,9 +169,9 @@ def test_scaling_in_donates_and_scaling_out_reclaims_after_the_boot_delay() -> N
 def test_a_plan_by_the_quarter_is_accounted_by_the_hour() -> None:
     """The same plan written by the hour and by quarters: the same hours, bit by bit."""
     trace = a_trace(np.arange(0, 2048.0, 8.0), 600, 30)
-    by_hour = Drive([[[3]], [[1]]], hour_s=1024.0)
-    by_quarter = Drive([[[3]]] * 4 + [[[1]]] * 4, hour_s=1024.0, rows_per_hour=4)
-    one, other = (replay(trace, a_fleet(4, 8), d, some_rules(), 2048.0) for d in (by_hour, by_quarter))
+    by_hour = Schedule([[[3]], [[1]]], hour_s=1024.0)
+    by_quarter = Schedule([[[3]]] * 4 + [[[1]]] * 4, hour_s=1024.0, rows_per_hour=4)
+    one, other = (replay_trace(trace, a_fleet(4, 8), d, some_rules(), 2048.0) for d in (by_hour, by_quarter))
     np.testing.assert_array_equal(one.instance_s, other.instance_s)
     np.testing.assert_array_equal(one.kv_share, other.kv_share)
     np.testing.assert_array_equal(one.finish_s, other.finish_s)
@@ -195,7 +199,7 @@ def test_every_rule_replaces_the_dead_up_to_the_minimum(scaling: str) -> None:
         scaling=SCALINGS.index(scaling), failure_s=np.array([2.0, 2.0]), failure_slot=np.array([0, 1])
     )
     session = Session(a_fleet(4, 8, min_instances=np.full(1, 2)), rules, np.full((1, 1), 2))
-    session.play(Drive(np.full((1, 1), 0), hour_s=1024.0), 1024.0)
+    session.play(Schedule(np.full((1, 1), 0), hour_s=1024.0), 1024.0)
     assert session.instances()[0, Status.SERVING - 1] == 2
 
 
@@ -205,8 +209,8 @@ def test_lt_ua_goes_past_its_plan_when_a_burst_comes_late_in_the_hour() -> None:
     trace = a_trace(np.concatenate([calm, burst]), 64, 512)
     held = {}
     for scaling in (Scaling.LT_U, Scaling.LT_UA):
-        rules, drive = some_rules(scaling=scaling), Drive([[2]], [[16.0]], [[2]], hour_s=3600.0)
-        outcome = replay(trace, a_fleet(8, 64, kv_capacity=np.array([16_384])), drive, rules, 3600.0)
+        rules, drive = some_rules(scaling=scaling), Schedule([[2]], [[16.0]], [[2]], hour_s=3600.0)
+        outcome = replay_trace(trace, a_fleet(8, 64, kv_capacity=np.array([16_384])), drive, rules, 3600.0)
         held[scaling] = outcome.instance_s[0, 0, :2].sum() / 3600
     assert trace.input_tokens.sum() < 5 * 16.0 * 3600
     assert held[Scaling.LT_U] == pytest.approx(2.0, abs=0.01)
@@ -221,16 +225,16 @@ def test_a_reflex_boots_what_held_work_needs_before_it_ages(age_s: float, instan
     )
     fleet = a_fleet(16, boot_spot_s=np.zeros(1), tokens_per_s=np.full(1, 64.0))
     session = Session(fleet, rules, np.full((1, 1), 1))
-    session.feed(a_trace(np.zeros(100), 4096, 1, tier=2))
-    session.play(Drive(np.full((1, 1), 1), hour_s=1024.0), 64.0)
+    session.append_trace(a_trace(np.zeros(100), 4096, 1, tier=2))
+    session.play(Schedule(np.full((1, 1), 1), hour_s=1024.0), 64.0)
     assert session.instances()[0, Status.SERVING - 1] == instances
 
 
 def test_failures_come_at_the_configured_rate() -> None:
     """Poisson clocks: 0.5 per slot and day on 400 slots over two days are about 400; at rate 0 none."""
     fleet = a_fleet(400)
-    assert with_failures(some_rules(), fleet, 0.0, 172_800.0, seed=1).failure_s.size == 0
-    drawn = with_failures(some_rules(), fleet, 0.5, 172_800.0, seed=1)
+    assert add_failures(some_rules(), fleet, 0.0, 172_800.0, seed=1).failure_s.size == 0
+    drawn = add_failures(some_rules(), fleet, 0.5, 172_800.0, seed=1)
     assert drawn.failure_s.size == pytest.approx(400, abs=80)
     assert (np.diff(drawn.failure_s) >= 0).all()
     assert set(drawn.failure_slot) <= set(range(400))

@@ -12,14 +12,14 @@ import pytest
 from small import small_config
 
 from fleetcast.assets.demand.demand import build_demand
-from fleetcast.assets.forecasts.rolling import Foreseen
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
-from fleetcast.assets.plans import rolling
-from fleetcast.assets.plans.export import ROLLING, plan_of
-from fleetcast.assets.plans.rolling import plan_rolling, rolling_load
-from fleetcast.assets.plans.served import Served
-from fleetcast.assets.traces.traces import make_day
-from fleetcast.models.world.config import Rolling
+from fleetcast.assets.forecasts.rolling_forecast import RollingForecast
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
+from fleetcast.assets.plans import rolling_plan
+from fleetcast.assets.plans.current_plan import CurrentPlan
+from fleetcast.assets.plans.plan_export import ROLLING_POLICY, read_plan_rows
+from fleetcast.assets.plans.rolling_plan import plan_rolling, rolling_load
+from fleetcast.assets.traces.request_days import make_request_day
+from fleetcast.models.world.config import RollingConfig
 
 DAY = date(2025, 7, 3)
 NOON = midnight(DAY) + timedelta(hours=12)
@@ -27,41 +27,41 @@ METHODS = {"method": '"seasonal_naive_day"', "methods": '["seasonal_naive_day", 
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunSettings]:
     """Three days of demand, and instances so small that the plan moves."""
     folder = tmp_path_factory.mktemp("rolling")
     config = small_config(folder, requests_per_day="60_000.0", min_instances="1", **METHODS)
     found = load_settings(config, folder / "lake")
     for day in (DAY - timedelta(days=2), DAY - timedelta(days=1), DAY):
-        make_day(found.lake, found.config.trace, found.catalogue, day)
+        make_request_day(found.lake, found.config.trace, found.catalogue, day)
         build_demand(found.lake, found.trace, day)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rolling, "sustained_tokens_per_s", lambda *_: [300.0, 400.0, 200.0, 250.0])
+        patch.setattr(rolling_plan, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
         yield found
 
 
 @pytest.fixture(autouse=True)
-def no_plan_before(settings: Settings) -> None:
+def no_plan_before(settings: RunSettings) -> None:
     shutil.rmtree(settings.lake.root / "rolling_plans", ignore_errors=True)
 
 
 @pytest.fixture
 def hours(monkeypatch: pytest.MonkeyPatch) -> int:
     """A horizon that is quickly planned."""
-    monkeypatch.setattr(rolling, "HORIZON_HOURS", 6)
+    monkeypatch.setattr(rolling_plan, "HORIZON_HOURS", 6)
     return 6
 
 
-def asking(settings: Settings, **asked: object) -> Settings:
-    plan = dataclasses.replace(settings.config.plan, rolling=Rolling(**asked))  # type: ignore[arg-type]
+def asking(settings: RunSettings, **asked: object) -> RunSettings:
+    plan = dataclasses.replace(settings.config.plan, rolling=RollingConfig(**asked))  # type: ignore[arg-type]
     return dataclasses.replace(settings, config=dataclasses.replace(settings.config, plan=plan))
 
 
-def made(settings: Settings, at: datetime) -> list[dict[str, object]]:
+def made(settings: RunSettings, at: datetime) -> list[dict[str, object]]:
     return plan_rolling(settings, at, Progress()).to_pylist()
 
 
-def test_a_rolling_plan_knows_nothing_from_now_on(settings: Settings, hours: int) -> None:
+def test_a_rolling_plan_knows_nothing_from_now_on(settings: RunSettings, hours: int) -> None:
     at = NOON + timedelta(hours=8, minutes=15)
     there = made(settings, at)
     begins = at.replace(minute=0)
@@ -86,7 +86,7 @@ def test_a_rolling_plan_knows_nothing_from_now_on(settings: Settings, hours: int
 
 @pytest.mark.parametrize("holds", [False, True])
 def test_an_hour_carries_what_came_then_the_quantile_and_at_least_now_if_asked(
-    settings: Settings, holds: bool
+    settings: RunSettings, holds: bool
 ) -> None:
     """By hand, at 12:30 with buckets of a quarter: peaks of 1.2 times the mean, 9,000 tokens/s just now."""
     llms, regions = len(settings.catalogue.llms), len(settings.catalogue.regions)
@@ -94,8 +94,8 @@ def test_an_hour_carries_what_came_then_the_quantile_and_at_least_now_if_asked(
     known[..., -1] = 9000.0
     mean = 100.0 + np.arange(48 * 4.0).reshape(48, 4) * np.ones((llms, regions, 1, 1))
     peak = 1.2 * mean.max(axis=-1, keepdims=True)
-    asked = asking(settings, holds_current=holds, every_minutes=30)
-    found = rolling_load(asked, NOON + timedelta(minutes=30), Foreseen(known, mean, peak))
+    asked = asking(settings, keeps_current_load=holds, every_minutes=30)
+    found = rolling_load(asked, NOON + timedelta(minutes=30), RollingForecast(known, mean, peak))
     line = list(1.2 * (100.0 + np.arange(48 * 4)))
     if holds:
         line[:2] = [9000.0, 9000.0]
@@ -114,7 +114,7 @@ def test_an_hour_carries_what_came_then_the_quantile_and_at_least_now_if_asked(
     assert found.buffer[1, 1, 0] == pytest.approx(held * settings.config.forecast.niw_buffer_share)
 
 
-def test_plans_stand_on_each_other_and_the_last_one_is_followed(settings: Settings, hours: int) -> None:
+def test_plans_stand_on_each_other_and_the_last_one_is_followed(settings: RunSettings, hours: int) -> None:
     first = made(settings, NOON)
     later = made(settings, NOON + timedelta(hours=2, minutes=30))
     at_two = {
@@ -128,7 +128,7 @@ def test_plans_stand_on_each_other_and_the_last_one_is_followed(settings: Settin
         if row["hour_start"] == NOON + timedelta(hours=2)
     }
     assert begins == at_two
-    rows = plan_of(settings, DAY, ROLLING, "east")
+    rows = read_plan_rows(settings, DAY, ROLLING_POLICY, "east")
     made_at = {row["hour_start"].hour: row["made_at"] for row in rows}
     assert made_at == {hour: NOON if hour < 14 else NOON + timedelta(hours=2.5) for hour in range(12, 20)}
     ids = settings.lake.sql(
@@ -139,7 +139,7 @@ def test_plans_stand_on_each_other_and_the_last_one_is_followed(settings: Settin
     assert {row["decision_id"] for row in rows}.isdisjoint({None, ""})
 
 
-def test_no_kind_changes_by_more_than_its_cap(settings: Settings, hours: int) -> None:
+def test_no_kind_changes_by_more_than_its_cap(settings: RunSettings, hours: int) -> None:
     later = NOON - timedelta(hours=6)
     free = [row["delta"] for row in made(settings, later)]
     few = [row["delta"] for row in made(asking(settings, max_changes=1), later)]
@@ -147,10 +147,10 @@ def test_no_kind_changes_by_more_than_its_cap(settings: Settings, hours: int) ->
     assert max(map(abs, few)) == 1  # type: ignore[arg-type]
 
 
-def test_a_rolling_plan_is_served_until_it_is_two_days_old(settings: Settings) -> None:
+def test_a_rolling_plan_is_served_until_it_is_two_days_old(settings: RunSettings) -> None:
     made(settings, NOON + timedelta(hours=8))
     clock = [NOON]
-    served = Served(settings, ROLLING, lambda: clock[0])
+    served = CurrentPlan(settings, ROLLING_POLICY, lambda: clock[0])
     key = ("east", "bloom-176b", "h100-80gb", 8, "whole")
     for after, state in ((9, "planned"), (55, "planned"), (56, "floor"), (57, "floor")):
         clock[0] = NOON + timedelta(hours=after)
@@ -158,7 +158,7 @@ def test_a_rolling_plan_is_served_until_it_is_two_days_old(settings: Settings) -
         assert served.held(key, None).state == state
 
 
-def test_an_instant_that_cannot_be_planned_from_is_said(settings: Settings) -> None:
+def test_an_instant_that_cannot_be_planned_from_is_said(settings: RunSettings) -> None:
     with pytest.raises(ValueError, match=r"^--at: got 12:07, needed a whole number of 15 minutes"):
         plan_rolling(settings, datetime(2025, 7, 3, 12, 7, tzinfo=UTC), Progress())
     with pytest.raises(

@@ -19,14 +19,14 @@ from small import small_config
 from typer.testing import CliRunner
 
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Settings, load_settings, midnight
-from fleetcast.assets.plans import cluster, scaler
-from fleetcast.assets.plans.export import plan_of
-from fleetcast.assets.plans.handover import HandOver
-from fleetcast.assets.plans.keda_messages import CALLS, CLASSES, SERVICE
-from fleetcast.assets.plans.scaler import Scaler, serve
-from fleetcast.assets.plans.served import Served
-from fleetcast.pipelines.cli import app
+from fleetcast.assets.lake.settings import RunSettings, load_settings, midnight
+from fleetcast.assets.plans import cluster_formats, keda_scaler
+from fleetcast.assets.plans.current_plan import CurrentPlan
+from fleetcast.assets.plans.export_options import ExportOptions
+from fleetcast.assets.plans.keda_messages import CALLS, MESSAGE_CLASSES, SERVICE
+from fleetcast.assets.plans.keda_scaler import KedaScaler, run_scaler_server
+from fleetcast.assets.plans.plan_export import read_plan_rows
+from fleetcast.pipelines.cli import cli_app
 
 DAY = date(2025, 7, 3)
 COUNTS = [3, 3, 5, 5, 5, 2, *([2] * 17), 4]
@@ -40,21 +40,21 @@ def stub(channel: grpc.Channel, call: str) -> Any:
     make = channel.unary_stream if is_stream else channel.unary_unary
     return make(
         f"/{SERVICE}/{call}",
-        request_serializer=CLASSES[takes].SerializeToString,
-        response_deserializer=CLASSES[gives].FromString,
+        request_serializer=MESSAGE_CLASSES[takes].SerializeToString,
+        response_deserializer=MESSAGE_CLASSES[gives].FromString,
     )
 
 
 class Running:
     """A scaler that answers in this process, and a client of it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         self.settings, self.lines, self.moment = settings, list[str](), midnight(DAY)
-        self.served = Served(settings, "day_ahead", lambda: self.moment)
+        self.served = CurrentPlan(settings, "day_ahead", lambda: self.moment)
         self._loop, self._ports = asyncio.new_event_loop(), list[int]()
         is_ready = threading.Event()
-        work = serve(
-            Scaler(self.served, self.lines.append),
+        work = run_scaler_server(
+            KedaScaler(self.served, self.lines.append),
             "127.0.0.1:0",
             lambda port: (self._ports.append(port), is_ready.set()),
         )
@@ -75,12 +75,14 @@ class Running:
 
     def reference(self, **changed: str | None) -> Any:
         """What KEDA sends of the ScaledObject of bloom in east, which is the one that is exported."""
-        rows = plan_of(self.settings, DAY, "day_ahead", "east")
-        asked = HandOver(scaler="s:1", mode="floor", triggers=({"type": "cpu", "metadata": {}},))
-        one = next(iter(yaml.safe_load_all(cluster.as_keda_scaler(self.settings, rows, asked))))
+        rows = read_plan_rows(self.settings, DAY, "day_ahead", "east")
+        asked = ExportOptions(scaler="s:1", mode="floor", triggers=({"type": "cpu", "metadata": {}},))
+        one = next(
+            iter(yaml.safe_load_all(cluster_formats.render_scaler_scaled_objects(self.settings, rows, asked)))
+        )
         metadata = one["spec"]["triggers"][0]["metadata"] | changed
         kept = {name: value for name, value in metadata.items() if value is not None}
-        return CLASSES["ScaledObjectRef"](
+        return MESSAGE_CLASSES["ScaledObjectRef"](
             name=one["metadata"]["name"], namespace="default", scalerMetadata=kept
         )
 
@@ -91,7 +93,9 @@ class Running:
 
     def replicas(self, moment: datetime, **changed: str | None) -> tuple[int, dict[str, str]]:
         self.moment = moment
-        request = CLASSES["GetMetricsRequest"](scaledObjectRef=self.reference(**changed), metricName="s0-f")
+        request = MESSAGE_CLASSES["GetMetricsRequest"](
+            scaledObjectRef=self.reference(**changed), metricName="s0-f"
+        )
         answer, told = self.ask("GetMetrics", request)
         [value] = answer.metricValues
         assert (value.metricName, value.metricValue) == ("s0-f", value.metricValueFloat)
@@ -100,8 +104,8 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setattr(scaler, "REFRESH_S", 0.05)
-    monkeypatch.setattr(scaler, "STREAM_S", 0.05)
+    monkeypatch.setattr(keda_scaler, "REFRESH_S", 0.05)
+    monkeypatch.setattr(keda_scaler, "STREAM_S", 0.05)
     settings = load_settings(small_config(tmp_path, **METHODS), tmp_path / "lake")
     write_plan(settings, DAY, COUNTS)
     found = Running(settings)
@@ -112,7 +116,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
 def test_the_plan_is_served_with_its_decision_and_a_new_one_soon_after(running: Running) -> None:
     rows = {
         row["hour_start"]: row
-        for row in plan_of(running.settings, DAY, "day_ahead", "east")
+        for row in read_plan_rows(running.settings, DAY, "day_ahead", "east")
         if row["llm"] == "bloom-176b"
     }
     for hour, minute, row_of in ((0, 0, 0), (1, 49, 1), (1, 50, 2), (4, 59, 4), (5, 0, 5), (23, 59, 23)):
@@ -207,17 +211,17 @@ def test_a_trigger_that_means_nothing_is_refused_in_one_line(running: Running) -
 
 def test_messages_are_on_the_wire_what_keda_reads() -> None:
     """Tags and types by hand: number << 3 | wire type, 0 varint, 1 of 8 bytes, 2 with a length."""
-    reference = CLASSES["ScaledObjectRef"](name="a", namespace="b", scalerMetadata={"k": "v"})
+    reference = MESSAGE_CLASSES["ScaledObjectRef"](name="a", namespace="b", scalerMetadata={"k": "v"})
     assert reference.SerializeToString().hex() == "0a0161" + "120162" + "1a06" + "0a016b" + "120176"
-    spec = CLASSES["MetricSpec"](metricName="m", targetSize=1, targetSizeFloat=1.0)
+    spec = MESSAGE_CLASSES["MetricSpec"](metricName="m", targetSize=1, targetSizeFloat=1.0)
     assert spec.SerializeToString().hex() == "0a016d" + "1001" + "19000000000000f03f"
-    several = CLASSES["GetMetricSpecResponse"](metricSpecs=[spec])
+    several = MESSAGE_CLASSES["GetMetricSpecResponse"](metricSpecs=[spec])
     assert several.SerializeToString().hex() == "0a0e" + spec.SerializeToString().hex()
-    value = CLASSES["MetricValue"](metricName="m", metricValue=3, metricValueFloat=3.0)
+    value = MESSAGE_CLASSES["MetricValue"](metricName="m", metricValue=3, metricValueFloat=3.0)
     assert value.SerializeToString().hex() == "0a016d" + "1003" + "190000000000000840"
-    asked = CLASSES["GetMetricsRequest"](scaledObjectRef=reference, metricName="m")
+    asked = MESSAGE_CLASSES["GetMetricsRequest"](scaledObjectRef=reference, metricName="m")
     assert asked.SerializeToString().hex() == "0a0e" + reference.SerializeToString().hex() + "12016d"
-    assert CLASSES["IsActiveResponse"](result=True).SerializeToString().hex() == "0801"
+    assert MESSAGE_CLASSES["IsActiveResponse"](result=True).SerializeToString().hex() == "0801"
 
 
 def test_an_address_that_cannot_be_is_said(tmp_path: Path) -> None:
@@ -227,6 +231,6 @@ def test_an_address_that_cannot_be_is_said(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         for address, said in (("6000", "needed HOST:PORT"), (f"127.0.0.1:{port}", "Cannot listen on")):
-            ended = CliRunner().invoke(app, ["serve", "scaler", "--address", address, "--config", config])
+            ended = CliRunner().invoke(cli_app, ["serve", "scaler", "--address", address, "--config", config])
             assert ended.exit_code == 2
             assert said in " ".join((ended.output + ended.stderr).split())

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from trial_rows import decided, trial_rows
 
 from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS
-from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plan_tables import FLOWS
-from fleetcast.assets.replays.timeline import events, write_timeline
-from fleetcast.models.metrics import meets_targets
+from fleetcast.assets.replays.timeline import chrome_trace_events, write_timeline
+from fleetcast.models.metrics import is_tier_slo_met
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.entries import Tier
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.catalogue_entries import Tier
+from fleetcast.models.world.config_loading import load_config
 
 START = datetime(2025, 7, 15, tzinfo=UTC)
 WHERE = {"trace": "t", "day": START.date()}
@@ -33,6 +33,8 @@ MARTS = (
     "forecast_by_llm",
     "scoreboard",
     "scoreboard_by_tier",
+    "tier_attainment",
+    "tier_places",
     "regret",
 )
 NUMBERS = metrics.ATTAINED
@@ -55,7 +57,7 @@ FORECAST = {
 BOUND = {"hour_start": START, "fluid_usd": 10.0, "whole_usd": 11.0, "minimum_usd": 13.0, "hour_usd": 17.0}
 PARTS = (
     *("rounding_usd", "minimum_usd", "hour_usd", "routing_usd", "foresight_usd"),
-    *("boot_usd", "scaling_usd", "left_usd"),
+    *("boot_usd", "scaling_usd", "backlog_usd"),
 )
 LEFT = {"input_tokens": 36_000}  # in the queue at midnight: half an hour of an instance
 WAITS = ("held_s", "waited_s", "prefill_s", "network_s")
@@ -133,6 +135,13 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         lake.write("outcomes", outcomes(REQUESTS), **WHERE, policy=policy)
         lake.write("fleet_hours", fleet_hours(3600.0, booting_s), **WHERE, policy=policy)
     lake.write("scorecard", lake.sql("marts/scorecard.sql", **WHERE), **WHERE)
+    tiers = [
+        {"tier": "iw_fast", "ttft_slo_s": 1.0, "deadline_s": 60.0, "is_held": False},
+        {"tier": "niw", "deadline_s": 86400.0, "is_held": True},
+    ]
+    lake.write(
+        "tiers", full("tiers", [{"trace": WHERE["trace"], **tier} for tier in tiers]), trace=WHERE["trace"]
+    )
     return lake
 
 
@@ -161,7 +170,7 @@ def test_the_scoreboard_adds_up(lake):
         2 * 8 * 0.5,
     )
     assert reactive["usd"] == 12 * reactive["gpu_hours"]
-    assert reactive["left_gpu_hours"] == 8.0
+    assert reactive["backlog_gpu_hours"] == 8.0
     assert reactive["over_clairvoyant_share"] == pytest.approx(
         metrics.distance_share(reactive["gpu_hours"] + 8, board.loc["clairvoyant", "gpu_hours"] + 8)
     )
@@ -181,8 +190,8 @@ def test_the_parts_of_a_regret_add_up(lake):
     for policy, row in rows.iterrows():
         parts = row[list(PARTS)]
         assert row["regret_usd"] == pytest.approx(parts.sum()), policy
-        assert row["usd"] + row["left_usd"] - row["fluid_usd"] == pytest.approx(row["regret_usd"])
-    assert rows["left_usd"].tolist() == [12 * 8.0] * 2
+        assert row["usd"] + row["backlog_usd"] - row["fluid_usd"] == pytest.approx(row["regret_usd"])
+    assert rows["backlog_usd"].tolist() == [12 * 8.0] * 2
     usd = 12 * 2 * 8 / 3600  # of a second of two hours
     assert rows.loc["reactive", list(PARTS[:5])].tolist() == [1, 2, 4, -16, 0]
     assert rows.loc["reactive", "boot_usd"] == pytest.approx(usd * 1800)
@@ -265,7 +274,7 @@ def test_the_slo_has_one_formula_in_python_and_in_sql(lake, tier, waits):
         tpot_slo_s=tier.tpot_slo_s,
         deadline_s=tier.deadline_s,
     )["is_met"]
-    assert meets_targets(tier, ttft_s, e2e_s, tokens).tolist() == found.to_pylist()
+    assert is_tier_slo_met(tier, ttft_s, e2e_s, tokens).tolist() == found.to_pylist()
 
 
 MANY = "having count(*) > 5000000"  # of days_of_many(): such a day's percentiles are found in two walks
@@ -338,10 +347,10 @@ def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_u
     assert board["usd"].to_dict() == pytest.approx(
         {"truth": 25, "last_value": 46, "arima": np.nan}, nan_ok=True
     )
-    assert board["apart_share"].to_dict() == pytest.approx(
+    assert board["noise_share"].to_dict() == pytest.approx(
         {"truth": 0.5, "last_value": 5 / 3.4 - 1, "arima": np.nan}, nan_ok=True
     )
-    assert board["why_not"].dropna().to_dict() == {
+    assert board["failure_reason"].dropna().to_dict() == {
         "arima": "still attains 97.0 % counting on 1.2 times the capacity"
     }
     parts = ["fluid_usd", "rounding_usd", "routing_usd", "forecast_usd", "boot_usd"]
@@ -466,7 +475,7 @@ def test_left_over_is_what_may_wait_and_no_instance_had_by_midnight(tmp_path: Pa
     lake.write("plans", full("plans", [plan]), **tomorrow)
     for in_one_go, requests in ((False, 4 + 1), (True, 2 + 1)):  # of a week only who waits at its end
         study = lake.sql("staging/trial_figures.sql", policy="reactive", in_one_go=in_one_go).to_pylist()
-        left = {row["llm"]: row["value"] for row in study if row["metric"] == "left_gpu_hours"}
+        left = {row["llm"]: row["value"] for row in study if row["metric"] == "backlog_gpu_hours"}
         assert left["a"] == left["all"] == pytest.approx(requests * told["gpu_hours"] / 4)
 
 
@@ -496,7 +505,7 @@ def test_a_timeline_has_every_second_of_every_request_in_lanes_that_do_not_overl
     rows = lake.sql(
         "queries/timeline.sql", policy="reactive", llm="a", region="west", hour=START.hour, **WHERE
     ).to_pylist()
-    bars = [event for event in events(rows) if event["ph"] == "X"]
+    bars = [event for event in chrome_trace_events(rows) if event["ph"] == "X"]
     assert sum(bar["dur"] for bar in bars) == 5 * 150.0 * 1e6
     assert {bar["tid"] for bar in bars} == {0, 1, 2}  # one a minute, each for two and a half
     for lane in range(3):
@@ -517,7 +526,7 @@ def test_a_timeline_has_every_second_of_every_request_in_lanes_that_do_not_overl
 )
 def test_a_timeline_names_what_there_is_not(tmp_path: Path, wrong: dict, message: str) -> None:
     lake, catalogue = Lake(tmp_path), load_catalogue()
-    office = Settings(lake, catalogue, load_config("office", catalogue))
+    office = RunSettings(lake, catalogue, load_config("office", catalogue))
     lake.write("outcomes", outcomes([{}]), trace="office", day=START.date(), policy="reactive")
     asked = {"day": START.date(), "policy": "reactive", "llm": "bloom-176b", "region": "east", "hour": 1}
     with pytest.raises(ValueError, match=message):

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import IngestError, ingest
-from fleetcast.assets.traces.quality import assess
+from fleetcast.assets.traces.data_quality import assess_trace
+from fleetcast.assets.traces.ingest import IngestError, ingest_file
 from fleetcast.models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -28,7 +28,7 @@ def land(folder: Path, members: dict[str, bytes], rate_scale: float = 1.0) -> La
         f'trace = "sg"\nstart = 2024-01-01T00:00:00Z\nrate_scale = {rate_scale}\n'
     )
     lake = Lake(folder / "lake")
-    ingest(archive, lake, CATALOGUE)
+    ingest_file(archive, lake, CATALOGUE)
     return lake
 
 
@@ -77,7 +77,7 @@ def test_real_clients_keep_their_rates_their_tokens_and_their_silences(tmp_path)
         expected = rates.sum() * 600 * scale
         assert counts[app] == pytest.approx(expected, abs=4 * np.sqrt(rates.size) / 2)
         silent &= rates == 0
-    assess(lake, "sg")
+    assess_trace(lake, "sg")
     found = lake.sql("select epoch(silence_start) as start, slots from silences").to_pylist()
     slots = {int(f["start"] - 1_704_067_200) // 600 + n for f in found for n in range(f["slots"])}
     assert silent.sum() == 37  # the collection gaps that the file is known for

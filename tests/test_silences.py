@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, demand_matrix
-from fleetcast.assets.demand.history import not_known, require_collected
-from fleetcast.assets.forecasts.backtests import backtest_days
+from fleetcast.assets.demand.demand import INTERACTIVE, build_demand, read_demand_matrix
+from fleetcast.assets.demand.demand_history import require_day_demand, unknown_history_sentence
+from fleetcast.assets.forecasts.backtests import backtest_methods
 from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_day_ahead
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings, midnight
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans.inputs import day_ahead_load, day_loads, latest_known
-from fleetcast.assets.plans.mixes import token_mixes
-from fleetcast.assets.traces.ingest import ingest
-from fleetcast.assets.traces.quality import assess
+from fleetcast.assets.plans.plan_loads import day_ahead_load, day_loads, latest_value_by_hour
+from fleetcast.assets.plans.request_mixes import token_mixes
+from fleetcast.assets.traces.data_quality import assess_trace
+from fleetcast.assets.traces.ingest import ingest_file
 
 MONDAY = date(2024, 5, 6)
 HOUR_S = 3600.0
@@ -58,13 +58,13 @@ def by_day(hour: int) -> float:
     return 600.0 - 400.0 * np.cos(2 * np.pi * hour / 24)
 
 
-def land(settings: Settings, seconds: np.ndarray, file: str = "one") -> None:
+def land(settings: RunSettings, seconds: np.ndarray, file: str = "one") -> None:
     """Land requests as a person would, and build their demand."""
     for day in land_only(settings, seconds, file):
         build_demand(settings.lake, "mine", day)
 
 
-def land_only(settings: Settings, seconds: np.ndarray, file: str = "one") -> tuple[date, ...]:
+def land_only(settings: RunSettings, seconds: np.ndarray, file: str = "one") -> tuple[date, ...]:
     """Land requests: canonical Parquet, a mapping beside it; the days."""
     folder, rng = settings.lake.root.parent, np.random.default_rng(seconds.size)
     us = (1e6 * seconds).astype(np.int64) + int(midnight(MONDAY).timestamp()) * 1_000_000
@@ -79,13 +79,13 @@ def land_only(settings: Settings, seconds: np.ndarray, file: str = "one") -> tup
     pq.write_table(rows, folder / f"{file}.parquet")
     names = 'trace = "mine"\nllm = "llama2-70b"\nregion = "east"\ntier = "iw_fast"\n'
     (folder / f"{file}.toml").write_text(names)
-    report = ingest(folder / f"{file}.parquet", settings.lake, settings.catalogue)
-    assess(settings.lake, "mine")
+    report = ingest_file(folder / f"{file}.parquet", settings.lake, settings.catalogue)
+    assess_trace(settings.lake, "mine")
     return report.days
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Settings:
+def mine(tmp_path: Path) -> RunSettings:
     (tmp_path / "mine.toml").write_text(CONFIG)
     return load_settings(str(tmp_path / "mine.toml"), tmp_path / "lake")
 
@@ -98,15 +98,15 @@ def silences(lake: Lake) -> list[tuple[float | None, float | None]]:
     ]
 
 
-def hourly(settings: Settings, days: int) -> np.ndarray:
+def hourly(settings: RunSettings, days: int) -> np.ndarray:
     """Input tokens/s of the one endpoint that has any, hour by hour from MONDAY."""
     last = MONDAY + timedelta(days=days - 1)
-    found = demand_matrix(settings.lake, "mine", MONDAY, last, 60, settings.catalogue)
+    found = read_demand_matrix(settings.lake, "mine", MONDAY, last, 60, settings.catalogue)
     east = list(settings.catalogue.regions).index("east")
-    return found.of_tier(INTERACTIVE)[0, east]
+    return found.tier_series(INTERACTIVE)[0, east]
 
 
-def test_what_stops_when_it_always_stops_is_no_silence(mine: Settings) -> None:
+def test_what_stops_when_it_always_stops_is_no_silence(mine: RunSettings) -> None:
     """After the first evening, when nothing was usual yet: nights, weekends, a holiday are 0."""
     seconds = arrivals(at_work, 28)
     land(mine, seconds[seconds // 86_400 != 14])  # the third Monday is a holiday
@@ -118,7 +118,7 @@ def test_what_stops_when_it_always_stops_is_no_silence(mine: Settings) -> None:
 
 
 @pytest.mark.parametrize("pause_s", [300.0, 900.0, 3600.0])
-def test_a_service_that_comes_in_bursts_has_next_to_none(mine: Settings, pause_s: float) -> None:
+def test_a_service_that_comes_in_bursts_has_next_to_none(mine: RunSettings, pause_s: float) -> None:
     rng, seconds, now_s = np.random.default_rng(5), [], 0.0
     while now_s < 12 * 86_400:
         lasts_s = rng.exponential(HOUR_S)
@@ -128,12 +128,12 @@ def test_a_service_that_comes_in_bursts_has_next_to_none(mine: Settings, pause_s
     assert len(silences(mine.lake)) <= 1 + 4
 
 
-def known_of(settings: Settings, day: date) -> dict[str, object]:
+def known_of(settings: RunSettings, day: date) -> dict[str, object]:
     """All that is made for a day, and from the days before it, by name."""
     before = day - timedelta(days=1)
     forecast_day(settings, before, Progress())
     forecast_day_ahead(settings, day, Progress())
-    backtest = backtest_days(settings, before - timedelta(days=1), before, "iw_fast", Progress())
+    backtest = backtest_methods(settings, before - timedelta(days=1), before, "iw_fast", Progress())
     load, mixes = day_ahead_load(settings, day), token_mixes(settings, day)
     hour_of_cutoff = 24.0 * (day - MONDAY).days
     return {
@@ -146,7 +146,7 @@ def known_of(settings: Settings, day: date) -> dict[str, object]:
             for name, of in day_loads(settings, before).items()
         ],
         "mixes": {llm: [tokens.tobytes() for tokens in mix[:2]] for llm, mix in mixes.items()},
-        "not known": not_known(settings, day),
+        "not known": unknown_history_sentence(settings, day),
         "silences": {
             (start, min(end or np.inf, hour_of_cutoff))
             for start, end in silences(settings.lake)
@@ -156,9 +156,9 @@ def known_of(settings: Settings, day: date) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("per_hour", [by_day, at_work], ids=["round the clock", "at work"])
-def test_nothing_that_lands_later_changes_what_was_known(mine: Settings, per_hour, monkeypatch) -> None:
+def test_nothing_that_lands_later_changes_what_was_known(mine: RunSettings, per_hour, monkeypatch) -> None:
     """Twelve days with a hole, cut on the last at three; then days at three times the load, at every hour."""
-    monkeypatch.setattr("fleetcast.assets.forecasts.backtests.JUDGED", ("weighted", "last_value"))
+    monkeypatch.setattr("fleetcast.assets.forecasts.backtests.BACKTESTED_METHODS", ("weighted", "last_value"))
     hours = arrivals(per_hour, FRIDAY + 1) / HOUR_S
     is_kept = ((hours < 81.5) | (hours > 86)) & (hours < 24 * FRIDAY + 15)
     land(mine, hours[is_kept] * HOUR_S)
@@ -171,12 +171,12 @@ def test_nothing_that_lands_later_changes_what_was_known(mine: Settings, per_hou
         assert told == after[name], name
 
 
-def test_an_edge_that_was_cut_is_unknown_and_said(mine: Settings) -> None:
+def test_an_edge_that_was_cut_is_unknown_and_said(mine: RunSettings) -> None:
     """The day after is forecast as if the rest of the last day were not there, not as if it were nothing."""
     hours, day = arrivals(by_day, 16) / HOUR_S, MONDAY + timedelta(days=15)
     land(mine, hours[hours < 14 * 24 + 15] * HOUR_S)
     assert silences(mine.lake) == [(None, 0.0), (14 * 24 + 15.0, None)]
-    assert not_known(mine, day) == (
+    assert unknown_history_sentence(mine, day) == (
         "9.0 of the 336 hours before 2024-05-21 are not known, the last ones from 2024-05-20 15:00 to "
         "2024-05-21 00:00: nobody was collecting."
     )
@@ -188,22 +188,24 @@ def test_an_edge_that_was_cut_is_unknown_and_said(mine: Settings) -> None:
     assert np.isnan(held).nonzero()[0].tolist() == [*range(15, 24)]
 
 
-def test_a_day_after_the_last_may_be_planned_where_the_days_between_are_always_empty(mine: Settings) -> None:
+def test_a_day_after_the_last_may_be_planned_where_the_days_between_are_always_empty(
+    mine: RunSettings,
+) -> None:
     land(mine, arrivals(at_work, FRIDAY + 1))
     lands = {n: MONDAY + timedelta(days=n) for n in range(FRIDAY, FRIDAY + 4)}
     empty_or_there = (FRIDAY - 6, FRIDAY - 5, FRIDAY, FRIDAY + 1, FRIDAY + 2)
     for number in empty_or_there:
-        require_collected(mine, MONDAY + timedelta(days=number))
+        require_day_demand(mine, MONDAY + timedelta(days=number))
     saturday, sunday = (forecast_day_ahead(mine, lands[FRIDAY + n], Progress()).to_pandas() for n in (1, 2))
     weekday = forecast_day_ahead(mine, lands[FRIDAY], Progress()).to_pandas()
     assert max(saturday["forecast_per_s"].sum(), sunday["forecast_per_s"].sum()) < 0.01 * (
         weekday["forecast_per_s"].sum()
     )
     with pytest.raises(LakeError, match="no demand on 2024-05-20"):
-        require_collected(mine, lands[FRIDAY + 3])
+        require_day_demand(mine, lands[FRIDAY + 3])
     unlanded = dataclasses.replace(mine, lake=Lake(mine.lake.root.parent / "other"))
     with pytest.raises(LakeError, match="no demand on 2024-05-18"):
-        require_collected(unlanded, lands[FRIDAY + 1])
+        require_day_demand(unlanded, lands[FRIDAY + 1])
 
 
 def at_night(hour: int) -> float:
@@ -221,7 +223,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize(("seconds", "wanted", "unknown"), SMALL.values(), ids=SMALL)
-def test_of_a_small_trace_is_said_what_can_be_said(mine: Settings, seconds, wanted, unknown) -> None:
+def test_of_a_small_trace_is_said_what_can_be_said(mine: RunSettings, seconds, wanted, unknown) -> None:
     """An hour tells its rate, and that the rest is not known; a burst that is over, nothing of tomorrow."""
     land(mine, seconds)
     day = MONDAY + timedelta(days=int(seconds[-1] // 86_400) + 1)
@@ -230,11 +232,11 @@ def test_of_a_small_trace_is_said_what_can_be_said(mine: Settings, seconds, want
     rates = hourly(mine, (day - MONDAY).days)
     level = np.nanmean(rates[rates > 0])
     assert foreseen[[3, 15]] / level == pytest.approx(wanted, abs=0.15)
-    assert not_known(mine, day).startswith(unknown)
+    assert unknown_history_sentence(mine, day).startswith(unknown)
     assert all(input_tokens.size for input_tokens, *_ in token_mixes(mine, day).values())
 
 
-def test_a_landed_day_whose_demand_nobody_built_is_unknown(mine: Settings) -> None:
+def test_a_landed_day_whose_demand_nobody_built_is_unknown(mine: RunSettings) -> None:
     land(mine, arrivals(at_night, 3))
     mine.lake.path("demand", trace="mine", day=MONDAY + timedelta(days=1)).unlink()
     assert np.isnan(hourly(mine, 3)[24:]).nonzero()[0].tolist() == [*range(24)]
@@ -243,4 +245,6 @@ def test_a_landed_day_whose_demand_nobody_built_is_unknown(mine: Settings) -> No
 def test_the_load_to_keep_free_for_is_the_latest_that_is_known() -> None:
     hours = np.tile([[1.0], [2.0], [np.nan]], (1, 24))
     hours[2, :15], hours[:, 20] = 3.0, np.nan
-    assert latest_known(hours.reshape(1, 72))[0].tolist() == [3.0] * 15 + [2.0] * 5 + [0.0] + [2.0] * 3
+    assert (
+        latest_value_by_hour(hours.reshape(1, 72))[0].tolist() == [3.0] * 15 + [2.0] * 5 + [0.0] + [2.0] * 3
+    )

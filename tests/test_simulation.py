@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fleetcast import Fleet, Observation, Trace, replay
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 PAGE = Path(__file__).parents[1] / "models" / "replay" / "README.md"
 LLM, GPU = "llama3.1-8b", "h100-80gb"

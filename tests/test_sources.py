@@ -8,7 +8,7 @@ import pytest
 
 from fleetcast.assets.lake.sql_files import SQL
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.world.catalogue import load_catalogue
 
 TRACES = Path(__file__).resolve().parent / "traces"
@@ -34,7 +34,7 @@ def landed(lake: Lake) -> dict[str, Any]:
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_reader_gives_the_rows_written_beside_its_fixture(name: str, tmp_path: Path) -> None:
     path, lake = fixture(name), Lake(tmp_path / "lake")
-    report = ingest(path, lake, CATALOGUE)
+    report = ingest_file(path, lake, CATALOGUE)
     found = json.loads(json.dumps(landed(lake), default=str))
     expected = json.loads((TRACES / f"{name}.expected.json").read_text())
     assert report.format == name

@@ -11,15 +11,15 @@ import pytest
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.lake import sql_docs
-from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS, header_path
+from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS, table_header_path
 from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.traces import to_requests
-from fleetcast.models.traffic.arrivals import office_day
-from fleetcast.models.traffic.parameters import Names
+from fleetcast.assets.traces.request_days import canonical_requests
+from fleetcast.models.traffic.synthetic_days import office_day
+from fleetcast.models.traffic.trace_columns import TraceNames
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.places import ROOT
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.project_paths import ROOT
 
 FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))
 GRAINLESS = {  # macros and updates
@@ -33,12 +33,12 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake of two small generated days with their demand."""
     catalogue = load_catalogue()
     trace = load_config("office", catalogue).trace
-    names = Names.of(catalogue)
+    names = TraceNames.of(catalogue)
     lake = Lake(tmp_path_factory.mktemp("lake"))
     for day in (trace.first_day, trace.first_day + timedelta(days=1)):
         columns = office_day(trace.office, day, trace.seed, names)
         few = columns._make(column[::100] for column in columns)
-        rows = to_requests(few, day, "office", catalogue, list(trace.office.apps))
+        rows = canonical_requests(few, day, "office", catalogue, list(trace.office.apps))
         lake.write("requests", rows, trace="office", day=day)
         build_demand(lake, "office", day)
     return lake
@@ -121,7 +121,7 @@ OWN_UNIT = re.compile(r"(^|_)(s|usd|share|ratio|tokens|gpus|hours|w|requests)$|_
 
 @pytest.mark.parametrize("table", PARTITIONS)
 def test_every_column_of_the_lake_has_its_meaning_and_its_unit(table: str) -> None:
-    sql = read_sql(header_path(table))
+    sql = read_sql(table_header_path(table))
     assert sql.listed("grain")
     assert all(len(meaning) > 1 for meaning in sql.columns.values())
     assert set(sql.columns) - set(sql.types) <= {*PARTITIONS[table]} or table not in SCHEMAS
@@ -132,10 +132,10 @@ def test_every_column_of_the_lake_has_its_meaning_and_its_unit(table: str) -> No
 
 
 def test_the_index_is_up_to_date_and_has_every_file_once():
-    page = sql_docs.page()
+    page = sql_docs.render_sql_index()
     told = "run: python -m fleetcast.assets.lake.sql_docs"
-    assert sql_docs.README.read_text(encoding="utf-8") == page, told
-    folders = (*sql_docs.KINDS, "checks", "alarms")
+    assert sql_docs.SQL_INDEX.read_text(encoding="utf-8") == page, told
+    folders = (*sql_docs.SQL_FILE_KINDS, "checks", "alarms")
     listed = re.findall(rf"^\| \[\w+\]\(((?:{'|'.join(folders)})/\w+\.sql)\)", page, re.MULTILINE)
     assert sorted(listed) == [name for name in FILES if name.split("/")[0] in folders]
 
@@ -165,7 +165,7 @@ def test_growth_compares_a_week_that_has_only_begun_with_the_same_hours_a_week_e
 
 def test_a_new_format_is_one_file(lake, tmp_path, monkeypatch):
     """A format that nobody here knows lands with an SQL file alone."""
-    from fleetcast.assets.traces import formats, ingest
+    from fleetcast.assets.traces import ingest, trace_formats
 
     catalogue = load_catalogue()
     folder = tmp_path / "sql"
@@ -177,13 +177,13 @@ def test_a_new_format_is_one_file(lake, tmp_path, monkeypatch):
         "'east' as region, mapped('llm', dice) as llm, 'niw' as tier, null as app,\n"
         'whole("in") as input_tokens, whole("out") as output_tokens, null::double as deadline_s from source\n'
     )
-    monkeypatch.setattr(formats, "SQL", folder)
+    monkeypatch.setattr(trace_formats, "SQL", folder)
     monkeypatch.setattr(
-        formats, "read_sql", lambda path: read_sql(path if Path(path).is_absolute() else folder / path)
+        trace_formats, "read_sql", lambda path: read_sql(path if Path(path).is_absolute() else folder / path)
     )
     (tmp_path / "trace.csv").write_text("out,when,in\n7,2024-05-06 10:00:00+02:00,8\n")
     target = Lake(tmp_path / "lake")
-    report = ingest.ingest(tmp_path / "trace.csv", target, catalogue)
+    report = ingest.ingest_file(tmp_path / "trace.csv", target, catalogue)
     assert (report.format, report.rows_kept) == ("tiny", 1)
     row = target.read("requests").to_pylist()[0]
     assert (row["input_tokens"], row["output_tokens"], row["arrived_at"].hour, row["app"]) == (

@@ -22,7 +22,7 @@ from fleetcast.pipelines.terminal import say_interrupted, spoken
 def run():  # what it needs is imported here: the processes of a pool import the top
     from contextlib import contextmanager
     from fleetcast.assets.lake.settings import Progress
-    from fleetcast.assets.pages.telling import SettingsResource
+    from fleetcast.assets.pages.asset_metadata import SettingsResource
     from fleetcast.pipelines import night
 
     class Told(Progress):

@@ -17,27 +17,27 @@ from wired import DAY, changed
 
 from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.replays import replays
-from fleetcast.assets.replays.drives import (
-    DAY_S,
-    day_drives,
-    measured,
-    plan_rows,
-    setting,
-    sustained_of_plans,
+from fleetcast.assets.replays.outcomes import REPLAY_END_S
+from fleetcast.assets.replays.policy_inputs import (
+    fleet_and_rules,
+    planned_capacity,
+    policy_schedules,
+    read_day_plans,
+    with_measured_capacity,
 )
-from fleetcast.assets.replays.outcomes import ENDED_S
-from fleetcast.assets.replays.quarters import QUARTER_S, WatchedSession, by_endpoint, largest_by_quarter
-from fleetcast.assets.replays.workloads import Workload, read_workload
+from fleetcast.assets.replays.quarter_hour_peaks import WatchedSession, largest_by_quarter, sum_by_endpoint
+from fleetcast.assets.replays.replay_workloads import ReplayWorkload, read_workload
 from fleetcast.assets.studies import study, study_files
-from fleetcast.assets.studies.study_files import Head, load_study, study_names
-from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.assets.studies.study_files import StudyHeader, load_study, study_names
+from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.world.calendar import DAY_S, QUARTER_S
 from fleetcast.models.world.mechanisms import Scaling
-from fleetcast.pipelines.cli import app
+from fleetcast.pipelines.cli import cli_app
 
 # --- the largest of each quarter -----------------------------------------------------------------------
 
@@ -65,57 +65,57 @@ def test_a_size_that_a_quarter_only_begins_with_counts_in_it() -> None:
     """Four serve, nobody needs them: one goes at 0 s, the next with the first request after the cooldown."""
     rules = some_rules(scaling=Scaling.REACTIVE, cooldown_s=890.0, monitor_s=1e9, scale_in_share=0.3)
     session = WatchedSession(a_fleet(4, 8), rules, [4])
-    session.feed(a_trace([900.5, 1500.0], 100, 5))
-    session.play(Drive(hour_s=1800.0), 1800.0)
+    session.append_trace(a_trace([900.5, 1500.0], 100, 5))
+    session.play(Schedule(hour_s=1800.0), 1800.0)
     assert session.instances()[0, :2].tolist() == [2, 0]
     assert session.largest().tolist() == [[3], [3]]
 
 
 @pytest.mark.parametrize("policy", ["reactive", "lt_ua", "dynamo"])
 def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
-    wired_day: Settings, policy: str
+    wired_day: RunSettings, policy: str
 ) -> None:
     own = changed(wired_day, "replay", cooldown_s=30.0, monitor_s=30.0)  # and no second step within it
-    workload, drive = read_workload(own, DAY), day_drives(own, DAY)[policy]
-    fleet, rules = setting(own, policy)
+    workload, drive = read_workload(own, DAY), policy_schedules(own, DAY)[policy]
+    fleet, rules = fleet_and_rules(own, policy)
     watched, finer = (WatchedSession(fleet, rules, drive.start) for _ in range(2))
     finer.stretch_s = 5.0
     outcomes = []
     for session in (watched, finer):
-        session.feed(workload.trace)
+        session.append_trace(workload.trace)
         spent = session.play(drive, DAY_S)
-        session.finish(ENDED_S)
+        session.finish(REPLAY_END_S)
         outcomes.append(session.outcome(*spent))
-    plain = replay(workload.trace, fleet, drive, rules, DAY_S)
+    plain = replay_trace(workload.trace, fleet, drive, rules, DAY_S)
     for outcome in outcomes:
         np.testing.assert_array_equal(outcome.finish_s, plain.finish_s)
         np.testing.assert_allclose(outcome.instance_s, plain.instance_s, atol=1e-6)
     assert watched.stretch_s == 30.0
-    whole = by_endpoint(fleet, np.diff(fleet.slots))
+    whole = sum_by_endpoint(fleet, np.diff(fleet.slots))
     assert (watched.largest() <= whole).all()
-    assert watched.largest().max(axis=0).sum() > by_endpoint(fleet, fleet.min_instances).sum()
+    assert watched.largest().max(axis=0).sum() > sum_by_endpoint(fleet, fleet.min_instances).sum()
     np.testing.assert_array_equal(watched.largest(), finer.largest())
 
 
-def test_days_in_one_go_are_one_long_day(wired_day: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_days_in_one_go_are_one_long_day(wired_day: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits at midnight is served after it, by the fleet of midnight, and told with the day it came."""
     own = changed(wired_day, "replay", niw_pull_one_share=0.0, niw_pull_two_share=0.0)
-    told: list[tuple[Workload, Outcome]] = []
+    told: list[tuple[ReplayWorkload, Outcome]] = []
     monkeypatch.setattr(
         replays, "write_outcome", lambda s, d, p, workload, _, out, u: told.append((workload, out))
     )
     for policy in ("lt_ua", "corrected"):
         told.clear()
-        replays.replay_through(own, [DAY] * 3, [policy], Progress())
-        drive = day_drives(own, DAY)[policy]
+        replays.replay_days(own, [DAY] * 3, [policy], Progress())
+        drive = policy_schedules(own, DAY)[policy]
         thrice = [np.tile(np.asarray(rows), (3, *[1] * (np.ndim(rows) - 1))) for rows in drive[:2]]
-        fleet, rules = setting(own, policy, days=3)
-        sustained = sustained_of_plans(own.grid, own.config, plan_rows(own, DAY))
-        fleet = measured(own, fleet, sustained)
+        fleet, rules = fleet_and_rules(own, policy, days=3)
+        sustained = planned_capacity(own.grid, own.config, read_day_plans(own, DAY))
+        fleet = with_measured_capacity(own, fleet, sustained)
         trace = told[0][0].trace
-        all_days = Trace(*(np.tile(c, 3) if c.size == trace.arrival_s.size else c for c in trace))
+        all_days = TraceArrays(*(np.tile(c, 3) if c.size == trace.arrival_s.size else c for c in trace))
         arrival_s = np.concatenate([trace.arrival_s + day * DAY_S for day in range(3)])
-        whole = replay(
+        whole = replay_trace(
             all_days._replace(arrival_s=arrival_s),
             fleet,
             drive._replace(targets=thrice[0], forecast_tokens_per_s=thrice[1]),
@@ -162,16 +162,16 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Lake]:
     gone = pa.table({name: [] for name in SCHEMAS["trials"].names}, schema=SCHEMAS["trials"])
     lake.write("trials", gone, "tiny@no_longer_there", experiment="study", trace="t", day="2025-07-01")
 
-    def replayed(settings: Settings, *rest: object) -> None:
+    def replayed(settings: RunSettings, *rest: object) -> None:
         replay_through(settings, *rest)  # type: ignore[arg-type]
         shutil.copytree(settings.lake.root, kept, dirs_exist_ok=True)
 
-    replay_through = study.replay_through
+    replay_through = study.replay_days
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lake_settings, "load_settings", lambda name: load_settings(name, lake.root))
-        patch.setattr(study_files, "STUDIES", studies)
-        patch.setattr(study, "replay_through", replayed)
-        result = CliRunner().invoke(app, ["study", "tiny", "--quiet"])
+        patch.setattr(study_files, "STUDIES_DIR", studies)
+        patch.setattr(study, "replay_days", replayed)
+        result = CliRunner().invoke(cli_app, ["study", "tiny", "--quiet"])
     assert result.exit_code == 0, result.output
     assert "as_is, lt_ua" in result.stdout
     assert "lt_ua against siloed: gpu_hours llama2-70b" in result.stdout
@@ -232,7 +232,7 @@ def test_a_study_leaves_the_nightly_tables_alone_and_prepares_once(ran: tuple[La
 def test_variants_that_make_the_same_requests_share_them(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     names = {
-        name: {study.prepared_name(variant.settings) for variant in load_study(name, lake)}
+        name: {study.prepared_lake_name(variant.settings) for variant in load_study(name, lake)}
         for name in study_names()
     }
     assert names["orders"] == names["headroom"] == names["scaling"] == names["week"]
@@ -243,11 +243,11 @@ def test_variants_that_make_the_same_requests_share_them(tmp_path: Path) -> None
     tiers["iw_normal"] = dataclasses.replace(tiers["iw_normal"], is_held=True)
     held = dataclasses.replace(variant.settings.catalogue, tiers=tiers)
     other = dataclasses.replace(variant.settings, catalogue=held)  # plans cover less: other forecasts
-    assert study.prepared_name(other) != study.prepared_name(variant.settings)
+    assert study.prepared_lake_name(other) != study.prepared_lake_name(variant.settings)
 
 
 def test_a_trace_that_a_study_names_stands_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(study_files, "STUDIES", tmp_path)
+    monkeypatch.setattr(study_files, "STUDIES_DIR", tmp_path)
     text = """
     what = "a landed trace beside a made one, which goes on for a week"
     based_on = "office"
@@ -259,10 +259,10 @@ def test_a_trace_that_a_study_names_stands_by_itself(monkeypatch: pytest.MonkeyP
     """
     (tmp_path / "own.toml").write_text(text)
     lake = Lake(tmp_path / "lake")
-    before = [study.prepared_name(v.settings) for v in load_study("own", lake)]
+    before = [study.prepared_lake_name(v.settings) for v in load_study("own", lake)]
     none = pa.table({f.name: pa.nulls(0, f.type) for f in SCHEMAS["requests"]}, schema=SCHEMAS["requests"])
     lake.write("requests", none, trace="t", day="2025-07-01")
-    after = [study.prepared_name(v.settings) for v in load_study("own", lake)]
+    after = [study.prepared_lake_name(v.settings) for v in load_study("own", lake)]
     assert (before[0] != after[0], before[1] != after[1]) == (
         True,
         False,
@@ -287,7 +287,7 @@ def test_a_study_is_asked_on_a_config_of_ones_own_that_is_based_on_a_shipped_one
 
 
 def test_a_day_that_never_landed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(study_files, "STUDIES", tmp_path)
+    monkeypatch.setattr(study_files, "STUDIES_DIR", tmp_path)
     (tmp_path / "own.toml").write_text(
         'what = "a week with a missing day"\nbased_on = "office"\nreplayed_days = 2\n'
         'trace = { name = "t", first_day = 2025-07-01, days = 3, seed = 1 }\n'
@@ -319,7 +319,7 @@ def test_a_day_that_never_landed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_study_that_cannot_be_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, message: str
 ) -> None:
-    monkeypatch.setattr(study_files, "STUDIES", tmp_path)
+    monkeypatch.setattr(study_files, "STUDIES_DIR", tmp_path)
     (tmp_path / "own.toml").write_text(f'what = "a test"\nbased_on = "office_2024"\n{text}')
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
         load_study("own", Lake(tmp_path / "lake"))
@@ -342,17 +342,17 @@ def test_the_command_says_a_mistake_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     monkeypatch.setattr(lake_settings, "load_settings", lambda name: load_settings(name, tmp_path))
-    result = CliRunner().invoke(app, ["study", *arguments])
+    result = CliRunner().invoke(cli_app, ["study", *arguments])
     assert result.exit_code == 2
     (line,) = result.stderr.splitlines()
     assert message in line
 
 
 def test_the_list_names_every_study_and_each_is_told_on_its_page() -> None:
-    told = CliRunner().invoke(app, ["study", "--list"]).stdout
-    page = (study_files.STUDIES / "README.md").read_text(encoding="utf-8")
+    told = CliRunner().invoke(cli_app, ["study", "--list"]).stdout
+    page = (study_files.STUDIES_DIR / "README.md").read_text(encoding="utf-8")
     keys = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
-    assert sorted(keys) == sorted(field.name for field in dataclasses.fields(Head))
+    assert sorted(keys) == sorted(field.name for field in dataclasses.fields(StudyHeader))
     for name in study_names():
         assert f"{name}   " in told
         assert f"## {name}" in page
@@ -373,6 +373,6 @@ def test_what_papers_say_is_asked_by_a_study_and_in_its_metrics(
             assert row.llm in (*settings.catalogue.llms, "all")
             assert row.tier in (*settings.catalogue.tiers, "all")
     (tmp_path / "bad.csv").write_text("study,value\na,b\n")
-    monkeypatch.setattr(study_files, "STUDIES", tmp_path)
+    monkeypatch.setattr(study_files, "STUDIES_DIR", tmp_path)
     with pytest.raises(ValueError, match=r"bad\.csv: .*Its columns are study, variant"):
         study.write_paper_values(lake)

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from small import ONE_TRIAL, make_plans, small_config
 
-from fleetcast.assets.lake.settings import Progress, Settings, settings_of
+from fleetcast.assets.lake.settings import Progress, RunSettings, build_settings
 from fleetcast.assets.lake.warehouse import Connection, Lake
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.config_loading import load_config
 
 DAY = date(2025, 7, 2)
 SHIPPED = (
@@ -37,7 +37,7 @@ def renaming(old: tuple[str, ...], new: tuple[str, ...]) -> Rename:
     return lambda text: re.sub(rf"(?<![\w-])({whole})(?![\w-])", lambda found: of[found[1]], text)
 
 
-def night(folder: Path, rename: Rename) -> Settings:
+def night(folder: Path, rename: Rename) -> RunSettings:
     """The lake of a night whose config and catalogue have other names."""
     for path in CATALOGUE_DIR.glob("*.toml"):
         text = path.read_text().replace("h100-80gb = 240", "h100-80gb = 240, a100-80gb = 64")
@@ -49,7 +49,7 @@ def night(folder: Path, rename: Rename) -> Settings:
     assert here in text
     config.write_text(rename(text.replace(here, here.replace("h100", "a100"))))
     catalogue = load_catalogue(folder)
-    settings = settings_of(Lake(folder / "lake"), catalogue, load_config(str(config), catalogue))
+    settings = build_settings(Lake(folder / "lake"), catalogue, load_config(str(config), catalogue))
     make_plans(settings, DAY)
     replay_day(settings, DAY, settings.config.replay.policies, Progress())
     score_day(settings, DAY)
@@ -57,7 +57,7 @@ def night(folder: Path, rename: Rename) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def nights(tmp_path_factory: pytest.TempPathFactory) -> list[Settings]:
+def nights(tmp_path_factory: pytest.TempPathFactory) -> list[RunSettings]:
     """Two nights that differ in names alone."""
     names = (NAMES, OTHERS)
     return [night(tmp_path_factory.mktemp("night"), renaming(SHIPPED, new)) for new in names]
@@ -83,7 +83,7 @@ def rows_of(con: Connection, table: str, rename: Rename) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=found.column_names)
 
 
-def test_names_are_data(nights: list[Settings]) -> None:
+def test_names_are_data(nights: list[RunSettings]) -> None:
     filled = 0
     with nights[0].lake.connect() as one, nights[1].lake.connect() as other:
         views = one.sql("select view_name from duckdb_views() where not internal order by all").fetchall()

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.landing import forget, land_all
+from fleetcast.assets.traces.landing import forget_file, land_all_files
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.config_loading import load_config
 
 CATALOGUE = load_catalogue()
 FIRST, DAYS = datetime(2025, 7, 3, tzinfo=UTC), 9  # a Thursday
@@ -48,23 +48,23 @@ DAY_OF = (WHOLE["arrived_at"].to_pandas() - pd.Timestamp(FIRST)).dt.days.to_nump
 
 
 @pytest.fixture
-def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSettings:
     (tmp_path / "landing").mkdir()
     monkeypatch.setattr(
         "fleetcast.assets.traces.landing.landed_files",
         lambda: sorted((tmp_path / "landing").glob("*.parquet")),
     )
     monkeypatch.setattr("fleetcast.assets.traces.landing.lone_mappings", list)
-    return Settings(Lake(tmp_path / "lake"), CATALOGUE, load_config("office", CATALOGUE))
+    return RunSettings(Lake(tmp_path / "lake"), CATALOGUE, load_config("office", CATALOGUE))
 
 
-def drop(settings: Settings, name: str, days: range) -> None:
+def drop(settings: RunSettings, name: str, days: range) -> None:
     """Put the requests of some days into the landing folder."""
     file = settings.lake.root.parent / "landing" / f"{name}.parquet"
     pq.write_table(WHOLE.filter(pa.array((days.start <= DAY_OF) & (days.stop > DAY_OF))), file)
 
 
-def tiers(settings: Settings) -> pd.DataFrame:
+def tiers(settings: RunSettings) -> pd.DataFrame:
     """What each request is, by its id."""
     query = (
         "select request_id, app, arrived_at, tier, tier_source, deadline_s from requests order by request_id"
@@ -72,7 +72,7 @@ def tiers(settings: Settings) -> pd.DataFrame:
     return settings.lake.sql(query).to_pandas().set_index("request_id")
 
 
-def verdicts(settings: Settings) -> dict[str, tuple[str | None, str | None]]:
+def verdicts(settings: RunSettings) -> dict[str, tuple[str | None, str | None]]:
     rows = settings.lake.sql("select * from tier_verdicts order by app").to_pylist()
     return {row["app"]: (row["tier"], row["rule"]) for row in rows}
 
@@ -80,9 +80,9 @@ def verdicts(settings: Settings) -> dict[str, tuple[str | None, str | None]]:
 JUDGED = {"alpha": ("niw", "bursts"), "beta": ("iw_fast", "office_hours"), "gamma": (None, None)}
 
 
-def test_one_file_and_one_a_day_give_the_same_tiers(settings: Settings) -> None:
+def test_one_file_and_one_a_day_give_the_same_tiers(settings: RunSettings) -> None:
     drop(settings, "whole", range(DAYS))
-    assert not land_all(settings).refused
+    assert not land_all_files(settings).refused
     one = tiers(settings)
     assert verdicts(settings) == JUDGED
     by_app = one.groupby("app")["tier"].agg(set)
@@ -90,23 +90,23 @@ def test_one_file_and_one_a_day_give_the_same_tiers(settings: Settings) -> None:
     assert by_app["gamma"] == set(CATALOGUE.tiers)
     assert (one["deadline_s"] == one["tier"].map({n: t.deadline_s for n, t in CATALOGUE.tiers.items()})).all()
 
-    forget(settings, "whole.parquet")
+    forget_file(settings, "whole.parquet")
     assert verdicts(settings) == {}
     (settings.lake.root.parent / "landing" / "whole.parquet").unlink()
     for day in range(DAYS):
         drop(settings, f"day{day:02}", range(day, day + 1))
-    landing = land_all(settings)
+    landing = land_all_files(settings)
     assert [report.rows_quarantined for report in landing.reports] == [0] * DAYS
     pd.testing.assert_frame_equal(tiers(settings), one)
     assert settings.lake.sql("checks/rows_are_conserved.sql").num_rows == 0
 
 
 @pytest.mark.parametrize("is_growing", [False, True], ids=["a file a night", "one file that grows"])
-def test_what_has_landed_keeps_its_tier_whatever_lands_later(settings: Settings, is_growing: bool) -> None:
+def test_what_has_landed_keeps_its_tier_whatever_lands_later(settings: RunSettings, is_growing: bool) -> None:
     before = None
     for first, end in pairwise((0, 1, 3, 4, 7, 8, DAYS)):  # the fourth day judges alpha, the eighth beta
         drop(settings, "all" if is_growing else f"day{first:02}", range(0 if is_growing else first, end))
-        land_all(settings)
+        land_all_files(settings)
         now = tiers(settings)
         if before is not None:
             pd.testing.assert_frame_equal(now.loc[before.index], before)
@@ -118,12 +118,12 @@ def test_what_has_landed_keeps_its_tier_whatever_lands_later(settings: Settings,
     }  # fmt: skip
 
 
-def test_a_night_that_is_forgotten_and_lands_again_is_judged(settings: Settings) -> None:
+def test_a_night_that_is_forgotten_and_lands_again_is_judged(settings: RunSettings) -> None:
     for first, end in ((0, 1), (1, 4)):
         drop(settings, f"day{first:02}", range(first, end))
-        land_all(settings)
+        land_all_files(settings)
     first = tiers(settings).query("app == 'alpha'").head(500)
     assert set(first["tier_source"]) == {"dealt"}
-    forget(settings, "day00.parquet")
-    land_all(settings)
+    forget_file(settings, "day00.parquet")
+    land_all_files(settings)
     assert set(tiers(settings).loc[first.index, "tier_source"]) == {"bursts"}

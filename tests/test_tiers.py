@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
-from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.demand.demand import INTERACTIVE, read_demand_matrix
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.telling import SettingsResource
-from fleetcast.assets.replays.scorecards import other_targets
+from fleetcast.assets.pages.asset_metadata import SettingsResource
+from fleetcast.assets.replays.scorecards import attainment_by_target
 from fleetcast.assets.studies import decisions, experiment
-from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.metrics import is_tpot_met, tpot_s
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.entries import Tier
-from fleetcast.pipelines.night import run_night
+from fleetcast.models.world.catalogue_entries import Tier
+from fleetcast.pipelines.nightly_run import run_night
 from fleetcast.pipelines.scoreboard import show_other_targets
 
 LLM, DAY, DAYS, REQUESTS = "llama2-70b", date(2025, 7, 3), 3, 1500
@@ -74,7 +74,7 @@ def requests(catalogue: Catalogue) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def settings(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """The lake after the night."""
     folder, catalogue = tmp_path_factory.mktemp("five"), five_tiers()
     (folder / "run.toml").write_text(CONFIG)
@@ -84,17 +84,17 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
         patch.setattr("fleetcast.assets.lake.settings.load_catalogue", lambda: catalogue)
-        assert ingest(folder / "five.parquet", Lake(folder / "lake"), catalogue).rows_quarantined == 0
+        assert ingest_file(folder / "five.parquet", Lake(folder / "lake"), catalogue).rows_quarantined == 0
         night = run_night(resource, DAY, Progress())
         assert not night.broken
         return resource.load()
 
 
-def outcomes(settings: Settings) -> pd.DataFrame:
+def outcomes(settings: RunSettings) -> pd.DataFrame:
     return settings.lake.sql("select * from outcomes where policy = 'corrected'").to_pandas()
 
 
-def test_every_tier_is_forecast_scored_and_told(settings: Settings, capsys) -> None:
+def test_every_tier_is_forecast_scored_and_told(settings: RunSettings, capsys) -> None:
     known = set(settings.catalogue.tiers)
     for table, expected in (("forecasts", known | {INTERACTIVE}), ("scorecard", known), ("tiers", known)):
         assert set(settings.lake.sql(f"select distinct tier from {table}")["tier"].to_pylist()) == expected
@@ -103,20 +103,20 @@ def test_every_tier_is_forecast_scored_and_told(settings: Settings, capsys) -> N
     assert by_tier.groupby("tier")["is_held"].first().to_dict() == {
         "batch": True, "chat": False, "iw_fast": False, "iw_normal": False, "niw": True,
     }  # fmt: skip
-    told = other_targets(settings, DAY).to_pandas()
+    told = attainment_by_target(settings, DAY).to_pandas()
     assert told[["policy", "tier"]].to_numpy().tolist() == [
         [policy, tier] for policy in ("corrected", "clairvoyant") for tier in ("chat", "batch")
     ]
-    show_other_targets(other_targets(settings, DAY, "corrected"))
+    show_other_targets(attainment_by_target(settings, DAY, "corrected"))
     assert {"chat", "batch"} < set(capsys.readouterr().out.split())
     assert "tpot_cdf" in {path.stem for path in settings.figures(DAY).glob("*.png")}
 
 
-def test_plans_cover_what_nobody_holds_back_and_leave_the_rest_a_buffer(settings: Settings) -> None:
-    found = demand_matrix(settings.lake, settings.trace, DAY, DAY, 60, settings.catalogue)
-    single = {tier: found.of_tier(tier) for tier in settings.catalogue.tiers}
+def test_plans_cover_what_nobody_holds_back_and_leave_the_rest_a_buffer(settings: RunSettings) -> None:
+    found = read_demand_matrix(settings.lake, settings.trace, DAY, DAY, 60, settings.catalogue)
+    single = {tier: found.tier_series(tier) for tier in settings.catalogue.tiers}
     together = single["chat"] + single["iw_fast"] + single["iw_normal"]
-    np.testing.assert_allclose(found.of_tier(INTERACTIVE), together)
+    np.testing.assert_allclose(found.tier_series(INTERACTIVE), together)
     np.testing.assert_allclose(found.held(), single["batch"] + single["niw"])
     rows = settings.lake.sql(
         "select hour(hour_start) as hour, sum(buffer_tokens_per_s) as buffer from plans "
@@ -127,7 +127,7 @@ def test_plans_cover_what_nobody_holds_back_and_leave_the_rest_a_buffer(settings
 
 
 def test_what_may_wait_is_what_the_catalogue_holds_and_a_tier_it_lost_is_offending(
-    settings: Settings,
+    settings: RunSettings,
 ) -> None:
     lake, known = settings.lake, list(settings.catalogue.tiers)
     room = lake.sql("queries/room_at_night.sql").to_pandas()
@@ -138,7 +138,7 @@ def test_what_may_wait_is_what_the_catalogue_holds_and_a_tier_it_lost_is_offendi
     assert lake.sql("checks/requests_are_valid.sql", tiers=known).num_rows == 0
 
 
-def test_attainment_is_by_all_targets_and_by_each_alone_as_the_twin_says(settings: Settings) -> None:
+def test_attainment_is_by_all_targets_and_by_each_alone_as_the_twin_says(settings: RunSettings) -> None:
     rows = outcomes(settings)
     twin = tpot_s(*rows[["ttft_s", "e2e_s", "output_tokens"]].to_numpy().T)
     np.testing.assert_allclose(rows["tpot_s"], twin, rtol=1e-12)
@@ -161,7 +161,7 @@ def test_attainment_is_by_all_targets_and_by_each_alone_as_the_twin_says(setting
     assert chat["attainment_share"] < min(apart)
 
 
-def test_the_scoreboard_counts_interactive_what_is_not_held(settings: Settings) -> None:
+def test_the_scoreboard_counts_interactive_what_is_not_held(settings: RunSettings) -> None:
     rows, (row,) = (
         outcomes(settings),
         settings.lake.sql("select * from scoreboard where policy = 'corrected'").to_pylist(),
@@ -174,9 +174,9 @@ def test_the_scoreboard_counts_interactive_what_is_not_held(settings: Settings) 
     assert row["tpot_attainment_share"] == is_tpot_met(*came).mean()
 
 
-def test_forecasts_are_compared_by_the_strictest_tier_of_any_name(settings: Settings, monkeypatch) -> None:
+def test_forecasts_are_compared_by_the_strictest_tier_of_any_name(settings: RunSettings, monkeypatch) -> None:
     monkeypatch.setattr(experiment, "next_point", lambda tried, *_: None if tried else 1.0)
-    found = decisions.decide(settings, DAY, Progress()).to_pandas()
+    found = decisions.try_forecasts(settings, DAY, Progress()).to_pandas()
     assert set(found["tier"]) == {"chat"}
     assert found["attainment_share"].between(0.0, 1.0, inclusive="neither").all()
     assert set(found["matched_share"]) == {0.9}

@@ -13,16 +13,16 @@ from typer.testing import CliRunner
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.studies import tried
-from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.assets.studies import try_fleet
+from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import standing_fleet
+from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.mechanisms import Ending
-from fleetcast.models.world.reading import ConfigError
-from fleetcast.pipelines.cli import app
+from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.pipelines.cli import cli_app
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)
@@ -55,8 +55,8 @@ def file(rows: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tried.Asked:
-    return tried.requests_of(file, CATALOGUE, tmp_path_factory.mktemp("scratch"), Progress())
+def asked(file: Path, tmp_path_factory: pytest.TempPathFactory) -> try_fleet.TryRequests:
+    return try_fleet.read_file_requests(file, CATALOGUE, tmp_path_factory.mktemp("scratch"), Progress())
 
 
 @pytest.mark.parametrize(
@@ -71,24 +71,26 @@ def asked(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tried.Asked:
     ],
 )
 def test_what_is_no_fleet_is_refused_in_one_line(file: Path, fleet: str, message: str) -> None:
-    result = CliRunner().invoke(app, ["try", str(file), "--on", fleet])
+    result = CliRunner().invoke(cli_app, ["try", str(file), "--on", fleet])
     assert result.exit_code == 2
     assert message in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_a_fleet_of_several_llms_must_have_all_that_are_asked_for(asked: tried.Asked) -> None:
+def test_a_fleet_of_several_llms_must_have_all_that_are_asked_for(asked: try_fleet.TryRequests) -> None:
     fleet = "1 x bloom-176b@h100-80gb + 4 x llama3.1-8b@h100-80gb"
     with pytest.raises(
         ConfigError, match=r"has no llama2-70b, which 1,000 requests ask for. Add it, or name"
     ):
-        tried.play(fleet, tried.pools_of(fleet, CATALOGUE, OFFICE), asked.rows, CATALOGUE, OFFICE)
+        try_fleet.run_fleet_trial(
+            fleet, try_fleet.parse_fleet(fleet, CATALOGUE, OFFICE), asked.rows, CATALOGUE, OFFICE
+        )
 
 
 def test_saved_metrics_are_tried_like_a_file_and_another_folder_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tried, "FIGURES", tmp_path / "figures")
+    monkeypatch.setattr(try_fleet, "FIGURES", tmp_path / "figures")
     folder = tmp_path / "mine.metrics"
     folder.mkdir()
     arrived = 1_751_414_400 + np.sort(np.random.default_rng(2).uniform(60, 3540, 900))
@@ -97,32 +99,37 @@ def test_saved_metrics_are_tried_like_a_file_and_another_folder_is_refused(
     found = counters(own, t, t[::60])
     labels = {"model_name": "llama2-70b", "instance": "10.0.0.1:8000"}
     (folder / "0.json").write_text(json.dumps(answer([results(labels, *one) for one in found])))
-    result = CliRunner().invoke(app, ["try", str(folder), "--on", LARGE, "--quiet"])
+    result = CliRunner().invoke(cli_app, ["try", str(folder), "--on", LARGE, "--quiet"])
     assert result.exit_code == 0, result.output
     assert re.search(r"prometheus: 900 requests in 0\.9\d h, drawn from what was counted", result.output)
-    result = CliRunner().invoke(app, ["try", str(tmp_path), "--on", LARGE])
+    result = CliRunner().invoke(cli_app, ["try", str(tmp_path), "--on", LARGE])
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "is a folder. Name a trace file in it; saved answers of a Prometheus server" in result.stderr
 
 
 def test_an_llm_stands_on_as_few_gpus_as_hold_it() -> None:
     degrees = {
-        text: tried.pools_of(f"1 x {text}", CATALOGUE, OFFICE)[0].deployment.tensor_parallel
+        text: try_fleet.parse_fleet(f"1 x {text}", CATALOGUE, OFFICE)[0].deployment.tensor_parallel
         for text in ("llama3.1-8b@h100-80gb", "llama2-70b@h100-80gb", "bloom-176b@h100-80gb")
     }
     assert list(degrees.values()) == [1, 2, 8]
 
 
-def test_figures_are_those_of_the_requests(asked: tried.Asked) -> None:
+def test_figures_are_those_of_the_requests(asked: try_fleet.TryRequests) -> None:
     """Two llms on a fleet of both: each request goes to its own; all is counted once more."""
     text = f"{SMALL} + {LARGE}"
-    pools = tried.pools_of(text, CATALOGUE, OFFICE)
-    both = tried.play(text, pools, asked.rows, CATALOGUE, OFFICE)
+    pools = try_fleet.parse_fleet(text, CATALOGUE, OFFICE)
+    both = try_fleet.run_fleet_trial(text, pools, asked.rows, CATALOGUE, OFFICE)
     alone = {
-        llm: tried.play(one, tried.pools_of(one, CATALOGUE, OFFICE), asked.rows[asked.rows["llm"] == llm],
-                        CATALOGUE, OFFICE)
+        llm: try_fleet.run_fleet_trial(
+            one,
+            try_fleet.parse_fleet(one, CATALOGUE, OFFICE),
+            asked.rows[asked.rows["llm"] == llm],
+            CATALOGUE,
+            OFFICE,
+        )
         for llm, one in (("llama3.1-8b", SMALL), ("llama2-70b", LARGE))
-    }  # fmt: skip
+    }
     for llm, one in alone.items():
         shift_s = asked.rows.loc[asked.rows["llm"] == llm, "arrival_s"]
         assert shift_s.iloc[0] >= 0
@@ -138,9 +145,11 @@ def test_figures_are_those_of_the_requests(asked: tried.Asked) -> None:
     assert (both.row["refused"], both.row["unfinished"]) == (0, 0)
 
 
-def test_one_llm_takes_all_and_fewer_instances_are_later(asked: tried.Asked) -> None:
+def test_one_llm_takes_all_and_fewer_instances_are_later(asked: try_fleet.TryRequests) -> None:
     rows = [
-        tried.play(text, tried.pools_of(text, CATALOGUE, OFFICE), asked.rows, CATALOGUE, OFFICE).row
+        try_fleet.run_fleet_trial(
+            text, try_fleet.parse_fleet(text, CATALOGUE, OFFICE), asked.rows, CATALOGUE, OFFICE
+        ).row
         for text in ("8 x llama2-70b@h100-80gb", "2 x llama2-70b@h100-80gb", "1 x llama2-70b@h100-80gb")
     ]
     for name in ("ttft_p95_s", "e2e_p50_s"):
@@ -151,9 +160,9 @@ def test_one_llm_takes_all_and_fewer_instances_are_later(asked: tried.Asked) -> 
 def test_a_newcomer_sees_a_board_and_a_figure_and_the_lake_stays_as_it_is(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tried, "FIGURES", tmp_path / "figures")
+    monkeypatch.setattr(try_fleet, "FIGURES", tmp_path / "figures")
     before = sorted(Lake().root.rglob("*service*"))
-    result = CliRunner().invoke(app, ["try", str(file), "--on", SMALL, "--on", LARGE, "--quiet"])
+    result = CliRunner().invoke(cli_app, ["try", str(file), "--on", SMALL, "--on", LARGE, "--quiet"])
     assert result.exit_code == 0, result.output
     assert "4,000 requests in 1.00 h, 0 rows left out" in result.output
     assert len(re.findall(r"^(?:4|2) x llama", result.output, re.MULTILINE)) >= 2
@@ -161,23 +170,23 @@ def test_a_newcomer_sees_a_board_and_a_figure_and_the_lake_stays_as_it_is(
     assert sorted(Lake().root.rglob("*service*")) == before
 
 
-def test_the_requests_are_those_of_the_file(rows: pd.DataFrame, asked: tried.Asked) -> None:
+def test_the_requests_are_those_of_the_file(rows: pd.DataFrame, asked: try_fleet.TryRequests) -> None:
     """Arrivals from the first one on, tokens as they stand there; replayed once more beside the command."""
     arrival_s = (rows["arrived_at"] - rows["arrived_at"].iloc[0]).dt.total_seconds().to_numpy()
     np.testing.assert_allclose(asked.rows["arrival_s"], arrival_s, atol=2e-6)
     for name in ("llm", "tier", "input_tokens", "output_tokens"):
         assert asked.rows[name].tolist() == rows[name].tolist()
-    pools = tried.pools_of(SMALL, CATALOGUE, OFFICE)
+    pools = try_fleet.parse_fleet(SMALL, CATALOGUE, OFFICE)
     alone = dataclasses.replace(CATALOGUE, llms={"llama3.1-8b": CATALOGUE.llms["llama3.1-8b"]})
-    fleet = standing_fleet({"llama3.1-8b": [(pools[0].deployment, 4)]}, alone, OFFICE)
+    fleet = fixed_fleet({"llama3.1-8b": [(pools[0].deployment, 4)]}, alone, OFFICE)
     nobody = np.zeros(len(rows), np.int16)
     tier = np.where(
         rows["tier"] == "iw_fast", *(list(CATALOGUE.tiers).index(n) for n in ("iw_fast", "iw_normal"))
     )
     tokens = (rows[name].to_numpy(np.int32) for name in ("input_tokens", "output_tokens"))
-    trace = Trace(arrival_s, nobody, nobody, tier.astype(np.int16), *tokens)
+    trace = TraceArrays(arrival_s, nobody, nobody, tier.astype(np.int16), *tokens)
     rules = make_rules(CATALOGUE, OFFICE.replay, "follow")
-    own = replay(trace, fleet, Drive([[4]], hour_s=4000.0), rules, 3600.0)
+    own = replay_trace(trace, fleet, Schedule([[4]], hour_s=4000.0), rules, 3600.0)
     assert (own.status == Ending.FINISHED).all()
-    played = tried.play(SMALL, pools, asked.rows, CATALOGUE, OFFICE)
+    played = try_fleet.run_fleet_trial(SMALL, pools, asked.rows, CATALOGUE, OFFICE)
     np.testing.assert_allclose(played.ttft_s, own.first_token_s - trace.arrival_s, atol=1e-4)

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from wired import DAY, LLMS, changed
 
-from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.replays import by_hour, nights, units
+from fleetcast.assets.replays import hourly_replay, nightly_replays, replay_units
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.models.replay.inputs import Ints
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.aliases import Ints
 from fleetcast.models.world.replay_config import Cascade
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 POLICIES = ("reactive", "lt_ua", "brisk")
 TABLES = ("outcomes", "fleet_hours")
@@ -24,25 +24,25 @@ HOURS = [(name, "ascending") for name in ("policy", "hour_start", "llm", "region
 
 
 @pytest.fixture(scope="module")
-def night(wired_day: Settings) -> Settings:
+def night(wired_day: RunSettings) -> RunSettings:
     """A planned day of three policies, whose llms share no GPUs; instances die, delays vary."""
     levels = dataclasses.replace(wired_day.config.replay.levels, by="tier")
     return changed(wired_day, "replay", policies=POLICIES, levels=levels)
 
 
 @pytest.fixture(scope="module")
-def at_once(night: Settings, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
+def at_once(night: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pa.Table]:
     return played(night, tmp_path_factory.mktemp("all"))
 
 
-def played(night: Settings, folder: Path) -> dict[str, pa.Table]:
+def played(night: RunSettings, folder: Path) -> dict[str, pa.Table]:
     """What a night writes that replays unit after unit, the last one first, in a lake of its own."""
     own = dataclasses.replace(night, lake=Lake(folder / "lake"))
     shutil.copytree(night.lake.root, own.lake.root, dirs_exist_ok=True)
-    for unit in reversed(nights.begin_units(own, DAY)):
-        nights.replay_unit(own, DAY, unit, Progress())
-    nights.end_units(own, DAY)
-    nights.require_same_config(own, DAY)
+    for unit in reversed(nightly_replays.begin_units(own, DAY)):
+        nightly_replays.replay_missing_policies(own, DAY, unit, Progress())
+    nightly_replays.end_units(own, DAY)
+    nightly_replays.require_same_config(own, DAY)
     return {
         table: own.lake.read(table, trace="wired", day=DAY).sort_by(keys)
         for table, keys in zip(TABLES, (KEYS, HOURS), strict=True)
@@ -51,7 +51,7 @@ def played(night: Settings, folder: Path) -> dict[str, pa.Table]:
 
 @pytest.mark.parametrize(("cut", "count"), [("policy", 3), ("llm", 6)])
 def test_a_night_in_units_is_the_night_at_once(
-    night: Settings,
+    night: RunSettings,
     at_once: dict[str, pa.Table],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -59,8 +59,8 @@ def test_a_night_in_units_is_the_night_at_once(
     count: int,
 ) -> None:
     """Each llm's boots, delays and failures are its own."""
-    monkeypatch.setenv(units.UNITS, cut)
-    assert len(units.units_of(night)) == count
+    monkeypatch.setenv(replay_units.UNITS_VARIABLE, cut)
+    assert len(replay_units.nightly_units(night)) == count
     for table, rows in played(night, tmp_path).items():
         assert rows.equals(at_once[table]), table
     assert at_once["outcomes"].num_rows == 3 * night.lake.count("requests", trace="wired", day=DAY)
@@ -68,44 +68,46 @@ def test_a_night_in_units_is_the_night_at_once(
 
 
 def test_units_that_a_resumed_run_left_out_are_played_in_the_end(
-    night: Settings, at_once: dict[str, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    night: RunSettings, at_once: dict[str, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dagster resumes a killed run without the dynamic steps that had not begun, and calls that a success."""
-    monkeypatch.setenv(units.UNITS, "llm")
-    monkeypatch.setattr(nights, "begin_units", lambda *asked: units.units_of(night)[:1])
+    monkeypatch.setenv(replay_units.UNITS_VARIABLE, "llm")
+    monkeypatch.setattr(nightly_replays, "begin_units", lambda *asked: replay_units.nightly_units(night)[:1])
     for table, rows in played(night, tmp_path).items():
         assert rows.equals(at_once[table]), table
 
 
 def test_a_day_by_the_hour_is_the_day_in_one_piece(
-    night: Settings, at_once: dict[str, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    night: RunSettings, at_once: dict[str, pa.Table], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits at the end of an hour, niw above all, is served in a later one."""
-    monkeypatch.setattr(by_hour, "BYTES_PER_REQUEST", 10**12)
+    monkeypatch.setattr(hourly_replay, "BYTES_PER_REQUEST", 10**12)
     read: list[tuple[int, int]] = []
-    whole = by_hour.read_workload
-    monkeypatch.setattr(by_hour, "read_workload", lambda *asked: read.append(asked[-1]) or whole(*asked))
+    whole = hourly_replay.read_workload
+    monkeypatch.setattr(
+        hourly_replay, "read_workload", lambda *asked: read.append(asked[-1]) or whole(*asked)
+    )
     for table, rows in played(night, tmp_path).items():
         assert rows.equals(at_once[table]), table
     assert sorted(read) == sorted([(hour, hour + 1) for hour in range(24)] * len(POLICIES))
 
 
 def test_the_largest_fleets_are_seen_by_the_hour_too(
-    night: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    night: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = dataclasses.replace(night, lake=Lake(tmp_path / "lake"))
     shutil.copytree(night.lake.root, own.lake.root, dirs_exist_ok=True)
     found: list[dict[str, Ints]] = [{}, {}]
     for largest in found:
         replay_day(own, DAY, ["lt_ua"], Progress(), largest)
-        monkeypatch.setattr(by_hour, "BYTES_PER_REQUEST", 10**12)
+        monkeypatch.setattr(hourly_replay, "BYTES_PER_REQUEST", 10**12)
     whole, hours = (largest["lt_ua"] for largest in found)
     np.testing.assert_array_equal(hours, whole)
     assert whole.min() < whole.max()
 
 
 def test_a_unit_replays_what_is_not_there(
-    night: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    night: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a kill only what is missing is played; what other cuts and policies left goes."""
     own = dataclasses.replace(night, lake=Lake(tmp_path / "lake"))
@@ -116,38 +118,40 @@ def test_a_unit_replays_what_is_not_there(
         path.parent.mkdir(parents=True)
         path.touch()
     told: list[list[str]] = []
-    play = nights.replay_together
-    monkeypatch.setattr(nights, "replay_together", lambda *a: told.append([*a[2].policies]) or play(*a))
+    play = nightly_replays.replay_unit_days
+    monkeypatch.setattr(
+        nightly_replays, "replay_unit_days", lambda *a: told.append([*a[2].policies]) or play(*a)
+    )
     for missing in ("", "outcomes", "fleet_hours", ""):
         if missing and told:
             own.lake.path(missing, trace="wired", day=DAY, policy="reactive").unlink()
-        (unit,) = nights.begin_units(own, DAY)
-        nights.replay_unit(own, DAY, unit, Progress())
+        (unit,) = nightly_replays.begin_units(own, DAY)
+        nightly_replays.replay_missing_policies(own, DAY, unit, Progress())
     assert told == [[*POLICIES], ["reactive"], ["reactive"]]
     assert not stale.exists()
     assert not other.exists()
 
 
-def test_llms_stay_together_where_something_couples_them(night: Settings) -> None:
-    assert units.parted(night, "lt_ua") == [(llm,) for llm in LLMS]
+def test_llms_stay_together_where_something_couples_them(night: RunSettings) -> None:
+    assert replay_units.independent_llm_sets(night, "lt_ua") == [(llm,) for llm in LLMS]
     both = [tuple(LLMS)]
     chains = {LLMS[0]: Cascade(LLMS, (0.5,), (0.0,))}
-    assert units.parted(changed(night, "replay", cascades=chains), "lt_ua") == both
+    assert replay_units.independent_llm_sets(changed(night, "replay", cascades=chains), "lt_ua") == both
     drawn = dataclasses.replace(night.config.replay.levels, by="enterprise")
-    assert units.parted(changed(night, "replay", levels=drawn), "lt_ua") == both
+    assert replay_units.independent_llm_sets(changed(night, "replay", levels=drawn), "lt_ua") == both
     closed = next(name for name, rule in night.config.rules.items() if rule.is_closed)
-    assert units.parted(night, closed) == both
+    assert replay_units.independent_llm_sets(night, closed) == both
     one_type = {
         llm: tuple(dataclasses.replace(one, gpu="a100-80gb") for one in deployments)
         for llm, deployments in night.config.fleet.deployments.items()
     }
-    assert units.parted(changed(night, "fleet", deployments=one_type), "lt_ua") == both, (
-        "13 x 8 + 13 x 4 > 97 GPUs"
-    )
+    assert (
+        replay_units.independent_llm_sets(changed(night, "fleet", deployments=one_type), "lt_ua") == both
+    ), "13 x 8 + 13 x 4 > 97 GPUs"
 
 
-def test_a_cut_that_nobody_knows_is_refused(night: Settings) -> None:
+def test_a_cut_that_nobody_knows_is_refused(night: RunSettings) -> None:
     with pytest.raises(ConfigError, match=r"FLEETCAST_UNITS: unknown cut 'llms'. .*'llm'"):
-        units.units_of(night, {units.UNITS: "llms"})
+        replay_units.nightly_units(night, {replay_units.UNITS_VARIABLE: "llms"})
     with pytest.raises(ConfigError, match=r"FLEETCAST_UNITS: unknown unit 'lt_ua'. Known: all"):
-        units.unit_called(night, "lt_ua")  # of a process that cuts by policy
+        replay_units.find_unit(night, "lt_ua")  # of a process that cuts by policy

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fleetcast.assets.lake import duck, warehouse
+from fleetcast.assets.lake import duckdb_connection, warehouse
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.limits import Limits
-from fleetcast.assets.lake.machine import cores, memory_bytes
+from fleetcast.assets.lake.process_resources import usable_cores, usable_memory_bytes
+from fleetcast.assets.lake.query_limits import QueryLimits
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.sql_files import SqlFileError, read_sql
-from fleetcast.assets.lake.store import alone
+from fleetcast.assets.lake.store import exclusive_lock
 from fleetcast.assets.lake.warehouse import Lake, LakeVersionError
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 DAY = date(2025, 7, 1)
 PARTITION = {"trace": "t", "day": DAY}
@@ -149,13 +149,13 @@ def test_queries_share_one_instance_and_leave_nothing_in_it(tmp_path, lake, monk
         assert lake.read("requests", trace="t1").num_rows == con.execute("from mine").fetchone()[0] + 2
     assert len(made) == 1
     Lake(tmp_path / "other").sql("select 1")
-    with lake.answer("from requests", Limits()) as rows:
+    with lake.answer("from requests", QueryLimits()) as rows:
         assert rows.read_all().num_rows == 12
     assert len(made) == 3  # a folder of its own to spill into, limits of its own
 
 
 def test_an_instance_that_has_spilled_is_not_kept(lake, monkeypatch):
-    monkeypatch.setattr(duck, "duckdb_settings", lambda: {"memory_limit": "60MB", "threads": 1})
+    monkeypatch.setattr(duckdb_connection, "duckdb_settings", lambda: {"memory_limit": "60MB", "threads": 1})
     lake.write("requests", requests(1), **PARTITION)
     shutil.rmtree(lake.root / ".scratch")  # a lake that was copied has none; DuckDB makes no parents
     with lake.connect() as con:
@@ -259,7 +259,7 @@ HOSTILE = {
 
 
 def read_answer(lake: Lake, query: str) -> pa.Table:
-    with lake.answer(query, Limits()) as reader:
+    with lake.answer(query, QueryLimits()) as reader:
         return reader.read_all()
 
 
@@ -349,7 +349,7 @@ def test_the_published_file_is_replaced_under_its_readers(lake):
 def test_who_publishes_later_lists_the_tables_later(lake):
     """While another one publishes nobody lists tables: what is written meanwhile is not hidden."""
     with ThreadPoolExecutor(1) as threads:
-        with alone(lake.root / ".publishing"):
+        with exclusive_lock(lake.root / ".publishing"):
             publishing = threads.submit(lake.publish)
             time.sleep(0.5)
             assert not publishing.done()
@@ -373,8 +373,8 @@ def test_a_process_uses_what_its_cgroup_or_a_setting_gives_it(tmp_path, files, e
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
-    plain = cores({}, tmp_path / "none"), memory_bytes({}, tmp_path / "none")
+    plain = usable_cores({}, tmp_path / "none"), usable_memory_bytes({}, tmp_path / "none")
     expected = tuple(own or whole for own, whole in zip(found, plain, strict=True))
-    assert (cores(environ, tmp_path), memory_bytes(environ, tmp_path)) == expected
+    assert (usable_cores(environ, tmp_path), usable_memory_bytes(environ, tmp_path)) == expected
     with pytest.raises(ConfigError, match=r"FLEETCAST_CORES is 'two', needed a number from 1. Set another"):
-        cores({"FLEETCAST_CORES": "two"}, tmp_path)
+        usable_cores({"FLEETCAST_CORES": "two"}, tmp_path)

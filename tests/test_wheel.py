@@ -12,7 +12,7 @@ from numba.core.caching import _CacheLocator
 from small import ONE_TRIAL, small_config
 
 from fleetcast.models.replay.compiled import cache_folder
-from fleetcast.models.world.places import ROOT
+from fleetcast.models.world.project_paths import ROOT
 
 PACKAGES = sysconfig.get_path("purelib")
 

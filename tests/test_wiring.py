@@ -14,26 +14,27 @@ import pytest
 from wired import DAY, LLMS, REGIONS, changed, wired_settings
 
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Settings, load_settings
-from fleetcast.assets.replays.drives import DAY_S, day_drives, setting
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules
-from fleetcast.models.replay.run import Drive
+from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.replays.policy_inputs import fleet_and_rules, policy_schedules
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules
+from fleetcast.models.replay.run import Schedule
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.world.config import OwnPolicy
+from fleetcast.models.world.calendar import DAY_S
+from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.mechanisms import (
     BATCHINGS,
     DEMANDS,
     ORDERS,
+    POOL_SPREADS,
     ROLES,
     ROUTINGS,
     SCALINGS,
     SIGNALS,
-    SPREADS,
-    Order,
+    QueueOrder,
 )
-from fleetcast.models.world.policies import ANSWERS, POLICIES, planned
+from fleetcast.models.world.policies import ANSWER_PLANNERS, REPLAY_POLICIES, planned_policies
 
 PLACES = [(llm, region) for llm in LLMS for region in REGIONS]
 # What each policy follows, by which rule, and on which pools: whether they take interactive requests, whether
@@ -63,22 +64,22 @@ FOLLOWED: dict[str, tuple[str | None, str, list[tuple[Any, int]], bool]] = {
     "cauchy_mixed": ("autoscaler", "follow", UNIFIED, False),
     "cauchy": ("autoscaler", "follow", UNIFIED, False),
     "corrected_combos": ("corrected", "reflex", UNIFIED, False),
-    **dict.fromkeys(ANSWERS, ("standing", "follow", UNIFIED, False)),
+    **dict.fromkeys(ANSWER_PLANNERS, ("standing", "follow", UNIFIED, False)),
     "clairvoyant": ("truth", "reflex", UNIFIED, False),
 }
 
 
 @pytest.fixture(scope="module")
-def wired(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+def wired(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """The run of wired.toml over an empty lake."""
     return wired_settings(tmp_path_factory.mktemp("lake"))
 
 
-def fleet_of(settings: Settings, pooling: str = "unified") -> Fleet:
+def fleet_of(settings: RunSettings, pooling: str = "unified") -> FleetArrays:
     return make_fleet(settings.catalogue, settings.config.fleet, settings.config.replay, 3, pooling)
 
 
-def at(fleet: Fleet, llm: str, region: str, pool: int = 0) -> dict[str, Any]:
+def at(fleet: FleetArrays, llm: str, region: str, pool: int = 0) -> dict[str, Any]:
     """What the fleet holds of an llm in a region, by name; the one place that knows how it is laid out."""
     i, j = LLMS.index(llm), REGIONS.index(region)
     row = fleet.pools_of[i * len(REGIONS) + j, pool]
@@ -98,7 +99,7 @@ def at(fleet: Fleet, llm: str, region: str, pool: int = 0) -> dict[str, Any]:
     }
 
 
-def pools_of(fleet: Fleet) -> list[tuple[Any, float]]:
+def pools_of(fleet: FleetArrays) -> list[tuple[Any, float]]:
     """The pools of every llm in every region: what they take, and their share of 20 instances."""
     rows = [
         [
@@ -111,7 +112,7 @@ def pools_of(fleet: Fleet) -> list[tuple[Any, float]]:
     return rows[0]
 
 
-def test_nothing_in_this_run_is_a_default_and_no_two_figures_are_equal(wired: Settings) -> None:
+def test_nothing_in_this_run_is_a_default_and_no_two_figures_are_equal(wired: RunSettings) -> None:
     usual = load_settings("office", wired.lake.root).config
     apart = ("calendar", "cascades", "start", "is_balanced")  # test_calendar.py, test_cascades.py, below
     for table in ("fleet", "forecast", "plan", "replay"):
@@ -122,15 +123,15 @@ def test_nothing_in_this_run_is_a_default_and_no_two_figures_are_equal(wired: Se
         assert not [figure for figure, count in Counter(figures).items() if count > 1]
 
 
-def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> None:
+def test_the_rules_are_those_of_the_config_and_the_tiers(wired: RunSettings) -> None:
     found = make_rules(wired.catalogue, wired.config.replay, "lt_ua")._asdict()
     assert (SCALINGS[found.pop("scaling")], ROUTINGS[found.pop("routing")]) == ("lt_ua", "least_kv")
     assert ORDERS[found.pop("order")] == "edf"
-    assert (SPREADS[found.pop("spread")], SIGNALS[found.pop("signal")]) == ("most_unused", "both")
+    assert (POOL_SPREADS[found.pop("spread")], SIGNALS[found.pop("signal")]) == ("most_unused", "both")
     assert found.pop("urgency").tolist() == [0, 1, 1]
     assert [found.pop(name).tolist() for name in ("go_on_below", "judge_s")] == [[0.0, 0.0]] * 2
     assert [found.pop(name).size for name in ("gear_from", "gear_below")] == [0, 0]  # test_cascades.py
-    assert (found.pop("gears_by"), found.pop("gear_llm").tolist()) == (0, [NOBODY, NOBODY])
+    assert (found.pop("gears_by"), found.pop("gear_llm").tolist()) == (0, [NO_INDEX, NO_INDEX])
     assert [found.pop(name) for name in ("last_copy_tokens", "max_copies", "move_s")] == [48, 5, 0.02]
     np.testing.assert_allclose(found.pop("headroom_share"), 0.35 * np.exp([0.0, -0.6, -1.2]))
     assert found.pop("ceiling_share").tolist() == [1.0, 1.0, 1.0]
@@ -144,14 +145,14 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> Non
         **{"route_utilisation_share": 0.66, "scale_out_share": 0.74, "scale_in_share": 0.28},
         **{"niw_pull_one_share": 0.58, "niw_pull_two_share": 0.41, "niw_priority_age_s": 7300.0},
         **{"surge_ratio": 3.3, "slump_ratio": 0.62, "pressure_share": 0.54},
-        **{"catch_up_s": 91.0, "reflex_share": 1.7},
+        **{"catch_up_s": 91.0, "reactive_share": 1.7},
         "correction_s": (60 - 25) * 60.0,
         **{
             "opportunism": 2,
-            "keep_weight": 1.9,
-            "is_adaptive": True,
-            "holds_back": False,
-            "counts_above": True,
+            "opportunism_weight": 1.9,
+            "is_headroom_adaptive": True,
+            "uses_central_queue": False,
+            "headroom_above_only": True,
             "promote_s": 77.0,
             "freeness_out": -0.77,
             "freeness_in": 2.9,
@@ -160,17 +161,17 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: Settings) -> Non
     }
 
 
-def test_requests_are_kept_back_where_the_config_says_so(wired: Settings) -> None:
+def test_requests_are_kept_back_where_the_config_says_so(wired: RunSettings) -> None:
     replay = wired.config.replay
     levels = dataclasses.replace(replay.levels, least_ceiling_share=0.5)
     rules = make_rules(wired.catalogue, dataclasses.replace(replay, levels=levels), "lt_ua")
-    assert (rules.holds_back, rules.ceiling_share.tolist()) == (True, [1.0, 0.75, 0.5])
+    assert (rules.uses_central_queue, rules.ceiling_share.tolist()) == (True, [1.0, 0.75, 0.5])
 
 
-def test_requests_move_where_the_policy_says_so(wired: Settings) -> None:
+def test_requests_move_where_the_policy_says_so(wired: RunSettings) -> None:
     for policy, is_balanced in (("llumnix", True), ("corrected_llumnix", True), ("lt_ua", False)):
-        fleet, rules = setting(wired, policy)
-        assert (rules.balance_s, fleet.hands_over) == ((1.5, True) if is_balanced else (np.inf, False))
+        fleet, rules = fleet_and_rules(wired, policy)
+        assert (rules.balance_s, fleet.has_transfers) == ((1.5, True) if is_balanced else (np.inf, False))
         assert fleet.by_freeness == (ROUTINGS[rules.routing] == "freeness") == is_balanced
         assert ORDERS[rules.order] == ("priority" if is_balanced else "edf")
 
@@ -184,15 +185,15 @@ def test_requests_move_where_the_policy_says_so(wired: Settings) -> None:
         (SCALINGS, None, "scaling"),
     ],
 )
-def test_every_name_has_its_own_code(wired: Settings, names, key, field) -> None:
+def test_every_name_has_its_own_code(wired: RunSettings, names, key, field) -> None:
     replay = wired.config.replay
     for code, name in enumerate(names):
         own = dataclasses.replace(replay, **({key: name} if key else {}))
         rules = make_rules(wired.catalogue, own, "follow" if key else name)
-        assert getattr(rules, field) == (Order.DPA if name == "late_last" else code)
+        assert getattr(rules, field) == (QueueOrder.DPA if name == "late_last" else code)
 
 
-def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: Settings) -> None:
+def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: RunSettings) -> None:
     fleet = fleet_of(wired)
     llama_bytes, bloom_bytes = 2 * 69.0e9, 2 * 176.2e9
     kv = {  # (what the GPUs offer - weights) / bytes of a block of 32 tokens
@@ -211,8 +212,8 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: Settings) -> N
             "gpus": 4 if llm == LLMS[1] else 8,
         }
     assert ({*fleet.max_batch}, {*fleet.max_prefill_tokens}, fleet.kv_block_tokens) == ({48}, {4096}, 32)
-    assert (fleet.then == NOBODY).all()
-    assert not fleet.hands_over
+    assert (fleet.then == NO_INDEX).all()
+    assert not fleet.has_transfers
     assert fleet.is_interactive.tolist() == [True, True, False]
     layers, token_bytes = [70, 80], [2 * 70 * 112 * 128 * 2, 2 * 80 * 8 * 128 * 2]
     assert fleet.link_layers[fleet.kind].tolist() == np.repeat(layers, len(REGIONS)).tolist()
@@ -221,14 +222,14 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: Settings) -> N
     assert fleet.is_async.all()
     assert fleet.cap_gpus.tolist() == [[53, 101], [47, 97], [43, 89]]
     assert fleet.network_s.tolist() == [[0.0, 0.11, 0.07], [0.05, 0.0, 0.13], [0.19, 0.17, 0.0]]
-    assert fleet.preference.tolist() == [[0, 2, 1], [1, 0, NOBODY], [2, 1, 0]]
+    assert fleet.preference.tolist() == [[0, 2, 1], [1, 0, NO_INDEX], [2, 1, 0]]
     assert fleet.latency.decode_s[:, 1].tolist() == [0.04837, 0.029525]  # 8 x a100, 4 x h100
     assert fleet.donate_s == 37.0
     assert np.median(fleet.boot_spot_s) == pytest.approx(45.0, rel=0.05)
     assert (fleet.boot_spot_s.min(), fleet.boot_spot_s.max()) == (45.0 / 2, 90.0)
 
 
-def test_an_engine_may_have_limits_of_its_own(wired: Settings) -> None:
+def test_an_engine_may_have_limits_of_its_own(wired: RunSettings) -> None:
     limits = {"batching": "orca", "max_batch": 40, "max_prefill_tokens": 2048, "async_scheduling": False}
     own = wired.config.fleet.deployments
     (pool,) = own[LLMS[1]]
@@ -244,7 +245,7 @@ def test_an_engine_may_have_limits_of_its_own(wired: Settings) -> None:
     assert fleet.latency.decode_s.shape == (2, 49)
 
 
-def test_a_region_without_the_gpus_of_an_llm_has_no_place_for_it(wired: Settings) -> None:
+def test_a_region_without_the_gpus_of_an_llm_has_no_place_for_it(wired: RunSettings) -> None:
     bare = dataclasses.replace(wired.catalogue.regions["far"], cap_gpus={"h100-80gb": 43})
     catalogue = dataclasses.replace(wired.catalogue, regions={**wired.catalogue.regions, "far": bare})
     fleet = fleet_of(dataclasses.replace(wired, catalogue=catalogue), "siloed")
@@ -259,7 +260,7 @@ def test_a_region_without_the_gpus_of_an_llm_has_no_place_for_it(wired: Settings
     ("pooling", "slots", "at_start"),
     [("unified", [13], [8]), ("siloed", [10, 3], [6, 2]), ("chiron", [7, 3, 3], [4, 2, 2])],
 )
-def test_pools_share_the_instances(wired: Settings, pooling, slots, at_start) -> None:
+def test_pools_share_the_instances(wired: RunSettings, pooling, slots, at_start) -> None:
     fleet = fleet_of(wired, pooling)
     for llm, region in PLACES:
         pools = [at(fleet, llm, region, pool) for pool in range(len(slots))]
@@ -269,10 +270,12 @@ def test_pools_share_the_instances(wired: Settings, pooling, slots, at_start) ->
 
 
 @pytest.mark.parametrize("policy", FOLLOWED)
-def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(wired: Settings, policy) -> None:
+def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(
+    wired: RunSettings, policy
+) -> None:
     plan, scaling, pools, is_closed = FOLLOWED[policy]
-    assert (POLICIES[policy].plan, POLICIES[policy].is_closed) == (plan, is_closed)
-    fleet, rules = setting(wired, policy)
+    assert (REPLAY_POLICIES[policy].plan, REPLAY_POLICIES[policy].is_closed) == (plan, is_closed)
+    fleet, rules = fleet_and_rules(wired, policy)
     assert pools_of(fleet) == pools
     kept = {name: value for name, value in rules._asdict().items() if not name.startswith("failure")}
     said = {"order": "late_last"} if scaling == "reflex" else {}
@@ -280,7 +283,7 @@ def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(wired
         said = {"order": "priority", "routing": "freeness", "is_balanced": True}
     if "cauchy" in policy or policy in ("melange", "corrected_combos"):
         said |= {"spread": "goodput"}
-    if policy in ANSWERS:
+    if policy in ANSWER_PLANNERS:
         said |= {"spread": "weights"}
     own = dataclasses.replace(wired.config.replay, **said)  # opportunism is weighted here, as theirs is
     np.testing.assert_equal(
@@ -289,38 +292,41 @@ def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(wired
     )
 
 
-def test_a_policy_of_ones_own_has_its_own_order_and_routing(wired: Settings) -> None:
-    own, base = setting(wired, "hasty")[1], setting(wired, "lt_ua")[1]
+def test_a_policy_of_ones_own_has_its_own_order_and_routing(wired: RunSettings) -> None:
+    own, base = fleet_and_rules(wired, "hasty")[1], fleet_and_rules(wired, "lt_ua")[1]
     assert (own.order, own.routing, own.scaling) == (3, 1, 1)
     assert (base.order, base.routing) == (1, 2)
-    assert (setting(wired, "lean")[1].order, setting(wired, "lean")[1].tau_n_s) == (3, np.inf)  # late_last
-    assert [SIGNALS[setting(wired, name)[1].signal] for name in ("hasty", "lean", "lt_ua")] == (
+    assert (fleet_and_rules(wired, "lean")[1].order, fleet_and_rules(wired, "lean")[1].tau_n_s) == (
+        3,
+        np.inf,
+    )  # late_last
+    assert [SIGNALS[fleet_and_rules(wired, name)[1].signal] for name in ("hasty", "lean", "lt_ua")] == (
         ["queue", "both", "both"]
     )
     by_memory = changed(wired, "replay", signal="memory")
-    assert [setting(by_memory, name)[1].signal for name in ("chiron", "lean", "lt_ua")] == [2, 2, 0]
+    assert [fleet_and_rules(by_memory, name)[1].signal for name in ("chiron", "lean", "lt_ua")] == [2, 2, 0]
 
 
 def test_a_stack_goes_under_any_policy_that_says_nothing_else(
-    wired: Settings,
+    wired: RunSettings,
 ) -> None:
-    own = {"moved": OwnPolicy("corrected", stack="llumnix")}
-    own["mine"] = OwnPolicy("corrected", stack="llumnix", order="pf", is_balanced=False)
+    own = {"moved": CustomPolicy("corrected", stack="llumnix")}
+    own["mine"] = CustomPolicy("corrected", stack="llumnix", order="pf", is_balanced=False)
     config = dataclasses.replace(wired.config, policies={**wired.config.policies, **own})
     settings = dataclasses.replace(wired, config=config)
-    moved, mine = (setting(settings, name) for name in own)
+    moved, mine = (fleet_and_rules(settings, name) for name in own)
     routed = [(ROUTINGS[rules.routing], ORDERS[rules.order], rules.balance_s) for _, rules in (moved, mine)]
     assert routed == [("freeness", "priority", 0.05), ("freeness", "pf", np.inf)]
-    assert [fleet.hands_over for fleet, _ in (moved, mine)] == [True, False]
+    assert [fleet.has_transfers for fleet, _ in (moved, mine)] == [True, False]
     for _, rules in (moved, mine):
         assert (SCALINGS[rules.scaling], rules.is_guarded) == ("reflex", False)
         np.testing.assert_allclose(rules.headroom_share, 0.2 * np.exp([0.0, -1.0, -2.0]))
-    assert ORDERS[setting(settings, "corrected")[1].order] == "dpa"  # late_last
+    assert ORDERS[fleet_and_rules(settings, "corrected")[1].order] == "dpa"  # late_last
 
 
-def test_instances_die_as_often_as_the_config_says(wired: Settings) -> None:
-    def drawn(settings: Settings) -> Rules:
-        return setting(settings, "lt_i")[1]
+def test_instances_die_as_often_as_the_config_says(wired: RunSettings) -> None:
+    def drawn(settings: RunSettings) -> Rules:
+        return fleet_and_rules(settings, "lt_i")[1]
 
     often = drawn(changed(wired, "replay", failures_per_instance_day=9.0))
     slots = fleet_of(wired).pool.size
@@ -345,11 +351,11 @@ KINDS = {
 
 def count(policy: str, hour: int, llm: str, region: str) -> int:
     """A number of instances that is planned nowhere else."""
-    return 1000 * planned().index(policy) + 10 * hour + PLACES.index((llm, region))
+    return 1000 * planned_policies().index(policy) + 10 * hour + PLACES.index((llm, region))
 
 
 @pytest.fixture(scope="module")
-def day(wired: Settings) -> Settings:
+def day(wired: RunSettings) -> RunSettings:
     """Plans of which every number is another, and a demand of one token a second for each slot of an hour."""
     rows = [
         dict.fromkeys(SCHEMAS["plans"].names)
@@ -359,8 +365,8 @@ def day(wired: Settings) -> Settings:
         | {"instances": count(policy, hour, llm, region)}
         | {"demand_tokens_per_s": count(policy, hour, llm, region) + 0.5}
         | {"capacity_tokens_per_s": count(policy, hour, llm, region) + 0.25}
-        for policy in reversed(planned())
-        if not POLICIES[policy].is_closed
+        for policy in reversed(planned_policies())
+        if not REPLAY_POLICIES[policy].is_closed
         for hour in range(24)
         for llm, region in reversed(PLACES)
     ]
@@ -379,8 +385,8 @@ def day(wired: Settings) -> Settings:
 
 
 @pytest.fixture(scope="module")
-def drives(day: Settings) -> dict[str, Drive]:
-    return day_drives(day, DAY)
+def drives(day: RunSettings) -> dict[str, Schedule]:
+    return policy_schedules(day, DAY)
 
 
 def table(policy: str, plus: float = 0.0) -> np.ndarray:
@@ -391,7 +397,7 @@ def table(policy: str, plus: float = 0.0) -> np.ndarray:
 
 PLAIN = [
     name
-    for name, rule in POLICIES.items()
+    for name, rule in REPLAY_POLICIES.items()
     if name in FOLLOWED
     and not rule.is_closed
     and rule.start is None
@@ -400,13 +406,13 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("policy", PLAIN)
-def test_each_policy_is_given_its_own_plan_and_forecast(drives: dict[str, Drive], policy) -> None:
+def test_each_policy_is_given_its_own_plan_and_forecast(drives: dict[str, Schedule], policy) -> None:
     drive = drives[policy]
     shares = [share / 20 for _, share in FOLLOWED[policy][2]]
     first = [np.round(share * table("lt_i")[0]) for share in shares]  # the pools of an endpoint share it
     assert np.asarray(drive.start).tolist() == np.ravel(first).tolist()
     assert drive.hour_s == 3600.0
-    if POLICIES[policy].plan is None:
+    if REPLAY_POLICIES[policy].plan is None:
         assert (drive.targets, drive.forecast_tokens_per_s, drive.rows_per_hour) == (None, None, 1)
     elif policy != "dynamo":
         np.testing.assert_array_equal(drive.targets, table(policy).reshape(24, -1))
@@ -414,15 +420,15 @@ def test_each_policy_is_given_its_own_plan_and_forecast(drives: dict[str, Drive]
         assert drive.rows_per_hour == 1
 
 
-def test_who_begins_with_the_whole_fleet(day: Settings, drives: dict[str, Drive]) -> None:
+def test_who_begins_with_the_whole_fleet(day: RunSettings, drives: dict[str, Schedule]) -> None:
     of_chiron = np.repeat([4.0, 2.0, 2.0], len(PLACES))  # of the 8 that each endpoint has
     np.testing.assert_array_equal(drives["chiron"].start, of_chiron)
-    all_do = day_drives(changed(day, "replay", start="whole"), DAY)
+    all_do = policy_schedules(changed(day, "replay", start="whole"), DAY)
     for policy in ("lt_i", "reactive"):
         np.testing.assert_array_equal(all_do[policy].start, np.full(len(PLACES), 8.0))
 
 
-def test_dynamo_is_given_what_the_three_minutes_before_needed(drives: dict[str, Drive]) -> None:
+def test_dynamo_is_given_what_the_three_minutes_before_needed(drives: dict[str, Schedule]) -> None:
     drive = drives["dynamo"]
     targets = np.asarray(drive.targets)
     assert (drive.rows_per_hour, targets.shape, drive.row_s) == (20, (480, len(PLACES)), 180.0)
@@ -435,26 +441,26 @@ def test_dynamo_is_given_what_the_three_minutes_before_needed(drives: dict[str, 
     assert len(np.unique(targets[1:])) > 5
 
 
-def test_instances_of_a_kind_that_the_config_does_not_have_are_left_out(day: Settings, tmp_path) -> None:
+def test_instances_of_a_kind_that_the_config_does_not_have_are_left_out(day: RunSettings, tmp_path) -> None:
     rows = day.lake.read("plans", trace=day.trace, day=DAY).drop_columns(["trace", "day"]).to_pylist()
     other = wired_settings(tmp_path)
     twice = [*rows, *(row | {"gpus_per_instance": 2} for row in rows)]
     other.lake.write("plans", pa.Table.from_pylist(twice, SCHEMAS["plans"]), trace=day.trace, day=DAY)
     minutes = day.lake.read("demand", trace=day.trace, day=DAY).drop_columns(["trace", "day"])
     other.lake.write("demand", minutes, trace=day.trace, day=DAY)
-    drive = day_drives(other, DAY)["corrected"]
+    drive = policy_schedules(other, DAY)["corrected"]
     np.testing.assert_array_equal(drive.targets, table("corrected").reshape(24, -1))
     np.testing.assert_array_equal(drive.forecast_tokens_per_s, table("corrected", 0.5))
 
 
-def test_pools_of_an_llm_stand_where_hand_on_and_weigh_as_the_config_says(wired: Settings) -> None:
+def test_pools_of_an_llm_stand_where_hand_on_and_weigh_as_the_config_says(wired: RunSettings) -> None:
     prefill = Deployment("h100-80gb", 4, "prefill", then="far", min_instances=2, max_instances=7)
     near = Deployment("a100-80gb", 4, "decode", name="near", regions=("north",), weight=3.5)
     far = Deployment("a100-80gb", 8, "decode", name="far", instances_at_start=5)
     also = Deployment("h100-80gb", 4, "prefill", then="near", regions=("north",))
     whole = wired.config.fleet.deployments[LLMS[0]]
     pools = {LLMS[0]: whole, LLMS[1]: (prefill, near, far, also)}
-    fleet = fleet_of(changed(wired, "fleet", deployments=pools, link_gbit_per_s=None, hand_over="bulk"))
+    fleet = fleet_of(changed(wired, "fleet", deployments=pools, link_gbit_per_s=None, kv_transfer="bulk"))
     rows = [
         (
             LLMS[fleet.llm[row]],
@@ -474,19 +480,19 @@ def test_pools_of_an_llm_stand_where_hand_on_and_weigh_as_the_config_says(wired:
     at_north = dict(zip(("prefill", "near", "far", "also"), range(north, north + 4), strict=True))
     assert fleet.then[at_north["prefill"]] == at_north["far"]
     assert fleet.then[at_north["also"]] == at_north["near"]
-    assert (fleet.then[fleet.role != ROLES.index("prefill")] == NOBODY).all()
-    assert fleet.hands_over
+    assert (fleet.then[fleet.role != ROLES.index("prefill")] == NO_INDEX).all()
+    assert fleet.has_transfers
     assert fleet.takes.any(axis=1).tolist() == (fleet.role != ROLES.index("decode")).tolist()
     assert fleet.weight[at_north["near"]] == 3.5
     sizes = (fleet.instances_at_start, fleet.min_instances, np.diff(fleet.slots))
     assert [column[at_north["prefill"]] for column in sizes] == [8, 2, 7]
     assert [column[at_north["far"]] for column in sizes] == [5, 1, 13]
     both = fleet.kv_capacity[fleet.kind[[at_north["also"], at_north["near"]]]]
-    assert fleet.longest[at_north["also"]] == both.min() < both.max()
+    assert fleet.max_request_tokens[at_north["also"]] == both.min() < both.max()
     assert (fleet.link_layers == 1).all()
     gpu = wired.catalogue.gpus["h100-80gb"]
     token_s = 8 * 2 * 80 * 8 * 128 * 2 / (4 * 1e9 * gpu.link_gbit_per_s)
     np.testing.assert_allclose(fleet.link_token_s[fleet.kind[at_north["prefill"]]], token_s)
-    assert [list(own[own != NOBODY]) for own in fleet.pools_of[len(REGIONS) :]] == [
+    assert [list(own[own != NO_INDEX]) for own in fleet.pools_of[len(REGIONS) :]] == [
         [row for row, place in enumerate(rows) if place[:2] == (LLMS[1], region)] for region in REGIONS
     ]

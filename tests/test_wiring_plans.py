@@ -21,11 +21,11 @@ from wired import (
     requests,
 )
 
-from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.plans import inputs, mixes, plans, problems
-from fleetcast.assets.replays.drives import day_drives
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans import plan_loads, plans, problems, request_mixes
+from fleetcast.assets.replays.policy_inputs import policy_schedules
 from fleetcast.models.plan.problem import Problem
-from fleetcast.models.plan.solver import Options
+from fleetcast.models.plan.solver import SolverOptions
 
 SLOWER = np.array([1.0, 1.25])  # boots by GPU type
 WINDOWS, NIW = 3, TIERS.index("niw")
@@ -66,12 +66,12 @@ def close(found: np.ndarray, expected: np.ndarray) -> None:
 
 
 @pytest.fixture(scope="module")
-def loads(wired_day: Settings) -> dict[str, inputs.Load]:
-    return inputs.day_loads(wired_day, DAY)
+def loads(wired_day: RunSettings) -> dict[str, plan_loads.PlanLoad]:
+    return plan_loads.day_loads(wired_day, DAY)
 
 
 @pytest.fixture(scope="module")
-def table(wired_day: Settings) -> pd.DataFrame:
+def table(wired_day: RunSettings) -> pd.DataFrame:
     """The plans of the day in the order of hours, llms and regions, only on the GPU type that is deployed."""
     rows = wired_day.lake.read("plans", trace=wired_day.trace, day=DAY).to_pandas()
     order = rows.assign(i=rows["llm"].map(LLMS.index), j=rows["region"].map(REGIONS.index))
@@ -115,31 +115,31 @@ def test_the_peak_is_that_of_the_days_before(loads) -> None:
     close(loads["peak"].buffer, 0.23 * niw.mean(axis=-1))
 
 
-def test_the_history_is_as_long_as_the_config_says(wired_day: Settings) -> None:
+def test_the_history_is_as_long_as_the_config_says(wired_day: RunSettings) -> None:
     short = changed(wired_day, "forecast", history_days=1)
-    close(inputs.day_loads(short, DAY)["peak"].demand[..., 0], came(1).max(axis=-1))
+    close(plan_loads.day_loads(short, DAY)["peak"].demand[..., 0], came(1).max(axis=-1))
 
 
 def test_the_day_ahead_covers_the_quantile_foreseen_at_midnight_and_the_niw_of_the_day_before(
-    wired_day: Settings,
+    wired_day: RunSettings,
 ) -> None:
-    load = inputs.day_ahead_load(wired_day, DAY)
+    load = plan_loads.day_ahead_load(wired_day, DAY)
     close(load.demand, 3.2 * came())
     close(load.buffer, 0.23 * came(1, niw=True).mean(axis=-1))
 
 
 @pytest.mark.parametrize(("quantile", "factor"), [(0.5, 1.0), (0.9, 1.3), (0.95, 1.6)])
-def test_each_quantile_is_read_from_its_own_column(wired_day: Settings, quantile, factor) -> None:
+def test_each_quantile_is_read_from_its_own_column(wired_day: RunSettings, quantile, factor) -> None:
     own = changed(wired_day, "plan", quantile=quantile)
-    close(inputs.forecast_windows(own, DAY, "seasonal_naive")[1], factor * came())
+    close(plan_loads.read_forecast_windows(own, DAY, "seasonal_naive")[1], factor * came())
 
 
 # --- what an hour is asked -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", plans.PROGRAMMES)
+@pytest.mark.parametrize("kind", plans.PLAN_SOLVERS)
 def test_an_hour_is_asked_with_the_capacities_prices_and_limits_of_config_and_catalogue(
-    wired_day: Settings, kind: str
+    wired_day: RunSettings, kind: str
 ) -> None:
     asked = problems.problem_template(wired_day.grid, wired_day.config, SUSTAINED, kind)._asdict()
     names = asked.pop("llms"), asked.pop("regions"), asked.pop("gpus"), asked.pop("roles")
@@ -168,27 +168,27 @@ def test_an_hour_is_asked_with_the_capacities_prices_and_limits_of_config_and_ca
         np.testing.assert_allclose(asked[name], value, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", plans.PROGRAMMES)
+@pytest.mark.parametrize("kind", plans.PLAN_SOLVERS)
 def test_each_kind_is_solved_by_its_programme_with_the_configs_options(
-    wired_day: Settings, monkeypatch: pytest.MonkeyPatch, kind: str
+    wired_day: RunSettings, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     programme = PROGRAMMES.get(kind, "corrected")
-    honest, given = plans.PROGRAMMES[kind], []
+    honest, given = plans.PLAN_SOLVERS[kind], []
 
-    def heard(problem: Problem, options: Options):
+    def heard(problem: Problem, options: SolverOptions):
         given.append(options)
         return honest(problem, options)
 
-    monkeypatch.setitem(plans.PROGRAMMES, kind, heard)
-    plan = plans.checked_solve(wired_day, kind)(
+    monkeypatch.setitem(plans.PLAN_SOLVERS, kind, heard)
+    plan = plans.checked_solver(wired_day, kind)(
         problems.problem_template(wired_day.grid, wired_day.config, SUSTAINED, kind)
     )
-    assert given == [Options("cbc", gap_share=0.01, time_limit_s=9.0)]
+    assert given == [SolverOptions("cbc", gap_share=0.01, time_limit_s=9.0)]
     assert (plan.programme, plan.solver) == (programme, "cbc")
 
 
 def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
-    wired_day: Settings, monkeypatch: pytest.MonkeyPatch
+    wired_day: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = {}
 
@@ -206,8 +206,8 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
         )
         return SUSTAINED[LLMS.index(llm)]
 
-    monkeypatch.setattr(plans, "capacity_tokens_per_s", measured)
-    assert plans.sustained_tokens_per_s(wired_day, DAY, Progress()) == list(SUSTAINED)
+    monkeypatch.setattr(plans, "measure_capacity_tokens_per_s", measured)
+    assert plans.measure_capacities(wired_day, DAY, Progress()) == list(SUSTAINED)
     before = requests(DAY - timedelta(days=1))
     for code, llm in enumerate(LLMS):
         own = (before.llm == code) & (before.tier != NIW)
@@ -216,7 +216,11 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
         tokens = zip(*(column[own].tolist() for column in columns), strict=True)
         assert (asked[llm][0],) == wired_day.config.fleet.deployments[llm]
         known = sorted(tokens)
-        assert asked[llm][1] == known if len(known) <= mixes.MIX_SAMPLE else set(asked[llm][1]) <= set(known)
+        assert (
+            asked[llm][1] == known
+            if len(known) <= request_mixes.MIX_SAMPLE
+            else set(asked[llm][1]) <= set(known)
+        )
     assert len(asked[LLMS[0]][1]) > 1000
 
 
@@ -225,9 +229,9 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
 
 @pytest.mark.parametrize(("policy", "kind"), KINDS.items())
 def test_a_policys_plan_is_made_of_the_load_and_the_capacity_of_its_kind(
-    wired_day: Settings, loads, table, policy: str, kind: str
+    wired_day: RunSettings, loads, table, policy: str, kind: str
 ) -> None:
-    every = {**loads, "day_ahead": inputs.day_ahead_load(wired_day, DAY), "melange": loads["peak"]}
+    every = {**loads, "day_ahead": plan_loads.day_ahead_load(wired_day, DAY), "melange": loads["peak"]}
     theta = SHARES[kind] * np.array(SUSTAINED)[:, None]
     close(of(table, policy, "capacity_tokens_per_s"), theta)
     demand, buffer = every[kind]
@@ -239,16 +243,16 @@ def test_a_policys_plan_is_made_of_the_load_and_the_capacity_of_its_kind(
     assert set(table.loc[policy, "programme"]) == {programme}
 
 
-def test_a_policy_of_ones_own_is_planned_with_its_own_figures(wired_day: Settings, table) -> None:
+def test_a_policy_of_ones_own_is_planned_with_its_own_figures(wired_day: RunSettings, table) -> None:
     close(of(table, "lean", "capacity_tokens_per_s"), 0.5 * np.array(SUSTAINED)[:, None])
-    own = inputs.day_loads(changed(wired_day, "plan", quantile=0.9), DAY)["corrected"]
+    own = plan_loads.day_loads(changed(wired_day, "plan", quantile=0.9), DAY)["corrected"]
     close(of(table, "lean", "demand_tokens_per_s"), own.demand.max(axis=-1))
     assert (of(table, "lean", "instances_before")[0] == of(table, "lt_i", "instances")[0]).all()
     assert (of(table, "hasty", "instances") == of(table, "lt_ua", "instances")).all()
 
 
 def test_a_plan_in_slots_covers_each_by_itself_and_is_followed_slot_by_slot(
-    wired_day: Settings, table
+    wired_day: RunSettings, table
 ) -> None:
     slots = table.loc["brisk"]
     of_slots = {
@@ -266,13 +270,13 @@ def test_a_plan_in_slots_covers_each_by_itself_and_is_followed_slot_by_slot(
     changes = (held[1:] != held[:-1]).any(axis=(1, 2))
     assert all(changes[first::WINDOWS].any() for first in range(WINDOWS))
     close(of_slots["usd"], held * np.array([8 * 3.25, 4 * 9.5])[:, None] / WINDOWS)
-    drive = day_drives(wired_day, DAY)["brisk"]
+    drive = policy_schedules(wired_day, DAY)["brisk"]
     assert drive.row_s == 1200.0
     close(np.asarray(drive.targets), held.reshape(24 * WINDOWS, -1))
     close(np.asarray(drive.forecast_tokens_per_s), of_slots["demand_tokens_per_s"])
 
 
-def test_teams_are_planned_by_the_quarter_where_they_boot_in_half_of_one(wired_day: Settings) -> None:
+def test_teams_are_planned_by_the_quarter_where_they_boot_in_half_of_one(wired_day: RunSettings) -> None:
     """What a config says of a policy of its own holds in any case."""
     for bucket, boot_s, slots in ((15, 450.0, 4), (15, 451.0, 1), (20, 60.0, 1)):
         forecast = dataclasses.replace(wired_day.config.forecast, bucket_minutes=bucket)
@@ -299,7 +303,7 @@ def test_plans_begin_where_the_papers_first_hour_ends_and_cost_what_their_gpus_c
         assert (of(table, policy, "instances") == of(table, "lt_i", "instances")).all()
 
 
-def test_the_least_that_any_fleet_costs_counts_on_whole_instances(wired_day: Settings) -> None:
+def test_the_least_that_any_fleet_costs_counts_on_whole_instances(wired_day: RunSettings) -> None:
     """With the whole of what an instance sustains, whatever share a plan counts on."""
     bounds = wired_day.lake.read("plan_bounds", trace=wired_day.trace, day=DAY).to_pandas()
     usd_per_token = np.array([8 * 3.25, 4 * 9.5]) / np.array(SUSTAINED)
@@ -307,13 +311,13 @@ def test_the_least_that_any_fleet_costs_counts_on_whole_instances(wired_day: Set
     close(bounds.sort_values("hour_start")["fluid_usd"].to_numpy(), fluid)
 
 
-def test_a_plan_serves_more_where_more_is_asked(wired_day: Settings, loads) -> None:
+def test_a_plan_serves_more_where_more_is_asked(wired_day: RunSettings, loads) -> None:
     """The share of capacity and the limits reach the answer, not only the question."""
 
-    def held(settings: Settings, kind: str = "corrected") -> np.ndarray:
+    def held(settings: RunSettings, kind: str = "corrected") -> np.ndarray:
         template = problems.problem_template(settings.grid, settings.config, SUSTAINED, kind)
         hour = problems.hour_problems(template, loads[kind])[4]
-        return plans.checked_solve(settings, kind)(hour).instances.sum(axis=2)
+        return plans.checked_solver(settings, kind)(hour).instances.sum(axis=2)
 
     usual = held(wired_day)
     assert usual.min() < 13

@@ -15,17 +15,18 @@ import numpy as np
 import pytest
 from wired import DAY, LLMS, OPEN, REGIONS, SUSTAINED, TIERS, changed
 
-from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.replays.drives import DAY_S, day_drives, setting
-from fleetcast.assets.replays.fleet_hours import MOVES, fleet_hours_table
-from fleetcast.assets.replays.outcomes import ENDED_S, outcomes_table
+from fleetcast.assets.replays.fleet_hours import MOVE_COLUMNS, fleet_hours_table
+from fleetcast.assets.replays.outcomes import REPLAY_END_S, outcomes_table
+from fleetcast.assets.replays.policy_inputs import fleet_and_rules, policy_schedules
+from fleetcast.assets.replays.replay_workloads import ReplayWorkload, read_workload
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.assets.replays.scorecards import scoreboard
-from fleetcast.assets.replays.workloads import Workload, read_workload
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.assets.replays.scorecards import read_scoreboard
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
-from fleetcast.models.replay.session.requests import rows_of
+from fleetcast.models.replay.session.trace_rows import select_requests
+from fleetcast.models.world.calendar import DAY_S
 from fleetcast.models.world.mechanisms import Ending
 
 IW_FAST, NIW = TIERS.index("iw_fast"), TIERS.index("niw")
@@ -34,25 +35,25 @@ Play = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="module")
-def workload(wired_day: Settings) -> Workload:
+def workload(wired_day: RunSettings) -> ReplayWorkload:
     return read_workload(wired_day, DAY)
 
 
 @pytest.fixture(scope="module")
-def drives(wired_day: Settings) -> dict[str, Drive]:
-    return day_drives(wired_day, DAY)
+def drives(wired_day: RunSettings) -> dict[str, Schedule]:
+    return policy_schedules(wired_day, DAY)
 
 
 @pytest.fixture(scope="module")
-def play(wired_day: Settings, workload: Workload, drives: dict[str, Drive]) -> Play:
+def play(wired_day: RunSettings, workload: ReplayWorkload, drives: dict[str, Schedule]) -> Play:
     """Replay the day under a policy, with other values in a table of the config."""
     played: dict[str, Outcome] = {}
 
-    def one(policy: str, table: str = "replay", drive: Drive | None = None, **values: object) -> Outcome:
+    def one(policy: str, table: str = "replay", drive: Schedule | None = None, **values: object) -> Outcome:
         key = repr((policy, table, values, drive))
         if key not in played:
-            fleet, rules = setting(changed(wired_day, table, **values), policy)
-            played[key] = replay(workload.trace, fleet, drive or drives[policy], rules, DAY_S)
+            fleet, rules = fleet_and_rules(changed(wired_day, table, **values), policy)
+            played[key] = replay_trace(workload.trace, fleet, drive or drives[policy], rules, DAY_S)
         return played[key]
 
     return one
@@ -61,7 +62,7 @@ def play(wired_day: Settings, workload: Workload, drives: dict[str, Drive]) -> P
 # --- from a replay to its tables -----------------------------------------------------------------------
 
 
-def test_the_kernel_reads_the_requests_of_the_day(wired_day: Settings, workload: Workload) -> None:
+def test_the_kernel_reads_the_requests_of_the_day(wired_day: RunSettings, workload: ReplayWorkload) -> None:
     rows = wired_day.lake.read("requests", trace=wired_day.trace, day=DAY).to_pandas()
     trace = workload.trace
     since = (rows["arrived_at"] - datetime(2025, 7, 3, tzinfo=UTC)).dt.total_seconds()
@@ -105,10 +106,12 @@ def an_outcome(requests: int, slots: int = 70) -> Outcome:
     )
 
 
-def test_every_figure_of_a_request_lands_in_its_column(wired_day: Settings, workload: Workload) -> None:
-    few = Workload(workload.requests.slice(0, 60), rows_of(workload.trace, np.arange(60)))
+def test_every_figure_of_a_request_lands_in_its_column(
+    wired_day: RunSettings, workload: ReplayWorkload
+) -> None:
+    few = ReplayWorkload(workload.requests.slice(0, 60), select_requests(workload.trace, np.arange(60)))
     outcome = an_outcome(60)
-    rows = outcomes_table(wired_day, few, setting(wired_day, "lt_i"), outcome).to_pylist()
+    rows = outcomes_table(wired_day, few, fleet_and_rules(wired_day, "lt_i"), outcome).to_pylist()
     given = few.requests.to_pylist()
     slo_s = {"iw_fast": 1.3, "iw_normal": 31.0, "niw": None}
     for n, (row, request) in enumerate(zip(rows, given, strict=True)):
@@ -135,7 +138,7 @@ def test_every_figure_of_a_request_lands_in_its_column(wired_day: Settings, work
             "ttft_s": 100_000.0 + n - arrival_s if done else None,
             "e2e_s": 200_000.0 + n - arrival_s if done else None,
             "tpot_s": 100_000.0 / (request["output_tokens"] - 1) if done else None,
-            "queued_s": ENDED_S - arrival_s if n % 3 == 2 else None,
+            "queued_s": REPLAY_END_S - arrival_s if n % 3 == 2 else None,
             "held_s": 80_000.0 + n - arrival_s if done else None,
             "waited_s": 10_000.5 if done else None,
             "prefill_s": 9_999.5 - outcome.network_s[n] if done else None,
@@ -143,9 +146,9 @@ def test_every_figure_of_a_request_lands_in_its_column(wired_day: Settings, work
         assert row == pytest.approx(expected, nan_ok=True) if done else row == expected
 
 
-def test_every_figure_of_the_fleet_lands_in_its_row_and_column(wired_day: Settings) -> None:
+def test_every_figure_of_the_fleet_lands_in_its_row_and_column(wired_day: RunSettings) -> None:
     outcome = an_outcome(1)
-    fleet, _ = setting(wired_day, "lt_i")
+    fleet, _ = fleet_and_rules(wired_day, "lt_i")
     rows = fleet_hours_table(wired_day, DAY, fleet, outcome).to_pylist()
     assert len(rows) == 24 * len(LLMS) * len(REGIONS)
     for row in rows:
@@ -154,7 +157,7 @@ def test_every_figure_of_the_fleet_lands_in_its_row_and_column(wired_day: Settin
         states = [row[f"{state}_s"] for state in ("serving", "booting", "draining", "donated")]
         assert states == outcome.instance_s[where].tolist()
         assert row["kv_utilisation_share"] == outcome.kv_share[where]
-        assert [row[name] for name in MOVES] == outcome.moved[where].tolist()
+        assert [row[name] for name in MOVE_COLUMNS] == outcome.moved[where].tolist()
         gpu = ("a100-80gb", 8, 3.25) if row["llm"] == LLMS[0] else ("h100-80gb", 4, 9.5)
         assert (row["gpu"], row["gpus_per_instance"], row["usd_per_gpu_hour"]) == gpu
         assert row["hour_start"].date() == DAY
@@ -164,10 +167,10 @@ def test_every_figure_of_the_fleet_lands_in_its_row_and_column(wired_day: Settin
 ALIKE = {"cauchy": "cauchy_mixed", "corrected_combos": "corrected"}
 
 
-def test_each_policy_is_replayed_as_itself(wired_scored: Settings) -> None:
+def test_each_policy_is_replayed_as_itself(wired_scored: RunSettings) -> None:
     """What the lake says of a policy is what its fleet, rules and drive give, and of no other policy."""
     trace, told = read_workload(wired_scored, DAY).trace, set()
-    drives = day_drives(wired_scored, DAY)
+    drives = policy_schedules(wired_scored, DAY)
     outcomes = wired_scored.lake.sql(
         "select policy, ttft_s from outcomes order by policy, request_id"
     ).to_pandas()
@@ -176,9 +179,9 @@ def test_each_policy_is_replayed_as_itself(wired_scored: Settings) -> None:
         "order by policy, hour_start, llm, region = 'far', region = 'south'"
     ).to_pandas()
     for policy in OPEN:
-        fleet, rules = setting(wired_scored, policy)
+        fleet, rules = fleet_and_rules(wired_scored, policy)
         fleet = fleet._replace(tokens_per_s=0.93 * np.array(SUSTAINED)[fleet.llm])
-        alone = replay(trace, fleet, drives[policy], rules, DAY_S)
+        alone = replay_trace(trace, fleet, drives[policy], rules, DAY_S)
         ttft_s = outcomes.loc[outcomes["policy"] == policy, "ttft_s"]
         np.testing.assert_allclose(ttft_s, alone.first_token_s - trace.arrival_s)
         own = hours[hours["policy"] == policy]
@@ -191,7 +194,7 @@ def test_each_policy_is_replayed_as_itself(wired_scored: Settings) -> None:
 
 
 def test_a_reflex_counts_on_as_much_of_an_instance_as_its_plan(
-    wired_scored: Settings, tmp_path: Path
+    wired_scored: RunSettings, tmp_path: Path
 ) -> None:
     own = replace(wired_scored, lake=Lake(tmp_path))
     shutil.copytree(wired_scored.lake.root, tmp_path, dirs_exist_ok=True)
@@ -199,14 +202,14 @@ def test_a_reflex_counts_on_as_much_of_an_instance_as_its_plan(
     told = own.lake.sql("select policy, ttft_s from outcomes order by policy, request_id").to_pandas()
     trace = read_workload(own, DAY).trace
     for policy, share in {"lean": 0.5, "hasty": 0.93}.items():
-        fleet, rules = setting(own, policy)
+        fleet, rules = fleet_and_rules(own, policy)
         fleet = fleet._replace(tokens_per_s=share * np.array(SUSTAINED)[fleet.llm])
-        alone = replay(trace, fleet, day_drives(own, DAY)[policy], rules, DAY_S)
+        alone = replay_trace(trace, fleet, policy_schedules(own, DAY)[policy], rules, DAY_S)
         ttft_s = told.loc[told["policy"] == policy, "ttft_s"]
         np.testing.assert_allclose(ttft_s, alone.first_token_s - trace.arrival_s)
 
 
-def test_a_scorecard_has_each_percentile_in_its_column(wired_scored: Settings) -> None:
+def test_a_scorecard_has_each_percentile_in_its_column(wired_scored: RunSettings) -> None:
     every = wired_scored.lake.sql("select * from outcomes").to_pandas()
     every["hour_start"] = every["arrived_at"].dt.floor("h")
     keys = ["policy", "llm", "region", "tier", "hour_start"]
@@ -218,9 +221,9 @@ def test_a_scorecard_has_each_percentile_in_its_column(wired_scored: Settings) -
             np.testing.assert_allclose(told.to_numpy(float), expected, rtol=1e-9, err_msg=str(key))
 
 
-def test_the_scoreboard_says_what_the_requests_met_and_the_fleet_spent(wired_scored: Settings) -> None:
+def test_the_scoreboard_says_what_the_requests_met_and_the_fleet_spent(wired_scored: RunSettings) -> None:
     """Counted once more from the rows, by the plain formulas of metrics.py."""
-    board = scoreboard(wired_scored, DAY).to_pandas().set_index("policy")
+    board = read_scoreboard(wired_scored, DAY).to_pandas().set_index("policy")
     every = wired_scored.lake.sql("select * from outcomes").to_pandas()
     fleet = wired_scored.lake.sql("select * from fleet_hours").to_pandas()
     assert sorted(board.index) == sorted(OPEN)
@@ -247,8 +250,8 @@ def test_the_scoreboard_says_what_the_requests_met_and_the_fleet_spent(wired_sco
         assert (row["requests"], row["preemptions"]) == (len(rows), rows["preemptions"].sum())
 
 
-def test_the_scoreboard_is_in_the_order_of_the_config(wired_scored: Settings) -> None:
-    policies = scoreboard(wired_scored, DAY)["policy"].to_pylist()
+def test_the_scoreboard_is_in_the_order_of_the_config(wired_scored: RunSettings) -> None:
+    policies = read_scoreboard(wired_scored, DAY)["policy"].to_pylist()
     assert policies[:3] == list(wired_scored.config.replay.policies) == ["lt_ua", "lt_u", "reactive"]
     assert sorted(policies) == sorted(OPEN)
 
@@ -268,7 +271,9 @@ def test_no_two_policies_have_one_outcome_and_all_stand_above_their_minimum(play
     assert len({repr(one) for one in told.values()}) == len(OPEN) - len(ALIKE)
 
 
-def test_another_region_answers_later_by_the_network_between_them(workload: Workload, play: Play) -> None:
+def test_another_region_answers_later_by_the_network_between_them(
+    workload: ReplayWorkload, play: Play
+) -> None:
     outcome, between = play("reactive", network_sigma=0.0), np.array([0.0, 0.11, 0.07])
     own = (workload.trace.region == 0) & (outcome.served_region >= 0)
     np.testing.assert_array_equal(outcome.network_s[own], between[outcome.served_region[own]])
@@ -318,22 +323,22 @@ def test_a_threshold_makes_the_fleet_smaller_or_larger(play: Play, policy, less,
     assert measure(play(policy, **less)) < 0.999 * measure(play(policy, **more))
 
 
-def wait(tier: int) -> Callable[[Workload, Outcome], float]:
+def wait(tier: int) -> Callable[[ReplayWorkload, Outcome], float]:
     return lambda workload, outcome: float(
         np.nanmean((outcome.first_token_s - workload.trace.arrival_s)[workload.trace.tier == tier])
     )
 
 
-def held(workload: Workload, outcome: Outcome) -> float:
+def held(workload: ReplayWorkload, outcome: Outcome) -> float:
     waited_s = outcome.dispatched_s - workload.trace.arrival_s
     return float(np.nanmean(waited_s[workload.trace.tier == NIW]))
 
 
-def elsewhere(workload: Workload, outcome: Outcome) -> float:
+def elsewhere(workload: ReplayWorkload, outcome: Outcome) -> float:
     return float(np.mean(outcome.served_region != workload.trace.region))
 
 
-def preempted(workload: Workload, outcome: Outcome) -> float:
+def preempted(workload: ReplayWorkload, outcome: Outcome) -> float:
     return float(outcome.preemptions.sum())
 
 
@@ -353,13 +358,13 @@ def test_a_threshold_makes_requests_wait_or_move(play: Play, workload, policy, l
     assert measure(workload, play(policy, **less)) < 0.999 * measure(workload, play(policy, **more))
 
 
-def test_more_memory_holds_more_requests(play: Play, workload: Workload) -> None:
+def test_more_memory_holds_more_requests(play: Play, workload: ReplayWorkload) -> None:
     small, large = (play("lt_i", "fleet", kv_memory_share=share) for share in (0.57, 0.7))
     assert preempted(workload, large) < 0.5 * preempted(workload, small)
 
 
 def test_lt_ua_passes_its_plan_only_in_the_last_minutes_and_only_by_its_forecast(
-    play: Play, drives: dict[str, Drive]
+    play: Play, drives: dict[str, Schedule]
 ) -> None:
     """In no minute of the hour it is LT-U; an hour long and with another forecast it is neither."""
     never = play("lt_ua", correction_minutes=0)

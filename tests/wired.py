@@ -7,22 +7,22 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from fleetcast.assets.demand.demand import build_demand, demand_matrix
+from fleetcast.assets.demand.demand import build_demand, read_demand_matrix
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Settings
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.traces import to_requests
-from fleetcast.models.traffic.parameters import Columns
+from fleetcast.assets.traces.request_days import canonical_requests
+from fleetcast.models.traffic.trace_columns import DayColumns
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.entries import Region
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.policies import POLICIES
+from fleetcast.models.world.catalogue_entries import Region
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.policies import REPLAY_POLICIES
 
 DAY = date(2025, 7, 3)
 LLMS = ("bloom-176b", "llama2-70b")
 REGIONS = ("north", "south", "far")
 TIERS = ("iw_fast", "iw_normal", "niw")
-OPEN = [name for name, rule in POLICIES.items() if not rule.is_closed and rule.answers is None]
+OPEN = [name for name, rule in REPLAY_POLICIES.items() if not rule.is_closed and rule.answers is None]
 SUSTAINED = (130.0, 450.0)  # input tokens/s of an instance of each, as if measured
 REQUESTS = 60_000  # of a day
 PAPER_FACTOR = {"north": 0.9, "south": 0.25, "far": 2.2}  # of what came, as last_value foresees it
@@ -65,25 +65,27 @@ def wired_catalogue() -> Catalogue:
     )
 
 
-def wired_settings(lake: Path | str) -> Settings:
+def wired_settings(lake: Path | str) -> RunSettings:
     """The settings of wired.toml over a lake that may be empty."""
     catalogue = wired_catalogue()
-    return Settings(
+    return RunSettings(
         Lake(lake), catalogue, load_config(str(Path(__file__).with_name("wired.toml")), catalogue)
     )
 
 
-def changed(settings: Settings, table: str, **values: object) -> Settings:
+def changed(settings: RunSettings, table: str, **values: object) -> RunSettings:
     """The settings with other values in a table of the config."""
     part = dataclasses.replace(getattr(settings.config, table), **values)
     return dataclasses.replace(settings, config=dataclasses.replace(settings.config, **{table: part}))
 
 
-def fill(settings: Settings) -> Settings:
+def fill(settings: RunSettings) -> RunSettings:
     """Bring three days of requests, their demand and two forecasts of the last day into the lake."""
     for back in (2, 1, 0):
         day = DAY - timedelta(days=back)
-        table = with_cached(to_requests(requests(day), day, "test", settings.catalogue, ["rag", "chat"]))
+        table = with_cached(
+            canonical_requests(requests(day), day, "test", settings.catalogue, ["rag", "chat"])
+        )
         settings.lake.write("requests", table, trace=settings.trace, day=day)
         build_demand(settings.lake, settings.trace, day)
     write_forecasts(settings)
@@ -97,7 +99,7 @@ def with_cached(table: pa.Table) -> pa.Table:
     return table.set_column(table.schema.get_field_index("cached_tokens"), "cached_tokens", known)
 
 
-def requests(day: date) -> Columns:
+def requests(day: date) -> DayColumns:
     """Two busy stretches in the morning and little beside them; every region and llm has its own share."""
     rng = np.random.default_rng(day.toordinal())
     hour = rng.choice([2, 3, 4, 5, 6, 7, 14, 23], REQUESTS, p=[0.05, 0.2, 0.3, 0.2, 0.13, 0.05, 0.05, 0.02])
@@ -110,19 +112,19 @@ def requests(day: date) -> Columns:
         for mean, sigma in zip(*tokens, strict=True)
     )
     codes = (region, llm, rng.choice(3, REQUESTS, p=[0.35, 0.25, 0.4]), rng.integers(0, 2, REQUESTS))
-    return Columns(
+    return DayColumns(
         (1e6 * arrived_s).astype(np.int64), *(code.astype(np.int16) for code in codes), inputs, outputs
     )
 
 
-def came(settings: Settings) -> np.ndarray:
+def came(settings: RunSettings) -> np.ndarray:
     """Interactive input tokens/s of the day: (llms, regions, buckets)."""
     minutes = settings.config.forecast.bucket_minutes
-    found = demand_matrix(settings.lake, settings.trace, DAY, DAY, minutes, settings.catalogue)
-    return found.of_tier("interactive")
+    found = read_demand_matrix(settings.lake, settings.trace, DAY, DAY, minutes, settings.catalogue)
+    return found.tier_series("interactive")
 
 
-def write_forecasts(settings: Settings) -> None:
+def write_forecasts(settings: RunSettings) -> None:
     """Both methods' forecasts of the interactive input tokens; the planned one's of the day ahead."""
     minutes = settings.config.forecast.bucket_minutes
     actual = came(settings)

@@ -7,40 +7,40 @@ the next. A trace without two days is sized hour by hour (brief.py). Nothing of 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fleetcast.assets.advice import (
-    brief,
-    bring,
-    brought,
-    coming,
-    judged,
-    lacking,
-    numbers,
-    words,
-    work,
-    world,
+    advice_config,
+    advice_pipeline,
+    data_sections,
+    import_trace,
+    imported_trace,
+    limitations,
+    next_day_plan,
+    phrases,
+    policy_comparison,
+    short_trace,
 )
-from fleetcast.assets.advice.brought import Brought
-from fleetcast.assets.advice.parts import empty, tell
-from fleetcast.assets.advice.today import of_today
-from fleetcast.assets.demand.characterise import characterise
+from fleetcast.assets.advice.current_fleet import evaluate_current_fleet
+from fleetcast.assets.advice.imported_trace import ImportedTrace
+from fleetcast.assets.advice.sections import add_derived_sections, empty_sections
+from fleetcast.assets.demand.characterise import characterise_trace
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans.ahead import plan_ahead
-from fleetcast.assets.studies import tried
+from fleetcast.assets.plans.day_ahead import plan_ahead
+from fleetcast.assets.studies import try_fleet
+from fleetcast.models.aliases import Numbers
 from fleetcast.models.replay.session import background_compile
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.config import Config
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.places import HOME
-from fleetcast.models.world.reading import ConfigError, require_known
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.project_paths import HOME
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
-FOLDER = HOME / "data" / "figures" / "advice"
-Numbers = dict[str, Any]
+ADVICE_FOLDER = HOME / "data" / "figures" / "advice"
 
 
-class Asked(NamedTuple):
+class AdviceRequest(NamedTuple):
     """What is asked."""
 
     file: Path | None = None
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
     output_tokens: int | None = None  # of answers whose length the file does not tell
 
 
-def advise(asked: Asked, folder: Path, progress: Progress, lake: Lake | None = None) -> Numbers:
+def advise_trace(asked: AdviceRequest, folder: Path, progress: Progress, lake: Lake | None = None) -> Numbers:
     """The numbers of a page on a file, or on a trace of `lake`; its own lake and config lie in `folder`.
 
     Errors are one line: a file that cannot be read, a name that nobody knows, a fleet that lacks an llm.
@@ -60,87 +60,96 @@ def advise(asked: Asked, folder: Path, progress: Progress, lake: Lake | None = N
     office = load_config("office", catalogue)
     for gpu in asked.gpus:
         require_known(gpu, catalogue.gpus, "gpu", "--gpus")
-    pools = tried.pools_of(asked.on, catalogue, office) if asked.on else []
+    pools = try_fleet.parse_fleet(asked.on, catalogue, office) if asked.on else []
     as_llm = asked.as_llm or (pools[0].llm if len(pools) == 1 else None)
     if asked.file is not None:
         with progress.bar(f"land {asked.file.name}", 0):
-            came = bring.land(asked.file, folder, catalogue, as_llm, Progress(), asked.output_tokens)
+            came = import_trace.import_trace_file(
+                asked.file, folder, catalogue, as_llm, Progress(), asked.output_tokens
+            )
     else:
-        came = bring.copy(lake or Lake(), str(asked.trace), folder, catalogue, as_llm)
+        came = import_trace.copy_landed_trace(lake or Lake(), str(asked.trace), folder, catalogue, as_llm)
     if missing := [llm for llm in came.llms if pools and llm not in {pool.llm for pool in pools}]:
         raise ConfigError(
-            f"--on {asked.on!r} has no {', '.join(missing)}, which requests ask for. Add it, or name one llm "
+            f"--fleet {asked.on!r} has no {', '.join(missing)}, which requests ask for. Add it, or name "
+            f"one llm "
             "alone, which stands for all that have no profile."
         )
-    found = planned(came, asked, pools, catalogue, office, folder, progress)
-    found["cannot"] = lacking.cannot(came, catalogue, found)
-    found["answer"] = words.answer(found)
-    shown = _shown(folder)
-    again = f"fleetcast advise {asked.file or f'--trace {asked.trace}'}{_options(asked)}"
-    types = {one["llm"]: asked.gpus or work.default_gpus(one["llm"], catalogue) for one in found["gpus"]}
+    found = compute_sections(came, asked, pools, catalogue, office, folder, progress)
+    found["cannot"] = limitations.list_limitations(came, catalogue, found)
+    found["answer"] = phrases.answer_sentences(found)
+    shown = _path_to_type(folder)
+    again = f"fleetcast advise {asked.file or f'--trace {asked.trace}'}{_command_options(asked)}"
+    types = {
+        one["llm"]: asked.gpus or advice_pipeline.default_gpus(one["llm"], catalogue) for one in found["gpus"]
+    }
     setup = f"export FLEETCAST_LAKE={shown}/lake FLEETCAST_CONFIG={shown}/advice.toml"
-    found["commands"] = words.commands(found, setup, again, types)
-    return dict(numbers.clean(found))
+    found["commands"] = phrases.reproduce_commands(found, setup, again, types)
+    return dict(data_sections.to_json_values(found))
 
 
-def _shown(folder: Path) -> str:
+def _path_to_type(folder: Path) -> str:
     """A folder as one types it from where everything lies."""
     return str(folder.relative_to(HOME)) if folder.is_relative_to(HOME) else str(folder)
 
 
-def _options(asked: Asked) -> str:
+def _command_options(asked: AdviceRequest) -> str:
     parts = [f" --as {asked.as_llm}"] if asked.as_llm else []
-    parts += [f' --on "{asked.on}"'] if asked.on else []
+    parts += [f' --fleet "{asked.on}"'] if asked.on else []
     parts += [f" --outputs {asked.output_tokens}"] if asked.output_tokens else []
     parts += [f" --gpus {','.join(asked.gpus)}"] if asked.gpus else []
     return "".join(parts)
 
 
-def planned(
-    came: Brought,
-    asked: Asked,
-    pools: Sequence[tried.Pool],
+def compute_sections(
+    came: ImportedTrace,
+    asked: AdviceRequest,
+    pools: Sequence[try_fleet.TryPool],
     catalogue: Catalogue,
-    office: Config,
+    office: RunConfig,
     folder: Path,
     progress: Progress,
 ) -> Numbers:
     """Everything that is computed; parts that the trace does not allow are None or empty."""
-    characterise(came.lake, came.trace, progress)
-    llms = came.llms or (brought.AS_IF,)
-    stands = world.on_today(pools) or world.plain(llms, catalogue, office)
+    characterise_trace(came.lake, came.trace, progress)
+    llms = came.llms or (imported_trace.DEFAULT_LLM,)
+    stands = advice_config.current_deployments(pools) or advice_config.default_deployments(
+        llms, catalogue, office
+    )
     config, last = folder / "advice.toml", came.last_whole_day
-    settings = world.write_config(came, stands, catalogue, config)
+    settings = advice_config.write_advice_config(came, stands, catalogue, config)
     next_day = came.day_to_plan
-    found = empty(came)
-    found["history"] = numbers.of_history(settings, came.last_at.date())
+    found = empty_sections(came)
+    found["history"] = data_sections.history_section(settings, came.last_at.date())
     if not came.llms:
-        return found | {"watch": coming.of_watch(settings, None, came.first_day, came.last_at.date())}
+        return found | {
+            "watch": next_day_plan.watch_section(settings, None, came.first_day, came.last_at.date())
+        }
     if last is not None:
-        work.foresee_demand(settings, next_day, progress)
+        advice_pipeline.forecast_next_day(settings, next_day, progress)
     if background_compile.is_compiling():
         with progress.bar("compile the replay, once", 0) as passed:
-            background_compile.wait(passed)
-    peaks = brief.peaks(settings) if last is None else None
-    answers = work.rent(settings, next_day, llms, asked.gpus, peaks, progress)
+            background_compile.wait_for_compilation(passed)
+    peaks = short_trace.peak_tokens_per_s_by_llm(settings) if last is None else None
+    answers = advice_pipeline.find_fleets_to_rent(settings, next_day, llms, asked.gpus, peaks, progress)
     if not pools:
         if last is None:
-            types = {llm: work.profiled_gpus(llm, asked.gpus, catalogue) for llm in llms}
-            stands = brief.cheapest_stands(settings, llms, types, progress)
+            types = {llm: advice_pipeline.profiled_gpus(llm, asked.gpus, catalogue) for llm in llms}
+            stands = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
         else:
-            stands = work.stands_on(answers, llms, catalogue, office)
-        settings = world.write_config(came, stands, catalogue, config)
-    found["gpus"] = numbers.of_gpus(answers)
+            stands = advice_pipeline.rented_sized_deployments(answers, llms, catalogue, office)
+        settings = advice_config.write_advice_config(came, stands, catalogue, config)
+    found["gpus"] = data_sections.gpu_section(answers)
     if last is None:
-        sizes = brief.sized(settings, stands, progress)
-        found["tomorrow"] = coming.of_sizes(settings, sizes, stands)
+        sizes = short_trace.size_hours(settings, stands, progress)
+        found["tomorrow"] = next_day_plan.sized_hours_section(settings, sizes, stands)
     else:
-        work.run_day(settings, last, progress)
-        if work.run_levels(settings, last, came, progress):
-            found["levels"] = numbers.level_lines(settings, last)
+        advice_pipeline.run_day_pipeline(settings, last, progress)
+        if advice_pipeline.run_level_trials(settings, last, came, progress):
+            found["levels"] = data_sections.levels_section(settings, last)
         plan_ahead(settings, next_day, progress)
-        found["tomorrow"] = coming.of_tomorrow(settings, next_day)
-        found["board"] = judged.of_board(settings, last)
-    today = of_today(settings, last, pools, asked.on, catalogue, office)
-    tell(settings, found, came, last, today)
+        found["tomorrow"] = next_day_plan.next_day_section(settings, next_day)
+        found["board"] = policy_comparison.policies_section(settings, last)
+    today = evaluate_current_fleet(settings, last, pools, asked.on, catalogue, office)
+    add_derived_sections(settings, found, came, last, today)
     return found

@@ -6,18 +6,18 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED, PALETTE
+from fleetcast.assets.pages.figure_style import BLUE, FAINT, INK, MUTED, PALETTE
 from fleetcast.assets.pages.templates import fill_template
+from fleetcast.models.aliases import Numbers
 
-Numbers = dict[str, Any]
-FRAME = {"wide": 860, "high": 320, "left": 64, "right": 16, "top": 34, "bottom": 34}
-HELD = "#CFE3F1"  # what the fleet carries: a light BLUE
+CHART_FRAME = {"wide": 860, "high": 320, "left": 64, "right": 16, "top": 34, "bottom": 34}
+DEPLOYED_COLOUR = "#CFE3F1"  # what the fleet carries: a light BLUE
 ORANGE = PALETTE[1]
-HOURS = 24
+CHART_HOURS = 24
 DAY_MARKS = [(hour, f"{hour:02d}", "middle") for hour in range(0, 25, 3)]
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A value for each hour, drawn in its middle."""
 
     values: Sequence[float]
@@ -31,18 +31,22 @@ def fleet_chart(tomorrow: Numbers) -> str:
     """The fleet of the day, hour by hour, against the forecast demand; GPUs stand above each step."""
     rows = tomorrow["by_hour"]
     if tomorrow["basis"] == "trace":
-        return sizes_chart(rows)
+        return sized_hours_chart(rows)
     carries = [float(row["gpus"]) for row in rows]
     means = [row["forecast_gpus"] or 0.0 for row in rows]
     tails = [row["p90_gpus"] or 0.0 for row in rows]
-    return chart(
+    return render_chart(
         "GPUs by hour of the day, UTC, against the demand that is foreseen",
         "GPUs",
         most=max(1.12 * max(carries), 1.2 * max(means), min(max(tails), 1.5 * max(carries)), 1e-9),
-        keys={"held": HELD, "filled by what is foreseen": INK, "by its P90, endpoints added": ORANGE},
+        keys={
+            "held": DEPLOYED_COLOUR,
+            "filled by what is foreseen": INK,
+            "by its P90, endpoints added": ORANGE,
+        },
         marks=DAY_MARKS,
         steps=carries,
-        lines=[Line(tails, ORANGE, dash="4 4"), Line(means, INK)],
+        lines=[ChartLine(tails, ORANGE, dash="4 4"), ChartLine(means, INK)],
         notes=[
             (hour, value, f"{rows[hour]['gpus']:,}", BLUE)
             for hour, value in enumerate(carries)
@@ -51,9 +55,9 @@ def fleet_chart(tomorrow: Numbers) -> str:
     )
 
 
-def sizes_chart(rows: Sequence[Numbers]) -> str:
+def sized_hours_chart(rows: Sequence[Numbers]) -> str:
     """GPUs by hour; those of hours that the trace does not have are pale."""
-    return chart(
+    return render_chart(
         "GPUs by hour of the day, UTC",
         "GPUs",
         most=1.15 * max(max(row["gpus"] for row in rows), 1),
@@ -74,28 +78,32 @@ def history_chart(history: Sequence[Numbers], tomorrow: Numbers | None) -> str:
     begun = datetime.fromisoformat(str(history[0]["at"]))
     known = {_hours_after(begun, str(row["at"])): row["tokens_per_s"] for row in history}
     past = [known.get(hour, 0.0) for hour in range(int(max(known)) + 1)]
-    lines, keys, span = [Line(past, INK, width=1.5)], {"came": INK}, float(len(past))
+    lines, keys, span = [ChartLine(past, INK, width=1.5)], {"came": INK}, float(len(past))
     if tomorrow is not None and tomorrow["basis"] == "forecast":
         ahead = [row["forecast_tokens_per_s"] or 0.0 for row in tomorrow["by_hour"]]
         start = _hours_after(begun, f"{tomorrow['day']}T00:00:00+00:00")
-        lines.append(Line(ahead, ORANGE, start))
+        lines.append(ChartLine(ahead, ORANGE, start))
         keys["foreseen"], span = ORANGE, max(span, start + len(ahead))
     marks = []
-    for day in range(int(span // HOURS) + 1):
-        at = (day * HOURS - begun.hour) % span if day == 0 and begun.hour else day * HOURS - begun.hour
-        if 0 <= at < span and (span <= 9 * HOURS or day % 2 == 0):
+    for day in range(int(span // CHART_HOURS) + 1):
+        at = (
+            (day * CHART_HOURS - begun.hour) % span
+            if day == 0 and begun.hour
+            else day * CHART_HOURS - begun.hour
+        )
+        if 0 <= at < span and (span <= 9 * CHART_HOURS or day % 2 == 0):
             marks.append((at, (begun + timedelta(hours=at)).strftime("%d %b"), "start"))
     most = 1.1 * max([1e-9, *(value for line in lines for value in line.values)])
     title = "Interactive demand by hour, and what is foreseen"
-    return chart(title, "input tokens/s", most=most, span=span, keys=keys, marks=marks, lines=lines)
+    return render_chart(title, "input tokens/s", most=most, span=span, keys=keys, marks=marks, lines=lines)
 
 
 def _hours_after(begun: datetime, at: str) -> float:
     return (datetime.fromisoformat(at) - begun).total_seconds() / 3600
 
 
-def chart(
-    title: str, unit: str, *, most: float, keys: dict[str, str], span: float = HOURS, **shown: Any
+def render_chart(
+    title: str, unit: str, *, most: float, keys: dict[str, str], span: float = CHART_HOURS, **shown: Any
 ) -> str:
     """A chart over `span` hours and values up to `most`; `keys` are the colours of its legend.
 
@@ -103,7 +111,7 @@ def chart(
         colour); lines; notes (at, value, text, colour) above a value.
     """
     step = _step(most)
-    places = accumulate((44 + 7 * len(text) for text in keys), initial=FRAME["left"])
+    places = accumulate((44 + 7 * len(text) for text in keys), initial=CHART_FRAME["left"])
     return fill_template(
         Path(__file__).with_name("chart.svg.j2"),
         {"tick": "{:,.10g}".format},
@@ -113,8 +121,8 @@ def chart(
         span=span,
         ticks=list(accumulate([step] * int(most / step + 1e-9), initial=0.0)),
         legend=list(zip(places, *zip(*keys.items(), strict=True), strict=False)),
-        **({"steps": [], "bars": [], "lines": [], "notes": []} | shown | FRAME),
-        **{"ink": INK, "muted": MUTED, "faint": FAINT, "held": HELD},
+        **({"steps": [], "bars": [], "lines": [], "notes": []} | shown | CHART_FRAME),
+        **{"ink": INK, "muted": MUTED, "faint": FAINT, "held": DEPLOYED_COLOUR},
     )
 
 

@@ -3,23 +3,23 @@
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.demand.latency_panels import define
-from fleetcast.assets.demand.paper_panels import panels_of
-from fleetcast.assets.lake.store import Place
+from fleetcast.assets.demand.latency_panels import add_footnote
+from fleetcast.assets.demand.paper_panels import draw_paper_figures
+from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.pictures import save_figure
-from fleetcast.assets.pages.style import BLUE, INK, MUTED, PALETTE, STYLE, Figure
+from fleetcast.assets.pages.figure_files import save_figure
+from fleetcast.assets.pages.figure_style import BLUE, INK, MUTED, PALETTE, STYLE, Figure
 
-KINDS = ("input", "output", "total")
+TOKEN_KINDS = ("input", "output", "total")
 TOKEN_TICKS = (10, 100, 1_000, 10_000, 100_000)
 
 
-def figures_of(lake: Lake, trace: str) -> Place:
+def character_figures_folder(lake: Lake, trace: str) -> LakePath:
     """Where they lie: beside the lake."""
     return lake.root.parent / "figures" / trace / "character"
 
 
-def draw_character(lake: Lake, trace: str) -> dict[str, Place]:
+def draw_character_figures(lake: Lake, trace: str) -> dict[str, LakePath]:
     """Draw the figures of a trace that was characterised, and save them as PNG; name -> file."""
     import matplotlib
 
@@ -34,7 +34,7 @@ def draw_character(lake: Lake, trace: str) -> dict[str, Place]:
         "and tier <> 'all' and region = 'all' and llm = 'all' and app = 'all' order by all"
     )
     parts = rows("tables/characterisation.sql")
-    where = figures_of(lake, trace)
+    where = character_figures_folder(lake, trace)
     paths = {}
     with plt.rc_context(STYLE):
         own = {
@@ -43,7 +43,7 @@ def draw_character(lake: Lake, trace: str) -> dict[str, Place]:
             "tokens": draw_tokens(rows("select * from token_cdf where trace = $trace order by all")),
             "burstiness": draw_burstiness(parts),
         }
-        for name, figure in (*own.items(), *panels_of(lake, trace)):
+        for name, figure in (*own.items(), *draw_paper_figures(lake, trace)):
             figure.text(0.995, 0.99, trace, ha="right", va="top", fontsize=10, color=MUTED)
             paths[name] = where / f"{name}.png"
             save_figure(figure, paths[name])
@@ -80,7 +80,7 @@ def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> Figure:
     )
     panels[0].set_title(f"{whole['requests_per_s']:,.1f} requests/s on average, {said}")
     figure.autofmt_xdate()
-    define(
+    add_footnote(
         figure,
         f"Means of {minutes} min; tokens are input and output (SageServe figure 3). Strength: "
         "1 - Var(remainder) / Var(season + remainder), by STL (Wang, Smith and Hyndman 2006).",
@@ -105,7 +105,7 @@ def draw_apps(apps: pd.DataFrame, shown: int = 10) -> Figure:
     axes.legend(frameon=False, loc="lower right")
     first = top.iloc[0]
     axes.set_title(f"{first['app']} sends {first['request_share']:.0%} of the requests, of {len(apps)} apps")
-    define(figure, "All tiers and days; tokens are input and output (SageServe figure 6a).")
+    add_footnote(figure, "All tiers and days; tokens are input and output (SageServe figure 6a).")
     return figure
 
 
@@ -113,9 +113,9 @@ def draw_tokens(cdf: pd.DataFrame) -> Figure:
     """Distribution of tokens per llm, in, out and both (SageServe figure 10); `cdf`: the mart token_cdf."""
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, len(KINDS), sharey=True)
+    figure, panels = plt.subplots(1, len(TOKEN_KINDS), sharey=True)
     medians = {}
-    for panel, kind in zip(panels, KINDS, strict=True):
+    for panel, kind in zip(panels, TOKEN_KINDS, strict=True):
         of_kind = cdf[cdf["kind"] == kind]
         for colour, (llm, rows) in zip(PALETTE, of_kind.groupby("llm"), strict=False):
             panel.plot(rows["tokens"], rows["share"], color=colour, drawstyle="steps-post", label=llm)
@@ -129,7 +129,9 @@ def draw_tokens(cdf: pd.DataFrame) -> Figure:
     panels[0].set_title(
         f"Half of the requests have up to {medians['input']:,.0f} tokens in and {medians['output']:,.0f} out"
     )
-    define(figure, "Steps of 10 ^ (1 / 20); all tiers and apps of an llm together (SageServe figure 10).")
+    add_footnote(
+        figure, "Steps of 10 ^ (1 / 20); all tiers and apps of an llm together (SageServe figure 10)."
+    )
     return figure
 
 
@@ -155,7 +157,7 @@ def draw_burstiness(parts: pd.DataFrame) -> Figure:
         panel.axvline(1, color=MUTED, linewidth=1)
     whole = parts[(parts[["tier", "region", "llm", "app"]] == "all").all(axis=1)].iloc[0]
     panels[0].set_title(_burst_headline(whole))
-    define(
+    add_footnote(
         figure,
         "Dispersion: variance in mean of an hour's minutes about its line. CV: of gaps within ten minutes. "
         "Client: an app in a region, one llm and tier; pooling can hide how bursty they are (ServeGen).",

@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fleetcast.assets.demand.demand import build_demand, is_unknown
-from fleetcast.assets.demand.gaps import write_windows
-from fleetcast.assets.lake.lookups import known_days
+from fleetcast.assets.demand.arrival_windows import write_arrival_windows
+from fleetcast.assets.demand.demand import build_demand, is_demand_unknown
+from fleetcast.assets.lake.lake_preconditions import known_days
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.models.characterise.load import HORIZONS_MINUTES
-from fleetcast.models.characterise.portrait import Portrait, portray
+from fleetcast.models.characterise.load_statistics import HORIZONS_MINUTES
+from fleetcast.models.characterise.load_summary import LoadSummary, summarise_load
 
-KEYS = ["tier", "region", "llm", "app"]
-APPS = 10  # the largest ones, which are described one by one
+STREAM_KEYS = ["tier", "region", "llm", "app"]
+MAX_APPS_DESCRIBED = 10  # the largest ones, which are described one by one
 GAP_COLUMNS = [
     *("gap_cv", "client_gap_cv", "poisson_share", "gamma_share", "weibull_share"),
     *("lognormal_share", "hyperexponential_share"),
@@ -28,7 +28,7 @@ GAP_COLUMNS = [
 MINUTE = np.timedelta64(1, "m")
 
 
-def characterise(lake: Lake, trace: str, progress: Progress) -> pa.Table:
+def characterise_trace(lake: Lake, trace: str, progress: Progress) -> pa.Table:
     """Describe a whole trace and its parts; write and return the table characterisation (and episodes).
 
     Raises
@@ -36,34 +36,34 @@ def characterise(lake: Lake, trace: str, progress: Progress) -> pa.Table:
     LakeError
         The lake has no request of that trace.
     """
-    read_days(lake, trace, progress)
+    refresh_days(lake, trace, progress)
     streams = _streams(lake, trace)
     rows, episodes = [], []
     with progress.bar(f"parts of {trace}", len(streams)) as done:
         for count, (keys, stream) in enumerate(streams.items(), start=1):
-            row, found = _describe(dict(zip(KEYS, keys, strict=True)), stream)
+            row, found = _describe(dict(zip(STREAM_KEYS, keys, strict=True)), stream)
             rows.append(row)
             episodes += found
             done(count)
     gaps = lake.sql("select * from gap_variation where trace = $trace", trace=trace).to_pandas()
-    table = pd.DataFrame(rows).merge(gaps[[*KEYS, *GAP_COLUMNS]], on=KEYS, how="left")
+    table = pd.DataFrame(rows).merge(gaps[[*STREAM_KEYS, *GAP_COLUMNS]], on=STREAM_KEYS, how="left")
     described = pa.Table.from_pandas(table[SCHEMAS["characterisation"].names], preserve_index=False)
     lake.write("characterisation", described, trace=trace)
     lake.write("episodes", pa.Table.from_pylist(episodes, SCHEMAS["episodes"]), trace=trace)
     return lake.sql("tables/characterisation.sql", trace=trace)
 
 
-def read_days(lake: Lake, trace: str, progress: Progress) -> list[date]:
+def refresh_days(lake: Lake, trace: str, progress: Progress) -> list[date]:
     """Bring what is known of each day of a trace up to date; the days. LakeError where it has none."""
     days = known_days(lake, "requests", trace)
     with progress.bar(f"days of {trace}", len(days)) as done:
         for count, day in enumerate(days, start=1):
-            read_day(lake, trace, day)
+            refresh_day(lake, trace, day)
             done(count)
     return days
 
 
-def read_day(lake: Lake, trace: str, day: date) -> None:
+def refresh_day(lake: Lake, trace: str, day: date) -> None:
     """Bring the day's demand, token histogram and arrival windows up to date with its requests."""
     of_day: dict[str, Any] = {"trace": trace, "day": day}
     content = lake.content("requests", **of_day)
@@ -73,7 +73,7 @@ def read_day(lake: Lake, trace: str, day: date) -> None:
         histogram = lake.sql("marts/token_histogram.sql", **of_day)
         lake.write("token_histogram", histogram, made_from=content, **of_day)
     if not lake.is_made_from("arrival_windows", content, **of_day):
-        write_windows(lake, trace, day)
+        write_arrival_windows(lake, trace, day)
 
 
 def recorded_minutes(lake: Lake, trace: str) -> tuple[np.datetime64, np.ndarray]:
@@ -85,7 +85,7 @@ def recorded_minutes(lake: Lake, trace: str) -> tuple[np.datetime64, np.ndarray]
     )
     first, last = (ends[name].to_numpy()[0] for name in ("first", "last"))
     minutes = first + np.arange((last - first) // MINUTE + 1) * MINUTE
-    return first, np.where(is_unknown(lake, trace, minutes, MINUTE), np.nan, 0.0)
+    return first, np.where(is_demand_unknown(lake, trace, minutes, MINUTE), np.nan, 0.0)
 
 
 class Stream:
@@ -103,7 +103,7 @@ def _streams(lake: Lake, trace: str) -> dict[tuple[str, ...], Stream]:
     top = lake.sql(
         "select app from top_apps where trace = $trace and tier = 'all' and place <= $apps",
         trace=trace,
-        apps=APPS,
+        apps=MAX_APPS_DESCRIBED,
     )["app"]
     rows = lake.sql(
         "select tier, region, llm, app, bucket_start::timestamp as minute, requests, tokens "
@@ -112,13 +112,13 @@ def _streams(lake: Lake, trace: str) -> dict[tuple[str, ...], Stream]:
         top=top.to_pylist(),
     ).to_pandas()
     first, recorded = recorded_minutes(lake, trace)
-    return {keys: Stream(part, recorded, first) for keys, part in rows.groupby(KEYS)}
+    return {keys: Stream(part, recorded, first) for keys, part in rows.groupby(STREAM_KEYS)}
 
 
 def _describe(keys: dict[str, str], stream: Stream) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The row of a stream in characterisation (without its gaps), and its rows in episodes."""
     began: datetime = stream.first.astype("datetime64[us]").item()
-    portrait = portray(stream.requests, 24 * began.weekday() + began.hour)
+    portrait = summarise_load(stream.requests, 24 * began.weekday() + began.hour)
     requests = np.nansum(stream.requests)
     recorded_s = 60.0 * np.count_nonzero(~np.isnan(stream.requests))
     row = {
@@ -139,7 +139,7 @@ def _describe(keys: dict[str, str], stream: Stream) -> tuple[dict[str, Any], lis
     return row, _episodes(keys, stream.first, portrait)
 
 
-def _episodes(keys: dict[str, str], first: np.datetime64, portrait: Portrait) -> list[dict[str, Any]]:
+def _episodes(keys: dict[str, str], first: np.datetime64, portrait: LoadSummary) -> list[dict[str, Any]]:
     bursts = [
         {
             **keys,

@@ -8,11 +8,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.lookups import days_there, positions, require_day
+from fleetcast.assets.lake.lake_preconditions import column_codes, describe_known_days, require_day
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.world.calendar import MINUTES_PER_DAY
 from fleetcast.models.world.catalogue import Catalogue
 
-MINUTES_PER_DAY = 1440
 INTERACTIVE = "interactive"  # all tiers together that nobody holds back: what plans cover
 MEASURES = ("input_tokens", "output_tokens", "requests")
 
@@ -25,7 +25,7 @@ class DemandMatrix(NamedTuple):
     tiers: tuple[str, ...]
     interactive: tuple[str, ...]  # of these, the ones that nobody holds back
 
-    def of_tier(self, tier: str) -> NDArray[np.float64]:
+    def tier_series(self, tier: str) -> NDArray[np.float64]:
         """The series of one tier or of all INTERACTIVE ones together, shape (llms, regions, buckets)."""
         if tier == INTERACTIVE:
             return self._together(is_interactive=True)
@@ -47,13 +47,14 @@ def build_demand(lake: Lake, trace: str, day: date) -> pa.Table:
     demand = lake.sql("marts/demand.sql", trace=trace, day=day)
     if demand.num_rows == 0:
         raise LakeError(
-            f"The day {day} of the trace {trace!r} has no request. {days_there(lake, 'requests', trace)}"
+            f"The day {day} of the trace {trace!r} has no request. "
+            f"{describe_known_days(lake, 'requests', trace)}"
         )
     lake.write("demand", demand, made_from=content, trace=trace, day=day)
     return demand
 
 
-def demand_matrix(
+def read_demand_matrix(
     lake: Lake,
     trace: str,
     first_day: date,
@@ -91,22 +92,22 @@ def demand_matrix(
     )
     bucket_starts = rows["bucket_start"].to_numpy().astype("datetime64[us]")
     where = (
-        positions(rows, "llm", catalogue.llms),
-        positions(rows, "region", catalogue.regions),
-        positions(rows, "tier", catalogue.tiers),
+        column_codes(rows, "llm", catalogue.llms),
+        column_codes(rows, "region", catalogue.regions),
+        column_codes(rows, "tier", catalogue.tiers),
         (bucket_starts - start[0]) // bucket,
     )
     rates[where] = rows[measure].to_numpy() / (60.0 * bucket_minutes)
-    rates[..., is_unknown(lake, trace, start, bucket)] = np.nan
+    rates[..., is_demand_unknown(lake, trace, start, bucket)] = np.nan
     return DemandMatrix(start, rates, tuple(catalogue.tiers), catalogue.interactive_tiers)
 
 
-def is_landed(lake: Lake, trace: str) -> bool:
+def is_landed_trace(lake: Lake, trace: str) -> bool:
     """Whether files of data/landing are in the trace: a day on which they have no request is an empty one."""
     return bool(lake.files("ingests", trace=trace))
 
 
-def is_unknown(
+def is_demand_unknown(
     lake: Lake, trace: str, start: NDArray[np.datetime64], bucket: np.timedelta64
 ) -> NDArray[np.bool_]:
     """Whether nobody was collecting in a part of each bucket: what came in it is unknown, not 0; (buckets,).
@@ -123,7 +124,7 @@ def is_unknown(
     is_built, has_requests = (
         np.isin(day, np.array(lake.days(table, trace), "datetime64[D]")) for table in ("demand", "requests")
     )
-    return unknown | ~is_built & (has_requests | (not is_landed(lake, trace)))
+    return unknown | ~is_built & (has_requests | (not is_landed_trace(lake, trace)))
 
 
 def _require_demand(lake: Lake, trace: str, first_day: date, last_day: date, bucket_minutes: int) -> None:
@@ -136,5 +137,5 @@ def _require_demand(lake: Lake, trace: str, first_day: date, last_day: date, buc
     if not any(first_day <= day <= last_day for day in lake.days("demand", trace)):
         raise LakeError(
             f"The trace {trace!r} has no demand from {first_day} to {last_day}. "
-            + days_there(lake, "demand", trace)
+            + describe_known_days(lake, "demand", trace)
         )

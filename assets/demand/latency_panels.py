@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from fleetcast.assets.demand.time_axes import in_minutes
-from fleetcast.assets.pages.style import MUTED, PALETTE, Axes, Figure
+from fleetcast.assets.demand.time_axes import label_minutes
+from fleetcast.assets.pages.figure_style import MUTED, PALETTE, Axes, Figure
 from fleetcast.models.world.catalogue import load_catalogue
 
 
@@ -14,7 +14,7 @@ def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataF
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(14, 5))
-    draw_boxes(panels[0], boxes)
+    draw_latency_boxes(panels[0], boxes)
     for colour, (tier, own) in zip(PALETTE, minutes.groupby("tier"), strict=False):
         panels[1].plot(own["minute"], own["mean_s"], color=colour, linewidth=1.5, label=tier)
         low, high = ((own["mean_s"] + sign * own["deviation_s"]).clip(lower=0) for sign in (-1, 1))
@@ -22,7 +22,7 @@ def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataF
     panels[1].set_title("Mean and deviation in the busiest hour", fontsize=11)
     panels[1].set_ylabel("E2E, s")
     panels[1].legend(frameon=False, fontsize=9)
-    llm = largest(instances["llm"].tolist())
+    llm = largest_llm(instances["llm"].tolist())
     styles = {"p50_tokens": "-", "p95_tokens": "--", "p99_tokens": ":"}
     for colour, (region, own) in zip(
         PALETTE, instances[instances["llm"] == llm].groupby("region"), strict=False
@@ -36,13 +36,15 @@ def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataF
     panels[2].set_ylabel("thousand tokens per minute")
     panels[2].legend(frameon=False, fontsize=9)
     for panel in panels[1:]:
-        in_minutes(panel)
+        label_minutes(panel)
         panel.set_ylim(bottom=0)
-    define(figure, f"{title}: as it was replayed, by the region that serves (SageServe figure 6c to e).")
+    add_footnote(
+        figure, f"{title}: as it was replayed, by the region that serves (SageServe figure 6c to e)."
+    )
     return figure
 
 
-def draw_boxes(panel: Axes, boxes: pd.DataFrame) -> None:
+def draw_latency_boxes(panel: Axes, boxes: pd.DataFrame) -> None:
     """A box of each tier and region: quartiles, median, whiskers from P5 to P95, the mean a point."""
     stats = [
         {"med": row.p50_s, "q1": row.p25_s, "q3": row.p75_s, "whislo": row.p5_s, "whishi": row.p95_s}
@@ -63,12 +65,12 @@ def draw_boxes(panel: Axes, boxes: pd.DataFrame) -> None:
     panel.set_title(f"{worst['tier']} in {worst['region']} varies most", fontsize=11)
 
 
-def largest(llms: Sequence[str]) -> str:
+def largest_llm(llms: Sequence[str]) -> str:
     """The llm with the most parameters; the first where the catalogue knows none of them."""
     known = load_catalogue().llms
     return max(sorted(set(llms)), key=lambda name: known[name].parameters_b if name in known else 0.0)
 
 
-def define(figure: Figure, text: str) -> None:
+def add_footnote(figure: Figure, text: str) -> None:
     """What the figure shows and where a paper shows the same, at its foot."""
     figure.supxlabel(text, fontsize=8, color=MUTED, wrap=True)

@@ -11,17 +11,17 @@ from itertools import cycle
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.demand.latency_panels import define, draw_latency
-from fleetcast.assets.demand.time_axes import in_days, in_hours, in_minutes
+from fleetcast.assets.demand.latency_panels import add_footnote, draw_latency
+from fleetcast.assets.demand.time_axes import label_days, label_hours, label_minutes
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.style import PALETTE, Axes, Figure
+from fleetcast.assets.pages.figure_style import PALETTE, Axes, Figure
 
-WEEK = np.timedelta64(7, "D")
-SHOWN = 3  # tiers and regions, so many of each: those with most requests
-AS_SERVED = "reactive"  # what SageServe's section 7.1 calls its service's own way to scale
+PANEL_WEEK = np.timedelta64(7, "D")
+MAX_PANELS_PER_SIDE = 3  # tiers and regions, so many of each: those with most requests
+PAPER_SERVICE_POLICY = "reactive"  # what SageServe's section 7.1 calls its service's own way to scale
 
 
-def panels_of(lake: Lake, trace: str) -> Iterator[tuple[str, Figure]]:
+def draw_paper_figures(lake: Lake, trace: str) -> Iterator[tuple[str, Figure]]:
     """Every figure that there is of a trace with its demand, by name; one at a time."""
 
     def rows(query: str) -> pd.DataFrame:
@@ -30,7 +30,7 @@ def panels_of(lake: Lake, trace: str) -> Iterator[tuple[str, Figure]]:
     load, minutes = rows("reads/load_panel.sql"), rows("reads/minutes_panel.sql")
     yield "tiers", draw_tiers(load, minutes)
     yield "endpoints", draw_endpoints(load)
-    yield "regions", draw_regions(load, held_tiers(lake, trace))
+    yield "regions", draw_regions(load, batch_tiers(lake, trace))
     yield "apps_by_hour", draw_apps_by_hour(rows("reads/apps_panel.sql"))
     if (asked := last_replay(lake, trace)) is not None:
         day, policy = asked
@@ -49,27 +49,27 @@ def last_replay(lake: Lake, trace: str) -> tuple[date, str] | None:
     there = {
         file.parent.name.removeprefix("policy=") for file in lake.files("outcomes", trace=trace, day=days[-1])
     }
-    return days[-1], AS_SERVED if AS_SERVED in there else min(there)
+    return days[-1], PAPER_SERVICE_POLICY if PAPER_SERVICE_POLICY in there else min(there)
 
 
-def held_tiers(lake: Lake, trace: str) -> set[str]:
+def batch_tiers(lake: Lake, trace: str) -> set[str]:
     """The tiers of a trace that are not interactive."""
     found = lake.sql("select tier from tiers where trace = $trace and may_wait(is_held, tier)", trace=trace)
     return set(found["tier"].to_pylist()) or {"niw"}
 
 
-def last_week(load: pd.DataFrame) -> pd.DataFrame:
+def select_last_week(load: pd.DataFrame) -> pd.DataFrame:
     """The hours of the last seven days."""
     end = load["time"].max().floor("D") + pd.Timedelta(days=1)
-    return load[load["time"] >= end - WEEK]
+    return load[load["time"] >= end - PANEL_WEEK]
 
 
-def foremost(load: pd.DataFrame, by: str) -> list[str]:
+def busiest_values(load: pd.DataFrame, by: str) -> list[str]:
     """The values of a column that have most requests, by name."""
-    return sorted(load.groupby(by)["requests"].sum().nlargest(SHOWN).index)
+    return sorted(load.groupby(by)["requests"].sum().nlargest(MAX_PANELS_PER_SIDE).index)
 
 
-def rates(load: pd.DataFrame, by: str) -> pd.DataFrame:
+def rates_over_time(load: pd.DataFrame, by: str) -> pd.DataFrame:
     """Requests and tokens per second over time, a column of each for every value of `by`; 0 for none."""
     return load.pivot_table(
         index="time", columns=by, values=["requests", "tokens"], aggfunc="sum", fill_value=0
@@ -96,20 +96,22 @@ def draw_tiers(load: pd.DataFrame, minutes: pd.DataFrame) -> Figure:
     """Load by tier over a week, and within its busiest hour (SageServe figure 3)."""
     import matplotlib.pyplot as plt
 
-    week, names = last_week(load), sorted(load["tier"].unique())
+    week, names = select_last_week(load), sorted(load["tier"].unique())
     figure, (above, below) = plt.subplots(2, 1)
-    by_tier = rates(week, "tier")
+    by_tier = rates_over_time(week, "tier")
     share = by_tier["requests"].sum() / by_tier["requests"].to_numpy().sum()
-    rights = [draw_rates(above, by_tier, names), draw_rates(below, rates(minutes, "tier"), names)]
+    rights = [draw_rates(above, by_tier, names), draw_rates(below, rates_over_time(minutes, "tier"), names)]
     above.legend(frameon=False, ncols=len(names), loc="upper left")
     above.set_title(f"{share.idxmax()} is the largest tier with {share.max():.0%} of a week's requests")
     below.set_title(f"The busiest hour, {minutes['time'].min():%Y-%m-%d %H:%M}, by the minute")
     for left, right in zip((above, below), rights, strict=True):
         left.set_ylabel("requests/s")
         right.set_ylabel("1,000 tokens/s, dashed")
-    in_days(above)
-    in_minutes(below)
-    define(figure, "Means of an hour and of a minute; tokens are input and output (SageServe figure 3).")
+    label_days(above)
+    label_minutes(below)
+    add_footnote(
+        figure, "Means of an hour and of a minute; tokens are input and output (SageServe figure 3)."
+    )
     return figure
 
 
@@ -117,14 +119,14 @@ def draw_endpoints(load: pd.DataFrame) -> Figure:
     """Load by llm for each tier and region over a week (SageServe figure 4)."""
     import matplotlib.pyplot as plt
 
-    week = last_week(load)
-    tiers, regions = foremost(week, "tier"), foremost(week, "region")
+    week = select_last_week(load)
+    tiers, regions = busiest_values(week, "tier"), busiest_values(week, "region")
     figure, grid = plt.subplots(
         len(tiers), len(regions), sharex=True, sharey="row", squeeze=False, figsize=(12, 2 + 2 * len(tiers))
     )
     for row, name in zip(grid, tiers, strict=True):
         of_tier = week[week["tier"] == name]
-        draw_row(list(row), [(place, of_tier[of_tier["region"] == place]) for place in regions], "llm")
+        draw_panel_row(list(row), [(place, of_tier[of_tier["region"] == place]) for place in regions], "llm")
         row[0].set_ylabel(f"{name}\nrequests/s")
     grid[0, 0].legend(frameon=False, fontsize=8)
     means = week.groupby(["tier", "region", "llm"])["requests"].sum() / week["time"].nunique()
@@ -132,7 +134,7 @@ def draw_endpoints(load: pd.DataFrame) -> Figure:
     where = f"{most['llm']} in {most['region']} as {most['tier']}"
     head = f"The most is asked of {where}: {means.max():.1f} requests/s in the week's mean"
     figure.suptitle(head, weight="bold", fontsize=12)
-    define(
+    add_footnote(
         figure,
         "Means of an hour; dashed: thousand tokens/s, right axis (SageServe figure 4).",
     )
@@ -143,17 +145,17 @@ def draw_regions(load: pd.DataFrame, held: set[str]) -> Figure:
     """Interactive and other load by region over a week (SageServe figure 5)."""
     import matplotlib.pyplot as plt
 
-    week = last_week(load)
+    week = select_last_week(load)
     week = week.assign(sort=np.where(week["tier"].isin(held), "not interactive", "interactive"))
-    regions = foremost(week, "region")
+    regions = busiest_values(week, "region")
     figure, grid = plt.subplots(1, len(regions), sharex=True, sharey=True, squeeze=False, figsize=(12, 4))
-    draw_row(list(grid[0]), [(place, week[week["region"] == place]) for place in regions], "sort")
+    draw_panel_row(list(grid[0]), [(place, week[week["region"] == place]) for place in regions], "sort")
     grid[0, 0].set_ylabel("requests/s")
     grid[0, 0].legend(frameon=False, loc="upper left", fontsize=10)
     sums = week.groupby("region")["requests"].sum()
     head = f"{sums.idxmax()} has {sums.max() / sums.sum():.0%} of the requests"
     figure.suptitle(head, weight="bold", fontsize=12)
-    define(
+    add_footnote(
         figure,
         "Means of an hour, all llms; dashed: thousand tokens/s, right axis (SageServe figure 5a to c; the "
         "hour of 5d is in tiers.png).",
@@ -161,14 +163,14 @@ def draw_regions(load: pd.DataFrame, held: set[str]) -> Figure:
     return figure
 
 
-def draw_row(row: Sequence[Axes], parts: Sequence[tuple[str, pd.DataFrame]], by: str) -> None:
+def draw_panel_row(row: Sequence[Axes], parts: Sequence[tuple[str, pd.DataFrame]], by: str) -> None:
     """Panels beside each other, of the same lines on the same two axes."""
     names = sorted({name for _, own in parts for name in own[by]})
     rights = []
     for panel, (title, own) in zip(row, parts, strict=True):
-        rights.append(draw_rates(panel, rates(own, by), names))
+        rights.append(draw_rates(panel, rates_over_time(own, by), names))
         panel.set_title(title, fontweight="normal", fontsize=10)
-        in_days(panel, short=True)
+        label_days(panel, short=True)
     for right in rights:
         right.set_ylim(0, max(other.get_ylim()[1] for other in rights))
 
@@ -179,13 +181,13 @@ def draw_apps_by_hour(apps: pd.DataFrame) -> Figure:
 
     figure, panel = plt.subplots()
     names = sorted(apps["tier"].unique())
-    by_tier = rates(apps, "tier")
+    by_tier = rates_over_time(apps, "tier")
     draw_rates(panel, by_tier, names).set_ylabel("1,000 tokens/s, dashed")
     panel.set_ylabel("requests/s")
     panel.legend(frameon=False, ncols=len(names), loc="upper left")
     whole = apps.groupby("time")[["requests"]].sum().reset_index().sort_values("requests")
     peak, times = whole["time"].iloc[-1], whole["requests"].max() / whole["requests"].mean()
     panel.set_title(f"The ten largest apps: most at {peak:%H} h, {times:.1f} of the mean")
-    in_hours(panel)
-    define(figure, f"{apps['time'].min():%Y-%m-%d}, means of an hour (SageServe figure 6b).")
+    label_hours(panel)
+    add_footnote(figure, f"{apps['time'].min():%Y-%m-%d}, means of an hour (SageServe figure 6b).")
     return figure

@@ -1,9 +1,9 @@
 """What stands on an axis of time: days, hours or minutes."""
 
-from fleetcast.assets.pages.style import Axes
+from fleetcast.assets.pages.figure_style import Axes
 
 
-def in_days(panel: Axes, short: bool = False) -> None:
+def label_days(panel: Axes, short: bool = False) -> None:
     """Name the days on the axis of time."""
     from matplotlib.dates import DateFormatter, DayLocator
 
@@ -11,7 +11,7 @@ def in_days(panel: Axes, short: bool = False) -> None:
     panel.xaxis.set_major_formatter(DateFormatter("%d" if short else "%a %d"))
 
 
-def in_hours(panel: Axes) -> None:
+def label_hours(panel: Axes) -> None:
     """Name the hours on the axis of time."""
     from matplotlib.dates import DateFormatter
 
@@ -19,7 +19,7 @@ def in_hours(panel: Axes) -> None:
     panel.set_xlabel("hour of the day, UTC")
 
 
-def in_minutes(panel: Axes) -> None:
+def label_minutes(panel: Axes) -> None:
     """Name minutes on the axis of time."""
     from matplotlib.dates import DateFormatter, MinuteLocator
 

@@ -7,14 +7,16 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.demand.spacings import KEYS
+from fleetcast.assets.demand.arrival_spacings import CLIENT_KEYS
 from fleetcast.assets.lake.warehouse import Lake
 
 MOST_PAIRS = 2_000_000  # that are kept in all
-ALIKE = 2.0  # the clients of an app share their pairs where their means scatter less beyond chance (F ratio)
+ALIKE_F_RATIO = (
+    2.0  # the clients of an app share their pairs where their means scatter less beyond chance (F ratio)
+)
 
 
-def pairs_of(
+def read_token_pairs(
     lake: Lake, trace: str, clients: pd.DataFrame, days: Sequence[date]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Pairs of tokens of the requests of each client and hour: all, or as many as leave MOST_PAIRS in all.
@@ -39,7 +41,7 @@ def pairs_of(
         trace=trace,
         most=_most_of_an_hour(of_hours),
     ).to_pandas()
-    of = rows.merge(clients.assign(pool=pool), on=KEYS, how="left")["pool"].to_numpy()
+    of = rows.merge(clients.assign(pool=pool), on=CLIENT_KEYS, how="left")["pool"].to_numpy()
     order = np.argsort(of, kind="stable")
     hour = 24 * rows["day"].map({day: n for n, day in enumerate(days)}).to_numpy(np.int64) + rows["hour"]
     first_pair = np.searchsorted(of[order], np.arange(pool.max() + 2))
@@ -72,6 +74,6 @@ def _are_alike(part: pd.DataFrame) -> bool:
         mean, square = part[f"{kind}_mean"], part[f"{kind}_square"]
         within = (n * (square - mean**2)).sum() / (n.sum() - len(part))
         between = (n * (mean - (n * mean).sum() / n.sum()) ** 2).sum() / (len(part) - 1)
-        if between > ALIKE * within:
+        if between > ALIKE_F_RATIO * within:
             return False
     return True

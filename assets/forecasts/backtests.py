@@ -11,43 +11,48 @@ import numpy as np
 import pyarrow as pa
 
 from fleetcast.assets.demand.demand import INTERACTIVE
-from fleetcast.assets.demand.history import require_collected, require_history
-from fleetcast.assets.forecasts.forecasts import PLANNED_MEASURE, rows
-from fleetcast.assets.forecasts.walks import pieces_of, read_panel, walk_all
+from fleetcast.assets.demand.demand_history import require_day_demand, require_history
+from fleetcast.assets.forecasts.forecasts import PLANNED_MEASURE, forecast_rows
+from fleetcast.assets.forecasts.walks import read_panel, split_into_pieces, walk_pieces
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import HOURS, Progress, Settings
-from fleetcast.models.forecast import METHODS
-from fleetcast.models.forecast.backtest import Clock, actuals
-from fleetcast.models.forecast.losses import paired_bootstrap
-from fleetcast.models.forecast.method import Floats
-from fleetcast.models.forecast.predict import predictions, walked
-from fleetcast.models.world.names import ENSEMBLES
-from fleetcast.models.world.reading import require_known
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
+from fleetcast.models.aliases import Floats
+from fleetcast.models.forecast import FORECAST_METHODS
+from fleetcast.models.forecast.backtest import BacktestClock, actual_demand
+from fleetcast.models.forecast.walk_predictions import methods_to_walk, predict_from_walks
+from fleetcast.models.forecast.wape_bootstrap import bootstrap_difference
+from fleetcast.models.world.option_names import ENSEMBLES
+from fleetcast.models.world.toml_dataclasses import require_known
 
 BUCKET_MINUTES = 10
 HORIZON_MINUTES = 120  # judged at 10 (weights in the region), 60 (the hourly plan), 120 (weights elsewhere)
-JUDGED = (*METHODS, *ENSEMBLES)
+BACKTESTED_METHODS = (*FORECAST_METHODS, *ENSEMBLES)
 
 
-def backtest_days(settings: Settings, first: date, last: date, tier: str, progress: Progress) -> pa.Table:
+def backtest_methods(
+    settings: RunSettings, first: date, last: date, tier: str, progress: Progress
+) -> pa.Table:
     """Forecast every hour of these days by every method; write the forecasts and by what they differ."""
     require_known(tier, (INTERACTIVE, *settings.catalogue.tiers), "tier", "--tier")
     require_history(settings, first)
-    require_collected(settings, last)
-    per_hour, per_day = 60 // BUCKET_MINUTES, HOURS * 60 // BUCKET_MINUTES
+    require_day_demand(settings, last)
+    per_hour, per_day = 60 // BUCKET_MINUTES, HOURS_OF_DAY * 60 // BUCKET_MINUTES
     days, horizon = (last - first).days + 1, HORIZON_MINUTES // BUCKET_MINUTES
     history = settings.history(first)[0], last
     panel = read_panel(settings, history, BUCKET_MINUTES, horizon, (tier,), PLANNED_MEASURE)
-    clock = Clock(panel.demand.shape[1] - days * per_day, per_hour, horizon, per_day)
-    pieces = pieces_of(walked(JUDGED), len(panel.demand))
+    clock = BacktestClock(panel.demand.shape[1] - days * per_day, per_hour, horizon, per_day)
+    pieces = split_into_pieces(methods_to_walk(BACKTESTED_METHODS), len(panel.demand))
     with progress.bar(f"backtest {tier}, {first} to {last}", len(pieces)) as done:
-        walks, cpu_s = walk_all(panel, clock, pieces, done)
-    found, actual = predictions(panel.demand, walks, clock, JUDGED), actuals(panel.demand, clock)
+        walks, cpu_s = walk_pieces(panel, clock, pieces, done)
+    found, actual = (
+        predict_from_walks(panel.demand, walks, clock, BACKTESTED_METHODS),
+        actual_demand(panel.demand, clock),
+    )
     step = np.nanmean(np.abs(np.diff(panel.demand[:, : clock.first_cutoff])), axis=1)
     tables = []
-    for method in JUDGED:
-        table = rows(panel, first, BUCKET_MINUTES, method, found[method], actual)
-        spent_s = sum(cpu_s[single] for single in walked([method])) / found[method].fallbacks.size
+    for method in BACKTESTED_METHODS:
+        table = forecast_rows(panel, first, BUCKET_MINUTES, method, found[method], actual)
+        spent_s = sum(cpu_s[single] for single in methods_to_walk([method])) / found[method].fallbacks.size
         extra = {
             "cpu_s": np.full(table.num_rows, spent_s),
             "naive_step_per_s": np.repeat(step, table.num_rows // len(step)),
@@ -58,11 +63,13 @@ def backtest_days(settings: Settings, first: date, last: date, tier: str, progre
     for n in range(days):
         part = table.filter(pa.array(number == n))
         settings.lake.write("backtests", part, trace=settings.trace, tier=tier, day=first + timedelta(days=n))
-    settings.lake.write("backtest_intervals", intervals(settings, tier), trace=settings.trace, tier=tier)
+    settings.lake.write(
+        "backtest_intervals", error_difference_intervals(settings, tier), trace=settings.trace, tier=tier
+    )
     return table
 
 
-def intervals(settings: Settings, tier: str) -> pa.Table:
+def error_difference_intervals(settings: RunSettings, tier: str) -> pa.Table:
     """How much the planned method saves against every other one, over all days backtested."""
     sums = settings.lake.sql("staging/errors_by_cutoff.sql", trace=settings.trace, tier=tier).to_pandas()
     own = settings.config.forecast.method
@@ -74,20 +81,20 @@ def intervals(settings: Settings, tier: str) -> pa.Table:
         }
         for other in errors:
             if other != own and errors[other].size == errors[own].size:
-                difference = paired_bootstrap(errors[own], errors[other], HOURS)
+                difference = bootstrap_difference(errors[own], errors[other], HOURS_OF_DAY)
                 ends = (None if np.isnan(end) else end for end in difference)
                 found.append((own, other, minutes, errors[own].size, *ends))
     schema = SCHEMAS["backtest_intervals"]
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in found], schema=schema)
 
 
-LEADERBOARD = """
+FORECAST_LEADERBOARD_QUERY = """
 select * from forecast_leaderboard
 where trace = $trace and tier = $tier
 order by horizon_minutes, wape_share
 """
 
 
-def leaderboard(settings: Settings, tier: str) -> pa.Table:
+def read_forecast_leaderboard(settings: RunSettings, tier: str) -> pa.Table:
     """The mart forecast_leaderboard of the config's trace and a tier, the best first."""
-    return settings.lake.sql(LEADERBOARD, trace=settings.trace, tier=tier)
+    return settings.lake.sql(FORECAST_LEADERBOARD_QUERY, trace=settings.trace, tier=tier)

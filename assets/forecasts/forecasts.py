@@ -15,32 +15,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fleetcast.assets.demand.demand import INTERACTIVE, MEASURES
-from fleetcast.assets.demand.history import require_history
-from fleetcast.assets.forecasts.walks import Panel, pieces_of, read_panel, walk_all
+from fleetcast.assets.demand.demand_history import require_history
+from fleetcast.assets.forecasts.walks import Panel, read_panel, split_into_pieces, walk_pieces
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
-from fleetcast.models.forecast import SLOW
-from fleetcast.models.forecast.backtest import Clock, actuals
-from fleetcast.models.forecast.method import Floats
-from fleetcast.models.forecast.predict import Prediction, predictions, walked
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
+from fleetcast.models.aliases import Floats
+from fleetcast.models.forecast import SLOW_METHODS
+from fleetcast.models.forecast.backtest import BacktestClock, actual_demand
+from fleetcast.models.forecast.walk_predictions import Prediction, methods_to_walk, predict_from_walks
 
 PLANNED_MEASURE = "input_tokens"
 
 
-def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
+def forecast_day(settings: RunSettings, day: date, progress: Progress) -> pa.Table:
     """Forecast each hour of `day` from what was known when it began, and write both tables of forecasts."""
     methods, planned = settings.config.forecast.methods, settings.config.forecast.method
-    quick = [method for method in methods if method not in SLOW or method == planned]
+    quick = [method for method in methods if method not in SLOW_METHODS or method == planned]
     require_history(settings, day)
     single = tuple(settings.catalogue.tiers)
     of_tiers = {of: single if of == PLANNED_MEASURE else (INTERACTIVE, *single) for of in MEASURES}
     with ThreadPoolExecutor(1) as beside:  # the slow methods leave this process idle
         try:
             others = [
-                beside.submit(predicted, settings, day, of, tiers, quick, Progress())
+                beside.submit(forecast_measure, settings, day, of, tiers, quick, Progress())
                 for of, tiers in of_tiers.items()
             ]
-            first = predicted(settings, day, PLANNED_MEASURE, (INTERACTIVE,), methods, progress)
+            first = forecast_measure(settings, day, PLANNED_MEASURE, (INTERACTIVE,), methods, progress)
             table = pa.concat_tables([first, *(other.result() for other in others)])
         except BaseException:  # an interruption too: what has not begun need not begin
             beside.shutdown(cancel_futures=True)
@@ -51,7 +51,7 @@ def forecast_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
 
 
 def forecast_day_ahead(
-    settings: Settings, day: date, progress: Progress, known_until: date | None = None
+    settings: RunSettings, day: date, progress: Progress, known_until: date | None = None
 ) -> pa.Table:
     """Forecast `day` from what is known when it begins, and write the table day_ahead_forecasts.
 
@@ -63,7 +63,7 @@ def forecast_day_ahead(
         The day at whose midnight the forecast is made, where that is an earlier one.
     """
     minutes, method = settings.config.forecast.bucket_minutes, settings.config.forecast.method
-    per_hour, per_day = 60 // minutes, HOURS * 60 // minutes
+    per_hour, per_day = 60 // minutes, HOURS_OF_DAY * 60 // minutes
     begins = known_until or day
     horizon = ((day - begins).days + 1) * per_day
     days = settings.history(begins)[0], day
@@ -74,9 +74,9 @@ def forecast_day_ahead(
         came = np.full(came.shape, np.nan)  # also of a landed trace, whose other empty days are zero
     first_unknown = np.full((len(came), 1), np.nan)  # the one cutoff
     panel = panel._replace(demand=np.concatenate([panel.demand[:, :cutoff], first_unknown], axis=1))
-    clock = Clock(cutoff, per_hour, horizon, per_day)
-    found = found_by(panel, clock, (method,), f"forecast the whole of {day}", progress)[method]
-    table = rows(panel, begins, minutes, method, found, came[:, None])
+    clock = BacktestClock(cutoff, per_hour, horizon, per_day)
+    found = run_forecast_methods(panel, clock, (method,), f"forecast the whole of {day}", progress)[method]
+    table = forecast_rows(panel, begins, minutes, method, found, came[:, None])
     table = table.filter(pc.field("bucket_start") >= midnight(day))
     table = table.append_column("measure", pa.repeat(PLANNED_MEASURE, table.num_rows))
     table = table.select(SCHEMAS["day_ahead_forecasts"].names)
@@ -84,8 +84,8 @@ def forecast_day_ahead(
     return table
 
 
-def predicted(
-    settings: Settings,
+def forecast_measure(
+    settings: RunSettings,
     day: date,
     measure: str,
     tiers: Sequence[str],
@@ -94,27 +94,31 @@ def predicted(
 ) -> pa.Table:
     """The forecasts of one measure of some tiers, as rows of the table forecasts."""
     minutes = settings.config.forecast.bucket_minutes
-    per_hour, per_day = 60 // minutes, HOURS * 60 // minutes
+    per_hour, per_day = 60 // minutes, HOURS_OF_DAY * 60 // minutes
     panel = read_panel(settings, (settings.history(day)[0], day), minutes, per_hour, tiers, measure)
-    clock = Clock(panel.demand.shape[1] - per_day, per_hour, per_hour, per_day)
-    found = found_by(panel, clock, methods, f"forecast {measure.replace('_', ' ')} of {day}", progress)
-    actual = actuals(panel.demand, clock)
-    table = pa.concat_tables(rows(panel, day, minutes, name, found[name], actual) for name in methods)
+    clock = BacktestClock(panel.demand.shape[1] - per_day, per_hour, per_hour, per_day)
+    found = run_forecast_methods(
+        panel, clock, methods, f"forecast {measure.replace('_', ' ')} of {day}", progress
+    )
+    actual = actual_demand(panel.demand, clock)
+    table = pa.concat_tables(
+        forecast_rows(panel, day, minutes, name, found[name], actual) for name in methods
+    )
     table = table.append_column("measure", pa.repeat(measure, table.num_rows))
     return table.select(SCHEMAS["forecasts"].names)
 
 
-def found_by(
-    panel: Panel, clock: Clock, methods: Sequence[str], label: str, progress: Progress
+def run_forecast_methods(
+    panel: Panel, clock: BacktestClock, methods: Sequence[str], label: str, progress: Progress
 ) -> dict[str, Prediction]:
     """Walk what the methods need, then calibrate and combine."""
-    pieces = pieces_of(walked(methods), len(panel.demand))
+    pieces = split_into_pieces(methods_to_walk(methods), len(panel.demand))
     with progress.bar(label, len(pieces)) as done:
-        walks, _ = walk_all(panel, clock, pieces, done)
-    return predictions(panel.demand, walks, clock, methods)
+        walks, _ = walk_pieces(panel, clock, pieces, done)
+    return predict_from_walks(panel.demand, walks, clock, methods)
 
 
-def errors(settings: Settings, day: date) -> pa.Table:
+def read_day_forecast_errors(settings: RunSettings, day: date) -> pa.Table:
     """How good each method's forecasts of the day's input tokens were (the mart forecast_errors)."""
     query = (
         "select * exclude (trace, day, measure) from forecast_errors where trace = $trace and day = $day "
@@ -123,7 +127,9 @@ def errors(settings: Settings, day: date) -> pa.Table:
     return settings.lake.sql(query, trace=settings.trace, day=day, measure=PLANNED_MEASURE, first=INTERACTIVE)
 
 
-def rows(panel: Panel, first: date, minutes: int, method: str, found: Prediction, actual: Floats) -> pa.Table:
+def forecast_rows(
+    panel: Panel, first: date, minutes: int, method: str, found: Prediction, actual: Floats
+) -> pa.Table:
     """Long rows of one method, a cutoff an hour from `first` on; `actual` has the shape of the mean."""
     tier, llm, region = np.array(panel.names).T
     series, at, ahead = (axis.ravel() for axis in np.indices(found.mean.shape))

@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.assets.demand.demand import demand_matrix
-from fleetcast.assets.lake.machine import cores
-from fleetcast.assets.lake.settings import HOURS, Settings, Step
-from fleetcast.models.forecast import SLOW
-from fleetcast.models.forecast.backtest import Clock, Walk, joined, walk
-from fleetcast.models.forecast.events import factors
-from fleetcast.models.forecast.method import Floats, Ints
-from fleetcast.models.forecast.predict import warm
-from fleetcast.models.world.calendar import occurrences, phases
+from fleetcast.assets.demand.demand import read_demand_matrix
+from fleetcast.assets.lake.process_resources import usable_cores
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings, Step
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.forecast import SLOW_METHODS
+from fleetcast.models.forecast.backtest import BacktestClock, Walk, join_walks, walk_forward
+from fleetcast.models.forecast.event_factors import event_demand_factors
+from fleetcast.models.forecast.walk_predictions import warm_up_clock
+from fleetcast.models.world.calendar import event_occurrences, week_phases
 
-SERIES_AT_ONCE = 2  # of a slow method: pieces small enough for all processes to end together
+SLOW_SERIES_PER_PIECE = 2  # of a slow method: pieces small enough for all processes to end together
 
 
 class Panel(NamedTuple):
@@ -32,7 +32,7 @@ class Panel(NamedTuple):
     factor: Floats  # (series, buckets + horizon)
 
 
-class Piece(NamedTuple):
+class WalkPiece(NamedTuple):
     """A method and the series that it walks in one go."""
 
     method: str
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
 
 def read_panel(
-    settings: Settings,
+    settings: RunSettings,
     days: tuple[date, date],
     minutes: int,
     horizon: int,
@@ -55,36 +55,40 @@ def read_panel(
     buckets, where what comes later is to be nan whether it is there or not.
     """
     calendar, catalogue = settings.config.calendar, settings.catalogue
-    found = demand_matrix(settings.lake, settings.trace, *days, minutes, catalogue, measure)
-    demand = np.concatenate([found.of_tier(tier).reshape(-1, found.bucket_start.size) for tier in tiers])
+    found = read_demand_matrix(settings.lake, settings.trace, *days, minutes, catalogue, measure)
+    demand = np.concatenate([found.tier_series(tier).reshape(-1, found.bucket_start.size) for tier in tiers])
     if until is not None:
         demand[:, until:] = np.nan
     buckets = demand.shape[1] + horizon
     names = [(tier, llm, region) for tier in tiers for llm in catalogue.llms for region in catalogue.regions]
-    by_region = {r: phases(calendar, days[0], minutes, buckets, r) for r in catalogue.regions}
+    by_region = {r: week_phases(calendar, days[0], minutes, buckets, r) for r in catalogue.regions}
     phase = np.array([by_region[region] for _, _, region in names])
-    season = HOURS * 60 // minutes
-    known = [occurrences(calendar, days[0], minutes, buckets, llm, region) for _, llm, region in names]
-    factor = np.array([factors(*one, season, lead=season) for one in zip(known, demand, phase, strict=True)])
+    season = HOURS_OF_DAY * 60 // minutes
+    known = [event_occurrences(calendar, days[0], minutes, buckets, llm, region) for _, llm, region in names]
+    factor = np.array(
+        [event_demand_factors(*one, season, lead=season) for one in zip(known, demand, phase, strict=True)]
+    )
     return Panel(names, demand, phase, factor)
 
 
-def pieces_of(methods: Iterable[str], series: int) -> list[Piece]:
+def split_into_pieces(methods: Iterable[str], series: int) -> list[WalkPiece]:
     """A fast method does all series at once, a slow one SERIES_AT_ONCE."""
-    width = {method: SERIES_AT_ONCE if method in SLOW else max(series, 1) for method in methods}
-    return [Piece(m, at, at + width[m]) for m in width for at in range(0, series, width[m])]
+    width = {
+        method: SLOW_SERIES_PER_PIECE if method in SLOW_METHODS else max(series, 1) for method in methods
+    }
+    return [WalkPiece(m, at, at + width[m]) for m in width for at in range(0, series, width[m])]
 
 
-def walk_all(
-    panel: Panel, clock: Clock, pieces: Iterable[Piece], done: Step
+def walk_pieces(
+    panel: Panel, clock: BacktestClock, pieces: Iterable[WalkPiece], done: Step
 ) -> tuple[dict[str, Walk], dict[str, float]]:
     """Walk all pieces: each method's walk and CPU seconds; `clock` has the cutoffs to be predicted."""
-    walks: dict[Piece, tuple[Walk, float]] = {}
-    with ProcessPoolExecutor(cores(), get_context("spawn"), _leave_interrupts) as workers:
-        waiting = {workers.submit(walk_piece, panel, clock, p): p for p in pieces if p.method in SLOW}
+    walks: dict[WalkPiece, tuple[Walk, float]] = {}
+    with ProcessPoolExecutor(usable_cores(), get_context("spawn"), _leave_interrupts) as workers:
+        waiting = {workers.submit(walk_piece, panel, clock, p): p for p in pieces if p.method in SLOW_METHODS}
         try:
             for piece in pieces:
-                if piece.method not in SLOW:
+                if piece.method not in SLOW_METHODS:
                     walks[piece] = walk_piece(panel, clock, piece)
                     done(len(walks))
             for future in as_completed(waiting):
@@ -103,14 +107,14 @@ def walk_all(
         part, spent_s = walks[piece]
         parts.setdefault(piece.method, []).append(part)
         cpu_s[piece.method] = cpu_s.get(piece.method, 0.0) + spent_s
-    return {method: joined(some) for method, some in parts.items()}, cpu_s
+    return {method: join_walks(some) for method, some in parts.items()}, cpu_s
 
 
-def walk_piece(panel: Panel, clock: Clock, piece: Piece) -> tuple[Walk, float]:
+def walk_piece(panel: Panel, clock: BacktestClock, piece: WalkPiece) -> tuple[Walk, float]:
     """Walk one method over some series; the walk and its CPU seconds."""
     some, begun_s = slice(piece.first_series, piece.end_series), _cpu_s()
-    clock = warm(clock, piece.method)
-    found = walk(panel.demand[some], piece.method, clock, panel.phase[some], panel.factor[some])
+    clock = warm_up_clock(clock, piece.method)
+    found = walk_forward(panel.demand[some], piece.method, clock, panel.phase[some], panel.factor[some])
     return found, _cpu_s() - begun_s
 
 

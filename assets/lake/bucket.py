@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import fsspec
 from fsspec.asyn import sync_wrapper
@@ -17,25 +17,25 @@ from s3fs import S3FileSystem
 from upath import UPath
 
 from fleetcast.assets.lake.bucket_errors import (
-    NOTHING_THERE,
-    PATIENCE_S,
-    answered,
-    changed,
-    is_of_store,
-    is_passing,
-    told,
+    RANGE_NOT_SATISFIABLE,
+    RETRY_FOR_S,
+    explain_store_error,
+    is_store_error,
+    is_transient_error,
+    object_changed_error,
+    store_error_code,
 )
+from fleetcast.assets.lake.bucket_objects import BucketSnapshot, ObjectReader, ObjectWriter
 from fleetcast.assets.lake.errors import StoreError
-from fleetcast.assets.lake.objects import Opened, Snapshot, Written
+from fleetcast.models.aliases import T
 
-T = TypeVar("T")
-WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # between two tries, the last one again and again
-ANSWER_S = {"connect_timeout": 5, "read_timeout": 20}
-PAGE = 1000  # keys of a listing at a time
-MAGIC = re.compile(r"[*?]")
+RETRY_WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # between two tries, the last one again and again
+S3_TIMEOUTS_S = {"connect_timeout": 5, "read_timeout": 20}
+LISTING_PAGE_KEYS = 1000  # keys of a listing at a time
+GLOB_WILDCARDS = re.compile(r"[*?]")
 
 
-def path_of(below: str) -> UPath:
+def bucket_path(below: str) -> UPath:
     """The path of BUCKET/NAME."""
     fsspec.register_implementation("s3", Bucket, clobber=True)
     return UPath(f"s3://{below}")
@@ -47,27 +47,27 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
     retries = 1  # of s3fs: `_patiently` is what tries again
 
     def __init__(self, **options: Any) -> None:
-        config = {"retries": {"total_max_attempts": 1}, **ANSWER_S}
+        config = {"retries": {"total_max_attempts": 1}, **S3_TIMEOUTS_S}
         super().__init__(**{"use_listings_cache": False, "config_kwargs": config, **options})
 
     # --- every request ---------------------------------------------------------------------------------
 
     async def _call_s3(self, method: str, *akwarglist: Any, **kwargs: Any) -> Any:
         ask = super()._call_s3
-        return await self._patiently(lambda: ask(method, *akwarglist, **kwargs), kwargs.get("Bucket", ""))
+        return await self._with_retries(lambda: ask(method, *akwarglist, **kwargs), kwargs.get("Bucket", ""))
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]], bucket: str) -> T:
+    async def _with_retries(self, ask: Callable[[], Awaitable[T]], bucket: str) -> T:
         """What a request gives, asked again while the store is away; StoreError says what is wrong."""
-        begun_s, waits_s = time.monotonic(), iter(WAITS_S)
+        begun_s, waits_s = time.monotonic(), iter(RETRY_WAITS_S)
         while True:
             try:
                 return await ask()
             except Exception as error:
-                if not is_of_store(error):
+                if not is_store_error(error):
                     raise
-                if not is_passing(error) or time.monotonic() - begun_s > PATIENCE_S:
-                    raise told(error, bucket) from error
-                await asyncio.sleep(next(waits_s, WAITS_S[-1]))
+                if not is_transient_error(error) or time.monotonic() - begun_s > RETRY_FOR_S:
+                    raise explain_store_error(error, bucket) from error
+                await asyncio.sleep(next(waits_s, RETRY_WAITS_S[-1]))
 
     # --- what is there ---------------------------------------------------------------------------------
 
@@ -97,9 +97,9 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
     async def _glob(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
         """Names, or their details, that match; a flat listing, however many folders there would be."""
         bucket, key, _ = self.split_path(path)
-        magic = MAGIC.search(key)
+        magic = GLOB_WILDCARDS.search(key)
         fixed = key[: magic.start()] if magic else key
-        asked: dict[str, Any] = {"Bucket": bucket, "Prefix": fixed, "MaxKeys": PAGE}
+        asked: dict[str, Any] = {"Bucket": bucket, "Prefix": fixed, "MaxKeys": LISTING_PAGE_KEYS}
         if "/" not in key[len(fixed) :] and "**" not in key:
             asked["Delimiter"] = "/"
         wanted, found = re.compile(_as_regex(key)), dict[str, dict[str, Any]]()
@@ -120,11 +120,11 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
     # --- reading ---------------------------------------------------------------------------------------
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        return Opened(self, path) if mode == "rb" else Written(self, path)
+        return ObjectReader(self, path) if mode == "rb" else ObjectWriter(self, path)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> BucketSnapshot:
         """The same buckets for one connection of DuckDB."""
-        return Snapshot(self)
+        return BucketSnapshot(self)
 
     async def _get_range(self, path: str, bytes_: str, etag: str = "") -> tuple[bytes, int, str]:
         """Bytes of an object, how many it has, and its ETag; ChangedError where that is another one now."""
@@ -140,13 +140,13 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
             return content, int(whole), found["ETag"]
 
         try:
-            return await self._patiently(got, bucket)
+            return await self._with_retries(got, bucket)
         except FileNotFoundError as error:
             if not etag:
                 raise
-            raise changed(bucket) from error
+            raise object_changed_error(bucket) from error
         except StoreError as error:
-            if answered(error.__cause__)[1] != NOTHING_THERE:
+            if store_error_code(error.__cause__)[1] != RANGE_NOT_SATISFIABLE:
                 raise
             return b"", 0, ""
 

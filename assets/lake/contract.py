@@ -22,8 +22,8 @@ import yaml
 from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.warehouse import Lake
 
-CONTRACT = SQL / "contract.yaml"
-LOGICAL = {
+CONTRACT_FILE = SQL / "contract.yaml"
+LOGICAL_TYPES = {
     **dict.fromkeys(("BIGINT", "INTEGER", "UBIGINT", "HUGEINT"), "integer"),
     **dict.fromkeys(("DOUBLE", "FLOAT"), "number"),
     **{"BOOLEAN": "boolean", "DATE": "date", "VARCHAR": "string", "TIMESTAMP WITH TIME ZONE": "timestamp"},
@@ -31,9 +31,9 @@ LOGICAL = {
 Contract = Mapping[str, Any]
 
 
-def contract(version: str = "1.0.0") -> dict[str, Any]:
+def build_contract(version: str = "1.0.0") -> dict[str, Any]:
     """The contract of every mart, as its header and an empty lake say it now."""
-    types = mart_types()
+    types = mart_column_types()
     return {
         "apiVersion": "v3.1.0",
         "kind": "DataContract",
@@ -46,11 +46,13 @@ def contract(version: str = "1.0.0") -> dict[str, Any]:
             "usage": "Attach warehouse.duckdb read-only; instants are UTC.",
         },
         "servers": [{"server": "lake", "type": "duckdb", "database": "warehouse.duckdb", "schema": "main"}],
-        "schema": [_mart(path.stem, types[path.stem]) for path in sorted((SQL / "marts").glob("*.sql"))],
+        "schema": [
+            _mart_entry(path.stem, types[path.stem]) for path in sorted((SQL / "marts").glob("*.sql"))
+        ],
     }
 
 
-def broken(promised: Contract, given: Contract) -> list[str]:
+def contract_violations(promised: Contract, given: Contract) -> list[str]:
     """What of a contract no longer holds, a line each; empty where it does."""
     marts = {one["name"]: one for one in given["schema"]}
     lines = []
@@ -61,7 +63,7 @@ def broken(promised: Contract, given: Contract) -> list[str]:
             continue
         for what in ("dataGranularityDescription", "description"):
             if mart[what] != now[what]:
-                lines.append(f"{name}: {_TOLD[what]} was {mart[what]!r}, is {now[what]!r}.")
+                lines.append(f"{name}: {_PROPERTY_LABELS[what]} was {mart[what]!r}, is {now[what]!r}.")
         columns = {one["name"]: one for one in now["properties"]}
         for column in mart["properties"]:
             own = columns.get(column["name"])
@@ -76,16 +78,16 @@ def broken(promised: Contract, given: Contract) -> list[str]:
     return lines
 
 
-_TOLD = {"dataGranularityDescription": "its grain", "description": "what it is, or its units,"}
+_PROPERTY_LABELS = {"dataGranularityDescription": "its grain", "description": "what it is, or its units,"}
 
 
-def renewed(promised: Contract) -> dict[str, Any]:
+def renew_contract(promised: Contract) -> dict[str, Any]:
     """The contract as it is now, its version raised as its changes ask for."""
     major, minor, _ = (int(part) for part in promised["version"].split("."))
-    now = contract(promised["version"])
-    if broken(promised, now):
-        return contract(f"{major + 1}.0.0")
-    return now if now == promised else contract(f"{major}.{minor + 1}.0")
+    now = build_contract(promised["version"])
+    if contract_violations(promised, now):
+        return build_contract(f"{major + 1}.0.0")
+    return now if now == promised else build_contract(f"{major}.{minor + 1}.0")
 
 
 def read_contract(path: Path) -> Contract:
@@ -101,9 +103,9 @@ def read_contract(path: Path) -> Contract:
     return found
 
 
-def write(path: Path = CONTRACT) -> None:
+def write_contract(path: Path = CONTRACT_FILE) -> None:
     """Write the contract, in the place of the one that is there."""
-    now = renewed(read_contract(path)) if path.exists() else contract()
+    now = renew_contract(read_contract(path)) if path.exists() else build_contract()
     path.write_text(_HEAD + yaml.dump(now, Dumper=_Dumper, sort_keys=False, width=10_000), encoding="utf-8")
 
 
@@ -117,7 +119,7 @@ class _Dumper(yaml.SafeDumper):
 _HEAD = "# Written by python -m fleetcast.assets.lake.contract from the headers of sql/marts; change those.\n"
 
 
-def _mart(name: str, types: Mapping[str, str]) -> dict[str, Any]:
+def _mart_entry(name: str, types: Mapping[str, str]) -> dict[str, Any]:
     sql = read_sql(SQL / "marts" / f"{name}.sql")
     grain = sql.listed("grain")
     return {
@@ -125,12 +127,16 @@ def _mart(name: str, types: Mapping[str, str]) -> dict[str, Any]:
         "physicalType": "view",
         "description": f"{sql.sentence.removeprefix(f'{name}: ')} Units: {sql.fields['units']}.",
         "dataGranularityDescription": ", ".join(grain),
-        "properties": [_column(column, kind, sql.columns, grain) for column, kind in types.items()],
+        "properties": [_column_entry(column, kind, sql.columns, grain) for column, kind in types.items()],
     }
 
 
-def _column(name: str, kind: str, meanings: Mapping[str, str], grain: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": name, "logicalType": LOGICAL.get(kind, "array"), "physicalType": kind}
+def _column_entry(name: str, kind: str, meanings: Mapping[str, str], grain: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "name": name,
+        "logicalType": LOGICAL_TYPES.get(kind, "array"),
+        "physicalType": kind,
+    }
     if name in meanings:
         found["description"] = meanings[name]
     if name in grain:
@@ -139,7 +145,7 @@ def _column(name: str, kind: str, meanings: Mapping[str, str], grain: Sequence[s
 
 
 @cache
-def mart_types() -> dict[str, dict[str, str]]:
+def mart_column_types() -> dict[str, dict[str, str]]:
     """The columns of every mart and their types, on a lake without a row."""
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder) / "lake")
@@ -157,15 +163,17 @@ def mart_types() -> dict[str, dict[str, str]]:
     return found
 
 
-def main(files: Sequence[str]) -> int:
+def check_or_write_contract(files: Sequence[str]) -> int:
     """Write the contract, or check the files that are named."""
     if not files:
-        write()
+        write_contract()
         return 0
-    lines = [line for file in files for line in broken(read_contract(Path(file)), contract())]
+    lines = [
+        line for file in files for line in contract_violations(read_contract(Path(file)), build_contract())
+    ]
     print("\n".join(lines) or "The contract holds.")
     return 1 if lines else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(check_or_write_contract(sys.argv[1:]))

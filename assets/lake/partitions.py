@@ -13,12 +13,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from fleetcast.assets.lake.environment import LOCATION, told_config
+from fleetcast.assets.lake.environment import LOCATION, read_process_config
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.world.calendar import FIRST_DAY
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import CONFIG_DIR, load_config
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.config_loading import CONFIG_DIR, load_config
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 # `allow_nonexistent_upstream_partitions` is beta; the first days of the calendar have less history.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
@@ -26,7 +26,7 @@ warnings.filterwarnings("ignore", category=dg.BetaWarning)
 warnings.filterwarnings("ignore", message=".*varying BackfillPolicies")
 
 HISTORY_DAYS = 14  # as the lineage draws it; what a run reads is [forecast] history_days of its config
-FEW_DAYS = "FLEETCAST_FEW_DAYS"  # environment variable that `fleetcast ui` sets for the pages
+FEW_DAYS_VARIABLE = "FLEETCAST_FEW_DAYS"  # environment variable that `fleetcast ui` sets for the pages
 
 
 def days_of_traces(lake: Lake, configs: Path = CONFIG_DIR) -> set[date]:
@@ -40,7 +40,7 @@ def days_of_traces(lake: Lake, configs: Path = CONFIG_DIR) -> set[date]:
     return days
 
 
-def only(days: Iterable[date], today: date) -> dg.DailyPartitionsDefinition:
+def partitions_of_days(days: Iterable[date], today: date) -> dg.DailyPartitionsDefinition:
     """These days, and every one from the day before `today` on."""
     shown = {day for day in days if day < today} | {today - timedelta(days=1)}
     first = min(shown)
@@ -49,34 +49,36 @@ def only(days: Iterable[date], today: date) -> dg.DailyPartitionsDefinition:
     return dg.DailyPartitionsDefinition(start_date=first.isoformat(), exclusions=others or None)
 
 
-def days_shown() -> dg.DailyPartitionsDefinition:
+def process_partitions() -> dg.DailyPartitionsDefinition:
     """The days of this process: those of the one trace of a location, else of any trace."""
-    first, few = FIRST_DAY, bool(os.environ.get(FEW_DAYS))
+    first, few = FIRST_DAY, bool(os.environ.get(FEW_DAYS_VARIABLE))
     if LOCATION:
-        config, text = told_config()
+        config, text = read_process_config()
         trace = load_config(config, load_catalogue(), text=text).trace
         first, own = trace.first_day, {trace.first_day + timedelta(days=n) for n in range(trace.days)}
         shown = own | {day for day in Lake().days("requests", trace.name) if day >= first} if few else own
     elif few:
         shown = days_of_traces(Lake())
     if few:
-        return only(shown, datetime.now(UTC).date())
+        return partitions_of_days(shown, datetime.now(UTC).date())
     return dg.DailyPartitionsDefinition(start_date=first.isoformat())
 
 
-DAYS = days_shown()
-ALL_AT_ONCE = dg.BackfillPolicy.single_run()  # days in a row are one run: each would cost half a second
-WITH_HISTORY = dg.TimeWindowPartitionMapping(
+DAY_PARTITIONS = process_partitions()
+ONE_RUN_FOR_ALL_DAYS = (
+    dg.BackfillPolicy.single_run()
+)  # days in a row are one run: each would cost half a second
+HISTORY_MAPPING = dg.TimeWindowPartitionMapping(
     start_offset=-HISTORY_DAYS, end_offset=0, allow_nonexistent_upstream_partitions=True
 )
-DAY_BEFORE = dg.TimeWindowPartitionMapping(
+DAY_BEFORE_MAPPING = dg.TimeWindowPartitionMapping(
     start_offset=-1, end_offset=-1, allow_nonexistent_upstream_partitions=True
 )
 
 
 def require_in_calendar(day: date) -> None:
     """Refuse a day that no partition stands for."""
-    if not DAYS.has_partition_key(day.isoformat()):
+    if not DAY_PARTITIONS.has_partition_key(day.isoformat()):
         raise ValueError(
             f"{day} is not in the calendar, whose days go from {FIRST_DAY} to yesterday (UTC). "
             "Choose another --date."

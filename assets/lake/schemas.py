@@ -53,7 +53,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "characterisation": ("trace",),
     "episodes": ("trace",),
 }
-OPTIONAL: Mapping[str, frozenset[str]] = {  # null in older files, and where a writer leaves them out
+OPTIONAL_COLUMNS: Mapping[str, frozenset[str]] = {  # null in older files, and where a writer leaves them out
     "requests": frozenset(
         {
             *("session_id", "query_id", "cached_tokens", "prefix_hashes", "images", "source_llm"),
@@ -78,20 +78,20 @@ ARROW_TYPES: Mapping[str, pa.DataType] = {  # by their names in DuckDB
 }
 
 
-def header_path(table: str) -> Path:
+def table_header_path(table: str) -> Path:
     """The SQL file whose header documents a table."""
     own = SQL / "tables" / f"{table}.sql"
     return own if own.exists() else SQL / "marts" / f"{table}.sql"
 
 
-def read_types() -> dict[str, Mapping[str, str]]:
+def read_column_types() -> dict[str, Mapping[str, str]]:
     """The columns that assets write and their types in DuckDB, of each table that has some."""
-    types = {table: read_sql(header_path(table)).types for table in PARTITIONS}
+    types = {table: read_sql(table_header_path(table)).types for table in PARTITIONS}
     return {table: own for table, own in types.items() if own}
 
 
-TYPES_OF = read_types()
+COLUMN_TYPES = read_column_types()
 SCHEMAS: Mapping[str, pa.Schema] = {
     table: pa.schema({column: ARROW_TYPES[kind] for column, kind in types.items()})
-    for table, types in TYPES_OF.items()
+    for table, types in COLUMN_TYPES.items()
 }

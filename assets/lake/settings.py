@@ -12,30 +12,30 @@ from typing import TypeVar
 import numpy as np
 
 from fleetcast.assets.lake.environment import LAKE
-from fleetcast.assets.lake.machine import cores
-from fleetcast.assets.lake.store import Place
+from fleetcast.assets.lake.process_resources import usable_cores
+from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.models.latency.reach import with_reach
-from fleetcast.models.world.cascades import reach
+from fleetcast.models.aliases import Floats, T
+from fleetcast.models.latency.batch_extension import extend_catalogue
+from fleetcast.models.world.cascades import stages_per_request
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.changes import changed_catalogue
-from fleetcast.models.world.config import Config
-from fleetcast.models.world.grid import Floats, Grid
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.catalogue_overrides import override_catalogue
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.plan_grid import Grid
 
-T = TypeVar("T")
 R = TypeVar("R")
-HOURS = 24
+HOURS_OF_DAY = 24
 Step = Callable[[int], None]  # told how many steps are done
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """A lake, one run configuration, and of the catalogue what it may use: the llms that it deploys."""
 
     lake: Lake
     catalogue: Catalogue
-    config: Config
+    config: RunConfig
 
     @property
     def trace(self) -> str:
@@ -52,16 +52,16 @@ class Settings:
         cascades = self.config.replay.cascades
         if not cascades:
             return requested
-        served = np.tensordot(reach(self.catalogue, cascades), requested, axes=(0, axis))
+        served = np.tensordot(stages_per_request(self.catalogue, cascades), requested, axes=(0, axis))
         return np.moveaxis(served, 0, axis)
 
-    def under(self, policy: str) -> "Settings":
+    def under(self, policy: str) -> "RunSettings":
         """The settings as a policy sees them that has figures of its own."""
         own = replace(self, config=self.config.under(policy))
         vars(own)["grid"] = self.grid  # of the same fleet
         return own
 
-    def figures(self, day: date) -> Place:
+    def figures(self, day: date) -> LakePath:
         """Where the figures of a day lie: beside the lake, also in a bucket."""
         return self.lake.root.parent / "figures" / self.trace / day.isoformat()
 
@@ -71,17 +71,17 @@ class Settings:
         return [past for past in days if past >= self.config.trace.first_day]
 
 
-def load_settings(config: str, lake: str | Place = LAKE, text: str = "") -> Settings:
+def load_settings(config: str, lake: str | LakePath = LAKE, text: str = "") -> RunSettings:
     """Settings of a config by name or path, or of its text; ConfigError names what is wrong with it."""
     catalogue = load_catalogue()
-    return settings_of(Lake(lake), catalogue, load_config(config, catalogue, text=text))
+    return build_settings(Lake(lake), catalogue, load_config(config, catalogue, text=text))
 
 
-def settings_of(lake: Lake, catalogue: Catalogue, config: Config) -> Settings:
+def build_settings(lake: Lake, catalogue: Catalogue, config: RunConfig) -> RunSettings:
     """Settings of a config that was checked against this catalogue, with what it changes there."""
-    world = changed_catalogue(catalogue, config.catalogue, config.file.name)
-    world = with_reach(world.serving(config.fleet.deployments), config.fleet, config.file.name)
-    return Settings(lake, world, config)
+    world = override_catalogue(catalogue, config.catalogue, config.file.name)
+    world = extend_catalogue(world.serving(config.fleet.deployments), config.fleet, config.file.name)
+    return RunSettings(lake, world, config)
 
 
 def midnight(day: date) -> datetime:
@@ -104,27 +104,27 @@ class Progress:
         """Tell of something that took no time."""
 
 
-class Counted:
+class StepCounter:
     """Steps that several threads take."""
 
     def __init__(self, done: Step) -> None:
         self._done, self._lock, self._steps = done, Lock(), 0
 
-    def one_more(self) -> None:
+    def count_step(self) -> None:
         """Count a step and tell of it."""
         with self._lock:
             self._steps += 1
             self._done(self._steps)
 
 
-def side_by_side(
+def run_parallel(
     work: Callable[[T], R], items: Sequence[T], stop: Callable[[], object] = lambda: None
 ) -> list[R]:
     """Do work that leaves the interpreter free, an item on each core; the results in their order.
 
     Where one fails, or the whole is interrupted, `stop` is called and what has not begun never begins.
     """
-    with ThreadPoolExecutor(cores()) as threads:
+    with ThreadPoolExecutor(usable_cores()) as threads:
         try:
             return list(threads.map(work, items))
         except BaseException:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fleetcast.assets.lake.sql_files import SQL, read_sql
-from fleetcast.assets.lake.views import quoted
+from fleetcast.assets.lake.table_queries import escape_quotes
 
-README = SQL / "README.md"
+SQL_INDEX = SQL / "README.md"
 INTRODUCTION = """# Tables, marts and recipes
 
 Written from the first lines of these files by `python -m fleetcast.assets.lake.sql_docs`; change the files.
@@ -51,7 +51,7 @@ Where to begin:
 Tables are Parquet files of the lake, marts are views over them, queries answer a question. The header of each
 file has its grain, its units and the meaning of every column. `reads/` has the queries of the program itself.
 """
-SUBJECTS: Mapping[str, tuple[str, ...]] = {
+INDEX_SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "What landed, and how good it is": (
         *("tables/ingests", "tables/quarantine", "marts/quality", "tables/metric_findings", "marts/silences"),
         *("tables/tiers", "tables/tier_verdicts", "tables/answers", "tables/engine_histograms"),
@@ -104,7 +104,15 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
         *("marts/graded_days", "marts/graded_decisions"),
     ),
     "What requests met": (
-        *("tables/outcomes", "marts/scorecard", "marts/scoreboard", "marts/scoreboard_by_tier", "macros/slo"),
+        *(
+            "tables/outcomes",
+            "marts/scorecard",
+            "marts/scoreboard",
+            "marts/scoreboard_by_tier",
+            "marts/tier_attainment",
+            "marts/tier_places",
+            "macros/slo",
+        ),
         *(
             "macros/may_wait",
             "macros/percentiles_of_day",
@@ -147,14 +155,14 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
         "marts/idea_worth",
     ),
 }
-KINDS = {"tables": "table", "marts": "mart", "macros": "macro", "queries": "query"}
+SQL_FILE_KINDS = {"tables": "table", "marts": "mart", "macros": "macro", "queries": "query"}
 
 
-def page() -> str:
+def render_sql_index() -> str:
     """The whole page as Markdown: a line for each table, mart, macro and query, then the checks."""
     parts = [INTRODUCTION]
-    for subject, names in SUBJECTS.items():
-        parts.append(_list(subject, [(name, KINDS[name.split("/")[0]]) for name in names]))
+    for subject, names in INDEX_SUBJECTS.items():
+        parts.append(_list(subject, [(name, SQL_FILE_KINDS[name.split("/")[0]]) for name in names]))
     checks = [
         f"{kind}s/{path.stem}"
         for kind in ("check", "alarm")
@@ -165,12 +173,12 @@ def page() -> str:
     return "\n".join(parts)
 
 
-def write(path: Path = README) -> None:
+def write_sql_index(path: Path = SQL_INDEX) -> None:
     """Write the page."""
-    path.write_text(page(), encoding="utf-8")
+    path.write_text(render_sql_index(), encoding="utf-8")
 
 
-def comments(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def comment_statements(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """DuckDB statements that put the texts of the headers on views and their columns.
 
     Parameters
@@ -181,10 +189,10 @@ def comments(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for path in (*SQL.glob("tables/*.sql"), *SQL.glob("marts/*.sql")):
         file, view = read_sql(path), path.stem
         if view in columns:
-            yield f"comment on view {view} is '{quoted(file.sentence)}'"
+            yield f"comment on view {view} is '{escape_quotes(file.sentence)}'"
         for column, meaning in file.columns.items():
             if column in columns.get(view, ()):
-                yield f"comment on column {view}.{column} is '{quoted(meaning)}'"
+                yield f"comment on column {view}.{column} is '{escape_quotes(meaning)}'"
 
 
 def _list(title: str, files: Sequence[tuple[str, str]]) -> str:
@@ -201,4 +209,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    write()
+    write_sql_index()

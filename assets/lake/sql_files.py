@@ -15,12 +15,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fleetcast.models.world.places import ROOT
+from fleetcast.models.world.project_paths import ROOT
 
 SQL = ROOT / "sql"
-CATALOGUE = {"show", "information_schema", "sqlite_master"}  # words of a query that asks what there is
-COLUMN = re.compile(r"(\w+)(?: ([a-z]+(?:\[\]|\([a-z, ]+\))?))? = (.+)")  # name, type if any, meaning
-FIELDS = "grain|reads|units|format|recognised by|may have|clock|ids"
+INTROSPECTION_WORDS = {
+    "show",
+    "information_schema",
+    "sqlite_master",
+}  # words of a query that asks what there is
+COLUMN_LINE = re.compile(r"(\w+)(?: ([a-z]+(?:\[\]|\([a-z, ]+\))?))? = (.+)")  # name, type if any, meaning
+HEADER_FIELDS = "grain|reads|units|format|recognised by|may have|clock|ids"
 
 
 class SqlFileError(ValueError):
@@ -39,7 +43,7 @@ class SqlFile(NamedTuple):
     made_from: Mapping[str, tuple[tuple[str, str], ...]]  # column -> (table, column) of what it is made from
 
     @property
-    def makes(self) -> set[str]:
+    def defined_names(self) -> set[str]:
         """The functions of a file of macros, the view of a mart."""
         return set(re.findall(r"create or replace macro (\w+)", self.text)) or {Path(self.name).stem}
 
@@ -60,35 +64,39 @@ def read_sql(name: str | Path) -> SqlFile:
         if not line.startswith("--"):
             break
         header.append(line.removeprefix("--").strip())
-    fields = {m[1]: m[2] for line in header if (m := re.match(rf"({FIELDS}): (.+)", line))}
-    found = [match for line in header if (match := COLUMN.match(line))]
+    fields = {m[1]: m[2] for line in header if (m := re.match(rf"({HEADER_FIELDS}): (.+)", line))}
+    found = [match for line in header if (match := COLUMN_LINE.match(line))]
     told = {match[1]: match[3].split(" <- ") for match in found}
     types = {match[1]: match[2] for match in found if match[2]}
     columns = {column: meaning[0] for column, meaning in told.items()}
-    made_from = {column: _origins(meaning[1]) for column, meaning in told.items() if len(meaning) > 1}
+    made_from = {column: _column_origins(meaning[1]) for column, meaning in told.items() if len(meaning) > 1}
     return SqlFile(path.name, text, header[0] if header else "", fields, columns, types, made_from)
 
 
-def recipes() -> dict[Path, SqlFile]:
+def load_macros_and_marts() -> dict[Path, SqlFile]:
     """All macros and marts by their path, in order."""
     found = [entry for folder in ("macros", "marts") for entry in os.scandir(SQL / folder)]
     files = sorted((file.path, file.stat().st_size, file.stat().st_mtime_ns) for file in found)
-    return dict(_recipes(tuple(file for file in files if file[0].endswith(".sql"))))
+    return dict(_read_macros_and_marts(tuple(file for file in files if file[0].endswith(".sql"))))
 
 
 @functools.lru_cache(maxsize=4)  # every query wants them, and they hardly ever change
-def _recipes(files: tuple[tuple[str, int, int], ...]) -> dict[Path, SqlFile]:
+def _read_macros_and_marts(files: tuple[tuple[str, int, int], ...]) -> dict[Path, SqlFile]:
     """The files of these paths, sizes and times of writing."""
     return {Path(path): read_sql(path) for path, _, _ in files}
 
 
-def words_meant(query: str | None, recipes: Iterable[SqlFile]) -> set[str] | None:
+def words_of_query(query: str | None, recipes: Iterable[SqlFile]) -> set[str] | None:
     """The words of a query and of every recipe that it names; None where it may mean any view at all."""
     words = _words(query or "")
-    if not words or words & CATALOGUE or any(word.startswith(("duckdb_", "pragma_")) for word in words):
+    if (
+        not words
+        or words & INTROSPECTION_WORDS
+        or any(word.startswith(("duckdb_", "pragma_")) for word in words)
+    ):
         return None
     unread = list(recipes)
-    while named := [recipe for recipe in unread if words & recipe.makes]:
+    while named := [recipe for recipe in unread if words & recipe.defined_names]:
         unread = [recipe for recipe in unread if recipe not in named]
         words |= {word for recipe in named for word in _words(recipe.text)}
     return words
@@ -108,7 +116,7 @@ def _nearest_file(path: Path) -> str:
     return f"In sql/queries there is: {', '.join(recipes)}."
 
 
-def _origins(names: str) -> tuple[tuple[str, str], ...]:
+def _column_origins(names: str) -> tuple[tuple[str, str], ...]:
     """The tables and columns of "requests.tier, requests.llm"."""
     pairs = (name.strip().split(".") for name in names.split(","))
     return tuple((table, column) for table, column in pairs)

@@ -23,16 +23,16 @@ from fleetcast.assets.lake.errors import LakeError
 if TYPE_CHECKING:
     from upath import UPath
 
-Place: TypeAlias = Union[Path, "UPath"]
-SCRATCH = "FLEETCAST_SCRATCH"
-LEFTOVER_S = 86_400.0  # scratch older than this is of a run that was killed
-SCRATCHES: set[Path] = set()  # that are open in this process: what ends it by force removes them
+LakePath: TypeAlias = Union[Path, "UPath"]
+SCRATCH_VARIABLE = "FLEETCAST_SCRATCH"
+LEFTOVER_AGE_S = 86_400.0  # scratch older than this is of a run that was killed
+OPEN_SCRATCH_FOLDERS: set[Path] = set()  # that are open in this process: what ends it by force removes them
 _SCHEME = re.compile(
     r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL
 )  # a Path keeps one slash of two
 
 
-def place(root: "Place | str") -> Place:
+def resolve_lake_root(root: "LakePath | str") -> LakePath:
     """The root of a lake. LakeError for a scheme that is not s3, and for s3 where its client is missing."""
     if not (scheme := _SCHEME.fullmatch(str(root))):
         return Path(str(root)).resolve()
@@ -46,45 +46,48 @@ def place(root: "Place | str") -> Place:
             f"The lake s3://{below} needs s3fs, which is not installed. "
             "Install it: pip install 'fleetcast[cluster]' (in a checkout: .venv/bin/uv sync --extra cluster)"
         )
-    from fleetcast.assets.lake.bucket import path_of
+    from fleetcast.assets.lake.bucket import bucket_path
 
-    return path_of(below)
+    return bucket_path(below)
 
 
-def below(path: Place, root: Place) -> str:
+def name_below_root(path: LakePath, root: LakePath) -> str:
     """The name of a file from the root of its lake on."""
     return str(path).removeprefix(str(root)).lstrip("/")
 
 
-def scratch_of(root: Place) -> Path:
+def scratch_root(root: LakePath) -> Path:
     """The folder of this machine in which what is not finished lies."""
     if isinstance(root, Path):
         return root / ".scratch"
-    return Path(os.environ.get(SCRATCH) or tempfile.gettempdir()).expanduser().resolve() / "fleetcast-scratch"
+    return (
+        Path(os.environ.get(SCRATCH_VARIABLE) or tempfile.gettempdir()).expanduser().resolve()
+        / "fleetcast-scratch"
+    )
 
 
-def new_scratch(root: Place) -> Path:
+def create_scratch_folder(root: LakePath) -> Path:
     """A new folder there; end_scratch removes it."""
-    folder = scratch_of(root) / uuid4().hex
+    folder = scratch_root(root) / uuid4().hex
     folder.mkdir(parents=True)
-    SCRATCHES.add(folder)
+    OPEN_SCRATCH_FOLDERS.add(folder)
     return folder
 
 
-def end_scratch(folder: Path) -> None:
+def remove_scratch_folder(folder: Path) -> None:
     """Remove it with all that is in it."""
     shutil.rmtree(folder, ignore_errors=True)
-    SCRATCHES.discard(folder)
+    OPEN_SCRATCH_FOLDERS.discard(folder)
 
 
-def sweep(root: Place) -> None:
+def sweep_scratch_folders(root: LakePath) -> None:
     """Remove the scratch folders that killed runs left."""
-    for folder in scratch_of(root).glob("*"):
-        if time.time() - folder.stat().st_mtime > LEFTOVER_S:
+    for folder in scratch_root(root).glob("*"):
+        if time.time() - folder.stat().st_mtime > LEFTOVER_AGE_S:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def put(finished: Path, target: Place) -> None:
+def move_into_place(finished: Path, target: LakePath) -> None:
     """Bring a finished file of the scratch folder to its place, in one step."""
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -93,12 +96,12 @@ def put(finished: Path, target: Place) -> None:
         target.fs.put_file(str(finished), target.path)
 
 
-def put_if_same(finished: Path, target: "UPath", before: str) -> None:
+def put_if_unchanged(finished: Path, target: "UPath", before: str) -> None:
     """Put a file into a bucket where its place still has this mark; ChangedError where it does not."""
     target.fs.put_if(str(finished), target.path, before)
 
 
-def share(source: Place, target: Place) -> None:
+def link_or_copy(source: LakePath, target: LakePath) -> None:
     """Let a file be in another place too, without a copy where that can be."""
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -115,19 +118,19 @@ def share(source: Place, target: Place) -> None:
         target.fs.cp_file(source.path, target.path)
 
 
-def filled(root: Place, names: Iterable[str]) -> set[str]:
+def folders_with_rows(root: LakePath, names: Iterable[str]) -> set[str]:
     """Which of these folders under the root have a Parquet file."""
     if isinstance(root, Path):
         return {name for name in names if next((root / name).rglob("*.parquet"), None)}
     return {path.name for path in root.glob("*")}.intersection(names)  # a folder is there by its objects
 
 
-def readable(path: Place) -> Any:
+def parquet_source(path: LakePath) -> Any:
     """What pyarrow reads a file from."""
     return path if isinstance(path, Path) else path.open("rb")
 
 
-def mark(path: Place) -> str:
+def change_tag(path: LakePath) -> str:
     """What changes whenever a file is written again: its size and time, or its ETag; "" for no file."""
     if isinstance(path, Path):
         found = path.stat() if path.is_file() else None
@@ -135,15 +138,15 @@ def mark(path: Place) -> str:
     return str(path.fs.etag(path.path))
 
 
-def marks(root: Place, pattern: str) -> dict[str, str]:
+def change_tags(root: LakePath, pattern: str) -> dict[str, str]:
     """The marks of all files that match, by their names from the root on, in order."""
     if isinstance(root, Path):
-        return {below(path, root): mark(path) for path in sorted(root.glob(pattern))}
+        return {name_below_root(path, root): change_tag(path) for path in sorted(root.glob(pattern))}
     found = root.fs.glob(f"{root.path}/{pattern}", detail=True)
     return {name.removeprefix(f"{root.path}/"): found[name]["ETag"] for name in sorted(found)}
 
 
-def remove_tree(folder: Place) -> None:
+def remove_tree(folder: LakePath) -> None:
     """Remove a folder with all that is in it, if it is there."""
     if isinstance(folder, Path):
         shutil.rmtree(folder, ignore_errors=True)
@@ -151,7 +154,7 @@ def remove_tree(folder: Place) -> None:
         folder.fs.remove_tree(folder.path)
 
 
-def removal(root: Place, pattern: str) -> str:
+def removal_command(root: LakePath, pattern: str) -> str:
     """The shell command that takes files out of a lake by hand."""
     if isinstance(root, Path):
         return f"rm -r {root}/{pattern}"
@@ -159,7 +162,7 @@ def removal(root: Place, pattern: str) -> str:
 
 
 @contextmanager
-def alone(lock: Path) -> Iterator[None]:
+def exclusive_lock(lock: Path) -> Iterator[None]:
     """While no other process of this machine, or thread, does the same."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a") as file:

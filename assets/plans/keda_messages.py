@@ -66,17 +66,17 @@ def _classes() -> dict[str, Any]:
     }
 
 
-CLASSES = _classes()
+MESSAGE_CLASSES = _classes()
 
 
-def handlers(answers: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
+def grpc_handlers(answers: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
     """What a gRPC server answers the calls with: a coroutine each, or an asynchronous generator."""
     found = {}
     for call, (takes, gives, is_stream) in CALLS.items():
         make = grpc.unary_stream_rpc_method_handler if is_stream else grpc.unary_unary_rpc_method_handler
         found[call] = make(
             answers[call],
-            request_deserializer=CLASSES[takes].FromString,
-            response_serializer=CLASSES[gives].SerializeToString,
+            request_deserializer=MESSAGE_CLASSES[takes].FromString,
+            response_serializer=MESSAGE_CLASSES[gives].SerializeToString,
         )
     return grpc.method_handlers_generic_handler(SERVICE, found)

@@ -8,25 +8,25 @@ import numpy as np
 import pyarrow as pa
 
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import HOURS, Settings, midnight
-from fleetcast.assets.plans.inputs import Load
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings, midnight
+from fleetcast.assets.plans.plan_loads import PlanLoad
 from fleetcast.assets.plans.problems import hour_problems, problem_template
-from fleetcast.models.plan.bounds import bounds
-from fleetcast.models.plan.problem import Plan, Problem
-from fleetcast.models.plan.reasons import reasons
+from fleetcast.models.plan.change_reasons import explain_changes
+from fleetcast.models.plan.cost_bounds import hour_cost_bounds
+from fleetcast.models.plan.problem import HourPlan, Problem
 
 # Hour by hour: what was asked, from what the hour before left, and the answer.
-Day = list[tuple[Problem, Plan]]
+PlannedHours = list[tuple[Problem, HourPlan]]
 FLOWS = ("capacity", "exports", "imports", "unserved", "remote", "buffer_short")  # of plan_windows
 
 
-def write_bounds(settings: Settings, day: date, sustained: Sequence[float], truth: Load) -> None:
+def write_plan_bounds(settings: RunSettings, day: date, sustained: Sequence[float], truth: PlanLoad) -> None:
     """The table plan_bounds of a day, of what one of each of `kinds` sustains and of what really came."""
     least = pa.Table.from_pylist(_bound_rows(settings, day, sustained, truth), schema=SCHEMAS["plan_bounds"])
     settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
 
 
-def write_plans(settings: Settings, day: date, followed: Mapping[str, Day]) -> pa.Table:
+def write_plans(settings: RunSettings, day: date, followed: Mapping[str, PlannedHours]) -> pa.Table:
     """The tables plan_windows and plans of a day; the latter."""
     windows = [row for name, hours in followed.items() for row in _window_rows(day, name, hours)]
     flows = pa.Table.from_pylist(windows, schema=SCHEMAS["plan_windows"])
@@ -36,16 +36,18 @@ def write_plans(settings: Settings, day: date, followed: Mapping[str, Day]) -> p
     return table
 
 
-def plan_table(day: date, followed: Mapping[str, Day]) -> pa.Table:
+def plan_table(day: date, followed: Mapping[str, PlannedHours]) -> pa.Table:
     """The plans that policies follow, by policy, as rows of the lake's table `plans`."""
-    rows = [row for policy, hours in followed.items() for row in rows_of(midnight(day), policy, hours)]
+    rows = [
+        row for policy, hours in followed.items() for row in plan_table_rows(midnight(day), policy, hours)
+    ]
     return pa.Table.from_pylist(rows, schema=SCHEMAS["plans"])
 
 
-def rows_of(start: datetime, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
+def plan_table_rows(start: datetime, policy: str, hours: PlannedHours) -> Iterator[dict[str, Any]]:
     """Long rows of a plan from `start` on: every slot, service and region, on each option that it runs on."""
     for slot, (problem, plan) in enumerate(hours):
-        why = reasons(problem, plan, (start.hour + slot * problem.hours) % HOURS)
+        why = explain_changes(problem, plan, (start.hour + slot * problem.hours) % HOURS_OF_DAY)
         for i, k in np.argwhere(problem.runs).tolist():
             gpus = int(problem.gpus_per_instance[i, k])
             for j, region in enumerate(problem.regions):
@@ -81,19 +83,19 @@ def rows_of(start: datetime, policy: str, hours: Day) -> Iterator[dict[str, Any]
 
 
 def _bound_rows(
-    settings: Settings, day: date, sustained: Sequence[float], truth: Load
+    settings: RunSettings, day: date, sustained: Sequence[float], truth: PlanLoad
 ) -> list[dict[str, Any]]:
     """What any fleet must spend at least on each hour of the true demand."""
     template = problem_template(settings.grid, settings.config, sustained, "truth")
     share = settings.config.plan.corrected_capacity_share
     whole_theta = template._replace(tokens_per_s=template.tokens_per_s / share)
     return [
-        {"hour_start": midnight(day) + timedelta(hours=hour), **bounds(problem)._asdict()}
+        {"hour_start": midnight(day) + timedelta(hours=hour), **hour_cost_bounds(problem)._asdict()}
         for hour, problem in enumerate(hour_problems(whole_theta, truth))
     ]
 
 
-def _window_rows(day: date, policy: str, hours: Day) -> Iterator[dict[str, Any]]:
+def _window_rows(day: date, policy: str, hours: PlannedHours) -> Iterator[dict[str, Any]]:
     """Long rows of what a plan serves in each window; none of the paper's plans, which leave that open."""
     for slot, (problem, plan) in enumerate(hours):
         if plan.windows is None:

@@ -1,6 +1,7 @@
 """Plans of a day: instances per llm and region for each hour, with the reason for every change.
 
-Each kind of plan (assets/plans/inputs.py) is made hour by hour in open loop: every hour starts from what the
+Each kind of plan (assets/plans/plan_loads.py) is made hour by hour in open loop: every hour starts from
+what the
 hour before it planned. `forecast` and `peak` are planned by the paper's programme, `melange` by Melange's,
 the others by the corrected one.
 """
@@ -14,36 +15,43 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fleetcast.assets.lake.settings import HOURS, Counted, Progress, Settings, Step, side_by_side
-from fleetcast.assets.plans.inputs import Load, day_ahead_load, day_loads, in_slots
-from fleetcast.assets.plans.mixes import token_mixes
-from fleetcast.assets.plans.plan_tables import Day, write_bounds, write_plans
+from fleetcast.assets.lake.settings import (
+    HOURS_OF_DAY,
+    Progress,
+    RunSettings,
+    Step,
+    StepCounter,
+    run_parallel,
+)
+from fleetcast.assets.plans.nightly_quality import apply_quality_plan, plan_nightly_quality
+from fleetcast.assets.plans.plan_loads import PlanLoad, day_ahead_load, day_loads, split_load_into_slots
+from fleetcast.assets.plans.plan_tables import PlannedHours, write_plan_bounds, write_plans
 from fleetcast.assets.plans.problems import hour_problems, problem_template
-from fleetcast.assets.plans.quality_nights import as_planned, plan_night
-from fleetcast.models.plan import corrected, melange, paper
-from fleetcast.models.plan.day_plans import Solve, hourly_plans, peak_plan
-from fleetcast.models.plan.problem import Plan, Problem
-from fleetcast.models.plan.solver import Options
-from fleetcast.models.plan.violations import violations
-from fleetcast.models.replay.compiled import is_cached
+from fleetcast.assets.plans.request_mixes import token_mixes
+from fleetcast.models.plan import corrected_plan, melange, sageserve_plan
+from fleetcast.models.plan.day_plans import HourSolver, hourly_plans, peak_plan
+from fleetcast.models.plan.plan_violations import find_violations
+from fleetcast.models.plan.problem import HourPlan, Problem
+from fleetcast.models.plan.solver import SolverOptions
+from fleetcast.models.replay.compiled import is_kernel_cached
 from fleetcast.models.replay.session import background_compile
-from fleetcast.models.trials.capacity import capacity_tokens_per_s
+from fleetcast.models.trials.capacity import measure_capacity_tokens_per_s
 from fleetcast.models.world.config import PlanConfig
-from fleetcast.models.world.grid import ServiceOption
-from fleetcast.models.world.pools import partner_of
+from fleetcast.models.world.plan_grid import ServiceOption
+from fleetcast.models.world.pool_pairing import partner_pool
 
-PROGRAMMES = {
-    "forecast": paper.solve,
-    "peak": paper.solve,
-    "melange": melange.standing,
-    "corrected": corrected.solve,
-    "day_ahead": corrected.solve,
-    "truth": corrected.solve,
+PLAN_SOLVERS = {
+    "forecast": sageserve_plan.solve_sageserve,
+    "peak": sageserve_plan.solve_sageserve,
+    "melange": melange.plan_melange_hour,
+    "corrected": corrected_plan.solve_corrected,
+    "day_ahead": corrected_plan.solve_corrected,
+    "truth": corrected_plan.solve_corrected,
 }
-HELD = ("peak", "melange")  # one allocation for all hours, of the largest loads of the history
+ALL_DAY_PLAN_KINDS = ("peak", "melange")  # one allocation for all hours, of the largest loads of the history
 
 
-class Asked(NamedTuple):
+class PlanRequest(NamedTuple):
     """What a plan is asked."""
 
     kind: str
@@ -52,147 +60,158 @@ class Asked(NamedTuple):
     answers: str | None = None  # whose plan says which llms answer
 
 
-class World(NamedTuple):
+class PlanInputs(NamedTuple):
     """What plans with the same answers have in common."""
 
-    settings: Settings  # with who answers
+    settings: RunSettings  # with who answers
     sustained: Sequence[float]  # input tokens/s of one of each of `kinds`
-    loads: Mapping[float, dict[str, Load]]  # by the quantile that is counted on and the kind of plan
+    loads: Mapping[float, dict[str, PlanLoad]]  # by the quantile that is counted on and the kind of plan
 
 
-def plan_day(settings: Settings, day: date, progress: Progress) -> pa.Table:
+def plan_day(settings: RunSettings, day: date, progress: Progress) -> pa.Table:
     """Plan the hours of `day` for every policy that follows a plan, all from the same fleet."""
-    plan_night(settings, day, progress)
-    asked = {name: asked_by(settings, name) for name in with_hours(settings)}
-    worlds = worlds_of(settings, day, asked, progress)
-    followed = followed_plans(settings, day, asked, worlds, progress)
-    write_bounds(settings, day, worlds[None].sustained, truth_of(worlds[None]))
+    plan_nightly_quality(settings, day, progress)
+    asked = {name: plan_request_of_policy(settings, name) for name in hourly_planned_policies(settings)}
+    worlds = gather_plan_inputs(settings, day, asked, progress)
+    followed = plan_policies(settings, day, asked, worlds, progress)
+    write_plan_bounds(settings, day, worlds[None].sustained, true_load(worlds[None]))
     return write_plans(settings, day, followed)
 
 
-def with_hours(settings: Settings) -> list[str]:
+def hourly_planned_policies(settings: RunSettings) -> list[str]:
     """The policies of a night with a plan of each hour before the day."""
     rules = settings.config.rules
     return [
-        name for name in settings.config.of_a_night if rules[name].programme and not rules[name].is_closed
+        name
+        for name in settings.config.nightly_policies
+        if rules[name].programme and not rules[name].is_closed
     ]
 
 
-def asked_by(settings: Settings, policy: str) -> Asked:
+def plan_request_of_policy(settings: RunSettings, policy: str) -> PlanRequest:
     """What a policy's plan is asked."""
     rule, config = settings.config.rules[policy], settings.config
-    return Asked(str(rule.plan), config.under(policy).plan, config.slots(policy), rule.answers)
+    return PlanRequest(str(rule.plan), config.under(policy).plan, config.slots(policy), rule.answers)
 
 
-def worlds_of(
-    settings: Settings, day: date, asked: Mapping[str, Asked], progress: Progress
-) -> dict[str | None, World]:
+def gather_plan_inputs(
+    settings: RunSettings, day: date, asked: Mapping[str, PlanRequest], progress: Progress
+) -> dict[str | None, PlanInputs]:
     """By who answers, what the plans that policies ask for are made from; that of the config first."""
-    worlds: dict[str | None, World] = {}
+    worlds: dict[str | None, PlanInputs] = {}
     for answers in dict.fromkeys([None, *(one.answers for one in asked.values())]):
         policy = next((name for name, one in asked.items() if one.answers == answers), None)
-        own = settings if policy is None else as_planned(settings, day, policy)
+        own = settings if policy is None else apply_quality_plan(settings, day, policy)
         figures = [settings.config.plan, *(one.figures for one in asked.values() if one.answers == answers)]
-        loads = {one.quantile: all_loads(with_plan(own, one), day) for one in dict.fromkeys(figures)}
-        worlds[answers] = World(own, sustained_tokens_per_s(own, day, progress), loads)
+        loads = {
+            one.quantile: loads_by_plan_kind(with_plan_config(own, one), day)
+            for one in dict.fromkeys(figures)
+        }
+        worlds[answers] = PlanInputs(own, measure_capacities(own, day, progress), loads)
     return worlds
 
 
-def followed_plans(
-    settings: Settings,
+def plan_policies(
+    settings: RunSettings,
     day: date,
-    asked: Mapping[str, Asked],
-    worlds: Mapping[str | None, World],
+    asked: Mapping[str, PlanRequest],
+    worlds: Mapping[str | None, PlanInputs],
     progress: Progress,
-    days: dict[Asked, Day] | None = None,
-) -> dict[str, Day]:
+    days: dict[PlanRequest, PlannedHours] | None = None,
+) -> dict[str, PlannedHours]:
     """The plans that policies follow; all start from hour 0 of LT-I's, the paper's hourly plan.
 
     So the policies differ in what they do, not in what they are given; the replay starts there as well, and
     there too the rest of the fleet is donated. `days` has what was planned before, and is given the rest.
     """
-    papers = asked_by(settings, "lt_i")
+    papers = plan_request_of_policy(settings, "lt_i")
     days = {} if days is None else days
     chosen = [one for one in dict.fromkeys([papers, *asked.values()]) if one not in days]
-    with progress.bar(f"plan {day}", sum(one.slots for one in chosen) * HOURS) as done:
-        counted = Counted(done)
+    with progress.bar(f"plan {day}", sum(one.slots for one in chosen) * HOURS_OF_DAY) as done:
+        counted = StepCounter(done)
         for one in chosen:
             start = days[papers][0][1].instances if papers in days else None
-            days[one] = plans_of(worlds[one.answers], one, start, counted)
+            days[one] = solve_plan_request(worlds[one.answers], one, start, counted)
     return {name: days[one] for name, one in asked.items()}
 
 
-def truth_of(world: World) -> Load:
+def true_load(world: PlanInputs) -> PlanLoad:
     """What really came, as the plans with these answers see it."""
     return world.loads[world.settings.config.plan.quantile]["truth"]
 
 
-def all_loads(settings: Settings, day: date) -> dict[str, Load]:
+def loads_by_plan_kind(settings: RunSettings, day: date) -> dict[str, PlanLoad]:
     """The load of each hour as each kind of plan sees it."""
     loads = day_loads(settings, day)
     return {**loads, "melange": loads["peak"], "day_ahead": day_ahead_load(settings, day)}
 
 
-def with_plan(settings: Settings, plan: PlanConfig) -> Settings:
+def with_plan_config(settings: RunSettings, plan: PlanConfig) -> RunSettings:
     """The settings with other figures to plan by."""
     return replace(settings, config=replace(settings.config, plan=plan))
 
 
-def sustained_tokens_per_s(settings: Settings, day: date, progress: Progress) -> list[float]:
+def measure_capacities(settings: RunSettings, day: date, progress: Progress) -> list[float]:
     """What an instance of each of `kinds` sustains within its SLO, measured on the mix of the day before."""
     mixes, config, measured = token_mixes(settings, day), settings.config, settings.grid.service_options
     if background_compile.is_compiling():
         with progress.bar("compile the replay, once", 0) as passed:
-            background_compile.wait(passed)
-    first = "" if is_cached() else "compile the replay, "  # half a minute, once
+            background_compile.wait_for_compilation(passed)
+    first = "" if is_kernel_cached() else "compile the replay, "  # half a minute, once
     with progress.bar(f"{first}measure capacity", len(measured)) as done:
-        counted = Counted(done)
+        counted = StepCounter(done)
 
         def one(kind: ServiceOption) -> float:
             own, fleet = config.fleet.deployments[kind.llm], config.fleet
             pool = next(pool for pool in own if settings.grid.option_of(kind.llm, pool) == kind)
             mix = mixes[kind.llm]
-            found = capacity_tokens_per_s(
+            found = measure_capacity_tokens_per_s(
                 kind.llm,
                 pool,
                 settings.catalogue.asked_by(mix.tiers),
                 config,
                 mix.input_tokens,
                 mix.output_tokens,
-                partner_of(fleet, kind.llm, pool),
+                partner_pool(fleet, kind.llm, pool),
                 mix.cached_tokens,
             )
-            counted.one_more()
-            return found * mix.asked_share
+            counted.count_step()
+            return found * mix.prompt_token_ratio
 
-        return side_by_side(one, measured)
+        return run_parallel(one, measured)
 
 
-def plans_of(world: World, asked: Asked, start: np.ndarray | None, counted: Counted) -> Day:
+def solve_plan_request(
+    world: PlanInputs, asked: PlanRequest, start: np.ndarray | None, counted: StepCounter
+) -> PlannedHours:
     """Plan the hours of a day, from these instances or from all that serve at the start."""
-    own = with_plan(world.settings, asked.figures)
+    own = with_plan_config(world.settings, asked.figures)
     template = problem_template(own.grid, own.config, world.sustained, asked.kind)
     template = template._replace(hours=1 / asked.slots)
-    hours = hour_problems(template, in_slots(world.loads[asked.figures.quantile][asked.kind], asked.slots))
+    hours = hour_problems(
+        template, split_load_into_slots(world.loads[asked.figures.quantile][asked.kind], asked.slots)
+    )
     whole = hours[0].instances_now
     start = whole if start is None else start
     spot = np.maximum(whole - start, 0)
-    solve = checked_solve(own, asked.kind, lambda _: counted.one_more())
-    if asked.kind in HELD:
+    solve = checked_solver(own, asked.kind, lambda _: counted.count_step())
+    if asked.kind in ALL_DAY_PLAN_KINDS:
         at_start = [problem._replace(instances_now=start, spot=spot) for problem in hours]
-        return _held(at_start, peak_plan(at_start, solve))
-    return open_loop(hours, start, spot, solve)
+        return _hold_all_day(at_start, peak_plan(at_start, solve))
+    return plan_open_loop(hours, start, spot, solve)
 
 
-def checked_solve(settings: Settings, kind: str, done: Step = lambda solved: None) -> Solve:
+def checked_solver(settings: RunSettings, kind: str, done: Step = lambda solved: None) -> HourSolver:
     """The programme of a kind of plan with the config's options; each answer is re-checked and counted."""
     config, solved = settings.config.plan, 0
-    solve = partial(PROGRAMMES[kind], options=Options(config.solver, config.gap_share, config.time_limit_s))
+    solve = partial(
+        PLAN_SOLVERS[kind], options=SolverOptions(config.solver, config.gap_share, config.time_limit_s)
+    )
 
-    def one_hour(problem: Problem) -> Plan:
+    def one_hour(problem: Problem) -> HourPlan:
         nonlocal solved
         plan = solve(problem)
-        if broken := violations(problem, plan):
+        if broken := find_violations(problem, plan):
             raise RuntimeError(f"The solver {plan.solver} broke its own programme: {broken[0]}")
         solved += 1
         done(solved)
@@ -201,7 +220,9 @@ def checked_solve(settings: Settings, kind: str, done: Step = lambda solved: Non
     return one_hour
 
 
-def open_loop(hours: list[Problem], start: np.ndarray, spot: np.ndarray, solve: Solve) -> Day:
+def plan_open_loop(
+    hours: list[Problem], start: np.ndarray, spot: np.ndarray, solve: HourSolver
+) -> PlannedHours:
     """Plan the hours one after the other, and keep with each answer what was asked."""
     plans = hourly_plans(hours, start, spot, solve)
     return [
@@ -210,7 +231,7 @@ def open_loop(hours: list[Problem], start: np.ndarray, spot: np.ndarray, solve: 
     ]
 
 
-def _held(history: list[Problem], peak: Plan) -> Day:
+def _hold_all_day(history: list[Problem], peak: HourPlan) -> PlannedHours:
     """One allocation for all hours of the day, asked for the largest load that each region has had."""
     asked = history[0]._replace(
         demand_tokens_per_s=np.max([p.demand_tokens_per_s for p in history], axis=0),
@@ -218,4 +239,4 @@ def _held(history: list[Problem], peak: Plan) -> Day:
     )
     nothing = np.zeros_like(peak.started)
     unchanged = peak._replace(started=nothing, donated=nothing)
-    return [(asked, peak)] + [(asked._replace(instances_now=peak.instances), unchanged)] * (HOURS - 1)
+    return [(asked, peak)] + [(asked._replace(instances_now=peak.instances), unchanged)] * (HOURS_OF_DAY - 1)

@@ -3,29 +3,26 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fleetcast.assets.plans.inputs import Load
+from fleetcast.assets.plans.plan_loads import PlanLoad
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.problem import Problem
 from fleetcast.models.replay.session.fleet_arrays import boot_cold_s
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import Config, PlanConfig
-from fleetcast.models.world.grid import Grid, Option
+from fleetcast.models.world.config import PlanConfig, RunConfig
+from fleetcast.models.world.plan_grid import Grid, Option
 from fleetcast.models.world.replay_config import ReplayConfig
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-OF_PAPERS = ("forecast", "peak", "melange")  # plans that count on [plan] capacity_share
+PAPER_PLAN_KINDS = ("forecast", "peak", "melange")  # plans that count on [plan] capacity_share
 
 
-def counted_share(figures: PlanConfig, programme: str | None) -> float:
+def plan_capacity_share(figures: PlanConfig, programme: str | None) -> float:
     """How much of what an instance sustains a plan counts on."""
-    return figures.capacity_share if programme in OF_PAPERS else figures.corrected_capacity_share
+    return figures.capacity_share if programme in PAPER_PLAN_KINDS else figures.corrected_capacity_share
 
 
 def problem_template(
-    grid: Grid, config: Config, sustained_tokens_per_s: Sequence[float], programme: str
+    grid: Grid, config: RunConfig, sustained_tokens_per_s: Sequence[float], programme: str
 ) -> Problem:
     """All of an hour but its load: capacities, prices, limits and the fleet at the start.
 
@@ -33,11 +30,13 @@ def problem_template(
     ([plan]). A team boots as long as the slowest of its instances.
     """
     catalogue, asked = grid.catalogue, config.plan
-    start, least, most = counts(grid, asked.together)
-    share = counted_share(asked, programme)
-    tokens_per_s, uses = of_one(grid, [share * sustained for sustained in sustained_tokens_per_s])
-    prices = [usd_per_hour(catalogue, option) for option in grid.options]
-    from_spot_s, cold_s = boots(grid, config.replay)
+    start, least, most = instance_counts(grid, asked.together)
+    share = plan_capacity_share(asked, programme)
+    tokens_per_s, uses = instance_capacity_and_gpus(
+        grid, [share * sustained for sustained in sustained_tokens_per_s]
+    )
+    prices = [option_usd_per_hour(catalogue, option) for option in grid.options]
+    from_spot_s, cold_s = boot_times_s(grid, config.replay)
     sites, gpus = catalogue.regions.values(), tuple(catalogue.gpus)
     return Problem(
         llms=tuple(llm for llm, _ in grid.services),
@@ -69,7 +68,7 @@ def problem_template(
     )
 
 
-def of_one(grid: Grid, counted_tokens_per_s: Sequence[float]) -> tuple[Floats, Ints]:
+def instance_capacity_and_gpus(grid: Grid, counted_tokens_per_s: Sequence[float]) -> tuple[Floats, Ints]:
     """Of one each: tokens/s that a plan counts on, (i, k), NaN where none runs; GPUs by type, (i, k, n)."""
     gpus = list(grid.catalogue.gpus)
     theta = np.full((len(grid.services), len(grid.options)), np.nan)
@@ -82,13 +81,13 @@ def of_one(grid: Grid, counted_tokens_per_s: Sequence[float]) -> tuple[Floats, I
     return theta, uses
 
 
-def counts(grid: Grid, together: bool) -> tuple[Ints, Ints, Ints]:
+def instance_counts(grid: Grid, together: bool) -> tuple[Ints, Ints, Ints]:
     """Instances at the start, at least and at most, each of shape (i, j, k).
 
     `together`: no team of an llm that has an instance for whole requests.
     """
     start, least, most = (
-        grid.by_cell(np.array([getattr(pool, name) for pool in grid.pools]))
+        grid.to_cells(np.array([getattr(pool, name) for pool in grid.pools]))
         for name in ("instances_at_start", "min_instances", "max_instances")
     )
     if together:
@@ -98,7 +97,7 @@ def counts(grid: Grid, together: bool) -> tuple[Ints, Ints, Ints]:
     return start, least, most
 
 
-def boots(grid: Grid, replay: ReplayConfig) -> tuple[Floats, Floats]:
+def boot_times_s(grid: Grid, replay: ReplayConfig) -> tuple[Floats, Floats]:
     """Seconds of a boot from spot, (i, k), and of a cold one, (i, j, k)."""
     catalogue = grid.catalogue
     spot_s = [
@@ -118,12 +117,12 @@ def boots(grid: Grid, replay: ReplayConfig) -> tuple[Floats, Floats]:
     return np.tile(spot_s, (len(grid.services), 1)), np.array(cold_s)
 
 
-def usd_per_hour(catalogue: Catalogue, option: Option) -> float:
+def option_usd_per_hour(catalogue: Catalogue, option: Option) -> float:
     """Of all the GPUs of an option."""
     return sum(catalogue.gpus[part.gpu].usd_per_hour * part.gpus * part.instances for part in option.parts)
 
 
-def hour_problems(template: Problem, load: Load) -> list[Problem]:
+def hour_problems(template: Problem, load: PlanLoad) -> list[Problem]:
     """The hours of a load, in order; every service of an llm carries all of its requests."""
     llms = list(dict.fromkeys(template.llms))
     of = [llms.index(llm) for llm in template.llms]

@@ -5,19 +5,26 @@ the thresholds, and of each pool the share of what comes to its llm: both are in
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.plans.workloads import dns_label
-from fleetcast.models.world.reading import nearest, require_known
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.plans.cluster_workloads import dns_label
+from fleetcast.models.aliases import Row
+from fleetcast.models.world.toml_dataclasses import require_known, suggest_name
 
-Row = Mapping[str, Any]
-POOL = ("llm", "gpu", "tensor_parallel", "pipeline_parallel", "instances", "gpus", "usd_per_hour")
-SHARES = ("dealt_share", "asked_share", "shadow_share", "answered_share", "leg_p95_s")
+QUALITY_POOL_COLUMNS = (
+    "llm",
+    "gpu",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "instances",
+    "gpus",
+    "usd_per_hour",
+)
+QUALITY_SHARE_COLUMNS = ("load_share", "stage_share", "shadow_share", "final_answer_share", "leg_p95_s")
 
 
-def quality_plan_of(settings: Settings, question: str, plan: str = "chosen") -> tuple[Row, list[Row]]:
+def find_quality_plan(settings: RunSettings, question: str, plan: str = "chosen") -> tuple[Row, list[Row]]:
     """A plan of a question, and its pools; ValueError names what there is where there is none."""
     asked = {"trace": settings.trace, "question": question}
     rows, pools = (
@@ -31,21 +38,21 @@ def quality_plan_of(settings: Settings, question: str, plan: str = "chosen") -> 
         )["question"].to_pylist()
         what = f"plan {plan!r} of the question {question}" if rows else f"question {question!r} of quality"
         raise ValueError(
-            f"The trace {settings.trace!r} has no {what}. {nearest(plan if rows else question, known)} "
+            f"The trace {settings.trace!r} has no {what}. {suggest_name(plan if rows else question, known)} "
             "fleetcast plan quality asks, and says how its question is called."
         )
     return own[0], [row for row in pools if row["plan"] == plan]
 
 
-def as_json(plan: Row, pools: Sequence[Row]) -> str:
+def quality_plan_to_json(plan: Row, pools: Sequence[Row]) -> str:
     """The plan, what it promises and what it gave in the replay, and its pools."""
     told = {name: value for name, value in plan.items() if name not in ("thresholds", "kind")}
     thresholds = [float(t) for t in plan["thresholds"].split(", ")]
-    kept = [{name: row[name] for name in (*POOL, *SHARES)} for row in pools]
+    kept = [{name: row[name] for name in (*QUALITY_POOL_COLUMNS, *QUALITY_SHARE_COLUMNS)} for row in pools]
     return json.dumps({**told, "thresholds": thresholds, "pools": kept}, indent=2)
 
 
-def as_k8s(plan: Row, pools: Sequence[Row]) -> str:
+def render_quality_scaled_objects(plan: Row, pools: Sequence[Row]) -> str:
     """One KEDA ScaledObject per pool, as YAML documents: as many replicas at every hour."""
     return "---\n".join(_scaled_object(plan, row) for row in pools)
 
@@ -77,10 +84,10 @@ spec:
 """
 
 
-FORMATS = {"json": as_json, "k8s": as_k8s}
+QUALITY_FORMATS = {"json": quality_plan_to_json, "k8s": render_quality_scaled_objects}
 
 
-def written(settings: Settings, question: str, format_: str) -> str:
+def export_quality_plan(settings: RunSettings, question: str, format_: str) -> str:
     """The chosen plan of a question in one of FORMATS; ConfigError on another format."""
-    require_known(format_, FORMATS, "format of a plan for quality", "--format")
-    return FORMATS[format_](*quality_plan_of(settings, question))
+    require_known(format_, QUALITY_FORMATS, "format of a plan for quality", "--format")
+    return QUALITY_FORMATS[format_](*find_quality_plan(settings, question))

@@ -7,53 +7,63 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.plans.offers import Judging, offer_of, points_of
-from fleetcast.assets.plans.quality_questions import has_router, questions_of
-from fleetcast.models.latency.reach import with_reach
-from fleetcast.models.plan.quality import Answer, Demand, Offer, carries
-from fleetcast.models.quality.answers import RULES, Answers
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans.quality_offers import JudgeSetup, measure_quality_offer, routing_points
+from fleetcast.assets.plans.quality_questions import has_router, sample_questions
+from fleetcast.models.latency.batch_extension import extend_catalogue
+from fleetcast.models.plan.quality_milp import PointPlan, QualityDemand, QualityOffer, replica_capacity_per_s
+from fleetcast.models.quality.answers import SELECTION_RULES, JudgedAnswers
 from fleetcast.models.quality.judges import Judge, load_quality
-from fleetcast.models.trials.answering import Served, Serving, arrivals_s, pools_of, served
-from fleetcast.models.trials.performance import Shape, shapes_of, with_estimates
+from fleetcast.models.trials.latency_curves import ReplicaShape, add_roofline_profiles, feasible_shapes
+from fleetcast.models.trials.model_routing import (
+    RoutingOutcome,
+    RoutingPlan,
+    poisson_arrivals_s,
+    replay_routing_plan,
+    weighted_pools,
+)
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.changes import changed_catalogue
-from fleetcast.models.world.config import Config
-from fleetcast.models.world.quality import QualityConfig
-from fleetcast.models.world.reading import ConfigError, require_known
+from fleetcast.models.world.catalogue_overrides import override_catalogue
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.quality_config import QualityConfig
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
-LEAST_TTFT_S = 1.0  # a tier whose first token is due so soon cannot wait for two answers
-FRESH = 1  # of two seeds of arrivals: the other one chooses the plan
+MIN_CASCADE_TTFT_S = 1.0  # a tier whose first token is due so soon cannot wait for two answers
+EVALUATION_SEED = 1  # of two seeds of arrivals: the other one chooses the plan
 
 
 class Market(NamedTuple):
     """One judge, and all that a plan may be made of."""
 
     name: str  # of the judge
-    judging: Judging
-    offers: Mapping[str, Offer]  # by rule
-    shapes: list[Shape]
-    demand: Demand
-    chosen_on: Answers  # questions on which thresholds and plans are chosen
-    judged_on: Answers  # others, on which they are judged
+    judging: JudgeSetup
+    offers: Mapping[str, QualityOffer]  # by rule
+    shapes: list[ReplicaShape]
+    demand: QualityDemand
+    selection_set: JudgedAnswers  # questions on which thresholds and plans are chosen
+    evaluation_set: JudgedAnswers  # others, on which they are judged
     catalogue: Catalogue
-    config: Config
+    config: RunConfig
     said: QualityConfig
     source: str  # whose answers, whose lengths
 
-    def play(self, rule: str, plan: Answer, seed: int) -> Served:
+    def play(self, rule: str, plan: PointPlan, seed: int) -> RoutingOutcome:
         """Replay a plan whole; with FRESH on questions and arrivals that it was not chosen on."""
         offer = self.offers[rule]
-        pools = pools_of(self.shapes, plan.instances, carries(offer, plan.point, plan.within_s))
+        pools = weighted_pools(
+            self.shapes, plan.instances, replica_capacity_per_s(offer, plan.point, plan.within_s)
+        )
         limits, own = tuple(offer.thresholds[plan.point].tolist()), self.judging
         by = (own.judge.seconds, own.llm, own.rubric_tokens, own.shadow_share)
-        serving = Serving(rule, limits, pools, *by)
-        rows = (self.judged_on if seed == FRESH else self.chosen_on).rows(slice(0, self.said.requests))
-        arrival_s = arrivals_s(self.said.requests, self.said.requests_per_s, seed)
-        return served(serving, rows, arrival_s, self.catalogue, self.config)
+        serving = RoutingPlan(rule, limits, pools, *by)
+        rows = (self.evaluation_set if seed == EVALUATION_SEED else self.selection_set).rows(
+            slice(0, self.said.requests)
+        )
+        arrival_s = poisson_arrivals_s(self.said.requests, self.said.requests_per_s, seed)
+        return replay_routing_plan(serving, rows, arrival_s, self.catalogue, self.config)
 
 
-def checked(settings: Settings, world: Catalogue) -> QualityConfig:
+def require_quality_config(settings: RunSettings, world: Catalogue) -> QualityConfig:
     """The [quality] of a config; ConfigError where there is none, or it names what nobody knows."""
     said, file = settings.config.quality, settings.config.file.name
     where = f"{file} [quality]"
@@ -82,7 +92,7 @@ def checked(settings: Settings, world: Catalogue) -> QualityConfig:
                 "router has none to read. Use rule = 'cascade', or drop judge_llm."
             )
     ttft_s = world.tiers[said.tier].ttft_slo_s
-    if said.rule == "cascade" and ttft_s is not None and ttft_s <= LEAST_TTFT_S:
+    if said.rule == "cascade" and ttft_s is not None and ttft_s <= MIN_CASCADE_TTFT_S:
         raise ConfigError(
             f"{where}: rule = 'cascade' for {said.tier}, whose first token is due in {ttft_s:g} s: nobody "
             "sees a token before a draft was judged. Use rule = 'route', or another tier."
@@ -90,14 +100,14 @@ def checked(settings: Settings, world: Catalogue) -> QualityConfig:
     return said
 
 
-def rules_of(said: QualityConfig, world: Catalogue, has_router: bool) -> tuple[str, ...]:
+def allowed_routing_rules(said: QualityConfig, world: Catalogue, has_router: bool) -> tuple[str, ...]:
     """The rules that may be planned: no cascade where the tier is too quick, no route without a router.
 
     An llm of ours that only judges routes nothing.
     """
     ttft_s = world.tiers[said.tier].ttft_slo_s
-    asked = RULES if said.rule == "both" else (said.rule,)
-    can = {"cascade": ttft_s is None or ttft_s > LEAST_TTFT_S, "route": has_router}
+    asked = SELECTION_RULES if said.rule == "both" else (said.rule,)
+    can = {"cascade": ttft_s is None or ttft_s > MIN_CASCADE_TTFT_S, "route": has_router}
     if found := tuple(rule for rule in asked if can[rule]):
         return found
     raise ConfigError(
@@ -107,57 +117,57 @@ def rules_of(said: QualityConfig, world: Catalogue, has_router: bool) -> tuple[s
     )
 
 
-def judging_of(said: QualityConfig, judge: Judge, name: str) -> Judging:
+def judge_setup(said: QualityConfig, judge: Judge, name: str) -> JudgeSetup:
     """The judge with its llm, whose pool is its time and price; one beside the config's is outside."""
     own = said.judge_llm if name == said.judge else None
     if own is not None:
         judge = dataclasses.replace(judge, seconds=0.0, usd_per_1000=0.0)
-    return Judging(judge, own, said.rubric_tokens if own else 0, said.shadow_share)
+    return JudgeSetup(judge, own, said.rubric_tokens if own else 0, said.shadow_share)
 
 
-def deployed_shapes(config: Config) -> set[Shape]:
+def deployed_shapes(config: RunConfig) -> set[ReplicaShape]:
     """What the config's instances are."""
     return {
-        Shape(llm, pool.gpu, pool.tensor_parallel, pool.pipeline_parallel)
+        ReplicaShape(llm, pool.gpu, pool.tensor_parallel, pool.pipeline_parallel)
         for llm, own in config.fleet.deployments.items()
         for pool in own
     }
 
 
-def market_of(
-    settings: Settings, progress: Progress, judge: str | None = None, past: Sequence[date] | None = None
+def build_market(
+    settings: RunSettings, progress: Progress, judge: str | None = None, past: Sequence[date] | None = None
 ) -> Market:
     """Measure all that may be had with a judge, by default that of the config.
 
     `past`: for a night, the days whose requests are known; then what may stand is what the config deploys.
     """
     quality = load_quality()
-    world = changed_catalogue(load_catalogue(), settings.config.catalogue, settings.config.file.name)
-    said = checked(settings, world)
+    world = override_catalogue(load_catalogue(), settings.config.catalogue, settings.config.file.name)
+    said = require_quality_config(settings, world)
     name = judge or said.judge
-    questions = questions_of(settings, quality, said, name, 2 * said.requests, past)
+    questions = sample_questions(settings, quality, said, name, 2 * said.requests, past)
     chosen_on, judged_on = questions.answers.halves()
-    judging = judging_of(said, questions.judge, name)
+    judging = judge_setup(said, questions.judge, name)
     llms = [*([judging.llm] if judging.llm else []), *said.llms]
     longest = int((chosen_on.input_tokens[:, None] + chosen_on.output_tokens).max())
     longest += judging.rubric_tokens if judging.llm else 0
     gpus = [gpu for gpu, count in said.gpus.items() if count]
     degrees = (said.tensor_parallel, said.pipeline_parallel)
-    shapes = shapes_of(llms, gpus, world, settings.config, longest, *degrees)
+    shapes = feasible_shapes(llms, gpus, world, settings.config, longest, *degrees)
     shapes = [shape for shape in shapes if shape.gpus <= said.gpus[shape.gpu]]
     if past is not None:
         shapes = [shape for shape in shapes if shape in deployed_shapes(settings.config)]
-    world = with_estimates(world, shapes)
+    world = add_roofline_profiles(world, shapes)
     deployed: dict[str, tuple] = {
         llm: tuple(shape.deployment for shape in shapes if shape.llm == llm) for llm in llms
     }
     fleet = dataclasses.replace(settings.config.fleet, deployments=deployed)
-    world = with_reach(world, fleet, settings.config.file.name)
-    rules = rules_of(said, world, judging.llm is None and has_router(chosen_on))
-    grids = {rule: points_of(chosen_on, rule, said.points) for rule in rules}
+    world = extend_catalogue(world, fleet, settings.config.file.name)
+    rules = allowed_routing_rules(said, world, judging.llm is None and has_router(chosen_on))
+    grids = {rule: routing_points(chosen_on, rule, said.points) for rule in rules}
     served_by = (shapes, world, settings.config, judging, progress)
-    offers = {rule: offer_of(chosen_on, rule, grid, *served_by) for rule, grid in grids.items()}
+    offers = {rule: measure_quality_offer(chosen_on, rule, grid, *served_by) for rule, grid in grids.items()}
     caps = np.array([said.gpus.get(gpu, 0) for gpu in world.gpus])
-    demand = Demand(said.requests_per_s, caps)
+    demand = QualityDemand(said.requests_per_s, caps)
     asked_on = (demand, chosen_on, judged_on, world, settings.config, said, questions.source)
     return Market(name, judging, offers, shapes, *asked_on)

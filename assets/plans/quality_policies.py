@@ -11,129 +11,146 @@ from itertools import islice
 import numpy as np
 
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.plans.quality_asked import Plan, Question
-from fleetcast.assets.plans.quality_markets import FRESH, Market
-from fleetcast.assets.plans.quality_search import BEYOND, chosen, keeps
-from fleetcast.models.plan import boute, gears
-from fleetcast.models.plan.cascadia import Tables, latency_tables
-from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Answer, Demand, Ints
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.assets.plans.quality_markets import EVALUATION_SEED, Market
+from fleetcast.assets.plans.quality_requirements import QualityPlan, QualityRequirement
+from fleetcast.assets.plans.quality_search import LATENCY_FACTORS, choose_quality_plan, is_requirement_met
+from fleetcast.models.aliases import Ints
+from fleetcast.models.plan import boute, cascade_planners
+from fleetcast.models.plan.cascadia import LatencyByGpus, latency_by_gpus
+from fleetcast.models.plan.quality_milp import LEAST_LOAD_SHARE, PointPlan, QualityDemand
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
-OURS = ("quality", "quality_oracle")
-LEAST_QUALITY = 1e-6  # asked of the smallest llm, which is asked for its time alone
+OWN_QUALITY_POLICIES = ("quality", "quality_oracle")
+MIN_QUALITY = 1e-6  # asked of the smallest llm, which is asked for its time alone
 
-Said = Iterator[tuple[str, Answer]]  # plans with their rule, by rising cost
+PlansByCost = Iterator[tuple[str, PointPlan]]  # plans with their rule, by rising cost
 
 
-def policies(ours: Plan, knowing: Market, question: Question, progress: Progress) -> list[Plan]:
+def plan_quality_policies(
+    ours: QualityPlan, knowing: Market, question: QualityRequirement, progress: Progress
+) -> list[QualityPlan]:
     """A row for each policy that says anything, and ours, also with the judge that knows."""
     found = [
         one
-        for name, say in POLICIES.items()
-        if (one := sized(ours.market, question, name, say(ours.market, question))) is not None
+        for name, say in QUALITY_POLICIES.items()
+        if (one := first_sufficient_plan(ours.market, question, name, say(ours.market, question))) is not None
     ]
-    best = chosen(knowing, question, progress)
-    return [*found, *(one._replace(name=n, kind="policy") for n, one in zip(OURS, (ours, best), strict=True))]
+    best = choose_quality_plan(knowing, question, progress)
+    return [
+        *found,
+        *(
+            one._replace(name=n, kind="policy")
+            for n, one in zip(OWN_QUALITY_POLICIES, (ours, best), strict=True)
+        ),
+    ]
 
 
-def sized(market: Market, question: Question, name: str, said: Said) -> Plan | None:
+def first_sufficient_plan(
+    market: Market, question: QualityRequirement, name: str, said: PlansByCost
+) -> QualityPlan | None:
     """The first plan that keeps what is asked, else the last; None where nothing is said."""
-    asked = question._replace(quality=LEAST_QUALITY) if name == "alone_small" else question
-    last: tuple[str, Answer] | None = None
+    asked = question._replace(quality=MIN_QUALITY) if name == "alone_small" else question
+    last: tuple[str, PointPlan] | None = None
     for last in islice(said, market.said.replays):
-        if keeps(market, asked, *last):
+        if is_requirement_met(market, asked, *last):
             break
-    return last and Plan(name, "policy", market, *last, market.play(*last, FRESH))
+    return last and QualityPlan(name, "policy", market, *last, market.play(*last, EVALUATION_SEED))
 
 
-def alone(market: Market, question: Question, llm: int) -> Said:
+def plan_single_llm(market: Market, question: QualityRequirement, llm: int) -> PlansByCost:
     """One llm answers all: the plan that our search finds for it, whatever its quality is."""
     offer = market.offers.get("route")
     points = [] if offer is None else np.flatnonzero(offer.shares[:, llm] > 1 - LEAST_LOAD_SHARE).tolist()
     for point in points[:1]:
         assert offer is not None
         only = offer.only(points=np.arange(len(offer.quality)) == point)
-        asked = question._replace(quality=LEAST_QUALITY)
+        asked = question._replace(quality=MIN_QUALITY)
         try:
-            found = chosen(market._replace(offers={"route": only}), asked, Progress())
+            found = choose_quality_plan(market._replace(offers={"route": only}), asked, Progress())
         except ConfigError:  # it cannot be in time
             return
         yield "route", found.answer._replace(point=point)
 
 
-def equal_money(market: Market, question: Question) -> Said:
+def plan_equal_budget(market: Market, question: QualityRequirement) -> PlansByCost:
     """RouteLLM's: a router, and as much money for each llm."""
-    offer, demand = market.offers.get("route"), demand_of(market, question)
-    return rising(
-        boute.equal_money(offer, demand, question.quality, factor * question.latency_s)
-        for factor in BEYOND
+    offer, demand = market.offers.get("route"), budgeted_demand(market, question)
+    return router_plans_by_cost(
+        boute.cheapest_equal_spend_plan(offer, demand, question.quality, factor * question.latency_s)
+        for factor in LATENCY_FACTORS
         if offer is not None
     )
 
 
-def mixed(market: Market, question: Question) -> Said:
+def plan_boute(market: Market, question: QualityRequirement) -> PlansByCost:
     """BoUTE's: its candidates, all gone through."""
-    offer, demand = market.offers.get("route"), demand_of(market, question)
+    offer, demand = market.offers.get("route"), budgeted_demand(market, question)
     if offer is not None:
-        for one in boute.plans(offer, demand, question.quality, max(BEYOND) * question.latency_s):
+        for one in boute.boute_plans(
+            offer, demand, question.quality, max(LATENCY_FACTORS) * question.latency_s
+        ):
             yield "route", one
 
 
-def of_one_type(market: Market, question: Question) -> Said:
+def plan_boute_one_gpu_type(market: Market, question: QualityRequirement) -> PlansByCost:
     """BoUTE's on GPUs of one type: that with the dearest ones."""
-    offer, demand = market.offers.get("route"), demand_of(market, question)
+    offer, demand = market.offers.get("route"), budgeted_demand(market, question)
     if offer is not None:
         is_own = offer.gpu == offer.gpu[(offer.usd_per_hour / offer.gpus).argmax()]
-        latency_s = max(BEYOND) * question.latency_s
-        for one in boute.plans(offer.only(shapes=is_own), demand, question.quality, latency_s):
-            yield "route", spread_over(one, is_own)
+        latency_s = max(LATENCY_FACTORS) * question.latency_s
+        for one in boute.boute_plans(offer.only(shapes=is_own), demand, question.quality, latency_s):
+            yield "route", expand_to_all_shapes(one, is_own)
 
 
-def cascade_by(planner: Callable[[Tables, float], Callable[[int], gears.Found]]) -> Callable[..., Said]:
+def make_cascade_planner(
+    planner: Callable[[LatencyByGpus, float], Callable[[int], cascade_planners.PointAndGpus]],
+) -> Callable[..., PlansByCost]:
     """Plans of a cascade on each GPU type alone, by cost."""
 
-    def say(market: Market, question: Question) -> Said:
-        offer, demand = market.offers.get("cascade"), demand_of(market, question)
+    def say(market: Market, question: QualityRequirement) -> PlansByCost:
+        offer, demand = market.offers.get("cascade"), budgeted_demand(market, question)
         found = []
         for gpu in [] if offer is None else np.unique(offer.gpu):
             assert offer is not None
             is_own = offer.gpu == gpu
             own = offer.only(shapes=is_own)
             if np.unique(own.llm).size == own.shares.shape[1]:
-                tables = latency_tables(own, demand, int(demand.cap_gpus[gpu]))
-                said = gears.answers(tables, question.latency_s, planner(tables, question.quality))
-                found += [spread_over(one, is_own) for one in said]
+                tables = latency_by_gpus(own, demand, int(demand.cap_gpus[gpu]))
+                said = cascade_planners.plans_by_gpus(
+                    tables, question.latency_s, planner(tables, question.quality)
+                )
+                found += [expand_to_all_shapes(one, is_own) for one in said]
         for one in sorted(found, key=lambda one: one.usd_per_hour):
             yield "cascade", one
 
     return say
 
 
-def demand_of(market: Market, question: Question) -> Demand:
+def budgeted_demand(market: Market, question: QualityRequirement) -> QualityDemand:
     """What comes, and what may be spent."""
     return market.demand._replace(budget_usd_per_hour=question.budget_usd_per_hour)
 
 
-def rising(found: Iterator[Answer | None]) -> Said:
+def router_plans_by_cost(found: Iterator[PointPlan | None]) -> PlansByCost:
     """Those that are plans of a router, by cost."""
     for one in sorted((one for one in found if one is not None), key=lambda one: one.usd_per_hour):
         yield "route", one
 
 
-def spread_over(one: Answer, is_own: Ints) -> Answer:
+def expand_to_all_shapes(one: PointPlan, is_own: Ints) -> PointPlan:
     """A plan of some of the shapes as one of all."""
     instances = np.zeros(is_own.size, np.int64)
     instances[is_own] = one.instances
     return one._replace(instances=instances)
 
 
-POLICIES: dict[str, Callable[[Market, Question], Said]] = {
-    "alone_small": lambda market, question: alone(market, question, 0),
-    "alone_large": lambda market, question: alone(market, question, -1),
-    "uniform": equal_money,
-    "uniform_cascade": cascade_by(gears.by_equal_parts),
-    "cascade_serve": cascade_by(gears.by_mean_lengths),
-    "cascadia": cascade_by(gears.by_algorithm1),
-    "boute": mixed,
-    "boute_homo": of_one_type,
+QUALITY_POLICIES: dict[str, Callable[[Market, QualityRequirement], PlansByCost]] = {
+    "alone_small": lambda market, question: plan_single_llm(market, question, 0),
+    "alone_large": lambda market, question: plan_single_llm(market, question, -1),
+    "uniform": plan_equal_budget,
+    "uniform_cascade": make_cascade_planner(cascade_planners.uniform_planner),
+    "cascade_serve": make_cascade_planner(cascade_planners.cascadeserve_planner),
+    "cascadia": make_cascade_planner(cascade_planners.cascadia_planner),
+    "boute": plan_boute,
+    "boute_homo": plan_boute_one_gpu_type,
 }

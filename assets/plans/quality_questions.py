@@ -11,30 +11,38 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.models.quality.answers import Answers
-from fleetcast.models.quality.copula import AnswerModel
-from fleetcast.models.quality.join import Landed, Requests, answered, drawn_from, made_up
-from fleetcast.models.quality.judges import Judge, QualityCatalogue, judged_by, ranks
-from fleetcast.models.world.quality import SCORE, QualityConfig
-from fleetcast.models.world.reading import ConfigError, require_known
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.models.quality.answer_copula import AnswerModel
+from fleetcast.models.quality.answers import JudgedAnswers
+from fleetcast.models.quality.judges import Judge, QualityCatalogue, apply_judge, column_ranks
+from fleetcast.models.quality.trace_answers import (
+    LandedAnswers,
+    ServedRequests,
+    generate_answers,
+    sample_landed_answers,
+    sample_request_answers,
+)
+from fleetcast.models.world.quality_config import SCORE, QualityConfig
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
-ALIKE = 0.9999  # rank correlation of a score with what a judge says, from which on it is what that one says
-TEXTS = ("llm", "app", "query_id")
-Source = AnswerModel | Landed
-FREE = Judge(0.0, 0.0, "landed with the answers, its seconds and price are not known")
+SAME_SCORE_CORRELATION = (
+    0.9999  # rank correlation of a score with what a judge says, from which on it is what that one says
+)
+REQUEST_TEXT_COLUMNS = ("llm", "app", "query_id")
+AnswerSource = AnswerModel | LandedAnswers
+UNPRICED_JUDGE = Judge(0.0, 0.0, "landed with the answers, its seconds and price are not known")
 
 
 class Questions(NamedTuple):
     """What a plan is chosen and judged on."""
 
-    answers: Answers
+    answers: JudgedAnswers
     judge: Judge
     source: str  # whose answers, whose lengths, as it is told
 
 
-def questions_of(
-    settings: Settings,
+def sample_questions(
+    settings: RunSettings,
     quality: QualityCatalogue,
     said: QualityConfig,
     name: str,
@@ -46,29 +54,29 @@ def questions_of(
     `past`: the days whose requests they are, else all that the lake has.
     """
     where, seed = f"{settings.config.file.name} [quality]", settings.config.trace.seed
-    source, judge, told = source_of(settings, quality, said, name, where)
-    llms = source.answers.llms if isinstance(source, Landed) else source.llms
-    requests = requests_of(settings, said.tier, llms, size, past)
+    source, judge, told = find_answer_source(settings, quality, said, name, where)
+    llms = source.answers.llms if isinstance(source, LandedAnswers) else source.llms
+    requests = sample_tier_requests(settings, said.tier, llms, size, past)
     if requests is not None:
         told += f"; lengths of requests of {settings.trace}"
-        return Questions(answers_to(source, judge, said, requests, seed), judge, told)
-    if isinstance(source, Landed):
-        require_inputs(settings.trace, said, source)
-        found = drawn_from(source, judge, size, seed)
+        return Questions(answer_requests(source, judge, said, requests, seed), judge, told)
+    if isinstance(source, LandedAnswers):
+        require_input_tokens(settings.trace, said, source)
+        found = sample_landed_answers(source, judge, size, seed)
     else:
-        found = made_up(source, judge, size, seed)
-    return Questions(of_service(found, judge, said, seed), judge, told)
+        found = generate_answers(source, judge, size, seed)
+    return Questions(judge_service_answers(found, judge, said, seed), judge, told)
 
 
-def source_of(
-    settings: Settings, quality: QualityCatalogue, said: QualityConfig, name: str, where: str
-) -> tuple[Source, Judge, str]:
+def find_answer_source(
+    settings: RunSettings, quality: QualityCatalogue, said: QualityConfig, name: str, where: str
+) -> tuple[AnswerSource, Judge, str]:
     """Whose answers they are, the judge by this name, and how that is told; ConfigError where one lacks."""
-    source: Source
+    source: AnswerSource
     if settings.lake.count("answers", trace=settings.trace):
         frame = settings.lake.read("answers", trace=settings.trace).to_pandas()
-        judge = landed_judge(quality, frame, name, where)
-        source = landed_of(settings.trace, frame, said, name, where)
+        judge = find_judge(quality, frame, name, where)
+        source = join_landed_answers(settings.trace, frame, said, name, where)
         told = f"answers landed in {settings.trace}, {source.query_id.size:,} queries"
     else:
         if said.measured_by != SCORE:
@@ -80,25 +88,29 @@ def source_of(
         require_known(name, quality.judges, "judge", where)
         judge, source = quality.judges[name], quality.answers[said.answers]
         told = f"answers {said.answers}, fitted"
-    llms = source.answers.llms if isinstance(source, Landed) else source.llms
+    llms = source.answers.llms if isinstance(source, LandedAnswers) else source.llms
     for llm in said.llms:
         require_known(llm, llms, "llm", f"{where} {told}")
     return source, judge, told
 
 
-def answers_to(source: Source, judge: Judge, said: QualityConfig, requests: Requests, seed: int) -> Answers:
+def answer_requests(
+    source: AnswerSource, judge: Judge, said: QualityConfig, requests: ServedRequests, seed: int
+) -> JudgedAnswers:
     """What the llms of a service make of requests."""
-    return of_service(answered(source, judge, requests, seed), judge, said, seed)
+    return judge_service_answers(sample_request_answers(source, judge, requests, seed), judge, said, seed)
 
 
-def of_service(found: Answers, judge: Judge, said: QualityConfig, seed: int) -> Answers:
+def judge_service_answers(
+    found: JudgedAnswers, judge: Judge, said: QualityConfig, seed: int
+) -> JudgedAnswers:
     """Of these llms' answers, judged among themselves."""
-    return judged_by(found.of(said.llms), judge, np.random.default_rng([seed, 0x1D6E]))
+    return apply_judge(found.of(said.llms), judge, np.random.default_rng([seed, 0x1D6E]))
 
 
-def requests_of(
-    settings: Settings, tier: str, llms: Sequence[str], size: int, past: Sequence[date] | None = None
-) -> Requests | None:
+def sample_tier_requests(
+    settings: RunSettings, tier: str, llms: Sequence[str], size: int, past: Sequence[date] | None = None
+) -> ServedRequests | None:
     """So many requests of a tier of the trace, drawn, for one of these llms; None where there is none."""
     frame = settings.lake.sql(
         "reads/questions.sql",
@@ -112,17 +124,20 @@ def requests_of(
         return None
     rng = np.random.default_rng([settings.config.trace.seed, 0x9E57])
     rows = np.arange(size) if len(frame) == size else rng.integers(0, len(frame), size)
-    text = {name: frame[name].astype(object).where(frame[name].notna(), None).to_numpy() for name in TEXTS}
+    text = {
+        name: frame[name].astype(object).where(frame[name].notna(), None).to_numpy()
+        for name in REQUEST_TEXT_COLUMNS
+    }
     inputs, outputs = (frame[name].to_numpy().astype(np.int64) for name in ("input_tokens", "output_tokens"))
-    return Requests(text["llm"].astype(str), text["app"], inputs, outputs, text["query_id"]).rows(rows)
+    return ServedRequests(text["llm"].astype(str), text["app"], inputs, outputs, text["query_id"]).rows(rows)
 
 
-def landed_judge(quality: QualityCatalogue, frame: pd.DataFrame, name: str, where: str) -> Judge:
+def find_judge(quality: QualityCatalogue, frame: pd.DataFrame, name: str, where: str) -> Judge:
     """The judge: one who judged the answers that landed, else one of quality.toml with a skill."""
-    judges = judges_of(frame)
+    judges = judge_names(frame)
     known = quality.judges.get(name)
     if name in judges:
-        return Judge(known.seconds, known.usd_per_1000, known.source) if known else FREE
+        return Judge(known.seconds, known.usd_per_1000, known.source) if known else UNPRICED_JUDGE
     able = {name: judge for name, judge in quality.judges.items() if judge.skill is not None}
     if known is not None and known.skill is None:
         raise ConfigError(
@@ -133,26 +148,30 @@ def landed_judge(quality: QualityCatalogue, frame: pd.DataFrame, name: str, wher
     return able[name]
 
 
-def judges_of(frame: pd.DataFrame) -> list[str]:
+def judge_names(frame: pd.DataFrame) -> list[str]:
     """Who has judged answers that landed."""
     return sorted({name for said in frame["judges"] for name, _ in said or ()})
 
 
-def landed_of(trace: str, frame: pd.DataFrame, said: QualityConfig, judge: str, where: str) -> Landed:
+def join_landed_answers(
+    trace: str, frame: pd.DataFrame, said: QualityConfig, judge: str, where: str
+) -> LandedAnswers:
     """The answers of all llms of a service to the queries that each has answered.
 
     ConfigError names an llm without an answer, llms without a query in common, and a judge who routes and
     measures where there is another.
     """
     require_answers(trace, frame, said, where)
-    said_by = {name: wide(frame.assign(value=what_says(frame, name)), said) for name in judges_of(frame)}
-    score = wide(frame.assign(value=frame["score"]), said)
-    outputs = wide(frame.assign(value=frame["output_tokens"]), said)
+    said_by = {
+        name: pivot_by_llm(frame.assign(value=judge_scores(frame, name)), said) for name in judge_names(frame)
+    }
+    score = pivot_by_llm(frame.assign(value=frame["score"]), said)
+    outputs = pivot_by_llm(frame.assign(value=frame["output_tokens"]), said)
     routes = said_by.get(judge)
     if said.measured_by != SCORE:
-        score = measured(score, said_by, said.measured_by, judge, where)
+        score = measured_scores(score, said_by, said.measured_by, judge, where)
     elif routes is not None:
-        require_other(score, routes, [name for name in said_by if name != judge], judge, where)
+        require_separate_judge(score, routes, [name for name in said_by if name != judge], judge, where)
     whole = score.notna().all(axis=1)
     judged = routes[list(said.llms[:-1])] if routes is not None else score[list(said.llms[:-1])]
     whole &= judged.notna().all(axis=1)
@@ -166,15 +185,15 @@ def landed_of(trace: str, frame: pd.DataFrame, said: QualityConfig, judge: str, 
     first = frame.groupby("query_id")[["input_tokens", "hardness"]].first().loc[at]
     hardness = first["hardness"].to_numpy(float)
     is_routed = not np.isnan(hardness).any()
-    return Landed(
+    return LandedAnswers(
         at.to_numpy(),
-        Answers(
+        JudgedAnswers(
             said.llms,
             first["input_tokens"].fillna(0).to_numpy().astype(np.int64),
             outputs.loc[at].to_numpy().astype(np.int64),
             score.loc[at].to_numpy(float),
-            ranks(judged.loc[at].to_numpy(float), rng),
-            ranks(hardness[:, None], rng)[:, 0] if is_routed else np.full(len(at), np.nan),
+            column_ranks(judged.loc[at].to_numpy(float), rng),
+            column_ranks(hardness[:, None], rng)[:, 0] if is_routed else np.full(len(at), np.nan),
         ),
     )
 
@@ -190,17 +209,17 @@ def require_answers(trace: str, frame: pd.DataFrame, said: QualityConfig, where:
             )
 
 
-def what_says(frame: pd.DataFrame, judge: str) -> np.ndarray:
+def judge_scores(frame: pd.DataFrame, judge: str) -> np.ndarray:
     """Of each answer, what one judge says; NaN: nothing."""
     return np.array([dict(said or ()).get(judge, np.nan) for said in frame["judges"]], np.float64)
 
 
-def wide(frame: pd.DataFrame, said: QualityConfig) -> pd.DataFrame:
+def pivot_by_llm(frame: pd.DataFrame, said: QualityConfig) -> pd.DataFrame:
     """A row a query, a column an llm of the service."""
     return frame.pivot(index="query_id", columns="llm", values="value")[list(said.llms)].astype(float)
 
 
-def measured(
+def measured_scores(
     score: pd.DataFrame, said_by: dict[str, pd.DataFrame], name: str, judge: str, where: str
 ) -> pd.DataFrame:
     """What the judge who measures says of each answer, as a score."""
@@ -217,19 +236,19 @@ def measured(
     return found
 
 
-def require_other(
+def require_separate_judge(
     score: pd.DataFrame, routes: pd.DataFrame, others: Sequence[str], judge: str, where: str
 ) -> None:
     """Refuse scores that are what the judge says who routes, where somebody else could measure."""
     both = (pd.Series(of.to_numpy().ravel()) for of in (score, routes))
-    if others and next(both).corr(next(both), method="spearman") > ALIKE:
+    if others and next(both).corr(next(both), method="spearman") > SAME_SCORE_CORRELATION:
         raise ConfigError(
             f"{where}: the scores that landed are what the judge {judge} says, who routes and must not "
             f"measure too. Set measured_by to {' or '.join(others)}."
         )
 
 
-def require_inputs(trace: str, said: QualityConfig, source: Landed) -> None:
+def require_input_tokens(trace: str, said: QualityConfig, source: LandedAnswers) -> None:
     """Queries that are the requests must be known in length."""
     if not (source.answers.input_tokens > 0).all():
         raise ConfigError(
@@ -238,6 +257,6 @@ def require_inputs(trace: str, said: QualityConfig, source: Landed) -> None:
         )
 
 
-def has_router(answers: Answers) -> bool:
+def has_router(answers: JudgedAnswers) -> bool:
     """Whether somebody says how hard a question looks."""
     return not bool(np.isnan(answers.hardness).any())

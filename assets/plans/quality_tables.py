@@ -7,21 +7,23 @@ import numpy as np
 import pyarrow as pa
 
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.plans.quality_asked import Plan, Question
-from fleetcast.models.plan.quality import carries
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.plans.quality_requirements import QualityPlan, QualityRequirement
+from fleetcast.models.plan.quality_milp import replica_capacity_per_s
 
 
-def write(settings: Settings, question: Question, plans: list[Plan], name: str | None = None) -> None:
+def write_quality_plans(
+    settings: RunSettings, question: QualityRequirement, plans: list[QualityPlan], name: str | None = None
+) -> None:
     """The tables quality_plans and quality_pools of a question, under its name or another one."""
     place = {"trace": settings.trace, "question": name or question.name}
-    rows = [plan_row(question, one) for one in plans]
-    pools = [row for one in plans for row in pool_rows(one)]
+    rows = [quality_plan_row(question, one) for one in plans]
+    pools = [row for one in plans for row in quality_pool_rows(one)]
     settings.lake.write("quality_plans", pa.Table.from_pylist(rows, SCHEMAS["quality_plans"]), **place)
     settings.lake.write("quality_pools", pa.Table.from_pylist(pools, SCHEMAS["quality_pools"]), **place)
 
 
-def plan_row(question: Question, plan: Plan) -> dict[str, Any]:
+def quality_plan_row(question: QualityRequirement, plan: QualityPlan) -> dict[str, Any]:
     """One row of quality_plans."""
     offer, answer = plan.market.offers[plan.rule], plan.answer
     (p95_low, p95_high), (quality_low, quality_high) = plan.served.intervals()
@@ -37,8 +39,8 @@ def plan_row(question: Question, plan: Plan) -> dict[str, Any]:
         "shadow_share": plan.market.judging.shadow_share,
         "thresholds": ", ".join(f"{t:.6g}" for t in offer.thresholds[answer.point]),
         "requests_per_s": plan.market.said.requests_per_s,
-        "asked_quality": question.quality,
-        "asked_latency_s": question.latency_s,
+        "required_quality": question.quality,
+        "required_latency_s": question.latency_s,
         "budget_usd_per_hour": None if math.isinf(budget) else budget,
         "usd_per_hour": answer.usd_per_hour,
         "promised_quality": float(offer.quality[answer.point]),
@@ -52,10 +54,10 @@ def plan_row(question: Question, plan: Plan) -> dict[str, Any]:
     }
 
 
-def pool_rows(plan: Plan) -> list[dict[str, Any]]:
+def quality_pool_rows(plan: QualityPlan) -> list[dict[str, Any]]:
     """The rows of quality_pools: like replicas, with what their llm does."""
     offer, served = plan.market.offers[plan.rule], plan.served
-    carried = plan.answer.instances * carries(offer, plan.answer.point, plan.answer.within_s)
+    carried = plan.answer.instances * replica_capacity_per_s(offer, plan.answer.point, plan.answer.within_s)
     rows = []
     for n in np.flatnonzero(plan.answer.instances):
         shape, count = plan.market.shapes[n], int(plan.answer.instances[n])
@@ -69,10 +71,10 @@ def pool_rows(plan: Plan) -> list[dict[str, Any]]:
             "instances": count,
             "gpus": count * shape.gpus,
             "usd_per_hour": count * float(offer.usd_per_hour[n]),
-            "dealt_share": float(carried[n] / max(carried[offer.llm == offer.llm[n]].sum(), 1e-12)),
-            "asked_share": served.leg_s[at].size / served.took_s.size,
-            "shadow_share": served.shadows[at] / served.took_s.size,
-            "answered_share": float((served.kept == at).mean()),
+            "load_share": float(carried[n] / max(carried[offer.llm == offer.llm[n]].sum(), 1e-12)),
+            "stage_share": served.leg_s[at].size / served.answer_latency_s.size,
+            "shadow_share": served.shadow_legs[at] / served.answer_latency_s.size,
+            "final_answer_share": float((served.kept == at).mean()),
             "leg_p95_s": float(np.quantile(served.leg_s[at], 0.95)) if served.leg_s[at].size else None,
         })  # fmt: skip
     return rows

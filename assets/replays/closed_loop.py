@@ -9,43 +9,47 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.lake.settings import Settings, Step
-from fleetcast.assets.plans.inputs import day_loads
-from fleetcast.assets.plans.plan_tables import Day, plan_table
-from fleetcast.assets.plans.plans import checked_solve
+from fleetcast.assets.lake.settings import RunSettings, Step
+from fleetcast.assets.plans.plan_loads import day_loads
+from fleetcast.assets.plans.plan_tables import PlannedHours, plan_table
+from fleetcast.assets.plans.plans import checked_solver
 from fleetcast.assets.plans.problems import hour_problems, problem_template
-from fleetcast.assets.replays.drives import HOUR_S, plan_rows
-from fleetcast.models.plan.problem import Ints, Problem
-from fleetcast.models.replay.run import Drive, Session
-from fleetcast.models.replay.session.outcome import Spent
-from fleetcast.models.world.grid import Grid
+from fleetcast.assets.replays.policy_inputs import read_day_plans
+from fleetcast.models.aliases import Ints
+from fleetcast.models.plan.problem import Problem
+from fleetcast.models.replay.run import Schedule, Session
+from fleetcast.models.replay.session.outcome import FleetUsage
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.mechanisms import STATES
+from fleetcast.models.world.plan_grid import Grid
 
-SERVING, BOOTING, DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))
+_SERVING, _BOOTING, _DONATED = (STATES.index(name) for name in ("serving", "booting", "donated"))
 
 
-def play_closed(settings: Settings, day: date, policy: str, session: Session, step: Step) -> Spent:
+def replay_closed_loop(
+    settings: RunSettings, day: date, policy: str, session: Session, step: Step
+) -> FleetUsage:
     """Play a policy's next day as Session.play, planning as it goes; the plans go to `closed_plans`."""
-    rows = plan_rows(settings, day)
+    rows = read_day_plans(settings, day)
     begin_s = float(session.state.progress.now_s)
     own = settings.under(policy)
-    solve = checked_solve(own, str(settings.config.rules[policy].plan))
-    hours: Day = []
+    solve = checked_solver(own, str(settings.config.rules[policy].plan))
+    hours: PlannedHours = []
     spent = []
-    for hour, problem in enumerate(asked_hours(own, day, policy, rows)):
-        held, donated = fleet_now(settings.grid, session)
+    for hour, problem in enumerate(closed_loop_problems(own, day, policy, rows)):
+        held, donated = current_fleet(settings.grid, session)
         asked = problem._replace(instances_now=held, spot=donated)
         hours.append((asked, solve(asked)))
         targets = settings.grid.by_pool(hours[-1][1].instances)
-        forecast = settings.grid.by_llm(asked.demand_tokens_per_s.max(axis=2))
-        drive = Drive(targets, forecast, hour_s=HOUR_S)
+        forecast = settings.grid.services_to_llms(asked.demand_tokens_per_s.max(axis=2))
+        drive = Schedule(targets, forecast, hour_s=HOUR_S)
         spent.append(session.play(drive, begin_s + (hour + 1) * HOUR_S, step))
     planned = plan_table(day, {policy: hours}).drop_columns("policy")
     settings.lake.write("closed_plans", planned, trace=settings.trace, day=day, policy=policy)
-    return Spent(*(np.concatenate(columns) for columns in zip(*spent, strict=True)))
+    return FleetUsage(*(np.concatenate(columns) for columns in zip(*spent, strict=True)))
 
 
-def asked_hours(settings: Settings, day: date, policy: str, rows: pd.DataFrame) -> list[Problem]:
+def closed_loop_problems(settings: RunSettings, day: date, policy: str, rows: pd.DataFrame) -> list[Problem]:
     """The hours of the policy's kind of plan, on the capacities that its open-loop plan counted on."""
     rules = settings.config.rules
     kind = str(rules[policy].plan)
@@ -58,10 +62,10 @@ def asked_hours(settings: Settings, day: date, policy: str, rows: pd.DataFrame) 
     return hour_problems(template._replace(tokens_per_s=deployed), day_loads(settings, day)[kind])
 
 
-def fleet_now(grid: Grid, session: Session) -> tuple[Ints, Ints]:
+def current_fleet(grid: Grid, session: Session) -> tuple[Ints, Ints]:
     """What a plan starts from: instances that serve or boot, and donated ones, each of shape (i, j, k)."""
     there = session.instances()
     return (
-        grid.by_cell(there[:, SERVING] + there[:, BOOTING]),
-        grid.by_cell(there[:, DONATED]),
+        grid.to_cells(there[:, _SERVING] + there[:, _BOOTING]),
+        grid.to_cells(there[:, _DONATED]),
     )

@@ -6,20 +6,27 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.replays.drives import DAY_S, HOUR_S
-from fleetcast.assets.replays.workloads import KEPT, Workload
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.replays.replay_workloads import OUTCOME_REQUEST_COLUMNS, ReplayWorkload
+from fleetcast.models.aliases import Bools, Floats, Ints
 from fleetcast.models.metrics import tpot_s
-from fleetcast.models.replay.inputs import NOBODY, Bools, Fleet, Floats, Ints, Rules, Trace
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.run import TAIL_PERIODS
-from fleetcast.models.replay.session.legs import answers, begun_s, first_legs, requests_of, summed
+from fleetcast.models.replay.session.legs import (
+    answer_rows,
+    first_leg_rows,
+    leg_begin_s,
+    request_indices,
+    sum_legs,
+)
 from fleetcast.models.replay.session.outcome import Outcome
+from fleetcast.models.world.calendar import DAY_S, HOUR_S
 from fleetcast.models.world.mechanisms import ENDINGS, ROLES, Ending
 
-ENDED_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
+REPLAY_END_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
 
 
-def visits(trace: Trace, fleet: Fleet, rules: Rules, outcome: Outcome) -> pd.DataFrame:
+def instance_visits(trace: TraceArrays, fleet: FleetArrays, rules: Rules, outcome: Outcome) -> pd.DataFrame:
     """What instances did, one after the other: a row each, seconds on the day's clock, without network.
 
     request        position among the requests, in their order
@@ -32,12 +39,12 @@ def visits(trace: Trace, fleet: Fleet, rules: Rules, outcome: Outcome) -> pd.Dat
     first_token_s  made there; NaN if it was not
     ended_s        there
     """
-    rows = np.flatnonzero(outcome.slot != NOBODY)
+    rows = np.flatnonzero(outcome.slot != NO_INDEX)
     is_first = trace.leg[rows] == 0 if trace.leg.size else np.ones(rows.size, bool)
     network_s = outcome.network_s[rows]
     whole = pd.DataFrame(
         {
-            "request": requests_of(trace)[rows],
+            "request": request_indices(trace)[rows],
             "row": rows,
             "slot": outcome.slot[rows],
             "hand_over_s": np.where(is_first, np.nan, rules.judge_s[trace.llm[rows - 1]]),
@@ -48,7 +55,7 @@ def visits(trace: Trace, fleet: Fleet, rules: Rules, outcome: Outcome) -> pd.Dat
             "ended_s": outcome.finish_s[rows] - network_s,
         }
     )
-    handed = outcome.sent_from[rows] != NOBODY
+    handed = outcome.sent_from[rows] != NO_INDEX
     at = rows[handed]
     sent_s, came_s = outcome.sent_s[at], outcome.came_s[at]
     sender, receiver = outcome.sent_from[at], outcome.slot[at]
@@ -67,12 +74,12 @@ def visits(trace: Trace, fleet: Fleet, rules: Rules, outcome: Outcome) -> pd.Dat
 
 
 def outcomes_table(
-    settings: Settings, workload: Workload, setting: tuple[Fleet, Rules], outcome: Outcome
+    settings: RunSettings, workload: ReplayWorkload, setting: tuple[FleetArrays, Rules], outcome: Outcome
 ) -> pa.Table:
     """One row per request: who it was, the targets it had, and what it met (seconds from its arrival)."""
     fleet, rules = setting
     table, trace = workload.requests, workload.trace
-    first, kept = first_legs(trace), answers(trace, outcome)
+    first, kept = first_leg_rows(trace), answer_rows(trace, outcome)
     arrival_s, tier = trace.arrival_s[first], trace.tier[first]
     tiers = settings.catalogue.tiers.values()
     ttft_s, e2e_s = outcome.first_token_s[kept] - arrival_s, outcome.finish_s[kept] - arrival_s
@@ -81,12 +88,14 @@ def outcomes_table(
     answerer = (workload.answerer if workload.answerer.size else trace.llm)[kept]
     known = workload.known
     score = (
-        np.full(status.size, np.nan) if known is None else known.score_of(settings.catalogue.llms, answerer)
+        np.full(status.size, np.nan)
+        if known is None
+        else known.scores_by_llm(settings.catalogue.llms, answerer)
     )
-    queued_s = np.where(status == ENDINGS.index("queued"), ENDED_S - arrival_s, np.nan)
+    queued_s = np.where(status == ENDINGS.index("queued"), REPLAY_END_S - arrival_s, np.nan)
     return pa.table(
         {
-            **{name: table[name] for name in KEPT},
+            **{name: table[name] for name in OUTCOME_REQUEST_COLUMNS},
             "is_held": np.array([known.is_held for known in tiers])[tier],
             "ttft_slo_s": _or_null(np.array([known.ttft_slo_s or np.nan for known in tiers])[tier]),
             "tpot_slo_s": _or_null(np.array([known.tpot_slo_s or np.nan for known in tiers])[tier]),
@@ -98,22 +107,22 @@ def outcomes_table(
             "tpot_s": _or_null(tpot_s(ttft_s, e2e_s, trace.output_tokens[kept])),
             "e2e_s": _or_null(e2e_s),
             "queued_s": _or_null(queued_s),
-            "preemptions": summed(trace, outcome.preemptions),
+            "preemptions": sum_legs(trace, outcome.preemptions),
             "level": trace.level[first],
-            "moves": summed(trace, moved_live(trace, fleet, outcome).astype(np.int64)),
-            "stopped_s": _or_null(stopped_s(trace, fleet, outcome)[kept]),
+            "moves": sum_legs(trace, is_live_migrated(trace, fleet, outcome).astype(np.int64)),
+            "stopped_s": _or_null(migration_pause_s(trace, fleet, outcome)[kept]),
             "reused_tokens": outcome.reused[kept],
-            "legs": instances_each(workload, outcome),
+            "legs": instances_per_request(workload, outcome),
             "instance": pa.array(slot, mask=slot < 0),
-            **waits(trace, rules, outcome),
+            **ttft_components(trace, rules, outcome),
         }
     )
 
 
-def waits(trace: Trace, rules: Rules, outcome: Outcome) -> dict[str, Any]:
+def ttft_components(trace: TraceArrays, rules: Rules, outcome: Outcome) -> dict[str, Any]:
     """What the time to the first token was made of, in s, a column of `outcomes` each."""
-    kept, arrival_s = answers(trace, outcome), trace.arrival_s[first_legs(trace)]
-    begun = begun_s(trace, rules, outcome)[kept]
+    kept, arrival_s = answer_rows(trace, outcome), trace.arrival_s[first_leg_rows(trace)]
+    begun = leg_begin_s(trace, rules, outcome)[kept]
     return {
         "earlier_s": begun - arrival_s,
         "held_s": _or_null(outcome.dispatched_s[kept] - begun),
@@ -123,37 +132,37 @@ def waits(trace: Trace, rules: Rules, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def moved_live(trace: Trace, fleet: Fleet, outcome: Outcome) -> Bools:
+def is_live_migrated(trace: TraceArrays, fleet: FleetArrays, outcome: Outcome) -> Bools:
     """Whether the last hand-over of each row was a live move, between instances in one role; shape (R,)."""
     if not outcome.sent_from.size:
         return np.zeros(trace.arrival_s.size, bool)
     role = fleet.role[fleet.pool]
-    return (outcome.sent_from != NOBODY) & (role[outcome.sent_from] == role[outcome.slot])
+    return (outcome.sent_from != NO_INDEX) & (role[outcome.sent_from] == role[outcome.slot])
 
 
-def stopped_s(trace: Trace, fleet: Fleet, outcome: Outcome) -> Floats:
+def migration_pause_s(trace: TraceArrays, fleet: FleetArrays, outcome: Outcome) -> Floats:
     """From when a request left an instance in its last live move until it went on; NaN if never."""
-    moved = moved_live(trace, fleet, outcome)
+    moved = is_live_migrated(trace, fleet, outcome)
     if not moved.any():
         return np.full(moved.size, np.nan)
     return np.where(moved, outcome.joined_s - outcome.sent_s, np.nan)
 
 
-def instances_each(workload: Workload, outcome: Outcome) -> Ints:
+def instances_per_request(workload: ReplayWorkload, outcome: Outcome) -> Ints:
     """How many instances had a request one after the other, shape (requests,); 1 where none has yet."""
-    had = (outcome.slot != NOBODY).astype(np.int64)
+    had = (outcome.slot != NO_INDEX).astype(np.int64)
     if outcome.sent_from.size:
-        had += outcome.sent_from != NOBODY
-    return np.maximum(summed(workload.trace, had), 1)
+        had += outcome.sent_from != NO_INDEX
+    return np.maximum(sum_legs(workload.trace, had), 1)
 
 
 def legs_table(
-    settings: Settings, workload: Workload, setting: tuple[Fleet, Rules], outcome: Outcome
+    settings: RunSettings, workload: ReplayWorkload, setting: tuple[FleetArrays, Rules], outcome: Outcome
 ) -> pa.Table:
     """One row per instance that had a request, of those that several had (seconds from its arrival)."""
     fleet, rules = setting
-    had = visits(workload.trace, fleet, rules, outcome)
-    own = had[(instances_each(workload, outcome) > 1)[had["request"]]]
+    had = instance_visits(workload.trace, fleet, rules, outcome)
+    own = had[(instances_per_request(workload, outcome) > 1)[had["request"]]]
     pool, arrival_s = fleet.pool[own["slot"]], workload.trace.arrival_s[own["row"]]
     catalogue, trace = settings.catalogue, workload.trace
     judges = workload.answerer != trace.llm if workload.answerer.size else np.zeros(trace.llm.size, bool)

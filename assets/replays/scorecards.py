@@ -6,27 +6,27 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from fleetcast.assets.lake.settings import HOURS, Progress, Settings, midnight
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
 from fleetcast.assets.lake.sql_files import read_sql
-from fleetcast.assets.pages.by_tier import attainment_of, tiers_on, with_tier_columns
+from fleetcast.assets.pages.tier_columns import add_tier_columns, attainment_column, scoreboard_tiers
 
-SHOWN = (  # columns of the scoreboard that fit on a page, after the attainment of each tier
+SCOREBOARD_PAGE_COLUMNS = (  # columns of the scoreboard that fit on a page, after the attainment of each tier
     *("ttft_p95_s", "e2e_p95_s", "gpu_hours", "instance_hours", "wasted_gpu_hours", "usd"),
     "over_clairvoyant_share",
 )
-MANY = 10_000_000  # outcomes of a policy that are scored at once
-SCOREBOARD = "select * from scoreboard where trace = $trace and day = $day"
+SCORED_AT_ONCE = 10_000_000  # outcomes of a policy that are scored at once
+SCOREBOARD_SQL = "select * from scoreboard where trace = $trace and day = $day"
 
 
-BY_TIER = (
+# By one tier at a time: DuckDB takes percentiles of the requests of that tier alone.
+TIER_SCOREBOARD_SQL = (
     "select * from scoreboard_by_tier "
-    "where trace = $trace and day = $day and policy = coalesce($policy, policy)"
+    "where trace = $trace and day = $day and tier = $tier and policy = coalesce($policy, policy)"
 )
 
 
-def score_day(settings: Settings, day: date, progress: Progress | None = None) -> pa.Table:
+def score_day(settings: RunSettings, day: date, progress: Progress | None = None) -> pa.Table:
     """Write the scorecard (per policy, llm, region, tier and hour) of every policy that was replayed.
 
     One policy after the other, of many requests an hour: exact percentiles hold all their values in memory.
@@ -34,8 +34,8 @@ def score_day(settings: Settings, day: date, progress: Progress | None = None) -
     lake, trace = settings.lake, settings.trace
     files = lake.files("outcomes", trace=trace, day=day)
     policies = sorted({file.parent.name.removeprefix("policy=") for file in files})
-    are_many = lake.count("outcomes", trace=trace, day=day) > MANY * len(policies)
-    ends = [midnight(day) + timedelta(hours=hour) for hour in range(HOURS + 1)]
+    are_many = lake.count("outcomes", trace=trace, day=day) > SCORED_AT_ONCE * len(policies)
+    ends = [midnight(day) + timedelta(hours=hour) for hour in range(HOURS_OF_DAY + 1)]
     hours = list(pairwise(ends)) if are_many else [(None, None)]
     asked = [{"policy": policy, "begin": begin, "end": end} for policy in policies for begin, end in hours]
     scores = []
@@ -50,30 +50,32 @@ def score_day(settings: Settings, day: date, progress: Progress | None = None) -
     return table
 
 
-def scoreboard(settings: Settings, day: date) -> pa.Table:
+def read_scoreboard(settings: RunSettings, day: date) -> pa.Table:
     """One row per policy, in the order of the config; policies that it does not name come last.
 
     Beside the columns of the mart one for each tier, TIER_attainment_share.
     """
-    board = settings.lake.sql(SCOREBOARD, trace=settings.trace, day=day)
-    return _ranked(settings, with_tier_columns(board))
+    board = settings.lake.sql(SCOREBOARD_SQL, trace=settings.trace, day=day)
+    return _ranked(settings, add_tier_columns(board))
 
 
-def shown_columns(board: pa.Table) -> list[str]:
+def scoreboard_page_columns(board: pa.Table) -> list[str]:
     """The columns of a scoreboard that fit on a page."""
-    return ["policy", *map(attainment_of, tiers_on(board)), *SHOWN]
+    return ["policy", *map(attainment_column, scoreboard_tiers(board)), *SCOREBOARD_PAGE_COLUMNS]
 
 
-def other_targets(settings: Settings, day: date, policy: str | None = None) -> pa.Table:
+def attainment_by_target(settings: RunSettings, day: date, policy: str | None = None) -> pa.Table:
     """Attainment by target, of tiers with a target for time per output token: a row per policy and tier."""
     tiers, known = settings.catalogue.tiers, list(settings.catalogue.tiers)
     shown = [name for name, tier in tiers.items() if tier.tpot_slo_s is not None]
-    found = settings.lake.sql(BY_TIER, trace=settings.trace, day=day, policy=policy)
-    found = found.filter(pc.is_in(found["tier"], pa.array(shown, pa.string())))
+    asked = {"trace": settings.trace, "day": day, "policy": policy}
+    found = pa.concat_tables(
+        settings.lake.sql(TIER_SCOREBOARD_SQL, tier=tier, **asked) for tier in shown or [""]
+    )
     return _ranked(settings, found, [known.index(tier) for tier in found["tier"].to_pylist()])
 
 
-def _ranked(settings: Settings, table: pa.Table, then: Sequence[int] = ()) -> pa.Table:
+def _ranked(settings: RunSettings, table: pa.Table, then: Sequence[int] = ()) -> pa.Table:
     order = [*settings.config.replay.policies, *table["policy"].to_pylist()]
     rank = [order.index(policy) for policy in table["policy"].to_pylist()]
     keys = np.lexsort((then or rank, rank))

@@ -9,21 +9,23 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import Any
 
-from fleetcast.assets.lake.lookups import require_day
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.lake.store import Place
-from fleetcast.models.world.reading import require_known
+from fleetcast.assets.lake.lake_preconditions import require_day
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.lake.store import LakePath
+from fleetcast.models.world.toml_dataclasses import require_known
 
-PHASES = (
+LEG_PHASES = (
     ("handed over", "handed_from_s", "queued_from_s"),
     ("queued", "queued_from_s", "prefill_from_s"),
     ("prefill", "prefill_from_s", "decode_from_s"),
     ("decode", "decode_from_s", "finished_s"),
 )
-TOLD = ("request_id", "leg", "role", "tier", "app", "input_tokens", "output_tokens")
+EVENT_FIELDS = ("request_id", "leg", "role", "tier", "app", "input_tokens", "output_tokens")
 
 
-def write_timeline(settings: Settings, day: date, policy: str, llm: str, region: str, hour: int) -> Place:
+def write_timeline(
+    settings: RunSettings, day: date, policy: str, llm: str, region: str, hour: int
+) -> LakePath:
     """Write the hour's timeline beside the day's figures.
 
     ValueError for a name that is not known, a policy that was not replayed, or an hour without requests.
@@ -47,11 +49,11 @@ def write_timeline(settings: Settings, day: date, policy: str, llm: str, region:
         )
     path = settings.figures(day) / f"timeline_{policy}_{llm}_{region}_{hour:02d}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"traceEvents": list(events(rows)), "displayTimeUnit": "ms"}))
+    path.write_text(json.dumps({"traceEvents": list(chrome_trace_events(rows)), "displayTimeUnit": "ms"}))
     return path
 
 
-def events(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
+def chrome_trace_events(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
     """Chrome trace events of rows sorted by instance and time; times in microseconds of the day.
 
     A leg takes the lowest lane of its instance that is free when it comes, so that bars never overlap: lanes
@@ -75,8 +77,8 @@ def events(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
             lanes += 1
         lane = heapq.heappop(free)
         heapq.heappush(busy, (row["finished_s"], lane))
-        told = {name: row[name] for name in TOLD}
-        for name, begin, end in PHASES:
+        told = {name: row[name] for name in EVENT_FIELDS}
+        for name, begin, end in LEG_PHASES:
             if row[end] > row[begin]:
                 yield {
                     "ph": "X", "name": name, "cat": row["tier"], "pid": instance, "tid": lane,

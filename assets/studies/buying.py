@@ -12,32 +12,40 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fleetcast.assets.demand.demand import INTERACTIVE, demand_matrix
+from fleetcast.assets.demand.demand import INTERACTIVE, read_demand_matrix
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import HOURS, Progress, Settings
-from fleetcast.assets.plans.plans import sustained_tokens_per_s
-from fleetcast.models.plan.commitments import Bought, Floats, Prices, bought, regrets
-from fleetcast.models.world.grid import Grid, ServiceOption
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
+from fleetcast.assets.plans.plans import measure_capacities
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan.commitments import (
+    CommitmentCosts,
+    CommitmentPrices,
+    commitment_costs,
+    commitment_regrets,
+)
+from fleetcast.models.world.plan_grid import Grid, ServiceOption
 
-WEEK = 7
+BUYING_WEEK_DAYS = 7
 
 
-class Terms(NamedTuple):
+class PurchaseTerms(NamedTuple):
     """What is paid of the price on demand: for a reserved GPU-hour, and for one of spot."""
 
     reserved_share: float
     spot_share: float
 
 
-class Needs(NamedTuple):
+class GpuNeeds(NamedTuple):
     """GPUs of a type that are needed in a region, each of shape (days, hours)."""
 
     interactive: Floats
     held: Floats
 
 
-def buy(settings: Settings, terms: Terms, weeks: int, progress: Progress) -> tuple[date, pa.Table]:
+def write_buying_list(
+    settings: RunSettings, terms: PurchaseTerms, weeks: int, progress: Progress
+) -> tuple[date, pa.Table]:
     """Write commitments and lost_pools from as many whole weeks as there are, at most `weeks`.
 
     Returns the last day of these weeks, and commitments. ValueError for terms that no one has, LakeError
@@ -49,19 +57,24 @@ def buy(settings: Settings, terms: Terms, weeks: int, progress: Progress) -> tup
                 f"--{name}: got {share:g}, needed what such a GPU-hour costs of one on demand, above 0 to 1."
             )
     days = whole_weeks(settings, weeks)
-    needs = gpu_needs(settings, days, sustained_tokens_per_s(settings, days[-1], progress))
+    needs = gpu_needs(settings, days, measure_capacities(settings, days[-1], progress))
     prices = {
-        gpu: Prices(
+        gpu: CommitmentPrices(
             one.usd_per_hour * terms.reserved_share, one.usd_per_hour, one.usd_per_hour * terms.spot_share
         )
         for gpu, one in settings.catalogue.gpus.items()
     }
     rows, chosen = [], dict[tuple[str, str], int]()
     for (region, gpu), need in needs.items():
-        found = bought(need.interactive, need.held, prices[gpu])
+        found = commitment_costs(need.interactive, need.held, prices[gpu])
         best = int(found.usd.sum(axis=1).argmin())
         chosen[region, gpu] = best
-        place = {"region": region, "gpu": gpu, "weeks": len(days) // WEEK, **prices[gpu]._asdict()}
+        place = {
+            "region": region,
+            "gpu": gpu,
+            "weeks": len(days) // BUYING_WEEK_DAYS,
+            **prices[gpu]._asdict(),
+        }
         rows += [{**place, "is_best": row["reserved_gpus"] == best, **row} for row in _rows(need, found)]
     lost = _lost(settings, needs, chosen, prices)
     tables = (
@@ -73,40 +86,45 @@ def buy(settings: Settings, terms: Terms, weeks: int, progress: Progress) -> tup
     return days[-1], tables[0]
 
 
-def whole_weeks(settings: Settings, weeks: int) -> list[date]:
+def whole_weeks(settings: RunSettings, weeks: int) -> list[date]:
     """The last days with demand without a gap, a whole number of weeks of them."""
     there = settings.lake.days("demand", settings.trace)
     run = [day for n, day in enumerate(reversed(there)) if (there[-1] - day).days == n]
-    count = min(len(run) // WEEK, weeks) * WEEK
+    count = min(len(run) // BUYING_WEEK_DAYS, weeks) * BUYING_WEEK_DAYS
     if not count:
         raise LakeError(
-            f"The trace {settings.trace!r} has {len(run)} days of demand in a row, needed {WEEK} or more. "
+            f"The trace {settings.trace!r} has {len(run)} days of demand in a row, needed "
+            f"{BUYING_WEEK_DAYS} or more. "
             "Make or land the days before: fleetcast nightly, fleetcast ingest."
         )
     return [there[-1] - timedelta(days=n) for n in range(count - 1, -1, -1)]
 
 
-def gpu_needs(settings: Settings, days: list[date], sustained: list[float]) -> dict[tuple[str, str], Needs]:
+def gpu_needs(
+    settings: RunSettings, days: list[date], sustained: list[float]
+) -> dict[tuple[str, str], GpuNeeds]:
     """GPUs that each region needs of each type; `sustained` tokens/s of an instance of each of `kinds`."""
     minutes, regions = settings.config.forecast.bucket_minutes, list(settings.catalogue.regions)
-    found = demand_matrix(settings.lake, settings.trace, days[0], days[-1], minutes, settings.catalogue)
+    found = read_demand_matrix(settings.lake, settings.trace, days[0], days[-1], minutes, settings.catalogue)
     loads = (
         np.nan_to_num(settings.serving_load(rate, axis=0))
-        for rate in (found.of_tier(INTERACTIVE), found.held())
+        for rate in (found.tier_series(INTERACTIVE), found.held())
     )
-    shape = len(settings.catalogue.llms), len(regions), len(days), HOURS, -1
+    shape = len(settings.catalogue.llms), len(regions), len(days), HOURS_OF_DAY, -1
     interactive, held = (load.reshape(shape) for load in loads)
-    needs: dict[tuple[str, str], Needs] = {}
+    needs: dict[tuple[str, str], GpuNeeds] = {}
     for kind, per_s in _cheapest(settings.grid, sustained):
         llm = list(settings.catalogue.llms).index(kind.llm)
         for (j, region), part in product(enumerate(regions), kind.option.parts):
             gpus = part.gpus * part.instances
-            own = Needs(
+            own = GpuNeeds(
                 gpus * np.ceil(interactive[llm, j].max(axis=-1) / per_s),
                 gpus * held[llm, j].mean(axis=-1) / per_s,
             )
             before = needs.get((region, part.gpu))
-            needs[region, part.gpu] = own if before is None else Needs(before[0] + own[0], before[1] + own[1])
+            needs[region, part.gpu] = (
+                own if before is None else GpuNeeds(before[0] + own[0], before[1] + own[1])
+            )
     return needs
 
 
@@ -121,10 +139,10 @@ def _cheapest(grid: Grid, sustained: list[float]) -> list[tuple[ServiceOption, f
     return [(kind, per_s) for _, kind, per_s in found.values()]
 
 
-def _rows(need: Needs, found: Bought) -> list[dict[str, Any]]:
+def _rows(need: GpuNeeds, found: CommitmentCosts) -> list[dict[str, Any]]:
     """A row for each commitment of a place, the means by week."""
-    weeks = need.interactive.shape[0] / WEEK
-    regret = regrets(found.usd)
+    weeks = need.interactive.shape[0] / BUYING_WEEK_DAYS
+    regret = commitment_regrets(found.usd)
     return [
         {
             "reserved_gpus": level,
@@ -140,10 +158,10 @@ def _rows(need: Needs, found: Bought) -> list[dict[str, Any]]:
 
 
 def _lost(
-    settings: Settings,
-    needs: dict[tuple[str, str], Needs],
+    settings: RunSettings,
+    needs: dict[tuple[str, str], GpuNeeds],
     chosen: dict[tuple[str, str], int],
-    prices: dict[str, Prices],
+    prices: dict[str, CommitmentPrices],
 ) -> list[dict[str, Any]]:
     """What the others lack when a region has no GPU of a type any more, on the day of the largest need."""
     rows = []
@@ -173,4 +191,4 @@ def _lost(
 
 def _renamed(row: dict[str, Any]) -> dict[str, Any]:
     """The prices under the names that they have in the lake."""
-    return {f"{name}_usd" if name in Prices._fields else name: value for name, value in row.items()}
+    return {f"{name}_usd" if name in CommitmentPrices._fields else name: value for name, value in row.items()}

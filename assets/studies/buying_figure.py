@@ -4,22 +4,29 @@ from datetime import date
 
 import pandas as pd
 
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.lake.store import Place
-from fleetcast.assets.pages.pictures import save
-from fleetcast.assets.pages.style import BLUE, INK, MUTED, Figure, ground, legend
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.lake.store import LakePath
+from fleetcast.assets.pages.figure_files import save_day_figure
+from fleetcast.assets.pages.figure_style import (
+    BLUE,
+    INK,
+    MUTED,
+    Figure,
+    add_figure_legend,
+    start_y_axes_at_zero,
+)
 
 
-def draw_commitments(settings: Settings, day: date) -> Place:
+def draw_commitments(settings: RunSettings, day: date) -> LakePath:
     """Draw the commitments of a day's list beside its figures."""
     query = (
         "select * from commitments where trace = $trace and day = $day order by region, gpu, reserved_gpus"
     )
     frame = settings.lake.sql(query, trace=settings.trace, day=day).to_pandas()
-    return save(settings, day, "commitments", lambda: draw_curves(frame))
+    return save_day_figure(settings, day, "commitments", lambda: draw_commitment_curves(frame))
 
 
-def draw_curves(frame: pd.DataFrame) -> Figure:
+def draw_commitment_curves(frame: pd.DataFrame) -> Figure:
     """Thousand USD a week over GPUs reserved, beside the worst regret; the best commitment as a point.
 
     `frame`: region, gpu, reserved_gpus, usd_per_week, worst_regret_usd, is_best.
@@ -41,8 +48,10 @@ def draw_curves(frame: pd.DataFrame) -> Figure:
         name = f"{region}, {gpu}" if several else region
         panel.set_title(f"{name}   {best['reserved_gpus'].iloc[0]}")
         panel.set_xlim(left=0)
-    ground(multiples)
-    legend(figure, [("a week's cost", BLUE), ("regret of the worst week", MUTED), ("the cheapest", INK)])
+    start_y_axes_at_zero(multiples)
+    add_figure_legend(
+        figure, [("a week's cost", BLUE), ("regret of the worst week", MUTED), ("the cheapest", INK)]
+    )
     figure.supylabel("thousand USD", fontsize=12)
     figure.supxlabel("GPUs reserved, and the cheapest number of them", fontsize=12)
     return figure

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fleetcast.models.trials.engine_fit import Requests
+from fleetcast.models.trials.engine_fit import LoggedRequests
+from fleetcast.models.world.calendar import DAY_S
 
 SLOWEST_TOKEN_S = 5.0  # in the median of a log; more are milliseconds
-DAY_S = 86_400.0
 CUT_SHARE = 0.05  # of the requests that have exactly the largest number of tokens: they were cut to it
 CLOCK_S = 0.001  # two clocks that differ by no more are one
-OF_VLLM = {
+VLLM_COLUMNS = {
     "arrival_time": "arrival_s",
     "input_toks": "input_tokens",
     "output_toks": "output_tokens",
@@ -30,7 +30,7 @@ OF_VLLM = {
     "last_token_ts": "last_s",
 }
 # What an engine calls its limits, in JSON or in a log's key=value; vLLM's names, then SGLang's.
-NAMES = {
+LIMIT_NAMES = {
     "max_batch": ("max_num_seqs", "max_running_requests"),
     "max_prefill_tokens": ("max_num_batched_tokens", "chunked_prefill_size"),
     "kv_tokens": ("num_kv_tokens", "max_total_num_tokens"),
@@ -42,35 +42,35 @@ NAMES = {
     "has_prefix_cache": ("enable_prefix_caching",),
     "tensor_parallel": ("tensor_parallel_size", "tp_size"),
 }
-SAYINGS = {  # sentences of vLLM's start-up log
+LOG_PATTERNS = {  # sentences of vLLM's start-up log
     "kv_tokens": r"GPU KV cache size: ([\d,]+) tokens",
     "async_scheduling": r"Asynchronous scheduling is (enabled)",
     "is_chunked": r"Chunked prefill is (enabled)",
 }
-VALUE = r"['\"]?\s*[=:]\s*['\"]?(\d+|[Tt]rue|[Ff]alse)\b"
+VALUE_PATTERN = r"['\"]?\s*[=:]\s*['\"]?(\d+|[Tt]rue|[Ff]alse)\b"
 
 
 class CalibrationError(ValueError):
     """A log that cannot be used; the message names line, rule and remedy."""
 
 
-class Log(NamedTuple):
+class RequestLog(NamedTuple):
     """The requests of a log, and what there is to know about them."""
 
-    requests: Requests
+    requests: LoggedRequests
     notes: list[str]
 
 
-def read_log(path: Path) -> Log:
+def read_log(path: Path) -> RequestLog:
     """Read the requests of a log, in any order of rows; columns with other names are ignored.
 
     Raises CalibrationError for a row that breaks a rule: nothing is dropped.
     """
     notes: list[str] = []
-    table = read_lines(path, notes) if path.suffix in (".jsonl", ".json") else read_csv(path)
-    columns = {name: numbers(table, name) for name in Requests._fields}
+    table = read_jsonl_log(path, notes) if path.suffix in (".jsonl", ".json") else read_csv_log(path)
+    columns = {name: numeric_column(table, name) for name in LoggedRequests._fields}
     for name, column in columns.items():
-        refuse_where(~np.isfinite(column), f"{name} must be a number", path, table)
+        refuse_bad_rows(~np.isfinite(column), f"{name} must be a number", path, table)
     arrival_s, inputs, outputs, ttft_s, e2e_s = columns.values()
     for bad, rule in (
         ((inputs < 1) | (inputs % 1 != 0), "input_tokens must be a whole number from 1"),
@@ -80,7 +80,7 @@ def read_log(path: Path) -> Log:
         ((outputs > 1) & (ttft_s == e2e_s), "with two tokens or more e2e_s must exceed ttft_s"),
         (e2e_s > DAY_S, "e2e_s must be under a day; give seconds"),
     ):
-        refuse_where(bad, rule, path, table)
+        refuse_bad_rows(bad, rule, path, table)
     token_s = (e2e_s - ttft_s)[outputs > 1] / (outputs - 1)[outputs > 1]
     if token_s.size and np.median(token_s) > SLOWEST_TOKEN_S:
         raise CalibrationError(
@@ -88,13 +88,13 @@ def read_log(path: Path) -> Log:
             f"at most {SLOWEST_TOKEN_S:g} s. Are these milliseconds? Divide by 1000."
         )
     notes += [f"{share:.0%} of the requests have exactly {most:,} {name}: they were cut there."
-              for name, share, most in cut_off(inputs, outputs)]  # fmt: skip
+              for name, share, most in truncated_tokens(inputs, outputs)]  # fmt: skip
     order = np.argsort(arrival_s, kind="stable")
     tokens = (inputs[order].astype(np.int32), outputs[order].astype(np.int32))
-    return Log(Requests(arrival_s[order], *tokens, ttft_s[order], e2e_s[order]), notes)
+    return RequestLog(LoggedRequests(arrival_s[order], *tokens, ttft_s[order], e2e_s[order]), notes)
 
 
-def read_csv(path: Path) -> pd.DataFrame:
+def read_csv_log(path: Path) -> pd.DataFrame:
     """The rows of a CSV, as text."""
     try:
         table = pd.read_csv(path, dtype=str, skipinitialspace=True)
@@ -102,11 +102,11 @@ def read_csv(path: Path) -> pd.DataFrame:
         raise CalibrationError(f"There is no file {path}. Name a log of measured requests.") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, OSError) as error:
         raise CalibrationError(f"{path.name} is no CSV: {error}. Export it again.") from error
-    require_columns(path, table, Requests._fields)
+    require_columns(path, table, LoggedRequests._fields)
     return table
 
 
-def read_lines(path: Path, notes: list[str]) -> pd.DataFrame:
+def read_jsonl_log(path: Path, notes: list[str]) -> pd.DataFrame:
     """The rows of JSON lines, with the times of the engine's clock brought to that of the arrivals."""
     try:
         table = pd.DataFrame([json.loads(line) for line in path.read_text().splitlines() if line.strip()])
@@ -114,16 +114,16 @@ def read_lines(path: Path, notes: list[str]) -> pd.DataFrame:
         raise CalibrationError(f"There is no file {path}. Name a log of measured requests.") from None
     except (ValueError, OSError, RecursionError) as error:
         raise CalibrationError(f"{path.name} is no JSON lines: {error}. Export it again.") from error
-    require_columns(path, table, tuple(OF_VLLM))
-    table = table.rename(columns=OF_VLLM)
+    require_columns(path, table, tuple(VLLM_COLUMNS))
+    table = table.rename(columns=VLLM_COLUMNS)
     unended = table["last_s"].isna() | table["first_s"].isna()
-    refuse_where(
+    refuse_bad_rows(
         unended.to_numpy(),
         "it never ended, so nobody knows its tokens, which others waited for. Measure until all end",
         path,
         table,
     )
-    arrival_s, queued_s = numbers(table, "arrival_s"), numbers(table, "queued_s")
+    arrival_s, queued_s = numeric_column(table, "arrival_s"), numeric_column(table, "queued_s")
     apart_s = float(np.min(queued_s - arrival_s))
     if abs(apart_s) > CLOCK_S:
         notes.append(
@@ -131,7 +131,7 @@ def read_lines(path: Path, notes: list[str]) -> pd.DataFrame:
             "taken for the engine's start."
         )
     for name, of in (("ttft_s", "first_s"), ("e2e_s", "last_s")):
-        table[name] = numbers(table, of) - arrival_s - apart_s
+        table[name] = numeric_column(table, of) - arrival_s - apart_s
     return table
 
 
@@ -145,16 +145,16 @@ def require_columns(path: Path, table: pd.DataFrame, names: tuple[str, ...]) -> 
         )
 
 
-def numbers(table: pd.DataFrame, name: str) -> np.ndarray:
+def numeric_column(table: pd.DataFrame, name: str) -> np.ndarray:
     """A column as numbers; NaN where it has none."""
     return pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
 
 
-def refuse_where(bad: np.ndarray, rule: str, path: Path, table: pd.DataFrame) -> None:
+def refuse_bad_rows(bad: np.ndarray, rule: str, path: Path, table: pd.DataFrame) -> None:
     """Name the first bad line of the file, as an editor counts them, and how many there are."""
     if bad.any():
         at = int(np.argmax(bad))
-        shown = [name for name in Requests._fields if name in table.columns]
+        shown = [name for name in LoggedRequests._fields if name in table.columns]
         row = ", ".join(f"{name}={table[name].iloc[at]}" for name in shown)
         line = at + (1 if path.suffix in (".jsonl", ".json") else 2)
         raise CalibrationError(
@@ -163,7 +163,7 @@ def refuse_where(bad: np.ndarray, rule: str, path: Path, table: pd.DataFrame) ->
         )
 
 
-def cut_off(inputs: np.ndarray, outputs: np.ndarray) -> Iterator[tuple[str, float, int]]:
+def truncated_tokens(inputs: np.ndarray, outputs: np.ndarray) -> Iterator[tuple[str, float, int]]:
     """Which tokens were cut to a limit, of how many requests, and to which."""
     for name, tokens in (("input tokens", inputs), ("output tokens", outputs)):
         share = float(np.mean(tokens == tokens.max()))
@@ -171,7 +171,7 @@ def cut_off(inputs: np.ndarray, outputs: np.ndarray) -> Iterator[tuple[str, floa
             yield name, share, int(tokens.max())
 
 
-def most_running(requests: Requests) -> int:
+def max_concurrency(requests: LoggedRequests) -> int:
     """The most requests that were between their first and their last token at any time."""
     first, last = requests.arrival_s + requests.ttft_s, requests.arrival_s + requests.e2e_s
     times = np.concatenate([first, last])
@@ -180,7 +180,7 @@ def most_running(requests: Requests) -> int:
     return int(np.cumsum(change[order]).max())
 
 
-def read_engine(path: Path) -> dict[str, Any]:
+def read_engine_limits(path: Path) -> dict[str, Any]:
     """What an engine says of its limits: the fields of a Deployment that it names, and has_prefix_cache."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -189,24 +189,25 @@ def read_engine(path: Path) -> dict[str, Any]:
             f"{path}: {error.strerror}. Name the engine's metadata or its start-up log."
         ) from None
     found: dict[str, int | bool] = {}
-    for name, pattern in SAYINGS.items():
+    for name, pattern in LOG_PATTERNS.items():
         if match := re.search(pattern, text):
             said = match.group(1)
             found[name] = said == "enabled" or int(said.replace(",", ""))
-    for name, keys in NAMES.items():
+    for name, keys in LIMIT_NAMES.items():
         for key in keys:
-            if name not in found and (match := re.search(rf"\b{key}{VALUE}", text)):
+            if name not in found and (match := re.search(rf"\b{key}{VALUE_PATTERN}", text)):
                 said = match.group(1)
                 found[name] = int(said) if said.isdigit() else said.lower() == "true"
     if not found:
         raise CalibrationError(
-            f"{path.name} names none of {', '.join(key for keys in NAMES.values() for key in keys)}. Give "
+            f"{path.name} names none of "
+            f"{', '.join(key for keys in LIMIT_NAMES.values() for key in keys)}. Give "
             "the metadata (JSON) or the start-up log of vLLM or SGLang."
         )
-    return limits_of(found)
+    return to_deployment_fields(found)
 
 
-def limits_of(found: dict[str, int | bool]) -> dict[str, Any]:
+def to_deployment_fields(found: dict[str, int | bool]) -> dict[str, Any]:
     """The engine's sayings as fields of a Deployment."""
     if "kv_tokens" not in found and {"kv_blocks", "block_tokens"} <= found.keys():
         found["kv_tokens"] = found["kv_blocks"] * found["block_tokens"]

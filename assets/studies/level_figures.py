@@ -9,16 +9,28 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.pages.pictures import Draw
-from fleetcast.assets.pages.style import FAINT, INK, MUTED, PALETTE, Axes, Figure, empty, ground, legend
-from fleetcast.assets.studies.level_trials import ALL, LIMIT
-from fleetcast.models.world.stacks import STACKS
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.pages.figure_files import DrawFigure
+from fleetcast.assets.pages.figure_style import (
+    FAINT,
+    INK,
+    MUTED,
+    PALETTE,
+    Axes,
+    Figure,
+    add_figure_legend,
+    fill_empty_figure,
+    start_y_axes_at_zero,
+)
+from fleetcast.assets.studies.level_trials import ALL_LEVELS, LIMIT_STACK
+from fleetcast.models.world.stacks import REPLAY_STACKS
 
 SHADES = (*PALETTE, "#8C6D31", "#882255", "#999933", MUTED, FAINT)
-COLOURS = dict(zip((name for name in STACKS if name != LIMIT), SHADES, strict=False)) | {LIMIT: INK}
-DASHES = (0, (4, 3))
-WAY = ["dealt_by", "load_factor"]
+STACK_COLOURS = dict(zip((name for name in REPLAY_STACKS if name != LIMIT_STACK), SHADES, strict=False)) | {
+    LIMIT_STACK: INK
+}
+DASHED_LINE = (0, (4, 3))
+WAY = ["needs_by", "load_factor"]
 
 
 def draw_level_value(frame: pd.DataFrame) -> Figure:
@@ -29,17 +41,17 @@ def draw_level_value(frame: pd.DataFrame) -> Figure:
     figure, multiples = panels_in_a_row(frame.groupby(WAY).ngroups)
     for panel, (way, rows) in zip(multiples, frame.groupby(WAY), strict=True):
         best = rows.groupby(["stack", "levels"], as_index=False)["instances"].min()
-        for stack, own in by_stack(best[best["stack"] != LIMIT]):
-            panel.plot(own["levels"], own["instances"], color=COLOURS[stack], marker="o", markersize=5)
-        limit = best.loc[best["stack"] == LIMIT, "instances"].min()
+        for stack, own in group_by_stack(best[best["stack"] != LIMIT_STACK]):
+            panel.plot(own["levels"], own["instances"], color=STACK_COLOURS[stack], marker="o", markersize=5)
+        limit = best.loc[best["stack"] == LIMIT_STACK, "instances"].min()
         if not np.isnan(limit):
-            panel.axhline(limit, color=INK, linewidth=1, linestyle=DASHES)
-        panel.set_title(said(way))
+            panel.axhline(limit, color=INK, linewidth=1, linestyle=DASHED_LINE)
+        panel.set_title(way_title(way))
         panel.set_xlabel("levels of priority")
         panel.set_xticks(sorted(best["levels"].unique()))
-    ground(multiples)
+    start_y_axes_at_zero(multiples)
     multiples[0].set_ylabel("instances that meet every need, the fewest")
-    return with_stacks(figure, frame)
+    return add_stack_legend(figure, frame)
 
 
 def draw_level_ttft(frame: pd.DataFrame) -> Figure:
@@ -47,21 +59,26 @@ def draw_level_ttft(frame: pd.DataFrame) -> Figure:
 
     `frame`: rows of level_trials on today's instances, of one way to deal needs and one load.
     """
-    rows = frame[(frame["level"] != ALL) & (frame["stack"] != LIMIT)]
-    rows = least_headroom(rows.assign(level=rows["level"].astype(int)))
+    rows = frame[(frame["level"] != ALL_LEVELS) & (frame["stack"] != LIMIT_STACK)]
+    rows = frame_with_least_headroom(rows.assign(level=rows["level"].astype(int)))
     figure, multiples = panels_in_a_row(rows["levels"].nunique(), shared=True)
     for panel, levels in zip(multiples, sorted(map(int, rows["levels"].unique())), strict=True):
-        for stack, own in by_stack(rows[rows["levels"] == levels].sort_values("level")):
-            for column, line in (("ttft_p99_s", "-"), ("ttft_p50_s", DASHES)):
+        for stack, own in group_by_stack(rows[rows["levels"] == levels].sort_values("level")):
+            for column, line in (("ttft_p99_s", "-"), ("ttft_p50_s", DASHED_LINE)):
                 panel.plot(
-                    own["level"], own[column], color=COLOURS[stack], linestyle=line, marker="o", markersize=4
+                    own["level"],
+                    own[column],
+                    color=STACK_COLOURS[stack],
+                    linestyle=line,
+                    marker="o",
+                    markersize=4,
                 )
         panel.set_yscale("log")
         panel.set_title(f"{levels} level{'s' * (levels > 1)}")
         panel.set_xticks(range(levels))
         panel.set_xlabel("level")
     multiples[0].set_ylabel("seconds to the first token: P99, and P50 dashed")
-    return with_stacks(figure, rows)
+    return add_stack_legend(figure, rows)
 
 
 def draw_headroom(frame: pd.DataFrame) -> Figure:
@@ -74,19 +91,19 @@ def draw_headroom(frame: pd.DataFrame) -> Figure:
     if not len(rows):
         import matplotlib.pyplot as plt
 
-        return empty(plt.figure(), "no stack with headroom was tried")
+        return fill_empty_figure(plt.figure(), "no stack with headroom was tried")
     figure, multiples = panels_in_a_row(rows["levels"].nunique(), shared=True)
     for panel, (levels, of_panel) in zip(multiples, rows.groupby("levels"), strict=True):
-        for stack, own in by_stack(of_panel.sort_values("headroom_share")):
+        for stack, own in group_by_stack(of_panel.sort_values("headroom_share")):
             missed = 100 * own["top_missed_share"]
-            panel.plot(own["bottom_ttft_p99_s"], missed, color=COLOURS[stack], marker="o")
+            panel.plot(own["bottom_ttft_p99_s"], missed, color=STACK_COLOURS[stack], marker="o")
             for share, x, y in zip(own["headroom_share"], own["bottom_ttft_p99_s"], missed, strict=True):
-                panel.annotate(f" {share:.0%}", (x, y), fontsize=9, color=COLOURS[stack])
+                panel.annotate(f" {share:.0%}", (x, y), fontsize=9, color=STACK_COLOURS[stack])
         panel.set_title(f"{levels} levels")
         panel.set_xlabel("lowest level: seconds to the\nfirst token, P99")
-    ground(multiples)
+    start_y_axes_at_zero(multiples)
     multiples[0].set_ylabel("level 0: not in time, %")
-    return with_stacks(figure, rows)
+    return add_stack_legend(figure, rows)
 
 
 def draw_ablation(frame: pd.DataFrame) -> Figure:
@@ -95,16 +112,18 @@ def draw_ablation(frame: pd.DataFrame) -> Figure:
     `frame`: rows of level_trials on today's instances, of one way to deal needs and one load. Of each stack
     the most levels that were tried, and the least headroom.
     """
-    rows = least_headroom(frame[frame["levels"] == frame.groupby("stack")["levels"].transform("max")])
+    rows = frame_with_least_headroom(
+        frame[frame["levels"] == frame.groupby("stack")["levels"].transform("max")]
+    )
     figure, multiples = panels_in_a_row(3, shared=True)
     share = (100 * rows["met"] / rows["requests"]).set_axis(
         pd.MultiIndex.from_frame(rows[["stack", "level"]])
     )
-    levels = {stack: int(own["levels"].iloc[0]) for stack, own in reversed(list(by_stack(rows)))}
+    levels = {stack: int(own["levels"].iloc[0]) for stack, own in reversed(list(group_by_stack(rows)))}
     for panel, title in zip(multiples, ("all requests", "level 0", "the lowest level"), strict=True):
         for stack, count in levels.items():
-            level = {"all requests": ALL, "level 0": "0"}.get(title, str(count - 1))
-            panel.barh(stack, share[stack, level], color=COLOURS[stack])
+            level = {"all requests": ALL_LEVELS, "level 0": "0"}.get(title, str(count - 1))
+            panel.barh(stack, share[stack, level], color=STACK_COLOURS[stack])
             panel.annotate(f" {share[stack, level]:.1f}", (0, stack), va="center", fontsize=10, color="white")
         panel.set_title(title)
         panel.set_xlim(0, 100)
@@ -121,46 +140,46 @@ def panels_in_a_row(count: int, shared: bool = False) -> tuple[Figure, "list[Axe
     return figure, list(grid[0])
 
 
-def by_stack(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+def group_by_stack(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """The rows of each stack, in the order of STACKS."""
-    for stack in STACKS:
+    for stack in REPLAY_STACKS:
         own = rows[rows["stack"] == stack]
         if len(own):
             yield stack, own
 
 
-def least_headroom(rows: pd.DataFrame) -> pd.DataFrame:
+def frame_with_least_headroom(rows: pd.DataFrame) -> pd.DataFrame:
     """Of each stack and number of levels those with the least headroom that was tried."""
     least = rows.groupby(["stack", "levels"])["headroom_share"].transform("min")
     return rows[rows["headroom_share"] == least]
 
 
-def said(way: Sequence[object]) -> str:
+def way_title(way: Sequence[object]) -> str:
     """How needs were dealt, under which load."""
-    dealt_by, load = way
-    return f"needs by {dealt_by}" + ("" if load == 1 else f", {load:g} times the load")
+    needs_by, load = way
+    return f"needs by {needs_by}" + ("" if load == 1 else f", {load:g} times the load")
 
 
-def with_stacks(figure: Figure, rows: pd.DataFrame) -> Figure:
+def add_stack_legend(figure: Figure, rows: pd.DataFrame) -> Figure:
     """The figure with the colours of its stacks named."""
-    stacks = [stack for stack in COLOURS if stack in set(rows["stack"])]
-    legend(figure, [(stack, COLOURS[stack]) for stack in stacks], in_a_row=5)
+    stacks = [stack for stack in STACK_COLOURS if stack in set(rows["stack"])]
+    add_figure_legend(figure, [(stack, STACK_COLOURS[stack]) for stack in stacks], in_a_row=5)
     return figure
 
 
-def level_drawings(llm: str, region: str, dealt_by: str, load: float) -> dict[str, Draw]:
+def level_drawings(llm: str, region: str, needs_by: str, load: float) -> dict[str, DrawFigure]:
     """The figures of an endpoint; those that need one way to deal needs, and one load, show these."""
 
-    def rows_of(table: str, settings: Settings, day: date) -> pd.DataFrame:
+    def rows_of(table: str, settings: RunSettings, day: date) -> pd.DataFrame:
         of_endpoint = "trace = $trace and day = $day and llm = $llm and region = $region"
         asked = {"trace": settings.trace, "day": day, "llm": llm, "region": region}
         return settings.lake.sql(f"select * from {table} where {of_endpoint}", **asked).to_pandas()
 
-    def of_way(table: str, settings: Settings, day: date) -> pd.DataFrame:
+    def of_way(table: str, settings: RunSettings, day: date) -> pd.DataFrame:
         rows = rows_of(table, settings, day)
-        return rows[(rows["dealt_by"] == dealt_by) & (rows["load_factor"] == load)]
+        return rows[(rows["needs_by"] == needs_by) & (rows["load_factor"] == load)]
 
-    def today(settings: Settings, day: date) -> pd.DataFrame:
+    def today(settings: RunSettings, day: date) -> pd.DataFrame:
         rows = of_way("level_trials", settings, day)
         return rows[rows["is_today"]]
 

@@ -5,42 +5,43 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.lake.store import Place
-from fleetcast.assets.pages.pictures import save
-from fleetcast.assets.pages.style import BLUE, INK, MUTED, Figure
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.lake.store import LakePath
+from fleetcast.assets.pages.figure_files import save_day_figure
+from fleetcast.assets.pages.figure_style import BLUE, INK, MUTED, Figure
 
-IN, OUT = "usd_per_million_input_tokens", "usd_per_million_output_tokens"
+IN, HULL_DECODE_COLUMN = "usd_per_million_input_tokens", "usd_per_million_output_tokens"
 
 
-def draw_phase_prices(settings: Settings, day: date, llm: str) -> Place:
+def draw_phase_prices(settings: RunSettings, day: date, llm: str) -> LakePath:
     """Draw the prices of an llm's phases beside the day's figures."""
     query = "select * from phase_prices where trace = $trace and day = $day and llm = $llm"
     frame = settings.lake.sql(query, trace=settings.trace, day=day, llm=llm).to_pandas()
-    return save(settings, day, f"phase_prices_{llm}", lambda: draw_hull(frame, llm))
+    return save_day_figure(settings, day, f"phase_prices_{llm}", lambda: draw_price_hull(frame, llm))
 
 
-def draw_hull(frame: pd.DataFrame, llm: str) -> Figure:
+def draw_price_hull(frame: pd.DataFrame, llm: str) -> Figure:
     """Points of deployments, and those that no other beats in both phases. One of these alone: together.
 
     `frame`: is_best_of_gpu, gpu, gpus_per_instance, usd_per_million_input_tokens,
-    usd_per_million_output_tokens, is_cheapest_together, apart_saving_bound_share.
+    usd_per_million_output_tokens, is_cheapest_together, disaggregation_saving_bound_share.
     """
     import matplotlib.pyplot as plt
 
     figure, panel = plt.subplots()
-    x, y = frame[IN], frame[OUT]
+    x, y = frame[IN], frame[HULL_DECODE_COLUMN]
     hull = frame[[not ((x < a) & (y < b)).any() for a, b in zip(x, y, strict=True)]].sort_values(IN)
-    panel.plot(hull[IN], hull[OUT], color=BLUE, linewidth=1, zorder=1)
+    panel.plot(hull[IN], hull[HULL_DECODE_COLUMN], color=BLUE, linewidth=1, zorder=1)
     panel.scatter(x, y, s=40, color=list(np.where(frame.index.isin(hull.index), BLUE, MUTED)), zorder=2)
     is_told = frame["is_best_of_gpu"] | frame.index.isin(hull.index)
     for row in frame[is_told].to_dict("records"):
         name = f"{row['gpus_per_instance']}x{row['gpu']}"
         panel.annotate(
             f"{name}, cheapest for both" if row["is_cheapest_together"] else name,
-            (row[IN], row[OUT]), xytext=(6, 5), textcoords="offset points", fontsize=10, color=INK,
+            (row[IN], row[HULL_DECODE_COLUMN]), xytext=(6, 5), textcoords="offset points", fontsize=10,
+            color=INK,
         )  # fmt: skip
-    bound = 100 * frame["apart_saving_bound_share"].max()
+    bound = 100 * frame["disaggregation_saving_bound_share"].max()
     panel.set(
         xscale="log", yscale="log", xlabel="USD per million tokens of prompt",
         ylabel="USD per million tokens of answer", title=f"{llm}: apart saves at most {bound:.1f} %",

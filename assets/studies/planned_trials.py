@@ -2,41 +2,44 @@
 
 import numpy as np
 
-from fleetcast.assets.lake.settings import HOURS
-from fleetcast.assets.plans.plan_tables import Day
-from fleetcast.assets.replays.drives import HOUR_S, measured, setting
-from fleetcast.assets.studies.experiment import Trial, Variant
-from fleetcast.models.replay.inputs import Floats
-from fleetcast.models.replay.run import Drive
+from fleetcast.assets.lake.settings import HOURS_OF_DAY
+from fleetcast.assets.plans.plan_tables import PlannedHours
+from fleetcast.assets.replays.policy_inputs import fleet_and_rules, with_measured_capacity
+from fleetcast.assets.studies.experiment import ReplayTrial, Variant
+from fleetcast.models.aliases import Floats
+from fleetcast.models.replay.run import Schedule
+from fleetcast.models.world.calendar import HOUR_S
 
-FOLLOWS = "lt_i"  # its rule follows a plan at once, so that the plan is all that differs
+FOLLOW_POLICY = "lt_i"  # its rule follows a plan at once, so that the plan is all that differs
 
 
-def trial_of_plan(
-    variant: Variant, hours: Day, start: Floats, factor: float = 1.0, sustained: Floats | None = None
-) -> Trial:
+def build_plan_trial(
+    variant: Variant, hours: PlannedHours, start: Floats, factor: float = 1.0, sustained: Floats | None = None
+) -> ReplayTrial:
     """The trial of a plan of the variant's day, from `start`: instances that serve, shape (pools,).
 
     `factor`: requests for each one of the day. `sustained`: tokens/s of an instance, shape (services,
     options); None: what the plan counts on.
     """
     settings, policy = variant.settings, variant.policy
-    fleet, rules = setting(settings, policy)
+    fleet, rules = fleet_and_rules(settings, policy)
     theta = hours[0][0].tokens_per_s if sustained is None else sustained
     of_cells = np.repeat(theta[:, None], len(settings.catalogue.regions), axis=1)
-    fleet = measured(settings.under(policy), fleet, of_cells)
-    drive = Drive(start=start, hour_s=HOUR_S)
+    fleet = with_measured_capacity(settings.under(policy), fleet, of_cells)
+    drive = Schedule(start=start, hour_s=HOUR_S)
     if settings.config.rules[policy].plan is not None:
         targets = settings.grid.by_pool(np.array([plan.instances for _, plan in hours]))
         load = np.array([problem.demand_tokens_per_s.max(axis=2) for problem, _ in hours])
-        drive = Drive(targets, settings.grid.by_llm(load, axis=1), start, HOUR_S, len(hours) // HOURS)
+        drive = Schedule(
+            targets, settings.grid.services_to_llms(load, axis=1), start, HOUR_S, len(hours) // HOURS_OF_DAY
+        )
         # A plan may go below the minimum (a budget, a region that is full): the replay follows it there.
         fewest = np.minimum(fleet.min_instances, targets.min(axis=0))
         fleet = fleet._replace(min_instances=fewest.astype(np.int64))
-    return Trial(variant, fleet, rules, drive, factor, shortage(hours))
+    return ReplayTrial(variant, fleet, rules, drive, factor, measure_plan_shortage(hours))
 
 
-def shortage(hours: Day) -> dict[str, float]:
+def measure_plan_shortage(hours: PlannedHours) -> dict[str, float]:
     """What the corrected plan of a day could not carry, worst first.
 
     short_hours          hours in which some of an llm's load is served nowhere

@@ -14,22 +14,22 @@ from datetime import date, timedelta
 
 import pyarrow as pa
 
-from fleetcast.assets.lake.lookups import require_day
-from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.studies.experiment import scratch_lake, write
-from fleetcast.assets.studies.planner_search import WHERE, Board
-from fleetcast.models.world.config import OwnPolicy
-from fleetcast.models.world.planners import BOARD, candidates, steps
-from fleetcast.models.world.policies import Policy
-from fleetcast.models.world.reading import require_known
+from fleetcast.assets.lake.lake_preconditions import require_day
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.studies.experiment import scratch_lake, write_trials
+from fleetcast.assets.studies.planner_search import WHERE, PlannerSearch
+from fleetcast.models.world.config import CustomPolicy
+from fleetcast.models.world.planners import BOARD_PLANNERS, ablation_steps, candidate_ideas
+from fleetcast.models.world.policies import PolicySpec
+from fleetcast.models.world.toml_dataclasses import require_known
 
-OURS = "ours"
+FLEETCAST_PLANNER = "fleetcast"
 MOST_DRAWS = 100
 BOARD_QUERY = f"select * from planner_board {WHERE} order by total_usd nulls last, planner"
 
 
 def try_planners(
-    settings: Settings, day: date, names: Sequence[str], ideas: bool, progress: Progress, draws: int = 0
+    settings: RunSettings, day: date, names: Sequence[str], ideas: bool, progress: Progress, draws: int = 0
 ) -> pa.Table:
     """Search where each of these planners, else all, attains what is asked; its planner_trials.
 
@@ -51,65 +51,65 @@ def try_planners(
     require_day(settings.lake, "plans", settings.trace, day)
     for name in names:
         require_known(name, settings.config.rules, "planner", "fleetcast board")
-    asked = list(names or BOARD)
-    if OURS in asked:
-        settings = with_ours(settings, chosen_before(settings, day, progress))
-    alike = same_policies(settings, asked + (list(steps()) if ideas else []))
-    searched = Board.searched(settings, day, list(alike), progress)
+    asked = list(names or BOARD_PLANNERS)
+    if FLEETCAST_PLANNER in asked:
+        settings = with_own_planner(settings, best_candidate_before(settings, day, progress))
+    alike = group_equal_policies(settings, asked + (list(ablation_steps()) if ideas else []))
+    searched = PlannerSearch.search_day(settings, day, list(alike), progress)
     rows = [table for name, twins in alike.items() for twin in twins for table in searched.rows(name, twin)]
     first = {
         name: share
         for name, twins in alike.items()
-        if {*twins} & {*asked} and (share := searched.attaining(name)) is not None
+        if {*twins} & {*asked} and (share := searched.highest_attaining_knob(name)) is not None
     }
     for draw in range(1, draws + 1 if first else 1):
         progress.say(f"draw {draw} of {draws} of the requests of {day}")
-        again = searched.redrawn(settings, first, draw)
+        again = searched.search_resample(settings, first, draw)
         chosen = [(name, twin) for name in first for twin in alike[name] if twin in asked]
         rows += [table for name, twin in chosen for table in again.rows(name, twin)]
-    write(settings, "board", day, pa.concat_tables(rows))
+    write_trials(settings, "board", day, pa.concat_tables(rows))
     return settings.lake.sql(f"select * from planner_trials {WHERE}", trace=settings.trace, day=day)
 
 
-def chosen_before(settings: Settings, day: date, progress: Progress) -> str:
+def best_candidate_before(settings: RunSettings, day: date, progress: Progress) -> str:
     """The candidate that cost least on the day before, where all of them attained what was asked.
 
     The corrected plan with all ideas where that day has no history, or none attained it.
     """
-    before, last = day - timedelta(days=1), list(candidates())[-1]
+    before, last = day - timedelta(days=1), list(candidate_ideas())[-1]
     if not settings.history(before):
         return last
-    alike = same_policies(settings, list(candidates()))
+    alike = group_equal_policies(settings, list(candidate_ideas()))
     progress.say(f"what of ours pays, by {before}")
-    searched = Board.searched(settings, before, list(alike), progress)
+    searched = PlannerSearch.search_day(settings, before, list(alike), progress)
     with scratch_lake(settings) as own:
         rows = [table for name in alike for table in searched.rows(name, name)]
-        write(own, "board", before, pa.concat_tables(rows))
-        costs = {row["planner"]: row["total_usd"] for row in board(own, before).to_pylist()}
+        write_trials(own, "board", before, pa.concat_tables(rows))
+        costs = {row["planner"]: row["total_usd"] for row in read_planner_board(own, before).to_pylist()}
     attained = [name for name in alike if costs.get(name) is not None]
     return min(attained, key=costs.__getitem__, default=last)
 
 
-def with_ours(settings: Settings, candidate: str) -> Settings:
-    """The settings whose planner `ours` is one of the candidates."""
-    policies = {**settings.config.policies, OURS: OwnPolicy(candidate)}
+def with_own_planner(settings: RunSettings, candidate: str) -> RunSettings:
+    """The settings whose planner `fleetcast` is one of the candidates."""
+    policies = {**settings.config.policies, FLEETCAST_PLANNER: CustomPolicy(candidate)}
     return replace(settings, config=replace(settings.config, policies=policies))
 
 
-def same_policies(settings: Settings, names: Sequence[str]) -> dict[str, list[str]]:
+def group_equal_policies(settings: RunSettings, names: Sequence[str]) -> dict[str, list[str]]:
     """Planners that come to the same on this config, by the first of them: they are replayed once."""
-    found: dict[Policy, list[str]] = {}
+    found: dict[PolicySpec, list[str]] = {}
     for name in dict.fromkeys(names):
         found.setdefault(settings.config.rules[name]._replace(what="", colour=""), []).append(name)
     return {alike[0]: alike for alike in found.values()}
 
 
-def board(settings: Settings, day: date) -> pa.Table:
+def read_planner_board(settings: RunSettings, day: date) -> pa.Table:
     """What each planner costs where all attain the same, the cheapest first."""
     return settings.lake.sql(BOARD_QUERY, trace=settings.trace, day=day)
 
 
-def worth(settings: Settings, day: date) -> pa.Table:
+def read_idea_worth(settings: RunSettings, day: date) -> pa.Table:
     """What each idea is worth, added in our order and in the reverse one."""
     query = f"select * from idea_worth {WHERE} order by way, place"
     return settings.lake.sql(query, trace=settings.trace, day=day)

@@ -4,16 +4,16 @@ from datetime import date
 
 import pandas as pd
 
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.pages.pictures import Draw
-from fleetcast.assets.pages.style import BLUE, FAINT, INK, MUTED, Axes, Figure
-from fleetcast.assets.studies.planner_board import OURS, board, worth
-from fleetcast.models.world.planners import BOARD
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.pages.figure_files import DrawFigure
+from fleetcast.assets.pages.figure_style import BLUE, FAINT, INK, MUTED, Axes, Figure
+from fleetcast.assets.studies.planner_board import FLEETCAST_PLANNER, read_idea_worth, read_planner_board
+from fleetcast.models.world.planners import BOARD_PLANNERS
 
 
-def asked(frame: pd.DataFrame) -> str:
-    """What is asked of all planners, in words; `frame`: rows with asked_ratio."""
-    ratio = frame["asked_ratio"].min()
+def describe_required_attainment(frame: pd.DataFrame) -> str:
+    """What is asked of all planners, in words; `frame`: rows with required_ratio."""
+    ratio = frame["required_ratio"].min()
     attained = "its target" if not ratio < 1 else f"{ratio:.1%} of its target, the most that all can"
     return f"every tier attains {attained}, quality is kept"
 
@@ -27,9 +27,11 @@ def draw_planners(frame: pd.DataFrame) -> Figure:
     import matplotlib.pyplot as plt
 
     figure, panel = plt.subplots()
-    rows = frame[frame["planner"].isin(list(BOARD))].sort_values("total_usd", ascending=False)
+    rows = frame[frame["planner"].isin(list(BOARD_PLANNERS))].sort_values("total_usd", ascending=False)
     usd = rows["total_usd"].fillna(0.0)
-    panel.barh(rows["planner"], usd, color=[BLUE if name == OURS else FAINT for name in rows["planner"]])
+    panel.barh(
+        rows["planner"], usd, color=[BLUE if name == FLEETCAST_PLANNER else FAINT for name in rows["planner"]]
+    )
     panel.errorbar(
         usd, rows["planner"], xerr=usd * rows["usd_error_share"].fillna(0.0), fmt="none", ecolor=MUTED
     )
@@ -37,11 +39,14 @@ def draw_planners(frame: pd.DataFrame) -> Figure:
     panel.hlines(drawn["planner"], drawn["low_usd"], drawn["high_usd"], color=INK, lw=5, zorder=3)
     for _, row in rows.iterrows():
         is_found = not pd.isna(row["total_usd"])
-        text = f"  {row['total_usd']:,.0f} USD" if is_found else f"  {row['why_not']}"
-        is_ours = row["planner"] == OURS and is_found
+        text = f"  {row['total_usd']:,.0f} USD" if is_found else f"  {row['failure_reason']}"
+        is_ours = row["planner"] == FLEETCAST_PLANNER and is_found
         panel.annotate(text, (0, row["planner"]), va="center", color="white" if is_ours else INK, fontsize=10)
     thick = "; thick: other draws of its requests" if len(drawn) else ""
-    panel.set(xlabel=f"USD of the day where {asked(frame)}\nthin: error of the latency profiles{thick}")
+    panel.set(
+        xlabel=f"USD of the day where {describe_required_attainment(frame)}\nthin: error of the latency "
+        f"profiles{thick}"
+    )
     panel.grid(visible=False)
     return figure
 
@@ -60,7 +65,7 @@ def draw_ideas(frame: pd.DataFrame) -> Figure:
         rows = frame[frame["way"] == way].sort_values("place", ascending=False)
         _draw_way(panel, rows)
         panel.set_title(title)
-    figure.supxlabel(f"USD of the day where {asked(frame)}", fontsize=12)
+    figure.supxlabel(f"USD of the day where {describe_required_attainment(frame)}", fontsize=12)
     return figure
 
 
@@ -80,9 +85,11 @@ def _draw_way(panel: Axes, rows: pd.DataFrame) -> None:
     panel.grid(visible=False)
 
 
-def planner_drawings(settings: Settings, day: date) -> dict[str, Draw]:
+def planner_drawings(settings: RunSettings, day: date) -> dict[str, DrawFigure]:
     """The figures of a day's planners, and of what ideas were worth where they were tried."""
-    drawings: dict[str, Draw] = {"planner_board": lambda *of: draw_planners(board(*of).to_pandas())}
-    if worth(settings, day).num_rows:
-        drawings["idea_worth"] = lambda *of: draw_ideas(worth(*of).to_pandas())
+    drawings: dict[str, DrawFigure] = {
+        "planner_board": lambda *of: draw_planners(read_planner_board(*of).to_pandas())
+    }
+    if read_idea_worth(settings, day).num_rows:
+        drawings["idea_worth"] = lambda *of: draw_ideas(read_idea_worth(*of).to_pandas())
     return drawings

@@ -9,91 +9,119 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from fleetcast.assets.forecasts.forecasts import forecast_day
-from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.plans.plan_tables import Day, write_bounds, write_plans
-from fleetcast.assets.plans.plans import Asked, World, asked_by, followed_plans, truth_of, worlds_of
-from fleetcast.assets.plans.quality_asked import Plan
-from fleetcast.assets.plans.quality_nights import answers_asked, night_market, planned, write_night
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans.nightly_quality import (
+    build_nightly_market,
+    make_quality_plan,
+    planned_answer_kinds,
+    write_nightly_plans,
+)
+from fleetcast.assets.plans.plan_tables import PlannedHours, write_plan_bounds, write_plans
+from fleetcast.assets.plans.plans import (
+    PlanInputs,
+    PlanRequest,
+    gather_plan_inputs,
+    plan_policies,
+    plan_request_of_policy,
+    true_load,
+)
+from fleetcast.assets.plans.quality_requirements import QualityPlan
+from fleetcast.assets.replays.replay_units import WHOLE_UNIT, delete_other_outputs
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.assets.replays.units import WHOLE, forget_others
-from fleetcast.assets.studies.experiment import ALL, KNOWN, TUNED, Search, Variant, measure, scratch_lake
+from fleetcast.assets.studies.experiment import (
+    ALL_GROUPS,
+    INPUT_TABLES,
+    TUNED,
+    KnobSearch,
+    Variant,
+    policy_metrics,
+    scratch_lake,
+)
 from fleetcast.assets.studies.latency_error import usd_error_share
-from fleetcast.assets.studies.redraws import redraw_day
-from fleetcast.models.plan.crossing import STEP, Tried
-from fleetcast.models.world.config import OwnPolicy
-from fleetcast.models.world.planners import steps
+from fleetcast.assets.studies.resamples import write_resampled_day
+from fleetcast.models.plan.target_search import POINT_STEP, TargetTrial
+from fleetcast.models.world.config import CustomPolicy
+from fleetcast.models.world.planners import ablation_steps
 
 ALWAYS = ("lt_i", "clairvoyant")  # where all start, and whom regret is measured against
-NEAR_SHARE = 0.005  # costs on both sides of the targets that differ by no more are near enough
+BOARD_NEAR_SHARE = 0.005  # costs on both sides of the targets that differ by no more are near enough
 CLOSE_STEP = 1.02  # of the search on another draw of the day, from where it ended on the day itself
 RAISES, RAISED_BY = 3, 1.5  # how often who answers is planned anew, for so much of what quality lacked
-SHARED = (*KNOWN, "answers")
+SHARED = (*INPUT_TABLES, "answers")
 WHERE = "where trace = $trace and day = $day"
 ATTAINED = "attained_ratio"  # of a tier: its attainment over its target
-SPENT = f"select llm, sum(usd) as usd from plans {WHERE} and policy = $policy group by all"
-Figure = dict[str, Any]
+SPENT_SQL = f"select llm, sum(usd) as usd from plans {WHERE} and policy = $policy group by all"
+MetricRow = dict[str, Any]
 
 
-def naming(settings: Settings, names: Mapping[str, Any] | Sequence[str]) -> Settings:
+def with_policies(settings: RunSettings, names: Mapping[str, Any] | Sequence[str]) -> RunSettings:
     """The settings whose board has these policies."""
     replay_config = replace(settings.config.replay, policies=tuple(names))
     return replace(settings, config=replace(settings.config, replay=replay_config))
 
 
-class Start(NamedTuple):
+class SearchStart(NamedTuple):
     """Where a search begins."""
 
     target: float = 1.0  # of every tier's target
     more: Mapping[str, float] = {}  # quality asked above that of [quality], by who answers
     first: Mapping[str, float] = {}  # what planners count on at first, where it is not the same for all
-    step: float = STEP
+    step: float = POINT_STEP
     draw: int = 0  # of the day's requests; 0: as they came
 
 
-NEW = Start()
+FRESH_START = SearchStart()
 
 
-class Board(Search):
+class PlannerSearch(KnobSearch):
     """The search of a day, in a lake that is thrown away: a share of every tier's target is asked of all."""
 
-    def __init__(self, settings: Settings, day: date, progress: Progress, start: Start = NEW) -> None:
+    def __init__(
+        self, settings: RunSettings, day: date, progress: Progress, start: SearchStart = FRESH_START
+    ) -> None:
         """`settings` with every planner among the policies, over a lake that has the day's forecasts."""
-        super().__init__(settings.config.replay.policies, start.target, NEAR_SHARE, start.first, start.step)
+        super().__init__(
+            settings.config.replay.policies, start.target, BOARD_NEAR_SHARE, start.first, start.step
+        )
         self.settings, self.day, self.progress, self.draw = settings, day, progress, start.draw
         self.more = defaultdict[str, float](float, start.more)
         self.raises = Counter[str]()
-        self.found: dict[str, list[tuple[float, list[Figure]]]] = {name: [] for name in self.tried}
-        self.days: dict[Asked, Day] = {}
-        self.worlds: dict[str | None, World] = {}
-        self.answers: dict[str, Plan] = {}
-        kinds = answers_asked(settings)
-        self.market = night_market(settings, day, progress) if kinds else None
+        self.found: dict[str, list[tuple[float, list[MetricRow]]]] = {name: [] for name in self.knob_trials}
+        self.days: dict[PlanRequest, PlannedHours] = {}
+        self.worlds: dict[str | None, PlanInputs] = {}
+        self.answers: dict[str, QualityPlan] = {}
+        kinds = planned_answer_kinds(settings)
+        self.market = build_nightly_market(settings, day, progress) if kinds else None
         self._plan_answers(kinds)
         world = self.worlds[None]
-        write_bounds(settings, day, world.sustained, truth_of(world))
+        write_plan_bounds(settings, day, world.sustained, true_load(world))
 
     @classmethod
-    def searched(cls, settings: Settings, day: date, names: list[str], progress: Progress) -> "Board":
+    def search_day(
+        cls, settings: RunSettings, day: date, names: list[str], progress: Progress
+    ) -> "PlannerSearch":
         """The trials of these planners until each has found where it attains what is asked."""
-        with scratch_lake(naming(settings, names), settings.lake, SHARED) as own:
+        with scratch_lake(with_policies(settings, names), settings.lake, SHARED) as own:
             if day not in own.lake.days("day_ahead_forecasts", own.trace):  # the last written of a day
                 forecast_day(own, day, progress)
             board = cls(own, day, progress)
             board.search(names)
-            board.target = common_ratio(board.tried.values())
+            board.target = required_attainment_ratio(board.knob_trials.values())
             board.search(names)
         return board
 
-    def redrawn(self, settings: Settings, first: Mapping[str, float], draw: int) -> "Board":
+    def search_resample(
+        self, settings: RunSettings, first: Mapping[str, float], draw: int
+    ) -> "PlannerSearch":
         """The trials of these planners on another draw of the day's requests, forecast and planned anew.
 
         Each is searched to what was asked on the day, from what it is to count on at first.
         """
-        with scratch_lake(naming(settings, list(first)), settings.lake, SHARED) as own:
-            redraw_day(own, self.day, draw)
+        with scratch_lake(with_policies(settings, list(first)), settings.lake, SHARED) as own:
+            write_resampled_day(own, self.day, draw)
             forecast_day(own, self.day, self.progress)
-            start = Start(self.target, self.more, first, CLOSE_STEP, draw)
-            board = Board(own, self.day, self.progress, start)
+            start = SearchStart(self.target, self.more, first, CLOSE_STEP, draw)
+            board = PlannerSearch(own, self.day, self.progress, start)
             board.search(list(first))
         return board
 
@@ -101,15 +129,18 @@ class Board(Search):
         """Plan who answers; what was planned by the answers of before is forgotten."""
         if self.market is not None:
             for kind in kinds:
-                self.answers[kind] = planned(self.market, kind, self.progress, self.more[kind])
-            write_night(self.settings, self.day, self.answers)
-        every = {name: asked_by(self.settings, name) for name in (*ALWAYS, *self._planned(self.settings))}
+                self.answers[kind] = make_quality_plan(self.market, kind, self.progress, self.more[kind])
+            write_nightly_plans(self.settings, self.day, self.answers)
+        every = {
+            name: plan_request_of_policy(self.settings, name)
+            for name in (*ALWAYS, *self._planned(self.settings))
+        }
         asked = {name: one for name, one in every.items() if one.answers in (*kinds, None)}
-        self.worlds |= worlds_of(self.settings, self.day, asked, self.progress)
+        self.worlds |= gather_plan_inputs(self.settings, self.day, asked, self.progress)
         self.days = {one: plan for one, plan in self.days.items() if one.answers not in kinds}
 
     @staticmethod
-    def _planned(settings: Settings) -> list[str]:
+    def _planned(settings: RunSettings) -> list[str]:
         rules = settings.config.rules
         return [name for name in settings.config.replay.policies if rules[name].programme is not None]
 
@@ -120,25 +151,27 @@ class Board(Search):
 
     def play(self, asked: Mapping[str, float]) -> None:
         """Plan and replay each planner that counts on so much of an instance."""
-        own = naming(self.settings, asked)
+        own = with_policies(self.settings, asked)
         known = own.config.policies
         counting = {
-            name: replace(known.get(name) or OwnPolicy(name), capacity_share=share)
+            name: replace(known.get(name) or CustomPolicy(name), capacity_share=share)
             for name, share in asked.items()
         }
         own = replace(own, config=replace(own.config, policies={**known, **counting}))
-        plans = {name: asked_by(own, name) for name in (*ALWAYS, *self._planned(own))}
-        followed = followed_plans(own, self.day, plans, self.worlds, self.progress, self.days)
-        forget_others(own, self.day, [WHOLE._replace(policies=tuple(asked))])
+        plans = {name: plan_request_of_policy(own, name) for name in (*ALWAYS, *self._planned(own))}
+        followed = plan_policies(own, self.day, plans, self.worlds, self.progress, self.days)
+        delete_other_outputs(own, self.day, [WHOLE_UNIT._replace(policies=tuple(asked))])
         write_plans(own, self.day, followed)
         replay_day(own, self.day, list(asked), self.progress)
         quality = dict[str, float | None]()
         for name, counted_on in asked.items():
             figures = self._figures(own, name)
-            of_all = {one["metric"]: one["value"] for one in figures if is_of_all(one)}
+            of_all = {one["metric"]: one["value"] for one in figures if is_total(one)}
             attained = min(one["value"] for one in figures if one["metric"] == ATTAINED)
             self.found[name].append((counted_on, figures))
-            self.tried[name].append(Tried(counted_on, of_all["usd"] + of_all["left_usd"], attained))
+            self.knob_trials[name].append(
+                TargetTrial(counted_on, of_all["usd"] + of_all["backlog_usd"], attained)
+            )
             quality[name] = of_all.get("quality")
         self._raise_quality(quality)
 
@@ -155,15 +188,15 @@ class Board(Search):
         for answers, lack in lacking.items():
             self.more[answers] += RAISED_BY * lack
             self.raises[answers] += 1
-        for name in self.tried:
+        for name in self.knob_trials:
             if rules[name].answers in lacking:
-                self.tried[name], self.found[name] = [], []
+                self.knob_trials[name], self.found[name] = [], []
         self._plan_answers(lacking)
 
-    def _figures(self, own: Settings, name: str) -> list[Figure]:
+    def _figures(self, own: RunSettings, name: str) -> list[MetricRow]:
         """What became of a planner, with the parts of its cost, and of each tier attainment over target."""
         of_day: dict[str, Any] = {"trace": own.trace, "day": self.day, "policy": name}
-        found = measure(own.lake, **of_day)
+        found = policy_metrics(own.lake, **of_day)
         ratios = [
             {
                 "metric": ATTAINED,
@@ -171,18 +204,22 @@ class Board(Search):
                 "value": one["value"] / own.catalogue.tiers[one["tier"]].attainment_target_share,
             }
             for one in found
-            if (one["metric"], one["llm"]) == ("attainment_share", ALL) and one["value"] is not None
+            if (one["metric"], one["llm"]) == ("attainment_share", ALL_GROUPS) and one["value"] is not None
         ]
-        spent = own.lake.sql(SPENT, **of_day).to_pylist()
+        spent = own.lake.sql(SPENT_SQL, **of_day).to_pylist()
         error = [{"metric": "usd_error_share", "value": usd_error_share(own, spent)}] if spent else []
         return [*found, *own.lake.sql("reads/parts_of_cost.sql", **of_day).to_pylist(), *ratios, *error]
 
     def rows(self, name: str, twin: str) -> list[pa.Table]:
         """The trials of a planner, under its own name or that of one alike."""
-        rules, quality, ideas = self.settings.config.rules, self.settings.config.quality, steps().get(twin)
-        asked: list[Figure] = [
-            {"metric": "asked_ratio", "value": self.target},
-            {"metric": "asked_quality", "value": quality.quality if quality else None},
+        rules, quality, ideas = (
+            self.settings.config.rules,
+            self.settings.config.quality,
+            ablation_steps().get(twin),
+        )
+        asked: list[MetricRow] = [
+            {"metric": "required_ratio", "value": self.target},
+            {"metric": "required_quality", "value": quality.quality if quality else None},
         ]
         labels = {"what": rules[twin].what} | ({} if ideas is None else {"ideas": ", ".join(ideas)})
         tables = []
@@ -199,12 +236,12 @@ class Board(Search):
         return tables
 
 
-def is_of_all(figure: Figure) -> bool:
+def is_total(figure: MetricRow) -> bool:
     """Whether a figure is neither of a tier nor of an llm."""
-    return figure.get("tier", ALL) == figure.get("llm", ALL) == ALL
+    return figure.get("tier", ALL_GROUPS) == figure.get("llm", ALL_GROUPS) == ALL_GROUPS
 
 
-def common_ratio(tried: Iterable[Sequence[Tried]]) -> float:
+def required_attainment_ratio(tried: Iterable[Sequence[TargetTrial]]) -> float:
     """The share of every tier's target that is asked of all: 1 where any planner attains that.
 
     Else what the least able of them attains at best.

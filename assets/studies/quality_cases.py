@@ -8,14 +8,20 @@ from typing import Annotated
 import numpy as np
 
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.plans.quality_asked import Plan, Question
 from fleetcast.assets.plans.quality_markets import Market
-from fleetcast.assets.plans.quality_search import chosen
+from fleetcast.assets.plans.quality_requirements import QualityPlan, QualityRequirement
+from fleetcast.assets.plans.quality_search import choose_quality_plan
 from fleetcast.models.quality.judges import load_quality
-from fleetcast.models.world.places import ROOT
-from fleetcast.models.world.reading import ConfigError, Range, build, read_toml, require_known
+from fleetcast.models.world.project_paths import ROOT
+from fleetcast.models.world.toml_dataclasses import (
+    ConfigError,
+    Range,
+    build_dataclass,
+    read_toml,
+    require_known,
+)
 
-CASES = ROOT / "data" / "quality_cases.toml"
+QUALITY_CASES = ROOT / "data" / "quality_cases.toml"
 
 
 @dataclass(frozen=True)
@@ -28,10 +34,11 @@ class QualityCase:
     budget_usd_per_hour: Annotated[float, Range(0, 1e9, is_above=True)] = np.inf
 
 
-def load_cases(market: Market, path: Path = CASES) -> dict[str, QualityCase]:
+def load_quality_cases(market: Market, path: Path = QUALITY_CASES) -> dict[str, QualityCase]:
     """The cases; ConfigError names a judge or a GPU type that nobody knows."""
     cases: dict[str, QualityCase] = {
-        name: build(QualityCase, value, f"{path.name} [{name}]") for name, value in read_toml(path).items()
+        name: build_dataclass(QualityCase, value, f"{path.name} [{name}]")
+        for name, value in read_toml(path).items()
     }
     for name, case in cases.items():
         where = f"{path.name} [{name}]"
@@ -42,21 +49,21 @@ def load_cases(market: Market, path: Path = CASES) -> dict[str, QualityCase]:
     return cases
 
 
-def what_if(
-    market_of: Callable[[str], Market], market: Market, question: Question, progress: Progress
-) -> tuple[list[Plan], Mapping[str, str]]:
+def plan_quality_cases(
+    market_of: Callable[[str], Market], market: Market, question: QualityRequirement, progress: Progress
+) -> tuple[list[QualityPlan], Mapping[str, str]]:
     """The plan of each case, of kind whatif and named like it; why a case has none, by its name.
 
     `market_of` gives what there is to choose from with another judge.
     """
     found, lacking = [], dict[str, str]()
-    for name, case in load_cases(market).items():
+    for name, case in load_quality_cases(market).items():
         own = market if case.judge is None else market_of(case.judge)
         gone = np.isin(list(own.catalogue.gpus), case.without)
         own = own._replace(demand=own.demand._replace(cap_gpus=np.where(gone, 0, own.demand.cap_gpus)))
         budget = min(question.budget_usd_per_hour, case.budget_usd_per_hour)
         try:
-            plan = chosen(own, question._replace(budget_usd_per_hour=budget), progress)
+            plan = choose_quality_plan(own, question._replace(budget_usd_per_hour=budget), progress)
         except ConfigError as error:
             lacking[name] = str(error)
         else:

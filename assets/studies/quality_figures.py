@@ -3,15 +3,24 @@
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.assets.lake.store import Place
-from fleetcast.assets.pages.pictures import save_as
-from fleetcast.assets.pages.style import INK, MUTED, PALETTE, Axes, Figure, empty, spots, touching
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.lake.store import LakePath
+from fleetcast.assets.pages.figure_files import draw_and_save_figure
+from fleetcast.assets.pages.figure_style import (
+    INK,
+    MUTED,
+    PALETTE,
+    Axes,
+    Figure,
+    fill_empty_figure,
+    group_overlapping_points,
+    label_positions,
+)
 
-DASHES = {"route": "-", "cascade": "--"}
+RULE_LINESTYLES = {"route": "-", "cascade": "--"}
 
 
-def draw_quality(settings: Settings, question: str) -> Place:
+def draw_quality(settings: RunSettings, question: str) -> LakePath:
     """Draw the plans of a question, beside the lake."""
     frame = settings.lake.sql(
         "select * from quality_plans where trace = $trace and question = $question",
@@ -19,42 +28,46 @@ def draw_quality(settings: Settings, question: str) -> Place:
         question=question,
     ).to_pandas()
     path = settings.lake.root.parent / "figures" / settings.trace / f"quality_{question}.png"
-    save_as(path, f"{settings.trace}, {question}", lambda: draw_plans(frame))
+    draw_and_save_figure(path, f"{settings.trace}, {question}", lambda: draw_quality_plans(frame))
     return path
 
 
-def draw_plans(frame: pd.DataFrame) -> Figure:
+def draw_quality_plans(frame: pd.DataFrame) -> Figure:
     """USD per hour over quality: hollow as tables promise, filled as replayed; a line a judge and rule.
 
-    `frame`: plan, kind, rule, judge, usd_per_hour, promised_quality, quality, p95_s, asked_quality,
-    asked_latency_s.
+    `frame`: plan, kind, rule, judge, usd_per_hour, promised_quality, quality, p95_s, required_quality,
+    required_latency_s.
     """
     import matplotlib.pyplot as plt
 
     figure, panel = plt.subplots()
     if frame.empty:
-        return empty(figure, "no plan")
+        return fill_empty_figure(figure, "no plan")
     judges = sorted(set(frame["judge"]))
     fronts = frame[frame["kind"] == "front"]
     for (judge, rule), own in fronts.groupby(["judge", "rule"]):
         rows, colour = own.sort_values("quality"), PALETTE[judges.index(str(judge)) % len(PALETTE)]
         panel.plot(
-            rows["quality"], rows["usd_per_hour"], DASHES[str(rule)], color=colour, label=f"{rule}, {judge}"
+            rows["quality"],
+            rows["usd_per_hour"],
+            RULE_LINESTYLES[str(rule)],
+            color=colour,
+            label=f"{rule}, {judge}",
         )
         panel.plot(rows["promised_quality"], rows["usd_per_hour"], "o", mfc="none", color=colour, ms=5)
         panel.plot(rows["quality"], rows["usd_per_hour"], "o", color=colour, ms=4)
-    panel.axvline(frame["asked_quality"].iloc[0], color=MUTED, linewidth=1, linestyle=":")
+    panel.axvline(frame["required_quality"].iloc[0], color=MUTED, linewidth=1, linestyle=":")
     panel.set_xlabel("quality: mean score of the answers that count")
     panel.set_ylabel("USD per hour")
-    panel.set_title(f"P95 within {frame['asked_latency_s'].iloc[0]:g} s")
+    panel.set_title(f"P95 within {frame['required_latency_s'].iloc[0]:g} s")
     panel.set_ylim(0, 1.2 * frame["usd_per_hour"].max())
     if len(fronts):
         panel.legend(frameon=False, fontsize=10)
-    name_points(panel, frame)
+    annotate_plans(panel, frame)
     return figure
 
 
-def name_points(panel: Axes, frame: pd.DataFrame) -> None:
+def annotate_plans(panel: Axes, frame: pd.DataFrame) -> None:
     """The chosen plan and what stands beside it: policies where there are any, else what tables say."""
     other = "policy" if (frame["kind"] == "policy").any() else "baseline"
     shown = frame[frame["kind"].isin(["chosen", other]) & (frame["plan"] != "quality")]
@@ -63,10 +76,10 @@ def name_points(panel: Axes, frame: pd.DataFrame) -> None:
     (left, right), (_, top) = panel.get_xlim(), panel.get_ylim()
     panel.set_xlim(left, right + 0.1 * (right - left))  # room for names
     across, up = (x - left) / (1.1 * (right - left)), y / top
-    groups = touching(across, up)
+    groups = group_overlapping_points(across, up)
     names = [", ".join(shown["plan"].iloc[member] for member in sorted(group)) for group in groups]
     ends = np.array([(across[group].max(), up[group].mean()) for group in groups])
-    places = spots(ends[:, 0], ends[:, 1], [len(name) for name in names])
+    places = label_positions(ends[:, 0], ends[:, 1], [len(name) for name in names])
     for name, end, place in zip(names, ends, places, strict=True):
         colour = INK if "chosen" in name else MUTED
         line = (

@@ -7,40 +7,40 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.assets.lake.settings import Settings
-from fleetcast.models.metrics import is_tpot_met, meets_targets, tpot_s
-from fleetcast.models.plan.buckets import expected_tokens
-from fleetcast.models.plan.problem import Floats, Ints
-from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.metrics import is_tier_slo_met, is_tpot_met, tpot_s
+from fleetcast.models.plan.request_buckets import expected_output_tokens
+from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import standing_fleet
+from fleetcast.models.trials.capacity import fixed_fleet
+from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import Config
-from fleetcast.models.world.entries import Tier
+from fleetcast.models.world.catalogue_entries import Tier
+from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.mechanisms import Ending
 
-HOUR_S = 3600.0
 TAIL_S = 600.0  # after the last request, in which the last ones are served
 
 
-ANSWERED = """
+APP_OUTPUTS_SQL = """
 select app, output_tokens from requests
 where trace = $trace and day = $day and llm = $llm and list_contains($tiers, tier)
 """
 
 
-class Hour(NamedTuple):
+class BusiestHour(NamedTuple):
     """The requests of an hour, at the pace at which they are to come."""
 
     day: date
-    trace: Trace
+    trace: TraceArrays
     until_s: float  # when the last one comes
     expected_tokens: Floats  # (n,) that their apps answered on the day before, in the mean
 
 
-class Met(NamedTuple):
+class HourResult(NamedTuple):
     """What a fleet met in the hour."""
 
     attainment_share: float  # of requests: all targets
@@ -52,7 +52,7 @@ class Met(NamedTuple):
     tokens_per_usd: float  # of these requests, input and output
 
 
-def busiest_hour(settings: Settings, day: date, llm: str, tier: str, tokens_per_s: float) -> Hour:
+def busiest_hour(settings: RunSettings, day: date, llm: str, tier: str, tokens_per_s: float) -> BusiestHour:
     """The requests of the hour with most input tokens of the last day before `day` that has some.
 
     Interactive ones; stretched or pressed so that they come with `tokens_per_s` of input in the mean.
@@ -72,28 +72,28 @@ def busiest_hour(settings: Settings, day: date, llm: str, tier: str, tokens_per_
             pace = rows["input_tokens"].sum() / HOUR_S / tokens_per_s
             nobody = np.zeros(len(rows), np.int16)
             # copies: the kernel is compiled for arrays that may be written, and those of a frame may not
-            trace = Trace(
+            trace = TraceArrays(
                 (came_s - start_s) * pace, nobody, nobody, nobody,
                 np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
             )  # fmt: skip
             before = max((one for one in there if one < past), default=past)  # of the first day: that day
-            told = settings.lake.sql(ANSWERED, trace=settings.trace, day=before, llm=llm, tiers=tiers)
+            told = settings.lake.sql(APP_OUTPUTS_SQL, trace=settings.trace, day=before, llm=llm, tiers=tiers)
             answered = told.to_pandas() if told.num_rows else rows
             apps = list(dict.fromkeys([*rows["app"], *answered["app"]]))
             app, earlier = (frame["app"].map(apps.index).to_numpy() for frame in (rows, answered))
-            expected = expected_tokens(app, earlier, answered["output_tokens"].to_numpy())
-            return Hour(past, trace, HOUR_S * pace, expected)
+            expected = expected_output_tokens(app, earlier, answered["output_tokens"].to_numpy())
+            return BusiestHour(past, trace, HOUR_S * pace, expected)
     raise ValueError(f"No interactive request of {llm} came before {day}. Land or make some history.")
 
 
-def play(
+def replay_hour(
     catalogue: Catalogue,
-    config: Config,
+    config: RunConfig,
     tier: Tier,
     pools: Sequence[tuple[Deployment, int]],
-    hour: Hour,
+    hour: BusiestHour,
     dealt: Ints | None = None,
-) -> Met:
+) -> HourResult:
     """Replay the hour on these pools; requests are dealt in proportion to the pools' weights.
 
     Where `dealt` is given, shape (n,), it says which pool serves each request.
@@ -103,20 +103,20 @@ def play(
     if dealt is not None:  # a tier for each pool, which takes it alone
         names, trace = [f"pool{n}" for n in range(len(pools))], trace._replace(tier=dealt.astype(np.int16))
     alone = replace(catalogue, tiers=dict.fromkeys(names, tier))
-    fleet = standing_fleet({llm: pools}, alone, config)
+    fleet = fixed_fleet({llm: pools}, alone, config)
     if dealt is not None:
         fleet = fleet._replace(takes=fleet.takes & np.eye(len(pools), dtype=bool))
     rules = make_rules(alone, replace(config.replay, spread="weights"), "follow")
     until_s = hour.until_s + TAIL_S
-    outcome = replay(trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
+    outcome = replay_trace(trace, fleet, Schedule(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
     outputs = hour.trace.output_tokens
     ttft_s, e2e_s = outcome.first_token_s - hour.trace.arrival_s, outcome.finish_s - hour.trace.arrival_s
     pace_s, done = tpot_s(ttft_s, e2e_s, outputs), outcome.status == Ending.FINISHED
-    in_time = meets_targets(replace(tier, tpot_slo_s=None), ttft_s, e2e_s, outputs)
+    in_time = is_tier_slo_met(replace(tier, tpot_slo_s=None), ttft_s, e2e_s, outputs)
     usd = sum(count * pool.gpus * catalogue.gpus[pool.gpu].usd_per_hour for pool, count in pools)
     tokens = float((hour.trace.input_tokens + outputs)[done].sum())
-    return Met(
-        float(meets_targets(tier, ttft_s, e2e_s, outputs).mean()),
+    return HourResult(
+        float(is_tier_slo_met(tier, ttft_s, e2e_s, outputs).mean()),
         float(in_time.mean()),
         float(is_tpot_met(pace_s, e2e_s, tier.tpot_slo_s).mean()) if tier.tpot_slo_s else None,
         float(np.nanquantile(ttft_s, 0.95)) if done.any() else float("nan"),

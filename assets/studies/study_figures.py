@@ -3,56 +3,56 @@
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.lake.store import Place
+from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.pictures import save_as
-from fleetcast.assets.pages.style import INK, MUTED, Figure, colours_of
+from fleetcast.assets.pages.figure_files import draw_and_save_figure
+from fleetcast.assets.pages.figure_style import INK, MUTED, Figure, policy_colours
 from fleetcast.models.world.catalogue import Catalogue
 
 
-def draw_study(lake: Lake, name: str, catalogue: Catalogue) -> Place:
+def draw_study(lake: Lake, name: str, catalogue: Catalogue) -> LakePath:
     """Draw a study from the table studies, beside the lake."""
     frame = lake.sql("select * from studies where study = $study and llm = 'all'", study=name).to_pandas()
     path = lake.root.parent / "figures" / "studies" / f"{name}.png"
     tier = catalogue.strictest_tier(set(frame["tier"]) & set(catalogue.tiers)) or ""
-    save_as(path, name, lambda: draw_bars(frame, tier))
+    draw_and_save_figure(path, name, lambda: draw_study_bars(frame, tier))
     return path
 
 
-def draw_against_the_paper(lake: Lake) -> Place:
+def draw_against_the_paper(lake: Lake) -> LakePath:
     """Draw every figure of a paper beside ours, where the study has been run."""
-    frame = lake.sql("queries/against_the_paper.sql").to_pandas().dropna(subset="our_value")
+    frame = lake.sql("queries/against_the_paper.sql").to_pandas().dropna(subset="fleetcast_value")
     path = lake.root.parent / "figures" / "studies" / "against_the_paper.png"
-    save_as(path, "a point for each figure of a paper", lambda: draw_points(frame))
+    draw_and_save_figure(path, "a point for each figure of a paper", lambda: draw_paper_points(frame))
     return path
 
 
-def draw_points(frame: pd.DataFrame) -> Figure:
+def draw_paper_points(frame: pd.DataFrame) -> Figure:
     """What was found, over what a paper tells: figures by themselves, and shares; on the line they agree.
 
-    `frame`: study, against, metric, paper_value, our_value.
+    `frame`: study, against, metric, paper_value, fleetcast_value.
     """
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, figsize=(12, 5.2))
     is_share = frame["against"].notna() | frame["metric"].str.endswith("_share")
-    colours = colours_of(list(dict.fromkeys(frame["study"])))
+    colours = policy_colours(list(dict.fromkeys(frame["study"])))
     for panel, own, factor in zip(panels, (frame[~is_share], frame[is_share]), (1.0, 100.0), strict=True):
         for study, rows in own.groupby("study", sort=False):
-            told, found = factor * rows["paper_value"], factor * rows["our_value"]
+            told, found = factor * rows["paper_value"], factor * rows["fleetcast_value"]
             panel.scatter(told, found, s=45, color=colours[str(study)], label=study, alpha=0.8)
         if len(own):
-            ends = factor * own[["paper_value", "our_value"]].to_numpy().ravel()
+            ends = factor * own[["paper_value", "fleetcast_value"]].to_numpy().ravel()
             panel.plot([ends.min(), ends.max()], [ends.min(), ends.max()], color=MUTED, linewidth=1, zorder=0)
             panel.legend(frameon=False, fontsize=10)
     panels[0].set(xscale="log", yscale="log", title="instance-hours, and seconds")
     panels[1].set(title="shares, and changes against another policy, %")
     for panel in panels:
-        panel.set(xlabel="the paper", ylabel="ours")
+        panel.set(xlabel="the paper", ylabel="fleetcast")
     return figure
 
 
-def draw_bars(frame: pd.DataFrame, strictest: str) -> Figure:
+def draw_study_bars(frame: pd.DataFrame, strictest: str) -> Figure:
     """Bars by variant and policy: what was spent, what the strictest tier missed and waited.
 
     `frame`: variant, policy, metric, tier, value.
@@ -67,7 +67,7 @@ def draw_bars(frame: pd.DataFrame, strictest: str) -> Figure:
     keys = frame[["variant", "policy"]].drop_duplicates()
     told = [column for column in keys if keys[column].nunique() > 1] or ["policy"]
     labels = [", ".join(row) for row in keys[told].itertuples(index=False)]
-    colours = colours_of(list(dict.fromkeys(keys["policy"])))
+    colours = policy_colours(list(dict.fromkeys(keys["policy"])))
     figure, panels = plt.subplots(1, len(contents), figsize=(13, 1.6 + 0.34 * len(labels)), sharey=True)
     place = -np.arange(len(labels))
     for panel, (title, metric, tier) in zip(panels, contents, strict=True):

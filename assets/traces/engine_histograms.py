@@ -4,25 +4,34 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fleetcast.assets.traces.samples import Series
-from fleetcast.models.traffic.counters import HOUR_S, Readings, increases, row_of, step_of
-from fleetcast.models.traffic.shapes import Shape, cells_of, spread, with_mean
-from fleetcast.models.world.engine_metrics import Engine
+from fleetcast.assets.traces.prometheus_answers import CounterSeries
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.traffic.counter_readings import (
+    CounterReadings,
+    counter_increases,
+    reading_step_s,
+    span_rows,
+)
+from fleetcast.models.traffic.length_histograms import (
+    LengthHistogram,
+    length_cells,
+    shift_means,
+    spread_histogram,
+)
+from fleetcast.models.world.calendar import HOUR_S
+from fleetcast.models.world.engine_metrics import EngineMetrics
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Target = tuple[tuple[str, str], ...]  # the labels of a process
-Layouts = Mapping[
+ProcessLabels = tuple[tuple[str, str], ...]  # the labels of a process
+BucketLayouts = Mapping[
     str, Sequence[tuple[Floats, Floats]]
 ]  # measure -> bounds, cumulative counts (hours, bounds)
 
 
-class Histograms:
+class HistogramReader:
     """Reads them endpoint by endpoint, and notes how well they tell a length."""
 
-    def __init__(self, series: Sequence[Series]) -> None:
+    def __init__(self, series: Sequence[CounterSeries]) -> None:
         self.series = series
         self.layouts: dict[str, set[bytes]] = defaultdict(set)
         self.widest: dict[str, float] = defaultdict(float)  # share of all lengths in one bucket, at most
@@ -30,16 +39,16 @@ class Histograms:
 
     def read(
         self,
-        buckets: Readings,
-        engine: Engine,
-        targets: Mapping[Target, Sequence[int]],
+        buckets: CounterReadings,
+        engine: EngineMetrics,
+        targets: Mapping[ProcessLabels, Sequence[int]],
         begun: set[int],
-        hours: Integers,
-    ) -> Layouts:
+        hours: Ints,
+    ) -> BucketLayouts:
         """By measure: for each layout of buckets its bounds and its cumulative counts by hour."""
-        found = increases(buckets, step_of(buckets.t))
+        found = counter_increases(buckets, reading_step_s(buckets.t))
         found = found.at(~found.is_first | np.isin(found.series, list(begun)))
-        at = row_of(hours, found.t1, HOUR_S)
+        at = span_rows(hours, found.t1, HOUR_S)
         start = np.searchsorted(found.series, np.arange(len(self.series) + 1))
         result: dict[str, list[tuple[Floats, Floats]]] = {}
         for measure, names in engine.histograms.items():
@@ -74,28 +83,28 @@ class Histograms:
         one = self.series[number]
         return one.le if one.metric == f"{name}_bucket" else None
 
-    def shape(self, measure: str, histograms: Layouts, mean: Floats) -> Shape:
+    def shape(self, measure: str, histograms: BucketLayouts, mean: Floats) -> LengthHistogram:
         """The lengths by hour in cells that fit every layout, with the hour's mean."""
         parts = histograms[measure]
         if not parts:
             self.widest[measure] = 1.0
-            return Shape(np.array([0.5, 2.0]), np.ones((1, 1)))
-        cells = cells_of(bound for bounds, _ in parts for bound in bounds)
+            return LengthHistogram(np.array([0.5, 2.0]), np.ones((1, 1)))
+        cells = length_cells(bound for bounds, _ in parts for bound in bounds)
         hours = parts[0][1].shape[0]
         counts = np.zeros((hours, cells.size - 1))
         for bounds, cumulative in parts:
             for hour in np.flatnonzero(cumulative[:, -1] > 0):
-                counts[hour] += spread(bounds, cumulative[hour], cells)
+                counts[hour] += spread_histogram(bounds, cumulative[hour], cells)
         per_bucket = np.concatenate([np.diff(c.sum(axis=0), prepend=0.0) for _, c in parts])
         whole = sum(c[:, -1].sum() for _, c in parts)
         self.widest[measure] = max(self.widest[measure], float(per_bucket.max() / whole))
         self.above_last += int(sum(c[:, -1].sum() - c[:, -2].sum() for _, c in parts))
         counts[counts.sum(axis=1) <= 0] = counts.sum(axis=0)
         bounds = np.unique(np.concatenate([bounds for bounds, _ in parts]))
-        return with_mean(Shape(cells, counts), bounds, mean)
+        return shift_means(LengthHistogram(cells, counts), bounds, mean)
 
 
-def on_common_bounds(parts: Sequence[tuple[Floats, Floats]], hours: int) -> tuple[Floats, Floats]:
+def merge_bucket_layouts(parts: Sequence[tuple[Floats, Floats]], hours: int) -> tuple[Floats, Floats]:
     """Counts per bucket of all layouts side by side: bounds and (hours, bounds)."""
     bounds = np.unique(np.concatenate([b for b, _ in parts]))
     counts = np.zeros((hours, bounds.size))

@@ -15,25 +15,38 @@ from typing import Any
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.sql_files import read_sql
-from fleetcast.assets.lake.store import removal
+from fleetcast.assets.lake.store import removal_command
 from fleetcast.assets.lake.warehouse import Lake, one_line_errors
-from fleetcast.assets.traces.bounds import Guard, IngestError
-from fleetcast.assets.traces.formats import LandedFile, recognise
-from fleetcast.assets.traces.mapping import (
-    TraceMapping,
-    mapping_file,
-    read_bounds,
-    read_mapping,
-    tells_outputs,
+from fleetcast.assets.traces.ingest_bounds import IngestError, IngestGuard
+from fleetcast.assets.traces.prometheus_answers import METRICS_SUFFIX, is_metrics_folder
+from fleetcast.assets.traces.request_days import write_tiers
+from fleetcast.assets.traces.staging import (
+    ANSWERS_TABLE,
+    STAGING_MACROS,
+    STAGING_QUERIES,
+    stage_file,
+    staging_sql,
+    write_staged_days,
+    write_verdicts,
 )
-from fleetcast.assets.traces.samples import FOLDER, is_metrics
-from fleetcast.assets.traces.staging import ANSWERS, MACROS, STAGED, keep, keep_verdicts, stage, staging
-from fleetcast.assets.traces.traces import write_tiers
+from fleetcast.assets.traces.trace_formats import LandedFile, recognise_format
+from fleetcast.assets.traces.trace_mapping import (
+    TraceMapping,
+    has_assumed_outputs,
+    mapping_file,
+    read_ingest_bounds,
+    read_mapping,
+)
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.places import HOME
+from fleetcast.models.world.project_paths import HOME
 
-LANDING = HOME / "data" / "landing"
-NO_TRACES = {".toml", ".md", ".part", ".tmp"}  # mapping files, notes, files that are still being copied
+LANDING_DIR = HOME / "data" / "landing"
+NON_TRACE_SUFFIXES = {
+    ".toml",
+    ".md",
+    ".part",
+    ".tmp",
+}  # mapping files, notes, files that are still being copied
 
 
 @dataclass(frozen=True)
@@ -56,18 +69,22 @@ class IngestReport:
     is_new: bool  # False: ingested before with the same content, mapping and catalogue; nothing was done
 
 
-def landed_files(folder: Path = LANDING) -> list[Path]:
+def landed_files(folder: Path = LANDING_DIR) -> list[Path]:
     """The trace files and folders of metrics in the landing folder, by name."""
-    files = (p for p in folder.glob("*") if (p.is_file() or is_metrics(p)) and not p.name.startswith("."))
-    return sorted(p for p in files if p.suffix not in NO_TRACES)
+    files = (
+        p for p in folder.glob("*") if (p.is_file() or is_metrics_folder(p)) and not p.name.startswith(".")
+    )
+    return sorted(p for p in files if p.suffix not in NON_TRACE_SUFFIXES)
 
 
-def lone_mappings(folder: Path = LANDING) -> list[Path]:
+def lone_mappings(folder: Path = LANDING_DIR) -> list[Path]:
     """The mapping files of the landing folder beside which no trace lies."""
     return sorted(set(folder.glob("*.toml")) - {mapping_file(path) for path in landed_files(folder)})
 
 
-def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None) -> IngestReport:
+def ingest_file(
+    path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None
+) -> IngestReport:
     """Bring one file into the lake; the same content, mapping and catalogue a second time changes nothing.
 
     Raises
@@ -78,38 +95,38 @@ def ingest(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | No
     ConfigError
         The mapping file beside it names what the catalogue does not have.
     """
-    guard = Guard(path, read_bounds(path), progress)
-    landed = recognise(path, guard, tells_outputs(path))
+    guard = IngestGuard(path, read_ingest_bounds(path), progress)
+    landed = recognise_format(path, guard, has_assumed_outputs(path))
     mapping = read_mapping(path, landed.format, catalogue)
-    has_answers = landed.format == ANSWERS
+    has_answers = landed.format == ANSWERS_TABLE
     if not has_answers:
-        require_not_made(lake, mapping.trace, path)
-        require_alone(lake, mapping.trace, path)
-    variables = variables_of(landed, mapping, catalogue)
-    if is_known(lake, mapping.trace, path.name, variables["sha256"]):
-        return report(lake, mapping.trace, path.name, is_new=False)
+        require_landed_trace(lake, mapping.trace, path)
+        require_single_source(lake, mapping.trace, path)
+    variables = staging_variables(landed, mapping, catalogue)
+    if is_ingested(lake, mapping.trace, path.name, variables["sha256"]):
+        return read_ingest_report(lake, mapping.trace, path.name, is_new=False)
     with (
         one_line_errors(f"Ingesting {path.name}"),
         lake.scratch() as folder,
-        lake.connect(folder / "stage.duckdb", query=staging(landed.source)) as con,
+        lake.connect(folder / "stage.duckdb", query=staging_sql(landed.source)) as con,
     ):
-        stage(con, landed, variables, folder / "members", guard)
-        with guard.watching(con, "days"):
+        stage_file(con, landed, variables, folder / "members", guard)
+        with guard.watch_query(con, "days"):
             if has_answers:
                 kept = read_sql("staging/landed_answers.sql").text
-                lake.copy(con, kept, ANSWERS, file=path.name, trace=mapping.trace)
+                lake.copy(con, kept, ANSWERS_TABLE, file=path.name, trace=mapping.trace)
             else:
-                keep_verdicts(con, lake, mapping.trace)
-                keep(con, lake, mapping.trace)
+                write_verdicts(con, lake, mapping.trace)
+                write_staged_days(con, lake, mapping.trace)
                 write_tiers(lake, mapping.trace, catalogue)
             quarantine = read_sql("staging/quarantine.sql").text
             lake.copy(con, quarantine, "quarantine", file=path.name, trace=mapping.trace)
             record = read_sql("staging/ingest.sql").text
             lake.copy(con, record, "ingests", file=path.name, trace=mapping.trace)
-    return report(lake, mapping.trace, path.name, is_new=True)
+    return read_ingest_report(lake, mapping.trace, path.name, is_new=True)
 
 
-def variables_of(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue) -> dict[str, Any]:
+def staging_variables(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue) -> dict[str, Any]:
     """What sql/staging is told of a file."""
     return {
         **mapping.variables(),
@@ -118,7 +135,7 @@ def variables_of(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue
         "clock": landed.source.fields.get("clock"),
         "has_given_ids": "ids" in landed.source.fields,
         "is_archive": landed.source.fields["format"] == "tar",
-        "sha256": fingerprint(landed, mapping, catalogue),
+        "sha256": trace_file_digest(landed, mapping, catalogue),
         "regions": list(catalogue.regions),
         "llms": list(catalogue.llms),
         "tiers": list(catalogue.tiers),
@@ -126,20 +143,20 @@ def variables_of(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue
     }
 
 
-def require_not_made(lake: Lake, trace: str, path: Path) -> None:
+def require_landed_trace(lake: Lake, trace: str, path: Path) -> None:
     """Refuse a file whose trace is made by a config or by `fleetcast generate`, which would overwrite it."""
     if lake.made_from(trace).is_file():
         raise IngestError(
             f"{path.name} would land in {trace!r}, a trace whose days are made, and be overwritten. "
             f"Give it another trace in {mapping_file(path).name}, "
-            f"or remove that one: {removal(lake.root, f'*/trace={trace}')}"
+            f"or remove that one: {removal_command(lake.root, f'*/trace={trace}')}"
         )
 
 
-def require_alone(lake: Lake, trace: str, path: Path) -> None:
+def require_single_source(lake: Lake, trace: str, path: Path) -> None:
     """Refuse logs and metrics in one trace, and metrics of two folders: they may know the same requests."""
     others = [file.stem for file in lake.files("ingests", trace=trace) if file.stem != path.name]
-    if others and any(name.endswith(FOLDER) for name in (*others, path.name)):
+    if others and any(name.endswith(METRICS_SUFFIX) for name in (*others, path.name)):
         raise IngestError(
             f"{path.name} would land in the trace {trace!r} beside {others[0]}: requests that both know "
             f"would count twice. Give it another trace in {mapping_file(path).name}, or run: "
@@ -147,7 +164,7 @@ def require_alone(lake: Lake, trace: str, path: Path) -> None:
         )
 
 
-def is_known(lake: Lake, trace: str, file: str, sha256: Any) -> bool:
+def is_ingested(lake: Lake, trace: str, file: str, sha256: Any) -> bool:
     """Whether the file landed before as it is; the same content under another name is refused."""
     query = "select file from ingests where trace = $trace and sha256 = $sha256"
     files = lake.sql(query, trace=trace, sha256=sha256)["file"].to_pylist()
@@ -159,24 +176,24 @@ def is_known(lake: Lake, trace: str, file: str, sha256: Any) -> bool:
     return bool(files)
 
 
-def fingerprint(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue) -> str:
+def trace_file_digest(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue) -> str:
     """SHA-256 of all that the result depends on: the file's bytes, its reader, the mapping, the catalogue."""
     with landed.path.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256")
-    asked = (*MACROS, *STAGED[landed.format == ANSWERS])
+    asked = (*STAGING_MACROS, *STAGING_QUERIES[landed.format == ANSWERS_TABLE])
     for text in (landed.source.text, *(read_sql(f"staging/{name}.sql").text for name in asked)):
         digest.update(text.encode())
-    digest.update(said_of(mapping, catalogue))
+    digest.update(mapping_bytes(mapping, catalogue))
     return digest.hexdigest()
 
 
-def said_of(mapping: TraceMapping, catalogue: Catalogue) -> bytes:
+def mapping_bytes(mapping: TraceMapping, catalogue: Catalogue) -> bytes:
     """What of mapping and catalogue the requests of a trace depend on."""
     deadlines = {name: tier.deadline_s for name, tier in catalogue.tiers.items()}
     return repr((mapping, list(catalogue.regions), list(catalogue.llms), deadlines)).encode()
 
 
-def report(lake: Lake, trace: str, file: str, is_new: bool) -> IngestReport:
+def read_ingest_report(lake: Lake, trace: str, file: str, is_new: bool) -> IngestReport:
     """What the lake says became of a file."""
     row = lake.sql("staging/report.sql", trace=trace, file=file).to_pylist()[0]
     days, reasons = row.pop("days") or [], row.pop("reasons") or []

@@ -4,33 +4,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import IngestError, IngestReport, ingest, landed_files, lone_mappings
-from fleetcast.assets.traces.metered import land_metrics
-from fleetcast.assets.traces.quality import assess
-from fleetcast.assets.traces.samples import FOLDER, is_metrics
-from fleetcast.assets.traces.staging import withdraw
+from fleetcast.assets.traces.data_quality import assess_trace
+from fleetcast.assets.traces.ingest import IngestError, IngestReport, ingest_file, landed_files, lone_mappings
+from fleetcast.assets.traces.metrics_ingest import land_metrics
+from fleetcast.assets.traces.prometheus_answers import METRICS_SUFFIX, is_metrics_folder
+from fleetcast.assets.traces.staging import withdraw_file
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.reading import nearest
+from fleetcast.models.world.toml_dataclasses import suggest_name
 
-COLUMNS = ("file", "trace", "format", "rows_in", "rows_kept", "rows_quarantined", "days", "note")
+LANDING_COLUMNS = ("file", "trace", "format", "rows_in", "rows_kept", "rows_quarantined", "days", "note")
 SHOWN_REASONS = 5
 
 
-class Landing(NamedTuple):
+class LandingOutcome(NamedTuple):
     """What became of the files: a report of each that landed, a line for each that was refused."""
 
     reports: list[IngestReport]
     refused: list[str]
 
 
-def land_all(settings: Settings, progress: Progress | None = None) -> Landing:
+def land_all_files(settings: RunSettings, progress: Progress | None = None) -> LandingOutcome:
     """Ingest every trace file of data/landing, whatever llms the config deploys.
 
     Files that land for the first time, before a later one brings a verdict on their apps, land again.
     """
-    landing, catalogue = Landing([], []), load_catalogue()
+    landing, catalogue = LandingOutcome([], []), load_catalogue()
     before, verdicts = _known_files(settings), settings.lake.count("tier_verdicts")
     paths = list[Path]()
     for mapping in lone_mappings():
@@ -40,54 +40,54 @@ def land_all(settings: Settings, progress: Progress | None = None) -> Landing:
         )
     for path in landed_files():
         try:
-            landing.reports.append(land_one(path, settings.lake, catalogue, progress))
+            landing.reports.append(land_file(path, settings.lake, catalogue, progress))
             paths.append(path)
         except ValueError as error:  # IngestError, ConfigError and LakeError are written for a person
             landing.refused.append(str(error))
     if settings.lake.count("tier_verdicts") > verdicts:
-        unjudged = _unjudged_files(settings) - before
+        unjudged = _files_before_verdicts(settings) - before
         for number, (path, one) in enumerate(zip(paths, landing.reports, strict=True)):
             if (one.trace, one.file) in unjudged:
-                withdraw(settings.lake, one.trace, one.file)
-                landing.reports[number] = ingest(path, settings.lake, catalogue, progress)
+                withdraw_file(settings.lake, one.trace, one.file)
+                landing.reports[number] = ingest_file(path, settings.lake, catalogue, progress)
     for trace in {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}:
-        assess(settings.lake, trace)
+        assess_trace(settings.lake, trace)
     return landing
 
 
-def land_one(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None) -> IngestReport:
+def land_file(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None) -> IngestReport:
     """Bring a trace file or a folder of metrics into a lake; errors as of `ingest` and `land_metrics`."""
-    if path.is_dir() and not is_metrics(path):
+    if path.is_dir() and not is_metrics_folder(path):
         raise IngestError(
             f"{path.name} is a folder. Name a trace file in it; saved answers of a Prometheus server lie in "
-            f"one whose name ends in {FOLDER}."
+            f"one whose name ends in {METRICS_SUFFIX}."
         )
-    return (land_metrics if is_metrics(path) else ingest)(path, lake, catalogue, progress)
+    return (land_metrics if is_metrics_folder(path) else ingest_file)(path, lake, catalogue, progress)
 
 
-def forget(settings: Settings, file: str) -> list[str]:
+def forget_file(settings: RunSettings, file: str) -> list[str]:
     """Take a landed file out of the lake again; the traces that it was in. IngestError: it never landed."""
     rows = settings.lake.sql("select distinct trace, file from ingests order by trace").to_pylist()
     traces = [row["trace"] for row in rows if row["file"] == file]
     if not traces:
         known = sorted({row["file"] for row in rows})
-        raise IngestError(f"No file {file!r} has landed. {nearest(file, known)}")
+        raise IngestError(f"No file {file!r} has landed. {suggest_name(file, known)}")
     for trace in traces:
-        withdraw(settings.lake, trace, file)
+        withdraw_file(settings.lake, trace, file)
         if not settings.lake.files("ingests", trace=trace):
             for table in ("tier_verdicts", "metric_findings", "engine_histograms"):
                 settings.lake.path(table, trace=trace).unlink(missing_ok=True)
-        assess(settings.lake, trace)
+        assess_trace(settings.lake, trace)
     settings.lake.publish()
     return traces
 
 
-def traces_of(landing: Landing) -> set[str]:
+def landed_traces(landing: LandingOutcome) -> set[str]:
     """The traces that the files landed under."""
     return {report.trace for report in landing.reports}
 
 
-def texts(report: IngestReport) -> Mapping[str, str]:
+def report_texts(report: IngestReport) -> Mapping[str, str]:
     """A report as a row of text, for the terminal and for Dagster's page."""
     days = (
         " .. ".join(str(day) for day in sorted({report.days[0], report.days[-1]}))
@@ -101,16 +101,18 @@ def texts(report: IngestReport) -> Mapping[str, str]:
         notes.append(f"{report.rows_out_of_order:,} out of order, sorted")
     counts = (f"{n:,}" for n in (report.rows_in, report.rows_kept, report.rows_quarantined))
     note = "; ".join(notes if report.is_new else ["known already", *notes])
-    return dict(zip(COLUMNS, (report.file, report.trace, report.format, *counts, days, note), strict=True))
+    return dict(
+        zip(LANDING_COLUMNS, (report.file, report.trace, report.format, *counts, days, note), strict=True)
+    )
 
 
-def _known_files(settings: Settings) -> set[tuple[str, str]]:
+def _known_files(settings: RunSettings) -> set[tuple[str, str]]:
     """Trace and name of every file that has landed."""
     rows = settings.lake.sql("select trace, file from ingests").to_pylist()
     return {(row["trace"], row["file"]) for row in rows}
 
 
-def _unjudged_files(settings: Settings) -> set[tuple[str, str]]:
+def _files_before_verdicts(settings: RunSettings) -> set[tuple[str, str]]:
     """Trace and name of every file with requests that were dealt a tier before their app was judged."""
     rows = settings.lake.sql(
         "select distinct requests.trace, source from requests inner join tier_verdicts using (trace, app) "
@@ -119,5 +121,5 @@ def _unjudged_files(settings: Settings) -> set[tuple[str, str]]:
     return {(row["trace"], row["source"]) for row in rows}
 
 
-def _is_assessed(settings: Settings, trace: str) -> bool:
+def _is_assessed(settings: RunSettings, trace: str) -> bool:
     return settings.lake.path("quality", trace=trace).is_file()

@@ -16,36 +16,36 @@ from collections.abc import Mapping
 from email.message import Message
 from typing import Any
 
-from fleetcast.assets.traces.bounds import IngestError
+from fleetcast.assets.traces.ingest_bounds import IngestError
 
-TOKEN = "PROMETHEUS_TOKEN"  # the environment variable that holds it
-MOST_BYTES = 1 << 28  # of one answer; the stretch is halved where it is larger
-TRIES, WAIT_S, LONGEST_WAIT_S, TIMEOUT_S = 5, 1.0, 30.0, 60.0
-LEAST_S = 600  # a stretch that is not halved any more
-BUSY = {429, 500, 502, 503, 504}
-TOO_MUCH = re.compile(r"exceeded|too many|maximum|limit|too large|out of memory", re.IGNORECASE)
+TOKEN_VARIABLE = "PROMETHEUS_TOKEN"  # the environment variable that holds it
+MAX_ANSWER_BYTES = 1 << 28  # of one answer; the stretch is halved where it is larger
+DOWNLOAD_TRIES, WAIT_S, LONGEST_WAIT_S, TIMEOUT_S = 5, 1.0, 30.0, 60.0
+MIN_RANGE_S = 600  # a stretch that is not halved any more
+BUSY_STATUSES = {429, 500, 502, 503, 504}
+TOO_LARGE_MESSAGE = re.compile(r"exceeded|too many|maximum|limit|too large|out of memory", re.IGNORECASE)
 
 
-class TooMuch(Exception):
+class AnswerTooLargeError(Exception):
     """The server, or we, cannot take so much in one answer."""
 
 
-class _Stay(urllib.request.HTTPRedirectHandler):
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Follows no redirection: it would take the token to whoever is named."""
 
     def redirect_request(self, *_: Any) -> None:
         """Leave the answer as it is."""
 
 
-OPENER = urllib.request.build_opener(_Stay)
+URL_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
-class Client:
+class PrometheusClient:
     """Asks a server politely: a few times, with growing waits, until a given instant of the clock."""
 
     def __init__(self, url: str, end_s: float) -> None:
-        self.url, self.end_s = _base(url), end_s
-        token = os.environ.get(TOKEN, "").strip()
+        self.url, self.end_s = _base_url(url), end_s
+        token = os.environ.get(TOKEN_VARIABLE, "").strip()
         authorization = token if " " in token else f"Bearer {token}"
         self.headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
         self.headers |= {"Authorization": authorization} if token else {}
@@ -58,23 +58,23 @@ class Client:
         found = self.get("/api/v1/label/__name__/values", asked)
         return [str(name) for name in found or []]
 
-    def ranged(self, name: str, where: str, first: int, last: int, step: int) -> list[Any]:
+    def query_range(self, name: str, where: str, first: int, last: int, step: int) -> list[Any]:
         """The series of a metric by steps; in two halves where it is too much at once."""
         selector = f"{name}{{{where}}}" if where else name
         try:
             data = self.get(
                 "/api/v1/query_range", {"query": selector, "start": first, "end": last, "step": step}
             )
-        except TooMuch as error:
-            if last - first <= max(LEAST_S, step):
+        except AnswerTooLargeError as error:
+            if last - first <= max(MIN_RANGE_S, step):
                 raise IngestError(
                     f"{self.url} refuses even {(last - first) / 60:.0f} minutes of {name}: {error}. "
                     "Narrow it with --where, or take a longer --step."
                 ) from error
             middle = first + (last - first) // 2 // step * step
             return [
-                *self.ranged(name, where, first, middle, step),
-                *self.ranged(name, where, middle, last, step),
+                *self.query_range(name, where, first, middle, step),
+                *self.query_range(name, where, middle, last, step),
             ]
         if not isinstance(data, dict) or not isinstance(data.get("result"), list):
             raise IngestError(f"{self.url} answers {name} with no matrix. Is it a Prometheus server?")
@@ -84,24 +84,24 @@ class Client:
         """The `data` of an answer."""
         url = f"{self.url}{path}?{urllib.parse.urlencode(asked)}"
         said = "nothing"
-        for attempt in range(TRIES):
+        for attempt in range(DOWNLOAD_TRIES):
             status, text, headers = self._once(url)
             if status == 200:
                 return self._data(text)
-            said = f"{status} {_error_of(text)}".strip() if status else text.decode(errors="replace")
+            said = f"{status} {_error_message(text)}".strip() if status else text.decode(errors="replace")
             if status in (401, 403):
                 raise IngestError(
                     f"{self.url} refuses us: {said}. Put a token that may read it into the environment "
-                    f"variable {TOKEN} (Bearer, or with its scheme)."
+                    f"variable {TOKEN_VARIABLE} (Bearer, or with its scheme)."
                 )
-            if TOO_MUCH.search(_error_of(text)) and status in (400, 422, 413, 503):
-                raise TooMuch(said)
-            if status and status not in BUSY:
+            if TOO_LARGE_MESSAGE.search(_error_message(text)) and status in (400, 422, 413, 503):
+                raise AnswerTooLargeError(said)
+            if status and status not in BUSY_STATUSES:
                 raise IngestError(
                     f"{self.url} answers {said} to {path}. Is it the address of a Prometheus server?"
                 )
             wait_s = _wait_s(headers.get("Retry-After"), attempt)
-            if attempt == TRIES - 1 or time.monotonic() + wait_s > self.end_s:
+            if attempt == DOWNLOAD_TRIES - 1 or time.monotonic() + wait_s > self.end_s:
                 break
             time.sleep(wait_s)
         raise IngestError(
@@ -114,15 +114,15 @@ class Client:
         request = urllib.request.Request(url, headers=self.headers)
         timeout_s = max(1.0, min(TIMEOUT_S, self.end_s - time.monotonic()))
         try:
-            with OPENER.open(request, timeout=timeout_s) as answer:
-                text = answer.read(MOST_BYTES + 1)
+            with URL_OPENER.open(request, timeout=timeout_s) as answer:
+                text = answer.read(MAX_ANSWER_BYTES + 1)
                 if answer.headers.get("Content-Encoding") == "gzip":
-                    text = gzip.GzipFile(fileobj=io.BytesIO(text)).read(MOST_BYTES + 1)
-                if len(text) > MOST_BYTES:
-                    raise TooMuch(f"an answer of more than {MOST_BYTES >> 20} MiB")
+                    text = gzip.GzipFile(fileobj=io.BytesIO(text)).read(MAX_ANSWER_BYTES + 1)
+                if len(text) > MAX_ANSWER_BYTES:
+                    raise AnswerTooLargeError(f"an answer of more than {MAX_ANSWER_BYTES >> 20} MiB")
                 return answer.status, text, _headers(answer.headers)
         except urllib.error.HTTPError as error:
-            return error.code, _begin_of(error.read(4096), error.headers), _headers(error.headers)
+            return error.code, _error_body(error.read(4096), error.headers), _headers(error.headers)
         except (OSError, EOFError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             return 0, f"nothing ({reason or type(error).__name__})".encode(), {}
@@ -141,7 +141,7 @@ class Client:
         return answer.get("data")
 
 
-def _base(url: str) -> str:
+def _base_url(url: str) -> str:
     """The address without what follows it; IngestError for what is none."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -149,7 +149,7 @@ def _base(url: str) -> str:
     if parts.username or parts.password:
         raise IngestError(
             f"--from {parts.scheme}://...@{parts.hostname}: no password in an address. "
-            f"Put 'Basic ...' into the environment variable {TOKEN}."
+            f"Put 'Basic ...' into the environment variable {TOKEN_VARIABLE}."
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path}".rstrip("/").removesuffix("/api/v1")
 
@@ -158,7 +158,7 @@ def _headers(found: Message) -> dict[str, str]:
     return {name.title(): text for name, text in found.items()}
 
 
-def _begin_of(text: bytes, headers: Message) -> bytes:
+def _error_body(text: bytes, headers: Message) -> bytes:
     """What an error says, which Prometheus packs as it packs an answer."""
     with contextlib.suppress(zlib.error):
         if headers.get("Content-Encoding") == "gzip":
@@ -166,7 +166,7 @@ def _begin_of(text: bytes, headers: Message) -> bytes:
     return text
 
 
-def _error_of(text: bytes) -> str:
+def _error_message(text: bytes) -> str:
     """What an answer that failed says, as far as it is Prometheus that speaks."""
     try:
         answer = json.loads(text)

@@ -7,37 +7,37 @@ from typing import Any
 
 from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
 from fleetcast.assets.lake.warehouse import Connection, Lake, one_line_errors
-from fleetcast.assets.traces.bounds import Guard, IngestError
-from fleetcast.assets.traces.formats import COPY_AGAIN, LandedFile
-from fleetcast.assets.traces.rows import rows_query
+from fleetcast.assets.traces.ingest_bounds import IngestError, IngestGuard
+from fleetcast.assets.traces.landed_rows import landed_rows_query
+from fleetcast.assets.traces.trace_formats import COPY_AGAIN, LandedFile
 
-MACROS = ("mapping", "chances", "tiers")
-STAGED = {False: ("staged", "patterns", "duplicates"), True: ("staged_answers",)}  # True: of answers
-ANSWERS = "answers"  # the format, and the table, of what llms answered
+STAGING_MACROS = ("mapping", "chances", "tiers")
+STAGING_QUERIES = {False: ("staged", "patterns", "duplicates"), True: ("staged_answers",)}  # True: of answers
+ANSWERS_TABLE = "answers"  # the format, and the table, of what llms answered
 
 
-def staging(*sources: SqlFile) -> str:
+def staging_sql(*sources: SqlFile) -> str:
     """All that is asked of a connection while a file lands: sql/staging, and how its source is read."""
     asked = (*sources, *(read_sql(path) for path in sorted(SQL.glob("staging/*.sql"))))
     return "\n".join(file.text for file in asked)
 
 
-def stage(
-    con: Connection, landed: LandedFile, variables: Mapping[str, Any], folder: Path, guard: Guard
+def stage_file(
+    con: Connection, landed: LandedFile, variables: Mapping[str, Any], folder: Path, guard: IngestGuard
 ) -> None:
     """Read the file once, into the table `staged`: its rows, each with what speaks against it.
 
     An archive is unpacked into `folder`.
     """
-    _tell(con, variables)
-    staged, *updates = STAGED[landed.format == ANSWERS]
-    for macros in MACROS:
+    _set_variables(con, variables)
+    staged, *updates = STAGING_QUERIES[landed.format == ANSWERS_TABLE]
+    for macros in STAGING_MACROS:
         con.execute(read_sql(f"staging/{macros}.sql").text)
-    con.execute(f"create temp view source as {rows_query(landed, folder, guard)}")
+    con.execute(f"create temp view source as {landed_rows_query(landed, folder, guard)}")
     with one_line_errors(f"Preparing sql/sources/{landed.source.name}", "Mend that file.", IngestError):
         con.execute(f"create temp view parsed as {landed.source.text}")
     remedy = "" if variables["is_archive"] else COPY_AGAIN  # an archive was read whole to be unpacked
-    with guard.watching(con, "rows"):
+    with guard.watch_query(con, "rows"):
         with one_line_errors(f"Reading {landed.path.name} as {landed.format}", remedy, IngestError):
             con.execute(f"create table staged as {read_sql(f'staging/{staged}.sql').text}")
         for update in updates:
@@ -46,17 +46,17 @@ def stage(
         raise IngestError(f"{landed.path.name} ({landed.format}) has no row. {COPY_AGAIN}")
 
 
-def _tell(con: Connection, variables: Mapping[str, Any]) -> None:
+def _set_variables(con: Connection, variables: Mapping[str, Any]) -> None:
     for name, value in variables.items():
         con.execute(f"set variable {name} = $value", {"value": value})
 
 
-def keep(con: Connection, lake: Lake, trace: str) -> None:
+def write_staged_days(con: Connection, lake: Lake, trace: str) -> None:
     """Write each day that the file has rows on, and drop those that it had when it was ingested before.
 
     A day has a file of its own from each source, so that several may land at once.
     """
-    by_source(con, lake, trace)
+    split_days_by_source(con, lake, trace)
     [(source,)] = con.execute("select getvariable('file')").fetchall()
     rows = con.execute("select day, count(*) from staged where reason is null group by day order by day")
     landed = {day for day, _ in rows.fetchall()}
@@ -70,7 +70,7 @@ def keep(con: Connection, lake: Lake, trace: str) -> None:
             lake.drop_day(trace, day)
 
 
-def by_source(con: Connection, lake: Lake, trace: str) -> None:
+def split_days_by_source(con: Connection, lake: Lake, trace: str) -> None:
     """Part days of earlier versions, which had one file of all sources, into a file of each."""
     for path in lake.files("requests", trace=trace):
         if path.stem != "part":
@@ -86,21 +86,21 @@ def by_source(con: Connection, lake: Lake, trace: str) -> None:
         path.unlink()
 
 
-def keep_verdicts(con: Connection, lake: Lake, trace: str) -> None:
+def write_verdicts(con: Connection, lake: Lake, trace: str) -> None:
     """Write how the trace's apps were judged, before any request that was judged so."""
     if con.execute("select count(*) from new_verdicts").fetchall() != [(0,)]:
         query = "select * replace (hours::bigint as hours) from verdicts order by app"
         lake.copy(con, query, "tier_verdicts", trace=trace)
 
 
-def withdraw(lake: Lake, trace: str, file: str) -> None:
+def withdraw_file(lake: Lake, trace: str, file: str) -> None:
     """Take a landed file out of a trace again: what it brought, its quarantine, last its row of ingests."""
-    with lake.connect(query=f"requests {staging()}") as con:
-        _tell(con, {"trace": trace, "file": file})
+    with lake.connect(query=f"requests {staging_sql()}") as con:
+        _set_variables(con, {"trace": trace, "file": file})
         nothing = (
             "select 1 as row, 1 as part, 'x' as reason, * exclude (trace, source) from requests where false"
         )
         con.execute(f"create temp table staged as {nothing}")
-        keep(con, lake, trace)
-    for table in (ANSWERS, "quarantine", "ingests"):
+        write_staged_days(con, lake, trace)
+    for table in (ANSWERS_TABLE, "quarantine", "ingests"):
         lake.path(table, file, trace=trace).unlink(missing_ok=True)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.characterise.load import DAY, WEEK, Floats, autocorrelation
+from fleetcast.models.aliases import Floats
+from fleetcast.models.characterise.load_statistics import DAY_BUCKETS, WEEK_BUCKETS, autocorrelation
 
 CHANGE_PENALTY = 3.0  # on the logarithm of the number of hours, in long-run variances
 LEAST_CHANGE = 1.1  # levels nearer to each other than this ratio are not told apart
@@ -13,14 +14,14 @@ LEAST_SEGMENT_HOURS = 24
 MOST_EDGES = 700  # at which a stretch may begin or end
 
 
-class Change(NamedTuple):
+class LevelChange(NamedTuple):
     """An hour from which the level is another."""
 
     hour: int
     ratio: float  # level after in level before, daily rhythm apart
 
 
-def changes(hourly: Floats, first_weekday_hour: int) -> list[Change]:
+def find_level_changes(hourly: Floats, first_weekday_hour: int) -> list[LevelChange]:
     """Hours at which the level changes for a day or more, in order of time.
 
     1. Logarithms, less the mean of the same hour of the day on working days or on weekends.
@@ -39,8 +40,8 @@ def changes(hourly: Floats, first_weekday_hour: int) -> list[Change]:
     if known.size < 2 * LEAST_SEGMENT_HOURS:
         return []
     logs = np.log(hourly[known])
-    week_hour = (first_weekday_hour + known) % WEEK
-    slot = week_hour % DAY + DAY * (week_hour >= 5 * DAY)
+    week_hour = (first_weekday_hour + known) % WEEK_BUCKETS
+    slot = week_hour % DAY_BUCKETS + DAY_BUCKETS * (week_hour >= 5 * DAY_BUCKETS)
     level = np.zeros(logs.size)
     for _ in range(2):
         usual = np.bincount(slot, logs - level) / np.maximum(np.bincount(slot), 1)
@@ -49,7 +50,7 @@ def changes(hourly: Floats, first_weekday_hour: int) -> list[Change]:
         means = [part.mean() for part in np.split(rest, cuts)]
         level = np.repeat(means, np.diff([0, *cuts, rest.size]))
     return [
-        Change(int(known[cut]), float(np.exp(after - before)))
+        LevelChange(int(known[cut]), float(np.exp(after - before)))
         for cut, before, after in zip(cuts, means[:-1], means[1:], strict=True)
     ]
 

@@ -1,12 +1,12 @@
 """Demand in the next hours from demand so far.
 
-METHODS has the function of every method that models/world/names.py names; ensemble.py combines them.
+METHODS has the function of every method that models/world/option_names.py names; ensemble.py combines them.
 """
 
-from fleetcast.models.forecast.bursts import bursts
+from fleetcast.models.forecast.bursts import forecast_bursts
+from fleetcast.models.forecast.forecast_method import ForecastMethod, last_value, lift_to_panel
 from fleetcast.models.forecast.intermittent import on_off
-from fleetcast.models.forecast.method import Method, last_value, per_series
-from fleetcast.models.forecast.prophet_ import prophet
+from fleetcast.models.forecast.prophet_method import prophet
 from fleetcast.models.forecast.regression import autoregression, regression
 from fleetcast.models.forecast.seasonal import (
     recent_days,
@@ -16,37 +16,37 @@ from fleetcast.models.forecast.seasonal import (
     seasonal_naive_day,
 )
 from fleetcast.models.forecast.statespace import adjusted_arima, arima, harmonic, stl_ets
-from fleetcast.models.world.reading import require_known
+from fleetcast.models.world.toml_dataclasses import require_known
 
-METHODS: dict[str, Method] = {
+FORECAST_METHODS: dict[str, ForecastMethod] = {
     "last_value": last_value,
     "seasonal_naive": seasonal_naive,
     "seasonal_naive_day": seasonal_naive_day,
     "seasonal_level": seasonal_level,
     "seasonal_mean": seasonal_mean,
     "recent_days": recent_days,
-    "bursts": bursts,
+    "bursts": forecast_bursts,
     "on_off": on_off,
     "regression": regression,
     "autoregression": autoregression,
-    "arima": per_series(arima),
-    "adjusted_arima": per_series(adjusted_arima),
-    "harmonic": per_series(harmonic),
-    "stl_ets": per_series(stl_ets),
-    "prophet": per_series(prophet),
+    "arima": lift_to_panel(arima),
+    "adjusted_arima": lift_to_panel(adjusted_arima),
+    "harmonic": lift_to_panel(harmonic),
+    "stl_ets": lift_to_panel(stl_ets),
+    "prophet": lift_to_panel(prophet),
 }
 # Each series of these costs a fit of up to a second a day; the others do all series at once in milliseconds.
-SLOW = frozenset(("arima", "adjusted_arima", "harmonic", "stl_ets", "prophet"))
-MEMBERS = (
+SLOW_METHODS = frozenset(("arima", "adjusted_arima", "harmonic", "stl_ets", "prophet"))
+ENSEMBLE_MEMBERS = (
     *("last_value", "seasonal_naive", "seasonal_level", "seasonal_mean", "regression", "autoregression"),
     *("recent_days", "bursts", "on_off"),
 )
 # In the first week of a series, and after its level broke, no week has come back: these count then only.
-OF_YOUNG, YOUNG_DAYS = ("recent_days",), 7
-OF_INTERMITTENT = ("on_off",)  # all that counts where a series is mostly empty
+YOUNG_MEMBERS, YOUNG_DAYS = ("recent_days",), 7
+INTERMITTENT_MEMBERS = ("on_off",)  # all that counts where a series is mostly empty
 
 
-def method_named(name: str) -> Method:
+def find_method(name: str) -> ForecastMethod:
     """The method of that name; ValueError with the nearest one where there is none."""
-    require_known(name, METHODS, "forecast method", "forecast")
-    return METHODS[name]
+    require_known(name, FORECAST_METHODS, "forecast method", "forecast")
+    return FORECAST_METHODS[name]

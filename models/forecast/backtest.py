@@ -10,14 +10,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.forecast import method_named
-from fleetcast.models.forecast.method import DAYS, Floats, Forecast, Ints, Method, Past, last_value
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.forecast import find_method
+from fleetcast.models.forecast.forecast_method import SEASON_DAYS, Forecast, ForecastMethod, Past, last_value
 
 CEILING = 3.0  # a forecast above this multiple of all that was ever seen has diverged
-SERIES_AT_ONCE = 250  # what a method holds of them fits into memory, whatever the panel
+SERIES_PER_BATCH = 250  # what a method holds of them fits into memory, whatever the panel
 
 
-class Clock(NamedTuple):
+class BacktestClock(NamedTuple):
     """When a walk forecasts, in buckets; at cutoff c the buckets 0 .. c - 1 are known."""
 
     first_cutoff: int
@@ -45,7 +46,7 @@ class Clock(NamedTuple):
         """Buckets of an hour, whose maximum a plan is sized for; of the horizon where that is shorter."""
         return min(self.horizon, max(self.season // 24, 1))
 
-    def earlier(self, cutoffs: int) -> "Clock":
+    def earlier(self, cutoffs: int) -> "BacktestClock":
         """The clock that starts so many cutoffs before this one, or as many as leave a day to learn from."""
         room = max(self.first_cutoff - self.season, 0) // self.every
         return self._replace(first_cutoff=self.first_cutoff - min(cutoffs, room) * self.every)
@@ -58,8 +59,8 @@ class Walk(NamedTuple):
     fallbacks: NDArray[np.str_]  # which method answered instead and why, shape (series, cutoffs); "" if none
 
 
-def walk(
-    demand: Floats, method: str, clock: Clock, phase: Ints | None = None, factor: Floats | None = None
+def walk_forward(
+    demand: Floats, method: str, clock: BacktestClock, phase: Ints | None = None, factor: Floats | None = None
 ) -> Walk:
     """Forecast every series at every cutoff, from its past only.
 
@@ -77,19 +78,21 @@ def walk(
         What known events multiply the demand of each bucket by, of the same shape: methods see the demand
         without them, the forecasts have them.
     """
-    forecast = method_named(method)
+    forecast = find_method(method)
     _check(demand, clock)
     series, buckets = demand.shape
     if phase is None:
-        phase = np.tile(np.arange(buckets + clock.horizon) % (DAYS * clock.season), (series, 1))
+        phase = np.tile(np.arange(buckets + clock.horizon) % (SEASON_DAYS * clock.season), (series, 1))
     if factor is None:
         factor = np.ones(phase.shape)
-    starts = range(0, max(series, 1), SERIES_AT_ONCE)
-    parts = (slice(start, start + SERIES_AT_ONCE) for start in starts)
-    return joined([_walk(demand[part], forecast, clock, phase[part], factor[part]) for part in parts])
+    starts = range(0, max(series, 1), SERIES_PER_BATCH)
+    parts = (slice(start, start + SERIES_PER_BATCH) for start in starts)
+    return join_walks([_walk(demand[part], forecast, clock, phase[part], factor[part]) for part in parts])
 
 
-def _walk(demand: Floats, forecast: Method, clock: Clock, phase: Ints, factor: Floats) -> Walk:
+def _walk(
+    demand: Floats, forecast: ForecastMethod, clock: BacktestClock, phase: Ints, factor: Floats
+) -> Walk:
     series, buckets = demand.shape
     plain, phase = demand / factor[:, :buckets], phase.view()  # as if there had been no events
     highest = np.fmax.accumulate(np.pad(plain, ((0, 0), (1, 0))), axis=1)  # of what each bucket knows
@@ -108,20 +111,20 @@ def _walk(demand: Floats, forecast: Method, clock: Clock, phase: Ints, factor: F
     )
 
 
-def joined(parts: Sequence[Walk]) -> Walk:
+def join_walks(parts: Sequence[Walk]) -> Walk:
     """The walk of all series from walks of some of them, in their order."""
     means, fallbacks = zip(*parts, strict=True)
     return Walk(np.concatenate(means), np.concatenate(fallbacks))
 
 
-def actuals(demand: Floats, clock: Clock) -> Floats:
+def actual_demand(demand: Floats, clock: BacktestClock) -> Floats:
     """What came after each cutoff, shaped like the forecasts; nan beyond the record."""
     ends = np.array(clock.cutoffs(demand.shape[1]), dtype=np.int64)
     longer = np.pad(demand, ((0, 0), (0, clock.horizon)), constant_values=np.nan)
     return longer[:, ends[:, None] + np.arange(clock.horizon)]
 
 
-def _bounded(forecast: Method, past: Past, state: object, highest: Floats) -> Forecast:
+def _bounded(forecast: ForecastMethod, past: Past, state: object, highest: Floats) -> Forecast:
     """The forecast, never negative; the last value for the series of which it diverged."""
     naive = last_value(past).mean
     mean, state, told = forecast(past, state)
@@ -133,7 +136,7 @@ def _bounded(forecast: Method, past: Past, state: object, highest: Floats) -> Fo
     return Forecast(np.maximum(np.where(is_sound[:, None], mean, naive), 0.0), state, fallbacks)
 
 
-def _check(demand: Floats, clock: Clock) -> None:
+def _check(demand: Floats, clock: BacktestClock) -> None:
     if demand.ndim != 2:
         raise ValueError(f"demand has the shape {demand.shape}, needed (series, buckets).")
     for name in ("every", "horizon", "season"):

@@ -18,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast.backtest import CEILING
-from fleetcast.models.forecast.method import Floats
 
-LEVELS = (0.50, 0.90, 0.95)
-WINDOW = 168  # cutoffs: a week of hours
+QUANTILE_LEVELS = (0.50, 0.90, 0.95)
+RESIDUAL_WINDOW = 168  # cutoffs: a week of hours
 BASE_SHARE = 0.3  # of the level, added to the forecast
-EMPTY_SHARE = 0.1  # of the level; below it a forecast is of an empty hour
+EMPTY_HOUR_SHARE = 0.1  # of the level; below it a forecast is of an empty hour
 LEAST_ALIKE = 20  # residuals of the same kind; where there are fewer, all count
 FIRST_STEP = 0.25  # of the level, after the first judged forecast; falls with the root of their number
 LEAST_STEP = 0.05
@@ -33,17 +33,17 @@ FURTHEST_SHARE = 0.8  # of the way to 0 or 1 that a level may go
 UNSETTLED_RATIO = 1.5  # error of the next hour above this multiple of the usual: the units grow
 UNSETTLED_MOST = 3.0  # times
 UNSETTLED_HALF_LIFE, USUAL_HALF_LIFE = 4, 168  # cutoffs
-FAR = 2  # hours ahead, from which on units grow
+FAR_HOURS = 2  # hours ahead, from which on units grow
 
 
 class Quantiles(NamedTuple):
     """Quantiles at LEVELS, in the unit of the forecast."""
 
-    of_buckets: Floats  # shape (series, cutoffs, horizon, levels)
-    of_peaks: Floats  # of the maximum of each whole hour, shape (series, cutoffs, hours, levels)
+    bucket_quantiles: Floats  # shape (series, cutoffs, horizon, levels)
+    hour_quantiles: Floats  # of the maximum of each whole hour, shape (series, cutoffs, hours, levels)
 
 
-def quantiles(
+def calibrate_quantiles(
     mean: Floats, actual: Floats, level: Floats, highest: Floats, lags: Sequence[int], hour: int
 ) -> Quantiles:
     """Calibrated quantiles at every cutoff, from the cutoffs before it.
@@ -64,16 +64,16 @@ def quantiles(
         of a mean forecast lies below the largest that comes more often than not.
     """
     steps = mean.shape[-1]
-    values = np.concatenate([mean, peaks(mean, hour)], axis=-1)
-    came = np.concatenate([actual, peaks(actual, hour)], axis=-1)
+    values = np.concatenate([mean, hourly_peaks(mean, hour)], axis=-1)
+    came = np.concatenate([actual, hourly_peaks(actual, hour)], axis=-1)
     of_hour = np.array([*(step // hour for step in range(steps)), *range(values.shape[-1] - steps)])
-    is_busy = values > EMPTY_SHARE * level[:, :, None]
+    is_busy = values > EMPTY_HOUR_SHARE * level[:, :, None]
     unit = values + BASE_SHARE * level[:, :, None]
-    if len(lags) > FAR:
+    if len(lags) > FAR_HOURS:
         next_hour = np.abs(came - values)[:, :, steps] / unit[:, :, steps]
-        unit[:, :, of_hour >= FAR] *= unsettled(next_hour, lags[0])[:, :, None]
+        unit[:, :, of_hour >= FAR_HOURS] *= unsettled_ratio(next_hour, lags[0])[:, :, None]
     residuals = (came - values) / unit
-    spread = np.empty((*residuals.shape, len(LEVELS)))
+    spread = np.empty((*residuals.shape, len(QUANTILE_LEVELS)))
     for ahead, lag in enumerate(lags):
         own = of_hour == ahead
         spread[:, :, own] = _rolling(residuals[:, :, own], is_busy[:, :, own], lag)
@@ -83,7 +83,7 @@ def quantiles(
     return Quantiles(found[:, :, :steps], found[:, :, steps:])
 
 
-def unsettled(error: Floats, lag: int) -> Floats:
+def unsettled_ratio(error: Floats, lag: int) -> Floats:
     """How far the errors of the next hour lie above UNSETTLED_RATIO times the usual, 1 to UNSETTLED_MOST.
 
     `error` of each cutoff, known `lag` cutoffs later, and what is found have the shape (series, cutoffs).
@@ -102,7 +102,7 @@ def unsettled(error: Floats, lag: int) -> Floats:
     return found
 
 
-def peaks(rate: Floats, hour: int) -> Floats:
+def hourly_peaks(rate: Floats, hour: int) -> Floats:
     """The maximum of each whole hour of the last axis, nan where a bucket is; shape (..., hours)."""
     hours = rate.shape[-1] // hour
     return np.max(rate[..., : hours * hour].reshape(*rate.shape[:-1], hours, hour), axis=-1)
@@ -111,11 +111,13 @@ def peaks(rate: Floats, hour: int) -> Floats:
 def _rolling(residuals: Floats, is_busy: NDArray[np.bool_], lag: int) -> Floats:
     """Residual quantiles at each cutoff, shape (series, cutoffs, steps, levels); 0 while none is known."""
     series, cutoffs, steps = residuals.shape
-    spread = np.full((series, cutoffs, steps, len(LEVELS)), np.nan)
-    wanted = np.array(LEVELS)
+    spread = np.full((series, cutoffs, steps, len(QUANTILE_LEVELS)), np.nan)
+    wanted = np.array(QUANTILE_LEVELS)
     lowest, highest = (1 - FURTHEST_SHARE) * wanted, wanted + FURTHEST_SHARE * (1 - wanted)
     by_time, kind = (np.ascontiguousarray(of.transpose(0, 2, 1)) for of in (residuals, is_busy))
-    level = np.broadcast_to(wanted, (2, series, steps, len(LEVELS))).copy()  # of empty hours, of busy ones
+    level = np.broadcast_to(
+        wanted, (2, series, steps, len(QUANTILE_LEVELS))
+    ).copy()  # of empty hours, of busy ones
     count = np.zeros((2, series, steps))  # by how many it has moved
     for now in range(lag, cutoffs):
         judged = now - lag
@@ -129,7 +131,7 @@ def _rolling(residuals: Floats, is_busy: NDArray[np.bool_], lag: int) -> Floats:
                 step = np.maximum(FIRST_STEP / np.sqrt(np.maximum(count[busy], 1)), LEAST_STEP)
                 moved = level[busy] + (step * own)[..., None] / lag * (wanted - is_below)
                 level[busy] = np.clip(moved, lowest, highest)
-        seen = slice(max(judged + 1 - WINDOW, 0), judged + 1)
+        seen = slice(max(judged + 1 - RESIDUAL_WINDOW, 0), judged + 1)
         window, is_alike = by_time[:, :, seen], kind[:, :, seen] == kind[:, :, now, None]
         is_alike |= ((is_alike & ~np.isnan(window)).sum(axis=2) < LEAST_ALIKE)[..., None]
         window = np.sort(np.where(is_alike, window, np.nan), axis=2)  # nan come last

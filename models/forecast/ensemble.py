@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.forecast.method import Floats
+from fleetcast.models.aliases import Floats
 
 HALF_LIFE = 48  # cutoffs after which a loss counts half
 SHARPNESS = 8.0
@@ -23,19 +23,21 @@ HYSTERESIS = 0.05  # a newcomer's loss must be lower by this share
 BREAK_RATIO = 2.5  # an error above this multiple of the usual one is off by far
 NEAR_RATIO = 0.6  # a member whose error is below this share of the ensemble's was near
 SETTLING = 24  # cutoffs after a break before there can be another
-NOTHING = 1e-12  # next to any loss
+TINY_LOSS = 1e-12  # next to any loss
 NAMED_SHARE = 0.10  # smaller weights are not told
 
-Rule = Callable[[Floats, Floats], Floats]  # (losses, weights before) -> weights, all (members, series, hours)
+WeightRule = Callable[
+    [Floats, Floats], Floats
+]  # (losses, weights before) -> weights, all (members, series, hours)
 
 
-class Kinds(NamedTuple):
+class SeriesKinds(NamedTuple):
     """Which members count in some series only, and which series those are."""
 
-    of_young: NDArray[np.bool_]  # shape (members,)
+    young_members: NDArray[np.bool_]  # shape (members,)
     is_young: NDArray[np.bool_]  # as they began not long ago, shape (series, cutoffs)
     young_cutoffs: int  # that a series stays young after a break
-    of_intermittent: NDArray[np.bool_]  # the only ones that count there, shape (members,)
+    intermittent_members: NDArray[np.bool_]  # the only ones that count there, shape (members,)
     is_intermittent: NDArray[np.bool_]  # shape (series, cutoffs)
 
 
@@ -52,7 +54,9 @@ def hourly_errors(mean: Floats, actual: Floats, hour: int) -> Floats:
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
-def weights_of(error: Floats, unit: Floats, lags: Sequence[int], rule: Rule, kinds: Kinds) -> Floats:
+def ensemble_weights(
+    error: Floats, unit: Floats, lags: Sequence[int], rule: WeightRule, kinds: SeriesKinds
+) -> Floats:
     """The weights of the members at each cutoff, from the errors that are known by then.
 
     Parameters
@@ -79,8 +83,8 @@ def weights_of(error: Floats, unit: Floats, lags: Sequence[int], rule: Rule, kin
             memory.watch(error[:, :, judged, 0], weights[:, :, judged, 0], unit[:, judged], is_young, judged)
         recent = memory.losses()
         is_old = ~kinds.is_young[:, now] & (now - memory.broken_at > kinds.young_cutoffs)
-        recent[kinds.of_young[:, None] & is_old] = np.inf
-        recent[kinds.of_intermittent[:, None] != kinds.is_intermittent[:, now]] = np.inf
+        recent[kinds.young_members[:, None] & is_old] = np.inf
+        recent[kinds.intermittent_members[:, None] != kinds.is_intermittent[:, now]] = np.inf
         weights[:, :, now] = before = rule(recent, before)
     return weights
 
@@ -111,7 +115,7 @@ class _Memory:
         member begins anew with the error that it has just made, or its usual one where that is larger.
         """
         known, far = ~np.isnan(error[0]), error / unit
-        usual = self.usual_total / np.maximum(self.usual_count, NOTHING)
+        usual = self.usual_total / np.maximum(self.usual_count, TINY_LOSS)
         own, own_usual = (weights * far).sum(axis=0), (weights * usual).sum(axis=0)
         is_far = (self.usual_count > 1) & (own > BREAK_RATIO * own_usual)
         is_settled = ~is_young & (cutoff - self.broken_at > SETTLING)
@@ -133,37 +137,37 @@ class _Memory:
         An hour that nobody could judge yet has the loss of the hour before it. One that was judged before a
         break has what it had then, times by how much the hour before it got worse.
         """
-        found = np.where(self.count > 0, self.total / np.maximum(self.count, NOTHING), np.nan)
+        found = np.where(self.count > 0, self.total / np.maximum(self.count, TINY_LOSS), np.nan)
         for ahead in range(1, found.shape[2]):
             nearer, then = found[:, :, ahead - 1], self.until_break
-            worse = (nearer + NOTHING) / (then[:, :, ahead - 1] + NOTHING)
+            worse = (nearer + TINY_LOSS) / (then[:, :, ahead - 1] + TINY_LOSS)
             guess = np.where(np.isnan(then[:, :, ahead] * worse), nearer, then[:, :, ahead] * worse)
             found[:, :, ahead] = np.where(self.count[:, ahead] > 0, found[:, :, ahead], guess)
         return found
 
 
-def weighted(recent: Floats, before: Floats) -> Floats:
+def weight_by_loss(recent: Floats, before: Floats) -> Floats:
     """Weights by recent loss; without any, the first member's."""
-    least = recent.min(axis=0) + NOTHING
-    weights = (least / (recent + NOTHING)) ** SHARPNESS
+    least = recent.min(axis=0) + TINY_LOSS
+    weights = (least / (recent + TINY_LOSS)) ** SHARPNESS
     first = np.zeros_like(weights)
     first[0] = 1.0
     weights = np.where(np.isnan(least), first, weights)
     return weights / weights.sum(axis=0)
 
 
-def choice(recent: Floats, before: Floats) -> Floats:
+def choose_member(recent: Floats, before: Floats) -> Floats:
     """Weights of 0 and 1: the member chosen, with hysteresis; the first one to begin with."""
     losses = np.where(np.isnan(recent), np.inf, recent)
     chosen = before.argmax(axis=0)[None]
     best = losses.argmin(axis=0)[None]
-    lowest, own = (np.take_along_axis(losses, at, axis=0) + NOTHING for at in (best, chosen))
+    lowest, own = (np.take_along_axis(losses, at, axis=0) + TINY_LOSS for at in (best, chosen))
     weights = np.zeros(recent.shape)
     np.put_along_axis(weights, np.where(lowest < (1 - HYSTERESIS) * own, best, chosen), 1.0, axis=0)
     return weights
 
 
-def told(weights: Floats, names: Sequence[str]) -> NDArray[np.str_]:
+def describe_members(weights: Floats, names: Sequence[str]) -> NDArray[np.str_]:
     """Who made each forecast, in words, the heaviest first; `weights` (members, series, cutoffs, hours)."""
 
     def words(shares: Floats) -> str:

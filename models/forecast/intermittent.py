@@ -11,20 +11,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.forecast.method import Floats, Forecast, Past, latest
+from fleetcast.models.aliases import Floats
+from fleetcast.models.forecast.forecast_method import Forecast, Past, last_known_values
 
-EMPTY_SHARE = 0.5  # of the known buckets; above it a series is intermittent
+INTERMITTENT_SHARE = 0.5  # of the known buckets; above it a series is intermittent
 BUCKETS_BEFORE = 1.0  # weight of the prior in a chance: as likely on as off
 
 
-class State(NamedTuple):
+class OnOffState(NamedTuple):
     """How likely a series is on in each bucket ahead, fitted once a day."""
 
     fitted_at: int
     chance: Floats  # given that it is off or on now, shape (series, 2, horizon)
 
 
-def on_off(past: Past, state: State | None = None) -> Forecast:
+def on_off(past: Past, state: OnOffState | None = None) -> Forecast:
     """The last value where the series is more likely on than off in that bucket, else nothing.
 
     A series that is off and will be on brings what it brought when it was on last. One that is not
@@ -32,12 +33,12 @@ def on_off(past: Past, state: State | None = None) -> Forecast:
     """
     buckets = past.demand.shape[1]
     if state is None or buckets - state.fitted_at >= past.season:
-        state = State(buckets, _chances(past))
-    now = latest(past.demand)
+        state = OnOffState(buckets, _chances(past))
+    now = last_known_values(past.demand)
     is_on = now > 0
     chance = state.chance[np.arange(len(now)), is_on.astype(np.int64)]
     recent = past.demand[:, -past.season :]
-    size = np.where(is_on, now, latest(np.where(recent > 0, recent, np.nan)))
+    size = np.where(is_on, now, last_known_values(np.where(recent > 0, recent, np.nan)))
     return Forecast(np.where(chance > 0.5, size[:, None], 0.0), state)
 
 
@@ -57,7 +58,7 @@ def is_intermittent(demand: Floats, season: int) -> NDArray[np.bool_]:
         more = np.diff(by_now, axis=1, prepend=0).reshape(filled.shape)
         return np.pad(np.cumsum(more, axis=1), ((0, 0), (1, 0)))[:, : buckets + 1]
 
-    found: NDArray[np.bool_] = counted(of_days == 0) > EMPTY_SHARE * counted(~np.isnan(of_days))
+    found: NDArray[np.bool_] = counted(of_days == 0) > INTERMITTENT_SHARE * counted(~np.isnan(of_days))
     return found
 
 

@@ -9,25 +9,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.forecast.method import (
-    DAYS,
-    Floats,
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.forecast.forecast_method import (
+    SEASON_DAYS,
     Forecast,
-    Ints,
     Past,
-    floor_of,
     from_logs,
     last_value,
+    log_floor,
 )
-from fleetcast.models.forecast.seasonal import profile
+from fleetcast.models.forecast.seasonal import weekly_profile
 
 HOURS_BACK = (1, 3, 12)  # besides the last bucket: the level over these hours
 RIDGE = 1.0  # weight of the prior, in buckets: coefficients of 0, the mean week as it is
-LEAST_DAYS = 2.0  # of known buckets before a week is taken out: one day would explain itself perfectly
+LEAST_REGRESSION_DAYS = (
+    2.0  # of known buckets before a week is taken out: one day would explain itself perfectly
+)
 LEAST_BUCKETS = 12  # known, before anything is fitted
 
 
-class State(NamedTuple):
+class RegressionState(NamedTuple):
     """The coefficients, and how to reach their scale and to come back."""
 
     fitted_at: int  # buckets known when they were fitted
@@ -39,17 +40,17 @@ class State(NamedTuple):
     reasons: tuple[str, ...]  # per series: why it cannot be forecast, "" where it can
 
 
-def regression(past: Past, state: State | None = None) -> Forecast:
+def regression(past: Past, state: RegressionState | None = None) -> Forecast:
     """Forecast the deviation from the mean week from recent deviations; refitted once a day."""
     return _forecast(past, state, is_seasonal=True)
 
 
-def autoregression(past: Past, state: State | None = None) -> Forecast:
+def autoregression(past: Past, state: RegressionState | None = None) -> Forecast:
     """Forecast the series from its recent means alone; refitted once a day."""
     return _forecast(past, state, is_seasonal=False)
 
 
-def _forecast(past: Past, state: State | None, is_seasonal: bool) -> Forecast:
+def _forecast(past: Past, state: RegressionState | None, is_seasonal: bool) -> Forecast:
     buckets = past.demand.shape[1]
     if state is None or buckets - state.fitted_at >= past.season:
         state = _fit(past, is_seasonal)
@@ -68,16 +69,16 @@ def _forecast(past: Past, state: State | None, is_seasonal: bool) -> Forecast:
     return Forecast(np.where(is_hopeless, last_value(past).mean, mean), state, fallbacks)
 
 
-def _fit(past: Past, is_seasonal: bool) -> State:
+def _fit(past: Past, is_seasonal: bool) -> RegressionState:
     """Least squares with a small ridge, one set of coefficients per bucket ahead."""
-    demand, floor = past.demand, floor_of(past.demand)
+    demand, floor = past.demand, log_floor(past.demand)
     known = (~np.isnan(demand)).sum(axis=1)
     logs = np.log(demand + floor)
     level = np.where(known > 0, np.nansum(logs, axis=1) / np.maximum(known, 1), 0.0)
-    week = np.repeat(level[:, None], DAYS * past.season, axis=1)
+    week = np.repeat(level[:, None], SEASON_DAYS * past.season, axis=1)
     if is_seasonal:
-        enough = known >= LEAST_DAYS * past.season
-        week = np.where(enough[:, None], profile(logs, past.behind, past.season), week)
+        enough = known >= LEAST_REGRESSION_DAYS * past.season
+        week = np.where(enough[:, None], weekly_profile(logs, past.behind, past.season), week)
     adjusted = logs - np.take_along_axis(week, past.behind, axis=1)
     features = _features(adjusted, past.hour)
     is_missing: NDArray[np.bool_] = np.asarray(np.isnan(features).any(axis=-1))
@@ -89,7 +90,7 @@ def _fit(past: Past, is_seasonal: bool) -> State:
     highest = seen.max(axis=1, keepdims=True, initial=0.0)
     reason = f"needs {LEAST_BUCKETS} known buckets"
     reasons = tuple("" if count >= LEAST_BUCKETS else reason for count in known)
-    return State(demand.shape[1], floor, week, beta, lowest, highest, reasons)
+    return RegressionState(demand.shape[1], floor, week, beta, lowest, highest, reasons)
 
 
 def _adjusted(demand: Floats, phase: Ints, floor: Floats, week: Floats) -> Floats:

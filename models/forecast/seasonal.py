@@ -4,33 +4,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetcast.models.forecast.method import (
-    DAYS,
-    Floats,
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.forecast.forecast_method import (
+    SEASON_DAYS,
     Forecast,
-    Ints,
     Past,
-    floor_of,
     from_logs,
     last_value,
+    log_floor,
 )
+from fleetcast.models.world.calendar import SATURDAY
 
 PULL_WEEKS = 2.0  # weight of the day's shape against one value of the same bucket of the week
 NO_PULL = 1e-9  # weeks: only where a bucket of the week has no value
 MOST_LEVEL_RATIO = 5.0  # a level is not adjusted by more than this factor
 DAY_KEEP = 0.6  # what a day counts against the day after it
 LEVEL_KEEP = 0.9  # of the level's logarithm after an hour ahead
-SATURDAY = 5
 
 
-class Latest(NamedTuple):
+class LatestBuckets(NamedTuple):
     """Where the latest known bucket of each phase lies, -1 where there is none."""
 
     read: int  # buckets that were looked at
     places: tuple[Ints, ...]  # for each period, shape (series, period)
 
 
-class Sums(NamedTuple):
+class WeekSums(NamedTuple):
     """What is known of each bucket of the week; adding to it is faster than looking at all again."""
 
     read: int  # buckets that were added
@@ -38,33 +37,33 @@ class Sums(NamedTuple):
     total: Floats
 
 
-def seasonal_naive(past: Past, state: Latest | None = None) -> Forecast:
+def seasonal_naive(past: Past, state: LatestBuckets | None = None) -> Forecast:
     """Repeat the latest known bucket of the same time of the week, else of the day, else the last value."""
-    mean, _, state = _repeated(past, (DAYS * past.season, past.season), state)
+    mean, _, state = _repeated(past, (SEASON_DAYS * past.season, past.season), state)
     return Forecast(mean, state)
 
 
-def seasonal_naive_day(past: Past, state: Latest | None = None) -> Forecast:
+def seasonal_naive_day(past: Past, state: LatestBuckets | None = None) -> Forecast:
     """Repeat the latest known bucket of the same time of the day, else the last value."""
     mean, _, state = _repeated(past, (past.season,), state)
     return Forecast(mean, state)
 
 
-def seasonal_mean(past: Past, state: Sums | None = None) -> Forecast:
+def seasonal_mean(past: Past, state: WeekSums | None = None) -> Forecast:
     """The mean of all known weeks at the same time, within half an hour; of all days where no week has it."""
     if state is None:
-        cells = np.zeros((2, len(past.demand), DAYS, past.season))
-        state = Sums(0, *cells)
+        cells = np.zeros((2, len(past.demand), SEASON_DAYS, past.season))
+        state = WeekSums(0, *cells)
     state = _added(state, past.demand[:, state.read :], past.behind[:, state.read :])
     around = past.ahead[:, :, None] + np.arange(-(past.season // 48), past.season // 48 + 1)
-    cells_ahead = around.reshape(len(around), -1) % (DAYS * past.season)
+    cells_ahead = around.reshape(len(around), -1) % (SEASON_DAYS * past.season)
     mean = _mean_at(state, cells_ahead, NO_PULL).reshape(around.shape).mean(axis=-1)
     return Forecast(mean, state)
 
 
-def seasonal_level(past: Past, state: Latest | None = None) -> Forecast:
+def seasonal_level(past: Past, state: LatestBuckets | None = None) -> Forecast:
     """The seasonal naive forecast times the level: the last hour over the same hour a season ago."""
-    mean, source, state = _repeated(past, (DAYS * past.season, past.season), state)
+    mean, source, state = _repeated(past, (SEASON_DAYS * past.season, past.season), state)
     buckets = past.demand.shape[1]
     then = np.where(source[:, 0] >= 0, source[:, 0], buckets)  # without a season: no adjustment
     back = then[:, None] - np.arange(1, past.hour + 1)
@@ -84,9 +83,9 @@ def recent_days(past: Past, state: Any = None) -> Forecast:
     to the Friday before it. The mean is of logarithms, a day counting less than the one after it; the level
     is the last hour over what the days before it make of it.
     """
-    begin = max(past.demand.shape[1] - (DAYS + 1) * past.season - past.hour, 0)
+    begin = max(past.demand.shape[1] - (SEASON_DAYS + 1) * past.season - past.hour, 0)
     demand = past.demand[:, begin:]
-    floor, buckets = floor_of(demand), demand.shape[1]
+    floor, buckets = log_floor(demand), demand.shape[1]
     hour = min(past.hour, buckets)
     at = np.arange(buckets - hour, buckets + past.horizon)
     logs = _of_days(demand, floor, past.phase[:, begin:] // past.season, at, past.season)
@@ -120,7 +119,9 @@ def _of_days(demand: Floats, floor: Floats, weekday: Ints, at: Ints, season: int
     return np.where(np.isnan(alike), every, alike)
 
 
-def _repeated(past: Past, periods: tuple[int, ...], state: Latest | None) -> tuple[Floats, Ints, Latest]:
+def _repeated(
+    past: Past, periods: tuple[int, ...], state: LatestBuckets | None
+) -> tuple[Floats, Ints, LatestBuckets]:
     """The latest known buckets of the same phase, by the first period that has one, and where they lie.
 
     Both of shape (series, horizon); the place is -1 where there is none.
@@ -128,7 +129,7 @@ def _repeated(past: Past, periods: tuple[int, ...], state: Latest | None) -> tup
     mean = last_value(past).mean
     source = np.full(mean.shape, -1)
     if state is None:
-        state = Latest(0, tuple(np.full((len(mean), period), -1) for period in periods))
+        state = LatestBuckets(0, tuple(np.full((len(mean), period), -1) for period in periods))
     row, bucket = np.nonzero(~np.isnan(past.demand[:, state.read :]))  # in order of time
     bucket += state.read
     for latest, period in zip(state.places, periods, strict=True):
@@ -142,14 +143,14 @@ def _repeated(past: Past, periods: tuple[int, ...], state: Latest | None) -> tup
     return np.where(source < 0, mean, repeated), source, state
 
 
-def profile(values: Floats, phase: Ints, season: int, pull_weeks: float = PULL_WEEKS) -> Floats:
+def weekly_profile(values: Floats, phase: Ints, season: int, pull_weeks: float = PULL_WEEKS) -> Floats:
     """The mean week of each series, shape (series, 7 * season), of `values` and `phase` (series, buckets).
 
     A bucket of the week is the mean of its own values and, with the weight of pull_weeks more weeks, of the
     same time on all days, so that two noisy weeks do not pass for a season; then a moving mean over an hour.
     """
-    series, week = len(values), DAYS * season
-    sums = _added(Sums(0, *np.zeros((2, series, DAYS, season))), values, phase)
+    series, week = len(values), SEASON_DAYS * season
+    sums = _added(WeekSums(0, *np.zeros((2, series, SEASON_DAYS, season))), values, phase)
     mean = _mean_at(sums, np.tile(np.arange(week), (series, 1)), pull_weeks)
     half_hour = season // 48
     around = np.pad(mean, ((0, 0), (half_hour, half_hour)), mode="wrap")
@@ -157,7 +158,7 @@ def profile(values: Floats, phase: Ints, season: int, pull_weeks: float = PULL_W
     return np.lib.stride_tricks.sliding_window_view(around, width, axis=1).mean(axis=-1)
 
 
-def _added(sums: Sums, values: Floats, phase: Ints) -> Sums:
+def _added(sums: WeekSums, values: Floats, phase: Ints) -> WeekSums:
     """The sums with the buckets that came since; `values` and `phase` (series, buckets)."""
     row, bucket = np.nonzero(~np.isnan(values))  # in order of time
     cell = row * sums.known[0].size + phase[row, bucket]
@@ -166,7 +167,7 @@ def _added(sums: Sums, values: Floats, phase: Ints) -> Sums:
     return sums._replace(read=sums.read + values.shape[1])
 
 
-def _mean_at(sums: Sums, cells: Ints, pull_weeks: float) -> Floats:
+def _mean_at(sums: WeekSums, cells: Ints, pull_weeks: float) -> Floats:
     """The pulled means of buckets of the week, before they are smoothed; both (series, cells)."""
     series, _, season = sums.known.shape
     overall = (sums.total.sum(axis=(1, 2)) / np.maximum(sums.known.sum(axis=(1, 2)), 1))[:, None]

@@ -12,21 +12,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fleetcast.models.forecast.method import DAYS, Floats, Ints, OneForecast, Past, floor_of, from_logs
-from fleetcast.models.forecast.seasonal import profile
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.forecast.forecast_method import SEASON_DAYS, Past, SeriesForecast, from_logs, log_floor
+from fleetcast.models.forecast.seasonal import weekly_profile
 
 # One difference in every order: AIC ranks likelihoods of the same data only. (3, 1, 2) is the artefact's.
 PLAIN_ORDERS = ((1, 1, 0), (1, 1, 1), (2, 1, 1), (3, 1, 2))
 # The season is out already: no difference.
 ERROR_ORDERS = ((1, 0, 0), (3, 0, 0), (1, 0, 1), (2, 0, 1))
-LEAST_DAYS = 2  # of known buckets; a profile of one day would explain that day perfectly
+LEAST_STATESPACE_DAYS = 2  # of known buckets; a profile of one day would explain that day perfectly
 HARMONICS = 6  # of the day
 WEEKEND_HARMONICS = 3  # in which Saturday and Sunday differ from it
 
-Curve = Callable[[Floats, Ints, int], Floats]  # (logs, phase, season) -> the mean week, shape (7 * season,)
+WeekCurve = Callable[
+    [Floats, Ints, int], Floats
+]  # (logs, phase, season) -> the mean week, shape (7 * season,)
 
 
-class State(NamedTuple):
+class StatespaceState(NamedTuple):
     """A fitted model, and how to reach its scale and to come back."""
 
     fitted_at: int  # buckets known when it was fitted
@@ -39,53 +42,59 @@ class State(NamedTuple):
     reason: str = ""  # why there is no model
 
 
-def arima(past: Past, state: State | None = None) -> OneForecast:
+def arima(past: Past, state: StatespaceState | None = None) -> SeriesForecast:
     """ARIMA of the series as it is, its order by AIC (SageServe 6.3, 7.1)."""
     return _forecast(past, state, "arima", None, PLAIN_ORDERS)
 
 
-def adjusted_arima(past: Past, state: State | None = None) -> OneForecast:
+def adjusted_arima(past: Past, state: StatespaceState | None = None) -> SeriesForecast:
     """ARMA, its order by AIC, of what the mean week leaves of the logarithms."""
     return _forecast(past, state, "adjusted_arima", _mean_week, ERROR_ORDERS)
 
 
-def harmonic(past: Past, state: State | None = None) -> OneForecast:
+def harmonic(past: Past, state: StatespaceState | None = None) -> SeriesForecast:
     """ARMA, its order by AIC, of what a Fourier series of day and weekend leaves of the logarithms."""
     return _forecast(past, state, "harmonic", fourier_week, ERROR_ORDERS)
 
 
-def stl_ets(past: Past, state: State | None = None) -> OneForecast:
+def stl_ets(past: Past, state: StatespaceState | None = None) -> SeriesForecast:
     """Damped exponential smoothing of what STL's season leaves of the logarithms."""
     return _forecast(past, state, "stl_ets", _stl_week, ())
 
 
 def _forecast(
-    past: Past, state: State | None, name: str, curve: Curve | None, orders: Iterable[tuple[int, int, int]]
-) -> OneForecast:
+    past: Past,
+    state: StatespaceState | None,
+    name: str,
+    curve: WeekCurve | None,
+    orders: Iterable[tuple[int, int, int]],
+) -> SeriesForecast:
     """Fit once a day, read what has come since, forecast; without orders: exponential smoothing."""
     buckets = past.demand.size
     if state is None or buckets - state.fitted_at >= past.season:
         state = _fit(past, name, curve, orders)
     if state.model is None:
-        return OneForecast(None, state, state.reason)
+        return SeriesForecast(None, state, state.reason)
     if buckets > state.read:
         seen = _to_model(past.demand[state.read :], past.behind[state.read :], state)
         state = state._replace(read=buckets, model=state.model.append(seen))
     ahead = state.model.forecast(past.horizon)
     if state.week is None:
-        return OneForecast(np.maximum(ahead, 0.0), state)
-    return OneForecast(from_logs(ahead + state.week[past.ahead], np.array(state.floor)), state)
+        return SeriesForecast(np.maximum(ahead, 0.0), state)
+    return SeriesForecast(from_logs(ahead + state.week[past.ahead], np.array(state.floor)), state)
 
 
-def _fit(past: Past, name: str, curve: Curve | None, orders: Iterable[tuple[int, int, int]]) -> State:
+def _fit(
+    past: Past, name: str, curve: WeekCurve | None, orders: Iterable[tuple[int, int, int]]
+) -> StatespaceState:
     """The model of the lowest AIC among those that converge."""
-    known, state = past.demand[~np.isnan(past.demand)], State(past.demand.size, past.demand.size)
-    if known.size < LEAST_DAYS * past.season:
-        return state._replace(reason=f"{name} needs {LEAST_DAYS} days of history")
+    known, state = past.demand[~np.isnan(past.demand)], StatespaceState(past.demand.size, past.demand.size)
+    if known.size < LEAST_STATESPACE_DAYS * past.season:
+        return state._replace(reason=f"{name} needs {LEAST_STATESPACE_DAYS} days of history")
     if np.ptp(known) <= 1e-9 * known.max():
         return state._replace(reason="the series is constant")
     if curve is not None:
-        floor = floor_of(past.demand).item()
+        floor = log_floor(past.demand).item()
         week = curve(np.log(past.demand + floor), past.behind, past.season)
         state = state._replace(week=week, floor=floor)
     series = _to_model(past.demand, past.behind, state)
@@ -96,7 +105,7 @@ def _fit(past: Past, name: str, curve: Curve | None, orders: Iterable[tuple[int,
     return state._replace(model=min(converged, key=lambda model: model.aic))
 
 
-def _to_model(demand: Floats, phase: Ints, state: State) -> Floats:
+def _to_model(demand: Floats, phase: Ints, state: StatespaceState) -> Floats:
     """The scale on which the model was fitted."""
     return demand if state.week is None else np.log(demand + state.floor) - state.week[phase]
 
@@ -141,12 +150,12 @@ def _fit_smoothing(series: Floats) -> Any:
 
 
 def _mean_week(logs: Floats, phase: Ints, season: int) -> Floats:
-    return profile(logs[None], phase[None], season)[0]
+    return weekly_profile(logs[None], phase[None], season)[0]
 
 
 def fourier_week(logs: Floats, phase: Ints, season: int) -> Floats:
     """Least squares of a constant, HARMONICS of the day, and what Saturday and Sunday add to them."""
-    every_phase = np.arange(DAYS * season)
+    every_phase = np.arange(SEASON_DAYS * season)
     known = ~np.isnan(logs)
     terms = _fourier_terms(every_phase, season)
     coefficients, *_ = np.linalg.lstsq(terms[phase[known]], logs[known], rcond=None)
@@ -171,8 +180,11 @@ def _stl_week(logs: Floats, phase: Ints, season: int) -> Floats:
     known = ~np.isnan(logs)
     every = np.arange(logs.size)
     whole = np.interp(every, every[known], logs[known])  # STL knows no missing buckets
-    period, jump = DAYS * season if logs.size >= 2 * DAYS * season else season, max(season // 24, 1)
+    period, jump = (
+        SEASON_DAYS * season if logs.size >= 2 * SEASON_DAYS * season else season,
+        max(season // 24, 1),
+    )
     seasonal = (
         STL(whole, period=period, seasonal_jump=jump, trend_jump=jump, low_pass_jump=jump).fit().seasonal
     )
-    return profile(np.where(known, seasonal, np.nan)[None], phase[None], season)[0]
+    return weekly_profile(np.where(known, seasonal, np.nan)[None], phase[None], season)[0]

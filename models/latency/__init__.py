@@ -5,6 +5,6 @@ roofline  profiles estimated from FLOPs, bandwidth and architecture, for what no
 error     how far profiles may be off, and draws of profiles that are off by so much
 """
 
-from fleetcast.models.latency.tables import LatencyTables, tables
+from fleetcast.models.latency.profile_tables import LatencyTables, build_latency_tables
 
-__all__ = ["LatencyTables", "tables"]
+__all__ = ["LatencyTables", "build_latency_tables"]

@@ -28,10 +28,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.latency.tables import Fit, Floats, kv_floor_s
+from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.profile_tables import ProfileFit, least_kv_token_s
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.entries import Efficiency, Gpu, LatencyProfile, Llm
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.catalogue_entries import Efficiency, Gpu, LatencyProfile, Llm
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 ACTIVATION_BYTES = 2
@@ -40,7 +41,7 @@ DECODE_KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FULL_BITS = 16  # GPUs compute twice as fast below
 
 
-class Work(NamedTuple):
+class RooflineWork(NamedTuple):
     """What deployments have to do and at what peak: numbers of one, or arrays of shape (deployments,)."""
 
     common_bytes: npt.ArrayLike  # weights that every token uses
@@ -55,19 +56,19 @@ class Work(NamedTuple):
     peak_bytes: npt.ArrayLike  # of one GPU, per second
 
 
-def work_of(llm: Llm, gpu: Gpu, tensor_parallel: int) -> Work:
+def deployment_work(llm: Llm, gpu: Gpu, tensor_parallel: int) -> RooflineWork:
     """The work of one deployment; ConfigError where it has several GPUs and no link is known."""
     active_b = llm.active_parameters_b or llm.parameters_b
     share = llm.experts_per_token / llm.experts if llm.experts and llm.experts_per_token else 1.0
     expert_b = (llm.parameters_b - active_b) / (1 - share) if share < 1 else 0.0
     byte_count = 1e9 * llm.weight_bits / 8
-    return Work(
+    return RooflineWork(
         common_bytes=(llm.parameters_b - expert_b) * byte_count,
         expert_bytes=expert_b * byte_count,
         expert_share=share,
         flops=2 * active_b * 1e9,
-        kv_floor_s=kv_floor_s(llm, gpu, tensor_parallel),
-        between_floor_s=between_floor_s(llm, gpu, tensor_parallel),
+        kv_floor_s=least_kv_token_s(llm, gpu, tensor_parallel),
+        between_floor_s=least_between_gpus_s(llm, gpu, tensor_parallel),
         layers=llm.layers,
         tensor_parallel=tensor_parallel,
         peak_flops=gpu.peak_tflops * 1e12 * (1 if llm.weight_bits >= FULL_BITS else 2),
@@ -75,7 +76,7 @@ def work_of(llm: Llm, gpu: Gpu, tensor_parallel: int) -> Work:
     )
 
 
-def between_floor_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
+def least_between_gpus_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
     """Seconds in which a token's hidden state is summed over the GPUs, all layers, at their links' peak.
 
     Raises ConfigError where there are several, and the width of the llm or the link is not known.
@@ -91,35 +92,35 @@ def between_floor_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
     return llm.layers * SUMS_PER_LAYER * sent / (gpu.peer_gb_per_s * 1e9)
 
 
-def prefill_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
+def roofline_prefill_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     """Seconds of a prefill of `tokens` prompt tokens."""
     own_s = np.asarray(work.layers) * efficiency.layer_s + pass_s(work, tokens, efficiency)
-    return own_s + between_s(work, tokens, efficiency)
+    return own_s + between_gpus_s(work, tokens, efficiency)
 
 
-def decode_s(work: Work, batch: npt.ArrayLike, efficiency: Efficiency) -> Floats:
+def roofline_decode_s(work: RooflineWork, batch: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     """f[B]: seconds of a decode step of `batch` requests without their cache."""
-    return prefill_s(work, batch, efficiency) + np.asarray(batch) * efficiency.request_s
+    return roofline_prefill_s(work, batch, efficiency) + np.asarray(batch) * efficiency.request_s
 
 
-def kv_token_s(work: Work, efficiency: Efficiency) -> Floats:
+def roofline_kv_token_s(work: RooflineWork, efficiency: Efficiency) -> Floats:
     """g: seconds that one cached token adds to a decode step."""
     return np.asarray(work.kv_floor_s) / efficiency.bandwidth_share
 
 
-def context_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> float:
+def roofline_context_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> float:
     """h: seconds that a prompt token takes for each token of its prompt that was cached before its pass."""
     flops = 4 * llm.layers * llm.heads * llm.head_dim
     return flops / (tensor_parallel * gpu.peak_tflops * 1e12 * efficiency.attention_flops_share)
 
 
-def between_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
+def between_gpus_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     """Seconds of a pass over `tokens` tokens that go by between the GPUs of an instance."""
     latency_s = np.asarray(work.layers) * efficiency.allreduce_s * np.log2(work.tensor_parallel)
     return latency_s + np.asarray(tokens) * np.asarray(work.between_floor_s) / efficiency.link_share
 
 
-def pass_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
+def pass_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     """Seconds of a pass over `tokens` tokens: reading or computing, what takes longer."""
     tokens, gpus = np.asarray(tokens, dtype=np.float64), np.asarray(work.tensor_parallel, dtype=np.float64)
     touched_share = 1 - (1 - np.asarray(work.expert_share)) ** tokens
@@ -133,19 +134,19 @@ def pass_s(work: Work, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     return np.maximum(read_s, compute_s)
 
 
-def estimated(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
+def roofline_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
     """The roofline's profile of a deployment that nobody measured."""
-    fit = roofline(catalogue.llms[llm], catalogue.gpus[gpu], tensor_parallel, catalogue.efficiency)
+    fit = roofline_knots(catalogue.llms[llm], catalogue.gpus[gpu], tensor_parallel, catalogue.efficiency)
     return LatencyProfile(llm, gpu, tensor_parallel, *fit, None, "estimated: roofline.toml")
 
 
-def roofline(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> Fit:
+def roofline_knots(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> ProfileFit:
     """The estimated knots of one deployment."""
-    work = work_of(llm, gpu, tensor_parallel)
-    return Fit(
+    work = deployment_work(llm, gpu, tensor_parallel)
+    return ProfileFit(
         PREFILL_KNOTS,
-        tuple(float(s) for s in prefill_s(work, PREFILL_KNOTS, efficiency).round(6)),
+        tuple(float(s) for s in roofline_prefill_s(work, PREFILL_KNOTS, efficiency).round(6)),
         DECODE_KNOTS,
-        tuple(float(s) for s in decode_s(work, DECODE_KNOTS, efficiency).round(6)),
-        float(f"{kv_token_s(work, efficiency):.3e}"),
+        tuple(float(s) for s in roofline_decode_s(work, DECODE_KNOTS, efficiency).round(6)),
+        float(f"{roofline_kv_token_s(work, efficiency):.3e}"),
     )

@@ -5,7 +5,7 @@
     space       the candidates of each llm at the load that a point gives it; all of their combinations
 
 The paper searches the space by Bayesian optimisation because an evaluation is dear there. Here it is a
-look-up, so the space is gone through, and `models/plan/quality.py` does without it.
+look-up, so the space is gone through, and `models/plan/quality_milp.py` does without it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,20 +14,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.plan.front import not_dominated
-from fleetcast.models.plan.quality import (
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.pareto_front import not_dominated
+from fleetcast.models.plan.quality_milp import (
     LEAST_LOAD_SHARE,
-    Answer,
-    Demand,
-    Floats,
-    Ints,
-    Offer,
-    carries,
-    cheapest,
+    PointPlan,
+    QualityDemand,
+    QualityOffer,
+    cheapest_point_plan,
+    replica_capacity_per_s,
 )
 
-BUDGETS = 12  # between nothing and all, for candidates of several GPU types
-GRID = 120  # latencies at which the knapsack is solved
+BUDGET_STEPS = 12  # between nothing and all, for candidates of several GPU types
+KNAPSACK_LATENCIES = 120  # latencies at which the knapsack is solved
 
 
 class Candidate(NamedTuple):
@@ -38,7 +37,7 @@ class Candidate(NamedTuple):
     usd_per_hour: float
 
 
-def skimmed(candidates: Sequence[Candidate]) -> list[Candidate]:
+def pareto_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Those that no other beats in latency and cost."""
     if not candidates:
         return []
@@ -46,7 +45,7 @@ def skimmed(candidates: Sequence[Candidate]) -> list[Candidate]:
     return [one for one, is_kept in zip(candidates, kept, strict=True) if is_kept]
 
 
-def knapsack(costs: Sequence[Floats], values: Sequence[Floats], budget: float) -> list[int] | None:
+def solve_knapsack(costs: Sequence[Floats], values: Sequence[Floats], budget: float) -> list[int] | None:
     """One item at most of each class, -1 for none, of the greatest value within a budget; exact.
 
     Class by class, sums that are dearer and worth no more than others are dropped (Nemhauser and Ullmann).
@@ -71,8 +70,8 @@ def knapsack(costs: Sequence[Floats], values: Sequence[Floats], budget: float) -
     return chosen[::-1]
 
 
-def homogeneous(
-    offer: Offer, demand: Demand, point: int, llm: int, carry: Floats, grid: Floats
+def single_shape_candidates(
+    offer: QualityOffer, demand: QualityDemand, point: int, llm: int, carry: Floats, grid: Floats
 ) -> dict[int, list[Candidate]]:
     """By GPU type all candidates of replicas of one shape; carry (S, L) at the latencies of the grid."""
     load = demand.requests_per_s * offer.shares[point, llm]
@@ -90,27 +89,33 @@ def homogeneous(
     return found
 
 
-def candidates(offer: Offer, demand: Demand, point: int, llm: int) -> list[Candidate]:
+def deployment_candidates(
+    offer: QualityOffer, demand: QualityDemand, point: int, llm: int
+) -> list[Candidate]:
     """All deployments of an llm that the paper would look at for a point: of one GPU type, and mixed."""
     finite = offer.p95_s[np.isfinite(offer.p95_s)]
-    grid = np.geomspace(finite.min(), finite.max(), GRID)
+    grid = np.geomspace(finite.min(), finite.max(), KNAPSACK_LATENCIES)
     llms = offer.shares.shape[1]
-    carry = np.array([carries(offer, point, np.full(llms, within)) for within in grid]).T
+    carry = np.array([replica_capacity_per_s(offer, point, np.full(llms, within)) for within in grid]).T
     load = demand.requests_per_s * offer.shares[point, llm]
-    every = homogeneous(offer, demand, point, llm, carry, grid)
-    alone = [one for own in every.values() for one in skimmed([c for c in own if np.isfinite(c.latency_s)])]
+    every = single_shape_candidates(offer, demand, point, llm, carry, grid)
+    alone = [
+        one
+        for own in every.values()
+        for one in pareto_candidates([c for c in own if np.isfinite(c.latency_s)])
+    ]
     by_type = list(every.values())
     if len(by_type) < 2:
-        return skimmed(alone)
+        return pareto_candidates(alone)
     most = min(demand.budget_usd_per_hour, sum(max(c.usd_per_hour for c in own) for own in by_type))
     mixed = []
     costs = [np.array([c.usd_per_hour for c in own]) for own in by_type]
     carried = [np.array([c.instances for c in own]) @ carry for own in by_type]  # (candidates, latencies)
-    for budget in np.linspace(0, most, BUDGETS + 1)[1:]:
+    for budget in np.linspace(0, most, BUDGET_STEPS + 1)[1:]:
         low, high, best = -1, grid.size, None
         while high - low > 1:
             middle = (low + high) // 2
-            chosen = knapsack(costs, [own[:, middle] for own in carried], float(budget))
+            chosen = solve_knapsack(costs, [own[:, middle] for own in carried], float(budget))
             picked = [own[n] for own, n in zip(by_type, chosen or [], strict=True) if n >= 0]
             instances = sum((c.instances for c in picked), np.zeros(offer.llm.size, np.int64))
             if instances @ carry[:, middle] >= load:
@@ -119,25 +124,27 @@ def candidates(offer: Offer, demand: Demand, point: int, llm: int) -> list[Candi
                 low = middle
         if best is not None:
             mixed.append(Candidate(best, float(grid[high]), float(best @ offer.usd_per_hour)))
-    return skimmed([*alone, *mixed])
+    return pareto_candidates([*alone, *mixed])
 
 
-def alone(offer: Offer, demand: Demand, latency_s: float) -> Answer | None:
+def cheapest_last_llm_plan(offer: QualityOffer, demand: QualityDemand, latency_s: float) -> PointPlan | None:
     """The cheapest plan in which the last llm answers all."""
     points = np.flatnonzero(offer.shares[:, -1] > 1 - LEAST_LOAD_SHARE)
     is_single = [p for p in points if offer.shares[p, :-1].max() <= LEAST_LOAD_SHARE]
-    return cheapest(offer, demand, int(is_single[0]), latency_s) if is_single else None
+    return cheapest_point_plan(offer, demand, int(is_single[0]), latency_s) if is_single else None
 
 
-def equal_money(offer: Offer, demand: Demand, quality: float, latency_s: float) -> Answer | None:
+def cheapest_equal_spend_plan(
+    offer: QualityOffer, demand: QualityDemand, quality: float, latency_s: float
+) -> PointPlan | None:
     """The cheapest plan in which all llms answer, and each gets as much money (RouteLLM, 7.1)."""
-    best: Answer | None = None
+    best: PointPlan | None = None
     free = offer._replace(judge_usd_per_1000=0.0)  # the router is paid once
     is_asked = offer.shares > LEAST_LOAD_SHARE
     every = is_asked[:, is_asked.any(axis=0)].all(axis=1)
     for point in np.flatnonzero((offer.quality - offer.error >= quality) & every).tolist():
         found = [
-            cheapest(
+            cheapest_point_plan(
                 free.only(shapes=offer.llm == llm)._replace(shares=_of_one(offer, llm)),
                 demand,
                 point,
@@ -154,22 +161,25 @@ def equal_money(offer: Offer, demand: Demand, quality: float, latency_s: float) 
             instances = np.zeros(offer.llm.size, np.int64)
             for llm, one in enumerate(parts):
                 instances[offer.llm == llm] = one.instances
-            best = Answer(point, instances, usd, latency_s, parts[0].within_s)
+            best = PointPlan(point, instances, usd, latency_s, parts[0].within_s)
     return best
 
 
-def _of_one(offer: Offer, llm: int) -> Floats:
+def _of_one(offer: QualityOffer, llm: int) -> Floats:
     """The shares with the load of one llm only."""
     return np.where(np.arange(offer.shares.shape[1]) == llm, offer.shares, 0.0)
 
 
-def plans(offer: Offer, demand: Demand, quality: float, latency_s: float) -> Iterator[Answer]:
+def boute_plans(
+    offer: QualityOffer, demand: QualityDemand, quality: float, latency_s: float
+) -> Iterator[PointPlan]:
     """All combinations of candidates with the quality, a standard error on top, within a latency, by cost."""
     found = []
     for point in np.flatnonzero(offer.quality - offer.error >= quality).tolist():
         needed = np.flatnonzero(offer.shares[point] > LEAST_LOAD_SHARE).tolist()
         own = [
-            [c for c in candidates(offer, demand, point, llm) if c.latency_s <= latency_s] for llm in needed
+            [c for c in deployment_candidates(offer, demand, point, llm) if c.latency_s <= latency_s]
+            for llm in needed
         ]
         judging_usd = offer.judging_usd(point, demand.requests_per_s)
         for chosen in product(*own):
@@ -178,5 +188,5 @@ def plans(offer: Offer, demand: Demand, quality: float, latency_s: float) -> Ite
             used = np.bincount(offer.gpu, instances * offer.gpus, demand.cap_gpus.size)
             if usd <= demand.budget_usd_per_hour + 1e-9 and (used <= demand.cap_gpus).all():
                 within = max(c.latency_s for c in chosen)
-                found.append(Answer(point, instances, usd, within, np.full(offer.shares.shape[1], within)))
+                found.append(PointPlan(point, instances, usd, within, np.full(offer.shares.shape[1], within)))
     yield from sorted(found, key=lambda one: one.usd_per_hour)

@@ -20,50 +20,51 @@ from time import perf_counter
 
 import numpy as np
 
-from fleetcast.models.plan.problem import TOLERANCE, Floats, PlanError
-from fleetcast.models.plan.programme import Programme, cells, weighted
-from fleetcast.models.plan.rent import (
-    ANY,
-    EXACT,
-    Offer,
-    Rented,
-    limit_gpus,
-    prices,
-    require_offer,
-    unserved_usd,
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan.optimisation_model import OptimisationModel, add_variables, linear_sum
+from fleetcast.models.plan.problem import TOLERANCE, PlanError
+from fleetcast.models.plan.rental import (
+    EXACT_SOLVER,
+    NO_GPU_CAP,
+    RentalOffer,
+    RentalPlan,
+    add_gpu_limits,
+    option_prices,
+    require_valid_offer,
+    unserved_penalty_usd,
 )
-from fleetcast.models.plan.solver import Options, optimise
+from fleetcast.models.plan.solver import SolverOptions, solve_model
 
-PROGRAMMES = ("co_lp", "mc_lp", "mce_lp")
+COMBO_LPS = ("co_lp", "mc_lp", "mce_lp")
 
 
-def solve(
+def solve_combo_lp(
     programme: str,
-    offer: Offer,
+    offer: RentalOffer,
     rates: Floats,
     goodput: Floats,
     tokens_per_usd: Floats,
-    options: Options = EXACT,
-) -> Rented:
+    options: SolverOptions = EXACT_SOLVER,
+) -> RentalPlan:
     """The best counts by one of PROGRAMMES; `rates` (b,), `goodput` and `tokens_per_usd` (b, n).
 
     Raises PlanError for an unknown programme, an offer that is none, and MCE-LP without a cap on every GPU.
     """
     started = perf_counter()
-    if programme not in PROGRAMMES:
-        raise PlanError(f"Unknown programme {programme!r}. Known: {', '.join(PROGRAMMES)}.")
-    require_offer(offer, goodput, rates)
-    if programme == "mce_lp" and (offer.cap_gpus >= ANY).any():
+    if programme not in COMBO_LPS:
+        raise PlanError(f"Unknown programme {programme!r}. Known: {', '.join(COMBO_LPS)}.")
+    require_valid_offer(offer, goodput, rates)
+    if programme == "mce_lp" and (offer.cap_gpus >= NO_GPU_CAP).any():
         raise PlanError("mce_lp rents all that there is: it needs a cap on every GPU type. Give --cap.")
-    wanted = weights(programme, offer, tokens_per_usd)
-    found = optimise(build(offer, rates, goodput, wanted), options)
+    wanted = combo_lp_weights(programme, offer, tokens_per_usd)
+    found = solve_model(build_combo_lp(offer, rates, goodput, wanted), options)
     counts = np.zeros(goodput.shape, np.int64)
     for key, count in found.values["x"].items():
         counts[key] = count
     served = goodput * counts
     unserved = np.maximum(rates - served.sum(axis=1), 0.0)
-    whole = (wanted * counts).sum() + unserved @ unserved_usd(wanted, goodput)
-    return Rented(
+    whole = (wanted * counts).sum() + unserved @ unserved_penalty_usd(wanted, goodput)
+    return RentalPlan(
         programme,
         counts,
         served / np.maximum(served.sum(axis=1, keepdims=True), rates[:, None]),
@@ -74,9 +75,9 @@ def solve(
     )
 
 
-def weights(programme: str, offer: Offer, tokens_per_usd: Floats) -> Floats:
+def combo_lp_weights(programme: str, offer: RentalOffer, tokens_per_usd: Floats) -> Floats:
     """What one option weighs in the objective, shape (b, n)."""
-    usd = prices(offer, tokens_per_usd)
+    usd = option_prices(offer, tokens_per_usd)
     if programme == "mc_lp":
         return usd
     if programme == "mce_lp":
@@ -86,20 +87,20 @@ def weights(programme: str, offer: Offer, tokens_per_usd: Floats) -> Floats:
     return np.nan_to_num(usd * relative, nan=0.0)  # where nothing is served, nothing may be rented
 
 
-def build(offer: Offer, rates: Floats, goodput: Floats, wanted: Floats) -> Programme:
+def build_combo_lp(offer: RentalOffer, rates: Floats, goodput: Floats, wanted: Floats) -> OptimisationModel:
     """The programme of this file's docstring, line by line."""
     import pulp
 
     lp = pulp.LpProblem("combos", pulp.LpMinimize)
     buckets, options = (range(size) for size in goodput.shape)
     serving = [(b, n) for b in buckets for n in options if goodput[b, n] > 0]
-    x = cells(lp, "x", serving, integer=True)
-    z = cells(lp, "z", [(b,) for b in buckets])
-    penalty = unserved_usd(wanted, goodput)
-    cost = weighted((x[key], wanted[key]) for key in x)
-    lp += cost + weighted((z[b,], penalty[b]) for b in buckets)
+    x = add_variables(lp, "x", serving, integer=True)
+    z = add_variables(lp, "z", [(b,) for b in buckets])
+    penalty = unserved_penalty_usd(wanted, goodput)
+    cost = linear_sum((x[key], wanted[key]) for key in x)
+    lp += cost + linear_sum((z[b,], penalty[b]) for b in buckets)
     for b in buckets:
         served = [(x[b, n], goodput[b, n]) for n in options if (b, n) in x]
-        lp += weighted([*served, (z[b,], 1.0)]) >= rates[b], f"serve_{b}"
-    limit_gpus(lp, offer, ((n, x[b, n]) for b, n in x))
-    return Programme(lp, cost, {"x": x})
+        lp += linear_sum([*served, (z[b,], 1.0)]) >= rates[b], f"serve_{b}"
+    add_gpu_limits(lp, offer, ((n, x[b, n]) for b, n in x))
+    return OptimisationModel(lp, cost, {"x": x})

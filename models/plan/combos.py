@@ -17,11 +17,12 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from fleetcast.models.plan.phases import HOUR_S, Load, PhasePrice
-from fleetcast.models.world.pools import part_title, team_title
+from fleetcast.models.plan.phase_costs import MeanRequest, PhasePrice
+from fleetcast.models.world.calendar import HOUR_S
+from fleetcast.models.world.pool_pairing import part_title, team_title
 
 
-class Part(NamedTuple):
+class ComboPart(NamedTuple):
     """Like instances of a team."""
 
     price: PhasePrice
@@ -41,8 +42,8 @@ class Part(NamedTuple):
 class Combo(NamedTuple):
     """A team; without a part that prefills it is one instance that does both."""
 
-    prefill: Part | None
-    decode: Part
+    prefill: ComboPart | None
+    decode: ComboPart
 
     @property
     def title(self) -> str:
@@ -50,7 +51,7 @@ class Combo(NamedTuple):
         return team_title(part.title for part in self.parts)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[ComboPart, ...]:
         """All of its parts."""
         return (self.decode,) if self.prefill is None else (self.prefill, self.decode)
 
@@ -67,7 +68,7 @@ class Combo(NamedTuple):
         """Of all its GPUs."""
         return sum(part.instances * part.price.usd_per_hour for part in self.parts)
 
-    def per_s(self, load: Load) -> float:
+    def per_s(self, load: MeanRequest) -> float:
         """Requests/s that its GPUs, and the links between them, have time for, whoever waits."""
         decode_s = load.output_tokens * _seconds(self.decode.price, self.decode.price.usd_per_output_token)
         if self.prefill is None:
@@ -78,12 +79,12 @@ class Combo(NamedTuple):
             self.prefill.instances / prefill_s, self.decode.instances / decode_s, self._sent_per_s(load)
         )
 
-    def _sent_per_s(self, load: Load) -> float:
+    def _sent_per_s(self, load: MeanRequest) -> float:
         """Caches/s that its links carry."""
         link_s = load.input_tokens * max(part.price.link_token_s for part in self.parts)
         return min(part.instances for part in self.parts) / link_s if link_s else float("inf")
 
-    def tokens_per_usd(self, load: Load, per_s: float | None = None) -> float:
+    def tokens_per_usd(self, load: MeanRequest, per_s: float | None = None) -> float:
         """Tokens of the requests that it serves, per USD; of `per_s` requests/s where that is known."""
         rate = self.per_s(load) if per_s is None else per_s
         return (load.input_tokens + load.output_tokens) * rate * HOUR_S / self.usd_per_hour
@@ -94,22 +95,22 @@ def _seconds(price: PhasePrice, usd_per_token: float) -> float:
     return usd_per_token / price.usd_per_hour * HOUR_S
 
 
-def together(prices: Iterable[PhasePrice]) -> list[Combo]:
+def colocated_combos(prices: Iterable[PhasePrice]) -> list[Combo]:
     """An instance of each deployment that does both phases."""
-    return [Combo(None, Part(price, 1)) for price in prices]
+    return [Combo(None, ComboPart(price, 1)) for price in prices]
 
 
-def apart(
+def disaggregated_combos(
     prices: Sequence[PhasePrice], prefill_instances: Iterable[int], decode_instances: Iterable[int]
 ) -> list[Combo]:
     """Every ordered pair of deployments, with every pair of these numbers of instances."""
     return [
-        Combo(Part(one, p), Part(other, d))
+        Combo(ComboPart(one, p), ComboPart(other, d))
         for one, other, p, d in product(prices, prices, prefill_instances, decode_instances)
     ]
 
 
-def worth_trying(combos: Iterable[Combo], load: Load, most: int) -> list[Combo]:
+def filter_combos(combos: Iterable[Combo], load: MeanRequest, most: int) -> list[Combo]:
     """The filter of this file's docstring, best first."""
     by_uses: dict[tuple[tuple[str, int], ...], Combo] = {}
     for combo in combos:

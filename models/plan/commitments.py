@@ -9,12 +9,11 @@ of the hours as a reserved GPU-hour costs of one on demand (the newsvendor's).
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from fleetcast.models.aliases import Floats
 
 
-class Prices(NamedTuple):
+class CommitmentPrices(NamedTuple):
     """USD per GPU-hour."""
 
     reserved: float
@@ -22,7 +21,7 @@ class Prices(NamedTuple):
     spot: float
 
 
-class Bought(NamedTuple):
+class CommitmentCosts(NamedTuple):
     """What each commitment of 0, 1, ... GPUs leads to on each day, each of shape (commitments, days)."""
 
     on_demand_gpu_hours: Floats
@@ -30,7 +29,7 @@ class Bought(NamedTuple):
     usd: Floats
 
 
-def bought(need: Floats, held: Floats, prices: Prices) -> Bought:
+def commitment_costs(need: Floats, held: Floats, prices: CommitmentPrices) -> CommitmentCosts:
     """Follow every commitment from none to the most that was ever needed.
 
     Parameters
@@ -44,10 +43,10 @@ def bought(need: Floats, held: Floats, prices: Prices) -> Bought:
     spot = np.maximum(held.sum(axis=1) - idle, 0.0)
     committed = levels[:, :, 0] * need.shape[1]
     usd = committed * prices.reserved + on_demand * prices.on_demand + spot * prices.spot
-    return Bought(on_demand, spot, usd)
+    return CommitmentCosts(on_demand, spot, usd)
 
 
-def regrets(usd: Floats, days_per_week: int = 7) -> Floats:
+def commitment_regrets(usd: Floats, days_per_week: int = 7) -> Floats:
     """What each commitment cost above the best one of each week in hindsight: (commitments, weeks).
 
     `usd` by day, shape (commitments, days), a whole number of weeks.

@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from fleetcast.models.plan.problem import Ints, Plan, Problem
+from fleetcast.models.aliases import Ints
+from fleetcast.models.plan.problem import HourPlan, Problem
 
-Solve = Callable[[Problem], Plan]
+HourSolver = Callable[[Problem], HourPlan]
 
 
-def hourly_plans(problems: Iterable[Problem], start: Ints, spot: Ints, solve: Solve) -> list[Plan]:
+def hourly_plans(problems: Iterable[Problem], start: Ints, spot: Ints, solve: HourSolver) -> list[HourPlan]:
     """Plan the hours in open loop: each hour starts from what the hour before it planned.
 
     Parameters
@@ -21,7 +22,7 @@ def hourly_plans(problems: Iterable[Problem], start: Ints, spot: Ints, solve: So
     solve
         From a Problem to its Plan: `paper.solve` or `corrected.solve` with its options bound.
     """
-    plans: list[Plan] = []
+    plans: list[HourPlan] = []
     now = start
     for problem in problems:
         here = problem._replace(instances_now=now, spot=spot)
@@ -30,7 +31,7 @@ def hourly_plans(problems: Iterable[Problem], start: Ints, spot: Ints, solve: So
     return plans
 
 
-def spot_after(problem: Problem, plan: Plan) -> Ints:
+def spot_after(problem: Problem, plan: HourPlan) -> Ints:
     """Donated instances at the end of the hour, shape (i, j, k).
 
     Those of the beginning and the new ones, less the reclaimed, less those whose VM a cold start of another
@@ -57,7 +58,7 @@ def spot_that_fits(problem: Problem, instances: Ints, spot: Ints) -> Ints:
     return spot
 
 
-def peak_plan(problems: Sequence[Problem], solve: Solve) -> Plan:
+def peak_plan(problems: Sequence[Problem], solve: HourSolver) -> HourPlan:
     """Find the cheapest allocation that covers every one of these hours without change.
 
     The windows of all hours become the windows of one; an instance counts what it sustains in its worst hour.

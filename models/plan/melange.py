@@ -15,45 +15,50 @@ from time import perf_counter
 
 import numpy as np
 
-from fleetcast.models.plan import paper
-from fleetcast.models.plan.problem import TOLERANCE, Floats, Plan, Problem
-from fleetcast.models.plan.programme import Programme, Terms, cells, weighted
-from fleetcast.models.plan.rent import (
-    EXACT,
-    Offer,
-    Rented,
-    bounded,
-    limit_gpus,
-    prices,
-    require_offer,
-    unserved_usd,
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan import sageserve_plan
+from fleetcast.models.plan.optimisation_model import LinearTerms, OptimisationModel, add_variables, linear_sum
+from fleetcast.models.plan.problem import TOLERANCE, HourPlan, Problem
+from fleetcast.models.plan.rental import (
+    EXACT_SOLVER,
+    RentalOffer,
+    RentalPlan,
+    add_gpu_limits,
+    limit_offer,
+    option_prices,
+    require_valid_offer,
+    unserved_penalty_usd,
 )
-from fleetcast.models.plan.solver import Options, optimise
+from fleetcast.models.plan.solver import SolverOptions, solve_model
 
 SLICE_FACTOR = 4  # slices of a bucket, as published
 
 
-def solve(
-    offer: Offer, rates: Floats, tput: Floats, slice_factor: int = SLICE_FACTOR, options: Options = EXACT
-) -> Rented:
+def solve_melange(
+    offer: RentalOffer,
+    rates: Floats,
+    tput: Floats,
+    slice_factor: int = SLICE_FACTOR,
+    options: SolverOptions = EXACT_SOLVER,
+) -> RentalPlan:
     """The cheapest options for all slices; `rates` (b,), `tput` (b, n). PlanError: no offer."""
     started = perf_counter()
-    require_offer(offer, tput, rates)
-    found = optimise(build(offer, rates, tput, slice_factor), options)
+    require_valid_offer(offer, tput, rates)
+    found = solve_model(build_melange_model(offer, rates, tput, slice_factor), options)
     shares = np.zeros(tput.shape)
     for (s, n), is_served in found.values["y"].items():
         shares[s // slice_factor, n] += is_served / slice_factor
     counts = np.array([found.values["x"][n, 0] for n in range(len(offer.options))])
     usd, unserved = float(counts @ offer.usd_per_hour), np.maximum(1 - shares.sum(axis=1), 0.0) * rates
-    full_usd = usd + float(unserved @ unserved_usd(prices(offer, tput), tput))
-    return Rented(
+    full_usd = usd + float(unserved @ unserved_penalty_usd(option_prices(offer, tput), tput))
+    return RentalPlan(
         "melange", counts, shares, unserved, usd,
         max(full_usd - max(found.bound_usd, found.lp_bound_usd), 0.0) / max(full_usd, TOLERANCE),
         perf_counter() - started,
     )  # fmt: skip
 
 
-def standing(problem: Problem, options: Options = EXACT) -> Plan:
+def plan_melange_hour(problem: Problem, options: SolverOptions = EXACT_SOLVER) -> HourPlan:
     """The fleet of an hour as Melange sizes it: each service and region for its own largest load, in turn.
 
     A load is one bucket; what `max_option_instances` allows none of is not offered. No start, no spot and no
@@ -67,10 +72,10 @@ def standing(problem: Problem, options: Options = EXACT) -> Plan:
         rate = float(p.need_tokens_per_s[i, j].max())
         if rate > 0 and most.any():
             left = p.cap_gpus[j] - np.einsum("ik,ikg->g", counts[:, j], p.uses)
-            offer = bounded(Offer(p.options, p.gpus, p.usd_per_hour[i], p.uses[i], left), most)
-            rented = solve(offer, np.array([rate]), tput[None], options=options)
+            offer = limit_offer(RentalOffer(p.options, p.gpus, p.usd_per_hour[i], p.uses[i], left), most)
+            rented = solve_melange(offer, np.array([rate]), tput[None], options=options)
             counts[i, j], gap_share = rented.counts, max(gap_share, rented.gap_share)
-    plan = paper.answer(p, counts)
+    plan = sageserve_plan.plan_from_instances(p, counts)
     return plan._replace(
         programme="melange",
         bound_usd=plan.full_usd * (1 - gap_share),
@@ -81,7 +86,9 @@ def standing(problem: Problem, options: Options = EXACT) -> Plan:
     )
 
 
-def build(offer: Offer, rates: Floats, tput: Floats, slice_factor: int) -> Programme:
+def build_melange_model(
+    offer: RentalOffer, rates: Floats, tput: Floats, slice_factor: int
+) -> OptimisationModel:
     """The programme of this file's docstring, line by line."""
     import pulp
 
@@ -89,19 +96,19 @@ def build(offer: Offer, rates: Floats, tput: Floats, slice_factor: int) -> Progr
     slices, options = range(rates.size * slice_factor), range(len(offer.options))
     bucket = [s // slice_factor for s in slices]
     able = [(s, n) for s in slices for n in options if tput[bucket[s], n] > 0]
-    y = cells(lp, "y", able, upper=np.ones((len(slices), len(options)), np.int64), integer=True)
-    x = cells(lp, "x", [(n, 0) for n in options], integer=True)
-    cost = weighted((x[n, 0], offer.usd_per_hour[n]) for n in options)
-    z = cells(lp, "z", [(s,) for s in slices])
-    penalty = unserved_usd(prices(offer, tput), tput)
-    lp += cost + weighted((z[s,], penalty[bucket[s]] * rates[bucket[s]] / slice_factor) for s in slices)
+    y = add_variables(lp, "y", able, upper=np.ones((len(slices), len(options)), np.int64), integer=True)
+    x = add_variables(lp, "x", [(n, 0) for n in options], integer=True)
+    cost = linear_sum((x[n, 0], offer.usd_per_hour[n]) for n in options)
+    z = add_variables(lp, "z", [(s,) for s in slices])
+    penalty = unserved_penalty_usd(option_prices(offer, tput), tput)
+    lp += cost + linear_sum((z[s,], penalty[bucket[s]] * rates[bucket[s]] / slice_factor) for s in slices)
     for s in slices:
-        served: Terms = [(y[s, n], 1) for n in options if (s, n) in y]
-        lp += weighted([*served, (z[s,], 1)]) == 1, f"whole_{s}"
+        served: LinearTerms = [(y[s, n], 1) for n in options if (s, n) in y]
+        lp += linear_sum([*served, (z[s,], 1)]) == 1, f"whole_{s}"
     for n in options:
         load = [
             (y[s, n], rates[bucket[s]] / slice_factor / tput[bucket[s], n]) for s in slices if (s, n) in y
         ]
-        lp += weighted([*load, (x[n, 0], -1)]) <= 0, f"load_{n}"
-    limit_gpus(lp, offer, ((n, x[n, 0]) for n in options))
-    return Programme(lp, cost, {"y": y, "x": x})
+        lp += linear_sum([*load, (x[n, 0], -1)]) <= 0, f"load_{n}"
+    add_gpu_limits(lp, offer, ((n, x[n, 0]) for n in options))
+    return OptimisationModel(lp, cost, {"y": y, "x": x})

@@ -10,15 +10,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.world.calendar import HOUR_S
 
 TOLERANCE = 1e-6  # relative; a violation smaller than this is the solver's arithmetic
-HOUR_S = 3600.0
 # What a shortage weighs against the dearest capacity that would cure it: unserved requests, requests too far
 # from home, instances below the minimum, buffer given up. The first is so dear that no plan trades more than
 # a hundred-thousandth of an instance for it; the last is cheap enough to save an instance for a short peak.
-UNSERVED, REMOTE, BELOW_MINIMUM, BUFFER = 1e5, 1e3, 100.0, 4.0
+UNSERVED_PENALTY, REMOTE_PENALTY, BELOW_MINIMUM_PENALTY, BUFFER_PENALTY = 1e5, 1e3, 100.0, 4.0
 
 
 class PlanError(ValueError):
@@ -129,7 +128,7 @@ class Problem(NamedTuple):
         return per_token.max(axis=1), usd.max(axis=1)
 
 
-class Windows(NamedTuple):
+class WindowFlows(NamedTuple):
     """What a plan serves, window by window: tokens/s, each of shape (i, j, w)."""
 
     capacity: Floats  # of the instances that are up
@@ -140,7 +139,7 @@ class Windows(NamedTuple):
     buffer_short: Floats  # [y] of the buffer, given up
 
 
-class Plan(NamedTuple):
+class HourPlan(NamedTuple):
     """The answer. `delta` is SageServe's decision; a shortage is a figure here, never a failure."""
 
     programme: str  # paper | corrected
@@ -148,7 +147,7 @@ class Plan(NamedTuple):
     reclaimed: Ints  # (i, j, k) taken back from spot
     started: Ints  # (i, j, k) cold; all that is added in the paper's programme, which knows no spot
     donated: Ints  # (i, j, k) given to spot
-    windows: Windows | None  # None in the paper's programme, which leaves routing to its epsilon
+    windows: WindowFlows | None  # None in the paper's programme, which leaves routing to its epsilon
     short_tokens_per_s: Floats  # (i, j) paper: missing below epsilon of the own peak; corrected: unserved
     short_llm_tokens_per_s: Floats  # (i,) missing for the service's traffic of all regions together
     missing_instances: Ints  # (i, j) below min_instances or, of one option, below min_option_instances

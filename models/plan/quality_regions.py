@@ -21,17 +21,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.plan.quality import LEAST_LOAD_SHARE, Floats, Ints, Offer, carries
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.quality_milp import LEAST_LOAD_SHARE, QualityOffer, replica_capacity_per_s
 
 
-class Regions(NamedTuple):
+class RegionalDemand(NamedTuple):
     """What comes to each region, and what it has."""
 
     requests_per_s: Floats  # (J,)
     cap_gpus: Ints  # (J, G)
 
 
-class Spread(NamedTuple):
+class MultiRegionPlan(NamedTuple):
     """A plan over regions."""
 
     instances: Ints  # (S, J)
@@ -47,48 +48,48 @@ class Spread(NamedTuple):
         return 1 - self.bound_usd / self.usd_per_hour if self.usd_per_hour else 0.0
 
 
-REFERENCES = 5  # points that are tried
+REFERENCE_POINTS = 5  # points that are tried
 
 
-def no_longer(offer: Offer, reference: int) -> NDArray[np.bool_]:
+def points_without_longer_mix(offer: QualityOffer, reference: int) -> NDArray[np.bool_]:
     """The points whose mixes are no longer than those of one, shape (P,)."""
     longer = (offer.mix > offer.mix[reference] + 1e-9) & (offer.shares > LEAST_LOAD_SHARE)
     return np.asarray(~longer.any(axis=1))
 
 
-def work(offer: Offer, latency_s: float) -> tuple[Floats, Floats]:
+def reference_work(offer: QualityOffer, latency_s: float) -> tuple[Floats, Floats]:
     """Requests/s of the longest mix that a replica carries, (S,); work of a point's requests, (P, M)."""
     points, llms = offer.shares.shape
     within_s = np.full(llms, latency_s)
     longest = offer._replace(mix=np.tile(offer.mix.max(axis=0), (points, 1)))
-    reference = carries(longest, 0, within_s)
+    reference = replica_capacity_per_s(longest, 0, within_s)
     each = np.zeros((points, llms))
     for point in range(points):
-        own = carries(offer, point, within_s)
+        own = replica_capacity_per_s(offer, point, within_s)
         ratio = np.divide(reference, own, out=np.zeros_like(own), where=own > 0)
         np.maximum.at(each[point], offer.llm, ratio)
     return reference, np.where(offer.shares > LEAST_LOAD_SHARE, offer.shares * each, 0.0)
 
 
-def cheapest_over(
-    offer: Offer,
-    regions: Regions,
+def cheapest_regional_plan(
+    offer: QualityOffer,
+    regions: RegionalDemand,
     quality: float,
     latency_s: float,
     gap_share: float = 0.005,
     time_limit_s: float = 60.0,
     references: Sequence[int] | None = None,
-) -> Spread | None:
+) -> MultiRegionPlan | None:
     """The cheapest replicas for a mean quality and a latency, to a gap; None where there are none.
 
     `references`: points that are tried, else some with a quality near the asked one; each has its part of
     the time.
     """
     if references is None:
-        references = np.argsort(np.abs(offer.quality - quality), kind="stable")[:REFERENCES].tolist()
+        references = np.argsort(np.abs(offer.quality - quality), kind="stable")[:REFERENCE_POINTS].tolist()
     found = []
     for reference in references:
-        kept = no_longer(offer, reference)
+        kept = points_without_longer_mix(offer, reference)
         one = _cheapest_within(
             offer.only(points=kept), regions, quality, latency_s, gap_share, time_limit_s / len(references)
         )
@@ -103,12 +104,17 @@ def cheapest_over(
 
 
 def _cheapest_within(
-    offer: Offer, regions: Regions, quality: float, latency_s: float, gap_share: float, time_limit_s: float
-) -> Spread | None:
+    offer: QualityOffer,
+    regions: RegionalDemand,
+    quality: float,
+    latency_s: float,
+    gap_share: float,
+    time_limit_s: float,
+) -> MultiRegionPlan | None:
     """The cheapest replicas, whose capacity is that for the longest mixes of any point."""
     from scipy.optimize import Bounds, milp
 
-    carry, works = work(offer, latency_s)
+    carry, works = reference_work(offer, latency_s)
     points, llms = works.shape
     shapes, places = offer.llm.size, len(regions.requests_per_s)
     counts, mixes, moves = shapes * places, places * points, llms * places  # columns: n[s,j], y[j,p], z[m,j]
@@ -129,7 +135,7 @@ def _cheapest_within(
     if found.x is None:
         return None
     instances = np.round(found.x[:counts]).astype(np.int64).reshape(shapes, places)
-    return Spread(
+    return MultiRegionPlan(
         instances,
         found.x[counts : counts + mixes].reshape(places, points),
         float(usd[:counts] @ instances.ravel() + usd[counts:] @ found.x[counts:]),
@@ -139,7 +145,9 @@ def _cheapest_within(
     )
 
 
-def _constraints(offer: Offer, regions: Regions, quality: float, carry: Floats, works: Floats) -> list[Any]:
+def _constraints(
+    offer: QualityOffer, regions: RegionalDemand, quality: float, carry: Floats, works: Floats
+) -> list[Any]:
     """cover, moved, one, quality and gpus, in this order, over the columns n[s,j], y[j,p], z[m,j]."""
     from scipy.optimize import LinearConstraint
     from scipy.sparse import csr_array, hstack, kron

@@ -11,16 +11,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.plan.problem import Floats, Plan, PlanError
-from fleetcast.models.plan.programme import Key, Programme
-from fleetcast.models.world.names import SOLVERS
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan.optimisation_model import OptimisationModel, VariableKey
+from fleetcast.models.plan.problem import HourPlan, PlanError
+from fleetcast.models.world.option_names import SOLVERS
 
-SEED = 1
-NEAR = 1e-6  # from a whole number: the solver's arithmetic
+SOLVER_SEED = 1
+INTEGER_TOLERANCE = 1e-6  # from a whole number: the solver's arithmetic
 ALTERNATIVES = 2  # integers per llm and region, those nearest to paying, that relax and fix leaves free
 
 
-class Options(NamedTuple):
+class SolverOptions(NamedTuple):
     """How long and how well to search."""
 
     solver: str = "highs"  # or cbc, which also answers where HiGHS is not installed
@@ -28,19 +29,19 @@ class Options(NamedTuple):
     time_limit_s: float = 5.0  # after it the best plan found so far is returned with its gap
 
 
-DEFAULTS = Options()
+DEFAULT_SOLVER = SolverOptions()
 
 
-class Found(NamedTuple):
-    """Integers that the solver found, and what it proved."""
+class SolverResult(NamedTuple):
+    """Ints that the solver found, and what it proved."""
 
-    values: dict[str, dict[Key, int]]
+    values: dict[str, dict[VariableKey, int]]
     lp_bound_usd: float
     bound_usd: float
     is_near: bool  # within the asked gap
     solver: str
 
-    def stamp(self, plan: Plan, seconds: float) -> Plan:
+    def add_solver_bounds(self, plan: HourPlan, seconds: float) -> HourPlan:
         """The plan of these integers with what is known of its distance from the best."""
         bound_usd = min(max(self.bound_usd, self.lp_bound_usd), plan.full_usd)
         return plan._replace(
@@ -53,7 +54,7 @@ class Found(NamedTuple):
         )
 
 
-def optimise(programme: Programme, options: Options) -> Found:
+def solve_model(programme: OptimisationModel, options: SolverOptions) -> SolverResult:
     """The best integers within the options; PlanError where the solver found none at all."""
     if options.solver not in SOLVERS:
         raise PlanError(
@@ -73,7 +74,9 @@ def optimise(programme: Programme, options: Options) -> Found:
 class _Search:
     """The integer steps on the model whose linear relaxation HiGHS has just solved."""
 
-    def __init__(self, programme: Programme, deadline: float, lp_bound: float, tolerance: float) -> None:
+    def __init__(
+        self, programme: OptimisationModel, deadline: float, lp_bound: float, tolerance: float
+    ) -> None:
         import highspy
 
         self.model, self.deadline = programme.lp.solverModel, deadline
@@ -95,8 +98,8 @@ class _Search:
     def around_the_relaxed(self) -> tuple[Floats, Floats]:
         """Bounds of relax and fix: the whole numbers around each value; one more or less for ALTERNATIVES."""
         relaxed, lost = (np.array([getattr(x, name) for x in self.integers]) for name in ("varValue", "dj"))
-        low = np.floor(relaxed + NEAR)
-        is_split = relaxed - low > NEAR
+        low = np.floor(relaxed + INTEGER_TOLERANCE)
+        is_split = relaxed - low > INTEGER_TOLERANCE
         order = np.lexsort((np.abs(lost), is_split, self.endpoint))
         place = np.arange(order.size)
         is_first = np.diff(self.endpoint[order], prepend=-1) != 0
@@ -133,12 +136,12 @@ class _Search:
         return self.model.getModelStatus() in ends
 
 
-def _by_highs(programme: Programme, options: Options) -> Found | None:
+def _by_highs(programme: OptimisationModel, options: SolverOptions) -> SolverResult | None:
     import pulp
 
     deadline = perf_counter() + options.time_limit_s
     lp = programme.lp
-    lp.solve(pulp.HiGHS(mip=False, msg=False, threads=1, random_seed=SEED))
+    lp.solve(pulp.HiGHS(mip=False, msg=False, threads=1, random_seed=SOLVER_SEED))
     constant_usd = float(lp.objective.constant)  # which HiGHS is not told
     relaxed_usd, cost_usd = float(pulp.value(lp.objective)), float(pulp.value(programme.cost))
     search = _Search(programme, deadline, relaxed_usd - constant_usd, options.gap_share * cost_usd)
@@ -152,13 +155,13 @@ def _by_highs(programme: Programme, options: Options) -> Found | None:
         name: {key: round(values[x.index]) for key, x in by_key.items()}
         for name, by_key in programme.integers.items()
     }
-    return Found(at, relaxed_usd, search.bound + constant_usd, search.is_near, "highs")
+    return SolverResult(at, relaxed_usd, search.bound + constant_usd, search.is_near, "highs")
 
 
 # --- CBC -----------------------------------------------------------------------------------------------
 
 
-def _by_cbc(programme: Programme, options: Options) -> Found | None:
+def _by_cbc(programme: OptimisationModel, options: SolverOptions) -> SolverResult | None:
     """CBC keeps its bound to itself, but promises the gap when it ends before the time limit."""
     import pulp
 
@@ -166,7 +169,7 @@ def _by_cbc(programme: Programme, options: Options) -> Found | None:
     lp.solve(pulp.PULP_CBC_CMD(msg=False, mip=False))  # asked for one thread, it sometimes hangs
     relaxed_usd = float(pulp.value(lp.objective))
     tolerance = options.gap_share * float(pulp.value(programme.cost))
-    seeds = [f"randomSeed {SEED}", f"randomCbcSeed {SEED}"]
+    seeds = [f"randomSeed {SOLVER_SEED}", f"randomCbcSeed {SOLVER_SEED}"]
     limits = {"gapRel": 0.0, "gapAbs": tolerance, "timeLimit": options.time_limit_s}
     lp.solve(pulp.PULP_CBC_CMD(msg=False, options=seeds, **limits))
     if lp.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
@@ -177,4 +180,4 @@ def _by_cbc(programme: Programme, options: Options) -> Found | None:
         name: {key: round(x.value()) for key, x in by_key.items()}
         for name, by_key in programme.integers.items()
     }
-    return Found(at, relaxed_usd, bound_usd, is_near, "cbc")
+    return SolverResult(at, relaxed_usd, bound_usd, is_near, "cbc")

@@ -15,15 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.aliases import Bools, Floats, Ints
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-RULES = ("cascade", "route")
+SELECTION_RULES = ("cascade", "route")
 
 
-class Answers(NamedTuple):
+class JudgedAnswers(NamedTuple):
     """N questions, of each the answers of M llms, from the smallest to the largest."""
 
     llms: tuple[str, ...]
@@ -33,12 +31,12 @@ class Answers(NamedTuple):
     judged: Floats  # (N, M-1) what the judge says of each but the last, as a rank
     hardness: Floats  # (N,) what the router says, as a rank
 
-    def rows(self, picked: Ints | Bools | slice) -> "Answers":
+    def rows(self, picked: Ints | Bools | slice) -> "JudgedAnswers":
         """Some of the questions."""
         names = self._fields[1:]
         return self._replace(**{name: getattr(self, name)[picked] for name in names})
 
-    def of(self, llms: Sequence[str]) -> "Answers":
+    def of(self, llms: Sequence[str]) -> "JudgedAnswers":
         """The answers of some of the llms, in the order that is asked for."""
         at = [self.llms.index(llm) for llm in llms]
         return self._replace(
@@ -48,12 +46,12 @@ class Answers(NamedTuple):
             judged=self.judged[:, at[:-1]],
         )
 
-    def halves(self) -> tuple["Answers", "Answers"]:
+    def halves(self) -> tuple["JudgedAnswers", "JudgedAnswers"]:
         """Every other question: thresholds are chosen on the first half and judged on the second."""
         return self.rows(slice(0, None, 2)), self.rows(slice(1, None, 2))
 
 
-class Taken(NamedTuple):
+class SelectedAnswers(NamedTuple):
     """Who answers under some thresholds."""
 
     reached: Bools  # (N, M) the llm makes an answer
@@ -65,7 +63,7 @@ class Taken(NamedTuple):
         return self.reached.mean(axis=0)
 
 
-def taken(answers: Answers, rule: str, thresholds: npt.ArrayLike) -> Taken:
+def select_answers(answers: JudgedAnswers, rule: str, thresholds: npt.ArrayLike) -> SelectedAnswers:
     """Who answers each question; ConfigError for thresholds that are out of range or out of order.
 
     thresholds : shape (M-1,), from 0 (nobody goes on; all are too hard) to 1
@@ -82,22 +80,22 @@ def taken(answers: Answers, rule: str, thresholds: npt.ArrayLike) -> Taken:
                 f"Thresholds {limits.tolist()} are out of order: those of a router must not fall. Sort them."
             )
         kept = np.searchsorted(limits, answers.hardness, side="right")
-        return Taken(kept[:, None] == np.arange(llms), kept)
+        return SelectedAnswers(kept[:, None] == np.arange(llms), kept)
     goes_on = np.column_stack([np.ones(len(answers.judged), bool), answers.judged < limits])
     reached = np.logical_and.accumulate(goes_on, axis=1)
-    return Taken(reached, reached.sum(axis=1) - 1)
+    return SelectedAnswers(reached, reached.sum(axis=1) - 1)
 
 
-def quality(answers: Answers, who: Taken) -> float:
+def mean_quality(answers: JudgedAnswers, who: SelectedAnswers) -> float:
     """The mean score of the answers that count."""
-    return float(kept_scores(answers, who).mean())
+    return float(selected_scores(answers, who).mean())
 
 
-def kept_scores(answers: Answers, who: Taken) -> Floats:
+def selected_scores(answers: JudgedAnswers, who: SelectedAnswers) -> Floats:
     """The score of the answer that counts, shape (N,)."""
     return np.take_along_axis(answers.score, who.kept[:, None], axis=1)[:, 0]
 
 
-def standard_error(answers: Answers, who: Taken) -> float:
+def quality_standard_error(answers: JudgedAnswers, who: SelectedAnswers) -> float:
     """Of the quality."""
-    return float(kept_scores(answers, who).std(ddof=1) / np.sqrt(len(who.kept)))
+    return float(selected_scores(answers, who).std(ddof=1) / np.sqrt(len(who.kept)))

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fleetcast.models.quality.answers import Answers, Floats
-from fleetcast.models.quality.copula import AnswerModel
+from fleetcast.models.aliases import Floats
+from fleetcast.models.quality.answer_copula import AnswerModel
+from fleetcast.models.quality.answers import JudgedAnswers
 from fleetcast.models.world.catalogue import CATALOGUE_DIR
-from fleetcast.models.world.entries import NotNegative
-from fleetcast.models.world.reading import Share, build, read_toml
+from fleetcast.models.world.catalogue_entries import NotNegative
+from fleetcast.models.world.toml_dataclasses import Share, build_dataclass, read_toml
 
 
 @dataclass(frozen=True)
@@ -40,27 +41,27 @@ class QualityCatalogue:
 def load_quality(folder: Path = CATALOGUE_DIR) -> QualityCatalogue:
     """Read quality.toml; ConfigError says what is wrong with it."""
     parsed: dict[str, Any] = read_toml(folder / "quality.toml")
-    loaded: QualityCatalogue = build(QualityCatalogue, parsed, "quality.toml")
+    loaded: QualityCatalogue = build_dataclass(QualityCatalogue, parsed, "quality.toml")
     return loaded
 
 
-def judged_by(answers: Answers, judge: Judge, rng: np.random.Generator) -> Answers:
+def apply_judge(answers: JudgedAnswers, judge: Judge, rng: np.random.Generator) -> JudgedAnswers:
     """The same answers, judged by this one; as a router it says so of the first llm before it answers."""
     if judge.skill is None:
         return answers
-    said = judge.skill * standardised(answers.score[:, :-1])
+    said = judge.skill * standardise_scores(answers.score[:, :-1])
     said = said + np.sqrt(1 - judge.skill**2) * rng.standard_normal(said.shape)
-    return answers._replace(judged=ranks(said, rng), hardness=ranks(-said[:, :1], rng)[:, 0])
+    return answers._replace(judged=column_ranks(said, rng), hardness=column_ranks(-said[:, :1], rng)[:, 0])
 
 
-def standardised(score: Floats) -> Floats:
+def standardise_scores(score: Floats) -> Floats:
     """Of each llm: mean 0 and deviation 1; zeros where all are alike."""
     apart = score - score.mean(axis=0)
     deviation = apart.std(axis=0)
     return np.divide(apart, deviation, out=np.zeros_like(apart), where=deviation > 0)
 
 
-def ranks(values: Floats, rng: np.random.Generator) -> Floats:
+def column_ranks(values: Floats, rng: np.random.Generator) -> Floats:
     """Each value's rank in its column, between 0 and 1; ties in an order that is drawn."""
     order = np.lexsort((rng.random(values.shape), values), axis=0)
     found = np.empty(values.shape)

@@ -76,7 +76,7 @@ def _common(member: types.Type) -> types.Type:
     return member.copy(readonly=False) if isinstance(member, types.Array) else member
 
 
-def by_address(tuple_class: type[Tuple]) -> type[Tuple]:
+def pass_by_address(tuple_class: type[Tuple]) -> type[Tuple]:
     """Class decorator: compiled code gets such a named tuple by its address."""
 
     @typeof_impl.register(tuple_class)

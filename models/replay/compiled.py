@@ -17,9 +17,9 @@ from typing import Any
 import numba
 
 from fleetcast.models.world import mechanisms
-from fleetcast.models.world.places import CODE, IS_CHECKOUT
+from fleetcast.models.world.project_paths import CODE, IS_CHECKOUT
 
-HERE = Path(__file__).resolve().parent
+REPLAY_FOLDER = Path(__file__).resolve().parent
 
 
 def cache_root() -> Path:
@@ -31,14 +31,14 @@ def cache_root() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fleetcast"
 
 
-def sources() -> dict[str, bytes]:
+def kernel_sources() -> dict[str, bytes]:
     """The files that are compiled, by name: kernel.py, all of this package that it imports, and the codes."""
     found: dict[str, bytes] = {"mechanisms": Path(mechanisms.__file__).read_bytes()}
     waiting = ["kernel"]
     while waiting:
         name = waiting.pop()
         if name not in found:
-            found[name] = (HERE / f"{name.replace('.', '/')}.py").read_bytes()
+            found[name] = (REPLAY_FOLDER / f"{name.replace('.', '/')}.py").read_bytes()
             imports = re.findall(
                 rb"^from fleetcast\.models\.replay\.([\w.]+) import", found[name], re.MULTILINE
             )
@@ -49,12 +49,12 @@ def sources() -> dict[str, bytes]:
 def cache_folder() -> Path:
     """The folder for this version of the kernel's sources, on this version of Numba."""
     digest = hashlib.sha256(numba.__version__.encode())
-    for _, text in sorted(sources().items()):
+    for _, text in sorted(kernel_sources().items()):
         digest.update(text)
     return cache_root() / digest.hexdigest()[:16]
 
 
-def is_cached() -> bool:
+def is_kernel_cached() -> bool:
     """Whether the kernel has been compiled before, so that it starts in a second instead of half a minute."""
     return any(cache_folder().rglob("kernel.advance*.nbc"))
 
@@ -62,17 +62,17 @@ def is_cached() -> bool:
 numba.config.CACHE_DIR = str(cache_folder())  # type: ignore[attr-defined]
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def njit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
     """`numba.njit` for what is needed at every step: called by compiled code only, and inlined there."""
-    return entry(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+    return njit_entry(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
 
 
-def called(function: Callable[..., Any]) -> Callable[..., Any]:
+def njit_call(function: Callable[..., Any]) -> Callable[..., Any]:
     """`numba.njit` for a mechanism that is needed less often: compiled once, and not into every caller."""
-    return entry(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return njit_entry(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
-def entry(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def njit_entry(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     """`numba.njit` for a function that Python calls."""
     options |= {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
     return numba.njit(**options)(function)

@@ -19,25 +19,35 @@ What holds in every replay (tests/test_replay.py, test_replay_laws.py and test_l
 
 import math
 
-from fleetcast.models.replay.compiled import called, entry
-from fleetcast.models.replay.dispatch.balance import balance
-from fleetcast.models.replay.dispatch.chain import is_first_leg
-from fleetcast.models.replay.dispatch.move import ask_for_move
-from fleetcast.models.replay.engine.memory import integrate_kv
-from fleetcast.models.replay.fleet.failures import fail
-from fleetcast.models.replay.fleet.life import account_instance
-from fleetcast.models.replay.fleet.scale import follow_targets
-from fleetcast.models.replay.handlers import arrive_by_hand, enter, monitor, work
-from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
+from fleetcast.models.replay.compiled import njit_call, njit_entry
+from fleetcast.models.replay.dispatch.balance import balance_pools
+from fleetcast.models.replay.dispatch.leg_chain import is_first_leg
+from fleetcast.models.replay.dispatch.migration import start_migration
+from fleetcast.models.replay.engine.kv_memory import integrate_kv
+from fleetcast.models.replay.fleet.failures import fail_instance
+from fleetcast.models.replay.fleet.lifecycle import account_instance
+from fleetcast.models.replay.fleet.scaling_rules import follow_targets
+from fleetcast.models.replay.handlers import (
+    admit_request,
+    on_instance_event,
+    on_monitor_tick,
+    on_transfer_done,
+)
+from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import (
-    State,
+    ReplayState,
 )
 from fleetcast.models.world.mechanisms import Scaling
 
 
-@entry
-def advance(
-    trace: Trace, fleet: Fleet, rules: Rules, state: State, until_s: float, until_ended: bool
+@njit_entry
+def advance_events(
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: ReplayState,
+    until_s: float,
+    until_ended: bool,
 ) -> None:
     """Run every event before `until_s`; with `until_ended` stop as soon as every request has ended."""
     requests, failures = trace.arrival_s.size, rules.failure_s.size
@@ -48,53 +58,58 @@ def advance(
         failure_s = rules.failure_s[failed] if failed < failures else NEVER
         clock = state.clock[0].heap
         now = min(arrival_s, state.clock[clock].event_s, state.progress.monitor_s, failure_s)
-        if now >= until_s or state.progress.idling > patience(trace, state):
+        if now >= until_s or state.progress.stalled_events > watchdog_limit(trace, state):
             break
         if now > state.progress.now_s:
             state.progress.now_s = now
-            state.progress.idling, state.progress.running = 0, NOBODY
+            state.progress.stalled_events, state.progress.running = 0, NO_INDEX
         else:
-            state.progress.idling += 1
+            state.progress.stalled_events += 1
         state.progress.events += 1
         if state.progress.monitor_s == now:
-            monitor(trace, fleet, rules, state, now)
+            on_monitor_tick(trace, fleet, rules, state, now)
         elif failure_s == now:
             state.progress.failed += 1
-            fail(trace, fleet, rules, state, rules.failure_slot[failed], now)
+            fail_instance(trace, fleet, rules, state, rules.failure_slot[failed], now)
         elif arrival_s == now:
             state.progress.arrived += 1
             if is_first_leg(trace, arrived):
-                enter(trace, fleet, rules, state, arrived, now)
+                admit_request(trace, fleet, rules, state, arrived, now)
         else:
             state.progress.running = max(state.progress.running, clock)
             if clock < state.instance.size:
-                work(trace, fleet, rules, state, clock, now)
+                on_instance_event(trace, fleet, rules, state, clock, now)
             else:
-                arrive_by_hand(trace, fleet, rules, state, now)
+                on_transfer_done(trace, fleet, rules, state, now)
 
 
-@entry
-def advance_balanced(
-    trace: Trace, fleet: Fleet, rules: Rules, state: State, until_s: float, until_ended: bool
+@njit_entry
+def advance_with_balancer(
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: ReplayState,
+    until_s: float,
+    until_ended: bool,
 ) -> None:
     """As advance, with the balancer's ticks before `until_s`."""
     tick, requests = round(state.progress.balance_s / rules.balance_s), trace.arrival_s.size
     while True:
         at_s = tick * rules.balance_s
-        advance(trace, fleet, rules, state, min(at_s, until_s), until_ended)
+        advance_events(trace, fleet, rules, state, min(at_s, until_s), until_ended)
         is_over = until_ended and state.progress.ended == requests
-        if at_s >= until_s or is_over or state.progress.idling > patience(trace, state):
+        if at_s >= until_s or is_over or state.progress.stalled_events > watchdog_limit(trace, state):
             break
-        state.progress.now_s, state.progress.running = at_s, NOBODY
-        is_awake = balance(trace, fleet, rules, state, at_s) or rules.steps_per_event == 1
+        state.progress.now_s, state.progress.running = at_s, NO_INDEX
+        is_awake = balance_pools(trace, fleet, rules, state, at_s) or rules.steps_per_event == 1
         tick += 1
         if not is_awake:
             tick = max(tick, math.floor(next_event_s(trace, rules, state) / rules.balance_s) + 1)
     state.progress.balance_s = math.ceil(until_s / rules.balance_s) * rules.balance_s
 
 
-@called
-def next_event_s(trace: Trace, rules: Rules, state: State) -> float:
+@njit_call
+def next_event_s(trace: TraceArrays, rules: Rules, state: ReplayState) -> float:
     """When the next event is, which always is: the monitor's."""
     next_s = min(state.clock[state.clock[0].heap].event_s, state.progress.monitor_s)
     if state.progress.arrived < trace.arrival_s.size:
@@ -104,31 +119,39 @@ def next_event_s(trace: Trace, rules: Rules, state: State) -> float:
     return next_s
 
 
-@entry
-def patience(trace: Trace, state: State) -> int:
+@njit_entry
+def watchdog_limit(trace: TraceArrays, state: ReplayState) -> int:
     """How many events at one instant can still be progress; beyond it the watchdog barks."""
     return 1000 + 16 * (trace.arrival_s.size + state.clock.size)
 
 
-@entry
-def account(fleet: Fleet, state: State, now: float) -> None:
+@njit_entry
+def account_fleet(fleet: FleetArrays, state: ReplayState, now: float) -> None:
     """Count instance time and KV areas up to now."""
-    state.progress.now_s, state.progress.running = now, NOBODY
+    state.progress.now_s, state.progress.running = now, NO_INDEX
     for slot in range(state.instance.size):
         account_instance(fleet, state, slot, now)
     for pool in range(state.pool.size):
         integrate_kv(state, pool, now)
 
 
-@entry
-def start_hour(fleet: Fleet, rules: Rules, state: State, now: float) -> None:
+@njit_entry
+def start_control_interval(fleet: FleetArrays, rules: Rules, state: ReplayState, now: float) -> None:
     """The control tick: targets of pools, forecasts of endpoints are of the hour that begins."""
-    state.progress.hour_s, state.progress.running = now, NOBODY
+    state.progress.hour_s, state.progress.running = now, NO_INDEX
     if rules.scaling in (Scaling.FOLLOW, Scaling.REFLEX):
         follow_targets(fleet, state, now)
 
 
-@entry
-def move(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, to: int, now: float) -> bool:
+@njit_entry
+def migrate_request(
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: ReplayState,
+    request: int,
+    to: int,
+    now: float,
+) -> bool:
     """Ask between two events for a live move of a request to slot `to`; whether it begins."""
-    return ask_for_move(trace, fleet, rules, state, request, to, now)
+    return start_migration(trace, fleet, rules, state, request, to, now)

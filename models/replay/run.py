@@ -16,17 +16,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Ints, Rules, Trace
-from fleetcast.models.replay.kernel import account, advance, advance_balanced, move, patience, start_hour
-from fleetcast.models.replay.session.initial_state import carry_over, initial_state, is_open
-from fleetcast.models.replay.session.outcome import Outcome, Spent, outcome_of
-from fleetcast.models.replay.session.requests import EMPTY, check_trace, in_lanes
-from fleetcast.models.replay.state import State
+from fleetcast.models.aliases import Ints
+from fleetcast.models.replay.kernel import (
+    account_fleet,
+    advance_events,
+    advance_with_balancer,
+    migrate_request,
+    start_control_interval,
+    watchdog_limit,
+)
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.session.initial_state import carry_over_requests, initial_state, is_unfinished
+from fleetcast.models.replay.session.outcome import FleetUsage, Outcome, collect_outcome
+from fleetcast.models.replay.session.trace_rows import EMPTY_TRACE, assign_lanes, check_trace
+from fleetcast.models.replay.state import ReplayState
 
 TAIL_PERIODS = 4  # how many periods of the plan requests may take to finish after the horizon
 
 
-class Drive(NamedTuple):
+class Schedule(NamedTuple):
     """The plan that the scaling rule follows, where it follows one: one row after the other."""
 
     targets: npt.ArrayLike | None = None  # (rows, E) instances wanted, where the rule follows a plan
@@ -45,24 +53,24 @@ class Drive(NamedTuple):
 class Session:
     """A fleet under a rule that is fed trace after trace; memory holds one of them and what is unfinished."""
 
-    def __init__(self, fleet: Fleet, rules: Rules, start: npt.ArrayLike) -> None:
+    def __init__(self, fleet: FleetArrays, rules: Rules, start: npt.ArrayLike) -> None:
         """`start` instances serve, shape (E,) or (L, G) for pools to share; the others are donated."""
         counts = np.asarray(start, np.float64).ravel()
         if counts.size != fleet.kind.size:
             counts = np.round(fleet.share * counts[fleet.llm * fleet.network_s.shape[0] + fleet.region])
         serving = np.clip(counts, fleet.min_instances, np.diff(fleet.slots)).astype(np.int64)
-        for pool in np.flatnonzero((fleet.team > 0) & (fleet.then != NOBODY)):  # whole teams
+        for pool in np.flatnonzero((fleet.team > 0) & (fleet.then != NO_INDEX)):  # whole teams
             teams = serving[pool] // fleet.team[pool]
             for side in (pool, fleet.then[pool]):
                 serving[side] = teams * fleet.team[side]
         self.fleet, self.rules = fleet, rules
-        self.trace, self.state = EMPTY, initial_state(fleet, rules, serving)
+        self.trace, self.state = EMPTY_TRACE, initial_state(fleet, rules, serving)
         self.row = np.zeros(0, np.int64)
         self.fed = 0
 
-    def feed(self, trace: Trace) -> None:
+    def append_trace(self, trace: TraceArrays) -> None:
         """Forget what has ended and append `trace`, whose arrivals lie at or after all time played so far."""
-        trace = in_lanes(trace, self.rules)
+        trace = assign_lanes(trace, self.rules)
         check_trace(trace, self.fleet, self.rules)
         now = self.state.progress.now_s
         if trace.arrival_s.size and trace.arrival_s[0] < now:
@@ -71,38 +79,40 @@ class Session:
                 "Feed traces in order of time, on one clock."
             )
         new = np.arange(self.fed, self.fed + trace.arrival_s.size)
-        self.row = np.concatenate([self.row[is_open(self.state)], new])
-        self.trace, self.state = carry_over(self.trace, self.state, trace, self.fleet)
+        self.row = np.concatenate([self.row[is_unfinished(self.state)], new])
+        self.trace, self.state = carry_over_requests(self.trace, self.state, trace, self.fleet)
         self.fed += new.size
 
-    def play(self, drive: Drive, until_s: float, progress: Callable[[int], None] | None = None) -> Spent:
+    def play(
+        self, drive: Schedule, until_s: float, progress: Callable[[int], None] | None = None
+    ) -> FleetUsage:
         """Play hour by hour to `until_s`; what was spent in those hours."""
         fleet, state, begin_s = self.fleet, self.state, float(self.state.progress.now_s)
         row_s = drive.row_s
         rows = int(np.ceil((until_s - begin_s) / row_s))
-        targets = plan_rows(drive.targets, (rows, fleet.kind.size), "targets")
-        forecast = plan_rows(
+        targets = as_plan_table(drive.targets, (rows, fleet.kind.size), "targets")
+        forecast = as_plan_table(
             drive.forecast_tokens_per_s, (rows, fleet.pools_of.shape[0]), "forecast_tokens_per_s"
         )
         below = None
         if drive.go_on_below is not None:
-            below = plan_rows(drive.go_on_below, (rows, fleet.holds.size), "go_on_below")
+            below = as_plan_table(drive.go_on_below, (rows, fleet.holds.size), "go_on_below")
         totals = [self._totals()]
         for row in range(rows):
             if below is not None:
                 state.llm["go_on_below"] = below[row]
             state.pool["target"], state.endpoint["forecast_tokens_per_s"] = targets[row], forecast[row]
-            start_hour(fleet, self.rules, state, begin_s + row * row_s)
+            start_control_interval(fleet, self.rules, state, begin_s + row * row_s)
             end_s = min(begin_s + (row + 1) * row_s, until_s)
             self.run_until(end_s)
             self._require_progress()
             if (row + 1) % drive.rows_per_hour and row + 1 < rows:
                 continue
-            account(fleet, state, end_s)
+            account_fleet(fleet, state, end_s)
             totals.append(self._totals())
             if progress is not None:
                 progress(int(state.progress.ended))
-        return Spent(*(np.diff(np.stack(column), axis=0) for column in zip(*totals, strict=True)))
+        return FleetUsage(*(np.diff(np.stack(column), axis=0) for column in zip(*totals, strict=True)))
 
     def run_until(self, end_s: float) -> None:
         """Run every event before then; one who watches stops on the way."""
@@ -117,13 +127,13 @@ class Session:
 
         ValueError for a fleet that is not laid out for hand-overs.
         """
-        if not self.fleet.hands_over:
+        if not self.fleet.has_transfers:
             raise ValueError("This fleet hands nothing over: make it with hands_over, and links.")
         request = int(np.searchsorted(self.row, row))
         if request >= self.row.size or self.row[request] != row:
             return False  # it has ended
         now = float(self.state.progress.now_s)
-        return bool(move(self.trace, self.fleet, self.rules, self.state, request, slot, now))
+        return bool(migrate_request(self.trace, self.fleet, self.rules, self.state, request, slot, now))
 
     def finish(self, until_s: float) -> None:
         """Let the requests that are left end, without accounting for the fleet any more."""
@@ -131,7 +141,7 @@ class Session:
 
     def outcome(self, *spent: Any) -> Outcome:
         """What became of the requests since the last feed; `spent` are the columns of Spent."""
-        return outcome_of(self.trace, self.fleet, self.state, self.row, Spent(*spent))
+        return collect_outcome(self.trace, self.fleet, self.state, self.row, FleetUsage(*spent))
 
     def save(self, path: Path) -> None:
         """Write everything that the next play needs; the file appears whole or not at all."""
@@ -143,15 +153,15 @@ class Session:
         os.replace(aside, path)
 
     @classmethod
-    def load(cls, path: Path, fleet: Fleet, rules: Rules) -> "Session":
+    def load(cls, path: Path, fleet: FleetArrays, rules: Rules) -> "Session":
         """A session as it was saved; ValueError if it was another fleet's."""
         session = cls(fleet, rules, np.zeros(fleet.kind.size))
         with np.load(path, allow_pickle=False) as saved:
-            session.trace = Trace(*(saved[f"trace.{name}"] for name in Trace._fields))
+            session.trace = TraceArrays(*(saved[f"trace.{name}"] for name in TraceArrays._fields))
             # A file knows neither records nor their alignment.
-            loaded = {name: saved[f"state.{name}"] for name in State._fields}
+            loaded = {name: saved[f"state.{name}"] for name in ReplayState._fields}
             loaded = {name: loaded[name].view(fresh.dtype) for name, fresh in session.state._asdict().items()}
-            session.state = State(**loaded | {"progress": loaded["progress"][()]})
+            session.state = ReplayState(**loaded | {"progress": loaded["progress"][()]})
             session.row, session.fed = saved["row"], int(saved["fed"])
         if session.state.finish_key.shape != (fleet.pool.size, fleet.max_batch.max()):
             raise ValueError(
@@ -162,13 +172,13 @@ class Session:
 
     def _advance(self, until_s: float, until_ended: bool) -> None:
         """By the kernel, or with the balancer where requests move: each is compiled when it is needed."""
-        run = advance if np.isinf(self.rules.balance_s) else advance_balanced
+        run = advance_events if np.isinf(self.rules.balance_s) else advance_with_balancer
         run(self.trace, self.fleet, self.rules, self.state, until_s, until_ended)
 
     def _require_progress(self) -> None:
         """The watchdog: say where, if the kernel kept making events without moving the clock."""
         state = self.state
-        if state.progress.idling > patience(self.trace, state):
+        if state.progress.stalled_events > watchdog_limit(self.trace, state):
             slot = int(next(clock for clock in state.clock["heap"] if clock < state.instance.size))
             raise RuntimeError(
                 f"The replay makes no progress at {state.progress.now_s} s: slot {slot} of pool "
@@ -177,16 +187,16 @@ class Session:
                 "This is a defect of the kernel: please report it with the trace."
             )
 
-    def _totals(self) -> Spent:
+    def _totals(self) -> FleetUsage:
         state = self.state
         areas = (state.pool["kv_used_area"].copy(), state.pool["kv_room_area"].copy())
-        return Spent(state.instance_s.copy(), *areas, state.moved.copy())
+        return FleetUsage(state.instance_s.copy(), *areas, state.moved.copy())
 
 
-def replay(
-    trace: Trace,
-    fleet: Fleet,
-    drive: Drive,
+def replay_trace(
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    drive: Schedule,
     rules: Rules,
     horizon_s: float,
     progress: Callable[[int], None] | None = None,
@@ -207,15 +217,15 @@ def replay(
     start = drive.start
     if start is None:
         rows = int(np.ceil(horizon_s / drive.row_s))
-        start = plan_rows(drive.targets, (rows, fleet.kind.size), "targets")[0]
+        start = as_plan_table(drive.targets, (rows, fleet.kind.size), "targets")[0]
     session = Session(fleet, rules, start)
-    session.feed(trace)
+    session.append_trace(trace)
     spent = session.play(drive, horizon_s, progress)
     session.finish(horizon_s + TAIL_PERIODS * drive.hour_s)
     return session.outcome(*spent)
 
 
-def plan_rows(values: npt.ArrayLike | None, shape: tuple[int, int], name: str) -> npt.NDArray[np.float64]:
+def as_plan_table(values: npt.ArrayLike | None, shape: tuple[int, int], name: str) -> npt.NDArray[np.float64]:
     """A plan's table in this shape; zeros where the policy has none."""
     if values is None:
         return np.zeros(shape)

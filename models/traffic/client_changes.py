@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from fleetcast.models.traffic.changes import Changes, NewApp, require_possible
 from fleetcast.models.traffic.clients import ClientTraffic
-from fleetcast.models.traffic.parameters import Names
-from fleetcast.models.traffic.renewals import Spacing
+from fleetcast.models.traffic.renewal_arrivals import Spacing
+from fleetcast.models.traffic.trace_changes import NewApp, TraceChanges, require_possible_change
+from fleetcast.models.traffic.trace_columns import TraceNames
 
 
-def altered(
-    traffic: ClientTraffic, changes: Changes, scale: float, names: Names, apps: Sequence[str]
+def apply_client_changes(
+    traffic: ClientTraffic, changes: TraceChanges, scale: float, names: TraceNames, apps: Sequence[str]
 ) -> tuple[ClientTraffic, list[str]]:
     """What holds on all days: the scale, the share of niw, new apps; with the names of all apps.
 
@@ -22,12 +22,12 @@ def altered(
     ValueError
         A scale or ratio that cannot be had, or a new app that is like none of the trace.
     """
-    require_possible(0 < scale < np.inf, f"scale is {scale:g}, needs more than 0")
+    require_possible_change(0 < scale < np.inf, f"scale is {scale:g}, needs more than 0")
     rate = scale * traffic.requests_per_hour
     if changes.interactive_to_niw is not None:
         is_niw = np.array([tier not in names.interactive for tier in names.tiers])[traffic.tier]
         total, niw = rate.sum(), rate[is_niw].sum()
-        require_possible(
+        require_possible_change(
             0 < niw < total, "interactive_to_niw needs a trace with interactive and niw requests"
         )
         wanted = total / (1 + changes.interactive_to_niw)
@@ -36,10 +36,10 @@ def altered(
     known, all_apps = list(apps), list(apps)
     total = rate.sum()
     for new in changes.new_apps:
-        require_possible(
+        require_possible_change(
             new.like in known, f"the new app {new.name!r} is like {new.like!r}; known: {', '.join(known)}"
         )
-        require_possible(new.name not in all_apps, f"the app {new.name!r} is there already")
+        require_possible_change(new.name not in all_apps, f"the app {new.name!r} is there already")
         traffic = _with_app(traffic, new, known.index(new.like), len(all_apps), total)
         all_apps.append(new.name)
     return traffic, all_apps
@@ -68,7 +68,7 @@ def _with_app(traffic: ClientTraffic, new: NewApp, like: int, code: int, total: 
         requests_per_hour=np.concatenate([traffic.requests_per_hour, rate * new.share * total / rate.sum()]),
         sender=np.concatenate([traffic.sender, sender + traffic.spacing.family.size]),
         level=np.concatenate([traffic.level, level]),
-        levels=traffic.levels.and_copies(levels[asleep]),
+        levels=traffic.levels.with_copies(levels[asleep]),
         spacing=Spacing(*(np.concatenate([values, values[senders]]) for values in traffic.spacing)),
         history=history._replace(
             gap_cv=np.concatenate([history.gap_cv, history.gap_cv[senders]]),

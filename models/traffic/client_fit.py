@@ -7,8 +7,8 @@ towards its own counts as far as there are many of them; theirs in turn begins f
 import numpy as np
 from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.clients import HOURS_PER_WEEK, Noise
-from fleetcast.models.traffic.drawing import Floats, Integers
 
 # A ratio counts as much as the requests that it is made from, beside so many of the prior; beside fewer where
 # the ratios of a series differ by more than chance.
@@ -21,7 +21,7 @@ SIGMAS = 4.0
 LEAST_HOURS = 48  # recorded, of which levels are fitted
 
 
-def weekly_rates(counts: Floats, recorded: Floats, hour_of_week: Integers, prior: Floats) -> Floats:
+def weekly_rates(counts: Floats, recorded: Floats, hour_of_week: Ints, prior: Floats) -> Floats:
     """Requests per hour of the week, shape (series, 168).
 
     The prior times three ratios of requests to what was expected so far: of the hour of the day, of that hour
@@ -33,7 +33,7 @@ def weekly_rates(counts: Floats, recorded: Floats, hour_of_week: Integers, prior
         Requests per clock hour, shape (series, hours).
     recorded : Floats
         How much of each clock hour was recorded, 0 to 1, shape (hours,).
-    hour_of_week : Integers
+    hour_of_week : Ints
         Of each clock hour, Monday 00:00 is 0, shape (hours,).
     prior : Floats
         Requests per hour of the week, shape (series, 168).
@@ -68,7 +68,7 @@ def _beyond_chance(counts: Floats, expected: Floats) -> tuple[Floats, Floats, Fl
     return beyond, error, np.nansum(expected**2, axis=1)
 
 
-def own_life(counts: Floats, expected: Floats) -> NDArray[np.bool_]:
+def has_own_levels(counts: Floats, expected: Floats) -> NDArray[np.bool_]:
     """Whether an app moves so much about its week that its hours need levels of their own, shape (apps,).
 
     Parameters

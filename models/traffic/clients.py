@@ -13,24 +13,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.traffic.changes import Changes, Outage, require_possible
-from fleetcast.models.traffic.drawing import (
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.traffic.app_levels import AppLevels, draw_level_stretch
+from fleetcast.models.traffic.random_streams import (
     HOUR_US,
     MINUTE_US,
-    Floats,
-    Integers,
     burst_factor,
-    by_arrival,
     draw_by_row,
     minute_noise,
-    minutes_of,
-    stream,
+    minutes_within_day,
+    random_stream,
+    sort_by_arrival,
 )
-from fleetcast.models.traffic.history import History, day_lived, hours_lived, pairs_drawn
-from fleetcast.models.traffic.levels import Levels, draw_stretch
-from fleetcast.models.traffic.parameters import Columns, Names
-from fleetcast.models.traffic.renewals import SECOND_US, Spacing, arrivals, on_grid
-from fleetcast.models.world.traffic_config import MINUTES
+from fleetcast.models.traffic.recorded_days import (
+    RecordedDays,
+    draw_token_pairs,
+    pick_recorded_day,
+    pick_recorded_hours,
+)
+from fleetcast.models.traffic.renewal_arrivals import SECOND_US, Spacing, draw_arrivals, snap_to_grid
+from fleetcast.models.traffic.trace_changes import Outage, TraceChanges, require_possible_change
+from fleetcast.models.traffic.trace_columns import DayColumns, TraceNames
+from fleetcast.models.world.traffic_config import TRAFFIC_DAY_MINUTES
 
 HOURS_PER_WEEK = 168
 SUNDAY = 6
@@ -54,23 +58,23 @@ class ClientTraffic:
     tier: NDArray[np.int16]
     app: NDArray[np.int16]
     requests_per_hour: Floats  # (clients, 168) from Monday 00:00 UTC
-    group: Integers  # of the noise that it shares
-    sender: Integers  # whose gaps its requests have
-    level: Integers  # its row in `levels`; -1: always 1
-    pool: Integers  # whose pairs of tokens its requests have
+    group: Ints  # of the noise that it shares
+    sender: Ints  # whose gaps its requests have
+    level: Ints  # its row in `levels`; -1: always 1
+    pool: Ints  # whose pairs of tokens its requests have
     noise: Noise
-    levels: Levels
+    levels: AppLevels
     spacing: Spacing
-    history: History
-    first_pair: Integers  # (pools + 1,) where the pairs of a pool begin, in order of time
+    history: RecordedDays
+    first_pair: Ints  # (pools + 1,) where the pairs of a pool begin, in order of time
     pairs: NDArray[np.int32]  # (pairs, 2) input and output tokens of requests, as they were seen together
     grid_us: int = 1  # all instants lie on this grid
     grid_first_us: int = 0  # through this instant, since 1970
 
 
 def client_day(
-    traffic: ClientTraffic, changes: Changes, day: date, first_day: date, seed: int, names: Names
-) -> Columns:
+    traffic: ClientTraffic, changes: TraceChanges, day: date, first_day: date, seed: int, names: TraceNames
+) -> DayColumns:
     """Draw one day; it depends on the day, the seed and the traffic, not on which other days are drawn.
 
     Parameters
@@ -82,33 +86,33 @@ def client_day(
     """
     weekday = _weekday(changes, day)
     rate = expected_rate(traffic, changes, day, first_day)
-    noise = minute_noise(stream(seed, day, "noise"), *traffic.noise, traffic.noise[0].shape)
+    noise = minute_noise(random_stream(seed, day, "noise"), *traffic.noise, traffic.noise[0].shape)
     rate *= noise[traffic.group] * noise[-1]
-    stretch = draw_stretch(traffic.levels, seed, day, first_day, weekday)
+    stretch = draw_level_stretch(traffic.levels, seed, day, first_day, weekday)
     led = np.flatnonzero(traffic.level >= 0)
-    rate[led] *= np.repeat(stretch.of_day()[traffic.level[led]], MINUTES // 24, axis=1)
-    lived = day_lived(traffic.history, stretch, seed)
-    together = np.zeros((traffic.spacing.family.size, MINUTES))
+    rate[led] *= np.repeat(stretch.day_levels()[traffic.level[led]], TRAFFIC_DAY_MINUTES // 24, axis=1)
+    lived = pick_recorded_day(traffic.history, stretch, seed)
+    together = np.zeros((traffic.spacing.family.size, TRAFFIC_DAY_MINUTES))
     np.add.at(together, traffic.sender, rate)
     cv = traffic.history.gap_cv[:, lived].astype(float)
-    minute, sender = arrivals(
-        stream(seed, day, "gaps"), together, cv, traffic.spacing, max(traffic.grid_us, SECOND_US)
+    minute, sender = draw_arrivals(
+        random_stream(seed, day, "gaps"), together, cv, traffic.spacing, max(traffic.grid_us, SECOND_US)
     )
-    client = _clients(stream(seed, day, "cells"), traffic.sender, rate, minute, sender)
-    arrived_us, client = by_arrival((minute * MINUTE_US).astype(np.int64), client, len(rate))
+    client = _clients(random_stream(seed, day, "cells"), traffic.sender, rate, minute, sender)
+    arrived_us, client = sort_by_arrival((minute * MINUTE_US).astype(np.int64), client, len(rate))
     (pool, level), alike = np.unique([traffic.pool, traffic.level], axis=1, return_inverse=True)
-    hours = hours_lived(traffic.history, stretch, lived)[level]
+    hours = pick_recorded_hours(traffic.history, stretch, lived)[level]
     cell = 24 * alike.ravel()[client] + arrived_us // HOUR_US
-    rng = stream(seed, day, "tokens")
-    pair = pairs_drawn(rng, traffic.history, traffic.first_pair, pool, hours, cell)
+    rng = random_stream(seed, day, "tokens")
+    pair = draw_token_pairs(rng, traffic.history, traffic.first_pair, pool, hours, cell)
     if traffic.grid_us > 1:
         midnight_us = int(np.datetime64(day, "us").astype(np.int64))
-        arrived_us = on_grid(arrived_us, traffic.grid_us, traffic.grid_first_us - midnight_us)
+        arrived_us = snap_to_grid(arrived_us, traffic.grid_us, traffic.grid_first_us - midnight_us)
     region = traffic.region[client]
     for number, outage in enumerate(changes.outages):
-        region = _moved(region, arrived_us, outage, day, names, stream(seed + number, day, "moved"))
+        region = _moved(region, arrived_us, outage, day, names, random_stream(seed + number, day, "moved"))
     tokens = traffic.pairs[pair]
-    return Columns(
+    return DayColumns(
         arrived_us=arrived_us,
         region=region,
         llm=traffic.llm[client],
@@ -119,9 +123,9 @@ def client_day(
     )
 
 
-def expected_rate(traffic: ClientTraffic, changes: Changes, day: date, first_day: date) -> Floats:
+def expected_rate(traffic: ClientTraffic, changes: TraceChanges, day: date, first_day: date) -> Floats:
     """Requests per minute without noise, shape (clients, 1440): straight between the middles of the hours."""
-    rate = minute_rates(traffic.requests_per_hour, 24 * _weekday(changes, day), MINUTES)
+    rate = minute_rates(traffic.requests_per_hour, 24 * _weekday(changes, day), TRAFFIC_DAY_MINUTES)
     weeks = (day - first_day).days // 7
     return rate * (1 + changes.growth_per_week) ** weeks * burst_factor(changes.bursts, day)
 
@@ -144,13 +148,11 @@ def minute_rates(requests_per_hour: Floats, first_hour: float, minutes: int) -> 
     return np.where(is_edge, np.where(share < 0.5, before, after), (1 - share) * before + share * after) / 60
 
 
-def _weekday(changes: Changes, day: date) -> int:
+def _weekday(changes: TraceChanges, day: date) -> int:
     return SUNDAY if day in changes.holidays else day.weekday()
 
 
-def _clients(
-    rng: np.random.Generator, sender_of: Integers, rate: Floats, minute: Floats, sender: Integers
-) -> Integers:
+def _clients(rng: np.random.Generator, sender_of: Ints, rate: Floats, minute: Floats, sender: Ints) -> Ints:
     """The client of each request of a sender, by their rates in that minute; `sender` ascends."""
     order = np.argsort(sender_of, kind="stable")
     first = np.searchsorted(sender_of[order], np.arange(sender_of.max(initial=-1) + 2))
@@ -167,22 +169,24 @@ def _clients(
 
 def _moved(
     region: NDArray[np.int16],
-    arrived_us: Integers,
+    arrived_us: Ints,
     outage: Outage,
     day: date,
-    names: Names,
+    names: TraceNames,
     rng: np.random.Generator,
 ) -> NDArray[np.int16]:
     """The regions when one of them is out: its requests arrive in the others, by their shares of the day."""
-    require_possible(outage.region in names.regions, f"unknown region {outage.region!r} in an outage")
+    require_possible_change(outage.region in names.regions, f"unknown region {outage.region!r} in an outage")
     out = names.regions.index(outage.region)
-    minutes = minutes_of(outage.start, outage.minutes, day)
+    minutes = minutes_within_day(outage.start, outage.minutes, day)
     minute = arrived_us // MINUTE_US
     hit = (region == out) & (minute >= minutes.start) & (minute < minutes.stop)
     shares = np.bincount(region, minlength=len(names.regions)).astype(float)
     shares[out] = 0.0
     if hit.any():
-        require_possible(shares.sum() > 0, f"the outage of {outage.region} leaves no region with requests")
+        require_possible_change(
+            shares.sum() > 0, f"the outage of {outage.region} leaves no region with requests"
+        )
         drawn = draw_by_row(rng, (shares / shares.sum())[None], np.zeros(int(hit.sum()), np.int64))
         region = region.copy()
         region[hit] = drawn.astype(np.int16)

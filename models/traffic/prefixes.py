@@ -19,14 +19,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.traffic.drawing import Floats, Integers
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.sessions import Turns
 
-Hashes = NDArray[np.uint64]
+BlockHashes = NDArray[np.uint64]
 COMMON_SHARE = (
     0.01  # of a stream's requests that begin anew, from which on a first block is a family of its own
 )
-NEAR_SHARE = 0.125  # of the lag: among so many to each side the one most alike is taken
+NEAR_LAG_SHARE = 0.125  # of the lag: among so many to each side the one most alike is taken
 LIKE = (
     0.5  # sum of the logarithms of the ratios of blocks and uses, up to which nobody more alike is looked for
 )
@@ -37,37 +37,37 @@ MOST_NEAR = 1000  # to each side, within which somebody more alike is looked for
 class Prefixes(NamedTuple):
     """The templates, by stream and in it by input tokens."""
 
-    first_template: Integers  # (streams + 1,)
-    input_tokens: Integers  # (templates,), as all but the last
-    blocks: Integers
-    shared: Integers  # of these, with an earlier request
-    lag: Integers  # requests back to the latest that shares them, among its like
-    rest: Integers  # blocks that that one had beyond them
-    uses: Integers  # requests that shared the last of them before
-    place: Integers  # (requests,) which template each request of the original is
-    family: Integers  # whose like it is
-    first_hash: Integers  # (templates + 1,)
-    hashes: Hashes  # of the original
+    first_template: Ints  # (streams + 1,)
+    input_tokens: Ints  # (templates,), as all but the last
+    blocks: Ints
+    shared: Ints  # of these, with an earlier request
+    lag: Ints  # requests back to the latest that shares them, among its like
+    rest: Ints  # blocks that that one had beyond them
+    uses: Ints  # requests that shared the last of them before
+    place: Ints  # (requests,) which template each request of the original is
+    family: Ints  # whose like it is
+    first_hash: Ints  # (templates + 1,)
+    hashes: BlockHashes  # of the original
 
 
 class Blocks(NamedTuple):
     """The blocks of a day so far. A place is where one stands in the array of all; one that is shared is
     known by the place at which it stood first."""
 
-    first: Integers  # (requests + 1,) places of the blocks of each request
-    known_by: Integers  # (blocks,)
-    uses: Integers  # requests that have it, by the place it is known by
-    latest: Integers  # of these, likewise
+    first: Ints  # (requests + 1,) places of the blocks of each request
+    known_by: Ints  # (blocks,)
+    uses: Ints  # requests that have it, by the place it is known by
+    latest: Ints  # of these, likewise
 
 
-def fit(stream: Integers, input_tokens: Integers, first_hash: Integers, hashes: Hashes) -> Prefixes:
+def fit_prefixes(stream: Ints, input_tokens: Ints, first_hash: Ints, hashes: BlockHashes) -> Prefixes:
     """Templates of requests in the order of their arrival.
 
     Parameters
     ----------
-    stream : Integers
+    stream : Ints
         0, 1, ... of each request, shape (requests,).
-    first_hash, hashes : Integers, Hashes
+    first_hash, hashes : Ints, Hashes
         Where the blocks of each request begin, shape (requests + 1,), and all of them; none is allowed.
     """
     blocks = np.diff(first_hash)
@@ -112,15 +112,15 @@ def fit(stream: Integers, input_tokens: Integers, first_hash: Integers, hashes: 
     )
 
 
-def draw(
+def draw_prefixes(
     prefixes: Prefixes,
-    stream: Integers,
-    input_tokens: Integers,
-    ids: Hashes,
+    stream: Ints,
+    input_tokens: Ints,
+    ids: BlockHashes,
     rng: np.random.Generator,
     turns: Turns,
-    kept: Integers,
-) -> tuple[Integers, Hashes]:
+    kept: Ints,
+) -> tuple[Ints, BlockHashes]:
     """Where the hashes of each request begin, shape (requests + 1,), and all of them; in order of arrival.
 
     A request of the stream -1, or whose template has no hash, has none. The turns of a session have templates
@@ -166,7 +166,7 @@ def draw(
     return first, made
 
 
-def _families(stream: Integers, first_hash: Integers, hashes: Hashes) -> Integers:
+def _families(stream: Ints, first_hash: Ints, hashes: BlockHashes) -> Ints:
     """Of each request: its stream, or a number above those of the streams where its first block is common."""
     family, number = stream.copy(), int(stream.max(initial=-1)) + 1
     has = np.flatnonzero(np.diff(first_hash))
@@ -182,7 +182,7 @@ def _families(stream: Integers, first_hash: Integers, hashes: Hashes) -> Integer
     return family
 
 
-def _begun(first_hash: Integers, hashes: Hashes, alike: Integers) -> int:
+def _begun(first_hash: Ints, hashes: BlockHashes, alike: Ints) -> int:
     """How many of the requests that begin alike begin anew: they share no more than all of them do."""
     seen, shared = set[int](), []
     for request in alike.tolist():
@@ -192,7 +192,7 @@ def _begun(first_hash: Integers, hashes: Hashes, alike: Integers) -> int:
     return 1 + shared[1:].count(min(shared[1:], default=0))
 
 
-def _templates(prefixes: Prefixes, stream: Integers, input_tokens: Integers, level: Floats) -> Integers:
+def _templates(prefixes: Prefixes, stream: Ints, input_tokens: Ints, level: Floats) -> Ints:
     """A template of each request's stream with an input as near as there is, -1 where there is none."""
     template = np.full(stream.size, -1)
     for of in range(prefixes.first_template.size - 1):
@@ -215,7 +215,7 @@ def _sharer(there: Blocks, like: list[int], lag: int, shared: int, wanted: tuple
     Of several the one that is most like the wanted in blocks and in requests that have those blocks; it is
     looked for further away while none is LIKE them.
     """
-    middle, near, best, chosen = len(like) - max(lag, 1), int(NEAR_SHARE * lag), np.inf, -1
+    middle, near, best, chosen = len(like) - max(lag, 1), int(NEAR_LAG_SHARE * lag), np.inf, -1
     while middle >= 0:
         low, high = max(middle - near, 0), min(middle + near + 1, len(like))
         found = np.array(like[low:high])
@@ -236,7 +236,7 @@ def _sharer(there: Blocks, like: list[int], lag: int, shared: int, wanted: tuple
     return chosen
 
 
-def _mixed(numbers: Hashes) -> Hashes:
+def _mixed(numbers: BlockHashes) -> BlockHashes:
     """Numbers that look random, one for one (the finaliser of SplitMix64)."""
     numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.traffic.drawing import Floats, Integers
+from fleetcast.models.aliases import Floats, Ints
 
-Hashes = NDArray[np.uint64]
+TurnHashes = NDArray[np.uint64]
 LEAST_FOLLOWING = 0.02  # of the requests of a stream: with fewer it has no sessions
 LEAST_OPENINGS = 50  # of a stream at an hour of the day, to be drawn from by themselves
 
@@ -25,37 +25,37 @@ LEAST_OPENINGS = 50  # of a stream at an hour of the day, to be drawn from by th
 class Sessions(NamedTuple):
     """The sessions of the original; a stream is who keeps to a session (llm and app, or client)."""
 
-    first_opening: Integers  # (streams + 1,)
-    openings: Integers  # requests that are first turns, by stream and hour of the day
-    opening_hour: Integers  # (openings,) 0 to 23
-    following: Integers  # (requests,) the next turn; -1: none
-    after_us: Integers  # (requests,) from the previous turn to this one
-    kept: Integers  # (requests,) blocks of the previous turn with which this one begins
+    first_opening: Ints  # (streams + 1,)
+    openings: Ints  # requests that are first turns, by stream and hour of the day
+    opening_hour: Ints  # (openings,) 0 to 23
+    following: Ints  # (requests,) the next turn; -1: none
+    after_us: Ints  # (requests,) from the previous turn to this one
+    kept: Ints  # (requests,) blocks of the previous turn with which this one begins
 
 
 class Turns(NamedTuple):
     """Made requests as turns of sessions, both of shape (requests,)."""
 
-    template: Integers  # the request of the original that it is like; -1: of a stream without sessions
-    previous: Integers  # the made request that it goes on from; -1: none
+    template: Ints  # the request of the original that it is like; -1: of a stream without sessions
+    previous: Ints  # the made request that it goes on from; -1: none
 
 
-def fit(
-    stream: Integers,
-    session: Integers,
-    arrived_us: Integers,
-    first_hash: Integers,
-    hashes: Hashes,
+def fit_sessions(
+    stream: Ints,
+    session: Ints,
+    arrived_us: Ints,
+    first_hash: Ints,
+    hashes: TurnHashes,
 ) -> Sessions:
     """The sessions of requests in the order of their arrival.
 
     Parameters
     ----------
-    stream : Integers
+    stream : Ints
         0, 1, ... of each request, shape (requests,).
-    session : Integers
+    session : Ints
         What the source says, 0, 1, ... of each request; -1 where it says nothing.
-    first_hash, hashes : Integers, Hashes
+    first_hash, hashes : Ints, Hashes
         Where the blocks of each request begin, shape (requests + 1,), and all of them; none is allowed.
     """
     previous, kept = _previous(stream, session, first_hash, hashes)
@@ -74,7 +74,7 @@ def fit(
     return Sessions(first_opening, openings, hour, following, after_us, kept)
 
 
-def draw(sessions: Sessions, stream: Integers, arrived_us: Integers, rng: np.random.Generator) -> Turns:
+def draw_turns(sessions: Sessions, stream: Ints, arrived_us: Ints, rng: np.random.Generator) -> Turns:
     """Which turn each request of a day is, in order of arrival; the stream -1 has no sessions."""
     template = _openings(sessions, stream, arrived_us // 3_600_000_000 % 24, rng.random(stream.size))
     previous = np.full(stream.size, -1)
@@ -89,7 +89,7 @@ def draw(sessions: Sessions, stream: Integers, arrived_us: Integers, rng: np.ran
     return Turns(template, previous)
 
 
-def roots(previous: Integers) -> Integers:
+def session_roots(previous: Ints) -> Ints:
     """The first turn of the session of each request."""
     root = np.arange(previous.size)
     for request in np.flatnonzero(previous >= 0):
@@ -97,9 +97,7 @@ def roots(previous: Integers) -> Integers:
     return root
 
 
-def _previous(
-    stream: Integers, session: Integers, first_hash: Integers, hashes: Hashes
-) -> tuple[Integers, Integers]:
+def _previous(stream: Ints, session: Ints, first_hash: Ints, hashes: TurnHashes) -> tuple[Ints, Ints]:
     """The turn before each request, -1 where there is none, and the blocks that both begin with."""
     previous, kept = np.full(stream.size, -1), np.zeros(stream.size, np.int64)
     is_continued = np.zeros(stream.size, np.bool_)
@@ -126,7 +124,7 @@ def _previous(
     return previous, kept
 
 
-def _openings(sessions: Sessions, stream: Integers, hour: Integers, place: Floats) -> Integers:
+def _openings(sessions: Sessions, stream: Ints, hour: Ints, place: Floats) -> Ints:
     """A first turn of the stream for each request, at its hour of the day; -1 where there is none."""
     first, found = sessions.first_opening, np.full(stream.size, -1)
     of_opening = np.repeat(np.arange(first.size - 1), np.diff(first))

@@ -11,31 +11,33 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.metrics import meets_targets
-from fleetcast.models.replay.inputs import Fleet, Rules, Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.metrics import is_tier_slo_met
+from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import Config
-from fleetcast.models.world.entries import Region, Tier
+from fleetcast.models.world.catalogue_entries import Region, Tier
+from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 
-REQUESTS = 20_000  # per trial: shorter ones end before a load that is slightly too high has built its queue
+TRIAL_REQUESTS = (
+    20_000  # per trial: shorter ones end before a load that is slightly too high has built its queue
+)
 INSTANCES = 4  # a small endpoint, because load is shared: one instance alone would look worse than it is
 PARTNERS = 64  # of the pool that does the other part of each request: so many that none waits there
-HALVINGS = 12  # of the bracket, to a thousandth of the rate
+RATE_HALVINGS = 12  # of the bracket, to a thousandth of the rate
 IDLE_PER_S, FLOOD_PER_S = 1e-3, 1e6  # so slow that no request meets another; so fast that all wait at once
 FLOOD_S = 86_400.0  # in which they are served
 STEADY = (0.25, 0.75)  # of the requests that end: between them an overloaded endpoint is full throughout
 
 
-def capacity_tokens_per_s(
+def measure_capacity_tokens_per_s(
     llm: str,
     deployment: Deployment,
     catalogue: Catalogue,
-    config: Config,
+    config: RunConfig,
     input_tokens: npt.NDArray[np.int32],
     output_tokens: npt.NDArray[np.int32],
     partner: Deployment | None = None,
@@ -67,67 +69,67 @@ def capacity_tokens_per_s(
     """
     if input_tokens.size == 0:
         raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")
-    drawn = drawn_requests(input_tokens, output_tokens, cached_tokens)
+    drawn = sample_requests(input_tokens, output_tokens, cached_tokens)
     given = "none" if cached_tokens is None else "given"
     config = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, prefix=given))
     if partner is not None and deployment.team:
-        tried, role = teams_tried(deployment.team + partner.team), "whole"
+        tried, role = trial_team_count(deployment.team + partner.team), "whole"
         pools = [(pool, tried * pool.team) for pool in (deployment, partner)]
-        fleet = standing_fleet({llm: pools}, catalogue.serving([llm]), config)
+        fleet = fixed_fleet({llm: pools}, catalogue.serving([llm]), config)
     else:
         tried, role = INSTANCES, deployment.role
         fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
-    trial = Trial(drawn, fleet, trial_rules(llm, catalogue, config))
+    trial = LoadTrial(drawn, fleet, trial_rules(llm, catalogue, config))
     at_all = throughput_tokens_per_s(trial, llm, role)
     if config.plan.capacity == "throughput":
         return at_all / tried
-    in_time = highest_rate_in_time(trial, llm, deployment, role, catalogue)
+    in_time = max_rate_within_slo(trial, llm, deployment, role, catalogue)
     in_time *= float(drawn.input_tokens.mean())
     return min(in_time, at_all) / tried  # first tokens may be in time while batches grow and grow
 
 
-def teams_tried(instances: int) -> int:
+def trial_team_count(instances: int) -> int:
     """How many teams of so many instances make some INSTANCES."""
     return max(1, round(INSTANCES / instances))
 
 
-def drawn_requests(
+def sample_requests(
     input_tokens: npt.NDArray[np.int32],
     output_tokens: npt.NDArray[np.int32],
     cached_tokens: npt.NDArray[np.int32] | None = None,
-) -> Trace:
+) -> TraceArrays:
     """REQUESTS of a mix as they come to one place, Poisson, one a second in the mean."""
     rng = np.random.default_rng(0xCA9)
-    picks, gaps = rng.integers(0, input_tokens.size, REQUESTS), rng.exponential(1.0, REQUESTS)
-    nobody = np.zeros(REQUESTS, np.int16)
-    drawn = Trace(np.cumsum(gaps), nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
+    picks, gaps = rng.integers(0, input_tokens.size, TRIAL_REQUESTS), rng.exponential(1.0, TRIAL_REQUESTS)
+    nobody = np.zeros(TRIAL_REQUESTS, np.int16)
+    drawn = TraceArrays(np.cumsum(gaps), nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
     return drawn if cached_tokens is None else drawn._replace(cached_tokens=cached_tokens[picks])
 
 
-class Trial(NamedTuple):
+class LoadTrial(NamedTuple):
     """An endpoint, and the requests that it is tried with, one a second in the mean."""
 
-    drawn: Trace
-    fleet: Fleet
+    drawn: TraceArrays
+    fleet: FleetArrays
     rules: Rules
 
-    def played(self, requests_per_s: float, longer_s: float = 1.0) -> tuple[Trace, Outcome]:
+    def replay_at_rate(self, requests_per_s: float, longer_s: float = 1.0) -> tuple[TraceArrays, Outcome]:
         """What becomes of them at another rate, up to so many seconds after the last has come."""
         trace = self.drawn._replace(arrival_s=self.drawn.arrival_s / requests_per_s)
         until_s = float(trace.arrival_s[-1]) + longer_s
-        drive = Drive(np.diff(self.fleet.slots), hour_s=until_s)
-        return trace, replay(trace, self.fleet, drive, self.rules, until_s)
+        drive = Schedule(np.diff(self.fleet.slots), hour_s=until_s)
+        return trace, replay_trace(trace, self.fleet, drive, self.rules, until_s)
 
 
-def highest_rate_in_time(
-    trial: Trial, llm: str, deployment: Deployment, role: str, catalogue: Catalogue
+def max_rate_within_slo(
+    trial: LoadTrial, llm: str, deployment: Deployment, role: str, catalogue: Catalogue
 ) -> float:
     """Requests/s of the endpoint at which enough still meet the targets of the strictest tier."""
     name = catalogue.strictest_tier(catalogue.tiers)
     if name is None:
         raise ValueError("No interactive tier has a target to measure capacity by. Give one in tiers.toml.")
-    tier = of_role(role, catalogue.tiers[name])
-    rate = highest_rate(trial, tier)
+    tier = role_targets(role, catalogue.tiers[name])
+    rate = max_rate_for_tier(trial, tier)
     if rate is None:
         raise ValueError(
             f"No request of {llm} meets the targets of {name} on an idle {deployment.gpus} x "
@@ -136,16 +138,18 @@ def highest_rate_in_time(
     return rate
 
 
-def highest_rate(trial: Trial, tier: Tier, near_per_s: float = 1.0, halvings: int = HALVINGS) -> float | None:
+def max_rate_for_tier(
+    trial: LoadTrial, tier: Tier, near_per_s: float = 1.0, halvings: int = RATE_HALVINGS
+) -> float | None:
     """Requests/s at which enough still meet the targets of the tier; None where no idle fleet meets them.
 
     The search begins near `near_per_s`.
     """
 
     def attained_share(requests_per_s: float) -> float:
-        trace, outcome = trial.played(requests_per_s)
+        trace, outcome = trial.replay_at_rate(requests_per_s)
         ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
-        return float(np.mean(meets_targets(tier, ttft_s, e2e_s, trace.output_tokens)))
+        return float(np.mean(is_tier_slo_met(tier, ttft_s, e2e_s, trace.output_tokens)))
 
     idle_share = attained_share(IDLE_PER_S)
     if idle_share == 0:
@@ -160,9 +164,9 @@ def highest_rate(trial: Trial, tier: Tier, near_per_s: float = 1.0, halvings: in
     return low
 
 
-def throughput_tokens_per_s(trial: Trial, llm: str, role: str) -> float:
+def throughput_tokens_per_s(trial: LoadTrial, llm: str, role: str) -> float:
     """Input tokens/s of the endpoint in the steady part of a flood; ValueError where hardly any ends."""
-    _, outcome = trial.played(FLOOD_PER_S, FLOOD_S)
+    _, outcome = trial.replay_at_rate(FLOOD_PER_S, FLOOD_S)
     ended_s = outcome.first_token_s if role == "prefill" else outcome.finish_s
     order = np.argsort(ended_s)[: np.count_nonzero(~np.isnan(ended_s))]
     first, last = (int(share * order.size) for share in STEADY)
@@ -175,7 +179,7 @@ def throughput_tokens_per_s(trial: Trial, llm: str, role: str) -> float:
     return float(tokens / (ended_s[order[last]] - ended_s[order[first]]))
 
 
-def of_role(role: str, tier: Tier) -> Tier:
+def role_targets(role: str, tier: Tier) -> Tier:
     """The targets of a tier that an instance in this role answers for.
 
     Who prefills answers for the first token, who decodes for the pace of the others and for the last one.
@@ -189,23 +193,23 @@ def trial_fleet(
     llm: str,
     deployment: Deployment,
     catalogue: Catalogue,
-    config: Config,
+    config: RunConfig,
     instances: int = INSTANCES,
     partner: Deployment | None = None,
-) -> Fleet:
+) -> FleetArrays:
     """One endpoint of so many instances of `llm` that always serve, and of a partner PARTNERS."""
     sized = [(deployment, instances)] + ([] if partner is None else [(partner, PARTNERS)])
-    return standing_fleet({llm: sized}, catalogue.serving([llm]), config)
+    return fixed_fleet({llm: sized}, catalogue.serving([llm]), config)
 
 
-def trial_rules(llm: str, catalogue: Catalogue, config: Config) -> Rules:
+def trial_rules(llm: str, catalogue: Catalogue, config: RunConfig) -> Rules:
     """The rules of such a fleet: it follows its targets, and no request has a second leg."""
     return make_rules(catalogue.serving([llm]), dataclasses.replace(config.replay, cascades={}), "follow")
 
 
-def standing_fleet(
-    pools: Mapping[str, Sequence[tuple[Deployment, int]]], catalogue: Catalogue, config: Config
-) -> Fleet:
+def fixed_fleet(
+    pools: Mapping[str, Sequence[tuple[Deployment, int]]], catalogue: Catalogue, config: RunConfig
+) -> FleetArrays:
     """One region with these pools of each llm of the catalogue, so many instances each, that always serve."""
     cap_gpus = dict.fromkeys(catalogue.gpus, 0)
     deployments = {}

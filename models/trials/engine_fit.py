@@ -17,21 +17,29 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.latency.roofline import Work, decode_s, kv_token_s, prefill_s
-from fleetcast.models.latency.tables import Fit, Floats
-from fleetcast.models.world.entries import Efficiency
+from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.profile_tables import ProfileFit
+from fleetcast.models.latency.roofline import (
+    RooflineWork,
+    roofline_decode_s,
+    roofline_kv_token_s,
+    roofline_prefill_s,
+)
+from fleetcast.models.world.catalogue_entries import Efficiency
 
-KNOTS = 4  # of each curve, where its slope may change
-REACH = 2.0  # of the population from the roofline's figures, in logarithms: a seventh to seven times
+CURVE_KNOTS = 4  # of each curve, where its slope may change
+LOG_SEARCH_RADIUS = (
+    2.0  # of the population from the roofline's figures, in logarithms: a seventh to seven times
+)
 POPULATION, GENERATIONS = 12, 60  # of the search, the first a figure
-TRIES = 400  # replays of a simplex; twice that where the curves may bend
+SIMPLEX_TRIES = 400  # replays of a simplex; twice that where the curves may bend
 SPREADS = (0.3, 0.1, 0.03)  # of a simplex after the other, in logarithms
-WORST = 1.0  # an error of a request counts at most so much, in logarithms
-BENDING = 1e-3  # what a change of slope must earn
+MAX_LOG_ERROR = 1.0  # an error of a request counts at most so much, in logarithms
+BEND_PENALTY = 1e-3  # what a change of slope must earn
 COARSE, FINE = (0.0, 1.0, 1.0), (1.0, 2.0, 1.0)  # weights of the errors of TTFT, E2E, and the time between
 
 
-class Requests(NamedTuple):
+class LoggedRequests(NamedTuple):
     """Requests that an engine has served, by arrival; each column of shape (requests,)."""
 
     arrival_s: Floats  # on any clock
@@ -41,7 +49,7 @@ class Requests(NamedTuple):
     e2e_s: Floats
 
 
-class Shape(NamedTuple):
+class CurveKnots(NamedTuple):
     """Where the knots of an engine's curves lie."""
 
     prefill_tokens: npt.NDArray[np.int64]
@@ -53,71 +61,73 @@ class Shape(NamedTuple):
         return [1, self.prefill_tokens.size - 1, 1, self.decode_batch.size - 1, 1]
 
 
-class Found(NamedTuple):
+class FittedCurves(NamedTuple):
     """An engine's curves, and how far its replay is off."""
 
-    logs: Floats  # of a, the slopes b, c, the slopes d, and g
+    log_parameters: Floats  # of a, the slopes b, c, the slopes d, and g
     error: float
 
 
-class Search(NamedTuple):
+class FitProblem(NamedTuple):
     """What is looked for: the curves with which `play` gives what the scored requests met."""
 
-    play: Callable[[Fit], tuple[Floats, Floats]]  # TTFT and E2E of the requests; NaN for what never ends
-    requests: Requests
+    play: Callable[
+        [ProfileFit], tuple[Floats, Floats]
+    ]  # TTFT and E2E of the requests; NaN for what never ends
+    requests: LoggedRequests
     scored: npt.NDArray[np.bool_]
-    shape: Shape
+    shape: CurveKnots
 
 
-def shape_of(requests: Requests, max_batch: int, max_prefill_tokens: int) -> Shape:
+def place_knots(requests: LoggedRequests, max_batch: int, max_prefill_tokens: int) -> CurveKnots:
     """Knots over the passes and the batches that the engine can have made."""
     shortest = int(requests.input_tokens.min())
     longest = max(min(int(requests.input_tokens.sum()), max_prefill_tokens), 2 * shortest)
-    tokens = np.unique(np.geomspace(shortest, longest, KNOTS).astype(int))
-    return Shape(tokens, np.unique(np.geomspace(1, max(2, max_batch), KNOTS).astype(int)))
+    tokens = np.unique(np.geomspace(shortest, longest, CURVE_KNOTS).astype(int))
+    return CurveKnots(tokens, np.unique(np.geomspace(1, max(2, max_batch), CURVE_KNOTS).astype(int)))
 
 
-def fit_of(logs: Floats, shape: Shape) -> Fit:
+def latency_fit(logs: Floats, shape: CurveKnots) -> ProfileFit:
     """The knots that logarithms describe."""
     a, b, c, d, g = np.split(np.exp(logs), np.cumsum(shape.parts)[:-1])
-    return Fit(
+    return ProfileFit(
         tuple(shape.prefill_tokens.tolist()),
-        risen(a[0] + b[0] * shape.prefill_tokens[0], shape.prefill_tokens, b),
+        curve_seconds(a[0] + b[0] * shape.prefill_tokens[0], shape.prefill_tokens, b),
         tuple(shape.decode_batch.tolist()),
-        risen(c[0] + d[0], shape.decode_batch, d),
+        curve_seconds(c[0] + d[0], shape.decode_batch, d),
         float(f"{g[0]:.3e}"),
     )
 
 
-def risen(first: float, knots: npt.NDArray[np.int64], slopes: Floats) -> tuple[float, ...]:
+def curve_seconds(first: float, knots: npt.NDArray[np.int64], slopes: Floats) -> tuple[float, ...]:
     """Seconds at the knots, from the first one on with these slopes between them."""
     return tuple(np.cumsum([first, *(np.diff(knots) * slopes)]).round(6).tolist())
 
 
-def straight(five: Floats, shape: Shape) -> Floats:
+def straight_parameters(five: Floats, shape: CurveKnots) -> Floats:
     """The logarithms of an engine whose curves do not bend, of those of a, b, c, d and g."""
     return np.repeat(five, shape.parts)
 
 
-def roofline_five(work: Work, efficiency: Efficiency, shape: Shape) -> Floats:
+def roofline_parameters(work: RooflineWork, efficiency: Efficiency, shape: CurveKnots) -> Floats:
     """The logarithms of a, b, c, d and g of straight lines through the ends of the roofline's curves."""
     five = []
     for knots, seconds in (
-        (shape.prefill_tokens, prefill_s(work, shape.prefill_tokens, efficiency)),
-        (shape.decode_batch, decode_s(work, shape.decode_batch, efficiency)),
+        (shape.prefill_tokens, roofline_prefill_s(work, shape.prefill_tokens, efficiency)),
+        (shape.decode_batch, roofline_decode_s(work, shape.decode_batch, efficiency)),
     ):
         slope = max((seconds[-1] - seconds[0]) / (knots[-1] - knots[0]), 0.01 * seconds[0] / knots[-1])
         five += [max(seconds[0] - slope * knots[0], 0.1 * seconds[0]), slope]
-    return np.log([*five, float(kv_token_s(work, efficiency))])
+    return np.log([*five, float(roofline_kv_token_s(work, efficiency))])
 
 
-def error(search: Search, fit: Fit, weights: tuple[float, float, float]) -> float:
+def mean_log_error(search: FitProblem, fit: ProfileFit, weights: tuple[float, float, float]) -> float:
     """The mean error of the scored requests, in logarithms, none counting for more than WORST."""
-    means = [float(np.mean(wrong)) for wrong in errors(search, fit)]
+    means = [float(np.mean(wrong)) for wrong in request_log_errors(search, fit)]
     return sum(w * mean for w, mean in zip(weights, means, strict=True)) / sum(weights)
 
 
-def errors(search: Search, fit: Fit) -> list[Floats]:
+def request_log_errors(search: FitProblem, fit: ProfileFit) -> list[Floats]:
     """|log(replayed / measured)| of TTFT, E2E and the time between, each of shape (scored,), up to WORST."""
     ttft_s, e2e_s = (column[search.scored] for column in search.play(fit))
     own_ttft_s, own_e2e_s = search.requests.ttft_s[search.scored], search.requests.e2e_s[search.scored]
@@ -127,60 +137,68 @@ def errors(search: Search, fit: Fit) -> list[Floats]:
         with np.errstate(invalid="ignore", divide="ignore"):
             wrong = np.abs(np.log(replayed / measured))
         is_none = (replayed == 0) & (measured == 0)  # of one token
-        found.append(np.where(is_none, 0.0, np.where(wrong < WORST, wrong, WORST)))
+        found.append(np.where(is_none, 0.0, np.where(wrong < MAX_LOG_ERROR, wrong, MAX_LOG_ERROR)))
     return found
 
 
-def explore(search: Search, about: Floats) -> Found:
+def fit_straight_curves(search: FitProblem, about: Floats) -> FittedCurves:
     """The best five figures of an engine whose curves do not bend, anywhere about those given."""
     from scipy.optimize import differential_evolution
 
     def loss(five: Floats) -> float:
-        return error(search, fit_of(straight(five, search.shape), search.shape), COARSE)
+        return mean_log_error(
+            search, latency_fit(straight_parameters(five, search.shape), search.shape), COARSE
+        )
 
-    bounds = [(log - REACH, log + REACH) for log in about]
+    bounds = [(log - LOG_SEARCH_RADIUS, log + LOG_SEARCH_RADIUS) for log in about]
     best = differential_evolution(
         loss, bounds, popsize=POPULATION, maxiter=GENERATIONS, init="sobol", polish=False, rng=1
     )
-    return settle_down(search, best.x)
+    return refine_straight_curves(search, best.x)
 
 
-def settle_down(search: Search, five: Floats) -> Found:
+def refine_straight_curves(search: FitProblem, five: Floats) -> FittedCurves:
     """The bottom of the valley that these five figures lie in."""
     for spread in SPREADS:
-        five = simplex(search, five, lambda free: straight(free, search.shape), spread, TRIES).logs
-    logs = straight(five, search.shape)
-    return Found(logs, error(search, fit_of(logs, search.shape), FINE))
+        five = minimise_by_simplex(
+            search, five, lambda free: straight_parameters(free, search.shape), spread, SIMPLEX_TRIES
+        ).log_parameters
+    logs = straight_parameters(five, search.shape)
+    return FittedCurves(logs, mean_log_error(search, latency_fit(logs, search.shape), FINE))
 
 
-def bend(search: Search, begun: Found) -> Found:
+def fit_bent_curves(search: FitProblem, begun: FittedCurves) -> FittedCurves:
     """Let the slopes of a straight engine differ, as far as that pays."""
-    own = np.split(np.arange(begun.logs.size), np.cumsum(search.shape.parts)[:-1])
+    own = np.split(np.arange(begun.log_parameters.size), np.cumsum(search.shape.parts)[:-1])
 
     def penalty(logs: Floats) -> float:
-        return BENDING * float(sum(np.square(np.diff(logs[part])).sum() for part in own))
+        return BEND_PENALTY * float(sum(np.square(np.diff(logs[part])).sum() for part in own))
 
     found = begun
     for spread in SPREADS[:2]:
-        found = simplex(search, found.logs, lambda logs: logs, spread, 2 * TRIES, penalty)
-    found = Found(found.logs, error(search, fit_of(found.logs, search.shape), FINE))
+        found = minimise_by_simplex(
+            search, found.log_parameters, lambda logs: logs, spread, 2 * SIMPLEX_TRIES, penalty
+        )
+    found = FittedCurves(
+        found.log_parameters, mean_log_error(search, latency_fit(found.log_parameters, search.shape), FINE)
+    )
     return min(begun, found, key=lambda one: one.error)
 
 
-def simplex(
-    search: Search,
+def minimise_by_simplex(
+    search: FitProblem,
     start: Floats,
     logs_of: Callable[[Floats], Floats],
     spread: float,
     tries: int,
     penalty: Callable[[Floats], float] = lambda logs: 0.0,
-) -> Found:
+) -> FittedCurves:
     """Nelder and Mead's simplex from `start` on; its best figures, in place of all logarithms."""
     from scipy.optimize import minimize
 
     def loss(free: Floats) -> float:
         logs = logs_of(free)
-        return error(search, fit_of(logs, search.shape), FINE) + penalty(logs)
+        return mean_log_error(search, latency_fit(logs, search.shape), FINE) + penalty(logs)
 
     best = minimize(
         loss,
@@ -194,4 +212,4 @@ def simplex(
             "adaptive": start.size > 5,
         },
     )
-    return Found(best.x, float(best.fun))
+    return FittedCurves(best.x, float(best.fun))

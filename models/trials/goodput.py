@@ -13,30 +13,30 @@ import numpy.typing as npt
 
 from fleetcast.models.trials.capacity import (
     INSTANCES,
-    Trial,
-    drawn_requests,
-    highest_rate,
-    standing_fleet,
+    LoadTrial,
+    fixed_fleet,
+    max_rate_for_tier,
+    sample_requests,
     throughput_tokens_per_s,
     trial_rules,
 )
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import Config
-from fleetcast.models.world.entries import Tier
+from fleetcast.models.world.catalogue_entries import Tier
+from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 
-Tokens = npt.NDArray[np.int32]
-STEPS = 7  # halvings of a bracket that is at most twice as wide as what is found: to one per cent
+TokenCounts = npt.NDArray[np.int32]
+GOODPUT_HALVINGS = 7  # halvings of a bracket that is at most twice as wide as what is found: to one per cent
 
 
 def goodput_per_s(
     llm: str,
     team: Sequence[tuple[Deployment, int]],
     catalogue: Catalogue,
-    config: Config,
+    config: RunConfig,
     tier: Tier,
-    input_tokens: Tokens,
-    output_tokens: Tokens,
+    input_tokens: TokenCounts,
+    output_tokens: TokenCounts,
     near_per_s: float,
     teams: int | None = None,
 ) -> float:
@@ -55,10 +55,10 @@ def goodput_per_s(
     teams = teams or max(1, round(INSTANCES / sum(count for _, count in team)))
     pools = [(pool, teams * count) for pool, count in team]
     alone = dataclasses.replace(catalogue.serving([llm]), tiers={"asked": tier})
-    fleet = standing_fleet({llm: pools}, alone, config)
-    drawn = drawn_requests(input_tokens, output_tokens)
-    trial = Trial(drawn, fleet, trial_rules(llm, alone, config))
-    rate = highest_rate(trial, tier, teams * near_per_s, STEPS)
+    fleet = fixed_fleet({llm: pools}, alone, config)
+    drawn = sample_requests(input_tokens, output_tokens)
+    trial = LoadTrial(drawn, fleet, trial_rules(llm, alone, config))
+    rate = max_rate_for_tier(trial, tier, teams * near_per_s, GOODPUT_HALVINGS)
     if rate is None:
         return 0.0
     at_all = throughput_tokens_per_s(trial, llm, "whole") / float(drawn.input_tokens.mean())

@@ -5,15 +5,14 @@ from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fleetcast.models.world.reading import ConfigError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 FIRST_DAY, LAST_DAY = date(2020, 1, 1), date(2099, 12, 31)  # of any trace: as sql/staging/staged.sql
 MINUTES_PER_DAY = 1440
+QUARTER_S, HOUR_S, DAY_S = 900.0, 3600.0, 86_400.0
+SATURDAY = 5  # the days of a week count from Monday, 0
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
@@ -109,7 +108,7 @@ class Calendar:
             event.check(f"{where} [[event]] {event.name}")
 
 
-def phases(calendar: Calendar, first: date, bucket_minutes: int, buckets: int, region: str) -> Ints:
+def week_phases(calendar: Calendar, first: date, bucket_minutes: int, buckets: int, region: str) -> Ints:
     """Bucket of the week, from Monday 00:00 local time, that each bucket behaves as; shape (buckets,).
 
     The buckets follow each other in UTC from the first instant of `first`. When clocks change, an hour of
@@ -128,7 +127,7 @@ def phases(calendar: Calendar, first: date, bucket_minutes: int, buckets: int, r
     return weekday * (MINUTES_PER_DAY // bucket_minutes) + minute // bucket_minutes
 
 
-def occurrences(
+def event_occurrences(
     calendar: Calendar, first: date, bucket_minutes: int, buckets: int, llm: str, region: str
 ) -> list[Occurrence]:
     """The known events of a series that touch its buckets, in order of time."""

@@ -5,17 +5,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import Config
-from fleetcast.models.world.reading import ConfigError, require_known
+from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.replay_config import Cascade
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
-Floats = NDArray[np.float64]
 
-
-def reach(catalogue: Catalogue, cascades: Mapping[str, Cascade]) -> Floats:
+def stages_per_request(catalogue: Catalogue, cascades: Mapping[str, Cascade]) -> Floats:
     """The legs of each llm by request for each llm, shape (L asked, L that answer or judge).
 
     Whether an answer will do does not depend on those before it: p_1 = 1, p_(i+1) = p_i times the share of
@@ -27,8 +25,8 @@ def reach(catalogue: Catalogue, cascades: Mapping[str, Cascade]) -> Floats:
     for asked, cascade in cascades.items():
         row = llms.index(asked)
         shares[row] = 0.0
-        come = np.cumprod([1.0, *cascade.go_on_shares])
-        judged = 0.0 if cascade.at_arrival else come[:-1] @ (np.array(cascade.go_on_shares) > 0)
+        come = np.cumprod([1.0, *cascade.escalation_shares])
+        judged = 0.0 if cascade.at_arrival else come[:-1] @ (np.array(cascade.escalation_shares) > 0)
         if cascade.at_arrival:
             come = come - np.append(come[1:], 0.0)
         sample = cascade.shadow_share
@@ -38,7 +36,7 @@ def reach(catalogue: Catalogue, cascades: Mapping[str, Cascade]) -> Floats:
     return shares
 
 
-def check_cascades(config: Config, catalogue: Catalogue) -> None:
+def check_cascades(config: RunConfig, catalogue: Catalogue) -> None:
     """Refuse cascades of llms that nobody deploys, in a circle, without a share a step, or at odds."""
     goes_on = dict[str, tuple[Any, ...]]()
     for asked, cascade in config.replay.cascades.items():
@@ -52,18 +50,19 @@ def check_cascades(config: Config, catalogue: Catalogue) -> None:
                 f"{where}: llms are {', '.join(cascade.llms) or 'none'}; it needs two or more, each once, "
                 "from the first that answers to the last."
             )
-        if len(cascade.go_on_shares) != len(cascade.llms) - 1:
+        if len(cascade.escalation_shares) != len(cascade.llms) - 1:
             raise ConfigError(
-                f"{where}: {len(cascade.go_on_shares)} go_on_shares for {len(cascade.llms)} llms; each llm "
+                f"{where}: {len(cascade.escalation_shares)} escalation_shares for {len(cascade.llms)} "
+                f"llms; each llm "
                 "but the last needs one. Add or drop some."
             )
         check_gears(cascade, where)
         check_judge(config, asked, where)
         for leg, llm in enumerate(cascade.llms[:-1]):
-            gears = [(gear.at_least, gear.go_on_shares[leg]) for gear in cascade.gears]
+            gears = [(gear.at_least, gear.escalation_shares[leg]) for gear in cascade.gears]
             behind = cascade.llms[leg + 1] if cascade.gears_by == "load" else cascade.llms[0]
             judge = (cascade.judge_s, cascade.judge_llm, cascade.at_arrival)
-            said = (cascade.go_on_shares[leg], judge, gears and (gears, behind))
+            said = (cascade.escalation_shares[leg], judge, gears and (gears, behind))
             if goes_on.setdefault(llm, said) != said:
                 raise ConfigError(
                     f"{where}: answers of {llm} are judged in another cascade too, with another share, "
@@ -82,14 +81,15 @@ def check_gears(cascade: Cascade, where: str) -> None:
     if any(later <= earlier for earlier, later in pairwise(at_least)):
         raise ConfigError(f"{where}: the gears' at_least is {at_least}; it must rise. Sort them.")
     for gear in cascade.gears:
-        if len(gear.go_on_shares) != len(cascade.go_on_shares):
+        if len(gear.escalation_shares) != len(cascade.escalation_shares):
             raise ConfigError(
-                f"{where}: the gear from {gear.at_least:g} has {len(gear.go_on_shares)} go_on_shares; each "
+                f"{where}: the gear from {gear.at_least:g} has {len(gear.escalation_shares)} "
+                f"escalation_shares; each "
                 "llm but the last needs one. Add or drop some."
             )
 
 
-def check_judge(config: Config, asked: str, where: str) -> None:
+def check_judge(config: RunConfig, asked: str, where: str) -> None:
     """Refuse a judge of ours that judges itself, is none, or is at odds with the rest of its cascade."""
     cascade = config.replay.cascades[asked]
     judge, answers = cascade.judge_llm, [one.llms for one in config.replay.cascades.values()]
@@ -122,7 +122,7 @@ def check_judge(config: Config, asked: str, where: str) -> None:
         )
 
 
-def check_by_quality(config: Config, catalogue: Catalogue) -> None:
+def check_quality_policies(config: RunConfig, catalogue: Catalogue) -> None:
     """Refuse policies with a plan for quality where nothing is asked, or it does not plan all there is."""
     named = [name for name in config.replay.policies if config.rules[name].answers is not None]
     if not named:
@@ -140,10 +140,10 @@ def check_by_quality(config: Config, catalogue: Catalogue) -> None:
             "there, or take it out of [quality]."
         )
     if standing := [name for name in named if config.rules[name].plan == "standing"]:
-        check_standing(config, catalogue, answer, f"{config.file.name} [replay] policies: {standing[0]}")
+        check_all_day_plan(config, catalogue, answer, f"{config.file.name} [replay] policies: {standing[0]}")
 
 
-def check_standing(config: Config, catalogue: Catalogue, answer: Collection[str], where: str) -> None:
+def check_all_day_plan(config: RunConfig, catalogue: Catalogue, answer: Collection[str], where: str) -> None:
     """Refuse a plan for who answers that is held all day where it is not of all there is, in one place."""
     if other := sorted(config.fleet.deployments.keys() - set(answer)):
         raise ConfigError(

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fleetcast.models.world.entries import Efficiency, Gpu, LatencyProfile, Llm, Region, Tier
-from fleetcast.models.world.kernels import Kernels
-from fleetcast.models.world.places import ROOT
-from fleetcast.models.world.reading import ConfigError, build, read_toml, require_known
+from fleetcast.models.world.catalogue_entries import Efficiency, Gpu, LatencyProfile, Llm, Region, Tier
+from fleetcast.models.world.kernel_times import KernelTimes
+from fleetcast.models.world.project_paths import ROOT
+from fleetcast.models.world.toml_dataclasses import ConfigError, build_dataclass, read_toml, require_known
 
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
 TIER_NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -32,7 +32,7 @@ class Catalogue:
     tiers: Mapping[str, Tier]
     latency: tuple[LatencyProfile, ...]
     efficiency: Efficiency
-    kernels: Mapping[str, Kernels] = field(default_factory=dict)  # by GPU type, of those that were timed
+    kernels: Mapping[str, KernelTimes] = field(default_factory=dict)  # by GPU type, of those that were timed
 
     def serving(self, llms: Iterable[str]) -> "Catalogue":
         """The same with these llms only, in file order, and what is known of them."""
@@ -91,7 +91,9 @@ def _read_catalogue(folder: Path, _stamps: tuple[tuple[int, int, int], ...]) -> 
 
     def table(name: str, cls: type) -> Any:
         path = folder / f"{name}.toml"
-        return {key: build(cls, value, f"{path.name} [{key}]") for key, value in read_toml(path).items()}
+        return {
+            key: build_dataclass(cls, value, f"{path.name} [{key}]") for key, value in read_toml(path).items()
+        }
 
     profiles = read_toml(folder / "latency.toml").get("profile", [])
     catalogue = Catalogue(
@@ -100,11 +102,11 @@ def _read_catalogue(folder: Path, _stamps: tuple[tuple[int, int, int], ...]) -> 
         regions=table("regions", Region),
         tiers=table("tiers", Tier),
         latency=tuple(
-            build(LatencyProfile, value, f"latency.toml [[profile]] {n + 1}")
+            build_dataclass(LatencyProfile, value, f"latency.toml [[profile]] {n + 1}")
             for n, value in enumerate(profiles)
         ),
-        efficiency=build(Efficiency, read_toml(folder / "roofline.toml"), "roofline.toml"),
-        kernels=table("kernels", Kernels),
+        efficiency=build_dataclass(Efficiency, read_toml(folder / "roofline.toml"), "roofline.toml"),
+        kernels=table("kernels", KernelTimes),
     )
     for gpu in catalogue.kernels:
         require_known(gpu, catalogue.gpus, "gpu", f"kernels.toml [{gpu}]")

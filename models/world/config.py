@@ -13,30 +13,30 @@ from fleetcast.models.world.mechanisms import (
     CAPACITIES,
     OPPORTUNISMS,
     ORDERS,
+    POOL_SPREADS,
     ROUTINGS,
     SCALINGS,
     SIGNALS,
-    SPREADS,
 )
-from fleetcast.models.world.names import ENSEMBLES, METHODS, SOLVERS
-from fleetcast.models.world.planners import PLANNERS, SHIPPED
-from fleetcast.models.world.policies import ANSWERS, BY_SIGNAL, Policy
-from fleetcast.models.world.quality import QualityConfig
-from fleetcast.models.world.reading import (
-    Among,
-    Known,
+from fleetcast.models.world.option_names import ENSEMBLES, METHOD_NAMES, SOLVERS
+from fleetcast.models.world.planners import PLANNERS, SHIPPED_POLICIES
+from fleetcast.models.world.policies import ANSWER_PLANNERS, SIGNAL_SCALINGS, PolicySpec
+from fleetcast.models.world.quality_config import QualityConfig
+from fleetcast.models.world.replay_config import ReplayConfig
+from fleetcast.models.world.stacks import REPLAY_STACKS, Stack
+from fleetcast.models.world.toml_dataclasses import (
+    KnownName,
+    OneOf,
     PositiveShare,
     Range,
     Share,
     TraceName,
 )
-from fleetcast.models.world.replay_config import ReplayConfig
-from fleetcast.models.world.stacks import STACKS, Stack
 from fleetcast.models.world.traffic_config import OfficeTraffic, TiledTraffic
 
-QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
+FORECAST_QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 
-Method = Annotated[str, Known("forecast method", (*METHODS, *ENSEMBLES))]
+MethodName = Annotated[str, KnownName("forecast method", (*METHOD_NAMES, *ENSEMBLES))]
 
 
 @dataclass(frozen=True)
@@ -60,79 +60,85 @@ class TraceConfig:
 class ForecastConfig:
     """What is forecast, how often, and by which methods."""
 
-    method: Method  # plans by quantiles read it
-    paper_method: Method  # the paper's policies plan from its means
-    methods: tuple[Method, ...]  # all that are made, both of these among them
-    bucket_minutes: Annotated[int, Among(tuple(n for n in range(1, 61) if 60 % n == 0))]
+    method: MethodName  # plans by quantiles read it
+    paper_method: MethodName  # the paper's policies plan from its means
+    methods: tuple[MethodName, ...]  # all that are made, both of these among them
+    bucket_minutes: Annotated[int, OneOf(tuple(n for n in range(1, 61) if 60 % n == 0))]
     history_days: Annotated[int, Range(1, 3660)]
     niw_buffer_share: Share  # of the last hour's niw load, added to the forecast (SageServe 6.3)
     calendar: str | None = None  # a file of data/calendar: time zone, holidays, known events
 
 
 @dataclass(frozen=True)
-class Rolling:
-    """Plans that are made again and again, 48 hours ahead (assets/plans/rolling.py)."""
+class RollingConfig:
+    """Plans that are made again and again, 48 hours ahead (assets/plans/rolling_plan.py)."""
 
-    every_minutes: Annotated[int, Among((15, 20, 30, 60, 120, 180, 240, 360))] = 60
-    holds_current: bool = False  # until the next plan at least the load of now is carried
+    every_minutes: Annotated[int, OneOf((15, 20, 30, 60, 120, 180, 240, 360))] = 60
+    keeps_current_load: bool = False  # until the next plan at least the load of now is carried
     max_changes: Annotated[int, Range(1, 1_000_000)] | None = None  # instances of a kind, a region, an hour
 
 
 @dataclass(frozen=True)
 class PlanConfig:
-    """The hourly programmes: SageServe's (models/plan/paper.py) and the corrected one (corrected.py)."""
+    """The hourly programmes: SageServe's (models/plan/sageserve_plan.py) and the corrected one
+    (corrected.py).
+    """
 
-    solver: Annotated[str, Known("solver", SOLVERS)]
+    solver: Annotated[str, KnownName("solver", SOLVERS)]
     epsilon: PositiveShare  # share of its own peak that a region must be able to serve
     capacity_share: PositiveShare  # of an instance's measured capacity that the paper's plan counts on
     corrected_capacity_share: PositiveShare  # the same of the corrected plan
-    quantile: Annotated[float, Among(QUANTILES)]  # of the hour's maximum that the corrected plan covers
+    quantile: Annotated[
+        float, OneOf(FORECAST_QUANTILES)
+    ]  # of the hour's maximum that the corrected plan covers
     most_headroom_share: Annotated[float, Range(0, 1000)]  # above the mean that the corrected plan covers
     spot_earning_share: Share  # of its price that a donated instance earns
     hysteresis_share: Share  # of an hour's price that giving an instance up must save
     export_share: Share  # of the cheapest capacity that serving a token in another region costs on top
     gap_share: Share
     time_limit_s: Annotated[float, Range(0.1, 3600)]  # of an hour's plan
-    capacity: Annotated[str, Known("capacity", CAPACITIES)] = "slo"  # of an instance: in time, or at all
+    capacity: Annotated[str, KnownName("capacity", CAPACITIES)] = "slo"  # of an instance: in time, or at all
     together: bool = False  # teams, whose phases are apart, are not held
-    rolling: Rolling = field(default_factory=Rolling)
+    rolling: RollingConfig = field(default_factory=RollingConfig)
 
 
 # that a policy may say itself
-OF_REPLAY = ("signal", "order", "routing", "start", "is_balanced", "spread", "opportunism")
+POLICY_REPLAY_FIELDS = ("signal", "order", "routing", "start", "is_balanced", "spread", "opportunism")
 
 
 @dataclass(frozen=True)
-class OwnPolicy:
+class CustomPolicy:
     """A shipped policy with figures of its own, so that both stand on one board."""
 
-    like: Annotated[str, Known("policy", tuple(SHIPPED))]
-    scaling: Annotated[str, Known("scaling", SCALINGS)] | None = None  # else that of the policy, likewise:
-    stack: Annotated[str, Known("stack", tuple(STACKS))] | None = None
-    order: Annotated[str, Known("queue order", ORDERS)] | None = None  # else that of [replay], likewise:
-    routing: Annotated[str, Known("routing", ROUTINGS)] | None = None
-    signal: Annotated[str, Known("signal", SIGNALS)] | None = None
+    like: Annotated[str, KnownName("policy", tuple(SHIPPED_POLICIES))]
+    scaling: Annotated[str, KnownName("scaling", SCALINGS)] | None = (
+        None  # else that of the policy, likewise:
+    )
+    stack: Annotated[str, KnownName("stack", tuple(REPLAY_STACKS))] | None = None
+    order: Annotated[str, KnownName("queue order", ORDERS)] | None = None  # else that of [replay], likewise:
+    routing: Annotated[str, KnownName("routing", ROUTINGS)] | None = None
+    signal: Annotated[str, KnownName("signal", SIGNALS)] | None = None
     is_balanced: bool | None = None
-    spread: Annotated[str, Known("spread", SPREADS)] | None = None
-    opportunism: Annotated[str, Known("opportunism", OPPORTUNISMS)] | None = None
-    answers: Annotated[str, Known("way to plan who answers", ANSWERS)] | None = None
+    spread: Annotated[str, KnownName("spread", POOL_SPREADS)] | None = None
+    opportunism: Annotated[str, KnownName("opportunism", OPPORTUNISMS)] | None = None
+    answers: Annotated[str, KnownName("way to plan who answers", ANSWER_PLANNERS)] | None = None
     together: bool | None = None  # its plan holds only instances that do both phases; else as the policy
     capacity_share: PositiveShare | None = None  # else that of [plan] for its programme, likewise:
-    quantile: Annotated[float, Among(QUANTILES)] | None = None
-    slot_minutes: Annotated[int, Among((15, 20, 30, 60))] | None = None  # of its plan; else the whole hour
+    quantile: Annotated[float, OneOf(FORECAST_QUANTILES)] | None = None
+    slot_minutes: Annotated[int, OneOf((15, 20, 30, 60))] | None = None  # of its plan; else the whole hour
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> PolicySpec:
         """The shipped one with these figures."""
         own = {name: value for name, value in vars(self).items() if name != "like" and value is not None}
-        like = SHIPPED[self.like]
+        like = SHIPPED_POLICIES[self.like]
         if self.stack is not None:  # what the shipped policy says of these it says no more
             like = like._replace(order=None, routing=None, is_balanced=None)
         return like._replace(**own)
 
 
 @dataclass(frozen=True)
-class Config:
+class RunConfig:
     """One file of data/config: a trace, a fleet, and how to forecast, plan and replay."""
 
     file: Path
@@ -141,18 +147,18 @@ class Config:
     forecast: ForecastConfig
     plan: PlanConfig
     replay: ReplayConfig
-    policies: Mapping[str, OwnPolicy] = field(default_factory=dict)  # beside the shipped ones
+    policies: Mapping[str, CustomPolicy] = field(default_factory=dict)  # beside the shipped ones
     catalogue: Mapping[str, Any] = field(default_factory=dict)  # what differs in it: changes.py
     quality: QualityConfig | None = None  # which llms may answer each other's requests
     calendar: Calendar = field(default_factory=Calendar)  # the file that [forecast] calendar names
 
     @cached_property
-    def rules(self) -> dict[str, Policy]:
+    def rules(self) -> dict[str, PolicySpec]:
         """Every policy that can be replayed: the shipped ones, the planners, then the config's own.
 
         Where [quality] asks nothing, a planner has the llm answer that was asked.
         """
-        found = SHIPPED | {name: own.policy for name, own in self.policies.items()}
+        found = SHIPPED_POLICIES | {name: own.policy for name, own in self.policies.items()}
         if self.quality is not None and self.quality.quality is not None:
             return found
         like = {name: own.like for name, own in self.policies.items()}
@@ -162,7 +168,7 @@ class Config:
         }
 
     @property
-    def of_a_night(self) -> list[str]:
+    def nightly_policies(self) -> list[str]:
         """The policies that a night makes ready: those that the config names, and the shipped ones.
 
         Of planners, and of those with a plan of who answers, only those that it names.
@@ -180,9 +186,9 @@ class Config:
         rules = self.rules
         return [
             name
-            for name in self.of_a_night
+            for name in self.nightly_policies
             if rules[name].scaling == "hpa"
-            or (rules[name].scaling in BY_SIGNAL and self.under(name).replay.signal == "memory")
+            or (rules[name].scaling in SIGNAL_SCALINGS and self.under(name).replay.signal == "memory")
         ]
 
     def slots(self, policy: str) -> int:
@@ -192,30 +198,32 @@ class Config:
         fits = minutes % self.forecast.bucket_minutes == 0 and 2 * self.replay.boot_local_s <= 60 * minutes
         return 60 // minutes if is_said or fits else 1
 
-    def under(self, policy: str) -> "Config":
+    def under(self, policy: str) -> "RunConfig":
         """The config as a policy sees it: with the figures that are its own."""
         rule = self.rules[policy]
         share, quantile = rule.capacity_share, rule.quantile
-        plan = replaced(
+        plan = replace_given(
             self.plan,
             capacity_share=share,
             corrected_capacity_share=share,
             quantile=quantile,
             together=rule.together or None,
         )
-        own = {name: getattr(rule, name) for name in OF_REPLAY}
-        return replace(self, plan=plan, replay=replaced(stacked(self.replay, STACKS[rule.stack]), **own))
+        own = {name: getattr(rule, name) for name in POLICY_REPLAY_FIELDS}
+        return replace(
+            self, plan=plan, replay=replace_given(apply_stack(self.replay, REPLAY_STACKS[rule.stack]), **own)
+        )
 
 
-def stacked(replay: ReplayConfig, stack: Stack, headroom_share: float | None = None) -> ReplayConfig:
+def apply_stack(replay: ReplayConfig, stack: Stack, headroom_share: float | None = None) -> ReplayConfig:
     """The replay under a stack; a headroom that is said takes the place of its own, if it is one with any."""
     levels = replace(replay.levels, **stack.levels)
     if headroom_share is not None and stack.headroom_share != 0.0:
         levels = replace(levels, headroom_share=headroom_share)
     replay = replace(replay, levels=levels, moves=replace(replay.moves, **stack.moves))
-    return replaced(replay, routing=stack.routing, order=stack.order, is_balanced=stack.is_balanced)
+    return replace_given(replay, routing=stack.routing, order=stack.order, is_balanced=stack.is_balanced)
 
 
-def replaced(table: Any, **said: Any) -> Any:
+def replace_given(table: Any, **said: Any) -> Any:
     """The dataclass with what is said (is not None) in place of its own."""
     return replace(table, **{name: value for name, value in said.items() if value is not None})

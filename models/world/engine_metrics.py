@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fleetcast.models.world.catalogue import CATALOGUE_DIR
-from fleetcast.models.world.reading import build, read_toml
+from fleetcast.models.world.toml_dataclasses import build_dataclass, read_toml
 
-FILE = CATALOGUE_DIR / "metrics.toml"
+METRICS_FILE = CATALOGUE_DIR / "metrics.toml"
 
 
 @dataclass(frozen=True)
-class Counted:
+class EventCounters:
     """Two counters that grow at one instant of a request; the histogram of how long after its arrival."""
 
     requests: str
@@ -24,7 +24,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Cached:
+class PrefixCacheCounters:
     """Prompt tokens found in the prefix cache, of those that were looked up: two counters."""
 
     hits: str
@@ -32,16 +32,16 @@ class Cached:
 
 
 @dataclass(frozen=True)
-class Engine:
+class EngineMetrics:
     """The metrics of one engine; lists run from the newest name to the oldest."""
 
     model_label: str
-    counted: tuple[Counted, ...]
+    counted: tuple[EventCounters, ...]
     input_lengths: tuple[str, ...]
     output_lengths: tuple[str, ...]
     ttft: tuple[str, ...]
     tpot: tuple[str, ...]
-    cache: tuple[Cached, ...]
+    cache: tuple[PrefixCacheCounters, ...]
     known: str
     source: str
     output_tokens: tuple[str, ...] = field(default=())  # counters, where the histogram may be lacking
@@ -77,10 +77,10 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Metrics:
+class MetricsCatalogue:
     """The engines by name, and the labels that do not tell who counted."""
 
-    engines: Mapping[str, Engine]
+    engines: Mapping[str, EngineMetrics]
     inner_labels: tuple[str, ...]
 
     def counters(self) -> list[str]:
@@ -92,7 +92,7 @@ class Metrics:
         return list(dict.fromkeys(name for engine in self.engines.values() for name in engine.buckets()))
 
 
-def load_metrics() -> Metrics:
+def load_engine_metrics() -> MetricsCatalogue:
     """Read data/catalogue/metrics.toml; ConfigError names what is wrong with it."""
-    metrics: Metrics = build(Metrics, read_toml(FILE), FILE.name)
+    metrics: MetricsCatalogue = build_dataclass(MetricsCatalogue, read_toml(METRICS_FILE), METRICS_FILE.name)
     return metrics

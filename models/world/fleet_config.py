@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from fleetcast.models.world.mechanisms import BATCHINGS, HAND_OVERS, PREFIXES, ROLES
-from fleetcast.models.world.reading import Known, PositiveShare, Range
+from fleetcast.models.world.toml_dataclasses import KnownName, PositiveShare, Range
 
 Instances = Annotated[int, Range(0, 10_000)]
 MaxBatch = Annotated[int, Range(1, 4096)]
 PrefillTokens = Annotated[int, Range(2, 1_000_000)]
-Batching = Annotated[str, Known("batching", BATCHINGS)]
+BatchingName = Annotated[str, KnownName("batching", BATCHINGS)]
 
 
-class Engine(NamedTuple):
+class EngineLimits(NamedTuple):
     """The limits that the engine of an instance keeps."""
 
     batching: str
@@ -35,7 +35,7 @@ class Deployment:
 
     gpu: str
     tensor_parallel: Annotated[int, Range(1, 1024)]
-    role: Annotated[str, Known("role", ROLES)] = "whole"
+    role: Annotated[str, KnownName("role", ROLES)] = "whole"
     name: str | None = None  # by which another pool hands on to this one
     then: str | None = None
     regions: tuple[str, ...] | None = None  # else all that have the GPUs
@@ -45,7 +45,7 @@ class Deployment:
     instances_at_start: Instances | None = None  # else those of [fleet]; likewise all below
     min_instances: Instances | None = None
     max_instances: Instances | None = None
-    batching: Batching | None = None
+    batching: BatchingName | None = None
     max_batch: MaxBatch | None = None
     max_prefill_tokens: PrefillTokens | None = None
     async_scheduling: bool | None = None
@@ -68,12 +68,14 @@ class FleetConfig:
     kv_memory_share: PositiveShare  # of a GPU's memory that weights and KV cache may fill
     kv_block_tokens: Annotated[int, Range(1, 4096)]
     max_batch: MaxBatch  # requests in a batch
-    batching: Batching  # whole prompts first, chunked, or orca
+    batching: BatchingName  # whole prompts first, chunked, or orca
     max_prefill_tokens: PrefillTokens  # in one step: of a whole batch, or the budget when chunked
     async_scheduling: bool = False  # a step is composed while the one before it runs
-    prefix: Annotated[str, Known("prefix", PREFIXES)] = "none"  # what of a prompt is not computed again
+    prefix: Annotated[str, KnownName("prefix", PREFIXES)] = "none"  # what of a prompt is not computed again
     prefix_block_tokens: Annotated[int, Range(1, 65_536)] = 512  # of a block that the trace has a hash of
-    hand_over: Annotated[str, Known("hand-over", HAND_OVERS)] = "bulk"  # of a prompt's cache, or by layer
+    kv_transfer: Annotated[str, KnownName("hand-over", HAND_OVERS)] = (
+        "bulk"  # of a prompt's cache, or by layer
+    )
     link_gbit_per_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # of an instance
 
     def limits(self, pool: Deployment) -> tuple[int, int, int]:
@@ -85,9 +87,9 @@ class FleetConfig:
         )
         return start, least, most
 
-    def engine(self, pool: Deployment) -> Engine:
+    def engine(self, pool: Deployment) -> EngineLimits:
         """The limits of a pool's engine: its own, else those of the fleet."""
-        return Engine(
+        return EngineLimits(
             self.batching if pool.batching is None else pool.batching,
             self.max_batch if pool.max_batch is None else pool.max_batch,
             self.max_prefill_tokens if pool.max_prefill_tokens is None else pool.max_prefill_tokens,

@@ -25,7 +25,7 @@ class Routing(IntEnum):
     INFAAS = 5
 
 
-class Order(IntEnum):
+class QueueOrder(IntEnum):
     """In which order an instance admits what waits: queue.py."""
 
     FCFS = 0
@@ -58,7 +58,7 @@ class Scaling(IntEnum):
     FREENESS = 7
 
 
-class Demand(IntEnum):
+class QueueDemand(IntEnum):
     """What of a queue counts against the freeness of an instance: freeness.py."""
 
     HEAD = 0
@@ -73,14 +73,14 @@ class Signal(IntEnum):
     BOTH = 2
 
 
-class GearsBy(IntEnum):
+class GearTrigger(IntEnum):
     """By what a cascade chooses its gear: chain.py."""
 
     RATE = 0
     LOAD = 1
 
 
-class Spread(IntEnum):
+class PoolSpread(IntEnum):
     """How requests are spread between the pools of an llm in a region: spread.py."""
 
     IN_ORDER = 0
@@ -133,25 +133,42 @@ class Ending(IntEnum):
     SPARED = 3
 
 
-def words(codes: type[IntEnum]) -> tuple[str, ...]:
+def code_names(codes: type[IntEnum]) -> tuple[str, ...]:
     """The names of the members as configs and tables write them; other names of the same code too."""
     return tuple(name.lower() for name in codes.__members__)
 
 
-def code(codes: type[IntEnum], word: str) -> int:
+def code_of_name(codes: type[IntEnum], word: str) -> int:
     """The code of a name as configs write it. KeyError where there is none."""
     return int(codes[word.upper()])
 
 
-BATCHINGS, ROUTINGS, ORDERS, SCALINGS = words(Batching), words(Routing), words(Order), words(Scaling)
-OPPORTUNISMS, DEMANDS, SIGNALS, GEARS_BY = words(Opportunism), words(Demand), words(Signal), words(GearsBy)
-SPREADS, ROLES, PREFIXES = words(Spread), words(Role), words(Prefix)
-STATES = words(Status)[1:]  # in which GPU time is counted
-ENDINGS = words(Ending)
+BATCHINGS, ROUTINGS, ORDERS, SCALINGS = (
+    code_names(Batching),
+    code_names(Routing),
+    code_names(QueueOrder),
+    code_names(Scaling),
+)
+OPPORTUNISMS, DEMANDS, SIGNALS, GEARS_BY = (
+    code_names(Opportunism),
+    code_names(QueueDemand),
+    code_names(Signal),
+    code_names(GearTrigger),
+)
+POOL_SPREADS, ROLES, PREFIXES = code_names(PoolSpread), code_names(Role), code_names(Prefix)
+STATES = code_names(Status)[1:]  # in which GPU time is counted
+ENDINGS = code_names(Ending)
 
 # What the kernel does not see.
 HEADROOMS = ("all", "above")  # freeness.py
-LEVELS_BY = ("tier", "app", "uniform", "gaussian", "enterprise", "shares")  # models/traffic/priorities.py
-STARTS = ("plan", "whole")  # assets/replays/drives.py
+LEVELS_BY = (
+    "tier",
+    "app",
+    "uniform",
+    "gaussian",
+    "enterprise",
+    "shares",
+)  # models/traffic/priority_levels.py
+STARTS = ("plan", "whole")  # assets/replays/policy_inputs.py
 HAND_OVERS = ("bulk", "layers")  # handover.py
 CAPACITIES = ("slo", "throughput")  # capacity.py

@@ -1,4 +1,5 @@
-"""Five published planners and ours, as policies of one board, and the ideas that lead from none to ours.
+"""Five published planners and fleetcast's own, as policies of one board, and the ideas that lead from none
+to it.
 
 A planner decides what its paper decides. What it does not, it takes from one default: SageServe's hourly plan
 of counts, instances that do whole requests, dispatch and queues as the config says, the llm that was asked
@@ -9,25 +10,27 @@ from collections.abc import Collection, Mapping
 from itertools import combinations
 from typing import Any
 
-from fleetcast.models.world.policies import POLICIES, Policy
+from fleetcast.models.world.policies import REPLAY_POLICIES, PolicySpec
 
-SAGESERVE = POLICIES["lt_ua"]._replace(what="SageServe: LT-UA on its hourly plan of counts", colour="#00C292")
-PHASES: Mapping[str, Any] = {"together": False, "spread": "goodput", "opportunism": "weighted"}
-REFLEX: Mapping[str, Any] = {"scaling": "reflex", "signal": "both", "order": "late_last"}
+SAGESERVE = REPLAY_POLICIES["lt_ua"]._replace(
+    what="SageServe: LT-UA on its hourly plan of counts", colour="#00C292"
+)
+PHASE_SETTINGS: Mapping[str, Any] = {"together": False, "spread": "goodput", "opportunism": "weighted"}
+REACTIVE_SETTINGS: Mapping[str, Any] = {"scaling": "reflex", "signal": "both", "order": "late_last"}
 
 # In the order in which they are added; `with_ideas` says what each does to a policy.
 IDEAS = {
     "hourly": "a plan of each hour from a forecast (SageServe)",
-    "corrected": "the corrected programme on a quantile, past it in a burst (ours)",
+    "corrected": "the corrected programme on a quantile, past it in a burst (fleetcast)",
     "phases": "GPU types by phase: combos that prefill apart from those that decode (Cauchy)",
     "levels": "levels of priority, and moves from instances that are nearly full (Llumnix, guarded)",
     "answers": "the smallest llm whose answer will do (Cascadia, BoUTE; our search)",
 }
 
 
-def with_ideas(ideas: Collection[str]) -> Policy:
+def policy_with_ideas(ideas: Collection[str]) -> PolicySpec:
     """A fleet for the peak of the history that never changes, and what some ideas make of it."""
-    policy = POLICIES["static"]._replace(what=", ".join(ideas) or "none of the ideas", together=True)
+    policy = REPLAY_POLICIES["static"]._replace(what=", ".join(ideas) or "none of the ideas", together=True)
     is_corrected = "corrected" in ideas
     if "hourly" in ideas:
         plan = (
@@ -37,9 +40,9 @@ def with_ideas(ideas: Collection[str]) -> Policy:
         )
         policy = policy._replace(**plan)
     if is_corrected:
-        policy = policy._replace(**REFLEX)
+        policy = policy._replace(**REACTIVE_SETTINGS)
     if "phases" in ideas:
-        policy = policy._replace(**PHASES)
+        policy = policy._replace(**PHASE_SETTINGS)
     if "levels" in ideas:
         policy = policy._replace(stack="jsq_moves", order=None)
     if "answers" in ideas:
@@ -47,14 +50,14 @@ def with_ideas(ideas: Collection[str]) -> Policy:
     return policy
 
 
-BOARD = {
+BOARD_PLANNERS = {
     "sageserve": SAGESERVE,
     "llumnix_hourly": SAGESERVE._replace(
         what="multi-tier Llumnix: dispatch by freeness, headroom by level, moves",
         stack="llumnix",
         colour="#C4C44D",
     ),
-    "cauchy_types": POLICIES["cauchy"]._replace(
+    "cauchy_types": REPLAY_POLICIES["cauchy"]._replace(
         what="Cauchy: GPU types by phase with its autoscaler, dispatch by goodput, opportunism",
         colour="#B03020",
     ),
@@ -68,30 +71,35 @@ BOARD = {
         answers="boute",
         colour="#8A4FC7",
     ),
-    "ours": with_ideas(IDEAS)._replace(
-        what="ours: all of it, or what of it paid on the day before", colour="#0050A0"
+    "fleetcast": policy_with_ideas(IDEAS)._replace(
+        what="fleetcast: all of it, or what of it paid on the day before", colour="#0050A0"
     ),
 }
 
 
-def step_name(ideas: Collection[str]) -> str:
+def ideas_name(ideas: Collection[str]) -> str:
     """How a policy with these ideas is called."""
     return "all_ideas" if len(ideas) == len(IDEAS) else "_".join(ideas) or "plain"
 
 
-def candidates() -> dict[str, tuple[str, ...]]:
-    """The ideas of the policies that ours is chosen from: a corrected plan with or without each other."""
+def candidate_ideas() -> dict[str, tuple[str, ...]]:
+    """The ideas of the policies that `fleetcast` is chosen from: a corrected plan with or without each
+    other.
+    """
     fixed, free = tuple(IDEAS)[:2], tuple(IDEAS)[2:]
     sets = [fixed + some for n in range(len(free) + 1) for some in combinations(free, n)]
-    return {step_name(ideas): ideas for ideas in sets}
+    return {ideas_name(ideas): ideas for ideas in sets}
 
 
-def steps() -> dict[str, tuple[str, ...]]:
+def ablation_steps() -> dict[str, tuple[str, ...]]:
     """The ideas of each policy on the way from none to all: added in their order, then in the reverse."""
     names = tuple(IDEAS)
     ways = [names[:n] for n in range(len(names) + 1)] + [names[n:] for n in range(len(names) - 1, 0, -1)]
-    return {step_name(ideas): ideas for ideas in ways}
+    return {ideas_name(ideas): ideas for ideas in ways}
 
 
-PLANNERS = {**{name: with_ideas(ideas) for name, ideas in (steps() | candidates()).items()}, **BOARD}
-SHIPPED = POLICIES | PLANNERS
+PLANNERS = {
+    **{name: policy_with_ideas(ideas) for name, ideas in (ablation_steps() | candidate_ideas()).items()},
+    **BOARD_PLANNERS,
+}
+SHIPPED_POLICIES = REPLAY_POLICIES | PLANNERS

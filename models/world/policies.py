@@ -3,17 +3,22 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-ANSWERS = ("quality", "cascadia", "boute")  # plans of who answers (assets/plans/quality_nights.py)
-BY_SIGNAL = ("reactive", "lt_u", "lt_ua")  # the scalings that look at a signal; hpa looks at memory always
+ANSWER_PLANNERS = ("quality", "cascadia", "boute")  # plans of who answers (assets/plans/nightly_quality.py)
+SIGNAL_SCALINGS = (
+    "reactive",
+    "lt_u",
+    "lt_ua",
+)  # the scalings that look at a signal; hpa looks at memory always
 
 
-class Policy(NamedTuple):
+class PolicySpec(NamedTuple):
     """A row of the scoreboard: a plan (or none), the scaling rule, and how the instances are pooled."""
 
     # "peak", "melange", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans);
-    # "standing": the instances of the plan of who answers, all day (assets/plans/quality_nights.py);
-    # "recent": targets every few minutes from those before (assets/replays/drives.py); "autoscaler": every
-    # few seconds, by Cauchy's rule (assets/replays/autoscaled.py); None: no plan
+    # "standing": the instances of the plan of who answers, all day (assets/plans/nightly_quality.py);
+    # "recent": targets every few minutes from those before (assets/replays/policy_inputs.py); "autoscaler":
+    # every
+    # few seconds, by Cauchy's rule (assets/replays/cauchy_autoscaler.py); None: no plan
     plan: str | None
     scaling: str  # one of SCALINGS of world/mechanisms.py
     what: str
@@ -40,27 +45,27 @@ class Policy(NamedTuple):
         return None if self.plan in ("recent", "autoscaler", "standing") else self.plan
 
 
-POLICIES = {
-    "static": Policy(
+REPLAY_POLICIES = {
+    "static": PolicySpec(
         "peak", "follow", "one fleet, sized for the peak of the history, never changed", colour="#767676"
     ),
-    "siloed": Policy(
+    "siloed": PolicySpec(
         None,
         "reactive",
         "siloed reactive (SageServe 4): as reactive, niw on instances of its own",
         pooling="siloed",
         colour="#E69F00",
     ),
-    "reactive": Policy(
+    "reactive": PolicySpec(
         None,
         "reactive",
         "unified reactive (SageServe 4): out above 70 %, in below 30 % memory",
         colour="#D55E00",
     ),
-    "hpa": Policy(
+    "hpa": PolicySpec(
         None, "hpa", "Kubernetes' HorizontalPodAutoscaler on KV memory, target 70 %", colour="#8C6D31"
     ),
-    "chiron": Policy(
+    "chiron": PolicySpec(
         None,
         "chiron",
         "Chiron (arXiv 2501.08090; SageServe 7.1): back-pressure, theta 0.6",
@@ -69,34 +74,34 @@ POLICIES = {
         start="whole",
         colour="#B5A800",
     ),
-    "dynamo": Policy(
+    "dynamo": PolicySpec(
         "recent",
         "follow",
         "NVIDIA Dynamo's planner: every 3 minutes what the last 3 needed",
         colour="#76B900",
     ),
-    "lt_i": Policy(
+    "lt_i": PolicySpec(
         "forecast",
         "follow",
         "LT-I (SageServe 6.4): the hourly plan, at once",
         together=True,
         colour="#56B4E9",
     ),
-    "lt_u": Policy(
+    "lt_u": PolicySpec(
         "forecast",
         "lt_u",
         "LT-U (SageServe 6.4): towards the plan when memory says so",
         together=True,
         colour="#0072B2",
     ),
-    "lt_ua": Policy(
+    "lt_ua": PolicySpec(
         "forecast",
         "lt_ua",
         "LT-UA (SageServe 6.4): LT-U, past the plan when the forecast failed",
         together=True,
         colour="#009E73",
     ),
-    "corrected": Policy(
+    "corrected": PolicySpec(
         "corrected",
         "reflex",
         "the corrected programme on a quantile of the forecast; past it while more comes than was planned",
@@ -104,7 +109,7 @@ POLICIES = {
         order="late_last",
         colour="#CC79A7",
     ),
-    "corrected_closed": Policy(
+    "corrected_closed": PolicySpec(
         "corrected",
         "reflex",
         "the same, each hour planned from the fleet that there is",
@@ -113,7 +118,7 @@ POLICIES = {
         order="late_last",
         colour="#882255",
     ),
-    "day_ahead": Policy(
+    "day_ahead": PolicySpec(
         "day_ahead",
         "reflex",
         "the same, all hours planned at midnight from a forecast of the whole day",
@@ -121,7 +126,7 @@ POLICIES = {
         order="late_last",
         colour="#332288",
     ),
-    "llumnix": Policy(
+    "llumnix": PolicySpec(
         None,
         "freeness",
         "multi-tier Llumnix: dispatch, moves and scaling by freeness, higher levels first",
@@ -130,7 +135,7 @@ POLICIES = {
         is_balanced=True,
         colour="#999933",
     ),
-    "corrected_llumnix": Policy(
+    "corrected_llumnix": PolicySpec(
         "corrected",
         "reflex",
         "the corrected plan with its reflex, dispatch and moves by freeness, higher levels first",
@@ -140,7 +145,7 @@ POLICIES = {
         is_balanced=True,
         colour="#AA4499",
     ),
-    "melange": Policy(
+    "melange": PolicySpec(
         "melange",
         "follow",
         "Melange (arXiv 2404.14527): the cheapest GPU types for the peak of the history, never changed",
@@ -148,7 +153,7 @@ POLICIES = {
         together=True,
         colour="#44AA99",
     ),
-    "cauchy_mixed": Policy(
+    "cauchy_mixed": PolicySpec(
         "autoscaler",
         "follow",
         "Cauchy* (SoCC '25): as cauchy, of instances that do both phases only",
@@ -156,7 +161,7 @@ POLICIES = {
         together=True,
         colour="#DDCC77",
     ),
-    "cauchy": Policy(
+    "cauchy": PolicySpec(
         "autoscaler",
         "follow",
         "Cauchy (SoCC '25): combos by CO-LP and its autoscaler, goodput-weighted round robin, opportunism",
@@ -164,7 +169,7 @@ POLICIES = {
         opportunism="weighted",
         colour="#661100",
     ),
-    "corrected_combos": Policy(
+    "corrected_combos": PolicySpec(
         "corrected",
         "reflex",
         "the corrected plan with its reflex, of quarters where boots are short; dispatch as Cauchy's",
@@ -175,7 +180,7 @@ POLICIES = {
         slot_minutes=15,
         colour="#117733",
     ),
-    "quality": Policy(
+    "quality": PolicySpec(
         "standing",
         "follow",
         "the cheapest plan for a quality and a P95, for the peak of the history: who answers, on which GPUs",
@@ -183,7 +188,7 @@ POLICIES = {
         answers="quality",
         colour="#A6761D",
     ),
-    "cascadia": Policy(
+    "cascadia": PolicySpec(
         "standing",
         "follow",
         "Cascadia: a cascade, its thresholds and GPUs by Algorithm 1 for the peak of the history",
@@ -191,7 +196,7 @@ POLICIES = {
         answers="cascadia",
         colour="#6699CC",
     ),
-    "boute": Policy(
+    "boute": PolicySpec(
         "standing",
         "follow",
         "BoUTE: a router at arrival, GPUs of its candidates for the peak of the history",
@@ -199,7 +204,7 @@ POLICIES = {
         answers="boute",
         colour="#4B0082",
     ),
-    "clairvoyant": Policy(
+    "clairvoyant": PolicySpec(
         "truth",
         "reflex",
         "the same on the true demand of each hour",
@@ -210,6 +215,6 @@ POLICIES = {
 }
 
 
-def planned(policies: Mapping[str, Policy] = POLICIES) -> list[str]:
+def planned_policies(policies: Mapping[str, PolicySpec] = REPLAY_POLICIES) -> list[str]:
     """Those of the policies that have a plan of each hour."""
     return [name for name, rule in policies.items() if rule.programme is not None]

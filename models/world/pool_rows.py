@@ -9,14 +9,12 @@ import itertools
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.fleet_config import Deployment, Engine, FleetConfig
-from fleetcast.models.world.pools import taker
+from fleetcast.models.world.fleet_config import Deployment, EngineLimits, FleetConfig
+from fleetcast.models.world.pool_pairing import handover_target
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 # Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
 # and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).
 POOLINGS = {
@@ -26,14 +24,14 @@ POOLINGS = {
 }
 
 
-class Kind(NamedTuple):
+class InstanceKind(NamedTuple):
     """What an instance is: an llm on so many GPUs of a type, with so many stages, and an engine's limits."""
 
     llm: str
     gpu: str
     tensor_parallel: int
     pipeline_parallel: int
-    engine: Engine
+    engine: EngineLimits
 
     @property
     def gpus(self) -> int:
@@ -45,7 +43,7 @@ class PoolRow(NamedTuple):
     """A pool: like instances of an llm in a region."""
 
     deployment: Deployment
-    kind: Kind
+    kind: InstanceKind
     region: str
     role: str
     then: int | None  # row that it hands on to
@@ -59,7 +57,7 @@ class PoolRow(NamedTuple):
     max_instances: int
 
 
-def pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "unified") -> list[PoolRow]:
+def build_pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "unified") -> list[PoolRow]:
     """The rows of a fleet, those of an endpoint in their order; without instances where GPUs lack.
 
     `pooling` is a name in POOLINGS.
@@ -78,10 +76,10 @@ def pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "unified
         interactive, others, share = parts[rank]
         start, least, most = config.limits(deployment)
         there = int(catalogue.regions[region].cap_gpus.get(deployment.gpu, 0) > 0)
-        to = taker(config, llm, deployment) if there else None
+        to = handover_target(config, llm, deployment) if there else None
         row = PoolRow(
             deployment=deployment,
-            kind=Kind(
+            kind=InstanceKind(
                 llm,
                 deployment.gpu,
                 deployment.tensor_parallel,

@@ -23,50 +23,54 @@ class Stack(NamedTuple):
         return self.levels.get("headroom_share")
 
 
-PLAIN = {
+PLAIN_LEVELS = {
     **{"demand": "head", "promote_s": None, "least_ceiling_share": None},
     **{"headroom_share": 0.0, "headroom_decay": 1.0, "headroom_adapts": False, "headroom_counts": "all"},
 }
-AS_PRINTED = {
+PUBLISHED_MOVES = {
     **{"interval_s": 0.05, "gap_blocks": 0.3, "from_blocks": None},
     **{"is_guarded": False, "lowest_first": True},
 }
-OURS = {
+GUARDED_MOVES = {
     **{"interval_s": 0.5, "gap_blocks": 0.3, "from_blocks": 3.0},
     **{"is_guarded": True, "lowest_first": False},
 }
-JSQ = Stack("shortest queue by tokens, higher levels first", "shortest_queue", "priority", False, PLAIN)
-FREENESS = JSQ._replace(
+JSQ_STACK = Stack(
+    "shortest queue by tokens, higher levels first", "shortest_queue", "priority", False, PLAIN_LEVELS
+)
+FREENESS_STACK = JSQ_STACK._replace(
     what="dispatch by freeness with headroom, nobody moves",
     routing="freeness",
-    levels={**PLAIN, "headroom_share": 0.2},
+    levels={**PLAIN_LEVELS, "headroom_share": 0.2},
 )
-STACKS = {
+REPLAY_STACKS = {
     "config": Stack("as the config says"),
-    "round_robin": JSQ._replace(
+    "round_robin": JSQ_STACK._replace(
         what="one instance after the other, higher levels first", routing="round_robin"
     ),
-    "jsq": JSQ,
-    "infaas": JSQ._replace(
+    "jsq": JSQ_STACK,
+    "infaas": JSQ_STACK._replace(
         what="INFaaS before vLLM's queue: blind to levels", routing="infaas", order="fcfs"
     ),
-    "preemptive": JSQ._replace(
+    "preemptive": JSQ_STACK._replace(
         what="as jsq, and a request that does not fit pushes lower levels out (vLLM)", order="preemptive"
     ),
-    "holdback": JSQ._replace(
+    "holdback": JSQ_STACK._replace(
         what="as jsq, and the lower a level, the emptier must be who takes it (llm-d)",
-        levels={**PLAIN, "least_ceiling_share": 0.5},
+        levels={**PLAIN_LEVELS, "least_ceiling_share": 0.5},
     ),
-    "freeness": FREENESS,
-    "llumnix": FREENESS._replace(
+    "freeness": FREENESS_STACK,
+    "llumnix": FREENESS_STACK._replace(
         what="multi-tier Llumnix as printed: the same, moves every 50 ms from anywhere, unguarded",
         is_balanced=True,
-        moves=AS_PRINTED,
+        moves=PUBLISHED_MOVES,
     ),
-    "jsq_moves": JSQ._replace(
-        what="ours: as jsq, guarded moves from instances that are nearly full", is_balanced=True, moves=OURS
+    "jsq_moves": JSQ_STACK._replace(
+        what="ours: as jsq, guarded moves from instances that are nearly full",
+        is_balanced=True,
+        moves=GUARDED_MOVES,
     ),
-    "edf": JSQ._replace(
+    "edf": JSQ_STACK._replace(
         what="shortest queue, whose need comes first is first: the limit of many levels", order="edf"
     ),
 }

@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Annotated
 
-from fleetcast.models.world.reading import Range, Share, TraceName
+from fleetcast.models.world.toml_dataclasses import Range, Share, TraceName
 
-MINUTES = 1440  # of a day
+TRAFFIC_DAY_MINUTES = 1440  # of a day
 
 Relative = Annotated[float, Range(0, 1_000_000)]
 Factor = Annotated[float, Range(0, 1000, is_above=True)]
 NoiseShare = Annotated[float, Range(0, 10)]  # standard deviation, in the mean
 Sigma = Annotated[float, Range(0, 10)]
-Tokens = Annotated[float, Range(1, 10_000_000)]
+MedianTokens = Annotated[float, Range(1, 10_000_000)]
 
 
-def require(holds: bool, broken: str) -> None:
+def require_traffic(holds: bool, broken: str) -> None:
     """Refuse trace parameters that break a rule."""
     if not holds:
         raise ValueError(f"Trace parameters: {broken}. Mend the [trace] tables of the config.")
@@ -26,7 +26,7 @@ def require(holds: bool, broken: str) -> None:
 def require_shares(what: str, shares: Iterable[float]) -> None:
     """Refuse shares that do not sum to 1."""
     total = sum(shares)
-    require(math.isclose(total, 1.0, abs_tol=1e-6), f"{what} sums to {total:g}, needs 1")
+    require_traffic(math.isclose(total, 1.0, abs_tol=1e-6), f"{what} sums to {total:g}, needs 1")
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,24 @@ class TierTraffic:
     growth_per_week: Annotated[float, Range(-1, 10, is_above=True)]  # a step from week to week
     daily_noise_share: NoiseShare  # of a cell's level from day to day
     minute_noise_share: NoiseShare  # the same from minute to minute
-    minute_noise_minutes: Annotated[float, Range(0, MINUTES, is_above=True)]  # correlation time of the latter
+    minute_noise_minutes: Annotated[
+        float, Range(0, TRAFFIC_DAY_MINUTES, is_above=True)
+    ]  # correlation time of the latter
     bulk_share: Share  # of its requests that come in bulk jobs
     jobs_per_day: Annotated[float, Range(0, 1_000_000)]
-    job_minutes: Annotated[int, Range(1, MINUTES)]
+    job_minutes: Annotated[int, Range(1, TRAFFIC_DAY_MINUTES)]
     input_factor: Factor  # on the apps' input tokens
     mix: Mapping[str, Mapping[str, Share]]  # llm -> region -> share of its requests
     heavier: Mapping[str, Mapping[str, Factor]] = field(default_factory=dict)  # on input tokens
 
     def __post_init__(self) -> None:
-        require(len(self.by_weekday) == 7, f"by_weekday has {len(self.by_weekday)} figures, needs 7")
-        require(len(self.by_hour) == 24, f"by_hour has {len(self.by_hour)} figures, needs 24")
+        require_traffic(len(self.by_weekday) == 7, f"by_weekday has {len(self.by_weekday)} figures, needs 7")
+        require_traffic(len(self.by_hour) == 24, f"by_hour has {len(self.by_hour)} figures, needs 24")
         for name in ("by_weekday", "by_hour"):
-            require(any(getattr(self, name)), f"{name} has nothing but 0, needs a figure above it")
-        require(self.bulk_share == 0 or self.jobs_per_day > 0, "bulk_share needs jobs_per_day above 0")
+            require_traffic(any(getattr(self, name)), f"{name} has nothing but 0, needs a figure above it")
+        require_traffic(
+            self.bulk_share == 0 or self.jobs_per_day > 0, "bulk_share needs jobs_per_day above 0"
+        )
         require_shares("mix", (share for regions in self.mix.values() for share in regions.values()))
 
 
@@ -61,12 +65,12 @@ class App:
     """An application: its share of the requests of each tier, and the median tokens of a request."""
 
     share: Mapping[str, Share]
-    input_tokens: Tokens
-    output_tokens: Tokens
+    input_tokens: MedianTokens
+    output_tokens: MedianTokens
 
 
 @dataclass(frozen=True)
-class Burst:
+class BurstConfig:
     """A stretch in which `factor` times the load arrives."""
 
     start: datetime
@@ -88,7 +92,7 @@ class OfficeTraffic:
     max_output_tokens: Annotated[int, Range(1, 10_000_000)]
     tiers: Mapping[str, TierTraffic]
     apps: Mapping[str, App]
-    bursts: tuple[Burst, ...] = ()
+    bursts: tuple[BurstConfig, ...] = ()
 
     def __post_init__(self) -> None:
         require_shares("the tiers' share", (traffic.share for traffic in self.tiers.values()))
@@ -107,5 +111,7 @@ class TiledTraffic:
 
     def __post_init__(self) -> None:
         hours = len(self.by_hour_of_week)
-        require(hours == 168, f"by_hour_of_week has {hours} figures, needs 168")
-        require(any(self.by_hour_of_week), "by_hour_of_week has nothing but 0, needs a figure above it")
+        require_traffic(hours == 168, f"by_hour_of_week has {hours} figures, needs 168")
+        require_traffic(
+            any(self.by_hour_of_week), "by_hour_of_week has nothing but 0, needs a figure above it"
+        )

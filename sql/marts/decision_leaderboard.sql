@@ -6,8 +6,8 @@
 -- tier = whose attainment is compared: the one with the strictest SLO
 -- matched_share = attainment of that tier at which all are compared: its target
 -- gpu_hours = at that attainment, on the straight line between the two replays next to it; null where there are none
--- apart_share = by how much the GPU-hours of these two replays differ: the resolution of the comparison
--- why_not = null, or why there is no such attainment
+-- noise_share = by how much the GPU-hours of these two replays differ: the resolution of the comparison
+-- failure_reason = null, or why there is no such attainment
 -- usd = at that attainment
 -- fluid_usd, rounding_usd, routing_usd, forecast_usd, boot_usd = its parts, as in regret
 -- fluid_usd = the least that any fleet must spend on the day
@@ -39,7 +39,7 @@ crossings as (
         gpu_hours + weight * (next_gpu_hours - gpu_hours) as gpu_hours,
         usd + weight * (next_usd - usd)                   as usd,
         boot_usd + weight * (next_boot_usd - boot_usd)    as boot_usd,
-        next_gpu_hours / gpu_hours - 1                    as apart_share
+        next_gpu_hours / gpu_hours - 1                    as noise_share
     from (
         select
             *,
@@ -63,7 +63,7 @@ reached as (
             when max(attainment_share) < any_value(matched_share)
                 then format('attains only {:.1f} % counting on {:.1f} of the capacity',
                     100 * max(attainment_share), min(capacity_share))
-        end as why_not
+        end as failure_reason
     from decisions
     group by trace, day, method
 ),
@@ -97,8 +97,8 @@ matched as (
         crossings.gpu_hours,
         crossings.usd,
         crossings.boot_usd,
-        crossings.apart_share,
-        reached.why_not,
+        crossings.noise_share,
+        reached.failure_reason,
         least.fluid_usd,
         least.whole_usd - least.fluid_usd as rounding_usd,
         max(crossings.usd - crossings.boot_usd) filter (where method = 'truth') over of_day as truth_usd
@@ -117,8 +117,8 @@ compared as (
         tier,
         matched_share,
         gpu_hours,
-        apart_share,
-        why_not,
+        noise_share,
+        failure_reason,
         usd,
         fluid_usd,
         rounding_usd,

@@ -5,7 +5,7 @@
 -- trace = name of the trace <- trials.trace
 -- day = UTC <- trials.day
 -- method = how the plan's demand was forecast; truth is what came <- trials.variant
--- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/crossing.py searches it)
+-- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/target_search.py searches it)
 -- usd = cost of the day, as in scoreboard
 -- boot_usd = of it, booting
 -- gpu_hours = serving, booting and draining

@@ -5,7 +5,7 @@
 -- trace = name of the trace <- trials.trace
 -- day = UTC <- trials.day
 -- policy = who scaled the fleet <- trials.policy
--- draw = of the latencies, the same for all policies (models/latency/error.py); 0 are the profiles as they are <- trials.draw
+-- draw = of the latencies, the same for all policies (models/latency/latency_errors.py); 0 are the profiles as they are <- trials.draw
 -- figure = a column of scoreboard, or TIER_attainment_share <- trials.metric
 -- value = of the figure <- trials.value
 select

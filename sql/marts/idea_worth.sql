@@ -1,4 +1,4 @@
--- idea_worth: what each idea on the way from the plainest fleet to ours saves, added in our order and in the reverse one.
+-- idea_worth: what each idea on the way from the plainest fleet to fleetcast saves, added in the order of the planner and in the reverse one.
 -- grain: trace, day, way, place
 -- reads: planner_board
 -- units: US dollars, shares 0 to 1
@@ -6,11 +6,11 @@
 -- place = 0 the plainest fleet, then one idea more each time
 -- idea = that is added there; null at 0
 -- planner = that has it, and those before it
--- asked_ratio = of every target, what is asked <- planner_board.asked_ratio
+-- required_ratio = of every target, what is asked <- planner_board.required_ratio
 -- total_usd = where that is attained and quality is kept <- planner_board.total_usd
 -- saved_usd = by the idea, on the place before it
 -- saved_share = of what the place before it costs
--- apart_share = the resolution of the search <- planner_board.apart_share
+-- noise_share = the resolution of the search <- planner_board.noise_share
 with stepped as (
     select *, if(ideas = '', [], string_split(ideas, ', ')) as list from planner_board where ideas is not null
 ),
@@ -26,13 +26,13 @@ ways as (
 ),
 
 placed as (
-    select trace, day, way, len(list) as place, idea, planner, asked_ratio, total_usd, apart_share from ways
+    select trace, day, way, len(list) as place, idea, planner, required_ratio, total_usd, noise_share from ways
 )
 
 select
-    trace, day, way, place, idea, planner, asked_ratio, total_usd,
+    trace, day, way, place, idea, planner, required_ratio, total_usd,
     lag(total_usd) over one_more - total_usd     as saved_usd,
     1 - total_usd / lag(total_usd) over one_more as saved_share,
-    apart_share
+    noise_share
 from placed
 window one_more as (partition by trace, day, way order by place)

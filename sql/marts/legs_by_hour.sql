@@ -10,7 +10,7 @@
 -- hour_start = of the arrivals, UTC <- outcomes.arrived_at
 -- requests = that asked for the llm and were finished
 -- answers = that this llm made to them; verdicts of a judge are none
--- asked_share = answers by request
+-- stage_share = answers by request
 -- kept_share = of the requests, those whose answer that counts is this one; of all that answered it sums to 1
 -- leg_mean_s = from when it was asked to its last token <- outcomes.e2e_s, legs.ended_s
 -- leg_p95_s = likewise
@@ -84,7 +84,7 @@ counted as (
 
 select
     trace, day, policy, llm, served_llm, hour_start, requests, answers,
-    answers / requests as asked_share,
+    answers / requests as stage_share,
     kept / requests as kept_share,
     leg_mean_s, leg_p95_s, judge_mean_s
 from counted

@@ -1,8 +1,8 @@
 -- level_isolation: how far the highest level is kept from what the lowest suffers, on today's instances.
--- grain: trace, day, llm, region, dealt_by, load_factor, stack, headroom_share, levels
+-- grain: trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels
 -- reads: level_trials
 -- units: *_s seconds from the arrival, shares 0 to 1; made by fleetcast levels
--- dealt_by = how needs and levels were dealt
+-- needs_by = how needs and levels were dealt
 -- load_factor = requests for each one of the day
 -- stack = how requests came to instances
 -- headroom_share = of an instance's memory, for level 0
@@ -15,7 +15,7 @@
 -- top_e2e_p99_s = to the last token, of level 0
 -- bottom_e2e_p99_s = of the lowest level
 select
-    trace, day, llm, region, dealt_by, load_factor, stack, headroom_share, levels, instances,
+    trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels, instances,
     1 - min_by(met / requests, level)                                     as top_missed_share,
     1 - max_by(met / requests, level)                                     as bottom_missed_share,
     arg_min_null(ttft_p99_s, level)                                       as top_ttft_p99_s,

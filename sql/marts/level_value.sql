@@ -1,8 +1,8 @@
 -- level_value: the fewest instances that meet every need of an endpoint, for each stack and number of levels.
--- grain: trace, day, llm, region, dealt_by, load_factor, stack, headroom_share, levels
+-- grain: trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels
 -- reads: level_trials
 -- units: instances, shares 0 to 1; made by fleetcast levels
--- dealt_by = how needs and levels were dealt
+-- needs_by = how needs and levels were dealt
 -- load_factor = requests for each one of the day
 -- stack = how requests came to instances; edf looks at needs themselves: what many levels come near to
 -- headroom_share = of an instance's memory, for level 0; no headroom with one level
@@ -21,7 +21,7 @@ with wholes as (
 
 met as (
     select
-        trace, day, llm, region, dealt_by, load_factor, stack, headroom_share, levels,
+        trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels,
         min(instances) filter (where is_met)                              as instances,
         any_value(instances) filter (where is_today)                      as today_instances,
         any_value(met / requests) filter (where is_today)                 as today_met_share,
@@ -32,28 +32,28 @@ met as (
 
 too_few as (
     select
-        trace, day, llm, region, dealt_by, load_factor, stack, headroom_share, levels,
+        trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels,
         max(wholes.instances) as too_few
     from wholes
-    inner join met using (trace, day, llm, region, dealt_by, load_factor, stack, headroom_share, levels)
+    inner join met using (trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels)
     where not wholes.is_met and wholes.instances < met.instances
     group by all
 ),
 
 of_one_level as (
-    select trace, day, llm, region, dealt_by, load_factor, stack, instances as one_level_instances
+    select trace, day, llm, region, needs_by, load_factor, stack, instances as one_level_instances
     from met
     where levels = 1
 ),
 
 of_edf as (
-    select trace, day, llm, region, dealt_by, load_factor, instances as limit_instances
+    select trace, day, llm, region, needs_by, load_factor, instances as limit_instances
     from met
     where stack = 'edf'
 )
 
 select
-    trace, day, llm, region, dealt_by, load_factor, stack, headroom_share, levels,
+    trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels,
     instances,
     instances - coalesce(too_few, 0)                                      as resolution,
     one_level_instances - instances                                       as saved_on_one_level,
@@ -64,7 +64,7 @@ select
     today_met_share,
     today_worst_need_share
 from met
-left join too_few using (trace, day, llm, region, dealt_by, load_factor, stack, headroom_share, levels)
-left join of_one_level using (trace, day, llm, region, dealt_by, load_factor, stack)
-left join of_edf using (trace, day, llm, region, dealt_by, load_factor)
-window more as (partition by trace, day, llm, region, dealt_by, load_factor, stack, headroom_share order by levels)
+left join too_few using (trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels)
+left join of_one_level using (trace, day, llm, region, needs_by, load_factor, stack)
+left join of_edf using (trace, day, llm, region, needs_by, load_factor)
+window more as (partition by trace, day, llm, region, needs_by, load_factor, stack, headroom_share order by levels)

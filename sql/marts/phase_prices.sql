@@ -6,7 +6,7 @@
 -- usd_per_million_tokens = of both, as the mean request has them
 -- is_best_of_gpu = as in gpu_prices
 -- is_cheapest_prefill, is_cheapest_decode, is_cheapest_together = whether no other deployment does it for less
--- prefill_turns_at_usd, decode_turns_at_usd, apart_saving_bound_share, latency, median_error_share = as in gpu_prices
+-- prefill_turns_at_usd, decode_turns_at_usd, disaggregation_saving_bound_share, latency, median_error_share = as in gpu_prices
 select
     trace,
     day,
@@ -27,7 +27,7 @@ select
     = min(usd_per_million_tokens) over (partition by trace, day, llm)        as is_cheapest_together,
     prefill_turns_at_usd,
     decode_turns_at_usd,
-    apart_saving_bound_share,
+    disaggregation_saving_bound_share,
     latency,
     median_error_share
 from gpu_prices

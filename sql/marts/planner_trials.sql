@@ -7,15 +7,15 @@
 -- planner = who plans (models/world/planners.py)
 -- what = the planner in words
 -- ideas = of the planners on the way from none of our ideas to all, those that it has; null of others
--- draw = 0: the day as it came; from 1: another draw of its requests within each hour (models/traffic/redrawn.py)
--- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/crossing.py searches it)
+-- draw = 0: the day as it came; from 1: another draw of its requests within each hour (models/traffic/day_resample.py)
+-- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/target_search.py searches it)
 -- usd = cost of the day, as in scoreboard
--- left_usd = what the non-interactive requests that nobody had served by midnight would still cost
+-- backlog_usd = what the non-interactive requests that nobody had served by midnight would still cost
 -- gpu_hours = serving, booting and draining
--- asked_ratio = of every target, what is asked of all planners: 1, or less on a day on which none attains that
+-- required_ratio = of every target, what is asked of all planners: 1, or less on a day on which none attains that
 -- attained_ratio = attainment over its target, of the tier that is furthest below: from 1 on all targets are met
 -- worst_tier = that tier
--- asked_quality = mean score that [quality] asks; null where it asks none
+-- required_quality = mean score that [quality] asks; null where it asks none
 -- quality = mean score of the answers that count
 -- ttft_p95_s = of the strictest tier, to the first token
 -- tpot_p95_s = of the tiers with a target for it
@@ -33,11 +33,11 @@ select
     trace, day, variant as planner, any_value(labels['what']) as what, any_value(labels['ideas']) as ideas,
     resample::bigint as draw, knobs['capacity_share'] as capacity_share,
     max(value) filter (where metric = 'usd')                        as usd,
-    max(value) filter (where metric = 'left_usd')                   as left_usd,
+    max(value) filter (where metric = 'backlog_usd')                   as backlog_usd,
     max(value) filter (where metric = 'gpu_hours')                  as gpu_hours,
-    max(value) filter (where metric = 'asked_ratio')                as asked_ratio,
+    max(value) filter (where metric = 'required_ratio')                as required_ratio,
     min(value) filter (where metric = 'attained_ratio')             as attained_ratio,
-    max(value) filter (where metric = 'asked_quality')              as asked_quality,
+    max(value) filter (where metric = 'required_quality')              as required_quality,
     max(value) filter (where metric = 'quality')                    as quality,
     arg_min(tier, value) filter (where metric = 'attained_ratio')   as worst_tier,
     max(value) filter (where metric = 'ttft_p95_s' and tier = labels['tier']) as ttft_p95_s,

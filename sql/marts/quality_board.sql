@@ -15,7 +15,7 @@
 -- promised_p95_s = by the tables <- quality_plans.promised_p95_s
 -- is_kept = quality and P95 are as asked, within a standard error of the quality <- quality_plans.quality, quality_plans.p95_s
 -- gpus = of all replicas <- quality_pools.gpus
--- who = share of the requests that each llm's answer counts for, the largest first <- quality_pools.answered_share
+-- who = share of the requests that each llm's answer counts for, the largest first <- quality_pools.final_answer_share
 with held as (
     select
         trace,
@@ -33,7 +33,7 @@ shares as (
         plan,
         string_agg(format('{} {:.0f} %', llm, 100 * share), ', ' order by share desc, llm) as who
     from (
-        select trace, question, plan, llm, any_value(answered_share) as share
+        select trace, question, plan, llm, any_value(final_answer_share) as share
         from quality_pools
         group by trace, question, plan, llm
     )
@@ -54,8 +54,8 @@ select
     plans.quality,
     plans.p95_s,
     plans.promised_p95_s,
-    plans.quality + (plans.quality - plans.quality_low) / 1.96 >= plans.asked_quality
-    and coalesce(plans.p95_s <= plans.asked_latency_s, false) as is_kept,
+    plans.quality + (plans.quality - plans.quality_low) / 1.96 >= plans.required_quality
+    and coalesce(plans.p95_s <= plans.required_latency_s, false) as is_kept,
     held.gpus,
     shares.who
 from quality_plans as plans

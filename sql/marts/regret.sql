@@ -3,7 +3,7 @@
 -- reads: fleet_by_hour, all_plans, plan_bounds, left_over
 -- units: *_usd US dollars, regret_share 0 upwards
 -- usd = serving, booting and draining, as in scoreboard
--- fluid_usd = the least: instances divided at will, moved at once between windows and regions (models/plan/bounds.py)
+-- fluid_usd = the least: instances divided at will, moved at once between windows and regions (models/plan/cost_bounds.py)
 -- rounding_usd = instances are whole
 -- minimum_usd = and of each llm at least the configured minimum
 -- hour_usd = and are held for the whole hour
@@ -11,7 +11,7 @@
 -- foresight_usd = the policy's plan above the clairvoyant one: the error of its forecast, and the quantile or headroom that it holds against it; 0 where nothing is planned
 -- boot_usd = booting: paid for and serving nobody
 -- scaling_usd = what the policy held beyond its plan (or, unplanned, the clairvoyant one): late to give up, draining; below 0 it held less
--- left_usd = what the non-interactive requests that nobody had served by midnight would still cost (left_over)
+-- backlog_usd = what the non-interactive requests that nobody had served by midnight would still cost (left_over)
 -- regret_share = regret_usd in fluid_usd
 with spent as (
     select
@@ -36,7 +36,7 @@ least as (
 ),
 
 unserved as (
-    select trace, day, policy, sum(usd) as left_usd
+    select trace, day, policy, sum(usd) as backlog_usd
     from left_over
     group by trace, day, policy
 ),
@@ -47,7 +47,7 @@ joined as (
         boot_usd,
         clairvoyant.plan_usd as clairvoyant_usd,
         coalesce(own.plan_usd, clairvoyant.plan_usd) as plan_usd,
-        coalesce(left_usd, 0) as left_usd
+        coalesce(backlog_usd, 0) as backlog_usd
     from spent
     inner join least using (trace, day)
     inner join (select * from planned where policy = 'clairvoyant') as clairvoyant using (trace, day)
@@ -58,7 +58,7 @@ joined as (
 parted as (
     select
         trace, day, policy, usd, fluid_usd,
-        usd + left_usd - fluid_usd as regret_usd,
+        usd + backlog_usd - fluid_usd as regret_usd,
         whole_usd - fluid_usd as rounding_usd,
         least_usd - whole_usd as minimum_usd,
         held_usd - least_usd as hour_usd,
@@ -66,8 +66,8 @@ parted as (
         plan_usd - clairvoyant_usd as foresight_usd,
         boot_usd,
         usd - plan_usd - boot_usd as scaling_usd,
-        left_usd,
-        (usd + left_usd - fluid_usd) / nullif(fluid_usd, 0) as regret_share
+        backlog_usd,
+        (usd + backlog_usd - fluid_usd) / nullif(fluid_usd, 0) as regret_share
     from joined
 )
 

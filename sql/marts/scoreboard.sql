@@ -1,6 +1,6 @@
 -- scoreboard: one row per policy: what a day cost, what it missed, and how far from the clairvoyant it was.
 -- grain: trace, day, policy
--- reads: scorecard, scoreboard_by_tier, outcomes, fleet_by_hour, left_over
+-- reads: scorecard, tier_attainment, tier_places, outcomes, fleet_by_hour, left_over
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s, e2e_p95_s and tpot_p95_s seconds
 -- attainment_by_tier = of each tier, the requests that met all its targets (sql/macros/slo.sql): attainment_by_tier['niw']; scoreboard_by_tier has a row for each
 -- strictest_tier = the interactive tier with the shortest TTFT target, then TPOT target; null where none has one
@@ -18,9 +18,9 @@
 -- instance_hours = of the same time, of instances of whatever size
 -- wasted_gpu_hours = booting
 -- boot_usd = what that cost
--- left_gpu_hours = what the non-interactive requests that nobody had served by midnight would still take (left_over)
+-- backlog_gpu_hours = what the non-interactive requests that nobody had served by midnight would still take (left_over)
 -- kv_utilisation_share = mean of the serving instances' KV memory, weighted by GPU-hours
--- over_clairvoyant_share = GPU-hours and left_gpu_hours above those of the clairvoyant; null when it was not replayed
+-- over_clairvoyant_share = GPU-hours and backlog_gpu_hours above those of the clairvoyant; null when it was not replayed
 with attained as (
     select
         trace, day, policy,
@@ -53,10 +53,24 @@ by_tier as (
         map_from_entries(list({'tier': tier, 'share': attainment_share} order by place)) as attainment_by_tier,
         any_value(tier) filter (where is_strictest) as strictest_tier,
         any_value(attainment_share) filter (where is_strictest) as attainment_share,
-        any_value(worst_llm_attainment_share) filter (where is_strictest) as worst_llm_attainment_share,
-        any_value(ttft_p95_s) filter (where is_strictest) as ttft_p95_s,
-        any_value(e2e_p95_s) filter (where is_strictest) as e2e_p95_s
-    from scoreboard_by_tier
+        any_value(worst_llm_attainment_share) filter (where is_strictest) as worst_llm_attainment_share
+    from tier_attainment
+    group by trace, day, policy
+),
+
+waited as (
+    select trace, day, policy, percentiles(ttft_s)[3] as ttft_p95_s, percentiles(e2e_s)[3] as e2e_p95_s
+    from outcomes
+    semi join (from tier_places where is_strictest) using (trace, tier)
+    anti join days_of_many() using (trace, day, policy)
+    group by trace, day, policy
+    union all
+    select
+        trace, day, policy,
+        any_value(percentiles[3]) filter (where measure = 1) as ttft_p95_s,
+        any_value(percentiles[3]) filter (where measure = 2) as e2e_p95_s
+    from percentiles_of_day([ttft_s, e2e_s], tier) as told
+    semi join (from tier_places where is_strictest) as strictest on told.trace = strictest.trace and whom = strictest.tier
     group by trace, day, policy
 ),
 
@@ -93,22 +107,23 @@ cost as (
 ),
 
 left_behind as (
-    select trace, day, policy, sum(gpu_hours) as left_gpu_hours
+    select trace, day, policy, sum(gpu_hours) as backlog_gpu_hours
     from left_over
     group by trace, day, policy
 ),
 
 joined as (
     select
-        * replace (coalesce(left_gpu_hours, 0) as left_gpu_hours),
+        * replace (coalesce(backlog_gpu_hours, 0) as backlog_gpu_hours),
         distance_share(
-            gpu_hours + coalesce(left_gpu_hours, 0),
-            max(gpu_hours + coalesce(left_gpu_hours, 0)) filter (where policy = 'clairvoyant')
+            gpu_hours + coalesce(backlog_gpu_hours, 0),
+            max(gpu_hours + coalesce(backlog_gpu_hours, 0)) filter (where policy = 'clairvoyant')
                 over (partition by trace, day)
         ) as over_clairvoyant_share
     from attained
     left join by_tier using (trace, day, policy)
     left join left_behind using (trace, day, policy)
+    left join waited using (trace, day, policy)
     left join paced using (trace, day, policy)
     left join scored using (trace, day, policy)
     inner join cost using (trace, day, policy)

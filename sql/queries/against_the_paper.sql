@@ -3,8 +3,8 @@
 -- reads: studies, paper_values
 -- units: as in studies; where against is said, the share by which policy changes what against has
 -- paper_value = what the paper says
--- our_value = of the same metric; null where the study has not been run
--- our_integral = of instance_hours, where the metric is quarter_instance_hours
+-- fleetcast_value = of the same metric; null where the study has not been run
+-- fleetcast_integral = of instance_hours, where the metric is quarter_instance_hours
 -- off = ours less the paper's, of what is a share; else ours in the paper's, less 1
 with found as (
     select study, variant, policy, metric, tier, llm, value from studies
@@ -19,8 +19,8 @@ joined as (
         told.paper, told.study, told.variant, told.policy, told.against, told.metric, told.tier, told.llm,
         told.section,
         told.value as paper_value,
-        if(told.against is null, ours.value, ours.value / nullif(base.value, 0) - 1) as our_value,
-        if(told.against is null, whole.value, whole.value / nullif(whole_base.value, 0) - 1) as our_integral
+        if(told.against is null, ours.value, ours.value / nullif(base.value, 0) - 1) as fleetcast_value,
+        if(told.against is null, whole.value, whole.value / nullif(whole_base.value, 0) - 1) as fleetcast_integral
     from paper_values as told
     left join found as ours
         on (ours.study, ours.variant, ours.policy, ours.metric, ours.tier, ours.llm)
@@ -40,6 +40,6 @@ joined as (
 
 select
     *,
-    if(against is not null or metric like '%\_share' escape '\', our_value - paper_value, our_value / paper_value - 1) as off
+    if(against is not null or metric like '%\_share' escape '\', fleetcast_value - paper_value, fleetcast_value / paper_value - 1) as off
 from joined
 order by paper, study, section, variant, metric, tier, llm, policy, against nulls first

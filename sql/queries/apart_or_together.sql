@@ -10,7 +10,7 @@ with prices as (
         trace, day, llm,
         min(gpu) filter (where is_cheapest_prefill) as prefill_gpu,
         min(gpu) filter (where is_cheapest_decode) as decode_gpu,
-        any_value(apart_saving_bound_share) as apart_saving_bound_share
+        any_value(disaggregation_saving_bound_share) as disaggregation_saving_bound_share
     from phase_prices
     group by trace, day, llm
 ),

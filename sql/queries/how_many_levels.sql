@@ -1,13 +1,13 @@
 -- How many levels of priority? The fewest instances that meet every need, by stack and number of levels.
--- grain: llm, region, dealt_by, load_factor, stack, headroom_share, levels
+-- grain: llm, region, needs_by, load_factor, stack, headroom_share, levels
 -- reads: level_value
 -- units: instances, shares 0 to 1; made by fleetcast levels
 -- saved_on_fewer = instances fewer than the next smaller number of levels that was tried; resolution: within so many
 -- limit_instances = of edf, which looks at needs themselves
 select
-    llm, region, dealt_by, load_factor, stack, headroom_share, levels,
+    llm, region, needs_by, load_factor, stack, headroom_share, levels,
     instances, resolution, saved_on_one_level, saved_on_fewer, limit_instances,
     today_instances, today_met_share, today_worst_need_share
 from level_value
 where trace = $trace and day = $day::date
-order by llm, region, dealt_by, load_factor, stack, headroom_share, levels
+order by llm, region, needs_by, load_factor, stack, headroom_share, levels

@@ -1,11 +1,11 @@
 -- How much headroom? What level 0 misses less and the lowest level waits more than with the least headroom tried.
--- grain: llm, region, dealt_by, load_factor, stack, levels, headroom_share
+-- grain: llm, region, needs_by, load_factor, stack, levels, headroom_share
 -- reads: level_isolation
 -- units: *_s seconds, shares 0 to 1; made by fleetcast levels, e.g. with --headroom 0,0.1,0.2
 -- top_saved_share = of the requests of level 0, those that miss their need no more
 -- bottom_cost_s = by how much later the lowest level has its first token at the 99th percentile
 select
-    llm, region, dealt_by, load_factor, stack, levels, headroom_share,
+    llm, region, needs_by, load_factor, stack, levels, headroom_share,
     top_missed_share,
     bottom_ttft_p99_s,
     first(top_missed_share) over more - top_missed_share                  as top_saved_share,
@@ -13,7 +13,7 @@ select
 from level_isolation
 where trace = $trace and day = $day::date
 window more as (
-    partition by llm, region, dealt_by, load_factor, stack, levels
+    partition by llm, region, needs_by, load_factor, stack, levels
     order by headroom_share
 )
-order by llm, region, dealt_by, load_factor, stack, levels, headroom_share
+order by llm, region, needs_by, load_factor, stack, levels, headroom_share

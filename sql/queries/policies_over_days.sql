@@ -1,9 +1,9 @@
 -- Over all days that were replayed: what did each policy spend, and how often was the strictest tier served in time?
 -- grain: trace, policy
--- reads: scoreboard, scoreboard_by_tier
+-- reads: scoreboard, tier_attainment
 -- units: replayed_days days, gpu_hours GPU-hours, usd US dollars, *_share 0 to 1
 -- attainment_share = of the strictest tier, over the requests of all days, so that a full day counts for more than a quiet one
--- left_gpu_hours = to be had still for what waited at the midnights, as in scoreboard
+-- backlog_gpu_hours = to be had still for what waited at the midnights, as in scoreboard
 -- worst_llm_attainment_share = of the llm with the least on the worst day
 -- worst_day_attainment_share = of the day with the least
 with spent as (
@@ -11,7 +11,7 @@ with spent as (
         trace, policy,
         count(*) as replayed_days,
         sum(gpu_hours) as gpu_hours,
-        sum(left_gpu_hours) as left_gpu_hours,
+        sum(backlog_gpu_hours) as backlog_gpu_hours,
         sum(usd) as usd,
         min(worst_llm_attainment_share) as worst_llm_attainment_share,
         min(attainment_share) as worst_day_attainment_share
@@ -21,14 +21,14 @@ with spent as (
 
 attained as (
     select trace, policy, attainment_share(sum(met), sum(requests), sum(pending)) as attainment_share
-    from scoreboard_by_tier
+    from tier_attainment
     where is_strictest
     group by trace, policy
 ),
 
 joined as (
     select
-        trace, policy, replayed_days, gpu_hours, left_gpu_hours, usd,
+        trace, policy, replayed_days, gpu_hours, backlog_gpu_hours, usd,
         attainment_share, worst_llm_attainment_share, worst_day_attainment_share
     from spent
     left join attained using (trace, policy)

@@ -1,5 +1,5 @@
 -- What do moves cost, and what do they buy? Stacks with moves beside the same without, on today's instances.
--- grain: llm, region, dealt_by, load_factor, stack, headroom_share, levels
+-- grain: llm, region, needs_by, load_factor, stack, headroom_share, levels
 -- reads: level_trials, level_value
 -- units: *_s seconds, shares 0 to 1, instances; made by fleetcast levels
 -- without = the stack that is the same but for the moves
@@ -17,12 +17,12 @@ with pairs as (
 today as (
     select level_trials.*, level_value.instances as fewest
     from level_trials
-    inner join level_value using (trace, day, llm, region, dealt_by, load_factor, stack, headroom_share, levels)
+    inner join level_value using (trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels)
     where trace = $trace and day = $day::date and is_today and level = 'all'
 )
 
 select
-    moved.llm, moved.region, moved.dealt_by, moved.load_factor, moved.stack, moved.headroom_share, moved.levels,
+    moved.llm, moved.region, moved.needs_by, moved.load_factor, moved.stack, moved.headroom_share, moved.levels,
     pairs.without,
     (moved.moved_queued + moved.moved_live) / moved.requests              as moves_per_request,
     moved.moves_given_up / nullif(moved.moved_live, 0)                    as given_up_share,
@@ -37,7 +37,7 @@ from today as moved
 inner join pairs using (stack)
 inner join today as still
     on still.stack = pairs.without
-    and still.llm = moved.llm and still.region = moved.region and still.dealt_by = moved.dealt_by
+    and still.llm = moved.llm and still.region = moved.region and still.needs_by = moved.needs_by
     and still.load_factor = moved.load_factor and still.levels = moved.levels
     and (still.headroom_share = moved.headroom_share or moved.levels = 1)
-order by moved.llm, moved.region, moved.dealt_by, moved.load_factor, moved.stack, moved.headroom_share, moved.levels
+order by moved.llm, moved.region, moved.needs_by, moved.load_factor, moved.stack, moved.headroom_share, moved.levels

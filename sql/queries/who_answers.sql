@@ -2,8 +2,8 @@
 -- grain: trace, question, llm
 -- reads: quality_plans, quality_pools
 -- units: US dollars per hour, seconds, shares 0 to 1
--- asked_share = of the requests that the llm answers, drafts included
--- answered_share = of the requests whose answer is the llm's
+-- stage_share = of the requests that the llm answers, drafts included
+-- final_answer_share = of the requests whose answer is the llm's
 -- money_share = of what all replicas cost
 select
     pools.trace,
@@ -14,11 +14,11 @@ select
     sum(pools.usd_per_hour) as usd_per_hour,
     sum(pools.usd_per_hour) / sum(sum(pools.usd_per_hour)) over (partition by pools.trace, pools.question)
         as money_share,
-    any_value(pools.asked_share) as asked_share,
-    any_value(pools.answered_share) as answered_share,
+    any_value(pools.stage_share) as stage_share,
+    any_value(pools.final_answer_share) as final_answer_share,
     any_value(pools.leg_p95_s) as leg_p95_s
 from quality_pools as pools
 join quality_plans as plans using (trace, question, plan)
 where plans.kind = 'chosen' and pools.trace = coalesce($trace, pools.trace)
 group by pools.trace, pools.question, pools.llm
-order by pools.trace, pools.question, answered_share desc, pools.llm
+order by pools.trace, pools.question, final_answer_share desc, pools.llm

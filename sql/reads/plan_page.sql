@@ -7,7 +7,7 @@ with services as (
         llm, role, window_start,
         sum(capacity_tokens_per_s) filter (policy = $policy) as planned_tokens_per_s,
         sum(demand_tokens_per_s + buffer_tokens_per_s) filter (policy = $policy) as expected_tokens_per_s,
-        sum(demand_tokens_per_s + buffer_tokens_per_s) filter (policy = 'clairvoyant') as came_tokens_per_s
+        sum(demand_tokens_per_s + buffer_tokens_per_s) filter (policy = 'clairvoyant') as actual_tokens_per_s
     from plan_windows
     where trace = $trace and day = $day
     group by llm, role, window_start
@@ -17,7 +17,7 @@ select
     llm, window_start,
     min(planned_tokens_per_s) as planned_tokens_per_s,  -- what prefills and what decodes serve the same
     max(expected_tokens_per_s) as expected_tokens_per_s,
-    max(came_tokens_per_s) as came_tokens_per_s
+    max(actual_tokens_per_s) as actual_tokens_per_s
 from services
 group by llm, window_start
 order by llm, window_start

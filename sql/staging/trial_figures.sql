@@ -52,7 +52,7 @@ waiting as (
 left_to_do as (
     select
         policy, coalesce(llm, 'all') as llm,
-        sum(gpu_hours * waiting.input_tokens / left_over.input_tokens) as left_gpu_hours
+        sum(gpu_hours * waiting.input_tokens / left_over.input_tokens) as backlog_gpu_hours
     from waiting
     inner join left_over using (trace, policy, day, llm)
     group by grouping sets ((policy, llm), (policy))
@@ -116,7 +116,7 @@ joined as (
     select policy, metric, 'all', 'all', value
     from (unpivot whole on columns(* exclude policy) into name metric value value)
     union all
-    select policy, 'left_gpu_hours', 'all', llm, left_gpu_hours
+    select policy, 'backlog_gpu_hours', 'all', llm, backlog_gpu_hours
     from left_to_do
     union all
     select policy, metric, tier, llm, value

@@ -11,8 +11,8 @@
 -- goodput_per_s double = requests/s that one sustains within its targets, by replay
 -- gpus bigint = of all of them
 -- usd_per_hour double = of all of them
--- is_apart boolean = whether it is a combo
--- asked_per_s double = the largest load that is foreseen, at the quantile that plans cover, requests/s
+-- is_disaggregated boolean = whether it is a combo
+-- required_requests_per_s double = the largest load that is foreseen, at the quantile that plans cover, requests/s
 -- fleet_usd_per_hour double = of the whole fleet
 -- is_best boolean = whether it is the cheapest of those that attain their target
 -- attainment_share double = of the busiest hour's requests at that load, those that met all targets

@@ -17,7 +17,7 @@
 -- decode_turns_at_usd double = the same in decode; between both it pays to part the phases
 -- mean_input_tokens double = of a request, yesterday <- requests.input_tokens
 -- mean_output_tokens double = of a request, yesterday <- requests.output_tokens
--- apart_saving_bound_share double = what prefill and decode on GPUs of their own save at most, of the cost (models/plan/phases.py)
+-- disaggregation_saving_bound_share double = what prefill and decode on GPUs of their own save at most, of the cost (models/plan/phase_costs.py)
 -- latency varchar = how the times came about: measured, calibrated, composed (in part) or estimated
 -- median_error_share double = how far they are off
 select * from gpu_prices

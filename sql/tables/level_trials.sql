@@ -1,12 +1,12 @@
 -- level_trials: an endpoint's busiest hours on fixed instances: what each level met, by stack, number of levels, headroom, load.
--- grain: trace, day, llm, region, dealt_by, stack, levels, headroom_share, load_factor, instances, level
+-- grain: trace, day, llm, region, needs_by, stack, levels, headroom_share, load_factor, instances, level
 -- reads: level_trials
 -- units: *_s seconds from the arrival; shares 0 to 1; headroom_decay and load_factor ratios; GPU-hours, US dollars; null where so many never came to that
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
 -- llm varchar = the served network <- requests.llm
 -- region varchar = where the requests came from, and where they were served <- requests.region
--- dealt_by varchar = how needs and levels were dealt: a sampler, or the trace's own tier or app
+-- needs_by varchar = how needs and levels were dealt: a sampler, or the trace's own tier or app
 -- stack varchar = how requests came to instances (models/replay/README.md#stacks); edf looks at needs, not at levels
 -- levels integer = how many there were
 -- headroom_share double = of its memory, that an instance kept free for level 0 while it had one of those; with several levels only

@@ -1,4 +1,4 @@
--- plan_bounds: the least that any fleet costs for the true demand of an hour (models/plan/bounds.py).
+-- plan_bounds: the least that any fleet costs for the true demand of an hour (models/plan/cost_bounds.py).
 -- grain: trace, day, hour_start
 -- reads: plan_bounds
 -- units: US dollars of the hour; instants are UTC

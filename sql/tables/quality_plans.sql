@@ -14,8 +14,8 @@
 -- thresholds varchar = of the llms but the last: the share of all answers, or questions, that lie below
 -- shadow_share double = of the requests, that all llms that serve answer, so that scores stay known
 -- requests_per_s double = that come
--- asked_quality double = the least mean score
--- asked_latency_s double = the most P95 from arrival to the last token
+-- required_quality double = the least mean score
+-- required_latency_s double = the most P95 from arrival to the last token
 -- budget_usd_per_hour double = the most to be spent; null where nothing was said
 -- usd_per_hour double = of all replicas, and of the judge; of equal_money what is set aside: as much for each llm as for the dearest
 -- promised_quality double = on the questions that thresholds were chosen on

@@ -12,10 +12,10 @@
 -- instances bigint = replicas
 -- gpus bigint = of all replicas
 -- usd_per_hour double = of all replicas
--- dealt_share double = of what comes to the llm, what is dealt to these replicas
--- asked_share double = answers by request that the llm makes, drafts included; of a judge of ours those that it judges
+-- load_share double = of what comes to the llm, what is dealt to these replicas
+-- stage_share double = answers by request that the llm makes, drafts included; of a judge of ours those that it judges
 -- shadow_share double = likewise, of shadow samples that nobody waits for
--- answered_share double = of the requests whose answer is the llm's
+-- final_answer_share double = of the requests whose answer is the llm's
 -- leg_p95_s double = P95 of the llm's own leg, from when it was asked to its last token
 select * from quality_pools
 where trace = coalesce($trace, trace)

@@ -22,20 +22,20 @@ from made import land_servegen
 from measure import SHARED, Figures, Skipped, Target
 
 from fleetcast.assets.demand.demand import build_demand
-from fleetcast.assets.demand.fitting import fit_clients
+from fleetcast.assets.demand.fit_trace_clients import fit_clients
 from fleetcast.assets.forecasts.forecasts import forecast_day
-from fleetcast.assets.lake.settings import Progress, Settings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plans import plan_day
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.assets.replays.scorecards import score_day, scoreboard
-from fleetcast.assets.traces.traces import to_requests, write_tiers
-from fleetcast.models.traffic.changes import Changes
+from fleetcast.assets.replays.scorecards import read_scoreboard, score_day
+from fleetcast.assets.traces.request_days import canonical_requests, write_tiers
+from fleetcast.models.traffic.app_levels import LevelProcess, draw_level_stretch
 from fleetcast.models.traffic.clients import ClientTraffic, client_day
-from fleetcast.models.traffic.levels import Process, draw_stretch
-from fleetcast.models.traffic.parameters import Names
+from fleetcast.models.traffic.trace_changes import TraceChanges
+from fleetcast.models.traffic.trace_columns import TraceNames
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.config_loading import load_config
 
 LLM, GPU, REGION = "bloom-176b", "a100-80gb", "east"
 POLICIES = ("static", "reactive", "lt_ua", "corrected", "day_ahead", "clairvoyant")
@@ -126,7 +126,7 @@ def landed(folder: Path) -> tuple[tuple[Lake, pd.Series], Fitted]:
     lake = Lake(folder / "lake")
     mapping = f'region = "{REGION}"\nllm = "{LLM}"\ntier = {{ iw_fast = 0.72, niw = 0.28 }}\n'
     land_servegen(lake, folder, RATE_SCALE, mapping)
-    fitted = fit_clients(lake, "servegen", Names.of(catalogue()), Progress())
+    fitted = fit_clients(lake, "servegen", TraceNames.of(catalogue()), Progress())
     return (lake, board(lake, "servegen")), fitted
 
 
@@ -146,11 +146,11 @@ def in_order(before: pd.Series, after: pd.Series) -> float:
     return float(np.mean([x * y >= 0 for x, y in zip(*signs, strict=True)]))
 
 
-def settings_of(lake: Lake, trace: str) -> Settings:
+def settings_of(lake: Lake, trace: str) -> RunSettings:
     known = catalogue()
     path = lake.root.parent / f"{trace}.toml"
     path.write_text(CONFIG.replace("NAME", trace).replace("'", '"'), encoding="utf-8")
-    return Settings(lake, known, load_config(str(path), known))
+    return RunSettings(lake, known, load_config(str(path), known))
 
 
 def board(lake: Lake, trace: str) -> pd.DataFrame:
@@ -170,9 +170,9 @@ def board(lake: Lake, trace: str) -> pd.DataFrame:
         plan_day(settings, day, Progress())
         replay_day(settings, day, POLICIES, Progress())
         score_day(settings, day)
-        boards.append(scoreboard(settings, day).to_pandas())
+        boards.append(read_scoreboard(settings, day).to_pandas())
     every = pd.concat(boards)
-    every["gpu_hours"] += every["left_gpu_hours"]
+    every["gpu_hours"] += every["backlog_gpu_hours"]
     found = every.groupby("policy").agg(
         gpu_hours=("gpu_hours", "sum"), attainment=("attainment_share", "mean")
     )
@@ -184,8 +184,10 @@ def made(lake: Lake, traffic: ClientTraffic, apps: Sequence[str], seed: int) -> 
     known, trace = catalogue(), f"made_{seed}"
     write_tiers(lake, trace, known)
     for day in (FIRST + timedelta(days=n) for n in range(DAYS)):
-        columns = client_day(traffic, Changes(), day, FIRST, seed, Names.of(known))
-        lake.write("requests", to_requests(columns, day, "made", known, list(apps)), trace=trace, day=day)
+        columns = client_day(traffic, TraceChanges(), day, FIRST, seed, TraceNames.of(known))
+        lake.write(
+            "requests", canonical_requests(columns, day, "made", known, list(apps)), trace=trace, day=day
+        )
     return trace
 
 
@@ -206,7 +208,7 @@ def always_awake(traffic: ClientTraffic) -> ClientTraffic:
 def forgetful(traffic: ClientTraffic) -> ClientTraffic:
     """Levels keep what they are by hour of the week and lose what they were an hour ago."""
 
-    def of(process: Process) -> Process:
+    def of(process: LevelProcess) -> LevelProcess:
         nothing = np.zeros_like(process.slow_share)
         return dataclasses.replace(process, slow_share=nothing, fast_hours=nothing + 0.05)
 
@@ -251,7 +253,7 @@ def by_the_week(traffic: ClientTraffic) -> ClientTraffic:
     weeks = [
         np.concatenate(
             [
-                draw_stretch(traffic.levels, 7, FIRST + timedelta(days=n), FIRST, n % 7).of_day()
+                draw_level_stretch(traffic.levels, 7, FIRST + timedelta(days=n), FIRST, n % 7).day_levels()
                 for n in range(7 * w, 7 * w + 7)
             ],
             axis=1,

@@ -7,15 +7,15 @@ from measure import Figures, Target, cpu_seconds, peak_gb, wall_seconds
 from traces import REQUESTS, write_week
 from workloads import setting
 
-from fleetcast.assets.demand.characterise import characterise
+from fleetcast.assets.demand.characterise import characterise_trace
 from fleetcast.assets.demand.demand import build_demand
-from fleetcast.assets.demand.generate import fit_clients
+from fleetcast.assets.demand.generate_trace import fit_clients
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import ingest
-from fleetcast.models.traffic.changes import Changes
+from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.traffic.clients import client_day
-from fleetcast.models.traffic.parameters import Names
+from fleetcast.models.traffic.trace_changes import TraceChanges
+from fleetcast.models.traffic.trace_columns import TraceNames
 from fleetcast.models.world.catalogue import Catalogue
 
 CHECKS = ("requests_are_valid", "request_ids_are_unique", "rows_are_conserved", "demand_conserves_tokens")
@@ -45,7 +45,7 @@ def character_10m() -> Figures:
         prepared = wall_seconds(lambda: prepare(path, lake, catalogue, trace))
         memory = peak_gb()
         rows = lake.sql("select sum(rows_kept)::bigint as rows from ingests")["rows"][0].as_py()
-        characterised = wall_seconds(lambda: characterise(lake, trace, Progress()))
+        characterised = wall_seconds(lambda: characterise_trace(lake, trace, Progress()))
         queries = [f"select * from {mart}" for mart in MARTS]
         slowest = max(wall_seconds(lambda asked=query: lake.sql(asked), repeats=2) for query in queries)
         return {
@@ -59,7 +59,7 @@ def character_10m() -> Figures:
 
 def prepare(path: Path, lake: Lake, catalogue: Catalogue, trace: str) -> None:
     """Land the file, build the demand of its days, and run the checks of both."""
-    ingest(path, lake, catalogue)
+    ingest_file(path, lake, catalogue)
     for day in lake.days("requests", trace):
         build_demand(lake, trace, day)
     for check in CHECKS:
@@ -69,13 +69,13 @@ def prepare(path: Path, lake: Lake, catalogue: Catalogue, trace: str) -> None:
 
 def draw_like(lake: Lake, catalogue: Catalogue, trace: str) -> float:
     """Requests drawn per CPU second, of a week like the trace."""
-    names = Names.of(catalogue)
+    names = TraceNames.of(catalogue)
     traffic, _ = fit_clients(lake, trace, names, Progress())
     days = lake.days("requests", trace)
     made: list[int] = []
     spent = cpu_seconds(
         lambda: made.extend(
-            client_day(traffic, Changes(), day, days[0], 7, names).arrived_us.size for day in days
+            client_day(traffic, TraceChanges(), day, days[0], 7, names).arrived_us.size for day in days
         )
     )
     return sum(made) / spent

@@ -23,12 +23,12 @@ import numpy as np
 from measure import SHARED, Figures, Skipped, Target, cpu_seconds, cpu_seconds_of
 from workloads import endpoint_fleet, endpoint_trace, play_endpoint, setting
 
-from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import trial_fleet
-from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.mechanisms import Ending
 
@@ -132,7 +132,7 @@ def prefix_speed() -> Figures:
     return {"engines_prefix_requests_per_s": trace.arrival_s.size / seconds}
 
 
-def play_hashed(trace: Trace, routing: str) -> tuple[Outcome, float]:
+def play_hashed(trace: TraceArrays, routing: str) -> tuple[Outcome, float]:
     """The trace on instances like ai-dynamo's workers; what came of it, and CPU seconds."""
     catalogue, config = setting()
     tokens = (1, *range(512, 8193, 512))
@@ -162,10 +162,10 @@ def play_hashed(trace: Trace, routing: str) -> tuple[Outcome, float]:
     fleet = trial_fleet(LLM, worker, only, changed, instances=PREFIX_WORKERS)
     rules = make_rules(catalogue, replay_config, "follow")
     until_s = float(trace.arrival_s[-1]) + 1.0
-    drive = Drive([[PREFIX_WORKERS]], hour_s=until_s)
-    replay(hashed_requests(1), fleet, drive, rules, until_s)  # compiled by now
+    drive = Schedule([[PREFIX_WORKERS]], hour_s=until_s)
+    replay_trace(hashed_requests(1), fleet, drive, rules, until_s)  # compiled by now
     before = time.process_time()
-    outcome = replay(trace, fleet, drive, rules, until_s)
+    outcome = replay_trace(trace, fleet, drive, rules, until_s)
     return outcome, time.process_time() - before
 
 
@@ -175,7 +175,7 @@ def mooncake_rows() -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def hashed_requests(copies: int) -> Trace:
+def hashed_requests(copies: int) -> TraceArrays:
     """The Mooncake trace with its hashes, so many times one after the other, each time with other prompts."""
     rows = mooncake_rows()
     counts = [len(row["hash_ids"]) for row in rows]
@@ -188,7 +188,7 @@ def hashed_requests(copies: int) -> Trace:
         np.tile(np.array([row[name] for row in rows], np.int32), copies)
         for name in ("input_length", "output_length")
     )
-    return Trace(
+    return TraceArrays(
         (copy * span_s + arrival_s).ravel(),
         nobody,
         nobody,
@@ -214,17 +214,17 @@ def dynamo_report(rows: list[dict[str, Any]], workers: int, router: str) -> dict
     return found
 
 
-def requests() -> Trace:
+def requests() -> TraceArrays:
     """The Mooncake trace, where it is there."""
     if not MOONCAKE.exists():
         return endpoint_trace(20_000, 20.0)
     rows = mooncake_rows()
     nobody = np.zeros(len(rows), np.int16)
     tokens = (np.array([row[name] for row in rows], np.int32) for name in ("input_length", "output_length"))
-    return Trace(np.array([row["timestamp"] / 1e3 for row in rows]), nobody, nobody, nobody, *tokens)
+    return TraceArrays(np.array([row["timestamp"] / 1e3 for row in rows]), nobody, nobody, nobody, *tokens)
 
 
-def dynamo_replay_cpu_seconds(trace: Trace, workers: int) -> float:
+def dynamo_replay_cpu_seconds(trace: TraceArrays, workers: int) -> float:
     """CPU seconds of a process that replays the trace with ai-dynamo."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.jsonl"
@@ -247,7 +247,7 @@ def dynamo_file_cpu_seconds(path: Path, count: int, workers: int) -> float:
     return spent
 
 
-def mooncake_lines(trace: Trace) -> list[str]:
+def mooncake_lines(trace: TraceArrays) -> list[str]:
     """The trace in Mooncake's format; no two requests share a prefix."""
     lines, used = [], 0
     for arrival_s, tokens, output in zip(

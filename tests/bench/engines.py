@@ -9,13 +9,13 @@ import numpy as np
 from measure import SHARED, Figures, Skipped, Target
 from workloads import setting
 
-from fleetcast.assets.studies.engine_logs import read_engine, read_log
-from fleetcast.models.latency.tables import Fit
-from fleetcast.models.trials.calibration import calibrate, judge
-from fleetcast.models.trials.engine_fit import Requests
-from fleetcast.models.trials.log_replay import player
+from fleetcast.assets.studies.engine_logs import read_engine_limits, read_log
+from fleetcast.models.latency.profile_tables import ProfileFit
+from fleetcast.models.trials.engine_calibration import calibrate_profile, validate_profile
+from fleetcast.models.trials.engine_fit import LoggedRequests
+from fleetcast.models.trials.log_replay import make_log_player
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
 
 LOGS = {  # folder, and what was measured there
@@ -52,18 +52,18 @@ def real_logs() -> Figures:
     e2e, ttft, unqueued, seconds, tried, refused = [], [], [], [], 0, 0
     for folder, (llm, gpu, degree) in LOGS.items():
         log = read_log(SHARED / "engines" / folder / "requests.jsonl").requests
-        limits = read_engine(SHARED / "engines" / folder / "meta.json")
+        limits = read_engine_limits(SHARED / "engines" / folder / "meta.json")
         del limits["tensor_parallel"], limits["has_prefix_cache"]
         engine = Deployment(gpu, degree, **limits)
         before = time.process_time()
-        best = calibrate(log, llm, engine, catalogue, config, folder)
+        best = calibrate_profile(log, llm, engine, catalogue, config, folder)
         seconds.append(time.process_time() - before)
-        off = {line.metric: line.off_share for line in best.verdict if line.of == "a request"}
+        off = {line.metric: line.signed_error_share for line in best.verdict if line.of == "a request"}
         e2e.append(off["E2E"])
         ttft.append(off["TTFT"])
         unqueued.append(unqueued_ttft_error(folder, log, best.profile, best.deployment))
         for worse in made_worse(best.profile):
-            verdict = judge(log, worse, best.deployment, catalogue, config)
+            verdict = validate_profile(log, worse, best.deployment, catalogue, config)
             tried += 1
             refused += not all(line.passes for line in verdict)
     return {
@@ -76,14 +76,16 @@ def real_logs() -> Figures:
     }
 
 
-def unqueued_ttft_error(folder: str, log: Requests, profile: LatencyProfile, deployment: Deployment) -> float:
+def unqueued_ttft_error(
+    folder: str, log: LoggedRequests, profile: LatencyProfile, deployment: Deployment
+) -> float:
     """Median error of TTFT over those that the engine took in within a step, warm-up left out."""
     catalogue, (_, config) = load_catalogue(), setting()
     lines = (SHARED / "engines" / folder / "requests.jsonl").read_text().splitlines()
     rows = sorted(map(json.loads, lines), key=lambda row: row["arrival_time"])
     waited_s = np.array([row["scheduled_ts"] - row["queued_ts"] for row in rows])
-    fit = Fit(*(getattr(profile, name) for name in Fit._fields))
-    ttft_s, _ = player(log, profile.llm, deployment, catalogue, config, 1, folder)(fit)
+    fit = ProfileFit(*(getattr(profile, name) for name in ProfileFit._fields))
+    ttft_s, _ = make_log_player(log, profile.llm, deployment, catalogue, config, 1, folder)(fit)
     alone = (waited_s < 0.2) & (np.arange(waited_s.size) >= 10)
     return float(np.median(np.abs(ttft_s / log.ttft_s - 1)[alone]))
 
@@ -106,31 +108,31 @@ def own_logs() -> Figures:
     catalogue, config = setting()
     llm, gpu, degree = MADE
     truth = catalogue.profile(*MADE)
-    fit = Fit(*(getattr(truth, name) for name in Fit._fields))
+    fit = ProfileFit(*(getattr(truth, name) for name in ProfileFit._fields))
     worst = 0.0
     for batching, budget in (("whole", 8192), ("chunked", 2048)):
         engine = Deployment(
             gpu, degree, batching=batching, max_batch=64, max_prefill_tokens=budget, async_scheduling=False
         )
         for made in [*(drawn(rate) for rate in RATES), *real_arrivals()]:
-            play = player(made, llm, engine, catalogue, config, 1, "made")
+            play = make_log_player(made, llm, engine, catalogue, config, 1, "made")
             ttft_s, e2e_s = play(fit)
             log = made._replace(ttft_s=ttft_s, e2e_s=e2e_s)
-            found = calibrate(log, llm, engine, catalogue, config, "made")
+            found = calibrate_profile(log, llm, engine, catalogue, config, "made")
             worst = max(worst, found.profile.median_error_share or 0.0)
     return {"engines_self_error": worst}
 
 
-def drawn(requests_per_s: float) -> Requests:
+def drawn(requests_per_s: float) -> LoggedRequests:
     """Poisson arrivals of lognormal prompts and answers; times that are not known yet."""
     rng = np.random.default_rng(17)
     inputs = np.clip(rng.lognormal(6.8, 0.8, REQUESTS), 16, 8000).astype(np.int32)
     outputs = np.clip(rng.lognormal(5.0, 0.8, REQUESTS), 1, 1500).astype(np.int32)
     arrival_s = np.cumsum(rng.exponential(1 / requests_per_s, REQUESTS))
-    return Requests(arrival_s, inputs, outputs, np.ones(REQUESTS), np.full(REQUESTS, 36_000.0))
+    return LoggedRequests(arrival_s, inputs, outputs, np.ones(REQUESTS), np.full(REQUESTS, 36_000.0))
 
 
-def real_arrivals() -> list[Requests]:
+def real_arrivals() -> list[LoggedRequests]:
     """The arrivals and tokens of a real log, where there is one."""
     path = Path(SHARED / "engines" / next(iter(LOGS)) / "requests.jsonl")
     return [read_log(path).requests._replace(e2e_s=np.full(300, 36_000.0))] if path.exists() else []

@@ -10,7 +10,7 @@ from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_trace, 
 from roofline_fit import fit_efficiency, log_errors, take
 from workloads import setting
 
-from fleetcast.models.latency.tables import kv_floor_s
+from fleetcast.models.latency.profile_tables import least_kv_token_s
 
 SETTINGS = "median error at settings left out of the fit"
 ROOFLINE = "roofline, end to end, median error"
@@ -91,7 +91,7 @@ def held_out() -> Figures:
     require_profiles()
     figures: Figures = {}
     for p in PROFILES:
-        floor_s = kv_floor_s(CATALOGUE.llms[p.llm], CATALOGUE.gpus[p.gpu], p.tensor_parallel)
+        floor_s = least_kv_token_s(CATALOGUE.llms[p.llm], CATALOGUE.gpus[p.gpu], p.tensor_parallel)
         medians = np.median(held_out_errors(measurements.splitwise_points(p), floor_s), axis=1)
         for part, error in zip(PARTS, medians, strict=True):
             figures[profile_key(p.llm, p.gpu, p.tensor_parallel, part)] = float(error)

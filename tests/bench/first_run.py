@@ -23,7 +23,9 @@ from measure import ROOT, Figures, Target, cpu_seconds
 
 BASE = os.environ.get("BASE", "5f1a6f4")
 ROUNDS = 1  # of four runs; minutes each
-WARM = "import fleetcast.pipelines.night, statsmodels.tsa.arima.model, prophet, matplotlib.pyplot, highspy"
+WARM = (
+    "import fleetcast.pipelines.nightly_run, statsmodels.tsa.arima.model, prophet, matplotlib.pyplot, highspy"
+)
 NIGHTLY = "from fleetcast.pipelines.cli import main; main()"
 HOW = f"`fleetcast nightly`, {BASE} over now"
 TARGETS = {

@@ -8,8 +8,8 @@ from copula_fit import fit
 from measure import ROOT, SHARED
 from scipy.stats import rankdata
 
-from fleetcast.models.quality.answers import Answers
-from fleetcast.models.quality.copula import AnswerModel
+from fleetcast.models.quality.answer_copula import AnswerModel
+from fleetcast.models.quality.answers import JudgedAnswers
 
 TARGET = ROOT / "data" / "catalogue" / "quality.toml"
 MMLU_PRO = SHARED / "quality" / "mmlu_pro_answers.csv.gz"
@@ -29,7 +29,7 @@ LLM_JUDGE = (
 )
 
 
-def mmlu_pro() -> Answers:
+def mmlu_pro() -> JudgedAnswers:
     """What three llms answered to MMLU-Pro."""
     table = pd.read_csv(MMLU_PRO).dropna(subset=[f"{name}_right" for name in LLMS.values()])
 
@@ -37,7 +37,7 @@ def mmlu_pro() -> Answers:
         return np.column_stack([table[f"{name}_{kind}"] for name in LLMS.values()])
 
     judged = [table[f"judge_{name}"] for name in list(LLMS.values())[:-1]]
-    return Answers(
+    return JudgedAnswers(
         tuple(LLMS),
         tokens(table["prompt_chars"].to_numpy()),
         tokens(columns("chars")),

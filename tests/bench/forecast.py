@@ -18,14 +18,14 @@ from real_series import (
 )
 from workloads import setting
 
-from fleetcast.models.forecast.backtest import Clock, actuals, walk
-from fleetcast.models.forecast.conformal import EMPTY_SHARE, peaks
+from fleetcast.models.aliases import Floats
+from fleetcast.models.forecast.backtest import BacktestClock, actual_demand, walk_forward
+from fleetcast.models.forecast.conformal import EMPTY_HOUR_SHARE, hourly_peaks
 from fleetcast.models.forecast.intermittent import is_intermittent
-from fleetcast.models.forecast.method import Floats
-from fleetcast.models.forecast.predict import Prediction
-from fleetcast.models.traffic.arrivals import office_day
-from fleetcast.models.traffic.parameters import Names
-from fleetcast.models.world.traffic_config import MINUTES
+from fleetcast.models.forecast.walk_predictions import Prediction
+from fleetcast.models.traffic.synthetic_days import office_day
+from fleetcast.models.traffic.trace_columns import TraceNames
+from fleetcast.models.world.traffic_config import TRAFFIC_DAY_MINUTES
 
 DEFAULT = "weighted"
 BUCKET_MINUTES = 15
@@ -133,8 +133,8 @@ TARGETS |= {
 def arima_day() -> Figures:
     """Walk ARIMA through a day: 12 series, 24 cutoffs."""
     demand, clock = office_tokens(15), office_clock(14)
-    walk(demand[:1, :192], "arima", Clock(188, 4, 4, 96))  # imports
-    return {"forecast_arima_day_seconds": cpu_seconds(lambda: walk(demand, "arima", clock))}
+    walk_forward(demand[:1, :192], "arima", BacktestClock(188, 4, 4, 96))  # imports
+    return {"forecast_arima_day_seconds": cpu_seconds(lambda: walk_forward(demand, "arima", clock))}
 
 
 def many_series() -> Figures:
@@ -156,7 +156,7 @@ def fleet(series: int) -> Held:
     scale = np.random.default_rng(0).uniform(0.2, 5.0, (series, 1))
     demand = scale * fortnight[np.arange(series) % len(fortnight)]
     demand = np.pad(demand, ((0, 0), (0, 4)), constant_values=np.nan)
-    return Held(demand, Clock(demand.shape[1] - 4, 4, 4, 96))
+    return Held(demand, BacktestClock(demand.shape[1] - 4, 4, 4, 96))
 
 
 def against_arima() -> Figures:
@@ -174,11 +174,11 @@ def held_out() -> Figures:
     """Error and coverage on every series, also where the last value is hard to beat."""
     figures, of_peak, to_naive = Figures(), Figures(), Figures()
     for name, held in all_series().items():
-        found, came = predicted(held, (DEFAULT, *NAIVE)), actuals(*held)
+        found, came = predicted(held, (DEFAULT, *NAIVE)), actual_demand(*held)
         own, hour = found[DEFAULT], held.clock.hour
         figures |= {f"forecast_wape_{method}_{name}": error for method, error in errors(held, found).items()}
         figures[f"forecast_p90_coverage_{name}"] = covered_share(came, own.quantiles[..., 1])
-        of_peak[name] = covered_share(peaks(came, hour), own.peak_quantiles[..., 1])
+        of_peak[name] = covered_share(hourly_peaks(came, hour), own.peak_quantiles[..., 1])
         to_naive[name] = ratio_to_naive(held, found, DEFAULT)
     of_bucket = {name: figures[f"forecast_p90_coverage_{name}"] for name in HELD_OUT}
     return {
@@ -227,9 +227,9 @@ def p90_by_lead(held: Held) -> tuple[Floats, Floats, list[list[Floats]]]:
     hour = held.clock.hour
     clock = held.clock._replace(every=hour, horizon=48 * hour)
     found = predicted(Held(held.demand, clock), (DEFAULT,))[DEFAULT]
-    peak, p90 = peaks(actuals(held.demand, clock), hour), found.peak_quantiles[..., 1]
+    peak, p90 = hourly_peaks(actual_demand(held.demand, clock), hour), found.peak_quantiles[..., 1]
     level = np.nanmean(held.demand, axis=1)[:, None, None]
-    is_known, is_busy = ~np.isnan(peak), peaks(found.mean, hour) > EMPTY_SHARE * level
+    is_known, is_busy = ~np.isnan(peak), hourly_peaks(found.mean, hour) > EMPTY_HOUR_SHARE * level
     shares = []
     for counts in (is_known, is_known & is_busy):
         hits, count, known = (
@@ -259,7 +259,7 @@ def recovery() -> Figures:
     office, talk = office_tokens(21), real("burstgpt_conversation").demand
     cases = [
         *(Held(office[[series]], office_clock(14)) for series in (0, 4, 8)),
-        Held(talk, Clock(14 * 24, 1, 1, 24)),
+        Held(talk, BacktestClock(14 * 24, 1, 1, 24)),
     ]
     worse = np.mean([worse_after(held, factor) for held in cases for factor in (0.5, 2.0)], axis=0)
     is_bad = np.flatnonzero(worse[:24] > 2)
@@ -276,11 +276,11 @@ def worse_after(held: Held, factor: float) -> Floats:
     ends = range(before, held.demand.shape[1] - after, 37 * hour)
     plain = np.array([held.demand[0, end - before : end + after] for end in ends])
     broken = plain * np.where(np.arange(before + after) < before, 1.0, factor)
-    clock = Clock(before, hour, hour, season)
+    clock = BacktestClock(before, hour, hour, season)
     off = []
     for demand in (plain, broken):
         mean = predicted(Held(demand, clock), (DEFAULT,))[DEFAULT].mean
-        off.append(np.nansum(np.abs(mean - actuals(demand, clock)), axis=(0, 2)))
+        off.append(np.nansum(np.abs(mean - actual_demand(demand, clock)), axis=(0, 2)))
     worse: Floats = off[1] / (factor * off[0])
     return worse
 
@@ -327,9 +327,9 @@ def foreseen(held: Held, weekday: int) -> Figures:
     hour, season = held.clock.hour, held.clock.season
     clock = held.clock._replace(every=hour, horizon=season)
     found = predicted(Held(held.demand, clock), (DEFAULT, "seasonal_naive"), weekday)
-    came = actuals(held.demand, clock)[:, :: season // hour]
+    came = actual_demand(held.demand, clock)[:, :: season // hour]
     own, naive = (found[name].mean[:, :: season // hour] for name in (DEFAULT, "seasonal_naive"))
-    of_peaks, peak = found[DEFAULT].peak_quantiles[:, :: season // hour], peaks(came, hour)
+    of_peaks, peak = found[DEFAULT].peak_quantiles[:, :: season // hour], hourly_peaks(came, hour)
     return {
         "wape": wape(came, own),
         "wape_seasonal_naive": wape(came, naive),
@@ -349,9 +349,9 @@ FUNCTIONS = (arima_day, many_series, against_arima, held_out, tails, recovery, c
 # --- series --------------------------------------------------------------------------------------------
 
 
-def office_clock(days: int) -> Clock:
+def office_clock(days: int) -> BacktestClock:
     """Every hour after so many days of quarter hours."""
-    return Clock(days * 96, 4, 4, 96)
+    return BacktestClock(days * 96, 4, 4, 96)
 
 
 def office_tokens(days: int) -> Floats:
@@ -370,8 +370,8 @@ def office_tiers(days: int) -> Floats:
     office = config.trace.office
     if office is None:
         raise ValueError("data/config/office.toml has no [trace.office]; put it back.")
-    names = Names.of(catalogue)
-    shape = len(names.llms) * len(names.regions), len(names.tiers), MINUTES // BUCKET_MINUTES
+    names = TraceNames.of(catalogue)
+    shape = len(names.llms) * len(names.regions), len(names.tiers), TRAFFIC_DAY_MINUTES // BUCKET_MINUTES
     tokens = []
     for day in (config.trace.first_day + timedelta(days=n) for n in range(days)):
         drawn = office_day(office, day, config.trace.seed, names)
@@ -401,4 +401,4 @@ def all_series() -> dict[str, Held]:
 
 def errors(held: Held, found: dict[str, Prediction]) -> Figures:
     """WAPE of each method over all cutoffs."""
-    return {name: wape(actuals(*held), one.mean) for name, one in found.items()}
+    return {name: wape(actual_demand(*held), one.mean) for name, one in found.items()}

@@ -6,11 +6,11 @@ from measure import Figures, Skipped, Target, wall_seconds
 
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, load_settings
-from fleetcast.assets.plans.ahead import day_to_come
-from fleetcast.assets.studies import rent_asked, renting
-from fleetcast.models.plan import combo_lp, shares
-from fleetcast.models.plan.rent import Offer
-from fleetcast.models.plan.solver import DEFAULTS
+from fleetcast.assets.plans.day_ahead import next_plan_day
+from fleetcast.assets.studies import rent_answer, rent_query
+from fleetcast.models.plan import combo_lp, share_program
+from fleetcast.models.plan.rental import RentalOffer
+from fleetcast.models.plan.solver import DEFAULT_SOLVER
 from fleetcast.models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -47,13 +47,13 @@ def composed() -> Figures:
     }
 
 
-def offer(options: int, gpus: int, seed: int) -> Offer:
+def offer(options: int, gpus: int, seed: int) -> RentalOffer:
     """Options that hold a few GPUs of some types each, at prices of their own."""
     rng = np.random.default_rng(seed)
     uses = rng.integers(0, 4, (options, gpus)) + np.eye(options, gpus, dtype=np.int64)
     usd = uses @ rng.uniform(1.0, 6.0, gpus) * rng.uniform(0.95, 1.05, options)
     names = tuple(f"option {n}" for n in range(options))
-    return Offer(names, tuple(f"gpu {n}" for n in range(gpus)), usd, uses, np.full(gpus, 400))
+    return RentalOffer(names, tuple(f"gpu {n}" for n in range(gpus)), usd, uses, np.full(gpus, 400))
 
 
 def programmes() -> Figures:
@@ -65,12 +65,14 @@ def programmes() -> Figures:
     for seed in range(3):
         many, rng = offer(60, 6, seed), np.random.default_rng(seed)
         served, asked = many.usd_per_hour * rng.uniform(0.5, 1.5, (60, 60)), rng.uniform(1.0, 30.0, 60)
-        found = shares.solve(many, asked, served, options=DEFAULTS._replace(time_limit_s=30.0))
+        found = share_program.solve_shares(
+            many, asked, served, options=DEFAULT_SOLVER._replace(time_limit_s=30.0)
+        )
         taken.append(found.seconds)
         gaps.append(found.gap_share)
     return {
         "gpus_co_lp_seconds": wall_seconds(
-            lambda: combo_lp.solve("co_lp", few, rates, goodput, efficiency), repeats=3
+            lambda: combo_lp.solve_combo_lp("co_lp", few, rates, goodput, efficiency), repeats=3
         ),
         "gpus_shares_seconds": max(taken),
         "gpus_shares_gap": max(gaps),
@@ -81,13 +83,15 @@ def command() -> Figures:
     """The whole answer for llama3.1-8b of the office trace, forecast of the day to come included."""
     settings = load_settings("office")
     try:
-        day = day_to_come(settings)
+        day = next_plan_day(settings)
     except LakeError as error:
         raise Skipped(f"the lake has no office trace: run make run ({error})") from error
 
     def ask() -> None:
-        asked = rent_asked.question(settings, day, "llama3.1-8b", None, [], "any", None, None, Progress())
-        renting.answer(settings, day, asked, Progress())
+        asked = rent_query.build_rent_query(
+            settings, day, "llama3.1-8b", None, [], "any", None, None, Progress()
+        )
+        rent_answer.answer_rent_query(settings, day, asked, Progress())
 
     return {"gpus_command_seconds": wall_seconds(ask)}
 

@@ -5,8 +5,8 @@ import dataclasses
 from gpus_fleets import WORKLOADS, attaining, hour_of, options_of, said, setting_of
 from measure import Figures, Target
 
-from fleetcast.assets.studies.rent_asked import prices
-from fleetcast.models.plan import phases
+from fleetcast.assets.studies.rent_query import deployment_prices
+from fleetcast.models.plan import phase_costs
 from fleetcast.models.world.catalogue import load_catalogue
 
 VERDA = {  # USD per GPU-hour on demand of one provider, 2026-06-01 (afhubbard/gpu-prices, CC BY 4.0)
@@ -51,14 +51,14 @@ def market() -> Figures:
     for of in WORKLOADS:
         for kind, types in SETS.items():
             setting = setting_of(catalogue, of, types, times=TIMES)
-            known, options = prices(setting), options_of(setting)
+            known, options = deployment_prices(setting), options_of(setting)
             trace = hour_of(setting, REPLAYED)
             found = {
                 name: attaining(programme, setting, options, {}, trace, ATTAINED)
                 for name, programme in NAMES.items()
             }
             usd = {name: rented.usd_per_hour for name, (rented, _) in found.items()}
-            bound = phases.saving_bound(known, setting.load).saving_share
+            bound = phase_costs.saving_bound(known, setting.load).saving_share
             cells = " | ".join(f"{one:.2f}" for one in usd.values())
             print(f"| {of}, {kind} | {bound:.1%} | {cells} | {said(options, found['shares'][0].counts)} |")
             figures[f"gpus_{of}_{kind}_usd_over_melange"] = usd["shares"] / usd["melange"]
@@ -85,7 +85,7 @@ def listed() -> Figures:
         bounds = []
         for of in WORKLOADS:
             setting = setting_of(world, of, VERDA)
-            bounds.append(phases.saving_bound(prices(setting), setting.load).saving_share)
+            bounds.append(phase_costs.saving_bound(deployment_prices(setting), setting.load).saving_share)
         print(f"{name}: {', '.join(f'{bound:.1%}' for bound in bounds)}")
         figures[f"gpus_{name}_bound_share"] = max(bounds)
     return figures

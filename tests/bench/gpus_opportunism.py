@@ -12,12 +12,12 @@ from gpus_fleets import LONG, WORKLOADS, attaining, goodput, hour_of, said
 from gpus_paper import ATTAINED, CAPS, REPLAYED, asked
 from measure import Figures, Target
 
-from fleetcast.assets.studies.rent_asked import Setting, prices
 from fleetcast.assets.studies.rent_fleets import KEEP_WEIGHTS, teams_worth_trying
+from fleetcast.assets.studies.rent_query import RentScenario, deployment_prices
+from fleetcast.models.aliases import Floats
 from fleetcast.models.plan import combos
 from fleetcast.models.plan.combos import Combo
-from fleetcast.models.plan.problem import Floats
-from fleetcast.models.world.config import replaced
+from fleetcast.models.world.config import replace_given
 
 ALL = (*WORKLOADS, *LONG)
 TARGETS = {
@@ -31,10 +31,14 @@ TARGETS = {
 }
 
 
-def under(setting: Setting, weight: float | None) -> Setting:
+def under(setting: RentScenario, weight: float | None) -> RentScenario:
     """The setting with the opportunistic path at a weight, or without it."""
-    way = {"opportunism": "off"} if weight is None else {"opportunism": "weighted", "keep_weight": weight}
-    replay = replaced(setting.config.replay, **way)
+    way = (
+        {"opportunism": "off"}
+        if weight is None
+        else {"opportunism": "weighted", "opportunism_weight": weight}
+    )
+    replay = replace_given(setting.config.replay, **way)
     return setting._replace(config=dataclasses.replace(setting.config, replay=replay))
 
 
@@ -45,7 +49,7 @@ def opportunism() -> Figures:
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for of in ALL:
         setting = asked(of)
-        teams = teams_worth_trying(setting, prices(setting))
+        teams = teams_worth_trying(setting, deployment_prices(setting))
         ways = {weight: under(setting, weight) for weight in (None, *KEEP_WEIGHTS)}
         rates = {w: np.array([goodput(way, combo) for combo in teams]) for w, way in ways.items()}
         off = rates[None]
@@ -67,9 +71,13 @@ def opportunism() -> Figures:
     return figures
 
 
-def fleet_of(of: str, setting: Setting, teams: Sequence[Combo], rates: Floats) -> tuple[float, float, str]:
+def fleet_of(
+    of: str, setting: RentScenario, teams: Sequence[Combo], rates: Floats
+) -> tuple[float, float, str]:
     """USD an hour, attainment and words of the cheapest fleet by shares, of these teams or none."""
-    whole = [(combo, goodput(setting, combo)) for combo in combos.together(prices(setting))]
+    whole = [
+        (combo, goodput(setting, combo)) for combo in combos.colocated_combos(deployment_prices(setting))
+    ]
     options = [(combo, rate) for combo, rate in (*whole, *zip(teams, rates, strict=True)) if rate > 0]
     caps = CAPS if of in WORKLOADS else {}
     rented, met = attaining("shares", setting, options, caps, hour_of(setting, REPLAYED), ATTAINED)

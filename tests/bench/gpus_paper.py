@@ -21,14 +21,14 @@ from gpus_fleets import (
 )
 from measure import Figures, Target
 
-from fleetcast.assets.studies.rent_asked import Setting, prices
-from fleetcast.assets.studies.rent_fleets import Options, team
-from fleetcast.models.plan import phases
-from fleetcast.models.plan.combos import Combo, Part
-from fleetcast.models.plan.phases import Load, PhasePrice
-from fleetcast.models.replay.inputs import Trace
+from fleetcast.assets.studies.rent_fleets import RentOptions, team_pools
+from fleetcast.assets.studies.rent_query import RentScenario, deployment_prices
+from fleetcast.models.plan import phase_costs
+from fleetcast.models.plan.combos import Combo, ComboPart
+from fleetcast.models.plan.phase_costs import MeanRequest, PhasePrice
+from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.kernels import Products
+from fleetcast.models.world.kernel_times import MatrixProductTimes
 
 CATALOGUE = load_catalogue()
 H800, A800, H20 = TYPES = ("h800-80gb", "a800-80gb-pcie", "h20-96gb")
@@ -79,7 +79,7 @@ TARGETS = {
 }
 
 
-def asked(workload: str, catalogue: Catalogue = CATALOGUE) -> Setting:
+def asked(workload: str, catalogue: Catalogue = CATALOGUE) -> RentScenario:
     """A workload on the paper's set."""
     return setting_of(catalogue, workload, TYPES, DEGREES, TIMES, LINK_GBIT_PER_S)
 
@@ -95,7 +95,7 @@ def read_quicker(catalogue: Catalogue, share: float) -> Catalogue:
     computed_s = known.weight_s[-1] / known.tokens[-1]  # per token, where it computes
     weight_s = tuple(max(read_s, n * computed_s) for n in known.tokens)
     quicker = dataclasses.replace(
-        own, products={**own.products, "16": Products(known.tokens, known.launch_s, weight_s)}
+        own, products={**own.products, "16": MatrixProductTimes(known.tokens, known.launch_s, weight_s)}
     )
     return dataclasses.replace(catalogue, kernels={**catalogue.kernels, H20: quicker})
 
@@ -119,7 +119,7 @@ def by_phase() -> Figures:
         for of in WORKLOADS:
             setting = asked(of, catalogue)
             in_8 = catalogue.llms[LLM].weight_bits == 8
-            known = [price for price in prices(setting) if not (in_8 and price.gpu == A800)]
+            known = [price for price in deployment_prices(setting) if not (in_8 and price.gpu == A800)]
             cells = []
             for gpu in TYPES:
                 own = [price for price in known if price.gpu == gpu]
@@ -128,7 +128,7 @@ def by_phase() -> Figures:
                     continue
                 tokens = (min(getattr(p, f"usd_per_{way}_token") for p in own) for way in ("input", "output"))
                 cells.append(", ".join(f"{1e6 * usd:.3f}" for usd in tokens))
-            bound = phases.saving_bound(known, setting.load).saving_share
+            bound = phase_costs.saving_bound(known, setting.load).saving_share
             print(f"| {reading} | {of} | {' | '.join(cells)} | {bound:.1%} |")
             figures.setdefault(f"gpus_paper_{of}_bound_share", bound)
     return figures
@@ -145,10 +145,10 @@ def by_length() -> Figures:
     for inputs, outputs, pace_s in LENGTHS:
         setting = asked("longwriter")
         tier = dataclasses.replace(setting.tier, tpot_slo_s=pace_s)
-        setting = setting._replace(load=Load(inputs, outputs), tier=tier)
-        known = prices(setting)
+        setting = setting._replace(load=MeanRequest(inputs, outputs), tier=tier)
+        known = deployment_prices(setting)
         usd = [1e6 * min(p.usd_per_output_token for p in known if p.gpu == gpu) for gpu in TYPES]
-        bound = phases.saving_bound(known, setting.load).saving_share
+        bound = phase_costs.saving_bound(known, setting.load).saving_share
         cells = " | ".join(f"{one:.3f}" for one in usd)
         print(f"| {inputs:,}, {outputs:,} | {1e3 * pace_s:g} | {cells} | {bound:.1%} |")
         figures[f"gpus_paper_{inputs}_tokens_bound_share"] = bound
@@ -159,24 +159,24 @@ def by_length() -> Figures:
 
 
 def every_fleet(
-    setting: Setting, options: Options, below_usd: float
+    setting: RentScenario, options: RentOptions, below_usd: float
 ) -> Iterator[tuple[float, tuple[int, ...]]]:
     """Every fleet within the caps that might sustain the load and costs less: USD an hour, and its counts."""
     order = sorted(range(len(options)), key=lambda n: options[n][0].usd_per_hour / options[n][1])
     floor = [options[n][0].usd_per_hour / options[n][1] for n in order]
-    asked_per_s = LEAST_SHARE * setting.per_s
+    required_requests_per_s = LEAST_SHARE * setting.per_s
     counts, left = [0] * len(options), dict(CAPS)
 
     def grow(at: int, usd: float, per_s: float) -> Iterator[tuple[float, tuple[int, ...]]]:
-        if per_s >= asked_per_s:
+        if per_s >= required_requests_per_s:
             yield usd, tuple(counts)
-        if at == len(order) or usd + max(0.0, asked_per_s - per_s) * floor[at] >= below_usd:
+        if at == len(order) or usd + max(0.0, required_requests_per_s - per_s) * floor[at] >= below_usd:
             return
         combo, rate = options[order[at]]
         taken = 0
         while usd + taken * combo.usd_per_hour < below_usd and all(left[g] >= 0 for g in combo.uses):
             counts[order[at]] = taken
-            if taken == 0 or per_s + taken * rate < asked_per_s + 2 * rate:
+            if taken == 0 or per_s + taken * rate < required_requests_per_s + 2 * rate:
                 deeper = grow(at + 1, usd + taken * combo.usd_per_hour, per_s + taken * rate)
                 yield from deeper
             taken += 1
@@ -190,7 +190,7 @@ def every_fleet(
 
 
 def exhaustive(
-    setting: Setting, options: Options, trace: Trace, below_usd: float
+    setting: RentScenario, options: RentOptions, trace: TraceArrays, below_usd: float
 ) -> tuple[int, tuple[float, tuple[int, ...]] | None]:
     """How many fleets cheaper than `below_usd` were tried; the cheapest that attains the target, if any."""
     every = sorted(set(every_fleet(setting, options, below_usd)))
@@ -262,11 +262,11 @@ def long_prompts() -> Figures:
 def pair() -> Figures:
     """Two H800 and two H20, of which each type does one phase, or each its own pair: Figure 2."""
     setting = asked("sharegpt")
-    by_name = {(price.gpu, price.gpus): price for price in prices(setting)}
+    by_name = {(price.gpu, price.gpus): price for price in deployment_prices(setting)}
 
-    def part(gpu: str, gpus: int = 1, instances: int = 1) -> Part:
+    def part(gpu: str, gpus: int = 1, instances: int = 1) -> ComboPart:
         price: PhasePrice = by_name[gpu, gpus]
-        return Part(price, instances)
+        return ComboPart(price, instances)
 
     cases = {
         "2xH800 > 2xH20": [Combo(part(H800, 2), part(H20, 2))],
@@ -291,13 +291,15 @@ def dealt() -> Figures:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for of in WORKLOADS:
         setting = asked(of)
-        both = [Combo(None, Part(price, 1)) for price in prices(setting) if price.gpus == 1]
+        both = [Combo(None, ComboPart(price, 1)) for price in deployment_prices(setting) if price.gpus == 1]
         rates = [goodput(setting, combo) for combo in both]
         unlike, like = list(zip(both, rates, strict=True)), [(both[0], rates[0])] * len(both)
         for kind, own, load in (("unlike", unlike, 0.85), ("unlike_idle", unlike, 0.3), ("like", like, 0.85)):
             per_s = load * 2 * sum(rate for _, rate in own)
             pools = [
-                pool for n, (combo, rate) in enumerate(own) for pool in team(setting, combo, 2, f"t{n}", rate)
+                pool
+                for n, (combo, rate) in enumerate(own)
+                for pool in team_pools(setting, combo, 2, f"t{n}", rate)
             ]
             trace = hour_of(setting, REPLAYED, per_s)
             told = {

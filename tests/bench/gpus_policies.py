@@ -16,19 +16,19 @@ from gpus_paper import ATTAINED, CAPS, REPLAYED, asked, exhaustive
 from measure import Figures, Target
 from plan_cases import a_problem
 
-from fleetcast.assets.studies.rent_asked import Setting
-from fleetcast.assets.studies.rent_fleets import Options, offer_of, team
-from fleetcast.models.metrics import meets_targets
-from fleetcast.models.plan import combo_lp, corrected, melange
-from fleetcast.models.plan.autoscale import DEFAULTS, targets
-from fleetcast.models.plan.problem import Floats, Ints
-from fleetcast.models.plan.rent import bounded
-from fleetcast.models.plan.solver import Options as Search
-from fleetcast.models.replay.inputs import Fleet, Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.assets.studies.rent_fleets import RentOptions, build_rent_offer, team_pools
+from fleetcast.assets.studies.rent_query import RentScenario
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.metrics import is_tier_slo_met
+from fleetcast.models.plan import combo_lp, corrected_plan, melange
+from fleetcast.models.plan.cauchy_scaling import DEFAULT_CAUCHY_SETTINGS, cauchy_targets
+from fleetcast.models.plan.rental import limit_offer
+from fleetcast.models.plan.solver import SolverOptions as Search
+from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.world.entries import Region
+from fleetcast.models.world.catalogue_entries import Region
 from fleetcast.models.world.mechanisms import Ending
 
 SECONDS, HOUR_S = 2400.0, 3600.0
@@ -59,9 +59,9 @@ TARGETS = {
 class World(NamedTuple):
     """A workload, what may be rented for it, and its requests."""
 
-    setting: Setting
-    options: Options
-    trace: Trace
+    setting: RentScenario
+    options: RentOptions
+    trace: TraceArrays
 
     @property
     def goodput(self) -> Floats:
@@ -83,32 +83,36 @@ class World(NamedTuple):
 
 def by_co_lp(world: World, share: float, together: bool) -> Floats:
     """Cauchy: CO-LP's combos and its autoscaler."""
-    offer, goodput, places = offer_of(world.options, CAPS), share * world.goodput, world.able(together)
+    offer, goodput, places = (
+        build_rent_offer(world.options, CAPS),
+        share * world.goodput,
+        world.able(together),
+    )
 
     def best(per_s: float, held: Ints) -> Ints:
         left = offer._replace(cap_gpus=offer.cap_gpus - held @ offer.uses)
-        found = combo_lp.solve(
-            "co_lp", bounded(left, np.maximum(places - held, 0)), np.array([per_s]), goodput[None],
+        found = combo_lp.solve_combo_lp(
+            "co_lp", limit_offer(left, np.maximum(places - held, 0)), np.array([per_s]), goodput[None],
             (goodput / offer.usd_per_hour)[None],
         )  # fmt: skip
         return found.counts[0]
 
-    edges = np.arange(0.0, SECONDS + DEFAULTS.sample_s, DEFAULTS.sample_s)
-    came = np.histogram(world.trace.arrival_s, edges)[0] / DEFAULTS.sample_s
+    edges = np.arange(0.0, SECONDS + DEFAULT_CAUCHY_SETTINGS.sample_s, DEFAULT_CAUCHY_SETTINGS.sample_s)
+    came = np.histogram(world.trace.arrival_s, edges)[0] / DEFAULT_CAUCHY_SETTINGS.sample_s
     start = best(world.setting.per_s, np.zeros_like(places))
-    return targets(np.concatenate([[0.0], came[:-1]]), goodput, best, start)
+    return cauchy_targets(np.concatenate([[0.0], came[:-1]]), goodput, best, start)
 
 
 def by_melange(world: World, share: float) -> Floats:
     """Melange: the cheapest instances, which stand."""
-    offer = bounded(offer_of(world.options, CAPS), world.able(together=True))
+    offer = limit_offer(build_rent_offer(world.options, CAPS), world.able(together=True))
     goodput = np.where(world.able(together=True) > 0, share * world.goodput, 0.0)
-    return melange.solve(offer, np.array([world.setting.per_s]), goodput[None]).counts[None]
+    return melange.solve_melange(offer, np.array([world.setting.per_s]), goodput[None]).counts[None]
 
 
 def by_corrected(world: World, share: float) -> Floats:
     """The corrected programme of an hour that begins with nothing."""
-    offer, places = offer_of(world.options, CAPS), world.places
+    offer, places = build_rent_offer(world.options, CAPS), world.places
     nothing = np.zeros((1, 1, places.size), np.int64)
     hour = a_problem(1, 1, places.size, 1)._replace(
         instances_now=nothing,
@@ -123,7 +127,7 @@ def by_corrected(world: World, share: float) -> Floats:
         max_instances=places.sum(keepdims=True)[None],
         max_option_instances=places[None, None],
     )
-    return corrected.solve(hour, Search(gap_share=0.0)).instances[0, 0][None]
+    return corrected_plan.solve_corrected(hour, Search(gap_share=0.0)).instances[0, 0][None]
 
 
 WAYS: dict[str, Callable[[World, float], Floats]] = {
@@ -134,13 +138,13 @@ WAYS: dict[str, Callable[[World, float], Floats]] = {
 }
 
 
-def laid_out(world: World) -> tuple[Fleet, Ints, Ints]:
+def laid_out(world: World) -> tuple[FleetArrays, Ints, Ints]:
     """All options at once as pools; of each pool its option, and its instances in one."""
     [llm] = world.setting.catalogue.llms
     pools, option, each = [], [], []
     for n, ((combo, rate), most) in enumerate(zip(world.options, world.places, strict=True)):
         first = 1 if combo.prefill is None else combo.prefill.instances
-        for pool, count in team(world.setting, combo, 1, f"team {n}", rate / first):
+        for pool, count in team_pools(world.setting, combo, 1, f"team {n}", rate / first):
             most_instances = int(most) * count
             limits = {"instances_at_start": 0, "min_instances": 0, "max_instances": most_instances}
             pools.append(dataclasses.replace(pool, **limits))
@@ -160,15 +164,15 @@ def tried(world: World, table: Floats) -> tuple[float, float]:
     """What share of the requests attains the targets, and tokens per USD, boots and draining paid."""
     fleet, option, each = laid_out(world)
     of_pools = table[:, option] * each
-    rows = round(SECONDS / DEFAULTS.sample_s)
+    rows = round(SECONDS / DEFAULT_CAUCHY_SETTINGS.sample_s)
     of_pools = np.broadcast_to(of_pools, (rows, of_pools.shape[1])) if len(of_pools) == 1 else of_pools[:rows]
     alone = dataclasses.replace(world.setting.catalogue, tiers={"asked": world.setting.tier})
     dealt = dataclasses.replace(world.setting.config.replay, spread="goodput", opportunism="weighted")
-    drive = Drive(of_pools, None, of_pools[0], HOUR_S, round(HOUR_S / DEFAULTS.sample_s))
-    outcome = replay(world.trace, fleet, drive, make_rules(alone, dealt, "follow"), SECONDS)
+    drive = Schedule(of_pools, None, of_pools[0], HOUR_S, round(HOUR_S / DEFAULT_CAUCHY_SETTINGS.sample_s))
+    outcome = replay_trace(world.trace, fleet, drive, make_rules(alone, dealt, "follow"), SECONDS)
     ttft_s = outcome.first_token_s - world.trace.arrival_s
     e2e_s = outcome.finish_s - world.trace.arrival_s
-    met = meets_targets(world.setting.tier, ttft_s, e2e_s, world.trace.output_tokens)
+    met = is_tier_slo_met(world.setting.tier, ttft_s, e2e_s, world.trace.output_tokens)
     gpus = list(world.setting.catalogue.gpus.values())
     usd = np.array([gpus[g].usd_per_hour for g in fleet.gpu]) * fleet.gpus
     spent = float((outcome.instance_s[..., :3].sum(axis=(0, 2)) * usd[fleet.kind]).sum()) / HOUR_S

@@ -7,22 +7,22 @@ import pandas as pd
 from gpus_fleets import WORKLOADS, goodput, setting_of
 from measure import SHARED, Figures, Skipped, Target
 
-from fleetcast.assets.studies.rent_asked import Setting, prices
-from fleetcast.models.latency.kernels import comparable
-from fleetcast.models.plan import autoscale, combos, phases, shares
-from fleetcast.models.plan.combos import Combo, Part
-from fleetcast.models.plan.phases import Load
-from fleetcast.models.plan.rent import ANY, EXACT, Offer
-from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.assets.studies.rent_query import RentScenario, deployment_prices
+from fleetcast.models.latency.composed_profiles import comparable_profiles
+from fleetcast.models.plan import cauchy_scaling, combos, phase_costs, share_program
+from fleetcast.models.plan.combos import Combo, ComboPart
+from fleetcast.models.plan.phase_costs import MeanRequest
+from fleetcast.models.plan.rental import EXACT_SOLVER, NO_GPU_CAP, RentalOffer
+from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.fleet_arrays import link_token_s
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import standing_fleet
+from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.memory import kv_capacity_tokens
+from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
 
 CATALOGUE = load_catalogue()
 WAYS = ("static", "scaled", "one_more")
@@ -56,15 +56,15 @@ def flips() -> Figures:
     rng = np.random.default_rng(1)
     inputs = np.clip(rng.lognormal(np.log(1300), 0.5, 5000), 1, 8000).astype(np.int32)
     outputs = np.clip(rng.lognormal(np.log(220), 0.5, 5000), 1, 2000).astype(np.int32)
-    load = Load(float(inputs.mean()), float(outputs.mean()))
-    profiles = comparable(CATALOGUE, LLM, [(gpu, tp) for gpu in GPUS for tp in (2, 4, 8)])
+    load = MeanRequest(float(inputs.mean()), float(outputs.mean()))
+    profiles = comparable_profiles(CATALOGUE, LLM, [(gpu, tp) for gpu in GPUS for tp in (2, 4, 8)])
     world = dataclasses.replace(CATALOGUE, latency=tuple(profiles.values()))
     config, tier = load_config("office", CATALOGUE), dataclasses.replace(CATALOGUE.tiers["iw_fast"], **TARGET)
     at = {ratio: prices_at(ratio, world, load) for ratio in RATIOS}
     options: dict[tuple[tuple[str, int, int], ...], Combo] = {}
     for found in list(at.values())[::4]:
-        parted = combos.worth_trying(combos.apart(found, (1, 2), range(1, 7)), load, 5)
-        options |= {key(combo): combo for combo in (*combos.together(found), *parted)}
+        parted = combos.filter_combos(combos.disaggregated_combos(found, (1, 2), range(1, 7)), load, 5)
+        options |= {key(combo): combo for combo in (*combos.colocated_combos(found), *parted)}
     sustained = {
         name: goodput_per_s(LLM, team(combo, world), world, config, tier, inputs, outputs, combo.per_s(load))
         for name, combo in options.items()
@@ -73,7 +73,7 @@ def flips() -> Figures:
     whole, together, a100 = usd.T
     apart = RATIOS[whole < together * (1 - 0.01)]
     saved = 1 - whole / together
-    bounds = np.array([phases.saving_bound(at[ratio], load).saving_share for ratio in RATIOS])
+    bounds = np.array([phase_costs.saving_bound(at[ratio], load).saving_share for ratio in RATIOS])
     print("| price of H100 over A100 | bound | apart saves | on A100 alone, over the best together |")
     print("| --- | --- | --- | --- |")
     for n in range(4, RATIOS.size, 4):
@@ -96,7 +96,7 @@ def prices_at(ratio, world, load):
         gpu, tp = profile.gpu, profile.tensor_parallel
         room = kv_capacity_tokens(CATALOGUE, fleet, LLM, gpu, tp)
         batch = min(MAX_BATCH, 2 * profile.decode_batch[-1])
-        price = phases.phase_price(profile, usd[gpu], load, room, TARGET["tpot_slo_s"], batch, 8192)
+        price = phase_costs.phase_price(profile, usd[gpu], load, room, TARGET["tpot_slo_s"], batch, 8192)
         if price is not None:
             found.append(price._replace(link_token_s=link_token_s(CATALOGUE, fleet, LLM, gpu, tp)))
     return found
@@ -128,9 +128,11 @@ def cheapest(options, sustained, ratio, way):
         if rate > 0 and (way == 0 or len(name) == 1) and (way < 2 or name[0][0] == GPUS[1])
     ]
     uses = np.array([[options[name].uses.get(gpu, 0) for gpu in GPUS] for name in names])
-    offer = Offer(tuple(map(str, names)), GPUS, uses @ np.array([ratio, 1.0]), uses, np.full(2, ANY))
+    offer = RentalOffer(
+        tuple(map(str, names)), GPUS, uses @ np.array([ratio, 1.0]), uses, np.full(2, NO_GPU_CAP)
+    )
     rates = np.array([[sustained[name] for name in names]])
-    return shares.solve(offer, np.array([PER_S]), rates, options=EXACT).usd_per_hour
+    return share_program.solve_shares(offer, np.array([PER_S]), rates, options=EXACT_SOLVER).usd_per_hour
 
 
 SCALED_GPU, SCALED_MOST = "a800-80gb-pcie", 40  # instances that there are
@@ -156,29 +158,31 @@ def scaled() -> Figures:
     return figures
 
 
-def scaled_and_not(setting: Setting, hour_s: np.ndarray) -> Figures:
+def scaled_and_not(setting: RentScenario, hour_s: np.ndarray) -> Figures:
     """P90 of E2E and instance-hours of a workload that comes in the rhythm of an hour."""
     quick = dict.fromkeys(("boot_local_s", "boot_spot_s", "boot_spot_max_s", "boot_remote_s"), BOOT_S)
     config = dataclasses.replace(setting.config, replay=dataclasses.replace(setting.config.replay, **quick))
     llm, pool = "llama3.1-8b", Deployment(SCALED_GPU, 1)
-    each = goodput(setting, Combo(None, Part(prices(setting)[0], 1)))
+    each = goodput(setting, Combo(None, ComboPart(deployment_prices(setting)[0], 1)))
     times = round(STANDING * each * hour_s[-1] / hour_s.size)
     came_s = np.sort(np.concatenate([hour_s + 0.7 * n for n in range(times)]))
     nobody = np.zeros(came_s.size, np.int16)
     tokens = (np.resize(own, came_s.size) for own in setting.mix[:2])
-    trace = Trace(came_s, nobody, nobody, nobody, *tokens)
+    trace = TraceArrays(came_s, nobody, nobody, nobody, *tokens)
     until_s = float(came_s[-1]) + 1.0
     per_s = np.histogram(came_s, np.arange(0.0, until_s + SAMPLE_S, SAMPLE_S))[0] / SAMPLE_S
     start = np.array([int(np.ceil(per_s.mean() / each))])  # for the mean of the hour, as in the paper
     rules = make_rules(setting.catalogue, config.replay, "follow")
-    fleet = standing_fleet({llm: [(pool, SCALED_MOST)]}, setting.catalogue, config)
+    fleet = fixed_fleet({llm: [(pool, SCALED_MOST)]}, setting.catalogue, config)
     fleet = fleet._replace(min_instances=np.ones(1, np.int64))
-    more = autoscale.targets(per_s, np.array([each]), lambda rate, held: least(rate, held, each), start)
+    more = cauchy_scaling.cauchy_targets(
+        per_s, np.array([each]), lambda rate, held: least(rate, held, each), start
+    )
     figures = {}
     still = np.tile(start, (per_s.size, 1))
     for name, table in zip(WAYS, (still, more, still + 1), strict=True):
-        drive = Drive(table.astype(np.float64), start=table[0], hour_s=SAMPLE_S)
-        outcome = replay(trace, fleet, drive, rules, until_s)
+        drive = Schedule(table.astype(np.float64), start=table[0], hour_s=SAMPLE_S)
+        outcome = replay_trace(trace, fleet, drive, rules, until_s)
         e2e_s = np.nan_to_num(outcome.finish_s - came_s, nan=np.inf)
         figures |= {
             f"{name}_p90_e2e_s": float(np.quantile(e2e_s, 0.9)),

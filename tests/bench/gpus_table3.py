@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from measure import Figures, Target
 
-from fleetcast.models.replay.inputs import Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import standing_fleet
+from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.entries import LatencyProfile
+from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.loading import load_config
 
 CATALOGUE = load_catalogue()
 LLM, GPU = "llama3.1-8b", "h20"
@@ -70,7 +70,7 @@ def step_ms() -> tuple[float, float]:
 
 
 def played(
-    decode: int, per_s: float, opportunism: str = "off", keep_weight: float = 1.0
+    decode: int, per_s: float, opportunism: str = "off", opportunism_weight: float = 1.0
 ) -> tuple[float, float]:
     """Mean E2E s and mean TPOT ms of one prefill instance and some that decode."""
     alone, per_request = step_ms()
@@ -86,16 +86,20 @@ def played(
     config = dataclasses.replace(
         config,
         fleet=dataclasses.replace(config.fleet, max_batch=256),
-        replay=dataclasses.replace(config.replay, opportunism=opportunism, keep_weight=keep_weight),
+        replay=dataclasses.replace(
+            config.replay, opportunism=opportunism, opportunism_weight=opportunism_weight
+        ),
     )
     pools = [(Deployment(GPU, 2, role=role), n) for role, n in (("prefill", 1), ("decode", decode))]
-    fleet = standing_fleet({LLM: pools}, world, config)
+    fleet = fixed_fleet({LLM: pools}, world, config)
     nobody = np.zeros(REQUESTS, np.int16)
     came_s = np.cumsum(np.random.default_rng(4).exponential(1 / per_s, REQUESTS))
-    trace = Trace(came_s, nobody, nobody, nobody, *(np.full(REQUESTS, n, np.int32) for n in (INPUT, OUTPUT)))
+    trace = TraceArrays(
+        came_s, nobody, nobody, nobody, *(np.full(REQUESTS, n, np.int32) for n in (INPUT, OUTPUT))
+    )
     until_s = float(came_s[-1]) + 600.0
     rules = make_rules(world, config.replay, "follow")
-    outcome = replay(trace, fleet, Drive(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
+    outcome = replay_trace(trace, fleet, Schedule(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
     steady = slice(REQUESTS // 10, -REQUESTS // 10)
     e2e_s = (outcome.finish_s - came_s)[steady]
     pace_s = (outcome.finish_s - outcome.first_token_s)[steady] / (OUTPUT - 1)

@@ -8,8 +8,8 @@ import numpy as np
 from measure import ROOT, Figures, Target, cpu_seconds
 from workloads import INSTANCES, endpoint_fleet, endpoint_trace, play_endpoint, setting
 
-from fleetcast.assets.pages.style import BLUE, MUTED, STYLE
-from fleetcast.models.replay.inputs import Fleet, Trace
+from fleetcast.assets.pages.figure_style import BLUE, MUTED, STYLE
+from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
 from fleetcast.models.replay.session.rules import make_rules
 
 FIGURE = ROOT / "data" / "figures" / "bench" / "growth.png"
@@ -46,7 +46,7 @@ def growth() -> Figures:
     return {f"growth_{name}_ratio": ratio(series) for name, series in points.items()}
 
 
-def cost(cases: Iterable[tuple[float, Trace, Fleet]]) -> list[Point]:
+def cost(cases: Iterable[tuple[float, TraceArrays, FleetArrays]]) -> list[Point]:
     """Measure each case, leapt and stepped."""
     catalogue, config = setting()
     leap, step = (make_rules(catalogue, config.replay, "follow", leap=leap) for leap in (True, False))

@@ -3,16 +3,17 @@
 import measure  # noqa: F401  (the tests' modules are found through it)
 import measurements
 
-from fleetcast.models.world.kernels import Kernels
+from fleetcast.models.world.kernel_times import KernelTimes
 
 HEAD = """\
-# What kernels take on a GPU type: models/latency/kernels.py has the formulas. How the coefficients were
+# What kernels take on a GPU type: models/latency/composed_profiles.py has the formulas. How the
+# coefficients were
 # fitted to tables of single kernels (sources below) stands in tests/kernel_fit.py. Written by
 # tests/bench/kernel_table.py. Seconds; tokens of a pass; weights of a product by the bits of each.
 """
 
 
-def written(gpu: str, kernels: Kernels) -> str:
+def written(gpu: str, kernels: KernelTimes) -> str:
     """The tables of one GPU type."""
     lines = [f"[{gpu}]"]
     for name, value in vars(kernels).items():

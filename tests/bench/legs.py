@@ -14,13 +14,13 @@ from measure import ROOT, Figures, Skipped, Target, cpu_seconds, run_fresh
 from replay import REQUESTS_PER_S, largest_difference
 from workloads import INSTANCES, LLM, endpoint_trace, setting
 
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.run import Drive
-from fleetcast.models.replay.run import replay as play
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.run import Schedule
+from fleetcast.models.replay.run import replay_trace as play
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.world.entries import Region
+from fleetcast.models.world.catalogue_entries import Region
 from fleetcast.models.world.fleet_config import Deployment
 
 BEFORE = "5f1a6f4"  # the last commit whose requests had one leg each
@@ -56,7 +56,7 @@ TARGETS = {
 }
 
 
-def fleet_of(pools: dict[str, tuple[Deployment, ...]]) -> Fleet:
+def fleet_of(pools: dict[str, tuple[Deployment, ...]]) -> FleetArrays:
     """One region with room for all these pools, each as large as it says, always serving."""
     catalogue, config = setting()
     here = Region(("here",), {}, {GPU: 100_000}, tuple(pools), "the one region of a benchmark")
@@ -78,10 +78,10 @@ def rules_of(llms: int = 1, leap: bool = True) -> Rules:
     return rules._replace(go_on_below=np.full(llms, GO_ON_SHARE), judge_s=np.full(llms, JUDGE_S))
 
 
-def play_all(trace: Trace, fleet: Fleet, rules: Rules) -> Outcome:
+def play_all(trace: TraceArrays, fleet: FleetArrays, rules: Rules) -> Outcome:
     """Replay on a fleet that does not scale."""
     until_s = float(trace.arrival_s[-1]) + 1.0
-    drive = Drive(np.diff(fleet.slots)[None], start=np.diff(fleet.slots), hour_s=until_s)
+    drive = Schedule(np.diff(fleet.slots)[None], start=np.diff(fleet.slots), hour_s=until_s)
     return play(trace, fleet, drive, rules, until_s)
 
 
@@ -143,21 +143,21 @@ def apart() -> Figures:
 
 def cascade() -> Figures:
     """Requests that a small llm answers first; those that are judged too poor go on to a larger one."""
-    fleet = fleet_of({SECOND_LLM: (pool(30, gpus=1),), LLM: (pool(INSTANCES),)})._replace(hands_over=True)
+    fleet = fleet_of({SECOND_LLM: (pool(30, gpus=1),), LLM: (pool(INSTANCES),)})._replace(has_transfers=True)
     trace, rules = chained(endpoint_trace(REQUESTS, REQUESTS_PER_S)), rules_of(llms=2)
     play_all(chained(endpoint_trace(10, 1.0)), fleet, rules)  # compiles
     spent = cpu_seconds(lambda: play_all(trace, fleet, rules), 2)
     return {"legs_cascade_requests_per_s": REQUESTS / spent}
 
 
-def chained(trace: Trace) -> Trace:
+def chained(trace: TraceArrays) -> TraceArrays:
     """Each request with a second leg on the other llm, behind the first, and a score uniform in 0 to 1."""
     rows = 2 * trace.arrival_s.size
     leg = np.arange(rows) % 2
-    twice = Trace(*(np.repeat(column, 2) for column in trace[:6]))
+    twice = TraceArrays(*(np.repeat(column, 2) for column in trace[:6]))
     return twice._replace(
         llm=leg.astype(np.int16),
-        then=np.where(leg == 0, np.arange(rows) + 1, NOBODY).astype(np.int32),
+        then=np.where(leg == 0, np.arange(rows) + 1, NO_INDEX).astype(np.int32),
         leg=leg.astype(np.int8),
         score=np.random.default_rng(2).uniform(size=rows).astype(np.float32),
     )

@@ -13,17 +13,17 @@ from measure import Figures, Target, cpu_seconds
 from replay import largest_difference
 from workloads import INSTANCES, LLM, endpoint_trace, setting
 
-from fleetcast.assets.lake.settings import Progress, settings_of
+from fleetcast.assets.lake.settings import Progress, build_settings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.studies.levels import Asked, try_levels
-from fleetcast.assets.traces.traces import to_requests
-from fleetcast.models.replay.inputs import Fleet, Rules, Trace
-from fleetcast.models.replay.state import GIVEN_UP
-from fleetcast.models.traffic.arrivals import office_day
-from fleetcast.models.traffic.parameters import Names
-from fleetcast.models.traffic.priorities import levels_of
+from fleetcast.assets.studies.level_search import LevelsQuery, try_levels
+from fleetcast.assets.traces.request_days import canonical_requests
+from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.state import MOVE_ABORTED
+from fleetcast.models.traffic.priority_levels import assign_levels
+from fleetcast.models.traffic.synthetic_days import office_day
+from fleetcast.models.traffic.trace_columns import TraceNames
 from fleetcast.models.world.mechanisms import Ending
-from fleetcast.models.world.stacks import STACKS, Stack
+from fleetcast.models.world.stacks import REPLAY_STACKS, Stack
 
 LEVELS = 4
 REQUESTS_PER_S = 50.0
@@ -65,13 +65,15 @@ TARGETS = {
 REQUESTS, FEWER, LEAPT = 1_000_000, 200_000, 50_000
 
 
-def trace_of(requests: int) -> Trace:
+def trace_of(requests: int) -> TraceArrays:
     """Requests to one endpoint, on four levels."""
     trace = endpoint_trace(requests, REQUESTS_PER_S)
-    return trace._replace(level=levels_of(trace.tier, "enterprise", LEVELS, 1))
+    return trace._replace(level=assign_levels(trace.tier, "enterprise", LEVELS, 1))
 
 
-def endpoint(stack: Stack | str, levels: int = LEVELS, instances: int = INSTANCES) -> tuple[Fleet, Rules]:
+def endpoint(
+    stack: Stack | str, levels: int = LEVELS, instances: int = INSTANCES
+) -> tuple[FleetArrays, Rules]:
     """Instances of the replay's endpoint under a stack, compiled."""
     _, config = setting()
     fleet, rules = under(stack, levels, LLM, *config.fleet.deployments[LLM], instances)
@@ -91,22 +93,22 @@ def paper() -> Figures:
 def moving() -> Figures:
     """One million requests by freeness, with a balancer that looks every half second."""
     trace = trace_of(REQUESTS)
-    guarded = {**STACKS["llumnix"].moves, "interval_s": 0.5, "is_guarded": True}
-    fleet, rules = endpoint(STACKS["llumnix"]._replace(moves=guarded))
+    guarded = {**REPLAY_STACKS["llumnix"].moves, "interval_s": 0.5, "is_guarded": True}
+    fleet, rules = endpoint(REPLAY_STACKS["llumnix"]._replace(moves=guarded))
     outcomes = [play(trace, fleet, rules)]
     spent = cpu_seconds(lambda: play(trace, fleet, rules), 2)
     return {
         "levels_requests_per_s": trace.arrival_s.size / spent,
-        "levels_moves_per_request": float(outcomes[0].moved[..., :GIVEN_UP].sum()) / trace.arrival_s.size,
+        "levels_moves_per_request": float(outcomes[0].moved[..., :MOVE_ABORTED].sum()) / trace.arrival_s.size,
     }
 
 
 def switched_off() -> Figures:
     """What the stack costs whom it does not serve: levels, and links, but nobody moves."""
     trace = trace_of(REQUESTS)
-    plain = endpoint(STACKS["jsq"]._replace(order="fcfs"), levels=1)
-    fleet, rules = endpoint(STACKS["jsq"]._replace(order="fcfs"))
-    linked = fleet._replace(hands_over=True), rules
+    plain = endpoint(REPLAY_STACKS["jsq"]._replace(order="fcfs"), levels=1)
+    fleet, rules = endpoint(REPLAY_STACKS["jsq"]._replace(order="fcfs"))
+    linked = fleet._replace(has_transfers=True), rules
     one_level = trace._replace(level=np.zeros_like(trace.level))
     cases = ((one_level, plain), (trace, (fleet, rules)), (trace, linked))
     without_s, off_s, linked_s = (cpu_seconds(partial(play, asked, *one), 5) for asked, one in cases)
@@ -155,10 +157,10 @@ def command() -> Figures:
     day, office = config.trace.replay_day, config.trace.office
     assert office is not None
     with tempfile.TemporaryDirectory() as folder:
-        settings = settings_of(Lake(Path(folder)), catalogue, config)
+        settings = build_settings(Lake(Path(folder)), catalogue, config)
         write_day(settings.lake, day)
         endpoint("llumnix")  # compiles
-        spent = cpu_seconds(lambda: try_levels(settings, day, Asked(), Progress()))
+        spent = cpu_seconds(lambda: try_levels(settings, day, LevelsQuery(), Progress()))
     return {"levels_command_seconds": spent}
 
 
@@ -166,8 +168,8 @@ def write_day(lake: Lake, day: date) -> None:
     """The requests of a day of the default trace."""
     catalogue, config = setting()
     assert config.trace.office is not None
-    columns = office_day(config.trace.office, day, config.trace.seed, Names.of(catalogue))
-    rows = to_requests(columns, day, "office", catalogue, list(config.trace.office.apps))
+    columns = office_day(config.trace.office, day, config.trace.seed, TraceNames.of(catalogue))
+    rows = canonical_requests(columns, day, "office", catalogue, list(config.trace.office.apps))
     lake.write("requests", rows, trace=config.trace.name, day=day)
 
 

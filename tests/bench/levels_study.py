@@ -21,19 +21,19 @@ from measure import Figures, Target
 from scipy.stats import t as student
 from workloads import INPUT_SIGMA, INPUT_TOKENS, LLM, OUTPUT_SIGMA, OUTPUT_TOKENS, setting
 
-from fleetcast.assets.lake.settings import Progress, settings_of
+from fleetcast.assets.lake.settings import Progress, build_settings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.studies.levels import Asked, answers, try_levels
-from fleetcast.models.replay.inputs import Fleet, Rules, Trace
+from fleetcast.assets.studies.level_search import LevelsQuery, describe_endpoint_levels, try_levels
+from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.session.outcome import Outcome
-from fleetcast.models.replay.state import GIVEN_UP
-from fleetcast.models.traffic.priorities import levels_of
-from fleetcast.models.trials.capacity import capacity_tokens_per_s
+from fleetcast.models.replay.state import MOVE_ABORTED
+from fleetcast.models.traffic.priority_levels import assign_levels
+from fleetcast.models.trials.capacity import measure_capacity_tokens_per_s
 from fleetcast.models.world.mechanisms import Ending
-from fleetcast.models.world.stacks import STACKS, Stack
+from fleetcast.models.world.stacks import REPLAY_STACKS, Stack
 
 Rows = list[dict[str, Any]]
-TraceOf = Callable[[str, int], Trace]  # by case and seed
+TraceOf = Callable[[str, int], TraceArrays]  # by case and seed
 INSTANCES, REQUESTS, LEVELS = 4, 4_000, 4
 FEW, MANY = range(1, 6), range(1, 21)  # seeds
 LOADS = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.2)
@@ -54,7 +54,7 @@ TARGETS = {
 # --- trials ------------------------------------------------------------------------------------------------
 
 
-def times_of(trace: Trace, outcome: Outcome) -> dict[str, Any]:
+def times_of(trace: TraceArrays, outcome: Outcome) -> dict[str, Any]:
     """What came of a trial: times pooled and of the highest and the lowest level, moves, memory taken."""
     ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
     done = outcome.status == Ending.FINISHED
@@ -68,7 +68,7 @@ def times_of(trace: Trace, outcome: Outcome) -> dict[str, Any]:
     moved = np.zeros(done.size, bool) if not outcome.sent_from.size else outcome.sent_from >= 0
     stopped_s = (outcome.joined_s - outcome.sent_s)[moved] if moved.any() else np.zeros(1)
     return told | {
-        "moves": outcome.moved[..., :GIVEN_UP].sum() / done.size,
+        "moves": outcome.moved[..., :MOVE_ABORTED].sum() / done.size,
         "stopped_p99_s": float(np.nanquantile(stopped_s, 0.99)),
         "preemptions": outcome.preemptions.sum() / done.size,
         "recomputed_share": outcome.recomputed_tokens / max(1, outcome.cached_tokens),
@@ -76,7 +76,7 @@ def times_of(trace: Trace, outcome: Outcome) -> dict[str, Any]:
 
 
 def trials(
-    cases: Mapping[str, tuple[Fleet, Rules]],
+    cases: Mapping[str, tuple[FleetArrays, Rules]],
     trace_of: TraceOf,
     seeds: Iterable[int],
     **of: Any,
@@ -126,22 +126,22 @@ def beside(
 # --- X1, X3: the paper's own setup -------------------------------------------------------------------------
 
 OF_PAPER = {
-    "infaas": (STACKS["infaas"], 1),
-    "round_robin": (STACKS["round_robin"]._replace(order="fcfs"), 1),
-    "jsq": (STACKS["jsq"]._replace(order="fcfs"), 1),
-    "round_robin, levels": (STACKS["round_robin"], LEVELS),
-    "llumnix": (STACKS["llumnix"], LEVELS),
+    "infaas": (REPLAY_STACKS["infaas"], 1),
+    "round_robin": (REPLAY_STACKS["round_robin"]._replace(order="fcfs"), 1),
+    "jsq": (REPLAY_STACKS["jsq"]._replace(order="fcfs"), 1),
+    "round_robin, levels": (REPLAY_STACKS["round_robin"], LEVELS),
+    "llumnix": (REPLAY_STACKS["llumnix"], LEVELS),
     "llumnix, guarded": (
-        STACKS["llumnix"]._replace(moves={**STACKS["llumnix"].moves, "is_guarded": True}),
+        REPLAY_STACKS["llumnix"]._replace(moves={**REPLAY_STACKS["llumnix"].moves, "is_guarded": True}),
         LEVELS,
     ),
-    "jsq_moves": (STACKS["jsq_moves"], LEVELS),
+    "jsq_moves": (REPLAY_STACKS["jsq_moves"], LEVELS),
 }
 
 
 def of_paper(
     kv_tokens: int = 2048, batching: str = "whole", levels: int = LEVELS
-) -> dict[str, tuple[Fleet, Rules]]:
+) -> dict[str, tuple[FleetArrays, Rules]]:
     """The stacks on the paper's replicas."""
     deployment = paper_deployment(kv_tokens, batching)
     return {
@@ -153,7 +153,7 @@ def of_paper(
 def paper_requests(requests: int, per_s: float, by: str, levels: int) -> TraceOf:
     """Those of a seed; a case of one level has the same on one."""
 
-    def trace_of(case: str, seed: int) -> Trace:
+    def trace_of(case: str, seed: int) -> TraceArrays:
         return paper_trace(requests, per_s, 1 if OF_PAPER[case][1] == 1 else levels, by, seed)
 
     return trace_of
@@ -227,16 +227,16 @@ def x3() -> Figures:
 
 def parts() -> dict[str, Stack]:
     """Routing, order, demand, headroom and moves, one after the other."""
-    jsq, free, llumnix = STACKS["jsq"], STACKS["freeness"], STACKS["llumnix"]
+    jsq, free, llumnix = REPLAY_STACKS["jsq"], REPLAY_STACKS["freeness"], REPLAY_STACKS["llumnix"]
     none = {"headroom_share": 0.0}
     return {
-        "round_robin, fcfs": STACKS["round_robin"]._replace(order="fcfs"),
-        "round_robin": STACKS["round_robin"],
-        "infaas": STACKS["infaas"],
+        "round_robin, fcfs": REPLAY_STACKS["round_robin"]._replace(order="fcfs"),
+        "round_robin": REPLAY_STACKS["round_robin"],
+        "infaas": REPLAY_STACKS["infaas"],
         "jsq, fcfs": jsq._replace(order="fcfs"),
         "jsq": jsq,
-        "preemptive": STACKS["preemptive"],
-        "holdback": STACKS["holdback"],
+        "preemptive": REPLAY_STACKS["preemptive"],
+        "holdback": REPLAY_STACKS["holdback"],
         "freeness, fcfs": with_levels(free._replace(order="fcfs"), **none),
         "freeness, no headroom": with_levels(free, **none),
         "freeness of all who wait": with_levels(free, demand="all", **none),
@@ -245,10 +245,10 @@ def parts() -> dict[str, Stack]:
         "llumnix": llumnix,
         "llumnix, guarded, 500 ms": with_moves(llumnix, interval_s=0.5, is_guarded=True),
         "llumnix of all who wait": with_levels(llumnix, demand="all"),
-        "jsq_moves": STACKS["jsq_moves"],
-        "jsq_moves from anywhere": with_moves(STACKS["jsq_moves"], from_blocks=None),
-        "jsq, moves as printed": with_moves(STACKS["jsq_moves"], **llumnix.moves),
-        "jsq, fcfs, moves as printed": with_moves(STACKS["jsq_moves"], **llumnix.moves)._replace(
+        "jsq_moves": REPLAY_STACKS["jsq_moves"],
+        "jsq_moves from anywhere": with_moves(REPLAY_STACKS["jsq_moves"], from_blocks=None),
+        "jsq, moves as printed": with_moves(REPLAY_STACKS["jsq_moves"], **llumnix.moves),
+        "jsq, fcfs, moves as printed": with_moves(REPLAY_STACKS["jsq_moves"], **llumnix.moves)._replace(
             order="fcfs"
         ),
     }
@@ -280,25 +280,25 @@ def load_one_per_s(input_tokens: float = INPUT_TOKENS) -> float:
     catalogue, config = setting()
     inputs, outputs = office_tokens(20_000, 0, input_tokens)
     pool = config.fleet.deployments[LLM][0]
-    rate = capacity_tokens_per_s(LLM, pool, catalogue.serving([LLM]), config, inputs, outputs)
+    rate = measure_capacity_tokens_per_s(LLM, pool, catalogue.serving([LLM]), config, inputs, outputs)
     return INSTANCES * rate / float(inputs.mean())
 
 
 def requests_at(load: float, input_tokens: float = INPUT_TOKENS, by: str = "enterprise") -> TraceOf:
     """Poisson arrivals at a part of load 1."""
 
-    def trace_of(_: str, seed: int) -> Trace:
+    def trace_of(_: str, seed: int) -> TraceArrays:
         inputs, outputs = office_tokens(REQUESTS, seed, input_tokens)
         rng = np.random.default_rng([seed, 3])
         arrival_s = np.cumsum(rng.exponential(1 / (load * load_one_per_s(input_tokens)), REQUESTS))
         nobody = np.zeros(REQUESTS, np.int16)
-        level = levels_of(nobody, by, LEVELS, seed)
-        return Trace(arrival_s, nobody, nobody, nobody, inputs, outputs, level=level)
+        level = assign_levels(nobody, by, LEVELS, seed)
+        return TraceArrays(arrival_s, nobody, nobody, nobody, inputs, outputs, level=level)
 
     return trace_of
 
 
-def on_endpoint(stacks: Mapping[str, Stack], **fleet: Any) -> dict[str, tuple[Fleet, Rules]]:
+def on_endpoint(stacks: Mapping[str, Stack], **fleet: Any) -> dict[str, tuple[FleetArrays, Rules]]:
     """The stacks on four instances of llama2-70b."""
     _, config = setting()
     pool = config.fleet.deployments[LLM][0]
@@ -327,7 +327,7 @@ def x5() -> Figures:
     for batch, load in ((64, 1.0), (64, 1.2), (16, 1.0), (4, 1.0)):
         stacks = {
             f"{name}, {share:g}, {counts}": with_levels(
-                STACKS[name], headroom_share=share, headroom_counts=counts
+                REPLAY_STACKS[name], headroom_share=share, headroom_counts=counts
             )
             for name in ("freeness", "llumnix")
             for share, counts in (*product((0.0, 0.1, 0.2, 0.4), ["all"]), (0.2, "above"), (0.4, "above"))
@@ -348,7 +348,7 @@ def x5() -> Figures:
 def x6() -> Figures:
     """X6: when moves pay: link, interval, from where, guard, prompts."""
     rows: Rows = []
-    jsq, moving = STACKS["jsq"], STACKS["jsq_moves"]
+    jsq, moving = REPLAY_STACKS["jsq"], REPLAY_STACKS["jsq_moves"]
     for gbit_per_s in (8.0, 64.0, 200.0, 400.0):
         stacks = {"jsq": jsq} | {
             f"{each:g} s, from {start}, {'guarded' if guard else 'unguarded'}": with_moves(
@@ -379,13 +379,14 @@ def x8() -> Figures:
     """X8: the paper's future work: promotion and headroom that adapts."""
     stacks = {
         **{
-            f"jsq, promoted after {s:g} s": with_levels(STACKS["jsq"], promote_s=s) for s in (1.0, 10.0, 60.0)
+            f"jsq, promoted after {s:g} s": with_levels(REPLAY_STACKS["jsq"], promote_s=s)
+            for s in (1.0, 10.0, 60.0)
         },
-        "jsq": STACKS["jsq"],
-        "freeness": STACKS["freeness"],
-        "freeness, headroom adapts": with_levels(STACKS["freeness"], headroom_adapts=True),
-        "llumnix": STACKS["llumnix"],
-        "llumnix, headroom adapts": with_levels(STACKS["llumnix"], headroom_adapts=True),
+        "jsq": REPLAY_STACKS["jsq"],
+        "freeness": REPLAY_STACKS["freeness"],
+        "freeness, headroom adapts": with_levels(REPLAY_STACKS["freeness"], headroom_adapts=True),
+        "llumnix": REPLAY_STACKS["llumnix"],
+        "llumnix, headroom adapts": with_levels(REPLAY_STACKS["llumnix"], headroom_adapts=True),
     }
     cases, rows = on_endpoint(stacks), list[dict[str, Any]]()
     for load in (1.0, 1.2):
@@ -405,23 +406,25 @@ def x4() -> Figures:
     day = config.trace.replay_day
     stacks = ("round_robin", "jsq", "infaas", "preemptive", "holdback", "freeness", "llumnix", "jsq_moves")
     with tempfile.TemporaryDirectory() as folder:
-        settings = settings_of(Lake(Path(folder)), catalogue, config)
+        settings = build_settings(Lake(Path(folder)), catalogue, config)
         write_day(settings.lake, day)
         for llm, region in (("bloom-176b", "east"), ("llama2-70b", "central"), ("llama3.1-8b", "east")):
-            asked = Asked(llm, region, (1, 2, 3, 4, 6, 10), "enterprise", stacks, hours=2)
+            asked = LevelsQuery(llm, region, (1, 2, 3, 4, 6, 10), "enterprise", stacks, hours=2)
             try_levels(settings, day, asked, Progress())
-            print(*answers(settings, day, llm, region), sep="\n")
+            print(*describe_endpoint_levels(settings, day, llm, region), sep="\n")
         rows = settings.lake.sql(
-            "select llm, dealt_by, stack, levels, instances from level_value order by all"
+            "select llm, needs_by, stack, levels, instances from level_value order by all"
         ).to_pandas()
-        wide = rows.pivot_table("instances", ["llm", "dealt_by", "stack"], "levels", "min").reset_index()
+        wide = rows.pivot_table("instances", ["llm", "needs_by", "stack"], "levels", "min").reset_index()
         show("X4: fewest instances by levels", wide)
         few = ("round_robin", "jsq", "jsq_moves")
         for ends_s in ((1.0, 60.0), (1.0, 600.0)):  # five times the load: a finer resolution
-            asked = Asked("llama2-70b", "central", (1, 2, 4, 10), "uniform", few, (5.0,), (), ends_s, hours=2)
+            asked = LevelsQuery(
+                "llama2-70b", "central", (1, 2, 4, 10), "uniform", few, (5.0,), (), ends_s, hours=2
+            )
             tried = try_levels(settings, day, asked, Progress()).to_pandas()
-            print(*answers(settings, day, "llama2-70b", "central"), sep="\n")
-            own = tried.query("level == 'all' and stack == 'jsq' and dealt_by == 'uniform'")
+            print(*describe_endpoint_levels(settings, day, "llama2-70b", "central"), sep="\n")
+            own = tried.query("level == 'all' and stack == 'jsq' and needs_by == 'uniform'")
             worst = own.pivot_table("worst_need_share", "instances", "levels").reset_index()
             show(f"X4: the need that comes off worst, jsq, five times the load, to {ends_s[1]:g} s", worst)
     return {}

@@ -26,20 +26,20 @@ from measure import Figures, Target, peak_gb, wall_seconds
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
-from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.lake.settings import settings_of as made_settings
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.lake.settings import build_settings as made_settings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans.ahead import plan_ahead
+from fleetcast.assets.plans.day_ahead import plan_ahead
 from fleetcast.assets.plans.plans import plan_day
 from fleetcast.assets.replays.replays import replay_day
-from fleetcast.assets.traces.metered import land_metrics
-from fleetcast.assets.traces.prometheus import fetch
-from fleetcast.assets.traces.quality import assess
-from fleetcast.assets.traces.traces import to_requests, write_tiers
-from fleetcast.models.traffic.arrivals import office_day
-from fleetcast.models.traffic.parameters import Columns, Names
+from fleetcast.assets.traces.data_quality import assess_trace
+from fleetcast.assets.traces.metrics_ingest import land_metrics
+from fleetcast.assets.traces.prometheus_download import fetch_metrics_folder
+from fleetcast.assets.traces.request_days import canonical_requests, write_tiers
+from fleetcast.models.traffic.synthetic_days import office_day
+from fleetcast.models.traffic.trace_columns import DayColumns, TraceNames
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.loading import load_config
+from fleetcast.models.world.config_loading import load_config
 
 TIER, TRACE, PROCESSES, HISTORY = "iw_fast", "mine", 3, 14
 REQUESTS_PER_DAY = 1_000_000.0  # of a weekday, half of the office trace's
@@ -113,7 +113,7 @@ def of_seed(seed: int) -> Figures:
     return {**figures, "live_metrics_plan_gap": abs(used[1] / used[0] - 1)}
 
 
-def settings_of(root: Path) -> Settings:
+def settings_of(root: Path) -> RunSettings:
     """A lake with nothing in it, and the config of both."""
     root.mkdir()
     path = root / "mine.toml"
@@ -132,20 +132,20 @@ def first_day() -> date:
     return date(2025, 7, 1)
 
 
-def office(seed: int) -> Iterator[tuple[date, Columns]]:
+def office(seed: int) -> Iterator[tuple[date, DayColumns]]:
     """The days of the office trace, all of one tier."""
     catalogue = load_catalogue()
     trace = load_config("office", catalogue).trace
     assert trace.office is not None
     parameters = replace(trace.office, requests_per_day=REQUESTS_PER_DAY)
     for day in (first_day() + timedelta(days=n) for n in range(HISTORY + 1)):
-        columns = office_day(parameters, day, seed, Names.of(catalogue))
+        columns = office_day(parameters, day, seed, TraceNames.of(catalogue))
         tier = np.full_like(columns.tier, list(catalogue.tiers).index(TIER))
         yield day, columns._replace(tier=tier)
 
 
 @contextmanager
-def answering(logs: Settings, seed: int) -> Iterator[str]:
+def answering(logs: RunSettings, seed: int) -> Iterator[str]:
     """The logs in their lake, and the address of a server that answers for the engines that served them."""
     mine, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(target=serve, args=(logs, theirs, seed), daemon=True)
@@ -157,12 +157,12 @@ def answering(logs: Settings, seed: int) -> Iterator[str]:
         process.join(10)
 
 
-def serve(logs: Settings, ready: Connection, seed: int) -> None:
+def serve(logs: RunSettings, ready: Connection, seed: int) -> None:
     """Write the logs, count them as the engines do, and answer until the process ends."""
     parts: dict[tuple[int, int], list[np.ndarray]] = {}
     for day, columns in office(seed):
         apps = ["app"] * (int(columns.app.max()) + 1)
-        rows = to_requests(columns, day, "office", logs.catalogue, apps)
+        rows = canonical_requests(columns, day, "office", logs.catalogue, apps)
         logs.lake.write("requests", rows, trace=TRACE, day=day)
         build_demand(logs.lake, TRACE, day)
         at = (day - date(1970, 1, 1)).days * DAY_S + columns.arrived_us / 1e6
@@ -236,7 +236,7 @@ def reply(counted: Counted, name: str, first: float, last: float) -> dict[str, A
     return answer(found)
 
 
-def timed(url: str, metered: Settings) -> Figures:
+def timed(url: str, metered: RunSettings) -> Figures:
     """Fetch, land and plan, as the commands do."""
     landing = metered.lake.root.parent / "landing"
     landing.mkdir()
@@ -247,11 +247,13 @@ def timed(url: str, metered: Settings) -> Figures:
 
     def landed() -> None:
         report = land_metrics(landing / f"{TRACE}.metrics", metered.lake, metered.catalogue)
-        assess(metered.lake, TRACE)
+        assess_trace(metered.lake, TRACE)
         rows.append(report.rows_kept)
 
     before = time.process_time()
-    fetched = wall_seconds(lambda: print(fetch(url, TRACE, HISTORY, until, 60, "", landing, Progress())))
+    fetched = wall_seconds(
+        lambda: print(fetch_metrics_folder(url, TRACE, HISTORY, until, 60, "", landing, Progress()))
+    )
     landing_s = wall_seconds(landed)
     planned = wall_seconds(lambda: plan_ahead(metered, after, Progress()))
     spent = time.process_time() - before
@@ -266,7 +268,7 @@ def timed(url: str, metered: Settings) -> Figures:
     }
 
 
-def errors(logs: Settings, metered: Settings) -> Figures:
+def errors(logs: RunSettings, metered: RunSettings) -> Figures:
     """How far the demand of the metrics is from that of the logs, weighted by what came."""
     found = {}
     for minutes in (15, 1):
@@ -292,7 +294,7 @@ def series(lake: Lake, minutes: int) -> pd.DataFrame:
     return rows.groupby(keys)[["requests", "input_tokens", "output_tokens"]].sum().astype(float)
 
 
-def gpu_hours(settings: Settings, logs: Settings) -> float:
+def gpu_hours(settings: RunSettings, logs: RunSettings) -> float:
     """What the policy spends on the true requests of the day after, planned from this lake's history."""
     day = first_day() + timedelta(days=HISTORY)
     rows = logs.lake.read("requests", trace=TRACE, day=day).drop_columns(["trace", "day"])

@@ -12,16 +12,15 @@ import numpy as np
 import pandas as pd
 from measure import SHARED, Figures, Skipped, Target
 
-from fleetcast.assets.demand.fitting import fit_clients
-from fleetcast.assets.demand.generate import Order, generate
+from fleetcast.assets.demand.fit_trace_clients import fit_clients
+from fleetcast.assets.demand.generate_trace import GenerationRequest, generate_trace
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import ingest
-from fleetcast.models.traffic.changes import Changes
+from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.traffic.clients import client_day
-from fleetcast.models.traffic.parameters import Names
-from fleetcast.models.traffic.sessions import fit as fit_sessions
-from fleetcast.models.traffic.sessions import roots
+from fleetcast.models.traffic.sessions import fit_sessions, session_roots
+from fleetcast.models.traffic.trace_changes import TraceChanges
+from fleetcast.models.traffic.trace_columns import TraceNames
 from fleetcast.models.world.catalogue import load_catalogue
 
 SEEDS = 8
@@ -95,7 +94,7 @@ def land(lake: Lake, folder: Path) -> None:
     land_servegen(lake, folder, RATE_SCALE)
     catalogue = load_catalogue()
     for name in (name for names in OTHERS.values() for name in names):
-        ingest(SHARED / "traces" / name, lake, catalogue)
+        ingest_file(SHARED / "traces" / name, lake, catalogue)
 
 
 def land_servegen(lake: Lake, folder: Path, rate_scale: float, mapping: str = "") -> None:
@@ -109,12 +108,12 @@ def land_servegen(lake: Lake, folder: Path, rate_scale: float, mapping: str = ""
     archive.with_name("servegen.toml").write_text(
         f'trace = "servegen"\nstart = 2024-01-01T00:00:00Z\nrate_scale = {rate_scale}\n{mapping}'
     )
-    ingest(archive, lake, load_catalogue())
+    ingest_file(archive, lake, load_catalogue())
 
 
 def side_by_side(lake: Lake, trace: str, like: str, days: Sequence[date]) -> tuple[Statistics, Statistics]:
     """Statistics of some days of a trace, and their mean over traces of these days made like another one."""
-    names = Names.of(load_catalogue())
+    names = TraceNames.of(load_catalogue())
     original = read(lake, trace, days)
     large = large_apps(original)
     traffic, apps = fit_clients(lake, like, names, Progress())
@@ -123,7 +122,7 @@ def side_by_side(lake: Lake, trace: str, like: str, days: Sequence[date]) -> tup
         drawn = []
         for number in range((days[-1] - days[0]).days + 1):
             day = days[0] + timedelta(days=number)
-            columns = client_day(traffic, Changes(), day, days[0], seed, names)
+            columns = client_day(traffic, TraceChanges(), day, days[0], seed, names)
             midnight_us = np.datetime64(day, "us").astype(np.int64)
             one = {"at": columns.arrived_us + midnight_us, "app": np.array(apps)[columns.app]}
             drawn.append(
@@ -207,9 +206,9 @@ def sessions() -> Figures:
             file.write_text("\n".join(kept), encoding="utf-8")
             mapping = f'trace = "{part}"\nllm = "llama2-70b"\nregion = "east"\ntier = "iw_fast"\n'
             file.with_suffix(".toml").write_text(mapping, encoding="utf-8")
-            ingest(file, lake, catalogue)
-            order = Order(part, f"{part}_made", None, 1, MOONCAKE_SCALE, 7, Changes())
-            generate(lake, catalogue, order, Progress())
+            ingest_file(file, lake, catalogue)
+            order = GenerationRequest(part, f"{part}_made", None, 1, MOONCAKE_SCALE, 7, TraceChanges())
+            generate_trace(lake, catalogue, order, Progress())
             for trace in (part, f"{part}_made"):
                 found = told_of_sessions(lake, trace)
                 print(f"  {trace}:", {name: round(value, 3) for name, value in found.items()})
@@ -232,7 +231,7 @@ def told_of_sessions(lake: Lake, trace: str) -> Statistics:
     turn = found.following[before]
     previous = nobody.copy()
     previous[turn] = before
-    turns = np.bincount(roots(previous))
+    turns = np.bincount(session_roots(previous))
     grown = tokens[turn].astype(float) - tokens[before]
     return {
         "going_on": turn.size / at.size,

@@ -24,9 +24,9 @@ from quality import BUDGET, SMALL_MARKET, settings_with, volume, warm
 from quality_oracles import front
 
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.plans.quality_markets import market_of
+from fleetcast.assets.plans.quality_markets import build_market
 from fleetcast.models.plan import boute
-from fleetcast.models.plan.quality import Answer, Demand, Offer, carries
+from fleetcast.models.plan.quality_milp import PointPlan, QualityDemand, QualityOffer, replica_capacity_per_s
 
 SEEDS = (1,)
 FIRST, EVALUATIONS, POOL = 10, 100, 2_000
@@ -46,8 +46,8 @@ TARGETS = {
 class Space(NamedTuple):
     """What is searched: points, and deployments of the small and of the large llm."""
 
-    offer: Offer
-    demand: Demand
+    offer: QualityOffer
+    demand: QualityDemand
     deployments: list[list[np.ndarray]]  # of each llm, instances (S,)
     preference: np.ndarray  # (M, types that are offered)
     combinations: np.ndarray  # (X, 1 + M) those within budget and GPUs
@@ -61,7 +61,7 @@ def bayesian() -> Figures:
         raise Skipped(f"no {missing[0]}: uv sync --group mobo")
     settings = settings_with(gpus=SMALL_MARKET, rule="route")
     warm(settings)
-    market = market_of(settings, Progress())
+    market = build_market(settings, Progress())
     demand = market.demand._replace(budget_usd_per_hour=BUDGET)
     began = time.process_time()
     exact = front(market.offers["route"], demand)
@@ -80,14 +80,14 @@ def bayesian() -> Figures:
     }
 
 
-def space_of(offer: Offer, demand: Demand) -> Space:
+def space_of(offer: QualityOffer, demand: QualityDemand) -> Space:
     """All candidates of all points, and their combinations that keep budget and GPUs (S2, S3)."""
     llms, types = offer.shares.shape[1], demand.cap_gpus.size
     deployments = []
     for llm in range(llms):
         own = [np.zeros(offer.llm.size, np.int64)]
         for point in np.flatnonzero(offer.shares[:, llm] > 0).tolist():
-            own += [one.instances for one in boute.candidates(offer, demand, point, llm)]
+            own += [one.instances for one in boute.deployment_candidates(offer, demand, point, llm)]
         deployments.append(list(np.unique(own, axis=0)))
     sizes = [len(offer.quality), *map(len, deployments)]
     every = np.stack(np.meshgrid(*map(np.arange, sizes), indexing="ij"), axis=-1).reshape(-1, len(sizes))
@@ -107,7 +107,7 @@ def space_of(offer: Offer, demand: Demand) -> Space:
     return Space(offer, demand, deployments, worth / worth.max(axis=1, keepdims=True), every[fits])
 
 
-def evaluated(space: Space, row: np.ndarray) -> Answer:
+def evaluated(space: Space, row: np.ndarray) -> PointPlan:
     """What the tables say of a combination: the least P95 within which the llms carry their load."""
     offer, point = space.offer, int(row[0])
     instances = np.sum([own[n] for own, n in zip(space.deployments, row[1:], strict=True)], axis=0)
@@ -115,11 +115,11 @@ def evaluated(space: Space, row: np.ndarray) -> Answer:
     low, high = -1, LATENCIES_S.size
     while high - low > 1:
         middle = (low + high) // 2
-        carry = carries(offer, point, np.full(load.size, LATENCIES_S[middle]))
+        carry = replica_capacity_per_s(offer, point, np.full(load.size, LATENCIES_S[middle]))
         enough = (np.bincount(offer.llm, instances * carry, load.size) >= load - 1e-9).all()
         low, high = (low, middle) if enough else (middle, high)
     latency_s = float(LATENCIES_S[min(high, LATENCIES_S.size - 1)])
-    return Answer(
+    return PointPlan(
         point, instances, float(instances @ offer.usd_per_hour), latency_s, np.full(load.size, latency_s)
     )
 
@@ -137,7 +137,7 @@ def features(space: Space, rows: np.ndarray) -> np.ndarray:
     return np.hstack(columns)
 
 
-def searched(space: Space, seed: int) -> list[Answer]:
+def searched(space: Space, seed: int) -> list[PointPlan]:
     """What EVALUATIONS evaluations find."""
     import torch
 
@@ -156,7 +156,7 @@ def searched(space: Space, seed: int) -> list[Answer]:
     return [one for one in found if one.latency_s < LATENCIES_S[-1]]
 
 
-def picked(space: Space, rows: np.ndarray, found: list[Answer], pool: np.ndarray) -> int:
+def picked(space: Space, rows: np.ndarray, found: list[PointPlan], pool: np.ndarray) -> int:
     """The row of the pool with the best expected improvement by two processes fitted to what was found."""
     import torch
     from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement

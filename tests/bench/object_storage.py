@@ -27,8 +27,8 @@ PRESENT_S = 15.0  # the server answers so long before it leaves again
 NIGHT = """
 import sys, time
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.pages.telling import SettingsResource
-from fleetcast.pipelines.night import run_night
+from fleetcast.assets.pages.asset_metadata import SettingsResource
+from fleetcast.pipelines.nightly_run import run_night
 begun_s = time.perf_counter()
 night = run_night(SettingsResource(config=sys.argv[1], lake=sys.argv[2]), None, Progress())
 assert night.checks and not night.broken

@@ -13,8 +13,8 @@ from forecast_scores import wape
 from measure import Figures, Skipped, Target
 from real_series import DEMAND, FRIDAY, Held, predicted, real_series
 
-from fleetcast.models.forecast.backtest import Clock, actuals
-from fleetcast.models.forecast.method import Floats
+from fleetcast.models.aliases import Floats
+from fleetcast.models.forecast.backtest import BacktestClock, actual_demand
 
 DEFAULT = "weighted"
 DAY, EVERY = 24, 11  # hours
@@ -57,7 +57,7 @@ def panel() -> Figures:
             spent[method] += time.process_time() - began
         fits += len(ends)
         found["median"] = np.median([found[method] for method in METHODS], axis=0)
-        came = actuals(*held)[0, ::EVERY]
+        came = actual_demand(*held)[0, ::EVERY]
         figures |= {
             f"panel_{lead}_wape_{method}_{name}": wape(came[:, hours], mean[:, hours])
             for lead, hours in LEADS.items()
@@ -94,7 +94,7 @@ def hourly_series() -> dict[str, Held]:
     for name in SERIES:
         demand, clock = every["azure_code_tuesday" if name == "azure_code" else name]
         hourly = demand.reshape(1, -1, clock.hour).mean(axis=-1)  # an hour with a gap is one
-        found[name] = Held(hourly, Clock(clock.first_cutoff // clock.hour, 1, DAY, DAY))
+        found[name] = Held(hourly, BacktestClock(clock.first_cutoff // clock.hour, 1, DAY, DAY))
     return found
 
 

@@ -3,11 +3,11 @@
 import numpy as np
 from measure import Figures, Target, peak_gb, wall_seconds
 
-from fleetcast.models.plan import corrected, paper
-from fleetcast.models.plan.day_plans import Solve, hourly_plans
-from fleetcast.models.plan.problem import Plan, Problem
-from fleetcast.models.plan.solver import Options
-from fleetcast.models.plan.violations import violations
+from fleetcast.models.plan import corrected_plan, sageserve_plan
+from fleetcast.models.plan.day_plans import HourSolver, hourly_plans
+from fleetcast.models.plan.plan_violations import find_violations
+from fleetcast.models.plan.problem import HourPlan, Problem
+from fleetcast.models.plan.solver import SolverOptions
 
 HOW = "build and solve with HiGHS to a gap of 0.5 %; wall"
 SLACK, TIGHT = 2.0, 0.35  # GPUs of each type, of what a region would need if it used only the cheapest
@@ -34,16 +34,20 @@ TARGETS = {
 def small_hour() -> Figures:
     """An hour of 4 llms, 3 regions and 1 GPU type."""
     problem = running_hour(4, 3, 1, SLACK)
-    checked(corrected.solve)(problem)  # imports the solver
-    return {"plan_4_3_1_seconds": wall_seconds(lambda: checked(corrected.solve)(problem), repeats=3)}
+    checked(corrected_plan.solve_corrected)(problem)  # imports the solver
+    return {
+        "plan_4_3_1_seconds": wall_seconds(
+            lambda: checked(corrected_plan.solve_corrected)(problem), repeats=3
+        )
+    }
 
 
 def large_hour() -> Figures:
     """An hour of 20 llms, 20 regions and 5 GPU types, with slack caps, and by the paper's programme."""
     problem = running_hour(20, 20, 5, SLACK)
-    plans: list[Plan] = []
-    spent = wall_seconds(lambda: plans.append(checked(corrected.solve)(problem)), repeats=3)
-    by_paper = wall_seconds(lambda: checked(paper.solve)(problem))
+    plans: list[HourPlan] = []
+    spent = wall_seconds(lambda: plans.append(checked(corrected_plan.solve_corrected)(problem)), repeats=3)
+    by_paper = wall_seconds(lambda: checked(sageserve_plan.solve_sageserve)(problem))
     return {
         "plan_20_20_5_seconds": spent,
         "plan_20_20_5_gap": plans[0].gap_share,
@@ -53,15 +57,15 @@ def large_hour() -> Figures:
 
 def tight_hour() -> Figures:
     """The same with caps so tight that dear GPU types are used as well."""
-    problem, plans = running_hour(20, 20, 5, TIGHT), list[Plan]()
-    spent = wall_seconds(lambda: plans.append(checked(corrected.solve)(problem)))
+    problem, plans = running_hour(20, 20, 5, TIGHT), list[HourPlan]()
+    spent = wall_seconds(lambda: plans.append(checked(corrected_plan.solve_corrected)(problem)))
     return {"plan_20_20_5_tight_seconds": spent, "plan_20_20_5_tight_gap": plans[0].gap_share}
 
 
 def huge_hour() -> Figures:
     """An hour of 50 llms, 20 regions and 5 GPU types: how time and memory grow."""
-    problem, plans = running_hour(50, 20, 5, SLACK), list[Plan]()
-    solve = checked(corrected.solve, time_limit_s=30.0)
+    problem, plans = running_hour(50, 20, 5, SLACK), list[HourPlan]()
+    solve = checked(corrected_plan.solve_corrected, time_limit_s=30.0)
     spent = wall_seconds(lambda: plans.append(solve(problem)))
     return {
         "plan_50_20_5_seconds": spent,
@@ -75,19 +79,19 @@ def week() -> Figures:
     first = running_hour(4, 3, 1, SLACK)
     level = 0.6 + 0.4 * np.sin(2 * np.pi * np.arange(WEEK) / 24)
     hours = [first._replace(demand_tokens_per_s=first.demand_tokens_per_s * part) for part in level]
-    solve = checked(corrected.solve)
+    solve = checked(corrected_plan.solve_corrected)
     solve(first)  # imports the solver
     return {
         "plan_week_seconds": wall_seconds(lambda: hourly_plans(hours, first.instances_now, first.spot, solve))
     }
 
 
-def checked(programme: Solve, time_limit_s: float = 5.0) -> Solve:
+def checked(programme: HourSolver, time_limit_s: float = 5.0) -> HourSolver:
     """Solve, and refuse to measure a plan that breaks its own programme."""
 
-    def one_hour(problem: Problem) -> Plan:
-        plan = programme(problem, Options(time_limit_s=time_limit_s))
-        if broken := violations(problem, plan):
+    def one_hour(problem: Problem) -> HourPlan:
+        plan = programme(problem, SolverOptions(time_limit_s=time_limit_s))
+        if broken := find_violations(problem, plan):
             raise RuntimeError(f"The plan breaks: {broken[0]}")
         return plan
 
@@ -136,7 +140,7 @@ def running_hour(llms: int, regions: int, gpus: int, room: float) -> Problem:
         hysteresis_share=0.05,
         export_share=0.05,
     )
-    held = corrected.solve(before).instances
+    held = corrected_plan.solve_corrected(before).instances
     return before._replace(
         instances_now=held,
         spot=held // 3,

@@ -15,11 +15,11 @@ from made import land_servegen
 from measure import SHARED, Figures, Skipped, Target
 from small import make_plans
 
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings, settings_of
+from fleetcast.assets.lake.settings import Progress, RunSettings, build_settings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies import planner_board
-from fleetcast.assets.traces.ingest import ingest
-from fleetcast.models.world.loading import load_config
+from fleetcast.assets.traces.ingest import ingest_file
+from fleetcast.models.world.config_loading import load_config
 
 OTHERS = ("sageserve", "llumnix_hourly", "cauchy_types", "cascadia_hourly", "boute_hourly")
 CONFIGS = {
@@ -49,29 +49,33 @@ TARGETS = {
     for key, target in {
         "board_systems": Target("", f"published planners that attain what {config} asks", at_least=5),
         "board_asked_ratio": Target("", f"{config}: of every target, what is asked of all"),
-        "ours_over_best_usd": Target("", f"{config}: USD of ours over the cheapest of them", at_most=1.0),
-        "ours_resolution_share": Target("", f"{config}: how far apart the trials lie, the worse of the two"),
+        "fleetcast_over_best_usd": Target(
+            "", f"{config}: USD of ours over the cheapest of them", at_most=1.0
+        ),
+        "fleetcast_resolution_share": Target(
+            "", f"{config}: how far apart the trials lie, the worse of the two"
+        ),
     }.items()
 }
 
 
-def of_settings(settings: Settings, name: str) -> Figures:
+def of_settings(settings: RunSettings, name: str) -> Figures:
     """The board of a planned day; where ours alone attains the targets, at the most that another does."""
     day = settings.config.trace.replay_day
     planner_board.try_planners(settings, day, (), False, Progress())
     trials = settings.lake.sql("from planner_trials").to_pandas()
-    board = planner_board.board(settings, day).to_pandas().set_index("planner")
-    print(board[["total_usd", "attained_ratio", "best_ratio", "apart_share", "why_not"]].to_string())
-    asked = min(float(board["asked_ratio"].min()), float(board.loc[list(OTHERS), "best_ratio"].max()))
-    trials["total_usd"] = trials["usd"] + trials["left_usd"]
-    is_good = (trials["quality"] >= trials["asked_quality"]) | trials["asked_quality"].isna()
+    board = planner_board.read_planner_board(settings, day).to_pandas().set_index("planner")
+    print(board[["total_usd", "attained_ratio", "best_ratio", "noise_share", "failure_reason"]].to_string())
+    asked = min(float(board["required_ratio"].min()), float(board.loc[list(OTHERS), "best_ratio"].max()))
+    trials["total_usd"] = trials["usd"] + trials["backlog_usd"]
+    is_good = (trials["quality"] >= trials["required_quality"]) | trials["required_quality"].isna()
     usd = trials[(trials["attained_ratio"] >= asked) & is_good].groupby("planner")["total_usd"].min()
-    apart, best = board["apart_share"].fillna(0.0), str(usd.drop("ours").idxmin())
+    apart, best = board["noise_share"].fillna(0.0), str(usd.drop("fleetcast").idxmin())
     return {
         f"board_systems{name}": int(board.loc[list(OTHERS), "total_usd"].notna().sum()),
         f"board_asked_ratio{name}": asked,
-        f"ours_over_best_usd{name}": float(usd["ours"] / usd[best]),
-        f"ours_resolution_share{name}": float(max(apart["ours"], apart[best])),
+        f"fleetcast_over_best_usd{name}": float(usd["fleetcast"] / usd[best]),
+        f"fleetcast_resolution_share{name}": float(max(apart["fleetcast"], apart[best])),
     }
 
 
@@ -104,7 +108,7 @@ def azure() -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings("azure", Path(folder, "lake"))
         for file in REAL["azure_llm"]:
-            ingest(SHARED / "traces" / file, settings.lake, settings.catalogue)
+            ingest_file(SHARED / "traces" / file, settings.lake, settings.catalogue)
         make_plans(settings, settings.config.trace.replay_day)
         return of_settings(settings, "_azure")
 
@@ -115,7 +119,7 @@ def servegen() -> Figures:
     with tempfile.TemporaryDirectory() as name:
         folder, known = Path(name), catalogue()
         (folder / "mine.toml").write_text(SERVEGEN)
-        settings = settings_of(Lake(folder / "lake"), known, load_config(str(folder / "mine.toml"), known))
+        settings = build_settings(Lake(folder / "lake"), known, load_config(str(folder / "mine.toml"), known))
         land_servegen(settings.lake, folder, SERVEGEN_RATE, SERVEGEN_MAPPING)
         make_plans(settings, settings.config.trace.replay_day)
         return of_settings(settings, "_servegen")

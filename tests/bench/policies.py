@@ -10,9 +10,9 @@ from measure import Figures, Target
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plans import plan_day
-from fleetcast.assets.replays.replays import replay_through
-from fleetcast.assets.studies.experiment import KNOWN, share
-from fleetcast.assets.studies.study import prepared
+from fleetcast.assets.replays.replays import replay_days
+from fleetcast.assets.studies.experiment import INPUT_TABLES, share_tables
+from fleetcast.assets.studies.study import prepare_lake
 from fleetcast.assets.studies.study_files import load_study
 
 STUDY, VARIANT, BASE = "week", "in_one_go", "office_large"
@@ -49,13 +49,13 @@ def week() -> Figures:
             replay=replace(config.replay, policies=POLICIES),
         )
         variant = variant._replace(settings=replace(variant.settings, config=config))
-        known = prepared(variant, Progress())
+        known = prepare_lake(variant, Progress())
         own = replace(variant.settings, lake=Lake(Path(folder) / "own"))
-        share(known, own.lake, KNOWN)
+        share_tables(known, own.lake, INPUT_TABLES)
         for day in variant.days:
             plan_day(own, day, Progress())
         for policy in POLICIES:  # one after the other: each holds sixty million outcomes
-            replay_through(own, variant.days, [policy], Progress())
+            replay_days(own, variant.days, [policy], Progress())
         board = {policy: told(own.lake, policy) for policy in POLICIES}
         least_usd = own.lake.sql("select sum(hour_usd) as usd from plan_bounds")["usd"][0].as_py()
     paper, ours, best = (board[name] for name in ("lt_ua", "corrected", "clairvoyant"))
@@ -75,7 +75,7 @@ def told(lake: Lake, policy: str) -> dict[str, float]:
     rows = rows.filter(pc.equal(rows["llm"], "all")).to_pylist()
     value = {(row["metric"], row["tier"]): row["value"] for row in rows}
     return {
-        "spent": value["gpu_hours", "all"] + value.get(("left_gpu_hours", "all"), 0.0),
+        "spent": value["gpu_hours", "all"] + value.get(("backlog_gpu_hours", "all"), 0.0),
         "attained": value["attainment_share", "iw_fast"],
         "usd": value["usd", "all"],
     }

@@ -10,22 +10,28 @@ import numpy as np
 from measure import Figures, Skipped, Target, cpu_seconds, peak_gb
 from quality_oracles import cascade_serve, enumerated, exhaustive, front, hypervolume, uniform_parallelism
 
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings, side_by_side
-from fleetcast.assets.plans.offers import Judging, offer_of, points_of
-from fleetcast.assets.plans.quality_asked import Question
-from fleetcast.assets.plans.quality_markets import FRESH, market_of
-from fleetcast.assets.plans.quality_search import chosen
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, run_parallel
+from fleetcast.assets.plans.quality_markets import EVALUATION_SEED, build_market
+from fleetcast.assets.plans.quality_offers import JudgeSetup, measure_quality_offer, routing_points
+from fleetcast.assets.plans.quality_requirements import QualityRequirement
+from fleetcast.assets.plans.quality_search import choose_quality_plan
 from fleetcast.models.plan import boute, cascadia
-from fleetcast.models.plan.gears import uniform_gpus
-from fleetcast.models.plan.quality import Answer, Demand, Offer
-from fleetcast.models.plan.quality_modes import least_cost
-from fleetcast.models.quality.answers import Answers, quality, taken
-from fleetcast.models.quality.join import made_up
+from fleetcast.models.plan.cascade_planners import best_uniform_point
+from fleetcast.models.plan.quality_milp import PointPlan, QualityDemand, QualityOffer
+from fleetcast.models.plan.quality_objectives import least_cost_plan
+from fleetcast.models.quality.answers import JudgedAnswers, mean_quality, select_answers
 from fleetcast.models.quality.judges import load_quality
-from fleetcast.models.trials.answering import Served, Serving, arrivals_s, pools_of, served
-from fleetcast.models.trials.performance import Shape, shapes_of, with_estimates
+from fleetcast.models.quality.trace_answers import generate_answers
+from fleetcast.models.trials.latency_curves import ReplicaShape, add_roofline_profiles, feasible_shapes
+from fleetcast.models.trials.model_routing import (
+    RoutingOutcome,
+    RoutingPlan,
+    poisson_arrivals_s,
+    replay_routing_plan,
+    weighted_pools,
+)
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
-from fleetcast.models.world.config import Config
+from fleetcast.models.world.config import RunConfig
 
 PAIR = ("llama3.1-8b", "llama3.1-70b")
 THREE = ("phi3-mini", *PAIR)
@@ -106,7 +112,7 @@ def copula() -> Figures:
     """The model of answers against the answers that it was fitted to."""
     real = real_answers()
     catalogue = load_quality()
-    drawn = made_up(catalogue.answers["mmlu_pro"], catalogue.judges["learned"], DRAWN, seed=1)
+    drawn = generate_answers(catalogue.answers["mmlu_pro"], catalogue.judges["learned"], DRAWN, seed=1)
     points, tokens = off_by(real.of(PAIR), drawn.of(PAIR))
     phi3, _ = off_by(real.of((THREE[0], THREE[2])), drawn.of((THREE[0], THREE[2])))
     apart = [drawn.output_tokens[:, 2].mean() / sent_tokens(real.of(PAIR), s) - 1 for s in SENT_SHARES]
@@ -118,7 +124,7 @@ def copula() -> Figures:
     }
 
 
-def real_answers() -> Answers:
+def real_answers() -> JudgedAnswers:
     """MMLU-Pro's."""
     from fit_quality import MMLU_PRO, mmlu_pro
 
@@ -127,19 +133,20 @@ def real_answers() -> Answers:
     return mmlu_pro()
 
 
-def off_by(real: Answers, drawn: Answers) -> tuple[float, float]:
+def off_by(real: JudgedAnswers, drawn: JudgedAnswers) -> tuple[float, float]:
     """By how much quality and tokens sent on differ at worst."""
     points = [
-        quality(drawn, taken(drawn, "cascade", [s])) - quality(real, taken(real, "cascade", [s]))
+        mean_quality(drawn, select_answers(drawn, "cascade", [s]))
+        - mean_quality(real, select_answers(real, "cascade", [s]))
         for s in SENT_SHARES
     ]
     tokens = [sent_tokens(drawn, s) / sent_tokens(real, s) - 1 for s in SENT_SHARES]
     return float(np.abs(points).max()), float(np.abs(tokens).max())
 
 
-def sent_tokens(answers: Answers, share: float) -> float:
+def sent_tokens(answers: JudgedAnswers, share: float) -> float:
     """Mean output tokens of the large llm on the questions that are sent on to it."""
-    return float(answers.output_tokens[taken(answers, "cascade", [share]).reached[:, 1], 1].mean())
+    return float(answers.output_tokens[select_answers(answers, "cascade", [share]).reached[:, 1], 1].mean())
 
 
 def small_front() -> Figures:
@@ -152,7 +159,7 @@ def wide_front() -> Figures:
     return front_of(WIDE_MARKET, "quality_front_48")
 
 
-def settings_with(**changes: object) -> Settings:
+def settings_with(**changes: object) -> RunSettings:
     """Those of the config quality with another [quality], in no lake."""
     settings = load_settings("quality")
     assert settings.config.quality is not None
@@ -165,7 +172,7 @@ def front_of(gpus: dict[str, int], name: str) -> Figures:
     settings = settings_with(gpus=gpus, rule="route")
     warm(settings)
     began, began_cpu = time.perf_counter(), time.process_time()
-    market = market_of(settings, Progress())
+    market = build_market(settings, Progress())
     demand = market.demand._replace(budget_usd_per_hour=BUDGET)
     found = front(market.offers["route"], demand)
     seconds, cpu = time.perf_counter() - began, time.process_time() - began_cpu
@@ -173,28 +180,30 @@ def front_of(gpus: dict[str, int], name: str) -> Figures:
     return {f"{name}_seconds": seconds, f"{name}_cpu_seconds": cpu}
 
 
-def warm(settings: Settings) -> None:
+def warm(settings: RunSettings) -> None:
     """Load the kernel."""
     config = settings.config
     own = dataclasses.replace(config.quality, gpus={H100: 8}, points=2, requests=1000)  # type: ignore[type-var]
-    market_of(dataclasses.replace(settings, config=dataclasses.replace(config, quality=own)), Progress())
+    build_market(dataclasses.replace(settings, config=dataclasses.replace(config, quality=own)), Progress())
 
 
 def promises() -> Figures:
     """What tables promise against whole replays, and against BoUTE's candidate space."""
     worst, over = 0.0, []
     for gpus in (SMALL_MARKET, WIDE_MARKET):
-        market = market_of(settings_with(gpus=gpus, rule="route"), Progress())
+        market = build_market(settings_with(gpus=gpus, rule="route"), Progress())
         offer = market.offers["route"]
         demand = market.demand._replace(budget_usd_per_hour=BUDGET)
         exact = front(offer, demand)
-        worst = max(worst, *(market.play("route", one, FRESH).p95_s / one.latency_s for one in exact))
+        worst = max(
+            worst, *(market.play("route", one, EVALUATION_SEED).p95_s / one.latency_s for one in exact)
+        )
         searched = enumerated(offer, demand)
         over.append(volume(offer, exact) / volume(offer, searched))
     return {"quality_promise_worst": worst, "quality_front_over_enumerated": min(over)}
 
 
-def volume(offer: Offer, plans: list[Answer]) -> float:
+def volume(offer: QualityOffer, plans: list[PointPlan]) -> float:
     """Hypervolume of log P95 and quality, from a minute and no quality on."""
     costs = [(np.log(one.latency_s), -float(offer.quality[one.point])) for one in plans]
     return hypervolume(np.array(costs), np.array([np.log(60.0), -0.4]))
@@ -202,27 +211,27 @@ def volume(offer: Offer, plans: list[Answer]) -> float:
 
 def requirements() -> Figures:
     """Six requirements: ours, equal money, 70B alone, H100 only."""
-    market = market_of(settings_with(rule="route", points=49), Progress())
+    market = build_market(settings_with(rule="route", points=49), Progress())
     offer, demand = market.offers["route"], market.demand
     homo = offer.only(shapes=offer.gpu == list(market.catalogue.gpus).index(H100))
     one_llm = market._replace(offers={"route": offer.only(points=offer.shares[:, -1] == 1)})
     ratios: dict[str, list[float]] = {name: [] for name in ("equal", "alone", "homo", "played")}
     for asked, latency_s in REQUIREMENTS:
-        own = usd(least_cost(offer, demand, asked, latency_s))
-        equal = usd(boute.equal_money(offer, demand, asked, latency_s))
+        own = usd(least_cost_plan(offer, demand, asked, latency_s))
+        equal = usd(boute.cheapest_equal_spend_plan(offer, demand, asked, latency_s))
         if np.isfinite(equal):
             ratios["equal"].append(own / equal)
-        ratios["alone"].append(own / usd(boute.alone(offer, demand, latency_s)))
-        ratios["homo"].append(own / usd(least_cost(homo, demand, asked, latency_s)))
-        ours = chosen(market, Question(asked, latency_s), Progress())
-        theirs = chosen(one_llm, Question(0.4, latency_s), Progress())
+        ratios["alone"].append(own / usd(boute.cheapest_last_llm_plan(offer, demand, latency_s)))
+        ratios["homo"].append(own / usd(least_cost_plan(homo, demand, asked, latency_s)))
+        ours = choose_quality_plan(market, QualityRequirement(asked, latency_s), Progress())
+        theirs = choose_quality_plan(one_llm, QualityRequirement(0.4, latency_s), Progress())
         ratios["played"].append(ours.answer.usd_per_hour / theirs.answer.usd_per_hour)
         print(asked, latency_s, own, equal, ours.answer.usd_per_hour, theirs.answer.usd_per_hour,
               ours.served.p95_s, {name: round(of[-1], 3) for name, of in ratios.items()})  # fmt: skip
     return {f"quality_usd_over_{name}": float(np.mean(of)) for name, of in ratios.items()}
 
 
-def usd(plan: Answer | None) -> float:
+def usd(plan: PointPlan | None) -> float:
     """What a plan costs."""
     return np.inf if plan is None else plan.usd_per_hour
 
@@ -231,22 +240,22 @@ class Cascade:
     """Cascadia's setting: three llms on 32 H100."""
 
     def __init__(self) -> None:
-        self.config: Config = load_settings("quality").config
+        self.config: RunConfig = load_settings("quality").config
         shipped = load_quality()
         self.judge = shipped.judges["learned"]
-        drawn = made_up(shipped.answers["mmlu_pro"], self.judge, 2 * REPLAYED, seed=7)
+        drawn = generate_answers(shipped.answers["mmlu_pro"], self.judge, 2 * REPLAYED, seed=7)
         self.on, self.off = drawn.halves()
         world = load_catalogue()
         longest = int((drawn.input_tokens[:, None] + drawn.output_tokens).max())
-        self.shapes: list[Shape] = shapes_of(THREE, [H100], world, self.config, longest)
-        self.world: Catalogue = with_estimates(world, self.shapes)
-        grid = points_of(self.on, "cascade", CASCADE_POINTS)
-        self.offer = offer_of(
-            self.on, "cascade", grid, self.shapes, self.world, self.config, Judging(self.judge), Progress()
+        self.shapes: list[ReplicaShape] = feasible_shapes(THREE, [H100], world, self.config, longest)
+        self.world: Catalogue = add_roofline_profiles(world, self.shapes)
+        grid = routing_points(self.on, "cascade", CASCADE_POINTS)
+        self.offer = measure_quality_offer(
+            self.on, "cascade", grid, self.shapes, self.world, self.config, JudgeSetup(self.judge), Progress()
         )
-        self.demand = Demand(CASCADE_PER_S, np.full(len(world.gpus), CASCADE_GPUS))
-        self.tables = cascadia.latency_tables(self.offer, self.demand, CASCADE_GPUS)
-        self.search = cascadia.Search(self.tables, CASCADE_GPUS)
+        self.demand = QualityDemand(CASCADE_PER_S, np.full(len(world.gpus), CASCADE_GPUS))
+        self.tables = cascadia.latency_by_gpus(self.offer, self.demand, CASCADE_GPUS)
+        self.search = cascadia.CascadeSearch(self.tables, CASCADE_GPUS)
 
     def play(
         self,
@@ -255,7 +264,7 @@ class Cascade:
         seed: int,
         per_s: float = CASCADE_PER_S,
         judge_s: float | None = None,
-    ) -> Served | None:
+    ) -> RoutingOutcome | None:
         """Replay a plan; None where an llm that has load has too few GPUs."""
         counts = np.zeros(self.offer.llm.size, np.int64)
         carry = np.zeros(self.offer.llm.size)
@@ -263,18 +272,18 @@ class Cascade:
             latency_s = self.tables.latency_s[point, llm, own]
             if not np.isfinite(latency_s):
                 return None
-            counts += cascadia.replicas(self.tables, point, llm, int(own))
-            at = cascadia.carries(self.offer, point, np.full(len(gpus), max(latency_s, 1e-3)))
+            counts += cascadia.replicas_by_shape(self.tables, point, llm, int(own))
+            at = cascadia.replica_capacity_per_s(self.offer, point, np.full(len(gpus), max(latency_s, 1e-3)))
             carry = np.where(self.offer.llm == llm, at, carry)
-        serving = Serving(
+        serving = RoutingPlan(
             "cascade",
             tuple(self.offer.thresholds[point].tolist()),
-            pools_of(self.shapes, counts, np.maximum(carry, 1e-6)),
+            weighted_pools(self.shapes, counts, np.maximum(carry, 1e-6)),
             self.judge.seconds if judge_s is None else judge_s,
         )
         rows = (self.on if seed == 0 else self.off).rows(slice(0, REPLAYED))
-        arrival_s = arrivals_s(REPLAYED, per_s, seed)
-        return served(serving, rows, arrival_s, self.world, self.config)
+        arrival_s = poisson_arrivals_s(REPLAYED, per_s, seed)
+        return replay_routing_plan(serving, rows, arrival_s, self.world, self.config)
 
     def candidates(self, asked: float) -> Iterator[tuple[int, np.ndarray]]:
         """The points with the best J, each with its allocation and those with some GPUs moved."""
@@ -299,7 +308,7 @@ class Cascade:
         """The candidate with the least replayed P95 among those with the quality."""
         safe = self.offer.quality - self.offer.error >= asked
         worth = [one for one in self.candidates(asked) if safe[one[0]]]
-        found = side_by_side(lambda one: self.play(*one, seed=0), worth)
+        found = run_parallel(lambda one: self.play(*one, seed=0), worth)
         took_s = [np.inf if one is None else one.p95_s for one in found]
         return worth[int(np.argmin(took_s))]
 
@@ -315,7 +324,7 @@ def cascade_seconds() -> Figures:
     warm(load_settings("quality"))
     began, began_cpu = time.perf_counter(), time.process_time()
     own = Cascade()
-    cascadia.algorithm1(own.search, 0.55)
+    cascadia.search_cascade(own.search, 0.55)
     own.by_replay(0.55)
     return {
         "quality_cascade_32_seconds": time.perf_counter() - began,
@@ -329,7 +338,7 @@ def cascadia_claims() -> Figures:
     against: dict[str, list[float]] = {"uniform_gpus": [], "uniform_parallelism": [], "cascade_serve": []}
     degrees = own.offer.gpus
     for asked in CASCADE_QUALITIES:
-        found, whole = cascadia.algorithm1(own.search, asked), exhaustive(own.search, asked)
+        found, whole = cascadia.search_cascade(own.search, asked), exhaustive(own.search, asked)
         gaps.append(own.search.score(found.point, asked) / own.search.score(whole.point, asked) - 1)
         safe = [
             p for p in range(len(own.offer.quality)) if own.offer.quality[p] - own.offer.error[p] >= asked
@@ -337,7 +346,7 @@ def cascadia_claims() -> Figures:
         best = min(safe, key=lambda point: own.search.deployed(point)[1])
         gpus, latency_s = own.search.deployed(best)
         theirs_s = {
-            "uniform_gpus": uniform_gpus(own.search, asked)[1],
+            "uniform_gpus": best_uniform_point(own.search, asked)[1],
             "uniform_parallelism": uniform_parallelism(own.tables, CASCADE_GPUS, degrees, asked)[1],
             "cascade_serve": cascade_serve(own.tables, CASCADE_GPUS, asked)[1],
         }
@@ -367,13 +376,17 @@ def cascadia_claims() -> Figures:
 def day() -> Figures:
     """A day of two million requests that a cascade answers."""
     config, shipped = load_settings("quality").config, load_quality()
-    answers = made_up(shipped.answers["mmlu_pro"], shipped.judges["learned"], DAY_REQUESTS, 5).of(PAIR)
-    shapes = [Shape(PAIR[0], H100, 1, 1), Shape(PAIR[1], H100, 4, 1)]
-    world = with_estimates(load_catalogue(), shapes)
-    serving = Serving("cascade", (0.5,), {shapes[0]: (3, 1.0), shapes[1]: (2, 1.0)}, 0.02)
-    arrival_s = arrivals_s(DAY_REQUESTS, DAY_REQUESTS / DAY_S, 5)
-    served(serving, answers.rows(slice(0, 1000)), arrival_s[:1000], world, config)  # load the kernel
-    spent = cpu_seconds(lambda: served(serving, answers, arrival_s, world, config))
+    answers = generate_answers(shipped.answers["mmlu_pro"], shipped.judges["learned"], DAY_REQUESTS, 5).of(
+        PAIR
+    )
+    shapes = [ReplicaShape(PAIR[0], H100, 1, 1), ReplicaShape(PAIR[1], H100, 4, 1)]
+    world = add_roofline_profiles(load_catalogue(), shapes)
+    serving = RoutingPlan("cascade", (0.5,), {shapes[0]: (3, 1.0), shapes[1]: (2, 1.0)}, 0.02)
+    arrival_s = poisson_arrivals_s(DAY_REQUESTS, DAY_REQUESTS / DAY_S, 5)
+    replay_routing_plan(
+        serving, answers.rows(slice(0, 1000)), arrival_s[:1000], world, config
+    )  # load the kernel
+    spent = cpu_seconds(lambda: replay_routing_plan(serving, answers, arrival_s, world, config))
     return {"quality_day_seconds": spent, "quality_day_peak_gb": peak_gb()}
 
 

@@ -10,19 +10,19 @@ from pandas import DataFrame
 from quality import BUDGET, H100, REQUIREMENTS, SMALL_MARKET, settings_with, usd
 from quality_oracles import front
 
-from fleetcast.assets.lake.settings import Progress, Settings
-from fleetcast.assets.plans.offers import Judging, offer_of, points_of
-from fleetcast.assets.plans.quality_markets import FRESH, market_of
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans.quality_markets import EVALUATION_SEED, build_market
+from fleetcast.assets.plans.quality_offers import JudgeSetup, measure_quality_offer, routing_points
 from fleetcast.models.plan import boute
-from fleetcast.models.plan.quality import Demand
-from fleetcast.models.plan.quality_modes import least_cost
-from fleetcast.models.plan.quality_regions import Regions, cheapest_over
-from fleetcast.models.quality.answers import Answers
-from fleetcast.models.quality.join import made_up
+from fleetcast.models.plan.quality_milp import QualityDemand
+from fleetcast.models.plan.quality_objectives import least_cost_plan
+from fleetcast.models.plan.quality_regions import RegionalDemand, cheapest_regional_plan
+from fleetcast.models.quality.answers import JudgedAnswers
 from fleetcast.models.quality.judges import load_quality
-from fleetcast.models.trials.performance import shapes_of, with_estimates
+from fleetcast.models.quality.trace_answers import generate_answers
+from fleetcast.models.trials.latency_curves import add_roofline_profiles, feasible_shapes
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.changes import changed_catalogue
+from fleetcast.models.world.catalogue_overrides import override_catalogue
 
 OTHER_SEEDS = (11, 12)
 CASES = ((1, 1.0), (4, 1.0), (16, 1.0), (4, 1.5), (4, 2.0))  # times load and GPUs, times latency
@@ -52,22 +52,24 @@ TARGETS = {
 def large() -> Figures:
     """Ten GPU types, five llms, 1,000 GPUs, 20 regions: from nothing to a plan."""
     settings = settings_with(gpus={H100: 8}, points=2, requests=1000)
-    market_of(settings, Progress())  # load the kernel
+    build_market(settings, Progress())  # load the kernel
     began, began_cpu = time.perf_counter(), time.process_time()
     config, judge = settings.config, load_quality().judges["learned"]
-    world = changed_catalogue(load_catalogue(), config.catalogue, "quality.toml")
+    world = override_catalogue(load_catalogue(), config.catalogue, "quality.toml")
     answers = five_llms(8_000)
     longest = int((answers.input_tokens[:, None] + answers.output_tokens).max())
-    shapes = shapes_of(FIVE, list(world.gpus), world, config, longest, pipeline_parallel=(1,))
+    shapes = feasible_shapes(FIVE, list(world.gpus), world, config, longest, pipeline_parallel=(1,))
     shapes = [shape for shape in shapes if shape.gpus <= GPUS_OF_A_TYPE]
-    world = with_estimates(world, shapes)
-    grid = points_of(answers, "route", 4**4)
-    offer = offer_of(answers, "route", grid, shapes, world, config, Judging(judge), Progress())
+    world = add_roofline_profiles(world, shapes)
+    grid = routing_points(answers, "route", 4**4)
+    offer = measure_quality_offer(
+        answers, "route", grid, shapes, world, config, JudgeSetup(judge), Progress()
+    )
     rng = np.random.default_rng(1)
     parts = rng.dirichlet(np.full(REGIONS, 5.0))
-    regions = Regions(LARGE_PER_S * parts, np.full((REGIONS, len(world.gpus)), GPUS_OF_A_TYPE))
+    regions = RegionalDemand(LARGE_PER_S * parts, np.full((REGIONS, len(world.gpus)), GPUS_OF_A_TYPE))
     measured = time.perf_counter()
-    found = cheapest_over(offer, regions, LARGE_QUALITY, LARGE_LATENCY_S)
+    found = cheapest_regional_plan(offer, regions, LARGE_QUALITY, LARGE_LATENCY_S)
     assert found is not None
     ended = time.perf_counter()
     print(f"{len(shapes)} shapes, {len(grid)} points, {found.instances.sum()} replicas on "
@@ -80,16 +82,16 @@ def large() -> Figures:
     }
 
 
-def five_llms(size: int) -> Answers:
+def five_llms(size: int) -> JudgedAnswers:
     """Answers of five llms, made up: MMLU-Pro's lengths, right ever more often."""
     shipped = load_quality()
-    drawn = made_up(shipped.answers["mmlu_pro"], shipped.judges["learned"], size, 5)
+    drawn = generate_answers(shipped.answers["mmlu_pro"], shipped.judges["learned"], size, 5)
     rng = np.random.default_rng(5)
     right = np.linspace(0.35, 0.65, len(FIVE))
     ease = 0.7 * (0.5 - drawn.hardness[:, None]) + 0.5 * rng.random((size, len(FIVE)))
     score = (ease > np.quantile(ease, 1 - right, axis=0).diagonal()).astype(float)
     outputs = drawn.output_tokens[:, [0, 1, 1, 2, 2]]
-    return Answers(
+    return JudgedAnswers(
         FIVE, drawn.input_tokens, outputs, score, np.tile(drawn.judged[:, :1], (1, 4)), drawn.hardness
     )
 
@@ -98,16 +100,16 @@ def others() -> Figures:
     """The settings of the tables on questions and arrivals that they were not chosen on."""
     worst, rows = 0.0, []
     for seed in OTHER_SEEDS:
-        market = market_of(seeded(seed, gpus=SMALL_MARKET, rule="route"), Progress())
+        market = build_market(seeded(seed, gpus=SMALL_MARKET, rule="route"), Progress())
         found = front(market.offers["route"], market.demand._replace(budget_usd_per_hour=BUDGET))
-        over = [market.play("route", one, FRESH + seed).p95_s / one.latency_s for one in found]
+        over = [market.play("route", one, EVALUATION_SEED + seed).p95_s / one.latency_s for one in found]
         worst = max(worst, *over)
         rows.append({"seed": seed, "plans": len(found), "worst": max(over), "median": float(np.median(over))})
     show("Replayed P95 over promised, by seed", DataFrame(rows))
     return {"quality_promise_worst_others": worst}
 
 
-def seeded(seed: int, **changes: object) -> Settings:
+def seeded(seed: int, **changes: object) -> RunSettings:
     """As settings_with, with questions of another seed."""
     settings = settings_with(**changes)
     trace = dataclasses.replace(settings.config.trace, seed=seed)
@@ -117,16 +119,16 @@ def seeded(seed: int, **changes: object) -> Settings:
 def loads() -> Figures:
     """What a requirement costs against one llm and one GPU type, by load and by latency."""
     figures, rows = {}, []
-    market = market_of(settings_with(rule="route", points=49), Progress())
+    market = build_market(settings_with(rule="route", points=49), Progress())
     offer = market.offers["route"]
     homo = offer.only(shapes=offer.gpu == list(market.catalogue.gpus).index(H100))
     for times, slack in CASES:
-        demand = Demand(times * market.demand.requests_per_s, times * market.demand.cap_gpus)
+        demand = QualityDemand(times * market.demand.requests_per_s, times * market.demand.cap_gpus)
         over: dict[str, list[float]] = {"alone": [], "homo": []}
         for asked, latency_s in REQUIREMENTS:
-            own = usd(least_cost(offer, demand, asked, slack * latency_s))
-            over["alone"].append(own / usd(boute.alone(offer, demand, slack * latency_s)))
-            over["homo"].append(own / usd(least_cost(homo, demand, asked, slack * latency_s)))
+            own = usd(least_cost_plan(offer, demand, asked, slack * latency_s))
+            over["alone"].append(own / usd(boute.cheapest_last_llm_plan(offer, demand, slack * latency_s)))
+            over["homo"].append(own / usd(least_cost_plan(homo, demand, asked, slack * latency_s)))
         for name, of in over.items():
             figures[f"quality_usd_over_{name}_{times}x_{100 * slack:.0f}pct"] = float(np.mean(of))
             asked_of = {f"{q:g}": value for (q, _), value in zip(REQUIREMENTS, of, strict=True)}

@@ -9,14 +9,14 @@ from measure import Figures, Target
 from pandas import DataFrame
 from quality import H100, PAIR, settings_with
 
-from fleetcast.models.plan.quality import Answer, Offer
-from fleetcast.models.quality.answers import Answers
-from fleetcast.models.quality.join import made_up
+from fleetcast.models.plan.quality_milp import PointPlan, QualityOffer
+from fleetcast.models.quality.answers import JudgedAnswers
 from fleetcast.models.quality.judges import load_quality
-from fleetcast.models.trials.performance import Shape, with_estimates
+from fleetcast.models.quality.trace_answers import generate_answers
+from fleetcast.models.trials.latency_curves import ReplicaShape, add_roofline_profiles
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.changes import changed_catalogue
-from fleetcast.models.world.mechanisms import GearsBy
+from fleetcast.models.world.catalogue_overrides import override_catalogue
+from fleetcast.models.world.mechanisms import GearTrigger
 
 SHIFTS = {
     "lasting": (
@@ -53,16 +53,16 @@ def shifts() -> Figures:
     """A cascade of two llms through lasting shifts and through bursts, under each way to meet them."""
     settings, shipped = settings_with(), load_quality()
     judge = shipped.judges["learned"]
-    drawn = made_up(shipped.answers["mmlu_pro"], judge, 40_000, 7).of(PAIR)
-    shapes = [Shape(PAIR[0], H100, 1, 1), Shape(PAIR[1], H100, 4, 1)]
-    priced = changed_catalogue(load_catalogue(), settings.config.catalogue, "quality.toml")
+    drawn = generate_answers(shipped.answers["mmlu_pro"], judge, 40_000, 7).of(PAIR)
+    shapes = [ReplicaShape(PAIR[0], H100, 1, 1), ReplicaShape(PAIR[1], H100, 4, 1)]
+    priced = override_catalogue(load_catalogue(), settings.config.catalogue, "quality.toml")
     service = shift.Service(
         shapes,
         SHIFT_GPUS,
         judge,
         SHIFT_QUALITY,
         SHIFT_LATENCY_S,
-        with_estimates(priced, shapes),
+        add_roofline_profiles(priced, shapes),
         settings.config,
     )
     figures: Figures = {}
@@ -74,8 +74,8 @@ def shifts() -> Figures:
         plan, offer, answer = first
         peak = plan_of(service, hardest, worst.requests_per_s)[0]
         table = quality_gears.geared(service, offer, answer, 3 * phases[0].requests_per_s)
-        geared = quality_gears.rules_of(service, plan, table, GearsBy.RATE)
-        valved = quality_gears.rules_of(service, plan, quality_gears.valve(plan), GearsBy.LOAD)
+        geared = quality_gears.rules_of(service, plan, table, GearTrigger.RATE)
+        valved = quality_gears.rules_of(service, plan, quality_gears.valve(plan), GearTrigger.LOAD)
         played = {
             "stays": shift.play(service, load, plan, quality_gears.rules_of(service, plan), anew=False),
             "gears": shift.play(service, load, plan, geared, anew=False),
@@ -85,7 +85,7 @@ def shifts() -> Figures:
         }
         rows = []
         for way, found in played.items():
-            in_time = found.served.took_s <= SHIFT_LATENCY_S
+            in_time = found.served.answer_latency_s <= SHIFT_LATENCY_S
             quality = found.served.quality
             figures |= {
                 f"quality_shift_{name}_{way}_in_time": float(in_time.mean()),
@@ -110,7 +110,9 @@ def unique(names: Iterable[str]) -> list[str]:
     return told
 
 
-def plan_of(service: shift.Service, seen: Answers, per_s: float) -> tuple[shift.Plan, Offer, Answer]:
+def plan_of(
+    service: shift.Service, seen: JudgedAnswers, per_s: float
+) -> tuple[shift.Plan, QualityOffer, PointPlan]:
     """A plan that there must be."""
     found = shift.plan_for(service, seen, per_s)
     assert found is not None

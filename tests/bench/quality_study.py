@@ -25,16 +25,16 @@ from quality import (
 from quality_oracles import skill
 
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.plans.quality_asked import Question
-from fleetcast.assets.plans.quality_markets import Market, market_of
-from fleetcast.assets.plans.quality_policies import POLICIES, sized
-from fleetcast.assets.plans.quality_search import chosen
-from fleetcast.models.plan import gears
-from fleetcast.models.quality.join import made_up
-from fleetcast.models.quality.judges import judged_by, load_quality
-from fleetcast.models.trials.answering import Serving, arrivals_s, served
-from fleetcast.models.trials.performance import Shape
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.assets.plans.quality_markets import Market, build_market
+from fleetcast.assets.plans.quality_policies import QUALITY_POLICIES, first_sufficient_plan
+from fleetcast.assets.plans.quality_requirements import QualityRequirement
+from fleetcast.assets.plans.quality_search import choose_quality_plan
+from fleetcast.models.plan import cascade_planners
+from fleetcast.models.quality.judges import apply_judge, load_quality
+from fleetcast.models.quality.trace_answers import generate_answers
+from fleetcast.models.trials.latency_curves import ReplicaShape
+from fleetcast.models.trials.model_routing import RoutingPlan, poisson_arrivals_s, replay_routing_plan
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 QUALITIES, DEADLINE_S = (0.48, 0.55, 0.61), 25.0
 BESIDE = ("alone_large", "uniform", "uniform_cascade", "cascade_serve", "cascadia", "boute", "boute_homo")
@@ -64,14 +64,16 @@ TARGETS = {
 def halves() -> Figures:
     """Every policy's plan, sized by replays, at six requirements; which part of the gain is whose."""
     settings = settings_with(points=25)
-    ours, lots, knows = (market_of(settings, Progress(), judge) for judge in ("learned", "random", "oracle"))
+    ours, lots, knows = (
+        build_market(settings, Progress(), judge) for judge in ("learned", "random", "oracle")
+    )
     searched = {"ours": ours, "lots": lots, "knows": knows, "h100": of_h100(ours)}
     rows = []
     for asked, latency_s in REQUIREMENTS:
-        question = Question(asked, latency_s)
+        question = QualityRequirement(asked, latency_s)
         cost = {name: least(market, question) for name, market in searched.items()}
         for name in BESIDE:
-            found = sized(ours, question, name, POLICIES[name](ours, question))
+            found = first_sufficient_plan(ours, question, name, QUALITY_POLICIES[name](ours, question))
             keeps = found and found.served.p95_s <= 1.02 * latency_s and found.served.quality >= asked - 0.01
             cost[name] = found.answer.usd_per_hour if found and keeps else np.inf
         rows.append({"quality": asked, "P95": latency_s, **cost})
@@ -88,10 +90,10 @@ def halves() -> Figures:
     return figures
 
 
-def least(market: Market, question: Question) -> float:
+def least(market: Market, question: QualityRequirement) -> float:
     """USD per hour of the plan that is chosen; inf where there is none."""
     try:
-        return chosen(market, question, Progress()).answer.usd_per_hour
+        return choose_quality_plan(market, question, Progress()).answer.usd_per_hour
     except ConfigError:
         return np.inf
 
@@ -110,9 +112,9 @@ def same_gpus() -> Figures:
     for asked in QUALITIES:
         plans = {
             "ours": own.by_replay(asked),
-            "cascadia": gears.by_algorithm1(own.tables, asked)(CASCADE_GPUS),
-            "cascade_serve": gears.by_mean_lengths(own.tables, asked)(CASCADE_GPUS),
-            "uniform_gpus": gears.by_equal_parts(own.tables, asked)(CASCADE_GPUS),
+            "cascadia": cascade_planners.cascadia_planner(own.tables, asked)(CASCADE_GPUS),
+            "cascade_serve": cascade_planners.cascadeserve_planner(own.tables, asked)(CASCADE_GPUS),
+            "uniform_gpus": cascade_planners.uniform_planner(own.tables, asked)(CASCADE_GPUS),
         }
         row: dict[str, float] = {"quality": asked}
         for name, plan in plans.items():
@@ -137,7 +139,7 @@ def same_gpus() -> Figures:
     return figures
 
 
-def told(own: Cascade, plan: gears.Found) -> tuple[float, float]:
+def told(own: Cascade, plan: cascade_planners.PointAndGpus) -> tuple[float, float]:
     """P95 of a plan on fresh questions, and the rate up to which it keeps the deadline."""
     if plan is None or (first := own.play(*plan, 11)) is None:
         return np.inf, 0.0
@@ -163,9 +165,11 @@ def alone(own: Cascade) -> tuple[float, float]:
     rows = own.off.rows(slice(0, REPLAYED))
 
     def at(tensor_parallel: int, per_s: float) -> float:
-        shape = Shape(PAIR[1], H100, tensor_parallel, 1)
-        serving = Serving("route", (0.0, 0.0), {shape: (CASCADE_GPUS // tensor_parallel, 1.0)}, 0.0)
-        return served(serving, rows, arrivals_s(REPLAYED, per_s, 11), own.world, own.config).p95_s
+        shape = ReplicaShape(PAIR[1], H100, tensor_parallel, 1)
+        serving = RoutingPlan("route", (0.0, 0.0), {shape: (CASCADE_GPUS // tensor_parallel, 1.0)}, 0.0)
+        return replay_routing_plan(
+            serving, rows, poisson_arrivals_s(REPLAYED, per_s, 11), own.world, own.config
+        ).p95_s
 
     large = [shape for shape in own.shapes if shape.llm == PAIR[1] and shape.pipeline_parallel == 1]
     degrees = [shape.tensor_parallel for shape in large]
@@ -176,7 +180,7 @@ def alone(own: Cascade) -> tuple[float, float]:
 
 def prices() -> Figures:
     """BoUTE, section 3: the same money on either GPU type, llm by llm, and the skill of each judge."""
-    market = market_of(settings_with(gpus=SMALL_MARKET, rule="route"), Progress())
+    market = build_market(settings_with(gpus=SMALL_MARKET, rule="route"), Progress())
     offer, gpus = market.offers["route"], list(market.catalogue.gpus)
     rows = []
     for llm, name in enumerate(PAIR):
@@ -199,8 +203,8 @@ def prices() -> Figures:
     told_of = []
     for judge in shipped.judges:
         own = shipped.judges[judge]
-        drawn = made_up(shipped.answers["mmlu_pro"], own, 50_000, 9).of(PAIR)
-        drawn = judged_by(drawn, own, np.random.default_rng(9))
+        drawn = generate_answers(shipped.answers["mmlu_pro"], own, 50_000, 9).of(PAIR)
+        drawn = apply_judge(drawn, own, np.random.default_rng(9))
         told_of.append({"judge": judge, "cascade": skill(drawn, "cascade"), "route": skill(drawn, "route")})
     show("Skill (APGR, lots: 0.50)", DataFrame(told_of))
     return {}

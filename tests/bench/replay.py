@@ -19,12 +19,13 @@ from workloads import (
     to_trace,
 )
 
-from fleetcast.models.replay.inputs import Floats, Trace
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.aliases import Floats
+from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.rules import make_rules
-from fleetcast.models.trials.capacity import capacity_tokens_per_s
+from fleetcast.models.trials.capacity import measure_capacity_tokens_per_s
 from fleetcast.models.world.mechanisms import Ending
 
 REQUESTS_PER_S = 50.0  # to 60 instances: a third of their KV memory is in use, TTFT p95 is half a second
@@ -142,7 +143,9 @@ def week() -> Figures:
     }
 
 
-def week_cpu_seconds(trace: Trace, load: Floats, wanted: Floats, instances: int) -> tuple[float, Outcome]:
+def week_cpu_seconds(
+    trace: TraceArrays, load: Floats, wanted: Floats, instances: int
+) -> tuple[float, Outcome]:
     """CPU seconds of the week at endpoints of up to so many instances, and what came of it."""
     catalogue, config = setting()
     regions = {
@@ -153,9 +156,9 @@ def week_cpu_seconds(trace: Trace, load: Floats, wanted: Floats, instances: int)
     catalogue = dataclasses.replace(catalogue, regions=regions)
     fleet = make_fleet(catalogue, sized, config.replay, config.trace.seed)
     rules = make_rules(catalogue, config.replay, "lt_ua")
-    drive = Drive(np.clip(wanted, sized.min_instances, instances), load)
+    drive = Schedule(np.clip(wanted, sized.min_instances, instances), load)
     outcomes: list[Outcome] = []
-    spent = cpu_seconds(lambda: outcomes.append(replay(trace, fleet, drive, rules, 7 * DAY_S)))
+    spent = cpu_seconds(lambda: outcomes.append(replay_trace(trace, fleet, drive, rules, 7 * DAY_S)))
     return spent, outcomes[0]
 
 
@@ -164,7 +167,7 @@ def is_interactive() -> np.ndarray:
     return np.array([not tier.is_held for tier in setting()[0].tiers.values()])
 
 
-def hourly_load(trace: Trace) -> Floats:
+def hourly_load(trace: TraceArrays) -> Floats:
     """Interactive input tokens/s in the largest quarter of each hour, shape (hours, llms, regions)."""
     catalogue, _ = setting()
     shape = (int(7 * DAY_S / WINDOW_S), len(catalogue.llms), len(catalogue.regions))
@@ -174,14 +177,16 @@ def hourly_load(trace: Trace) -> Floats:
     return tokens.reshape(-1, int(HOUR_S / WINDOW_S), *shape[1:]).max(axis=1) / WINDOW_S
 
 
-def capacities(trace: Trace) -> Floats:
+def capacities(trace: TraceArrays) -> Floats:
     """Input tokens/s that an instance of each llm sustains, shape (llms,), from the first of its requests."""
     catalogue, config = setting()
     sustained = []
     for code, llm in enumerate(catalogue.llms):
         own = np.flatnonzero((trace.llm == code) & is_interactive()[trace.tier])[:20_000]
         mix = trace.input_tokens[own], trace.output_tokens[own]
-        sustained.append(capacity_tokens_per_s(llm, *config.fleet.deployments[llm], catalogue, config, *mix))
+        sustained.append(
+            measure_capacity_tokens_per_s(llm, *config.fleet.deployments[llm], catalogue, config, *mix)
+        )
     return np.array(sustained)
 
 

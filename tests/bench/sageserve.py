@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 from measure import ROOT, Figures, Target
 
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.pages.telling import SettingsResource
-from fleetcast.pipelines.night import run_night
+from fleetcast.assets.pages.asset_metadata import SettingsResource
+from fleetcast.pipelines.nightly_run import run_night
 
 OTHERS = ("siloed", "reactive", "hpa", "chiron", "lt_i", "lt_u", "lt_ua")
 CALM = """
@@ -58,7 +58,7 @@ def bursts() -> Figures:
     """The night of office_bursts in a lake of its own."""
     board = night("office_bursts")
     missed = {policy: 1 - row["attainment_share"] for policy, row in board.items()}
-    spent = {policy: row["gpu_hours"] + row["left_gpu_hours"] for policy, row in board.items()}
+    spent = {policy: row["gpu_hours"] + row["backlog_gpu_hours"] for policy, row in board.items()}
     return {
         "sageserve_burst_corrected_over_best_missed": missed["corrected"] / min(missed[p] for p in OTHERS),
         "sageserve_burst_corrected_over_lt_ua_gpu_hours": spent["corrected"] / spent["lt_ua"],
@@ -72,7 +72,7 @@ def calm() -> Figures:
         path = Path(folder) / "calm.toml"
         path.write_text(CALM, encoding="utf-8")
         board = night(str(path))
-    spent = {policy: row["gpu_hours"] + row["left_gpu_hours"] for policy, row in board.items()}
+    spent = {policy: row["gpu_hours"] + row["backlog_gpu_hours"] for policy, row in board.items()}
     attained = {policy: row["attainment_share"] for policy, row in board.items()}
     return {
         "sageserve_calm_cost_of_reflex": spent["corrected"] / spent["plain"] - 1,
@@ -100,7 +100,7 @@ def night(config: str) -> dict[str, dict[str, float]]:
         resource = SettingsResource(config=config, lake=str(Path(folder) / "lake"))
         run_night(resource, None, Progress())
         rows = resource.load().lake.sql(
-            "select policy, gpu_hours, left_gpu_hours, attainment_share from scoreboard"
+            "select policy, gpu_hours, backlog_gpu_hours, attainment_share from scoreboard"
         )
     return {row["policy"]: row for row in rows.to_pylist()}
 

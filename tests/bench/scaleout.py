@@ -185,8 +185,8 @@ def tried(parts: Stage, trial: Trial) -> tuple[str, bool]:
 def stage() -> Iterator[Stage]:
     """All parts, and a lake with the history, the forecasts and the plans of a day."""
     from fleetcast.assets.lake.settings import Progress
-    from fleetcast.assets.pages.telling import SettingsResource
-    from fleetcast.pipelines.night import run_night
+    from fleetcast.assets.pages.asset_metadata import SettingsResource
+    from fleetcast.pipelines.nightly_run import run_night
 
     with ExitStack() as stack:
         if s3_server.LACKING:

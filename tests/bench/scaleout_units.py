@@ -14,15 +14,15 @@ from measure import Figures, Target, cpu_seconds, peak_gb
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
-from fleetcast.assets.lake.machine import MEMORY_GIB
-from fleetcast.assets.lake.settings import Progress, Settings, load_settings
+from fleetcast.assets.lake.process_resources import MEMORY_VARIABLE
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans.plans import plan_day
-from fleetcast.assets.replays import nights
-from fleetcast.assets.replays.scorecards import score_day, scoreboard
-from fleetcast.assets.replays.units import UNITS
-from fleetcast.assets.traces.traces import make_day, to_requests, write_tiers
-from fleetcast.models.traffic.arrivals import office_day
-from fleetcast.models.traffic.parameters import Names
+from fleetcast.assets.replays import nightly_replays
+from fleetcast.assets.replays.replay_units import UNITS_VARIABLE
+from fleetcast.assets.replays.scorecards import read_scoreboard, score_day
+from fleetcast.assets.traces.request_days import canonical_requests, make_request_day, write_tiers
+from fleetcast.models.traffic.synthetic_days import office_day
+from fleetcast.models.traffic.trace_columns import TraceNames
 
 SOURCES, OF_SOURCE = 50, 2_000_000  # a day of a hundred million requests, landed as so many files
 HISTORY = 2
@@ -56,7 +56,7 @@ def units() -> Figures:
         plan_day(settings, day, Progress())
         spent = {}
         for cut in ("all", "policy", "all", "policy"):  # the first of each warms up
-            os.environ[UNITS] = cut
+            os.environ[UNITS_VARIABLE] = cut
             shutil.rmtree(settings.lake.root / "outcomes", ignore_errors=True)
             spent[cut] = cpu_seconds(lambda: night(settings, day))
         return {"scaleout_unit_overhead_share": spent["policy"] / spent["all"] - 1}
@@ -64,7 +64,7 @@ def units() -> Figures:
 
 def large_day() -> Figures:
     """A hundred million requests, by units of one llm, within eight gigabytes."""
-    os.environ.update({UNITS: "llm", MEMORY_GIB: "8"})
+    os.environ.update({UNITS_VARIABLE: "llm", MEMORY_VARIABLE: "8"})
     with tempfile.TemporaryDirectory() as folder:
         settings = large(load_settings("office_large", Path(folder) / "lake"), ("corrected",))
         day = settings.config.trace.replay_day
@@ -78,7 +78,7 @@ def large_day() -> Figures:
         replayed = time.perf_counter()
         score_day(settings, day)
         scored = time.perf_counter()
-        scoreboard(settings, day)
+        read_scoreboard(settings, day)
         met = settings.lake.sql(
             "select sum(met) / sum(requests) as share from scorecard where tier = 'iw_fast'"
         )
@@ -90,14 +90,14 @@ def large_day() -> Figures:
         }
 
 
-def night(settings: Settings, day: date) -> None:
+def night(settings: RunSettings, day: date) -> None:
     """All units of a day, one after the other."""
-    for unit in nights.begin_units(settings, day):
-        nights.replay_unit(settings, day, unit, Progress())
-    nights.end_units(settings, day)
+    for unit in nightly_replays.begin_units(settings, day):
+        nightly_replays.replay_missing_policies(settings, day, unit, Progress())
+    nightly_replays.end_units(settings, day)
 
 
-def small_day(folder: Path) -> Settings:
+def small_day(folder: Path) -> RunSettings:
     """The last day of office under few policies, forecast from two days."""
     settings = load_settings("office", folder / "lake")
     config = settings.config
@@ -109,13 +109,13 @@ def small_day(folder: Path) -> Settings:
     settings = replace(settings, config=config)
     day = config.trace.replay_day
     for one in (*settings.history(day), day):
-        make_day(settings.lake, config.trace, settings.catalogue, one)
+        make_request_day(settings.lake, config.trace, settings.catalogue, one)
         build_demand(settings.lake, settings.trace, one)
     forecast_day(settings, day, Progress())
     return settings
 
 
-def large(settings: Settings, policies: tuple[str, ...]) -> Settings:
+def large(settings: RunSettings, policies: tuple[str, ...]) -> RunSettings:
     """Ten times office_large, on regions whose caps bind nobody."""
     config, catalogue = settings.config, settings.catalogue
     regions = {
@@ -131,21 +131,21 @@ def large(settings: Settings, policies: tuple[str, ...]) -> Settings:
     return replace(settings, config=config, catalogue=replace(catalogue, regions=regions))
 
 
-def land_sources(settings: Settings, day: date) -> None:
+def land_sources(settings: RunSettings, day: date) -> None:
     """The day as fifty services send it, a file each; ids are unique."""
     catalogue, office = settings.catalogue, settings.config.trace.office
     assert office is not None
     asked = replace(office, requests_per_day=float(OF_SOURCE))
     for source in range(SOURCES):
-        columns = office_day(asked, day, source, Names.of(catalogue))
-        table = to_requests(columns, day, f"service {source}", catalogue, list(office.apps))
+        columns = office_day(asked, day, source, TraceNames.of(catalogue))
+        table = canonical_requests(columns, day, f"service {source}", catalogue, list(office.apps))
         own = pa.array(np.uint64(source << 24) + table["request_id"].to_numpy())
         table = table.set_column(0, "request_id", own)
         settings.lake.write("requests", table, file=f"service_{source:02}", trace=settings.trace, day=day)
     write_tiers(settings.lake, settings.trace, catalogue)
 
 
-def remember(settings: Settings, day: date) -> None:
+def remember(settings: RunSettings, day: date) -> None:
     """A past that was as the day is; of the day before one service's requests, for the mix of lengths."""
     lake, trace = settings.lake, settings.trace
     first = lake.path("requests", file="service_00", trace=trace, day=day)

@@ -14,9 +14,9 @@ from handed import write_plan
 from measure import ROOT, Figures, Target
 from small import small_config
 
-from fleetcast.assets.lake.settings import Settings, load_settings
-from fleetcast.assets.plans.keda_messages import CLASSES, SERVICE
-from fleetcast.assets.plans.workloads import names
+from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.plans.cluster_workloads import workload_names
+from fleetcast.assets.plans.keda_messages import MESSAGE_CLASSES, SERVICE
 
 DAY = date(2025, 7, 3)
 RATE, SECONDS = 200, 20  # calls per second
@@ -36,8 +36,8 @@ SERVER = """
 import asyncio, sys
 from datetime import UTC, datetime
 from fleetcast.assets.lake.settings import load_settings
-from fleetcast.assets.plans.scaler import Scaler, serve
-from fleetcast.assets.plans.served import Served
+from fleetcast.assets.plans.keda_scaler import Scaler, serve
+from fleetcast.assets.plans.current_plan import Served
 noon = datetime(2025, 7, 3, 12, tzinfo=UTC)
 scaler = Scaler(Served(load_settings(sys.argv[1], sys.argv[2]), "day_ahead", lambda: noon), lambda line: None)
 asyncio.run(serve(scaler, "127.0.0.1:0", lambda port: print(port, flush=True)))
@@ -66,19 +66,21 @@ def under_load() -> Figures:
     }
 
 
-async def asked(settings: Settings, port: int) -> tuple[list[float], list[float]]:
+async def asked(settings: RunSettings, port: int) -> tuple[list[float], list[float]]:
     """Seconds that each call took, from when it was due, and until each plan but the last was served."""
     kind = ("bloom-176b", "h100-80gb", 8, "whole")
     metadata = {"region": "east", "llm": kind[0], "gpu": kind[1], "gpusPerInstance": "8", "role": "whole"}
-    ref = CLASSES["ScaledObjectRef"](name=names([kind])[0], namespace="default", scalerMetadata=metadata)
-    request = CLASSES["GetMetricsRequest"](scaledObjectRef=ref, metricName="fleetcast")
+    ref = MESSAGE_CLASSES["ScaledObjectRef"](
+        name=workload_names([kind])[0], namespace="default", scalerMetadata=metadata
+    )
+    request = MESSAGE_CLASSES["GetMetricsRequest"](scaledObjectRef=ref, metricName="fleetcast")
     late_s: list[float] = []
     written, seen = {0: time.perf_counter()}, dict[int, float]()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = channel.unary_unary(
             f"/{SERVICE}/GetMetrics",
-            request_serializer=CLASSES["GetMetricsRequest"].SerializeToString,
-            response_deserializer=CLASSES["GetMetricsResponse"].FromString,
+            request_serializer=MESSAGE_CLASSES["GetMetricsRequest"].SerializeToString,
+            response_deserializer=MESSAGE_CLASSES["GetMetricsResponse"].FromString,
         )
         await call(request)  # the connection
 

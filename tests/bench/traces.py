@@ -12,8 +12,8 @@ from workloads import office_week, setting
 
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import ingest
-from fleetcast.assets.traces.traces import to_requests
+from fleetcast.assets.traces.ingest import ingest_file
+from fleetcast.assets.traces.request_days import canonical_requests
 
 REQUESTS, IDS = 10_000_000, 200_000
 TARGETS = {
@@ -44,7 +44,7 @@ def ingest_10m() -> Figures:
         path = Path(folder) / "week.parquet"
         write_week(path)
         lake, reports = Lake(Path(folder) / "lake"), []
-        spent = wall_seconds(lambda: reports.append(ingest(path, lake, catalogue)))
+        spent = wall_seconds(lambda: reports.append(ingest_file(path, lake, catalogue)))
     if reports[0].rows_kept != reports[0].rows_in:
         raise RuntimeError(f"{reports[0].rows_quarantined} generated requests were quarantined.")
     return {
@@ -61,7 +61,7 @@ def write_week(path: Path) -> None:
         for n, columns in enumerate(office_week(REQUESTS)):
             day = config.trace.first_day + timedelta(days=n)
             apps = list(office.apps) if office is not None else []
-            writer.write_table(to_requests(columns, day, "bench", catalogue, apps))
+            writer.write_table(canonical_requests(columns, day, "bench", catalogue, apps))
 
 
 def shares() -> Figures:

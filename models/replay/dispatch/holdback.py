@@ -9,60 +9,62 @@ So load waits where others can still overtake it, and not at an instance. Within
 first. The two limits are llm-d's.
 """
 
-from fleetcast.models.replay.compiled import called
-from fleetcast.models.replay.dispatch.infaas import requests_at
+from fleetcast.models.replay.compiled import njit_call
+from fleetcast.models.replay.dispatch.infaas import assigned_requests
 from fleetcast.models.replay.engine.queue import push_back
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.state import State
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.state import ReplayState
 from fleetcast.models.world.mechanisms import Status
 
 WAITING_LIMIT = 5.0  # requests that wait at an instance
 KV_LIMIT_SHARE = 0.8
 
 
-@called
-def saturation(fleet: Fleet, state: State, pool: int) -> float:
+@njit_call
+def pool_saturation(fleet: FleetArrays, state: ReplayState, pool: int) -> float:
     """How full the pool is, which must have an instance that serves; from 1 on nobody is sent there."""
     total, count = 0.0, 0
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
         if state.instance[slot].status == Status.SERVING:
             waiting = (
-                requests_at(state, slot)
+                assigned_requests(state, slot)
                 - state.instance[slot].batch
                 - state.instance[slot].joining
-                - state.instance[slot].sending
+                - state.instance[slot].outbound
             )
-            kv_share = state.instance[slot].kv_seen / fleet.kv_capacity[fleet.slot_kind[slot]]
+            kv_share = state.instance[slot].counted_kv_tokens / fleet.kv_capacity[fleet.slot_kind[slot]]
             total += max(waiting / WAITING_LIMIT, kv_share / KV_LIMIT_SHARE)
             count += 1
     return total / count
 
 
-@called
-def may_leave(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, pool: int) -> bool:
+@njit_call
+def can_leave_central_queue(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, pool: int
+) -> bool:
     """Whether the pool is empty enough for the request's level."""
-    return saturation(fleet, state, pool) < rules.ceiling_share[trace.level[request]]
+    return pool_saturation(fleet, state, pool) < rules.ceiling_share[trace.level[request]]
 
 
-@called
-def keep_back(trace: Trace, rules: Rules, state: State, request: int) -> None:
+@njit_call
+def hold_in_central_queue(trace: TraceArrays, rules: Rules, state: ReplayState, request: int) -> None:
     """Let the request wait in the central queue of its llm, in the line of its level."""
     push_back(
         state,
-        state.central["kept_head"],
-        state.central["kept_tail"],
-        line_of(trace, rules, state, request),
+        state.central["central_head"],
+        state.central["central_tail"],
+        central_list_index(trace, rules, state, request),
         request,
     )
 
 
-@called
-def is_behind(trace: Trace, rules: Rules, state: State, request: int) -> bool:
+@njit_call
+def is_level_waiting(trace: TraceArrays, rules: Rules, state: ReplayState, request: int) -> bool:
     """Whether others of its level wait there already."""
-    return state.central[line_of(trace, rules, state, request)].kept_head != NOBODY
+    return state.central[central_list_index(trace, rules, state, request)].central_head != NO_INDEX
 
 
-@called
-def line_of(trace: Trace, rules: Rules, state: State, request: int) -> int:
+@njit_call
+def central_list_index(trace: TraceArrays, rules: Rules, state: ReplayState, request: int) -> int:
     """Which of the central lines is the request's."""
     return trace.llm[request] * rules.ceiling_share.size + trace.level[request]

@@ -8,9 +8,9 @@ instance is OVERLOADED where s > 1.3 target and q > 2 (penalty 1), INTERFERED wh
 memory. The target, 1 s, and the weights, 1 each, are those of the authors' released simulator.
 """
 
-from fleetcast.models.replay.compiled import called
-from fleetcast.models.replay.inputs import NOBODY, Fleet
-from fleetcast.models.replay.state import State
+from fleetcast.models.replay.compiled import njit_call
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays
+from fleetcast.models.replay.state import ReplayState
 from fleetcast.models.world.mechanisms import Status
 
 TARGET_S = 1.0
@@ -19,40 +19,40 @@ OVERLOADED_SHARE, INTERFERED_SHARE = 1.3, 1.15  # of the target
 OVERLOADED, INTERFERED = 1.0, 0.5  # penalties
 
 
-@called
-def requests_at(state: State, slot: int) -> int:
+@njit_call
+def assigned_requests(state: ReplayState, slot: int) -> int:
     """Assigned to the slot and not finished."""
     count = 0
-    for level in range(state.present.shape[1]):
-        count += state.present[slot, level]
+    for level in range(state.requests_by_level.shape[1]):
+        count += state.requests_by_level[slot, level]
     return count
 
 
-@called
-def penalty(state: State, slot: int) -> float:
+@njit_call
+def infaas_penalty(state: ReplayState, slot: int) -> float:
     """What the state of the instance adds to its cost; 0: it is ACTIVE."""
-    service_s, count = state.instance[slot].service_s, requests_at(state, slot)
+    service_s, count = state.instance[slot].service_s, assigned_requests(state, slot)
     if service_s > OVERLOADED_SHARE * TARGET_S and count > 2:
         return OVERLOADED
     return INTERFERED if service_s > INTERFERED_SHARE * TARGET_S and count <= 1 else 0.0
 
 
-@called
-def cheapest(fleet: Fleet, state: State, pool: int) -> int:
+@njit_call
+def cheapest_instance(fleet: FleetArrays, state: ReplayState, pool: int) -> int:
     """The serving instance with the least cost, of the ACTIVE ones if there are; ties to the lowest slot."""
-    best, best_cost, best_is_active = NOBODY, 0.0, False
+    best, best_cost, best_is_active = NO_INDEX, 0.0, False
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
         if state.instance[slot].status != Status.SERVING:
             continue
-        its = penalty(state, slot)
-        cost, is_active = requests_at(state, slot) + state.instance[slot].service_s + its, its == 0.0
-        if best == NOBODY or (is_active, -cost) > (best_is_active, -best_cost):
+        its = infaas_penalty(state, slot)
+        cost, is_active = assigned_requests(state, slot) + state.instance[slot].service_s + its, its == 0.0
+        if best == NO_INDEX or (is_active, -cost) > (best_is_active, -best_cost):
             best, best_cost, best_is_active = slot, cost, is_active
     return best
 
 
-@called
-def note_service(state: State, slot: int, seconds: float) -> None:
+@njit_call
+def note_service_time(state: ReplayState, slot: int, seconds: float) -> None:
     """A request has ended here, so many seconds after it was sent here."""
     instance = state.instance[slot]
     before = instance.service_s

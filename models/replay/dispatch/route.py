@@ -1,59 +1,73 @@
 """Where a request goes: region, then instance (SageServe 6.1, 6.2)."""
 
-from fleetcast.models.replay.compiled import called
-from fleetcast.models.replay.dispatch.deliver import come
-from fleetcast.models.replay.dispatch.freeness import freest
-from fleetcast.models.replay.dispatch.holdback import is_behind, keep_back, may_leave
-from fleetcast.models.replay.dispatch.infaas import cheapest
-from fleetcast.models.replay.dispatch.opportunism import begins_at
-from fleetcast.models.replay.dispatch.spread import choose_by_spread, may_choose
-from fleetcast.models.replay.engine.memory import is_under
+from fleetcast.models.replay.compiled import njit_call
+from fleetcast.models.replay.dispatch.freeness import freest_instance
+from fleetcast.models.replay.dispatch.holdback import (
+    can_leave_central_queue,
+    hold_in_central_queue,
+    is_level_waiting,
+)
+from fleetcast.models.replay.dispatch.infaas import cheapest_instance
+from fleetcast.models.replay.dispatch.opportunism import starting_instance
+from fleetcast.models.replay.dispatch.spread import can_choose_pool, choose_pool_by_spread
+from fleetcast.models.replay.dispatch.transfer_end import enqueue_request
+from fleetcast.models.replay.engine.kv_memory import is_below_kv_share
 from fleetcast.models.replay.engine.prefix import reusable_tokens
 from fleetcast.models.replay.engine.queue import pop_front, push_back
-from fleetcast.models.replay.fleet.pools import assign, endpoint_of
-from fleetcast.models.replay.fleet.signal import keeps_up
-from fleetcast.models.replay.fleet.teams import first_slot, load_of, teams_of
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.state import State
-from fleetcast.models.world.mechanisms import Prefix, Routing, Spread, Status
+from fleetcast.models.replay.fleet.instance_load import assign_request, endpoint_index
+from fleetcast.models.replay.fleet.scaling_signal import is_keeping_up
+from fleetcast.models.replay.fleet.teams import first_team_slot, team_count, team_load_tokens
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.world.mechanisms import PoolSpread, Prefix, Routing, Status
 
 
-@called
-def choose_pool(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int) -> int:
+@njit_call
+def choose_pool(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int
+) -> int:
     """Choose where a request goes: NOBODY if none serves its llm.
 
     A pool under the threshold in the first preferred region that has one: by the spread between its pools,
     else the first that keeps up, else the first. Where none is under it, the least utilised of all.
     """
-    least, least_used, least_room = NOBODY, 0, 1
+    least, least_used, least_room = NO_INDEX, 0, 1
     for rank in range(fleet.preference.shape[0]):
         region = fleet.preference[trace.region[request], rank]
-        if region == NOBODY:
+        if region == NO_INDEX:
             break
-        endpoint = endpoint_of(fleet, trace.llm[request], region)
-        if rules.spread != Spread.IN_ORDER:
-            chosen = choose_by_spread(trace, fleet, rules, state, request, endpoint)
-            if chosen != NOBODY:
+        endpoint = endpoint_index(fleet, trace.llm[request], region)
+        if rules.spread != PoolSpread.IN_ORDER:
+            chosen = choose_pool_by_spread(trace, fleet, rules, state, request, endpoint)
+            if chosen != NO_INDEX:
                 return chosen
-        first = NOBODY
+        first = NO_INDEX
         for pool in fleet.pools_of[endpoint]:
-            if not may_choose(trace, fleet, state, pool, request):
+            if not can_choose_pool(trace, fleet, state, pool, request):
                 continue
-            if rules.spread == Spread.IN_ORDER and is_under(state, pool, rules.route_utilisation_share):
-                if keeps_up(fleet, rules, state, pool):
+            if rules.spread == PoolSpread.IN_ORDER and is_below_kv_share(
+                state, pool, rules.route_utilisation_share
+            ):
+                if is_keeping_up(fleet, rules, state, pool):
                     return pool
-                first = pool if first == NOBODY else first
+                first = pool if first == NO_INDEX else first
             used, room = state.pool[pool].kv_used, state.pool[pool].kv_room
-            if least == NOBODY or used * least_room < least_used * room:
+            if least == NO_INDEX or used * least_room < least_used * room:
                 least, least_used, least_room = pool, used, room
-        if first != NOBODY:
+        if first != NO_INDEX:
             return first
     return least
 
 
-@called
+@njit_call
 def choose_instance(
-    trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, request: int, now: float
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: ReplayState,
+    pool: int,
+    request: int,
+    now: float,
 ) -> int:
     """The serving instance that the routing rule names; ties to the lowest slot.
 
@@ -67,119 +81,137 @@ def choose_instance(
     """
     if rules.routing == Routing.SHORTEST_QUEUE:
         return (
-            state.line[fleet.slots[pool]].shortest
+            state.line[fleet.slots[pool]].slot_heap
             if fleet.team[pool] == 0
-            else of_least_team(fleet, state, pool)
+            else instance_of_least_team(fleet, state, pool)
         )
-    return choose_by_rule(trace, fleet, rules, state, pool, request, now)
+    return choose_instance_by_rule(trace, fleet, rules, state, pool, request, now)
 
 
-@called
-def of_least_team(fleet: Fleet, state: State, pool: int) -> int:
+@njit_call
+def instance_of_least_team(fleet: FleetArrays, state: ReplayState, pool: int) -> int:
     """Of the team with least to do the instance with least to do; ties to the lowest.
 
     Prefill is short, so that what an instance has to prefill says little of its team.
     """
-    best, least = NOBODY, 0
-    for team in range(teams_of(fleet, pool)):
-        own = NOBODY  # of a team that comes back part may serve already
-        for slot in range(first_slot(fleet, pool, team), first_slot(fleet, pool, team + 1)):
+    best, least = NO_INDEX, 0
+    for team in range(team_count(fleet, pool)):
+        own = NO_INDEX  # of a team that comes back part may serve already
+        for slot in range(first_team_slot(fleet, pool, team), first_team_slot(fleet, pool, team + 1)):
             if state.instance[slot].status == Status.SERVING and (
-                own == NOBODY or state.instance[slot].load < state.instance[own].load
+                own == NO_INDEX or state.instance[slot].load < state.instance[own].load
             ):
                 own = slot
-        load = load_of(fleet, state, pool, team)
-        if own != NOBODY and (best == NOBODY or load < least):
+        load = team_load_tokens(fleet, state, pool, team)
+        if own != NO_INDEX and (best == NO_INDEX or load < least):
             best, least = own, load
     return best
 
 
-@called
-def choose_by_rule(
-    trace: Trace, fleet: Fleet, rules: Rules, state: State, pool: int, request: int, now: float
+@njit_call
+def choose_instance_by_rule(
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: ReplayState,
+    pool: int,
+    request: int,
+    now: float,
 ) -> int:
     """The same for the rules that look at more than the first in line."""
     if rules.routing == Routing.FREENESS:
-        return freest(trace, fleet, rules, state, pool, trace.level[request], now)
+        return freest_instance(trace, fleet, rules, state, pool, trace.level[request], now)
     if rules.routing == Routing.INFAAS:
-        return cheapest(fleet, state, pool)
+        return cheapest_instance(fleet, state, pool)
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
-    best, best_rank = NOBODY, 0
+    best, best_rank = NO_INDEX, 0
     for slot in range(first, end):
         if state.instance[slot].status != Status.SERVING:
             continue
-        rank = state.instance[slot].kv_seen
+        rank = state.instance[slot].counted_kv_tokens
         if rules.routing == Routing.LEAST_WORK:
             rank = state.instance[slot].load - reusable_tokens(trace, fleet, state, slot, request)
         elif rules.routing == Routing.ROUND_ROBIN:
             rank = (slot - state.pool[pool].turn - 1) % (end - first)
-        if best == NOBODY or rank < best_rank:
+        if best == NO_INDEX or rank < best_rank:
             best, best_rank = slot, rank
     state.pool[pool].turn = best
     return best
 
 
-@called
-def dispatch(
-    trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, pool: int, now: float
+@njit_call
+def dispatch_request(
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: ReplayState,
+    request: int,
+    pool: int,
+    now: float,
 ) -> None:
     """Hand the request to an instance of the pool, which must have one that serves."""
     slot = choose_instance(trace, fleet, rules, state, pool, request, now)
-    if fleet.hands_over:
+    if fleet.has_transfers:
         first = slot
-        slot = begins_at(fleet, rules, state, slot)
+        slot = starting_instance(fleet, rules, state, slot)
         state.transfer[request].stays, pool = slot != first, fleet.pool[slot]
     state.request[request].served_by = slot
     if state.request[request].generated == 0:
         state.request[request].dispatched_s = now
         if fleet.is_interactive[trace.tier[request]]:
-            state.pool[pool].came_tokens += trace.input_tokens[request]
+            state.pool[pool].routed_tokens += trace.input_tokens[request]
             state.pool[pool].waiting_tokens += trace.input_tokens[request]
-    if fleet.hands_over:
-        state.transfer[request].sent_from = NOBODY
+    if fleet.has_transfers:
+        state.transfer[request].sent_from = NO_INDEX
     if fleet.prefix != Prefix.NONE:
         state.sharing[request].saved = reusable_tokens(trace, fleet, state, slot, request)
-    assign(trace, fleet, state, slot, request, 1)
-    come(trace, fleet, rules, state, slot, request, now)
+    assign_request(trace, fleet, state, slot, request, 1)
+    enqueue_request(trace, fleet, rules, state, slot, request, now)
 
 
-@called
-def route(trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, now: float) -> int:
+@njit_call
+def route_request(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
+) -> int:
     """Send the request to a pool and an instance of it; NOBODY where none serves, or it is kept back."""
-    if rules.holds_back and is_behind(trace, rules, state, request):
-        keep_back(trace, rules, state, request)
-        return NOBODY
+    if rules.uses_central_queue and is_level_waiting(trace, rules, state, request):
+        hold_in_central_queue(trace, rules, state, request)
+        return NO_INDEX
     pool = choose_pool(trace, fleet, rules, state, request)
-    if pool == NOBODY:
+    if pool == NO_INDEX:
         push_back(state, state.llm["stranded_head"], state.llm["stranded_tail"], trace.llm[request], request)
-    elif rules.holds_back and not may_leave(trace, fleet, rules, state, request, pool):
-        keep_back(trace, rules, state, request)
-        return NOBODY
+    elif rules.uses_central_queue and not can_leave_central_queue(trace, fleet, rules, state, request, pool):
+        hold_in_central_queue(trace, rules, state, request)
+        return NO_INDEX
     else:
-        dispatch(trace, fleet, rules, state, request, pool, now)
+        dispatch_request(trace, fleet, rules, state, request, pool, now)
     return pool
 
 
-@called
-def take_stranded(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
+@njit_call
+def route_stranded(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, llm: int, now: float
+) -> None:
     """Route the requests that waited for an instance of their llm; some may have to wait on."""
     request = state.llm[llm].stranded_head
-    state.llm[llm].stranded_head = NOBODY
-    while request != NOBODY:
+    state.llm[llm].stranded_head = NO_INDEX
+    while request != NO_INDEX:
         behind = state.request[request].next
-        route(trace, fleet, rules, state, request, now)
+        route_request(trace, fleet, rules, state, request, now)
         request = behind
 
 
-@called
-def release_kept(trace: Trace, fleet: Fleet, rules: Rules, state: State, llm: int, now: float) -> None:
+@njit_call
+def release_central_queue(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, llm: int, now: float
+) -> None:
     """Let those of the central queue go, the highest level first, while their pool is empty enough."""
     levels = rules.ceiling_share.size
     for line in range(llm * levels, (llm + 1) * levels):
-        while state.central[line].kept_head != NOBODY:
-            request = state.central[line].kept_head
+        while state.central[line].central_head != NO_INDEX:
+            request = state.central[line].central_head
             pool = choose_pool(trace, fleet, rules, state, request)
-            if pool == NOBODY or not may_leave(trace, fleet, rules, state, request, pool):
+            if pool == NO_INDEX or not can_leave_central_queue(trace, fleet, rules, state, request, pool):
                 break
-            pop_front(state, state.central["kept_head"], line)
-            dispatch(trace, fleet, rules, state, request, pool, now)
+            pop_front(state, state.central["central_head"], line)
+            dispatch_request(trace, fleet, rules, state, request, pool, now)

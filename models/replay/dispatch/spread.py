@@ -11,59 +11,61 @@ the richest one is chosen, ties to the first, and pays what all have earned. No 
 pool was dealt differs from its share by less than one request.
 """
 
-from fleetcast.models.replay.compiled import called
-from fleetcast.models.replay.engine.memory import is_under
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.state import State
-from fleetcast.models.world.mechanisms import Spread, Status
+from fleetcast.models.replay.compiled import njit_call
+from fleetcast.models.replay.engine.kv_memory import is_below_kv_share
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.world.mechanisms import PoolSpread, Status
 
 
-@called
-def may_have(trace: Trace, fleet: Fleet, pool: int, request: int) -> bool:
+@njit_call
+def can_take_request(trace: TraceArrays, fleet: FleetArrays, pool: int, request: int) -> bool:
     """Whether the pool takes the request's tier, and is large enough for it."""
     tokens = trace.input_tokens[request] + trace.output_tokens[request]
-    return fleet.takes[pool, trace.tier[request]] and tokens <= fleet.longest[pool]
+    return fleet.takes[pool, trace.tier[request]] and tokens <= fleet.max_request_tokens[pool]
 
 
-@called
-def may_choose(trace: Trace, fleet: Fleet, state: State, pool: int, request: int) -> bool:
+@njit_call
+def can_choose_pool(
+    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, pool: int, request: int
+) -> bool:
     """Whether the pool is one, serves, and may have the request."""
-    return pool != NOBODY and state.pool[pool].kv_room > 0 and may_have(trace, fleet, pool, request)
+    return pool != NO_INDEX and state.pool[pool].kv_room > 0 and can_take_request(trace, fleet, pool, request)
 
 
-@called
-def choose_by_spread(
-    trace: Trace, fleet: Fleet, rules: Rules, state: State, request: int, endpoint: int
+@njit_call
+def choose_pool_by_spread(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, endpoint: int
 ) -> int:
     """The pool of the endpoint that is next; NOBODY where none that may have it is under the threshold."""
     is_free = False
     for pool in fleet.pools_of[endpoint]:
-        if may_choose(trace, fleet, state, pool, request):
-            is_free = is_free or is_under(state, pool, rules.route_utilisation_share)
+        if can_choose_pool(trace, fleet, state, pool, request):
+            is_free = is_free or is_below_kv_share(state, pool, rules.route_utilisation_share)
     if not is_free:
-        return NOBODY
-    best, earned = NOBODY, 0.0
+        return NO_INDEX
+    best, earned = NO_INDEX, 0.0
     for pool in fleet.pools_of[endpoint]:
-        if not may_choose(trace, fleet, state, pool, request):
+        if not can_choose_pool(trace, fleet, state, pool, request):
             continue
-        if rules.spread == Spread.MOST_UNUSED:
+        if rules.spread == PoolSpread.MOST_UNUSED:
             state.pool[pool].credit = state.pool[pool].kv_room - state.pool[pool].kv_used
         else:
-            weight = weight_of(fleet, rules, state, pool)
+            weight = spread_weight(fleet, rules, state, pool)
             state.pool[pool].credit += weight
             earned += weight
-        if best == NOBODY or state.pool[pool].credit > state.pool[best].credit:
+        if best == NO_INDEX or state.pool[pool].credit > state.pool[best].credit:
             best = pool
-    if rules.spread != Spread.MOST_UNUSED:
+    if rules.spread != PoolSpread.MOST_UNUSED:
         state.pool[best].credit -= earned
     return best
 
 
-@called
-def weight_of(fleet: Fleet, rules: Rules, state: State, pool: int) -> float:
+@njit_call
+def spread_weight(fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int) -> float:
     """What a pool earns with each request."""
-    if rules.spread == Spread.ROUND_ROBIN:
+    if rules.spread == PoolSpread.ROUND_ROBIN:
         return 1.0
-    if rules.spread == Spread.GOODPUT:
+    if rules.spread == PoolSpread.GOODPUT:
         return fleet.weight[pool] * state.instances[pool, Status.SERVING]
     return fleet.weight[pool]

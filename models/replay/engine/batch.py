@@ -14,148 +14,171 @@ A chunk attends to what is cached of its prompt: c tokens behind a context of x 
 of p tokens in k chunks of c costs k*prefill_s(c) + h*c*c*k*(k-1)/2.
 """
 
-from fleetcast.models.replay.compiled import compiled
-from fleetcast.models.replay.dispatch.chain import go_on
+from fleetcast.models.replay.compiled import njit_inline
 from fleetcast.models.replay.dispatch.freeness import note_first_token
-from fleetcast.models.replay.dispatch.handover import send
-from fleetcast.models.replay.dispatch.infaas import note_service
-from fleetcast.models.replay.dispatch.move import give_up, let_go, stop_soon
-from fleetcast.models.replay.engine.admit import admit, fits, may_have_place, start_decoding
-from fleetcast.models.replay.engine.leap import prefill_s, stretch_s
-from fleetcast.models.replay.engine.memory import (
-    blocks_taken,
-    cross,
-    longest_blocks,
+from fleetcast.models.replay.dispatch.infaas import note_service_time
+from fleetcast.models.replay.dispatch.kv_transfer import start_transfer
+from fleetcast.models.replay.dispatch.leg_chain import continue_chain
+from fleetcast.models.replay.dispatch.migration import abort_migration, cut_stretch_soon, release_migrated
+from fleetcast.models.replay.engine.admit import admit_waiting, can_admit, can_make_batch_room, start_decoding
+from fleetcast.models.replay.engine.kv_memory import (
+    full_length_blocks,
+    new_kv_blocks,
+    note_block_crossing,
     prompt_tokens,
-    see_kv,
     steps_in_memory,
+    update_kv_in_use,
 )
 from fleetcast.models.replay.engine.preempt import preempt_while_full
-from fleetcast.models.replay.engine.prefix import blocks_back, forget_the_oldest, work_of
-from fleetcast.models.replay.engine.queue import is_unknown, notice, pop_front, somebody_waits
-from fleetcast.models.replay.events import drop_key, reschedule
-from fleetcast.models.replay.fleet.pools import assign
-from fleetcast.models.replay.inputs import NEVER, NOBODY, Fleet, Rules, Trace
-from fleetcast.models.replay.state import REQUEST_BITS, State
-from fleetcast.models.world.mechanisms import Batching, Order, Phase, Prefix
+from fleetcast.models.replay.engine.prefix import evict_prefix_blocks, release_kv_blocks, tokens_to_compute
+from fleetcast.models.replay.engine.queue import (
+    has_unnoticed_request,
+    has_waiting_request,
+    notice_arrivals,
+    pop_front,
+)
+from fleetcast.models.replay.engine.step_time import prefill_step_s, stretch_s
+from fleetcast.models.replay.event_queue import drop_key, reschedule_event
+from fleetcast.models.replay.fleet.instance_load import assign_request
+from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.state import REQUEST_BITS, ReplayState
+from fleetcast.models.world.mechanisms import Batching, Phase, Prefix, QueueOrder
 
 
-@compiled
-def begin(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+@njit_inline
+def begin_step(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+) -> None:
     """Start what follows a step boundary: prompts if some are pending, else decode, else rest."""
     instance = state.instance[slot]
-    if is_unknown(state, slot):
-        notice(trace, state, slot, instance.step_s)
-        if instance.joining + instance.batch == 0 and not somebody_waits(state, slot):
-            notice(trace, state, slot, now)  # one that has nothing else to do does not wait for a step
-    if instance.look:
-        admit(trace, fleet, rules, state, slot, now)
+    if has_unnoticed_request(state, slot):
+        notice_arrivals(trace, state, slot, instance.step_s)
+        if instance.joining + instance.batch == 0 and not has_waiting_request(state, slot):
+            notice_arrivals(
+                trace, state, slot, now
+            )  # one that has nothing else to do does not wait for a step
+    if instance.queue_dirty:
+        admit_waiting(trace, fleet, rules, state, slot, now)
     if instance.joining > 0:
-        prefill(trace, fleet, state, slot, now)
+        start_prefill_step(trace, fleet, state, slot, now)
     elif instance.batch > 0:
-        decode(fleet, rules, state, slot, now)
+        start_decode_stretch(fleet, rules, state, slot, now)
     else:
         instance.phase = Phase.IDLE
-        reschedule(state, slot, NEVER)
+        reschedule_event(state, slot, NEVER)
 
 
-@compiled
-def prefill(trace: Trace, fleet: Fleet, state: State, slot: int, now: float) -> None:
+@njit_inline
+def start_prefill_step(
+    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, now: float
+) -> None:
     """Start a step over pending prompt tokens: all of them, or what the budget leaves beside decode."""
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
     chunk = instance.pending
     if fleet.batching[kind] == Batching.CHUNKED:
         chunk = min(chunk, max(1, fleet.max_prefill_tokens[kind] - batch))
-    seconds = prefill_s(fleet, kind, chunk)
+    seconds = prefill_step_s(fleet, kind, chunk)
     if fleet.batching[kind] != Batching.WHOLE and batch > 0:
-        pass_s = max(prefill_s(fleet, kind, chunk + batch), fleet.latency.decode_s[kind, batch])
+        pass_s = max(prefill_step_s(fleet, kind, chunk + batch), fleet.latency.decode_s[kind, batch])
         seconds = pass_s + fleet.latency.decode_kv_s[kind, batch] * instance.kv
     if instance.prefilled > 0 or fleet.prefix != Prefix.NONE:
         seconds += fleet.latency.prefill_context_s[kind] * context_pairs(trace, fleet, state, slot, chunk)
     instance.chunk = chunk
     instance.phase = Phase.PREFILL
     instance.base_s = now
-    reschedule(state, slot, now + seconds)
+    reschedule_event(state, slot, now + seconds)
 
 
-@compiled
-def context_pairs(trace: Trace, fleet: Fleet, state: State, slot: int, chunk: int) -> int:
+@njit_inline
+def context_pairs(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, chunk: int) -> int:
     """Of the next `chunk` prompt tokens, the sum over them of the tokens cached of their own prompts."""
     instance = state.instance[slot]
     request, done, pairs = instance.joining_head, instance.prefilled, 0
     while chunk > 0:
-        piece = min(chunk, work_of(trace, fleet, state, request) - done)
-        cached = prompt_tokens(trace, state, request) - work_of(trace, fleet, state, request) + done
+        piece = min(chunk, tokens_to_compute(trace, fleet, state, request) - done)
+        cached = prompt_tokens(trace, state, request) - tokens_to_compute(trace, fleet, state, request) + done
         pairs += piece * cached
         chunk -= piece
         request, done = state.request[request].next, 0
     return pairs
 
 
-@compiled
-def decode(fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+@njit_inline
+def start_decode_stretch(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float) -> None:
     """Start a decode stretch up to the earliest finish, or to the step at which memory would overflow."""
     instance = state.instance[slot]
     steps = min((state.finish_key[slot, 0] >> 32) - instance.steps, rules.steps_per_event)
-    if is_unknown(state, slot) and may_have_place(fleet, rules, state, slot):
+    if has_unnoticed_request(state, slot) and can_make_batch_room(fleet, rules, state, slot):
         steps = 1  # then it knows of those that came during the last one
     instance.stretch = steps_in_memory(fleet, state, slot, steps)
     instance.phase = Phase.DECODE
     instance.base_s = now
-    reschedule(state, slot, now + stretch_s(fleet, state, slot, instance.stretch))
+    reschedule_event(state, slot, now + stretch_s(fleet, state, slot, instance.stretch))
 
 
-@compiled
-def cut_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> None:
+@njit_inline
+def cut_stretch_to_admit(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+) -> None:
     """A request has joined the queue in mid-stretch: stop at the first boundary that may admit someone.
 
     Where no head fits now none will, as memory only fills; under DPA, or where requests are promoted, others
     may have come to the head, and PREEMPTIVE makes way.
     """
-    turns = rules.order in (Order.DPA, Order.PREEMPTIVE) or rules.promote_s < NEVER
-    hopeful = turns and may_have_place(fleet, rules, state, slot)
+    turns = rules.order in (QueueOrder.DPA, QueueOrder.PREEMPTIVE) or rules.promote_s < NEVER
+    hopeful = turns and can_make_batch_room(fleet, rules, state, slot)
     for at in range(state.lane.shape[1]):
         head = state.lane[slot, at].head
-        hopeful = hopeful or (head != NOBODY and fits(trace, fleet, state, slot, head))
+        hopeful = hopeful or (head != NO_INDEX and can_admit(trace, fleet, state, slot, head))
     if not hopeful:
         return
-    stop_soon(fleet, state, slot, now)
+    cut_stretch_soon(fleet, state, slot, now)
 
 
-@compiled
-def end_prefill(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> bool:
+@njit_inline
+def end_prefill_step(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+) -> bool:
     """A step over prompt tokens is done, and in mixed steps one of decode; whether the batch changed."""
     instance = state.instance[slot]
     before = instance.batch
     if fleet.batching[fleet.slot_kind[slot]] != Batching.WHOLE and before > 0:
-        end_steps(trace, fleet, rules, state, slot, 1, now)
+        end_decode_steps(trace, fleet, rules, state, slot, 1, now)
     changed = instance.batch != before
     state.progress.cached_tokens += instance.chunk
     instance.pending -= instance.chunk
     instance.prefilled += instance.chunk
     while instance.joining > 0:
         request = instance.joining_head
-        work, prompt = work_of(trace, fleet, state, request), prompt_tokens(trace, state, request)
+        work, prompt = tokens_to_compute(trace, fleet, state, request), prompt_tokens(trace, state, request)
         if instance.prefilled < work:
             break
         instance.prefilled -= work
         instance.joining -= 1
-        instance.brimful -= prompt % fleet.kv_block_tokens == 0
+        instance.full_block_prompts -= prompt % fleet.kv_block_tokens == 0
         pop_front(state, state.instance["joining_head"], slot)
-        join(trace, fleet, rules, state, slot, request, now)
+        finish_prefill(trace, fleet, rules, state, slot, request, now)
         changed = True
-    if instance.leavers > 0:
-        let_go(trace, fleet, rules, state, slot, now)
+    if instance.leaving > 0:
+        release_migrated(trace, fleet, rules, state, slot, now)
         changed = changed or instance.batch != before
     changed = preempt_while_full(trace, fleet, rules, state, slot) or changed
     if changed:
-        see_kv(fleet, state, slot, now)
+        update_kv_in_use(fleet, state, slot, now)
     return changed
 
 
-@compiled
-def join(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float) -> None:
+@njit_inline
+def finish_prefill(
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: ReplayState,
+    slot: int,
+    request: int,
+    now: float,
+) -> None:
     """A prefilled request has its next token; if it wants more it decodes, here or where it is sent."""
     if state.request[request].generated == 0:
         state.request[request].first_token_s = now
@@ -164,32 +187,40 @@ def join(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, requ
             state.pool[fleet.pool[slot]].waiting_tokens -= trace.input_tokens[request]
     state.request[request].generated += 1
     if state.request[request].generated == trace.output_tokens[request]:
-        finish(trace, fleet, rules, state, slot, request, now)
-    elif not (fleet.hands_over and send(trace, fleet, rules, state, slot, request, now)):
+        finish_request(trace, fleet, rules, state, slot, request, now)
+    elif not (fleet.has_transfers and start_transfer(trace, fleet, rules, state, slot, request, now)):
         start_decoding(trace, fleet, state, slot, request)
 
 
-@compiled
-def end_stretch(trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, now: float) -> bool:
+@njit_inline
+def end_decode_stretch(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+) -> bool:
     """Account for the steps of the stretch; whether the batch changed."""
     instance = state.instance[slot]
     before = instance.batch
-    end_steps(trace, fleet, rules, state, slot, instance.stretch, now)
-    if instance.leavers > 0:
-        let_go(trace, fleet, rules, state, slot, now)
+    end_decode_steps(trace, fleet, rules, state, slot, instance.stretch, now)
+    if instance.leaving > 0:
+        release_migrated(trace, fleet, rules, state, slot, now)
     changed = preempt_while_full(trace, fleet, rules, state, slot) or instance.batch != before
     if changed:
-        see_kv(fleet, state, slot, now)
+        update_kv_in_use(fleet, state, slot, now)
     return changed
 
 
-@compiled
-def end_steps(
-    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, steps: int, now: float
+@njit_inline
+def end_decode_steps(
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: ReplayState,
+    slot: int,
+    steps: int,
+    now: float,
 ) -> None:
     """The decode batch has made `steps` steps; those that have all their tokens leave."""
     instance = state.instance[slot]
-    instance.blocks += blocks_taken(fleet, state, slot, steps)
+    instance.blocks += new_kv_blocks(fleet, state, slot, steps)
     state.progress.cached_tokens += steps * instance.batch
     instance.kv += steps * instance.batch
     instance.steps += steps
@@ -197,28 +228,36 @@ def end_steps(
     while instance.batch > 0 and keys[0] >> 32 == instance.steps:
         request = keys[0] & REQUEST_BITS
         drop_key(keys, instance.batch, 0)
-        cross(fleet, state, slot, trace.input_tokens[request] + trace.output_tokens[request] - 1, -1)
+        note_block_crossing(
+            fleet, state, slot, trace.input_tokens[request] + trace.output_tokens[request] - 1, -1
+        )
         instance.batch -= 1
-        if fleet.hands_over and state.transfer[request].copying_to != NOBODY:
-            give_up(fleet, state, request)
+        if fleet.has_transfers and state.transfer[request].migrating_to != NO_INDEX:
+            abort_migration(fleet, state, request)
         instance.kv -= trace.input_tokens[request] + trace.output_tokens[request] - 1
-        finish(trace, fleet, rules, state, slot, request, now)
+        finish_request(trace, fleet, rules, state, slot, request, now)
 
 
-@compiled
-def finish(
-    trace: Trace, fleet: Fleet, rules: Rules, state: State, slot: int, request: int, now: float
+@njit_inline
+def finish_request(
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: ReplayState,
+    slot: int,
+    request: int,
+    now: float,
 ) -> None:
     """The request has all its tokens; the last one was never cached."""
     instance = state.instance[slot]
     state.request[request].finish_s = now
-    forget_the_oldest(fleet, state, slot)
+    evict_prefix_blocks(fleet, state, slot)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
-    instance.blocks -= blocks_back(trace, fleet, state, slot, request, cached, cached)
-    instance.reserved -= longest_blocks(trace, fleet, request)
-    assign(trace, fleet, state, slot, request, -1)
-    note_service(state, slot, now - state.request[request].dispatched_s)
-    instance.look = True
+    instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
+    instance.reserved -= full_length_blocks(trace, fleet, request)
+    assign_request(trace, fleet, state, slot, request, -1)
+    note_service_time(state, slot, now - state.request[request].dispatched_s)
+    instance.queue_dirty = True
     state.progress.ended += 1
     if trace.then.size > 0:
-        go_on(trace, rules, state, request, now)
+        continue_chain(trace, rules, state, request, now)

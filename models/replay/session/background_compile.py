@@ -13,23 +13,23 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from fleetcast.models.replay.compiled import is_cached
-from fleetcast.models.replay.run import Drive, replay
+from fleetcast.models.replay.compiled import is_kernel_cached
+from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
-from fleetcast.models.replay.session.requests import EMPTY
 from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.replay.session.trace_rows import EMPTY_TRACE
 from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.loading import load_config
-from fleetcast.models.world.places import CODE
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.project_paths import CODE
 
 LIMIT_S = 600.0  # a compilation that takes longer is given up
 _running: list[subprocess.Popen[bytes]] = []
 
 
 @contextmanager
-def compiling() -> Iterator[None]:
+def compile_in_background() -> Iterator[None]:
     """Compile beside the block, unless that was done before; what is not done when it ends is given up."""
-    if is_cached() or _running:
+    if is_kernel_cached() or _running:
         yield
         return
     command = [sys.executable, "-m", "fleetcast.models.replay.session.background_compile"]
@@ -51,7 +51,7 @@ def is_compiling() -> bool:
     return any(process.poll() is None for process in _running)
 
 
-def wait(tell: Callable[[int], None]) -> None:
+def wait_for_compilation(tell: Callable[[int], None]) -> None:
     """Wait until nobody compiles, telling every second how many have passed."""
     for process in _running:
         passed_s = 0
@@ -70,7 +70,9 @@ def compile_kernel() -> None:
     catalogue = catalogue.serving(config.fleet.deployments)
     fleet = make_fleet(catalogue, config.fleet, config.replay, seed=0)
     nobody = np.zeros((1, fleet.gpus.size, fleet.network_s.shape[0]))
-    replay(EMPTY, fleet, Drive(nobody), make_rules(catalogue, config.replay, "follow"), horizon_s=1.0)
+    replay_trace(
+        EMPTY_TRACE, fleet, Schedule(nobody), make_rules(catalogue, config.replay, "follow"), horizon_s=1.0
+    )
 
 
 def _end_with_input() -> None:

@@ -5,16 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from fleetcast.models.latency import tables
-from fleetcast.models.latency.pipeline import profile_of
-from fleetcast.models.replay.inputs import NOBODY, Bools, Fleet, Floats, Ints
+from fleetcast.models.aliases import Bools, Floats, Ints
+from fleetcast.models.latency import build_latency_tables
+from fleetcast.models.latency.pipeline_stages import deployment_profile
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import FleetConfig
-from fleetcast.models.world.mechanisms import Batching, Prefix, Role, code
-from fleetcast.models.world.memory import kv_capacity_tokens
-from fleetcast.models.world.pool_rows import Kind, PoolRow, pool_rows
-from fleetcast.models.world.reading import ConfigError
+from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.models.world.mechanisms import Batching, Prefix, Role, code_of_name
+from fleetcast.models.world.pool_rows import InstanceKind, PoolRow, build_pool_rows
 from fleetcast.models.world.replay_config import ReplayConfig
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 SPOT_SIGMA = 0.69  # lognormal spread that puts the largest of 100 draws at five times the median
 SPOT_DRAWS = 4096
@@ -23,7 +24,7 @@ NETWORK_DRAWS = 65_521  # prime, so that no rhythm of the arrivals meets the sam
 
 def make_fleet(
     catalogue: Catalogue, config: FleetConfig, replay: ReplayConfig, seed: int, pooling: str = "unified"
-) -> Fleet:
+) -> FleetArrays:
     """Lay a configured fleet out for the kernel; ConfigError where an llm does not fit its GPUs.
 
     `seed` draws the minutes that reclaiming a spot instance takes; `pooling` is a name in POOLINGS.
@@ -34,22 +35,22 @@ def make_fleet(
             f"[fleet.deployments] has no entry for {', '.join(missing)}, which llms.toml lists. "
             "Add a gpu and a tensor_parallel degree for each."
         )
-    rows = pool_rows(catalogue, config, pooling)
+    rows = build_pool_rows(catalogue, config, pooling)
     if not any(row.max_instances for row in rows):
         raise ConfigError("No region has the GPUs of any [fleet.deployments]. Add them to a cap_gpus.")
     kinds = list(dict.fromkeys(row.kind for row in rows))
-    capacity = np.array([kv_tokens_of(catalogue, config, each) for each in kinds])
-    pools = of_pools(catalogue, config, replay, rows, kinds, capacity)
-    return Fleet(
+    capacity = np.array([instance_kv_tokens(catalogue, config, each) for each in kinds])
+    pools = pool_fields(catalogue, config, replay, rows, kinds, capacity)
+    return FleetArrays(
         **pools,
-        **of_kinds(catalogue, config, kinds, replay.is_balanced),
-        **of_regions(catalogue),
-        hands_over=bool((pools["then"] != NOBODY).any() or replay.cascades or replay.is_balanced),
+        **kind_fields(catalogue, config, kinds, replay.is_balanced),
+        **region_fields(catalogue),
+        has_transfers=bool((pools["then"] != NO_INDEX).any() or replay.cascades or replay.is_balanced),
         kv_capacity=capacity,
         kv_block_tokens=config.kv_block_tokens,
-        is_interactive=are_interactive(catalogue),
+        is_interactive=interactive_tier_mask(catalogue),
         by_freeness=replay.routing == "freeness",
-        prefix=code(Prefix, config.prefix),
+        prefix=code_of_name(Prefix, config.prefix),
         prefix_block_tokens=config.prefix_block_tokens,
         network_factor=network_factors(replay, seed),
         boot_spot_s=spot_delays_s(replay, seed),
@@ -57,17 +58,17 @@ def make_fleet(
     )
 
 
-def are_interactive(catalogue: Catalogue) -> Bools:
+def interactive_tier_mask(catalogue: Catalogue) -> Bools:
     """Which tiers are, shape (T,)."""
     return np.array([not tier.is_held for tier in catalogue.tiers.values()])
 
 
-def of_pools(
+def pool_fields(
     catalogue: Catalogue,
     config: FleetConfig,
     replay: ReplayConfig,
     rows: Sequence[PoolRow],
-    kinds: Sequence[Kind],
+    kinds: Sequence[InstanceKind],
     capacity: Ints,
 ) -> dict[str, Any]:
     """The fields of Fleet by pool, slot and llm; `capacity` in KV tokens, shape (J,)."""
@@ -78,9 +79,9 @@ def of_pools(
     endpoint = np.array([llms.index(row.kind.llm) * len(regions) + regions.index(row.region) for row in rows])
     llm, region = np.divmod(endpoint, len(regions))
     is_mixed = np.array([row.takes_interactive and row.takes_others for row in rows])
-    then = np.array([NOBODY if row.then is None else row.then for row in rows])
-    longest = np.minimum(capacity[kind], capacity[kind[np.where(then == NOBODY, range(len(rows)), then)]])
-    role = np.array([code(Role, row.role) for row in rows])
+    then = np.array([NO_INDEX if row.then is None else row.then for row in rows])
+    longest = np.minimum(capacity[kind], capacity[kind[np.where(then == NO_INDEX, range(len(rows)), then)]])
+    role = np.array([code_of_name(Role, row.role) for row in rows])
     answers = role != Role.DECODE
     return {
         "pools_of": pools_by_endpoint(endpoint, len(llms) * len(regions)),
@@ -88,12 +89,17 @@ def of_pools(
         "region": region,
         "kind": kind,
         "takes": np.array(
-            [np.where(are_interactive(catalogue), row.takes_interactive, row.takes_others) for row in rows]
+            [
+                np.where(interactive_tier_mask(catalogue), row.takes_interactive, row.takes_others)
+                for row in rows
+            ]
         ),
         "role": role,
         "then": then,
-        "longest": longest,
-        "roomiest": np.array([longest[(llm == code) & answers].max() for code in range(len(llms))]),
+        "max_request_tokens": longest,
+        "llm_max_request_tokens": np.array(
+            [longest[(llm == code) & answers].max() for code in range(len(llms))]
+        ),
         "holds": np.array([is_mixed[llm == code].any() for code in range(len(llms))]),
         "share": np.array([row.share for row in rows]),
         "weight": np.array([row.weight for row in rows]),
@@ -110,10 +116,12 @@ def of_pools(
     }
 
 
-def of_kinds(catalogue: Catalogue, config: FleetConfig, kinds: Sequence[Kind], moves: bool) -> dict[str, Any]:
+def kind_fields(
+    catalogue: Catalogue, config: FleetConfig, kinds: Sequence[InstanceKind], moves: bool
+) -> dict[str, Any]:
     """The fields of Fleet by kind; `moves`: requests move between instances."""
     gpus = list(catalogue.gpus)
-    by_layer = config.hand_over == "layers"
+    by_layer = config.kv_transfer == "layers"
     return {
         "link_token_s": np.array(
             [
@@ -124,22 +132,23 @@ def of_kinds(catalogue: Catalogue, config: FleetConfig, kinds: Sequence[Kind], m
         "link_layers": np.array([catalogue.llms[each.llm].layers if by_layer else 1 for each in kinds]),
         "gpu": np.array([gpus.index(each.gpu) for each in kinds]),
         "gpus": np.array([each.gpus for each in kinds]),
-        "batching": np.array([code(Batching, each.engine.batching) for each in kinds]),
+        "batching": np.array([code_of_name(Batching, each.engine.batching) for each in kinds]),
         "max_batch": np.array([each.engine.max_batch for each in kinds]),
         "max_prefill_tokens": np.array([each.engine.max_prefill_tokens for each in kinds]),
         "is_async": np.array([each.engine.async_scheduling for each in kinds]),
         "boot_factor": np.array([catalogue.gpus[each.gpu].boot_factor for each in kinds]),
-        "latency": tables(
-            [profile_of(catalogue, *each[:-1]) for each in kinds], [each.engine.max_batch for each in kinds]
+        "latency": build_latency_tables(
+            [deployment_profile(catalogue, *each[:-1]) for each in kinds],
+            [each.engine.max_batch for each in kinds],
         ),
     }
 
 
-def of_regions(catalogue: Catalogue) -> dict[str, Any]:
+def region_fields(catalogue: Catalogue) -> dict[str, Any]:
     """The fields of Fleet by region."""
     regions = list(catalogue.regions)
     sites = catalogue.regions.values()
-    preference = np.full((len(regions), len(regions)), NOBODY)
+    preference = np.full((len(regions), len(regions)), NO_INDEX)
     for origin, site in enumerate(sites):
         preference[origin, : len(site.preference)] = [regions.index(name) for name in site.preference]
     return {
@@ -170,13 +179,13 @@ def link_token_s(
 def pools_by_endpoint(endpoint: Ints, endpoints: int) -> Ints:
     """The pools of each endpoint in their order, shape (endpoints, most pools of one)."""
     own = [np.flatnonzero(endpoint == each) for each in range(endpoints)]
-    table = np.full((endpoints, max(map(len, own))), NOBODY)
+    table = np.full((endpoints, max(map(len, own))), NO_INDEX)
     for row, pools in enumerate(own):
         table[row, : len(pools)] = pools
     return table
 
 
-def kv_tokens_of(catalogue: Catalogue, config: FleetConfig, kind: Kind) -> int:
+def instance_kv_tokens(catalogue: Catalogue, config: FleetConfig, kind: InstanceKind) -> int:
     """KV tokens that fit on an instance, in whole blocks: as its engine says, else by formula."""
     if kind.engine.kv_tokens is None:
         return kv_capacity_tokens(catalogue, config, kind.llm, kind.gpu, kind.gpus)

@@ -11,30 +11,37 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.quality.answers import Answers, Taken, taken
-from fleetcast.models.replay.inputs import NOBODY, Bools, Floats, Ints, Rules, Trace
+from fleetcast.models.aliases import Bools, Floats, Ints
+from fleetcast.models.quality.answers import JudgedAnswers, SelectedAnswers, select_answers
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, Rules, TraceArrays
+from fleetcast.models.replay.session.answer_legs import (
+    CascadeLayout,
+    Legs,
+    cascade_legs,
+    legs_to_trace,
+    routed_legs_with_shadows,
+)
 from fleetcast.models.replay.session.outcome import Outcome
-from fleetcast.models.replay.session.questions import Legs, Plan, as_trace, cascaded, routed_by
-from fleetcast.models.replay.session.requests import rows_of
+from fleetcast.models.replay.session.trace_rows import select_requests
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.replay_config import Cascade
 
 
-class Chained(NamedTuple):
+class LegTrace(NamedTuple):
     """R rows of requests, those of a request together."""
 
-    trace: Trace
+    trace: TraceArrays
     answerer: Ints  # (R,) the llm whose answer the row makes or judges
     is_shadow: Bools  # (R,) nobody waits for it
 
 
-def as_legs(
-    trace: Trace,
+def expand_cascades(
+    trace: TraceArrays,
     catalogue: Catalogue,
     cascades: Mapping[str, Cascade],
-    answers_of: Callable[[Cascade, Ints], Answers],
-) -> Chained:
+    answers_of: Callable[[Cascade, Ints], JudgedAnswers],
+) -> LegTrace:
     """The requests with a row for each leg that they may take, and the shadows beside them.
 
     `answers_of` says what the llms of a cascade make of some requests, by their place, (N,).
@@ -48,76 +55,81 @@ def as_legs(
         for name in ("llm", "input_tokens", "output_tokens", "leg", "then", "score")
     }
     behind = np.arange(1, row.size + 1)
-    column["then"] = np.where(column["then"] != NOBODY, behind, NOBODY).astype(np.int32)
+    column["then"] = np.where(column["then"] != NO_INDEX, behind, NO_INDEX).astype(np.int32)
     is_shadow = np.concatenate([part[3] for part in parts])
-    return Chained(rows_of(trace, row[order])._replace(**column), answerer[order], is_shadow[order])
+    return LegTrace(select_requests(trace, row[order])._replace(**column), answerer[order], is_shadow[order])
 
 
 def _parts(
-    trace: Trace,
+    trace: TraceArrays,
     llms: list[str],
     cascades: Mapping[str, Cascade],
-    answers_of: Callable[[Cascade, Ints], Answers],
-) -> Iterator[tuple[Ints, Ints, Trace, Bools]]:
+    answers_of: Callable[[Cascade, Ints], JudgedAnswers],
+) -> Iterator[tuple[Ints, Ints, TraceArrays, Bools]]:
     """Of each cascade, and of the rest: request and answerer of each row, the rows, which are shadows."""
     for asked, cascade in cascades.items():
         own = np.flatnonzero(trace.llm == llms.index(asked))
         answers = answers_of(cascade, own)
         codes = np.array([llms.index(llm) for llm in cascade.llms])
-        judge = int(NOBODY) if cascade.judge_llm is None else llms.index(cascade.judge_llm)
-        below = np.array(cascade.go_on_shares)
-        plan = Plan(below, codes, judge, cascade.rubric_tokens, cascade.shadow_share)
-        legs = legs_of(cascade, plan, answers)
-        made = in_chains(as_trace(legs, plan, answers, trace.arrival_s[own]))
+        judge = int(NO_INDEX) if cascade.judge_llm is None else llms.index(cascade.judge_llm)
+        below = np.array(cascade.escalation_shares)
+        plan = CascadeLayout(below, codes, judge, cascade.rubric_tokens, cascade.shadow_share)
+        legs = config_cascade_legs(cascade, plan, answers)
+        made = as_single_legs(legs_to_trace(legs, plan, answers, trace.arrival_s[own]))
         yield own[legs.question], codes[legs.place], made, legs.is_shadow
     rest = np.flatnonzero(~np.isin(trace.llm, [llms.index(asked) for asked in cascades]))
-    yield rest, trace.llm[rest].astype(np.int64), in_chains(rows_of(trace, rest)), np.zeros(rest.size, bool)
+    yield (
+        rest,
+        trace.llm[rest].astype(np.int64),
+        as_single_legs(select_requests(trace, rest)),
+        np.zeros(rest.size, bool),
+    )
 
 
-def legs_of(cascade: Cascade, plan: Plan, answers: Answers) -> Legs:
+def config_cascade_legs(cascade: Cascade, plan: CascadeLayout, answers: JudgedAnswers) -> Legs:
     """The legs of a cascade's requests: chains, or those whom a router chose, whose threshold is a share."""
     if not cascade.at_arrival:
-        return cascaded(plan, answers, is_whole=cascade.is_judged_outside)
-    return routed_by(plan, who_answers(cascade, answers).kept, len(cascade.llms))
+        return cascade_legs(plan, answers, is_whole=cascade.is_judged_outside)
+    return routed_legs_with_shadows(plan, choose_answers(cascade, answers).kept, len(cascade.llms))
 
 
-def who_answers(cascade: Cascade, answers: Answers) -> Taken:
+def choose_answers(cascade: Cascade, answers: JudgedAnswers) -> SelectedAnswers:
     """Who makes an answer to each request, and whose counts."""
     if cascade.at_arrival:
-        return taken(answers, "route", 1 - np.cumprod(cascade.go_on_shares))
-    return taken(answers, "cascade", cascade.go_on_shares)
+        return select_answers(answers, "route", 1 - np.cumprod(cascade.escalation_shares))
+    return select_answers(answers, "cascade", cascade.escalation_shares)
 
 
-def in_chains(trace: Trace) -> Trace:
+def as_single_legs(trace: TraceArrays) -> TraceArrays:
     """The rows with a place in a chain each, where they have none yet."""
     if trace.leg.size == trace.arrival_s.size:
         return trace
     rows = trace.arrival_s.size
-    first, nobody = np.zeros(rows, np.int8), np.full(rows, NOBODY, np.int32)
+    first, nobody = np.zeros(rows, np.int8), np.full(rows, NO_INDEX, np.int32)
     return trace._replace(leg=first, then=nobody, score=np.ones(rows, np.float32))
 
 
-def requests_of(trace: Trace) -> Ints:
+def request_indices(trace: TraceArrays) -> Ints:
     """The request of each row, by its position among them."""
     return np.cumsum(trace.leg == 0) - 1 if trace.leg.size else np.arange(trace.arrival_s.size)
 
 
-def first_legs(trace: Trace) -> Ints | slice:
+def first_leg_rows(trace: TraceArrays) -> Ints | slice:
     """The row of each request's first leg; all as a slice, not copied, where there are no others."""
     return np.flatnonzero(trace.leg == 0) if trace.leg.size else slice(None)
 
 
-def summed(trace: Trace, of_rows: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+def sum_legs(trace: TraceArrays, of_rows: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
     """The sum of each request's rows."""
     return np.add.reduceat(of_rows, np.flatnonzero(trace.leg == 0)) if trace.leg.size else of_rows
 
 
-def answers(trace: Trace, outcome: Outcome) -> Ints | slice:
+def answer_rows(trace: TraceArrays, outcome: Outcome) -> Ints | slice:
     """The row that says what became of each request, in their order.
 
     The leg that it waits for, else the last that was answered, else the one that was refused.
     """
-    first = first_legs(trace)
+    first = first_leg_rows(trace)
     if isinstance(first, slice):
         return first
     status, n = outcome.status, trace.arrival_s.size
@@ -127,7 +139,7 @@ def answers(trace: Trace, outcome: Outcome) -> Ints | slice:
     return np.select((best > 2 * n, best > n), (3 * n - best, best - n - 1), n - best)
 
 
-def begun_s(trace: Trace, rules: Rules, outcome: Outcome) -> Floats:
+def leg_begin_s(trace: TraceArrays, rules: Rules, outcome: Outcome) -> Floats:
     """When each leg began, shape (R,): with the arrival, or when the answer before it had been judged."""
     if not trace.leg.size:
         return trace.arrival_s

@@ -5,14 +5,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fleetcast.models.replay.inputs import NOBODY, Fleet, Floats, Ints, Trace
-from fleetcast.models.replay.state import State, columns
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, TraceArrays
+from fleetcast.models.replay.state import ReplayState, copy_columns
 from fleetcast.models.world.mechanisms import Ending
 
-TIMES = ("first_token_s", "finish_s", "dispatched_s", "admitted_s")
+REQUEST_TIMES = ("first_token_s", "finish_s", "dispatched_s", "admitted_s")
 
 
-class Spent(NamedTuple):
+class FleetUsage(NamedTuple):
     """What the fleet did hour by hour, as in Outcome."""
 
     instance_s: Floats  # (hours, E, 4)
@@ -51,20 +52,24 @@ class Outcome(NamedTuple):
     @property
     def kv_share(self) -> Floats:
         """Time-mean effective memory utilisation, shape (hours, E); NaN where none served."""
-        return share_of(self.kv_used, self.kv_room)
+        return utilisation_share(self.kv_used, self.kv_room)
 
 
-def outcome_of(trace: Trace, fleet: Fleet, state: State, row: Ints, spent: Spent) -> Outcome:
+def collect_outcome(
+    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, row: Ints, spent: FleetUsage
+) -> Outcome:
     """What became of the requests of `trace`, whose places are `row`; the network delay is added here."""
     progress = state.progress
-    served_by, refused, spared, first_token_s, finish_s, dispatched_s, admitted_s, preemptions = columns(
-        state.request, "served_by", "refused", "spared", *TIMES, "preemptions"
+    served_by, refused, spared, first_token_s, finish_s, dispatched_s, admitted_s, preemptions = copy_columns(
+        state.request, "served_by", "refused", "spared", *REQUEST_TIMES, "preemptions"
     )
-    (reused,) = columns(state.sharing, "reused")
-    sent_from, sent_s, came_s, joined_s = columns(state.transfer, "sent_from", "sent_s", "came_s", "joined_s")
+    (reused,) = copy_columns(state.sharing, "reused")
+    sent_from, sent_s, came_s, joined_s = copy_columns(
+        state.transfer, "sent_from", "sent_s", "came_s", "joined_s"
+    )
     slot = served_by.astype(np.int64)
-    dispatched = slot != NOBODY
-    served = np.where(dispatched, fleet.region[fleet.pool[slot]], NOBODY).astype(np.int16)
+    dispatched = slot != NO_INDEX
+    served = np.where(dispatched, fleet.region[fleet.pool[slot]], NO_INDEX).astype(np.int16)
     delay_s = fleet.network_s[trace.region, served]
     arrival_us = np.round(trace.arrival_s * 1e6).astype(np.int64)
     drawn = fleet.network_factor[arrival_us % fleet.network_factor.size]
@@ -95,7 +100,7 @@ def outcome_of(trace: Trace, fleet: Fleet, state: State, row: Ints, spent: Spent
     )
 
 
-def share_of(used: Floats, room: Floats) -> Floats:
+def utilisation_share(used: Floats, room: Floats) -> Floats:
     """Used over room; NaN where there was no room."""
     with np.errstate(invalid="ignore"):
         return used / room

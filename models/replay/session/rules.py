@@ -5,22 +5,23 @@ from typing import Any
 
 import numpy as np
 
-from fleetcast.models.replay.inputs import ALL_STEPS, NOBODY, Bools, Fleet, Floats, Ints, Rules
+from fleetcast.models.aliases import Bools, Floats, Ints
+from fleetcast.models.replay.kernel_inputs import ALL_STEPS, NO_INDEX, FleetArrays, Rules
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.mechanisms import (
     GEARS_BY,
     SCALINGS,
-    Demand,
-    GearsBy,
+    GearTrigger,
     Opportunism,
-    Order,
+    PoolSpread,
+    QueueDemand,
+    QueueOrder,
     Routing,
     Scaling,
     Signal,
-    Spread,
-    code,
+    code_of_name,
 )
-from fleetcast.models.world.replay_config import Levels, ReplayConfig
+from fleetcast.models.world.replay_config import LevelsConfig, ReplayConfig
 
 
 def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap: bool = True) -> Rules:
@@ -31,24 +32,24 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         llm: (share, cascade.judge_s)  # scores are uniform: so many lie below
         for cascade in replay.cascades.values()
         if cascade.is_judged_outside
-        for llm, share in zip(cascade.llms, cascade.go_on_shares, strict=False)
+        for llm, share in zip(cascade.llms, cascade.escalation_shares, strict=False)
     }
     allowance_s = np.array([tier.allowance_s for tier in catalogue.tiers.values()])
     coded = {
-        "scaling": code(Scaling, scaling),
-        "signal": code(Signal, replay.signal),
-        "routing": code(Routing, replay.routing),
-        "order": code(Order, replay.order),
+        "scaling": code_of_name(Scaling, scaling),
+        "signal": code_of_name(Signal, replay.signal),
+        "routing": code_of_name(Routing, replay.routing),
+        "order": code_of_name(QueueOrder, replay.order),
         "tau_n_s": np.inf if replay.order == "late_last" else replay.tau_n_s,
-        "spread": code(Spread, replay.spread),
-        "opportunism": code(Opportunism, replay.opportunism),
+        "spread": code_of_name(PoolSpread, replay.spread),
+        "opportunism": code_of_name(Opportunism, replay.opportunism),
     }
     said = {name: value for name, value in vars(replay).items() if name in Rules._fields}  # as it stands
     return Rules(
         **said | coded,
-        **by_level(replay.levels),
-        **of_moves(replay),
-        **gears(catalogue, replay),
+        **level_fields(replay.levels),
+        **move_fields(replay),
+        **gear_fields(catalogue, replay),
         go_on_below=np.array([judged.get(llm, (0.0, 0.0))[0] for llm in catalogue.llms]),
         judge_s=np.array([judged.get(llm, (0.0, 0.0))[1] for llm in catalogue.llms]),
         allowance_s=allowance_s,
@@ -60,20 +61,20 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
     )
 
 
-def by_level(levels: Levels) -> dict[str, Any]:
+def level_fields(levels: LevelsConfig) -> dict[str, Any]:
     """The fields of Rules for levels of priority."""
     return {
         "headroom_share": headroom_shares(levels),
-        "is_adaptive": levels.headroom_adapts,
-        "counts_above": levels.headroom_counts == "above",
-        "holds_back": levels.least_ceiling_share is not None,
+        "is_headroom_adaptive": levels.headroom_adapts,
+        "headroom_above_only": levels.headroom_counts == "above",
+        "uses_central_queue": levels.least_ceiling_share is not None,
         "ceiling_share": ceiling_shares(levels),
-        "demand": code(Demand, levels.demand),
+        "demand": code_of_name(QueueDemand, levels.demand),
         "promote_s": levels.promote_s or np.inf,
     }
 
 
-def of_moves(replay: ReplayConfig) -> dict[str, Any]:
+def move_fields(replay: ReplayConfig) -> dict[str, Any]:
     """The fields of Rules for moves between instances."""
     moves = replay.moves
     return {
@@ -88,11 +89,11 @@ def of_moves(replay: ReplayConfig) -> dict[str, Any]:
     }
 
 
-def gears(catalogue: Catalogue, replay: ReplayConfig) -> dict[str, Any]:
+def gear_fields(catalogue: Catalogue, replay: ReplayConfig) -> dict[str, Any]:
     """The fields of Rules that say which threshold holds when; no gears where no cascade has any."""
     llms = list(catalogue.llms)
     most = max((1 + len(one.gears) for one in replay.cascades.values() if one.gears), default=0)
-    seen, least = np.full(len(llms), NOBODY), np.full((len(llms), most), np.inf)
+    seen, least = np.full(len(llms), NO_INDEX), np.full((len(llms), most), np.inf)
     below, by = np.zeros((len(llms), most)), GEARS_BY[0]
     for cascade in replay.cascades.values():
         if not cascade.gears:
@@ -100,20 +101,25 @@ def gears(catalogue: Catalogue, replay: ReplayConfig) -> dict[str, Any]:
         by = cascade.gears_by
         for leg, (llm, behind) in enumerate(itertools.pairwise(llms.index(llm) for llm in cascade.llms)):
             seen[llm] = llms.index(cascade.llms[0]) if by == "rate" else behind
-            shares = [cascade.go_on_shares, *(gear.go_on_shares for gear in cascade.gears)]
+            shares = [cascade.escalation_shares, *(gear.escalation_shares for gear in cascade.gears)]
             below[llm, : len(shares)] = [share[leg] for share in shares]
             least[llm, : len(shares)] = [0.0, *(gear.at_least for gear in cascade.gears)]
-    return {"gears_by": code(GearsBy, by), "gear_llm": seen, "gear_from": least, "gear_below": below}
+    return {
+        "gears_by": code_of_name(GearTrigger, by),
+        "gear_llm": seen,
+        "gear_from": least,
+        "gear_below": below,
+    }
 
 
-def headroom_shares(levels: Levels) -> Floats:
+def headroom_shares(levels: LevelsConfig) -> Floats:
     """h e^(-decay p) of each level p, shape (K,); none where there is one level only (Llumnix, eq. 3)."""
     if levels.count == 1:
         return np.zeros(1)
     return levels.headroom_share * np.exp(-levels.headroom_decay * np.arange(levels.count))
 
 
-def ceiling_shares(levels: Levels) -> Floats:
+def ceiling_shares(levels: LevelsConfig) -> Floats:
     """Of each level, shape (K,): by rank from 1 for level 0 down to the least for the last one."""
     least = 1.0 if levels.least_ceiling_share is None else levels.least_ceiling_share
     return np.linspace(1.0, least, levels.count)
@@ -125,7 +131,9 @@ def urgencies(allowance_s: Floats, is_held: Bools) -> Ints:
     return np.where(is_held, max(steps.size - 1, 0), np.searchsorted(steps, allowance_s))
 
 
-def with_failures(rules: Rules, fleet: Fleet, per_instance_day: float, horizon_s: float, seed: int) -> Rules:
+def add_failures(
+    rules: Rules, fleet: FleetArrays, per_instance_day: float, horizon_s: float, seed: int
+) -> Rules:
     """The rules and a draw of failures: each slot has a Poisson clock, heard only while it serves."""
     rng = np.random.default_rng([seed, 0xDEAD])
     slots = fleet.pool.size

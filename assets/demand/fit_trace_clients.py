@@ -1,0 +1,175 @@
+"""The clients of a trace, fitted: what the lake says of their rates, levels, gaps and tokens."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from fleetcast.assets.demand.arrival_spacings import CLIENT_KEYS as CLIENT
+from fleetcast.assets.demand.arrival_spacings import fit_spacings
+from fleetcast.assets.demand.characterise import MINUTE, recorded_minutes, refresh_days
+from fleetcast.assets.demand.token_pairs import read_token_pairs
+from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.lake_preconditions import column_codes
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.traffic.app_level_fit import fit_app_levels
+from fleetcast.models.traffic.app_levels import AppLevels
+from fleetcast.models.traffic.client_fit import fit_noise, has_own_levels, weekly_rates
+from fleetcast.models.traffic.clients import ClientTraffic, minute_rates
+from fleetcast.models.traffic.recorded_days import RecordedDays
+from fleetcast.models.traffic.trace_columns import TraceNames
+
+NOISE_GROUP_KEYS = ["region", "llm", "tier"]  # whose clients share their noise
+MOST_CLIENTS = 20_000  # their rates by minute fill memory
+
+
+def fit_clients(
+    lake: Lake, trace: str, names: TraceNames, progress: Progress
+) -> tuple[ClientTraffic, list[str]]:
+    """Fit every client of a trace; with the names of the apps."""
+    days = refresh_days(lake, trace, progress)
+    record = _read_record(lake, trace)
+    apps = sorted(record.clients["app"].unique())
+    table = pa.Table.from_pandas(record.clients, preserve_index=False)
+    app = column_codes(table, "app", apps)
+    spaced = fit_spacings(lake, trace, record.clients, days)
+    rates = _weekly_rates_of_clients(record)
+    level, expected, rates, levels, by_hour = _fit_app_levels(record, rates, app.astype(np.int64))
+    sent = record.per_hour.sum(axis=1)
+    chance = np.bincount(record.group, sent * spaced.cv[spaced.sender] ** 2) / np.bincount(record.group, sent)
+    pool, first_pair, pairs, pair_hour = read_token_pairs(lake, trace, record.clients, days)
+    traffic = ClientTraffic(
+        region=column_codes(table, "region", names.regions),
+        llm=column_codes(table, "llm", names.llms),
+        tier=column_codes(table, "tier", names.tiers),
+        app=app,
+        requests_per_hour=rates,
+        group=record.group,
+        sender=spaced.sender,
+        level=level,
+        pool=pool,
+        noise=fit_noise(record.per_minute, expected, chance),
+        levels=levels,
+        spacing=spaced.spacing,
+        history=RecordedDays(
+            np.array([day.weekday() for day in days]),
+            spaced.cv_by_window,
+            pair_hour,
+            by_hour[:, [(day - days[0]).days for day in days]].reshape(-1, 24 * len(days)),
+            _input_shares(lake, trace, apps)[np.unique(app[level >= 0])],
+        ),
+        first_pair=first_pair,
+        pairs=pairs,
+        grid_us=spaced.grid_us,
+        grid_first_us=spaced.grid_first_us,
+    )
+    return traffic, apps
+
+
+class ClientRecord(NamedTuple):
+    """What a trace says of its clients' rates; it begins with the hour of its first request."""
+
+    clients: pd.DataFrame  # app, region, llm, tier
+    group: np.ndarray  # (clients,) whose noise each shares
+    per_hour: np.ndarray  # (clients, hours) requests
+    per_minute: np.ndarray  # (groups, minutes) requests; nan where nobody recorded
+    first_hour: int  # of the week, Monday 00:00 UTC is 0
+
+    def hour_of_week(self) -> np.ndarray:
+        """Of each hour of the record."""
+        return (self.first_hour + np.arange(self.per_hour.shape[1])) % 168
+
+    def recorded_share(self) -> np.ndarray:
+        """How much of each hour was recorded, 0 to 1."""
+        known = ~np.isnan(self.per_minute[0])
+        hours = self.per_hour.shape[1]
+        return np.pad(known.astype(float), (0, 60 * hours - known.size)).reshape(-1, 60).mean(axis=1)
+
+
+def _read_record(lake: Lake, trace: str) -> ClientRecord:
+    rows = lake.sql(
+        "select app, region, llm, tier, bucket_start::timestamp as minute, requests::double as requests "
+        "from demand where trace = $trace",
+        trace=trace,
+    ).to_pandas()
+    first, recorded = recorded_minutes(lake, trace)
+    start = first.astype("datetime64[h]")
+    recorded = np.concatenate([np.full((first - start) // MINUTE, np.nan), recorded])
+    clients = rows[CLIENT].drop_duplicates().sort_values(CLIENT).reset_index(drop=True)
+    if len(clients) > MOST_CLIENTS:
+        raise LakeError(
+            f"The trace {trace!r} has {len(clients):,} clients (app, region, llm, tier), more "
+            f"than {MOST_CLIENTS:,}. Give it fewer apps in its mapping file and ingest it again."
+        )
+    group = clients.groupby(NOISE_GROUP_KEYS, sort=True).ngroup().to_numpy()
+    rows = rows.merge(clients.assign(client=clients.index, group=group), on=CLIENT)
+    minute = (rows["minute"].to_numpy() - start) // MINUTE
+    per_hour = np.zeros((len(clients), -(-recorded.size // 60)))
+    np.add.at(per_hour, (rows["client"], minute // 60), rows["requests"])
+    per_minute = np.tile(recorded, (group.max() + 1, 1))
+    np.add.at(per_minute, (rows["group"], minute), rows["requests"])
+    first_hour = int((start - np.datetime64("1970-01-05", "h")) // np.timedelta64(1, "h")) % 168  # a Monday
+    return ClientRecord(clients, group, per_hour, per_minute, first_hour)
+
+
+def _weekly_rates_of_clients(record: ClientRecord) -> np.ndarray:
+    """Requests per hour of the week of the clients: their prior is a part of their group's."""
+    counts, group, share = record.per_hour, record.group, record.recorded_share()
+    of_group = sum_by_code(counts, group)
+    flat = np.repeat(of_group.sum(axis=1, keepdims=True) / share.sum(), 168, axis=1)
+    group_rates = weekly_rates(of_group, share, record.hour_of_week(), flat)
+    part = counts.sum(axis=1) / of_group.sum(axis=1)[group]
+    return weekly_rates(counts, share, record.hour_of_week(), part[:, None] * group_rates[group])
+
+
+def _input_shares(lake: Lake, trace: str, apps: list[str]) -> np.ndarray:
+    """Share of each app in the input tokens."""
+    rows = lake.sql(
+        "select app, sum(input_tokens)::double as tokens from demand where trace = $trace group by app",
+        trace=trace,
+    ).to_pandas()
+    tokens = rows.set_index("app")["tokens"].reindex(apps).to_numpy()
+    return tokens / tokens.sum()
+
+
+def _fit_app_levels(
+    record: ClientRecord, rates: np.ndarray, app: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, AppLevels, np.ndarray]:
+    """Row of each client in the levels (-1: none), requests expected by minute and group, rates, levels, and
+    the level of each hour, shape (apps with levels, days, 24): nan where it was not recorded as a whole.
+
+    A client whose app has a level gets its share in it, by hour of the week: the level moves the whole.
+    """
+    hour_of_week, is_whole = record.hour_of_week(), record.recorded_share() == 1
+    counts, weekly = (sum_by_code(values, app) for values in (record.per_hour, rates))
+    whole = np.where(is_whole, counts, np.nan)
+    alive = has_own_levels(whole, np.where(is_whole, weekly[:, hour_of_week], np.nan))
+    level = np.where(alive, np.cumsum(alive) - 1, -1)[app]
+    share = np.divide(rates, weekly[app], out=np.zeros_like(rates), where=weekly[app] > 0)
+    expected = minute_rates(rates, record.first_hour, record.per_minute.shape[1])
+    led = level >= 0
+    lived = share[led][:, hour_of_week] * counts[app[led]] / 60
+    expected[led] = np.repeat(lived, 60, axis=1)[:, : expected.shape[1]]
+    mean = np.nanmean(whole, axis=1, where=~np.isnan(whole)) if is_whole.any() else weekly.mean(axis=1)
+    rates = np.where(led[:, None], share * mean[app][:, None], rates)
+    relative = whole[alive] / np.maximum(mean[alive], 1e-300)[:, None]
+    before = record.first_hour % 24
+    days = -(-(before + relative.shape[1]) // 24)
+    after = 24 * days - before - relative.shape[1]
+    by_hour = np.pad(relative, ((0, 0), (before, after)), constant_values=np.nan).reshape(-1, days, 24)
+    return (
+        level,
+        sum_by_code(expected, record.group),
+        rates,
+        fit_app_levels(whole[alive], hour_of_week),
+        by_hour,
+    )
+
+
+def sum_by_code(values: np.ndarray, code: np.ndarray) -> np.ndarray:
+    """Sums of the rows of each code, shape (codes, ...)."""
+    sums = np.zeros((code.max() + 1, *values.shape[1:]))
+    np.add.at(sums, code, values)
+    return sums

@@ -1,0 +1,71 @@
+"""Why a query has no rows: what it was not told, and which command fills the tables that it reads."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fleetcast.assets.lake.schemas import PARTITIONS
+from fleetcast.assets.lake.sql_files import SQL, read_sql
+from fleetcast.assets.lake.warehouse import Lake
+
+FILLING_COMMANDS: Mapping[str, str] = {  # tables that no night fills
+    **dict.fromkeys(("ingests", "quarantine", "silences", "quality", "answers"), "ingest"),
+    **dict.fromkeys(
+        ("characterisation", "episodes", "token_histogram", "arrival_windows"), "characterise TRACE"
+    ),
+    **dict.fromkeys(("backtests", "backtest_intervals"), "backtest"),
+    **dict.fromkeys(("gpu_prices", "gpu_fleets"), "gpus"),
+    **dict.fromkeys(("quality_plans", "quality_pools"), "plan quality"),
+    "paper_values": "study NAME",
+    "level_trials": "levels",
+}
+MARTS_OVER_TRIALS: Mapping[
+    str, tuple[str, str]
+] = {  # marts over trials: whose rows they have, what fills them
+    "decisions": ("decide", "decide"),
+    "whatifs": ("whatif", "whatif"),
+    "planner_trials": ("board", "board"),
+    "studies": ("study", "study NAME"),
+    "error_draws": ("error", "error"),
+    "shadow_runs": ("grade", "plan grade"),
+}
+
+
+def query_parameters(query: str) -> list[str]:
+    """The $names of a query, or of a file of sql/, in their order."""
+    return list(dict.fromkeys(re.findall(r"\$([a-z_]\w*)", _without_comments(query))))
+
+
+def explain_empty_result(lake: Lake, query: str, given: Mapping[str, Any]) -> Iterator[str]:
+    """Sentences that say why a query, or a file of sql/, that was given these parameters has no rows."""
+    asked = query_parameters(query)
+    if lacking := [name for name in asked if name not in given]:
+        yield f"It was not told {', '.join(f'${name}' for name in lacking)}: give each as --param NAME=VALUE."
+    for table in sorted(
+        set(_source_tables(re.findall(r"\b(?:from|join)\s+(\w+)", _without_comments(query))))
+    ):
+        file, own, command = table, {}, FILLING_COMMANDS.get(table, "nightly")
+        if table in MARTS_OVER_TRIALS:
+            file, own, command = (
+                "trials",
+                {"experiment": MARTS_OVER_TRIALS[table][0]},
+                MARTS_OVER_TRIALS[table][1],
+            )
+        where = {key: given[key] for key in PARTITIONS[file] if key in asked and key in given}
+        if not lake.files(file, **own, **where):
+            of = "".join(f" of {key} {value}" for key, value in where.items())
+            yield f"The table {table} has nothing{of}: fleetcast {command} fills it."
+
+
+def _without_comments(query: str) -> str:
+    """A query without its comments."""
+    return re.sub(r"--.*", "", read_sql(query).text if query.endswith(".sql") else query)
+
+
+def _source_tables(names: Iterable[str]) -> Iterator[str]:
+    """The tables of the lake that these tables and marts are read from."""
+    for name in names:
+        if name in PARTITIONS or name in MARTS_OVER_TRIALS:
+            yield name
+        elif (SQL / "marts" / f"{name}.sql").is_file():
+            yield from _source_tables(read_sql(f"marts/{name}.sql").listed("reads"))

@@ -1,0 +1,72 @@
+"""What a query that a person typed may take: memory, disk and time, each with the option that lifts it."""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from typing import NamedTuple, TypeVar
+
+SPILL_PER_MEMORY = 4  # what does not fit in memory goes to disk, so many times as much
+Item = TypeVar("Item")
+
+
+class QueryLimits(NamedTuple):
+    """Of one query."""
+
+    memory_gib: float = 1.5
+    time_limit_s: float = 600.0
+
+    def config(self) -> dict[str, str]:
+        """The limits as settings of DuckDB."""
+        memory_mib = round(self.memory_gib * 1024)
+        return {
+            "memory_limit": f"{memory_mib}MiB",
+            "max_temp_directory_size": f"{memory_mib * SPILL_PER_MEMORY}MiB",
+        }
+
+    def too_large(self) -> str:
+        """The line for a query that needs more memory and disk."""
+        return (
+            f"The query needs more than {self.memory_gib:g} GiB of memory and "
+            f"{self.memory_gib * SPILL_PER_MEMORY:g} GiB on disk. Ask for less (a filter, a sum) "
+            f"or give it more: --memory-gib {4 * self.memory_gib:g}"
+        )
+
+    def too_long(self) -> str:
+        """The line for a query that was stopped."""
+        return (
+            f"The query was stopped after {self.time_limit_s:g} s. Ask for less (a filter, a sum) "
+            f"or give it longer: --time-limit-s {10 * self.time_limit_s:g}"
+        )
+
+
+class QueryTimer:
+    """Stops a query when its time is over; only the time in which it works counts, not that of its reader."""
+
+    def __init__(self, stop: Callable[[], None], time_limit_s: float) -> None:
+        self.stop, self.left_s, self.is_over = stop, time_limit_s, False
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """While the query works."""
+        timer, begun_s = threading.Timer(max(self.left_s, 0.0), self._end), monotonic()
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self.left_s -= monotonic() - begun_s
+
+    def iterate_timed(self, items: Iterable[Item]) -> Iterator[Item]:
+        """What the query gives, one by one."""
+        source = iter(items)
+        while True:
+            with self.working():
+                item = next(source, None)
+            if item is None:
+                return
+            yield item
+
+    def _end(self) -> None:
+        self.is_over = True
+        self.stop()

@@ -1,0 +1,175 @@
+"""What the assets share: their settings, how they are described, and how they tell what was written."""
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+from fleetcast.assets.lake.environment import LAKE, LOCATION, read_process_config
+from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.store import LakePath
+from fleetcast.assets.pages.figure_files import figure_thumbnail
+from fleetcast.assets.pages.value_format import format_value
+
+RunContext = dg.AssetExecutionContext | dg.OpExecutionContext
+Metadata = Mapping[
+    str, Any
+]  # what an asset tells of itself on its page, and the command line under its table
+
+OWNERS = ["team:capacity"]
+INTERRUPTED = "Interrupted by Ctrl-C or from the UI."
+ASSET_OF_TABLE = {  # tables whose asset has another name
+    "day_ahead_forecasts": "forecasts",
+    "outcomes": "replays",
+    "answers": "landing",
+    "legs": "replays",
+    "quality_pools": "quality_plans",
+    "lost_pools": "commitments",
+    "fleet_hours": "replays",
+    "token_histogram": "characterisation",
+    "arrival_windows": "characterisation",
+}
+RETRY = dg.RetryPolicy(max_retries=2, delay=1, backoff=dg.Backoff.EXPONENTIAL)
+
+
+class SettingsResource(dg.ConfigurableResource):
+    """Which config a run reads, and which lake it works in; `text` is that of a config of one's own."""
+
+    config: str = "office"
+    lake: str = LAKE
+    text: str = ""
+
+    @classmethod
+    def deployed(cls) -> "SettingsResource":
+        """What the environment says. ConfigError where there is no such config."""
+        config, text = read_process_config()
+        return cls(config=config, text=text)
+
+    def load(self) -> RunSettings:
+        """Read the catalogue and the config; ConfigError says what is wrong with them."""
+        return load_settings(self.config, self.lake, self.text)
+
+
+def build_asset_key(name: str) -> dg.AssetKey:
+    """The key of an asset. One that begins with the location tells its days from those of other configs."""
+    return dg.AssetKey([LOCATION, name] if LOCATION else [name])
+
+
+def upstream_asset(name: str, mapping: dg.PartitionMapping | None = None) -> dg.AssetDep:
+    """An asset that another one is made from."""
+    return dg.AssetDep(build_asset_key(name), partition_mapping=mapping)
+
+
+def common_asset_arguments(name: str, group: str = "") -> dict[str, Any]:
+    """What every asset shares: group, owner, kinds, retries; those of the lineage have their groups here."""
+    known = {
+        "landing": ("traces", {"duckdb", "parquet"}),
+        "requests": ("traces", {"numpy", "parquet"}),
+        "demand": ("demand", {"duckdb", "parquet"}),
+        "forecasts": ("forecast", {"python", "parquet"}),
+        "plans": ("plan", {"python", "parquet"}),
+        "replays": ("replay", {"python", "parquet"}),
+        "scorecard": ("score", {"duckdb", "parquet"}),
+        "figures": ("score", {"matplotlib"}),
+        "advice": ("score", {"python", "html"}),
+    }
+    group, kinds = (group, {"python", "parquet"}) if group else known[name]
+    return {
+        "key": build_asset_key(name),
+        "group_name": group,
+        "kinds": kinds,
+        "owners": OWNERS,
+        "retry_policy": RETRY,
+    }
+
+
+def open_run_settings(context: RunContext, resource: SettingsResource) -> RunSettings:
+    """The settings of a run, which carries the name of its trace as a tag from here on."""
+    settings = resource.load()
+    context.instance.add_run_tags(context.run_id, {"trace": settings.trace})
+    return settings
+
+
+def table_metadata(trace: str, table: pa.Table, file: str | Path) -> Mapping[str, Any]:
+    """Trace, row count, columns with their meaning and origins, as the header of the file says.
+
+    Traces of one location share their partitions: the page of a day shows whichever was written last.
+    """
+    sql = read_sql(file)
+    columns = [dg.TableColumn(f.name, str(f.type), sql.columns.get(f.name)) for f in table.schema]
+    origins = {
+        name: [
+            dg.TableColumnDep(build_asset_key(ASSET_OF_TABLE.get(other, other)), column)
+            for other, column in pairs
+        ]
+        for name, pairs in sql.made_from.items()
+        if name in table.column_names
+    }
+    return {
+        "trace": trace,
+        "dagster/row_count": table.num_rows,
+        "dagster/column_schema": dg.TableSchema(columns),
+        "dagster/column_lineage": dg.TableColumnLineage(origins),
+    }
+
+
+def text_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> dg.TableMetadataValue:
+    """Rows of text as a table of Dagster's page."""
+    schema = dg.TableSchema([dg.TableColumn(name) for name in columns])
+    return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], schema)
+
+
+def markdown_table(table: pa.Table) -> str:
+    """A small table as Markdown."""
+    names = table.column_names
+    lines = ["| " + " | ".join(names) + " |", "| " + " | ".join("---" for _ in names) + " |"]
+    for row in table.to_pylist():
+        lines.append("| " + " | ".join(map(format_value, row.values())) + " |")
+    return "\n".join(lines)
+
+
+def embed_figure(path: LakePath) -> dg.MetadataValue:
+    """A figure as Markdown that carries its own, smaller, copy."""
+    packed = base64.b64encode(figure_thumbnail(path)).decode()
+    return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{packed})")
+
+
+def embed_figures(paths: Mapping[str, LakePath]) -> Mapping[str, dg.MetadataValue]:
+    """Figures by name as pictures."""
+    return {name: embed_figure(path) for name, path in paths.items()}
+
+
+def partition_day(context: RunContext) -> date:
+    """The day that is asked for."""
+    return date.fromisoformat(context.partition_key)
+
+
+def partition_days(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[date]:
+    """The days that are asked for in one run, in order."""
+    return [date.fromisoformat(key) for key in context.partition_keys]
+
+
+def add_day_metadata(context: dg.AssetExecutionContext, day: date, said: Mapping[str, Any]) -> None:
+    """Attach what is told of a day to the materialisation of its partition."""
+    context.add_asset_metadata(said, partition_key=day.isoformat())
+
+
+@contextmanager
+def user_errors_as_failures() -> Iterator[None]:
+    """Say a user's mistake in one line and do not try again; a disk or a store may do better later."""
+    try:
+        yield
+    except LakeError as error:  # told as it is; what is full may have room the next time
+        may_pass = any(words in str(error) for words in ("disk is full", "is full (", "did not answer"))
+        raise dg.Failure(str(error), allow_retries=may_pass) from error
+    except dg.DagsterExecutionInterruptedError as interrupt:  # the retry policy would go on
+        raise dg.Failure(INTERRUPTED, allow_retries=False) from interrupt
+    except ValueError as error:
+        raise dg.Failure(str(error), allow_retries=False) from error

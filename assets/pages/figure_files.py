@@ -1,0 +1,70 @@
+"""Figures as files: drawn in the house style, saved under data/figures/TRACE/DAY, scaled down to travel."""
+
+import io
+from collections.abc import Callable, Mapping
+from datetime import date
+from functools import partial
+
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.lake.store import LakePath
+from fleetcast.assets.pages.figure_style import MUTED, STYLE, Figure
+
+DrawFigure = Callable[[RunSettings, date], Figure]
+
+
+def draw_day_figures(
+    settings: RunSettings, day: date, drawings: Mapping[str, DrawFigure], progress: Progress | None = None
+) -> dict[str, LakePath]:
+    """Draw figures of a day and save them as PNG; name -> file."""
+    paths = {}
+    with (progress or Progress()).bar(f"draw {day}", len(drawings)) as done:
+        for name, draw in drawings.items():
+            paths[name] = save_day_figure(settings, day, name, partial(draw, settings, day))
+            done(len(paths))
+    return paths
+
+
+def save_day_figure(settings: RunSettings, day: date, name: str, draw: Callable[[], Figure]) -> LakePath:
+    """Draw one figure in the house style and save it as PNG under data/figures/TRACE/DAY."""
+    path = settings.figures(day) / f"{name}.png"
+    draw_and_save_figure(path, f"{settings.trace}, {day}", draw)
+    return path
+
+
+def draw_and_save_figure(path: LakePath, title: str, draw: Callable[[], Figure]) -> None:
+    """Draw one figure in the house style and save it as PNG, with what it is of in its corner."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(STYLE):
+        figure = draw()
+        figure.suptitle(title, x=0.995, ha="right", fontsize=10, color=MUTED)
+        save_figure(figure, path)
+
+
+def save_figure(figure: Figure, path: LakePath) -> None:
+    """Save a figure as PNG, on a disk or in a bucket, and close it.
+
+    A constrained layout is laid out by the drawing itself; `savefig` would draw the figure once before.
+    """
+    import matplotlib.pyplot as plt
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    packed = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(packed)
+    plt.close(figure)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(packed.getvalue())
+
+
+def figure_thumbnail(path: LakePath, width_pixels: int = 900) -> bytes:
+    """The PNG, scaled down: small enough to travel inside the metadata of an event."""
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(path.read_bytes())).convert("RGB")
+    image.thumbnail((width_pixels, width_pixels))
+    packed = io.BytesIO()
+    image.quantize(64).save(packed, format="png", optimize=True)
+    return packed.getvalue()

@@ -1,0 +1,83 @@
+"""The plan of a day for whoever carries it out: its rows, its changes, and as JSON with the reasons."""
+
+import json
+from collections.abc import Iterable
+from datetime import date, datetime
+from itertools import groupby
+from typing import Any
+
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.models.aliases import Row
+from fleetcast.models.world.policies import planned_policies
+from fleetcast.models.world.toml_dataclasses import require_known
+
+WORKLOAD_KIND_COLUMNS = ("llm", "gpu", "gpus_per_instance", "role")
+INSTANCE_CHANGE_COLUMNS = ("instances_before", "instances", "reclaimed", "started", "donated", "why")
+ROLLING_POLICY = "rolling"  # whose plan is made again and again
+PLAN_LOAD_COLUMNS = ("demand_tokens_per_s", "buffer_tokens_per_s", "short_tokens_per_s")
+
+
+def read_plan_rows(settings: RunSettings, day: date, policy: str, region: str | None = None) -> list[Row]:
+    """The plan of a policy, in order of region, llm, kind and hour; ValueError where there is none."""
+    require_known(policy, exportable_policies(settings), "policy with a plan", "plan")
+    if region is not None:
+        require_known(region, settings.catalogue.regions, "region", "plan")
+    rows = settings.lake.sql(
+        "select * from all_plans where trace = $trace and day = $day and policy = $policy "
+        "and region = coalesce($region, region) "
+        "order by region, llm, gpu, gpus_per_instance, role, hour_start",
+        trace=settings.trace, day=day, policy=policy, region=region,
+    ).to_pylist()  # fmt: skip
+    if not rows:
+        raise ValueError(
+            f"The trace {settings.trace!r} has no plan of {policy} on {day}. "
+            f"Make it: fleetcast nightly --date {day}, or for hours to come fleetcast plan ahead | rolling."
+        )
+    return rows
+
+
+def exportable_policies(settings: RunSettings) -> list[str]:
+    """Whose plans there may be: of the policies that have one, and the rolling one."""
+    return [*planned_policies(settings.config.rules), ROLLING_POLICY]
+
+
+def ordered_plan_steps(rows: Iterable[Row]) -> list[Row]:
+    """What is to be done, in order of time: the whole fleet of the first hour, then every change."""
+    ordered = sorted(rows, key=lambda row: row["hour_start"])
+    first = ordered[0]["hour_start"]
+    return [row for row in ordered if row["hour_start"] == first or row["why"] is not None]
+
+
+def plan_to_json(rows: Iterable[Row]) -> str:
+    """Hour by hour what each endpoint has to carry and holds of a kind, its cost, what changes, and why."""
+    ordered = sorted(rows, key=lambda row: row["hour_start"])
+    hours = [
+        _hour(start, list(of_hour)) for start, of_hour in groupby(ordered, key=lambda row: row["hour_start"])
+    ]
+    first = ordered[0]
+    plan = {name: first[name] for name in ("trace", "policy", "programme")}
+    whole = {"gpu_hours": sum(hour["gpus"] for hour in hours), "usd": sum(hour["usd"] for hour in hours)}
+    return json.dumps({**plan, "day": first["day"].isoformat(), **whole, "hours": hours}, indent=2)
+
+
+def _hour(start: datetime, rows: list[Row]) -> dict[str, Any]:
+    endpoints = [_endpoint(row) for row in rows]
+    whole = {name: sum(endpoint[name] for endpoint in endpoints) for name in ("gpus", "usd")}
+    return {"hour_start": start.isoformat(), **whole, "endpoints": endpoints}
+
+
+def _endpoint(row: Row) -> dict[str, Any]:
+    named = {
+        name: row[name]
+        for name in (
+            "decision_id",
+            "region",
+            *WORKLOAD_KIND_COLUMNS,
+            *INSTANCE_CHANGE_COLUMNS,
+            *PLAN_LOAD_COLUMNS,
+            "usd",
+        )
+    }
+    serves = row["instances"] * row["capacity_tokens_per_s"]
+    gpus = row["instances"] * row["gpus_per_instance"]
+    return {**named, "capacity_tokens_per_s": serves, "gpus": gpus}

@@ -1,0 +1,80 @@
+"""The page of a day's plan: its changes with their reasons, and what it plans against what came."""
+
+from datetime import date
+
+import pandas as pd
+import pyarrow as pa
+
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.lake.store import LakePath
+from fleetcast.assets.pages.figure_files import save_day_figure
+from fleetcast.assets.pages.figure_style import (
+    BLUE,
+    FAINT,
+    INK,
+    Figure,
+    add_figure_legend,
+    draw_stairs,
+    fill_stairs,
+    make_day_panels,
+    start_y_axes_at_zero,
+)
+
+PLAN_PAGE_POLICY = "corrected"  # whose plan the page shows
+PLAN_PAGE_COLUMNS = (
+    "hour_start",
+    "llm",
+    "role",
+    "region",
+    "gpu",
+    "gpus_per_instance",
+    "instances_before",
+    "instances",
+    "why",
+)
+
+
+def read_plan_changes(settings: RunSettings, day: date) -> pa.Table:
+    """Every change of the day's plan, hour by hour, with its reason."""
+    found = settings.lake.sql(
+        "queries/plan_changes.sql", trace=settings.trace, day=day, policy=PLAN_PAGE_POLICY
+    )
+    return found.select(list(PLAN_PAGE_COLUMNS))
+
+
+def draw_plan_page(settings: RunSettings, day: date) -> LakePath:
+    """Draw the plan of each llm over all regions and save it as plan.png."""
+    frame = settings.lake.sql(
+        "reads/plan_page.sql", trace=settings.trace, day=day, policy=PLAN_PAGE_POLICY
+    ).to_pandas()
+    return save_day_figure(settings, day, "plan", lambda: draw_plan(frame))
+
+
+def draw_plan(frame: pd.DataFrame) -> Figure:
+    """Thousand input tokens/s of each llm: what came, what the plan expected, what it can serve.
+
+    `frame`: llm, window_start, planned_, expected_ and actual_tokens_per_s, the last two with the buffer that
+    the plan keeps for what may wait; in order of time.
+    """
+    llms = list(dict.fromkeys(frame["llm"]))
+    figure, multiples = make_day_panels(len(llms), columns=2)
+    for panel, llm in zip(multiples, llms, strict=True):
+        rows = frame[frame["llm"] == llm]
+        fill_stairs(panel, rows["window_start"], rows["actual_tokens_per_s"] / 1e3)
+        draw_stairs(panel, rows["window_start"], rows["expected_tokens_per_s"] / 1e3, BLUE)
+        draw_stairs(panel, rows["window_start"], rows["planned_tokens_per_s"] / 1e3, INK)
+        came, planned = (rows[f"{name}_tokens_per_s"].sum() for name in ("came", "planned"))
+        panel.set_title(
+            f"{llm}   {1 - came / planned:.0%} to spare" if planned else f"{llm}   nothing planned"
+        )
+    start_y_axes_at_zero(multiples)
+    add_figure_legend(
+        figure,
+        [
+            ("came, with the buffer for what may wait", FAINT),
+            ("expected, likewise", BLUE),
+            ("planned to serve", INK),
+        ],
+    )
+    figure.supylabel("input, thousand tokens/s", fontsize=12)
+    return figure

@@ -1,0 +1,122 @@
+"""Yesterday's advice against the fleet that ran: what it would have saved and missed, on what really came.
+
+Both fleets are replayed as they stood hour by hour, on the day's requests, with boots that take no time: the
+counts are of replicas that serve. Where the trace says what its requests waited, the replay of the fleet that
+ran is held against that; how far it is off stands beside every figure. A difference below that says nothing.
+"""
+
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.lake_preconditions import require_day
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
+from fleetcast.assets.replays.policy_inputs import (
+    fleet_and_rules,
+    planned_capacity,
+    read_day_plans,
+    with_measured_capacity,
+)
+from fleetcast.assets.replays.replay_workloads import read_workload
+from fleetcast.assets.studies.experiment import ReplayTrial, Variant, replay_trials, write_trials
+from fleetcast.assets.studies.planned_trials import FOLLOW_POLICY
+from fleetcast.models.aliases import Floats
+from fleetcast.models.replay.run import Schedule
+from fleetcast.models.world.calendar import HOUR_S
+from fleetcast.models.world.plan_grid import Grid
+
+ADVICE = "select * from advice where trace = $trace and day = $day and policy = $policy"
+
+
+def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progress) -> pa.Table:
+    """Replay what ran and what the policy's plan had advised for a day, as trials; the rows of shadow_runs.
+
+    LakeError where the lake does not have the fleet that ran, the advice, or the day's plans.
+    """
+    require_day(settings.lake, "plans", settings.trace, day)
+    if day not in settings.lake.days("ran_fleets", settings.trace):
+        raise LakeError(
+            f"The lake does not know what ran of {settings.trace!r} on {day}. "
+            "Tell it: fleetcast plan ran FILE, with ready replicas over time."
+        )
+    ran = settings.lake.sql(
+        "select * from ran_fleets where trace = $trace and day = $day", trace=settings.trace, day=day
+    ).to_pandas()
+    advised = settings.lake.sql(ADVICE, trace=settings.trace, day=day, policy=policy).to_pandas()
+    if advised.empty:
+        raise ValueError(
+            f"The trace {settings.trace!r} has no advice of {policy} for {day}. It has to be planned: "
+            f"fleetcast plan ahead, or fleetcast nightly --date {day}."
+        )
+    asked = {"ran": _targets(settings.grid, ran), "advised": _targets(settings.grid, advised)}
+    _require_room(settings, asked["ran"])
+    workload, labels = read_workload(settings, day), {"advice": policy}
+    trials = [
+        _trial(Variant(fleet, settings, day, FOLLOW_POLICY, labels=labels), targets)
+        for fleet, targets in asked.items()
+    ]
+    rows = list(replay_trials(trials, len(trials), workload, f"grade {day}", progress))
+    rows.append(trials[0].variant.rows(_measured(settings, day)))
+    write_trials(settings, "grade", day, pa.concat_tables(rows))
+    query = "select * from shadow_runs where trace = $trace and day = $day order by all"
+    return settings.lake.sql(query, trace=settings.trace, day=day)
+
+
+def _targets(grid: Grid, rows: pd.DataFrame) -> Floats:
+    """Instances by hour and pool; an hour that nobody saw is like the one before, the first like the next."""
+    hour = rows["hour_start"].dt.hour
+    by_hour = grid.hourly_cells(rows.assign(hour=hour), "instances")
+    there = np.isin(np.arange(HOURS_OF_DAY), hour.unique())
+    nearest = np.maximum.accumulate(np.where(there, np.arange(HOURS_OF_DAY), -1))
+    nearest[nearest < 0] = there.argmax()
+    return np.round(grid.by_pool(by_hour[nearest]))
+
+
+def _require_room(settings: RunSettings, targets: Floats) -> None:
+    """Refuse a fleet that the config has no room for: it would be replayed smaller than it was."""
+    over = [(pool, int(most)) for pool, most in zip(settings.grid.pools, targets.max(axis=0), strict=True)]
+    for pool, most in over:
+        if most > pool.max_instances:
+            raise ValueError(
+                f"{most} instances of {pool.kind.llm} ran in {pool.region}; {settings.config.file.name} "
+                f"has room for {pool.max_instances}. Raise its [fleet] max_instances."
+            )
+
+
+def _trial(variant: Variant, targets: Floats) -> ReplayTrial:
+    """The trial of a fleet that stands as `targets` say, shape (hours, pools), and boots in no time."""
+    settings = variant.settings
+    fleet, rules = fleet_and_rules(settings, variant.policy)
+    fleet = with_measured_capacity(
+        settings,
+        fleet,
+        planned_capacity(settings.grid, settings.config, read_day_plans(settings, variant.day)),
+    )
+    fleet = fleet._replace(
+        min_instances=np.minimum(fleet.min_instances, targets.min(axis=0)).astype(np.int64),
+        boot_cold_s=np.zeros_like(fleet.boot_cold_s),
+        boot_spot_s=np.zeros_like(fleet.boot_spot_s),
+    )
+    return ReplayTrial(variant, fleet, rules, Schedule(targets, None, targets[0], HOUR_S))
+
+
+def _measured(settings: RunSettings, day: date) -> list[dict[str, Any]]:
+    """What the requests waited where the trace was taken, by tier, as far as its source says: figures."""
+    timed = {name: tier.ttft_slo_s for name, tier in settings.catalogue.tiers.items() if tier.ttft_slo_s}
+    rows = settings.lake.sql(
+        "reads/measured_ttft.sql",
+        trace=settings.trace,
+        day=day,
+        tiers=list(timed),
+        slos_s=list(timed.values()),
+    ).to_pylist()
+    return [
+        {"metric": metric, "tier": row["tier"], "value": value}
+        for row in rows
+        for metric, value in row.items()
+        if metric != "tier"
+    ]

@@ -1,0 +1,173 @@
+"""The cases of data/whatif.toml: what each changes in a run, refused before anything is computed from it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.plans.plan_loads import PlanLoad
+from fleetcast.assets.plans.problems import option_usd_per_hour
+from fleetcast.models.plan.problem import Problem
+from fleetcast.models.world.config import FORECAST_QUANTILES, replace_given
+from fleetcast.models.world.config_checks import check_config
+from fleetcast.models.world.fleet_config import Instances
+from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.models.world.project_paths import ROOT
+from fleetcast.models.world.toml_dataclasses import (
+    ConfigError,
+    OneOf,
+    PositiveShare,
+    Range,
+    build_dataclass,
+    read_toml,
+    require_known,
+)
+
+WHATIF_CASES = ROOT / "data" / "whatif.toml"
+
+
+@dataclass(frozen=True)
+class WhatIfCase:
+    """What differs from the config; data/whatif.toml says what each key means."""
+
+    what: str
+    usd_per_gpu_hour: Mapping[str, Annotated[float, Range(0, 10_000)]] | None = None
+    gpu: str | None = None
+    tensor_parallel: Mapping[str, Annotated[int, Range(1, 1024)]] | None = None
+    down: tuple[str, ...] = ()
+    demand_factor: Annotated[float, Range(0, 1000, is_above=True)] = 1.0
+    quantile: Annotated[float, OneOf(FORECAST_QUANTILES)] | None = None
+    epsilon: PositiveShare | None = None
+    min_instances: Instances | None = None
+    instances_at_start: Instances | None = None
+    budget_usd_per_hour: float | None = None
+
+
+def case_names() -> list[str]:
+    """The cases there are."""
+    return list(read_toml(WHATIF_CASES))
+
+
+def load_whatif_cases(settings: RunSettings, path: Path = WHATIF_CASES) -> dict[str, WhatIfCase]:
+    """Read the cases; ConfigError names a GPU type, an llm or a region that the catalogue does not have."""
+    catalogue = settings.catalogue
+    cases: dict[str, WhatIfCase] = {
+        name: build_dataclass(WhatIfCase, value, f"{path.name} [{name}]")
+        for name, value in read_toml(path).items()
+    }
+    for name, case in cases.items():
+        where = f"{path.name} [{name}]"
+        for gpu in (*(case.usd_per_gpu_hour or {}), *([case.gpu] if case.gpu else [])):
+            require_known(gpu, catalogue.gpus, "gpu", where)
+        for llm in case.tensor_parallel or {}:
+            require_known(llm, catalogue.llms, "llm", where)
+        for region in case.down:
+            require_known(region, catalogue.regions, "region", where)
+    return cases
+
+
+def resolve_cases(
+    settings: RunSettings, names: Sequence[str], path: Path = WHATIF_CASES
+) -> dict[str, tuple[WhatIfCase, RunSettings]]:
+    """The named cases, else all, each with its settings; ConfigError names one that cannot be."""
+    cases = load_whatif_cases(settings, path)
+    for name in names:
+        require_known(name, cases, "case", path.name)
+    return {
+        name: (cases[name], resolve_case(settings, cases[name], f"{path.name} [{name}]"))
+        for name in names or cases
+    }
+
+
+def resolve_case(settings: RunSettings, case: WhatIfCase, where: str) -> RunSettings:
+    """The settings of a case; ConfigError, beginning with `where`, if no fleet can be like that."""
+    own = apply_case(settings, case)
+    catalogue, fleet = own.catalogue, own.config.fleet
+    try:
+        check_config(own.config, catalogue)
+        for llm, pools in fleet.deployments.items():
+            for pool in pools:
+                catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
+                kv_capacity_tokens(catalogue, fleet, llm, pool.gpu, pool.gpus)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+    one_of_each = sum(
+        min(
+            option_usd_per_hour(catalogue, k.option) for k in own.grid.service_options if k.service == service
+        )
+        for service in own.grid.services
+    )
+    budget = np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour
+    rules = (
+        (not set(catalogue.regions) <= set(case.down), "down names every region; leave one up"),
+        (
+            budget >= one_of_each,
+            f"budget_usd_per_hour is {budget:,.0f}, but one instance of each llm costs {one_of_each:,.0f}",
+        ),
+    )
+    for holds, rule in rules:
+        if not holds:
+            raise ConfigError(f"{where}: {rule}. Change it.")
+    return own
+
+
+def apply_case(settings: RunSettings, case: WhatIfCase) -> RunSettings:
+    """The settings of a case; demand, budget and regions that are down change its load and its hours."""
+    catalogue, config = settings.catalogue, settings.config
+    prices = case.usd_per_gpu_hour or {}
+    gpus = {
+        name: replace(gpu, usd_per_hour=prices.get(name, gpu.usd_per_hour))
+        for name, gpu in catalogue.gpus.items()
+    }
+    regions = dict(catalogue.regions)
+    if case.gpu is not None:
+        regions = {
+            name: replace(region, cap_gpus={case.gpu: sum(region.cap_gpus.values())})
+            for name, region in regions.items()
+        }
+    degrees = case.tensor_parallel or {}
+    deployments = {
+        llm: tuple(replace_given(pool, gpu=case.gpu, tensor_parallel=degrees.get(llm)) for pool in pools)
+        for llm, pools in config.fleet.deployments.items()
+    }
+    fleet = replace_given(
+        config.fleet,
+        deployments=deployments,
+        min_instances=case.min_instances,
+        instances_at_start=case.instances_at_start,
+    )
+    plan = replace_given(config.plan, epsilon=case.epsilon, quantile=case.quantile)
+    return replace(
+        settings,
+        catalogue=replace(catalogue, gpus=gpus, regions=regions),
+        config=replace(config, fleet=fleet, plan=plan),
+    )
+
+
+def without_regions(settings: RunSettings, down: Sequence[str]) -> RunSettings:
+    """The settings for the replay: no GPU in the regions that are down, so no instance at all."""
+    regions = {
+        name: replace(region, cap_gpus={}) if name in down else region
+        for name, region in settings.catalogue.regions.items()
+    }
+    return replace(settings, catalogue=replace(settings.catalogue, regions=regions))
+
+
+def scale_load(load: PlanLoad, factor: float) -> PlanLoad:
+    """The load of a case: the forecast grows with the demand."""
+    return PlanLoad(load.demand * factor, load.buffer * factor)
+
+
+def limit_problem(problem: Problem, case: WhatIfCase) -> Problem:
+    """An hour of a case: nothing may run in the regions that are down, and the budget holds."""
+    is_down = np.isin(problem.regions, case.down)
+    return problem._replace(
+        min_instances=np.where(is_down, 0, problem.min_instances),
+        max_instances=np.where(is_down, 0, problem.max_instances),
+        min_option_instances=np.where(is_down[:, None], 0, problem.min_option_instances),
+        instances_now=np.where(is_down[:, None], 0, problem.instances_now),
+        budget_usd=np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour,
+    )

@@ -1,0 +1,249 @@
+"""From the counters of processes to what each endpoint was asked: requests, tokens, shapes by hour.
+
+A process is what all labels but the inner ones of data/catalogue/metrics.toml tell. One that is read twice
+counts once, one that begins again counts on, and where nobody read an endpoint nothing is made up.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from fleetcast.assets.lake.warehouse import Connection
+from fleetcast.assets.traces.engine_histograms import HistogramReader, ProcessLabels, merge_bucket_layouts
+from fleetcast.assets.traces.metered_endpoints import TOKEN_QUARTER_S, MeteredEndpoint, Place
+from fleetcast.assets.traces.prometheus_answers import CounterSeries, QualityFinding
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.traffic.counter_readings import (
+    CounterIncreases,
+    CounterReadings,
+    counter_increases,
+    find_duplicate_processes,
+    process_age_s,
+    reading_step_s,
+    span_numbers,
+    span_rows,
+)
+from fleetcast.models.world.calendar import HOUR_S
+from fleetcast.models.world.engine_metrics import EngineMetrics
+
+LONGEST_GAP_S = 900.0  # over which the requests of an endpoint that nobody read are spread evenly
+
+
+class CounterReader:
+    """Reads the endpoints of a folder of answers one after the other, and notes what it finds."""
+
+    def __init__(self, con: Connection, series: Sequence[CounterSeries]) -> None:
+        self.con, self.series = con, series
+        first = con.execute("select min(t) from samples").fetchone()
+        self.origin_s = float(first[0]) if first and first[0] is not None else 0.0
+        self.findings: list[QualityFinding] = []
+        self.histograms = HistogramReader(series)
+        self.restarts = self.unknown_before = self.left_out = 0
+        self.gaps: set[tuple[float, float]] = set()
+        self.renamed: set[str] = set()
+
+    def read(self, place: Place, engine: EngineMetrics, numbers: Sequence[int]) -> MeteredEndpoint | None:
+        """One endpoint; None where it was asked nothing, or no counter of its requests is there."""
+        rows = self.con.execute(
+            "select series, t, max(value) as value from samples where series in (select unnest($numbers)) "
+            "group by series, t order by series, t",
+            {"numbers": list(numbers)},
+        ).fetchnumpy()
+        readings = CounterReadings(*(np.asarray(rows[name]) for name in CounterReadings._fields))
+        is_bucket = np.isin(readings.series, [n for n in numbers if self.series[n].le is not None])
+        counters, buckets = readings.at(~is_bucket), readings.at(is_bucket)
+        step_s = reading_step_s(counters.t)
+        found = counter_increases(counters, step_s)
+        targets = self._without_twins(engine, numbers, counters)
+        ages_s = self._ages_s(engine, targets, found, step_s)
+        found, unread = self._usable(found, targets, ages_s, step_s)
+        pairs = [(row.requests, row.input_tokens) for row in engine.counted]
+        requests, tokens = self._role_increases(found, targets, pairs)
+        self.restarts += int(requests.is_reset.sum())
+        self.left_out += int(self._role_increases(unread, targets, pairs)[0].by.sum())
+        if not requests.by.sum() > 0:
+            return None
+        t0, t1, n, total = _sum_over_processes(requests, tokens)
+        quarters, hours = (np.unique(span_numbers(t1[n > 0], span_s)) for span_s in (TOKEN_QUARTER_S, HOUR_S))
+        (outputs,) = self._role_increases(found, targets, [(name,) for name in engine.outputs])
+        hits, looked_up = self._role_increases(found, targets, [(row.hits, row.of) for row in engine.cache])
+        late_s, late = self._role_increases(found, targets, [row.delay for row in engine.counted])
+        per_hour = _sum_by_span(requests, hours)
+        histograms = self.histograms.read(buckets, engine, targets, set(ages_s), hours)
+        return MeteredEndpoint(
+            place,
+            t0,
+            t1,
+            n,
+            total,
+            quarters,
+            np.rint(_sum_by_span(outputs, quarters, TOKEN_QUARTER_S)).astype(np.int64),
+            hours,
+            np.clip(_ratio(_sum_by_span(hits, hours), _sum_by_span(looked_up, hours)), 0.0, 1.0),
+            np.clip(_ratio(_sum_by_span(late_s, hours), _sum_by_span(late, hours)), 0.0, HOUR_S),
+            self.histograms.shape("input_tokens", histograms, _ratio(_sum_by_span(tokens, hours), per_hour)),
+            self.histograms.shape(
+                "output_tokens", histograms, _ratio(_sum_by_span(outputs, hours), per_hour)
+            ),
+            {
+                measure: merge_bucket_layouts(parts, hours.size)
+                for measure, parts in histograms.items()
+                if parts
+            },
+        )
+
+    def _without_twins(
+        self, engine: EngineMetrics, numbers: Iterable[int], counters: CounterReadings
+    ) -> dict[ProcessLabels, list[int]]:
+        """The counters of each process; of one that is read twice those of one reading."""
+        targets: dict[ProcessLabels, list[int]] = defaultdict(list)
+        for number in numbers:
+            targets[tuple(sorted(self.series[number].labels.items()))].append(number)
+        known = list(targets)
+        tables: tuple[dict[int, tuple[Floats, Floats]], ...] = ({}, {})
+        for key, target in enumerate(known):
+            for row in engine.counted:
+                values = [
+                    _sum_counters(counters, [n for n in targets[target] if self.series[n].metric == name])
+                    for name in (row.requests, row.input_tokens)
+                ]
+                if all(t.size for t, _ in values):
+                    tables[0][key], tables[1][key] = values
+                    break
+        for group in find_duplicate_processes(*tables):
+            keep, *others = sorted(group, key=lambda key: (-tables[0][key][0].size, key))
+            for other in others:
+                differ = dict(set(known[other]) - set(known[keep]))
+                shown = ", ".join(f"{name}={text}" for name, text in sorted(differ.items()))
+                self.findings.append(
+                    QualityFinding(
+                        "read twice", f"{shown or 'a process'} repeats another series: counted once"
+                    )
+                )
+                del targets[known[other]]
+        return dict(targets)
+
+    def _ages_s(
+        self,
+        engine: EngineMetrics,
+        targets: Mapping[ProcessLabels, Sequence[int]],
+        found: CounterIncreases,
+        step_s: float,
+    ) -> dict[int, float]:
+        """The counters whose first value is known to have come lately, and over how many seconds.
+
+        Those of a process that was there before it was first read have none, nor those that were there when
+        the readings begin. A counter that joins the others of its process has counted for a step.
+        """
+        rows = np.flatnonzero(found.is_first)
+        firsts = dict(zip(found.series[rows].tolist(), rows.tolist(), strict=True))
+        requests = {row.requests for row in engine.counted}
+        ages_s: dict[int, float] = {}
+        for numbers in targets.values():
+            own = {n: float(found.t1[firsts[n]]) for n in numbers if n in firsts}
+            start = min(own.values(), default=0.0)
+            at_start = [n for n, t in own.items() if t <= start + step_s / 2]
+            ages_s |= dict.fromkeys(own.keys() - set(at_start), step_s)
+            if start <= self.origin_s + step_s / 2:
+                continue
+            known = [
+                process_age_s(found, firsts[n], step_s) for n in at_start if self.series[n].metric in requests
+            ]
+            if known and None not in known:
+                ages_s |= dict.fromkeys(
+                    set(numbers) - own.keys() | set(at_start), max(age for age in known if age is not None)
+                )
+            elif known:
+                self.unknown_before += 1
+        return ages_s
+
+    def _usable(
+        self,
+        found: CounterIncreases,
+        targets: Mapping[ProcessLabels, Sequence[int]],
+        ages_s: dict[int, float],
+        step_s: float,
+    ) -> tuple[CounterIncreases, CounterIncreases]:
+        """The increases of the processes that count; apart those of stretches in which nobody read any."""
+        own = np.isin(found.series, [n for numbers in targets.values() for n in numbers])
+        found = found.at(own & (~found.is_first | np.isin(found.series, list(ages_s))))
+        times = np.unique(np.concatenate([found.t1, found.t0[~found.is_first]]))
+        t0 = found.t0.copy()
+        for row in np.flatnonzero(found.is_first):
+            t0[row] = found.t1[row] - ages_s[int(found.series[row])]
+        for row in np.flatnonzero(found.is_reset & (found.t1 - t0 > 1.5 * step_s)):
+            t0[row] = max(t0[row], found.t1[row] - (process_age_s(found, int(row), step_s) or np.inf))
+        before = times[np.maximum(np.searchsorted(times, found.t1) - 1, 0)]
+        is_out = ~found.is_first & (before <= t0 + 1e-6) & (found.t1 - t0 > max(LONGEST_GAP_S, 1.5 * step_s))
+        self.gaps |= set(zip(t0[is_out].tolist(), found.t1[is_out].tolist(), strict=True))
+        found = found._replace(t0=t0)
+        return found.at(~is_out), found.at(is_out)
+
+    def _role_increases(
+        self,
+        found: CounterIncreases,
+        targets: Mapping[ProcessLabels, Sequence[int]],
+        names: Sequence[tuple[str, ...]],
+    ) -> list[CounterIncreases]:
+        """The increases of each role, of the first names that a process has at the time."""
+        width = len(names[0]) if names else 2
+        picked: list[list[CounterIncreases]] = [[] for _ in range(width)]
+        by_name: dict[str, list[int]] = defaultdict(list)
+        for numbers in targets.values():
+            covered: list[Floats] = []
+            by_name.clear()
+            for number in numbers:
+                by_name[self.series[number].metric].append(number)
+            for row in names:
+                if not all(name in by_name for name in row):
+                    continue
+                parts = [found.at(_rows_of_counters(found.series, by_name[name])) for name in row]
+                seen = np.concatenate([np.zeros(0), *covered])
+                free = [~np.isin(part.t1, seen) for part in parts]
+                if covered and any(part.by[mask].sum() > 0 for part, mask in zip(parts, free, strict=True)):
+                    self.renamed.add(row[0])
+                for place, (part, mask) in enumerate(zip(parts, free, strict=True)):
+                    picked[place].append(part.at(mask))
+                covered.append(np.unique(parts[0].t1))
+        return [_concatenate([found.at(np.zeros(0, np.int64)), *parts]) for parts in picked]
+
+
+def _concatenate(parts: Sequence[CounterIncreases]) -> CounterIncreases:
+    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return CounterIncreases(*columns)
+
+
+def _rows_of_counters(series: Ints, numbers: Sequence[int]) -> Ints:
+    """Where some counters stand among others that are in order."""
+    ends = zip(np.searchsorted(series, numbers), np.searchsorted(series, numbers, side="right"), strict=True)
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(first, last) for first, last in ends)])
+
+
+def _sum_counters(readings: CounterReadings, numbers: Sequence[int]) -> tuple[Floats, Floats]:
+    """The sum of some counters at each instant."""
+    own = _rows_of_counters(readings.series, numbers)
+    t, at = np.unique(readings.t[own], return_inverse=True)
+    return t, np.bincount(at, readings.value[own], t.size).astype(np.float64)
+
+
+def _sum_over_processes(
+    requests: CounterIncreases, tokens: CounterIncreases
+) -> tuple[Floats, Floats, Ints, Ints]:
+    """Requests and tokens of the same intervals, summed over the processes."""
+    t0, t1 = (np.concatenate([getattr(part, name) for part in (requests, tokens)]) for name in ("t0", "t1"))
+    keys, at = np.unique(np.stack([t1, t0]), axis=1, return_inverse=True)
+    at, size = at.ravel(), keys.shape[1]
+    n = np.bincount(at[: requests.by.size], requests.by, size)
+    total = np.bincount(at[requests.by.size :], tokens.by, size)
+    return keys[1], keys[0], np.rint(n).astype(np.int64), np.rint(total).astype(np.int64)
+
+
+def _sum_by_span(found: CounterIncreases, spans: Ints, span_s: float = HOUR_S) -> Floats:
+    """The increases of each span."""
+    at = span_rows(spans, found.t1, span_s)
+    return np.bincount(at, found.by, spans.size).astype(np.float64)
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    return np.divide(part, whole, out=np.zeros(part.size), where=whole > 0)

@@ -1,0 +1,150 @@
+"""What a trace file says nothing about (trace, region, llm, tier, app, start), from a TOML file beside it."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+from pathlib import Path
+from typing import Annotated, Any
+
+from fleetcast.assets.traces.ingest_bounds import IngestBounds, Minutes, Ratio
+from fleetcast.models.world.catalogue import CATALOGUE_DIR, Catalogue
+from fleetcast.models.world.toml_dataclasses import (
+    ConfigError,
+    Range,
+    TraceName,
+    build_dataclass,
+    convert_value,
+    read_toml,
+    require_known,
+)
+
+MAPPED_KEYS = ("region", "llm", "tier", "app")
+MAPPING_DEFAULTS = CATALOGUE_DIR / "mapping.toml"
+INFER = "infer"  # tier = "infer": by the rules of sql/staging/tiers.sql, as without the key
+AssumedTokens = Annotated[int, Range(1, 2**31 - 1)]
+COMPRESSED_SUFFIXES = (".gz", ".zst")
+
+
+@dataclass(frozen=True)
+class MappingFile:
+    """The keys of NAME.toml beside NAME.csv.gz, the defaults filled in."""
+
+    region: Any  # one name, or a table of shares that sum to 1
+    llm: Any
+    tier: Any
+    app: Any
+    start: datetime  # instant of time 0 where timestamps are relative
+    llm_names: Mapping[str, str]  # what the source calls an llm -> the catalogue's name for it
+    rate_scale: float  # of the rates of a format that gives rates, not requests
+    unpack_ratio: Ratio  # bytes that may be unpacked per byte of the file
+    ingest_minutes: Minutes
+    labels: Mapping[str, str]  # region, tier, app -> the label of metrics that tells it
+    label_names: Mapping[str, str]  # what such a label says -> the catalogue's name for it
+    trace: TraceName | None = None
+    output_tokens: AssumedTokens | None = None  # of an answer whose length the file does not tell
+
+
+@dataclass(frozen=True)
+class TraceMapping:
+    """A mapping that was checked: every name is known, every table of shares sums to 1."""
+
+    trace: str
+    start: datetime
+    shares: Mapping[str, Mapping[str, float]]  # key -> name -> share
+    llm_names: Mapping[str, str]
+    rate_scale: float
+    labels: Mapping[str, str]
+    label_names: Mapping[str, str]
+    output_tokens: int | None
+    is_tier_mapped: bool  # False: the rules of sql/staging/tiers.sql speak before the shares
+
+    def variables(self) -> dict[str, Any]:
+        """What the macro `mapped` of sql/staging/mapping.sql reads."""
+        values: dict[str, Any] = {
+            "trace": self.trace,
+            "start": self.start,
+            "llms_there": list(self.llm_names),
+            "llms_here": list(self.llm_names.values()),
+            "names_there": list(self.label_names),
+            "names_here": list(self.label_names.values()),
+            "rate_scale": self.rate_scale,
+            "output_tokens": self.output_tokens,
+            "is_tier_mapped": self.is_tier_mapped,
+        }
+        for n, (key, shares) in enumerate(self.shares.items()):
+            values[f"{key}_names"] = list(shares)
+            values[f"{key}_below"] = list(accumulate(shares.values()))[:-1]
+            values[f"{key}_slice"] = 1 << (16 * n)
+        return values
+
+
+def mapping_file(path: Path) -> Path:
+    """Where the mapping file of a trace file lies: NAME.toml beside NAME.csv.gz."""
+    plain = path.with_suffix("") if path.suffix in COMPRESSED_SUFFIXES else path
+    return plain.with_suffix(".toml")
+
+
+def read_ingest_bounds(path: Path) -> IngestBounds:
+    """What the mapping file of a trace, or the defaults, let it unpack to and how long it may take."""
+    own = mapping_file(path)
+    said = read_toml(MAPPING_DEFAULTS) | (read_toml(own) if own.is_file() else {})
+    kinds = (("unpack_ratio", Ratio), ("ingest_minutes", Minutes))
+    ratio, minutes = (convert_value(kind, said[key], f"{own.name} {key}") for key, kind in kinds)
+    return IngestBounds(ratio, minutes, own.name)
+
+
+def has_assumed_outputs(path: Path) -> bool:
+    """Whether the mapping file of a trace says how long answers are that the trace does not tell."""
+    own = mapping_file(path)
+    return own.is_file() and "output_tokens" in read_toml(own)
+
+
+def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceMapping:
+    """Read NAME.toml beside the trace file NAME.csv.gz over the defaults of data/catalogue/mapping.toml."""
+    own = mapping_file(path)
+    where = own.name if own.is_file() else MAPPING_DEFAULTS.name
+    defaults, said = read_toml(MAPPING_DEFAULTS), read_toml(own) if own.is_file() else {}
+    values = defaults | said
+    is_tier_mapped = said.get("tier", INFER) != INFER
+    if not is_tier_mapped:
+        values["tier"] = defaults["tier"]
+    mapping: MappingFile = build_dataclass(MappingFile, values, where)
+    trace = mapping.trace or default_trace
+    known = {"region": catalogue.regions, "llm": catalogue.llms, "tier": catalogue.tiers, "app": None}
+    shares = {key: _shares(getattr(mapping, key), known[key], key, where) for key in MAPPED_KEYS}
+    for name in mapping.llm_names.values():
+        require_known(name, catalogue.llms, "llm", f"{where} llm_names")
+    if not 0 < mapping.rate_scale <= 1000:
+        raise ConfigError(
+            f"{where} rate_scale: got {mapping.rate_scale:g}, needed a number above 0, to 1000."
+        )
+    for name in mapping.labels:
+        require_known(name, ("region", "tier", "app"), "key", f"{where} labels")
+    start = mapping.start if mapping.start.tzinfo else mapping.start.replace(tzinfo=UTC)
+    return TraceMapping(
+        trace,
+        start,
+        shares,
+        mapping.llm_names,
+        mapping.rate_scale,
+        mapping.labels,
+        mapping.label_names,
+        mapping.output_tokens,
+        is_tier_mapped,
+    )
+
+
+def _shares(value: Any, known: Iterable[str] | None, key: str, where: str) -> dict[str, float]:
+    shares = {value: 1.0} if isinstance(value, str) else value
+    if not isinstance(shares, dict) or not shares:
+        raise ConfigError(f"{where} {key}: got {value!r}, needed a name or a table of shares.")
+    for name, share in shares.items():
+        if known is not None:
+            require_known(name, known, key, where)
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise ConfigError(f"{where} {key}.{name}: got the share {share!r}, needed a number from 0 to 1.")
+    if not math.isclose(total := sum(shares.values()), 1.0, abs_tol=1e-6):
+        raise ConfigError(f"{where} {key}: the shares sum to {total:g}. Make them sum to 1.")
+    return shares

@@ -1,0 +1,136 @@
+"""Profiles as arrays for the replay, and the rules that a profile obeys.
+
+A profile holds knots, linear between them and continued with the last slope beyond:
+
+    prefill_s(tokens)           tokens = prompt tokens of all requests in the prefill batch
+    step_s(B, kv) = f[B] + g*kv  B = requests in the decode batch, kv = tokens in the KV cache
+    h*c*x                       more for c prompt tokens behind a context of x that is cached already
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fleetcast.models.aliases import Floats
+from fleetcast.models.world.catalogue_entries import Gpu, LatencyProfile, Llm
+
+BATCH_REACH = 2  # a decode batch may be so many times the largest one that a profile knows
+SLOWEST_STEP_S = 1.0  # of one request without cache; more is a unit other than seconds
+SLOWEST_KV_TOKEN_S = 1e-3
+
+
+class LatencyTables(NamedTuple):
+    """Latency of L deployments, laid out for the replay kernel."""
+
+    prefill_tokens: Floats  # (L, K) knots, ascending; the first is 0
+    prefill_s: Floats  # (L, K) seconds at the knots
+    prefill_slope: Floats  # (L, K) seconds per token from each knot on
+    decode_s: Floats  # (L, max_batch + 1) f[B]; column 0 is unused
+    decode_kv_s: Floats  # (L, max_batch + 1) g[B], seconds per cached token
+    prefill_context_s: Floats  # (L,) h, seconds per prompt token and token of the context before its chunk
+
+
+def build_latency_tables(profiles: Sequence[LatencyProfile], max_batch: Sequence[int]) -> LatencyTables:
+    """Lay `profiles` out as arrays, one row each, for batches of up to its own `max_batch` requests.
+
+    Raises ValueError where a profile breaks a rule, or knows no batch near its `max_batch`.
+    """
+    knots = 1 + max(len(p.prefill_tokens) for p in profiles)
+    rows = len(profiles)
+    x, y, slope = (np.zeros((rows, knots)) for _ in range(3))
+    batch = np.arange(max(max_batch) + 1)
+    decode_s, decode_kv_s = np.zeros((rows, batch.size)), np.zeros((rows, batch.size))
+    for row, profile in enumerate(profiles):
+        check_latency_profile(profile)
+        check_batch_reach(profile, max_batch[row])
+        n = len(profile.prefill_tokens)
+        x[row, 1 : n + 1], y[row, 1 : n + 1] = profile.prefill_tokens, profile.prefill_s
+        y[row, 0] = profile.prefill_s[0]  # a tiny prompt costs as much as the smallest one measured
+        slope[row, :n] = np.diff(y[row, : n + 1]) / np.diff(x[row, : n + 1])
+        slope[row, n] = slope[row, n - 1]
+        x[row, n + 1 :] = np.inf  # a shorter profile's unused knots are never reached
+        decode_s[row] = interpolate_knots(batch, profile.decode_batch, profile.decode_s)
+        decode_kv_s[row] = profile.decode_per_kv_token_s
+    context_s = np.array([profile.prefill_per_context_token_s or 0.0 for profile in profiles])
+    return LatencyTables(x, y, slope, decode_s, decode_kv_s, context_s)
+
+
+def check_latency_profile(profile: LatencyProfile) -> None:
+    """Refuse a profile whose knots are torn, or whose figures cannot be seconds."""
+    name = profile_name(profile)
+    for what, x, y in (
+        ("prefill", profile.prefill_tokens, profile.prefill_s),
+        ("decode", profile.decode_batch, profile.decode_s),
+    ):
+        if len(x) != len(y) or len(x) < 2:
+            raise ValueError(
+                f"{name}: {len(x)} {what} knots but {len(y)} seconds; give at least two of each."
+            )
+        if list(x) != sorted(set(x)) or x[0] < 1:
+            raise ValueError(f"{name}: {what} knots {list(x)} must rise from 1 or more. Sort them.")
+        if not all(np.isfinite(y)) or min(y) <= 0:
+            raise ValueError(
+                f"{name}: {what} seconds {list(y)} must be positive numbers. Measure them again."
+            )
+    if profile.decode_batch[0] != 1:
+        raise ValueError(
+            f"{name}: decode knots {list(profile.decode_batch)} lack a batch of 1, from which they must "
+            "begin. Measure a request alone."
+        )
+    g = profile.decode_per_kv_token_s
+    if not g >= 0:
+        raise ValueError(f"{name}: decode_per_kv_token_s is {g}, must be >= 0. Fit it with that bound.")
+    for what, seconds, limit in (
+        ("a decode step of one request", profile.decode_s[0], SLOWEST_STEP_S),
+        ("decode_per_kv_token_s", g, SLOWEST_KV_TOKEN_S),
+        ("prefill_per_context_token_s", profile.prefill_per_context_token_s or 0.0, SLOWEST_KV_TOKEN_S),
+    ):
+        if seconds > limit:
+            raise ValueError(
+                f"{name}: {what} is {seconds}, must be at most {limit:g} s. Are these milliseconds? Divide."
+            )
+
+
+def check_batch_reach(profile: LatencyProfile, max_batch: int) -> None:
+    """Refuse to continue a profile's decode knots far beyond the largest batch that it knows."""
+    largest = profile.decode_batch[-1]
+    if max_batch > BATCH_REACH * largest:
+        raise ValueError(
+            f"{profile_name(profile)}: decode steps are known up to a batch of {largest}, max_batch is "
+            f"{max_batch}, must be at most {BATCH_REACH} times that. Lower [fleet] max_batch, or measure "
+            f"more."
+        )
+
+
+def profile_name(profile: LatencyProfile) -> str:
+    """The deployment, as messages name it."""
+    return f"Latency profile of {profile.llm} on {profile.tensor_parallel} x {profile.gpu}"
+
+
+def interpolate_knots(at: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
+    """Linear between the knots (x, y), flat before the first, continued with the last slope beyond."""
+    at, x, y = (np.asarray(values, dtype=np.float64) for values in (at, x, y))
+    last_slope = (y[-1] - y[-2]) / (x[-1] - x[-2])
+    return np.interp(at, x, y) + np.maximum(at - x[-1], 0.0) * last_slope
+
+
+def profile_prefill_s(profile: LatencyProfile, tokens: npt.ArrayLike) -> Floats:
+    """Seconds that a prefill of `tokens` prompt tokens takes."""
+    return interpolate_knots(tokens, profile.prefill_tokens, profile.prefill_s)
+
+
+class ProfileFit(NamedTuple):
+    """Knots fitted to measured points; the fields of a LatencyProfile that a measurement decides."""
+
+    prefill_tokens: tuple[int, ...]
+    prefill_s: tuple[float, ...]
+    decode_batch: tuple[int, ...]
+    decode_s: tuple[float, ...]
+    decode_per_kv_token_s: float
+
+
+def least_kv_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
+    """Least seconds that one cached token adds to a decode step: its bytes over the peak bandwidth."""
+    return llm.kv_bytes_per_token / (tensor_parallel * gpu.bandwidth_tb_per_s * 1e12)

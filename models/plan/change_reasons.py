@@ -1,0 +1,84 @@
+"""Why a plan changes what it changes: a sentence per service, region and option, from its own lines."""
+
+import numpy as np
+
+from fleetcast.models.plan.problem import TOLERANCE, HourPlan, Problem
+
+PlanCell = tuple[int, int, int]
+
+
+def explain_changes(problem: Problem, plan: HourPlan, hour: float) -> dict[PlanCell, str]:
+    """By (i, j, k), where the plan reclaims, starts or donates: what it does, for which load, and what binds.
+
+    `hour` of the day is when the plan begins; windows are told by the clock.
+    """
+    changes = plan.reclaimed + plan.started + plan.donated
+    return {(i, j, k): _why(problem, plan, (i, j, k), hour) for i, j, k in np.argwhere(changes).tolist()}
+
+
+def _why(p: Problem, plan: HourPlan, at: PlanCell, hour: float) -> str:
+    i, j, _k = at
+    parts = [f"{_what(plan, at)}: {_load(p, i, j, hour)}", _flow(p, plan, i, j), _limit(p, plan, at)]
+    moved = [name for k, name in enumerate(p.options) if plan.delta[i, j, k] * plan.delta[at] < 0]
+    if moved:
+        parts.append(f"in exchange for {' and '.join(moved)}")
+    if plan.short_tokens_per_s[i, j] > 0:
+        parts.append(f"still short of {plan.short_tokens_per_s[i, j]:,.0f} tokens/s")
+    return "; ".join(part for part in parts if part)
+
+
+def _what(plan: HourPlan, at: PlanCell) -> str:
+    counts = ((plan.reclaimed, "back from spot"), (plan.started, "started"), (plan.donated, "to spot"))
+    return ", ".join(f"{values[at]} {what}" for values, what in counts if values[at])
+
+
+def _load(p: Problem, i: int, j: int, hour: float) -> str:
+    """The region's peak against what serves when the hour begins."""
+    need = p.need_tokens_per_s[i, j]
+    peak, minute = float(need.max()), round(60 * hour + need.argmax() * p.window_s / 60)
+    serving = float(np.nan_to_num(p.tokens_per_s[i]) @ p.instances_now[i, j])
+    clock = f" at {minute // 60:02d}:{minute % 60:02d}" if p.windows > 1 else ""
+    than = f", {peak / serving - 1:+.0%} on what serves" if serving > 0 else ""
+    return f"peak{clock} of {peak:,.0f} tokens/s{than}"
+
+
+def _flow(p: Problem, plan: HourPlan, i: int, j: int) -> str:
+    """Whom the region helps or is helped by in the window in which most is moved."""
+    need = p.need_tokens_per_s[i]
+    if plan.windows is None:
+        home = p.epsilon * need[j].max()
+        serves = float(np.nan_to_num(p.tokens_per_s[i]) @ plan.instances[i, j])
+        spare = float(np.nanmin(np.where(p.runs[i], p.tokens_per_s[i], np.nan)))
+        return f"epsilon {p.epsilon:g} binds" if home <= serves < home + spare else ""
+    e, m, far = plan.windows.exports[i], plan.windows.imports[i], (1 - p.epsilon) * p.demand_tokens_per_s[i]
+    w = int(e[j].argmax())
+    if e[j, w] > TOLERANCE * need[j].max():
+        helper = p.regions[int(m[:, w].argmax())]
+        binds = ", epsilon binds" if e[j, w] >= far[j, w] * (1 - TOLERANCE) else ""
+        binds = ", more than epsilon allows" if e[j, w] > far[j, w] * (1 + TOLERANCE) else binds
+        return f"{e[j, w] / need[j, w]:.0%} flow to {helper}{binds}"
+    w = int(m[j].argmax())
+    if m[j, w] > TOLERANCE * max(need[j].max(), 1.0):
+        return f"serves {m[j, w]:,.0f} tokens/s of {p.regions[int(e[:, w].argmax())]}"
+    return ""
+
+
+def _limit(p: Problem, plan: HourPlan, at: PlanCell) -> str:
+    """The limit that the plan stands at."""
+    i, j, k = at
+    held, own = plan.instances[i, j].sum(), plan.instances[at]
+    used = np.einsum("ik,ikg->g", plan.instances[:, j], p.uses)
+    if held == p.max_instances[i, j]:
+        return f"maximum of {held}"
+    if own == p.max_option_instances[at]:
+        return f"maximum of {own} on {p.options[k]}"
+    for g in np.flatnonzero(used + p.uses[i, k] > p.cap_gpus[j]):
+        if p.uses[i, k, g]:
+            return f"cap of {p.cap_gpus[j, g]} {p.gpus[g]} reached"
+    if held == p.min_instances[i, j]:
+        return f"minimum of {held}"
+    if own == p.min_option_instances[at] > 0:
+        return f"minimum of {own} on {p.options[k]}"
+    if plan.started[at] and plan.reclaimed[at] == p.spot[at] > 0:
+        return "spot used up"
+    return ""

@@ -1,0 +1,187 @@
+"""The corrected programme: what SageServe section 5 leaves open, closed. The default of every plan.
+
+Sets       i services, j regions, k options on which service i runs, g GPU types, w windows of the hour
+Data       n[i,j,k] instances serving, s[i,j,k] donated ones of the same service, theta[i,k] tokens/s and
+           uses[i,k,g] GPUs of one instance, alpha[i,k] USD per instance-hour, rho[i,j,w] tokens/s that are
+           forecast (a quantile), b[i,j] tokens/s of buffer for niw, cap[j,g] GPUs, min[i,j], max[i,j], for an
+           option with limits of its own min[i,j,k], max[i,j,k], epsilon, budget USD of the hour, h hours that
+           the plan holds, pi what a donated instance earns and eta what giving one up is expected to cost
+           later, as shares of alpha, kappa[i] USD to serve a token/s elsewhere for a window, reclaim[i,k] and
+           cold[i,j,k] USD of GPU time lost in booting, tauW[i,k] and tauC[i,j,k] the first window in which a
+           start counts
+Decisions  aW, aC, d[i,j,k] integer >= 0: reclaimed, started cold, donated; x = n + aW + aC - d
+           e[i,j,w] >= 0: tokens/s of the region's demand that other regions serve
+           z, v, y[i,j,w] >= 0, q[i,j] >= 0: unserved, too far from home, buffer given up, below the minimum
+
+min  sum h alpha x + (1 - pi) h alpha (s + d - aW)                      (hold: a donated instance earns pi)
+   + sum reclaim aW + cold aC + eta alpha d                             (start, give up)
+   + sum kappa e                                                        (latency)
+   + penalty(z >> v > q > y)                                            (short)
+ (home)      C[i,j,w] + e + z + y >= rho + b                                                    for i,j,w
+ (pool)      sum_j C[i,j,w] + z + y >= sum_j rho + b                                            for i,w
+             with C[i,j,w] = sum_k theta (n - d + aW[w >= tauW] + aC[w >= tauC])
+ (locality)  e <= (1 - epsilon) rho + v                                                         for i,j,w
+ (buffer)    y <= b                                                                             for i,j,w
+ (cap)       sum_ik uses x <= cap                                                               for j,g
+ (least)     sum_k x + q >= min, x + q >= min of the option                                     for i,j(,k)
+ (most)      sum_k x <= max, x <= max of the option                                             for i,j(,k)
+ (budget)    sum alpha x <= budget
+ (spot)      aW <= s                                                                            for i,j,k
+ (own)       d <= n                                                                             for i,j,k
+
+(pool) says that what is exported is imported somewhere: it is the condition under which imports m >= 0 with
+C + e + z + y - m >= rho + b and sum_j m = sum_j e exist, so that m need not be asked for. There is always a
+plan: what cannot be served is reported, with who is short and when. Once the integers are known, e, m, z, v
+and y follow from them (models/plan/window_flows.py): that is how they are told, whatever the solver's
+arithmetic.
+"""
+
+from itertools import product
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.optimisation_model import (
+    LinearTerms,
+    OptimisationModel,
+    VariableKey,
+    VariablesByKey,
+    add_instance_limits,
+    add_variables,
+    counts_array,
+    linear_sum,
+)
+from fleetcast.models.plan.problem import (
+    BELOW_MINIMUM_PENALTY,
+    BUFFER_PENALTY,
+    REMOTE_PENALTY,
+    UNSERVED_PENALTY,
+    HourPlan,
+    Problem,
+)
+from fleetcast.models.plan.problem_checks import require_sound_problem
+from fleetcast.models.plan.solver import DEFAULT_SOLVER, SolverOptions, solve_model
+from fleetcast.models.plan.window_flows import plan_from_changes
+
+
+def solve_corrected(problem: Problem, options: SolverOptions = DEFAULT_SOLVER) -> HourPlan:
+    """Find the cheapest plan of the hour; PlanError names every contradiction in the problem."""
+    require_sound_problem(problem)
+    started = perf_counter()
+    found = solve_model(build_corrected_model(problem), options)
+    integers = (counts_array(problem.instances_now.shape, found.values[name]) for name in ("aW", "aC", "d"))
+    return found.add_solver_bounds(
+        plan_from_changes(problem, *net_changes(*integers)), perf_counter() - started
+    )
+
+
+def net_changes(reclaimed: Ints, cold: Ints, donated: Ints) -> tuple[Ints, Ints, Ints]:
+    """The same instances without giving one up and getting one back in one hour, which is never better.
+
+    Where booting and giving up cost nothing, a solver may do both.
+    """
+    kept = np.minimum(donated, cold)
+    cold, donated = cold - kept, donated - kept
+    kept = np.minimum(donated, reclaimed)
+    return reclaimed - kept, cold, donated - kept
+
+
+def build_corrected_model(p: Problem) -> OptimisationModel:
+    """The programme of this file's docstring, line by line."""
+    import pulp
+
+    lp = pulp.LpProblem("hour", pulp.LpMinimize)
+    services, regions, options, windows = (range(size) for size in (*p.instances_now.shape, p.windows))
+    on = [[k for k in options if p.runs[i, k]] for i in services]  # the options that service i runs on
+    ij, ijw = list(product(services, regions)), list(product(services, regions, windows))
+    ijk = [(i, j, k) for i, j in ij for k in on[i]]
+    need, far = p.need_tokens_per_s, (1 - p.epsilon) * p.demand_tokens_per_s
+
+    a_w = add_variables(lp, "aW", ijk, upper=p.spot, integer=True)  # (spot)
+    a_c = add_variables(lp, "aC", ijk, integer=True)
+    d = add_variables(lp, "d", ijk, upper=p.instances_now, integer=True)  # (own)
+    e, z, v = (add_variables(lp, name, ijw) for name in "ezv")
+    y = add_variables(
+        lp, "y", ijw, upper=np.broadcast_to(p.buffer_tokens_per_s[:, :, None], need.shape)
+    )  # (buffer)
+    q = add_variables(lp, "q", ij)
+
+    hold, change = holding_cost(p, a_w, a_c, d), starting_cost(p, a_w, a_c, d)
+    kappa = p.export_usd
+    latency = linear_sum((e[key], kappa[key[0]]) for key in e)
+    lp += hold + change + latency + shortage_penalty(p, z, v, y, q)
+
+    held, more = serving_tokens_per_s(p), added_capacity_terms(p, on, a_w, a_c, d)
+    for key in ijw:
+        i, j, w = key
+        more[key] += [(z[key], 1.0), (y[key], 1.0)]
+        lp += linear_sum([*more[key], (e[key], 1.0)]) >= need[key] - held[i, j], f"home_{i}_{j}_{w}"
+        lp += linear_sum([(e[key], 1.0), (v[key], -1.0)]) <= far[key], f"locality_{i}_{j}_{w}"
+    for i, w in product(services, windows):
+        everywhere = linear_sum(term for j in regions for term in more[i, j, w])
+        lp += everywhere >= need[i, :, w].sum() - held[i].sum(), f"pool_{i}_{w}"
+
+    delta: dict[VariableKey, LinearTerms] = {key: [(a_w[key], 1), (a_c[key], 1), (d[key], -1)] for key in ijk}
+    add_instance_limits(lp, p, delta, q)
+    if np.isfinite(p.budget_usd):
+        now_usd = float((p.instances_now * np.where(p.runs, p.usd_per_hour, 0.0)[:, None, :]).sum())
+        spent = linear_sum((x, p.usd_per_hour[i, k] * sign) for i, j, k in ijk for x, sign in delta[i, j, k])
+        lp += spent <= p.budget_usd - now_usd, "budget"
+    return OptimisationModel(lp, hold + change + latency, {"aW": a_w, "aC": a_c, "d": d})
+
+
+def holding_cost(p: Problem, a_w: VariablesByKey, a_c: VariablesByKey, d: VariablesByKey) -> Any:
+    """(hold) h alpha x + (1 - pi) h alpha (s + d - aW): who reclaims forgoes pi, who donates earns it."""
+    alpha, pi = p.hours * p.usd_per_hour, p.spot_earning_share
+    now = p.instances_now + (1 - pi) * p.spot
+    fixed = float((np.where(p.runs, alpha, 0.0)[:, None, :] * now).sum())
+    reclaimed = [(a_w[i, j, k], alpha[i, k] * pi) for i, j, k in a_w]
+    cold = [(a_c[i, j, k], alpha[i, k]) for i, j, k in a_c]
+    return linear_sum([*reclaimed, *cold, *((d[i, j, k], -alpha[i, k] * pi) for i, j, k in d)]) + fixed
+
+
+def starting_cost(p: Problem, a_w: VariablesByKey, a_c: VariablesByKey, d: VariablesByKey) -> Any:
+    """(start, give up) reclaim aW + cold aC + eta alpha d."""
+    reclaim, cold = p.reclaim_usd, p.cold_usd
+    given_up = p.hysteresis_share * p.usd_per_hour
+    return linear_sum(
+        [
+            *((a_w[i, j, k], reclaim[i, k]) for i, j, k in a_w),
+            *((a_c[key], cold[key]) for key in a_c),
+            *((d[i, j, k], given_up[i, k]) for i, j, k in d),
+        ]
+    )
+
+
+def shortage_penalty(
+    p: Problem, z: VariablesByKey, v: VariablesByKey, y: VariablesByKey, q: VariablesByKey
+) -> Any:
+    """(short) What is missing, each at its penalty."""
+    per_token, per_instance = p.penalty_usd
+    rated = (
+        (z, UNSERVED_PENALTY * per_token),
+        (v, REMOTE_PENALTY * per_token),
+        (y, BUFFER_PENALTY * per_token),
+    )
+    below = (q, BELOW_MINIMUM_PENALTY * per_instance)
+    return linear_sum((x, usd[key[0]]) for missing, usd in (*rated, below) for key, x in missing.items())
+
+
+def serving_tokens_per_s(p: Problem) -> Floats:
+    """Tokens/s of the instances that serve when the hour begins, shape (i, j)."""
+    return np.einsum("ijk,ik->ij", p.instances_now, np.where(p.runs, p.tokens_per_s, 0.0))
+
+
+def added_capacity_terms(
+    p: Problem, on: list[list[int]], a_w: VariablesByKey, a_c: VariablesByKey, d: VariablesByKey
+) -> dict[VariableKey, LinearTerms]:
+    """C[i,j,w] less what serves now, as terms: a start counts from its window on, a donation at once."""
+    theta, tau_w, tau_c = p.tokens_per_s, p.reclaim_window, p.cold_window
+    terms: dict[VariableKey, LinearTerms] = {}
+    for i, j, w in np.ndindex(*p.demand_tokens_per_s.shape):
+        up = terms[i, j, w] = [(d[i, j, k], -theta[i, k]) for k in on[i]]
+        up += [(a_w[i, j, k], theta[i, k]) for k in on[i] if w >= tau_w[i, k]]
+        up += [(a_c[i, j, k], theta[i, k]) for k in on[i] if w >= tau_c[i, j, k]]
+    return terms

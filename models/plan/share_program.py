@@ -1,0 +1,114 @@
+"""Which GPUs, and which share of which requests each of them serves: it contains Melange and Cauchy.
+
+Sets       b buckets of requests by input and output, n options (deployments and combos), g GPU types
+Data       rate[b] requests/s, g[b,n] goodput of an option that serves nothing else (0: none), P[n],
+           uses[n,g], G[g], eta share of its goodput that is counted on
+Decisions  x[n] integer >= 0, y[b,n] >= 0 shares, z[b] >= 0 the share that is not served
+
+min  sum P x + penalty z
+ (whole)   sum_n y + z = 1                                                                   for b
+ (load)    sum_b rate y / g <= eta x                                                         for n
+ (cap)     sum_n uses x <= G                                                                 for g
+
+With options that are GPU types and y in whole slices it is Melange's; with one bucket it is MC-LP. An option
+that serves several buckets is taken to divide its time between them. Once x is known, y and z are a linear
+programme: that is how they are told.
+"""
+
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.optimisation_model import (
+    OptimisationModel,
+    VariablesByKey,
+    add_variables,
+    linear_sum,
+)
+from fleetcast.models.plan.problem import TOLERANCE
+from fleetcast.models.plan.rental import (
+    RentalOffer,
+    RentalPlan,
+    add_gpu_limits,
+    option_prices,
+    require_valid_offer,
+    unserved_penalty_usd,
+)
+from fleetcast.models.plan.solver import DEFAULT_SOLVER, SOLVER_SEED, SolverOptions, solve_model
+
+
+def solve_shares(
+    offer: RentalOffer,
+    rates: Floats,
+    goodput: Floats,
+    eta: float = 1.0,
+    options: SolverOptions = DEFAULT_SOLVER,
+) -> RentalPlan:
+    """The cheapest options for all buckets; `rates` (b,), `goodput` (b, n). PlanError: no offer."""
+    started = perf_counter()
+    require_valid_offer(offer, goodput, rates)
+    found = solve_model(build_shares_model(offer, rates, goodput, eta), options)
+    counts = np.array([found.values["x"][n, 0] for n in range(len(offer.options))])
+    shares, missing = bucket_shares(offer, rates, goodput, eta, counts)
+    usd = float(counts @ offer.usd_per_hour)
+    full_usd = usd + float(missing @ (bucket_penalty_usd(offer, rates, goodput)))
+    bound_usd = max(found.bound_usd, found.lp_bound_usd)
+    return RentalPlan(
+        "shares", counts, shares, missing * rates, usd,
+        max(full_usd - bound_usd, 0.0) / max(full_usd, TOLERANCE), perf_counter() - started,
+    )  # fmt: skip
+
+
+def bucket_penalty_usd(offer: RentalOffer, rates: Floats, goodput: Floats) -> Floats:
+    """What a bucket weighs that is not served, shape (b,)."""
+    return rates * unserved_penalty_usd(option_prices(offer, goodput), goodput)
+
+
+def build_shares_model(
+    offer: RentalOffer, rates: Floats, goodput: Floats, eta: float, held: Ints | None = None
+) -> OptimisationModel:
+    """The programme of this file's docstring, line by line; with `held` for these counts alone."""
+    import pulp
+
+    lp = pulp.LpProblem("shares", pulp.LpMinimize)
+    buckets, options = (range(size) for size in goodput.shape)
+    y = add_variables(lp, "y", [(b, n) for b in buckets for n in options if goodput[b, n] > 0])
+    z = add_variables(lp, "z", [(b, 0) for b in buckets])
+    penalty = bucket_penalty_usd(offer, rates, goodput)
+    short = linear_sum((z[b, 0], penalty[b]) for b in buckets)
+    x: VariablesByKey = {}
+    if held is None:
+        x = add_variables(lp, "x", [(n, 0) for n in options], integer=True)
+        lp += linear_sum((x[n, 0], offer.usd_per_hour[n]) for n in options) + short
+        add_gpu_limits(lp, offer, ((n, x[n, 0]) for n in options))
+    else:
+        lp += short
+    for b in buckets:
+        served: list[tuple[Any, float]] = [(y[b, n], 1.0) for n in options if (b, n) in y]
+        lp += linear_sum([*served, (z[b, 0], 1.0)]) == 1, f"whole_{b}"
+    for n in options:
+        load = [(y[b, n], rates[b] / goodput[b, n]) for b in buckets if (b, n) in y]
+        own = [] if held is not None else [(x[n, 0], -eta)]
+        lp += linear_sum([*load, *own]) <= (0 if held is None else eta * int(held[n])), f"load_{n}"
+    return OptimisationModel(lp, linear_sum((x[n, 0], offer.usd_per_hour[n]) for n, _ in x), {"x": x})
+
+
+def bucket_shares(
+    offer: RentalOffer, rates: Floats, goodput: Floats, eta: float, counts: Ints
+) -> tuple[Floats, Floats]:
+    """How the buckets divide over these counts, (b, n), and what remains of each, (b,)."""
+    import pulp
+
+    lp = build_shares_model(offer, rates, goodput, eta, counts).lp
+    lp.solve(pulp.HiGHS(msg=False, threads=1, random_seed=SOLVER_SEED))
+    shares, missing = np.zeros(goodput.shape), np.zeros(rates.size)
+    for variable in lp.variables():
+        name, b, n = variable.name.split("_")
+        if name == "y":
+            shares[int(b), int(n)] = max(variable.varValue, 0.0)
+        else:
+            missing[int(b)] = max(variable.varValue, 0.0)
+    missing[missing < TOLERANCE] = 0.0
+    return shares, missing

@@ -1,0 +1,121 @@
+"""Hand-over: what lies between two legs of a request, the KV cache on its way from one instance to another.
+
+A pool whose role is to prefill sends a request on with its first token (Cauchy 3.4, 3.6; Splitwise,
+DistServe). Each instance has one link, which carries one cache at a time, first come first served: so the end
+of a transfer is known when it is sent, and costs O(1). In bulk the cache leaves when the pass is over; by
+layer, the first of n parts leaves after one n-th of the pass and the last one after its end:
+
+    begin = max(the sender's link is free, the receiver's is, first part is computed)
+    ready = max(end of the pass + X / n, begin + X)          X = tokens * seconds per token of the slower link
+
+The sender's blocks stay held until then; the receiver counts the request among its load at once, takes it
+into its queue when the cache has come, and into its batch, without computing anything, at the first step
+boundary at which there is a place. Those that travel stand in one heap by (ready_s, request).
+"""
+
+from fleetcast.models.replay.compiled import njit_call
+from fleetcast.models.replay.dispatch.opportunism import (
+    choose_decode_instance,
+    set_both_phases,
+    should_keep_request,
+)
+from fleetcast.models.replay.event_queue import reschedule_event, sift_heap
+from fleetcast.models.replay.fleet.instance_load import assign_request
+from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.state import ReplayState
+
+
+@njit_call
+def has_transferred_cache(fleet: FleetArrays, state: ReplayState, request: int) -> bool:
+    """Whether the request's cache has come along, so that it need not be computed."""
+    return fleet.has_transfers and state.transfer[request].transferred_tokens > 0
+
+
+@njit_call
+def start_transfer(
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: ReplayState,
+    slot: int,
+    request: int,
+    now: float,
+) -> bool:
+    """Send a request that has its first token to the pool that decodes; False where it stays."""
+    instance = state.instance[slot]
+    to = choose_decode_instance(fleet, state, slot)
+    if to == NO_INDEX:
+        return False
+    is_kept = should_keep_request(fleet, rules, state, slot, to)
+    set_both_phases(trace, fleet, state, slot, request, is_kept)
+    if is_kept:
+        return False
+    cached = trace.input_tokens[request] + state.request[request].generated - 1
+    seconds = cached * transfer_token_s(fleet, slot, to)
+    layers = fleet.link_layers[fleet.slot_kind[slot]]
+    computed_s = now - (now - instance.base_s) * (1 - 1 / layers)
+    begin_s = max(computed_s, instance.out_free_s, state.instance[to].in_free_s)
+    ready_s = max(now + seconds / layers, begin_s + seconds)
+    instance.out_free_s = state.instance[to].in_free_s = ready_s
+    instance.outbound += 1
+    state.instance[to].inbound += 1
+    state.transfer[request].transferred_tokens = cached
+    state.transfer[request].held = cached
+    state.transfer[request].source_slot = slot
+    state.transfer[request].ready_s = ready_s
+    state.request[request].served_by = to
+    state.transfer[request].sent_from, state.transfer[request].sent_s = slot, now
+    assign_request(trace, fleet, state, to, request, 1)
+    if fleet.is_interactive[trace.tier[request]]:
+        state.pool[fleet.pool[to]].routed_tokens += trace.input_tokens[request]
+    push_in_flight(state, request)
+    return True
+
+
+@njit_call
+def transfer_token_s(fleet: FleetArrays, slot: int, to: int) -> float:
+    """Seconds in which one token's cache goes from slot to slot: those of the slower link."""
+    return max(fleet.link_token_s[fleet.slot_kind[slot]], fleet.link_token_s[fleet.slot_kind[to]])
+
+
+@njit_call
+def push_in_flight(state: ReplayState, request: int) -> None:
+    """Add a request, whose ready_s is set, to those that travel."""
+    size = state.progress.moving
+    state.transfer[size].moving, state.transfer[request].in_flight_position = request, size
+    state.progress.moving += 1
+    sift_heap(
+        state.transfer["ready_s"],
+        state.transfer["moving"],
+        state.transfer["in_flight_position"],
+        0,
+        size + 1,
+        request,
+    )
+    set_transfer_clock(state)
+
+
+@njit_call
+def pop_in_flight(state: ReplayState, request: int) -> None:
+    """Remove a request from those that travel."""
+    size, at = state.progress.moving - 1, state.transfer[request].in_flight_position
+    last = state.transfer[size].moving
+    state.progress.moving = size
+    if last != request:
+        state.transfer[at].moving, state.transfer[last].in_flight_position = last, at
+        sift_heap(
+            state.transfer["ready_s"],
+            state.transfer["moving"],
+            state.transfer["in_flight_position"],
+            0,
+            size,
+            last,
+        )
+    set_transfer_clock(state)
+
+
+@njit_call
+def set_transfer_clock(state: ReplayState) -> None:
+    """Let the clock of the hand-overs ring when the next one ends."""
+    next_s = state.transfer[state.transfer[0].moving].ready_s if state.progress.moving > 0 else NEVER
+    reschedule_event(state, state.instance.size, next_s)

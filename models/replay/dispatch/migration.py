@@ -1,0 +1,222 @@
+"""Live moves: a request goes to another instance while it goes on decoding (Llumnix 3.5).
+
+Its cache is copied in stages over the two links: all that is cached when a stage begins, then what has been
+added meanwhile, and so on. When no more than `last_copy_tokens` are left, or after `max_copies`, the request
+leaves at the first step boundary that is not over; the rest follows, `move_s` later it has landed, and it
+joins the other batch like any cache that was handed over. A move computes nothing. It is given up when the
+request finishes or loses its memory before it leaves, or when the other instance does not serve any more.
+"""
+
+from fleetcast.models.replay.compiled import njit_call
+from fleetcast.models.replay.dispatch.kv_transfer import pop_in_flight, push_in_flight, transfer_token_s
+from fleetcast.models.replay.engine.kv_memory import full_length_blocks, note_block_crossing, prompt_tokens
+from fleetcast.models.replay.engine.prefix import evict_prefix_blocks, release_kv_blocks
+from fleetcast.models.replay.engine.step_time import steps_until, stretch_s
+from fleetcast.models.replay.event_queue import drop_key, reschedule_event
+from fleetcast.models.replay.fleet.instance_load import assign_request
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.state import MOVE_ABORTED, REQUEST_BITS, ReplayState
+from fleetcast.models.world.mechanisms import Phase, Status
+
+LEAVING = -1  # the stage of a request that goes at the next boundary
+
+
+@njit_call
+def start_migration(
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: ReplayState,
+    request: int,
+    to: int,
+    now: float,
+) -> bool:
+    """Begin to move a decoding request to slot `to`; False where that cannot be.
+
+    It must decode at an instance that serves or drains, and not move yet; the other one must serve, be of the
+    same llm and in the same role, and be large enough.
+    """
+    slot = state.request[request].served_by
+    if slot in (NO_INDEX, to) or state.transfer[request].migrating_to != NO_INDEX:
+        return False
+    pool, other = fleet.pool[slot], fleet.pool[to]
+    tokens = trace.input_tokens[request] + trace.output_tokens[request]
+    if fleet.llm[pool] != fleet.llm[other] or fleet.role[pool] != fleet.role[other]:
+        return False
+    if (
+        state.instance[slot].status not in (Status.SERVING, Status.DRAINING)
+        or state.instance[to].status != Status.SERVING
+    ):
+        return False
+    if tokens > fleet.max_request_tokens[other]:
+        return False
+    if place_in_batch(state, slot, request) == NO_INDEX:
+        return False
+    state.transfer[request].migrating_to = to
+    state.transfer[request].copied = 0
+    state.transfer[request].stage = 0
+    state.instance[slot].migrating_out += 1
+    state.instance[to].migrating_in += 1
+    copy_next_stage(trace, fleet, rules, state, request, now)
+    return True
+
+
+@njit_call
+def copy_next_stage(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
+) -> None:
+    """Copy what has been cached since the last copy began; or leave, where little enough is left."""
+    slot, to = state.request[request].served_by, state.transfer[request].migrating_to
+    if state.instance[to].status != Status.SERVING:
+        end_migration(fleet, state, request, MOVE_ABORTED)
+        return
+    last_step = state.finish_key[slot, place_in_batch(state, slot, request)] >> 32
+    left = last_step - state.instance[slot].steps - steps_passed(fleet, state, slot, now)
+    cached = trace.input_tokens[request] + trace.output_tokens[request] - left - 1
+    rest = cached - state.transfer[request].copied
+    if rest <= rules.last_copy_tokens or state.transfer[request].stage >= rules.max_copies:
+        state.transfer[request].stage = LEAVING
+        state.instance[slot].leaving += 1
+        cut_stretch_soon(fleet, state, slot, now)
+    else:
+        state.transfer[request].copied = cached
+        state.transfer[request].stage += 1
+        send_stage(fleet, state, request, slot, to, rest, now)
+
+
+@njit_call
+def send_stage(
+    fleet: FleetArrays, state: ReplayState, request: int, slot: int, to: int, tokens: int, now: float
+) -> None:
+    """Put so many tokens of a cache on the way, behind what both links still have to carry."""
+    instance = state.instance[slot]
+    begin_s = max(now, instance.out_free_s, state.instance[to].in_free_s)
+    state.transfer[request].ready_s = begin_s + tokens * transfer_token_s(fleet, slot, to)
+    instance.out_free_s = state.instance[to].in_free_s = state.transfer[request].ready_s
+    push_in_flight(state, request)
+
+
+@njit_call
+def release_migrated(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+) -> None:
+    """At a step boundary, after those that finish: the requests that leave go, in their order."""
+    instance = state.instance[slot]
+    while instance.leaving > 0:
+        request = next_leaving_request(state, slot)
+        instance.leaving -= 1
+        to = state.transfer[request].migrating_to
+        if state.instance[to].status != Status.SERVING:
+            end_migration(fleet, state, request, MOVE_ABORTED)
+            continue
+        end_migration(fleet, state, request, NO_INDEX)
+        at = place_in_batch(state, slot, request)
+        left = (state.finish_key[slot, at] >> 32) - instance.steps
+        state.request[request].generated = trace.output_tokens[request] - left
+        cached = prompt_tokens(trace, state, request) - 1
+        drop_key(state.finish_key[slot], instance.batch, at)
+        instance.batch -= 1
+        note_block_crossing(fleet, state, slot, cached, -1)
+        instance.kv -= cached
+        evict_prefix_blocks(fleet, state, slot)
+        instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
+        instance.reserved -= full_length_blocks(trace, fleet, request)
+        instance.queue_dirty = True
+        assign_request(trace, fleet, state, slot, request, -1)
+        assign_request(trace, fleet, state, to, request, 1)
+        state.instance[to].inbound += 1
+        state.request[request].served_by = to
+        state.transfer[request].source_slot = slot
+        state.transfer[request].transferred_tokens = cached
+        state.transfer[request].sent_from, state.transfer[request].sent_s = slot, now
+        send_stage(fleet, state, request, slot, to, cached - state.transfer[request].copied, now)
+        pop_in_flight(state, request)  # the link is free when the cache has come, the request lands later
+        state.transfer[request].ready_s += rules.move_s
+        push_in_flight(state, request)
+
+
+@njit_call
+def next_leaving_request(state: ReplayState, slot: int) -> int:
+    """The first of the slot's requests that leave."""
+    first = NO_INDEX
+    for at in range(state.instance[slot].batch):
+        request = state.finish_key[slot, at] & REQUEST_BITS
+        if state.transfer[request].migrating_to != NO_INDEX and state.transfer[request].stage == LEAVING:
+            first = request if first == NO_INDEX else min(first, request)
+    return first
+
+
+@njit_call
+def abort_migration(fleet: FleetArrays, state: ReplayState, request: int) -> None:
+    """The request stays where it is, or begins anew: what has been copied is of no use."""
+    if state.transfer[request].stage == LEAVING:
+        state.instance[state.request[request].served_by].leaving -= 1
+    else:
+        pop_in_flight(state, request)
+    end_migration(fleet, state, request, MOVE_ABORTED)
+
+
+@njit_call
+def end_migration(fleet: FleetArrays, state: ReplayState, request: int, counted: int) -> None:
+    """The request is not being copied any more, be it that it leaves or stays, which is counted."""
+    slot = state.request[request].served_by
+    if counted != NO_INDEX:
+        state.moved[fleet.pool[slot], counted] += 1
+    state.instance[slot].migrating_out -= 1
+    state.instance[state.transfer[request].migrating_to].migrating_in -= 1
+    state.transfer[request].migrating_to, state.transfer[request].stage = NO_INDEX, 0
+
+
+@njit_call
+def abort_migrations_to(fleet: FleetArrays, state: ReplayState, dead: int) -> None:
+    """Requests that were about to leave for an instance that has died stay."""
+    for slot in range(state.instance.size):
+        if state.instance[slot].leaving > 0:
+            for at in range(state.instance[slot].batch):
+                request = state.finish_key[slot, at] & REQUEST_BITS
+                if state.transfer[request].migrating_to == dead:
+                    abort_migration(fleet, state, request)
+
+
+@njit_call
+def place_in_batch(state: ReplayState, slot: int, request: int) -> int:
+    """Where the request stands in the slot's heap of finish steps; NOBODY if it does not decode there."""
+    for at in range(state.instance[slot].batch):
+        if state.finish_key[slot, at] & REQUEST_BITS == request:
+            return at
+    return NO_INDEX
+
+
+@njit_call
+def steps_passed(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> int:
+    """Steps of the slot's stretch whose boundary is over at this instant."""
+    if state.instance[slot].phase != Phase.DECODE:
+        return 0
+    steps = steps_until(fleet, state, slot, now)
+    return steps if is_boundary_passed(fleet, state, slot, steps, now) else steps - 1
+
+
+@njit_call
+def is_boundary_passed(fleet: FleetArrays, state: ReplayState, slot: int, steps: int, now: float) -> bool:
+    """Whether the boundary after so many steps lies at this very instant and the slot has passed it.
+
+    It has where its slot comes before the last clock that ran at this instant.
+    """
+    at_s = state.instance[slot].base_s + stretch_s(fleet, state, slot, steps)
+    return at_s == now and slot < state.progress.running
+
+
+@njit_call
+def cut_stretch_soon(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
+    """End a stretch at the first step boundary that is not over."""
+    if state.instance[slot].phase == Phase.DECODE:
+        cut_stretch_after(fleet, state, slot, steps_passed(fleet, state, slot, now) + 1)
+
+
+@njit_call
+def cut_stretch_after(fleet: FleetArrays, state: ReplayState, slot: int, steps: int) -> None:
+    """End a stretch after so many of its steps, if it is longer."""
+    instance = state.instance[slot]
+    if steps < instance.stretch:
+        instance.stretch = steps
+        reschedule_event(state, slot, instance.base_s + stretch_s(fleet, state, slot, steps))

@@ -1,0 +1,52 @@
+"""How long a step takes, and a stretch of them in closed form.
+
+Between two changes of a decode batch of B requests its steps are regular: each takes f[B] + g[B]*kv and adds
+B cached tokens. So
+
+    T(k) = k*(f[B] + g[B]*kv) + g[B]*B*k*(k-1)/2     seconds for k steps from kv cached tokens
+
+and the first boundary at or after an instant is the root of a quadratic.
+"""
+
+import math
+
+from fleetcast.models.replay.compiled import njit_inline
+from fleetcast.models.replay.kernel_inputs import FleetArrays
+from fleetcast.models.replay.state import ReplayState
+
+
+@njit_inline
+def prefill_step_s(fleet: FleetArrays, kind: int, tokens: int) -> float:
+    """Seconds to prefill `tokens` prompt tokens: linear between the knots of the profile."""
+    knots = fleet.latency.prefill_tokens[kind]
+    at = 0
+    while at + 1 < knots.size and knots[at + 1] <= tokens:
+        at += 1
+    return fleet.latency.prefill_s[kind, at] + (tokens - knots[at]) * fleet.latency.prefill_slope[kind, at]
+
+
+@njit_inline
+def stretch_s(fleet: FleetArrays, state: ReplayState, slot: int, steps: int) -> float:
+    """T(steps) of the slot's batch as it stands."""
+    instance = state.instance[slot]
+    kind, batch = fleet.slot_kind[slot], instance.batch
+    g = fleet.latency.decode_kv_s[kind, batch]
+    first = fleet.latency.decode_s[kind, batch] + g * instance.kv
+    return steps * first + g * batch * (steps * (steps - 1) // 2)
+
+
+@njit_inline
+def steps_until(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> int:
+    """The number of steps, at least 1, after which the stretch's boundary is first at or after now."""
+    instance = state.instance[slot]
+    kind, batch = fleet.slot_kind[slot], instance.batch
+    g = fleet.latency.decode_kv_s[kind, batch]
+    half = g * batch / 2
+    b = fleet.latency.decode_s[kind, batch] + g * instance.kv - half
+    elapsed = now - instance.base_s
+    steps = max(1, math.ceil(2 * elapsed / (b + math.sqrt(b * b + 4 * half * elapsed))))
+    while steps > 1 and instance.base_s + stretch_s(fleet, state, slot, steps - 1) >= now:
+        steps -= 1
+    while instance.base_s + stretch_s(fleet, state, slot, steps) < now:
+        steps += 1
+    return steps

@@ -1,0 +1,125 @@
+"""The requests of a trace, as rows: what they must be, some of them, two parts joined."""
+
+from typing import Any
+
+import numpy as np
+
+from fleetcast.models.aliases import Ints
+from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.world.mechanisms import Prefix, QueueOrder
+
+SHORTS, WHOLES = np.zeros(0, np.int16), np.zeros(0, np.int32)
+EMPTY_TRACE = TraceArrays(np.zeros(0), SHORTS, SHORTS, SHORTS, WHOLES, WHOLES)
+
+
+def assign_lanes(trace: TraceArrays, rules: Rules) -> TraceArrays:
+    """The trace with levels, where it says none, and with the lane in which each request waits."""
+    level = trace.level if trace.level.size else np.zeros(trace.arrival_s.size, np.int16)
+    if level.size != trace.arrival_s.size:
+        raise ValueError(f"level has {level.size} rows; the trace has {trace.arrival_s.size} requests.")
+    return trace._replace(level=level, lane=level if rules.order >= QueueOrder.PRIORITY else trace.tier)
+
+
+def check_trace(trace: TraceArrays, fleet: FleetArrays, rules: Rules) -> None:
+    """Refuse a trace that the kernel must not see; the message names the first bad request."""
+    regions, tiers = fleet.network_s.shape[0], fleet.is_interactive.size
+    llms, levels = fleet.holds.size, rules.headroom_share.size
+    laws = (
+        ("arrival_s must be finite and not negative", ~(trace.arrival_s >= 0) | np.isinf(trace.arrival_s)),
+        ("arrivals must be sorted", np.diff(trace.arrival_s, prepend=trace.arrival_s[:1]) < 0),
+        ("input_tokens must be at least 1", trace.input_tokens < 1),
+        ("output_tokens must be at least 1", trace.output_tokens < 1),
+        (f"llm must be below {llms}", (trace.llm < 0) | (trace.llm >= llms)),
+        (f"region must be below {regions}", (trace.region < 0) | (trace.region >= regions)),
+        (f"tier must be below {tiers}", (trace.tier < 0) | (trace.tier >= tiers)),
+        (
+            f"level must be from 0 to {levels - 1}, a whole number",
+            (trace.level < 0) | (trace.level >= levels),
+        ),
+    )
+    for rule, bad in (*laws, *leg_rules(trace, fleet), *prefix_rules(trace, fleet)):
+        if bad.any():
+            at = int(np.argmax(bad))
+            columns = trace._asdict().items()
+            row = ", ".join(f"{name}={column[at]}" for name, column in columns if column.size == bad.size)
+            raise ValueError(f"Request {at} of the trace ({row}): {rule}. Mend or drop it.")
+
+
+def leg_rules(trace: TraceArrays, fleet: FleetArrays) -> list[tuple[str, np.ndarray]]:
+    """What chains of legs must be: each rule, and the rows that break it."""
+    if not trace.then.size:
+        return []
+    rows = np.arange(trace.arrival_s.size)
+    has_next = trace.then != NO_INDEX
+    is_inside = has_next & (trace.then > rows) & (trace.then < rows.size)
+    behind = np.where(is_inside, trace.then, rows)
+    same = (trace.arrival_s[behind] == trace.arrival_s) & (trace.region[behind] == trace.region)
+    begun = np.bincount(behind[is_inside], minlength=rows.size)
+    return [
+        (
+            "a chain of legs needs a fleet whose hands_over is set",
+            np.full(rows.size, not fleet.has_transfers),
+        ),
+        ("then must name a later row of the trace, or nobody", has_next & ~is_inside),
+        ("the next leg must have the same arrival and region", ~same),
+        ("the next leg must be one further", is_inside & (trace.leg[behind] != trace.leg + 1)),
+        ("a leg must follow exactly one other, the first none", begun != (trace.leg > 0)),
+    ]
+
+
+def prefix_rules(trace: TraceArrays, fleet: FleetArrays) -> list[tuple[str, np.ndarray]]:
+    """What a trace must say of its prompts for the fleet's prefix: each rule, and the rows that break it."""
+    rows = trace.arrival_s.size
+    if fleet.prefix == Prefix.GIVEN:
+        if trace.cached_tokens.size != rows:
+            return [('prefix = "given" needs cached_tokens of all requests', np.ones(rows, bool))]
+        bad = (trace.cached_tokens < 0) | (trace.cached_tokens > trace.input_tokens)
+        return [("cached_tokens must be at most input_tokens", bad)]
+    if fleet.prefix == Prefix.BLOCKS:
+        if trace.first_hash.size != rows + 1:
+            return [('prefix = "blocks" needs the hashes of all prompts', np.ones(rows, bool))]
+        counts = np.diff(trace.first_hash)
+        is_inside = (trace.first_hash[0] >= 0) & (trace.first_hash[-1] <= trace.hashes.size)
+        too_large = trace.hashes.size > 0 and (trace.hashes.min() < 0 or trace.hashes.max() >= 1 << 31)
+        return [
+            ("first_hash must rise within hashes", (counts < 0) | ~is_inside),
+            ("hashes must be numbers from 0 to 2^31", np.full(rows, too_large)),
+        ]
+    return []
+
+
+def select_requests(trace: TraceArrays, rows: Ints) -> TraceArrays:
+    """Some rows of a trace, in this order; `then` names those of the whole trace still."""
+    own = {name: column for name, column in trace._asdict().items() if name not in ("first_hash", "hashes")}
+    columns: dict[str, Any] = {name: column[rows] if column.size else column for name, column in own.items()}
+    if trace.first_hash.size:
+        counts = np.diff(trace.first_hash)[rows]
+        first = np.concatenate([[0], np.cumsum(counts)])
+        at = np.arange(first[-1]) + np.repeat(trace.first_hash[rows] - first[:-1], counts)
+        columns |= {"first_hash": first, "hashes": trace.hashes[at]}
+    return TraceArrays(**columns)
+
+
+def concat_traces(trace: TraceArrays, more: TraceArrays) -> TraceArrays:
+    """The rows of both, one behind the other."""
+    if not trace.arrival_s.size:
+        return more
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(trace, name), getattr(more, name)]) for name in TraceArrays._fields
+    }
+    if more.first_hash.size:
+        columns["first_hash"] = np.concatenate(
+            [trace.first_hash, trace.first_hash[-1] + more.first_hash[1:] - more.first_hash[0]]
+        )
+        columns["hashes"] = np.concatenate([trace.hashes, more.hashes[more.first_hash[0] :]])
+    return TraceArrays(**columns)
+
+
+def fill_leg_columns(trace: TraceArrays) -> TraceArrays:
+    """The same requests, where nobody has a second leg with columns that say so."""
+    if trace.then.size:
+        return trace
+    size = trace.arrival_s.size
+    return trace._replace(
+        then=np.full(size, NO_INDEX, np.int32), leg=np.zeros(size, np.int8), score=np.zeros(size, np.float32)
+    )

@@ -1,0 +1,211 @@
+"""Seeded traces, a day at a time: office-suite-like traffic, a short real trace tiled, a day multiplied.
+
+Office traffic follows the workload figures of SageServe section 3. The rate of a cell (tier, llm, region) is
+
+    requests of the tier's week x shape of the week x share of the cell x noise, and bulk jobs, times bursts;
+
+arrivals are Poisson within the minute, tokens lognormal by app and tier. Every day and subject has a random
+stream of its own, so a day depends neither on which others are made nor on the order in which they are.
+"""
+
+from collections.abc import Mapping
+from datetime import date
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.traffic.random_streams import (
+    HOUR_US,
+    MINUTE_US,
+    burst_factor,
+    draw_by_row,
+    minute_noise,
+    random_stream,
+    sort_by_arrival,
+)
+from fleetcast.models.traffic.trace_columns import DayColumns, TraceNames
+from fleetcast.models.world.traffic_config import (
+    TRAFFIC_DAY_MINUTES,
+    OfficeTraffic,
+    TierTraffic,
+    TiledTraffic,
+    require_traffic,
+)
+
+# A day's level holds from its 180th minute to the 180th before its end, then turns into the next day's.
+NIGHTFALL = (-180, 180, TRAFFIC_DAY_MINUTES - 180, TRAFFIC_DAY_MINUTES + 180)
+JOB_SIGMA = 1.0  # of the logarithm of a bulk job's size: a few large ones carry most of the load
+
+
+# --- office traffic ------------------------------------------------------------------------------------
+
+
+def office_day(params: OfficeTraffic, day: date, seed: int, names: TraceNames) -> DayColumns:
+    """Draw one day of office traffic (SageServe section 3).
+
+    Parameters
+    ----------
+    seed : int
+        Of the trace, 0 or more; the same parameters, seed and day give the same requests.
+    names : Names
+        Of the catalogue; the codes of the result are positions in them.
+
+    Returns
+    -------
+    Columns
+        Sorted by arrival; `app` is a position in `params.apps`.
+    """
+    rate = office_rate(params, day, seed, names)
+    counts = random_stream(seed, day, "counts").poisson(rate.reshape(-1, TRAFFIC_DAY_MINUTES))
+    cell, minute = (np.repeat(axis.ravel(), counts.ravel()) for axis in np.indices(counts.shape))
+    arrived_us = minute * MINUTE_US + random_stream(seed, day, "times").integers(0, MINUTE_US, minute.size)
+    arrived_us, cell = sort_by_arrival(arrived_us, cell, counts.shape[0])
+    tier, llm, region = np.unravel_index(cell, rate.shape[:-1])
+
+    by_tier = np.array([[app.share.get(name, 0.0) for app in params.apps.values()] for name in names.tiers])
+    app = draw_by_row(random_stream(seed, day, "apps"), by_tier, tier)
+
+    factor = np.array([params.tiers[name].input_factor for name in names.tiers])
+    inputs = np.outer(factor, [app.input_tokens for app in params.apps.values()])[tier, app]
+    inputs = inputs * _heavier(params, names)[tier, llm, region]
+    outputs = np.array([app.output_tokens for app in params.apps.values()])[app]
+    return DayColumns(
+        arrived_us=arrived_us,
+        region=region.astype(np.int16),
+        llm=llm.astype(np.int16),
+        tier=tier.astype(np.int16),
+        app=app.astype(np.int16),
+        input_tokens=_tokens(
+            random_stream(seed, day, "input"), inputs, params.input_sigma, params.max_input_tokens
+        ),
+        output_tokens=_tokens(
+            random_stream(seed, day, "output"), outputs, params.output_sigma, params.max_output_tokens
+        ),
+    )
+
+
+def office_rate(params: OfficeTraffic, day: date, seed: int, names: TraceNames) -> Floats:
+    """Expected requests per minute, with noise, jobs and bursts, shape (tiers, llms, regions, 1440)."""
+    shapes = {tier: weekly_shape(params.tiers[tier]) for tier in names.tiers}
+    weekday_part = sum(params.tiers[tier].share * shape[:5].sum() for tier, shape in shapes.items())
+    week = 5 * params.requests_per_day / weekday_part
+    weeks = (day - params.first_week).days // 7
+    noise, jobs = random_stream(seed, day, "noise"), random_stream(seed, day, "jobs")
+    rates = []
+    for tier, shape in shapes.items():
+        traffic = params.tiers[tier]
+        mix = _by_cell(traffic.mix, 0.0, names)
+        smooth = week * traffic.share * (1 + traffic.growth_per_week) ** weeks * shape[day.weekday()]
+        steady = (1 - traffic.bulk_share) * mix[..., None] * smooth * _noise(noise, traffic, mix.shape)
+        rates.append(steady + _bulk_jobs(jobs, traffic, traffic.bulk_share * smooth.sum(), mix))
+    return np.array(rates) * burst_factor(params.bursts, day)
+
+
+def weekly_shape(traffic: TierTraffic) -> Floats:
+    """Share of a week's requests in each minute, shape (7, 1440), summing to 1; days turn over at night."""
+    minute = np.arange(TRAFFIC_DAY_MINUTES) + 0.5
+    hour = np.interp(minute, 60 * np.arange(24) + 30, traffic.by_hour, period=TRAFFIC_DAY_MINUTES)
+    level = np.array(traffic.by_weekday)
+    levels = [
+        np.interp(minute, NIGHTFALL, (level[d - 1], level[d], level[d], level[(d + 1) % 7])) for d in range(7)
+    ]
+    shape = np.array(levels) * hour
+    return shape / shape.sum()
+
+
+def _heavier(params: OfficeTraffic, names: TraceNames) -> Floats:
+    """Factor on the input tokens of each cell, shape (tiers, llms, regions); 1 where nothing is said."""
+    return np.array([_by_cell(params.tiers[tier].heavier, 1.0, names) for tier in names.tiers])
+
+
+def _by_cell(said: Mapping[str, Mapping[str, float]], otherwise: float, names: TraceNames) -> Floats:
+    """A table llm -> region -> figure as an array, shape (llms, regions); `otherwise` where it is silent."""
+    cells = np.full((len(names.llms), len(names.regions)), otherwise)
+    for llm, regions in said.items():
+        for region, figure in regions.items():
+            cells[names.llms.index(llm), names.regions.index(region)] = figure
+    return cells
+
+
+def _noise(rng: np.random.Generator, traffic: TierTraffic, shape: tuple[int, ...]) -> Floats:
+    shares = (traffic.daily_noise_share, traffic.minute_noise_share, traffic.minute_noise_minutes)
+    return minute_noise(rng, *shares, shape)
+
+
+def _bulk_jobs(rng: np.random.Generator, traffic: TierTraffic, requests: float, mix: Floats) -> Floats:
+    """Rate of the bulk jobs: at any time of the day, of any size, evenly over their minutes."""
+    rate = np.zeros((mix.size, TRAFFIC_DAY_MINUTES))
+    if requests > 0:
+        jobs = rng.poisson(traffic.jobs_per_day)
+        sizes = rng.lognormal(-(JOB_SIGMA**2) / 2, JOB_SIGMA, jobs) * requests / traffic.jobs_per_day
+        cells = rng.choice(mix.size, jobs, p=mix.ravel() / mix.sum())
+        starts = rng.integers(0, TRAFFIC_DAY_MINUTES - traffic.job_minutes + 1, jobs)
+        for cell, start, size in zip(cells, starts, sizes, strict=True):
+            rate[cell, start : start + traffic.job_minutes] += size / traffic.job_minutes
+    return rate.reshape(*mix.shape, TRAFFIC_DAY_MINUTES)
+
+
+# --- a real trace, tiled -------------------------------------------------------------------------------
+
+
+def tile_day(template: DayColumns, params: TiledTraffic, day: date, seed: int) -> DayColumns:
+    """Repeat a short trace over a day that has the weekly rhythm of another.
+
+    1. The template is folded into one hour: times modulo an hour; a template shorter than that is stretched
+       to fill it. It counts as `rows` requests an hour (fewer where several hours were folded into one).
+    2. Hour h of the week gets round(requests_share x rows x by_hour_of_week[h] / their mean) requests, drawn
+       from the template with replacement: tokens, region, llm, tier and app stay together.
+    3. Each keeps its place within the hour, moved on by a uniform jitter of under a second.
+
+    Parameters
+    ----------
+    template : Columns
+        `arrived_us` may count from any instant.
+    """
+    rows = template.arrived_us.size
+    require_traffic(rows > 0, "the template has no request; land its file first")
+    rng = random_stream(seed, day, "tile")
+    elapsed = template.arrived_us - template.arrived_us.min()
+    span = max(int(elapsed.max()), 1)
+    folded = min(span, HOUR_US)
+    weights = np.array(params.by_hour_of_week)[24 * day.weekday() :][:24] / np.mean(params.by_hour_of_week)
+    counts = np.rint(params.requests_share * rows * folded / span * weights).astype(np.int64)
+    hour = np.repeat(np.arange(24), counts)
+    drawn = rng.integers(0, rows, hour.size)
+    place = (elapsed * (HOUR_US / folded)).astype(np.int64)[drawn]
+    place = (place + rng.integers(0, 1_000_000, hour.size)) % HOUR_US
+    arrived_us, drawn = sort_by_arrival(hour * HOUR_US + place, drawn, rows)
+    return DayColumns._make((arrived_us, *(column[drawn] for column in template[1:])))
+
+
+# --- a day with more or fewer requests ------------------------------------------------------------------
+
+
+def multiply_day(arrived_us: Ints, factor: float, day: date, seed: int) -> tuple[Ints, Ints]:
+    """A day with `factor` times its requests: when they arrive, sorted, and which request each one repeats.
+
+    Every request comes as many times as whole numbers go into `factor`, and once more (below 1: at all) by
+    chance. The first of its kind keeps its instant; the others come within half a minute of it, so that the
+    load of a minute grows and no two arrive as one.
+
+    Parameters
+    ----------
+    arrived_us : Ints
+        Since midnight, shape (rows,).
+    """
+    rng = random_stream(seed, day, "copies")
+    times = np.floor(factor + rng.random(arrived_us.size)).astype(np.int64)
+    row = np.repeat(np.arange(arrived_us.size), times)
+    is_copy = np.diff(row, prepend=-1) == 0
+    moved_us = np.where(is_copy, rng.integers(-MINUTE_US // 2, MINUTE_US // 2, row.size), 0)
+    moved_us = np.clip(arrived_us[row] + moved_us, 0, TRAFFIC_DAY_MINUTES * MINUTE_US - 1)
+    return sort_by_arrival(moved_us, row, arrived_us.size)
+
+
+# --- drawing -------------------------------------------------------------------------------------------
+
+
+def _tokens(rng: np.random.Generator, median: Floats, sigma: float, most: int) -> NDArray[np.int32]:
+    drawn = median * np.exp(sigma * rng.standard_normal(median.size, dtype=np.float32))
+    return np.clip(drawn, 1, most).astype(np.int32)

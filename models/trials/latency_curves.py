@@ -1,0 +1,169 @@
+"""What a replica makes its requests wait, load by load: tables that plans for quality read.
+
+A shape is what a replica may be: an llm on so many GPUs of a type, in so many stages. Its curve is the P95
+from arrival to last token of Poisson arrivals with the lengths of a mix, at shares of the rate at which it
+serves a flood. Every curve has the same draws, so that differences are not luck. Loads above the last share
+count as too much: there a percentile depends on how long the trace is.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.latency.pipeline_stages import deployment_profile
+from fleetcast.models.latency.roofline import roofline_knots
+from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.trials.capacity import FLOOD_PER_S, FLOOD_S, STEADY, LoadTrial, trial_fleet, trial_rules
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.models.world.toml_dataclasses import ConfigError
+
+CURVE_REQUESTS = 8_000  # per load
+WARM_UP_REQUESTS = CURVE_REQUESTS // 4  # at the start, while the replica fills
+LOAD_SHARES = (0.02, 0.15, 0.3, 0.45, 0.55, 0.63, 0.69, 0.74, 0.78)  # of the flood's rate
+CURVE_SEED = 0x9E4F
+
+
+class ReplicaShape(NamedTuple):
+    """A replica of an llm."""
+
+    llm: str
+    gpu: str
+    tensor_parallel: int
+    pipeline_parallel: int
+
+    @property
+    def gpus(self) -> int:
+        """That a replica holds."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def deployment(self) -> Deployment:
+        """As a config would say it."""
+        return Deployment(self.gpu, self.tensor_parallel, pipeline_parallel=self.pipeline_parallel)
+
+    def __str__(self) -> str:
+        """As `fleetcast try` reads it, like llama3.1-70b@4xh100-80gb; with its stages, where it has some."""
+        stages = f" in {self.pipeline_parallel} stages" if self.pipeline_parallel > 1 else ""
+        return f"{self.llm}@{self.gpus}x{self.gpu}{stages}"
+
+
+class LengthMix(NamedTuple):
+    """Lengths of the requests that come to an llm."""
+
+    input_tokens: Ints  # (N,)
+    output_tokens: Ints  # (N,)
+
+
+class LatencyCurve(NamedTuple):
+    """Seconds from arrival to last token by load; both rise."""
+
+    load_per_s: Floats  # (K,) requests/s of one replica
+    p95_s: Floats  # (K,)
+
+
+def feasible_shapes(
+    llms: Iterable[str],
+    gpus: Iterable[str],
+    catalogue: Catalogue,
+    config: RunConfig,
+    longest_tokens: int,
+    tensor_parallel: Sequence[int] = (1, 2, 4, 8),
+    pipeline_parallel: Sequence[int] = (1, 2),
+) -> list[ReplicaShape]:
+    """All shapes that hold the weights and the longest request; stages only where their link is known.
+
+    ConfigError for an llm that has none.
+    """
+    found = []
+    for llm in llms:
+        own = [
+            shape
+            for gpu in gpus
+            for pp in pipeline_parallel
+            for tp in tensor_parallel
+            if (shape := ReplicaShape(llm, gpu, tp, pp))
+            and is_feasible_shape(shape, catalogue, config, longest_tokens)
+        ]
+        if not own:
+            raise ConfigError(
+                f"{llm} and a request of {longest_tokens:,} tokens fit on none of {', '.join(gpus)} at these "
+                "tensor_parallel degrees. Name larger GPUs, or more of them."
+            )
+        found += own
+    return found
+
+
+def is_feasible_shape(
+    shape: ReplicaShape, catalogue: Catalogue, config: RunConfig, longest_tokens: int
+) -> bool:
+    """Whether the shape has the memory, the heads and the links."""
+    llm, gpu = catalogue.llms[shape.llm], catalogue.gpus[shape.gpu]
+    if llm.kv_heads % shape.tensor_parallel or (shape.tensor_parallel > 1 and gpu.peer_gb_per_s is None):
+        return False
+    if shape.pipeline_parallel > 1 and (gpu.link_gbit_per_s is None or llm.hidden is None):
+        return False
+    try:
+        room = kv_capacity_tokens(catalogue, config.fleet, shape.llm, shape.gpu, shape.gpus)
+    except ConfigError:
+        return False
+    return room >= longest_tokens
+
+
+def add_roofline_profiles(catalogue: Catalogue, shapes: Iterable[ReplicaShape]) -> Catalogue:
+    """The catalogue with the roofline's profile of each shape that nobody measured."""
+    known = {(p.llm, p.gpu, p.tensor_parallel) for p in catalogue.latency}
+    missing = {(s.llm, s.gpu, s.tensor_parallel) for s in shapes} - known
+    estimated = [
+        LatencyProfile(
+            llm,
+            gpu,
+            tp,
+            *roofline_knots(catalogue.llms[llm], catalogue.gpus[gpu], tp, catalogue.efficiency),
+            None,
+            "estimated: roofline.toml",
+        )
+        for llm, gpu, tp in sorted(missing)
+    ]
+    return dataclasses.replace(catalogue, latency=(*catalogue.latency, *estimated))
+
+
+def measure_latency_curve(
+    shape: ReplicaShape, mix: LengthMix, catalogue: Catalogue, config: RunConfig
+) -> LatencyCurve:
+    """The P95 of one replica by load; ValueError for an empty mix."""
+    if not mix.input_tokens.size:
+        raise ValueError(f"No request of {shape.llm} to measure {shape} with.")
+    deployment_profile(catalogue, *shape)
+    rng = np.random.default_rng(CURVE_SEED)
+    picks = (rng.random(CURVE_REQUESTS) * mix.input_tokens.size).astype(np.int64)
+    gaps, nobody = rng.exponential(1.0, CURVE_REQUESTS), np.zeros(CURVE_REQUESTS, np.int16)
+    inputs, outputs = (of[picks].astype(np.int32) for of in mix)
+    drawn = TraceArrays(np.cumsum(gaps), nobody, nobody, nobody, inputs, outputs)
+    fleet = trial_fleet(shape.llm, shape.deployment, catalogue, config, instances=1)
+    trial = LoadTrial(drawn, fleet, trial_rules(shape.llm, catalogue, config))
+    load_per_s = np.array(LOAD_SHARES) * saturation_rate_per_s(trial)
+    return LatencyCurve(
+        load_per_s, np.maximum.accumulate([p95_latency_s(trial, load) for load in load_per_s])
+    )
+
+
+def saturation_rate_per_s(trial: LoadTrial) -> float:
+    """Requests/s that end while more always wait."""
+    _, outcome = trial.replay_at_rate(FLOOD_PER_S, FLOOD_S)
+    ended_s = np.sort(outcome.finish_s[~np.isnan(outcome.finish_s)])
+    first, last = (int(share * ended_s.size) for share in STEADY)
+    return (last - first) / float(ended_s[last] - ended_s[first])
+
+
+def p95_latency_s(trial: LoadTrial, load_per_s: float) -> float:
+    """Seconds within which 95 % of the requests have their last token, at this rate; inf: never."""
+    trace, outcome = trial.replay_at_rate(load_per_s)
+    took_s = (outcome.finish_s - trace.arrival_s)[WARM_UP_REQUESTS:]
+    return float(np.quantile(np.where(np.isnan(took_s), np.inf, took_s), 0.95, method="higher"))

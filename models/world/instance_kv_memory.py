@@ -1,0 +1,20 @@
+"""The KV cache that fits on an instance."""
+
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.fleet_config import FleetConfig
+from fleetcast.models.world.toml_dataclasses import ConfigError
+
+
+def kv_capacity_tokens(catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, gpus: int) -> int:
+    """KV tokens that fit on one instance beside the weights, in whole blocks."""
+    memory_bytes = catalogue.gpus[gpu].memory_gib * 2**30 * gpus
+    room_bytes = memory_bytes * config.kv_memory_share - catalogue.llms[llm].weight_bytes
+    blocks = int(room_bytes // (catalogue.llms[llm].kv_bytes_per_token * config.kv_block_tokens))
+    tokens = blocks * config.kv_block_tokens
+    if tokens < 1:
+        raise ConfigError(
+            f"[fleet.deployments] {llm}: weights take {catalogue.llms[llm].weight_bytes / 2**30:.0f} GiB, "
+            f"{gpus} x {gpu} offer "
+            f"{memory_bytes * config.kv_memory_share / 2**30:.0f} GiB. Raise tensor_parallel."
+        )
+    return tokens

@@ -1,0 +1,111 @@
+"""Tables in the terminal: nothing is ever cut off; what is too wide goes on below."""
+
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fleetcast.assets.pages.value_format import format_value
+from fleetcast.pipelines.csv_text import write_csv
+
+UNBOUNDED = 10_000  # a file or a pipe has no edge
+OUT = Console(highlight=False, width=None if sys.stdout.isatty() else UNBOUNDED)
+MAX_SHOWN_ROWS = 100
+
+
+def show_board(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Rows whose first cell names them; columns that do not fit go on in a table below, named again."""
+    rows = list(rows)
+    widths = _widths(heads, rows)
+    room, pages = OUT.width - widths[0], [list[int]()]
+    for column in range(1, len(heads)):
+        if pages[-1] and sum(1 + widths[shown] for shown in (*pages[-1], column)) > room:
+            pages.append([])
+        pages[-1].append(column)
+    if title:
+        OUT.print(title, markup=False, soft_wrap=True)
+    for page in pages:
+        columns = (0, *page)
+        numbers = frozenset(range(1, len(columns)))
+        cells = ([row[column] for column in columns] for row in rows)
+        OUT.print(_table([heads[column] for column in columns], cells, numbers))
+
+
+def show_table(answer: pa.RecordBatchReader) -> int:
+    """A query's answer: CSV for a pipe; for a person a table, or a block per row where that is too wide.
+
+    Returns its rows, of which a person sees the first SHOWN_ROWS.
+    """
+    if not sys.stdout.isatty():
+        return write_csv(answer, sys.stdout.buffer)
+    batches, found = [], 0
+    for batch in answer:
+        if found < MAX_SHOWN_ROWS:
+            batches.append(batch)
+        found += batch.num_rows
+    shown = pa.Table.from_batches(batches, answer.schema).slice(0, MAX_SHOWN_ROWS)
+    names = shown.column_names
+    columns = [[format_value(value) for value in _values(column)] for column in shown.columns]
+    rows = list(zip(*columns, strict=True))
+    if sum(_widths(names, rows)) + 2 * len(names) <= OUT.width:
+        kinds = (field.type for field in shown.schema)
+        numbers = {
+            n for n, kind in enumerate(kinds) if pa.types.is_floating(kind) or pa.types.is_integer(kind)
+        }
+        OUT.print(_table(names, rows, numbers, gap=2))
+    else:
+        for row in rows:
+            show_record(names, row)
+    if found > MAX_SHOWN_ROWS:
+        OUT.print(f"{MAX_SHOWN_ROWS} of {found:,} rows; pipe it into a file for all of them.")
+    return found
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column; as Arrow writes them where Python has none: its years end with 9999."""
+    try:
+        return column.to_pylist(maps_as_pydicts="strict")
+    except OverflowError:
+        return column.cast(pa.string()).to_pylist()
+
+
+def show_record(names: Sequence[str], values: Sequence[str]) -> None:
+    """One row as a block, a line for each column."""
+    width = max(map(len, names))
+    for name, value in zip(names, values, strict=True):
+        OUT.print(f"{name:<{width}}  {value}", markup=False, soft_wrap=True)
+    OUT.print()
+
+
+def format_percent(share: float | None, spec: str) -> str:
+    """A share of 0 to 1 in per cent."""
+    return format_figure(None if share is None else 100 * share, spec)
+
+
+def format_figure(value: float | None, spec: str) -> str:
+    """A number in its format, a dash for nothing."""
+    return "–" if value is None or math.isnan(value) else f"{value:{spec}}"
+
+
+def _widths(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[int]:
+    """Characters of the widest line of each column."""
+    columns = zip(heads, *rows, strict=True)
+    return [max(map(len, chain.from_iterable(cell.split("\n") for cell in column))) for column in columns]
+
+
+def _table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int], gap: int = 1
+) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), show_edge=False)
+    for column, head in enumerate(heads):
+        table.add_column(head, justify="right" if column in numbers else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))  # brackets are no markup
+    return table
