@@ -233,7 +233,7 @@ def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
     catalogue = tmp_path / "latency.toml"
     catalogue.write_text((CATALOGUE_DIR / "latency.toml").read_text())
     monkeypatch.setattr(fleetcast.assets.studies.profile_toml, "LATENCY_TOML", catalogue)
-    for name in ("GENERATIONS", "TRIES"):  # a coarse fit will do
+    for name in ("GENERATIONS", "SIMPLEX_TRIES"):  # a coarse fit will do
         monkeypatch.setattr(engine_fit, name, 2)
     log, engine = as_csv(a_log(4.0, WHOLE, 300), tmp_path / "my log.csv"), tmp_path / "meta.json"
     engine.write_text('{"max_num_seqs": 64, "enable_chunked_prefill": false, "async_scheduling": false}')

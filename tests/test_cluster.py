@@ -148,7 +148,7 @@ def test_what_one_copies_speaks_of_settings_that_there_are():
     deploy = ROOT / "data" / "deploy"
     for path in deploy.rglob("*.yaml"):
         assert yaml.safe_load(path.read_text(encoding="utf-8")), path
-    sources = [*(ROOT / "assets").rglob("*.py"), ROOT / "models" / "world" / "places.py"]
+    sources = [*(ROOT / "assets").rglob("*.py"), ROOT / "models" / "world" / "project_paths.py"]
     known = set(
         re.findall(r"FLEETCAST_[A-Z_]+", "".join(path.read_text(encoding="utf-8") for path in sources))
     )

@@ -174,8 +174,8 @@ def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_pa
         "2026-03-03",
         "2026-03-04",
     ]
-    asked = "from fleetcast.assets.lake.partitions import DAYS; "
-    asked += "print(len(DAYS.get_partition_keys()), DAYS.exclusions is None)"
+    asked = "from fleetcast.assets.lake.partitions import DAY_PARTITIONS; "
+    asked += "print(len(DAY_PARTITIONS.get_partition_keys()), DAY_PARTITIONS.exclusions is None)"
     for few, most in (("1", 1000), ("", 10_000)):
         env = os.environ | {partitions.FEW_DAYS_VARIABLE: few}
         told = subprocess.run(
@@ -394,10 +394,10 @@ def test_a_location_begins_every_key_and_has_the_days_of_its_trace(tmp_path):
     env = {**os.environ, "FLEETCAST_LOCATION": "chat", "FLEETCAST_CONFIG": small_config(tmp_path)}
     asked = (
         "from fleetcast.pipelines.definitions import defs; "
-        "from fleetcast.assets.lake.partitions import DAYS; "
+        "from fleetcast.assets.lake.partitions import DAY_PARTITIONS; "
         "keys = defs.resolve_asset_graph().get_all_asset_keys(); "
         "checks = [spec.asset_key for check in defs.asset_checks for spec in check.check_specs]; "
-        "print(len(keys), {key.path[0] for key in (*keys, *checks)}, DAYS.start.date()); "
+        "print(len(keys), {key.path[0] for key in (*keys, *checks)}, DAY_PARTITIONS.start.date()); "
         "jobs = defs.get_repository_def().get_all_jobs(); "
         "print(all(job.get_job_snapshot_id() for job in jobs))"
     )

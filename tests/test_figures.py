@@ -14,6 +14,7 @@ from fleetcast.assets.lake.settings import RunSettings, load_settings
 from fleetcast.assets.pages import figure_files, figure_style
 from fleetcast.assets.pages.figure_style import HALF_LINE_HEIGHT, LABEL_GAP, LETTER_WIDTH, POINT_SIZE
 from fleetcast.assets.replays import replay_figures
+from fleetcast.assets.traces.request_days import write_tiers
 from fleetcast.models.world.catalogue import load_catalogue
 
 DAY = date(2025, 7, 15)
@@ -82,6 +83,7 @@ def scored(settings: RunSettings, tier: str) -> RunSettings:
     where = {"trace": settings.trace, "day": DAY}
     for table, content in (("outcomes", rows), ("fleet_hours", [hour])):
         settings.lake.write(table, pa.Table.from_pylist(content, SCHEMAS[table]), **where, policy="lt_i")
+    write_tiers(settings.lake, settings.trace, settings.catalogue)
     settings.lake.write("scorecard", settings.lake.sql("marts/scorecard.sql", **where), **where)
     return settings
 

@@ -284,15 +284,15 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="t
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_process_that_compiles_ends_with_the_night_however_that_ends(tmp_path, how):
     """The compiler sleeps here instead: a cache of its own, so that it has something to do."""
-    night_of_ours = (
+    night_script = (
         "import time; from fleetcast.models.replay.session import background_compile\n"
-        "background_compile.is_cached = lambda: False\n"
-        "with background_compile.compiling():\n"
+        "background_compile.is_kernel_cached = lambda: False\n"
+        "with background_compile.compile_in_background():\n"
         "    print(background_compile._running[0].pid, flush=True); time.sleep(60)"
     )
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     with subprocess.Popen(
-        [sys.executable, "-c", night_of_ours], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        [sys.executable, "-c", night_script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         cwd=Path(__file__).resolve().parents[1], env=environment,
     ) as process:  # fmt: skip
         assert process.stdout is not None

@@ -42,12 +42,12 @@ LAND = """
 import sys
 from pathlib import Path
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.ingest import ingest
+from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.world.catalogue import load_catalogue
 lake, catalogue = Lake(sys.argv[2]), load_catalogue()
 print("ready", flush=True)
 sys.stdin.readline()
-ingest(Path(sys.argv[1]), lake, catalogue)
+ingest_file(Path(sys.argv[1]), lake, catalogue)
 """
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from rent_violations import combo_lp_violations, melange_violations, shares_violations
 
-from fleetcast.models.plan import combo_lp, melange, share_program
+from fleetcast.models.plan import combo_lp
+from fleetcast.models.plan.melange import solve_melange
 from fleetcast.models.plan.problem import PlanError
 from fleetcast.models.plan.rental import (
     EXACT_SOLVER,
@@ -16,6 +17,7 @@ from fleetcast.models.plan.rental import (
     describe_shortage,
     unserved_penalty_usd,
 )
+from fleetcast.models.plan.share_program import solve_shares
 
 MOST = 8  # GPUs of a type
 COUNTS = np.array(list(itertools.product(range(MOST + 1), repeat=3)))
@@ -76,7 +78,7 @@ def test_the_share_of_two_buckets_is_the_best_of_all_fleets() -> None:
     """Over given counts the best division of two buckets is known: each where it is relatively cheap."""
     for seed in range(60):
         offer, goodput, rates = offers(seed, 2)
-        found = share_program.solve_shares(offer, rates, goodput, options=EXACT_SOLVER)
+        found = solve_shares(offer, rates, goodput, options=EXACT_SOLVER)
         assert shares_violations(offer, rates, goodput, found) == []
         counts = COUNTS[(offer.cap_gpus >= COUNTS).all(axis=1)]
         usd = np.where(serves_both(counts, goodput, rates), counts @ offer.usd_per_hour, np.inf).min()
@@ -101,10 +103,10 @@ def serves_both(counts: np.ndarray, goodput: np.ndarray, rates: np.ndarray) -> n
 
 
 def test_melange_s_published_example_is_met() -> None:
-    whole = melange.solve_melange(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, slice_factor=1)
+    whole = solve_melange(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, slice_factor=1)
     assert whole.counts.tolist() == [3, 1]
     assert whole.usd_per_hour == pytest.approx(6.70)
-    sliced = melange.solve_melange(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, slice_factor=4)
+    sliced = solve_melange(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, slice_factor=4)
     assert sliced.usd_per_hour == pytest.approx(5.69)
     for found in (whole, sliced):
         assert melange_violations(PUBLISHED, PUBLISHED_RATES, PUBLISHED_TPUT, found) == []
@@ -119,12 +121,12 @@ def test_shares_cost_no_more_than_slices_and_slices_no_more_than_one_type(seed: 
         ("a", "b", "c"), ("a", "b", "c"), usd, np.eye(3, dtype=np.int64), np.full(3, NO_GPU_CAP)
     )
     ours, theirs = (
-        share_program.solve_shares(offer, rates, goodput, options=EXACT_SOLVER),
-        melange.solve_melange(offer, rates, goodput),
+        solve_shares(offer, rates, goodput, options=EXACT_SOLVER),
+        solve_melange(offer, rates, goodput),
     )
     alone = min(np.ceil((rates / goodput[:, n]).sum()) * usd[n] for n in range(3))
     assert ours.usd_per_hour <= theirs.usd_per_hour + 1e-9 <= alone + 2e-9
-    one = share_program.solve_shares(offer, rates[:1], goodput[:1], options=EXACT_SOLVER)
+    one = solve_shares(offer, rates[:1], goodput[:1], options=EXACT_SOLVER)
     cheapest = combo_lp.solve_combo_lp("mc_lp", offer, rates[:1], goodput[:1], np.ones((1, 3)))
     assert one.usd_per_hour == pytest.approx(cheapest.usd_per_hour)
 
@@ -133,7 +135,7 @@ def test_what_is_not_counted_on_costs_more() -> None:
     offer, goodput, _ = offers(3, 2)
     roomy = offer._replace(cap_gpus=np.full(3, NO_GPU_CAP))
     rates = np.array([20.0, 30.0])
-    whole, half = (share_program.solve_shares(roomy, rates, goodput, eta, EXACT_SOLVER) for eta in (1.0, 0.5))
+    whole, half = (solve_shares(roomy, rates, goodput, eta, EXACT_SOLVER) for eta in (1.0, 0.5))
     assert 1.6 * whole.usd_per_hour < half.usd_per_hour < 2.4 * whole.usd_per_hour
     assert shares_violations(roomy, rates, goodput, half, 0.5) == []
     assert shares_violations(roomy, rates, goodput, whole, 0.5)
@@ -144,13 +146,13 @@ def tampered(found: RentalPlan, **said: object) -> RentalPlan:
 
 
 @pytest.mark.parametrize(
-    ("of", "checked"),
-    [(melange, melange_violations), (share_program, shares_violations)],
+    ("solve", "checked"),
+    [(solve_melange, melange_violations), (solve_shares, shares_violations)],
     ids=["melange", "shares"],
 )
-def test_every_line_of_a_tampered_choice_is_found(of, checked) -> None:
+def test_every_line_of_a_tampered_choice_is_found(solve, checked) -> None:
     offer = PUBLISHED._replace(cap_gpus=np.array([4, 2]))
-    found = of.solve(offer, PUBLISHED_RATES, PUBLISHED_TPUT, options=EXACT_SOLVER)
+    found = solve(offer, PUBLISHED_RATES, PUBLISHED_TPUT, options=EXACT_SOLVER)
     broken = {
         "sign": tampered(found, unserved_per_s=-np.ones(4)),
         "cap": tampered(found, counts=np.array([5, 1])),
@@ -182,7 +184,7 @@ def test_every_line_of_a_tampered_choice_is_found(of, checked) -> None:
 )
 def test_what_is_no_offer_is_refused(usd: float, rate: float, goodput: float, said: str) -> None:
     offer = RentalOffer(("a",), ("a",), np.array([usd]), np.ones((1, 1), np.int64), np.array([NO_GPU_CAP]))
-    for ask in (share_program.solve_shares, melange.solve_melange):
+    for ask in (solve_shares, solve_melange):
         with pytest.raises(PlanError, match=said):
             ask(offer, np.array([rate]), np.array([[goodput]]))
 

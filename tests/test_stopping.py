@@ -16,14 +16,14 @@ WITHIN_S = 15.0  # on a machine that others use; alone it takes one or two, and 
 COMMAND = """
 import sys
 import typer
-from fleetcast.pipelines import stopping
-from fleetcast.pipelines.terminal import say_interrupted, spoken
+from fleetcast.pipelines import shutdown
+from fleetcast.pipelines.terminal import show_interrupted, cli_errors
 
 def run():  # what it needs is imported here: the processes of a pool import the top
     from contextlib import contextmanager
     from fleetcast.assets.lake.settings import Progress
     from fleetcast.assets.pages.asset_metadata import SettingsResource
-    from fleetcast.pipelines import night
+    from fleetcast.pipelines import nightly_run
 
     class Told(Progress):
         @contextmanager
@@ -31,9 +31,9 @@ def run():  # what it needs is imported here: the processes of a pool import the
             print(label.split()[0], flush=True)
             yield lambda done: None
 
-    night.landed_files = list
-    with spoken():
-        night.run_night(SettingsResource(config=sys.argv[1], lake=sys.argv[2]), None, Told())
+    nightly_run.landed_files = list
+    with cli_errors():
+        nightly_run.run_night(SettingsResource(config=sys.argv[1], lake=sys.argv[2]), None, Told())
 
 def stuck(what):
     import ctypes, multiprocessing, time
@@ -41,7 +41,7 @@ def stuck(what):
     child.start()
     print(child.pid, flush=True)
     callback = ctypes.CFUNCTYPE(None)(lambda: time.sleep(0.5))
-    with spoken():
+    with cli_errors():
         while True:
             if what == "swallows":
                 try:
@@ -57,8 +57,8 @@ def stuck(what):
                     raise RuntimeError("a child process terminated abruptly") from None
 
 if __name__ == "__main__":
-    stopping.GRACE_S = 2.0 if len(sys.argv) == 2 else stopping.GRACE_S
-    with stopping.listening(say_interrupted):
+    shutdown.GRACE_S = 2.0 if len(sys.argv) == 2 else shutdown.GRACE_S
+    with shutdown.handle_signals(show_interrupted):
         try:
             run() if len(sys.argv) > 2 else stuck(sys.argv[1])
         except typer.Exit as left:

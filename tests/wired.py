@@ -11,7 +11,7 @@ from fleetcast.assets.demand.demand import build_demand, read_demand_matrix
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces.request_days import canonical_requests
+from fleetcast.assets.traces.request_days import canonical_requests, write_tiers
 from fleetcast.models.traffic.trace_columns import DayColumns
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.catalogue_entries import Region
@@ -88,6 +88,7 @@ def fill(settings: RunSettings) -> RunSettings:
         )
         settings.lake.write("requests", table, trace=settings.trace, day=day)
         build_demand(settings.lake, settings.trace, day)
+    write_tiers(settings.lake, settings.trace, settings.catalogue)
     write_forecasts(settings)
     return settings
 

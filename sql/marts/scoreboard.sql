@@ -61,7 +61,7 @@ by_tier as (
 waited as (
     select trace, day, policy, percentiles(ttft_s)[3] as ttft_p95_s, percentiles(e2e_s)[3] as e2e_p95_s
     from outcomes
-    semi join (from tier_places where is_strictest) using (trace, tier)
+    semi join (from tier_places where is_strictest) using (trace, day, tier)
     anti join days_of_many() using (trace, day, policy)
     group by trace, day, policy
     union all
@@ -69,8 +69,9 @@ waited as (
         trace, day, policy,
         any_value(percentiles[3]) filter (where measure = 1) as ttft_p95_s,
         any_value(percentiles[3]) filter (where measure = 2) as e2e_p95_s
-    from percentiles_of_day([ttft_s, e2e_s], tier) as told
-    semi join (from tier_places where is_strictest) as strictest on told.trace = strictest.trace and whom = strictest.tier
+    from percentiles_of_day([ttft_s, e2e_s], tier) as ranked
+    semi join (from tier_places where is_strictest) as strictest
+        on (ranked.trace, ranked.day, whom) = (strictest.trace, strictest.day, strictest.tier)
     group by trace, day, policy
 ),
 

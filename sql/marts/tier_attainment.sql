@@ -39,7 +39,7 @@ joined as (
     select attained.*, place, is_strictest, worst_llm_attainment_share
     from attained
     left join worst using (trace, day, policy, tier)
-    left join tier_places using (trace, tier)
+    left join tier_places using (trace, day, tier)
 )
 
 select * from joined

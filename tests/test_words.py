@@ -1,0 +1,124 @@
+"""One vocabulary: no word of the old dialect, and no public name or file name that stands in two places."""
+
+import ast
+import io
+import re
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from fleetcast.pipelines.cli import cli_app
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("models", "assets", "pipelines")
+CODE = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+SQL = sorted((ROOT / "sql").rglob("*.sql"))
+PAGES = sorted(
+    path
+    for path in [
+        *ROOT.glob("*.md"),
+        *(path for top in ("sql", "tests", "data", *ROOMS) for path in (ROOT / top).rglob("*.md")),
+    ]
+    if path.name != "CHANGELOG.md" and "decisions" not in path.parts and ".venv" not in path.parts
+)
+BANNED = frozenset(
+    [
+        "asked",
+        "asks",
+        "told",
+        "tells",
+        "nobody",
+        "somebody",
+        "beside",
+        "ours",
+        "dealt",
+        "untold",
+        "spoken",
+        "whom",
+        "tried",
+        "brought",
+    ]
+)
+WORD = re.compile(r"[a-z]+")
+
+
+def words(text: str) -> list[str]:
+    """The words of a text or of a name, in lower case."""
+    return WORD.findall(text.lower())
+
+
+def banned_in(text: str) -> set[str]:
+    """The words of a text that are not to be used."""
+    return BANNED & set(words(text))
+
+
+def prose_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Names, docstrings and comments of a Python file, each with its line."""
+    text = path.read_text(encoding="utf-8")
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in (tokenize.NAME, tokenize.COMMENT):
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(text)):
+        is_documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if is_documented and (doc := ast.get_docstring(node)):
+            yield node.body[0].lineno, doc
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_speaks_the_words_of_the_field(path: Path) -> None:
+    found = [
+        f"{line}: {', '.join(sorted(banned_in(text)))}" for line, text in prose_of(path) if banned_in(text)
+    ]
+    assert not found
+
+
+@pytest.mark.parametrize("path", [*SQL, *PAGES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_sql_and_pages_speak_the_words_of_the_field(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert not [
+        f"{n}: {', '.join(sorted(banned_in(text)))}" for n, text in enumerate(lines, 1) if banned_in(text)
+    ]
+
+
+def test_every_command_speaks_the_words_of_the_field() -> None:
+    def texts(command: object, name: str) -> Iterator[tuple[str, str]]:
+        yield name, str(getattr(command, "help", "") or "")
+        for parameter in getattr(command, "params", []):
+            yield f"{name} {parameter.name}", str(getattr(parameter, "help", "") or "")
+        for inner, one in getattr(command, "commands", {}).items():
+            yield from texts(one, f"{name} {inner}")
+
+    found = {name: banned_in(text) for name, text in texts(typer.main.get_command(cli_app), "fleetcast")}
+    assert len(found) > 100
+    assert not {name: bad for name, bad in found.items() if bad}
+
+
+def test_no_public_name_is_defined_in_two_files() -> None:
+    places: dict[str, set[str]] = defaultdict(set)
+    for path in CODE:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names = [node.name]
+            elif isinstance(node, ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                names = [
+                    one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)
+                ]
+            else:
+                continue
+            for name in names:
+                if not name.startswith("_"):
+                    places[name].add(str(path.relative_to(ROOT)))
+    assert not {name: sorted(files) for name, files in places.items() if len(files) > 1}
+
+
+def test_no_file_name_comes_back_in_another_room() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in CODE:
+        if path.name != "__init__.py":
+            places[path.name].append(str(path.relative_to(ROOT)))
+    assert not {name: files for name, files in places.items() if len(files) > 1}
