@@ -35,7 +35,7 @@ def calibrate_command(
     engine: Annotated[
         Path | None, typer.Option(help="What the engine says of itself: metadata (JSON) or start-up log.")
     ] = None,
-    max_batch: Annotated[int | None, typer.Option(help="Requests in a batch.", min=1, max=4096)] = None,
+    max_batch: Annotated[int | None, typer.Option(help="LoggedRequests in a batch.", min=1, max=4096)] = None,
     max_prefill_tokens: Annotated[
         int | None, typer.Option(help="Prompt tokens in a step.", min=2, max=1_000_000)
     ] = None,

@@ -11,8 +11,8 @@ import typer
 from fleetcast.models.world.project_paths import ROOT
 from fleetcast.pipelines.cli import cli_app
 
-PAGE = ROOT / "data" / "docs" / "reference" / "cli.md"
-INTRODUCTION = """# Which commands and options does fleetcast have?
+CLI_PAGE = ROOT / "data" / "docs" / "reference" / "cli.md"
+CLI_INTRODUCTION = """# Which commands and options does fleetcast have?
 
 Written from the program by `python -m fleetcast.pipelines.cli_reference`. To change a text, change
 the command. `fleetcast COMMAND --help` prints the same.
@@ -35,7 +35,7 @@ def render_page() -> str:
         for name, command in commands
     ]
     index = "\n".join(["| command | what it does |", "| --- | --- |", *rows, ""])
-    return "\n".join([INTRODUCTION, index, *(_section(name, command) for name, command in commands)])
+    return "\n".join([CLI_INTRODUCTION, index, *(_section(name, command) for name, command in commands)])
 
 
 def walk_commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
@@ -49,7 +49,7 @@ def walk_commands(command: click.Command, name: str) -> Iterator[tuple[str, clic
 
 def write_page() -> None:
     """Write the page."""
-    PAGE.write_text(render_page(), encoding="utf-8")
+    CLI_PAGE.write_text(render_page(), encoding="utf-8")
 
 
 def _summary(command: click.Command) -> str:

@@ -111,7 +111,7 @@ def test_commands_that_are_named_are_there(path: Path) -> None:
 
 
 def test_the_reference_of_the_commands_is_current() -> None:
-    page = cli_reference.PAGE.read_text(encoding="utf-8")
+    page = cli_reference.CLI_PAGE.read_text(encoding="utf-8")
     assert page == cli_reference.render_page(), "run: python -m fleetcast.pipelines.cli_reference"
 
 
