@@ -35,7 +35,12 @@ DOCS = [
     path for path in ROOT.glob("data/*/**/*.md") if path.parts[len(ROOT.parts) + 1] in ("docs", "studies")
 ]
 FILED = sorted(path.relative_to(ROOT) for path in DOCS if path.name != "README.md")
-PAGES = [*sorted(path for path in FOUND if not path.parts[0].startswith(".")), Path("CHANGELOG.md"), *FILED]
+PAGES = [
+    *sorted(path for path in FOUND if not path.parts[0].startswith(".")),
+    Path("CHANGELOG.md"),
+    Path("CONTRIBUTING.md"),
+    *FILED,
+]
 # Made by a run, or not a part of the project.
 MADE = ("data/lake", "data/figures", "data/bench.json", "data/.", "data/landing/", ".venv", "../shared")
 TOPS = ("assets", "data", "models", "pipelines", "sql", "tests")
