@@ -21,7 +21,7 @@ INK, MUTED, FAINT, BLUE = "#222222", "#767676", "#DDDDDD", "#0072B2"
 POLICY_COLOURS = {name: rule.colour for name, rule in (REPLAY_POLICIES | BOARD_PLANNERS).items()}
 # The colours of tiers, kinds of tokens, regions and llms, in their order.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-# In fractions of the axes: gap from point to label, width of a letter, half a line, (width, height) of a point.
+# In fractions of the axes: gap from point to label, width of a letter, half a line, size of a point (x, y).
 LABEL_GAP, LETTER_WIDTH, HALF_LINE_HEIGHT, POINT_SIZE = 0.013, 0.0105, 0.018, (0.008, 0.016)
 STYLE: dict[Any, Any] = {
     "figure.figsize": (10, 5.6),
