@@ -74,7 +74,7 @@ class Lake(TableFiles):
         this query needs.
         """
         temp = "temp" if database == IN_MEMORY else ""  # connections in memory may share the instance
-        # Views are bound when they are read. A published file's are bound now, so that it shows their columns.
+        # Views are bound when they are read. A published file's are bound now, so that it shows columns.
         bound = "with (defer_binding)" if temp or query else ""
         with open_duckdb(self.root, database, **config) as con:
             # A mart with the name of a table is the SQL that makes that table; all other marts are views.
