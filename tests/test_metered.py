@@ -242,7 +242,7 @@ def test_other_names_other_buckets_and_a_frontend(tmp_path: Path) -> None:
     again, both = land(tmp_path, before, [], frontend)
     assert abs(both.rows_kept - old.arrived.size) < 30  # of the last ones not all had ended
     assert said(again, "read twice") == [
-        f"note: vllm counts {MODEL} behind a frontend, whose counters are taken"
+        f"note: vllm counts {MODEL} behind a frontend: the frontend's counters are used"
     ]
     assert report.rows_kept > both.rows_kept
 

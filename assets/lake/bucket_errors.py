@@ -62,6 +62,7 @@ def object_changed_error(bucket: str) -> ChangedError:
 
 
 def _error_response(error: BaseException | None) -> dict[str, Any]:
+    """Return the store's answer in an error or in its cause; empty if there is none."""
     cause = getattr(error, "__cause__", None)
     return getattr(error, "response", None) or getattr(cause, "response", None) or {}
 
@@ -89,12 +90,11 @@ def explain_store_error(error: Exception, bucket: str) -> StoreError:
         )
     if code in FULL_CODES:
         return StoreError(
-            f"{where} is full ({code}: {message}). "
-            "Free some space and run again; what was there before is kept."
+            f"{where} is full ({code}: {message}). Free some space and run again; earlier data is kept."
         )
     if is_transient_error(error):
         return StoreError(
             f"{where} did not answer for {RETRY_FOR_S:.0f} s ({message}). "
-            "Run again when it does; what was there before is kept."
+            "Run again when it does; earlier data is kept."
         )
     return StoreError(f"{where} failed ({code or type(error).__name__}: {message}).")

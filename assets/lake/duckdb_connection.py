@@ -120,7 +120,7 @@ def one_line_errors(doing: str, remedy: str = "", kind: type[LakeError] = LakeEr
             raise {"ChangedError": ChangedError}.get(store_error[1], StoreError)(store_error[2]) from error
         message = f"{doing} failed: {one_line_message(error)}"
         if getattr(error, "errno", None) == errno.ENOSPC or "No space left" in message:
-            full = "The disk is full: free some space and run again; what was there before is kept."
+            full = "The disk is full: free some space and run again; earlier data is kept."
             raise LakeError(f"{message} {full}") from error
         raise kind(f"{message} {remedy}".rstrip()) from error
 

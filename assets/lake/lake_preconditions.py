@@ -42,7 +42,7 @@ def require_unlanded(lake: Lake, trace: str) -> None:
     if files := [path.stem for path in lake.files("ingests", trace=trace)]:
         raise LakeError(
             f"The trace {trace!r} holds {', '.join(files)} from data/landing, which days made for it would "
-            f"overwrite. Give [trace] another name, or take it out: fleetcast forget {files[0]}"
+            f"overwrite. Give [trace] another name, or remove the files: fleetcast forget {files[0]}"
         )
 
 

@@ -53,14 +53,14 @@ class RunSettings:
         Parameters
         ----------
         requested : Floats
-            Load in any additive unit; along `axis` one entry per requested llm of the catalogue.
+            Load in any additive unit, shape (..., llms, ...); the llms of the catalogue are along `axis`.
         axis : int
             The axis of the llms.
 
         Returns
         -------
         Floats
-            The load with the same shape and unit; along `axis` one entry per serving llm.
+            Load in the same unit and shape (..., llms, ...), by serving llm.
         """
         cascades = self.config.replay.cascades
         if not cascades:

@@ -76,7 +76,7 @@ def rebuild_if_changed(
 
 def report_stage_kept(stage: str, day: date, progress: Progress) -> None:
     """Report that a stage is not made again."""
-    progress.say(f"{stage} of {day} are there: nothing that they are made from has changed")
+    progress.say(f"{stage} of {day} are up to date: their inputs have not changed")
 
 
 def stage_input_digest(settings: RunSettings, stage: str, day: date) -> str:

@@ -38,7 +38,7 @@ def resolve_lake_root(root: "LakePath | str") -> LakePath:
     name, below = scheme[1].lower(), scheme[2].strip("/")
     if name != "s3" or not below:
         raise LakeError(
-            f"A lake lies in a folder or under s3://BUCKET/NAME, got {str(root)!r}. Name one of these."
+            f"A lake is in a folder or under s3://BUCKET/NAME, got {str(root)!r}. Name one of these."
         )
     if find_spec("s3fs") is None:
         raise LakeError(

@@ -99,7 +99,10 @@ class CounterReader:
     def _without_duplicates(
         self, engine: EngineMetrics, numbers: Iterable[int], counters: CounterReadings
     ) -> dict[ProcessLabels, list[int]]:
-        """Return the counters of each process; a process that is scraped twice has those of one scrape."""
+        """Return the counters of each process; a process that is scraped twice has those of one scrape.
+
+        `numbers` are the positions of the counters in `series`, `counters` their readings, shape (readings,).
+        """
         targets: dict[ProcessLabels, list[int]] = defaultdict(list)
         for number in numbers:
             targets[tuple(sorted(self.series[number].labels.items()))].append(number)
@@ -136,6 +139,7 @@ class CounterReader:
     ) -> dict[int, float]:
         """Return the age in seconds at the first reading, of the counters whose age is known.
 
+        `found` has shape (increases,); times are in seconds since 1970.
         The age is unknown for a process that ran long before its first reading, and for a counter that exists
         when the readings begin. A counter that appears after the others of its process is one step old.
         """
@@ -168,7 +172,24 @@ class CounterReader:
         ages_s: dict[int, float],
         step_s: float,
     ) -> tuple[CounterIncreases, CounterIncreases]:
-        """Split the increases of these processes into those to count and those over gaps in the readings."""
+        """Split the increases of these processes into those to count and those over gaps in the readings.
+
+        Parameters
+        ----------
+        found : CounterIncreases
+            Increases of all counters, shape (increases,); times in seconds since 1970.
+        targets : Mapping[ProcessLabels, Sequence[int]]
+            The counters of each process to count.
+        ages_s : dict[int, float]
+            Age at the first reading of the counters whose first value counts.
+        step_s : float
+            Usual time between two readings.
+
+        Returns
+        -------
+        tuple[CounterIncreases, CounterIncreases]
+            Increases to count and increases over gaps, with the begin of first intervals set by the age.
+        """
         is_known = ~found.is_first | np.isin(found.series, list(ages_s))
         found = found.at(is_known & np.isin(found.series, [n for group in targets.values() for n in group]))
         times = np.unique(np.concatenate([found.t1, found.t0[~found.is_first]]))
@@ -189,7 +210,7 @@ class CounterReader:
         targets: Mapping[ProcessLabels, Sequence[int]],
         names: Sequence[tuple[str, ...]],
     ) -> list[CounterIncreases]:
-        """Return the increases of each role (request count, token count, ...).
+        """Return the increases, shape (increases,) each, of each role (request count, token count, ...).
 
         `names` are alternative metric names of the roles, the preferred first. At each reading a process is
         counted by the first alternative that it has.
@@ -217,6 +238,7 @@ class CounterReader:
 
 
 def _concatenate(parts: Sequence[CounterIncreases]) -> CounterIncreases:
+    """Join increases, shape (increases,) each, into one of shape (sum of increases,)."""
     columns = (np.concatenate(column) for column in zip(*parts, strict=True))
     return CounterIncreases(*columns)
 

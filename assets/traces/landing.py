@@ -59,8 +59,8 @@ def land_file(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress |
     """Ingest a trace file or a metrics folder; raises the errors of `ingest_file` and `land_metrics`."""
     if path.is_dir() and not is_metrics_folder(path):
         raise IngestError(
-            f"{path.name} is a folder. Name a trace file in it; saved answers of a Prometheus server lie in "
-            f"one whose name ends in {METRICS_SUFFIX}."
+            f"{path.name} is a folder. Name a trace file in it; saved answers of a Prometheus server belong "
+            f"into a folder whose name ends in {METRICS_SUFFIX}."
         )
     return (land_metrics if is_metrics_folder(path) else ingest_file)(path, lake, catalogue, progress)
 

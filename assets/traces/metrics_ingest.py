@@ -161,7 +161,9 @@ def read_endpoints(
     for place, numbers in places.items():
         engine = metrics.engines[place.engine]
         if place.model in frontend_models and not engine.is_frontend:
-            detail = f"{place.engine} counts {place.model} behind a frontend, whose counters are taken"
+            detail = (
+                f"{place.engine} counts {place.model} behind a frontend: the frontend's counters are used"
+            )
             reader.findings.append(QualityFinding("read twice", detail))
         elif endpoint := reader.read(place, engine, numbers):
             found.append(endpoint)

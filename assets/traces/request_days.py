@@ -95,7 +95,7 @@ def read_template_trace(lake: Lake, trace: str, names: TraceNames) -> tuple[DayC
     if not lake.days("requests", trace):
         raise LakeError(
             f"The trace {trace!r}, which is to be tiled, has not been landed. "
-            "Drop its file into data/landing and run: fleetcast ingest."
+            "Put its file into data/landing and run: fleetcast ingest."
         )
     table = lake.sql(
         "select * from requests where trace = $trace order by arrived_at, request_id", trace=trace

@@ -23,7 +23,7 @@ from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
 from fleetcast.assets.traces.ingest_bounds import IngestError, IngestGuard
 
 CSV_FIELD = r',((?:\s*"(?:[^"]|"")*")?[^,]*)'  # as the macro csv_fields of sql/staging/mapping.sql
-COPY_AGAIN = "Copy the file here again, whole."
+COPY_AGAIN = "Copy the file here again, completely."
 MAX_LINE_BYTES = 1 << 24
 MOST_BLANK_LINES = 100_000  # at the beginning of a file
 LEAST_ROW_BYTES = 24  # smallest unpacked row of a Parquet file: an id, an instant, two numbers
@@ -99,7 +99,8 @@ def _describe_mismatch(content: FileContent, formats: Sequence[SqlFile]) -> str:
         wanted = source.listed("recognised by")
         if source.fields["format"] == content.container and columns.issuperset(map(str.casefold, wanted)):
             return (
-                f"looks like {_format_name(source)}, but is {content}. Write {', '.join(wanted)}, spelt so"
+                f"looks like {_format_name(source)}, but is {content}. "
+                f"Write {', '.join(wanted)} with this spelling"
                 f"{' and separated by commas' if content.container == 'csv' else ''}."
             )
     return (
@@ -159,7 +160,7 @@ def inspect_file(path: Path, guard: IngestGuard) -> FileContent:
         ) from error
     except json.JSONDecodeError as error:
         raise IngestError(
-            f"{path.name} begins like JSON, but its first line is no whole object: {error}. "
+            f"{path.name} begins like JSON, but its first line is not a complete object: {error}. "
             "Write one object a line."
         ) from error
 
