@@ -114,7 +114,7 @@ def test_sql_takes_parameters_and_says_why_there_is_no_row():
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("queries/timeline.sql", "not told $policy, $hour, $llm, $region: give each as --param NAME=VALUE."),
+        ("queries/timeline.sql", "It lacks $policy, $hour, $llm, $region: give each as --param NAME=VALUE."),
         ("queries/which_forecast_pays.sql", "decisions has nothing of trace t of day 2025-07-15: fleet"),
         ("from token_cdf", "The table token_histogram has nothing: fleetcast characterise TRACE fills it."),
         ("from scoreboard", "The table outcomes has nothing: fleetcast nightly fills it."),
