@@ -144,7 +144,7 @@ def test_what_a_server_cannot_tell_is_said_in_one_line(settings: RunSettings, tm
         with served(answering(there)) as url, pytest.raises(ValueError, match=said) as caught:
             import_fleet_metrics(settings, url, DAY, 60, 'a="b"', landing(tmp_path))
         assert "\n" not in str(caught.value)
-    with served(lambda _: (401, {}, b"")) as url, pytest.raises(ValueError, match="refuses us: 401"):
+    with served(lambda _: (401, {}, b"")) as url, pytest.raises(ValueError, match="refuses access: 401"):
         import_fleet_metrics(settings, url, DAY, 60, "", landing(tmp_path))
 
 
