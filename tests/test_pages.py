@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from PIL import Image
 
 from fleetcast.models.forecast import FORECAST_METHODS
 from fleetcast.models.quality.answer_copula import AnswerModel
@@ -233,3 +234,13 @@ def test_every_room_is_told() -> None:
         rooms = [path.parent.name for path in (ROOT / top).glob("*/__init__.py")]
         assert rooms
         assert [name for name in rooms if said.format(name) not in text(top)] == []
+
+
+def test_the_picture_of_the_first_page_is_of_its_board() -> None:
+    """A figure carries its texts: the GPU-hours of its panels are those of the printed scoreboard."""
+    picture = Image.open(ROOT / "data" / "pictures" / "instances_against_demand.png")
+    drawn = dict(re.findall(r"^(\w+)  ([\d,]+) GPU-h$", picture.info["Description"], re.MULTILINE))
+    board = chapter(text("."), "One command")
+    printed = dict(re.findall(r"^(\w+) +(?:[\d.]+ +){5}([\d,]+) +[\d,]+ +[\d,]+ +[+-]", board, re.MULTILINE))
+    assert len(printed) == 12
+    assert drawn == printed

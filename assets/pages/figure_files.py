@@ -45,15 +45,17 @@ def draw_and_save_figure(path: LakePath, title: str, draw: Callable[[], Figure])
 
 
 def save_figure(figure: Figure, path: LakePath) -> None:
-    """Save a figure as PNG, on a disk or in a bucket, and close it.
+    """Save a figure as PNG, on a disk or in a bucket, and close it; its texts become the PNG's description.
 
     It prints the canvas itself: `savefig` would draw a figure with constrained layout twice.
     """
     import matplotlib.pyplot as plt
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    titles = [axes.get_title(place) for axes in figure.axes for place in ("left", "center", "right")]
+    texts = [*titles, *(text.get_text() for axes in figure.axes for text in axes.texts)]
     packed = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(packed)
+    FigureCanvasAgg(figure).print_png(packed, metadata={"Description": "\n".join(filter(None, texts))})
     plt.close(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(packed.getvalue())

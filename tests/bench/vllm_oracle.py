@@ -66,7 +66,7 @@ class StepTimer:
         return seconds + self.context_s * pairs
 
 
-def make_scheduler(case: dict, folder: str):  # noqa: ANN201 - its type is vLLM's
+def make_scheduler(case: dict, folder: str):
     """vLLM's scheduler of these settings, and what hashes the blocks of a request."""
     import torch
     from vllm.engine.arg_utils import EngineArgs
