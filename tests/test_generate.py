@@ -168,7 +168,7 @@ def test_an_outage_moves_requests_and_loses_none():
     ("changes", "scale", "message"),
     [
         ({"new_apps": (NewApp("a", "rg", 0.1),)}, 1.0, "is like 'rg'; known: chat, rag"),
-        ({"new_apps": (NewApp("rag", "chat", 0.1),)}, 1.0, "the app 'rag' is there already"),
+        ({"new_apps": (NewApp("rag", "chat", 0.1),)}, 1.0, "the new app 'rag' exists already"),
         ({}, 0.0, "scale is 0, needs more than 0"),
     ],
 )
