@@ -309,8 +309,8 @@ def test_a_trace_of_one_instant_is_made_into_days(tmp_path, instants_us):
     said = Said()
     assert generate_trace(lake, CATALOGUE, order("twin", days=2), said) > 0
     assert said.lines == [
-        "small was recorded for 1 minute(s): nobody knows its day. Every hour of the new trace "
-        "has the rate of these; --scale changes it."
+        "small was recorded for 1 minute(s), so its daily pattern is unknown. Every hour of the new trace "
+        "has the rate of these minutes; --scale changes it."
     ]
 
 
