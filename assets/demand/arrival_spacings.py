@@ -184,6 +184,7 @@ def _per_cell(arrived_us: np.ndarray, cell_us: int) -> np.ndarray:
 
 
 def _cumulants(arrived_us: np.ndarray, cell_us: int) -> tuple[float, float]:
+    """Return the second and third cumulant of requests per cell, relative to the mean."""
     return count_cumulants(_per_cell(arrived_us, cell_us))
 
 

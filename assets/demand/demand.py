@@ -36,6 +36,7 @@ class DemandMatrix(NamedTuple):
         return self._sum_tiers(is_interactive=False)
 
     def _sum_tiers(self, is_interactive: bool) -> NDArray[np.float64]:
+        """Return the sum of all interactive or of all other tiers, shape (llms, regions, buckets)."""
         wanted = [(tier in self.interactive) == is_interactive for tier in self.tiers]
         return self.per_s[:, :, wanted].sum(axis=2)
 

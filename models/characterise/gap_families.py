@@ -47,6 +47,7 @@ def gamma_shape(gaps: Floats) -> Floats:
 
 
 def _share_gamma(gaps: Floats, shape: Floats) -> Floats:
+    """Return the share of a gamma distribution of mean 1 below each gap, (samples, gaps)."""
     from scipy.special import gammainc
 
     return gammainc(shape[:, None], shape[:, None] * gaps)
@@ -86,6 +87,7 @@ def _share_weibull(gaps: Floats, shape: Floats) -> Floats:
 
 
 def _weibull_shape_of_cv(cv: Floats) -> Floats:
+    """Interpolate the shape parameter in the table of WEIBULL_SHAPES, same shape as `cv`."""
     from scipy.special import gammaln
 
     # log(1 + cv^2) of each shape, falling
@@ -97,6 +99,7 @@ def _weibull_shape_of_cv(cv: Floats) -> Floats:
 
 
 def _draw_lognormal(rng: np.random.Generator, sigma: GapShape, size: tuple[int, ...]) -> Floats:
+    """Sample lognormal gaps of mean 1, shape `size`; `sigma` broadcasts to it."""
     return np.exp(sigma * rng.standard_normal(size) - np.square(sigma) / 2)
 
 
@@ -118,15 +121,18 @@ def _hyperexponential_shape_of_cv(cv: Floats) -> Floats:
 
 
 def _hyperexponential_shape(gaps: Floats) -> Floats:
+    """Fit the share of gaps in the short phase, (samples,), to gaps, (samples, gaps), by their CV."""
     return np.minimum(_hyperexponential_shape_of_cv(gaps.std(axis=1) / gaps.mean(axis=1)), 1 - 1e-9)
 
 
 def _draw_hyperexponential(rng: np.random.Generator, short: GapShape, size: tuple[int, ...]) -> Floats:
+    """Sample gaps of mean 1, shape `size`; `short`, the share of the short phase, broadcasts to it."""
     of_phase = np.where(rng.random(size) < short, short, 1 - np.asarray(short))
     return rng.standard_exponential(size) / (2 * of_phase)
 
 
 def _share_hyperexponential(gaps: Floats, short: Floats) -> Floats:
+    """Return the share below each gap, (samples, gaps); `short` has the shape (samples,)."""
     phases = (short[:, None], 1 - short[:, None])
     above = np.array([phase * np.exp(-2 * phase * gaps) for phase in phases])
     return 1 - above.sum(axis=0)

@@ -122,4 +122,5 @@ def _gaps(arrived_us: Ints, stream: Ints, window_us: int) -> tuple[Ints, Floats]
 
 
 def _windows(arrived_us: Ints, window_us: int) -> int:
+    """Return the number of windows up to the last arrival."""
     return int(arrived_us[-1]) // window_us + 1 if arrived_us.size else 1

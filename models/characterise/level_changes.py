@@ -77,13 +77,14 @@ def _cuts(rest: Floats, first: int, last: int) -> list[int]:
 
 
 def _best_cut(part: Floats) -> list[int]:
+    """Return the cut of `part`, shape (hours,), that lowers the sum of squares most."""
     at = np.arange(LEAST_SEGMENT_HOURS, part.size - LEAST_SEGMENT_HOURS + 1)
     gain = np.cumsum(part)[at - 1] ** 2 / (at * (part.size - at))
     return [int(at[gain.argmax()])]
 
 
 def _best_stretch(part: Floats) -> list[int]:
-    """Return start and end of the stretch whose level differs most from that around it; [] without room."""
+    """Return start and end of the stretch of `part`, (hours,), that differs most from the rest, or []."""
     step = max(part.size // MOST_EDGES, 1)
     edges = np.arange(0, part.size + 1, step)
     sums = np.concatenate([[0.0], np.cumsum(part)])[edges]
@@ -103,6 +104,7 @@ def _gain(part: Floats, cuts: list[int]) -> float:
 
 
 def _is_kept(part: Floats, cuts: list[int], hours: int) -> bool:
+    """Whether the cuts of `part`, shape (hours,), are significant; `hours` is the length of the record."""
     if not cuts:
         return False
     pieces = np.split(part, cuts)

@@ -157,5 +157,6 @@ def _median_around(per_minute: Floats) -> Floats:
 
 
 def _mean(errors: Floats) -> float:
+    """Return the mean of the known errors, shape (cutoffs,); nan without any."""
     known = errors[~np.isnan(errors)]
     return float(known.mean()) if known.size else float("nan")

@@ -98,6 +98,7 @@ def walk_forward(
 def _walk(
     demand: Floats, forecast: ForecastMethod, clock: BacktestClock, phase: Ints, factor: Floats
 ) -> Walk:
+    """Walk one batch of series; shapes as in `walk_forward`."""
     series, buckets = demand.shape
     plain, phase = demand / factor[:, :buckets], phase.view()  # demand without events
     highest = np.fmax.accumulate(np.pad(plain, ((0, 0), (1, 0))), axis=1)  # known before each bucket
@@ -148,6 +149,7 @@ def _bounded(forecast: ForecastMethod, past: Past, state: object, highest: Float
 
 
 def _check(demand: Floats, clock: BacktestClock) -> None:
+    """Raise ValueError unless demand is (series, buckets) of rates >= 0 or nan, and the clock fits it."""
     if demand.ndim != 2:
         raise ValueError(f"demand: got the shape {demand.shape}, needed (series, buckets).")
     for name in ("every", "horizon", "season"):

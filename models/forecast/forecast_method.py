@@ -110,6 +110,6 @@ def log_floor(demand: Floats) -> Floats:
 
 
 def from_logs(logs: Floats, floor: Floats) -> Floats:
-    """Return the demand, never negative, from logs = log(demand + floor); `floor` broadcasts to `logs`."""
+    """Return the demand, never negative, of logs = log(demand + floor), same shape; `floor` broadcasts."""
     with np.errstate(over="ignore"):  # a diverged forecast becomes inf, which walk_forward replaces
         return np.maximum(np.exp(logs) - floor, 0.0)

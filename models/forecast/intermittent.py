@@ -54,6 +54,7 @@ def is_intermittent(demand: Floats, season: int) -> NDArray[np.bool_]:
     has_been_on = np.cumsum(of_days > 0, axis=1) > 0
 
     def counted(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Count the chosen (series, days, season) buckets so far, (series, buckets + 1)."""
         by_now = np.cumsum(chosen, axis=1) * has_been_on
         more = np.diff(by_now, axis=1, prepend=0).reshape(filled.shape)
         return np.pad(np.cumsum(more, axis=1), ((0, 0), (1, 0)))[:, : buckets + 1]

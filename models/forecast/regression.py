@@ -93,6 +93,7 @@ def _fit(past: Past, is_seasonal: bool) -> RegressionState:
 
 
 def _adjusted(demand: Floats, phase: Ints, floor: Floats, week: Floats) -> Floats:
+    """Return logarithms less the mean week, shape (series, buckets), as `demand` and `phase`."""
     return np.log(demand + floor) - np.take_along_axis(week, phase, axis=1)
 
 

@@ -149,6 +149,7 @@ def _fit_smoothing(series: Floats) -> Any:
 
 
 def _mean_week(logs: Floats, phase: Ints, season: int) -> Floats:
+    """Return the mean week, shape (7 * season,), of logs and phase, both (buckets,)."""
     return weekly_profile(logs[None], phase[None], season)[0]
 
 

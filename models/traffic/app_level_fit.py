@@ -122,6 +122,7 @@ def _memory(values: Floats, quantiles: Floats, season: Floats, deviation: float)
     share, fast, slow = grid.T[:, :, None]
 
     def of_rest(lag: Ints) -> Floats:
+        """Return the autocorrelation of z about its season, shape (candidates, lags)."""
         return share * np.exp(-lag / slow) + (1 - share) * np.exp(-lag / fast)
 
     all_lags = np.arange(1, hours, max(hours // 200, 1))

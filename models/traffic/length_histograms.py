@@ -159,6 +159,7 @@ def shares_with_mean(counts: Floats, length: Floats, mean: Floats) -> Floats:
 
 
 def _softmax(logs: Floats) -> Floats:
+    """Return shares, (rows, cells), proportional to exp(logs) within each row."""
     shares = np.exp(logs - logs.max(axis=1, keepdims=True))
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 

@@ -132,6 +132,7 @@ def _by_cell(table: Mapping[str, Mapping[str, float]], default: float, names: Tr
 
 
 def _noise(rng: np.random.Generator, traffic: TierTraffic, shape: tuple[int, ...]) -> Floats:
+    """Sample the noise of a tier, shape (*shape, 1440)."""
     shares = (traffic.daily_noise_share, traffic.minute_noise_share, traffic.minute_noise_minutes)
     return minute_noise(rng, *shares, shape)
 
