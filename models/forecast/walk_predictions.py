@@ -84,19 +84,19 @@ def predict_from_walks(
     """
     names, predictions = list(names), {}
     if len(demand) > SERIES_PER_BATCH:
-        return _in_parts(demand, walks, clock, names)
+        return _predict_in_batches(demand, walks, clock, names)
     requested = len(clock.cutoffs(demand.shape[1]))
     for name in names:
         members = ENSEMBLE_MEMBERS if name in ENSEMBLES else (name,)
-        begun = warm_up_clock(clock, members[0])
-        actual = actual_demand(demand, begun)
-        level, highest = _seen(demand, begun)
+        earlier = warm_up_clock(clock, members[0])
+        actual = actual_demand(demand, earlier)
+        level, highest = _known_rates(demand, earlier)
         mean, fallbacks = walks[members[0]]
         late = slice(mean.shape[1] - requested, None)
         reasons = np.full((len(mean), requested), "")
         if name in ENSEMBLES:
             means = np.array([walks[member].mean for member in members])
-            weights = _weights(name, demand, begun, means, actual, level)
+            weights = _weights(name, demand, earlier, means, actual, level)
             each_bucket = np.repeat(weights, clock.hour, axis=-1)[..., : clock.horizon]
             mean = np.einsum("msch,msch->sch", each_bucket, means)
             reasons, fallbacks = describe_members(weights[:, :, late], members), np.full(fallbacks.shape, "")
@@ -110,7 +110,7 @@ def predict_from_walks(
     return predictions
 
 
-def _in_parts(
+def _predict_in_batches(
     demand: Floats, walks: Mapping[str, Walk], clock: BacktestClock, names: list[str]
 ) -> dict[str, Prediction]:
     """Predict in batches of SERIES_PER_BATCH series, which bounds the memory, and concatenate them."""
@@ -155,7 +155,7 @@ def classify_series(demand: Floats, clock: BacktestClock) -> SeriesKinds:
     return SeriesKinds(of_young, is_young, buckets // clock.every, of_intermittent, is_empty)
 
 
-def _seen(demand: Floats, clock: BacktestClock) -> tuple[Floats, Floats]:
+def _known_rates(demand: Floats, clock: BacktestClock) -> tuple[Floats, Floats]:
     """Return the mean (1 where it is 0) and the highest rate known at each cutoff, both (series, cutoffs)."""
     ends = np.array(clock.cutoffs(demand.shape[1]), dtype=np.int64)
     known, edge = ~np.isnan(demand), ((0, 0), (1, 0))

@@ -1,7 +1,7 @@
 """Fit the clients of a trace: rates by hour of the week, apps with levels of their own, shared noise.
 
 A week of a small client is mostly chance. So its weekly rate is that of its endpoint and tier, moved towards
-its counts as far as there are enough of them. The rate of an endpoint and tier starts from a flat rate alike.
+its counts as far as there are enough of them. The prior of an endpoint and tier is a flat rate.
 """
 
 import numpy as np

@@ -25,7 +25,7 @@ from fleetcast.models.traffic.sessions import Turns
 
 BlockHashes = NDArray[np.uint64]
 COMMON_SHARE = 0.01  # of a stream's requests that start a new prompt: a block with as many is a family
-NEAR_LAG_SHARE = 0.125  # of the lag: the most similar request so many to each side is taken
+NEAR_LAG_SHARE = 0.125  # of the lag: the most similar request within this distance to each side is taken
 LIKE = 0.5  # sum of |log ratio| of blocks and of uses up to which a request is similar enough
 BRANCH = 2  # blocks beyond the shared ones from which on a prompt is no next turn of the other
 MOST_NEAR = 1000  # requests to each side up to which the search for a similar one is widened
@@ -252,9 +252,9 @@ def _find_sharer(so_far: Blocks, family: list[int], lag: int, shared: int, wante
         if is_latest.any():
             longer = np.log(blocks[is_latest] / wanted[0])
             more_used = np.log(so_far.uses[last[is_latest]] / wanted[1])
-            unlike = np.abs(longer) + np.abs(more_used)
-            if unlike.min() < best:
-                best, chosen = unlike.min(), int(found[is_latest][unlike.argmin()])
+            difference = np.abs(longer) + np.abs(more_used)
+            if difference.min() < best:
+                best, chosen = difference.min(), int(found[is_latest][difference.argmin()])
         if best <= LIKE or (low == 0 and high == len(family)) or (chosen >= 0 and near > MOST_NEAR):
             break
         near = 4 * near + 1

@@ -40,16 +40,16 @@ def pick_recorded_day(history: RecordedDays, stretch: LevelStretch, seed: int) -
     random where no app has a level.
     """
     is_weekend = stretch.weekday >= SATURDAY
-    alike = np.flatnonzero((history.weekday >= SATURDAY) == is_weekend[stretch.place])
+    same_kind = np.flatnonzero((history.weekday >= SATURDAY) == is_weekend[stretch.place])
     days = np.flatnonzero(is_weekend == is_weekend[stretch.place])
-    if not alike.size:
-        alike, days = np.arange(history.weekday.size), np.arange(is_weekend.size)
-    apart = TIES * random_stream(seed, stretch.first_day, "history").random((days.size, alike.size))
+    if not same_kind.size:
+        same_kind, days = np.arange(history.weekday.size), np.arange(is_weekend.size)
+    cost = TIES * random_stream(seed, stretch.first_day, "history").random((days.size, same_kind.size))
     generated = stretch.levels.mean(axis=2)
     for share, level, seen in zip(history.input_share, generated, _by_day(history.levels), strict=True):
-        apart += (share * (level[days, None] - seen[alike])) ** 2
-    _, matched = linear_sum_assignment(np.tile(apart, -(-days.size // alike.size)))
-    return int(alike[matched[np.searchsorted(days, stretch.place)] % alike.size])
+        cost += (share * (level[days, None] - seen[same_kind])) ** 2
+    _, matched = linear_sum_assignment(np.tile(cost, -(-days.size // same_kind.size)))
+    return int(same_kind[matched[np.searchsorted(days, stretch.place)] % same_kind.size])
 
 
 def pick_recorded_hours(history: RecordedDays, stretch: LevelStretch, recorded_day: int) -> Ints:
@@ -58,11 +58,11 @@ def pick_recorded_hours(history: RecordedDays, stretch: LevelStretch, recorded_d
     The last row is that of all other apps: the hours of the recorded day.
     """
     same = 24 * recorded_day + np.arange(24)
-    apart = HOUR_APART * np.abs(np.arange(24 * history.weekday.size) - same[:, None])
+    cost = HOUR_APART * np.abs(np.arange(24 * history.weekday.size) - same[:, None])
     hours = np.tile(same, (len(history.levels) + 1, 1))
     for app, (level, seen) in enumerate(zip(stretch.day_levels(), history.levels, strict=True)):
-        unlike = np.abs(np.log((level[:, None] + QUIET_LEVEL) / (seen + QUIET_LEVEL))) + apart
-        hours[app] = np.where(np.isnan(unlike), np.inf, unlike).argmin(axis=1)
+        total_cost = np.abs(np.log((level[:, None] + QUIET_LEVEL) / (seen + QUIET_LEVEL))) + cost
+        hours[app] = np.where(np.isnan(total_cost), np.inf, total_cost).argmin(axis=1)
     return hours
 
 
