@@ -299,7 +299,7 @@ def test_the_panels_of_the_load_have_the_last_week_by_tier_llm_and_sort() -> Non
     day = load[load["time"] < "2025-07-02"]
     busier = day.assign(requests=np.where(day["time"].dt.hour == 9, 25 * day["requests"], day["requests"]))
     apps = paper_panels.draw_apps_by_hour(busier).axes[0]
-    assert apps.get_title(loc="left") == "The ten largest apps: most at 09 h, 12.5 of the mean"
+    assert apps.get_title(loc="left") == "The ten largest apps: peak at 09 h, 12.5 times the mean"
 
 
 def test_the_panels_of_latency_have_quartiles_deviation_and_the_percentiles_of_the_largest_llm() -> None:
