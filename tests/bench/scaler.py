@@ -36,11 +36,12 @@ SERVER = """
 import asyncio, sys
 from datetime import UTC, datetime
 from fleetcast.assets.lake.settings import load_settings
-from fleetcast.assets.plans.keda_scaler import Scaler, serve
-from fleetcast.assets.plans.current_plan import Served
+from fleetcast.assets.plans.current_plan import CurrentPlan
+from fleetcast.assets.plans.keda_scaler import KedaScaler, run_scaler_server
 noon = datetime(2025, 7, 3, 12, tzinfo=UTC)
-scaler = Scaler(Served(load_settings(sys.argv[1], sys.argv[2]), "day_ahead", lambda: noon), lambda line: None)
-asyncio.run(serve(scaler, "127.0.0.1:0", lambda port: print(port, flush=True)))
+plan = CurrentPlan(load_settings(sys.argv[1], sys.argv[2]), "day_ahead", lambda: noon)
+scaler = KedaScaler(plan, lambda line: None)
+asyncio.run(run_scaler_server(scaler, "127.0.0.1:0", lambda port: print(port, flush=True)))
 """
 
 
