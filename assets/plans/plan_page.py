@@ -63,9 +63,9 @@ def draw_plan(frame: pd.DataFrame) -> Figure:
         fill_stairs(panel, rows["window_start"], rows["actual_tokens_per_s"] / 1e3)
         draw_stairs(panel, rows["window_start"], rows["expected_tokens_per_s"] / 1e3, BLUE)
         draw_stairs(panel, rows["window_start"], rows["planned_tokens_per_s"] / 1e3, INK)
-        load, planned = (rows[f"{name}_tokens_per_s"].sum() for name in ("actual", "planned"))
+        actual, planned = (rows[f"{name}_tokens_per_s"].sum() for name in ("actual", "planned"))
         panel.set_title(
-            f"{llm}   {1 - load / planned:.0%} to spare" if planned else f"{llm}   nothing planned"
+            f"{llm}   {1 - actual / planned:.0%} to spare" if planned else f"{llm}   nothing planned"
         )
     start_y_axes_at_zero(multiples)
     add_figure_legend(

@@ -36,8 +36,8 @@ SERVER = """
 import asyncio, sys
 from datetime import UTC, datetime
 from fleetcast.assets.lake.settings import load_settings
-from fleetcast.assets.plans.current_plan import CurrentPlan
 from fleetcast.assets.plans.keda_scaler import KedaScaler, run_scaler_server
+from fleetcast.assets.plans.current_plan import CurrentPlan
 noon = datetime(2025, 7, 3, 12, tzinfo=UTC)
 plan = CurrentPlan(load_settings(sys.argv[1], sys.argv[2]), "day_ahead", lambda: noon)
 scaler = KedaScaler(plan, lambda line: None)
