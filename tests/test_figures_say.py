@@ -71,7 +71,7 @@ def test_demand_and_forecast_are_those_of_the_planned_method(wired_scored: RunSe
         np.testing.assert_allclose(expected[:-1], SEASONAL_FACTOR * actual)
         assert filled(axes) == pytest.approx(actual.sum() / 3)
     assert [axes.get_title(loc="left") for axes in figure.axes] == [f"{x}   regions off by 10%" for x in LLMS]
-    assert "expected at the start of the hour (seasonal_naive)" in legends(figure)
+    assert "forecast at the start of the hour (seasonal_naive)" in legends(figure)
     assert figure.get_supylabel() == "interactive input, thousand tokens/s"
 
 

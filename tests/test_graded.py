@@ -197,7 +197,7 @@ def test_a_file_that_does_not_say_what_ran_is_refused(night: RunSettings, file) 
     ):
         with pytest.raises(ValueError, match=said):
             import_observed_fleet(night, file("ran.csv", text))
-    with pytest.raises(ValueError, match=r"ran\.json is no answer of Prometheus .* region and deployment"):
+    with pytest.raises(ValueError, match=r"ran\.json is no Prometheus response .* region and deployment"):
         import_observed_fleet(night, file("ran.json", '{"status": "error", "errorType": "bad_data"}'))
     import_observed_fleet(night, file("ran.csv", as_csv([(at, r, n, 41) for at, r, n, _ in advised(night)])))
     with pytest.raises(ValueError, match=r"^41 instances of .* ran in .* room for 40\. Raise its \[fleet\]"):

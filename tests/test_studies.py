@@ -79,7 +79,7 @@ def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
     workload, drive = read_workload(own, DAY), policy_schedules(own, DAY)[policy]
     fleet, rules = fleet_and_rules(own, policy)
     watched, finer = (WatchedSession(fleet, rules, drive.start) for _ in range(2))
-    finer.stretch_s = 5.0
+    finer.interval_s = 5.0
     outcomes = []
     for session in (watched, finer):
         session.append_trace(workload.trace)
@@ -90,7 +90,7 @@ def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
     for outcome in outcomes:
         np.testing.assert_array_equal(outcome.finish_s, plain.finish_s)
         np.testing.assert_allclose(outcome.instance_s, plain.instance_s, atol=1e-6)
-    assert watched.stretch_s == 30.0
+    assert watched.interval_s == 30.0
     whole = sum_by_endpoint(fleet, np.diff(fleet.slots))
     assert (watched.largest() <= whole).all()
     assert watched.largest().max(axis=0).sum() > sum_by_endpoint(fleet, fleet.min_instances).sum()

@@ -94,7 +94,7 @@ class PlannerSearch(KnobSearch):
         self.market = build_nightly_market(settings, day, progress) if kinds else None
         self._plan_answers(kinds)
         world = self.worlds[None]
-        write_plan_bounds(settings, day, world.sustained, true_load(world))
+        write_plan_bounds(settings, day, world.capacities, true_load(world))
 
     @classmethod
     def search_day(
@@ -135,9 +135,9 @@ class PlannerSearch(KnobSearch):
             name: plan_request_of_policy(self.settings, name)
             for name in (*ALWAYS, *self._planned(self.settings))
         }
-        asked = {name: one for name, one in every.items() if one.answers in (*kinds, None)}
+        asked = {name: one for name, one in every.items() if one.routing in (*kinds, None)}
         self.worlds |= gather_plan_inputs(self.settings, self.day, asked, self.progress)
-        self.days = {one: plan for one, plan in self.days.items() if one.answers not in kinds}
+        self.days = {one: plan for one, plan in self.days.items() if one.routing not in kinds}
 
     @staticmethod
     def _planned(settings: RunSettings) -> list[str]:
