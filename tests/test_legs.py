@@ -58,7 +58,7 @@ def two_llms(instances: int, **changes: object) -> FleetArrays:
         instances_at_start=np.full(2, instances),
         min_instances=np.full(2, instances),
         boot_cold_s=np.full(2, 512.0),
-        holds=np.ones(2, bool),
+        defers_batch_tier=np.ones(2, bool),
         **two,
         **changes,
     )

@@ -70,12 +70,12 @@ def admit_request(
 ) -> None:
     """A leg begins: interactive ones are routed at once, those that share their instances are held."""
     llm, origin = trace.llm[request], trace.region[request]
-    state.llm[llm].came += 1
+    state.llm[llm].arrived_legs += 1
     if trace.input_tokens[request] + trace.output_tokens[request] > fleet.llm_max_request_tokens[llm]:
         state.request[request].refused = True
         state.progress.ended += 1
         skip_later_legs(trace, state, request)
-    elif fleet.holds[llm] and not fleet.is_interactive[trace.tier[request]]:
+    elif fleet.defers_batch_tier[llm] and not fleet.is_interactive[trace.tier[request]]:
         defer_request(trace, state, request)
         for rank in range(fleet.preference.shape[0]):
             region = fleet.preference[origin, rank]
@@ -97,7 +97,7 @@ def on_transfer_done(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, now: float
 ) -> None:
     """The next hand-over ends: a copy, a cache on its way, or a judge's look before the next leg."""
-    request = state.transfer[0].moving
+    request = state.transfer[0].in_flight
     pop_in_flight(state, request)
     if state.transfer[request].migrating_to != NO_INDEX:
         copy_next_stage(trace, fleet, rules, state, request, now)

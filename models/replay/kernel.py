@@ -62,7 +62,7 @@ def advance_events(
             break
         if now > state.progress.now_s:
             state.progress.now_s = now
-            state.progress.stalled_events, state.progress.running = 0, NO_INDEX
+            state.progress.stalled_events, state.progress.last_clock = 0, NO_INDEX
         else:
             state.progress.stalled_events += 1
         state.progress.events += 1
@@ -76,7 +76,7 @@ def advance_events(
             if is_first_leg(trace, arrived):
                 admit_request(trace, fleet, rules, state, arrived, now)
         else:
-            state.progress.running = max(state.progress.running, clock)
+            state.progress.last_clock = max(state.progress.last_clock, clock)
             if clock < state.instance.size:
                 on_instance_event(trace, fleet, rules, state, clock, now)
             else:
@@ -100,7 +100,7 @@ def advance_with_balancer(
         is_over = until_ended and state.progress.ended == requests
         if at_s >= until_s or is_over or state.progress.stalled_events > watchdog_limit(trace, state):
             break
-        state.progress.now_s, state.progress.running = at_s, NO_INDEX
+        state.progress.now_s, state.progress.last_clock = at_s, NO_INDEX
         is_awake = balance_pools(trace, fleet, rules, state, at_s) or rules.steps_per_event == 1
         tick += 1
         if not is_awake:
@@ -128,7 +128,7 @@ def watchdog_limit(trace: TraceArrays, state: ReplayState) -> int:
 @njit_entry
 def account_fleet(fleet: FleetArrays, state: ReplayState, now: float) -> None:
     """Count instance time and KV areas up to now."""
-    state.progress.now_s, state.progress.running = now, NO_INDEX
+    state.progress.now_s, state.progress.last_clock = now, NO_INDEX
     for slot in range(state.instance.size):
         account_instance(fleet, state, slot, now)
     for pool in range(state.pool.size):
@@ -138,7 +138,7 @@ def account_fleet(fleet: FleetArrays, state: ReplayState, now: float) -> None:
 @njit_entry
 def start_control_interval(fleet: FleetArrays, rules: Rules, state: ReplayState, now: float) -> None:
     """The control tick: targets of pools, forecasts of endpoints are of the hour that begins."""
-    state.progress.hour_s, state.progress.running = now, NO_INDEX
+    state.progress.hour_s, state.progress.last_clock = now, NO_INDEX
     if rules.scaling in (Scaling.FOLLOW, Scaling.REFLEX):
         follow_targets(fleet, state, now)
 

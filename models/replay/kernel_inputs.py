@@ -83,7 +83,7 @@ class FleetArrays(NamedTuple):
     instances_at_start: Ints  # (E,) those that do not serve at the start are donated
     min_instances: Ints  # (E,)
     is_interactive: Bools  # (T,) the other tiers' requests are what the queue manager may hold
-    holds: Bools  # (L,) it does, since some instances of the llm serve both sorts
+    defers_batch_tier: Bools  # (L,) it does, since some instances of the llm serve both sorts
     batching: Ints  # (J,) Batching
     max_batch: Ints  # (J,) requests in a batch
     max_prefill_tokens: Ints  # (J,) prompt tokens in a step

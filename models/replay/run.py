@@ -96,7 +96,7 @@ class Session:
         )
         below = None
         if drive.go_on_below is not None:
-            below = as_plan_table(drive.go_on_below, (rows, fleet.holds.size), "go_on_below")
+            below = as_plan_table(drive.go_on_below, (rows, fleet.defers_batch_tier.size), "go_on_below")
         totals = [self._totals()]
         for row in range(rows):
             if below is not None:

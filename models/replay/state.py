@@ -51,7 +51,7 @@ class Records:
         array[...] = first  # one pass through memory, not one per field
         return array
 
-    def holding(self, unit: str) -> Iterable[str]:
+    def fields_of_unit(self, unit: str) -> Iterable[str]:
         """The names of the fields of this unit."""
         return [field.name for field in self.fields if field.unit == unit]
 
@@ -81,13 +81,13 @@ PROGRESS_RECORDS = Records(
     ("arrived", I64, "requests", 0, "that have arrived"),
     ("ended", I64, "requests", 0, "that have finished, or were refused or spared"),
     ("admission_turn", I64, "requests", 0, "admissions so far: the turn of the next one"),
-    ("running", I64, "clock", NO_INDEX, "the last clock that acted at this instant"),
+    ("last_clock", I64, "clock", NO_INDEX, "the last clock that acted at this instant"),
     ("events", I64, "events", 0, "so far"),
     ("failed", I64, "failures", 0, "passed"),
     ("stalled_events", I64, "events", 0, "since time last moved on: what the watchdog counts"),
     ("cached_tokens", I64, "tokens", 0, "computed by prefill and decode"),
     ("lost_tokens", I64, "tokens", 0, "lost by preemption: they are computed again"),
-    ("moving", I64, "requests", 0, "on their way between two instances"),
+    ("in_flight", I64, "requests", 0, "on their way between two instances"),
     ("reused_tokens", I64, "tokens", 0, "of prompts, found in a cache"),
     ("stale", I64, "instances", 0, "in the list instance.stale"),
 )
@@ -107,23 +107,23 @@ REQUEST_RECORDS = Records(  # (R,)
 )
 SHARING_RECORDS = Records(  # (R,), or (0,) where the fleet reuses no prompts
     ("reused", I32, "tokens", 0, "of the prompt that were cached at its latest admission"),
-    ("saved", I32, "tokens", 0, "those that were when it was sent to its instance: less to do there"),
+    ("hit_tokens_at_dispatch", I32, "tokens", 0, "those that were when it was sent to its instance: less to do there"),
     ("held_hashes", I32, "blocks", 0, "hashed blocks of its prompt that it holds at its instance"),
 )
 TRANSFER_RECORDS = Records(  # (R,), or (0,) where no pool hands requests over
     ("transferred_tokens", I32, "tokens", 0, "of the cache that comes along; 0: none"),
     ("source_slot", I32, "slot", NO_INDEX, "that it is sent from"),
-    ("held", I32, "tokens", 0, "of it that fill that slot's memory until it has come"),
-    ("stays", BOOL, "", False, "all of it is its instance's to process, whatever that one's role"),
+    ("sender_tokens", I32, "tokens", 0, "of it that fill that slot's memory until it has come"),
+    ("runs_both_phases", BOOL, "", False, "all of it is its instance's to process, whatever that one's role"),
     ("migrating_to", I32, "slot", NO_INDEX, "that a request which decodes is being moved to"),
-    ("copied", I32, "tokens", 0, "of its cache that are there, or on their way"),
-    ("stage", I8, "copies", 0, "made, or LEAVING"),
+    ("migrated_tokens", I32, "tokens", 0, "of its cache that are there, or on their way"),
+    ("migration_stage", I8, "copies", 0, "made, or LEAVING"),
     ("ready_s", F64, "s", 0, "when it has come"),
     ("sent_from", I32, "slot", NO_INDEX, "that had it before the one that has it"),
     ("sent_s", F64, "s", np.nan, "when it left that one; NaN until then, like the next two"),
     ("came_s", F64, "s", np.nan, "when its cache had come"),
     ("joined_s", F64, "s", np.nan, "when it entered the batch with that"),
-    ("moving", I64, "request", NO_INDEX, "a place in the heap of those on their way, by (ready_s, request)"),
+    ("in_flight", I64, "request", NO_INDEX, "a place in the heap of those on their way, by (ready_s, request)"),
     ("in_flight_position", I64, "", NO_INDEX, "where this request stands in that heap"),
 )
 CLOCK_RECORDS = Records(  # (C,) = (N + 1,)
@@ -146,7 +146,7 @@ INSTANCE_RECORDS = Records(  # (N,)
     ("blocks", I64, "KV blocks", 0, "held at base_s"),
     ("full_block_prompts", I64, "requests", 0, "admitted, with a pending prompt of full blocks"),
     ("counted_kv_tokens", I64, "tokens", 0, "of the blocks at its last batch change, for utilisation"),
-    ("pending", I64, "tokens", 0, "of their prompts not yet prefilled"),
+    ("pending_prompt_tokens", I64, "tokens", 0, "of their prompts not yet prefilled"),
     ("prefilled", I64, "tokens", 0, "of the first one's prompt that are"),
     ("chunk", I64, "tokens", 0, "of prompts in the step under way"),
     ("joining", I64, "requests", 0, "how many these are"),
@@ -157,7 +157,7 @@ INSTANCE_RECORDS = Records(  # (N,)
     ("waiting_blocks", I64, "KV blocks", 0, "that the waiting requests would take"),
     ("leaving", I64, "requests", 0, "that leave at its next step boundary"),
     ("accounted_until_s", F64, "s", 0, "GPU time is accounted up to here"),
-    ("reserved", I64, "KV blocks", 0, "of the admitted requests at their longest (Orca)"),
+    ("reserved_blocks", I64, "KV blocks", 0, "of the admitted requests at their longest (Orca)"),
     ("next_changed", I64, "slot", NO_INDEX, "the next such one of its pool; NOBODY ends the list"),
     ("donation_due_s", F64, "s", NEVER, "when it is donated, once it has finished its work"),
     ("outbound", I64, "caches", 0, "that are being sent from here and still fill its memory"),
@@ -165,8 +165,8 @@ INSTANCE_RECORDS = Records(  # (N,)
     ("migrating_out", I64, "requests", 0, "that are copied from here, and decode here still"),
     ("migrating_in", I64, "requests", 0, "that are copied to here, and decode there still"),
     ("stale", I64, "slot", 0, "a place in the list of instances whose bounds of freeness are stale"),
-    ("highest", F64, "KV blocks", 0, "freeness until something changes, at most; -inf: it takes no request"),
-    ("lowest", F64, "KV blocks", 0, "at least; inf: no request leaves"),
+    ("freeness_upper", F64, "KV blocks", 0, "freeness until something changes, at most; -inf: it takes no request"),
+    ("freeness_lower", F64, "KV blocks", 0, "at least; inf: no request leaves"),
     ("bounds_updated_s", F64, "s", -NEVER, "when the two above were"),
     ("freeness", F64, "KV blocks", 0, "as of this tick; -inf: it drains; NaN: in no pair, or in one already"),
     ("service_s", F64, "s", 0, "from dispatch to end, smoothed (INFaaS); 0: no request has ended here"),
@@ -174,7 +174,7 @@ INSTANCE_RECORDS = Records(  # (N,)
     ("in_free_s", F64, "s", 0, "when its link has received all"),
 )
 LINE_RECORDS = Records(  # (N,) the instances of each pool in line for requests
-    ("queue", F64, "", NEVER, "what a serving instance stands in line by; NEVER: it does not serve"),
+    ("sort_key", F64, "", NEVER, "what a serving instance stands in line by; NEVER: it does not serve"),
     ("slot_heap", I64, "slot", 0, "a place in the binary heap of its pool, by (queue, slot)"),
     ("slot_heap_position", I64, "", 0, "where this slot stands in that heap"),
 )
@@ -191,7 +191,7 @@ POOL_RECORDS = Records(  # (E,)
     ("waiting_tokens", I64, "tokens", 0, "of interactive prompts that are here and have no token yet"),
     ("reactive_target", I64, "instances", 0, "that the reactive correction wants, if more than the plan"),
     ("cooldown_s", F64, "s", 0, "no scaling before this time"),
-    ("turn", I64, "slot", 0, "that was given a request last (round robin)"),
+    ("last_chosen_slot", I64, "slot", 0, "that was given a request last (round robin)"),
     ("target", I64, "instances", 0, "that the plan wants, or Kubernetes' rule"),
     ("credit", F64, "", 0, "what a pool is owed where requests are spread by weight"),
     ("highest_recommendation", I64, "instances", NO_INDEX, "the highest since it wants fewer; or none"),
@@ -206,7 +206,7 @@ ENDPOINT_RECORDS = Records(  # (L*G,)
 )
 LLM_RECORDS = Records(  # (L,)
     ("go_on_below", F64, "score", 0, "threshold now: that of the rules, of a row of the plan, or of a gear"),
-    ("came", I64, "requests", 0, "and later legs, that came since the last monitor tick"),
+    ("arrived_legs", I64, "requests", 0, "and later legs, that came since the last monitor tick"),
     ("arrived_legs_per_s", F64, "requests/s", 0, "the same per second, smoothed"),
     ("manager_head", I64, "request", NO_INDEX, "first one at the queue manager"),
     ("manager_tail", I64, "request", NO_INDEX, "last one there"),
@@ -248,7 +248,7 @@ class ReplayState(NamedTuple):
     central: npt.NDArray[Any]
     lane: npt.NDArray[Any]
     pool_level: npt.NDArray[Any]
-    crossing: Ints  # (N, block tokens) the decode batch by (cached tokens - steps) mod block tokens
+    block_crossings: Ints  # (N, block tokens) the decode batch by (cached tokens - steps) mod block tokens
     finish_key: Ints  # (N, B) heap of (finish step << 32 | request) of the decode batch
     requests_by_level: Ints  # (N, K) requests of each level, assigned and not finished
     cache: npt.NDArray[np.int32]  # (N, blocks, 5) of prompts, held or not (block_cache.py); or (N, 0, 5)

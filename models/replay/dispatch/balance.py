@@ -70,14 +70,14 @@ def move_between_pairs(
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
     for slot in range(first, end):
         state.instance[slot].freeness = NOT_PAIRED
-        if can_pair(rules, state.instance[slot].lowest, highest):
+        if can_pair(rules, state.instance[slot].freeness_lower, highest):
             evaluate_freeness(trace, fleet, rules, state, slot, now)
     source, _ = freeness_extremes(state, first, end)
     if source == NO_INDEX or state.instance[source].freeness > rules.from_blocks:
         return True  # they may be a pair soon
     for slot in range(first, end):
         if math.isnan(state.instance[slot].freeness) and can_pair(
-            rules, lowest, state.instance[slot].highest
+            rules, lowest, state.instance[slot].freeness_upper
         ):
             evaluate_freeness(trace, fleet, rules, state, slot, now)
     while True:
@@ -110,7 +110,7 @@ def evaluate_freeness(
     instance = state.instance[slot]
     if is_migrating(state, slot):
         return
-    instance.freeness = instance.highest
+    instance.freeness = instance.freeness_upper
     if instance.bounds_updated_s < now and instance.status == Status.SERVING:
         instance.freeness = instance_freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
 
@@ -123,19 +123,29 @@ def refresh_stale_bounds(
     count, state.progress.stale = state.progress.stale, 0
     for at in range(count):
         slot = state.instance[at].stale
-        pool, lowest, highest = fleet.pool[slot], state.instance[slot].lowest, state.instance[slot].highest
+        pool, lowest, highest = (
+            fleet.pool[slot],
+            state.instance[slot].freeness_lower,
+            state.instance[slot].freeness_upper,
+        )
         refresh_freeness_bounds(trace, fleet, rules, state, slot, now)
-        state.pool[pool].min_freeness = min(state.pool[pool].min_freeness, state.instance[slot].lowest)
-        state.pool[pool].max_freeness = max(state.pool[pool].max_freeness, state.instance[slot].highest)
-        was_least = lowest == state.pool[pool].min_freeness and lowest < state.instance[slot].lowest
-        if was_least or (highest == state.pool[pool].max_freeness and highest > state.instance[slot].highest):
+        state.pool[pool].min_freeness = min(
+            state.pool[pool].min_freeness, state.instance[slot].freeness_lower
+        )
+        state.pool[pool].max_freeness = max(
+            state.pool[pool].max_freeness, state.instance[slot].freeness_upper
+        )
+        was_least = lowest == state.pool[pool].min_freeness and lowest < state.instance[slot].freeness_lower
+        if was_least or (
+            highest == state.pool[pool].max_freeness and highest > state.instance[slot].freeness_upper
+        ):
             state.pool[pool].min_freeness, state.pool[pool].max_freeness = NEVER, -NEVER
             for other in range(fleet.slots[pool], fleet.slots[pool + 1]):
                 state.pool[pool].min_freeness = min(
-                    state.pool[pool].min_freeness, state.instance[other].lowest
+                    state.pool[pool].min_freeness, state.instance[other].freeness_lower
                 )
                 state.pool[pool].max_freeness = max(
-                    state.pool[pool].max_freeness, state.instance[other].highest
+                    state.pool[pool].max_freeness, state.instance[other].freeness_upper
                 )
 
 
@@ -148,13 +158,13 @@ def refresh_freeness_bounds(
     Not where it may come to know of requests on the way: then it is looked up at every tick.
     """
     instance = state.instance[slot]
-    instance.highest, instance.lowest = -NEVER, NEVER
+    instance.freeness_upper, instance.freeness_lower = -NEVER, NEVER
     if instance.status == Status.SERVING:
-        instance.highest, instance.lowest = freeness_bounds(
+        instance.freeness_upper, instance.freeness_lower = freeness_bounds(
             trace, fleet, rules, state, slot, EVERY_LEVEL, now
         )
     elif instance.status == Status.DRAINING and instance.load > 0:
-        instance.lowest = -NEVER
+        instance.freeness_lower = -NEVER
     instance.bounds_updated_s, state.clock[slot].is_stale = now, False
     if has_unnoticed_request(state, slot):
         mark_freeness_stale(state, slot)
@@ -242,7 +252,7 @@ def move_waiting_request(
     assign_request(trace, fleet, state, slot, request, -1)
     state.request[request].served_by = to
     if fleet.prefix != Prefix.NONE:
-        state.sharing[request].saved = reusable_tokens(trace, fleet, state, to, request)
+        state.sharing[request].hit_tokens_at_dispatch = reusable_tokens(trace, fleet, state, to, request)
     assign_request(trace, fleet, state, to, request, 1)
     if has_waiting_request(state, slot):
         check_queue_soon(trace, fleet, rules, state, slot, now)

@@ -195,9 +195,9 @@ def freest_instance(
         state.pool[pool].first_changed = state.instance[slot].next_changed
         state.instance[slot].is_changed = False
         if state.instance[slot].status == Status.SERVING:
-            state.line[slot].queue = -instance_freeness(trace, fleet, rules, state, slot, level, now)
+            state.line[slot].sort_key = -instance_freeness(trace, fleet, rules, state, slot, level, now)
             sift_heap(
-                state.line["queue"],
+                state.line["sort_key"],
                 state.line["slot_heap"],
                 state.line["slot_heap_position"],
                 first,
@@ -207,11 +207,11 @@ def freest_instance(
     while True:
         slot = state.line[first].slot_heap
         its = -instance_freeness(trace, fleet, rules, state, slot, level, now)
-        if state.line[slot].queue == its:
+        if state.line[slot].sort_key == its:
             return slot
-        state.line[slot].queue = its
+        state.line[slot].sort_key = its
         sift_heap(
-            state.line["queue"],
+            state.line["sort_key"],
             state.line["slot_heap"],
             state.line["slot_heap_position"],
             first,

@@ -60,7 +60,7 @@ def start_transfer(
     instance.outbound += 1
     state.instance[to].inbound += 1
     state.transfer[request].transferred_tokens = cached
-    state.transfer[request].held = cached
+    state.transfer[request].sender_tokens = cached
     state.transfer[request].source_slot = slot
     state.transfer[request].ready_s = ready_s
     state.request[request].served_by = to
@@ -81,12 +81,12 @@ def transfer_token_s(fleet: FleetArrays, slot: int, to: int) -> float:
 @njit_call
 def push_in_flight(state: ReplayState, request: int) -> None:
     """Add a request, whose ready_s is set, to those that travel."""
-    size = state.progress.moving
-    state.transfer[size].moving, state.transfer[request].in_flight_position = request, size
-    state.progress.moving += 1
+    size = state.progress.in_flight
+    state.transfer[size].in_flight, state.transfer[request].in_flight_position = request, size
+    state.progress.in_flight += 1
     sift_heap(
         state.transfer["ready_s"],
-        state.transfer["moving"],
+        state.transfer["in_flight"],
         state.transfer["in_flight_position"],
         0,
         size + 1,
@@ -98,14 +98,14 @@ def push_in_flight(state: ReplayState, request: int) -> None:
 @njit_call
 def pop_in_flight(state: ReplayState, request: int) -> None:
     """Remove a request from those that travel."""
-    size, at = state.progress.moving - 1, state.transfer[request].in_flight_position
-    last = state.transfer[size].moving
-    state.progress.moving = size
+    size, at = state.progress.in_flight - 1, state.transfer[request].in_flight_position
+    last = state.transfer[size].in_flight
+    state.progress.in_flight = size
     if last != request:
-        state.transfer[at].moving, state.transfer[last].in_flight_position = last, at
+        state.transfer[at].in_flight, state.transfer[last].in_flight_position = last, at
         sift_heap(
             state.transfer["ready_s"],
-            state.transfer["moving"],
+            state.transfer["in_flight"],
             state.transfer["in_flight_position"],
             0,
             size,
@@ -117,5 +117,5 @@ def pop_in_flight(state: ReplayState, request: int) -> None:
 @njit_call
 def set_transfer_clock(state: ReplayState) -> None:
     """Let the clock of the hand-overs ring when the next one ends."""
-    next_s = state.transfer[state.transfer[0].moving].ready_s if state.progress.moving > 0 else NEVER
+    next_s = state.transfer[state.transfer[0].in_flight].ready_s if state.progress.in_flight > 0 else NEVER
     reschedule_event(state, state.instance.size, next_s)

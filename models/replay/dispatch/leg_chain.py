@@ -52,9 +52,9 @@ def choose_gears(fleet: FleetArrays, rules: Rules, state: ReplayState) -> None:
     share = min(1.0, rules.monitor_s / SMOOTHED_S)
     for llm in range(state.llm.size):
         state.llm[llm].arrived_legs_per_s += share * (
-            state.llm[llm].came / rules.monitor_s - state.llm[llm].arrived_legs_per_s
+            state.llm[llm].arrived_legs / rules.monitor_s - state.llm[llm].arrived_legs_per_s
         )
-        state.llm[llm].came = 0
+        state.llm[llm].arrived_legs = 0
     for llm in range(state.llm.size):
         seen = rules.gear_llm[llm]
         if seen == NO_INDEX:

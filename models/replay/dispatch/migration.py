@@ -53,8 +53,8 @@ def start_migration(
     if place_in_batch(state, slot, request) == NO_INDEX:
         return False
     state.transfer[request].migrating_to = to
-    state.transfer[request].copied = 0
-    state.transfer[request].stage = 0
+    state.transfer[request].migrated_tokens = 0
+    state.transfer[request].migration_stage = 0
     state.instance[slot].migrating_out += 1
     state.instance[to].migrating_in += 1
     copy_next_stage(trace, fleet, rules, state, request, now)
@@ -73,14 +73,14 @@ def copy_next_stage(
     last_step = state.finish_key[slot, place_in_batch(state, slot, request)] >> 32
     left = last_step - state.instance[slot].steps - steps_passed(fleet, state, slot, now)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - left - 1
-    rest = cached - state.transfer[request].copied
-    if rest <= rules.last_copy_tokens or state.transfer[request].stage >= rules.max_copies:
-        state.transfer[request].stage = LEAVING
+    rest = cached - state.transfer[request].migrated_tokens
+    if rest <= rules.last_copy_tokens or state.transfer[request].migration_stage >= rules.max_copies:
+        state.transfer[request].migration_stage = LEAVING
         state.instance[slot].leaving += 1
         cut_stretch_soon(fleet, state, slot, now)
     else:
-        state.transfer[request].copied = cached
-        state.transfer[request].stage += 1
+        state.transfer[request].migrated_tokens = cached
+        state.transfer[request].migration_stage += 1
         send_stage(fleet, state, request, slot, to, rest, now)
 
 
@@ -120,7 +120,7 @@ def release_migrated(
         instance.kv -= cached
         evict_prefix_blocks(fleet, state, slot)
         instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
-        instance.reserved -= full_length_blocks(trace, fleet, request)
+        instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
         instance.queue_dirty = True
         assign_request(trace, fleet, state, slot, request, -1)
         assign_request(trace, fleet, state, to, request, 1)
@@ -129,7 +129,7 @@ def release_migrated(
         state.transfer[request].source_slot = slot
         state.transfer[request].transferred_tokens = cached
         state.transfer[request].sent_from, state.transfer[request].sent_s = slot, now
-        send_stage(fleet, state, request, slot, to, cached - state.transfer[request].copied, now)
+        send_stage(fleet, state, request, slot, to, cached - state.transfer[request].migrated_tokens, now)
         pop_in_flight(state, request)  # the link is free when the cache has come, the request lands later
         state.transfer[request].ready_s += rules.move_s
         push_in_flight(state, request)
@@ -141,7 +141,10 @@ def next_leaving_request(state: ReplayState, slot: int) -> int:
     first = NO_INDEX
     for at in range(state.instance[slot].batch):
         request = state.finish_key[slot, at] & REQUEST_BITS
-        if state.transfer[request].migrating_to != NO_INDEX and state.transfer[request].stage == LEAVING:
+        if (
+            state.transfer[request].migrating_to != NO_INDEX
+            and state.transfer[request].migration_stage == LEAVING
+        ):
             first = request if first == NO_INDEX else min(first, request)
     return first
 
@@ -149,7 +152,7 @@ def next_leaving_request(state: ReplayState, slot: int) -> int:
 @njit_call
 def abort_migration(fleet: FleetArrays, state: ReplayState, request: int) -> None:
     """The request stays where it is, or begins anew: what has been copied is of no use."""
-    if state.transfer[request].stage == LEAVING:
+    if state.transfer[request].migration_stage == LEAVING:
         state.instance[state.request[request].served_by].leaving -= 1
     else:
         pop_in_flight(state, request)
@@ -164,7 +167,7 @@ def end_migration(fleet: FleetArrays, state: ReplayState, request: int, counted:
         state.moved[fleet.pool[slot], counted] += 1
     state.instance[slot].migrating_out -= 1
     state.instance[state.transfer[request].migrating_to].migrating_in -= 1
-    state.transfer[request].migrating_to, state.transfer[request].stage = NO_INDEX, 0
+    state.transfer[request].migrating_to, state.transfer[request].migration_stage = NO_INDEX, 0
 
 
 @njit_call
@@ -203,7 +206,7 @@ def is_boundary_passed(fleet: FleetArrays, state: ReplayState, slot: int, steps:
     It has where its slot comes before the last clock that ran at this instant.
     """
     at_s = state.instance[slot].base_s + stretch_s(fleet, state, slot, steps)
-    return at_s == now and slot < state.progress.running
+    return at_s == now and slot < state.progress.last_clock
 
 
 @njit_call

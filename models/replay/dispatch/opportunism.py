@@ -69,7 +69,7 @@ def set_both_phases(
     trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int, stays: bool
 ) -> None:
     """From now on all of the request is the slot's to process, or what the slot's role says."""
-    if state.transfer[request].stays != stays:
+    if state.transfer[request].runs_both_phases != stays:
         assign_request(trace, fleet, state, slot, request, -1)
-        state.transfer[request].stays = stays
+        state.transfer[request].runs_both_phases = stays
         assign_request(trace, fleet, state, slot, request, 1)

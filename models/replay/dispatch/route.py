@@ -132,10 +132,10 @@ def choose_instance_by_rule(
         if rules.routing == Routing.LEAST_WORK:
             rank = state.instance[slot].load - reusable_tokens(trace, fleet, state, slot, request)
         elif rules.routing == Routing.ROUND_ROBIN:
-            rank = (slot - state.pool[pool].turn - 1) % (end - first)
+            rank = (slot - state.pool[pool].last_chosen_slot - 1) % (end - first)
         if best == NO_INDEX or rank < best_rank:
             best, best_rank = slot, rank
-    state.pool[pool].turn = best
+    state.pool[pool].last_chosen_slot = best
     return best
 
 
@@ -154,7 +154,7 @@ def dispatch_request(
     if fleet.has_transfers:
         first = slot
         slot = starting_instance(fleet, rules, state, slot)
-        state.transfer[request].stays, pool = slot != first, fleet.pool[slot]
+        state.transfer[request].runs_both_phases, pool = slot != first, fleet.pool[slot]
     state.request[request].served_by = slot
     if state.request[request].generated == 0:
         state.request[request].dispatched_s = now
@@ -164,7 +164,7 @@ def dispatch_request(
     if fleet.has_transfers:
         state.transfer[request].sent_from = NO_INDEX
     if fleet.prefix != Prefix.NONE:
-        state.sharing[request].saved = reusable_tokens(trace, fleet, state, slot, request)
+        state.sharing[request].hit_tokens_at_dispatch = reusable_tokens(trace, fleet, state, slot, request)
     assign_request(trace, fleet, state, slot, request, 1)
     enqueue_request(trace, fleet, rules, state, slot, request, now)
 

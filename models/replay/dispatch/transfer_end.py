@@ -81,12 +81,12 @@ def release_sent_blocks(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
 ) -> None:
     """Free the memory from which the request's cache was sent."""
-    slot, held = state.transfer[request].source_slot, state.transfer[request].held
-    state.transfer[request].source_slot, state.transfer[request].held = NO_INDEX, 0
+    slot, held = state.transfer[request].source_slot, state.transfer[request].sender_tokens
+    state.transfer[request].source_slot, state.transfer[request].sender_tokens = NO_INDEX, 0
     if held == 0:
         return
     state.instance[slot].outbound -= 1
-    state.instance[slot].reserved -= full_length_blocks(trace, fleet, request)
+    state.instance[slot].reserved_blocks -= full_length_blocks(trace, fleet, request)
     reduce_kv_in_use(
         fleet, state, slot, release_kv_blocks(trace, fleet, state, slot, request, held, held), now
     )
@@ -107,8 +107,8 @@ def recall_in_flight(
     """The instance has died: what was on its way from it or to it waits at it, to be routed anew."""
     instance = state.instance[slot]
     at = 0
-    while at < state.progress.moving:
-        request = state.transfer[at].moving
+    while at < state.progress.in_flight:
+        request = state.transfer[at].in_flight
         if (
             state.transfer[request].migrating_to != NO_INDEX
         ):  # it decodes still: where it is it stays, or dies with it
@@ -130,8 +130,8 @@ def recall_in_flight(
         if state.transfer[request].source_slot != slot:
             release_sent_blocks(trace, fleet, rules, state, request, now)
         else:
-            instance.outbound -= int(state.transfer[request].held > 0)
-            state.transfer[request].source_slot, state.transfer[request].held = NO_INDEX, 0
+            instance.outbound -= int(state.transfer[request].sender_tokens > 0)
+            state.transfer[request].source_slot, state.transfer[request].sender_tokens = NO_INDEX, 0
         lose_cache(fleet, state, request)
         insert_in_order(state, state.lane[slot]["head"], state.lane[slot]["tail"], 0, request)
         at = 0  # the heap has changed

@@ -49,7 +49,7 @@ def can_admit(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: 
     if not has_batch_room(fleet, state, slot):
         return False
     if fleet.batching[fleet.slot_kind[slot]] == Batching.ORCA:
-        blocks = instance.reserved + full_length_blocks(trace, fleet, request)
+        blocks = instance.reserved_blocks + full_length_blocks(trace, fleet, request)
     else:
         blocks = instance.blocks + new_kv_blocks(fleet, state, slot, 1) + instance.full_block_prompts
         is_computed = not has_transferred_cache(
@@ -84,13 +84,15 @@ def admit_waiting(
         prompt = prompt_tokens(trace, state, request)
         comes_along = has_transferred_cache(fleet, state, request)
         work = prompt - (0 if comes_along else reusable_tokens(trace, fleet, state, slot, request))
-        is_full = instance.joining > 0 and instance.pending + work > fleet.max_prefill_tokens[kind]
+        is_full = (
+            instance.joining > 0 and instance.pending_prompt_tokens + work > fleet.max_prefill_tokens[kind]
+        )
         if fleet.batching[kind] == Batching.WHOLE and is_full and not comes_along:
             instance.queue_dirty = True  # the next boundary can take it
             break
         pop_front(state, state.lane[slot]["head"], waiting)
         instance.waiting_blocks -= admission_blocks(trace, fleet, state, request)
-        instance.reserved += full_length_blocks(trace, fleet, request)
+        instance.reserved_blocks += full_length_blocks(trace, fleet, request)
         state.progress.admission_turn += 1
         state.request[request].admission_turn = state.progress.admission_turn
         if comes_along:
@@ -99,7 +101,7 @@ def admit_waiting(
             continue
         push_back(state, state.instance["joining_head"], state.instance["joining_tail"], slot, request)
         instance.joining += 1
-        instance.pending += work
+        instance.pending_prompt_tokens += work
         instance.blocks += kv_blocks(fleet, prompt)
         if fleet.prefix != Prefix.NONE:
             instance.blocks -= shared_kv_blocks(trace, fleet, state, slot, request)

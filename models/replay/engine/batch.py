@@ -75,7 +75,7 @@ def start_prefill_step(
     """Start a step over pending prompt tokens: all of them, or what the budget leaves beside decode."""
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
-    chunk = instance.pending
+    chunk = instance.pending_prompt_tokens
     if fleet.batching[kind] == Batching.CHUNKED:
         chunk = min(chunk, max(1, fleet.max_prefill_tokens[kind] - batch))
     seconds = prefill_step_s(fleet, kind, chunk)
@@ -147,7 +147,7 @@ def end_prefill_step(
         end_decode_steps(trace, fleet, rules, state, slot, 1, now)
     changed = instance.batch != before
     state.progress.cached_tokens += instance.chunk
-    instance.pending -= instance.chunk
+    instance.pending_prompt_tokens -= instance.chunk
     instance.prefilled += instance.chunk
     while instance.joining > 0:
         request = instance.joining_head
@@ -254,7 +254,7 @@ def finish_request(
     evict_prefix_blocks(fleet, state, slot)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
     instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
-    instance.reserved -= full_length_blocks(trace, fleet, request)
+    instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
     assign_request(trace, fleet, state, slot, request, -1)
     note_service_time(state, slot, now - state.request[request].dispatched_s)
     instance.queue_dirty = True

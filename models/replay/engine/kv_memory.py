@@ -32,7 +32,7 @@ def capacity_blocks(fleet: FleetArrays, slot: int) -> int:
 @njit_inline
 def note_block_crossing(fleet: FleetArrays, state: ReplayState, slot: int, cached: int, change: int) -> None:
     """A request with so many cached tokens joins the decode batch (change = 1) or leaves it (-1)."""
-    state.crossing[slot, (cached - state.instance[slot].steps) % fleet.kv_block_tokens] += change
+    state.block_crossings[slot, (cached - state.instance[slot].steps) % fleet.kv_block_tokens] += change
 
 
 @njit_inline
@@ -43,7 +43,7 @@ def new_kv_blocks(fleet: FleetArrays, state: ReplayState, slot: int, steps: int)
     taken = steps // block * instance.batch  # in so many steps everyone fills one
     at = -instance.steps % block
     for _ in range(steps % block):
-        taken += state.crossing[slot, at]
+        taken += state.block_crossings[slot, at]
         at = (at if at > 0 else block) - 1
     return taken
 
@@ -57,7 +57,7 @@ def steps_in_memory(fleet: FleetArrays, state: ReplayState, slot: int, most: int
     steps = free // batch * block
     free -= free // batch * batch
     while steps < most:
-        taken = state.crossing[slot, -(instance.steps + steps) % block]
+        taken = state.block_crossings[slot, -(instance.steps + steps) % block]
         if taken > free:
             return steps
         free -= taken

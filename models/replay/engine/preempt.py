@@ -81,7 +81,7 @@ def requeue_request(
     """A request that has lost its cache waits at its place in the order of arrival."""
     instance = state.instance[slot]
     instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, computed)
-    instance.reserved -= full_length_blocks(trace, fleet, request)
+    instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
     state.request[request].preemptions += 1
     instance.waiting_blocks += admission_blocks(trace, fleet, state, request)
     insert_in_order(state, state.lane[slot]["head"], state.lane[slot]["tail"], trace.lane[request], request)
@@ -116,13 +116,13 @@ def drop_last_joining(trace: TraceArrays, fleet: FleetArrays, state: ReplayState
     while request != instance.joining_tail:
         before, request = request, state.request[request].next
     prompt, work = prompt_tokens(trace, state, request), tokens_to_compute(trace, fleet, state, request)
-    instance.pending -= work
+    instance.pending_prompt_tokens -= work
     state.progress.lost_tokens += prompt - work
     instance.full_block_prompts -= prompt % fleet.kv_block_tokens == 0
     if before == NO_INDEX:
         instance.joining_head = NO_INDEX
         state.progress.lost_tokens += instance.prefilled
-        instance.pending += instance.prefilled
+        instance.pending_prompt_tokens += instance.prefilled
         instance.prefilled = 0
     else:
         state.request[before].next = NO_INDEX

@@ -37,8 +37,8 @@ def work_tokens(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot
     """
     prompt, answer = trace.input_tokens[request], trace.output_tokens[request]
     if fleet.prefix != Prefix.NONE:
-        prompt -= state.sharing[request].saved
-    is_parted = fleet.has_transfers and not state.transfer[request].stays
+        prompt -= state.sharing[request].hit_tokens_at_dispatch
+    is_parted = fleet.has_transfers and not state.transfer[request].runs_both_phases
     role = fleet.role[fleet.pool[slot]] if is_parted else Role.WHOLE
     if role == Role.PREFILL:
         return prompt
@@ -69,11 +69,11 @@ def update_line_position(fleet: FleetArrays, state: ReplayState, slot: int) -> N
     note_freeness_change(fleet, state, slot)
     if is_ranked_by_freeness(fleet, pool) and instance.status == Status.SERVING:
         return  # who dispatches next finds its place
-    state.line[slot].queue = instance.load if instance.status == Status.SERVING else NEVER
+    state.line[slot].sort_key = instance.load if instance.status == Status.SERVING else NEVER
     first = fleet.slots[pool]
     size = fleet.slots[pool + 1] - first
     sift_heap(
-        state.line["queue"],
+        state.line["sort_key"],
         state.line["slot_heap"],
         state.line["slot_heap_position"],
         first,

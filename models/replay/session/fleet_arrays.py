@@ -100,7 +100,7 @@ def pool_fields(
         "llm_max_request_tokens": np.array(
             [longest[(llm == code) & answers].max() for code in range(len(llms))]
         ),
-        "holds": np.array([is_mixed[llm == code].any() for code in range(len(llms))]),
+        "defers_batch_tier": np.array([is_mixed[llm == code].any() for code in range(len(llms))]),
         "share": np.array([row.share for row in rows]),
         "weight": np.array([row.weight for row in rows]),
         "team": np.array([row.team for row in rows]),

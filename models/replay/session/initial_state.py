@@ -33,7 +33,7 @@ from fleetcast.models.world.mechanisms import STATES, Prefix, Status
 def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> ReplayState:
     """The fleet at time 0: `start` instances of each pool serve, the others it has are donated."""
     levels = rules.headroom_share.size
-    slots, pools, llms = fleet.pool.size, fleet.kind.size, fleet.holds.size
+    slots, pools, llms = fleet.pool.size, fleet.kind.size, fleet.defers_batch_tier.size
     status = initial_statuses(fleet, start)
     instances = np.zeros((pools, 5), np.int64)
     np.add.at(instances, (fleet.pool, status), 1)
@@ -49,7 +49,7 @@ def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> ReplayState:
         central=CENTRAL_RECORDS.make(llms * levels),
         lane=LANE_RECORDS.make(slots, lane_count(rules) + 1),
         pool_level=POOL_LEVEL_RECORDS.make(pools, levels),
-        crossing=np.zeros((slots, fleet.kv_block_tokens), np.int64),
+        block_crossings=np.zeros((slots, fleet.kv_block_tokens), np.int64),
         finish_key=np.zeros((slots, fleet.max_batch.max()), np.int64),
         requests_by_level=np.zeros((slots, levels), np.int64),
         **empty_caches(fleet),
@@ -84,11 +84,11 @@ def init_lines(fleet: FleetArrays, state: ReplayState) -> None:
     """The instances of each pool stand in line for requests: those that serve are its first."""
     instance, slots = state.instance, np.arange(fleet.pool.size)
     rank, last = slots - fleet.slots[fleet.pool], fleet.slots[1:] - 1
-    state.line["queue"][instance["status"] == Status.SERVING] = 0.0
+    state.line["sort_key"][instance["status"] == Status.SERVING] = 0.0
     state.line["slot_heap"], state.line["slot_heap_position"] = slots, rank
     instance["is_changed"] = fleet.by_freeness
     instance["next_changed"] = np.where(rank > 0, slots - 1, NO_INDEX)
-    state.pool["turn"] = state.pool["first_changed"] = last
+    state.pool["last_chosen_slot"] = state.pool["first_changed"] = last
 
 
 def count_gpus(fleet: FleetArrays, status: Ints) -> Ints:
@@ -142,13 +142,13 @@ def carry_over_requests(
     place = np.full(kept.size + 1, NO_INDEX)  # the last entry is where NOBODY goes: to NOBODY
     place[:-1][kept] = np.arange(kept.sum())
     requests = new_request_records(more.arrival_s.size, fleet)
-    travelling = state.progress.moving
-    moving = place[state.transfer["moving"][:travelling]]
+    travelling = state.progress.in_flight
+    moving = place[state.transfer["in_flight"][:travelling]]
     for name, fresh in requests.items():
         old = getattr(state, name)
         requests[name] = np.concatenate([old[kept] if old.size else old, fresh])
     requests["request"]["next"][: kept.sum()] = place[state.request["next"][kept]]
-    requests["transfer"]["moving"][:travelling] = moving
+    requests["transfer"]["in_flight"][:travelling] = moving
     lists = (
         (INSTANCE_RECORDS, state.instance),
         (LLM_RECORDS, state.llm),
@@ -156,7 +156,7 @@ def carry_over_requests(
         (LANE_RECORDS, state.lane),
     )
     for records, array in lists:
-        for name in records.holding("request"):
+        for name in records.fields_of_unit("request"):
             array[name] = place[array[name]]
     for slot, batch in enumerate(state.instance["batch"]):
         own = state.finish_key[slot, :batch]

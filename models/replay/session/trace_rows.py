@@ -23,7 +23,7 @@ def assign_lanes(trace: TraceArrays, rules: Rules) -> TraceArrays:
 def check_trace(trace: TraceArrays, fleet: FleetArrays, rules: Rules) -> None:
     """Refuse a trace that the kernel must not see; the message names the first bad request."""
     regions, tiers = fleet.network_s.shape[0], fleet.is_interactive.size
-    llms, levels = fleet.holds.size, rules.headroom_share.size
+    llms, levels = fleet.defers_batch_tier.size, rules.headroom_share.size
     laws = (
         ("arrival_s must be finite and not negative", ~(trace.arrival_s >= 0) | np.isinf(trace.arrival_s)),
         ("arrivals must be sorted", np.diff(trace.arrival_s, prepend=trace.arrival_s[:1]) < 0),
