@@ -72,13 +72,13 @@ class Fleet:
     def to_arrays(self) -> tuple[kernel_inputs.FleetArrays, kernel_inputs.Rules]:
         """Return the arrays of the kernel: one pool in one region, scaled to the targets of a policy."""
         catalogue = self._catalogue()
-        shipped = load_config("office", load_catalogue())
+        defaults = load_config("office", load_catalogue())
         most = max(self.instances, self.max_instances or 0)
         deployment = Deployment(self.gpu, self.tensor_parallel)
         config: RunConfig = dataclasses.replace(
-            shipped,
+            defaults,
             fleet=dataclasses.replace(
-                shipped.fleet,
+                defaults.fleet,
                 deployments={self.llm: (deployment,)},
                 instances_at_start=self.instances,
                 min_instances=0,
@@ -89,7 +89,7 @@ class Fleet:
                 max_prefill_tokens=self.max_prefill_tokens,
             ),
             replay=dataclasses.replace(
-                shipped.replay,
+                defaults.replay,
                 boot_spot_s=self.boot_s or 1e-9,
                 boot_spot_max_s=self.boot_s,
                 boot_local_s=self.boot_s,

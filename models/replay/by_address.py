@@ -63,8 +63,8 @@ def _load_member(context: Any, builder: Any, typ: ByAddress, address: Any, name:
 
 
 @unbox(ByAddress)
-def _unbox(typ: ByAddress, given: Any, c: Any) -> NativeValue:
-    members = c.unbox(typ.members, given)
+def _unbox(typ: ByAddress, value: Any, c: Any) -> NativeValue:
+    members = c.unbox(typ.members, value)
     address = cgutils.alloca_once_value(c.builder, members.value)
     return NativeValue(address, is_error=members.is_error, cleanup=members.cleanup)
 

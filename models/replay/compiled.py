@@ -33,17 +33,17 @@ def cache_root() -> Path:
 
 def kernel_sources() -> dict[str, bytes]:
     """Return the compiled files by name: kernel.py, all it imports from this package, and mechanisms.py."""
-    found: dict[str, bytes] = {"mechanisms": Path(mechanisms.__file__).read_bytes()}
+    sources: dict[str, bytes] = {"mechanisms": Path(mechanisms.__file__).read_bytes()}
     waiting = ["kernel"]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found[name] = (REPLAY_FOLDER / f"{name.replace('.', '/')}.py").read_bytes()
+        if name not in sources:
+            sources[name] = (REPLAY_FOLDER / f"{name.replace('.', '/')}.py").read_bytes()
             imports = re.findall(
-                rb"^from fleetcast\.models\.replay\.([\w.]+) import", found[name], re.MULTILINE
+                rb"^from fleetcast\.models\.replay\.([\w.]+) import", sources[name], re.MULTILINE
             )
             waiting += [module.decode() for module in imports]
-    return found
+    return sources
 
 
 def cache_folder() -> Path:

@@ -70,14 +70,14 @@ def sift_heap(
     place : shape (N,), position of each slot in the heap, counted from `first`
     """
     here = place[slot]
-    while here > 0:  # up
+    while here > 0:  # sift up
         parent = (here - 1) >> 1
         if not is_before(keys, slot, heap[first + parent]):
             break
         heap[first + here] = heap[first + parent]
         place[heap[first + here]] = here
         here = parent
-    while True:  # down
+    while True:  # sift down
         child = 2 * here + 1
         if child >= size:
             break

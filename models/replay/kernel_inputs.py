@@ -34,7 +34,7 @@ class TraceArrays(NamedTuple):
     low. Where no request has a second leg, `then`, `leg` and `score` are empty.
     """
 
-    arrival_s: Floats  # (R,)
+    arrival_s: Floats  # (R,) seconds
     region: npt.NDArray[np.int16]  # (R,) region that the request comes from
     llm: npt.NDArray[np.int16]  # (R,)
     tier: npt.NDArray[np.int16]  # (R,) index in the catalogue's tiers
@@ -107,8 +107,8 @@ class Rules(NamedTuple):
     scaling: int  # Scaling
     signal: int  # Signal
     routing: int  # Routing
-    order: int  # Order
-    spread: int  # Spread
+    order: int  # QueueOrder
+    spread: int  # PoolSpread
     headroom_share: Floats  # (K,) memory that an instance keeps free while a request of the level is there
     is_headroom_adaptive: bool  # the headroom changes with late first tokens (freeness.py)
     headroom_above_only: bool  # for a request only the headroom of levels above its own counts

@@ -81,7 +81,7 @@ class RoutingOutcome(NamedTuple):
 
     @property
     def quality(self) -> float:
-        """The mean score."""
+        """Mean score of the answers that count."""
         return float(self.score.mean())
 
     def intervals(

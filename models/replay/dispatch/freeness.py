@@ -99,9 +99,9 @@ def unclaimed_blocks(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, level: int
 ) -> tuple[int, float]:
     """Return the blocks not held or demanded at the start of the slot's stretch, and the headroom blocks."""
-    there = capacity_blocks(fleet, slot) - state.instance[slot].blocks
-    there -= demand_blocks(trace, fleet, rules, state, slot)
-    return there, headroom_blocks(fleet, rules, state, slot, level)
+    unclaimed = capacity_blocks(fleet, slot) - state.instance[slot].blocks
+    unclaimed -= demand_blocks(trace, fleet, rules, state, slot)
+    return unclaimed, headroom_blocks(fleet, rules, state, slot, level)
 
 
 @njit_call
@@ -115,8 +115,8 @@ def free_blocks(
     steps: int,
 ) -> float:
     """Return M - V in blocks for a request of this level, after `steps` of the stretch; < 0: overfull."""
-    there, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
-    return there - new_kv_blocks(fleet, state, slot, steps) - headroom
+    unclaimed, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
+    return unclaimed - new_kv_blocks(fleet, state, slot, steps) - headroom
 
 
 @njit_call
@@ -155,9 +155,9 @@ def freeness_bounds(
     instance = state.instance[slot]
     steps, runs = known_steps(trace, fleet, state, slot, now), max(1, running_requests(state, slot))
     end = instance.stretch if instance.phase == Phase.DECODE else steps
-    there, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
-    taken, will_be = new_kv_blocks(fleet, state, slot, steps), new_kv_blocks(fleet, state, slot, end)
-    return (there - taken - headroom) / runs, (there - will_be - headroom) / runs
+    unclaimed, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
+    taken, taken_at_end = new_kv_blocks(fleet, state, slot, steps), new_kv_blocks(fleet, state, slot, end)
+    return (unclaimed - taken - headroom) / runs, (unclaimed - taken_at_end - headroom) / runs
 
 
 @njit_call
@@ -212,7 +212,7 @@ def freest_instance(
 def mean_freeness(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
 ) -> float:
-    """The mean over the pool's serving instances, without headroom (3.6); 0 where none serves."""
+    """Return the mean freeness of the pool's serving instances, without headroom (3.6); 0 if none serves."""
     total, count = 0.0, 0
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
         if state.instance[slot].status == Status.SERVING:

@@ -44,7 +44,7 @@ def choose_pool_by_spread(
             is_free = is_free or is_below_kv_share(state, pool, rules.route_utilisation_share)
     if not is_free:
         return NO_INDEX
-    best, earned = NO_INDEX, 0.0
+    best, total_weight = NO_INDEX, 0.0
     for pool in fleet.pools_of[endpoint]:
         if not can_choose_pool(trace, fleet, state, pool, request):
             continue
@@ -53,11 +53,11 @@ def choose_pool_by_spread(
         else:
             weight = spread_weight(fleet, rules, state, pool)
             state.pool[pool].credit += weight
-            earned += weight
+            total_weight += weight
         if best == NO_INDEX or state.pool[pool].credit > state.pool[best].credit:
             best = pool
     if rules.spread != PoolSpread.MOST_UNUSED:
-        state.pool[best].credit -= earned
+        state.pool[best].credit -= total_weight
     return best
 
 

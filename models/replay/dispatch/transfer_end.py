@@ -134,7 +134,8 @@ def recall_in_flight(
             state.transfer[request].source_slot, state.transfer[request].sender_tokens = NO_INDEX, 0
         lose_cache(fleet, state, request)
         insert_in_order(state, state.lane[slot]["head"], state.lane[slot]["tail"], 0, request)
-        at = 0  # the heap has changed
+        # The heap has changed, so start again.
+        at = 0
     abort_migrations_to(fleet, state, slot)
     instance.out_free_s = instance.in_free_s = 0.0
 

@@ -134,8 +134,8 @@ def promoted_level(trace: TraceArrays, rules: Rules, request: int, now: float) -
     """
     if rules.order == QueueOrder.PREEMPTIVE:
         return trace.level[request]
-    risen = int((now - trace.arrival_s[request]) / rules.promote_s)
-    return max(0, trace.level[request] - risen)
+    promotions = int((now - trace.arrival_s[request]) / rules.promote_s)
+    return max(0, trace.level[request] - promotions)
 
 
 @njit_inline
