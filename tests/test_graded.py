@@ -147,7 +147,7 @@ def test_the_fleet_that_ran_stands_as_the_file_says(night: RunSettings, file, mo
     real = graded_module.replay_trials
     monkeypatch.setattr(graded_module, "replay_trials", lambda *of: (played.extend(of[0]), real(*of))[1])
     graded(night)
-    fleet, drive = played[0].fleet, played[0].drive
+    fleet, drive = played[0].fleet, played[0].schedule
     assert (fleet.boot_cold_s == 0).all()
     assert (fleet.boot_spot_s == 0).all()
     own = [n for (_, region, name), n in counts.items() if (region, name) == ("east", "llama2-70b-h100-80gb")]
