@@ -1,4 +1,4 @@
-"""What stands beside the plan that was chosen: others' plans, the front, what one step more would cost."""
+"""Plan the baselines of a quality plan: simpler plans, the cost front, and the cost of one step more."""
 
 import numpy as np
 
@@ -13,16 +13,16 @@ from fleetcast.models.plan.quality_objectives import (
     least_latency_plan,
 )
 
-QUALITY_STEP, LATENCY_STEP_SHARE = 0.01, 0.1  # what one step of a requirement is
+QUALITY_STEP, LATENCY_STEP_SHARE = 0.01, 0.1  # one step of each requirement
 
 
 def plan_baselines(market: Market, question: QualityRequirement) -> list[QualityPlan]:
-    """The cheapest plans of others that tables know: the largest llm alone, equal money, one GPU type."""
+    """Return the cheapest baseline plans by tables: by rule, largest llm alone, equal spend, one GPU type."""
     demand = market.demand._replace(budget_usd_per_hour=question.budget_usd_per_hour)
     found: list[tuple[str, str, PointPlan | None]] = []
     for rule, offer in market.offers.items():
-        own = least_cost_plan(offer, demand, question.quality, question.latency_s)
-        found.append((f"{rule}_by_tables", rule, own))
+        plan = least_cost_plan(offer, demand, question.quality, question.latency_s)
+        found.append((f"{rule}_by_tables", rule, plan))
         if rule == "route":
             found.append(("alone", rule, boute.cheapest_last_llm_plan(offer, demand, question.latency_s)))
             equal = boute.cheapest_equal_spend_plan(offer, demand, question.quality, question.latency_s)
@@ -30,23 +30,23 @@ def plan_baselines(market: Market, question: QualityRequirement) -> list[Quality
     for code in np.unique(np.concatenate([offer.gpu for offer in market.offers.values()])):
         gpu = list(market.catalogue.gpus)[code]
         for rule, offer in market.offers.items():
-            own = least_cost_plan(
+            plan = least_cost_plan(
                 offer.only(shapes=offer.gpu == code), demand, question.quality, question.latency_s
             )
-            if own is not None:
+            if plan is not None:
                 instances = np.zeros(offer.gpu.size, np.int64)
-                instances[offer.gpu == code] = own.instances
-                own = own._replace(instances=instances)
-            found.append((f"{rule}_{gpu}_only", rule, own))
+                instances[offer.gpu == code] = plan.instances
+                plan = plan._replace(instances=instances)
+            found.append((f"{rule}_{gpu}_only", rule, plan))
     return [
-        QualityPlan(name, "baseline", market, rule, answer, market.play(rule, answer, EVALUATION_SEED))
-        for name, rule, answer in found
-        if answer is not None
+        QualityPlan(name, "baseline", market, rule, plan, market.play(rule, plan, EVALUATION_SEED))
+        for name, rule, plan in found
+        if plan is not None
     ]
 
 
 def plan_fronts(market: Market, question: QualityRequirement) -> list[QualityPlan]:
-    """Least cost over quality within the latency, by rule, each plan replayed."""
+    """Return the plans of least cost over quality within the latency, by rule, each replayed."""
     demand = market.demand._replace(budget_usd_per_hour=question.budget_usd_per_hour)
     return [
         QualityPlan(
@@ -54,22 +54,22 @@ def plan_fronts(market: Market, question: QualityRequirement) -> list[QualityPla
             "front",
             market,
             rule,
-            one,
-            market.play(rule, one, EVALUATION_SEED),
+            plan,
+            market.play(rule, plan, EVALUATION_SEED),
         )
         for rule, offer in market.offers.items()
-        for n, one in enumerate(cost_front(offer, demand, question.latency_s), start=1)
+        for n, plan in enumerate(cost_front(offer, demand, question.latency_s), start=1)
     ]
 
 
 def requirement_step_costs(market: Market, question: QualityRequirement) -> dict[str, float | None]:
-    """What one step of either requirement costs by the tables, USD per hour; None where it cannot be."""
+    """Return the cost of one step of each requirement by tables, USD per hour; None if impossible."""
 
     def least(quality: float, latency_s: float) -> float:
-        found = (
+        plans = (
             least_cost_plan(offer, market.demand, quality, latency_s) for offer in market.offers.values()
         )
-        return min((one.usd_per_hour for one in found if one), default=np.inf)
+        return min((plan.usd_per_hour for plan in plans if plan), default=np.inf)
 
     now = least(question.quality, question.latency_s)
     more = {
@@ -84,18 +84,18 @@ def requirement_step_costs(market: Market, question: QualityRequirement) -> dict
 def best_plans_by_tables(
     market: Market, question: QualityRequirement
 ) -> dict[str, tuple[float, PointPlan] | None]:
-    """The least latency for the quality, the most quality within the latency: quality and plan, by tables."""
+    """Return quality and plan, by tables: least latency for the quality, and most quality in the latency."""
     demand = market.demand._replace(budget_usd_per_hour=question.budget_usd_per_hour)
     found: dict[str, list[tuple[float, PointPlan]]] = {"least latency": [], "most quality": []}
     for offer in market.offers.values():
-        quick = least_latency_plan(offer, demand, question.quality)
-        good = best_quality_plan(offer, demand, question.latency_s)
-        for name, one in zip(found, (quick, good), strict=True):
-            if one is not None:
-                found[name].append((float(offer.quality[one.point]), one))
+        fastest = least_latency_plan(offer, demand, question.quality)
+        best = best_quality_plan(offer, demand, question.latency_s)
+        for name, plan in zip(found, (fastest, best), strict=True):
+            if plan is not None:
+                found[name].append((float(offer.quality[plan.point]), plan))
     return {
-        "least latency": min(found["least latency"], key=lambda one: one[1].latency_s, default=None),
+        "least latency": min(found["least latency"], key=lambda pair: pair[1].latency_s, default=None),
         "most quality": max(
-            found["most quality"], key=lambda one: (round(one[0], 6), -one[1].usd_per_hour), default=None
+            found["most quality"], key=lambda pair: (round(pair[0], 6), -pair[1].usd_per_hour), default=None
         ),
     }
