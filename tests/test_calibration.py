@@ -151,7 +151,7 @@ def test_two_clocks_are_brought_together_by_the_least_difference(tmp_path: Path)
     log = read_log(path)
     assert log.requests.ttft_s.tolist() == [1.0, 1.0, 1.5]
     assert log.requests.e2e_s.tolist() == [3.0, 3.0, 2.5]
-    assert "-95.500 s apart" in log.notes[0]
+    assert "differ by -95.500 s" in log.notes[0]
     path.write_text("\n".join(json.dumps(row) for row in (LINE, {**LINE, "last_token_ts": None})))
     with pytest.raises(CalibrationError, match=r"log\.jsonl line 2 .*never ended.*Measure until all end"):
         read_log(path)

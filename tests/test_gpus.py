@@ -130,7 +130,7 @@ def test_a_fleet_by_bucket_serves_what_was_planned_for_each_gpu_type(
 ) -> None:
     """Buckets are told from prompts and from what the app answered on the day before."""
     for module in (rent_buckets, rent_fleets):
-        monkeypatch.setattr(module, "goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
+        monkeypatch.setattr(module, "combo_goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
     edges = rent_buckets.parse_bucket_edges("1000/100")
     found = rent_answer.answer_rent_query(
         settings, DAY, asked(settings, way="together")._replace(edges=edges), Progress()

@@ -334,7 +334,7 @@ def test_a_study_that_cannot_be_is_refused_in_one_line(
         (["orders", "--config", "azure"], "no request of iw_fast"),
         (
             ["mixes", "--config", "azure"],
-            "changes [trace.office], by which the requests of this",
+            "changes [trace.office], but the requests of this config",
         ),
     ],
 )
