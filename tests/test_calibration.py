@@ -213,7 +213,7 @@ def test_engines_say_their_limits(tmp_path: Path, text: str, limits: dict[str, o
         (f"{HEADER}\n0,0,9,1,2\n", "input_tokens must be a whole number from 1"),
         (f"{HEADER}\n0,9,1.5,1,2\n", "output_tokens must be a whole number from 1.*correct or drop them"),
         (f"{HEADER}\n0,9,9,200,400000\n", "e2e_s must be under a day; give seconds"),
-        (f"{HEADER}\n0,9,9,200,900\n", r"87\.5 s in the median.*Are these milliseconds\? Divide by 1000"),
+        (f"{HEADER}\n0,9,9,200,900\n", r"token is 87\.5 s.*Are these milliseconds\? Divide by 1000"),
     ],
 )
 def test_a_bad_log_is_refused_with_line_rule_and_remedy(tmp_path: Path, text: str, message: str) -> None:
