@@ -38,7 +38,7 @@ def fleet_chart(tomorrow: Numbers) -> str:
     return render_chart(
         "GPUs by hour of the day, UTC, compared with the forecast demand",
         "GPUs",
-        most=max(1.12 * max(carries), 1.2 * max(means), min(max(tails), 1.5 * max(carries)), 1e-9),
+        y_max=max(1.12 * max(carries), 1.2 * max(means), min(max(tails), 1.5 * max(carries)), 1e-9),
         keys={
             "planned GPUs": DEPLOYED_COLOUR,
             "GPUs that the forecast fills": INK,
@@ -60,7 +60,7 @@ def sized_hours_chart(rows: Sequence[Numbers]) -> str:
     return render_chart(
         "GPUs by hour of the day, UTC",
         "GPUs",
-        most=1.15 * max(max(row["gpus"] for row in rows), 1),
+        y_max=1.15 * max(max(row["gpus"] for row in rows), 1),
         keys={"hours of the trace, sized by replay": BLUE, "other hours, sized like the largest": FAINT},
         marks=DAY_MARKS,
         bars=[
@@ -93,9 +93,9 @@ def history_chart(history: Sequence[Numbers], tomorrow: Numbers | None) -> str:
         )
         if 0 <= at < span and (span <= 9 * CHART_HOURS or day % 2 == 0):
             marks.append((at, (first_at + timedelta(hours=at)).strftime("%d %b"), "start"))
-    most = 1.1 * max([1e-9, *(value for line in lines for value in line.values)])
+    y_max = 1.1 * max([1e-9, *(value for line in lines for value in line.values)])
     title = "Interactive demand by hour: history and forecast"
-    return render_chart(title, "input tokens/s", most=most, span=span, keys=keys, marks=marks, lines=lines)
+    return render_chart(title, "input tokens/s", y_max=y_max, span=span, keys=keys, marks=marks, lines=lines)
 
 
 def _hours_after(first_at: datetime, at: str) -> float:
@@ -103,23 +103,23 @@ def _hours_after(first_at: datetime, at: str) -> float:
 
 
 def render_chart(
-    title: str, unit: str, *, most: float, keys: dict[str, str], span: float = CHART_HOURS, **shown: Any
+    title: str, unit: str, *, y_max: float, keys: dict[str, str], span: float = CHART_HOURS, **shown: Any
 ) -> str:
-    """Return a chart over `span` hours and values up to `most`; `keys`: colour of each legend text.
+    """Return a chart over `span` hours and values up to `y_max`; `keys`: colour of each legend text.
 
     shown : marks (at, text, anchor) below the axis; steps, a filled value for each hour; bars (at, value,
         colour); lines; notes (at, value, text, colour) above a value.
     """
-    step = _step(most)
+    step = _step(y_max)
     places = accumulate((44 + 7 * len(text) for text in keys), initial=CHART_FRAME["left"])
     return fill_template(
         Path(__file__).with_name("chart.svg.j2"),
         {"tick": "{:,.10g}".format},
         title=title,
         unit=unit,
-        most=most,
+        y_max=y_max,
         span=span,
-        ticks=list(accumulate([step] * int(most / step + 1e-9), initial=0.0)),
+        ticks=list(accumulate([step] * int(y_max / step + 1e-9), initial=0.0)),
         legend=list(zip(places, *zip(*keys.items(), strict=True), strict=False)),
         **({"steps": [], "bars": [], "lines": [], "notes": []} | shown | CHART_FRAME),
         **{"ink": INK, "muted": MUTED, "faint": FAINT, "deployed": DEPLOYED_COLOUR},

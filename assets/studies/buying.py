@@ -77,10 +77,12 @@ def write_buying_list(
             "weeks": len(days) // BUYING_WEEK_DAYS,
             **prices[gpu]._asdict(),
         }
-        rows += [{**place, "is_best": row["reserved_gpus"] == best, **row} for row in _rows(need, found)]
-    lost = _lost(settings, needs, chosen, prices)
+        rows += [
+            {**place, "is_best": row["reserved_gpus"] == best, **row} for row in _commitment_rows(need, found)
+        ]
+    lost = _lost_pool_rows(settings, needs, chosen, prices)
     tables = (
-        pa.Table.from_pylist([_renamed(row) for row in rows], schema=SCHEMAS["commitments"]),
+        pa.Table.from_pylist([_with_lake_columns(row) for row in rows], schema=SCHEMAS["commitments"]),
         pa.Table.from_pylist(lost, schema=SCHEMAS["lost_pools"]),
     )
     for name, table in zip(("commitments", "lost_pools"), tables, strict=True):
@@ -114,7 +116,7 @@ def gpu_needs(
     shape = len(settings.catalogue.llms), len(regions), len(days), HOURS_OF_DAY, -1
     interactive, batch_tier = (load.reshape(shape) for load in loads)
     needs: dict[tuple[str, str], GpuNeeds] = {}
-    for service_option, per_s in _cheapest(settings.grid, sustained):
+    for service_option, per_s in _cheapest_options(settings.grid, sustained):
         llm = list(settings.catalogue.llms).index(service_option.llm)
         for (j, region), gpu_part in product(enumerate(regions), service_option.option.parts):
             gpus = gpu_part.gpus * gpu_part.instances
@@ -131,7 +133,7 @@ def gpu_needs(
     return needs
 
 
-def _cheapest(grid: Grid, sustained: list[float]) -> list[tuple[ServiceOption, float]]:
+def _cheapest_options(grid: Grid, sustained: list[float]) -> list[tuple[ServiceOption, float]]:
     """Return each service's option with the least USD per token, and an instance's tokens/s."""
     cheapest: dict[tuple[str, str], tuple[float, ServiceOption, float]] = {}
     for service_option, per_s in zip(grid.service_options, sustained, strict=True):
@@ -142,7 +144,7 @@ def _cheapest(grid: Grid, sustained: list[float]) -> list[tuple[ServiceOption, f
     return [(service_option, per_s) for _, service_option, per_s in cheapest.values()]
 
 
-def _rows(need: GpuNeeds, found: CommitmentCosts) -> list[dict[str, Any]]:
+def _commitment_rows(need: GpuNeeds, found: CommitmentCosts) -> list[dict[str, Any]]:
     """Return a row for each commitment level of a region and GPU type, with means per week."""
     weeks = need.interactive.shape[0] / BUYING_WEEK_DAYS
     regret = commitment_regrets(found.usd)
@@ -160,7 +162,7 @@ def _rows(need: GpuNeeds, found: CommitmentCosts) -> list[dict[str, Any]]:
     ]
 
 
-def _lost(
+def _lost_pool_rows(
     settings: RunSettings,
     needs: dict[tuple[str, str], GpuNeeds],
     chosen: dict[tuple[str, str], int],
@@ -192,6 +194,6 @@ def _lost(
     return rows
 
 
-def _renamed(row: dict[str, Any]) -> dict[str, Any]:
+def _with_lake_columns(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row with its prices renamed to the columns in the lake."""
     return {f"{name}_usd" if name in CommitmentPrices._fields else name: value for name, value in row.items()}

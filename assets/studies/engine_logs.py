@@ -87,8 +87,8 @@ def read_log(path: Path) -> RequestLog:
             f"{path.name}: the median time per output token is {np.median(token_s):.3g} s, must be "
             f"at most {SLOWEST_TOKEN_S:g} s. Are these milliseconds? Divide by 1000."
         )
-    notes += [f"{share:.0%} of the requests have exactly {most:,} {name}: they were cut there."
-              for name, share, most in truncated_tokens(inputs, outputs)]  # fmt: skip
+    notes += [f"{share:.0%} of the requests have exactly {limit:,} {name}: they were cut there."
+              for name, share, limit in truncated_tokens(inputs, outputs)]  # fmt: skip
     order = np.argsort(arrival_s, kind="stable")
     tokens = (inputs[order].astype(np.int32), outputs[order].astype(np.int32))
     return RequestLog(LoggedRequests(arrival_s[order], *tokens, ttft_s[order], e2e_s[order]), notes)

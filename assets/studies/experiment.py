@@ -164,9 +164,9 @@ def scale_workload(
     """Return the day's requests with `factor` requests for each one (models/traffic/synthetic_days.py)."""
     if factor == 1.0:
         return workload
-    once_us = np.rint(1e6 * workload.trace.arrival_s).astype(np.int64)
-    arrived_us, row = multiply_day(once_us, factor, day, settings.config.trace.seed)
-    shift = pa.array(arrived_us - once_us[row]).cast(pa.duration("us"))
+    recorded_us = np.rint(1e6 * workload.trace.arrival_s).astype(np.int64)
+    arrived_us, row = multiply_day(recorded_us, factor, day, settings.config.trace.seed)
+    shift = pa.array(arrived_us - recorded_us[row]).cast(pa.duration("us"))
     table = workload.requests.take(pa.array(row))
     column = table.column_names.index("arrived_at")
     table = table.set_column(column, "arrived_at", pc.add(table["arrived_at"], shift))

@@ -118,10 +118,10 @@ def open_loop_policies(settings: RunSettings, day: date, policies: Sequence[str]
     query = "select distinct policy from scorecard where trace = $trace and day = $day"
     found = set(settings.lake.sql(query, trace=settings.trace, day=day)["policy"].to_pylist())
     rules = settings.config.rules
-    there = [name for name, rule in rules.items() if name in found and is_open_loop(rule)]
+    open_loop = [name for name, rule in rules.items() if name in found and is_open_loop(rule)]
     for policy in policies:
-        require_known(policy, there, "policy with an open-loop plan", f"the scoreboard of {day}")
-    return [name for name in there if not policies or name in policies]
+        require_known(policy, open_loop, "policy with an open-loop plan", f"the scoreboard of {day}")
+    return [name for name in open_loop if not policies or name in policies]
 
 
 def is_open_loop(rule: PolicySpec) -> bool:

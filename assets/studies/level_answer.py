@@ -14,12 +14,12 @@ def describe_level_trials(rows: Sequence[Row]) -> str:
     trials = [row for row in rows if row["stack"] != LIMIT_STACK]
     stacks = list(dict.fromkeys(row["stack"] for row in trials))
     plain = BASELINE_STACK if BASELINE_STACK in stacks else stacks[0]
-    first = rows[0]
-    begins = f"{first['llm']} in {first['region']}, needs by {first['needs_by']}"
-    begins += "" if first["load_factor"] == 1 else f", {first['load_factor']:g} times the load"
+    row = rows[0]
+    begins = f"{row['llm']} in {row['region']}, needs by {row['needs_by']}"
+    begins += "" if row["load_factor"] == 1 else f", {row['load_factor']:g} times the load"
     parts = [
         describe_levels(
-            plain, rows_with_least_headroom(rows_of_stack(trials, plain)), first["limit_instances"]
+            plain, rows_with_least_headroom(rows_of_stack(trials, plain)), row["limit_instances"]
         ),
         describe_other_stacks(trials, plain),
         *describe_headroom(trials, stacks),
@@ -56,7 +56,7 @@ def describe_levels(stack: str, rows: Sequence[Row], limit: int | None) -> str:
         return f"{stack} meets the needs with none of the tested numbers of instances"
     before, savings, no_saving = met[0], [], list[str]()
     counted = f"{before['levels']} level{'s' * (before['levels'] > 1)}"
-    first = f"{stack} needs {before['instances']} instance{'s' * (before['instances'] > 1)} with {counted}"
+    sentence = f"{stack} needs {before['instances']} instance{'s' * (before['instances'] > 1)} with {counted}"
     for row in met[1:]:
         if row["instances"] == before["instances"]:
             no_saving.append(str(row["levels"]))
@@ -67,7 +67,7 @@ def describe_levels(stack: str, rows: Sequence[Row], limit: int | None) -> str:
         savings.append(f"{join_all_names(no_saving)} {'save' if len(no_saving) > 1 else 'saves'} none")
     resolution = max(row["resolution"] for row in met)
     edf = "" if limit is None else f", by needs themselves (edf) it is {limit}"
-    return f"{', '.join([first, *savings])} (resolution {resolution}){edf}"
+    return f"{', '.join([sentence, *savings])} (resolution {resolution}){edf}"
 
 
 def describe_other_stacks(rows: Sequence[Row], plain: str) -> str:

@@ -89,13 +89,13 @@ class PlannerSearch(KnobSearch):
         self.quality_raises = Counter[str]()
         self.found: dict[str, list[tuple[float, list[MetricRow]]]] = {name: [] for name in self.knob_trials}
         self.days: dict[PlanRequest, PlannedHours] = {}
-        self.worlds: dict[str | None, PlanInputs] = {}
+        self.plan_inputs: dict[str | None, PlanInputs] = {}
         self.answers: dict[str, QualityPlan] = {}
         kinds = planned_answer_kinds(settings)
         self.market = build_nightly_market(settings, day, progress) if kinds else None
         self._plan_answers(kinds)
-        world = self.worlds[None]
-        write_plan_bounds(settings, day, world.sustained, true_load(world))
+        inputs = self.plan_inputs[None]
+        write_plan_bounds(settings, day, inputs.sustained, true_load(inputs))
 
     @classmethod
     def search_day(
@@ -139,7 +139,7 @@ class PlannerSearch(KnobSearch):
             for name in (*ALWAYS, *self._planned(self.settings))
         }
         affected = {name: request for name, request in every.items() if request.answers in (*kinds, None)}
-        self.worlds |= gather_plan_inputs(self.settings, self.day, affected, self.progress)
+        self.plan_inputs |= gather_plan_inputs(self.settings, self.day, affected, self.progress)
         self.days = {request: plan for request, plan in self.days.items() if request.answers not in kinds}
 
     @staticmethod
@@ -168,7 +168,7 @@ class PlannerSearch(KnobSearch):
             for name in (*ALWAYS, *self._planned(round_settings))
         }
         plans_of_policies = plan_policies(
-            round_settings, self.day, plans, self.worlds, self.progress, self.days
+            round_settings, self.day, plans, self.plan_inputs, self.progress, self.days
         )
         delete_other_outputs(round_settings, self.day, [WHOLE_UNIT._replace(policies=tuple(shares))])
         write_plans(round_settings, self.day, plans_of_policies)

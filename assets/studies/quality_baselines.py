@@ -16,22 +16,22 @@ from fleetcast.models.plan.quality_objectives import (
 QUALITY_STEP, LATENCY_STEP_SHARE = 0.01, 0.1  # one step of each requirement
 
 
-def plan_baselines(market: Market, question: QualityRequirement) -> list[QualityPlan]:
+def plan_baselines(market: Market, requirement: QualityRequirement) -> list[QualityPlan]:
     """Return the cheapest baseline plans by tables: by rule, largest llm alone, equal spend, one GPU type."""
-    demand = market.demand._replace(budget_usd_per_hour=question.budget_usd_per_hour)
+    demand = market.demand._replace(budget_usd_per_hour=requirement.budget_usd_per_hour)
     found: list[tuple[str, str, PointPlan | None]] = []
     for rule, offer in market.offers.items():
-        plan = least_cost_plan(offer, demand, question.quality, question.latency_s)
+        plan = least_cost_plan(offer, demand, requirement.quality, requirement.latency_s)
         found.append((f"{rule}_by_tables", rule, plan))
         if rule == "route":
-            found.append(("alone", rule, boute.cheapest_last_llm_plan(offer, demand, question.latency_s)))
-            equal = boute.cheapest_equal_spend_plan(offer, demand, question.quality, question.latency_s)
+            found.append(("alone", rule, boute.cheapest_last_llm_plan(offer, demand, requirement.latency_s)))
+            equal = boute.cheapest_equal_spend_plan(offer, demand, requirement.quality, requirement.latency_s)
             found.append(("equal_money", rule, equal))
     for code in np.unique(np.concatenate([offer.gpu for offer in market.offers.values()])):
         gpu = list(market.catalogue.gpus)[code]
         for rule, offer in market.offers.items():
             plan = least_cost_plan(
-                offer.only(shapes=offer.gpu == code), demand, question.quality, question.latency_s
+                offer.only(shapes=offer.gpu == code), demand, requirement.quality, requirement.latency_s
             )
             if plan is not None:
                 instances = np.zeros(offer.gpu.size, np.int64)
@@ -45,9 +45,9 @@ def plan_baselines(market: Market, question: QualityRequirement) -> list[Quality
     ]
 
 
-def plan_fronts(market: Market, question: QualityRequirement) -> list[QualityPlan]:
+def plan_fronts(market: Market, requirement: QualityRequirement) -> list[QualityPlan]:
     """Return the plans of least cost over quality within the latency, by rule, each replayed."""
-    demand = market.demand._replace(budget_usd_per_hour=question.budget_usd_per_hour)
+    demand = market.demand._replace(budget_usd_per_hour=requirement.budget_usd_per_hour)
     return [
         QualityPlan(
             f"{rule}_{market.name}_{n:02d}",
@@ -58,11 +58,11 @@ def plan_fronts(market: Market, question: QualityRequirement) -> list[QualityPla
             market.play(rule, plan, EVALUATION_SEED),
         )
         for rule, offer in market.offers.items()
-        for n, plan in enumerate(cost_front(offer, demand, question.latency_s), start=1)
+        for n, plan in enumerate(cost_front(offer, demand, requirement.latency_s), start=1)
     ]
 
 
-def requirement_step_costs(market: Market, question: QualityRequirement) -> dict[str, float | None]:
+def requirement_step_costs(market: Market, requirement: QualityRequirement) -> dict[str, float | None]:
     """Return the cost of one step of each requirement by tables, USD per hour; None if impossible."""
 
     def least(quality: float, latency_s: float) -> float:
@@ -71,25 +71,25 @@ def requirement_step_costs(market: Market, question: QualityRequirement) -> dict
         )
         return min((plan.usd_per_hour for plan in plans if plan), default=np.inf)
 
-    now = least(question.quality, question.latency_s)
+    now = least(requirement.quality, requirement.latency_s)
     more = {
-        f"{QUALITY_STEP:g} of quality more": least(question.quality + QUALITY_STEP, question.latency_s),
+        f"{QUALITY_STEP:g} of quality more": least(requirement.quality + QUALITY_STEP, requirement.latency_s),
         f"{LATENCY_STEP_SHARE:.0%} of latency less": least(
-            question.quality, (1 - LATENCY_STEP_SHARE) * question.latency_s
+            requirement.quality, (1 - LATENCY_STEP_SHARE) * requirement.latency_s
         ),
     }
     return {name: usd - now if np.isfinite(usd - now) else None for name, usd in more.items()}
 
 
 def best_plans_by_tables(
-    market: Market, question: QualityRequirement
+    market: Market, requirement: QualityRequirement
 ) -> dict[str, tuple[float, PointPlan] | None]:
     """Return quality and plan, by tables: least latency for the quality, and most quality in the latency."""
-    demand = market.demand._replace(budget_usd_per_hour=question.budget_usd_per_hour)
+    demand = market.demand._replace(budget_usd_per_hour=requirement.budget_usd_per_hour)
     found: dict[str, list[tuple[float, PointPlan]]] = {"least latency": [], "most quality": []}
     for offer in market.offers.values():
-        fastest = least_latency_plan(offer, demand, question.quality)
-        best = best_quality_plan(offer, demand, question.latency_s)
+        fastest = least_latency_plan(offer, demand, requirement.quality)
+        best = best_quality_plan(offer, demand, requirement.latency_s)
         for name, plan in zip(found, (fastest, best), strict=True):
             if plan is not None:
                 found[name].append((float(offer.quality[plan.point]), plan))

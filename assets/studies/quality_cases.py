@@ -50,7 +50,7 @@ def load_quality_cases(market: Market, path: Path = QUALITY_CASES) -> dict[str, 
 
 
 def plan_quality_cases(
-    market_of: Callable[[str], Market], market: Market, question: QualityRequirement, progress: Progress
+    market_of: Callable[[str], Market], market: Market, requirement: QualityRequirement, progress: Progress
 ) -> tuple[list[QualityPlan], Mapping[str, str]]:
     """Plan each case; return its plans, of kind whatif, and the reason of each case without a plan, by name.
 
@@ -63,9 +63,11 @@ def plan_quality_cases(
         case_market = case_market._replace(
             demand=case_market.demand._replace(cap_gpus=np.where(is_excluded, 0, case_market.demand.cap_gpus))
         )
-        budget = min(question.budget_usd_per_hour, case.budget_usd_per_hour)
+        budget = min(requirement.budget_usd_per_hour, case.budget_usd_per_hour)
         try:
-            plan = choose_quality_plan(case_market, question._replace(budget_usd_per_hour=budget), progress)
+            plan = choose_quality_plan(
+                case_market, requirement._replace(budget_usd_per_hour=budget), progress
+            )
         except ConfigError as error:
             missing[name] = str(error)
         else:

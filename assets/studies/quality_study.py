@@ -24,7 +24,7 @@ class QualityReport(NamedTuple):
 
 def plan_quality(
     settings: RunSettings,
-    question: QualityRequirement,
+    requirement: QualityRequirement,
     with_front: bool,
     progress: Progress,
     with_cases: bool = False,
@@ -33,7 +33,7 @@ def plan_quality(
 
     Where no plan meets all requirements, ConfigError names the binding one and the nearest plan.
     """
-    question.check()
+    requirement.check()
     market = build_market(settings, progress)
     markets = {market.name: market}
 
@@ -42,14 +42,14 @@ def plan_quality(
             markets[judge] = build_market(settings, progress, judge)
         return markets[judge]
 
-    plans = [choose_quality_plan(market, question, progress), *plan_baselines(market, question)]
+    plans = [choose_quality_plan(market, requirement, progress), *plan_baselines(market, requirement)]
     missing: Mapping[str, str] = {}
     if with_cases:
-        cases, missing = plan_quality_cases(with_judge, market, question, progress)
+        cases, missing = plan_quality_cases(with_judge, market, requirement, progress)
         plans += cases
     if with_front:
-        plans += plan_quality_policies(plans[0], with_judge(ORACLE_JUDGE), question, progress)
+        plans += plan_quality_policies(plans[0], with_judge(ORACLE_JUDGE), requirement, progress)
         for judge in dict.fromkeys((market.name, RANDOM_JUDGE, ORACLE_JUDGE)):
-            plans += plan_fronts(with_judge(judge), question)
-    write_quality_plans(settings, question, plans)
+            plans += plan_fronts(with_judge(judge), requirement)
+    write_quality_plans(settings, requirement, plans)
     return QualityReport(plans, missing)

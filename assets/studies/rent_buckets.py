@@ -40,8 +40,8 @@ def parse_bucket_edges(text: str) -> BucketEdges:
     numbers = [[edge.strip() for edge in part.split(",") if edge.strip()] for part in (inputs, outputs)]
     if text.count("/") != 1 or not all(edge.isdecimal() for part in numbers for edge in part):
         raise PlanError(f"--buckets {text}: it must be INPUTS/OUTPUTS in tokens, like 512,2048/256.")
-    first, last = (tuple(map(int, part)) for part in numbers)
-    return BucketEdges(first, last)
+    input_edges, output_edges = (tuple(map(int, part)) for part in numbers)
+    return BucketEdges(input_edges, output_edges)
 
 
 def best_fleet_by_bucket(

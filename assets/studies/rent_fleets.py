@@ -134,9 +134,9 @@ def team_pools(
 
     if combo.prefill is None:
         return [(pool(combo.decode, "whole"), count * combo.decode.instances)]
-    first = replace(pool(combo.prefill, "prefill", combo.prefill.instances), then=name)
-    last = replace(pool(combo.decode, "decode", combo.decode.instances), name=name)
-    return [(first, count * combo.prefill.instances), (last, count * combo.decode.instances)]
+    prefill = replace(pool(combo.prefill, "prefill", combo.prefill.instances), then=name)
+    decode = replace(pool(combo.decode, "decode", combo.decode.instances), name=name)
+    return [(prefill, count * combo.prefill.instances), (decode, count * combo.decode.instances)]
 
 
 def options_of_kind(kind: str, options: RentOptions) -> list[RentOptions]:

@@ -52,21 +52,21 @@ def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progre
             f"The trace {settings.trace!r} has no advice of {policy} for {day}. Plan it first: "
             f"fleetcast plan ahead, or fleetcast nightly --date {day}."
         )
-    fleets = {"ran": _targets(settings.grid, ran), "advised": _targets(settings.grid, advised)}
+    fleets = {"ran": _hourly_targets(settings.grid, ran), "advised": _hourly_targets(settings.grid, advised)}
     _require_room(settings, fleets["ran"])
     workload, labels = read_workload(settings, day), {"advice": policy}
     trials = [
-        _trial(Variant(fleet, settings, day, FOLLOW_POLICY, labels=labels), targets)
+        _fixed_fleet_trial(Variant(fleet, settings, day, FOLLOW_POLICY, labels=labels), targets)
         for fleet, targets in fleets.items()
     ]
     rows = list(replay_trials(trials, len(trials), workload, f"grade {day}", progress))
-    rows.append(trials[0].variant.rows(_measured(settings, day)))
+    rows.append(trials[0].variant.rows(_recorded_ttft(settings, day)))
     write_trials(settings, "grade", day, pa.concat_tables(rows))
     query = "select * from shadow_runs where trace = $trace and day = $day order by all"
     return settings.lake.sql(query, trace=settings.trace, day=day)
 
 
-def _targets(grid: Grid, rows: pd.DataFrame) -> Floats:
+def _hourly_targets(grid: Grid, rows: pd.DataFrame) -> Floats:
     """Return instances by hour, shape (24, pools); a missing hour copies the one before, else the next."""
     hour = rows["hour_start"].dt.hour
     by_hour = grid.hourly_cells(rows.assign(hour=hour), "instances")
@@ -87,7 +87,7 @@ def _require_room(settings: RunSettings, targets: Floats) -> None:
             )
 
 
-def _trial(variant: Variant, targets: Floats) -> ReplayTrial:
+def _fixed_fleet_trial(variant: Variant, targets: Floats) -> ReplayTrial:
     """Return the trial of a fleet that follows `targets`, instances (24, pools), without boot time."""
     settings = variant.settings
     fleet, rules = fleet_and_rules(settings, variant.policy)
@@ -104,7 +104,7 @@ def _trial(variant: Variant, targets: Floats) -> ReplayTrial:
     return ReplayTrial(variant, fleet, rules, Schedule(targets, None, targets[0], HOUR_S))
 
 
-def _measured(settings: RunSettings, day: date) -> list[dict[str, Any]]:
+def _recorded_ttft(settings: RunSettings, day: date) -> list[dict[str, Any]]:
     """Return TTFT metrics that the trace's source recorded, by tier, as figures of a trial."""
     timed = {name: tier.ttft_slo_s for name, tier in settings.catalogue.tiers.items() if tier.ttft_slo_s}
     rows = settings.lake.sql(
