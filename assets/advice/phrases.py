@@ -76,7 +76,8 @@ def _saving_sentence(numbers: Numbers) -> str:
     if saving is None:
         peak = 24 * max(row["usd"] for row in tomorrow["by_hour"])
         return (
-            f"One fleet all day, sized for the largest hour, costs {peak:,.0f} USD; that is all to compare."
+            f"One fleet all day, sized for the largest hour, costs {peak:,.0f} USD; no other comparison is "
+            "possible."
         )
     than = f"{saving['today']}" if saving["is_told"] else "one fleet all day, sized for the peak"
     spent = f"{saving['advised_usd']:,.0f} USD instead of {saving['today_usd']:,.0f} USD for {than}"
