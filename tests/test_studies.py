@@ -304,7 +304,7 @@ def test_a_day_that_never_landed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tiers = ['iw_normal']\n", "no request of iw_normal, which this study is about; it has"),
+        ("tiers = ['iw_normal']\n", "no request of iw_normal, which this study needs; it has"),
         ("tiers = ['iw_slow']\n", "unknown tier 'iw_slow'"),
         ("replayed_day = 3\n", "own.toml: unknown key 'replayed_day'. Did you mean 'replayed_days'?"),
         ("replayed_days = 0\n", "own.toml replayed_days: got 0"),
@@ -334,7 +334,7 @@ def test_a_study_that_cannot_be_is_refused_in_one_line(
         (["orders", "--config", "azure"], "no request of iw_fast"),
         (
             ["mixes", "--config", "azure"],
-            "changes [trace.office], by which the requests of this",
+            "changes [trace.office], but the requests of this config",
         ),
     ],
 )
