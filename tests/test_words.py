@@ -148,3 +148,20 @@ def test_each_of_the_ten_tasks_opens_two_files_at_most() -> None:
     assert len(rows) == 10
     for task, paths in rows:
         assert 1 <= len(re.findall(r"\]\(", paths)) + paths.count("a new file in `") <= 2, task
+
+
+ARRAYS = re.compile(r"\b(Floats|Ints|Bools|NDArray|ndarray)\b")
+SHAPE = re.compile(r"\([A-Za-z0-9*+.][^()]{0,60}\)|\bshape\b")
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_function_over_arrays_gives_their_shapes(path: Path) -> None:
+    found = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        given = [one.annotation for one in [*node.args.args, *node.args.kwonlyargs]] + [node.returns]
+        types = [ast.unparse(annotation) for annotation in given if annotation is not None]
+        if any(map(ARRAYS.search, types)) and not SHAPE.search(ast.get_docstring(node) or ""):
+            found.append(node.name)
+    assert not found

@@ -62,7 +62,8 @@ def replay_days(
     """As replay_day, for consecutive days: each day begins with the fleet and the queues of the day before.
 
     The plan of each day is still made from the fleet that all plans start from; the replay follows it from
-    the fleet that it has at midnight. ConfigError for an unknown policy.
+    the fleet that it has at midnight. `largest` gets shape (quarters, endpoints) by policy. ConfigError for
+    an unknown policy.
     """
     for policy in policies:
         require_known(policy, settings.config.rules, "policy", "replay")
@@ -76,7 +77,9 @@ def replay_unit_days(
     progress: Progress,
     largest: dict[str, Ints] | None = None,
 ) -> int:
-    """As replay_days, for the policies of a unit and its llms."""
+    """As replay_days, for the policies of a unit and its llms; `largest` gets shape (quarters, endpoints)
+    each.
+    """
     for day in days:
         require_day(settings.lake, "plans", settings.trace, day)
     run = ReplayRun(settings, days, unit)

@@ -125,7 +125,7 @@ def empty_caches(fleet: FleetArrays) -> dict[str, Any]:
 
 
 def new_request_records(requests: int, fleet: FleetArrays) -> dict[str, npt.NDArray[Any]]:
-    """Return the fields of ReplayState with a record per request, for new requests."""
+    """Return the fields of ReplayState with a record per request, shape (requests,), for new requests."""
     return {
         "request": REQUEST_RECORDS.make(requests),
         "sharing": SHARING_RECORDS.make(requests if fleet.prefix != Prefix.NONE else 0),
