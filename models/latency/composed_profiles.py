@@ -75,6 +75,7 @@ def compose_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: i
     batch, prompt = np.array(DECODE_KNOTS, float), np.array(PREFILL_KNOTS, float)
 
     def layers_s(tokens: Floats, attention_s: Floats) -> Floats:
+        """Return seconds of a pass without the head; all arrays of shape (knots,)."""
         work = deployment_work(arch, catalogue.gpus[gpu], tp)
         local_s = arch.layers * (layer_s(catalogue, llm, gpu, tp, tokens) + attention_s)
         return PASS_S + local_s + between_gpus_s(work, tokens, catalogue.efficiency)

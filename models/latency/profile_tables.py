@@ -110,9 +110,12 @@ def profile_name(profile: LatencyProfile) -> str:
 
 
 def interpolate_knots(at: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
-    """Interpolate the knots (x, y), each (K,), at any points; the result has the shape of `at`.
+    """Interpolate knots: linear between them, constant before the first, with the last slope beyond.
 
-    It is linear between the knots, constant before the first, and continues with the last slope beyond.
+    Parameters
+    ----------
+    at : any shape, which the result has
+    x, y : shape (knots,), `x` ascending
     """
     at, x, y = (np.asarray(values, dtype=np.float64) for values in (at, x, y))
     last_slope = (y[-1] - y[-2]) / (x[-1] - x[-2])

@@ -95,14 +95,14 @@ def least_between_gpus_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
 def roofline_prefill_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     """Return seconds of a prefill of `tokens` prompt tokens.
 
-    `tokens` are of any shape that broadcasts with the fields of `work`; so is the result, here and below.
+    `tokens` have any shape that broadcasts with the fields of `work`; the result has the common shape.
     """
     local_s = np.asarray(work.layers) * efficiency.layer_s + pass_s(work, tokens, efficiency)
     return local_s + between_gpus_s(work, tokens, efficiency)
 
 
 def roofline_decode_s(work: RooflineWork, batch: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """Return f[B], seconds of a decode step of `batch` requests without their cache."""
+    """Return f[B], seconds of a decode step of `batch` requests without cache; shapes as in prefill."""
     return roofline_prefill_s(work, batch, efficiency) + np.asarray(batch) * efficiency.request_s
 
 
@@ -118,13 +118,13 @@ def roofline_context_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int, efficienc
 
 
 def between_gpus_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """Return seconds of the all-reduces between the GPUs of an instance in a pass over `tokens` tokens."""
+    """Return seconds of the all-reduces in a pass over `tokens` tokens; shapes as in prefill."""
     latency_s = np.asarray(work.layers) * efficiency.allreduce_s * np.log2(work.tensor_parallel)
     return latency_s + np.asarray(tokens) * np.asarray(work.between_floor_s) / efficiency.link_share
 
 
 def pass_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """Return seconds of a pass over `tokens` tokens: the longer one of reading weights and computing."""
+    """Return seconds of reading weights or computing, the longer one, for `tokens`; shapes as in prefill."""
     tokens, gpus = np.asarray(tokens, dtype=np.float64), np.asarray(work.tensor_parallel, dtype=np.float64)
     touched_share = 1 - (1 - np.asarray(work.expert_share)) ** tokens
     read_bytes = np.asarray(work.common_bytes) + np.asarray(work.expert_bytes) * touched_share / (

@@ -46,10 +46,14 @@ def pareto_candidates(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def solve_knapsack(costs: Sequence[Floats], values: Sequence[Floats], budget: float) -> list[int] | None:
-    """Return the item of each class, -1 for none, with the largest value within a budget; exact.
+    """Return the item of each class, -1 for none, with the largest total value within a budget; exact.
 
-    `costs` and `values` have one array of shape (items,) per class. None where the budget is below 0. Class
-    by class, sums that cost more and are worth no more than others are dropped (Nemhauser and Ullmann).
+    Class by class, sums that cost more and are worth no more than others are dropped (Nemhauser and Ullmann).
+    None where the budget is below 0.
+
+    Parameters
+    ----------
+    costs, values : for each class, shape (items,)
     """
     cost, value, steps = np.zeros(1), np.zeros(1), list[tuple[Ints, int]]()
     for item_cost, item_value in zip(costs, values, strict=True):
@@ -76,7 +80,10 @@ def single_shape_candidates(
 ) -> dict[int, list[Candidate]]:
     """Return by GPU type all candidates that are replicas of one shape.
 
-    `grid` (L,) has latencies in seconds, `carry` (S, L) the requests/s of a replica within each of them.
+    Parameters
+    ----------
+    carry : shape (S, L), requests/s of a replica within each latency
+    grid : shape (L,), latencies in seconds, ascending
     """
     load = demand.requests_per_s * offer.shares[point, llm]
     found: dict[int, list[Candidate]] = {}

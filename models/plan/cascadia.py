@@ -68,7 +68,10 @@ def latency_by_gpus(offer: QualityOffer, demand: QualityDemand, gpus: int) -> La
 def best_load_by_gpus(carry: Floats, gpus: Ints, most: int) -> Floats:
     """Return the requests/s of the best replicas on 0 to `most` GPUs, shape (most+1, L).
 
-    `carry` (S, L) is requests/s of one replica of each shape, `gpus` (S,) its GPUs.
+    Parameters
+    ----------
+    carry : shape (S, L), requests/s of one replica of each shape within each latency
+    gpus : shape (S,), GPUs of one replica
     """
     best = np.zeros((most + 1, carry.shape[1]))
     for f in range(1, most + 1):

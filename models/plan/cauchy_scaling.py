@@ -100,7 +100,10 @@ def add_grace_period(draining: Ints, now: int, released: Ints, samples: float) -
 def combos_to_release(deployed: Ints, goodput: Floats, excess_per_s: float) -> Ints:
     """Return the deployed combos to release, shape (n,), largest goodput first, up to the excess capacity.
 
-    `deployed` (n,), `goodput` of one combo (n,) and the excess in requests/s.
+    Parameters
+    ----------
+    deployed : shape (n,), number of each combo
+    goodput : shape (n,), requests/s of one combo
     """
     released = np.zeros_like(deployed)
     for n in np.argsort(-goodput, kind="stable"):

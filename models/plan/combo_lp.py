@@ -48,8 +48,15 @@ def solve_combo_lp(
 ) -> RentalPlan:
     """Return the best number of each option by one of COMBO_LPS.
 
-    `rates` (b,) and `goodput` of one option (b, n) in requests/s, `tokens_per_usd` (b, n). PlanError for an
-    unknown model, an invalid offer, and MCE-LP without a cap on every GPU type.
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    goodput : shape (b, n), requests/s of one option
+    tokens_per_usd : shape (b, n)
+
+    Raises
+    ------
+    PlanError : an unknown model, an invalid offer, or MCE-LP without a cap on every GPU type
     """
     started = perf_counter()
     if model not in COMBO_LPS:
@@ -93,7 +100,11 @@ def combo_lp_weights(model: str, offer: RentalOffer, tokens_per_usd: Floats) -> 
 def build_combo_lp(offer: RentalOffer, rates: Floats, goodput: Floats, weights: Floats) -> OptimisationModel:
     """Build the MILP of this file's docstring.
 
-    `rates` (b,) and `goodput` (b, n) in requests/s, `weights` (b, n) of the objective.
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    goodput : shape (b, n), requests/s of one option
+    weights : shape (b, n), of the options in the objective
     """
     import pulp
 

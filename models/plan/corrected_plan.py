@@ -80,9 +80,17 @@ def solve_corrected(problem: Problem, options: SolverOptions = DEFAULT_SOLVER) -
 
 
 def net_changes(reclaimed: Ints, cold: Ints, donated: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return reclaimed, cold and donated instances, each (i, j, k), without pairs of a donation and a start.
+    """Remove pairs of a donation and a start of the same option in one hour.
 
-    Both in one hour are never better than neither. But a solver may choose both where they cost nothing.
+    They are never better than neither. But a solver may choose both where they cost nothing.
+
+    Parameters
+    ----------
+    reclaimed, cold, donated : shape (i, j, k), instances
+
+    Returns
+    -------
+    The same three, with the same instances at the end of the hour.
     """
     pairs = np.minimum(donated, cold)
     cold, donated = cold - pairs, donated - pairs

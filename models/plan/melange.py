@@ -41,9 +41,12 @@ def solve_melange(
     slice_factor: int = SLICE_FACTOR,
     options: SolverOptions = EXACT_SOLVER,
 ) -> RentalPlan:
-    """Return the cheapest options that serve all slices.
+    """Return the cheapest options that serve all slices; PlanError for an invalid offer.
 
-    `rates` (b,) and `tput` of one option (b, n) in requests/s. PlanError for an invalid offer.
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    tput : shape (b, n), requests/s of one option
     """
     started = perf_counter()
     require_valid_offer(offer, tput, rates)

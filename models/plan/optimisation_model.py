@@ -30,9 +30,11 @@ def add_variables(
     upper: Ints | Floats | None = None,
     integer: bool = False,
 ) -> VariablesByKey:
-    """Add one variable name_i_j.. per key; `lower` and `upper` are bounds indexed by the keys.
+    """Add one variable name_i_j.. per key, and return the variables by key.
 
-    Without `lower` the lower bound is 0, without `upper` there is no upper bound.
+    Parameters
+    ----------
+    lower, upper : bounds in arrays whose axes are the indices of a key; by default 0 and none
     """
     import pulp
 

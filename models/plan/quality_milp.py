@@ -191,9 +191,13 @@ def covering_replicas(
 def solve_covering(
     usd: Floats, cover: tuple[Floats, Floats], limits: list[tuple[Any, Any]], most: Floats
 ) -> Ints | None:
-    """Return the cheapest whole numbers n, shape (S,), or None: min usd n, 0 <= n <= most.
+    """Return the cheapest whole numbers n, shape (S,): min usd n with 0 <= n <= most; None without any.
 
-    Constraints: A n >= b for `cover` = (A, b), A of shape (llms, S); A n <= b for each (A, b) of `limits`.
+    Parameters
+    ----------
+    usd, most : shape (S,)
+    cover : A of shape (llms, S) and b of shape (llms,): A n >= b
+    limits : for each (A, b): A n <= b
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 

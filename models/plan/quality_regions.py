@@ -59,9 +59,12 @@ def points_without_longer_mix(offer: QualityOffer, reference: int) -> NDArray[np
 
 
 def reference_work(offer: QualityOffer, latency_s: float) -> tuple[Floats, Floats]:
-    """Return carry[s], (S,), and r[p,m] e[p,m], (P, M), for the longest mix of any point.
+    """Return carry[s] and r[p,m] e[p,m] for the longest mix of any point.
 
-    The first is requests/s of the longest mix per replica, the second its requests per request of a point.
+    Returns
+    -------
+    carry : shape (S,), requests/s of the longest mix per replica
+    work : shape (P, M), requests of the longest mix per request of a point
     """
     points, llms = offer.shares.shape
     within_s = np.full(llms, latency_s)

@@ -46,9 +46,16 @@ class RentalPlan(NamedTuple):
 
 
 def require_valid_offer(offer: RentalOffer, goodput: Floats, rates: Floats) -> None:
-    """Check an offer; `goodput` (b, n) requests/s of one option, `rates` (b,) requests/s.
+    """Check the prices of an offer and that it can serve all buckets.
 
-    PlanError for an invalid price, a bucket without traffic, or a bucket that no option can serve.
+    Parameters
+    ----------
+    goodput : shape (b, n), requests/s of one option
+    rates : shape (b,), requests/s
+
+    Raises
+    ------
+    PlanError : an invalid price, a bucket without traffic, or a bucket that no option can serve
     """
     for name, usd in zip(offer.options, offer.usd_per_hour, strict=True):
         if not (np.isfinite(usd) and usd >= 0):
@@ -92,7 +99,10 @@ def option_prices(offer: RentalOffer, goodput: Floats) -> Floats:
 def unserved_penalty_usd(usd: Floats, goodput: Floats) -> Floats:
     """Return the penalty of 1 unserved request/s, shape (b,): far above the most expensive capacity for it.
 
-    `usd` per hour and `goodput` in requests/s of one option, both (b, n).
+    Parameters
+    ----------
+    usd : shape (b, n), USD per hour of one option
+    goodput : shape (b, n), requests/s of one option
     """
     each = np.divide(1.0 + np.abs(usd), goodput, out=np.zeros_like(goodput), where=goodput > 0)
     return UNSERVED_PENALTY * each.max(axis=1)

@@ -46,9 +46,12 @@ def solve_shares(
     eta: float = 1.0,
     options: SolverOptions = DEFAULT_SOLVER,
 ) -> RentalPlan:
-    """Return the cheapest options that serve all buckets.
+    """Return the cheapest options that serve all buckets; PlanError for an invalid offer.
 
-    `rates` (b,) and `goodput` of one option (b, n) in requests/s. PlanError for an invalid offer.
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    goodput : shape (b, n), requests/s of one option
     """
     started = perf_counter()
     require_valid_offer(offer, goodput, rates)
@@ -72,9 +75,13 @@ def bucket_penalty_usd(offer: RentalOffer, rates: Floats, goodput: Floats) -> Fl
 def build_shares_model(
     offer: RentalOffer, rates: Floats, goodput: Floats, eta: float, counts: Ints | None = None
 ) -> OptimisationModel:
-    """Build the MILP of this file's docstring; with fixed `counts` (n,), the LP of y and z.
+    """Build the MILP of this file's docstring; with fixed `counts`, the LP of y and z.
 
-    `rates` (b,) and `goodput` of one option (b, n) in requests/s.
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    goodput : shape (b, n), requests/s of one option
+    counts : shape (n,), number of each option
     """
     import pulp
 
@@ -104,9 +111,18 @@ def build_shares_model(
 def bucket_shares(
     offer: RentalOffer, rates: Floats, goodput: Floats, eta: float, counts: Ints
 ) -> tuple[Floats, Floats]:
-    """Return the share of each bucket that each option serves, (b, n), and the unserved share, (b,).
+    """Distribute the buckets over given options, by the LP of y and z.
 
-    `rates` (b,) and `goodput` of one option (b, n) in requests/s, `counts` of the options (n,).
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    goodput : shape (b, n), requests/s of one option
+    counts : shape (n,), number of each option
+
+    Returns
+    -------
+    shares : shape (b, n), of a bucket's requests that an option serves
+    missing : shape (b,), the unserved share
     """
     import pulp
 

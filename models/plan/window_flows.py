@@ -21,7 +21,12 @@ from fleetcast.models.plan.problem import (
 
 
 def plan_from_changes(p: Problem, reclaimed: Ints, started: Ints, donated: Ints) -> HourPlan:
-    """Return the plan of these instances, each of shape (i, j, k), with its flows, shortages and cost."""
+    """Return the plan of these integer decisions, with its flows, shortages and cost.
+
+    Parameters
+    ----------
+    reclaimed, started, donated : shape (i, j, k), instances; likewise below
+    """
     flows = cheapest_flows(p, window_capacity_tokens_per_s(p, reclaimed, started, donated))
     instances = p.instances_now + reclaimed + started - donated
     missing = p.missing_instances(instances)
@@ -51,10 +56,7 @@ def plan_from_changes(p: Problem, reclaimed: Ints, started: Ints, donated: Ints)
 
 
 def instance_cost_usd(p: Problem, reclaimed: Ints, started: Ints, donated: Ints) -> float:
-    """Return the cost (hold, start, release) of the integers, without flows and penalties.
-
-    `reclaimed`, `started` and `donated` are of shape (i, j, k).
-    """
+    """Return the cost (hold, start, release) of the integers (i, j, k), without flows and penalties."""
     alpha = np.where(p.runs, p.usd_per_hour, 0.0)[:, None, :]
     pi, eta = p.spot_earning_share, p.hysteresis_share
     instances = p.instances_now + reclaimed + started - donated
@@ -64,10 +66,7 @@ def instance_cost_usd(p: Problem, reclaimed: Ints, started: Ints, donated: Ints)
 
 
 def window_capacity_tokens_per_s(p: Problem, reclaimed: Ints, started: Ints, donated: Ints) -> Floats:
-    """Return C[i,j,w], the tokens/s of the instances that are up in each window, shape (i, j, w).
-
-    `reclaimed`, `started` and `donated` are of shape (i, j, k).
-    """
+    """Return C[i,j,w], tokens/s of the instances (i, j, k) that are up in each window, shape (i, j, w)."""
     w = np.arange(p.windows)
     is_back = w >= p.reclaim_window[:, None, :, None]
     is_booted = w >= p.cold_window[..., None]
