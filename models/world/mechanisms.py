@@ -46,7 +46,7 @@ class Opportunism(IntEnum):
 
 
 class Scaling(IntEnum):
-    """Rule by which a pool scales out and in: scale.py."""
+    """Rule by which a pool scales out and in: scaling_rules.py."""
 
     FOLLOW = 0
     REACTIVE = 1
@@ -66,7 +66,7 @@ class QueueDemand(IntEnum):
 
 
 class Signal(IntEnum):
-    """Signal that a pool is full: signal.py."""
+    """Signal that a pool is full: scaling_signal.py."""
 
     MEMORY = 0
     QUEUE = 1
@@ -74,7 +74,7 @@ class Signal(IntEnum):
 
 
 class GearTrigger(IntEnum):
-    """Load by which a cascade chooses its gear: chain.py."""
+    """Load by which a cascade chooses its gear: leg_chain.py."""
 
     RATE = 0
     LOAD = 1
@@ -170,5 +170,5 @@ LEVELS_BY = (
     "shares",
 )  # models/traffic/priority_levels.py
 STARTS = ("plan", "whole")  # assets/replays/policy_inputs.py
-HAND_OVERS = ("bulk", "layers")  # handover.py
-CAPACITIES = ("slo", "throughput")  # capacity.py
+HAND_OVERS = ("bulk", "layers")  # kv_transfer.py
+CAPACITIES = ("slo", "throughput")  # models/trials/capacity.py

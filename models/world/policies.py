@@ -24,7 +24,7 @@ class PolicySpec(NamedTuple):
     colour: str  # in every figure
     pooling: str = "unified"  # one of POOLINGS of pool_rows.py
     stack: str = "config"  # a row of REPLAY_STACKS; the fields below take precedence
-    signal: str | None = None  # that its rule observes (signal.py); None: as in the config, likewise:
+    signal: str | None = None  # that its rule observes (scaling_signal.py); None: as in the config, likewise:
     order: str | None = None  # of an instance's queue (queue.py)
     routing: str | None = None  # to an instance (route.py)
     is_balanced: bool | None = None  # requests move between its instances (balance.py)
