@@ -73,14 +73,12 @@ class MovesConfig:
 
     interval_s: Annotated[float, Range(0, 86_400, is_above=True)] = 0.5
     gap_blocks: Annotated[float, Range(0, 1_000_000)] = 0.3  # of freeness, between source and destination
-    from_blocks: Annotated[float, Range(-1_000_000, 1_000_000)] | None = (
-        None  # freeness of a source; None: any
-    )
+    # freeness of a source; None: any
+    from_blocks: Annotated[float, Range(-1_000_000, 1_000_000)] | None = None
     is_guarded: bool = True
     lowest_first: bool = True  # of queued requests
-    last_copy_tokens: Annotated[int, Range(0, 1_000_000)] = (
-        16  # at most so many are copied with decode paused
-    )
+    # tokens of the last copy, during which decode is paused
+    last_copy_tokens: Annotated[int, Range(0, 1_000_000)] = 16
     max_copies: Annotated[int, Range(1, 100)] = 8
     hand_over_s: ReplaySeconds = 0.01  # between the last copy and the next step at the destination
 
