@@ -313,7 +313,7 @@ def test_a_day_that_never_landed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("[variants.a]\nreplay.order = 'edd'\n", "own.toml [variants.a] replay order: unknown queue"),
         ("[variants.a]\ncatalogue.tiers.iw_fats.deadline_s = 3\n", "unknown tier 'iw_fats'"),
         ("trace.office.bursts = [{ start = 2024-12-24T00:00:00Z, minutes = 9, factor = 8.0 }]\n",
-         "bursts: the one of 2024-12-24 00:00 lies outside the trace, which has 2024-11-04 to 2024-11-18"),
+         "bursts: the one of 2024-12-24 00:00 is outside the trace, which has 2024-11-04 to 2024-11-18"),
     ],
 )  # fmt: skip
 def test_a_study_that_cannot_be_is_refused_in_one_line(

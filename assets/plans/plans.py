@@ -172,7 +172,7 @@ def measure_capacities(settings: RunSettings, day: date, progress: Progress) -> 
             capacity = measure_capacity_tokens_per_s(
                 kind.llm,
                 pool,
-                settings.catalogue.asked_by(mix.tiers),
+                settings.catalogue.with_tiers(mix.tiers),
                 config,
                 mix.input_tokens,
                 mix.output_tokens,
