@@ -118,13 +118,13 @@ def roofline_context_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int, efficienc
 
 
 def between_gpus_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """Return seconds of the all-reduces in a pass over `tokens` tokens; shapes as in prefill."""
+    """Return seconds of the all-reduces in a pass over `tokens` tokens, shape of `tokens`."""
     latency_s = np.asarray(work.layers) * efficiency.allreduce_s * np.log2(work.tensor_parallel)
     return latency_s + np.asarray(tokens) * np.asarray(work.between_floor_s) / efficiency.link_share
 
 
 def pass_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """Return seconds of reading weights or computing, the longer one, for `tokens`; shapes as in prefill."""
+    """Return seconds of reading weights or computing, the longer one, shape of `tokens`."""
     tokens, gpus = np.asarray(tokens, dtype=np.float64), np.asarray(work.tensor_parallel, dtype=np.float64)
     touched_share = 1 - (1 - np.asarray(work.expert_share)) ** tokens
     read_bytes = np.asarray(work.common_bytes) + np.asarray(work.expert_bytes) * touched_share / (

@@ -34,7 +34,8 @@ def add_variables(
 
     Parameters
     ----------
-    lower, upper : bounds in arrays whose axes are the indices of a key; by default 0 and none
+    lower, upper : shape (i, j, ...)
+        Bounds, one axis per index of a key; by default 0 and none.
     """
     import pulp
 
