@@ -102,7 +102,7 @@ def roofline_prefill_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Ef
 
 
 def roofline_decode_s(work: RooflineWork, batch: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """Return f[B], seconds of a decode step of `batch` requests without cache; shapes as in prefill."""
+    """Return f[B], seconds of a decode step of `batch` requests without cache, shape of `batch`."""
     return roofline_prefill_s(work, batch, efficiency) + np.asarray(batch) * efficiency.request_s
 
 
