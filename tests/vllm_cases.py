@@ -19,7 +19,7 @@ from fleetcast.models.world.fleet_config import Deployment
 LLM, GPU = "llama3.1-8b", "h100-80gb"  # a profile to tell time by; both sides use the same one
 BUDGETS, SEQUENCES, BLOCKS = (256, 512, 1024, 2048, 4096, 8192), (16, 64, 128, 256), (16, 32)
 ENGINES = (1, 1, 2, 4, 8)
-ROOM_TOKENS = 40_000_000  # of KV cache: nothing is preempted
+ROOM_TOKENS = 4_000_000  # of KV cache: nothing is preempted
 
 
 class EngineCase(NamedTuple):
