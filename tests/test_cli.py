@@ -159,7 +159,7 @@ def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
 def test_the_ui_refuses_a_port_that_answers():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"Port {port} answers already" in one_line(invoke("ui", "--port", str(port)))
+        assert f"Port {port} is in use" in one_line(invoke("ui", "--port", str(port)))
 
 
 @pytest.mark.parametrize(
