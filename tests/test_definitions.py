@@ -122,7 +122,7 @@ def test_jobs_schedules_and_sensors():
             schedule.description or ""
         )
     assert [s.name for s in defs.sensors or []] == ["landing_sensor"]
-    assert all("starts no night" in (s.description or "") for s in defs.sensors or [])
+    assert all("does not start the nightly run" in (s.description or "") for s in defs.sensors or [])
 
 
 def test_every_sql_check_guards_an_asset_and_stops_what_lies_behind_it():
