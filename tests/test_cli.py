@@ -48,7 +48,9 @@ def test_help_teaches_with_examples():
         assert command in told
         assert f"fleetcast {command}" in invoke(command, "--help").output or command == "ui"
     assert "cp my-trace.csv.gz data/landing/" in told
-    assert "A request_id of the table outcomes." in invoke("explain", "--help").output  # arguments have theirs too
+    assert (
+        "A request_id of the table outcomes." in invoke("explain", "--help").output
+    )  # arguments have theirs too
 
 
 def test_a_folder_is_no_config(tmp_path):
