@@ -41,7 +41,7 @@ def impute_tiers_and_llms(
     elif not named and as_llm:  # dealt llms that nobody named
         unprofiled = {row["llm"]: row["requests"] for row in rows if row["llm"] != as_llm}
     stands = as_llm or (DEFAULT_LLM if not named and "llm" not in mapped else None)
-    dealt = int(lake.sql("reads/advice_trace.sql", trace=trace)["dealt"][0].as_py())
+    dealt = int(lake.sql("reads/advice_trace.sql", trace=trace)["tiers_from_shares"][0].as_py())
     strictest = catalogue.strictest_tier(catalogue.tiers)
     if unprofiled or (dealt and "tier" not in mapped):
         _rewrite_days(lake, trace, catalogue, unprofiled, as_llm, None if "tier" in mapped else strictest)

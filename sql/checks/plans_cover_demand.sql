@@ -1,4 +1,4 @@
--- Every hour of the paper's plans serves an llm's demand and buffer in all regions together, or says how much is short.
+-- Every hour of the paper's plans serves an llm's demand and buffer in all regions together, or reports the shortage.
 -- grain: trace, day, policy, llm, role, hour_start
 -- reads: plans
 -- units: input tokens per second

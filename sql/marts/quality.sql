@@ -1,13 +1,13 @@
--- quality: what is known about how sound a landed trace is, one finding a row.
+-- quality: data quality findings of a landed trace, one row per finding.
 -- grain: file, aspect, detail
 -- reads: requests, quarantine, ingests, silences, prefix_reuse, metric_findings
--- units: rows; share of the file's rows, kept ones for what is found among them
--- file varchar = the landed file; all of them where the finding is of the whole trace
--- aspect varchar = what was looked at
--- rows bigint = rows that it is about, null where it is not about rows
--- share double = of the file's rows
--- detail varchar = what was found
--- verdict varchar = ok, note (know it), warn (look into it)
+-- units: rows; share of the file's rows; for findings on kept rows, of the kept rows
+-- file varchar = the landed file; all if the finding is about the whole trace
+-- aspect varchar = the aspect that was checked
+-- rows bigint = number of rows; null where the finding is not about rows
+-- share double = share of the file's rows
+-- detail varchar = the finding
+-- verdict varchar = ok, note (for information), warn (please check)
 with landed as (
     select file, format, rows_in, rows_kept, rows_out_of_order, largest_step_back_s, clock
     from ingests
@@ -22,7 +22,7 @@ kept as (
     where trace = $trace and source in (select file from landed)
 ),
 
--- What was drawn from counters has no repetitions, limits and grids of its own.
+-- Requests sampled from metrics have no duplicates, limits and time grids of their own.
 logged as (
     select * from kept
     where file in (select file from landed where format <> 'prometheus')
@@ -90,7 +90,7 @@ repeated as (
     group by file
 ),
 
--- A limit shows as a spike at the largest count with next to nothing in the two per cent below it.
+-- A limit shows as a spike at the largest count, with almost no requests in the two per cent below it.
 limits as (
     select file, max(input_tokens) as most_in, max(output_tokens) as most_out
     from logged
@@ -198,7 +198,7 @@ silent as (
     having count(*) > 0
 ),
 
--- A source whose clock is coarse: gaps between arrivals, and the peak of a second, are then the clock's.
+-- If the source's clock is coarse, gaps between arrivals and the peak of a second are artefacts of the clock.
 instants as (
     select file, epoch_us(arrived_at) - min(epoch_us(arrived_at)) over (partition by file) as since_us
     from logged
