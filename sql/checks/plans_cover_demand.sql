@@ -11,7 +11,7 @@ with regions as (
     from plans
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
         and programme = 'paper'  -- the corrected plans are checked window by window
-        and policy <> 'static'  -- its rows carry each region's own largest hour, which need not be the same hour
+        and policy <> 'static'  -- its rows have the largest hour of each region, not the same hour in all
     group by trace, day, policy, llm, role, region, hour_start
 ),
 

@@ -58,10 +58,10 @@ reached as (
         method,
         case
             when min(attainment_share) >= any_value(matched_share)
-                then format('still attains {:.1f} % counting on {:.1f} times the capacity',
+                then format('still attains {:.1f} % at {:.1f} times the capacity',
                     100 * min(attainment_share), max(capacity_share))
             when max(attainment_share) < any_value(matched_share)
-                then format('attains only {:.1f} % counting on {:.1f} of the capacity',
+                then format('attains only {:.1f} % at {:.1f} of the capacity',
                     100 * max(attainment_share), min(capacity_share))
         end as failure_reason
     from decisions

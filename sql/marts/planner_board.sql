@@ -93,9 +93,9 @@ planners as (
         max(attained_ratio) as best_ratio,
         max(quality)        as best_quality,
         case
-            when not bool_or(is_in_time) then 'never in time'
-            when not bool_or(is_good) then 'never as good as asked'
-            when not bool_or(is_in_time and is_good) then 'in time or as good as asked, never both'
+            when not bool_or(is_in_time) then 'no trial meets the SLO targets'
+            when not bool_or(is_good) then 'no trial meets the quality'
+            when not bool_or(is_in_time and is_good) then 'no trial meets the SLO targets and the quality together'
         end as failure_reason
     from scored
     where draw = 0

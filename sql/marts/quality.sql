@@ -83,7 +83,7 @@ alike as (
 
 repeated as (
     select file, 'duplicates' as aspect, sum(requests - 1)::bigint as rows, rows / any_value(rows_kept) as share,
-        'kept, though alike in instant, tokens, llm and session' as detail,
+        'kept, but equal in instant, tokens, llm and session' as detail,
         if(share > 0.01, 'warn', 'note') as verdict
     from alike
     inner join landed using (file)
@@ -134,7 +134,7 @@ tiers as (
 
 renamed as (
     select file, 'llm' as aspect, count(*) as rows, rows / any_value(rows_kept) as share,
-        source_llm || ' is taken as ' || llm as detail, 'note' as verdict
+        source_llm || ' is mapped to ' || llm as detail, 'note' as verdict
     from kept
     inner join landed using (file)
     where source_llm <> llm
@@ -179,7 +179,7 @@ truncated as (
     where hour(first_at) >= 1 or hour(last_at) < 23
     union all
     select 'all' as file, 'missing days' as aspect, null as rows, null as share,
-        missing || ' days between the first and the last have no request: they are 0 where no silence covers them'
+        missing || ' days between the first and the last have no request: they count as 0 where no gap covers them'
         as detail, 'note' as verdict
     from ends
     where missing > 0
@@ -187,14 +187,14 @@ truncated as (
 
 silent as (
     select 'all' as file, 'silences' as aspect, null as rows, null as share,
-        count(*) || ' silences of ' || 10 * sum(slots) || ' minutes where ' || round(sum(expected_requests))::bigint
-        || ' requests were to be expected; the longest from '
+        count(*) || ' gaps of ' || 10 * sum(slots) || ' minutes where ' || round(sum(expected_requests))::bigint
+        || ' requests were expected; the longest from '
         || strftime(arg_max(silence_start, slots), '%Y-%m-%d %H:%M') as detail,
         'warn' as verdict
     from silences
     where
         trace = $trace and silence_end is not null
-        and silence_start >= (select min(first_at) from days) + interval '1 day'  -- on the first nothing is usual
+        and silence_start >= (select min(first_at) from days) + interval '1 day'  -- the first day has no history
     having count(*) > 0
 ),
 
@@ -206,7 +206,7 @@ instants as (
 
 gridded as (
     select file, 'arrival grid' as aspect, null as rows, null as share,
-        'all arrivals lie on a grid of ' || max(seconds) || ' s: gaps between them say nothing' as detail,
+        'all arrivals lie on a grid of ' || max(seconds) || ' s: gaps between them mean nothing' as detail,
         'note' as verdict
     from (
         select file, seconds
@@ -220,14 +220,14 @@ gridded as (
 
 shared as (
     select 'all' as file, 'reusable prompts' as aspect, null as rows, reuse_share as share,
-        'of the blocks of prompts for ' || llm || ', seen in an earlier one: [fleet] prefix = "blocks" reuses them'
+        'of the blocks of prompts for ' || llm || ', also in an earlier one: [fleet] prefix = "blocks" reuses them'
         as detail, 'note' as verdict
     from prefix_reuse
     where trace = $trace and reuse_share > 0
     union all
     select file, 'reusable prompts' as aspect, count(cached_tokens) as rows,
         sum(cached_tokens) / sum(input_tokens) filter (cached_tokens is not null) as share,
-        'of the prompt tokens, cached where they were seen: [fleet] prefix = "given" reuses them' as detail,
+        'of the prompt tokens were cached when the trace was recorded: [fleet] prefix = "given" reuses them' as detail,
         'note' as verdict
     from kept
     group by file

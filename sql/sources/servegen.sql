@@ -56,7 +56,7 @@ bounded as (
         case
             when sum(requests) over () > 2e8
                 then error(
-                    'it stands for ' || (sum(requests) over ())::bigint || ' requests: give it a rate_scale in '
+                    'it has ' || (sum(requests) over ())::bigint || ' requests: give it a rate_scale in '
                     || 'its mapping file'
                 )
             when complaint is not null then 0

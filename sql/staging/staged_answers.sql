@@ -30,19 +30,19 @@ ruled as (
             when not list_contains(getvariable('llms'), coalesce(llm, ''))
                 then 'unknown llm ' || coalesce(llm, '')
             when not isfinite(coalesce(score, 'nan'::double))
-                then 'score is missing or no number'
+                then 'score is missing or not a number'
             when not (score between 0 and 1)
-                then 'score lies outside 0 to 1: divide by the best grade there is'
+                then 'score lies outside 0 to 1: divide by the best possible grade'
             when output_tokens is null
                 then 'output_tokens is missing or not a whole number'
             when output_tokens < 1 or output_tokens > 2147483647
                 then 'output_tokens lies outside 1 to 2147483647'
             when input_tokens is not null and not coalesce(whole(input_tokens) between 1 and 2147483647, false)
-                then 'input_tokens is no whole number from 1 to 2147483647'
+                then 'input_tokens is not a whole number from 1 to 2147483647'
             when hardness is not null and not isfinite(coalesce(try_cast(hardness as double), 'nan'::double))
-                then 'hardness is no number'
+                then 'hardness is not a number'
             when len(list_filter(map_values(judges), lambda entry: not isfinite(coalesce(entry, 'nan'::double)))) > 0
-                then 'what a judge says is no number'
+                then 'the estimate of a judge is not a number'
         end as reason
     from named
 ),
