@@ -80,7 +80,7 @@ def gpus_command(
 
         fleetcast gpus --llm llama3.1-8b --gpus h100-80gb,a100-80gb,l40s-48gb --cap a100-80gb=16
 
-        fleetcast gpus --apart --prices prices.toml --tpot-slo-s 0.03
+        fleetcast gpus --disaggregated --prices prices.toml --tpot-slo-s 0.03
     """
     with cli_errors():
         from fleetcast.assets.pages.on_demand_asset import AssetRows

@@ -20,7 +20,7 @@ ConfigOption = Annotated[
     typer.Option(
         envvar="FLEETCAST_CONFIG",
         show_envvar=False,
-        help="The name of a config in data/config, or the path of a TOML file.",
+        help="The name of a config in data/config, or the path of a TOML file; ~ is your home.",
     ),
 ]
 DayOption = Annotated[

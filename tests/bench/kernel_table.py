@@ -6,8 +6,8 @@ import measurements
 from fleetcast.models.world.kernel_times import KernelTimes
 
 HEAD = """\
-# Kernel times by GPU type; models/latency/composed_profiles.py has the formulas, tests/kernel_fit.py the fit of
-# the coefficients to tables of single kernels (sources below). Written by
+# Kernel times by GPU type; models/latency/composed_profiles.py has the formulas, tests/kernel_fit.py the fit
+# of the coefficients to tables of single kernels (sources below). Written by
 # tests/bench/kernel_table.py. Seconds; tokens of a pass; weights of a product by the bits of each.
 """
 
