@@ -3,7 +3,7 @@
 -- reads: level_trials, level_value
 -- units: *_s seconds, shares 0 to 1, instances; made by fleetcast levels
 -- without = the same stack without migrations
--- moves_per_request = migrations of queued and of decoding requests
+-- moves_per_request = migrations per request, of queued and of decoding requests
 -- given_up_share = aborted share of the started live migrations: the request finished or was preempted before, or the other instance stopped
 -- stopped_p99_s = for live migrations: last token on one instance to first token on the other
 -- met_gain_share, worst_need_gain_share = additional share of requests in time; of all requests, and of the target with the worst attainment
