@@ -1,6 +1,6 @@
-"""Asset checks: every file of sql/checks returns the rows that break its sentence; none may.
+"""Asset checks: every file of sql/checks is a rule and returns the rows that break it.
 
-A check that fails stops what lies downstream of its asset.
+A check that fails stops the assets downstream of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ CHECKS: Mapping[str, Sequence[str]] = {
     "quality_plans": ("shares_of_answers_sum_to_one", "fronts_have_no_dominated_plan"),
     "scorecard": ("scorecard_conserves_requests",),
 }
-# Files of sql/alarms: they warn, in the UI and at the end of a night, and stop nothing.
+# Files of sql/alarms: they warn in the UI and at the end of a nightly run, and stop nothing.
 ALARMS: Mapping[str, Sequence[str]] = {
     "forecasts": ("forecasts_beat_last_value", "demand_behaves_as_before"),
     "scorecard": ("rules_on_memory_see_who_waits",),
@@ -42,7 +42,7 @@ SHOWN_OFFENDING_ROWS = 5
 
 
 def build_sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetChecksDefinition:
-    """The asset check of one file of sql/checks, which stops what lies behind it, or of sql/alarms."""
+    """Build the asset check of an SQL file: one of sql/checks blocks downstream, one of sql/alarms warns."""
     file, is_blocking = f"{folder}/{name}.sql", folder == "checks"
     severity = dg.AssetCheckSeverity.ERROR if is_blocking else dg.AssetCheckSeverity.WARN
 
@@ -51,21 +51,20 @@ def build_sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetCh
     )
     def check(context: dg.AssetCheckExecutionContext, settings: SettingsResource) -> dg.AssetCheckResult:
         with user_errors_as_failures():
-            return judge(settings.load(), context)
+            return check_rows(settings.load(), context)
 
-    def judge(chosen: RunSettings, context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-        has_days = context.has_partition_key or context.has_partition_key_range
-        asked: list[tuple[str | None, date | None]] = [(None, None)]  # the whole lake
-        if has_days:
-            asked = [(chosen.trace, day) for day in partition_days(context)]
-        known = {
+    def check_rows(chosen: RunSettings, context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
+        partitions: list[tuple[str | None, date | None]] = [(None, None)]  # the whole lake
+        if context.has_partition_key or context.has_partition_key_range:
+            partitions = [(chosen.trace, day) for day in partition_days(context)]
+        parameters = {
             "method": chosen.config.forecast.method,
             "tiers": list(chosen.catalogue.tiers),
             "by_memory": chosen.config.by_memory,
             "scale_in_share": chosen.config.replay.scale_in_share,
         }
         broken = pa.concat_tables(
-            chosen.lake.sql(file, trace=trace, day=day, **known) for trace, day in asked
+            chosen.lake.sql(file, trace=trace, day=day, **parameters) for trace, day in partitions
         )
         shown = dg.MetadataValue.md(markdown_table(broken.slice(0, SHOWN_OFFENDING_ROWS)))
         return dg.AssetCheckResult(
@@ -81,7 +80,7 @@ def build_sql_check(asset: str, name: str, folder: str = "checks") -> dg.AssetCh
     asset=build_asset_key("landing"), description="Every trace file in data/landing was understood."
 )
 def every_file_is_read(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
-    """What land_all refused, from the metadata of the latest landing; the night goes on without it."""
+    """Fail on files that the latest landing refused; the nightly run goes on without them."""
     event = context.instance.get_latest_materialization_event(build_asset_key("landing"))
     refused = (
         event.asset_materialization.metadata["refused"].value if event and event.asset_materialization else []
@@ -91,7 +90,7 @@ def every_file_is_read(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckR
 
 @dg.asset_check(asset=build_asset_key("landing"), description="No landed trace has a finding to look into.")
 def landed_traces_are_sound(settings: SettingsResource) -> dg.AssetCheckResult:
-    """The warnings of the quality report; they stop nothing, since a trace with a silence is still of use."""
+    """Warn with the findings of the quality report. They stop nothing: a trace with a gap is still useful."""
     with user_errors_as_failures():
         broken = settings.load().lake.sql(
             "select * from quality where verdict = $verdict", verdict=WARN_VERDICT

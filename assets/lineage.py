@@ -1,6 +1,6 @@
-"""The assets as Dagster sees them: what each table is, what it is made from, and what a run says about it.
+"""Dagster's assets of the nightly run: their descriptions, dependencies and metadata.
 
-Nothing is computed here. Each asset calls the function of its own module and reports what was written.
+Nothing is computed here. Each asset calls the function of its module and reports what was written.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ from fleetcast.assets.traces.landing import LANDING_COLUMNS, land_all_files, lan
 
 @dg.asset(**common_asset_arguments("landing"))
 def landing(settings: SettingsResource, progress: dg.ResourceParam[Progress]) -> dg.MaterializeResult:
-    """Every trace file in data/landing, as canonical requests; rows that break a rule go to quarantine."""
+    """Canonical requests of every trace file in data/landing; rows that break a rule go to quarantine."""
     with user_errors_as_failures():
         chosen = settings.load()
         landing = land_all_files(chosen, progress)
@@ -73,7 +73,7 @@ def landing(settings: SettingsResource, progress: dg.ResourceParam[Progress]) ->
 def requests(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> None:
-    """The requests of a day: generated or tiled where the config says so, else those that were landed."""
+    """Requests of a day: generated or tiled if the config sets it, else the landed ones."""
     with user_errors_as_failures():
         chosen = open_run_settings(context, settings)
         rows = demand_history.make_requests(chosen, partition_days(context), progress)
@@ -93,7 +93,7 @@ def requests(
 def demand(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> None:
-    """Requests and tokens per region, llm, tier, app and minute; it conserves the day's tokens exactly."""
+    """Requests and tokens per region, llm, tier, app and minute; the sums over a day are exact."""
     with user_errors_as_failures():
         chosen = open_run_settings(context, settings)
         for day, table in demand_history.make_demand(chosen, partition_days(context), progress):
@@ -108,7 +108,7 @@ def demand(
 def forecasts(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
-    """Input tokens, output tokens and requests of the next hour, every hour from what was known then."""
+    """Forecast input tokens, output tokens and requests of the next hour, made each hour from past demand."""
     with user_errors_as_failures():
         chosen, day = open_run_settings(context, settings), partition_day(context)
         with rebuild_if_changed(chosen, "forecasts", day, progress) as is_needed:
@@ -136,7 +136,7 @@ def forecasts(
 def plans_asset(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
-    """Instances per llm, region and hour: from the forecast, the true demand, and the peak of the history."""
+    """Instances per llm, region and hour, planned from the forecast, the true demand and the past peak."""
     with user_errors_as_failures():
         chosen, day = open_run_settings(context, settings), partition_day(context)
         with rebuild_if_changed(chosen, "plans", day, progress) as is_needed:
@@ -144,13 +144,13 @@ def plans_asset(
                 plans.plan_day(chosen, day, progress)
                 plan_page.draw_plan_page(chosen, day)
         table = chosen.lake.part("plans", trace=chosen.trace, day=day)
-        drawn, changes = chosen.figures(day) / "plan.png", plan_page.read_plan_changes(chosen, day)
+        figure, changes = chosen.figures(day) / "plan.png", plan_page.read_plan_changes(chosen, day)
     columns = dg.TableSchema([dg.TableColumn(name) for name in plan_page.PLAN_PAGE_COLUMNS])
     records = [dg.TableRecord({k: str(v) for k, v in row.items()}) for row in changes.to_pylist()]
     return dg.MaterializeResult(
         metadata={
             **table_metadata(chosen.trace, table, "tables/plans.sql"),
-            "plan": embed_figure(drawn),
+            "plan": embed_figure(figure),
             "not_known": demand_history.unknown_history_sentence(chosen, day) or "nothing",
             "changes": dg.MetadataValue.table(records, columns),
         }
@@ -166,7 +166,7 @@ def plans_asset(
 def replay_units_op(
     context: dg.OpExecutionContext, settings: SettingsResource
 ) -> Iterator[dg.DynamicOutput[None]]:
-    """What the day's replays are cut into: a step each, which may run anywhere."""
+    """Split the day's replays into units: one step each, which can run on any machine."""
     with user_errors_as_failures():
         chosen, day = open_run_settings(context, settings), partition_day(context)
         units = nightly_replays.begin_units(chosen, day)
@@ -178,7 +178,7 @@ def replay_units_op(
 def replay_unit_op(
     context: dg.OpExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> None:
-    """What every request met under the unit's policies, and what the fleet spent."""
+    """Replay the policies of one unit: outcomes of every request, and costs of the fleet."""
     with user_errors_as_failures():
         chosen, day = settings.load(), partition_day(context)
         nightly_replays.replay_missing_policies(
@@ -188,7 +188,7 @@ def replay_unit_op(
 
 @dg.op(name="replayed", ins={"units": dg.In(dg.Nothing)}, out=dg.Out(dg.Nothing), retry_policy=RETRY)
 def replays_done_op(context: dg.OpExecutionContext, settings: SettingsResource) -> dg.Output[None]:
-    """All units have been replayed."""
+    """Collect the replayed units of the day."""
     with user_errors_as_failures():
         chosen, day = settings.load(), partition_day(context)
         nightly_replays.end_units(chosen, day)
@@ -203,10 +203,10 @@ def replays_done_op(context: dg.OpExecutionContext, settings: SettingsResource) 
 @dg.graph_asset(
     partitions_def=DAY_PARTITIONS,
     ins={name: dg.AssetIn(build_asset_key(name), dagster_type=dg.Nothing) for name in ("requests", "plans")},
-    **{key: told for key, told in common_asset_arguments("replays").items() if key != "retry_policy"},
+    **{key: value for key, value in common_asset_arguments("replays").items() if key != "retry_policy"},
 )
 def replays_asset(requests: None, plans: None) -> None:
-    """What every request met and what the fleet spent, under each policy, all from the same fleet."""
+    """Outcome of every request and cost of the fleet under each policy, all starting from the same fleet."""
     return replays_done_op(replay_units_op(requests=requests, plans=plans).map(replay_unit_op).collect())
 
 
@@ -214,7 +214,7 @@ def replays_asset(requests: None, plans: None) -> None:
 def scorecard(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
-    """Attainment and latency per policy, llm, region, tier and hour; the scoreboard sums it up per policy."""
+    """Attainment and latency per policy, llm, region, tier and hour, with a scoreboard per policy."""
     with user_errors_as_failures():
         chosen, day = open_run_settings(context, settings), partition_day(context)
         with rebuild_if_changed(chosen, "scorecard", day) as is_needed:
@@ -237,7 +237,7 @@ def scorecard(
 def figures_asset(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
-    """The day in pictures, under data/figures."""
+    """Figures of the day, under data/figures."""
     with user_errors_as_failures():
         chosen, day = open_run_settings(context, settings), partition_day(context)
         wanted = drawings.replay_drawings(chosen)
@@ -256,7 +256,7 @@ def figures_asset(
 def advice(
     context: dg.AssetExecutionContext, settings: SettingsResource, progress: dg.ResourceParam[Progress]
 ) -> dg.MaterializeResult:
-    """The page of the day: what to run on the next one, what that would have saved, how sure it is."""
+    """Page of the day: the fleet for the next day, what it would have saved, and how certain that is."""
     with user_errors_as_failures():
         chosen, day = open_run_settings(context, settings), partition_day(context)
         folder = chosen.figures(day)
@@ -264,8 +264,8 @@ def advice(
             if is_needed or (numbers := read_advice(folder)) is None:
                 numbers = advise_nightly_run(chosen, day, progress)
                 write_advice(numbers, folder)
-        said = describe_advice(chosen.trace, numbers)
-    return dg.MaterializeResult(metadata={"page": str(folder / "advice.html"), **said})
+        metadata = describe_advice(chosen.trace, numbers)
+    return dg.MaterializeResult(metadata={"page": str(folder / "advice.html"), **metadata})
 
 
 ASSETS = [landing, requests, demand, forecasts, plans_asset, replays_asset, scorecard, figures_asset, advice]

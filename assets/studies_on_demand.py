@@ -1,6 +1,6 @@
-"""Assets on demand, a row each and never part of the night: what a trace is like, and what would be if.
+"""On-demand assets that study: trace statistics, backtests, what-if cases and policy comparisons.
 
-They stand beside the lineage: nothing is made from them. Plans on demand stand in plans_on_demand.py.
+They are not part of the nightly run, and no asset depends on them. Plans are in plans_on_demand.py.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,8 @@ from fleetcast.assets.pages.on_demand_asset import (
     day_figures,
     define_on_demand_asset,
 )
-from fleetcast.assets.studies import decisions as deciding
-from fleetcast.assets.studies import latency_error, planner_board, whatif
-from fleetcast.assets.studies import level_search as levelling
+from fleetcast.assets.studies import latency_error, level_search, planner_board, whatif
+from fleetcast.assets.studies.decisions import DECISION_LEADERBOARD_SQL, try_forecasts
 from fleetcast.assets.studies.level_figures import level_drawings
 from fleetcast.assets.studies.planner_figures import planner_drawings
 from fleetcast.assets.studies.whatif_cases import case_names
@@ -41,25 +40,25 @@ WHOLE_DEMAND_DEP = upstream_asset("demand", dg.AllPartitionMapping())
 
 @define_on_demand_asset(
     job="characterise",
-    job_description="What the trace of the config is like, over all its days.",
+    job_description="Characterise the trace of the config over all its days.",
     group="demand",
     upstream_assets=(WHOLE_DEMAND_DEP,),
-    figures=lambda settings, of: draw_character_figures(settings.lake, of["trace"]),
+    figures=lambda settings, scope: draw_character_figures(settings.lake, scope["trace"]),
 )
 def characterisation(context: AssetContext) -> AssetRows:
-    """How bursty, how seasonal and how foreseeable the trace and its parts are, over all its days."""
+    """Burstiness, seasonality and predictability of the trace and its parts, over all its days."""
     return AssetRows(characterise_trace(context.settings.lake, context.settings.trace, context.progress))
 
 
 class BacktestRun(dg.Config):
-    """What of the demand is forecast: a tier, or interactive: all that nobody holds back as one series."""
+    """Demand to forecast: one tier, or `interactive`, the sum of all tiers that are not deferred."""
 
     tier: str = INTERACTIVE
 
 
 @define_on_demand_asset(
     job="backtest",
-    job_description="Every forecast method on a past day: minutes of fits, so never at night.",
+    job_description="Backtest every forecast method on a past day; takes minutes, so not in the nightly run.",
     group="forecast",
     upstream_assets=(DEMAND_HISTORY_DEP,),
     partitions=DAY_PARTITIONS,
@@ -68,7 +67,7 @@ class BacktestRun(dg.Config):
     figures=day_figures({"forecast_leaderboard": forecast_leaderboard_figure}),
 )
 def backtests(context: AssetContext) -> AssetRows:
-    """Every forecast method on a past day, ten minutes to two hours ahead; never a part of the night."""
+    """Every forecast method on a past day, ten minutes to two hours ahead; not part of the nightly run."""
     day, tier = context.day, context.config.tier
     table = backtest_methods(context.settings, day, day, tier, context.progress)
     return AssetRows(table, {"day": day, "tier": tier})
@@ -76,26 +75,26 @@ def backtests(context: AssetContext) -> AssetRows:
 
 @define_on_demand_asset(
     job="decide",
-    job_description="What each forecast is worth: the plans and replays of a day by each method.",
+    job_description="Compare forecast methods by the plans and replays of a day.",
     group="forecast",
     upstream_assets=(PLANS_DEP, FORECASTS_DEP, REQUESTS_DEP, DEMAND_HISTORY_DEP),
     partitions=DAY_PARTITIONS,
-    boards={"leaderboard": deciding.DECISION_LEADERBOARD_SQL},
+    boards={"leaderboard": DECISION_LEADERBOARD_SQL},
     figures=day_figures({"decision_curves": decision_curves_figure}),
 )
 def decisions(context: AssetContext) -> AssetRows:
-    """What each forecast is worth: every method plans the day and is replayed, where all attain the same."""
-    table = deciding.try_forecasts(context.settings, context.day, context.progress)
+    """Value of each forecast method: it plans the day and is replayed, all methods at equal attainment."""
+    table = try_forecasts(context.settings, context.day, context.progress)
     return AssetRows(table, {"day": context.day})
 
 
 @define_on_demand_asset(
     job="whatif",
-    job_description="A planned day under one case of data/whatif.toml.",
+    job_description="Replay a planned day under one case of data/whatif.toml.",
     group="plan",
     upstream_assets=[upstream_asset(name, SAME_DAY_MAPPING) for name in ("forecasts", "demand", "requests")],
     partitions=DAY_CASE_PARTITIONS,
-    boards={"told": "from whatifs where trace = $trace and day = $day and case_name = $case_name"},
+    boards={"results": "from whatifs where trace = $trace and day = $day and case_name = $case_name"},
 )
 def whatifs(context: AssetContext) -> AssetRows:
     """Cost and attainment of a day under a case of data/whatif.toml: other prices, GPUs, regions, budgets."""
@@ -105,14 +104,14 @@ def whatifs(context: AssetContext) -> AssetRows:
 
 
 class ErrorDrawsRun(dg.Config):
-    """How many draws of the latencies."""
+    """Number of resamples of the latency profiles."""
 
     draws: int = latency_error.LATENCY_DRAWS
 
 
 @define_on_demand_asset(
     job="error",
-    job_description="A replayed day on latencies that are off by the error of their profiles.",
+    job_description="Replay a day with latencies that vary within the error of their profiles.",
     group="score",
     upstream_assets=(upstream_asset("replays"), PLANS_DEP, REQUESTS_DEP),
     partitions=DAY_PARTITIONS,
@@ -120,14 +119,14 @@ class ErrorDrawsRun(dg.Config):
     boards={"intervals": latency_error.SCORE_INTERVALS_SQL},
 )
 def error_draws(context: AssetContext) -> AssetRows:
-    """The scoreboard of a day on latencies that are off by the error of their profiles: what of it lasts?"""
+    """Scoreboard of a day with latencies that vary within the error of their profiles: how stable is it?"""
     draws = context.config.draws
     table = latency_error.replay_latency_draws(context.settings, context.day, [], draws, context.progress)
     return AssetRows(table, {"day": context.day})
 
 
 class LevelTrialsRun(dg.Config):
-    """What is tried (assets/studies/level_search.py); what is not said as `fleetcast levels` has it."""
+    """Trials to run (assets/studies/level_search.py); a field that is None has the default of LevelsQuery."""
 
     llm: str | None = None
     region: str | None = None
@@ -139,19 +138,19 @@ class LevelTrialsRun(dg.Config):
     hours: int | None = None
 
 
-def _level_figures(settings: RunSettings, of: RowScope) -> Mapping[str, LakePath]:
-    drawings = level_drawings(of["llm"], of["region"], of["needs_by"], of["load"])
-    return draw_day_figures(settings, of["day"], drawings)
+def _level_figures(settings: RunSettings, scope: RowScope) -> Mapping[str, LakePath]:
+    drawings = level_drawings(scope["llm"], scope["region"], scope["needs_by"], scope["load"])
+    return draw_day_figures(settings, scope["day"], drawings)
 
 
-def _level_answer(settings: RunSettings, of: RowScope) -> Metadata:
-    answers = levelling.describe_endpoint_levels(settings, of["day"], of["llm"], of["region"])
+def _level_answer(settings: RunSettings, scope: RowScope) -> Metadata:
+    answers = level_search.describe_endpoint_levels(settings, scope["day"], scope["llm"], scope["region"])
     return {"answer": dg.MetadataValue.md("\n\n".join(answers))}
 
 
 @define_on_demand_asset(
     job="levels",
-    job_description="An endpoint's busiest hours under levels of priority, by stack, headroom and load.",
+    job_description="Replay an endpoint's busiest hours with priority levels, by stack, headroom and load.",
     group="score",
     upstream_assets=(REQUESTS_DEP, PLANS_DEP),
     partitions=DAY_PARTITIONS,
@@ -160,35 +159,37 @@ def _level_answer(settings: RunSettings, of: RowScope) -> Metadata:
     notes=_level_answer,
 )
 def level_trials(context: AssetContext) -> AssetRows:
-    """How many levels of priority, how much headroom, do moves pay? An endpoint under every stack."""
-    asked = levelling.LevelsQuery(**context.config.model_dump(exclude_none=True))
-    table = levelling.try_levels(context.settings, context.day, asked, context.progress)
-    return AssetRows(table, levelling.level_trials_scope(context.day, table))
+    """Value of priority levels, headroom and migrations at one endpoint, under every stack."""
+    query = level_search.LevelsQuery(**context.config.model_dump(exclude_none=True))
+    table = level_search.try_levels(context.settings, context.day, query, context.progress)
+    return AssetRows(table, level_search.level_trials_scope(context.day, table))
 
 
 class PlannerTrialsRun(dg.Config):
-    """Which planners, else all; with ideas also those between; with draws also others of its requests."""
+    """Planners to compare."""
 
-    planners: list[str] | None = None
-    ideas: bool = True
-    draws: int = 0
+    planners: list[str] | None = None  # None: all
+    ideas: bool = True  # also the planners that differ by one idea
+    draws: int = 0  # resamples of the day's requests to add
 
 
 @define_on_demand_asset(
     job="board",
-    job_description="Every planner on a day, searched to the same attainment and quality.",
+    job_description="Compare every planner on a day at equal attainment and quality.",
     group="score",
     upstream_assets=(PLANS_DEP, FORECASTS_DEP, REQUESTS_DEP),
     partitions=DAY_PARTITIONS,
     config=PlannerTrialsRun,
     boards={"board": planner_board.BOARD_QUERY},
-    figures=lambda settings, of: draw_day_figures(settings, of["day"], planner_drawings(settings, of["day"])),
+    figures=lambda settings, scope: draw_day_figures(
+        settings, scope["day"], planner_drawings(settings, scope["day"])
+    ),
 )
 def planner_trials(context: AssetContext) -> AssetRows:
-    """The planners of five papers and ours on a day, searched to the same attainment and quality."""
-    asked = context.config
+    """Planners of five papers and fleetcast's on a day, searched to the same attainment and quality."""
+    config = context.config
     table = planner_board.try_planners(
-        context.settings, context.day, asked.planners or (), asked.ideas, context.progress, asked.draws
+        context.settings, context.day, config.planners or (), config.ideas, context.progress, config.draws
     )
     return AssetRows(table, {"day": context.day})
 

@@ -1,7 +1,8 @@
-"""Metrics of single requests: the one formula of each in Python. Those of tables are in sql/macros/slo.sql.
+"""Metrics of single requests: the only formula of each in Python. Those of tables are in sql/macros/slo.sql.
 
-Seconds count from the arrival of the request. nan: the token never came, or there is no such target.
-Targets broadcast. tests/test_scorecard.py compares these functions with the macros.
+All arrays have shape (n,), one entry per request; targets are scalars or broadcast to it. Times are seconds
+from the arrival of the request. NaN: the token was never made, or the tier has no such target.
+tests/test_scorecard.py compares these functions with the macros.
 """
 
 import numpy as np
@@ -14,27 +15,28 @@ SecondsLike = Floats | float
 
 
 def tpot_s(ttft_s: Floats, e2e_s: Floats, output_tokens: npt.NDArray[np.integer]) -> Floats:
-    """Time per output token: seconds from the first token to the last, for each one after the first.
+    """Return the time per output token: seconds from first to last token / tokens after the first.
 
     Parameters
     ----------
-    ttft_s, e2e_s : shape (n,), seconds to the first and the last token from one same instant; nan: never came
+    ttft_s, e2e_s : shape (n,), seconds to the first and the last token from the same instant; NaN: never made
+    output_tokens : shape (n,), tokens
 
     Returns
     -------
-    Shape (n,), nan where the last token never came, or where the first one was the only one.
+    Shape (n,), seconds; NaN where the last token was never made, or where the first one was the only one.
     """
     later = np.where(output_tokens > 1, output_tokens - 1.0, np.nan)
     return (e2e_s - ttft_s) / later
 
 
 def is_ttft_met(ttft_s: Floats, ttft_slo_s: SecondsLike) -> Bools:
-    """Which requests had their first token within the target."""
+    """Return which requests had their first token within the target, shape (n,); arguments in seconds."""
     return np.asarray(ttft_s <= ttft_slo_s)
 
 
 def is_tpot_met(tpot_s: Floats, e2e_s: Floats, tpot_slo_s: SecondsLike) -> Bools:
-    """Which requests ended at the pace of the target; a single token meets any target."""
+    """Return which requests met their TPOT target, shape (n,); one token meets any; arguments in seconds."""
     return ~np.isnan(e2e_s) & ~np.isnan(tpot_slo_s) & ((tpot_s <= tpot_slo_s) | np.isnan(tpot_s))
 
 
@@ -46,7 +48,10 @@ def is_slo_met(
     tpot_slo_s: SecondsLike,
     deadline_s: SecondsLike,
 ) -> Bools:
-    """Which requests met every target that they have: without a `ttft_slo_s` the deadline counts."""
+    """Return which requests met all their targets, shape (n,); arguments in seconds.
+
+    Without a `ttft_slo_s` the deadline counts.
+    """
     in_time = np.where(np.isnan(ttft_slo_s), e2e_s <= deadline_s, is_ttft_met(ttft_s, ttft_slo_s))
     return np.asarray(in_time & (np.isnan(tpot_slo_s) | is_tpot_met(tpot_s, e2e_s, tpot_slo_s)))
 
@@ -54,7 +59,7 @@ def is_slo_met(
 def is_tier_slo_met(
     tier: Tier, ttft_s: Floats, e2e_s: Floats, output_tokens: npt.NDArray[np.integer]
 ) -> Bools:
-    """Which requests of a tier met every target that it has, shape (n,)."""
+    """Return which requests of a tier met all its targets, shape (n,); times in seconds, shape (n,)."""
     ttft_slo_s, tpot_slo_s = (np.nan if slo is None else slo for slo in (tier.ttft_slo_s, tier.tpot_slo_s))
-    pace_s = tpot_s(ttft_s, e2e_s, output_tokens)
-    return is_slo_met(ttft_s, pace_s, e2e_s, ttft_slo_s, tpot_slo_s, tier.deadline_s)
+    request_tpot_s = tpot_s(ttft_s, e2e_s, output_tokens)
+    return is_slo_met(ttft_s, request_tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, tier.deadline_s)

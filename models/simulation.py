@@ -5,7 +5,7 @@ from fleetcast import Fleet, Trace, replay
 trace = Trace("requests.csv")  # or a DataFrame: arrival_s (or arrived_at), input_tokens, output_tokens
 fleet = Fleet("llama3.1-8b", "h100-80gb", instances=2, max_instances=8, boot_s=120)
 
-def keep_queue_short(seen):  # a policy: from what it sees, how many instances it wants
+def keep_queue_short(seen):  # a policy: it returns the number of instances that it wants
     return seen.serving + (1 if seen.waiting > 20 else -1 if seen.memory_share < 0.2 else 0)
 
 requests = replay(trace, fleet, keep_queue_short)
@@ -36,14 +36,14 @@ SERVING, BOOTING, DRAINING = (STATES.index(name) for name in ("serving", "bootin
 
 
 class Observation(NamedTuple):
-    """What a policy sees when it is called."""
+    """What a policy observes when it is called."""
 
     now_s: float  # since the first arrival
     serving: int  # instances
     booting: int
     waiting: int  # requests that have arrived and are in no batch
     running: int  # requests in a batch
-    memory_share: float  # of the KV memory of the serving instances that is in use
+    memory_share: float  # KV memory in use / capacity, over the serving instances
     arrived: int  # requests since the last call
     arrived_tokens: int  # input and output of these
 
@@ -55,8 +55,8 @@ Policy = Callable[[Observation], int]
 class Fleet:
     """Instances of one llm on one GPU type in one region.
 
-    `llm` and `gpu` are names of the catalogue that comes with fleetcast; a `profile` of your own, in seconds,
-    replaces its latencies. ConfigError for a name that the catalogue lacks, with the names that it has.
+    `llm` and `gpu` are names in the catalogue that comes with fleetcast. A custom `profile`, in seconds,
+    replaces its latencies. ConfigError for an unknown name; the message lists the known ones.
     """
 
     llm: str
@@ -70,15 +70,15 @@ class Fleet:
     profile: LatencyProfile | None = None
 
     def to_arrays(self) -> tuple[kernel_inputs.FleetArrays, kernel_inputs.Rules]:
-        """The arrays of the kernel: one pool in one region, scaled to the targets of a policy."""
+        """Return the arrays of the kernel: one pool in one region, scaled to the targets of a policy."""
         catalogue = self._catalogue()
-        shipped = load_config("office", load_catalogue())
+        defaults = load_config("office", load_catalogue())
         most = max(self.instances, self.max_instances or 0)
         deployment = Deployment(self.gpu, self.tensor_parallel)
         config: RunConfig = dataclasses.replace(
-            shipped,
+            defaults,
             fleet=dataclasses.replace(
-                shipped.fleet,
+                defaults.fleet,
                 deployments={self.llm: (deployment,)},
                 instances_at_start=self.instances,
                 min_instances=0,
@@ -89,7 +89,7 @@ class Fleet:
                 max_prefill_tokens=self.max_prefill_tokens,
             ),
             replay=dataclasses.replace(
-                shipped.replay,
+                defaults.replay,
                 boot_spot_s=self.boot_s or 1e-9,
                 boot_spot_max_s=self.boot_s,
                 boot_local_s=self.boot_s,
@@ -104,7 +104,7 @@ class Fleet:
         )
 
     def usd_per_hour(self) -> float:
-        """Of one instance, at the catalogue's price of its GPUs."""
+        """Return the price of one instance in USD per hour, from the catalogue's price of its GPUs."""
         return self.tensor_parallel * load_catalogue().gpus[self.gpu].usd_per_hour
 
     def _catalogue(self) -> Catalogue:
@@ -112,18 +112,18 @@ class Fleet:
         require_known(self.llm, catalogue.llms, "llm", "Fleet")
         require_known(self.gpu, catalogue.gpus, "gpu", "Fleet")
         if self.profile is not None:
-            own = dataclasses.replace(
+            profile = dataclasses.replace(
                 self.profile, llm=self.llm, gpu=self.gpu, tensor_parallel=self.tensor_parallel
             )
-            catalogue = dataclasses.replace(catalogue, latency=(own,))
+            catalogue = dataclasses.replace(catalogue, latency=(profile,))
         return catalogue.serving([self.llm])
 
 
 class Trace:
     """Requests, from a DataFrame or a file of CSV or Parquet.
 
-    Columns: `arrival_s`, or `arrived_at` as timestamps; `input_tokens`; `output_tokens`. Others stay with
-    their rows. ValueError where one is missing.
+    Columns: `arrival_s`, or `arrived_at` as timestamps; `input_tokens`; `output_tokens`. Other columns are
+    kept. ValueError where one of these is missing.
     """
 
     def __init__(self, requests: pd.DataFrame | str | Path) -> None:
@@ -152,7 +152,7 @@ class Trace:
         output_tokens: float = 200,
         seed: int = 0,
     ) -> "Trace":
-        """Requests at a constant rate with exponential lengths of these means, for a first try."""
+        """Return requests at a constant rate, with exponential lengths of these means, for a first test."""
         rng = np.random.default_rng(seed)
         count = max(1, rng.poisson(requests_per_s * duration_s))
         columns = {"arrival_s": np.sort(rng.uniform(0, duration_s, count))}
@@ -161,7 +161,7 @@ class Trace:
         return cls(pd.DataFrame(columns))
 
     def to_arrays(self) -> kernel_inputs.TraceArrays:
-        """The arrays of the kernel: one llm, one region, the first tier."""
+        """Return the arrays of the kernel: one llm, one region, the first tier."""
         size = len(self.requests)
         lengths = (self.requests[name].to_numpy(np.int32) for name in COLUMNS)
         codes = np.zeros(size, np.int16)
@@ -171,38 +171,38 @@ class Trace:
 
 
 def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: float = 60.0) -> pd.DataFrame:
-    """Play the trace; what each request met, one row each, in order of arrival.
+    """Play the trace; return one row for each request, in order of arrival.
 
     Parameters
     ----------
-    policy : called every `every_s` seconds of the trace's time; returns how many instances it wants, from 0
-        to the fleet's max_instances; None keeps the fleet as it is
+    policy : called every `every_s` seconds of the trace's time; it returns the number of instances that it
+        wants, from 0 to the fleet's max_instances; None keeps the fleet as it is
 
     Returns
     -------
     The trace's columns and status (finished, refused, queued), ttft_s, tpot_s, e2e_s, preemptions, instance;
-    times are NaN where there are none. `attrs` has gpu_hours and usd from 0 s to the end of the interval of
-    the last arrival, and the kernel's events.
+    a time that does not exist is NaN. `attrs` has gpu_hours and usd from 0 s to the end of the interval with
+    the last arrival, and the number of the kernel's events.
     """
-    laid_out, rules = fleet.to_arrays()
+    arrays, rules = fleet.to_arrays()
     requests = trace.to_arrays()
-    session = run.Session(laid_out, rules, [fleet.instances])
+    session = run.Session(arrays, rules, [fleet.instances])
     session.append_trace(requests)
     end_s, now_s, wanted, instance_s = float(requests.arrival_s[-1]), 0.0, fleet.instances, 0.0
     while now_s < end_s or now_s == 0.0:
         if policy is not None:
             wanted = int(policy(observe_session(session, requests, now_s - every_s)))
         until_s = now_s + every_s
-        spent = session.play(run.Schedule([[wanted]], hour_s=every_s), until_s)
-        instance_s += float(spent.instance_s[0, 0, [SERVING, BOOTING, DRAINING]].sum())
+        usage = session.play(run.Schedule([[wanted]], hour_s=every_s), until_s)
+        instance_s += float(usage.instance_s[0, 0, [SERVING, BOOTING, DRAINING]].sum())
         now_s = until_s
     session.finish(now_s + run.TAIL_PERIODS * 3600.0)
-    outcome = session.outcome(*spent)
+    outcome = session.outcome(*usage)
     ttft_s, e2e_s = outcome.first_token_s - requests.arrival_s, outcome.finish_s - requests.arrival_s
     gaps = requests.output_tokens - 1
     with np.errstate(invalid="ignore", divide="ignore"):
         tpot_s = np.where(gaps > 0, (e2e_s - ttft_s) / gaps, np.nan)
-    found = trace.requests.assign(
+    results = trace.requests.assign(
         status=np.array(ENDINGS)[outcome.status],
         ttft_s=ttft_s,
         tpot_s=tpot_s,
@@ -211,16 +211,16 @@ def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: fl
         instance=outcome.slot,
     )
     hours = instance_s / 3600.0
-    found.attrs = {
+    results.attrs = {
         "gpu_hours": hours * fleet.tensor_parallel,
         "usd": hours * fleet.usd_per_hour(),
         "events": outcome.events,
     }
-    return found
+    return results
 
 
 def observe_session(session: run.Session, requests: kernel_inputs.TraceArrays, since_s: float) -> Observation:
-    """What a policy sees of a session now; arrivals are counted from `since_s` on."""
+    """Return what a policy observes of a session now; arrivals are counted from `since_s` on."""
     progress, instance, pool = session.state.progress, session.state.instance, session.state.pool
     serving, booting = session.instances()[0, [SERVING, BOOTING]].tolist()
     running = int(instance["batch"].sum() + instance["joining"].sum())

@@ -89,7 +89,7 @@ def show_chosen_plan(plan: "QualityPlan") -> None:
     thresholds = ", ".join(f"{t:.2f}" for t in offer.thresholds[plan.answer.point])
     OUT.print(
         f"{plan.rule} by the judge {describe_judge(plan)}, thresholds {thresholds}: "
-        f"{plan.answer.usd_per_hour:,.2f} USD/h at {plan.market.said.requests_per_s:g} requests/s",
+        f"{plan.answer.usd_per_hour:,.2f} USD/h at {plan.market.quality_config.requests_per_s:g} requests/s",
         soft_wrap=True,
     )
     OUT.print(
@@ -183,7 +183,7 @@ def show_regions(market: "Market", places: "RegionalPlan") -> None:
     for name, per_s, shares in zip(places.names, places.requests_per_s, places.answered, strict=True):
         by_llm = ", ".join(
             f"{llm} {format_percent(share, '.0f')} %"
-            for llm, share in zip(market.said.llms, shares, strict=True)
+            for llm, share in zip(market.quality_config.llms, shares, strict=True)
         )
         OUT.print(f"{name}: {per_s:.1f} requests/s, answered by {by_llm}", soft_wrap=True)
     for line in describe_moved_load(market, places):

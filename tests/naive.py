@@ -30,7 +30,7 @@ class Request:
     hashes: list  # of the prompt's whole blocks
     refs: list = field(default_factory=list)  # those of them that it holds where it is
     reused: int = 0
-    saved: int = 0
+    hit_tokens_at_dispatch: int = 0
     spared: bool = False
     made: int = 0  # output tokens so far
     cached: int = 0  # KV tokens it holds
@@ -40,9 +40,9 @@ class Request:
     refused: bool = False
     transferred_tokens: int = 0  # KV tokens that come along, or came
     source_slot: int | None = None  # slot that they are sent from
-    held: int = 0  # of these, what fills that slot's memory still
+    sender_tokens: int = 0  # of these, what fills that slot's memory still
     migrating_to: int | None = None
-    copied: int = 0
+    migrated_tokens: int = 0
     copies: int = 0
     leaves: bool = False
     given_up: int = 0
@@ -53,7 +53,7 @@ class Request:
     came_s: float = nan
     joined_s: float = nan
     dispatched_s: float = nan
-    stays: bool = False
+    runs_both_phases: bool = False
     first_token_s: float | None = None
     finish_s: float | None = None
     served_by: int | None = None
@@ -61,7 +61,7 @@ class Request:
 
     def stands_at(self):
         """The slots whose load it counts among: where it is or goes, and where its cache is held."""
-        return {self.served_by, self.source_slot if self.held else self.served_by} - {None}
+        return {self.served_by, self.source_slot if self.sender_tokens else self.served_by} - {None}
 
     def makes_a_token(self, now):
         assert now > max(self.last_token_s, self.arrival_s), "invariant 2: gaps are never negative"
@@ -101,8 +101,12 @@ class Instance:
     def load(self, requests):
         """Tokens that are its to process, by its role, of the requests that are here or on their way."""
         mine = [r for r in requests if r.made < r.output_tokens and self.slot in r.stands_at()]
-        prompts = sum(r.input_tokens - r.saved for r in mine if r.stays or self.role != DECODE_ONLY)
-        return prompts + sum(r.output_tokens for r in mine if r.stays or self.role != PREFILL_ONLY)
+        prompts = sum(
+            r.input_tokens - r.hit_tokens_at_dispatch
+            for r in mine
+            if r.runs_both_phases or self.role != DECODE_ONLY
+        )
+        return prompts + sum(r.output_tokens for r in mine if r.runs_both_phases or self.role != PREFILL_ONLY)
 
 
 class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
@@ -116,7 +120,11 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.credit = [0.0] * len(fleet.kind)
         self.failures = list(zip(rules.failure_s.tolist(), rules.failure_slot.tolist(), strict=True))
         self.turn = [int(end) - 1 for end in fleet.slots[1:]]
-        self.regions, self.llms, self.pools = len(fleet.preference), len(fleet.holds), len(fleet.kind)
+        self.regions, self.llms, self.pools = (
+            len(fleet.preference),
+            len(fleet.defers_batch_tier),
+            len(fleet.kind),
+        )
         self.instances, self.rented_from_s, self.rented_s = [], {}, 0.0
         self.by_pool = [[] for _ in range(self.pools)]
         for pool in range(self.pools):
@@ -149,7 +157,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.go_on_below = rules.go_on_below.tolist()
         self.legs_of, self.legs_per_s = [[] for _ in range(self.llms)], [0.0] * self.llms
         self.inbound = list(self.requests)
-        self.moving = []
+        self.in_flight = []
         self.tick = 0
 
     def begun(self, pool, start):
@@ -164,7 +172,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             instance = min(self.instances, key=attrgetter("wakes_s"))  # the first of those that do
             arrival_s = self.inbound[0].arrival_s if self.inbound else inf
             failure_s = self.failures[0][0] if self.failures else inf
-            next_moved = min(self.moving, key=lambda r: (r.ready_s, r.turn), default=None)
+            next_moved = min(self.in_flight, key=lambda r: (r.ready_s, r.turn), default=None)
             ready_s = next_moved.ready_s if next_moved else inf
             tick_s = self.tick * self.rules.balance_s if self.rules.balance_s < inf else inf
             now = min(self.monitor_s, tick_s, failure_s, arrival_s, instance.wakes_s, ready_s)
@@ -184,10 +192,10 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             elif now == instance.wakes_s:
                 self.wake(instance, now)
             elif next_moved.migrating_to is not None:
-                self.moving.remove(next_moved)
+                self.in_flight.remove(next_moved)
                 self.copy_next(next_moved, now)
             elif next_moved.source_slot is None:
-                self.moving.remove(next_moved)
+                self.in_flight.remove(next_moved)
                 self.enter(next_moved, now)
             else:
                 self.deliver(next_moved, now)
@@ -366,8 +374,8 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             instance = (after or serving)[0]
         self.turn[pool] = instance.slot
         first, instance = instance, self.begins_at(instance)
-        request.stays, pool = instance is not first, instance.pool
-        request.saved = self.reusable(request, instance)
+        request.runs_both_phases, pool = instance is not first, instance.pool
+        request.hit_tokens_at_dispatch = self.reusable(request, instance)
         request.served_by, request.sent_from = instance.slot, -1
         if request.first_token_s is None:
             request.dispatched_s = now
@@ -414,9 +422,9 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.change(instance, GONE, now)
         for request in instance.batch + [r for r in self.requests if r.migrating_to == instance.slot]:
             self.give_up(request)
-        travelling = [r for r in self.moving if instance.slot in (r.source_slot, r.served_by)]
+        travelling = [r for r in self.in_flight if instance.slot in (r.source_slot, r.served_by)]
         for request in travelling:
-            self.moving.remove(request)
+            self.in_flight.remove(request)
             if request.source_slot != instance.slot:
                 self.release(request, now)
             request.source_slot = None

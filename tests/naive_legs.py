@@ -11,7 +11,7 @@ class NaiveLegs:
         if request.then >= 0 and request.score < self.go_on_below[request.llm]:
             behind = self.requests[request.then]
             behind.ready_s = now + float(self.rules.judge_s[request.llm])
-            self.moving.append(behind)
+            self.in_flight.append(behind)
         else:
             self.spare(request)
 
@@ -46,8 +46,8 @@ class NaiveLegs:
         if not takers:
             return False
         to = min(takers, key=lambda i: (i.load(self.requests), i.slot))
-        request.stays = self.keeps(instance, to)
-        if request.stays:
+        request.runs_both_phases = self.keeps(instance, to)
+        if request.runs_both_phases:
             return False
         link, layers = self.fleet.link_token_s, int(self.fleet.link_layers[self.fleet.kind[instance.pool]])
         seconds = request.cached * max(float(link[self.fleet.kind[i.pool]]) for i in (instance, to))
@@ -61,9 +61,9 @@ class NaiveLegs:
             to.slot,
         )
         self.came[to.pool] += request.input_tokens * bool(self.interactive(request))
-        request.held, request.sent_from, request.sent_s = request.cached, instance.slot, now
+        request.sender_tokens, request.sent_from, request.sent_s = request.cached, instance.slot, now
         instance.outbound.append(request)
-        self.moving.append(request)
+        self.in_flight.append(request)
         return True
 
     def takers(self, instance):
@@ -95,8 +95,8 @@ class NaiveLegs:
 
     def release(self, request, now):
         """Free the memory that the request's cache was sent from."""
-        holder, held = self.instances[request.source_slot], request.held
-        request.source_slot, request.held = None, 0
+        holder, held = self.instances[request.source_slot], request.sender_tokens
+        request.source_slot, request.sender_tokens = None, 0
         if held:
             before = self.holding(holder)
             holder.outbound.remove(request)
@@ -106,7 +106,7 @@ class NaiveLegs:
             self.look_soon(holder, now)
 
     def deliver(self, request, now):
-        self.moving.remove(request)
+        self.in_flight.remove(request)
         request.came_s = now
         self.release(request, now)
         instance = self.instances[request.served_by]
@@ -123,20 +123,20 @@ class NaiveLegs:
         fits = request.input_tokens + request.output_tokens <= self.fleet.max_request_tokens[there.pool]
         serve = here.status in (SERVING, DRAINING) and there.status == SERVING
         if here is not there and alike and fits and serve and request in here.batch:
-            request.migrating_to, request.copied, request.copies, request.leaves = to, 0, 0, False
+            request.migrating_to, request.migrated_tokens, request.copies, request.leaves = to, 0, 0, False
             self.copy_next(request, now)
 
     def copy_next(self, request, now):
         here, there = self.instances[request.served_by], self.instances[request.migrating_to]
-        rest = request.cached - request.copied
+        rest = request.cached - request.migrated_tokens
         if there.status != SERVING:
             self.give_up(request)
         elif rest <= self.rules.last_copy_tokens or request.copies >= self.rules.max_copies:
             request.leaves = True
         else:
-            request.copied, request.copies = request.cached, request.copies + 1
+            request.migrated_tokens, request.copies = request.cached, request.copies + 1
             request.ready_s = self.sent_over(here, there, rest, now)
-            self.moving.append(request)
+            self.in_flight.append(request)
 
     def sent_over(self, here, there, tokens, now):
         slower = max(float(self.fleet.link_token_s[self.fleet.kind[i.pool]]) for i in (here, there))
@@ -157,18 +157,18 @@ class NaiveLegs:
             instance.batch.remove(request)
             self.leave(request, instance, request.cached)
             instance.queue_dirty = gone = True
-            end_s = self.sent_over(instance, there, request.cached - request.copied, now)
+            end_s = self.sent_over(instance, there, request.cached - request.migrated_tokens, now)
             request.ready_s = end_s + self.rules.move_s
             request.transferred_tokens, request.cached = request.cached, 0
-            request.source_slot, request.served_by, request.held = instance.slot, there.slot, 0
+            request.source_slot, request.served_by, request.sender_tokens = instance.slot, there.slot, 0
             request.sent_from, request.sent_s = instance.slot, now
-            self.moving.append(request)
+            self.in_flight.append(request)
         return gone
 
     def give_up(self, request):
         if request.migrating_to is None:
             return
-        if request in self.moving:
-            self.moving.remove(request)
+        if request in self.in_flight:
+            self.in_flight.remove(request)
         request.migrating_to, request.leaves = None, False
         request.given_up += 1

@@ -35,7 +35,9 @@ class NaiveLevels:
     def assigned(self, instance):
         """Those that are here, or whose cache is on its way here."""
         here = instance.batch + instance.joining + instance.outbound + instance.waiting + instance.unknown
-        return here + [r for r in self.moving if r.served_by == instance.slot and r.source_slot is not None]
+        return here + [
+            r for r in self.in_flight if r.served_by == instance.slot and r.source_slot is not None
+        ]
 
     def adapt(self):
         most = self.rules.headroom_share.tolist()[0]
@@ -124,7 +126,9 @@ class NaiveLevels:
         copies = any(
             r.migrating_to is not None and instance.slot in (r.served_by, r.migrating_to) for r in batches
         )
-        return copies or any(r.served_by == instance.slot and r.source_slot is not None for r in self.moving)
+        return copies or any(
+            r.served_by == instance.slot and r.source_slot is not None for r in self.in_flight
+        )
 
     def move_one(self, source, to, its, now):
         lanes = sorted({self.lane(r) for r in source.waiting}, reverse=self.rules.lowest_first)
@@ -135,7 +139,7 @@ class NaiveLevels:
             if self.worth(to, self.needed(request), its):
                 source.waiting.remove(request)
                 request.served_by = to.slot
-                request.saved = self.reusable(request, to)
+                request.hit_tokens_at_dispatch = self.reusable(request, to)
                 if source.waiting:
                     self.look_soon(source, now)
                 self.come(request, to, now)

@@ -119,7 +119,7 @@ def fleets(draw: st.DrawFn) -> FleetArrays:
         instances_at_start=at_start * times,
         min_instances=least * times,
         is_interactive=is_interactive,
-        holds=np.full(LLMS, any(one and other for _, one, other, _ in pooling)),
+        defers_batch_tier=np.full(LLMS, any(one and other for _, one, other, _ in pooling)),
         batching=np.array(draw(st.lists(st.integers(0, len(BATCHINGS) - 1), min_size=4, max_size=4))),
         max_batch=np.array(draw(st.sampled_from([[max_batch] * 4, [max_batch, 2, 3, max_batch]]))),
         max_prefill_tokens=np.array(draw(st.sampled_from([[8] * 4, [24] * 4, [8, 24, 16, 6]]))),

@@ -74,7 +74,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
         patch.setattr(advice_pipeline, "SCORED_FORECAST_DAYS", 1)
         patch.setattr(advice_config, "ADVICE_POLICIES", ("static", "day_ahead", "clairvoyant"))
         patch.setattr(advice_pipeline, "run_level_trials", lambda *_: False)
-        found = advise_trace(AdviceRequest(file, on=TODAY), folder / "out", Progress())
+        found = advise_trace(AdviceRequest(file, current_fleet=TODAY), folder / "out", Progress())
     files = write_advice(found, folder / "out")
     settings = load_settings(str(folder / "out" / "advice.toml"), str(folder / "out" / "lake"))
     return folder / "out", json.loads(files.numbers.read_text(encoding="utf-8")), settings
@@ -178,7 +178,7 @@ def test_a_trace_of_an_hour_is_sized_by_replay(tmp_path: Path) -> None:
     pd.DataFrame(rows).to_csv(tmp_path / "hour.csv", index=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
-        asked = AdviceRequest(tmp_path / "hour.csv", on="1 x llama3.1-8b@l40s-48gb")
+        asked = AdviceRequest(tmp_path / "hour.csv", current_fleet="1 x llama3.1-8b@l40s-48gb")
         found = advise_trace(asked, tmp_path / "out", Progress())
     assert found["board"] is None
     assert found["tomorrow"]["basis"] == "trace"
@@ -210,7 +210,7 @@ def test_an_llm_that_nobody_profiled_has_no_fleet_until_another_stands_for_it(tm
     file = trace(tmp_path / "gpt.csv", 30, 20, Model="gpt-9")
     found = advise_trace(AdviceRequest(file), tmp_path / "out", Progress())
     assert found["tomorrow"] is None
-    assert "Nobody profiled gpt-9 (100 % of the requests)" in lines(found)["llm"]
+    assert "no latency profile of gpt-9 (100 % of the requests)" in lines(found)["llm"]
     assert "--assume-llm llama3.1-70b" in lines(found)["llm"]
     assert "gpt-9" in render_advice_page(found)
     with pytest.MonkeyPatch.context() as patch:
@@ -229,7 +229,7 @@ def test_requests_of_no_profile_leave_the_others_a_plan(tmp_path: Path) -> None:
         patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
         found = advise_trace(AdviceRequest(file), tmp_path / "out", Progress())
     assert found["trace"]["requests"] == (names[:count] != "gpt-9").sum()
-    assert "Nobody profiled gpt-9 (25 % of the requests)" in lines(found)["llm"]
+    assert "no latency profile of gpt-9 (25 % of the requests)" in lines(found)["llm"]
     assert {row["llm"] for row in found["tomorrow"]["hours"]} == {"llama3.1-8b"}
 
 
@@ -259,7 +259,7 @@ def test_outputs_that_no_file_tells_are_assumed_and_told_ones_stay(tmp_path: Pat
     assert (came.requests, came.output_tokens) == (10, 1500)
     assert "150 tokens are assumed (--outputs)" in told["outputs"]
     assert "(10) each is 10.0 %" in told["few"]
-    assert "no time zone are read as UTC" in told["clock"]
+    assert "without a time zone are read as UTC" in told["clock"]
     assert f"{came.first_at:%H:%M}" == "03:30"  # of 09:00 in a zone 5:30 ahead
     file = trace(tmp_path / "half.csv", 3, 20)
     rows = pd.read_csv(file)
@@ -272,7 +272,7 @@ def test_outputs_that_no_file_tells_are_assumed_and_told_ones_stay(tmp_path: Pat
     assert left.requests == len(rows) // 2
     assert f"({100 * share:,.0f} %) are left out, and nothing is planned for them" in told["left_out"]
     assert "--outputs TOKENS" in told["left_out"]
-    assert "taken to have come at 2024-01-01 00:" in told["clock"]
+    assert "assumed to arrive at 2024-01-01 00:" in told["clock"]
     file.with_suffix(".toml").write_text(begun, encoding="utf-8")
     came, told = came_of(file, tmp_path / "b", output_tokens=150)
     assert came.requests == len(rows)
@@ -289,7 +289,7 @@ def test_regions_that_the_catalogue_lacks_are_one_place_beside_those_it_has(tmp_
     came, told = came_of(file, tmp_path / "a", output_tokens=50)
     assert (came.requests, came.regions, came.left_out) == (300, ("central", "east"), {})
     assert came.output_tokens == 300 * 50
-    assert "(67 % of the rows): all of that is planned in one place, called central" in told["region"]
+    assert "(67 % of the rows): all of these are planned in one region, called central" in told["region"]
     file.with_suffix(".toml").write_text(
         'label_names = { "eu-1" = "west", \'a "quoted" one\' = "west" }', encoding="utf-8"
     )
@@ -304,13 +304,13 @@ def test_a_trace_whose_llms_were_dealt_says_so_and_takes_the_one_that_is_named(t
     catalogue, lake = load_catalogue(), Lake(tmp_path / "lake")
     land_file(tmp_path / "a.csv", lake, catalogue)
     came = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, None)
-    assert came.dealt == ("region", "llm", "tier")
+    assert came.distributed_keys == ("region", "llm", "tier")
     told = lines({"cannot": limitations.list_limitations(came, catalogue, empty_sections(came))})
-    assert "names no region and no llm and no tier: that was dealt" in told["dealt"]
+    assert "names no region and no llm and no tier: values were distributed" in told["dealt"]
     assert "--assume-llm NAME" in told["dealt"]
     assert "one token long" in told["outputs"]
     came = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, "qwen3-32b")
-    assert (came.llms, came.dealt, came.requests) == (("qwen3-32b",), ("region", "tier"), 200)
+    assert (came.llms, came.distributed_keys, came.requests) == (("qwen3-32b",), ("region", "tier"), 200)
 
 
 def test_a_day_that_breaks_off_unnoticed_is_planned_itself(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ REFUSED: list[tuple[Callable[[Path], list[str]], str]] = [
     (lambda at: [str(at / "none.csv")], "There is no file"),
     (
         lambda at: [str(trace(at / "mute.csv", 3, 20, **{"Response tokens": ""}))],
-        "tells how long the answer was",
+        "has the length of the answer",
     ),
     (lambda at: [str(trace(at / "a.csv", 3, 20)), "--as", "gpt-9"], "gpt-9"),
     (lambda at: [str(trace(at / "a.csv", 3, 20)), "--on", "2 x llama2-70b@h100-80gb"], "has no llama3.1-8b"),
@@ -368,7 +368,7 @@ REFUSED: list[tuple[Callable[[Path], list[str]], str]] = [
     (lambda at: ["--config", "office", "--outputs", "9"], "--outputs go with a trace"),
     (lambda at: [str(mute(at / "column.csv"))], "advise --outputs 200"),
     (lambda at: [str(at)], "is a folder. Name a trace file in it"),
-    (lambda at: [str(judged_answers(at / "answers.csv"))], "holds answers that were judged, no requests"),
+    (lambda at: [str(judged_answers(at / "answers.csv"))], "holds scored answers, not requests"),
 ]
 
 
@@ -412,7 +412,7 @@ def test_a_fleet_that_lacks_an_llm_is_refused_before_work_begins(tmp_path: Path)
     file = trace(tmp_path / "two.csv", 3, 20)
     with pytest.raises(ConfigError, match="Add it, or name one llm"):
         advise_trace(
-            AdviceRequest(file, on="1 x llama2-70b@2xh100-80gb + 1 x llama3.2-3b@h100-80gb"),
+            AdviceRequest(file, current_fleet="1 x llama2-70b@2xh100-80gb + 1 x llama3.2-3b@h100-80gb"),
             tmp_path / "o",
             Progress(),
         )

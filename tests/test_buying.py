@@ -86,7 +86,7 @@ def test_needs_are_what_the_requests_fill(settings: RunSettings) -> None:
     own = gpu_needs(settings, days, alone)["east", "h100-80gb"]
     others = sum(settings.config.fleet.deployments[llm][0].gpus for llm in llms if llm != "llama2-70b")
     assert own.interactive[2, 15] - gpus * np.ceil(peak / per_s) in range(others + 1)
-    assert own.held[2, 15] == pytest.approx(gpus * held / per_s)
+    assert own.batch_tier[2, 15] == pytest.approx(gpus * held / per_s)
     assert set(needs) == {(region, "h100-80gb") for region in settings.catalogue.regions}
 
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_listed_is_said(settings: RunSettings, tmp_path: Path) ->
         (PurchaseTerms(0.0, 1.0), "--reserved: got 0"),
         (PurchaseTerms(0.6, 1.5), "--spot: got 1.5"),
     ):
-        with pytest.raises(ValueError, match=rf"^{said}, needed what such a GPU-hour costs of one on demand"):
+        with pytest.raises(ValueError, match=rf"^{said}, needed a share of the price on demand"):
             write_buying_list(settings, terms, 4, Progress())
     few = load_settings(small_config(tmp_path), tmp_path / "lake")
     few.lake.write("demand", settings.lake.part("demand", trace="small", day=FIRST), trace="small", day=FIRST)

@@ -151,7 +151,7 @@ def test_two_clocks_are_brought_together_by_the_least_difference(tmp_path: Path)
     log = read_log(path)
     assert log.requests.ttft_s.tolist() == [1.0, 1.0, 1.5]
     assert log.requests.e2e_s.tolist() == [3.0, 3.0, 2.5]
-    assert "-95.500 s apart" in log.notes[0]
+    assert "differ by -95.500 s" in log.notes[0]
     path.write_text("\n".join(json.dumps(row) for row in (LINE, {**LINE, "last_token_ts": None})))
     with pytest.raises(CalibrationError, match=r"log\.jsonl line 2 .*never ended.*Measure until all end"):
         read_log(path)
@@ -203,7 +203,7 @@ def test_engines_say_their_limits(tmp_path: Path, text: str, limits: dict[str, o
             "arrival_s,ttft_s\n1,2\n",
             "lacks the columns input_tokens, output_tokens, e2e_s; it has arrival_s, ",
         ),
-        ("", "is no CSV"),
+        ("", "is not a CSV"),
         (f"{HEADER}\n0,9,9,1,2\n1,9,9,,2\n", r"line 3 \(arrival_s=1.*ttft_s must be a number\. 1 of 2 rows"),
         (f"{HEADER}\n0,9,9,soon,2\n", "line 2 .*ttft_s must be a number"),
         (f"{HEADER}\n0,9,9,nan,2\n", "line 2 .*ttft_s must be a number"),
@@ -211,9 +211,9 @@ def test_engines_say_their_limits(tmp_path: Path, text: str, limits: dict[str, o
         (f"{HEADER}\n0,9,9,0,2\n", "line 2 .*ttft_s must be above 0"),
         (f"{HEADER}\n0,9,9,2,2\n", "with two tokens or more e2e_s must exceed ttft_s"),
         (f"{HEADER}\n0,0,9,1,2\n", "input_tokens must be a whole number from 1"),
-        (f"{HEADER}\n0,9,1.5,1,2\n", "output_tokens must be a whole number from 1.*mend or drop them"),
+        (f"{HEADER}\n0,9,1.5,1,2\n", "output_tokens must be a whole number from 1.*correct or drop them"),
         (f"{HEADER}\n0,9,9,200,400000\n", "e2e_s must be under a day; give seconds"),
-        (f"{HEADER}\n0,9,9,200,900\n", r"87\.5 s in the median.*Are these milliseconds\? Divide by 1000"),
+        (f"{HEADER}\n0,9,9,200,900\n", r"token is 87\.5 s.*Are these milliseconds\? Divide by 1000"),
     ],
 )
 def test_a_bad_log_is_refused_with_line_rule_and_remedy(tmp_path: Path, text: str, message: str) -> None:

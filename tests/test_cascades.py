@@ -62,7 +62,7 @@ def written(folder: Path, cascades: str) -> str:
         ),
         (
             'llms = ["llama3.1-8b", "llama2-70b", "llama3.1-8b"], escalation_shares = [0.1, 0.1]',
-            "each once, from the first that answers to the last",
+            "each once, from the first to the last that serves",
         ),
         (
             'llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [0.1, 0.2]',

@@ -176,7 +176,7 @@ def test_every_figure_of_the_catalogue_names_its_source() -> None:
         ("config/office.toml", "^first_day = .*$", "first_day = 7", r"first_day: got 7, needed date"),
         ("catalogue/gpus.toml", r"\A", "t4 = 16\n", r"gpus\.toml \[t4\]: got 16, needed a table of Gpu"),
         # not TOML
-        ("config/office.toml", r"^\[plan\]", "[plan", r"office\.toml is not valid TOML: .*Mend that line"),
+        ("config/office.toml", r"^\[plan\]", "[plan", r"office\.toml is not valid TOML: .*Correct that line"),
         ("catalogue/gpus.toml", "^memory_gib = .*$", "memory_gib = ", r"gpus\.toml is not valid TOML"),
     ],
 )
@@ -276,7 +276,7 @@ def test_a_config_is_found_by_path_too(data: Path) -> None:
 
 def test_an_llm_that_does_not_fit_its_gpus_is_refused() -> None:
     tight = dataclasses.replace(OFFICE.fleet, kv_memory_share=0.5)
-    message = r"bloom-176b: weights take 328 GiB, 8 x h100-80gb offer 320 GiB\. Raise tensor_parallel"
+    message = r"bloom-176b: weights take 328 GiB, 8 x h100-80gb have 320 GiB\. Raise tensor_parallel"
     with pytest.raises(ConfigError, match=message):
         make_fleet(SERVING, tight, OFFICE.replay, seed=0)
 
@@ -349,7 +349,7 @@ def test_a_fleet_needs_a_region_with_its_gpus():
         ),
         ("instances_at_start", "20\nlink_gbit_per_s = 0.0", r"got 0\.0, needed a number above 0"),
         ("policies", '["statc"]', r"\[replay\] policies: unknown policy 'statc'. Did you mean 'static'"),
-        ("policies", '["hpa", "static", "hpa"]', r"hpa stands there twice"),
+        ("policies", '["hpa", "static", "hpa"]', r"hpa is there twice"),
         ("methods", '["arima"]', r"methods must have method and paper_method among them"),
     ],
 )

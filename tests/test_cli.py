@@ -116,7 +116,7 @@ def test_sql_takes_parameters_and_says_why_there_is_no_row():
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("queries/timeline.sql", "not told $policy, $hour, $llm, $region: give each as --param NAME=VALUE."),
+        ("queries/timeline.sql", "It lacks $policy, $hour, $llm, $region: give each as --param NAME=VALUE."),
         ("queries/which_forecast_pays.sql", "decisions has nothing of trace t of day 2025-07-15: fleet"),
         ("from token_cdf", "The table token_histogram has nothing: fleetcast characterise TRACE fills it."),
         ("from scoreboard", "The table outcomes has nothing: fleetcast nightly fills it."),
@@ -251,7 +251,7 @@ def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tm
     landed = nightly_run.land_files(small, Progress())
     assert [file["file"] for file in landed.files] == ["good.csv"]
     assert len(landed.refused) == 2
-    assert "godo.toml describes no file: none beside it is called godo" in landed.refused[0]
+    assert "godo.toml describes no file: none next to it is called godo" in landed.refused[0]
     assert "bad.csv" in landed.refused[1]
     assert landed.broken == [nightly_run.UNREAD]  # a warning of the quality report breaks nothing
     assert [(f["verdict"], f["aspect"]) for f in landed.findings] == [

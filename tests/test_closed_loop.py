@@ -91,7 +91,7 @@ def test_a_closed_plan_and_a_judged_forecast_carry_the_load_of_their_name(planne
     trial = decisions.make_trial_planner(planned, DAY, "iw_fast", Progress())
     quantile = read_forecast_windows(planned, DAY, "last_value")[1]
     for method, expected in (("last_value", quantile), (decisions.TRUTH, told["truth"])):
-        carried = trial(method, 1.0).drive.forecast_tokens_per_s
+        carried = trial(method, 1.0).schedule.forecast_tokens_per_s
         np.testing.assert_array_equal(carried, planned.grid.services_to_llms(expected.max(axis=-1), axis=1))
 
 

@@ -238,7 +238,7 @@ def test_what_an_asset_says_about_itself(ran):
     assert lineage.keys() == columns.keys()
     assert "data:image/png;base64," in said["figures"]["ttft_cdf"].value
     assert "clairvoyant" in said["scorecard"]["scoreboard"].value
-    assert "On 2025-07-04 hold" in said["advice"]["answer"].value
+    assert "On 2025-07-04 run" in said["advice"]["answer"].value
     assert "data:image/png;base64," in said["plans"]["plan"].value
     assert all(record.data["why"] for record in said["plans"]["changes"].records)
 

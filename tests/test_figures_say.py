@@ -71,7 +71,7 @@ def test_demand_and_forecast_are_those_of_the_planned_method(wired_scored: RunSe
         np.testing.assert_allclose(expected[:-1], SEASONAL_FACTOR * actual)
         assert filled(axes) == pytest.approx(actual.sum() / 3)
     assert [axes.get_title(loc="left") for axes in figure.axes] == [f"{x}   regions off by 10%" for x in LLMS]
-    assert "expected at the start of the hour (seasonal_naive)" in legends(figure)
+    assert "forecast at the start of the hour (seasonal_naive)" in legends(figure)
     assert figure.get_supylabel() == "interactive input, thousand tokens/s"
 
 
@@ -299,7 +299,7 @@ def test_the_panels_of_the_load_have_the_last_week_by_tier_llm_and_sort() -> Non
     day = load[load["time"] < "2025-07-02"]
     busier = day.assign(requests=np.where(day["time"].dt.hour == 9, 25 * day["requests"], day["requests"]))
     apps = paper_panels.draw_apps_by_hour(busier).axes[0]
-    assert apps.get_title(loc="left") == "The ten largest apps: most at 09 h, 12.5 of the mean"
+    assert apps.get_title(loc="left") == "The ten largest apps: peak at 09 h, 12.5 times the mean"
 
 
 def test_the_panels_of_latency_have_quartiles_deviation_and_the_percentiles_of_the_largest_llm() -> None:

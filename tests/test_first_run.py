@@ -146,7 +146,7 @@ def test_a_stage_is_made_again_only_when_what_it_is_made_from_has_changed(first,
     lake, before = settings.lake, made(settings)
     run_night(small, DAY, ProgressBars())
     assert made(settings) == before
-    told = "replays of 2025-07-03 are there: nothing that they are made from has changed"
+    told = "replays of 2025-07-03 are up to date: their inputs have not changed"
     assert told in capsys.readouterr().err
     assert needed(settings) == set()
 

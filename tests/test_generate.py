@@ -168,7 +168,7 @@ def test_an_outage_moves_requests_and_loses_none():
     ("changes", "scale", "message"),
     [
         ({"new_apps": (NewApp("a", "rg", 0.1),)}, 1.0, "is like 'rg'; known: chat, rag"),
-        ({"new_apps": (NewApp("rag", "chat", 0.1),)}, 1.0, "the app 'rag' is there already"),
+        ({"new_apps": (NewApp("rag", "chat", 0.1),)}, 1.0, "the new app 'rag' exists already"),
         ({}, 0.0, "scale is 0, needs more than 0"),
     ],
 )
@@ -309,8 +309,8 @@ def test_a_trace_of_one_instant_is_made_into_days(tmp_path, instants_us):
     said = Said()
     assert generate_trace(lake, CATALOGUE, order("twin", days=2), said) > 0
     assert said.lines == [
-        "small was recorded for 1 minute(s): nobody knows its day. Every hour of the new trace "
-        "has the rate of these; --scale changes it."
+        "small was recorded for 1 minute(s), so its daily pattern is unknown. Every hour of the new trace "
+        "has the rate of these minutes; --scale changes it."
     ]
 
 

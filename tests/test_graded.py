@@ -147,7 +147,7 @@ def test_the_fleet_that_ran_stands_as_the_file_says(night: RunSettings, file, mo
     real = graded_module.replay_trials
     monkeypatch.setattr(graded_module, "replay_trials", lambda *of: (played.extend(of[0]), real(*of))[1])
     graded(night)
-    fleet, drive = played[0].fleet, played[0].drive
+    fleet, drive = played[0].fleet, played[0].schedule
     assert (fleet.boot_cold_s == 0).all()
     assert (fleet.boot_spot_s == 0).all()
     own = [n for (_, region, name), n in counts.items() if (region, name) == ("east", "llama2-70b-h100-80gb")]
@@ -197,13 +197,13 @@ def test_a_file_that_does_not_say_what_ran_is_refused(night: RunSettings, file) 
     ):
         with pytest.raises(ValueError, match=said):
             import_observed_fleet(night, file("ran.csv", text))
-    with pytest.raises(ValueError, match=r"ran\.json is no answer of Prometheus .* region and deployment"):
+    with pytest.raises(ValueError, match=r"ran\.json is no Prometheus response .* region and deployment"):
         import_observed_fleet(night, file("ran.json", '{"status": "error", "errorType": "bad_data"}'))
     import_observed_fleet(night, file("ran.csv", as_csv([(at, r, n, 41) for at, r, n, _ in advised(night)])))
     with pytest.raises(ValueError, match=r"^41 instances of .* ran in .* room for 40\. Raise its \[fleet\]"):
         grade_shadow(night, DAY, "day_ahead", Progress())
-    with pytest.raises(ValueError, match=r"no advice of rolling for 2025-07-03\. It has to be planned"):
+    with pytest.raises(ValueError, match=r"no advice of rolling for 2025-07-03\. Plan it first"):
         grade_shadow(night, DAY, "rolling", Progress())
     night.lake.path("ran_fleets", trace=night.trace, day=DAY).unlink()
-    with pytest.raises(LakeError, match=r"does not know what ran .* Tell it: fleetcast plan ran FILE"):
+    with pytest.raises(LakeError, match=r"has no fleet that ran .* Import it: fleetcast plan ran FILE"):
         grade_shadow(night, DAY, "day_ahead", Progress())

@@ -170,7 +170,7 @@ def test_the_command_exports_what_is_safe_of_a_day_that_is_over(
 
 def test_what_cannot_be_handed_over_is_said(planned: RunSettings, tmp_path: Path) -> None:
     rows = read_plan_rows(planned, DAY, "day_ahead", "east")
-    with pytest.raises(ValueError, match=r"^--mode floor: .* no triggers of your own\. Give --triggers FILE"):
+    with pytest.raises(ValueError, match=r"^--mode floor: got no custom triggers\. .* Give --triggers FILE"):
         cluster_formats.render_cron_scaled_objects(planned, rows, ExportOptions(mode="floor"))
     with pytest.raises(ValueError, match=r"^Ray Serve has no floor: .* Take --mode active"):
         cluster_formats.render_ray_serve_calls(planned, rows, ExportOptions(mode="floor"))

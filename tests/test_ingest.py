@@ -288,13 +288,17 @@ def test_commas_and_quotes_in_quotes_belong_to_their_field(tmp_path, lake):
             "a.csv",
             "timestamp;ContextTokens;generatedtokens\n1;2;3",
             "looks like azure_llm, but is csv with timestamp;ContextTokens;generatedtokens. "
-            "Write TIMESTAMP, ContextTokens, GeneratedTokens, spelt so and separated by commas",
+            "Write TIMESTAMP, ContextTokens, GeneratedTokens with this spelling and separated by commas",
         ),
         ("a.jsonl", '{"SESSION_ID": 1, "turns": []}', "looks like copilot_agent but lacks .*session_id"),
-        ("a.jsonl", '{"Session_ID": 1, "Turns": []}', "Write session_id, turns, spelt so\\.$"),
+        (
+            "a.jsonl",
+            '{"Session_ID": 1, "Turns": []}',
+            "Write session_id, turns with this spelling\\.$",
+        ),
         ("a.csv", "a,b\n1,2", "is no trace format known here: csv with a, b. Known: answers, azure_llm"),
         ("a.png", b"\x89PNG\x00", "neither text nor Parquet"),
-        ("a.jsonl", '{"timestamp": ', "no whole object"),
+        ("a.jsonl", '{"timestamp": ', "not a complete object"),
         ("a.jsonl", '{"turns": ' * 99_999, "its first line is nested too deeply to be read"),
         ("a.parquet", b"PAR1xxxx", "a.parquet cannot be read"),
         ("a.gz", b"\x1f\x8b\x08xx", "a.gz cannot be read: Compressed file ended"),
@@ -303,7 +307,7 @@ def test_commas_and_quotes_in_quotes_belong_to_their_field(tmp_path, lake):
             gzip.compress("\n".join([HEADER, *(f"2023-11-16,{n},{n * n}" for n in range(300_000))]).encode())[
                 :-9000
             ],
-            "a.csv.gz cannot be read: Compressed file ended before.* Copy the file here again, whole",
+            "a.csv.gz cannot be read: Compressed file ended before.* Copy the file here again, completely",
         ),
     ],
 )

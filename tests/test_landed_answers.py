@@ -92,10 +92,10 @@ def test_the_judge_who_routes_is_not_the_one_who_measures(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("rows", "said", "message"),
     [
-        ({}, {"measured_by": "own"}, "the judge own routes; it does not measure too"),
-        ({}, {"measured_by": "same"}, r"measured_by same, who says -7 to -5; quality needs 0 to 1"),
+        ({}, {"measured_by": "own"}, "the judge own routes, so it cannot measure too"),
+        ({}, {"measured_by": "same"}, r"measured_by same, with scores from -7 to -5; quality needs 0 to 1"),
         ({}, {"measured_by": "strickt"}, r"unknown measured_by 'strickt'. Did you mean 'strict'\?"),
-        ({}, {"judge": "same"}, r"are what the judge same says, .* Set measured_by to own or strict\."),
+        ({}, {"judge": "same"}, r"are those of the judge same, .* Set measured_by to own or strict\."),
         ({}, {"judge": "learned"}, r"judge learned has not judged .* judge_learned\. Land one, or name one"),
         ({}, {"judge": "oracel"}, r"unknown judge 'oracel'. Did you mean 'oracle'"),
         ({"llm": PAIR[0], "query_id": range(3_000)}, {}, "no answer of llama3.1-70b has landed"),

@@ -115,7 +115,7 @@ def test_draws_have_the_error_as_their_median_and_no_bias_whatever_else_is_deplo
     assert [world.profile(*names) for world in alone] == [world.profile(*names) for world in both]
     assert len({world.profile(*names) for world in both}) == 12
     assert both[0].profile("llama2-70b", "h100-80gb", 2) is CATALOGUE.profile("llama2-70b", "h100-80gb", 2)
-    with pytest.raises(ValueError, match=r"^draws is 1, must be 2 to 1000\. A dozen will do\.$"):
+    with pytest.raises(ValueError, match=r"^draws is 1, must be 2 to 1000\. A dozen is enough\.$"):
         error_factors(bloom, 1, seed=7)
 
 

@@ -58,7 +58,7 @@ def two_llms(instances: int, **changes: object) -> FleetArrays:
         instances_at_start=np.full(2, instances),
         min_instances=np.full(2, instances),
         boot_cold_s=np.full(2, 512.0),
-        holds=np.ones(2, bool),
+        defers_batch_tier=np.ones(2, bool),
         **two,
         **changes,
     )
@@ -399,7 +399,7 @@ def test_a_burst_shifts_the_gear_by_rate_at_once_and_a_full_llm_behind_by_load()
 def test_a_chain_that_is_none_is_refused_by_name() -> None:
     good = chained(busy_trace(3), 0.5)
     bad = {
-        "must name a later row": good._replace(then=np.array([0, -1, 3, -1, 5, -1], np.int32)),
+        "must be a later row": good._replace(then=np.array([0, -1, 3, -1, 5, -1], np.int32)),
         "same arrival and region": good._replace(then=np.array([3, -1, -1, -1, 5, -1], np.int32)),
         "must be one further": good._replace(leg=np.array([0, 2, 0, 1, 0, 1], np.int8)),
         "follow exactly one other": good._replace(then=np.array([-1, -1, 3, -1, 5, -1], np.int32)),
@@ -407,7 +407,7 @@ def test_a_chain_that_is_none_is_refused_by_name() -> None:
     for said, trace in bad.items():
         with pytest.raises(ValueError, match=said):
             replay_trace(trace, two_llms(1), Schedule([[1, 1]], hour_s=64.0), judged(0.5), 64.0)
-    with pytest.raises(ValueError, match="needs a fleet whose hands_over is set"):
+    with pytest.raises(ValueError, match="needs a fleet whose has_transfers is set"):
         run(good, two_llms(1)._replace(has_transfers=False), judged(0.5))
     assert fill_leg_columns(busy_trace(3)).then.tolist() == [NO_INDEX] * 3
 

@@ -279,7 +279,7 @@ def test_the_answer_in_words() -> None:
         "10% headroom is enough for freeness (12); moves save 1 on jsq."
     )
     none = [value("jsq", 1, None), value("round_robin", 1, 7)]
-    assert "jsq meets the needs with no number of instances that was tried" in describe_level_trials(none)
+    assert "jsq meets the needs with none of the tested numbers of instances" in describe_level_trials(none)
     worse = [value("jsq", 1, 8), value("jsq", 2, 8), value("jsq_moves", 1, 9)]
     assert describe_level_trials(worse).endswith(
         "no other stack needs fewer; moves save none, they cost 1 on jsq."
@@ -304,7 +304,7 @@ def test_a_percentile_counts_those_that_never_came_as_last() -> None:
         ("--headroom 0,1.2", "--headroom: got 1.2, needed shares from 0 to 1."),
         ("--load 0", "--load: got 0, needed numbers above 0 and up to 100."),
         ("--hours 25", "--hours: got 25, needed whole numbers from 1 to 24."),
-        ("--by tiers", "--by: unknown way to deal levels 'tiers'. Did you mean 'tier'?"),
+        ("--by tiers", "--by: unknown source of needs 'tiers'. Did you mean 'tier'?"),
         ("--stack jsqq", "--stack: unknown stack 'jsqq'. Did you mean 'jsq'?"),
         ("--needs 3", "--needs: got 1 numbers, needed two: STRICTEST,LOOSEST."),
     ],
@@ -317,7 +317,7 @@ def test_needs_that_cross_or_that_nobody_can_meet_are_one_line(endpoint: Endpoin
     with pytest.raises(ConfigError, match=r"Needs from 3 s to 2 s: the strictest must be above 0 s"):
         LevelBench(endpoint, DAY, (3.0, 2.0)).request_needs("uniform")
     with pytest.raises(
-        ConfigError, match=r"wants its first token within 0\.0001 s gets it on an idle 4 x h100"
+        ConfigError, match=r"needs its first token within 0\.0001 s gets it on an idle 4 x h100"
     ):
         LevelBench(endpoint, DAY, (1e-4, 2.0)).request_needs("uniform")
 
@@ -325,10 +325,10 @@ def test_needs_that_cross_or_that_nobody_can_meet_are_one_line(endpoint: Endpoin
 def test_an_endpoint_of_several_pools_or_that_nobody_asked_is_one_line(wired_day: RunSettings) -> None:
     [pool] = wired_day.config.fleet.deployments[LLMS[1]]
     twice = {**wired_day.config.fleet.deployments, LLMS[1]: (pool, pool)}
-    with pytest.raises(ConfigError, match=f"{LLMS[1]} has 2 pools in south; levels are tried on one sort"):
+    with pytest.raises(ConfigError, match=f"{LLMS[1]} has 2 pools in south; levels are tested on one pool"):
         read_endpoint(changed(wired_day, "fleet", deployments=twice), DAY, LLMS[1], "south", 1)
     empty = dataclasses.replace(wired_day, lake=Lake(wired_day.lake.root.parent / "nobody"))
     rows = wired_day.lake.read("requests", trace="wired", day=DAY).drop_columns(["trace", "day"])
     empty.lake.write("requests", rows.slice(0, 0), trace="wired", day=DAY)
-    with pytest.raises(ConfigError, match=f"Nobody asked {LLMS[1]} in any region on {DAY}"):
+    with pytest.raises(ConfigError, match=f"No request of {LLMS[1]} in any region on {DAY}"):
         read_endpoint(empty, DAY, LLMS[1], None, 1)

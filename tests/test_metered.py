@@ -191,9 +191,7 @@ def test_what_nobody_read_is_unknown_and_what_some_read_is_spread(tmp_path: Path
     found, true = by_minute(lake), true_minutes(one, other)
     assert found[121:239].sum() == 0
     assert found[260:300].sum(axis=0) == pytest.approx(true[260:300].sum(axis=0), rel=0.05)
-    assert said(lake, "gaps")[0].startswith(
-        "warn: 1 stretches, 2.0 h in all, in which nobody read an endpoint"
-    )
+    assert said(lake, "gaps")[0].startswith("warn: 1 gaps, 2.0 h in all, without a reading of an endpoint")
     assess_trace(lake, "mine")
     left_out = int(said(lake, "gaps")[0].split()[-1])
     whole = sum(int((p.arrived + p.ttft_s <= T[-1]).sum()) for p in (one, other))
@@ -218,7 +216,8 @@ def test_other_names_other_buckets_and_a_frontend(tmp_path: Path) -> None:
     true, found = true_minutes(old, new), by_minute(lake)
     assert found.sum(axis=0) == pytest.approx(true.sum(axis=0), rel=0.002)
     assert said(lake, "other buckets") == [
-        f"note: {m}_tokens come in 2 layouts of buckets: each is read by its own" for m in ("input", "output")
+        f"note: {m}_tokens come in 2 layouts of buckets: each is read with its own bounds"
+        for m in ("input", "output")
     ]
     share = "select avg((input_tokens <= $bound)::int) as share from requests where hour(arrived_at) >= 4"
     for bound in (500, 1000, 2000):
@@ -243,7 +242,7 @@ def test_other_names_other_buckets_and_a_frontend(tmp_path: Path) -> None:
     again, both = land(tmp_path, before, [], frontend)
     assert abs(both.rows_kept - old.arrived.size) < 30  # of the last ones not all had ended
     assert said(again, "read twice") == [
-        f"note: vllm counts {MODEL} behind a frontend, whose counters are taken"
+        f"note: vllm counts {MODEL} behind a frontend: the frontend's counters are used"
     ]
     assert report.rows_kept > both.rows_kept
 
@@ -300,11 +299,11 @@ def test_answers_beside_logs_are_refused_and_one_alone_is_told_where_to_go(tmp_p
     ingest_file(tmp_path / "log.csv", lake, CATALOGUE)
     (tmp_path / "mine.toml").write_text('trace = "both"')
     with pytest.raises(
-        IngestError, match=r"would land in the trace 'both' beside log.csv: .* forget log.csv"
+        IngestError, match=r"would land in the trace 'both' next to log.csv: .* forget log.csv"
     ):
         land_metrics(tmp_path / "mine.metrics", lake, CATALOGUE)
     (tmp_path / "log.toml").write_text('trace = "mine"')
-    with pytest.raises(IngestError, match=r"beside mine.metrics"):
+    with pytest.raises(IngestError, match=r"next to mine.metrics"):
         ingest_file(tmp_path / "log.csv", lake, CATALOGUE)
     (tmp_path / "one.json").write_text(json.dumps(answer(part)))
     with pytest.raises(
@@ -381,5 +380,5 @@ def test_labels_and_cache_hits_go_where_they_belong(tmp_path: Path) -> None:
     )["s"].to_pylist()
     assert cached == pytest.approx([0.25, 0.25, 0.25, 0.5, 0.5, 0.5], abs=0.01)
     assert said(lake, "renamed")[0].startswith(
-        "note: vllm:gpu_prefix_cache_hits_total: read where a newer name"
+        "note: vllm:gpu_prefix_cache_hits_total: read while its newer name"
     )

@@ -119,8 +119,8 @@ NAMES = json.dumps({"status": "success", "data": ["up"]}).encode()
 @pytest.mark.parametrize(
     ("status", "headers", "body", "said"),
     [
-        (401, {}, b"<html>", f"refuses us: 401. Put a token .* {TOKEN_VARIABLE}"),
-        (429, {"Retry-After": "0"}, b"slow down", "answers 429, 5 times. What came so far is kept"),
+        (401, {}, b"<html>", f"refuses access: 401. Put a token .* {TOKEN_VARIABLE}"),
+        (429, {"Retry-After": "0"}, b"slow down", "answers 429, 5 times. The answers so far are kept"),
         (503, {"Retry-After": "0"}, ERROR, "answers 503 query timed out, 5 times"),
         (302, {"Location": "http://elsewhere/login"}, b"", "answers 302 .*Is it the address of a Prometheus"),
         (404, {}, b"no", "answers 404 to /api/v1/label"),
@@ -173,7 +173,7 @@ def test_a_download_goes_on_where_it_broke_off_and_halves_what_is_too_much(
         )
 
     with served(answer) as url:
-        with pytest.raises(IngestError, match="refuses us: 401"):
+        with pytest.raises(IngestError, match="refuses access: 401"):
             fetch_metrics_folder(url, "mine", 3, UNTIL, 60, "", tmp_path, Progress())
         kept = len(list((tmp_path / "mine.metrics").glob("*.json.gz")))
         before = len(asked)

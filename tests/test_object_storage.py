@@ -296,7 +296,7 @@ def test_a_full_bucket_keeps_what_was_there(server, lake):
     os.kill(server.process.pid, signal.SIGUSR2)
     try:
         for write in (partial(lake.write, "demand", rows(1), **one_day()), lake.publish):
-            with pytest.raises(LakeError, match=r"is full \(QuotaExceeded: .* what was there before is kept"):
+            with pytest.raises(LakeError, match=r"is full \(QuotaExceeded: .* earlier data is kept"):
                 write()
     finally:
         os.kill(server.process.pid, signal.SIGUSR2)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from PIL import Image
 
 from fleetcast.models.forecast import FORECAST_METHODS
 from fleetcast.models.quality.answer_copula import AnswerModel
@@ -26,11 +27,21 @@ from fleetcast.models.world.option_names import ENSEMBLES
 from fleetcast.models.world.planners import BOARD_PLANNERS, IDEAS
 from fleetcast.models.world.policies import REPLAY_POLICIES
 from fleetcast.models.world.pool_rows import POOLINGS
+from fleetcast.pipelines import cli_reference
 from fleetcast.pipelines.cli import cli_app
 
 ROOT = Path(__file__).resolve().parent.parent
 FOUND = (path.relative_to(ROOT) for depth in ("", "*/", "*/*/") for path in ROOT.glob(f"{depth}README.md"))
-PAGES = [*sorted(path for path in FOUND if not path.parts[0].startswith(".")), Path("CHANGELOG.md")]
+DOCS = [
+    path for path in ROOT.glob("data/*/**/*.md") if path.parts[len(ROOT.parts) + 1] in ("docs", "studies")
+]
+FILED = sorted(path.relative_to(ROOT) for path in DOCS if path.name != "README.md")
+PAGES = [
+    *sorted(path for path in FOUND if not path.parts[0].startswith(".")),
+    Path("CHANGELOG.md"),
+    Path("CONTRIBUTING.md"),
+    *FILED,
+]
 # Made by a run, or not a part of the project.
 MADE = ("data/lake", "data/figures", "data/bench.json", "data/.", "data/landing/", ".venv", "../shared")
 TOPS = ("assets", "data", "models", "pipelines", "sql", "tests")
@@ -105,17 +116,29 @@ def test_commands_that_are_named_are_there(path: Path) -> None:
             assert {word for word in words if word.startswith("--")} <= known, said
 
 
-def test_every_command_stands_in_the_table() -> None:
-    table = chapter(text("."), "Commands")
-    for name, command in COMMANDS.items():
-        for full in [f"{name} {sub}" for sub in getattr(command, "commands", {})] or [name]:
-            assert f"`{full}`" in table, full
+def test_the_reference_of_the_commands_is_current() -> None:
+    page = cli_reference.CLI_PAGE.read_text(encoding="utf-8")
+    assert page == cli_reference.render_page(), "run: python -m fleetcast.pipelines.cli_reference"
+
+
+def linked_pages(page: Path) -> set[Path]:
+    """The pages of the project that a page links to."""
+    targets = re.findall(r"\]\(([^)\s#]+\.md)[^)\s]*\)", page.read_text(encoding="utf-8"))
+    return {(page.parent / target).resolve() for target in targets if not target.startswith("http")}
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    """In two steps: from the index, or from an index that it links to."""
+    index = ROOT / "data" / "docs" / "README.md"
+    first = linked_pages(index)
+    second = {page for path in first if path.name == "README.md" for page in linked_pages(path)}
+    assert {(ROOT / path).resolve() for path in PAGES} - first - second - {index} == set()
 
 
 def test_every_dependency_has_its_line() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
-    told = re.findall(r"^\| ([\w, -]+) \|", chapter(text("."), "What it stands on"), re.MULTILINE)
+    told = re.findall(r"^\| ([\w, -]+) \|", chapter(text("."), "Packages"), re.MULTILINE)
     names = {name for line in told for name in line.split(", ")} - {"package", "---"}
     assert names == {re.split(r"[\[<>=]", line)[0] for line in wanted}
 
@@ -187,7 +210,7 @@ def test_every_policy_method_and_choice_is_told() -> None:
     told = chapter(replay, "Mechanisms")
     for name in (*BATCHINGS, *ROUTINGS, *ORDERS, *SIGNALS, *POOLINGS, *SCALINGS):
         assert f"`{name}`" in told, name
-    board = chapter(text("."), "Two commands")
+    board = chapter(text("."), "One command")
     shipped = tomllib.loads((ROOT / "data" / "config" / "office.toml").read_text())["replay"]["policies"]
     assert [name for name in REPLAY_POLICIES if re.search(rf"^{name} ", board, re.MULTILINE)] == shipped
 
@@ -211,3 +234,13 @@ def test_every_room_is_told() -> None:
         rooms = [path.parent.name for path in (ROOT / top).glob("*/__init__.py")]
         assert rooms
         assert [name for name in rooms if said.format(name) not in text(top)] == []
+
+
+def test_the_picture_of_the_first_page_is_of_its_board() -> None:
+    """A figure carries its texts: the GPU-hours of its panels are those of the printed scoreboard."""
+    picture = Image.open(ROOT / "data" / "pictures" / "instances_against_demand.png")
+    drawn = dict(re.findall(r"^(\w+)  ([\d,]+) GPU-h$", picture.info["Description"], re.MULTILINE))
+    board = chapter(text("."), "One command")
+    printed = dict(re.findall(r"^(\w+) +(?:[\d.]+ +){5}([\d,]+) +[\d,]+ +[\d,]+ +[+-]", board, re.MULTILINE))
+    assert len(printed) == 12
+    assert drawn == printed

@@ -185,7 +185,7 @@ def test_a_search_cut_short_gives_what_it_found_with_its_gap(solve, monkeypatch:
     assert cut.full_usd == whole.full_usd
     assert (cut.status, cut.bound_usd) == ("time_limit", cut.lp_bound_usd)
     assert 0 < cut.gap_share < 1
-    monkeypatch.setattr(solver, "_by_highs", lambda *_: None)
+    monkeypatch.setattr(solver, "_solve_with_highs", lambda *_: None)
     with pytest.raises(PlanError, match=r"highs found no plan within 8 s\. Raise \[plan\] time_limit_s"):
         solve(problem, SolverOptions(time_limit_s=8.0))
 

@@ -65,7 +65,7 @@ def test_an_option_beyond_its_own_limits_is_named(solve) -> None:
     held = plan.instances[0, 0]
     fewer = problem._replace(max_option_instances=np.minimum(plan.instances, 0 * held + held.max() - 1))
     assert any(
-        f"holds {held.max()} on gpu0, maximum {held.max() - 1}" in x for x in find_violations(fewer, plan)
+        f"has {held.max()} on gpu0, maximum {held.max() - 1}" in x for x in find_violations(fewer, plan)
     )
     more = problem._replace(min_option_instances=plan.instances + 1)
     assert {line.split(":")[0] for line in find_violations(more, plan)} == {"least"}

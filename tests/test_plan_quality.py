@@ -232,14 +232,14 @@ def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, RunSettings]
         (
             ("0.55", "25", "--budget", "3"),
             {},
-            r"for 3 USD/h: the budget binds; tables ask for [\d.]+ USD/h. Raise --budget",
+            r"for 3 USD/h: the budget binds; tables need [\d.]+ USD/h. Raise --budget",
         ),
         (("1.5", "25"), {}, r"--quality 1.5: needed a mean score, above 0 and up to 1"),
         (("0.5", "-1"), {}, r"--latency -1: needed seconds, above 0"),
         (
             ("0.5", "25"),
             {"tier": "iw_fast", "rule": "cascade"},
-            r"first token is due in 1 s: nobody sees a token before a draft was judged. Use rule = 'route'",
+            r"due in 1 s: a cascade sends no token before a draft was judged. Use rule = 'route'",
         ),
         (("0.5", "25"), {"judge": "learnt"}, r"unknown judge 'learnt'. Did you mean 'learned'\?"),
         (("0.5", "25"), {"answers": "mmlu"}, r"unknown answers 'mmlu'. Did you mean 'mmlu_pro'\?"),

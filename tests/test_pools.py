@@ -51,21 +51,21 @@ def config_of(folder: Path, deployed: str, more: str = "") -> str:
 @pytest.mark.parametrize(
     ("deployed", "message"),
     [
-        (PREFILL + " }", "prefill on h100-80gb: no then, which fits 0 pools that decode; it needs one. Give"),
-        (f"{PREFILL} }}, {DECODE} }}, {DECODE} }}", "no then, which fits 2 pools that decode; it needs one"),
+        (PREFILL + " }", "prefill on h100-80gb: no then, which fits 0 decode pools; it needs one. Give"),
+        (f"{PREFILL} }}, {DECODE} }}, {DECODE} }}", "no then, which fits 2 decode pools; it needs one"),
         (
             f'{PREFILL}, then = "far" }}, {DECODE}, name = "near" }}',
-            "then = 'far', which fits 0 pools that decode",
+            "then = 'far', which fits 0 decode pools",
         ),
         (DECODE + " }", "no pool takes requests: all decode. Add one that prefills."),
         (
             f'{PREFILL}, then = "a" }}, {DECODE}, name = "a" }}, {DECODE}, name = "b" }}',
-            "decode on h100-80gb: no pool hands on to it. Let one prefill, or drop its role.",
+            "decode on h100-80gb: no prefill pool sends to it. Add one, or drop its role.",
         ),
         (
             '{ gpu = "h100-80gb", tensor_parallel = 4 }, '
             '{ gpu = "h100-80gb", tensor_parallel = 2, pipeline_parallel = 2 }',
-            "two pools are 4 x h100-80gb in different splits, which plans and tables would not tell apart",
+            "two pools are 4 x h100-80gb in different splits, which plans and tables cannot distinguish",
         ),
         (
             f"{PREFILL}, team = 1 }}, {DECODE} }}",
@@ -73,11 +73,11 @@ def config_of(folder: Path, deployed: str, more: str = "") -> str:
         ),
         (
             f"{PREFILL}, team = 1 }}, {DECODE}, team = 2 }}",
-            "hand on; a pair has as many whole teams on both sides. Change team or the instances.",
+            "a pair needs the same number of whole teams on both sides. Change team or the instances.",
         ),
         (
             '{ gpu = "h100-80gb", tensor_parallel = 4, team = 2 }',
-            "whole on h100-80gb: team = 2, but it hands nothing on. Drop it.",
+            "whole on h100-80gb: team = 2, but it has no decode pool. Drop it.",
         ),
         (
             f'{PREFILL}, name = "a" }}, {DECODE}, name = "a" }}',
@@ -85,16 +85,16 @@ def config_of(folder: Path, deployed: str, more: str = "") -> str:
         ),
         (
             f'{PREFILL} }}, {DECODE}, then = "a" }}',
-            "decode on h100-80gb: then = 'a', but only pools that prefill hand on. Drop it.",
+            "decode on h100-80gb: then = 'a', but only prefill pools have a then. Drop it.",
         ),
         (
             f'{{ gpu = "h100-80gb", tensor_parallel = 2 }}, {PREFILL} }}, {DECODE} }}',
-            "do whole requests, others decode or prefill; a plan counts on one or the other. Give all",
+            "serve whole requests, others decode or prefill; a plan needs one kind. Give all",
         ),
         (f'{PREFILL}, regions = ["easst"] }}, {DECODE} }}', "unknown region 'easst'. Did you mean 'east'"),
         (
             f'{PREFILL}, regions = ["east", "west"] }}, {DECODE}, regions = ["east"] }}',
-            "no instance decodes (h100-80gb) in west. Give both the same regions, and these the GPUs.",
+            "no instance decodes (h100-80gb) in west. Give both the same regions, and these regions the",
         ),
         (
             f"{PREFILL}, min_instances = 9 }}, {DECODE} }}",
@@ -115,7 +115,7 @@ def test_pools_without_a_link_are_refused(tmp_path: Path) -> None:
         text = "\n".join(line for line in file.read_text().splitlines() if "link_gbit_per_s =" not in line)
         (tmp_path / file.name).write_text(text)
     unlinked, deployed = load_catalogue(tmp_path), f"{PREFILL} }}, {DECODE} }}"
-    with pytest.raises(ConfigError, match=r"h100-80gb has no link_gbit_per_s to hand KV caches over"):
+    with pytest.raises(ConfigError, match=r"h100-80gb has no link_gbit_per_s for KV transfers"):
         load_config(config_of(tmp_path, deployed), unlinked)
     load_config(config_of(tmp_path, deployed, "link_gbit_per_s = 25.0"), unlinked)
 

@@ -193,9 +193,9 @@ def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: RunSettings)
     ("old", "new", "message"),
     [
         ("quality = 0.55\n", "", "policies: quality needs [quality] with quality and latency_s"),
-        ('1, regions = ["east"] }', "1 }", "plans one place, but east, central, west has GPUs"),
+        ('1, regions = ["east"] }', "1 }", "plans one region, but east, central, west has GPUs"),
         ("[quality]\n", '[quality]\njudge_llm = "llama3.2-3b"\n', "[fleet.deployments] lacks llama3.2-3b"),
-        ('h100-80gb", tensor_parallel = 1', 'l40s-48gb", tensor_parallel = 1', "Merge like pools"),
+        ('h100-80gb", tensor_parallel = 1', 'l40s-48gb", tensor_parallel = 1', "Merge equal pools"),
     ],
 )
 def test_a_policy_that_cannot_plan_is_refused_by_name(
@@ -215,7 +215,7 @@ def test_a_policy_that_cannot_plan_is_refused_by_name(
         ('judge_llm = "llama3.2-3b"', "whose legs are its time"),
         (
             "at_arrival = true, gears = [{ at_least = 1.0, escalation_shares = [0] }]",
-            "gears need a judge outside",
+            "gears need an external judge",
         ),
         ("shadow_share = 1.5", "shadow_share"),
     ],

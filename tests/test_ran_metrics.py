@@ -134,7 +134,7 @@ def test_who_is_gone_while_others_are_read_counts_as_none(settings: RunSettings,
 def test_what_a_server_cannot_tell_is_said_in_one_line(settings: RunSettings, tmp_path: Path) -> None:
     labels = {"deployment": NAME}
     for there, said in (
-        ({}, r"neither ready replicas \(kube-state-metrics\) of .* nor an engine .* with \{a=\"b\"\}\. Call"),
+        ({}, r"neither ready replicas \(kube-state-metrics\) of .* nor an engine .* with \{a=\"b\"\}\. Give"),
         (
             {"kube_deployment": [(labels, [(1, 1)])]},
             r"no label 'region' .* small\.toml, labels = ",
@@ -144,7 +144,7 @@ def test_what_a_server_cannot_tell_is_said_in_one_line(settings: RunSettings, tm
         with served(answering(there)) as url, pytest.raises(ValueError, match=said) as caught:
             import_fleet_metrics(settings, url, DAY, 60, 'a="b"', landing(tmp_path))
         assert "\n" not in str(caught.value)
-    with served(lambda _: (401, {}, b"")) as url, pytest.raises(ValueError, match="refuses us: 401"):
+    with served(lambda _: (401, {}, b"")) as url, pytest.raises(ValueError, match="refuses access: 401"):
         import_fleet_metrics(settings, url, DAY, 60, "", landing(tmp_path))
 
 

@@ -176,9 +176,9 @@ def test_every_line_of_a_tampered_choice_is_found(solve, checked) -> None:
 @pytest.mark.parametrize(
     ("usd", "rate", "goodput", "said"),
     [
-        (float("nan"), 1.0, 1.0, "a: got a price of nan USD an hour, needed one >= 0"),
+        (float("nan"), 1.0, 1.0, "a: got a price of nan USD an hour, needed >= 0"),
         (-1.0, 1.0, 1.0, "a: got a price of -1.0 USD an hour"),
-        (1.0, 0.0, 1.0, "Bucket 1 has 0 requests/s: nothing to rent for"),
+        (1.0, 0.0, 1.0, "Bucket 1: got 0 requests/s, needed more than 0"),
         (1.0, 1.0, 0.0, "Bucket 1: none of a serves it within its targets"),
     ],
 )
@@ -193,5 +193,5 @@ def test_filling_a_cluster_needs_its_size() -> None:
     rates, goodput = np.array([1.0]), np.ones((1, 2))
     with pytest.raises(PlanError, match="needs a cap on every GPU type"):
         combo_lp.solve_combo_lp("mce_lp", PUBLISHED, rates, goodput, goodput)
-    with pytest.raises(PlanError, match=r"Unknown programme 'co-lp'\. Known: co_lp, mc_lp, mce_lp"):
+    with pytest.raises(PlanError, match=r"Unknown model 'co-lp'\. Known: co_lp, mc_lp, mce_lp"):
         combo_lp.solve_combo_lp("co-lp", PUBLISHED, rates, goodput, goodput)

@@ -242,8 +242,8 @@ def test_tokens_and_memory_are_conserved(case: tuple[TraceArrays, FleetArrays, R
     assert ended.cached_tokens + ended.reused_tokens == finished + ended.recomputed_tokens + cached_still
     # 3. memory returns to zero, and so does what was set aside, on both ends of a link too
     if (ended.status != Ending.QUEUED).all():
-        held = [instance[name] for name in ("kv", "blocks", "reserved", "load", "outbound", "inbound")]
-        for left in (*held, state.crossing, pool["kv_used"], pool["busy_instances"], carried):
+        held = [instance[name] for name in ("kv", "blocks", "reserved_blocks", "load", "outbound", "inbound")]
+        for left in (*held, state.block_crossings, pool["kv_used"], pool["busy_instances"], carried):
             assert not left.any()
 
 
@@ -267,7 +267,7 @@ def test_a_request_stands_in_exactly_one_place(
                 request = state.request["next"][request]
     for slot, batch in enumerate(state.instance["batch"]):
         found += (state.finish_key[slot, :batch] & REQUEST_BITS).tolist()
-    moving = state.transfer["moving"][: state.progress.moving]
+    moving = state.transfer["in_flight"][: state.progress.in_flight]
     found += moving[
         state.transfer["migrating_to"][moving] == NO_INDEX
     ].tolist()  # who is copied decodes still

@@ -123,7 +123,7 @@ def test_pools_serve_their_own_tiers() -> None:
     pools = {
         "pools_of": np.array([[0, 1]]),
         "takes": np.array([[True, True, False], [False, False, True]]),
-        "holds": np.array([False]),
+        "defers_batch_tier": np.array([False]),
         "slots": np.array([0, 1, 2]),
         "pool": np.array([0, 1]),
         "max_request_tokens": np.full(2, 1_000_000),

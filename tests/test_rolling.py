@@ -155,7 +155,7 @@ def test_a_rolling_plan_is_served_until_it_is_two_days_old(settings: RunSettings
     for after, state in ((9, "planned"), (55, "planned"), (56, "floor"), (57, "floor")):
         clock[0] = NOON + timedelta(hours=after)
         served.refresh()
-        assert served.held(key, None).state == state
+        assert served.replica_target(key, None).state == state
 
 
 def test_an_instant_that_cannot_be_planned_from_is_said(settings: RunSettings) -> None:

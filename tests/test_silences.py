@@ -178,7 +178,7 @@ def test_an_edge_that_was_cut_is_unknown_and_said(mine: RunSettings) -> None:
     assert silences(mine.lake) == [(None, 0.0), (14 * 24 + 15.0, None)]
     assert unknown_history_sentence(mine, day) == (
         "9.0 of the 336 hours before 2024-05-21 are not known, the last ones from 2024-05-20 15:00 to "
-        "2024-05-21 00:00: nobody was collecting."
+        "2024-05-21 00:00: no data was collected."
     )
     rows = forecast_day_ahead(mine, day, Progress()).to_pandas()
     foreseen = rows.loc[rows["region"] == "east", "forecast_per_s"].to_numpy().reshape(24, -1)

@@ -79,7 +79,7 @@ def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
     workload, drive = read_workload(own, DAY), policy_schedules(own, DAY)[policy]
     fleet, rules = fleet_and_rules(own, policy)
     watched, finer = (WatchedSession(fleet, rules, drive.start) for _ in range(2))
-    finer.stretch_s = 5.0
+    finer.interval_s = 5.0
     outcomes = []
     for session in (watched, finer):
         session.append_trace(workload.trace)
@@ -90,7 +90,7 @@ def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
     for outcome in outcomes:
         np.testing.assert_array_equal(outcome.finish_s, plain.finish_s)
         np.testing.assert_allclose(outcome.instance_s, plain.instance_s, atol=1e-6)
-    assert watched.stretch_s == 30.0
+    assert watched.interval_s == 30.0
     whole = sum_by_endpoint(fleet, np.diff(fleet.slots))
     assert (watched.largest() <= whole).all()
     assert watched.largest().max(axis=0).sum() > sum_by_endpoint(fleet, fleet.min_instances).sum()
@@ -304,7 +304,7 @@ def test_a_day_that_never_landed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tiers = ['iw_normal']\n", "no request of iw_normal, which this study is about; it has"),
+        ("tiers = ['iw_normal']\n", "no request of iw_normal, which this study needs; it has"),
         ("tiers = ['iw_slow']\n", "unknown tier 'iw_slow'"),
         ("replayed_day = 3\n", "own.toml: unknown key 'replayed_day'. Did you mean 'replayed_days'?"),
         ("replayed_days = 0\n", "own.toml replayed_days: got 0"),
@@ -313,7 +313,7 @@ def test_a_day_that_never_landed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("[variants.a]\nreplay.order = 'edd'\n", "own.toml [variants.a] replay order: unknown queue"),
         ("[variants.a]\ncatalogue.tiers.iw_fats.deadline_s = 3\n", "unknown tier 'iw_fats'"),
         ("trace.office.bursts = [{ start = 2024-12-24T00:00:00Z, minutes = 9, factor = 8.0 }]\n",
-         "bursts: the one of 2024-12-24 00:00 lies outside the trace, which has 2024-11-04 to 2024-11-18"),
+         "bursts: the one of 2024-12-24 00:00 is outside the trace, which has 2024-11-04 to 2024-11-18"),
     ],
 )  # fmt: skip
 def test_a_study_that_cannot_be_is_refused_in_one_line(
@@ -334,7 +334,7 @@ def test_a_study_that_cannot_be_is_refused_in_one_line(
         (["orders", "--config", "azure"], "no request of iw_fast"),
         (
             ["mixes", "--config", "azure"],
-            "changes [trace.office], by which the requests of this",
+            "changes [trace.office], but the requests of this config",
         ),
     ],
 )

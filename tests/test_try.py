@@ -62,12 +62,15 @@ def asked(file: Path, tmp_path_factory: pytest.TempPathFactory) -> try_fleet.Try
 @pytest.mark.parametrize(
     ("fleet", "message"),
     [
-        ("8 llama3.1-8b@h100-80gb", "'8 llama3.1-8b@h100-80gb' is no pool. Write COUNT x LLM@GPU, like 8 x"),
+        (
+            "8 llama3.1-8b@h100-80gb",
+            "'8 llama3.1-8b@h100-80gb' is not a pool. Write COUNT x LLM@GPU, like 8 x",
+        ),
         ("0 x llama3.1-8b@h100-80gb", "has no instance. Give it one or more."),
         ("8 x llama3.1-9b@h100-80gb", "unknown llm 'llama3.1-9b'. Did you mean 'llama3.1-8b'?"),
         ("8 x llama3.1-8b@h100", "unknown gpu 'h100'. Did you mean 'h100-80gb'?"),
         ("8 x llama3.1-8b@3xh100-80gb", "has no profile of llama3.1-8b on 3 x h100-80gb; of this llm it has"),
-        (f"{SMALL} + {SMALL}", "llama3.1-8b stands there twice. Give it one pool."),
+        (f"{SMALL} + {SMALL}", "llama3.1-8b is named twice. Give it one pool."),
     ],
 )
 def test_what_is_no_fleet_is_refused_in_one_line(file: Path, fleet: str, message: str) -> None:
@@ -79,9 +82,7 @@ def test_what_is_no_fleet_is_refused_in_one_line(file: Path, fleet: str, message
 
 def test_a_fleet_of_several_llms_must_have_all_that_are_asked_for(asked: try_fleet.TryRequests) -> None:
     fleet = "1 x bloom-176b@h100-80gb + 4 x llama3.1-8b@h100-80gb"
-    with pytest.raises(
-        ConfigError, match=r"has no llama2-70b, which 1,000 requests ask for. Add it, or name"
-    ):
+    with pytest.raises(ConfigError, match=r"has no llama2-70b, which 1,000 requests need. Add it, or name"):
         try_fleet.run_fleet_trial(
             fleet, try_fleet.parse_fleet(fleet, CATALOGUE, OFFICE), asked.rows, CATALOGUE, OFFICE
         )

@@ -177,7 +177,7 @@ def test_a_newer_lake_is_not_touched(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"\xff\x00one"])
 def test_a_damaged_version_says_so(tmp_path, content):
     (tmp_path / "VERSION").write_bytes(content)
-    with pytest.raises(LakeVersionError, match=r"VERSION is damaged: it says .* Write 1 into it\."):
+    with pytest.raises(LakeVersionError, match=r"VERSION is damaged: it contains .* Write 1 into it\."):
         Lake(tmp_path)
 
 

@@ -198,7 +198,7 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
             deployment,
             sorted(zip(inputs.tolist(), outputs.tolist(), cached.tolist(), strict=True)),
         )
-        interactive = wired_day.catalogue.asked_by(("iw_fast", "iw_normal"))  # whose targets count
+        interactive = wired_day.catalogue.with_tiers(("iw_fast", "iw_normal"))  # whose targets count
         assert (list(catalogue.tiers), catalogue, config) == (
             ["iw_fast", "iw_normal"],
             interactive,

@@ -124,3 +124,46 @@ def test_no_file_name_comes_back_in_another_room() -> None:
         if path.name != "__init__.py":
             places[path.name].append(str(path.relative_to(ROOT)))
     assert not {name: files for name, files in places.items() if len(files) > 1}
+
+
+def test_every_term_of_the_glossary_is_computed_where_it_says() -> None:
+    page = ROOT / "data" / "docs" / "reference" / "glossary.md"
+    rows = re.findall(r"^\| ([^|]+) \| .* \| ([^|]+) \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    terms = [(term, places) for term, places in rows if term not in ("term", "---")]
+    assert len({term for term, _ in terms}) == len(terms) > 30
+    for term, places in terms:
+        links = re.findall(r"\[`([\w./]+)`\]\(([\w./]+)\)", places)
+        assert links, term
+        for name, link in links:
+            file = (page.parent / link).resolve()
+            assert file.is_file(), f"{term}: there is no {link}"
+            is_defined = re.search(
+                rf"^(def|class) {name}\b|^{name} = ", file.read_text(encoding="utf-8"), re.M
+            )
+            assert is_defined or file.name == Path(name).name, f"{term}: {name} is not in {link}"
+
+
+def test_each_of_the_ten_tasks_opens_two_files_at_most() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.split("## Ten tasks")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (?!task|---)(.+?) \| (.+) \|$", table, re.MULTILINE)
+    assert len(rows) == 10
+    for task, paths in rows:
+        assert 1 <= len(re.findall(r"\]\(", paths)) + paths.count("a new file in `") <= 2, task
+
+
+ARRAYS = re.compile(r"\b(Floats|Ints|Bools|NDArray|ndarray)\b")
+SHAPE = re.compile(r"\([A-Za-z0-9*+.][^()]{0,60}\)|\bshape\b")
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_function_over_arrays_gives_their_shapes(path: Path) -> None:
+    found = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
+            continue
+        given = [one.annotation for one in [*node.args.args, *node.args.kwonlyargs]] + [node.returns]
+        types = [ast.unparse(annotation) for annotation in given if annotation is not None]
+        if any(map(ARRAYS.search, types)) and not SHAPE.search(ast.get_docstring(node) or ""):
+            found.append(node.name)
+    assert not found

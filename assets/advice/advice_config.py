@@ -1,7 +1,7 @@
-"""The config that a trace of one's own is planned by, written beside the page: office but for this.
+"""Write the config under which a custom trace is planned, next to the page: office with these overrides.
 
-Every instance that the peak of the history needs is there at the start; what the plan does not hold is
-donated and comes back within a minute ([replay] boot_spot_s), more boots cold.
+All instances that the peak of the history needs exist at the start. Those that the plan does not use are
+donated to spot and return within a minute ([replay] boot_spot_s); instances beyond them boot cold.
 """
 
 import math
@@ -19,36 +19,36 @@ from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 ADVICE_POLICIES = ("static", "reactive", "lt_ua", "corrected", "day_ahead", "clairvoyant")
-GROWTH_FACTOR = 4  # times what the peak needs: how far a fleet may grow
+GROWTH_FACTOR = 4  # the fleet may grow to this multiple of the peak's instances
 MIN_INSTANCE_LIMIT = 16  # instances
 WEEK_DAYS = 7
-UNCAPPED_GPUS = 1_000_000  # GPUs of a type that a region may hold: nobody has said a cap
+UNCAPPED_GPUS = 1_000_000  # cap of GPUs per type and region, as no cap is known
 CONFIG_HEADER = "# Written by fleetcast advise; every command on the page reads it.\n"
 
 
 class SizedDeployment(NamedTuple):
-    """What the instances of an llm stand on, and about how many its peak needs."""
+    """The deployment of an llm's instances, and about how many its peak needs."""
 
     deployment: Deployment
     peak_instances: int
 
 
 def current_deployments(pools: Sequence[TryPool]) -> dict[str, SizedDeployment]:
-    """What runs today, as it was told."""
+    """Return the deployments of the current fleet."""
     return {pool.llm: SizedDeployment(pool.deployment, pool.instances) for pool in pools}
 
 
 def default_deployments(
     llms: Sequence[str], catalogue: Catalogue, config: RunConfig
 ) -> dict[str, SizedDeployment]:
-    """The cheapest instance with a profile that holds each llm; how many are needed nobody knows yet."""
+    """Return the cheapest profiled deployment that holds each llm, with a count of 1."""
     return {llm: SizedDeployment(cheapest_deployment(llm, catalogue, config), 1) for llm in llms}
 
 
 def cheapest_deployment(
     llm: str, catalogue: Catalogue, config: RunConfig, gpus: Sequence[str] = ()
 ) -> Deployment:
-    """The cheapest instance that holds an llm, of these GPU types or of all that have a profile."""
+    """Return the cheapest deployment that holds an llm, of these GPU types or all with a profile."""
     found = []
     for gpu in gpus or dict.fromkeys(p.gpu for p in catalogue.latency if p.llm == llm):
         try:
@@ -64,46 +64,47 @@ def cheapest_deployment(
     return Deployment(gpu, degree)
 
 
-def choose_forecast_methods(brought: ImportedTrace) -> tuple[str, tuple[str, ...]]:
-    """The forecast that plans follow, and all that are made, by the length of the history."""
-    days = (brought.last_at.date() - brought.first_day).days
+def choose_forecast_methods(imported: ImportedTrace) -> tuple[str, tuple[str, ...]]:
+    """Return the forecast method of plans, and all methods to run, by the length of the history."""
+    days = (imported.last_at.date() - imported.first_day).days
     season = "seasonal_naive" if days > WEEK_DAYS else "seasonal_naive_day"
     return "weighted", ("last_value", season, "weighted")
 
 
 def write_advice_config(
-    brought: ImportedTrace, stands: Mapping[str, SizedDeployment], catalogue: Catalogue, path: Path
+    imported: ImportedTrace, deployments: Mapping[str, SizedDeployment], catalogue: Catalogue, path: Path
 ) -> RunSettings:
-    """Write the config and read it back, as every command does."""
-    path.write_text(advice_config_text(brought, stands, catalogue), encoding="utf-8")
-    return load_settings(str(path), str(brought.lake.root))
+    """Write the config, and read it back as settings."""
+    path.write_text(advice_config_text(imported, deployments, catalogue), encoding="utf-8")
+    return load_settings(str(path), str(imported.lake.root))
 
 
 def advice_config_text(
-    brought: ImportedTrace, stands: Mapping[str, SizedDeployment], catalogue: Catalogue
+    imported: ImportedTrace, deployments: Mapping[str, SizedDeployment], catalogue: Catalogue
 ) -> str:
-    """The config as TOML."""
-    method, methods = choose_forecast_methods(brought)
-    days = max(2, (brought.last_at.date() - brought.first_day + timedelta(days=1)).days)
-    most = max(
-        MIN_INSTANCE_LIMIT, *(math.ceil(GROWTH_FACTOR * one.peak_instances) for one in stands.values())
+    """Return the config as TOML."""
+    method, methods = choose_forecast_methods(imported)
+    days = max(2, (imported.last_at.date() - imported.first_day + timedelta(days=1)).days)
+    limit = max(
+        MIN_INSTANCE_LIMIT,
+        *(math.ceil(GROWTH_FACTOR * sized.peak_instances) for sized in deployments.values()),
     )
-    regions = _toml_list(brought.regions)
+    regions, weights = _toml_list(imported.regions), _toml_list(list(deployments))
     pools = []
-    for llm, (pool, peak) in stands.items():
+    for llm, (pool, peak) in deployments.items():
         degree = f'gpu = "{pool.gpu}", tensor_parallel = {pool.tensor_parallel}'
         pools.append(f'"{llm}" = {{ {degree}, regions = {regions}, instances_at_start = {max(1, peak)} }}')
-    gpus = dict.fromkeys(one.deployment.gpu for one in stands.values())
+    gpus = dict.fromkeys(sized.deployment.gpu for sized in deployments.values())
     caps = ", ".join(f'"{gpu}" = {UNCAPPED_GPUS}' for gpu in gpus)
     tables = [
         CONFIG_HEADER + 'based_on = "office"',
-        f'[trace]\nname = "{brought.trace}"\nfirst_day = {brought.first_day}\ndays = {days}\nseed = 7',
-        f"[fleet]\ninstances_at_start = 1\nmin_instances = 1\nmax_instances = {most}",
+        f'[trace]\nname = "{imported.trace}"\nfirst_day = {imported.first_day}\ndays = {days}\nseed = 7',
+        f"[fleet]\ninstances_at_start = 1\nmin_instances = 1\nmax_instances = {limit}",
         "\n".join(["[fleet.deployments]", *pools]),
         f'[forecast]\nmethod = "{method}"\npaper_method = "{method}"\nmethods = {_toml_list(methods)}',
         f"[replay]\npolicies = {_toml_list(ADVICE_POLICIES)}",
         *(
-            f"[catalogue.regions.{region}]\ncap_gpus = {{ {caps} }}\nweights = {_toml_list(list(stands))}"
+            f"[catalogue.regions.{region}]\ncap_gpus = {{ {caps} }}\nweights = {weights}"
             for region in catalogue.regions
         ),
     ]

@@ -1,4 +1,4 @@
-"""The page and its numbers as files, on a disk or in a bucket."""
+"""Read and write a page and its numbers as files, on a disk or in a bucket."""
 
 import json
 from typing import Any, NamedTuple
@@ -8,20 +8,20 @@ from fleetcast.assets.lake.store import LakePath
 
 
 class AdviceFiles(NamedTuple):
-    """Where a page and its numbers lie."""
+    """Paths of a page and of its numbers."""
 
     page: LakePath
     numbers: LakePath
 
 
 def read_advice(folder: LakePath) -> dict[str, Any] | None:
-    """The numbers in a folder; None where no page lies there."""
+    """Read the numbers of a page in a folder; None if there is no page."""
     path = folder / "advice.json"
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
 
 def write_advice(numbers: dict[str, Any], folder: LakePath) -> AdviceFiles:
-    """Write advice.html and advice.json into a folder; ValueError for a number that is none."""
+    """Write advice.html and advice.json into a folder; ValueError for a nan or an infinity."""
     folder.mkdir(parents=True, exist_ok=True)
     files = AdviceFiles(folder / "advice.html", folder / "advice.json")
     text = json.dumps(numbers, indent=1, ensure_ascii=False, allow_nan=False)

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, of the numbers in advice.json alone (page.html.j2)."""
+"""Render the page: one HTML file without external parts, from the numbers in advice.json (page.html.j2)."""
 
 from pathlib import Path
 
@@ -10,17 +10,17 @@ from fleetcast.assets.pages.templates import fill_template
 from fleetcast.models.aliases import Numbers
 
 POLICY_SUMMARIES = {
-    "static": "one fleet for the peak of the history, all day",
-    "reactive": "one instance more above 70 % of memory, one less below 30 %",
-    "lt_ua": "SageServe's hourly plan, passed where the forecast failed",
-    "corrected": "our plan, each hour made when it begins; passed in a burst",
-    "day_ahead": "our plan, all hours made at midnight; passed in a burst",
-    "clairvoyant": "our plan on the true demand: nobody can do that",
+    "static": "the same fleet all day, sized for the peak of the history",
+    "reactive": "adds an instance above 70 % of memory in use, removes one below 30 %",
+    "lt_ua": "SageServe's hourly plan; scales further where the forecast failed",
+    "corrected": "fleetcast's plan, made at the start of each hour; scales further in a burst",
+    "day_ahead": "fleetcast's plan, made at midnight for all hours; scales further in a burst",
+    "clairvoyant": "fleetcast's plan with the true demand: a bound that no real policy reaches",
 }
 
 
 def render_advice_page(numbers: Numbers) -> str:
-    """The whole page."""
+    """Return the whole page as HTML."""
     tomorrow, watch = numbers["tomorrow"], numbers["watch"]
     planned = tomorrow["hours"] if tomorrow else []
     policies = policy_table_rows(numbers)
@@ -39,25 +39,25 @@ def render_advice_page(numbers: Numbers) -> str:
         pools=list(dict.fromkeys(pool_column_title(row) for row in planned)),
         instances={(row["hour"], pool_column_title(row)): row["instances"] for row in planned},
         llm_shares=join_few_names(
-            [f"{one['llm']} {share_as_percent(one['requests_share'], 1)}" for one in numbers["llms"]]
+            [f"{row['llm']} {share_as_percent(row['requests_share'], 1)}" for row in numbers["llms"]]
         ),
         policies=policies,
         most_usd=max([row["usd"] for row in policies] + [1e-9]),
         unsure_hours=[
-            f"{one['hour']:02d}:00 (P90 {one['p90_ratio']:,.1f} times the mean)"
-            for one in (watch["unsure_hours"] if watch else [])
+            f"{row['hour']:02d}:00 (P90 is {row['p90_ratio']:,.1f} times the mean)"
+            for row in (watch["unsure_hours"] if watch else [])
         ],
     )
 
 
 def pool_column_title(row: Numbers) -> str:
-    """A pool as the head of a column."""
+    """Return the column title of a pool."""
     role = "" if row["role"] == "whole" else f", {row['role']}"
     return f"{row['region']}: {row['llm']}{role} on {row['gpus_per_instance']} x {row['gpu']}"
 
 
 def policy_table_rows(numbers: Numbers) -> list[Numbers]:
-    """The last known day under each policy, after what runs today."""
+    """Return the rows of the policy table: the current fleet, if known, then each policy."""
     board, saving = numbers["board"], numbers["saving"]
     rows = [
         row | {"what": POLICY_SUMMARIES.get(row["policy"], row["what"])}
@@ -70,15 +70,15 @@ def policy_table_rows(numbers: Numbers) -> list[Numbers]:
 
 
 def format_page_number(value: float | None, digits: int = 0) -> str:
-    """A figure as a person reads it; a dash where it is not known."""
+    """Format a number for the page; a dash if it is not known."""
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
 def format_minute(instant: str) -> str:
-    """An instant to the minute."""
+    """Format an instant to the minute."""
     return str(instant)[:16].replace("T", " ")
 
 
 def escape_line(line: str) -> Markup:
-    """A line as HTML; a figure stays on the line of its unit."""
+    """Return a line as HTML, without line breaks between a number and its unit."""
     return Markup(str(escape(line)).replace(" %", "&nbsp;%").replace(" USD", "&nbsp;USD"))

@@ -1,6 +1,6 @@
-"""What is computed for a page: forecasts, the fleet to rent, a day under each policy, the plan of the next.
+"""Run the pipeline of a page: forecasts, fleets to rent, a day under each policy, and the next day's plan.
 
-All of it by the machinery of the night and of the studies, into the lake beside the page; nothing is copied.
+All steps use the code of nightly runs and studies, and write into the page's own lake.
 """
 
 import math
@@ -24,25 +24,25 @@ from fleetcast.assets.studies.rent_query import RentQuery
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 
-MAX_LLMS_RENTED_FOR = 2  # that GPUs are sought for; the others stand on the cheapest instance that holds them
-ADVICE_RESAMPLES = 12  # of the latencies
-MAX_REQUESTS_TO_RESAMPLE = 300_000  # requests of a day, above which fewer policies and no draws are replayed
-SCORED_FORECAST_DAYS = 3  # that were forecast at their midnight, to know how good that is
-RESAMPLED_POLICIES = ("static", "day_ahead")  # whose difference the draws are of
-LEVEL_TRIAL_STACKS = ("jsq",)  # on which levels are tried: the plainest that looks at them
+MAX_LLMS_RENTED_FOR = 2  # the other llms get the cheapest instance that holds them
+ADVICE_RESAMPLES = 12  # draws of the latencies
+MAX_REQUESTS_TO_RESAMPLE = 300_000  # requests of a day above which latency draws are not replayed
+SCORED_FORECAST_DAYS = 3  # days forecast at their midnight, to measure the forecast error
+RESAMPLED_POLICIES = ("static", "day_ahead")  # the policies replayed in each latency draw
+LEVEL_TRIAL_STACKS = ("jsq",)  # the simplest stack that uses levels
 LEVEL_TRIAL_LEVELS = (1, 2, 3)
 
 
 def default_gpus(llm: str, catalogue: Catalogue) -> tuple[str, ...]:
-    """GPU types with a price, timed kernels, and a profile that a config may name."""
-    own = dict.fromkeys(p.gpu for p in catalogue.latency if p.llm == llm)
-    priced = [gpu for gpu in own if catalogue.gpus[gpu].usd_per_hour > 0]
+    """Return GPU types with a price and a latency profile of the llm, and timed kernels if any type has."""
+    profiled = dict.fromkeys(p.gpu for p in catalogue.latency if p.llm == llm)
+    priced = [gpu for gpu in profiled if catalogue.gpus[gpu].usd_per_hour > 0]
     timed = [gpu for gpu in priced if (k := catalogue.kernels.get(gpu)) is not None and k.lacks is None]
     return tuple(timed or priced)
 
 
 def profiled_gpus(llm: str, gpus: Sequence[str], catalogue: Catalogue) -> tuple[str, ...]:
-    """Of these GPU types, else of the default ones, those on which a config may put an llm."""
+    """Return those of these GPU types with a profile of the llm; the default types if there are none."""
     known = {p.gpu for p in catalogue.latency if p.llm == llm}
     return tuple(gpu for gpu in gpus if gpu in known) or default_gpus(llm, catalogue)
 
@@ -55,22 +55,22 @@ def find_fleets_to_rent(
     peaks: Mapping[str, float] | None,
     progress: Progress,
 ) -> dict[str, rent_answer.RentAnswer]:
-    """The fleets to rent for the llms with most requests; an llm that nothing serves in time has none.
+    """Find the fleets to rent for the llms with most requests; an llm that no fleet serves in time has none.
 
-    `peaks` in input tokens/s by llm; None: the largest that are foreseen for the day.
+    `peaks`: input tokens/s by llm; None: the largest forecast load of the day.
     """
-    found = {}
+    answers = {}
     for llm in llms[:MAX_LLMS_RENTED_FOR]:
-        asked = RentQuery(llm, tuple(gpus) or default_gpus(llm, settings.catalogue), {})
+        query = RentQuery(llm, tuple(gpus) or default_gpus(llm, settings.catalogue), {})
         try:
             peak = peaks[llm] if peaks is not None else None
-            answer = rent_answer.answer_rent_query(settings, day, asked, progress, peak)
+            answer = rent_answer.answer_rent_query(settings, day, query, progress, peak)
         except ValueError as error:
             progress.say(str(error))
             continue
         rent_answer.write_rent_tables(settings, day, answer)
-        found[llm] = answer
-    return found
+        answers[llm] = answer
+    return answers
 
 
 def rented_sized_deployments(
@@ -79,28 +79,30 @@ def rented_sized_deployments(
     catalogue: Catalogue,
     config: RunConfig,
 ) -> dict[str, SizedDeployment]:
-    """What each llm's instances stand on: of the best fleet of one type, as a config may name it."""
-    stands = {}
+    """Return each llm's deployment and peak instances: from its best fleet of one type, else the cheapest."""
+    deployments = {}
     for llm in llms:
         fleet = answers[llm].fleets.get("one_type") if llm in answers else None
         if fleet is None:
-            stands[llm] = SizedDeployment(cheapest_deployment(llm, catalogue, config), 2)
+            deployments[llm] = SizedDeployment(cheapest_deployment(llm, catalogue, config), 2)
             continue
-        combo, _ = max(fleet.held, key=lambda one: one[1])
+        combo, _ = max(fleet.held, key=lambda item: item[1])
         price = combo.decode.price
         known = {(p.gpu, p.tensor_parallel) for p in catalogue.latency if p.llm == llm}
-        own = cheapest_deployment(
+        deployment = cheapest_deployment(
             llm, catalogue, config, [price.gpu] if any(g == price.gpu for g, _ in known) else []
         )
         if (price.gpu, price.gpus) in known:
-            own = type(own)(price.gpu, price.gpus)
-        peak = sum(count * one.decode.instances for one, count in fleet.held)
-        stands[llm] = SizedDeployment(own, math.ceil(peak * price.gpus / own.tensor_parallel))
-    return stands
+            deployment = type(deployment)(price.gpu, price.gpus)
+        peak = sum(count * held.decode.instances for held, count in fleet.held)
+        deployments[llm] = SizedDeployment(
+            deployment, math.ceil(peak * price.gpus / deployment.tensor_parallel)
+        )
+    return deployments
 
 
 def run_day_pipeline(settings: RunSettings, day: date, progress: Progress) -> None:
-    """Forecast, plan, replay and score a day from what came before it; foresee some days before too."""
+    """Forecast, plan, replay and score a day from the days before it, and forecast some earlier days."""
     for _ in demand_history.make_demand(
         settings, demand_history.past_days(settings, day + timedelta(days=1)), progress
     ):
@@ -119,9 +121,9 @@ def run_day_pipeline(settings: RunSettings, day: date, progress: Progress) -> No
         replay_latency_draws(settings, day, RESAMPLED_POLICIES, ADVICE_RESAMPLES, progress)
 
 
-def run_level_trials(settings: RunSettings, day: date, brought: ImportedTrace, progress: Progress) -> bool:
-    """Try levels of priority in the busiest hour, where the trace has several tiers; whether they were."""
-    if len(brought.tiers) < 2:
+def run_level_trials(settings: RunSettings, day: date, imported: ImportedTrace, progress: Progress) -> bool:
+    """Run level trials in the busiest hour if the trace has several tiers; return whether it has."""
+    if len(imported.tiers) < 2:
         return False
     try_levels(
         settings,
@@ -133,5 +135,5 @@ def run_level_trials(settings: RunSettings, day: date, brought: ImportedTrace, p
 
 
 def forecast_next_day(settings: RunSettings, day: date, progress: Progress) -> None:
-    """Forecast a day to come, whatever it will run on."""
+    """Forecast a coming day; this needs no deployment."""
     forecast_plan_day(settings, day, progress)

@@ -1,8 +1,9 @@
-"""What to run tomorrow, from a trace file, a trace in the lake, or what a night has left: as numbers.
+"""Compute the numbers of an advice page, what to run tomorrow, from a trace file or a trace in the lake.
 
-A file lands in a lake of its own, a trace of the lake is copied into one. Then as the night and the studies
-do it: characterise, foresee, seek the GPUs, plan and replay the last whole day from what came before it, plan
-the next. A trace without two days is sized hour by hour (brief.py). Nothing of it enters the lake.
+A file lands in a separate lake; a trace of the lake is copied into one, and its lake stays unchanged. Then
+come the steps of a nightly run and of the studies: characterise, forecast, search GPUs, plan and replay the
+last whole day from the days before it, plan the next day. A trace of less than two days is sized hour by hour
+(short_trace.py).
 """
 
 from collections.abc import Sequence
@@ -41,115 +42,119 @@ ADVICE_FOLDER = HOME / "data" / "figures" / "advice"
 
 
 class AdviceRequest(NamedTuple):
-    """What is asked."""
+    """Options of `fleetcast advise` on a trace."""
 
     file: Path | None = None
-    trace: str | None = None  # of the lake, where no file is given
-    as_llm: str | None = None  # stands for llms without a profile, or without a name
-    on: str | None = None  # what runs today, as `fleetcast try` reads it
-    gpus: tuple[str, ...] = ()  # types that may be rented; else those of `default_gpus`
-    output_tokens: int | None = None  # of answers whose length the file does not tell
+    trace: str | None = None  # a trace of the lake, without a file
+    as_llm: str | None = None  # assumed for llms without a profile or without a name
+    current_fleet: str | None = None  # what runs today, as `fleetcast try` reads it
+    gpus: tuple[str, ...] = ()  # types that may be rented; (): those of `default_gpus`
+    output_tokens: int | None = None  # assumed for answers whose length the file does not give
 
 
-def advise_trace(asked: AdviceRequest, folder: Path, progress: Progress, lake: Lake | None = None) -> Numbers:
-    """The numbers of a page on a file, or on a trace of `lake`; its own lake and config lie in `folder`.
+def advise_trace(
+    request: AdviceRequest, folder: Path, progress: Progress, lake: Lake | None = None
+) -> Numbers:
+    """Compute the numbers of a page on a file or on a trace of `lake`; `folder` gets its lake and config.
 
-    Errors are one line: a file that cannot be read, a name that nobody knows, a fleet that lacks an llm.
+    ConfigError, in one line, for an unreadable file, an unknown name or a fleet that lacks an llm.
     """
     catalogue = load_catalogue()
     office = load_config("office", catalogue)
-    for gpu in asked.gpus:
+    for gpu in request.gpus:
         require_known(gpu, catalogue.gpus, "gpu", "--gpus")
-    pools = try_fleet.parse_fleet(asked.on, catalogue, office) if asked.on else []
-    as_llm = asked.as_llm or (pools[0].llm if len(pools) == 1 else None)
-    if asked.file is not None:
-        with progress.bar(f"land {asked.file.name}", 0):
-            came = import_trace.import_trace_file(
-                asked.file, folder, catalogue, as_llm, Progress(), asked.output_tokens
+    pools = try_fleet.parse_fleet(request.current_fleet, catalogue, office) if request.current_fleet else []
+    as_llm = request.as_llm or (pools[0].llm if len(pools) == 1 else None)
+    if request.file is not None:
+        with progress.bar(f"land {request.file.name}", 0):
+            imported = import_trace.import_trace_file(
+                request.file, folder, catalogue, as_llm, Progress(), request.output_tokens
             )
     else:
-        came = import_trace.copy_landed_trace(lake or Lake(), str(asked.trace), folder, catalogue, as_llm)
-    if missing := [llm for llm in came.llms if pools and llm not in {pool.llm for pool in pools}]:
-        raise ConfigError(
-            f"--fleet {asked.on!r} has no {', '.join(missing)}, which requests ask for. Add it, or name "
-            f"one llm "
-            "alone, which stands for all that have no profile."
+        imported = import_trace.copy_landed_trace(
+            lake or Lake(), str(request.trace), folder, catalogue, as_llm
         )
-    found = compute_sections(came, asked, pools, catalogue, office, folder, progress)
-    found["cannot"] = limitations.list_limitations(came, catalogue, found)
-    found["answer"] = phrases.answer_sentences(found)
+    if missing := [llm for llm in imported.llms if pools and llm not in {pool.llm for pool in pools}]:
+        raise ConfigError(
+            f"--fleet {request.current_fleet!r} has no {', '.join(missing)}, which requests need. Add it, or "
+            "name one llm only, which is then assumed for all llms without a profile."
+        )
+    sections = compute_sections(imported, request, pools, catalogue, office, folder, progress)
+    sections["cannot"] = limitations.list_limitations(imported, catalogue, sections)
+    sections["answer"] = phrases.answer_sentences(sections)
     shown = _path_to_type(folder)
-    again = f"fleetcast advise {asked.file or f'--trace {asked.trace}'}{_command_options(asked)}"
+    command = f"fleetcast advise {request.file or f'--trace {request.trace}'}{_command_options(request)}"
     types = {
-        one["llm"]: asked.gpus or advice_pipeline.default_gpus(one["llm"], catalogue) for one in found["gpus"]
+        row["llm"]: request.gpus or advice_pipeline.default_gpus(row["llm"], catalogue)
+        for row in sections["gpus"]
     }
     setup = f"export FLEETCAST_LAKE={shown}/lake FLEETCAST_CONFIG={shown}/advice.toml"
-    found["commands"] = phrases.reproduce_commands(found, setup, again, types)
-    return dict(data_sections.to_json_values(found))
+    sections["commands"] = phrases.reproduce_commands(sections, setup, command, types)
+    return dict(data_sections.to_json_values(sections))
 
 
 def _path_to_type(folder: Path) -> str:
-    """A folder as one types it from where everything lies."""
+    """Return a folder relative to fleetcast's home if it lies in it, else whole."""
     return str(folder.relative_to(HOME)) if folder.is_relative_to(HOME) else str(folder)
 
 
-def _command_options(asked: AdviceRequest) -> str:
-    parts = [f" --as {asked.as_llm}"] if asked.as_llm else []
-    parts += [f' --fleet "{asked.on}"'] if asked.on else []
-    parts += [f" --outputs {asked.output_tokens}"] if asked.output_tokens else []
-    parts += [f" --gpus {','.join(asked.gpus)}"] if asked.gpus else []
+def _command_options(request: AdviceRequest) -> str:
+    parts = [f" --assume-llm {request.as_llm}"] if request.as_llm else []
+    parts += [f' --fleet "{request.current_fleet}"'] if request.current_fleet else []
+    parts += [f" --outputs {request.output_tokens}"] if request.output_tokens else []
+    parts += [f" --gpus {','.join(request.gpus)}"] if request.gpus else []
     return "".join(parts)
 
 
 def compute_sections(
-    came: ImportedTrace,
-    asked: AdviceRequest,
+    imported: ImportedTrace,
+    request: AdviceRequest,
     pools: Sequence[try_fleet.TryPool],
     catalogue: Catalogue,
     office: RunConfig,
     folder: Path,
     progress: Progress,
 ) -> Numbers:
-    """Everything that is computed; parts that the trace does not allow are None or empty."""
-    characterise_trace(came.lake, came.trace, progress)
-    llms = came.llms or (imported_trace.DEFAULT_LLM,)
-    stands = advice_config.current_deployments(pools) or advice_config.default_deployments(
+    """Compute all sections; sections that the trace does not allow are None or empty."""
+    characterise_trace(imported.lake, imported.trace, progress)
+    llms = imported.llms or (imported_trace.DEFAULT_LLM,)
+    deployments = advice_config.current_deployments(pools) or advice_config.default_deployments(
         llms, catalogue, office
     )
-    config, last = folder / "advice.toml", came.last_whole_day
-    settings = advice_config.write_advice_config(came, stands, catalogue, config)
-    next_day = came.day_to_plan
-    found = empty_sections(came)
-    found["history"] = data_sections.history_section(settings, came.last_at.date())
-    if not came.llms:
-        return found | {
-            "watch": next_day_plan.watch_section(settings, None, came.first_day, came.last_at.date())
+    config, last = folder / "advice.toml", imported.last_whole_day
+    settings = advice_config.write_advice_config(imported, deployments, catalogue, config)
+    next_day = imported.day_to_plan
+    sections = empty_sections(imported)
+    sections["history"] = data_sections.history_section(settings, imported.last_at.date())
+    if not imported.llms:
+        return sections | {
+            "watch": next_day_plan.watch_section(settings, None, imported.first_day, imported.last_at.date())
         }
     if last is not None:
         advice_pipeline.forecast_next_day(settings, next_day, progress)
     if background_compile.is_compiling():
-        with progress.bar("compile the replay, once", 0) as passed:
-            background_compile.wait_for_compilation(passed)
+        with progress.bar("compile the replay, once", 0) as progress_step:
+            background_compile.wait_for_compilation(progress_step)
     peaks = short_trace.peak_tokens_per_s_by_llm(settings) if last is None else None
-    answers = advice_pipeline.find_fleets_to_rent(settings, next_day, llms, asked.gpus, peaks, progress)
+    answers = advice_pipeline.find_fleets_to_rent(settings, next_day, llms, request.gpus, peaks, progress)
     if not pools:
         if last is None:
-            types = {llm: advice_pipeline.profiled_gpus(llm, asked.gpus, catalogue) for llm in llms}
-            stands = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
+            types = {llm: advice_pipeline.profiled_gpus(llm, request.gpus, catalogue) for llm in llms}
+            deployments = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
         else:
-            stands = advice_pipeline.rented_sized_deployments(answers, llms, catalogue, office)
-        settings = advice_config.write_advice_config(came, stands, catalogue, config)
-    found["gpus"] = data_sections.gpu_section(answers)
+            deployments = advice_pipeline.rented_sized_deployments(answers, llms, catalogue, office)
+        settings = advice_config.write_advice_config(imported, deployments, catalogue, config)
+    sections["gpus"] = data_sections.gpu_section(answers)
     if last is None:
-        sizes = short_trace.size_hours(settings, stands, progress)
-        found["tomorrow"] = next_day_plan.sized_hours_section(settings, sizes, stands)
+        sizes = short_trace.size_hours(settings, deployments, progress)
+        sections["tomorrow"] = next_day_plan.sized_hours_section(settings, sizes, deployments)
     else:
         advice_pipeline.run_day_pipeline(settings, last, progress)
-        if advice_pipeline.run_level_trials(settings, last, came, progress):
-            found["levels"] = data_sections.levels_section(settings, last)
+        if advice_pipeline.run_level_trials(settings, last, imported, progress):
+            sections["levels"] = data_sections.levels_section(settings, last)
         plan_ahead(settings, next_day, progress)
-        found["tomorrow"] = next_day_plan.next_day_section(settings, next_day)
-        found["board"] = policy_comparison.policies_section(settings, last)
-    today = evaluate_current_fleet(settings, last, pools, asked.on, catalogue, office)
-    add_derived_sections(settings, found, came, last, today)
-    return found
+        sections["tomorrow"] = next_day_plan.next_day_section(settings, next_day)
+        sections["board"] = policy_comparison.policies_section(settings, last)
+    current = evaluate_current_fleet(settings, last, pools, request.current_fleet, catalogue, office)
+    add_derived_sections(settings, sections, imported, last, current)
+    return sections

@@ -1,6 +1,6 @@
-"""The numbers of a page, from what lies in the lake: the page shows these and nothing else.
+"""Compute the sections of a page from the lake; the page shows these numbers and no others.
 
-Keys are told in README.md beside this file. A number that is not known is null, never nan.
+README.md next to this file documents the keys. An unknown number is null, never nan.
 """
 
 import math
@@ -19,11 +19,11 @@ ADVICE_VERSION = 1
 
 
 def to_json_values(value: Any) -> Any:
-    """The value as JSON has it: no nan and no infinity, instants and days as text."""
+    """Return the value as JSON types: null for nan and infinity, instants and days as text."""
     if isinstance(value, Mapping):
-        return {str(key): to_json_values(one) for key, one in value.items()}
+        return {str(key): to_json_values(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [to_json_values(one) for one in value]
+        return [to_json_values(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value.isoformat() if hasattr(value, "isoformat") else value
@@ -32,34 +32,34 @@ def to_json_values(value: Any) -> Any:
 # --- the trace ---------------------------------------------------------------------------------------------
 
 
-def trace_section(brought: ImportedTrace) -> Numbers:
-    """What the trace is."""
-    seconds = max((brought.last_at - brought.first_at).total_seconds(), 1.0)
+def trace_section(imported: ImportedTrace) -> Numbers:
+    """Return the section of the trace."""
+    seconds = max((imported.last_at - imported.first_at).total_seconds(), 1.0)
     return {
-        "name": brought.trace,
-        "source": brought.source,
-        "format": brought.format,
-        "requests": brought.requests,
-        "left_out": dict(brought.left_out),
-        "first_at": brought.first_at,
-        "last_at": brought.last_at,
+        "name": imported.trace,
+        "source": imported.source,
+        "format": imported.format,
+        "requests": imported.requests,
+        "left_out": dict(imported.left_out),
+        "first_at": imported.first_at,
+        "last_at": imported.last_at,
         "hours": seconds / 3600,
-        "requests_per_s": brought.requests / seconds,
-        "mean_input_tokens": brought.input_tokens / brought.requests,
-        "mean_output_tokens": brought.output_tokens / brought.requests,
-        "llms": list(brought.llms),
-        "named_llms": dict(brought.requests_by_source_llm),
-        "unprofiled_llms": dict(brought.unprofiled),
-        "as_llm": brought.as_llm,
-        "regions": list(brought.regions),
-        "tiers": list(brought.tiers),
-        "lacks": sorted(brought.lacks),
-        "assumed_output_tokens": brought.output_tokens_assumed,
+        "requests_per_s": imported.requests / seconds,
+        "mean_input_tokens": imported.input_tokens / imported.requests,
+        "mean_output_tokens": imported.output_tokens / imported.requests,
+        "llms": list(imported.llms),
+        "named_llms": dict(imported.requests_by_source_llm),
+        "unprofiled_llms": dict(imported.unprofiled),
+        "as_llm": imported.as_llm,
+        "regions": list(imported.regions),
+        "tiers": list(imported.tiers),
+        "lacks": sorted(imported.missing_keys),
+        "assumed_output_tokens": imported.output_tokens_assumed,
     }
 
 
 def history_section(settings: RunSettings, last: date) -> list[Numbers]:
-    """Interactive input tokens/s by hour, of the days that a forecast may use."""
+    """Return interactive input tokens/s by hour, of the days that a forecast may use."""
     rows = settings.lake.sql(
         "reads/advice_history.sql",
         trace=settings.trace,
@@ -74,7 +74,7 @@ def history_section(settings: RunSettings, last: date) -> list[Numbers]:
 
 
 def gpu_section(answers: Mapping[str, RentAnswer]) -> list[Numbers]:
-    """Which GPUs to rent for each llm, by kind of fleet, and what parting prefill from decode can save."""
+    """Return the fleets to rent for each llm, by kind, and the bound on the saving of disaggregation."""
     return [
         {
             "llm": llm,
@@ -100,8 +100,8 @@ def gpu_section(answers: Mapping[str, RentAnswer]) -> list[Numbers]:
     ]
 
 
-def llm_section(brought: ImportedTrace, settings: RunSettings, first: date, last: date) -> list[Numbers]:
-    """Which llms are asked for, by share of requests."""
+def llm_section(imported: ImportedTrace, settings: RunSettings, first: date, last: date) -> list[Numbers]:
+    """Return the llms by their share of requests."""
     rows = settings.lake.sql(
         "reads/advice_endpoints.sql", trace=settings.trace, first=first, last=last
     ).to_pylist()
@@ -117,6 +117,6 @@ select distinct llm, region from level_trials where trace = $trace and day = $da
 
 
 def levels_section(settings: RunSettings, day: date) -> list[str]:
-    """What the trials of levels answered, endpoint by endpoint."""
+    """Return the sentences of the level trials, endpoint by endpoint."""
     rows = settings.lake.sql(LEVEL_TRIAL_ENDPOINTS_QUERY, trace=settings.trace, day=day).to_pylist()
     return [line for row in rows for line in level_answers(settings, day, row["llm"], row["region"])]

@@ -1,4 +1,4 @@
-"""A trace as a page is made of it: the lake that it lies in, what it says of itself, and what it does not."""
+"""The trace that a page is made from: its lake, what its source names, and what was assumed instead."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -10,9 +10,9 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.toml_dataclasses import require_known
 
-DEFAULT_LLM = "llama3.1-8b"  # where a trace names no llm and nobody says which
-CONFIG_FORMAT = "config"  # the format of a trace that is read where its config has it
-MAX_DAYS_READ = 15  # that are read: two weeks of history, and the day that is replayed
+DEFAULT_LLM = "llama3.1-8b"  # assumed where a trace names no llm and the user names none
+CONFIG_FORMAT = "config"  # format of a trace that is read from the lake of its config
+MAX_DAYS_READ = 15  # two weeks of history, and the day to replay
 
 OPEN_GAP_QUERY = (
     "select 1 from silences where trace = $trace and silence_start is not null and silence_end is null"
@@ -20,60 +20,64 @@ OPEN_GAP_QUERY = (
 
 
 class ImportedTrace(NamedTuple):
-    """A trace in a lake, and what it says of itself."""
+    """A trace in a lake, with the facts that its source gives and the assumptions for those it does not."""
 
     lake: Lake
     trace: str
-    source: str  # the file, or the trace that it is a copy of
+    source: str  # name of the file, or of the trace that was copied
     format: str
-    left_out: Mapping[str, int]  # rows that are no requests, by reason
+    left_out: Mapping[str, int]  # rows that are not requests, by reason
     requests: int
     first_at: datetime
     last_at: datetime
     input_tokens: float
     output_tokens: float
-    llms: tuple[str, ...]  # that are planned for
-    requests_by_source_llm: Mapping[
-        str, int
-    ]  # requests by what the source calls the llm; empty where it names none
-    unprofiled: Mapping[str, int]  # of these, the ones that nobody profiled and that nothing stands for
-    as_llm: str | None  # what stands for those that have no profile, or no name
+    llms: tuple[str, ...]  # the llms to plan for
+    # Requests by the source's name of the llm; empty if it names none.
+    requests_by_source_llm: Mapping[str, int]
+    unprofiled: Mapping[str, int]  # requests by llm without a latency profile and without a substitute
+    as_llm: str | None  # the llm assumed for those without a profile or name
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
-    app: str | None  # the only one; None where there are several
-    lacks: frozenset[str]  # of region, llm, tier: what the source does not name
-    dealt: tuple[str, ...] = ()  # of region, llm, tier: by shares when the trace landed, for it names none
-    clock: str | None = None  # what its timestamps mean, where no mapping file says when they begin
-    output_tokens_assumed: int | None = None  # of answers whose length the source does not tell
-    unknown_regions: Mapping[str, int] = MappingProxyType({})  # requests by region that the catalogue lacks
-    fallback_region: str = ""  # the catalogue's region that stands for those
+    app: str | None  # the only app; None if there are several
+    missing_keys: frozenset[str]  # of region, llm, tier: those that the source does not name
+    distributed_keys: tuple[str, ...] = ()  # of region, llm, tier: missing, distributed by shares at landing
+    clock: str | None = None  # how timestamps were read; None if a mapping file gives their start
+    output_tokens_assumed: int | None = None  # for answers whose length the source does not give
+    unknown_regions: Mapping[str, int] = MappingProxyType({})  # requests by region not in the catalogue
+    fallback_region: str = ""  # the catalogue's region used for those
 
     @property
     def first_day(self) -> date:
-        """Of those that are read."""
+        """The first of the days that are read."""
         return max(self.first_at.date(), self.last_at.date() - timedelta(days=MAX_DAYS_READ))
 
     @property
     def last_whole_day(self) -> date | None:
-        """The last day that was recorded to its end; None without one that has a day before it.
+        """The last day that was recorded to its end; None if no such day has a day before it.
 
-        A day ends where as much time is left as 20 requests take in the mean, or an hour.
+        A day counts as recorded to its end if the last request lies within an hour of it, or within the mean
+        time of 20 requests.
         """
         mean_s = (self.last_at - self.first_at).total_seconds() / max(self.requests, 1)
         slack = timedelta(seconds=max(3600.0, 20 * mean_s))
-        ends = midnight(self.last_at.date() + timedelta(days=1))
+        next_midnight = midnight(self.last_at.date() + timedelta(days=1))
         last = (
-            self.last_at.date() if ends - self.last_at <= slack else self.last_at.date() - timedelta(days=1)
+            self.last_at.date()
+            if next_midnight - self.last_at <= slack
+            else self.last_at.date() - timedelta(days=1)
         )
-        begins = midnight(self.first_at.date())
-        first = self.first_at.date() + timedelta(days=int(self.first_at - begins > timedelta(hours=12)))
+        first_midnight = midnight(self.first_at.date())
+        first = self.first_at.date() + timedelta(
+            days=int(self.first_at - first_midnight > timedelta(hours=12))
+        )
         return last if last > first else None
 
     @property
     def day_to_plan(self) -> date:
-        """The day after the last one; where that breaks off unnoticed, the one after the last whole day.
+        """The day after the last one; the day after the last whole day if the last day is cut off.
 
-        Few requests end without a silence that the lake knows; what did not come would count as zero.
+        With few requests the lake detects no gap at the cut, and the missing hours would count as zero.
         """
         last, whole = self.last_at.date(), self.last_whole_day
         if whole is None or whole == last or self.lake.sql(OPEN_GAP_QUERY, trace=self.trace).num_rows:
@@ -82,18 +86,18 @@ class ImportedTrace(NamedTuple):
 
 
 def require_profiled(llm: str | None, catalogue: Catalogue) -> None:
-    """Refuse an llm that stands for others and has no latency profile itself."""
+    """Raise ConfigError if the llm to assume has no latency profile."""
     if llm is not None:
-        require_known(llm, profiled_llms(catalogue), "profiled llm", "--as")
+        require_known(llm, profiled_llms(catalogue), "profiled llm", "--assume-llm")
 
 
 def profiled_llms(catalogue: Catalogue) -> list[str]:
-    """The llms that some deployment has a latency profile of, in file order."""
+    """Return the llms with a latency profile, in the order of the catalogue."""
     known = {profile.llm for profile in catalogue.latency}
     return [llm for llm in catalogue.llms if llm in known]
 
 
 def count_shares(counts: Mapping[str, int]) -> Sequence[tuple[str, float]]:
-    """Each name's share of the counts, largest first."""
+    """Return each name's share of the counts, largest first."""
     total = sum(counts.values())
-    return [(name, count / total) for name, count in sorted(counts.items(), key=lambda one: -one[1])]
+    return [(name, count / total) for name, count in sorted(counts.items(), key=lambda item: -item[1])]

@@ -1,4 +1,4 @@
-"""What the requests of a landed trace are for: tiers that were dealt and llms without a profile settled."""
+"""Impute missing tiers and llms of a landed trace, and describe the trace."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,54 +18,57 @@ def impute_tiers_and_llms(
     lake: Lake,
     trace: str,
     source: str,
-    form: str,
+    file_format: str,
     left_out: Mapping[str, int],
     catalogue: Catalogue,
     as_llm: str | None,
     mapped: frozenset[str],
 ) -> ImportedTrace:
-    """Settle what requests are for, and say what the trace is; requests of no profile leave the lake."""
+    """Impute tiers and llms of requests, and return the trace; requests without a profile are deleted."""
     known, rows = set(profiled_llms(catalogue)), lake.sql(REQUESTS_BY_LLM_QUERY, trace=trace).to_pylist()
-    mapping = _mapped_llm_names(lake)
-    named: dict[str, int] = {}
+    llm_names = _mapped_llm_names(lake)
+    by_name: dict[str, int] = {}
     for row in rows:
         if row["source_llm"] is not None:
-            named[row["source_llm"]] = named.get(row["source_llm"], 0) + row["requests"]
+            by_name[row["source_llm"]] = by_name.get(row["source_llm"], 0) + row["requests"]
     is_known = {
-        name: name in known or mapping.get(name) in known or ("llm" in mapped and name not in catalogue.llms)
-        for name in named
+        name: name in known
+        or llm_names.get(name) in known
+        or ("llm" in mapped and name not in catalogue.llms)
+        for name in by_name
     }
-    unprofiled = {name: count for name, count in named.items() if not is_known[name]}
-    if not named and "llm" in mapped:  # canonical requests and mapped ones name ours
+    unprofiled = {name: count for name, count in by_name.items() if not is_known[name]}
+    # Canonical and mapped requests use the catalogue's names.
+    if not by_name and "llm" in mapped:
         unprofiled = {row["llm"]: row["requests"] for row in rows if row["llm"] not in known}
-    elif not named and as_llm:  # dealt llms that nobody named
+    elif not by_name and as_llm:  # the source names no llm: landing distributed the catalogue's
         unprofiled = {row["llm"]: row["requests"] for row in rows if row["llm"] != as_llm}
-    stands = as_llm or (DEFAULT_LLM if not named and "llm" not in mapped else None)
-    dealt = int(lake.sql("reads/advice_trace.sql", trace=trace)["tiers_from_shares"][0].as_py())
+    substitute = as_llm or (DEFAULT_LLM if not by_name and "llm" not in mapped else None)
+    distributed_tiers = int(lake.sql("reads/advice_trace.sql", trace=trace)["tiers_from_shares"][0].as_py())
     strictest = catalogue.strictest_tier(catalogue.tiers)
-    if unprofiled or (dealt and "tier" not in mapped):
+    if unprofiled or (distributed_tiers and "tier" not in mapped):
         _rewrite_days(lake, trace, catalogue, unprofiled, as_llm, None if "tier" in mapped else strictest)
-    silences = lake.sql("marts/silences.sql", trace=trace)  # what nobody collected is not zero to a forecast
-    lake.write("silences", silences, trace=trace)
-    what = lake.sql("reads/advice_trace.sql", trace=trace).to_pylist()[0]
-    lacks = {"llm"} if not named and "llm" not in mapped else set()
-    lacks |= {"region"} if len(what["regions"]) == 1 and "region" not in mapped else set()
-    lacks |= {"tier"} if dealt and "tier" not in mapped else set()
+    gaps = lake.sql("marts/silences.sql", trace=trace)  # a gap in the data is not zero demand
+    lake.write("silences", gaps, trace=trace)
+    facts = lake.sql("reads/advice_trace.sql", trace=trace).to_pylist()[0]
+    missing_keys = {"llm"} if not by_name and "llm" not in mapped else set()
+    missing_keys |= {"region"} if len(facts["regions"]) == 1 and "region" not in mapped else set()
+    missing_keys |= {"tier"} if distributed_tiers and "tier" not in mapped else set()
     llms = [
         row["llm"] for row in lake.sql(REQUESTS_BY_LLM_QUERY, trace=trace).to_pylist() if row["llm"] in known
     ]
     if not as_llm and sum(unprofiled.values()) == sum(row["requests"] for row in rows):
-        llms = []  # what they were landed as stands for nothing
+        llms = []  # all llms are unprofiled and none is assumed for them
     return ImportedTrace(
-        lake, trace, source, form, left_out, what["requests"], what["first_at"], what["last_at"],
-        what["input_tokens"], what["output_tokens"], tuple(dict.fromkeys(llms)), named,
-        {} if as_llm else unprofiled, stands, tuple(what["regions"]), tuple(what["tiers"]),
-        what["app"] if what["apps"] == 1 else None, frozenset(lacks),
+        lake, trace, source, file_format, left_out, facts["requests"], facts["first_at"], facts["last_at"],
+        facts["input_tokens"], facts["output_tokens"], tuple(dict.fromkeys(llms)), by_name,
+        {} if as_llm else unprofiled, substitute, tuple(facts["regions"]), tuple(facts["tiers"]),
+        facts["app"] if facts["apps"] == 1 else None, frozenset(missing_keys),
     )  # fmt: skip
 
 
 def _mapped_llm_names(lake: Lake) -> Mapping[str, str]:
-    """What a mapping file beside the landed file calls an llm of ours."""
+    """Return the llm names of the mapping file next to the landed file: catalogue name by source name."""
     for path in Path(str(lake.root.parent)).glob("landing/*.toml"):
         return dict(parse_toml(path.read_text(encoding="utf-8"), path).get("llm_names", {}))
     return {}
@@ -79,12 +82,12 @@ def _rewrite_days(
     as_llm: str | None,
     strictest: str | None,
 ) -> None:
-    """Write the days anew: dealt tiers become the strictest, and llms without a profile what stands for them.
+    """Rewrite the days: distributed tiers become the strictest, unprofiled llms the one assumed for them.
 
-    Where nothing stands for them, and others have a profile, their requests leave the lake.
+    If none is assumed and other llms have a profile, the requests of unprofiled llms are deleted.
     """
-    some = lake.sql(REQUESTS_BY_LLM_QUERY, trace=trace).to_pylist()
-    all_unknown = all((row["source_llm"] or row["llm"]) in unprofiled for row in some)
+    requests_by_llm = lake.sql(REQUESTS_BY_LLM_QUERY, trace=trace).to_pylist()
+    is_all_unprofiled = all((row["source_llm"] or row["llm"]) in unprofiled for row in requests_by_llm)
     for day in lake.days("requests", trace):
         table = lake.sql(
             "reads/advice_settled_requests.sql",
@@ -94,7 +97,7 @@ def _rewrite_days(
             as_llm=as_llm,
             tier=strictest,
             deadline_s=None if strictest is None else catalogue.tiers[strictest].deadline_s,
-            keeps=as_llm is not None or all_unknown,
+            keeps=as_llm is not None or is_all_unprofiled,
         )
         for path in lake.files("requests", trace=trace, day=day):
             path.unlink()

@@ -1,6 +1,4 @@
-"""What a page cannot say, a line for each thing, and how far off its latencies are."""
-
-from collections.abc import Sequence
+"""List what cannot be concluded from a trace, one line each, and the errors of the latency profiles."""
 
 from fleetcast.assets.advice.imported_trace import (
     CONFIG_FORMAT,
@@ -11,41 +9,40 @@ from fleetcast.assets.advice.imported_trace import (
 )
 from fleetcast.assets.advice.phrases import EXAMPLE_LLM, MAX_NAMES_LISTED, join_few_names, share_as_percent
 from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.studies.level_answer import join_all_names
 from fleetcast.models.aliases import Numbers
 from fleetcast.models.latency.latency_errors import errors_in_use
 from fleetcast.models.world.catalogue import Catalogue
 
-FEW_REQUESTS = 100  # requests, below which one is more than a hundredth of the share in time
-CURRENT_FLEET_HINT, RECORDED_FLEET_HINT = (
-    '--fleet "8 x llama3.1-8b@h100-80gb"',
-    "fleetcast plan ran FILE",
-)  # to tell what runs today
+FEW_REQUESTS = 100  # below this, one request is more than 1 % of the share in time
+# How to give the current fleet: of a trace, and of a config.
+CURRENT_FLEET_HINT, RECORDED_FLEET_HINT = '--fleet "8 x llama3.1-8b@h100-80gb"', "fleetcast plan ran FILE"
 
 
-def list_limitations(brought: ImportedTrace, catalogue: Catalogue, numbers: Numbers) -> list[Numbers]:
-    """What the trace does not let anyone say, or what was taken in its place: a key and a line each."""
+def list_limitations(imported: ImportedTrace, catalogue: Catalogue, numbers: Numbers) -> list[Numbers]:
+    """Return what cannot be concluded from the trace, or what was assumed instead: a key and a line each."""
     found = [
-        *_row_limitations(brought),
-        *_clock_limitations(brought),
-        *_client_limitations(brought),
-        *_region_limitations(brought),
+        *_row_limitations(imported),
+        *_clock_limitations(imported),
+        *_client_limitations(imported),
+        *_region_limitations(imported),
     ]
-    found += [*_tier_limitations(brought, catalogue), *_llm_limitations(brought, catalogue)]
+    found += [*_tier_limitations(imported, catalogue), *_llm_limitations(imported, catalogue)]
     trace = numbers["trace"]
     if numbers["board"] is None and numbers["tomorrow"] is not None:
         found.append(
             (
                 "short",
-                f"The trace has {trace['hours']:,.1f} hours, not two whole days: nothing is foreseen and no "
-                "policy compared; each hour that it has is sized by replay, the others like its largest.",
+                f"The trace has {trace['hours']:,.1f} hours, not two whole days: there is no forecast and no "
+                "comparison of policies. Each of its hours is sized by replay, other hours like the largest.",
             )
         )
-    if numbers["tomorrow"] is not None and numbers["tomorrow"]["day"] == brought.last_at.date():
+    if numbers["tomorrow"] is not None and numbers["tomorrow"]["day"] == imported.last_at.date():
         found.append(
             (
                 "cut",
-                f"The trace breaks off at {brought.last_at:%H:%M} UTC: that day is planned whole, from the "
-                "days before it, and not the next.",
+                f"The trace breaks off at {imported.last_at:%H:%M} UTC: the plan is for that whole day, from "
+                "the days before it, and not for the next day.",
             )
         )
     if numbers["tomorrow"] is not None and numbers["tomorrow"]["not_known"]:
@@ -54,189 +51,189 @@ def list_limitations(brought: ImportedTrace, catalogue: Catalogue, numbers: Numb
         found.append(
             (
                 "today",
-                "What runs today is not told, so the plainest fleet stands for it: one that stands all day "
-                f"for the peak. Tell it: "
-                f"{RECORDED_FLEET_HINT if brought.format == CONFIG_FORMAT else CURRENT_FLEET_HINT}.",
+                "The current fleet is not known, so the page compares with one fleet all day, sized for the "
+                "peak. To give yours: "
+                f"{RECORDED_FLEET_HINT if imported.format == CONFIG_FORMAT else CURRENT_FLEET_HINT}.",
             )
         )
     if numbers["tomorrow"] is not None:
         found.append(
             (
                 "promise",
-                "The share in time is that of a past day, and the next may be worse: on three real days the "
-                "page said 98.8, 94.4 and 98.4 %, and 97.9, 92.5 and 93.1 % came, with 95 % asked.",
+                "The share in time is that of a past day; the next day may be worse. On three real days the "
+                "page showed 98.8, 94.4 and 98.4 %, and the next days had 97.9, 92.5 and 93.1 %, at a target "
+                "of 95 %.",
             )
         )
-    if len(brought.tiers) == 1:
+    if len(imported.tiers) == 1:
         found.append(
-            ("levels", f"All requests are {brought.tiers[0]}: levels of priority have nothing to order.")
+            (
+                "levels",
+                f"All requests are of the tier {imported.tiers[0]}, so priority levels change nothing.",
+            )
         )
     found.append(
         (
             "quality",
-            "Whether a smaller llm would do is not asked: it takes judged answers (fleetcast plan quality).",
+            "The page does not tell whether a smaller llm is good enough: this needs scored answers "
+            "(fleetcast plan quality).",
         )
     )
     return [{"key": key, "line": line} for key, line in found]
 
 
-def _row_limitations(brought: ImportedTrace) -> list[tuple[str, str]]:
-    """How many requests there are, and how long their answers."""
+def _row_limitations(imported: ImportedTrace) -> list[tuple[str, str]]:
+    """Return limitations from left-out rows, few requests and unknown answer lengths."""
     found = []
-    total = brought.requests + sum(brought.left_out.values())
-    for reason, rows in list(brought.left_out.items())[:MAX_NAMES_LISTED]:
-        more = (
-            " Name a mean to assume: --outputs TOKENS." if reason.startswith("output_tokens is miss") else ""
-        )
+    total = imported.requests + sum(imported.left_out.values())
+    for reason, rows in list(imported.left_out.items())[:MAX_NAMES_LISTED]:
+        more = " To assume a mean: --outputs TOKENS." if reason.startswith("output_tokens is miss") else ""
         share = share_as_percent(rows / total)
         line = f"{rows:,} rows ({share}) are left out, and nothing is planned for them: {reason}.{more}"
         found.append(("left_out", line))
-    if brought.requests < FEW_REQUESTS:
-        one = share_as_percent(1 / brought.requests, 1)
+    if imported.requests < FEW_REQUESTS:
+        share = share_as_percent(1 / imported.requests, 1)
         found.append(
             (
                 "few",
-                f"Of so few requests ({brought.requests}) each is {one} of the share in time: what serves "
-                "them in time may not serve as many others.",
+                f"With so few requests ({imported.requests}) each is {share} of the share in time: a fleet "
+                "that serves these in time may not serve others in time.",
             )
         )
-    if brought.output_tokens_assumed is not None:
+    if imported.output_tokens_assumed is not None:
         found.append(
             (
                 "outputs",
-                f"Where the trace does not tell how long an answer was, {brought.output_tokens_assumed:,} "
-                "tokens are assumed (--outputs): lengths that vary take more GPUs in their peaks.",
+                f"Where the trace does not give the length of an answer, {imported.output_tokens_assumed:,} "
+                "tokens are assumed (--outputs); real lengths vary and need more GPUs at their peaks.",
             )
         )
-    if brought.output_tokens == brought.requests:
+    if imported.output_tokens == imported.requests:
         found.append(
             (
                 "outputs",
-                "Every answer is one token long, as where no counter tells output tokens: GPUs that longer "
-                "answers take are not in the plan.",
+                "Every answer is one token long, as in a source without a counter of output tokens: the plan "
+                "does not include the GPUs that longer answers need.",
             )
         )
     return found
 
 
-def _client_limitations(brought: ImportedTrace) -> list[tuple[str, str]]:
-    """Whose the requests are, and what was dealt to them when they landed."""
+def _client_limitations(imported: ImportedTrace) -> list[tuple[str, str]]:
+    """Return limitations from a single client, and from keys that were distributed at landing."""
     found = []
-    if brought.app is not None:
-        name = "" if brought.app == "unknown" else f" ({brought.app})"
+    if imported.app is not None:
+        name = "" if imported.app == "unknown" else f" ({imported.app})"
         found.append(
             (
                 "one_client",
-                f"All requests are of one client{name}, as far as the trace says: who drives the peak, and "
-                "whether several would even out, cannot be told.",
+                f"The trace names one client{name} for all requests: it does not show which clients cause "
+                "the peak, or whether the peaks of several would even out.",
             )
         )
-    if brought.dealt:
-        instead = "; --assume-llm NAME plans all for one llm" if "llm" in brought.dealt else ""
+    if imported.distributed_keys:
+        hint = "; --assume-llm NAME plans all for one llm" if "llm" in imported.distributed_keys else ""
         found.append(
             (
                 "dealt",
-                f"The trace names no {' and no '.join(brought.dealt)}: that was dealt to its requests by "
-                "shares when it landed. Advise on its file, or land it with a mapping file that says which"
-                f"{instead}.",
+                f"The trace names no {' and no '.join(imported.distributed_keys)}: values were distributed "
+                "over its requests by shares when it landed. Run advise on its file, or land it with a "
+                f"mapping file that gives them{hint}.",
             )
         )
     return found
 
 
-def _region_limitations(brought: ImportedTrace) -> list[tuple[str, str]]:
-    """Where the requests come from."""
-    if brought.unknown_regions:
-        total = brought.requests + sum(brought.left_out.values())
-        share = share_as_percent(sum(brought.unknown_regions.values()) / max(total, 1))
-        names = join_few_names(list(brought.unknown_regions))
+def _region_limitations(imported: ImportedTrace) -> list[tuple[str, str]]:
+    """Return limitations from unknown or missing regions."""
+    if imported.unknown_regions:
+        total = imported.requests + sum(imported.left_out.values())
+        share = share_as_percent(sum(imported.unknown_regions.values()) / max(total, 1))
+        names = join_few_names(list(imported.unknown_regions))
         return [
             (
                 "region",
-                f"The catalogue has no region {names} ({share} of the rows): all of that is planned in one "
-                f"place, called {brought.fallback_region}. To part it: label_names in a mapping file.",
+                f"The catalogue has no region {names} ({share} of the rows): all of these are planned in one "
+                f"region, called {imported.fallback_region}. To separate them, use label_names in a mapping "
+                "file.",
             )
         ]
-    if "region" in brought.lacks:
-        one = f"The trace names no region: all is planned in one place, called {brought.regions[0]}."
-        return [("region", one)]
+    if "region" in imported.missing_keys:
+        line = f"The trace names no region: all is planned in one region, called {imported.regions[0]}."
+        return [("region", line)]
     return []
 
 
-def _tier_limitations(brought: ImportedTrace, catalogue: Catalogue) -> list[tuple[str, str]]:
-    """How urgent the requests are."""
-    if "tier" not in brought.lacks:
+def _tier_limitations(imported: ImportedTrace, catalogue: Catalogue) -> list[tuple[str, str]]:
+    """Return the limitation from missing tiers."""
+    if "tier" not in imported.missing_keys:
         return []
     name = catalogue.strictest_tier(catalogue.tiers) or ""
     slo_s = catalogue.tiers[name].ttft_slo_s
     return [
         (
             "tier",
-            f"How urgent requests are is not told of all: the others are {name}, the first token in "
-            f"{slo_s:g} s.",
+            f"The trace does not give the tier of all requests: the others are planned as {name}, with the "
+            f"first token within {slo_s:g} s.",
         )
     ]
 
 
-def _clock_limitations(brought: ImportedTrace) -> list[tuple[str, str]]:
-    """What hours and days hang on where the timestamps do not tell it."""
-    clock, begun = brought.clock or "", f"{brought.first_at:%Y-%m-%d %H:%M}"
+def _clock_limitations(imported: ImportedTrace) -> list[tuple[str, str]]:
+    """Return limitations from timestamps without a date or a time zone."""
+    clock, start = imported.clock or "", f"{imported.first_at:%Y-%m-%d %H:%M}"
     if clock.startswith("relative"):
         return [
             (
                 "clock",
-                f"The trace does not tell when it began: its first request is taken to have come at {begun} "
-                "UTC, and dates and hours follow from that. Tell it in a mapping file beside the trace: "
-                "start = 2025-07-01T00:00:00Z.",
+                f"The trace does not give its start: its first request is assumed to arrive at {start} UTC, "
+                "and dates and hours follow from that. To give it, write in a mapping file next to the "
+                "trace: start = 2025-07-01T00:00:00Z.",
             )
         ]
     if "no zone" in clock:
-        return [("clock", "Timestamps that name no time zone are read as UTC; all hours here are UTC.")]
+        return [("clock", "Timestamps without a time zone are read as UTC; all hours here are UTC.")]
     return []
 
 
-def _llm_limitations(brought: ImportedTrace, catalogue: Catalogue) -> list[tuple[str, str]]:
-    known = join_all_names(profiled_llms(catalogue))
-    if brought.unprofiled:
-        total = sum(brought.requests_by_source_llm.values()) or brought.requests
-        names = join_few_names([name for name, _ in count_shares(brought.unprofiled)])
-        share = sum(brought.unprofiled.values()) / max(total, sum(brought.unprofiled.values()))
+def _llm_limitations(imported: ImportedTrace, catalogue: Catalogue) -> list[tuple[str, str]]:
+    """Return limitations from llms without a profile or name."""
+    profiled = join_all_names(profiled_llms(catalogue))
+    if imported.unprofiled:
+        total = sum(imported.requests_by_source_llm.values()) or imported.requests
+        names = join_few_names([name for name, _ in count_shares(imported.unprofiled)])
+        share = sum(imported.unprofiled.values()) / max(total, sum(imported.unprofiled.values()))
         return [
             (
                 "llm",
-                f"Nobody profiled {names} ({share_as_percent(share)} of the requests): no fleet is "
-                f"planned for them. "
-                f"Profiled are {known}. To plan as if they were one of these: --as {EXAMPLE_LLM}.",
+                f"There is no latency profile of {names} ({share_as_percent(share)} of the requests): no "
+                f"fleet is planned for them. Profiled llms: {profiled}. To plan as if they were one of "
+                f"these: --assume-llm {EXAMPLE_LLM}.",
             )
         ]
-    if "llm" in brought.lacks:
+    if "llm" in imported.missing_keys:
         return [
             (
                 "llm",
-                f"The trace names no llm: all is planned as if for {brought.as_llm or DEFAULT_LLM}. "
-                f"Another: --as "
-                f"NAME, of {known}.",
+                f"The trace names no llm: all is planned as if for {imported.as_llm or DEFAULT_LLM}. For "
+                f"another: --assume-llm NAME, of {profiled}.",
             )
         ]
-    if brought.as_llm is not None and brought.requests_by_source_llm:
-        return [("llm", f"Where the trace's llm has no profile, {brought.as_llm} stands for it (--as).")]
+    if imported.as_llm is not None and imported.requests_by_source_llm:
+        line = f"Where the trace's llm has no profile, {imported.as_llm} is planned instead (--assume-llm)."
+        return [("llm", line)]
     return []
-
-
-def join_all_names(names: Sequence[str]) -> str:
-    """a, b and c, whole."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def latency_profiles_section(settings: RunSettings) -> list[Numbers]:
-    """How far off the latencies are that the fleet is planned by: a line for each profile in use."""
+    """Return the error of each latency profile in use."""
     return [
         {
-            "llm": one.profile.llm,
-            "gpu": f"{one.profile.tensor_parallel} x {one.profile.gpu}",
-            "kind": one.kind,
-            "error_share": max(one.prefill_share, one.decode_share),
-            "source": one.profile.source,
+            "llm": error.profile.llm,
+            "gpu": f"{error.profile.tensor_parallel} x {error.profile.gpu}",
+            "kind": error.kind,
+            "error_share": max(error.prefill_share, error.decode_share),
+            "source": error.profile.source,
         }
-        for one in errors_in_use(settings.catalogue, settings.config.fleet.deployments.items())
+        for error in errors_in_use(settings.catalogue, settings.config.fleet.deployments.items())
     ]

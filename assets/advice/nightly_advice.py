@@ -1,4 +1,4 @@
-"""The page of a config's own day, from what its night has made."""
+"""Compute the numbers of an advice page on a day of a config, from the tables of its nightly run."""
 
 from datetime import date, timedelta
 
@@ -14,41 +14,43 @@ from fleetcast.models.world.config_loading import CONFIG_DIR
 
 
 def advise_nightly_run(settings: RunSettings, day: date, progress: Progress) -> Numbers:
-    """The numbers of a page on a config's own day, from what its night made; the next day is planned.
+    """Compute the numbers of a page on a config's day, and plan the next day if needed.
 
-    LakeError without the day's scorecard. A next day that cannot be planned is a line of the page.
+    LakeError without the day's scorecard. If the next day cannot be planned, the page states the reason.
     """
     require_day(settings.lake, "scorecard", settings.trace, day)
-    came, next_day = read_config_trace(settings, day), day + timedelta(days=1)
-    found = empty_sections(came)
+    imported, next_day = read_config_trace(settings, day), day + timedelta(days=1)
+    sections = empty_sections(imported)
     table = "plans" if next_day in settings.lake.days("plans", settings.trace) else "day_ahead_plans"
-    why = ""
+    reason = ""
     try:
         if table != "plans":
             plan_ahead(settings, next_day, progress)
-        found["tomorrow"] = next_day_plan.next_day_section(settings, next_day, table)
+        sections["tomorrow"] = next_day_plan.next_day_section(settings, next_day, table)
     except ValueError as error:
-        why = str(error)
-    found["history"] = data_sections.history_section(settings, day)
-    found["board"] = policy_comparison.policies_section(settings, day)
-    found["levels"] = data_sections.levels_section(settings, day)
-    add_derived_sections(settings, found, came, day, read_recorded_fleet(settings, day))
-    found["cannot"] = limitations.list_limitations(came, settings.catalogue, found)
-    if why:
-        found["cannot"].insert(0, {"key": "tomorrow", "line": why})
-    found["answer"] = phrases.answer_sentences(found)
+        reason = str(error)
+    sections["history"] = data_sections.history_section(settings, day)
+    sections["board"] = policy_comparison.policies_section(settings, day)
+    sections["levels"] = data_sections.levels_section(settings, day)
+    add_derived_sections(settings, sections, imported, day, read_recorded_fleet(settings, day))
+    sections["cannot"] = limitations.list_limitations(imported, settings.catalogue, sections)
+    if reason:
+        sections["cannot"].insert(0, {"key": "tomorrow", "line": reason})
+    sections["answer"] = phrases.answer_sentences(sections)
     config = settings.config.file
     name = config.stem if config.parent == CONFIG_DIR else str(config)
-    again = f"fleetcast advise --config {name} --date {day}"
-    found["commands"] = phrases.reproduce_commands(found, f"export FLEETCAST_CONFIG={name}", again, {})
-    return dict(data_sections.to_json_values(found))
+    command = f"fleetcast advise --config {name} --date {day}"
+    sections["commands"] = phrases.reproduce_commands(
+        sections, f"export FLEETCAST_CONFIG={name}", command, {}
+    )
+    return dict(data_sections.to_json_values(sections))
 
 
 def read_config_trace(settings: RunSettings, day: date) -> ImportedTrace:
-    """What the days of a config's trace say, up to one."""
+    """Return a config's trace, with the days of its history up to `day`."""
     first = settings.history(day)[0]
-    asked = {"trace": settings.trace, "first": first, "last": day}
-    [row] = settings.lake.sql("reads/advice_trace_of_demand.sql", **asked).to_pylist()
+    scope = {"trace": settings.trace, "first": first, "last": day}
+    [row] = settings.lake.sql("reads/advice_trace_of_demand.sql", **scope).to_pylist()
     return ImportedTrace(
         settings.lake, settings.trace, settings.config.file.stem, CONFIG_FORMAT, {}, row["requests"],
         row["first_at"], row["last_at"], row["input_tokens"], row["output_tokens"], tuple(row["llms"]), {},

@@ -1,4 +1,4 @@
-"""The numbers of the last known day: each policy, what the advised one saves, how sure that is."""
+"""Compute the sections of the last known day: each policy, the saving, and how certain it is."""
 
 import math
 from datetime import date
@@ -7,11 +7,8 @@ from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.models.aliases import Numbers
 
-ADVISED_POLICIES = (
-    "day_ahead",
-    "corrected",
-    "lt_ua",
-)  # whose day is held against today's, the first that was replayed
+# The first of these that was replayed is the advised policy, compared with the current fleet.
+ADVISED_POLICIES = ("day_ahead", "corrected", "lt_ua")
 BASELINE_POLICY = "static"
 USD_DIFFERENCE_QUERY = """
 select * from scoreboard_differences
@@ -20,7 +17,7 @@ where trace = $trace and day = $day and policy = $policy and against = $against 
 
 
 def policies_section(settings: RunSettings, day: date) -> Numbers:
-    """The last known day under each policy, planned from what came before it."""
+    """Return the last known day under each policy, planned from the days before it."""
     board = {
         row["policy"]: row
         for row in settings.lake.sql("reads/advice_board.sql", trace=settings.trace, day=day).to_pylist()
@@ -41,35 +38,32 @@ def policies_section(settings: RunSettings, day: date) -> Numbers:
 
 
 def saving_section(settings: RunSettings, day: date, board: Numbers, today: Numbers | None) -> Numbers | None:
-    """What the advised policy would have saved on the last known day against what runs today."""
-    own = {row["policy"]: row for row in board["policies"]}
-    if board["advised"] is None or (today is None and BASELINE_POLICY not in own):
+    """Return the saving of the advised policy on the last known day, compared with the current fleet."""
+    policies = {row["policy"]: row for row in board["policies"]}
+    if board["advised"] is None or (today is None and BASELINE_POLICY not in policies):
         return None
-    ours, theirs = (
-        own[board["advised"]],
-        today or {**own[BASELINE_POLICY], "fleet": "one fleet for the peak, all day"},
-    )
+    advised = policies[board["advised"]]
+    current = today or {**policies[BASELINE_POLICY], "fleet": "one fleet for the peak, all day"}
     saving = {
         "day": day,
-        "today": theirs["fleet"],
+        "today": current["fleet"],
         "is_told": today is not None,
-        "today_usd": theirs["usd"],
-        "today_gpu_hours": theirs["gpu_hours"],
-        "advised_usd": ours["usd"],
-        "usd": theirs["usd"] - ours["usd"],
-        "share": 1 - ours["usd"] / theirs["usd"] if theirs["usd"] else None,
-        "today_in_time_share": theirs["in_time_share"],
-        "advised_in_time_share": ours["in_time_share"],
+        "today_usd": current["usd"],
+        "today_gpu_hours": current["gpu_hours"],
+        "advised_usd": advised["usd"],
+        "usd": current["usd"] - advised["usd"],
+        "share": 1 - advised["usd"] / current["usd"] if current["usd"] else None,
+        "today_in_time_share": current["in_time_share"],
+        "advised_in_time_share": advised["in_time_share"],
         "low_usd": None,
         "high_usd": None,
         "is_beyond_error": None,
     }
     if today is None:
-        asked = {"policy": BASELINE_POLICY, "against": board["advised"]}
-        for row in settings.lake.sql(
-            USD_DIFFERENCE_QUERY, trace=settings.trace, day=day, **asked
-        ).to_pylist():
-            if math.isclose(row["difference"], saving["usd"], abs_tol=1e-6):  # draws of this very board
+        pair = {"policy": BASELINE_POLICY, "against": board["advised"]}
+        for row in settings.lake.sql(USD_DIFFERENCE_QUERY, trace=settings.trace, day=day, **pair).to_pylist():
+            # Draws of an earlier scoreboard have another difference.
+            if math.isclose(row["difference"], saving["usd"], abs_tol=1e-6):
                 saving |= {
                     "low_usd": row["low"],
                     "high_usd": row["high"],
@@ -79,10 +73,10 @@ def saving_section(settings: RunSettings, day: date, board: Numbers, today: Numb
 
 
 def short_trace_saving_section(tomorrow: Numbers, today: Numbers | None) -> Numbers | None:
-    """The same of a trace without two days: the hours as they were sized, against what runs today."""
+    """Return the saving on a trace of less than two days: sized hours compared with the current fleet."""
     rows = [row for row in tomorrow["hours"] if row["demand_tokens_per_s"] is not None]
-    asked = sum(row["requests"] for row in rows)
-    if today is None or not asked:
+    requests = sum(row["requests"] for row in rows)
+    if today is None or not requests:
         return None
     met = sum(row["requests"] * row["attainment_share"] for row in rows)
     return {
@@ -95,7 +89,7 @@ def short_trace_saving_section(tomorrow: Numbers, today: Numbers | None) -> Numb
         "usd": today["usd"] - tomorrow["usd"],
         "share": 1 - tomorrow["usd"] / today["usd"],
         "today_in_time_share": today["in_time_share"],
-        "advised_in_time_share": met / asked,
+        "advised_in_time_share": met / requests,
         "low_usd": None,
         "high_usd": None,
         "is_beyond_error": None,
@@ -103,9 +97,9 @@ def short_trace_saving_section(tomorrow: Numbers, today: Numbers | None) -> Numb
 
 
 def certainty_section(settings: RunSettings, day: date | None, board: Numbers | None) -> Numbers:
-    """How near forecasts made at midnight were, and what the advised policy attained, by tier."""
-    asked = {"trace": settings.trace, "tier": INTERACTIVE, "method": settings.config.forecast.method}
-    [forecast] = settings.lake.sql("reads/advice_forecast_errors.sql", **asked).to_pylist()
+    """Return the error of forecasts made at midnight, and the advised policy's attainment by tier."""
+    scope = {"trace": settings.trace, "tier": INTERACTIVE, "method": settings.config.forecast.method}
+    [forecast] = settings.lake.sql("reads/advice_forecast_errors.sql", **scope).to_pylist()
     tiers: list[Numbers] = []
     if day is not None and board is not None and board["advised"] is not None:
         targets = {name: tier.attainment_target_share for name, tier in settings.catalogue.tiers.items()}

@@ -1,4 +1,4 @@
-"""The parts of a page's numbers, and what follows from a plan and a board whoever made them."""
+"""Assemble the sections of a page: empty ones, and those derived from the plan and the policies."""
 
 from datetime import date
 
@@ -8,12 +8,12 @@ from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.models.aliases import Numbers
 
 
-def empty_sections(came: ImportedTrace) -> Numbers:
-    """The numbers of a page of which nothing but the trace is known."""
+def empty_sections(imported: ImportedTrace) -> Numbers:
+    """Return the numbers of a page with only the section of the trace filled in."""
     return {
         "version": data_sections.ADVICE_VERSION,
         "answer": [],
-        "trace": data_sections.trace_section(came),
+        "trace": data_sections.trace_section(imported),
         "history": [],
         "tomorrow": None,
         "gpus": [],
@@ -30,15 +30,15 @@ def empty_sections(came: ImportedTrace) -> Numbers:
 
 
 def add_derived_sections(
-    settings: RunSettings, found: Numbers, came: ImportedTrace, last: date | None, today: Numbers | None
+    settings: RunSettings, found: Numbers, imported: ImportedTrace, last: date | None, today: Numbers | None
 ) -> None:
-    """What follows from the plan and the board: the saving, how sure it is, what to watch."""
-    first, until = came.first_day, came.last_at.date()
+    """Add the sections derived from plan and policies: the saving, its certainty, what to watch."""
+    first, until = imported.first_day, imported.last_at.date()
     if last is not None and found["board"] is not None:
         found["saving"] = policy_comparison.saving_section(settings, last, found["board"], today)
     elif found["tomorrow"] is not None:
         found["saving"] = policy_comparison.short_trace_saving_section(found["tomorrow"], today)
     found["certainty"] = policy_comparison.certainty_section(settings, last, found["board"])
     found["profiles"] = limitations.latency_profiles_section(settings)
-    found["llms"] = data_sections.llm_section(came, settings, first, until)
+    found["llms"] = data_sections.llm_section(imported, settings, first, until)
     found["watch"] = next_day_plan.watch_section(settings, found["tomorrow"], first, until)

@@ -1,7 +1,7 @@
-"""A trace of less than two days: nothing can be foreseen, so each hour that it has is sized by replay.
+"""Size each hour of a trace of less than two days by replay, as no forecast is possible.
 
-The fewest instances with which as many requests of the hour are in time as the tier asks, hour by hour; what
-is held back may wait and is left out. An hour that the trace does not have is taken to be like its largest.
+For each hour a search finds the fewest instances that attain the tier's target; deferrable requests are left
+out. An hour that the trace does not have is taken to be like its largest hour.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,28 +22,29 @@ from fleetcast.assets.studies.rent_hour import BusiestHour, replay_hour
 from fleetcast.models.plan.target_search import find_least_sufficient
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.world.calendar import HOUR_S, QUARTER_S
+from fleetcast.models.world.catalogue_entries import Tier
 
 
 class HourSize(NamedTuple):
-    """An hour of an endpoint, and the fewest instances that serve it in time."""
+    """An hour of an endpoint, and the fewest instances that attain its target."""
 
     hour_start: datetime
     region: str
     llm: str
     requests: int
-    tokens_per_s: float  # of input, in the mean of the hour
+    tokens_per_s: float  # input tokens/s, mean of the hour
     instances: int
-    attainment_share: float  # of these instances
+    attainment_share: float  # attainment with these instances
 
 
 def read_requests_by_hour(settings: RunSettings) -> pd.DataFrame:
-    """The interactive requests of the trace by hour; all of them where it has no others."""
-    asked = {"trace": settings.trace, "tiers": list(settings.catalogue.interactive_tiers)}
-    return settings.lake.sql("reads/advice_requests_by_hour.sql", **asked).to_pandas()
+    """Read the interactive requests of the trace by hour; all requests if none is interactive."""
+    scope = {"trace": settings.trace, "tiers": list(settings.catalogue.interactive_tiers)}
+    return settings.lake.sql("reads/advice_requests_by_hour.sql", **scope).to_pandas()
 
 
 def peak_tokens_per_s_by_llm(settings: RunSettings) -> dict[str, float]:
-    """Input tokens/s of each llm in its largest quarter of an hour, all regions together."""
+    """Return input tokens/s of each llm in its largest quarter of an hour, all regions together."""
     rows = read_requests_by_hour(settings)
     quarter = rows["arrival_s"] // QUARTER_S
     rates = rows.groupby(["llm", "hour_start", quarter])["input_tokens"].sum() / QUARTER_S
@@ -53,79 +54,71 @@ def peak_tokens_per_s_by_llm(settings: RunSettings) -> dict[str, float]:
 def cheapest_sized_deployments(
     settings: RunSettings, llms: Sequence[str], gpus: Mapping[str, Sequence[str]], progress: Progress
 ) -> dict[str, SizedDeployment]:
-    """For each llm the instance, of these GPU types, that serves its largest hour in time for least."""
-    catalogue, rows, stands = (
-        settings.catalogue,
-        read_requests_by_hour(settings),
-        dict[str, SizedDeployment](),
-    )
+    """Return each llm's cheapest deployment that attains the target in its largest hour, of these GPUs."""
+    catalogue, rows = settings.catalogue, read_requests_by_hour(settings)
+    tier = require_strictest_tier(settings)
+    deployments = dict[str, SizedDeployment]()
     with progress.bar("cheapest GPUs for the largest hour", len(llms)) as done:
         for n, llm in enumerate(llms, start=1):
-            own = rows[rows["llm"] == llm]
-            tokens = own.groupby("hour_start")["input_tokens"].sum()
-            hour, found = (
-                own[own["hour_start"] == tokens.idxmax()],
-                list[tuple[bool, float, int, SizedDeployment]](),
-            )
-            for place, gpu in enumerate(gpus[llm]):
+            llm_rows = rows[rows["llm"] == llm]
+            tokens = llm_rows.groupby("hour_start")["input_tokens"].sum()
+            hour = llm_rows[llm_rows["hour_start"] == tokens.idxmax()]
+            found = list[tuple[bool, float, int, SizedDeployment]]()
+            for rank, gpu in enumerate(gpus[llm]):
                 pool = cheapest_deployment(llm, catalogue, settings.config, [gpu])
                 count, attained = fewest_instances(settings, SizedDeployment(pool, 1), llm, hour)
                 usd = count * pool.gpus * catalogue.gpus[gpu].usd_per_hour
-                found.append(
-                    (attained < strictest_target_share(settings), usd, place, SizedDeployment(pool, count))
-                )
-            stands[llm] = min(found)[-1]
+                misses = attained < tier.attainment_target_share
+                found.append((misses, usd, rank, SizedDeployment(pool, count)))
+            deployments[llm] = min(found)[-1]
             done(n)
-    return stands
+    return deployments
 
 
-def strictest_target_share(settings: RunSettings) -> float:
-    """Of the strictest tier: how many of its requests are to be in time."""
+def require_strictest_tier(settings: RunSettings) -> Tier:
+    """Return the strictest tier of the catalogue."""
     name = settings.catalogue.strictest_tier(settings.catalogue.tiers)
-    assert name is not None  # check_tiers has seen to it
-    return settings.catalogue.tiers[name].attainment_target_share
+    assert name is not None  # check_tiers guarantees it
+    return settings.catalogue.tiers[name]
 
 
 def size_hours(
-    settings: RunSettings, stands: Mapping[str, SizedDeployment], progress: Progress
+    settings: RunSettings, deployments: Mapping[str, SizedDeployment], progress: Progress
 ) -> list[HourSize]:
-    """Size every hour of every endpoint; the hours in their order."""
+    """Size every hour of every endpoint, in order of time."""
     parts = list(read_requests_by_hour(settings).groupby(["hour_start", "region", "llm"]))
     with progress.bar("size the hours by replay", len(parts)) as done:
-        counted = StepCounter(done)
+        counter = StepCounter(done)
 
-        def one(part: tuple[Any, pd.DataFrame]) -> HourSize:
+        def size_hour(part: tuple[Any, pd.DataFrame]) -> HourSize:
             (hour_start, region, llm), rows = part
-            count, attained = fewest_instances(settings, stands[llm], llm, rows)
-            counted.count_step()
+            count, attained = fewest_instances(settings, deployments[llm], llm, rows)
+            counter.count_step()
             tokens_per_s = float(rows["input_tokens"].sum() / HOUR_S)
-            begun = hour_start.to_pydatetime()
-            return HourSize(begun, region, llm, len(rows), tokens_per_s, count, attained)
+            start = hour_start.to_pydatetime()
+            return HourSize(start, region, llm, len(rows), tokens_per_s, count, attained)
 
-        return run_parallel(one, parts)
+        return run_parallel(size_hour, parts)
 
 
 def fewest_instances(
-    settings: RunSettings, stand: SizedDeployment, llm: str, rows: pd.DataFrame
+    settings: RunSettings, deployment: SizedDeployment, llm: str, rows: pd.DataFrame
 ) -> tuple[int, float]:
-    """The fewest that attain the strictest tier's target, else the most that were tried; what they attain."""
-    catalogue = settings.catalogue
-    name = catalogue.strictest_tier(catalogue.tiers)
-    assert name is not None  # check_tiers has seen to it
-    tier, nobody = catalogue.tiers[name], np.zeros(len(rows), np.int16)
+    """Return the fewest instances that attain the strictest target, else the most tested; attainment."""
+    tier, zeros = require_strictest_tier(settings), np.zeros(len(rows), np.int16)
     trace = TraceArrays(
-        rows["arrival_s"].to_numpy(float).copy(), nobody, nobody, nobody,
+        rows["arrival_s"].to_numpy(float).copy(), zeros, zeros, zeros,
         np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
     )  # fmt: skip
     hour = BusiestHour(date.min, trace, HOUR_S, np.zeros(len(rows)))
-    alone, met = catalogue.serving([llm]), dict[int, float]()
+    llm_catalogue, attained = settings.catalogue.serving([llm]), dict[int, float]()
 
-    def does(count: int) -> bool:
-        pools = [(stand.deployment, count)]
-        met[count] = replay_hour(alone, settings.config, tier, pools, hour).attainment_share
-        return met[count] >= tier.attainment_target_share
+    def is_attained(count: int) -> bool:
+        pools = [(deployment.deployment, count)]
+        attained[count] = replay_hour(llm_catalogue, settings.config, tier, pools, hour).attainment_share
+        return attained[count] >= tier.attainment_target_share
 
-    guess = max(1, stand.peak_instances)
-    found = find_least_sufficient(does, guess, max(MIN_INSTANCE_LIMIT, GROWTH_FACTOR * guess))
-    count = max(met) if found is None else found.number
-    return count, met[count] if count in met else met[max(met)]
+    guess = max(1, deployment.peak_instances)
+    found = find_least_sufficient(is_attained, guess, max(MIN_INSTANCE_LIMIT, GROWTH_FACTOR * guess))
+    count = max(attained) if found is None else found.number
+    return count, attained[count] if count in attained else attained[max(attained)]

@@ -1,4 +1,4 @@
-"""How the arrivals of a trace follow one another: who sends, the family of the gaps, batches, the grid."""
+"""Fit the spacing of the arrivals of a trace: senders, families of gaps, batches, grid of instants."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -24,27 +24,27 @@ from fleetcast.models.world.traffic_config import TRAFFIC_DAY_MINUTES
 SPACING_FAMILIES = list(KNOWN)
 CLIENT_KEYS = ["app", "region", "llm", "tier"]
 CV_LIMITS = (0.2, 25.0)
-ONE_SENDER_CV_RATIO = 1.02  # an app sends as one where its gaps vary so much more than those of its clients
-BATCH_DISPERSION_RATIO = 1.15  # an index of dispersion so far above that of the gaps alone tells of batches
-LEAST_DISPERSION = 1.05
-TESTED_WINDOWS_PER_SENDER = 24  # of a sender, whose gaps are held against the families
-TESTED_SENDERS = 100  # the ones with the most requests on that day; the others are taken to be like them
+ONE_SENDER_CV_RATIO = 1.02  # above this ratio of its gaps' CV to that of its clients', an app is one sender
+BATCH_DISPERSION_RATIO = 1.15  # a ratio to the dispersion of single requests above this means batches
+LEAST_DISPERSION = 1.05  # of a sender with batches
+TESTED_WINDOWS_PER_SENDER = 24  # windows of a sender whose gaps are compared with the families
+TESTED_SENDERS = 100  # those with the most requests on that day; others get the family that fits these best
 TESTED_FAMILIES = ("gamma", "weibull", "lognormal", "hyperexponential")
 
 
 class SenderSpacings(NamedTuple):
-    """The senders of a trace."""
+    """The senders of a trace and the spacing of their arrivals."""
 
-    sender: np.ndarray  # (clients,)
+    sender: np.ndarray  # (clients,) number of the sender of each client
     spacing: Spacing
-    cv: np.ndarray  # (senders,) of the gaps, in the mean
-    cv_by_window: np.ndarray  # (senders, days, 144)
-    grid_us: int
-    grid_first_us: int
+    cv: np.ndarray  # (senders,) mean coefficient of variation of the gaps
+    cv_by_window: np.ndarray  # (senders, days, 144) by ten minutes
+    grid_us: int  # all instants lie on this grid
+    grid_first_us: int  # an instant of the grid, since 1970
 
 
 def fit_spacings(lake: Lake, trace: str, clients: pd.DataFrame, days: Sequence[date]) -> SenderSpacings:
-    """Fit the spacing of arrivals of the clients of a trace (app, region, llm, tier)."""
+    """Fit the spacing of arrivals of the clients of a trace; `clients` has app, region, llm, tier."""
     windows = lake.sql(
         "select level, app, region, llm, tier, cv, gaps::double as gaps, "
         "day, (epoch(window_start) / 600)::bigint % 144 as slot "
@@ -61,22 +61,22 @@ def fit_spacings(lake: Lake, trace: str, clients: pd.DataFrame, days: Sequence[d
     share, size = np.zeros(count), np.ones(count)
     sent = np.bincount(of, minlength=count)
     largest = np.argsort(-sent, kind="stable")[: min(TESTED_SENDERS, np.count_nonzero(sent))]
-    by_sender = {int(one): arrived_us[of == one] for one in largest}
-    distances = np.array([_distances(np.unique(mine)) for mine in by_sender.values()])
+    by_sender = {int(each): arrived_us[of == each] for each in largest}
+    distances = np.array([_distances(np.unique(instants)) for instants in by_sender.values()])
     known = ~np.isnan(distances[:, 0])
     if known.any():
         best = np.array([SPACING_FAMILIES.index(name) for name in TESTED_FAMILIES])
         family[:] = best[distances[known].mean(axis=0).argmin()]
         family[largest[known]] = best[distances[known].argmin(axis=1)]
     cell_us = max(grid_us, SECOND_US)
-    seen = np.array([_cumulants(mine, cell_us) for mine in by_sender.values()])
+    seen = np.array([_cumulants(instants, cell_us) for instants in by_sender.values()])
     spacing = Spacing(family[largest], share[largest], size[largest])
-    made = _cumulants_made(by_sender, cv_by_window[largest, day], spacing, cell_us)
-    batched = (seen[:, 0] > BATCH_DISPERSION_RATIO * made[:, 0]) | (grid_us >= SECOND_US)
+    single = _cumulants_of_single(by_sender, cv_by_window[largest, day], spacing, cell_us)
+    batched = (seen[:, 0] > BATCH_DISPERSION_RATIO * single[:, 0]) | (grid_us >= SECOND_US)
     batched &= seen[:, 0] > LEAST_DISPERSION
     share[largest[batched]], size[largest[batched]] = fit_batch_sizes(*seen[batched].T)
     cv[largest[batched]] = cv_by_window[largest[batched]] = 1.0
-    if grid_us >= SECOND_US:  # whose gaps are the grid's
+    if grid_us >= SECOND_US:  # the gaps are those of the grid
         cv[:] = cv_by_window[:] = 1.0
     return SenderSpacings(
         sender, Spacing(family, share, size), cv, cv_by_window, grid_us, midnight_us + int(arrived_us[0])
@@ -84,30 +84,36 @@ def fit_spacings(lake: Lake, trace: str, clients: pd.DataFrame, days: Sequence[d
 
 
 def _senders(windows: pd.DataFrame, clients: pd.DataFrame) -> np.ndarray:
-    """Who sends, by client: its app where that is burstier than its clients, else the client itself.
+    """Return the sender of each client, (clients,): its app where that is burstier, else the client.
 
-    Requests that are dealt out over clients take the clumps of a sender apart; senders that are put together
-    hide each other's. So the burstier side is the one that sends.
+    Distributing the requests of one sender over clients breaks up its bursts; pooling several senders hides
+    theirs. So the burstier side is taken as the sender.
     """
     weighted = windows.assign(cv=windows["cv"] * windows["gaps"])
     summed = weighted.groupby(["level", "app"])[["cv", "gaps"]].sum()
     cv = (summed["cv"] / summed["gaps"]).unstack("level").reindex(columns=["pooled", "client"])
-    pooled, own = cv["pooled"], cv["client"]
-    together = clients["app"].map(pooled > ONE_SENDER_CV_RATIO * own.fillna(1.0))
-    names = clients["app"].where(together.eq(True), clients.index.astype(str) + "/" + clients["app"])
+    is_one_sender = clients["app"].map(cv["pooled"] > ONE_SENDER_CV_RATIO * cv["client"].fillna(1.0))
+    names = clients["app"].where(is_one_sender.eq(True), clients.index.astype(str) + "/" + clients["app"])
     return pd.factorize(names)[0].astype(np.int64)
 
 
 def _variation(
     windows: pd.DataFrame, clients: pd.DataFrame, sender: np.ndarray, days: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Variation of each sender's gaps, in the mean and by ten minutes: the mean where
-    there are few gaps, 1 where there are never enough of them."""
+    """Return the variation of each sender's gaps.
+
+    Returns
+    -------
+    mean
+        Coefficient of variation, (senders,); 1 where no window has enough gaps.
+    by_window
+        The same by ten minutes, (senders, days, 144); the mean where a window has too few gaps.
+    """
     count = sender.max() + 1
-    alone = clients.assign(sender=sender)
-    pooled = alone.groupby("app")["sender"].nunique().eq(1) & alone.groupby("app").size().gt(1)
-    shared = alone[alone["app"].map(pooled)].drop_duplicates("app")[["app", "sender"]]
-    client = windows[windows["level"] == "client"].merge(alone[~alone["app"].map(pooled)], on=CLIENT_KEYS)
+    senders = clients.assign(sender=sender)
+    pooled = senders.groupby("app")["sender"].nunique().eq(1) & senders.groupby("app").size().gt(1)
+    shared = senders[senders["app"].map(pooled)].drop_duplicates("app")[["app", "sender"]]
+    client = windows[windows["level"] == "client"].merge(senders[~senders["app"].map(pooled)], on=CLIENT_KEYS)
     rows = pd.concat([client, windows[windows["level"] == "pooled"].merge(shared, on="app")])
     place = rows["sender"].to_numpy(np.int64) * days * 144 + rows["place"].to_numpy(np.int64)
     summed, gaps = (
@@ -123,7 +129,19 @@ def _variation(
 def _arrivals(
     lake: Lake, trace: str, clients: pd.DataFrame, sender: np.ndarray, days: Sequence[date]
 ) -> tuple[int, np.ndarray, np.ndarray, int]:
-    """The day with the most requests: its midnight, the instants in order, who sent each, which day it is."""
+    """Read the arrivals of the day with the most requests.
+
+    Returns
+    -------
+    midnight_us : int
+        Of the day, since 1970.
+    arrived_us : np.ndarray
+        Since midnight, in order, (requests,).
+    of : np.ndarray
+        Sender of each request, (requests,).
+    day : int
+        Place of the day in `days`.
+    """
     day = lake.sql(
         "select day from requests where trace = $trace group by day order by count(*) desc, day limit 1",
         trace=trace,
@@ -140,22 +158,24 @@ def _arrivals(
 
 
 def _distances(instants_us: np.ndarray) -> np.ndarray:
-    """Distance of a sender's gaps from each of TESTED_FAMILIES, mean over its windows; nan without any."""
-    found = np.unique(instants_us // WINDOW_US)
-    spread = (
-        found[np.unique(np.linspace(0, found.size - 1, TESTED_WINDOWS_PER_SENDER).astype(int))]
-        if found.size
-        else found
-    )
-    gaps = [first_gaps(instants_us, int(window)) for window in spread]
+    """Return the mean distance of a sender's gaps from each of TESTED_FAMILIES; nan without windows.
+
+    `instants_us`, (requests,), are distinct and ascend.
+    """
+    windows = np.unique(instants_us // WINDOW_US)
+    if windows.size:
+        windows = windows[np.unique(np.linspace(0, windows.size - 1, TESTED_WINDOWS_PER_SENDER).astype(int))]
+    gaps = [first_gaps(instants_us, int(window)) for window in windows]
     tested = [
-        [ks_distance(one, family) for family in TESTED_FAMILIES] for one in gaps if one.size >= LEAST_GAPS
+        [ks_distance(of_window, family) for family in TESTED_FAMILIES]
+        for of_window in gaps
+        if of_window.size >= LEAST_GAPS
     ]
     return np.mean(tested, axis=0) if tested else np.full(len(TESTED_FAMILIES), np.nan)
 
 
 def _per_cell(arrived_us: np.ndarray, cell_us: int) -> np.ndarray:
-    """Requests per cell of each whole minute between the first and the last, shape (minutes, cells)."""
+    """Count the requests per cell of each minute from the first to the last, shape (minutes, cells)."""
     cells = max(MINUTE_US // cell_us, 3)
     length = cells * cell_us
     first, last = arrived_us[0] // length, arrived_us[-1] // length + 1
@@ -164,14 +184,15 @@ def _per_cell(arrived_us: np.ndarray, cell_us: int) -> np.ndarray:
 
 
 def _cumulants(arrived_us: np.ndarray, cell_us: int) -> tuple[float, float]:
+    """Return the second and third cumulant of requests per cell, relative to the mean."""
     return count_cumulants(_per_cell(arrived_us, cell_us))
 
 
-def _cumulants_made(
+def _cumulants_of_single(
     by_sender: dict[int, np.ndarray], gap_cv: np.ndarray, spacing: Spacing, cell_us: int
 ) -> np.ndarray:
-    """What gaps alone make of the same load, shape (senders, 2)."""
-    load = [np.bincount(mine // MINUTE_US, minlength=TRAFFIC_DAY_MINUTES) for mine in by_sender.values()]
+    """Return the cumulants of the same load without batches, shape (senders, 2)."""
+    load = [np.bincount(seen // MINUTE_US, minlength=TRAFFIC_DAY_MINUTES) for seen in by_sender.values()]
     minute, sender = draw_arrivals(np.random.default_rng(0), np.array(load, dtype=float), gap_cv, spacing)
-    made = [np.sort((minute[sender == one] * MINUTE_US).astype(np.int64)) for one in range(len(load))]
-    return np.array([_cumulants(one, cell_us) if one.size else (1.0, 1.0) for one in made])
+    generated = [np.sort((minute[sender == n] * MINUTE_US).astype(np.int64)) for n in range(len(load))]
+    return np.array([_cumulants(seen, cell_us) if seen.size else (1.0, 1.0) for seen in generated])

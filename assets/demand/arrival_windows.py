@@ -1,4 +1,4 @@
-"""The arrivals of a day by windows: variation of their gaps, and which renewal process they could be."""
+"""The arrivals of a day by windows: the variation of their gaps, and tests of renewal processes."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -23,18 +23,18 @@ from fleetcast.models.characterise.gap_fit import (
 from fleetcast.models.traffic.renewal_arrivals import SECOND_US, coarsest_grid_us
 
 WINDOW_KEYS = ("tier", "region", "llm", "app")
-# What is pooled: everything, and every value of these keys; the streams of sql/marts/streams.sql.
+# Requests are pooled over everything, and by each combination of these keys, as in sql/marts/streams.sql.
 POOLS: tuple[tuple[str, ...], ...] = ((), ("tier",), ("region",), ("llm",), ("app",), ("tier", "region"))
 TESTED_POOLS = ((), ("tier",))
-TESTED_CLIENTS = 5  # the ones with the most requests on the day
-TESTED_WINDOWS_PER_STREAM = 6  # of a stream on a day, spread evenly
+TESTED_CLIENTS = 5  # those with the most requests on the day
+TESTED_WINDOWS_PER_STREAM = 6  # windows of a stream on a day, spread evenly
 SCHEMA = SCHEMAS["arrival_windows"]
 
 
 def write_arrival_windows(lake: Lake, trace: str, day: date) -> None:
-    """Write arrival_windows of a day (sql/tables/arrival_windows.sql says what its columns mean).
+    """Write arrival_windows of a day (sql/tables/arrival_windows.sql describes its columns).
 
-    None where all arrivals lie on a grid of a second or more: their gaps are the grid's.
+    The table is empty where all arrivals lie on a grid of a second or more: the gaps are those of the grid.
     """
     content = lake.content("requests", trace=trace, day=day)
     columns = lake.sql(
@@ -65,19 +65,22 @@ def write_arrival_windows(lake: Lake, trace: str, day: date) -> None:
 
 
 def _number_streams(codes: Sequence[NDArray[np.int32]], rows: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The stream of each request, shape (rows,), and each stream's codes, shape (streams, keys)."""
+    """Number the streams: the stream of each request, (rows,), and each stream's codes, (streams, keys).
+
+    `codes` has one array of shape (rows,) for each key.
+    """
     if not codes:
         return np.zeros(rows, np.int16), np.zeros((1, 0), np.int64)
     sizes = [int(code.max()) + 1 for code in codes]
     packed = np.ravel_multi_index(codes, sizes)
-    there = np.flatnonzero(np.bincount(packed, minlength=int(np.prod(sizes))))
-    place = np.zeros(int(np.prod(sizes)), np.int16 if there.size < 1 << 15 else np.int64)
-    place[there] = np.arange(there.size)
-    return place[packed], np.transpose(np.unravel_index(there, sizes))
+    present = np.flatnonzero(np.bincount(packed, minlength=int(np.prod(sizes))))
+    place = np.zeros(int(np.prod(sizes)), np.int16 if present.size < 1 << 15 else np.int64)
+    place[present] = np.arange(present.size)
+    return place[packed], np.transpose(np.unravel_index(present, sizes))
 
 
 def _streams_to_test(keys: tuple[str, ...], stream: NDArray[np.int64], members: int) -> Sequence[int]:
-    """The streams whose gaps are held against the families."""
+    """Return the streams whose gaps are tested against the families; `stream` has the shape (rows,)."""
     if keys == WINDOW_KEYS:
         return np.argsort(-np.bincount(stream, minlength=members), kind="stable")[:TESTED_CLIENTS].tolist()
     return range(members) if keys in TESTED_POOLS else ()
@@ -90,16 +93,17 @@ def _test_families(
     tested: Sequence[int],
     rng: np.random.Generator,
 ) -> dict[str, NDArray[np.float64]]:
-    """Distance and p-value of every family per window; nan where it is not tested."""
+    """Test every family; return columns of distances and p-values, (windows,), nan where not tested.
+
+    `arrived_us` ascends and has, as `stream`, the shape (rows,).
+    """
     columns = {name: np.full(windows.cv.size, np.nan) for name in SCHEMA.names[-2 * len(GAP_FAMILIES) :]}
     for member in tested:
         rows = np.flatnonzero(windows.stream == member)
         arrivals = arrived_us[stream == member]
-        for row in (
-            rows[np.unique(np.linspace(0, rows.size - 1, TESTED_WINDOWS_PER_STREAM).astype(int))]
-            if rows.size
-            else ()
-        ):
+        if rows.size:
+            rows = rows[np.unique(np.linspace(0, rows.size - 1, TESTED_WINDOWS_PER_STREAM).astype(int))]
+        for row in rows:
             gaps = first_gaps(arrivals, int(windows.window[row]))
             if gaps.size < LEAST_GAPS:
                 continue
@@ -111,7 +115,7 @@ def _test_families(
 def _rows(
     windows: GapWindows, texts: dict[str, list[str]], day: date, tests: dict[str, NDArray[np.float64]]
 ) -> pa.Table:
-    """Windows of one pool as rows of the table; a key that is pooled reads all."""
+    """Return the windows of one pool as rows of the table; a pooled key has the value all."""
     midnight = np.datetime64(day, "us").astype(np.int64)
     names = {
         key: np.array(texts[key])[windows.stream] if key in texts else ["all"] * windows.cv.size

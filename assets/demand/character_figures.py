@@ -1,4 +1,4 @@
-"""Figures of a characterised trace: each headline says what was found, each foot how it is defined."""
+"""Figures of a characterised trace: the title gives the main result, the footnote its definition."""
 
 import numpy as np
 import pandas as pd
@@ -15,12 +15,12 @@ TOKEN_TICKS = (10, 100, 1_000, 10_000, 100_000)
 
 
 def character_figures_folder(lake: Lake, trace: str) -> LakePath:
-    """Where they lie: beside the lake."""
+    """Return the folder of a trace's figures, next to the lake."""
     return lake.root.parent / "figures" / trace / "character"
 
 
 def draw_character_figures(lake: Lake, trace: str) -> dict[str, LakePath]:
-    """Draw the figures of a trace that was characterised, and save them as PNG; name -> file."""
+    """Draw the figures of a characterised trace and save them as PNG; return the file of each by name."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -34,26 +34,27 @@ def draw_character_figures(lake: Lake, trace: str) -> dict[str, LakePath]:
         "and tier <> 'all' and region = 'all' and llm = 'all' and app = 'all' order by all"
     )
     parts = rows("tables/characterisation.sql")
-    where = character_figures_folder(lake, trace)
+    folder = character_figures_folder(lake, trace)
     paths = {}
     with plt.rc_context(STYLE):
-        own = {
+        figures = {
             "load": draw_load(load, parts),
             "apps": draw_apps(rows("select * from top_apps where trace = $trace and tier = 'all'")),
             "tokens": draw_tokens(rows("select * from token_cdf where trace = $trace order by all")),
             "burstiness": draw_burstiness(parts),
         }
-        for name, figure in (*own.items(), *draw_paper_figures(lake, trace)):
+        for name, figure in (*figures.items(), *draw_paper_figures(lake, trace)):
             figure.text(0.995, 0.99, trace, ha="right", va="top", fontsize=10, color=MUTED)
-            paths[name] = where / f"{name}.png"
+            paths[name] = folder / f"{name}.png"
             save_figure(figure, paths[name])
     return paths
 
 
 def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> Figure:
-    """Requests and tokens per second of each tier over time (SageServe figure 3), by hours; a day by minutes.
+    """Plot requests and tokens per second of each tier over time (SageServe figure 3).
 
-    `load`: minute, tier, requests, tokens in order of time; `parts`: the table characterisation.
+    Buckets are hours, or minutes where the trace has at most a day. `load` has minute, tier, requests and
+    tokens in order of time; `parts` is the table characterisation.
     """
     import matplotlib.pyplot as plt
 
@@ -73,12 +74,12 @@ def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> Figure:
         panel.set_ylabel(label)
         panel.set_ylim(0, 1.2 * panel.get_ylim()[1])
     panels[0].legend(frameon=False, ncols=3, loc="upper left")
-    said = (
+    rhythm = (
         "too short to show a daily rhythm"
         if np.isnan(whole["daily_strength"])
         else f"daily season of strength {whole['daily_strength']:.2f}"
     )
-    panels[0].set_title(f"{whole['requests_per_s']:,.1f} requests/s on average, {said}")
+    panels[0].set_title(f"{whole['requests_per_s']:,.1f} requests/s on average, {rhythm}")
     figure.autofmt_xdate()
     add_footnote(
         figure,
@@ -89,7 +90,10 @@ def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> Figure:
 
 
 def draw_apps(apps: pd.DataFrame, shown: int = 10) -> Figure:
-    """Shares of the largest apps in requests and tokens (SageServe figure 6a); `apps`: the mart top_apps."""
+    """Plot the shares of the largest apps in requests and tokens (SageServe figure 6a).
+
+    `apps` is the mart top_apps.
+    """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots()
@@ -110,7 +114,10 @@ def draw_apps(apps: pd.DataFrame, shown: int = 10) -> Figure:
 
 
 def draw_tokens(cdf: pd.DataFrame) -> Figure:
-    """Distribution of tokens per llm, in, out and both (SageServe figure 10); `cdf`: the mart token_cdf."""
+    """Plot the distributions of input, output and total tokens by llm (SageServe figure 10).
+
+    `cdf` is the mart token_cdf.
+    """
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, len(TOKEN_KINDS), sharey=True)
@@ -124,7 +131,7 @@ def draw_tokens(cdf: pd.DataFrame) -> Figure:
         panel.set(xscale="log", ylim=(0, 1), xlabel=f"{kind} tokens")
         ticks = [t for t in TOKEN_TICKS if of_kind["tokens"].min() / 3 <= t <= 3 * of_kind["tokens"].max()]
         panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-    panels[0].set_ylabel("share of the requests with at most so many")
+    panels[0].set_ylabel("share of requests with at most this many")
     panels[1].legend(frameon=False, loc="lower right", fontsize=10)
     panels[0].set_title(
         f"Half of the requests have up to {medians['input']:,.0f} tokens in and {medians['output']:,.0f} out"
@@ -136,7 +143,10 @@ def draw_tokens(cdf: pd.DataFrame) -> Figure:
 
 
 def draw_burstiness(parts: pd.DataFrame) -> Figure:
-    """Dispersion of minutes and variation of gaps, pooled and by client; `parts`: characterisation."""
+    """Plot the dispersion of minutes and the variation of gaps, pooled and by client.
+
+    `parts` is the table characterisation.
+    """
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 2, sharey=True)
@@ -159,7 +169,7 @@ def draw_burstiness(parts: pd.DataFrame) -> Figure:
     panels[0].set_title(_burst_headline(whole))
     add_footnote(
         figure,
-        "Dispersion: variance in mean of an hour's minutes about its line. CV: of gaps within ten minutes. "
+        "Dispersion: variance over mean of an hour's minutes about its line. CV: of gaps within ten minutes. "
         "Client: an app in a region, one llm and tier; pooling can hide how bursty they are (ServeGen).",
     )
     return figure

@@ -1,6 +1,7 @@
-"""The characterisation of a trace: what SQL sums per minute, and what models/characterise makes of it.
+"""The characterisation of a trace: loads by minute from SQL, and their statistics from models/characterise.
 
-Days are read one at a time (token_histogram, arrival_windows), and again only when their requests changed.
+Days are processed one at a time (token_histogram, arrival_windows), and again only when their requests
+changed.
 """
 
 from datetime import date, datetime
@@ -20,7 +21,7 @@ from fleetcast.models.characterise.load_statistics import HORIZONS_MINUTES
 from fleetcast.models.characterise.load_summary import LoadSummary, summarise_load
 
 STREAM_KEYS = ["tier", "region", "llm", "app"]
-MAX_APPS_DESCRIBED = 10  # the largest ones, which are described one by one
+MAX_APPS_DESCRIBED = 10  # the largest apps have statistics of their own
 GAP_COLUMNS = [
     *("gap_cv", "client_gap_cv", "poisson_share", "gamma_share", "weibull_share"),
     *("lognormal_share", "hyperexponential_share"),
@@ -29,21 +30,21 @@ MINUTE = np.timedelta64(1, "m")
 
 
 def characterise_trace(lake: Lake, trace: str, progress: Progress) -> pa.Table:
-    """Describe a whole trace and its parts; write and return the table characterisation (and episodes).
+    """Characterise a trace and its parts; write characterisation and episodes, and return the former.
 
     Raises
     ------
     LakeError
-        The lake has no request of that trace.
+        The lake has no requests of the trace.
     """
     refresh_days(lake, trace, progress)
     streams = _streams(lake, trace)
     rows, episodes = [], []
     with progress.bar(f"parts of {trace}", len(streams)) as done:
         for count, (keys, stream) in enumerate(streams.items(), start=1):
-            row, found = _describe(dict(zip(STREAM_KEYS, keys, strict=True)), stream)
+            row, of_stream = _describe(dict(zip(STREAM_KEYS, keys, strict=True)), stream)
             rows.append(row)
-            episodes += found
+            episodes += of_stream
             done(count)
     gaps = lake.sql("select * from gap_variation where trace = $trace", trace=trace).to_pandas()
     table = pd.DataFrame(rows).merge(gaps[[*STREAM_KEYS, *GAP_COLUMNS]], on=STREAM_KEYS, how="left")
@@ -54,7 +55,7 @@ def characterise_trace(lake: Lake, trace: str, progress: Progress) -> pa.Table:
 
 
 def refresh_days(lake: Lake, trace: str, progress: Progress) -> list[date]:
-    """Bring what is known of each day of a trace up to date; the days. LakeError where it has none."""
+    """Update the tables made from each day's requests, and return the days; LakeError without any."""
     days = known_days(lake, "requests", trace)
     with progress.bar(f"days of {trace}", len(days)) as done:
         for count, day in enumerate(days, start=1):
@@ -64,7 +65,7 @@ def refresh_days(lake: Lake, trace: str, progress: Progress) -> list[date]:
 
 
 def refresh_day(lake: Lake, trace: str, day: date) -> None:
-    """Bring the day's demand, token histogram and arrival windows up to date with its requests."""
+    """Update the day's demand, token histogram and arrival windows where its requests have changed."""
     of_day: dict[str, Any] = {"trace": trace, "day": day}
     content = lake.content("requests", **of_day)
     if not lake.is_made_from("demand", content, **of_day):
@@ -77,7 +78,10 @@ def refresh_day(lake: Lake, trace: str, day: date) -> None:
 
 
 def recorded_minutes(lake: Lake, trace: str) -> tuple[np.datetime64, np.ndarray]:
-    """First minute of a trace, UTC, and 0 for each one from it to the last; nan where nobody collected."""
+    """Return the first minute of a trace, UTC, and an array (minutes,) from it to the last minute.
+
+    Its value is 0 in recorded minutes, nan in others.
+    """
     ends = lake.sql(
         "select min(bucket_start)::timestamp as first, max(bucket_start)::timestamp as last "
         "from demand where trace = $trace",
@@ -89,7 +93,7 @@ def recorded_minutes(lake: Lake, trace: str) -> tuple[np.datetime64, np.ndarray]
 
 
 class Stream:
-    """A part of a trace minute by minute, from its first recorded minute to its last."""
+    """Requests and tokens of a part of a trace, (minutes,), from the trace's first minute to its last."""
 
     def __init__(self, rows: pd.DataFrame, recorded: np.ndarray, first: np.datetime64) -> None:
         self.first = first
@@ -99,7 +103,7 @@ class Stream:
 
 
 def _streams(lake: Lake, trace: str) -> dict[tuple[str, ...], Stream]:
-    """The parts of a trace by their keys; a minute on a day that the lake does not have is nan, not 0."""
+    """Read the parts of a trace by their keys; minutes that were not recorded are nan, not 0."""
     top = lake.sql(
         "select app from top_apps where trace = $trace and tier = 'all' and place <= $apps",
         trace=trace,
@@ -116,9 +120,9 @@ def _streams(lake: Lake, trace: str) -> dict[tuple[str, ...], Stream]:
 
 
 def _describe(keys: dict[str, str], stream: Stream) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The row of a stream in characterisation (without its gaps), and its rows in episodes."""
+    """Return the row of a stream in characterisation (without its gaps), and its rows in episodes."""
     began: datetime = stream.first.astype("datetime64[us]").item()
-    portrait = summarise_load(stream.requests, 24 * began.weekday() + began.hour)
+    summary = summarise_load(stream.requests, 24 * began.weekday() + began.hour)
     requests = np.nansum(stream.requests)
     recorded_s = 60.0 * np.count_nonzero(~np.isnan(stream.requests))
     row = {
@@ -127,19 +131,19 @@ def _describe(keys: dict[str, str], stream: Stream) -> tuple[dict[str, Any], lis
         "requests_per_s": requests / recorded_s,
         "tokens_per_s": np.nansum(stream.tokens) / recorded_s,
         "peak_requests_per_s": np.nanmax(stream.requests) / 60,
-        **{name: getattr(portrait, name) for name in portrait._fields[:7]},
-        "bursts": len(portrait.bursts),
-        "burst_share": sum(burst.extra_requests for burst in portrait.bursts) / requests,
-        "changes": len(portrait.changes),
+        **{name: getattr(summary, name) for name in summary._fields[:7]},
+        "bursts": len(summary.bursts),
+        "burst_share": sum(burst.extra_requests for burst in summary.bursts) / requests,
+        "changes": len(summary.changes),
     }
     for minutes in HORIZONS_MINUTES:
-        skill = portrait.skills.get(minutes)
+        skill = summary.skills.get(minutes)
         row[f"best_{minutes}min"] = skill.method if skill else None
         row[f"skill_{minutes}min"] = skill.share if skill else np.nan
-    return row, _episodes(keys, stream.first, portrait)
+    return row, _episodes(keys, stream.first, summary)
 
 
-def _episodes(keys: dict[str, str], first: np.datetime64, portrait: LoadSummary) -> list[dict[str, Any]]:
+def _episodes(keys: dict[str, str], first: np.datetime64, summary: LoadSummary) -> list[dict[str, Any]]:
     bursts = [
         {
             **keys,
@@ -149,7 +153,7 @@ def _episodes(keys: dict[str, str], first: np.datetime64, portrait: LoadSummary)
             "ratio": burst.ratio,
             "extra_requests": burst.extra_requests,
         }
-        for burst in portrait.bursts
+        for burst in summary.bursts
     ]
     changes = [
         {
@@ -158,6 +162,6 @@ def _episodes(keys: dict[str, str], first: np.datetime64, portrait: LoadSummary)
             "starts_at": (first + 60 * change.hour * MINUTE).item(),
             "ratio": change.ratio,
         }
-        for change in portrait.changes
+        for change in summary.changes
     ]
     return bursts + changes

@@ -1,4 +1,4 @@
-"""Demand: what arrives per region, llm, tier, app and minute, and the series that forecasts read."""
+"""Demand: arriving requests and tokens per region, llm, tier, app and minute, and series for forecasts."""
 
 from datetime import date
 from typing import NamedTuple
@@ -13,41 +13,42 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.world.calendar import MINUTES_PER_DAY
 from fleetcast.models.world.catalogue import Catalogue
 
-INTERACTIVE = "interactive"  # all tiers together that nobody holds back: what plans cover
+INTERACTIVE = "interactive"  # the sum of all tiers whose requests are not deferred: plans cover it
 MEASURES = ("input_tokens", "output_tokens", "requests")
 
 
 class DemandMatrix(NamedTuple):
-    """Tokens (or requests) per second of each endpoint and tier; nan, never 0, where nobody collected."""
+    """Tokens (or requests) per second of each endpoint and tier; nan, not 0, where nothing was collected."""
 
     bucket_start: NDArray[np.datetime64]  # (buckets,) UTC, first instant of each bucket
     per_s: NDArray[np.float64]  # (llms, regions, tiers, buckets)
     tiers: tuple[str, ...]
-    interactive: tuple[str, ...]  # of these, the ones that nobody holds back
+    interactive: tuple[str, ...]  # those whose requests are not deferred
 
     def tier_series(self, tier: str) -> NDArray[np.float64]:
-        """The series of one tier or of all INTERACTIVE ones together, shape (llms, regions, buckets)."""
+        """Return the rates of one tier, or of the sum INTERACTIVE, shape (llms, regions, buckets)."""
         if tier == INTERACTIVE:
-            return self._together(is_interactive=True)
+            return self._sum_tiers(is_interactive=True)
         return self.per_s[:, :, self.tiers.index(tier)]
 
     def held(self) -> NDArray[np.float64]:
-        """The series of all tiers together that the queue manager may hold, (llms, regions, buckets)."""
-        return self._together(is_interactive=False)
+        """Return the sum of all tiers that the queue manager may hold, shape (llms, regions, buckets)."""
+        return self._sum_tiers(is_interactive=False)
 
-    def _together(self, is_interactive: bool) -> NDArray[np.float64]:
+    def _sum_tiers(self, is_interactive: bool) -> NDArray[np.float64]:
+        """Return the sum of all interactive or of all other tiers, shape (llms, regions, buckets)."""
         wanted = [(tier in self.interactive) == is_interactive for tier in self.tiers]
         return self.per_s[:, :, wanted].sum(axis=2)
 
 
 def build_demand(lake: Lake, trace: str, day: date) -> pa.Table:
-    """Write the day's demand at one minute (sql/marts/demand.sql) and return it."""
+    """Write the day's demand by minute (sql/marts/demand.sql) and return it; LakeError without requests."""
     require_day(lake, "requests", trace, day)
     content = lake.content("requests", trace=trace, day=day)
     demand = lake.sql("marts/demand.sql", trace=trace, day=day)
     if demand.num_rows == 0:
         raise LakeError(
-            f"The day {day} of the trace {trace!r} has no request. "
+            f"The day {day} of the trace {trace!r} has no requests. "
             f"{describe_known_days(lake, 'requests', trace)}"
         )
     lake.write("demand", demand, made_from=content, trace=trace, day=day)
@@ -75,8 +76,15 @@ def read_demand_matrix(
     Returns
     -------
     DemandMatrix
-        Endpoints and tiers in catalogue order; the mean rate of each bucket, 0 where no request came, nan
-        where nobody was collecting (`is_unknown`).
+        Endpoints and tiers in catalogue order; the mean rate of each bucket, 0 where no request arrived, nan
+        where nothing was collected (`is_demand_unknown`).
+
+    Raises
+    ------
+    LakeError
+        None of the days has demand.
+    ValueError
+        Days out of order, or a bucket that does not divide a day.
     """
     _require_demand(lake, trace, first_day, last_day, bucket_minutes)
     per_day = MINUTES_PER_DAY // bucket_minutes
@@ -103,22 +111,22 @@ def read_demand_matrix(
 
 
 def is_landed_trace(lake: Lake, trace: str) -> bool:
-    """Whether files of data/landing are in the trace: a day on which they have no request is an empty one."""
+    """Whether the trace is made from files of data/landing: a day without requests is then an empty day."""
     return bool(lake.files("ingests", trace=trace))
 
 
 def is_demand_unknown(
     lake: Lake, trace: str, start: NDArray[np.datetime64], bucket: np.timedelta64
 ) -> NDArray[np.bool_]:
-    """Whether nobody was collecting in a part of each bucket: what came in it is unknown, not 0; (buckets,).
+    """Whether the demand of each bucket is unknown, not 0, because data is missing in it; shape (buckets,).
 
-    Of a landed trace the silences say so (sql/marts/silences.sql); any other day without a request is 0, also
-    after the last one. A made trace is unknown on the days that were not made.
+    For a landed trace, the mart silences has the gaps in the data; any other day without requests is 0, also
+    after the last one. A generated trace is unknown on days that were not generated.
     """
     unknown = np.zeros(start.size, np.bool_)
     silences = lake.sql("from silences where trace = $trace", trace=trace)
     begin, end = (silences[f"silence_{edge}"].to_numpy().astype(start.dtype) for edge in ("start", "end"))
-    for first, last in zip(begin, end, strict=True):  # an edge that is not there is NaT
+    for first, last in zip(begin, end, strict=True):  # an open end is NaT
         unknown |= ~(start + bucket <= first) & ~(start >= last)
     day = start.astype("datetime64[D]")
     is_built, has_requests = (
@@ -130,10 +138,10 @@ def is_demand_unknown(
 def _require_demand(lake: Lake, trace: str, first_day: date, last_day: date, bucket_minutes: int) -> None:
     if bucket_minutes < 1 or MINUTES_PER_DAY % bucket_minutes:
         raise ValueError(
-            f"bucket_minutes is {bucket_minutes}, a day must be a whole number of buckets: take 15."
+            f"bucket_minutes is {bucket_minutes}, a day must be a whole number of buckets. Use 15."
         )
     if last_day < first_day:
-        raise ValueError(f"The last day {last_day} lies before the first day {first_day}: exchange them.")
+        raise ValueError(f"The last day {last_day} is before the first day {first_day}. Swap them.")
     if not any(first_day <= day <= last_day for day in lake.days("demand", trace)):
         raise LakeError(
             f"The trace {trace!r} has no demand from {first_day} to {last_day}. "

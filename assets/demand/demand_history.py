@@ -1,7 +1,8 @@
-"""Which days of history a forecast lacks: never made, made from other parameters, or landed anew since.
+"""The days of history that a forecast needs: find and make those that are missing or out of date.
 
-The folder of a made trace keeps a fingerprint of all that its days depend on; when that changes, every day is
-made again, so that no forecast learns from a mixture.
+A day is out of date if it was generated from other parameters, or landed again since. The folder of a
+generated trace has a fingerprint of everything that its days depend on. When that changes, every day is
+generated again, so that no forecast learns from a mixture.
 """
 
 import hashlib
@@ -22,12 +23,12 @@ from fleetcast.models.world.config_loading import CONFIG_DIR
 
 
 def is_generated_trace(settings: RunSettings) -> bool:
-    """Whether the trace is generated or tiled, not landed as it is."""
+    """Whether the trace is generated or tiled, not landed."""
     return settings.config.trace.office is not None or settings.config.trace.tiled is not None
 
 
 def require_history(settings: RunSettings, day: date) -> None:
-    """Refuse a day before which the trace has none, before anything is made for it."""
+    """Raise ValueError for a day without any day of the trace before it."""
     first = settings.config.trace.first_day
     if not settings.history(day):
         raise ValueError(
@@ -37,80 +38,84 @@ def require_history(settings: RunSettings, day: date) -> None:
 
 
 def claim_trace_name(settings: RunSettings) -> None:
-    """One config per trace name: the results of two would overwrite each other in the lake.
+    """Claim the trace name for the config, since results of two configs would overwrite each other.
 
-    The first one claims the name, until its file is gone.
+    The first config has the name until its file is removed; ValueError for another one.
     """
-    claim, mine = settings.lake.root / "configs" / settings.trace, settings.config.file
-    owner = CONFIG_DIR / claim.read_text() if claim.is_file() else mine
-    if owner != mine and owner.is_file():
+    claim, config = settings.lake.root / "configs" / settings.trace, settings.config.file
+    owner = CONFIG_DIR / claim.read_text() if claim.is_file() else config
+    if owner != config and owner.is_file():
         command = removal_command(settings.lake.root, f"configs/{settings.trace}")
         raise ValueError(
-            f"The trace name {settings.trace!r} belongs to {owner}; {mine} would overwrite its results. "
-            f"Give a made trace a [trace] name of its own; hand a landed one over: {command}"
+            f"The trace name {settings.trace!r} belongs to {owner}; {config} would overwrite its results. "
+            "Give a generated trace another [trace] name; to use a landed trace with this config, run: "
+            f"{command}"
         )
     claim.parent.mkdir(parents=True, exist_ok=True)
-    claim.write_text(str(mine.relative_to(CONFIG_DIR) if mine.is_relative_to(CONFIG_DIR) else mine))
+    claim.write_text(str(config.relative_to(CONFIG_DIR) if config.is_relative_to(CONFIG_DIR) else config))
 
 
 def consecutive_stretches(days: Sequence[date]) -> list[tuple[date, date]]:
-    """Sorted days as stretches without a gap: the first and the last of each."""
+    """Split sorted days into stretches without a gap; return the first and the last day of each."""
     edges = [day for day in days if day - timedelta(days=1) not in days]
     ends = [day for day in days if day + timedelta(days=1) not in days]
     return list(zip(edges, ends, strict=True))
 
 
 def past_days(settings: RunSettings, day: date) -> list[date]:
-    """The days before `day` that its forecast learns from, oldest first: of a made trace all of them."""
-    there = settings.history(day)
+    """Return the days before `day` that its forecast learns from, oldest first.
+
+    These are all days of the history for a generated trace, else those that have landed.
+    """
+    days = settings.history(day)
     if not is_generated_trace(settings):
         landed = set(settings.lake.days("requests", settings.trace))
-        there = [past for past in there if past in landed]
-    return there
+        days = [past for past in days if past in landed]
+    return days
 
 
 def require_day_demand(settings: RunSettings, day: date) -> None:
-    """Refuse a day of which the lake has no demand, unless it is an empty one of a landed trace.
+    """Raise LakeError for a day without demand in the lake, unless it is an empty day of a landed trace.
 
-    Such a day lies between two that landed, or after the last where the same weekday never brought a request.
+    An empty day is between two landed days, or after the last one where no same weekday before had requests.
     """
-    there = settings.lake.days("requests", settings.trace)
+    known = settings.lake.days("requests", settings.trace)
     if (
         demand.is_landed_trace(settings.lake, settings.trace)
-        and there
-        and there[0] < day
-        and day not in there
+        and known
+        and known[0] < day
+        and day not in known
     ):
-        weeks = range(1, (day - there[0]).days // 7 + 1)
-        if day < there[-1] or (weeks and not any(day - timedelta(weeks=n) in there for n in weeks)):
+        weeks = range(1, (day - known[0]).days // 7 + 1)
+        if day < known[-1] or (weeks and not any(day - timedelta(weeks=n) in known for n in weeks)):
             return
     require_day(settings.lake, "demand", settings.trace, day)
 
 
 def unknown_history_sentence(settings: RunSettings, day: date) -> str:
-    """What the forecasts and plans of a day do not know of the days before, as a sentence; "" for nothing."""
+    """Return a sentence on the hours before a day that are unknown to its forecasts; "" for none."""
     past = settings.history(day) or [day]
     begins, ends = midnight(past[0]), midnight(day)
     rows = settings.lake.sql("from silences where trace = $trace", trace=settings.trace).to_pylist()
-    cut = ((max(r["silence_start"] or begins, begins), min(r["silence_end"] or ends, ends)) for r in rows)
-    unknown = sorted((first, last) for first, last in cut if first < last)
+    gaps = ((max(r["silence_start"] or begins, begins), min(r["silence_end"] or ends, ends)) for r in rows)
+    unknown = sorted((first, last) for first, last in gaps if first < last)
     if not unknown:
         return ""
     hours = sum((last - first).total_seconds() for first, last in unknown) / 3600
     first, last = unknown[-1]
     return (
         f"{hours:,.1f} of the {24 * len(past):,} hours before {day} are not known, "
-        f"the last ones from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}: nobody was collecting."
+        f"the last ones from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}: no data was collected."
     )
 
 
 def missing_days(settings: RunSettings, day: date) -> list[date]:
-    """Those of the past days whose requests or demand have to be made before its forecast."""
+    """Return the past days whose requests or demand must be made before the forecast of `day`."""
     return [past for past in past_days(settings, day) if not _has_demand(settings, past)]
 
 
 def drop_changed_days(settings: RunSettings) -> None:
-    """Drop the days of a made trace whose parameters have changed: they count as missing then."""
+    """Delete the days of a generated trace whose parameters have changed, which makes them missing."""
     if not is_generated_trace(settings):
         return
     require_unlanded(settings.lake, settings.trace)
@@ -125,24 +130,24 @@ def drop_changed_days(settings: RunSettings) -> None:
 
 
 def make_requests(settings: RunSettings, days: Sequence[date], progress: Progress) -> dict[date, int]:
-    """Bring the days of the trace that are not there into the lake; the requests of each."""
+    """Make the requests of days that the lake does not have; return the number of requests of each day."""
     kept = _kept_days(settings)
     missing = [day for day in days if day not in kept]
     with progress.bar(_progress_label("requests", days), len(missing)) as done:
-        made = StepCounter(done)
+        counter = StepCounter(done)
 
-        def one(day: date) -> None:
+        def make_day(day: date) -> None:
             request_days.make_request_day(settings.lake, settings.config.trace, settings.catalogue, day)
-            made.count_step()
+            counter.count_step()
 
-        run_parallel(one, missing)
+        run_parallel(make_day, missing)
     return {day: settings.lake.count("requests", trace=settings.trace, day=day) for day in days}
 
 
 def make_demand(
     settings: RunSettings, days: Sequence[date], progress: Progress
 ) -> Iterator[tuple[date, pa.Table]]:
-    """Build the demand of days, but of those that have it, and hand over each."""
+    """Build the demand of days where it is missing or out of date, and yield each day with its demand."""
     with progress.bar(_progress_label("demand", days), len(days)) as done:
         for count, day in enumerate(days, start=1):
             is_stale = is_generated_trace(settings) and not _is_current(settings)
@@ -157,11 +162,12 @@ def _progress_label(table: str, days: Sequence[date]) -> str:
 
 
 def _kept_days(settings: RunSettings) -> set[date]:
-    """The days of a made trace that are there, of the parameters as they are now."""
+    """Return the days of a generated trace that the lake has, generated with the current parameters."""
     if not is_generated_trace(settings):
         return set()
     if not _is_current(settings):
-        settings.lake.made_from(settings.trace).unlink(missing_ok=True)  # days of two kinds: none is kept
+        # Days of old and new parameters could be mixed now: without a fingerprint none counts as current.
+        settings.lake.made_from(settings.trace).unlink(missing_ok=True)
         return set()
     return set(settings.lake.days("requests", settings.trace))
 
@@ -172,27 +178,19 @@ def _is_current(settings: RunSettings) -> bool:
 
 
 def _has_demand(settings: RunSettings, day: date) -> bool:
-    """Whether the day has a demand, of the requests that are there."""
+    """Whether the day has a demand that was built from its current requests."""
     of_day = {"trace": settings.trace, "day": day}
-    there = settings.lake.files("requests", **of_day)
-    return bool(there) and settings.lake.is_made_from(
-        "demand", settings.lake.content("requests", **of_day), **of_day
-    )
+    if not settings.lake.files("requests", **of_day):
+        return False
+    return settings.lake.is_made_from("demand", settings.lake.content("requests", **of_day), **of_day)
 
 
 def generated_trace_fingerprint(settings: RunSettings) -> str:
-    """Of the trace's parameters, the catalogue's names and deadlines, the generator, the landed template."""
+    """Return a hash of trace parameters, the catalogue's names and deadlines, generator and template."""
     catalogue, trace = settings.catalogue, settings.config.trace
     deadlines = [(name, tier.deadline_s) for name, tier in catalogue.tiers.items()]
-    figures = (
-        trace.seed,
-        trace.office,
-        trace.tiled,
-        list(catalogue.llms),
-        list(catalogue.regions),
-        deadlines,
-    )
-    digest = hashlib.sha256(repr(figures).encode())
+    names = (list(catalogue.llms), list(catalogue.regions), deadlines)
+    digest = hashlib.sha256(repr((trace.seed, trace.office, trace.tiled, *names)).encode())
     modules = (synthetic_days, random_streams, trace_columns, request_days, demand)
     sources: list[LakePath] = [
         *(Path(str(module.__file__)) for module in modules),

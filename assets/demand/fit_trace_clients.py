@@ -1,4 +1,4 @@
-"""The clients of a trace, fitted: what the lake says of their rates, levels, gaps and tokens."""
+"""Fit the clients of a trace to the lake's tables: rates, levels, gaps and tokens."""
 
 from typing import NamedTuple
 
@@ -21,14 +21,17 @@ from fleetcast.models.traffic.clients import ClientTraffic, minute_rates
 from fleetcast.models.traffic.recorded_days import RecordedDays
 from fleetcast.models.traffic.trace_columns import TraceNames
 
-NOISE_GROUP_KEYS = ["region", "llm", "tier"]  # whose clients share their noise
-MOST_CLIENTS = 20_000  # their rates by minute fill memory
+NOISE_GROUP_KEYS = ["region", "llm", "tier"]  # clients of equal keys have common noise
+MOST_CLIENTS = 20_000  # bounds the memory of their rates by minute
 
 
 def fit_clients(
     lake: Lake, trace: str, names: TraceNames, progress: Progress
 ) -> tuple[ClientTraffic, list[str]]:
-    """Fit every client of a trace; with the names of the apps."""
+    """Fit every client of a trace; return the traffic and the names of its apps.
+
+    LakeError where the trace has no requests or more than MOST_CLIENTS clients.
+    """
     days = refresh_days(lake, trace, progress)
     record = _read_record(lake, trace)
     apps = sorted(record.clients["app"].unique())
@@ -69,20 +72,20 @@ def fit_clients(
 
 
 class ClientRecord(NamedTuple):
-    """What a trace says of its clients' rates; it begins with the hour of its first request."""
+    """Recorded requests of the clients of a trace, from the hour of the first request on."""
 
     clients: pd.DataFrame  # app, region, llm, tier
-    group: np.ndarray  # (clients,) whose noise each shares
+    group: np.ndarray  # (clients,) of clients with common noise
     per_hour: np.ndarray  # (clients, hours) requests
-    per_minute: np.ndarray  # (groups, minutes) requests; nan where nobody recorded
-    first_hour: int  # of the week, Monday 00:00 UTC is 0
+    per_minute: np.ndarray  # (groups, minutes) requests; nan where nothing was recorded
+    first_hour: int  # hour of the week of the first hour, Monday 00:00 UTC is 0
 
     def hour_of_week(self) -> np.ndarray:
-        """Of each hour of the record."""
+        """Return the hour of the week of each hour of the record, shape (hours,)."""
         return (self.first_hour + np.arange(self.per_hour.shape[1])) % 168
 
     def recorded_share(self) -> np.ndarray:
-        """How much of each hour was recorded, 0 to 1."""
+        """Return the recorded share of each hour, 0 to 1, shape (hours,)."""
         known = ~np.isnan(self.per_minute[0])
         hours = self.per_hour.shape[1]
         return np.pad(known.astype(float), (0, 60 * hours - known.size)).reshape(-1, 60).mean(axis=1)
@@ -100,8 +103,8 @@ def _read_record(lake: Lake, trace: str) -> ClientRecord:
     clients = rows[CLIENT].drop_duplicates().sort_values(CLIENT).reset_index(drop=True)
     if len(clients) > MOST_CLIENTS:
         raise LakeError(
-            f"The trace {trace!r} has {len(clients):,} clients (app, region, llm, tier), more "
-            f"than {MOST_CLIENTS:,}. Give it fewer apps in its mapping file and ingest it again."
+            f"The trace {trace!r} has {len(clients):,} clients (app, region, llm, tier), at most "
+            f"{MOST_CLIENTS:,} are allowed. Give it fewer apps in its mapping file and ingest it again."
         )
     group = clients.groupby(NOISE_GROUP_KEYS, sort=True).ngroup().to_numpy()
     rows = rows.merge(clients.assign(client=clients.index, group=group), on=CLIENT)
@@ -115,7 +118,7 @@ def _read_record(lake: Lake, trace: str) -> ClientRecord:
 
 
 def _weekly_rates_of_clients(record: ClientRecord) -> np.ndarray:
-    """Requests per hour of the week of the clients: their prior is a part of their group's."""
+    """Return the requests per hour of the week, shape (clients, 168), with the rate of the group as prior."""
     counts, group, share = record.per_hour, record.group, record.recorded_share()
     of_group = sum_by_code(counts, group)
     flat = np.repeat(of_group.sum(axis=1, keepdims=True) / share.sum(), 168, axis=1)
@@ -125,7 +128,7 @@ def _weekly_rates_of_clients(record: ClientRecord) -> np.ndarray:
 
 
 def _input_shares(lake: Lake, trace: str, apps: list[str]) -> np.ndarray:
-    """Share of each app in the input tokens."""
+    """Return the share of each app in the input tokens, shape (apps,)."""
     rows = lake.sql(
         "select app, sum(input_tokens)::double as tokens from demand where trace = $trace group by app",
         trace=trace,
@@ -137,24 +140,45 @@ def _input_shares(lake: Lake, trace: str, apps: list[str]) -> np.ndarray:
 def _fit_app_levels(
     record: ClientRecord, rates: np.ndarray, app: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, AppLevels, np.ndarray]:
-    """Row of each client in the levels (-1: none), requests expected by minute and group, rates, levels, and
-    the level of each hour, shape (apps with levels, days, 24): nan where it was not recorded as a whole.
+    """Fit the levels of the apps that need them.
 
-    A client whose app has a level gets its share in it, by hour of the week: the level moves the whole.
+    The rate of a client whose app has a level is the client's share of the app, by hour of the week, times
+    the app's mean rate; the level then scales it.
+
+    Parameters
+    ----------
+    rates
+        Requests per hour of the week, shape (clients, 168).
+    app
+        App of each client, shape (clients,).
+
+    Returns
+    -------
+    level
+        Row of each client in the levels, shape (clients,); -1: none.
+    expected
+        Requests by minute, shape (groups, minutes).
+    rates
+        With the levels taken out, shape (clients, 168).
+    levels
+        Of the apps that need them.
+    by_hour
+        The recorded level of each hour, relative to the mean, shape (apps with levels, days, 24); nan where
+        it was not recorded in full.
     """
     hour_of_week, is_whole = record.hour_of_week(), record.recorded_share() == 1
     counts, weekly = (sum_by_code(values, app) for values in (record.per_hour, rates))
     whole = np.where(is_whole, counts, np.nan)
-    alive = has_own_levels(whole, np.where(is_whole, weekly[:, hour_of_week], np.nan))
-    level = np.where(alive, np.cumsum(alive) - 1, -1)[app]
+    needs_levels = has_own_levels(whole, np.where(is_whole, weekly[:, hour_of_week], np.nan))
+    level = np.where(needs_levels, np.cumsum(needs_levels) - 1, -1)[app]
     share = np.divide(rates, weekly[app], out=np.zeros_like(rates), where=weekly[app] > 0)
     expected = minute_rates(rates, record.first_hour, record.per_minute.shape[1])
-    led = level >= 0
-    lived = share[led][:, hour_of_week] * counts[app[led]] / 60
-    expected[led] = np.repeat(lived, 60, axis=1)[:, : expected.shape[1]]
+    has_level = level >= 0
+    recorded = share[has_level][:, hour_of_week] * counts[app[has_level]] / 60
+    expected[has_level] = np.repeat(recorded, 60, axis=1)[:, : expected.shape[1]]
     mean = np.nanmean(whole, axis=1, where=~np.isnan(whole)) if is_whole.any() else weekly.mean(axis=1)
-    rates = np.where(led[:, None], share * mean[app][:, None], rates)
-    relative = whole[alive] / np.maximum(mean[alive], 1e-300)[:, None]
+    rates = np.where(has_level[:, None], share * mean[app][:, None], rates)
+    relative = whole[needs_levels] / np.maximum(mean[needs_levels], 1e-300)[:, None]
     before = record.first_hour % 24
     days = -(-(before + relative.shape[1]) // 24)
     after = 24 * days - before - relative.shape[1]
@@ -163,13 +187,13 @@ def _fit_app_levels(
         level,
         sum_by_code(expected, record.group),
         rates,
-        fit_app_levels(whole[alive], hour_of_week),
+        fit_app_levels(whole[needs_levels], hour_of_week),
         by_hour,
     )
 
 
 def sum_by_code(values: np.ndarray, code: np.ndarray) -> np.ndarray:
-    """Sums of the rows of each code, shape (codes, ...)."""
+    """Sum the rows of `values`, (rows, ...), by `code`, (rows,); shape (codes, ...)."""
     sums = np.zeros((code.max() + 1, *values.shape[1:]))
     np.add.at(sums, code, values)
     return sums

@@ -1,4 +1,4 @@
-"""A trace like another one: fitted client by client (fitting.py), written to the lake day by day."""
+"""Generate a trace like another one: fitted by client (fit_trace_clients.py), written to the lake by day."""
 
 from datetime import date, timedelta
 from typing import NamedTuple
@@ -24,10 +24,10 @@ from fleetcast.models.world.toml_dataclasses import TRACE_NAME
 
 
 class GenerationRequest(NamedTuple):
-    """What to generate."""
+    """Parameters of a trace to generate."""
 
-    like: str
-    name: str
+    like: str  # name of the original trace
+    name: str  # name of the new trace
     first_day: date | None  # None: the first day of the original
     days: int
     scale: float
@@ -36,28 +36,28 @@ class GenerationRequest(NamedTuple):
 
 
 def generate_trace(lake: Lake, catalogue: Catalogue, order: GenerationRequest, progress: Progress) -> int:
-    """Write a trace like another one and return its requests.
+    """Write a trace like another one and return its number of requests.
 
-    An order that was interrupted goes on where it stopped: its days are the same whenever they are drawn.
+    Days do not depend on the run that generates them, so that an interrupted order can be repeated.
 
     Raises
     ------
     LakeError
-        The original is not there, or another trace has the name already.
+        The lake does not have the original, or has another trace of this name.
     ValueError
-        A change that the trace cannot have.
+        Days or name out of range, or a change that the trace cannot have.
     """
     days = known_days(lake, "requests", order.like)
     TRACE_NAME.check(order.name, "--name")
     if order.days < 1:
-        raise ValueError(f"days is {order.days}, needs 1 or more.")
+        raise ValueError(f"--days: got {order.days}, needed 1 or more.")
     first = order.first_day or days[0]
     require_in_years(first, order.days, "--first-day, --days")
     stamp = lake.made_from(order.name)
     recipe = repr(order._replace(first_day=first, days=0))
     if lake.days("requests", order.name) and not (stamp.is_file() and stamp.read_text() == recipe):
         raise LakeError(
-            f"The lake has another trace {order.name!r} already. Give another --name, or remove that one: "
+            f"The lake already has another trace {order.name!r}. Give another --name, or remove that trace: "
             f"{removal_command(lake.root, f'*/trace={order.name}')}"
         )
     names = TraceNames.of(catalogue)
@@ -83,18 +83,18 @@ def generate_trace(lake: Lake, catalogue: Catalogue, order: GenerationRequest, p
 
 
 def _short_trace_notice(lake: Lake, trace: str) -> str:
-    """What is not known of a trace of less than a day, as a sentence; "" of a longer one."""
+    """Return a sentence on the limits of a trace of less than a day; "" for a longer one."""
     recorded = np.count_nonzero(~np.isnan(recorded_minutes(lake, trace)[1]))
     if recorded >= MINUTES_PER_DAY:
         return ""
     return (
-        f"{trace} was recorded for {recorded:,} minute(s): nobody knows its day. Every hour of the new trace "
-        "has the rate of these; --scale changes it."
+        f"{trace} was recorded for {recorded:,} minute(s), so its daily pattern is unknown. Every hour of "
+        "the new trace has the rate of these minutes; --scale changes it."
     )
 
 
 def _drop_other_days(lake: Lake, trace: str, first: date, days: int) -> None:
-    """Take out what an earlier order made beyond the days of this one."""
+    """Delete the days that an earlier order generated outside the days of this one."""
     ordered = {first + timedelta(days=number) for number in range(days)}
     for day in set(lake.days("requests", trace)) - ordered:
         lake.drop_day(trace, day)

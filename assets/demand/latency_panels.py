@@ -1,4 +1,4 @@
-"""What requests took when a trace was replayed: SageServe's figures 6c, 6d and 6e, side by side."""
+"""Latency of a trace's requests in a replay: SageServe's figures 6c, 6d and 6e, side by side."""
 
 from collections.abc import Sequence
 
@@ -10,27 +10,26 @@ from fleetcast.models.world.catalogue import load_catalogue
 
 
 def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataFrame, title: str) -> Figure:
-    """What requests take by tier, region and minute, and how instances share the load (SageServe 6c to e)."""
+    """Plot latency by tier, region and minute, and the load of instances (SageServe figure 6c to e)."""
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(14, 5))
     draw_latency_boxes(panels[0], boxes)
-    for colour, (tier, own) in zip(PALETTE, minutes.groupby("tier"), strict=False):
-        panels[1].plot(own["minute"], own["mean_s"], color=colour, linewidth=1.5, label=tier)
-        low, high = ((own["mean_s"] + sign * own["deviation_s"]).clip(lower=0) for sign in (-1, 1))
-        panels[1].fill_between(own["minute"], low, high, color=colour, alpha=0.15, linewidth=0)
+    for colour, (tier, rows) in zip(PALETTE, minutes.groupby("tier"), strict=False):
+        panels[1].plot(rows["minute"], rows["mean_s"], color=colour, linewidth=1.5, label=tier)
+        low, high = ((rows["mean_s"] + sign * rows["deviation_s"]).clip(lower=0) for sign in (-1, 1))
+        panels[1].fill_between(rows["minute"], low, high, color=colour, alpha=0.15, linewidth=0)
     panels[1].set_title("Mean and deviation in the busiest hour", fontsize=11)
     panels[1].set_ylabel("E2E, s")
     panels[1].legend(frameon=False, fontsize=9)
     llm = largest_llm(instances["llm"].tolist())
     styles = {"p50_tokens": "-", "p95_tokens": "--", "p99_tokens": ":"}
-    for colour, (region, own) in zip(
-        PALETTE, instances[instances["llm"] == llm].groupby("region"), strict=False
-    ):
+    of_llm = instances[instances["llm"] == llm]
+    for colour, (region, rows) in zip(PALETTE, of_llm.groupby("region"), strict=False):
         for column, style in styles.items():
             label = region if column == "p50_tokens" else None
             panels[2].plot(
-                own["minute"], own[column] / 1e3, color=colour, linestyle=style, linewidth=1.2, label=label
+                rows["minute"], rows[column] / 1e3, color=colour, linestyle=style, linewidth=1.2, label=label
             )
     panels[2].set_title(f"Instances of {llm}: P50, P95 --, P99 ..", fontsize=11)
     panels[2].set_ylabel("thousand tokens per minute")
@@ -38,14 +37,12 @@ def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataF
     for panel in panels[1:]:
         label_minutes(panel)
         panel.set_ylim(bottom=0)
-    add_footnote(
-        figure, f"{title}: as it was replayed, by the region that serves (SageServe figure 6c to e)."
-    )
+    add_footnote(figure, f"{title}: from the replay, by the region that serves (SageServe figure 6c to e).")
     return figure
 
 
 def draw_latency_boxes(panel: Axes, boxes: pd.DataFrame) -> None:
-    """A box of each tier and region: quartiles, median, whiskers from P5 to P95, the mean a point."""
+    """Plot a box of each tier and region: quartiles, median, whiskers from P5 to P95, mean as a point."""
     stats = [
         {"med": row.p50_s, "q1": row.p25_s, "q3": row.p75_s, "whislo": row.p5_s, "whishi": row.p95_s}
         | {"mean": row.mean_s, "label": f"{row.tier}\n{row.region}"}
@@ -66,11 +63,11 @@ def draw_latency_boxes(panel: Axes, boxes: pd.DataFrame) -> None:
 
 
 def largest_llm(llms: Sequence[str]) -> str:
-    """The llm with the most parameters; the first where the catalogue knows none of them."""
+    """Return the llm with the most parameters; the first by name where the catalogue has none of them."""
     known = load_catalogue().llms
     return max(sorted(set(llms)), key=lambda name: known[name].parameters_b if name in known else 0.0)
 
 
 def add_footnote(figure: Figure, text: str) -> None:
-    """What the figure shows and where a paper shows the same, at its foot."""
+    """Write a footnote: what the figure shows, and which figure of a paper shows the same."""
     figure.supxlabel(text, fontsize=8, color=MUTED, wrap=True)

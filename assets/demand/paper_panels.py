@@ -1,7 +1,7 @@
-"""The panels of SageServe's characterisation (its figures 3 to 6), of any trace of the lake.
+"""The panels of SageServe's characterisation (its figures 3 to 6) for any trace of the lake.
 
-Requests per second are solid lines, input and output tokens per second dashed ones, as there. What requests
-take is drawn where the trace was replayed, for its last day, under the rule that the paper's own service has.
+Requests per second are solid lines, input and output tokens per second dashed lines, as in the paper. The
+latency is plotted for the last replayed day, if any, under the policy of the paper's service.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,12 +17,12 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.figure_style import PALETTE, Axes, Figure
 
 PANEL_WEEK = np.timedelta64(7, "D")
-MAX_PANELS_PER_SIDE = 3  # tiers and regions, so many of each: those with most requests
-PAPER_SERVICE_POLICY = "reactive"  # what SageServe's section 7.1 calls its service's own way to scale
+MAX_PANELS_PER_SIDE = 3  # number of tiers and of regions: those with the most requests
+PAPER_SERVICE_POLICY = "reactive"  # how the service in SageServe's section 7.1 scales
 
 
 def draw_paper_figures(lake: Lake, trace: str) -> Iterator[tuple[str, Figure]]:
-    """Every figure that there is of a trace with its demand, by name; one at a time."""
+    """Yield every figure of a trace with demand, with its name."""
 
     def rows(query: str) -> pd.DataFrame:
         return lake.sql(query, trace=trace).to_pandas()
@@ -32,59 +32,58 @@ def draw_paper_figures(lake: Lake, trace: str) -> Iterator[tuple[str, Figure]]:
     yield "endpoints", draw_endpoints(load)
     yield "regions", draw_regions(load, batch_tiers(lake, trace))
     yield "apps_by_hour", draw_apps_by_hour(rows("reads/apps_panel.sql"))
-    if (asked := last_replay(lake, trace)) is not None:
-        day, policy = asked
-        told = [
+    if (replay := last_replay(lake, trace)) is not None:
+        day, policy = replay
+        boxes, peak, instances = (
             lake.sql(f"queries/{name}.sql", trace=trace, day=day, policy=policy).to_pandas()
             for name in ("latency_by_region", "peak_hour_latency", "peak_hour_instances")
-        ]
-        yield "latency", draw_latency(told[0], told[1], told[2], f"{day}, {policy}")
+        )
+        yield "latency", draw_latency(boxes, peak, instances, f"{day}, {policy}")
 
 
 def last_replay(lake: Lake, trace: str) -> tuple[date, str] | None:
-    """The last day of a trace that was replayed, and under which policy it is shown; None where none was."""
+    """Return the last replayed day of a trace and the policy to show; None where there is no replay."""
     days = lake.days("outcomes", trace)
     if not days:
         return None
-    there = {
+    policies = {
         file.parent.name.removeprefix("policy=") for file in lake.files("outcomes", trace=trace, day=days[-1])
     }
-    return days[-1], PAPER_SERVICE_POLICY if PAPER_SERVICE_POLICY in there else min(there)
+    return days[-1], PAPER_SERVICE_POLICY if PAPER_SERVICE_POLICY in policies else min(policies)
 
 
 def batch_tiers(lake: Lake, trace: str) -> set[str]:
-    """The tiers of a trace that are not interactive."""
+    """Return the tiers of a trace that are not interactive; niw where the lake knows none."""
     found = lake.sql("select tier from tiers where trace = $trace and may_wait(is_held, tier)", trace=trace)
     return set(found["tier"].to_pylist()) or {"niw"}
 
 
 def select_last_week(load: pd.DataFrame) -> pd.DataFrame:
-    """The hours of the last seven days."""
+    """Return the hours of the last seven days."""
     end = load["time"].max().floor("D") + pd.Timedelta(days=1)
     return load[load["time"] >= end - PANEL_WEEK]
 
 
 def busiest_values(load: pd.DataFrame, by: str) -> list[str]:
-    """The values of a column that have most requests, by name."""
+    """Return the MAX_PANELS_PER_SIDE values of a column with the most requests, sorted by name."""
     return sorted(load.groupby(by)["requests"].sum().nlargest(MAX_PANELS_PER_SIDE).index)
 
 
 def rates_over_time(load: pd.DataFrame, by: str) -> pd.DataFrame:
-    """Requests and tokens per second over time, a column of each for every value of `by`; 0 for none."""
+    """Return requests and tokens per second over time, with a column of each per value of `by`."""
     return load.pivot_table(
         index="time", columns=by, values=["requests", "tokens"], aggfunc="sum", fill_value=0
     )
 
 
-def draw_rates(panel: Axes, of: pd.DataFrame, names: Sequence[str]) -> Axes:
-    """Solid requests/s on the left axis, dashed thousand tokens/s on the right; the right axis."""
+def draw_rates(panel: Axes, rates: pd.DataFrame, names: Sequence[str]) -> Axes:
+    """Plot requests/s (solid, left) and thousand tokens/s (dashed, right); return the right axis."""
     right = panel.twinx()
     for colour, name in zip(cycle(PALETTE), names, strict=False):
-        if name in of["requests"]:
-            panel.plot(of.index, of["requests"][name], color=colour, linewidth=1.2, label=name)
-            right.plot(
-                of.index, of["tokens"][name] / 1e3, color=colour, linewidth=0.9, linestyle="--", alpha=0.7
-            )
+        if name in rates["requests"]:
+            panel.plot(rates.index, rates["requests"][name], color=colour, linewidth=1.2, label=name)
+            tokens = rates["tokens"][name] / 1e3
+            right.plot(rates.index, tokens, color=colour, linewidth=0.9, linestyle="--", alpha=0.7)
     for axes in (panel, right):
         axes.set_ylim(0, 1.15 * axes.get_ylim()[1])
     right.grid(visible=False)
@@ -93,7 +92,7 @@ def draw_rates(panel: Axes, of: pd.DataFrame, names: Sequence[str]) -> Axes:
 
 
 def draw_tiers(load: pd.DataFrame, minutes: pd.DataFrame) -> Figure:
-    """Load by tier over a week, and within its busiest hour (SageServe figure 3)."""
+    """Plot the load by tier over a week, and within its busiest hour (SageServe figure 3)."""
     import matplotlib.pyplot as plt
 
     week, names = select_last_week(load), sorted(load["tier"].unique())
@@ -116,7 +115,7 @@ def draw_tiers(load: pd.DataFrame, minutes: pd.DataFrame) -> Figure:
 
 
 def draw_endpoints(load: pd.DataFrame) -> Figure:
-    """Load by llm for each tier and region over a week (SageServe figure 4)."""
+    """Plot the load by llm for each tier and region over a week (SageServe figure 4)."""
     import matplotlib.pyplot as plt
 
     week = select_last_week(load)
@@ -131,18 +130,15 @@ def draw_endpoints(load: pd.DataFrame) -> Figure:
     grid[0, 0].legend(frameon=False, fontsize=8)
     means = week.groupby(["tier", "region", "llm"])["requests"].sum() / week["time"].nunique()
     most = means.sort_values().index.to_frame().iloc[-1]
-    where = f"{most['llm']} in {most['region']} as {most['tier']}"
-    head = f"The most is asked of {where}: {means.max():.1f} requests/s in the week's mean"
-    figure.suptitle(head, weight="bold", fontsize=12)
-    add_footnote(
-        figure,
-        "Means of an hour; dashed: thousand tokens/s, right axis (SageServe figure 4).",
-    )
+    largest = f"{most['llm']} in {most['region']}, {most['tier']}"
+    title = f"The highest load: {largest}, {means.max():.1f} requests/s on average over the week"
+    figure.suptitle(title, weight="bold", fontsize=12)
+    add_footnote(figure, "Means of an hour; dashed: thousand tokens/s, right axis (SageServe figure 4).")
     return figure
 
 
 def draw_regions(load: pd.DataFrame, held: set[str]) -> Figure:
-    """Interactive and other load by region over a week (SageServe figure 5)."""
+    """Plot interactive and other load by region over a week (SageServe figure 5); `held`: the other tiers."""
     import matplotlib.pyplot as plt
 
     week = select_last_week(load)
@@ -153,8 +149,8 @@ def draw_regions(load: pd.DataFrame, held: set[str]) -> Figure:
     grid[0, 0].set_ylabel("requests/s")
     grid[0, 0].legend(frameon=False, loc="upper left", fontsize=10)
     sums = week.groupby("region")["requests"].sum()
-    head = f"{sums.idxmax()} has {sums.max() / sums.sum():.0%} of the requests"
-    figure.suptitle(head, weight="bold", fontsize=12)
+    title = f"{sums.idxmax()} has {sums.max() / sums.sum():.0%} of the requests"
+    figure.suptitle(title, weight="bold", fontsize=12)
     add_footnote(
         figure,
         "Means of an hour, all llms; dashed: thousand tokens/s, right axis (SageServe figure 5a to c; the "
@@ -164,11 +160,11 @@ def draw_regions(load: pd.DataFrame, held: set[str]) -> Figure:
 
 
 def draw_panel_row(row: Sequence[Axes], parts: Sequence[tuple[str, pd.DataFrame]], by: str) -> None:
-    """Panels beside each other, of the same lines on the same two axes."""
-    names = sorted({name for _, own in parts for name in own[by]})
+    """Plot the parts side by side, with the same lines on the same two axes."""
+    names = sorted({name for _, load in parts for name in load[by]})
     rights = []
-    for panel, (title, own) in zip(row, parts, strict=True):
-        rights.append(draw_rates(panel, rates_over_time(own, by), names))
+    for panel, (title, load) in zip(row, parts, strict=True):
+        rights.append(draw_rates(panel, rates_over_time(load, by), names))
         panel.set_title(title, fontweight="normal", fontsize=10)
         label_days(panel, short=True)
     for right in rights:
@@ -176,7 +172,7 @@ def draw_panel_row(row: Sequence[Axes], parts: Sequence[tuple[str, pd.DataFrame]
 
 
 def draw_apps_by_hour(apps: pd.DataFrame) -> Figure:
-    """Load of the ten largest apps by tier over the busiest day (SageServe figure 6b)."""
+    """Plot the load of the ten largest apps by tier over the busiest day (SageServe figure 6b)."""
     import matplotlib.pyplot as plt
 
     figure, panel = plt.subplots()
@@ -187,7 +183,7 @@ def draw_apps_by_hour(apps: pd.DataFrame) -> Figure:
     panel.legend(frameon=False, ncols=len(names), loc="upper left")
     whole = apps.groupby("time")[["requests"]].sum().reset_index().sort_values("requests")
     peak, times = whole["time"].iloc[-1], whole["requests"].max() / whole["requests"].mean()
-    panel.set_title(f"The ten largest apps: most at {peak:%H} h, {times:.1f} of the mean")
+    panel.set_title(f"The ten largest apps: peak at {peak:%H} h, {times:.1f} times the mean")
     label_hours(panel)
     add_footnote(figure, f"{apps['time'].min():%Y-%m-%d}, means of an hour (SageServe figure 6b).")
     return figure

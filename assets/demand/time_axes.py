@@ -1,10 +1,10 @@
-"""What stands on an axis of time: days, hours or minutes."""
+"""Labels of time axes: days, hours or minutes."""
 
 from fleetcast.assets.pages.figure_style import Axes
 
 
 def label_days(panel: Axes, short: bool = False) -> None:
-    """Name the days on the axis of time."""
+    """Label the days on the time axis; `short`: without the weekday."""
     from matplotlib.dates import DateFormatter, DayLocator
 
     panel.xaxis.set_major_locator(DayLocator())
@@ -12,7 +12,7 @@ def label_days(panel: Axes, short: bool = False) -> None:
 
 
 def label_hours(panel: Axes) -> None:
-    """Name the hours on the axis of time."""
+    """Label the hours on the time axis."""
     from matplotlib.dates import DateFormatter
 
     panel.xaxis.set_major_formatter(DateFormatter("%H"))
@@ -20,7 +20,7 @@ def label_hours(panel: Axes) -> None:
 
 
 def label_minutes(panel: Axes) -> None:
-    """Name minutes on the axis of time."""
+    """Label every 15 minutes on the time axis."""
     from matplotlib.dates import DateFormatter, MinuteLocator
 
     panel.xaxis.set_major_locator(MinuteLocator(byminute=(0, 15, 30, 45)))

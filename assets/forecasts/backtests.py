@@ -1,8 +1,8 @@
 """Backtests: every method on past days, ten minutes to two hours ahead, from what was known at each cutoff.
 
-The input tokens of one tier; one walk over all the days asked for, written day by day. The marts
-forecast_losses and forecast_leaderboard judge them. Not a part of the nightly run: fitting every method takes
-minutes.
+Backtests cover the input tokens of one tier. One walk covers all requested days; results are written by day.
+The marts forecast_losses and forecast_leaderboard score them. Backtests are not part of the nightly run,
+because fitting every method takes minutes.
 """
 
 from datetime import date, timedelta
@@ -25,14 +25,22 @@ from fleetcast.models.world.option_names import ENSEMBLES
 from fleetcast.models.world.toml_dataclasses import require_known
 
 BUCKET_MINUTES = 10
-HORIZON_MINUTES = 120  # judged at 10 (weights in the region), 60 (the hourly plan), 120 (weights elsewhere)
+HORIZON_MINUTES = 120  # scored at 10 (weights in the region), 60 (the hourly plan), 120 (weights elsewhere)
 BACKTESTED_METHODS = (*FORECAST_METHODS, *ENSEMBLES)
 
 
 def backtest_methods(
     settings: RunSettings, first: date, last: date, tier: str, progress: Progress
 ) -> pa.Table:
-    """Forecast every hour of these days by every method; write the forecasts and by what they differ."""
+    """Forecast every hour of these days by every method, and write backtests and backtest_intervals.
+
+    Raises
+    ------
+    LakeError
+        The last day has no demand.
+    ValueError
+        Unknown tier, or a first day without history.
+    """
     require_known(tier, (INTERACTIVE, *settings.catalogue.tiers), "tier", "--tier")
     require_history(settings, first)
     require_day_demand(settings, last)
@@ -44,10 +52,8 @@ def backtest_methods(
     pieces = split_into_pieces(methods_to_walk(BACKTESTED_METHODS), len(panel.demand))
     with progress.bar(f"backtest {tier}, {first} to {last}", len(pieces)) as done:
         walks, cpu_s = walk_pieces(panel, clock, pieces, done)
-    found, actual = (
-        predict_from_walks(panel.demand, walks, clock, BACKTESTED_METHODS),
-        actual_demand(panel.demand, clock),
-    )
+    found = predict_from_walks(panel.demand, walks, clock, BACKTESTED_METHODS)
+    actual = actual_demand(panel.demand, clock)
     step = np.nanmean(np.abs(np.diff(panel.demand[:, : clock.first_cutoff])), axis=1)
     tables = []
     for method in BACKTESTED_METHODS:
@@ -70,22 +76,22 @@ def backtest_methods(
 
 
 def error_difference_intervals(settings: RunSettings, tier: str) -> pa.Table:
-    """How much the planned method saves against every other one, over all days backtested."""
+    """Return how much lower the planned method's error is than every other's, over all backtested days."""
     sums = settings.lake.sql("staging/errors_by_cutoff.sql", trace=settings.trace, tier=tier).to_pandas()
-    own = settings.config.forecast.method
-    found = []
+    planned = settings.config.forecast.method
+    rows = []
     for minutes, group in sums.groupby("horizon_minutes"):
         errors: dict[str, Floats] = {
             str(method): part.sort_values("cutoff")["error"].to_numpy()
             for method, part in group.groupby("method")
         }
         for other in errors:
-            if other != own and errors[other].size == errors[own].size:
-                difference = bootstrap_difference(errors[own], errors[other], HOURS_OF_DAY)
-                ends = (None if np.isnan(end) else end for end in difference)
-                found.append((own, other, minutes, errors[own].size, *ends))
+            if other != planned and errors[other].size == errors[planned].size:
+                difference = bootstrap_difference(errors[planned], errors[other], HOURS_OF_DAY)
+                values = (None if np.isnan(value) else value for value in difference)
+                rows.append((planned, other, minutes, errors[planned].size, *values))
     schema = SCHEMAS["backtest_intervals"]
-    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in found], schema=schema)
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
 
 
 FORECAST_LEADERBOARD_QUERY = """
@@ -96,5 +102,5 @@ order by horizon_minutes, wape_share
 
 
 def read_forecast_leaderboard(settings: RunSettings, tier: str) -> pa.Table:
-    """The mart forecast_leaderboard of the config's trace and a tier, the best first."""
+    """Read the mart forecast_leaderboard of the config's trace and a tier, the best method first."""
     return settings.lake.sql(FORECAST_LEADERBOARD_QUERY, trace=settings.trace, tier=tier)

@@ -1,4 +1,4 @@
-"""The figures of the forecast leaderboards: how far off each method is, and what that costs."""
+"""Figures of forecasts: the error of each method, and what the errors cost."""
 
 from datetime import date
 
@@ -11,9 +11,10 @@ BASELINE_METHOD = "last_value"
 
 
 def draw_forecast_leaderboard(frame: pd.DataFrame, planned: str) -> Figure:
-    """WAPE of each method: a row of panels per tier, one per horizon; the best an hour ahead first.
+    """Plot the WAPE of each method: a row of panels per tier, one panel per horizon.
 
-    `frame`: rows of the mart forecast_leaderboard. The planned method is blue.
+    Methods are ordered by their error an hour ahead; the planned method is blue. `frame` has the rows of the
+    mart forecast_leaderboard.
     """
     import matplotlib.pyplot as plt
 
@@ -21,19 +22,19 @@ def draw_forecast_leaderboard(frame: pd.DataFrame, planned: str) -> Figure:
     figure, axes = plt.subplots(len(tiers), len(horizons), sharey="row", squeeze=False)
     figure.set_figheight(figure.get_figheight() * len(tiers))
     for tier, panels in zip(tiers, axes, strict=True):
-        own = frame[frame["tier"] == tier]
-        hour = own[own["horizon_minutes"] == min(horizons, key=lambda minutes: abs(minutes - 60))]
+        of_tier = frame[frame["tier"] == tier]
+        hour = of_tier[of_tier["horizon_minutes"] == min(horizons, key=lambda minutes: abs(minutes - 60))]
         methods = list(hour.sort_values("wape_share", ascending=False)["method"])
         for panel, minutes in zip(panels, horizons, strict=True):
-            rows = own[own["horizon_minutes"] == minutes].set_index("method").reindex(methods)
+            rows = of_tier[of_tier["horizon_minutes"] == minutes].set_index("method").reindex(methods)
             _draw_error_bars(panel, 100 * rows["wape_share"], planned)
             panel.set_title(f"{tier}, {minutes} minutes ahead")
-    figure.supxlabel("absolute error, % of what came (dashes: the last value)", fontsize=12)
+    figure.supxlabel("absolute error, % of the demand (dashes: the last value)", fontsize=12)
     return figure
 
 
 def _draw_error_bars(panel: Axes, error: pd.Series, planned: str) -> None:
-    """One bar per method with its figure."""
+    """Plot one bar per method with its error, in %."""
     panel.barh(
         list(error.index), error, color=[BLUE if method == planned else FAINT for method in error.index]
     )
@@ -45,16 +46,16 @@ def _draw_error_bars(panel: Axes, error: pd.Series, planned: str) -> None:
 
 
 def forecast_leaderboard_figure(settings: RunSettings, day: date) -> Figure:
-    """The figure of all tiers and days of the trace that were backtested."""
+    """Return the figure of all backtested tiers and days of the trace."""
     query = "select * from forecast_leaderboard where trace = $trace"
     frame = settings.lake.sql(query, trace=settings.trace).to_pandas()
     return draw_forecast_leaderboard(frame, settings.config.forecast.method)
 
 
 def draw_decisions(frame: pd.DataFrame, planned: str) -> Figure:
-    """Attainment against GPU-hours, a line per method: the further to the left, the more a forecast is worth.
+    """Plot attainment against GPU-hours, one line per method: the further left, the better the forecast.
 
-    `frame`: rows of the table decisions. Only what lies about the SLO's target is shown.
+    `frame` has the rows of the table decisions. Only the range around the SLO's target is shown.
     """
     import matplotlib.pyplot as plt
 
@@ -84,7 +85,7 @@ def draw_decisions(frame: pd.DataFrame, planned: str) -> Figure:
 
 
 def decision_curves_figure(settings: RunSettings, day: date) -> Figure:
-    """The figure of a day's decisions."""
+    """Return the figure of a day's decisions."""
     query = "select * from decisions where trace = $trace and day = $day"
     frame = settings.lake.sql(query, trace=settings.trace, day=day).to_pandas()
     return draw_decisions(frame, settings.config.forecast.method)

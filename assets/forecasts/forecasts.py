@@ -1,9 +1,10 @@
-"""Forecasts of a day: every hour the next hour, per llm, region and tier; at midnight the whole day.
+"""Forecasts of a day: at every hour the next hour, per llm, region and tier; at midnight the whole day.
 
-What plans cover, the interactive input tokens, is forecast by every configured method; each tier and the
-other measures by the quick ones and by the one that is planned with. Each row carries its cutoff: the instant
-from which on the demand was unknown to it. The day ahead is forecast by the method that is planned with, of
-what plans cover only; the days before are walked from every hour, so that its errors are known.
+Interactive input tokens, which plans cover, are forecast by every configured method. Single tiers and other
+measures are forecast by the fast methods and by the planned method (the one that plans use). Each row has its
+cutoff, the instant from which on the demand was unknown to the forecast. The day-ahead forecast covers only
+interactive input tokens, by the planned method; the days before are walked from every hour, so that its
+errors are known.
 """
 
 from collections.abc import Sequence
@@ -28,22 +29,27 @@ PLANNED_MEASURE = "input_tokens"
 
 
 def forecast_day(settings: RunSettings, day: date, progress: Progress) -> pa.Table:
-    """Forecast each hour of `day` from what was known when it began, and write both tables of forecasts."""
+    """Forecast each hour of `day` from what was known at its start; write forecasts, day_ahead_forecasts.
+
+    ValueError for a day without history.
+    """
     methods, planned = settings.config.forecast.methods, settings.config.forecast.method
     quick = [method for method in methods if method not in SLOW_METHODS or method == planned]
     require_history(settings, day)
     single = tuple(settings.catalogue.tiers)
-    of_tiers = {of: single if of == PLANNED_MEASURE else (INTERACTIVE, *single) for of in MEASURES}
-    with ThreadPoolExecutor(1) as beside:  # the slow methods leave this process idle
+    tiers_of = {
+        measure: single if measure == PLANNED_MEASURE else (INTERACTIVE, *single) for measure in MEASURES
+    }
+    with ThreadPoolExecutor(1) as background:  # slow methods run in worker processes and leave this one idle
         try:
             others = [
-                beside.submit(forecast_measure, settings, day, of, tiers, quick, Progress())
-                for of, tiers in of_tiers.items()
+                background.submit(forecast_measure, settings, day, measure, tiers, quick, Progress())
+                for measure, tiers in tiers_of.items()
             ]
             first = forecast_measure(settings, day, PLANNED_MEASURE, (INTERACTIVE,), methods, progress)
             table = pa.concat_tables([first, *(other.result() for other in others)])
-        except BaseException:  # an interruption too: what has not begun need not begin
-            beside.shutdown(cancel_futures=True)
+        except BaseException:  # also for an interruption: pending work is cancelled
+            background.shutdown(cancel_futures=True)
             raise
     settings.lake.write("forecasts", table, trace=settings.trace, day=day)
     forecast_day_ahead(settings, day, progress)
@@ -55,12 +61,12 @@ def forecast_day_ahead(
 ) -> pa.Table:
     """Forecast `day` from what is known when it begins, and write the table day_ahead_forecasts.
 
-    Nothing of the day itself need be there.
+    The day itself needs no data.
 
     Parameters
     ----------
     known_until : date
-        The day at whose midnight the forecast is made, where that is an earlier one.
+        Earlier day at whose midnight the forecast is made; None: `day`.
     """
     minutes, method = settings.config.forecast.bucket_minutes, settings.config.forecast.method
     per_hour, per_day = 60 // minutes, HOURS_OF_DAY * 60 // minutes
@@ -69,14 +75,14 @@ def forecast_day_ahead(
     days = settings.history(begins)[0], day
     panel = read_panel(settings, days, minutes, 0, (INTERACTIVE,), PLANNED_MEASURE)
     cutoff = panel.demand.shape[1] - horizon
-    came = panel.demand[:, cutoff:]
+    actual = panel.demand[:, cutoff:]
     if day not in settings.lake.days("demand", settings.trace):
-        came = np.full(came.shape, np.nan)  # also of a landed trace, whose other empty days are zero
-    first_unknown = np.full((len(came), 1), np.nan)  # the one cutoff
+        actual = np.full(actual.shape, np.nan)  # also for a landed trace, whose other empty days are zero
+    first_unknown = np.full((len(actual), 1), np.nan)  # the only cutoff
     panel = panel._replace(demand=np.concatenate([panel.demand[:, :cutoff], first_unknown], axis=1))
     clock = BacktestClock(cutoff, per_hour, horizon, per_day)
     found = run_forecast_methods(panel, clock, (method,), f"forecast the whole of {day}", progress)[method]
-    table = forecast_rows(panel, begins, minutes, method, found, came[:, None])
+    table = forecast_rows(panel, begins, minutes, method, found, actual[:, None])
     table = table.filter(pc.field("bucket_start") >= midnight(day))
     table = table.append_column("measure", pa.repeat(PLANNED_MEASURE, table.num_rows))
     table = table.select(SCHEMAS["day_ahead_forecasts"].names)
@@ -92,7 +98,7 @@ def forecast_measure(
     methods: Sequence[str],
     progress: Progress,
 ) -> pa.Table:
-    """The forecasts of one measure of some tiers, as rows of the table forecasts."""
+    """Forecast one measure of some tiers by these methods; return rows of the table forecasts."""
     minutes = settings.config.forecast.bucket_minutes
     per_hour, per_day = 60 // minutes, HOURS_OF_DAY * 60 // minutes
     panel = read_panel(settings, (settings.history(day)[0], day), minutes, per_hour, tiers, measure)
@@ -111,7 +117,7 @@ def forecast_measure(
 def run_forecast_methods(
     panel: Panel, clock: BacktestClock, methods: Sequence[str], label: str, progress: Progress
 ) -> dict[str, Prediction]:
-    """Walk what the methods need, then calibrate and combine."""
+    """Walk the methods and the members of ensembles, then calibrate and combine; predictions by method."""
     pieces = split_into_pieces(methods_to_walk(methods), len(panel.demand))
     with progress.bar(label, len(pieces)) as done:
         walks, _ = walk_pieces(panel, clock, pieces, done)
@@ -119,7 +125,7 @@ def run_forecast_methods(
 
 
 def read_day_forecast_errors(settings: RunSettings, day: date) -> pa.Table:
-    """How good each method's forecasts of the day's input tokens were (the mart forecast_errors)."""
+    """Read the errors of each method's forecasts of the day's input tokens (the mart forecast_errors)."""
     query = (
         "select * exclude (trace, day, measure) from forecast_errors where trace = $trace and day = $day "
         "and measure = $measure order by tier = $first desc, tier, llm, wape_share"
@@ -130,7 +136,17 @@ def read_day_forecast_errors(settings: RunSettings, day: date) -> pa.Table:
 def forecast_rows(
     panel: Panel, first: date, minutes: int, method: str, found: Prediction, actual: Floats
 ) -> pa.Table:
-    """Long rows of one method, a cutoff an hour from `first` on; `actual` has the shape of the mean."""
+    """Return the predictions of one method as rows, one per series, cutoff and bucket.
+
+    Parameters
+    ----------
+    first
+        Day of the first cutoff; cutoffs follow every hour.
+    minutes
+        Length of a bucket.
+    actual
+        Actual rates, shape as `found.mean`: (series, cutoffs, horizon).
+    """
     tier, llm, region = np.array(panel.names).T
     series, at, ahead = (axis.ravel() for axis in np.indices(found.mean.shape))
     peaks = found.peak_quantiles[series, at, ahead // (60 // minutes)]
@@ -152,4 +168,6 @@ def forecast_rows(
         "reason": [text or None for text in found.reasons[series, at].tolist()],
     }
     types = {name: SCHEMAS["forecasts"].field(name).type for name in columns}
-    return pa.table({name: pa.array(of, types[name], from_pandas=True) for name, of in columns.items()})
+    return pa.table(
+        {name: pa.array(values, types[name], from_pandas=True) for name, values in columns.items()}
+    )

@@ -1,4 +1,4 @@
-"""The forecast that is made now: hours ahead from an instant of a day that has begun."""
+"""Rolling forecasts: the hours after an instant of the current day."""
 
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -16,13 +16,13 @@ from fleetcast.models.world.config import FORECAST_QUANTILES
 class RollingForecast(NamedTuple):
     """Interactive input tokens/s of each endpoint around an instant."""
 
-    known: Floats  # (llms, regions, buckets) of the hour so far and of the hour before it
-    mean: Floats  # (llms, regions, hours, buckets of an hour) from the instant on
+    known: Floats  # (llms, regions, buckets) actual rates of the two hours before the instant
+    mean: Floats  # (llms, regions, hours, buckets of an hour) forecast from the instant on
     peak: Floats  # (llms, regions, hours, 1) the [plan] quantile of each hour's largest bucket
 
 
 def last_known_instant(settings: RunSettings) -> datetime:
-    """The end of the last whole bucket with demand in the lake; LakeError where there is none."""
+    """Return the end of the last whole bucket with demand in the lake; LakeError where there is none."""
     days = settings.lake.days("demand", settings.trace)
     if not days:
         raise LakeError(
@@ -42,14 +42,14 @@ def last_known_instant(settings: RunSettings) -> datetime:
 def forecast_hours_from(
     settings: RunSettings, at: datetime, hours: int, progress: Progress
 ) -> RollingForecast:
-    """Forecast whole hours from `at` on, the beginning of a bucket; nothing from then on is looked at."""
+    """Forecast whole hours from `at`, the start of a bucket, on; data from then on is not used."""
     config, minutes = settings.config.forecast, settings.config.forecast.bucket_minutes
     per_hour, per_day = 60 // minutes, HOURS_OF_DAY * 60 // minutes
     first = settings.history(at.date())[0]
     known = (at - midnight(first)) // timedelta(minutes=minutes)
     days = first, (at + timedelta(hours=hours)).date()
     panel = read_panel(settings, days, minutes, 0, (INTERACTIVE,), PLANNED_MEASURE, known)
-    panel = panel._replace(demand=panel.demand[:, : known + 1])  # one column unknown: the one cutoff
+    panel = panel._replace(demand=panel.demand[:, : known + 1])  # one unknown column: the only cutoff
     clock = BacktestClock(known, per_hour, hours * per_hour, per_day)
     label = f"forecast {hours} hours from {at:%Y-%m-%d %H:%M}"
     found = run_forecast_methods(panel, clock, (config.method,), label, progress)[config.method]

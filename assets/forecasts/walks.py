@@ -1,4 +1,4 @@
-"""Walks over the series of a trace, read with their calendar; the slow methods in a process for each core."""
+"""Walks over the series of a trace with its calendar; slow methods run in one process per core."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ from fleetcast.models.forecast.event_factors import event_demand_factors
 from fleetcast.models.forecast.walk_predictions import warm_up_clock
 from fleetcast.models.world.calendar import event_occurrences, week_phases
 
-SLOW_SERIES_PER_PIECE = 2  # of a slow method: pieces small enough for all processes to end together
+SLOW_SERIES_PER_PIECE = 2  # small pieces, so that all processes end at about the same time
 
 
 class Panel(NamedTuple):
@@ -28,12 +28,12 @@ class Panel(NamedTuple):
 
     names: list[tuple[str, str, str]]  # tier, llm and region of each series
     demand: Floats  # tokens or requests per second, shape (series, buckets)
-    phase: Ints  # (series, buckets + horizon)
-    factor: Floats  # (series, buckets + horizon)
+    phase: Ints  # bucket of the week that each bucket behaves as, (series, buckets + horizon)
+    factor: Floats  # demand factor of known events, (series, buckets + horizon)
 
 
 class WalkPiece(NamedTuple):
-    """A method and the series that it walks in one go."""
+    """A method and the range of series that it walks together."""
 
     method: str
     first_series: int
@@ -49,10 +49,16 @@ def read_panel(
     measure: str,
     until: int | None = None,
 ) -> Panel:
-    """The demand of whole days, both ends included, in buckets of `minutes`, with its calendar.
+    """Read the demand of whole days, both ends included, in buckets of `minutes`, with its calendar.
 
-    `tiers`: of the catalogue, or INTERACTIVE for all together that nobody holds back; `until`: so many
-    buckets, where what comes later is to be nan whether it is there or not.
+    Parameters
+    ----------
+    horizon
+        Buckets after the last day that the calendar covers too.
+    tiers
+        Tiers of the catalogue, or INTERACTIVE for the sum of all interactive tiers.
+    until
+        Number of known buckets: later ones are set to nan. None: all.
     """
     calendar, catalogue = settings.config.calendar, settings.catalogue
     found = read_demand_matrix(settings.lake, settings.trace, *days, minutes, catalogue, measure)
@@ -66,13 +72,13 @@ def read_panel(
     season = HOURS_OF_DAY * 60 // minutes
     known = [event_occurrences(calendar, days[0], minutes, buckets, llm, region) for _, llm, region in names]
     factor = np.array(
-        [event_demand_factors(*one, season, lead=season) for one in zip(known, demand, phase, strict=True)]
+        [event_demand_factors(*each, season, lead=season) for each in zip(known, demand, phase, strict=True)]
     )
     return Panel(names, demand, phase, factor)
 
 
 def split_into_pieces(methods: Iterable[str], series: int) -> list[WalkPiece]:
-    """A fast method does all series at once, a slow one SERIES_AT_ONCE."""
+    """Split walks into pieces: all series for a fast method, SLOW_SERIES_PER_PIECE for a slow one."""
     width = {
         method: SLOW_SERIES_PER_PIECE if method in SLOW_METHODS else max(series, 1) for method in methods
     }
@@ -82,7 +88,10 @@ def split_into_pieces(methods: Iterable[str], series: int) -> list[WalkPiece]:
 def walk_pieces(
     panel: Panel, clock: BacktestClock, pieces: Iterable[WalkPiece], done: Step
 ) -> tuple[dict[str, Walk], dict[str, float]]:
-    """Walk all pieces: each method's walk and CPU seconds; `clock` has the cutoffs to be predicted."""
+    """Walk all pieces; return each method's walk and its CPU seconds.
+
+    `clock` has the cutoffs to be predicted; the warm-up of each method is added.
+    """
     walks: dict[WalkPiece, tuple[Walk, float]] = {}
     with ProcessPoolExecutor(usable_cores(), get_context("spawn"), _leave_interrupts) as workers:
         waiting = {workers.submit(walk_piece, panel, clock, p): p for p in pieces if p.method in SLOW_METHODS}
@@ -94,9 +103,7 @@ def walk_pieces(
             for future in as_completed(waiting):
                 walks[waiting[future]] = future.result()
                 done(len(walks))
-        except (
-            BaseException
-        ):  # an interruption: what has not begun never will, what has begun is not waited for
+        except BaseException:  # also for an interruption: cancel pending pieces, kill running ones
             workers.shutdown(wait=False, cancel_futures=True)
             for process in active_children():
                 process.kill()
@@ -107,23 +114,23 @@ def walk_pieces(
         part, spent_s = walks[piece]
         parts.setdefault(piece.method, []).append(part)
         cpu_s[piece.method] = cpu_s.get(piece.method, 0.0) + spent_s
-    return {method: join_walks(some) for method, some in parts.items()}, cpu_s
+    return {method: join_walks(walked) for method, walked in parts.items()}, cpu_s
 
 
 def walk_piece(panel: Panel, clock: BacktestClock, piece: WalkPiece) -> tuple[Walk, float]:
-    """Walk one method over some series; the walk and its CPU seconds."""
-    some, begun_s = slice(piece.first_series, piece.end_series), _cpu_s()
+    """Walk one method over some series; return the walk and its CPU seconds."""
+    part, begun_s = slice(piece.first_series, piece.end_series), _cpu_s()
     clock = warm_up_clock(clock, piece.method)
-    found = walk_forward(panel.demand[some], piece.method, clock, panel.phase[some], panel.factor[some])
-    return found, _cpu_s() - begun_s
+    walk = walk_forward(panel.demand[part], piece.method, clock, panel.phase[part], panel.factor[part])
+    return walk, _cpu_s() - begun_s
 
 
 def _cpu_s() -> float:
-    """CPU seconds of this process and of those that it started: Prophet's engine is one."""
+    """Return the CPU seconds of this process and of its child processes, such as Prophet's engine."""
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
 
 
 def _leave_interrupts() -> None:
-    """Ctrl-C is the main process's to handle."""
+    """Ignore Ctrl-C in a worker: the main process handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

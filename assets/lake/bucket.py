@@ -1,8 +1,8 @@
-"""A bucket as a file system: s3fs, made patient, plain in its errors, and sparing with requests.
+"""A bucket as a file system: s3fs with retries, one-line errors and few requests.
 
-Every path of a lake on s3://, pyarrow and DuckDB go through it. It never makes a bucket, never believes an
-error to mean that a file is absent, and reads an object as it was when it was opened or not at all. Keys,
-region and endpoint are taken as by every AWS client: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ~/.aws and so on.
+Every path of a lake on s3://, pyarrow and DuckDB use it. It never creates a bucket. Only a 404 means that a
+file is absent, no other error does. An object that changes while it is read raises an error. Keys, region and
+endpoint come from where AWS clients take them: AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, ~/.aws and so on.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from fleetcast.assets.lake.bucket_objects import BucketSnapshot, ObjectReader, O
 from fleetcast.assets.lake.errors import StoreError
 from fleetcast.models.aliases import T
 
-RETRY_WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # between two tries, the last one again and again
+RETRY_WAITS_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # between two attempts; the last wait repeats
 S3_TIMEOUTS_S = {"connect_timeout": 5, "read_timeout": 20}
-LISTING_PAGE_KEYS = 1000  # keys of a listing at a time
+LISTING_PAGE_KEYS = 1000  # keys per page of a listing
 GLOB_WILDCARDS = re.compile(r"[*?]")
 
 
 def bucket_path(below: str) -> UPath:
-    """The path of BUCKET/NAME."""
+    """Return the path s3://BUCKET/NAME."""
     fsspec.register_implementation("s3", Bucket, clobber=True)
     return UPath(f"s3://{below}")
 
@@ -44,7 +44,7 @@ def bucket_path(below: str) -> UPath:
 class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
     """The buckets that one set of keys opens."""
 
-    retries = 1  # of s3fs: `_patiently` is what tries again
+    retries = 1  # attempts of s3fs itself; `_with_retries` repeats them
 
     def __init__(self, **options: Any) -> None:
         config = {"retries": {"total_max_attempts": 1}, **S3_TIMEOUTS_S}
@@ -53,15 +53,15 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
     # --- every request ---------------------------------------------------------------------------------
 
     async def _call_s3(self, method: str, *akwarglist: Any, **kwargs: Any) -> Any:
-        ask = super()._call_s3
-        return await self._with_retries(lambda: ask(method, *akwarglist, **kwargs), kwargs.get("Bucket", ""))
+        call = super()._call_s3
+        return await self._with_retries(lambda: call(method, *akwarglist, **kwargs), kwargs.get("Bucket", ""))
 
-    async def _with_retries(self, ask: Callable[[], Awaitable[T]], bucket: str) -> T:
-        """What a request gives, asked again while the store is away; StoreError says what is wrong."""
+    async def _with_retries(self, request: Callable[[], Awaitable[T]], bucket: str) -> T:
+        """Return the result of a request, repeated while the store is away; StoreError for other failures."""
         begun_s, waits_s = time.monotonic(), iter(RETRY_WAITS_S)
         while True:
             try:
-                return await ask()
+                return await request()
             except Exception as error:
                 if not is_store_error(error):
                     raise
@@ -69,7 +69,7 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
                     raise explain_store_error(error, bucket) from error
                 await asyncio.sleep(next(waits_s, RETRY_WAITS_S[-1]))
 
-    # --- what is there ---------------------------------------------------------------------------------
+    # --- listing ---------------------------------------------------------------------------------------
 
     async def _isfile(self, path: str) -> bool:
         bucket, key, _ = self.split_path(path)
@@ -88,34 +88,34 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
         return await self._isfile(path) or await self._isdir(path)
 
     async def _mkdir(self, path: str, **_: Any) -> None:
-        """Nothing: a bucket has no folders, and is made by who pays for it."""
+        """Do nothing: a bucket has no folders, and its owner creates it."""
 
-    # s3fs binds these to its own where it defines them
+    # s3fs binds the public names to its own coroutines: bind them anew.
     mkdir = makedirs = sync_wrapper(_mkdir)
     exists, isdir = sync_wrapper(_exists), sync_wrapper(_isdir)
 
     async def _glob(self, path: str, maxdepth: int | None = None, **kwargs: Any) -> Any:
-        """Names, or their details, that match; a flat listing, however many folders there would be."""
+        """Return the names that match, or their details, from one flat listing instead of one per folder."""
         bucket, key, _ = self.split_path(path)
-        magic = GLOB_WILDCARDS.search(key)
-        fixed = key[: magic.start()] if magic else key
-        asked: dict[str, Any] = {"Bucket": bucket, "Prefix": fixed, "MaxKeys": LISTING_PAGE_KEYS}
-        if "/" not in key[len(fixed) :] and "**" not in key:
-            asked["Delimiter"] = "/"
-        wanted, found = re.compile(_as_regex(key)), dict[str, dict[str, Any]]()
+        wildcard = GLOB_WILDCARDS.search(key)
+        prefix = key[: wildcard.start()] if wildcard else key
+        request: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": LISTING_PAGE_KEYS}
+        if "/" not in key[len(prefix) :] and "**" not in key:
+            request["Delimiter"] = "/"
+        pattern, found = re.compile(_as_regex(key)), dict[str, dict[str, Any]]()
         while True:
-            page = await self._call_s3("list_objects_v2", **asked)
-            for one in page.get("Contents", ()):
-                name = f"{bucket}/{one['Key']}"
-                found[name] = {**one, "name": name, "size": one["Size"], "type": "file"}
-            for one in page.get("CommonPrefixes", ()):
-                name = f"{bucket}/{one['Prefix'].rstrip('/')}"
+            page = await self._call_s3("list_objects_v2", **request)
+            for entry in page.get("Contents", ()):
+                name = f"{bucket}/{entry['Key']}"
+                found[name] = {**entry, "name": name, "size": entry["Size"], "type": "file"}
+            for entry in page.get("CommonPrefixes", ()):
+                name = f"{bucket}/{entry['Prefix'].rstrip('/')}"
                 found[name] = {"name": name, "size": 0, "type": "directory"}
             if not page.get("IsTruncated"):
                 break
-            asked["ContinuationToken"] = page["NextContinuationToken"]
-        kept = {name: told for name, told in found.items() if wanted.fullmatch(name[len(bucket) + 1 :])}
-        return kept if kwargs.get("detail") else list(kept)
+            request["ContinuationToken"] = page["NextContinuationToken"]
+        matches = {name: found[name] for name in found if pattern.fullmatch(name[len(bucket) + 1 :])}
+        return matches if kwargs.get("detail") else list(matches)
 
     # --- reading ---------------------------------------------------------------------------------------
 
@@ -123,24 +123,24 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
         return ObjectReader(self, path) if mode == "rb" else ObjectWriter(self, path)
 
     def snapshot(self) -> BucketSnapshot:
-        """The same buckets for one connection of DuckDB."""
+        """Return a view of the buckets for one DuckDB connection."""
         return BucketSnapshot(self)
 
     async def _get_range(self, path: str, bytes_: str, etag: str = "") -> tuple[bytes, int, str]:
-        """Bytes of an object, how many it has, and its ETag; ChangedError where that is another one now."""
+        """Return bytes of an object, its size and its ETag; ChangedError if its ETag is no longer `etag`."""
         bucket, key, _ = self.split_path(path)
-        same = {"IfMatch": etag} if etag else {}
-        ask = super()._call_s3
+        condition = {"IfMatch": etag} if etag else {}
+        call = super()._call_s3
 
-        async def got() -> tuple[bytes, int, str]:
-            found = await ask("get_object", Bucket=bucket, Key=key, Range=bytes_, **same)
+        async def get_object() -> tuple[bytes, int, str]:
+            found = await call("get_object", Bucket=bucket, Key=key, Range=bytes_, **condition)
             async with found["Body"] as body:
                 content = await body.read()
-            whole = found.get("ContentRange", f"/{len(content)}").rpartition("/")[2]
-            return content, int(whole), found["ETag"]
+            size = found.get("ContentRange", f"/{len(content)}").rpartition("/")[2]
+            return content, int(size), found["ETag"]
 
         try:
-            return await self._with_retries(got, bucket)
+            return await self._with_retries(get_object, bucket)
         except FileNotFoundError as error:
             if not etag:
                 raise
@@ -162,11 +162,11 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
             return ""
 
     async def _put_if(self, local: str, path: str, etag: str) -> None:
-        """Put a file where the object still has this ETag ("": where there is none), else ChangedError."""
+        """Put a file if the object still has this ETag ("": if there is no object), else ChangedError."""
         bucket, key, _ = self.split_path(path)
-        only = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
+        condition = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
         with open(local, "rb") as file:
-            await self._call_s3("put_object", Bucket=bucket, Key=key, Body=file.read(), **only)
+            await self._call_s3("put_object", Bucket=bucket, Key=key, Body=file.read(), **condition)
 
     async def _remove_tree(self, path: str) -> None:
         found = await self._glob(f"{path.rstrip('/')}/**")
@@ -177,7 +177,7 @@ class Bucket(S3FileSystem):  # type: ignore[misc, unused-ignore]
 
 
 def _as_regex(pattern: str) -> str:
-    """A glob as a regular expression; ** is any number of folders."""
+    """Return a glob as a regular expression; ** is any number of folders."""
     parts = re.split(r"(\*\*/?|\*|\?)", pattern)
-    known = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-    return "".join(known.get(part, re.escape(part)) for part in parts)
+    wildcards = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return "".join(wildcards.get(part, re.escape(part)) for part in parts)

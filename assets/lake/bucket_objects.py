@@ -1,7 +1,7 @@
-"""One object of a bucket, read or written; and what DuckDB sees of a bucket in one connection.
+"""Objects of a bucket as files, and the bucket as one DuckDB connection sees it.
 
-It is read as it was when it was opened, or not at all: where another one lies there meanwhile, the next
-request for a part of it fails.
+A reader never mixes two versions of an object: if the object is replaced while it is read, the next request
+for a part of it fails.
 """
 
 import io
@@ -12,31 +12,31 @@ from typing import Any, Protocol
 
 from fsspec import AbstractFileSystem
 
-TAIL_BYTES = 1 << 20  # of an object that is opened: its footer, and most files whole
-TAIL_CACHE_BYTES = 128 << 20  # of them are kept
-OBJECT_BLOCK_BYTES = 1 << 20  # at least so many at a time from before the tail
+TAIL_BYTES = 1 << 20  # read when an object is opened: its footer, and most files whole
+TAIL_CACHE_BYTES = 128 << 20  # capacity of the cache of tails
+OBJECT_BLOCK_BYTES = 1 << 20  # smallest request for bytes before the tail
 
 
 class ObjectStore(Protocol):
-    """What an object needs of its bucket (bucket.py)."""
+    """The methods of a bucket (bucket.py) that its objects use."""
 
     def get_range(self, path: str, bytes_: str, etag: str = "") -> tuple[bytes, int, str]:
-        """Bytes of an object, how many it has, and its ETag."""
+        """Return bytes of an object, its size and its ETag."""
 
     def pipe_file(self, path: str, value: bytes) -> None:
         """Put an object."""
 
     def glob(self, path: str, *, detail: bool) -> dict[str, dict[str, Any]]:
-        """The objects that match, with size, ETag and LastModified."""
+        """Return the objects that match, with size, ETag and LastModified."""
 
     def info(self, path: str) -> dict[str, Any]:
-        """Size, ETag and LastModified of an object."""
+        """Return size, ETag and LastModified of an object."""
 
     def _strip_protocol(self, path: str) -> str: ...
 
 
 class ObjectWriter(io.BytesIO):
-    """What becomes an object, whole, when it is closed; nothing where the block that writes it fails."""
+    """A buffer that becomes an object when it is closed; no object if the block that writes it fails."""
 
     def __init__(self, bucket: ObjectStore, path: str) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class ObjectWriter(io.BytesIO):
         self.close()
 
     def close(self) -> None:
-        """Put it."""
+        """Put the object."""
         if not self.closed:
             content = self.getvalue()
             super().close()
@@ -56,7 +56,7 @@ class ObjectWriter(io.BytesIO):
 
 
 class BucketSnapshot(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
-    """What DuckDB reads in one connection: objects as they were when they were listed first."""
+    """A bucket as one DuckDB connection reads it: objects as they were when first listed."""
 
     protocol = ("s3", "s3a")
     cachable = False
@@ -68,43 +68,43 @@ class BucketSnapshot(AbstractFileSystem):  # type: ignore[misc, unused-ignore]
         self.known = dict[str, dict[str, Any]]()  # by name
 
     def glob(self, path: str, **_: Any) -> list[str]:
-        """The names that match."""
+        """Return the names that match."""
         if path not in self.listed:
             self.listed[path] = self.bucket.glob(path, detail=True)
             self.known |= self.listed[path]
         return list(self.listed[path])
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Size, ETag and LastModified of an object."""
+        """Return size, ETag and LastModified of an object."""
         name = self.bucket._strip_protocol(path)
         if name not in self.known:
             self.known[name] = self.bucket.info(path)
         return self.known[name]
 
     def modified(self, path: str) -> Any:
-        """When it was written."""
+        """Return when an object was written."""
         return self.info(path)["LastModified"]
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
-        told = self.info(path)
-        return ObjectReader(self.bucket, path, told["ETag"], told["size"])
+        info = self.info(path)
+        return ObjectReader(self.bucket, path, info["ETag"], info["size"])
 
 
 class TailCache:
-    """The ends of the objects that were read last, by ETag: what has not changed is not asked for again."""
+    """The tails of the objects that were read last, by ETag: an unchanged object is not downloaded again."""
 
     def __init__(self) -> None:
         self.kept, self.bytes, self.lock = OrderedDict[tuple[str, str], bytes](), 0, Lock()
 
     def get(self, path: str, etag: str) -> bytes | None:
-        """That of an object, if it is here."""
+        """Return the tail of an object, or None."""
         with self.lock:
             if (path, etag) in self.kept:
                 self.kept.move_to_end((path, etag))
             return self.kept.get((path, etag))
 
     def keep(self, path: str, etag: str, tail: bytes) -> None:
-        """One more, for the oldest ones."""
+        """Add a tail and drop the oldest ones above the capacity."""
         with self.lock:
             self.bytes += len(tail) - len(self.kept.pop((path, etag), b""))
             self.kept[path, etag] = tail
@@ -126,7 +126,8 @@ class ObjectReader(io.RawIOBase):
             tail, self.size, self.etag = bucket.get_range(self.path, f"bytes=-{TAIL_BYTES}", etag)
             if self.etag:
                 TAIL_CACHE.keep(self.path, self.etag, tail)
-        self.tail, self.first, self.block = tail, 0, b""  # and what was read last from before the tail
+        self.tail = tail
+        self.first, self.block = 0, b""  # the block that was read last from before the tail
 
     def readable(self) -> bool:
         """Always."""
@@ -137,26 +138,26 @@ class ObjectReader(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """The next byte that is read."""
+        """Return the position of the next byte."""
         return self.at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go there."""
+        """Set the position of the next byte and return it."""
         self.at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.size}[whence]
         return self.at
 
     def read(self, size: int | None = -1) -> bytes:
-        """So many bytes from here, or all; fewer only at the end."""
+        """Return the next `size` bytes, or all that are left; fewer only at the end."""
         end = self.size if size is None or size < 0 else min(self.at + size, self.size)
-        said = b"".join(self._pieces(self.at, end)) if end > self.at else b""
-        self.at += len(said)
-        return said
+        content = b"".join(self._pieces(self.at, end)) if end > self.at else b""
+        self.at += len(content)
+        return content
 
     def readinto(self, buffer: Any) -> int:
-        """As read, into a buffer."""
-        said = self.read(len(buffer))
-        buffer[: len(said)] = said
-        return len(said)
+        """Read into a buffer and return the number of bytes."""
+        content = self.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
 
     def _pieces(self, begin: int, end: int) -> Iterator[bytes]:
         tail_at = self.size - len(self.tail)

@@ -1,12 +1,12 @@
-"""The marts as a data contract (Open Data Contract Standard 3.1), and what breaks it.
+"""The marts as a data contract (Open Data Contract Standard 3.1), and the check of a contract.
 
     python -m fleetcast.assets.lake.contract         write sql/contract.yaml from headers and types
-    python -m fleetcast.assets.lake.contract FILE    check one that somebody relies on: exit 1 where broken
+    python -m fleetcast.assets.lake.contract FILE    check a contract that you rely on: exit 1 if it is broken
 
-What a column means is its line in the header, the units of its mart, its type and the grain. Where any of
-these changes, or a column goes, whoever reads the mart has to know: the major version is raised. What is only
-added raises the minor one. That is why the contract is kept in git: its version follows from the one before,
-and consumers take the file as it was at a release.
+The meaning of a column is its line in the header, the units of its mart, its type and the grain. A change of
+any of these, or a removed column, raises the major version. An addition raises the minor version. The
+contract is kept in git: the next version follows from the previous one, and consumers take the file of a
+release.
 """
 
 import sys
@@ -32,7 +32,7 @@ Contract = Mapping[str, Any]
 
 
 def build_contract(version: str = "1.0.0") -> dict[str, Any]:
-    """The contract of every mart, as its header and an empty lake say it now."""
+    """Build the contract of all marts from their headers and the column types in an empty lake."""
     types = mart_column_types()
     return {
         "apiVersion": "v3.1.0",
@@ -53,27 +53,27 @@ def build_contract(version: str = "1.0.0") -> dict[str, Any]:
 
 
 def contract_violations(promised: Contract, given: Contract) -> list[str]:
-    """What of a contract no longer holds, a line each; empty where it does."""
-    marts = {one["name"]: one for one in given["schema"]}
+    """Return a line for each promise that `given` breaks; empty if it keeps all."""
+    marts = {mart["name"]: mart for mart in given["schema"]}
     lines = []
     for mart in promised["schema"]:
         name, now = mart["name"], marts.get(mart["name"])
         if now is None:
             lines.append(f"{name} is gone.")
             continue
-        for what in ("dataGranularityDescription", "description"):
-            if mart[what] != now[what]:
-                lines.append(f"{name}: {_PROPERTY_LABELS[what]} was {mart[what]!r}, is {now[what]!r}.")
-        columns = {one["name"]: one for one in now["properties"]}
+        for key in ("dataGranularityDescription", "description"):
+            if mart[key] != now[key]:
+                lines.append(f"{name}: {_PROPERTY_LABELS[key]} was {mart[key]!r}, is {now[key]!r}.")
+        columns = {column["name"]: column for column in now["properties"]}
         for column in mart["properties"]:
-            own = columns.get(column["name"])
-            if own is None:
+            column_now = columns.get(column["name"])
+            if column_now is None:
                 lines.append(f"{name}.{column['name']} is gone.")
                 continue
             lines += [
-                f"{name}.{column['name']}: {what} was {column.get(what)!r}, is {own.get(what)!r}."
-                for what in ("physicalType", "description", "primaryKey")
-                if column.get(what) != own.get(what)
+                f"{name}.{column['name']}: {key} was {column.get(key)!r}, is {column_now.get(key)!r}."
+                for key in ("physicalType", "description", "primaryKey")
+                if column.get(key) != column_now.get(key)
             ]
     return lines
 
@@ -82,7 +82,7 @@ _PROPERTY_LABELS = {"dataGranularityDescription": "its grain", "description": "w
 
 
 def renew_contract(promised: Contract) -> dict[str, Any]:
-    """The contract as it is now, its version raised as its changes ask for."""
+    """Build the contract of today, with the version that its changes since `promised` require."""
     major, minor, _ = (int(part) for part in promised["version"].split("."))
     now = build_contract(promised["version"])
     if contract_violations(promised, now):
@@ -91,7 +91,7 @@ def renew_contract(promised: Contract) -> dict[str, Any]:
 
 
 def read_contract(path: Path) -> Contract:
-    """A contract of these marts from a file; ValueError where it is none."""
+    """Read a contract of these marts from a file; ValueError if it is none."""
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
@@ -104,13 +104,13 @@ def read_contract(path: Path) -> Contract:
 
 
 def write_contract(path: Path = CONTRACT_FILE) -> None:
-    """Write the contract, in the place of the one that is there."""
+    """Write the contract and replace an earlier one."""
     now = renew_contract(read_contract(path)) if path.exists() else build_contract()
     path.write_text(_HEAD + yaml.dump(now, Dumper=_Dumper, sort_keys=False, width=10_000), encoding="utf-8")
 
 
 class _Dumper(yaml.SafeDumper):
-    """YAML with a line for each column: the file stays readable, and its changes too."""
+    """YAML with one line per column, so that the file and its diffs stay readable."""
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
         return super().represent_mapping(tag, mapping, flow_style or "logicalType" in mapping)
@@ -146,10 +146,10 @@ def _column_entry(name: str, kind: str, meanings: Mapping[str, str], grain: Sequ
 
 @cache
 def mart_column_types() -> dict[str, dict[str, str]]:
-    """The columns of every mart and their types, on a lake without a row."""
+    """Return the columns of every mart and their DuckDB types, from a lake without rows."""
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder) / "lake")
-        for table in ("demand", "scorecard"):  # whose schema is their recipe
+        for table in ("demand", "scorecard"):  # tables without a registered schema: their SQL defines it
             day = date(2025, 1, 1)
             lake.write(table, lake.sql(f"marts/{table}.sql", trace="none", day=day), trace="none", day=day)
         with lake.connect() as con:
@@ -164,7 +164,7 @@ def mart_column_types() -> dict[str, dict[str, str]]:
 
 
 def check_or_write_contract(files: Sequence[str]) -> int:
-    """Write the contract, or check the files that are named."""
+    """Write the contract, or check the given files; return the exit status."""
     if not files:
         write_contract()
         return 0

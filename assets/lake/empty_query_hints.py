@@ -1,4 +1,4 @@
-"""Why a query has no rows: what it was not told, and which command fills the tables that it reads."""
+"""Why a query has no rows: missing parameters, and the commands that fill the tables it reads."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,7 +8,7 @@ from fleetcast.assets.lake.schemas import PARTITIONS
 from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.warehouse import Lake
 
-FILLING_COMMANDS: Mapping[str, str] = {  # tables that no night fills
+FILLING_COMMANDS: Mapping[str, str] = {  # tables that the nightly run does not fill
     **dict.fromkeys(("ingests", "quarantine", "silences", "quality", "answers"), "ingest"),
     **dict.fromkeys(
         ("characterisation", "episodes", "token_histogram", "arrival_windows"), "characterise TRACE"
@@ -19,9 +19,8 @@ FILLING_COMMANDS: Mapping[str, str] = {  # tables that no night fills
     "paper_values": "study NAME",
     "level_trials": "levels",
 }
-MARTS_OVER_TRIALS: Mapping[
-    str, tuple[str, str]
-] = {  # marts over trials: whose rows they have, what fills them
+# Marts over the table trials: their experiment, and the command that fills it.
+MARTS_OVER_TRIALS: Mapping[str, tuple[str, str]] = {
     "decisions": ("decide", "decide"),
     "whatifs": ("whatif", "whatif"),
     "planner_trials": ("board", "board"),
@@ -32,38 +31,35 @@ MARTS_OVER_TRIALS: Mapping[
 
 
 def query_parameters(query: str) -> list[str]:
-    """The $names of a query, or of a file of sql/, in their order."""
+    """Return the $names of a query, or of a file of sql/, in their order."""
     return list(dict.fromkeys(re.findall(r"\$([a-z_]\w*)", _without_comments(query))))
 
 
 def explain_empty_result(lake: Lake, query: str, given: Mapping[str, Any]) -> Iterator[str]:
-    """Sentences that say why a query, or a file of sql/, that was given these parameters has no rows."""
-    asked = query_parameters(query)
-    if lacking := [name for name in asked if name not in given]:
-        yield f"It was not told {', '.join(f'${name}' for name in lacking)}: give each as --param NAME=VALUE."
+    """Yield sentences that explain why a query, or a file of sql/, has no rows with these parameters."""
+    names = query_parameters(query)
+    if missing := [name for name in names if name not in given]:
+        yield f"It lacks {', '.join(f'${name}' for name in missing)}: give each as --param NAME=VALUE."
     for table in sorted(
         set(_source_tables(re.findall(r"\b(?:from|join)\s+(\w+)", _without_comments(query))))
     ):
-        file, own, command = table, {}, FILLING_COMMANDS.get(table, "nightly")
+        file, command = table, FILLING_COMMANDS.get(table, "nightly")
+        partition = dict[str, str]()
         if table in MARTS_OVER_TRIALS:
-            file, own, command = (
-                "trials",
-                {"experiment": MARTS_OVER_TRIALS[table][0]},
-                MARTS_OVER_TRIALS[table][1],
-            )
-        where = {key: given[key] for key in PARTITIONS[file] if key in asked and key in given}
-        if not lake.files(file, **own, **where):
+            file, (partition["experiment"], command) = "trials", MARTS_OVER_TRIALS[table]
+        where = {key: given[key] for key in PARTITIONS[file] if key in names and key in given}
+        if not lake.files(file, **partition, **where):
             of = "".join(f" of {key} {value}" for key, value in where.items())
             yield f"The table {table} has nothing{of}: fleetcast {command} fills it."
 
 
 def _without_comments(query: str) -> str:
-    """A query without its comments."""
+    """Return the text of a query without its comments."""
     return re.sub(r"--.*", "", read_sql(query).text if query.endswith(".sql") else query)
 
 
 def _source_tables(names: Iterable[str]) -> Iterator[str]:
-    """The tables of the lake that these tables and marts are read from."""
+    """Yield the tables of the lake that these tables and marts read."""
     for name in names:
         if name in PARTITIONS or name in MARTS_OVER_TRIALS:
             yield name

@@ -1,4 +1,4 @@
-"""What the environment tells a process: its config, its lake, its name among Dagster's locations."""
+"""Config, lake and Dagster code location of this process, from environment variables."""
 
 import os
 
@@ -12,16 +12,14 @@ from fleetcast.models.world.config_loading import CONFIG_DIR, config_path
 from fleetcast.models.world.project_paths import HOME
 
 LAKE = os.environ.get(LAKE_VARIABLE) or str(HOME / "data" / "lake")
-LOCATION = os.environ.get(
-    LOCATION_VARIABLE, ""
-)  # with it the asset keys begin; empty where it is the only one
+LOCATION = os.environ.get(LOCATION_VARIABLE, "")  # prefix of the asset keys; empty if there is one location
 
 
 def read_process_config() -> tuple[str, str]:
-    """The config that runs by themselves read: its name or path, and its text unless it comes with the code.
+    """Return name or path of the config of scheduled runs, and its text unless it is one of data/config.
 
-    The text goes with the run, so that no other machine needs the file. What this process starts works with
-    the same text, whatever becomes of the file. ConfigError where there is none.
+    The text travels with the run, so that other machines do not need the file. Child processes get the same
+    text, even if the file changes. ConfigError if there is no such config.
     """
     name = os.environ.get(CONFIG_VARIABLE) or "office"
     if text := os.environ.get(CONFIG_TEXT_VARIABLE):
@@ -29,6 +27,6 @@ def read_process_config() -> tuple[str, str]:
     path = config_path(name)
     if path == CONFIG_DIR / f"{name}.toml":
         return name, ""
-    told = str(path.resolve()), path.read_text(encoding="utf-8", errors="replace")
-    os.environ[CONFIG_VARIABLE], os.environ[CONFIG_TEXT_VARIABLE] = told
-    return told
+    name, text = str(path.resolve()), path.read_text(encoding="utf-8", errors="replace")
+    os.environ[CONFIG_VARIABLE], os.environ[CONFIG_TEXT_VARIABLE] = name, text
+    return name, text

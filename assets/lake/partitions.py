@@ -1,7 +1,7 @@
-"""One partition a day; a forecast reads the days before it as well.
+"""Daily partitions and the mappings between them.
 
-Any day can be run. The pages of the UI show those of the configured traces and of the lake, and from
-yesterday on every day that comes, so that a schedule always finds its own.
+Any day can be run. The pages of the UI show the days of the configured traces and of the lake, and every day
+from yesterday on, so that a schedule always finds its day.
 """
 
 import os
@@ -22,52 +22,54 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 # `allow_nonexistent_upstream_partitions` is beta; the first days of the calendar have less history.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
-# The history is one run, later stages are one a day: a job of both goes day by day, as it should.
+# A history is backfilled in one run, later stages in one run per day: a job with both goes day by day.
 warnings.filterwarnings("ignore", message=".*varying BackfillPolicies")
 
-HISTORY_DAYS = 14  # as the lineage draws it; what a run reads is [forecast] history_days of its config
-FEW_DAYS_VARIABLE = "FLEETCAST_FEW_DAYS"  # environment variable that `fleetcast ui` sets for the pages
+HISTORY_DAYS = 14  # shown in the lineage; a run reads [forecast] history_days of its config
+FEW_DAYS_VARIABLE = "FLEETCAST_FEW_DAYS"  # set by `fleetcast ui` to show only days with data
 
 
 def days_of_traces(lake: Lake, configs: Path = CONFIG_DIR) -> set[date]:
-    """The days of the traces that a config of the folder names, and those of which the lake has requests."""
+    """Return the days of the traces in a folder's configs, and the days with requests in the lake."""
     catalogue = load_catalogue()
     days = {date.fromisoformat(file.parent.name.removeprefix("day=")) for file in lake.files("requests")}
     for path in configs.glob("*.toml"):
-        with suppress(ConfigError):  # told where it is used
+        with suppress(ConfigError):  # a run of that config raises it
             trace = load_config(path.stem, catalogue, configs).trace
             days |= {trace.first_day + timedelta(days=n) for n in range(trace.days)}
     return days
 
 
 def partitions_of_days(days: Iterable[date], today: date) -> dg.DailyPartitionsDefinition:
-    """These days, and every one from the day before `today` on."""
+    """Return partitions of these days, and of every day from the day before `today` on."""
     shown = {day for day in days if day < today} | {today - timedelta(days=1)}
     first = min(shown)
     between = (first + timedelta(days=n) for n in range((today - first).days))
-    others = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in between if day not in shown]
-    return dg.DailyPartitionsDefinition(start_date=first.isoformat(), exclusions=others or None)
+    hidden = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in between if day not in shown]
+    return dg.DailyPartitionsDefinition(start_date=first.isoformat(), exclusions=hidden or None)
 
 
 def process_partitions() -> dg.DailyPartitionsDefinition:
-    """The days of this process: those of the one trace of a location, else of any trace."""
-    first, few = FIRST_DAY, bool(os.environ.get(FEW_DAYS_VARIABLE))
+    """Return the partitions of this process: the days of its location's trace, else of all traces."""
+    first, is_few = FIRST_DAY, bool(os.environ.get(FEW_DAYS_VARIABLE))
+    shown = set[date]()
     if LOCATION:
         config, text = read_process_config()
         trace = load_config(config, load_catalogue(), text=text).trace
-        first, own = trace.first_day, {trace.first_day + timedelta(days=n) for n in range(trace.days)}
-        shown = own | {day for day in Lake().days("requests", trace.name) if day >= first} if few else own
-    elif few:
+        first = trace.first_day
+        shown = {first + timedelta(days=n) for n in range(trace.days)}
+        if is_few:
+            shown |= {day for day in Lake().days("requests", trace.name) if day >= first}
+    elif is_few:
         shown = days_of_traces(Lake())
-    if few:
+    if is_few:
         return partitions_of_days(shown, datetime.now(UTC).date())
     return dg.DailyPartitionsDefinition(start_date=first.isoformat())
 
 
 DAY_PARTITIONS = process_partitions()
-ONE_RUN_FOR_ALL_DAYS = (
-    dg.BackfillPolicy.single_run()
-)  # days in a row are one run: each would cost half a second
+# Consecutive days are one run: a run costs half a second.
+ONE_RUN_FOR_ALL_DAYS = dg.BackfillPolicy.single_run()
 HISTORY_MAPPING = dg.TimeWindowPartitionMapping(
     start_offset=-HISTORY_DAYS, end_offset=0, allow_nonexistent_upstream_partitions=True
 )
@@ -77,7 +79,7 @@ DAY_BEFORE_MAPPING = dg.TimeWindowPartitionMapping(
 
 
 def require_in_calendar(day: date) -> None:
-    """Refuse a day that no partition stands for."""
+    """Raise a ValueError for a day without a partition."""
     if not DAY_PARTITIONS.has_partition_key(day.isoformat()):
         raise ValueError(
             f"{day} is not in the calendar, whose days go from {FIRST_DAY} to yesterday (UTC). "

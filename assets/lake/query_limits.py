@@ -1,4 +1,4 @@
-"""What a query that a person typed may take: memory, disk and time, each with the option that lifts it."""
+"""Limits of memory, disk and time for a query that a user typed, each with the option that raises it."""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -6,18 +6,18 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
-SPILL_PER_MEMORY = 4  # what does not fit in memory goes to disk, so many times as much
+SPILL_PER_MEMORY = 4  # disk for spilled data, as a multiple of memory
 Item = TypeVar("Item")
 
 
 class QueryLimits(NamedTuple):
-    """Of one query."""
+    """Limits of one query."""
 
     memory_gib: float = 1.5
     time_limit_s: float = 600.0
 
     def config(self) -> dict[str, str]:
-        """The limits as settings of DuckDB."""
+        """Return the limits as DuckDB settings."""
         memory_mib = round(self.memory_gib * 1024)
         return {
             "memory_limit": f"{memory_mib}MiB",
@@ -25,30 +25,30 @@ class QueryLimits(NamedTuple):
         }
 
     def too_large(self) -> str:
-        """The line for a query that needs more memory and disk."""
+        """Return the message for a query that needs more memory and disk."""
         return (
             f"The query needs more than {self.memory_gib:g} GiB of memory and "
-            f"{self.memory_gib * SPILL_PER_MEMORY:g} GiB on disk. Ask for less (a filter, a sum) "
+            f"{self.memory_gib * SPILL_PER_MEMORY:g} GiB on disk. Query less (a filter, a sum) "
             f"or give it more: --memory-gib {4 * self.memory_gib:g}"
         )
 
     def too_long(self) -> str:
-        """The line for a query that was stopped."""
+        """Return the message for a query that was stopped."""
         return (
-            f"The query was stopped after {self.time_limit_s:g} s. Ask for less (a filter, a sum) "
+            f"The query was stopped after {self.time_limit_s:g} s. Query less (a filter, a sum) "
             f"or give it longer: --time-limit-s {10 * self.time_limit_s:g}"
         )
 
 
 class QueryTimer:
-    """Stops a query when its time is over; only the time in which it works counts, not that of its reader."""
+    """Stops a query when its time is over; only the time of the query counts, not that of its reader."""
 
     def __init__(self, stop: Callable[[], None], time_limit_s: float) -> None:
         self.stop, self.left_s, self.is_over = stop, time_limit_s, False
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """While the query works."""
+        """Count the time of the block and stop the query when its limit is reached."""
         timer, begun_s = threading.Timer(max(self.left_s, 0.0), self._end), monotonic()
         timer.start()
         try:
@@ -58,7 +58,7 @@ class QueryTimer:
             self.left_s -= monotonic() - begun_s
 
     def iterate_timed(self, items: Iterable[Item]) -> Iterator[Item]:
-        """What the query gives, one by one."""
+        """Yield the items of a query's result and count only the time to get them."""
         source = iter(items)
         while True:
             with self.working():

@@ -1,7 +1,7 @@
-"""The one query of a text: a SELECT, with or without an explain before it.
+"""Check that a text is one query that only reads: a SELECT, with or without an explain before it.
 
-What a statement is called is not enough. `explain analyze` runs what it explains, a pivot counts as several
-statements whatever is made of it, a with clause may hold a `copy ... to`, and some functions run a text.
+The type of a statement is not enough. `explain analyze` runs what it explains, a pivot counts as several
+statements, a with clause may contain a `copy ... to`, and some functions run a text.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from fleetcast.assets.lake.duckdb_connection import Connection
 from fleetcast.assets.lake.errors import LakeError
 
-QueryConnection = duckdb.DuckDBPyConnection
 _Kind = duckdb.StatementType
-QUERY_TYPES = (_Kind.SELECT, _Kind.EXPLAIN, _Kind.MULTI)  # a pivot is several statements to DuckDB
+QUERY_TYPES = (_Kind.SELECT, _Kind.EXPLAIN, _Kind.MULTI)  # MULTI: a pivot is several statements
 QUERY_KEYWORDS = {
     "select",
     "from",
@@ -32,15 +32,13 @@ QUERY_KEYWORDS = {
     "(",
 }
 EXPLAIN_OPTIONS = {"analyze", "analyse", "format"}
-WRITE_KEYWORDS = {"copy", "insert", "update", "delete", "merge"}  # what a with clause can do beside reading
+WRITE_KEYWORDS = {"copy", "insert", "update", "delete", "merge"}  # statements that a with clause may contain
 TEXT_RUNNING_FUNCTIONS = {"query", "json_execute_serialized_sql"}  # table functions
-NESTED_WRITE_ERROR = (
-    "must be at the top level"  # what DuckDB says of a with clause that writes, within another query
-)
+NESTED_WRITE_ERROR = "must be at the top level"  # in DuckDB's error for a nested with clause that writes
 
 
 class QueryToken(NamedTuple):
-    """A word, a string or a sign of a query, in small letters and without quotes around a name."""
+    """A word, string or operator of a query, in lower case and without quotes around a name."""
 
     text: str
     starts: int  # in bytes of UTF-8, as DuckDB counts
@@ -48,26 +46,26 @@ class QueryToken(NamedTuple):
 
 
 def parse_read_only_query(
-    con: QueryConnection, text: str, params: Mapping[str, Any] | None = None
+    con: Connection, text: str, params: Mapping[str, Any] | None = None
 ) -> duckdb.Statement:
-    """The one statement of a text, which reads only; LakeError for anything else. Nothing has run then."""
+    """Return the single statement of a text without running it; LakeError unless it only reads."""
     statements = con.extract_statements(text)
     if len(statements) != 1 or statements[0].type not in QUERY_TYPES:
         raise _refusal(", ".join(statement.type.name.lower() for statement in statements) or "none")
     (statement,) = statements
     tokens = [token for token in _tokens(text) if token.text != ";"]
-    explained = explained_start(tokens)
+    start = explained_start(tokens)
     words = [token.text for token in tokens]
     for word, after in pairwise(words):
         if word in TEXT_RUNNING_FUNCTIONS and after == "(":
             raise _refusal(f"the function {word}, which runs a text")
-    if tokens[explained].text not in QUERY_KEYWORDS:
-        raise _refusal(" ".join(token.text for token in tokens[: explained + 1]))
+    if tokens[start].text not in QUERY_KEYWORDS:
+        raise _refusal(" ".join(token.text for token in tokens[: start + 1]))
     if found := sorted(WRITE_KEYWORDS.intersection(words)):  # DuckDB refuses to nest a query that writes
-        nested = f"from (\n{text.encode()[tokens[explained].starts : tokens[-1].ends].decode()}\n)"
-        named = {name: (params or {}).get(name) for name in statement.named_parameters}
+        nested = f"from (\n{text.encode()[tokens[start].starts : tokens[-1].ends].decode()}\n)"
+        values = {name: (params or {}).get(name) for name in statement.named_parameters}
         try:
-            con.sql(nested, params=named or None)
+            con.sql(nested, params=values or None)
         except (duckdb.BinderException, duckdb.ParserException) as error:
             if NESTED_WRITE_ERROR in str(error) or isinstance(error, duckdb.ParserException):
                 raise _refusal(f"a with clause with {found[0]}") from error
@@ -76,7 +74,7 @@ def parse_read_only_query(
 
 
 def explained_start(tokens: list[QueryToken]) -> int:
-    """Where in a statement begins what it explains: 0 if it explains nothing."""
+    """Return the index of the first token that is explained: 0 for a statement without explain."""
     words = [token.text for token in tokens]
     if words[0] != "explain":
         return 0
@@ -86,10 +84,10 @@ def explained_start(tokens: list[QueryToken]) -> int:
 
 
 def _tokens(text: str) -> Iterator[QueryToken]:
-    found, written = duckdb.tokenize(text), text.encode()
-    for (starts, kind), (ends, _) in zip(found, [*found[1:], (len(written), None)], strict=True):
+    found, encoded = duckdb.tokenize(text), text.encode()
+    for (starts, kind), (ends, _) in zip(found, [*found[1:], (len(encoded), None)], strict=True):
         if kind != duckdb.token_type.comment:
-            word = written[starts:ends].rstrip()
+            word = encoded[starts:ends].rstrip()
             yield QueryToken(word.decode().strip('"').casefold(), starts, starts + len(word))
 
 

@@ -1,7 +1,7 @@
 """A Rill project over the published lake: model, metrics view and dashboard of each mart, from its header.
 
-What names the rows of a mart is a dimension, as every text is; counts, money and GPU-hours are summed, any
-other figure is averaged over what is shown. Time is the first instant of the mart, else its day.
+The grain of a mart and every text are dimensions. Counts, money and GPU-hours are summed, any other number is
+averaged over the rows shown. The time is the mart's first timestamp, else its day.
 """
 
 from collections.abc import Mapping
@@ -16,20 +16,12 @@ from fleetcast.assets.lake.warehouse import Lake
 
 NUMBER_TYPES = ("BIGINT", "INTEGER", "UBIGINT", "HUGEINT", "DOUBLE", "FLOAT")
 TIME_TYPES = ("TIMESTAMP WITH TIME ZONE", "DATE")
-SUMMED_SUFFIXES = (
-    "usd",
-    "gpu_hours",
-    "joules",
-    "tokens",
-    "requests",
-    "missed",
-    "met",
-    "pending",
-)  # so names end
+# Ends of the names of columns that are summed.
+SUMMED_SUFFIXES = ("usd", "gpu_hours", "joules", "tokens", "requests", "missed", "met", "pending")
 
 
 def write_rill_project(lake: Lake, folder: Path) -> list[str]:
-    """Write the project into a folder that is empty or is one already; the marts that it shows."""
+    """Write the project into an empty folder or over an earlier project; return the marts that it shows."""
     marker = folder / "rill.yaml"
     if folder.exists() and any(folder.iterdir()) and not marker.exists():
         raise ValueError(f"{folder} is no Rill project and not empty. Name another folder, or empty it.")
@@ -54,20 +46,20 @@ def write_rill_project(lake: Lake, folder: Path) -> list[str]:
 
 
 def rill_model_name(mart: str) -> str:
-    """What its model is called: not as the table it reads, which Rill would take for itself, and refuse."""
+    """Return the name of a mart's model. A model with the name of the table it reads is a cycle to Rill."""
     return f"rows_of_{mart}"
 
 
 def rill_metrics_view(mart: str, columns: Mapping[str, str]) -> dict[str, Any]:
-    """What of a mart is a dimension and what a measure, with the meanings of its header."""
+    """Build the metrics view of a mart: dimensions and measures, with the meanings in its header."""
     sql = read_sql(SQL / "marts" / f"{mart}.sql")
     grain = sql.listed("grain")
     times = sorted(
         (name for name, kind in columns.items() if kind in TIME_TYPES), key=lambda n: (n == "day", n)
     )
-    measured = [name for name, kind in columns.items() if kind in NUMBER_TYPES and name not in grain]
-    is_map = {name for name, kind in columns.items() if kind.startswith("MAP")}
-    named = [name for name in columns if name not in (*measured, *times[:1], *is_map)]
+    measures = [name for name, kind in columns.items() if kind in NUMBER_TYPES and name not in grain]
+    maps = {name for name, kind in columns.items() if kind.startswith("MAP")}
+    dimensions = [name for name in columns if name not in (*measures, *times[:1], *maps)]
     view: dict[str, Any] = {
         "version": 1,
         "type": "metrics_view",
@@ -78,13 +70,13 @@ def rill_metrics_view(mart: str, columns: Mapping[str, str]) -> dict[str, Any]:
     if times:
         view["timeseries"] = times[0]
     view["dimensions"] = [
-        {"name": name, "column": name, **_description_entry(sql.columns, name)} for name in named
+        {"name": name, "column": name, **_description_entry(sql.columns, name)} for name in dimensions
     ]
     view["measures"] = [
         {"name": "rows", "expression": "count(*)", "description": "rows of the mart"},
         *(
             {"name": f"{how}_{name}", "expression": f"{how}({name})", **_description_entry(sql.columns, name)}
-            for name in measured
+            for name in measures
             for how in ("sum" if name.endswith(SUMMED_SUFFIXES) else "avg",)
         ),
     ]

@@ -1,7 +1,7 @@
 """The tables of the lake: their partitions, and the schemas that are checked on write.
 
-Columns, types, units and meanings are declared once, in the headers of sql/tables. Those of a table that a
-mart of the same name makes are in the header of that mart.
+Columns, types, units and meanings are declared once, in the headers of sql/tables. For a table that a mart of
+the same name makes, they are in the header of that mart.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "characterisation": ("trace",),
     "episodes": ("trace",),
 }
-OPTIONAL_COLUMNS: Mapping[str, frozenset[str]] = {  # null in older files, and where a writer leaves them out
+OPTIONAL_COLUMNS: Mapping[str, frozenset[str]] = {  # null in older files, and if a writer omits them
     "requests": frozenset(
         {
             *("session_id", "query_id", "cached_tokens", "prefix_hashes", "images", "source_llm"),
@@ -79,15 +79,15 @@ ARROW_TYPES: Mapping[str, pa.DataType] = {  # by their names in DuckDB
 
 
 def table_header_path(table: str) -> Path:
-    """The SQL file whose header documents a table."""
-    own = SQL / "tables" / f"{table}.sql"
-    return own if own.exists() else SQL / "marts" / f"{table}.sql"
+    """Return the SQL file whose header documents a table."""
+    file = SQL / "tables" / f"{table}.sql"
+    return file if file.exists() else SQL / "marts" / f"{table}.sql"
 
 
 def read_column_types() -> dict[str, Mapping[str, str]]:
-    """The columns that assets write and their types in DuckDB, of each table that has some."""
+    """Read the columns that assets write and their DuckDB types, of each table that has some."""
     types = {table: read_sql(table_header_path(table)).types for table in PARTITIONS}
-    return {table: own for table, own in types.items() if own}
+    return {table: columns for table, columns in types.items() if columns}
 
 
 COLUMN_TYPES = read_column_types()

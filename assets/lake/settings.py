@@ -1,4 +1,4 @@
-"""What every table of a run is made from: the lake, the catalogue and one config; and how work is watched."""
+"""Settings of a run (the lake, the catalogue and one config), progress of long work, and parallel work."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +26,12 @@ from fleetcast.models.world.plan_grid import Grid
 
 R = TypeVar("R")
 HOURS_OF_DAY = 24
-Step = Callable[[int], None]  # told how many steps are done
+Step = Callable[[int], None]  # takes the number of steps done
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """A lake, one run configuration, and of the catalogue what it may use: the llms that it deploys."""
+    """A lake, one run configuration, and the catalogue limited to the llms that it deploys."""
 
     lake: Lake
     catalogue: Catalogue
@@ -48,7 +48,20 @@ class RunSettings:
         return Grid(self.catalogue, self.config.fleet)
 
     def serving_load(self, requested: Floats, axis: int) -> Floats:
-        """A load by the llm that requests name, as the load by the llm that serves them."""
+        """Convert a load by requested llm into a load by serving llm.
+
+        Parameters
+        ----------
+        requested : Floats
+            Load in any additive unit, shape (..., llms, ...); the llms of the catalogue are along `axis`.
+        axis : int
+            The axis of the llms.
+
+        Returns
+        -------
+        Floats
+            Load in the same unit and shape (..., llms, ...), by serving llm.
+        """
         cascades = self.config.replay.cascades
         if not cascades:
             return requested
@@ -56,62 +69,62 @@ class RunSettings:
         return np.moveaxis(served, 0, axis)
 
     def under(self, policy: str) -> "RunSettings":
-        """The settings as a policy sees them that has figures of its own."""
-        own = replace(self, config=self.config.under(policy))
-        vars(own)["grid"] = self.grid  # of the same fleet
-        return own
+        """Return the settings with the parameters that the config overrides for a policy."""
+        settings = replace(self, config=self.config.under(policy))
+        vars(settings)["grid"] = self.grid  # the fleet is the same: keep the cached grid
+        return settings
 
     def figures(self, day: date) -> LakePath:
-        """Where the figures of a day lie: beside the lake, also in a bucket."""
+        """Return the folder of a day's figures, next to the lake's folder, also in a bucket."""
         return self.lake.root.parent / "figures" / self.trace / day.isoformat()
 
     def history(self, day: date) -> list[date]:
-        """The days before `day` that a forecast may use, oldest first; none lies before the trace."""
+        """Return the days before `day` that a forecast may use, oldest first; none is before the trace."""
         days = [day - timedelta(days=back) for back in range(self.config.forecast.history_days, 0, -1)]
         return [past for past in days if past >= self.config.trace.first_day]
 
 
 def load_settings(config: str, lake: str | LakePath = LAKE, text: str = "") -> RunSettings:
-    """Settings of a config by name or path, or of its text; ConfigError names what is wrong with it."""
+    """Load the settings of a config by name, path or text; ConfigError names what is wrong with it."""
     catalogue = load_catalogue()
     return build_settings(Lake(lake), catalogue, load_config(config, catalogue, text=text))
 
 
 def build_settings(lake: Lake, catalogue: Catalogue, config: RunConfig) -> RunSettings:
-    """Settings of a config that was checked against this catalogue, with what it changes there."""
+    """Build the settings of a config that was checked against this catalogue; apply its overrides to it."""
     world = override_catalogue(catalogue, config.catalogue, config.file.name)
     world = extend_catalogue(world.serving(config.fleet.deployments), config.fleet, config.file.name)
     return RunSettings(lake, world, config)
 
 
 def midnight(day: date) -> datetime:
-    """The first instant of a day, UTC."""
+    """Return the first instant of a day, UTC."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 class Progress:
-    """How far long work is. This one is silent; the terminal has a twin that draws bars."""
+    """Progress of long work. This class is silent; the terminal has a subclass that draws bars."""
 
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Step]:
-        """Open a bar of `total` steps; tell what it gives how many are done.
+        """Open a bar of `total` steps; call the yielded function with the number of steps done.
 
-        Where nobody knows how many there will be, `total` is 0 and a step is a second.
+        If the number of steps is unknown, `total` is 0 and a step is a second.
         """
         yield lambda done: None
 
     def say(self, line: str) -> None:
-        """Tell of something that took no time."""
+        """Report something that took no time."""
 
 
 class StepCounter:
-    """Steps that several threads take."""
+    """Counter of steps that several threads take."""
 
     def __init__(self, done: Step) -> None:
         self._done, self._lock, self._steps = done, Lock(), 0
 
     def count_step(self) -> None:
-        """Count a step and tell of it."""
+        """Count a step and report it."""
         with self._lock:
             self._steps += 1
             self._done(self._steps)
@@ -120,9 +133,9 @@ class StepCounter:
 def run_parallel(
     work: Callable[[T], R], items: Sequence[T], stop: Callable[[], object] = lambda: None
 ) -> list[R]:
-    """Do work that leaves the interpreter free, an item on each core; the results in their order.
+    """Apply `work`, which releases the interpreter lock, to items in threads; return results in their order.
 
-    Where one fails, or the whole is interrupted, `stop` is called and what has not begun never begins.
+    If an item fails or the work is interrupted, `stop` is called and no further item begins.
     """
     with ThreadPoolExecutor(usable_cores()) as threads:
         try:

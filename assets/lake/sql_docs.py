@@ -1,4 +1,4 @@
-"""sql/README.md, an index of the SQL files by subject: python -m fleetcast.assets.lake.sql_docs."""
+"""Write sql/README.md, an index of the SQL files by subject: python -m fleetcast.assets.lake.sql_docs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -159,7 +159,7 @@ SQL_FILE_KINDS = {"tables": "table", "marts": "mart", "macros": "macro", "querie
 
 
 def render_sql_index() -> str:
-    """The whole page as Markdown: a line for each table, mart, macro and query, then the checks."""
+    """Return the page as Markdown: a line for each table, mart, macro and query, then the checks."""
     parts = [INTRODUCTION]
     for subject, names in INDEX_SUBJECTS.items():
         parts.append(_list(subject, [(name, SQL_FILE_KINDS[name.split("/")[0]]) for name in names]))
@@ -174,17 +174,17 @@ def render_sql_index() -> str:
 
 
 def write_sql_index(path: Path = SQL_INDEX) -> None:
-    """Write the page."""
+    """Write the page to a file."""
     path.write_text(render_sql_index(), encoding="utf-8")
 
 
 def comment_statements(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """DuckDB statements that put the texts of the headers on views and their columns.
+    """Yield DuckDB statements that write the headers' texts as comments on views and columns.
 
     Parameters
     ----------
     columns : Mapping[str, Sequence[str]]
-        The columns of each view that is there.
+        The columns of each existing view.
     """
     for path in (*SQL.glob("tables/*.sql"), *SQL.glob("marts/*.sql")):
         file, view = read_sql(path), path.stem
@@ -196,7 +196,7 @@ def comment_statements(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def _list(title: str, files: Sequence[tuple[str, str]]) -> str:
-    """A table of files and what each says of itself."""
+    """Return a Markdown table of files with the first sentence of each."""
     rows = [f"### {title}", "", "| name | kind | what it has |", "| --- | --- | --- |"]
     for name, kind in files:
         file, stem = read_sql(f"{name}.sql"), name.split("/")[1]

@@ -1,10 +1,10 @@
 """The files of sql/ and what their headers declare.
 
-A header is the run of comment lines that a file opens with: a sentence; `key: value` lines (grain, reads,
-units; for a source also format, recognised by, may have, clock and ids); `column = meaning <- table.column`
-lines, where the arrow says what a column is made from; `column type = meaning` where assets write the column
-(assets/lake/schemas.py). Checks, tests, Dagster's column schemas and lineage,
-sql/README.md and the reading of trace files are fed from it, so that it cannot drift from what runs.
+A header is the comment lines at the beginning of a file: a sentence; `key: value` lines (grain, reads, units;
+for a source also format, recognised by, may have, clock and ids); `column = meaning <- table.column` lines,
+where the arrow names the origin of a column; `column type = meaning` if assets write the column
+(assets/lake/schemas.py). Checks, tests, Dagster's column schemas and lineage, sql/README.md and the readers
+of trace files use the headers, so they cannot drift from what runs.
 """
 
 import difflib
@@ -18,17 +18,13 @@ from typing import NamedTuple
 from fleetcast.models.world.project_paths import ROOT
 
 SQL = ROOT / "sql"
-INTROSPECTION_WORDS = {
-    "show",
-    "information_schema",
-    "sqlite_master",
-}  # words of a query that asks what there is
+INTROSPECTION_WORDS = {"show", "information_schema", "sqlite_master"}  # words of queries that list tables
 COLUMN_LINE = re.compile(r"(\w+)(?: ([a-z]+(?:\[\]|\([a-z, ]+\))?))? = (.+)")  # name, type if any, meaning
 HEADER_FIELDS = "grain|reads|units|format|recognised by|may have|clock|ids"
 
 
 class SqlFileError(ValueError):
-    """An SQL file that is not there."""
+    """There is no such SQL file."""
 
 
 class SqlFile(NamedTuple):
@@ -38,23 +34,23 @@ class SqlFile(NamedTuple):
     text: str
     sentence: str
     fields: Mapping[str, str]  # grain, reads, units, ...
-    columns: Mapping[str, str]  # column = meaning
-    types: Mapping[str, str]  # of the columns that assets write, in the order of the table
-    made_from: Mapping[str, tuple[tuple[str, str], ...]]  # column -> (table, column) of what it is made from
+    columns: Mapping[str, str]  # column -> meaning
+    types: Mapping[str, str]  # column that assets write -> type, in the order of the table
+    made_from: Mapping[str, tuple[tuple[str, str], ...]]  # column -> (table, column) of its origins
 
     @property
     def defined_names(self) -> set[str]:
-        """The functions of a file of macros, the view of a mart."""
+        """Names that the file defines: the functions of a file of macros, or the view of a mart."""
         return set(re.findall(r"create or replace macro (\w+)", self.text)) or {Path(self.name).stem}
 
     def listed(self, field: str) -> tuple[str, ...]:
-        """The comma-separated entries of a header field; empty where it is absent or says none."""
+        """Return the comma-separated entries of a header field; empty if it is absent or `none`."""
         entries = (entry.strip() for entry in self.fields.get(field, "none").split(","))
         return tuple(entry for entry in entries if entry != "none")
 
 
 def read_sql(name: str | Path) -> SqlFile:
-    """Read an SQL file, by its name under sql/ or by its path, and take its header apart."""
+    """Read an SQL file by its name under sql/ or its path, and parse its header; SqlFileError if absent."""
     path = next((p for p in (SQL / name, SQL.parent / name, Path(name).expanduser()) if p.is_file()), None)
     if path is None:
         raise SqlFileError(f"There is no SQL file {name}. {_nearest_file(Path(name))}")
@@ -66,28 +62,28 @@ def read_sql(name: str | Path) -> SqlFile:
         header.append(line.removeprefix("--").strip())
     fields = {m[1]: m[2] for line in header if (m := re.match(rf"({HEADER_FIELDS}): (.+)", line))}
     found = [match for line in header if (match := COLUMN_LINE.match(line))]
-    told = {match[1]: match[3].split(" <- ") for match in found}
     types = {match[1]: match[2] for match in found if match[2]}
-    columns = {column: meaning[0] for column, meaning in told.items()}
-    made_from = {column: _column_origins(meaning[1]) for column, meaning in told.items() if len(meaning) > 1}
+    parts = {match[1]: match[3].split(" <- ") for match in found}
+    columns = {column: meaning for column, (meaning, *_) in parts.items()}
+    made_from = {column: _column_origins(part[1]) for column, part in parts.items() if len(part) > 1}
     return SqlFile(path.name, text, header[0] if header else "", fields, columns, types, made_from)
 
 
 def load_macros_and_marts() -> dict[Path, SqlFile]:
-    """All macros and marts by their path, in order."""
+    """Read all macros and marts, by path and in the order of the paths."""
     found = [entry for folder in ("macros", "marts") for entry in os.scandir(SQL / folder)]
     files = sorted((file.path, file.stat().st_size, file.stat().st_mtime_ns) for file in found)
     return dict(_read_macros_and_marts(tuple(file for file in files if file[0].endswith(".sql"))))
 
 
-@functools.lru_cache(maxsize=4)  # every query wants them, and they hardly ever change
+@functools.lru_cache(maxsize=4)  # every query needs them, and they rarely change
 def _read_macros_and_marts(files: tuple[tuple[str, int, int], ...]) -> dict[Path, SqlFile]:
-    """The files of these paths, sizes and times of writing."""
+    """Read files, cached by path, size and time of writing."""
     return {Path(path): read_sql(path) for path, _, _ in files}
 
 
 def words_of_query(query: str | None, recipes: Iterable[SqlFile]) -> set[str] | None:
-    """The words of a query and of every recipe that it names; None where it may mean any view at all."""
+    """Return the words of a query and of all recipes it names; None if it may read any view."""
     words = _words(query or "")
     if (
         not words
@@ -103,12 +99,12 @@ def words_of_query(query: str | None, recipes: Iterable[SqlFile]) -> set[str] | 
 
 
 def _words(text: str) -> set[str]:
-    """The words of an SQL text, without its comments."""
+    """Return the words of an SQL text without its comments."""
     return set(re.findall(r"\w+", re.sub(r"--.*", "", text).lower()))
 
 
 def _nearest_file(path: Path) -> str:
-    """The file of sql/ whose name is most like it, or all recipes, as a sentence."""
+    """Suggest the file of sql/ with the most similar name, else list all queries, as a sentence."""
     known = {file.stem: f"sql/{file.relative_to(SQL)}" for file in sorted(SQL.rglob("*.sql"))}
     if near := difflib.get_close_matches(path.stem, known, n=1):
         return f"Did you mean {known[near[0]]}?"
@@ -117,6 +113,6 @@ def _nearest_file(path: Path) -> str:
 
 
 def _column_origins(names: str) -> tuple[tuple[str, str], ...]:
-    """The tables and columns of "requests.tier, requests.llm"."""
+    """Parse "requests.tier, requests.llm" into tables and columns."""
     pairs = (name.strip().split(".") for name in names.split(","))
     return tuple((table, column) for table, column in pairs)

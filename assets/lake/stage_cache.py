@@ -1,8 +1,8 @@
-"""Stages that need not be made again: nothing that they were made from has changed.
+"""Skip the stages of a day whose inputs have not changed.
 
-The same config gives the same bytes, so each stage of a day leaves a note of what it was made from: the code
+The same inputs give the same bytes. So each stage of a day writes a note of its inputs and outputs: the code
 and the packages, the config and the catalogue, the files that it read and those that it wrote. While the note
-still holds, what is there is what would be made.
+holds, the stage's outputs are up to date.
 """
 
 import hashlib
@@ -35,13 +35,9 @@ class Stage(NamedTuple):
 _FORECASTS = ("forecasts", "day_ahead_forecasts")
 _PLANS = ("plans", "plan_windows", "plan_bounds")
 _REPLAYS = ("outcomes", "legs", "fleet_hours", "closed_plans")
-_TRACE_TABLES = (
-    "requests",
-    "demand",
-    "silences",
-    "answers",
-)  # of the day and its history; answers of the trace
-_ON_DEMAND_TABLES = ("ran_fleets", "trials", "level_trials")  # of the day, where somebody asked
+# Read for the day and its history, but `answers` for the whole trace.
+_TRACE_TABLES = ("requests", "demand", "silences", "answers")
+_ON_DEMAND_TABLES = ("ran_fleets", "trials", "level_trials")  # present on days with an on-demand study
 STAGES: Mapping[str, Stage] = {
     "forecasts": Stage(_FORECASTS, _TRACE_TABLES),
     "plans": Stage(_PLANS, (*_TRACE_TABLES, *_FORECASTS), ("plan",)),
@@ -60,9 +56,10 @@ STAGES: Mapping[str, Stage] = {
 def rebuild_if_changed(
     settings: RunSettings, stage: str, day: date, progress: Progress | None = None
 ) -> Iterator[bool]:
-    """Whether a stage of STAGES has to be made; a block that ends well has made it.
+    """Yield whether a stage of STAGES has to be made; write its note when the block ends without an error.
 
-    What is read is noted before it is read: a file that changes meanwhile makes the stage again.
+    The inputs are noted before the block reads them: if a file changes meanwhile, the next run makes the
+    stage again.
     """
     note = settings.lake.root / "made_from" / settings.trace / day.isoformat() / stage
     before = _input_digest(settings, _input_tags(settings, stage, day))
@@ -78,12 +75,12 @@ def rebuild_if_changed(
 
 
 def report_stage_kept(stage: str, day: date, progress: Progress) -> None:
-    """Tell that a stage is not made again."""
-    progress.say(f"{stage} of {day} are there: nothing that they are made from has changed")
+    """Report that a stage is not made again."""
+    progress.say(f"{stage} of {day} are up to date: their inputs have not changed")
 
 
 def stage_input_digest(settings: RunSettings, stage: str, day: date) -> str:
-    """A digest of all that a stage of STAGES is made from: the same on every machine and every disk."""
+    """Return a digest of all inputs of a stage of STAGES: the same on every machine and every disk."""
     lake, config = settings.lake, replace(settings.config, file=Path(settings.config.file.name))
     read = [
         lake.content(table, trace=settings.trace, **_day_partition(table, past))
@@ -94,11 +91,11 @@ def stage_input_digest(settings: RunSettings, stage: str, day: date) -> str:
 
 
 def _note_text(settings: RunSettings, stage: str, day: date, before: str) -> str:
-    """What a stage was made from, and below it what it made."""
+    """Return the text of a note: the digest of the inputs, and below it the tags of the outputs."""
     made, _, drawn = STAGES[stage]
-    files = {name: told for table in made for name, told in _file_tags(settings, table, day).items()}
-    figures = {f"{name}.png": change_tag(settings.figures(day) / f"{name}.png") for name in drawn}
-    return f"{before}\n{_join_tags({**files, **figures})}\n"
+    tags = {name: tag for table in made for name, tag in _file_tags(settings, table, day).items()}
+    tags |= {f"{name}.png": change_tag(settings.figures(day) / f"{name}.png") for name in drawn}
+    return f"{before}\n{_join_tags(tags)}\n"
 
 
 def _input_tags(settings: RunSettings, stage: str, day: date) -> dict[str, str]:
@@ -107,7 +104,7 @@ def _input_tags(settings: RunSettings, stage: str, day: date) -> dict[str, str]:
         for table in STAGES[stage].read
         for past in _input_days(settings, day)
     )
-    return {name: told for files in found for name, told in files.items()}
+    return {name: tag for tags in found for name, tag in tags.items()}
 
 
 def _input_days(settings: RunSettings, day: date) -> list[date]:
@@ -115,7 +112,7 @@ def _input_days(settings: RunSettings, day: date) -> list[date]:
 
 
 def _file_tags(settings: RunSettings, table: str, day: date) -> dict[str, str]:
-    """Every file with its mark: one that is written again counts as changed."""
+    """Return the change tag of every file of a day's table. A file that is written again has a new tag."""
     return settings.lake.marks(table, trace=settings.trace, **_day_partition(table, day))
 
 
@@ -124,7 +121,7 @@ def _day_partition(table: str, day: date) -> dict[str, date]:
 
 
 def _join_tags(files: Mapping[str, str]) -> str:
-    return " ".join(f"{name}:{told}" for name, told in sorted(files.items()))
+    return " ".join(f"{name}:{tag}" for name, tag in sorted(files.items()))
 
 
 def _input_digest(settings: RunSettings, read: Mapping[str, str]) -> str:
@@ -134,7 +131,7 @@ def _input_digest(settings: RunSettings, read: Mapping[str, str]) -> str:
 
 @cache
 def code_digest() -> str:
-    """Of every source that computes, and of the packages that it computes with, as this process has them."""
+    """Return a digest of fleetcast's sources and its packages' versions, as this process has them."""
     digest = hashlib.sha256()
     for path in sorted(
         {path for base in (CODE, ROOT) for pattern in DIGESTED_SOURCES for path in base.glob(pattern)}

@@ -1,8 +1,8 @@
-"""Where the files of a lake lie: under a folder of this machine, or under s3://bucket/... .
+"""Storage of a lake's files: a folder of this machine, or s3://bucket/... .
 
-Both keep the same promise: a file is there whole or not at all. On a disk a finished file is moved into
-place; in a bucket it is put whole, and a PUT that is cut off leaves nothing. What is not finished lies in a
-scratch folder of this machine: beside the tables of a lake on disk, else under FLEETCAST_SCRATCH.
+In both, a reader sees a whole file or no file. On a disk a finished file is moved into place; in a bucket it
+is put whole, and an interrupted PUT leaves nothing. Unfinished files are in a scratch folder of this machine:
+in the lake's folder if it is on disk, else under FLEETCAST_SCRATCH.
 """
 
 import fcntl
@@ -25,21 +25,20 @@ if TYPE_CHECKING:
 
 LakePath: TypeAlias = Union[Path, "UPath"]
 SCRATCH_VARIABLE = "FLEETCAST_SCRATCH"
-LEFTOVER_AGE_S = 86_400.0  # scratch older than this is of a run that was killed
-OPEN_SCRATCH_FOLDERS: set[Path] = set()  # that are open in this process: what ends it by force removes them
-_SCHEME = re.compile(
-    r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL
-)  # a Path keeps one slash of two
+LEFTOVER_AGE_S = 86_400.0  # an older scratch folder was left by a run that was killed
+OPEN_SCRATCH_FOLDERS: set[Path] = set()  # open in this process; code that ends it by force removes them
+# One slash is enough: a Path keeps one of two.
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/+(.*)", re.IGNORECASE | re.DOTALL)
 
 
 def resolve_lake_root(root: "LakePath | str") -> LakePath:
-    """The root of a lake. LakeError for a scheme that is not s3, and for s3 where its client is missing."""
+    """Return the root of a lake. LakeError for a scheme other than s3, or if the client of s3 is missing."""
     if not (scheme := _SCHEME.fullmatch(str(root))):
         return Path(str(root)).resolve()
     name, below = scheme[1].lower(), scheme[2].strip("/")
     if name != "s3" or not below:
         raise LakeError(
-            f"A lake lies in a folder or under s3://BUCKET/NAME, got {str(root)!r}. Name one of these."
+            f"A lake is in a folder or under s3://BUCKET/NAME, got {str(root)!r}. Name one of these."
         )
     if find_spec("s3fs") is None:
         raise LakeError(
@@ -52,12 +51,12 @@ def resolve_lake_root(root: "LakePath | str") -> LakePath:
 
 
 def name_below_root(path: LakePath, root: LakePath) -> str:
-    """The name of a file from the root of its lake on."""
+    """Return the path of a file relative to the root of its lake."""
     return str(path).removeprefix(str(root)).lstrip("/")
 
 
 def scratch_root(root: LakePath) -> Path:
-    """The folder of this machine in which what is not finished lies."""
+    """Return the folder of this machine for unfinished files."""
     if isinstance(root, Path):
         return root / ".scratch"
     return (
@@ -67,7 +66,7 @@ def scratch_root(root: LakePath) -> Path:
 
 
 def create_scratch_folder(root: LakePath) -> Path:
-    """A new folder there; end_scratch removes it."""
+    """Create a scratch folder; remove_scratch_folder removes it."""
     folder = scratch_root(root) / uuid4().hex
     folder.mkdir(parents=True)
     OPEN_SCRATCH_FOLDERS.add(folder)
@@ -75,7 +74,7 @@ def create_scratch_folder(root: LakePath) -> Path:
 
 
 def remove_scratch_folder(folder: Path) -> None:
-    """Remove it with all that is in it."""
+    """Remove a scratch folder with all that is in it."""
     shutil.rmtree(folder, ignore_errors=True)
     OPEN_SCRATCH_FOLDERS.discard(folder)
 
@@ -88,7 +87,7 @@ def sweep_scratch_folders(root: LakePath) -> None:
 
 
 def move_into_place(finished: Path, target: LakePath) -> None:
-    """Bring a finished file of the scratch folder to its place, in one step."""
+    """Move a finished file from the scratch folder to its place, in one step."""
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(finished, target)
@@ -97,12 +96,12 @@ def move_into_place(finished: Path, target: LakePath) -> None:
 
 
 def put_if_unchanged(finished: Path, target: "UPath", before: str) -> None:
-    """Put a file into a bucket where its place still has this mark; ChangedError where it does not."""
+    """Put a file into a bucket if the target still has the change tag `before`, else raise a ChangedError."""
     target.fs.put_if(str(finished), target.path, before)
 
 
 def link_or_copy(source: LakePath, target: LakePath) -> None:
-    """Let a file be in another place too, without a copy where that can be."""
+    """Put a file in another place too: by a hard link if possible, else by a copy."""
     if isinstance(target, Path):
         target.parent.mkdir(parents=True, exist_ok=True)
         if not isinstance(source, Path):
@@ -119,19 +118,19 @@ def link_or_copy(source: LakePath, target: LakePath) -> None:
 
 
 def folders_with_rows(root: LakePath, names: Iterable[str]) -> set[str]:
-    """Which of these folders under the root have a Parquet file."""
+    """Return which of these folders under the root have a Parquet file."""
     if isinstance(root, Path):
         return {name for name in names if next((root / name).rglob("*.parquet"), None)}
-    return {path.name for path in root.glob("*")}.intersection(names)  # a folder is there by its objects
+    return {path.name for path in root.glob("*")}.intersection(names)  # in a bucket no folder is empty
 
 
 def parquet_source(path: LakePath) -> Any:
-    """What pyarrow reads a file from."""
+    """Return a path or an open file from which pyarrow reads."""
     return path if isinstance(path, Path) else path.open("rb")
 
 
 def change_tag(path: LakePath) -> str:
-    """What changes whenever a file is written again: its size and time, or its ETag; "" for no file."""
+    """Return a tag that changes when a file is written again: size and time, or its ETag; "" for no file."""
     if isinstance(path, Path):
         found = path.stat() if path.is_file() else None
         return f"{found.st_size}:{found.st_mtime_ns}" if found else ""
@@ -139,7 +138,7 @@ def change_tag(path: LakePath) -> str:
 
 
 def change_tags(root: LakePath, pattern: str) -> dict[str, str]:
-    """The marks of all files that match, by their names from the root on, in order."""
+    """Return the change tags of all files that match, by their path relative to the root, in order."""
     if isinstance(root, Path):
         return {name_below_root(path, root): change_tag(path) for path in sorted(root.glob(pattern))}
     found = root.fs.glob(f"{root.path}/{pattern}", detail=True)
@@ -155,7 +154,7 @@ def remove_tree(folder: LakePath) -> None:
 
 
 def removal_command(root: LakePath, pattern: str) -> str:
-    """The shell command that takes files out of a lake by hand."""
+    """Return the shell command that removes files from a lake."""
     if isinstance(root, Path):
         return f"rm -r {root}/{pattern}"
     return f"aws s3 rm --recursive {root} --exclude '*' --include '{pattern}*'"
@@ -163,7 +162,7 @@ def removal_command(root: LakePath, pattern: str) -> str:
 
 @contextmanager
 def exclusive_lock(lock: Path) -> Iterator[None]:
-    """While no other process of this machine, or thread, does the same."""
+    """Hold a lock that one thread or process of this machine can have at a time."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""The tables of the lake as files: which there are, what they hold, and how one is written.
+"""The tables of the lake as files: listing, digests, reading and writing.
 
-A table is written aside and brought to its place whole, so that a reader never sees half of one.
+A file is written in a scratch folder and then moved into place, so that a reader never sees half of it.
 """
 
 import contextlib
@@ -35,14 +35,14 @@ class TableFiles:
     """The files under one root; partitions go by name: tables.path("demand", trace="office", day=day)."""
 
     def __init__(self, root: LakePath | str) -> None:
-        self.root, self._says_version = store.resolve_lake_root(root), False
+        self.root, self._has_version_file = store.resolve_lake_root(root), False
         version, found = self.root / "VERSION", str(LAKE_VERSION)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             found = version.read_bytes().decode(errors="replace").strip()
-            self._says_version = True
+            self._has_version_file = True
         if not found.isdecimal():
             raise LakeVersionError(
-                f"{version} is damaged: it says {found[:20]!r}, not the version of the lake. "
+                f"{version} is damaged: it contains {found[:20]!r}, not the version of the lake. "
                 f"Write {LAKE_VERSION} into it."
             )
         if int(found) > LAKE_VERSION:
@@ -52,7 +52,7 @@ class TableFiles:
             )
 
     def path(self, table: str, file: str = "part", **partition: Any) -> LakePath:
-        """Where the file of one partition lies; a partition that is not given stands as *."""
+        """Return the path of one partition's file, with * for a key that is not given."""
         if table not in PARTITIONS:
             raise LakeError(f"The lake has no table {table!r}. {suggest_name(table, PARTITIONS)}")
         if unknown := set(partition) - set(PARTITIONS[table]):
@@ -63,28 +63,29 @@ class TableFiles:
         return self.root.joinpath(table, *folders, f"{file}.parquet")
 
     def files(self, table: str, **partition: Any) -> list[LakePath]:
-        """The files of a table, or of some of its partitions."""
+        """Return the files of a table, or of some of its partitions."""
         return sorted(self.root.glob(self.below(self.path(table, "*", **partition))))
 
     def marks(self, table: str, **partition: Any) -> dict[str, str]:
-        """The names of the files of a table, each with what changes when it is written again."""
+        """Return the change tag of each file of a table, by name."""
         return store.change_tags(self.root, self.below(self.path(table, "*", **partition)))
 
     def below(self, path: LakePath) -> str:
-        """The name of a file from the root on."""
+        """Return the path of a file relative to the root."""
         return store.name_below_root(path, self.root)
 
     def days(self, table: str, trace: str) -> list[date]:
-        """The days of which the lake has this table, in order."""
+        """Return the days of a trace's table in the lake, in order."""
         folders = {
             part for p in self.files(table, trace=trace) for part in p.parts if part.startswith("day=")
         }
         return sorted(date.fromisoformat(folder.removeprefix("day=")) for folder in folders)
 
     def content(self, table: str, **partition: Any) -> str:
-        """A digest of what a table holds: of each file the name, and its footer, which sums its columns up.
+        """Return a digest of a table's content: the name and the footer of each file.
 
-        Unlike the time at which a file was written it is the same on every machine and every disk.
+        A footer has sizes and statistics of all columns. Unlike the time of writing, the digest is the same
+        on every machine and every disk.
         """
         digest = hashlib.sha256()
         for path in self.files(table, **partition):
@@ -92,7 +93,7 @@ class TableFiles:
         return digest.hexdigest()
 
     def is_made_from(self, table: str, content: str, **partition: Any) -> bool:
-        """Whether the partition is there, and says that it was made from just that."""
+        """Return whether the partition exists and its metadata has this `made_from` content."""
         path = self.path(table, **partition)
         try:
             return (_metadata(path).metadata or {}).get(MADE_FROM_KEY) == content.encode()
@@ -100,12 +101,12 @@ class TableFiles:
             return False
 
     def made_from(self, trace: str) -> LakePath:
-        """Where a trace that is made, not landed, keeps what its days were made from."""
+        """Return the file of a trace that is made, not landed, with what its days were made from."""
         return self.root / "requests" / f"trace={trace}" / "made_from"
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder of this machine, never read by a view, that is gone when the block ends."""
+        """Yield a folder of this machine that no view reads, and remove it when the block ends."""
         with one_line_errors(f"Writing under {store.scratch_root(self.root).parent}"):
             folder = store.create_scratch_folder(self.root)
         try:
@@ -115,21 +116,21 @@ class TableFiles:
 
     @contextmanager
     def replacing(self, target: LakePath) -> Iterator[Path]:
-        """A temporary path that becomes `target` in one step when the block ends well, else nothing."""
+        """Yield a temporary path; move it to `target` in one step if the block ends without an error."""
         with self.scratch() as folder, one_line_errors(f"Writing {self.below(target)}"):
             yield folder / target.name
-            if not self._says_version:
+            if not self._has_version_file:
                 (folder / "VERSION").write_text(f"{LAKE_VERSION}\n")
                 store.move_into_place(folder / "VERSION", self.root / "VERSION")
-                self._says_version = True
+                self._has_version_file = True
             store.move_into_place(folder / target.name, target)
 
     def write(
         self, table: str, rows: pa.Table, file: str = "part", made_from: str = "", **partition: Any
     ) -> LakePath:
-        """Write one partition, brought to its schema where one is registered.
+        """Write one partition, cast to the table's registered schema if there is one.
 
-        `made_from` is the content of what it was made from, for `is_made_from`.
+        `made_from` is the content digest of its inputs, for `is_made_from`.
         """
         with self.writing(table, file, made_from, **partition) as append:
             append(rows)
@@ -139,7 +140,7 @@ class TableFiles:
     def writing(
         self, table: str, file: str = "part", made_from: str = "", **partition: Any
     ) -> Iterator[Callable[[pa.Table], None]]:
-        """As `write`, for a partition that comes in pieces: it is there when the block ends well."""
+        """Yield a function that appends rows to one partition; it is written if the block raises no error."""
         if missing := [key for key in PARTITIONS[table] if key not in partition]:
             raise LakeError(f"Writing {table} needs its partition {', '.join(missing)}.")
         with ExitStack() as stack:
@@ -150,24 +151,24 @@ class TableFiles:
                 nonlocal writer
                 conformed = _conform(table, rows)
                 if writer is None:
-                    said = {MADE_FROM_KEY: made_from} if made_from else conformed.schema.metadata
-                    schema = conformed.schema.with_metadata(said)
-                    # Of instants and figures, which hardly repeat, a dictionary is larger and twice as slow.
+                    metadata = {MADE_FROM_KEY: made_from} if made_from else conformed.schema.metadata
+                    schema = conformed.schema.with_metadata(metadata)
+                    # Timestamps and measurements rarely repeat: a dictionary is larger and twice as slow.
                     repeated = [field.name for field in schema if not _is_measured(field.type)]
-                    made = pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=repeated)
-                    writer = stack.enter_context(made)
+                    opened = pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=repeated)
+                    writer = stack.enter_context(opened)
                 writer.write_table(conformed, ROW_GROUP_ROWS)
 
             yield append
 
     def drop_day(self, trace: str, day: date) -> None:
-        """Take a day of a trace out of every table."""
+        """Remove a day of a trace from every table."""
         for table in (name for name, keys in PARTITIONS.items() if "day" in keys):
             for part in self.files(table, trace=trace, day=day):
                 part.unlink()
 
     def copy(self, con: Connection, query: str, table: str, file: str = "part", **partition: Any) -> LakePath:
-        """Write one partition from a query on `con`, never holding it in Python's memory."""
+        """Write one partition from a query on `con`, without loading it into Python's memory."""
         target = self.path(table, file, **partition)
         with self.replacing(target) as temporary:
             con.execute(
@@ -180,11 +181,11 @@ class TableFiles:
         return target
 
     def count(self, table: str, **partition: Any) -> int:
-        """The rows of a table or of some of its partitions."""
+        """Return the number of rows of a table or of some of its partitions."""
         return sum(_metadata(path).num_rows for path in self.files(table, **partition))
 
     def part(self, table: str, **partition: Any) -> pa.Table:
-        """The rows of one partition as they were written, without its keys."""
+        """Read the rows of one partition as they were written, without the partition keys."""
         return pq.ParquetFile(store.parquet_source(self.path(table, **partition))).read()
 
 
@@ -193,7 +194,7 @@ def _metadata(path: LakePath) -> pq.FileMetaData:
 
 
 def _footer(path: LakePath) -> bytes:
-    """The footer of a Parquet file: rows, sizes and statistics of every column chunk."""
+    """Return the footer of a Parquet file: rows, sizes and statistics of every column chunk."""
     with path.open("rb") as file:
         file.seek(-8, os.SEEK_END)
         length = int.from_bytes(file.read(4), "little")
@@ -202,12 +203,12 @@ def _footer(path: LakePath) -> bytes:
 
 
 def _is_measured(kind: pa.DataType) -> bool:
-    """Whether a column counts or measures finely, so that few of its values are alike."""
+    """Return whether few values of a column of this type repeat."""
     return bool(pa.types.is_floating(kind) or pa.types.is_timestamp(kind) or pa.types.is_uint64(kind))
 
 
 def _conform(table: str, rows: pa.Table) -> pa.Table:
-    """Cast to the registered schema; refuse missing and unknown columns and values that do not fit."""
+    """Cast to the registered schema; LakeError for missing or unknown columns and values that do not fit."""
     schema = SCHEMAS.get(table)
     if schema is None:
         return rows

@@ -1,6 +1,6 @@
 """The lake: its tables as files, and DuckDB over them.
 
-Parquet files are the truth. DuckDB only ever reads them: through views on an in-memory connection here, and
+All data is in Parquet files. DuckDB only reads them: through views on an in-memory connection here, and
 through the views of warehouse.duckdb, which can be deleted and published again at any time.
 """
 
@@ -43,8 +43,8 @@ __all__ = [
     "one_line_errors",
 ]
 
-RESULT_BATCH_ROWS = 100_000  # of an answer at a time
-STORAGE_VERSION = "v1.5.0"  # of the duckdb on PyPI
+RESULT_BATCH_ROWS = 100_000  # rows per batch of a result
+STORAGE_VERSION = "v1.5.0"  # the format that the duckdb on PyPI reads
 
 
 class Lake(TableFiles):
@@ -57,9 +57,9 @@ class Lake(TableFiles):
         """Read a table or some of its partitions, with the partition keys as columns."""
         if not self.files(table, **partition):
             wanted = ", ".join(f"{key} {value}" for key, value in partition.items()) or "any partition"
-            there = sorted({self.below(p.parent).removeprefix(f"{table}/") for p in self.files(table)})
+            known = sorted({self.below(p.parent).removeprefix(f"{table}/") for p in self.files(table)})
             raise LakeError(
-                f"The lake has no {table} of {wanted}; it has: {', '.join(there[-5:]) or 'none at all'}."
+                f"The lake has no {table} of {wanted}; it has: {', '.join(known[-5:]) or 'none at all'}."
             )
         with open_duckdb(self.root) as con, one_line_errors(f"Reading {table}"):
             return con.sql(table_rows_query(table, self.path(table, "*", **partition))).to_arrow_table()
@@ -68,16 +68,16 @@ class Lake(TableFiles):
     def connect(
         self, database: Path | str = IN_MEMORY, query: str | None = None, **config: str
     ) -> Iterator[Connection]:
-        """A DuckDB connection with a view per table that has files, the macros, and the marts as views.
+        """Open a DuckDB connection with a view per table that has files, the macros, and the marts as views.
 
-        A view opens every file of its table. Given the one `query` that will be asked, only what it names,
-        and what that is made from, is there.
+        A view opens every file of its table. With `query`, the connection has only the views and macros that
+        this query needs.
         """
-        temp = "temp" if database == IN_MEMORY else ""  # in memory others may be on the same instance
-        # A view is bound, with all below it, where it is read; who opens a published file sees its columns.
+        temp = "temp" if database == IN_MEMORY else ""  # connections in memory may share the instance
+        # Views are bound when they are read. A published file's are bound now, so that it shows columns.
         bound = "with (defer_binding)" if temp or query else ""
         with open_duckdb(self.root, database, **config) as con:
-            # A mart named like a table of the lake is the recipe of that table, the others are views.
+            # A mart with the name of a table is the SQL that makes that table; all other marts are views.
             waiting = {p: sql for p, sql in load_macros_and_marts().items() if p.stem not in PARTITIONS}
             words = words_of_query(query, waiting.values())
             waiting = {p: sql for p, sql in waiting.items() if words is None or words & sql.defined_names}
@@ -106,33 +106,34 @@ class Lake(TableFiles):
             except RuntimeError as error:
                 if "interrupted" not in str(error):
                     raise
-                raise KeyboardInterrupt from error  # how DuckDB tells of Ctrl-C
+                raise KeyboardInterrupt from error  # DuckDB reports Ctrl-C as a RuntimeError
 
     def sql(self, query: str, **params: Any) -> pa.Table:
         """Run a query, or a file of sql/ ("checks/demand_conserves_tokens.sql"), and return an Arrow table.
 
-        Parameters that the query names ($trace) and the call does not are null: a check that is given no
-        trace and no day covers the whole lake. LakeError for what is not one query.
+        Parameters of the query ($trace) without a value are null: a check without trace and day covers the
+        whole lake. LakeError if the text is not one query.
         """
         with self._open_query(query, params) as (_, relation):
             return relation.to_arrow_table()
 
     @contextmanager
     def answer(self, query: str, limits: QueryLimits, **params: Any) -> Iterator[pa.RecordBatchReader]:
-        """The answer of `sql` batch by batch, never whole in memory, within limits of memory, disk and time.
+        """Yield the result of a query batch by batch, within limits of memory, disk and time.
 
-        LakeError, also while it is read, for a query that needs more; it names what may be given.
+        LakeError, also while the result is read, for a query that needs more; it names the option that raises
+        the limit.
         """
         with self._open_query(query, params, **limits.config()) as (con, relation):
-            watch = QueryTimer(con.interrupt, limits.time_limit_s)
+            timer = QueryTimer(con.interrupt, limits.time_limit_s)
             try:
-                with watch.working():
+                with timer.working():
                     reader = cast_for_arrow(relation).to_arrow_reader(RESULT_BATCH_ROWS)
-                yield pa.RecordBatchReader.from_batches(reader.schema, watch.iterate_timed(reader))
+                yield pa.RecordBatchReader.from_batches(reader.schema, timer.iterate_timed(reader))
             except (duckdb.Error, pa.ArrowException, OSError) as error:
                 if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in str(error):
                     raise LakeError(limits.too_large()) from error
-                if watch.is_over:
+                if timer.is_over:
                     raise LakeError(limits.too_long()) from error
                 raise
 
@@ -140,25 +141,25 @@ class Lake(TableFiles):
     def _open_query(
         self, query: str, params: Mapping[str, Any], **config: Any
     ) -> Iterator[tuple[Connection, duckdb.DuckDBPyRelation]]:
-        """The one query of a text, or of a file of sql/, with its parameters; nothing has run yet.
+        """Bind the single query of a text, or of a file of sql/, to its parameters, without running it.
 
-        It is asked of a lake that has what it names; where that lacks something, of all that there is, among
-        which DuckDB looks for what was meant.
+        It is bound to the views that it names. If one is missing, it is bound to all views of the lake, so
+        that DuckDB can suggest a name.
         """
         text = read_sql(query).text if query.endswith(".sql") else query
-        for there in (text, None):
+        for views_of in (text, None):
             with (
                 one_line_errors("Opening the lake"),
-                self.connect(query=there, **config) as con,
+                self.connect(query=views_of, **config) as con,
                 one_line_errors("The query"),
             ):
-                if config:  # a person typed the query: no function of it may change a setting
+                if config:  # a user typed the query: no function of it may change a setting
                     con.execute("set lock_configuration = true")
                 try:
-                    named = parse_read_only_query(con, text, params).named_parameters
-                    relation = con.sql(text, params={name: params.get(name) for name in named} or None)
+                    names = parse_read_only_query(con, text, params).named_parameters
+                    relation = con.sql(text, params={name: params.get(name) for name in names} or None)
                 except duckdb.CatalogException as error:
-                    if there is not None:
+                    if views_of is not None:
                         continue
                     raise LakeError(
                         f"The query failed: {one_line_message(error)} {self._contents(con)}"
@@ -167,7 +168,7 @@ class Lake(TableFiles):
                 return
 
     def _contents(self, con: Connection) -> str:
-        """Which tables with rows and which marts a query may read, as a sentence."""
+        """Describe which tables with rows and which marts a query can read, in a sentence."""
         filled = sorted(path.name for path in self.root.glob("*") if path.name in PARTITIONS)
         views = con.execute("select view_name from duckdb_views() where not internal").fetchall()
         tables = ", ".join(filled) or "(none yet: run fleetcast nightly)"
@@ -175,11 +176,11 @@ class Lake(TableFiles):
         return f"The lake has the tables {tables}" + (f" and the marts {marts}." if marts else ".")
 
     def publish(self) -> LakePath:
-        """Build warehouse.duckdb (views only) aside and bring it to its place; sweep what killed runs left.
+        """Build warehouse.duckdb (views only), move it into place, and remove the scratch of killed runs.
 
-        Who lists the tables later also writes later, so that no table is hidden. On a disk one publishes at a
-        time; in a bucket the file is put only where it is still the one that was there before the tables were
-        listed, else they are listed again.
+        A process that lists the tables later must also write later, else it would hide new tables. On a disk
+        one process publishes at a time. In a bucket the file is put only if it has not changed since before
+        the tables were listed; else they are listed again.
         """
         target = self.root / "warehouse.duckdb"
         store.sweep_scratch_folders(self.root)

@@ -1,4 +1,4 @@
-"""What the assets share: their settings, how they are described, and how they tell what was written."""
+"""What all assets share: the settings resource, common arguments, and the metadata of what they wrote."""
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +19,8 @@ from fleetcast.assets.pages.figure_files import figure_thumbnail
 from fleetcast.assets.pages.value_format import format_value
 
 RunContext = dg.AssetExecutionContext | dg.OpExecutionContext
-Metadata = Mapping[
-    str, Any
-]  # what an asset tells of itself on its page, and the command line under its table
+# Metadata of an asset: shown on its page in Dagster, and by the command line under its table.
+Metadata = Mapping[str, Any]
 
 OWNERS = ["team:capacity"]
 INTERRUPTED = "Interrupted by Ctrl-C or from the UI."
@@ -40,7 +39,7 @@ RETRY = dg.RetryPolicy(max_retries=2, delay=1, backoff=dg.Backoff.EXPONENTIAL)
 
 
 class SettingsResource(dg.ConfigurableResource):
-    """Which config a run reads, and which lake it works in; `text` is that of a config of one's own."""
+    """The config and the lake of a run; `text` is the content of a custom config file."""
 
     config: str = "office"
     lake: str = LAKE
@@ -48,28 +47,28 @@ class SettingsResource(dg.ConfigurableResource):
 
     @classmethod
     def deployed(cls) -> "SettingsResource":
-        """What the environment says. ConfigError where there is no such config."""
+        """Build the resource from the environment variables; ConfigError if there is no such config."""
         config, text = read_process_config()
         return cls(config=config, text=text)
 
     def load(self) -> RunSettings:
-        """Read the catalogue and the config; ConfigError says what is wrong with them."""
+        """Read the catalogue and the config; ConfigError names what is wrong with them."""
         return load_settings(self.config, self.lake, self.text)
 
 
 def build_asset_key(name: str) -> dg.AssetKey:
-    """The key of an asset. One that begins with the location tells its days from those of other configs."""
+    """Return the key of an asset. A location's prefix separates its days from those of other configs."""
     return dg.AssetKey([LOCATION, name] if LOCATION else [name])
 
 
 def upstream_asset(name: str, mapping: dg.PartitionMapping | None = None) -> dg.AssetDep:
-    """An asset that another one is made from."""
+    """Return the dependency on another asset."""
     return dg.AssetDep(build_asset_key(name), partition_mapping=mapping)
 
 
 def common_asset_arguments(name: str, group: str = "") -> dict[str, Any]:
-    """What every asset shares: group, owner, kinds, retries; those of the lineage have their groups here."""
-    known = {
+    """Return key, group, owner, kinds and retry policy of an asset; without a group, those of the lineage."""
+    lineage = {
         "landing": ("traces", {"duckdb", "parquet"}),
         "requests": ("traces", {"numpy", "parquet"}),
         "demand": ("demand", {"duckdb", "parquet"}),
@@ -80,7 +79,7 @@ def common_asset_arguments(name: str, group: str = "") -> dict[str, Any]:
         "figures": ("score", {"matplotlib"}),
         "advice": ("score", {"python", "html"}),
     }
-    group, kinds = (group, {"python", "parquet"}) if group else known[name]
+    group, kinds = (group, {"python", "parquet"}) if group else lineage[name]
     return {
         "key": build_asset_key(name),
         "group_name": group,
@@ -91,23 +90,23 @@ def common_asset_arguments(name: str, group: str = "") -> dict[str, Any]:
 
 
 def open_run_settings(context: RunContext, resource: SettingsResource) -> RunSettings:
-    """The settings of a run, which carries the name of its trace as a tag from here on."""
+    """Load the settings of a run and tag the run with the name of its trace."""
     settings = resource.load()
     context.instance.add_run_tags(context.run_id, {"trace": settings.trace})
     return settings
 
 
 def table_metadata(trace: str, table: pa.Table, file: str | Path) -> Mapping[str, Any]:
-    """Trace, row count, columns with their meaning and origins, as the header of the file says.
+    """Return trace, row count, and columns with the meanings and origins in the header of an SQL file.
 
-    Traces of one location share their partitions: the page of a day shows whichever was written last.
+    Traces of one location share their partitions: the page of a day shows the one written last.
     """
     sql = read_sql(file)
     columns = [dg.TableColumn(f.name, str(f.type), sql.columns.get(f.name)) for f in table.schema]
     origins = {
         name: [
-            dg.TableColumnDep(build_asset_key(ASSET_OF_TABLE.get(other, other)), column)
-            for other, column in pairs
+            dg.TableColumnDep(build_asset_key(ASSET_OF_TABLE.get(source, source)), column)
+            for source, column in pairs
         ]
         for name, pairs in sql.made_from.items()
         if name in table.column_names
@@ -121,13 +120,13 @@ def table_metadata(trace: str, table: pa.Table, file: str | Path) -> Mapping[str
 
 
 def text_table(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> dg.TableMetadataValue:
-    """Rows of text as a table of Dagster's page."""
+    """Return rows of text as a table for Dagster's page."""
     schema = dg.TableSchema([dg.TableColumn(name) for name in columns])
     return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], schema)
 
 
 def markdown_table(table: pa.Table) -> str:
-    """A small table as Markdown."""
+    """Return a small table as Markdown."""
     names = table.column_names
     lines = ["| " + " | ".join(names) + " |", "| " + " | ".join("---" for _ in names) + " |"]
     for row in table.to_pylist():
@@ -136,40 +135,41 @@ def markdown_table(table: pa.Table) -> str:
 
 
 def embed_figure(path: LakePath) -> dg.MetadataValue:
-    """A figure as Markdown that carries its own, smaller, copy."""
+    """Return a figure as Markdown that embeds a smaller copy of it."""
     packed = base64.b64encode(figure_thumbnail(path)).decode()
     return dg.MetadataValue.md(f"![{path.stem}](data:image/png;base64,{packed})")
 
 
 def embed_figures(paths: Mapping[str, LakePath]) -> Mapping[str, dg.MetadataValue]:
-    """Figures by name as pictures."""
+    """Return figures as Markdown, by name."""
     return {name: embed_figure(path) for name, path in paths.items()}
 
 
 def partition_day(context: RunContext) -> date:
-    """The day that is asked for."""
+    """Return the day of the run's partition."""
     return date.fromisoformat(context.partition_key)
 
 
 def partition_days(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[date]:
-    """The days that are asked for in one run, in order."""
+    """Return the days of the run's partitions, in order."""
     return [date.fromisoformat(key) for key in context.partition_keys]
 
 
-def add_day_metadata(context: dg.AssetExecutionContext, day: date, said: Mapping[str, Any]) -> None:
-    """Attach what is told of a day to the materialisation of its partition."""
-    context.add_asset_metadata(said, partition_key=day.isoformat())
+def add_day_metadata(context: dg.AssetExecutionContext, day: date, metadata: Metadata) -> None:
+    """Attach metadata to the materialisation of a day's partition."""
+    context.add_asset_metadata(metadata, partition_key=day.isoformat())
 
 
 @contextmanager
 def user_errors_as_failures() -> Iterator[None]:
-    """Say a user's mistake in one line and do not try again; a disk or a store may do better later."""
+    """Turn a user's mistake into a one-line failure; allow retries only if a disk or store may recover."""
     try:
         yield
-    except LakeError as error:  # told as it is; what is full may have room the next time
+    except LakeError as error:
+        # A full disk or store may have space at the next attempt.
         may_pass = any(words in str(error) for words in ("disk is full", "is full (", "did not answer"))
         raise dg.Failure(str(error), allow_retries=may_pass) from error
-    except dg.DagsterExecutionInterruptedError as interrupt:  # the retry policy would go on
+    except dg.DagsterExecutionInterruptedError as interrupt:  # else the retry policy would run it again
         raise dg.Failure(INTERRUPTED, allow_retries=False) from interrupt
     except ValueError as error:
         raise dg.Failure(str(error), allow_retries=False) from error

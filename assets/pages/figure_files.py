@@ -1,4 +1,4 @@
-"""Figures as files: drawn in the house style, saved under data/figures/TRACE/DAY, scaled down to travel."""
+"""Figures as files: drawn in the house style, saved under data/figures/TRACE/DAY, scaled for metadata."""
 
 import io
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ DrawFigure = Callable[[RunSettings, date], Figure]
 def draw_day_figures(
     settings: RunSettings, day: date, drawings: Mapping[str, DrawFigure], progress: Progress | None = None
 ) -> dict[str, LakePath]:
-    """Draw figures of a day and save them as PNG; name -> file."""
+    """Draw figures of a day, save them as PNG and return the files by name."""
     paths = {}
     with (progress or Progress()).bar(f"draw {day}", len(drawings)) as done:
         for name, draw in drawings.items():
@@ -32,7 +32,7 @@ def save_day_figure(settings: RunSettings, day: date, name: str, draw: Callable[
 
 
 def draw_and_save_figure(path: LakePath, title: str, draw: Callable[[], Figure]) -> None:
-    """Draw one figure in the house style and save it as PNG, with what it is of in its corner."""
+    """Draw one figure in the house style and save it as PNG, with `title` in its corner."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -45,22 +45,24 @@ def draw_and_save_figure(path: LakePath, title: str, draw: Callable[[], Figure])
 
 
 def save_figure(figure: Figure, path: LakePath) -> None:
-    """Save a figure as PNG, on a disk or in a bucket, and close it.
+    """Save a figure as PNG, on a disk or in a bucket, and close it; its texts become the PNG's description.
 
-    A constrained layout is laid out by the drawing itself; `savefig` would draw the figure once before.
+    It prints the canvas itself: `savefig` would draw a figure with constrained layout twice.
     """
     import matplotlib.pyplot as plt
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+    titles = [axes.get_title(place) for axes in figure.axes for place in ("left", "center", "right")]
+    texts = [*titles, *(text.get_text() for axes in figure.axes for text in axes.texts)]
     packed = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(packed)
+    FigureCanvasAgg(figure).print_png(packed, metadata={"Description": "\n".join(filter(None, texts))})
     plt.close(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(packed.getvalue())
 
 
 def figure_thumbnail(path: LakePath, width_pixels: int = 900) -> bytes:
-    """The PNG, scaled down: small enough to travel inside the metadata of an event."""
+    """Return a PNG scaled down to `width_pixels`, small enough for the metadata of an event."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(path.read_bytes())).convert("RGB")

@@ -1,4 +1,4 @@
-"""The house style of the figures: colours for every eye, and the few strokes that they share."""
+"""The house style of the figures: colours that colour-blind readers can tell apart, and shared helpers."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,15 +13,15 @@ from fleetcast.models.world.policies import REPLAY_POLICIES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-else:  # matplotlib is imported where something is drawn
+else:  # matplotlib is slow to import: only functions that draw import it
     Axes = Figure = Any
 
 INK, MUTED, FAINT, BLUE = "#222222", "#767676", "#DDDDDD", "#0072B2"
-# A policy has the same colour in every figure. Okabe and Ito's, which colour-blind readers can tell apart.
+# A policy has the same colour in every figure, from the palette of Okabe and Ito.
 POLICY_COLOURS = {name: rule.colour for name, rule in (REPLAY_POLICIES | BOARD_PLANNERS).items()}
-# The same for tiers, kinds of tokens, regions and llms, in their order.
+# The colours of tiers, kinds of tokens, regions and llms, in their order.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-# Of the axes: from a point to its name, a letter of it, half a line; a point in width and height.
+# In fractions of the axes: gap from point to label, width of a letter, half a line, size of a point (x, y).
 LABEL_GAP, LETTER_WIDTH, HALF_LINE_HEIGHT, POINT_SIZE = 0.013, 0.0105, 0.018, (0.008, 0.016)
 STYLE: dict[Any, Any] = {
     "figure.figsize": (10, 5.6),
@@ -46,23 +46,23 @@ STYLE: dict[Any, Any] = {
 
 
 def policy_colours(names: Sequence[str]) -> dict[str, str]:
-    """A policy's own colour, else one of those that are left."""
-    left = [colour for name, colour in POLICY_COLOURS.items() if name not in names]
+    """Return a colour for each policy: its fixed one, else one that no policy of `names` has."""
+    unused = [colour for name, colour in POLICY_COLOURS.items() if name not in names]
     others = (name for name in names if name not in POLICY_COLOURS)
-    dealt = {name: left[n * 5 % len(left)] for n, name in enumerate(others)}
-    return {name: POLICY_COLOURS.get(name) or dealt[name] for name in names}
+    assigned = {name: unused[n * 5 % len(unused)] for n, name in enumerate(others)}
+    return {name: POLICY_COLOURS.get(name) or assigned[name] for name in names}
 
 
 def make_day_panels(count: int, columns: int) -> tuple["Figure", list["Axes"]]:
-    """Small multiples of one day."""
+    """Return a figure and its `count` panels over the hours of one day, in at most `columns` columns."""
     import matplotlib.pyplot as plt
 
     columns = min(columns, count)
     figure, grid = plt.subplots(
         -(-count // columns), columns, sharex=True, sharey=columns == 3, squeeze=False
     )
-    for spare in grid.flat[count:]:
-        spare.set_visible(False)
+    for unused in grid.flat[count:]:
+        unused.set_visible(False)
     panels = list(grid.flat[:count])
     for panel in panels:
         panel.set_xlim(0, 24)
@@ -72,29 +72,45 @@ def make_day_panels(count: int, columns: int) -> tuple["Figure", list["Axes"]]:
 
 
 def staircase_points(times: pd.Series, values: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Hours and values of a staircase, its last step drawn to its end."""
+    """Return the points of a staircase whose last step is drawn to its end.
+
+    Parameters
+    ----------
+    times : pd.Series
+        Start of each step, UTC, shape (steps,).
+    values : pd.Series
+        Height of each step, in any unit, shape (steps,).
+
+    Returns
+    -------
+    tuple[np.ndarray, np.ndarray]
+        Hours since midnight of the first day, and values; shape (steps + 1,) each.
+    """
     hours = ((times - times.min().normalize()).dt.total_seconds() / 3600).to_numpy(float)
     width = hours[1] - hours[0] if len(hours) > 1 else 24.0
     return np.append(hours, hours[-1] + width), np.append(values, values.iloc[-1])
 
 
 def fill_stairs(panel: "Axes", times: pd.Series, values: pd.Series) -> None:
+    """Fill the area below a staircase of `values` (steps,) that start at `times` (steps,), UTC."""
     hours, heights = staircase_points(times, values)
     panel.fill_between(hours, heights, color=FAINT, step="post", linewidth=0)
 
 
 def draw_stairs(panel: "Axes", times: pd.Series, values: pd.Series, colour: str) -> None:
+    """Draw the line of a staircase of `values` (steps,) that start at `times` (steps,), UTC."""
     hours, heights = staircase_points(times, values)
     panel.step(hours, heights, where="post", color=colour)
 
 
-def start_y_axes_at_zero(multiples: Sequence["Axes"]) -> None:
-    """Let the y axes begin at 0, once all is drawn: a limit that is set stops an axis from growing."""
-    for panel in multiples:
+def start_y_axes_at_zero(panels: Sequence["Axes"]) -> None:
+    """Let the y axes begin at 0. Call it after all is drawn: an axis with a fixed limit no longer grows."""
+    for panel in panels:
         panel.set_ylim(bottom=0)
 
 
 def add_figure_legend(figure: "Figure", entries: Sequence[tuple[str, str]], in_a_row: int = 100) -> None:
+    """Add a legend of (label, colour) entries above the figure, at most `in_a_row` in a row."""
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colour, label=label) for label, colour in entries]
@@ -102,14 +118,14 @@ def add_figure_legend(figure: "Figure", entries: Sequence[tuple[str, str]], in_a
     figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False)
 
 
-def fill_empty_figure(figure: "Figure", said: str) -> "Figure":
-    """A figure of nothing, which says why."""
-    figure.text(0.5, 0.5, said, ha="center", color=MUTED)
+def fill_empty_figure(figure: "Figure", reason: str) -> "Figure":
+    """Write into an empty figure why it is empty, and return it."""
+    figure.text(0.5, 0.5, reason, ha="center", color=MUTED)
     return figure
 
 
 def group_alike(items: Iterable[T], is_like: Callable[[T, T], bool]) -> list[list[T]]:
-    """Put each item into the first group whose first member it is like, else into one of its own."""
+    """Put each item into the first group whose first member it is like, else into a new group."""
     groups: list[list[T]] = []
     for item in items:
         group = next((group for group in groups if is_like(item, group[0])), None)
@@ -121,17 +137,40 @@ def group_alike(items: Iterable[T], is_like: Callable[[T, T], bool]) -> list[lis
 
 
 def group_overlapping_points(x: Floats, y: Floats) -> list[list[int]]:
-    """Group points (in axes fractions) that lie on one another: they have one label."""
+    """Group points that overlap, so that they share a label.
+
+    Parameters
+    ----------
+    x, y : Floats
+        Position of each point, in fractions of the axes, shape (points,).
+
+    Returns
+    -------
+    list[list[int]]
+        Indices of the points of each group.
+    """
     at = np.column_stack([x, y])
-    in_order: list[int] = np.lexsort((y, x)).tolist()
-    return group_alike(in_order, lambda one, other: bool((abs(at[one] - at[other]) <= POINT_SIZE).all()))
+    order: list[int] = np.lexsort((y, x)).tolist()
+    return group_alike(order, lambda a, b: bool((abs(at[a] - at[b]) <= POINT_SIZE).all()))
 
 
 def label_positions(x: Floats, y: Floats, letters: Sequence[int]) -> list[tuple[float, float]]:
-    """Left end and height of the label of each point (in axes fractions), clear of the others and of points.
+    """Place a label next to each point so that it overlaps no other label and no point.
 
-    A label stands right of its point, left of it where the axes end, and as little above or below as it must;
-    those that need not move are set first.
+    A label is right of its point, or left of it where the axes end. It moves up or down as little as needed.
+    Labels that need not move are placed first.
+
+    Parameters
+    ----------
+    x, y : Floats
+        Position of each point, in fractions of the axes, shape (points,).
+    letters : Sequence[int]
+        Number of letters of each label.
+
+    Returns
+    -------
+    list[tuple[float, float]]
+        Left end and height of each label, in fractions of the axes.
     """
     taken = [
         (at - POINT_SIZE[0], at + POINT_SIZE[0], height, POINT_SIZE[1])
@@ -148,9 +187,9 @@ def label_positions(x: Floats, y: Floats, letters: Sequence[int]) -> list[tuple[
             for begin, right, middle, half in taken[:n] + taken[n + 1 :]
         )
 
-    found = {}
+    heights = {}
     for n in sorted(range(len(x)), key=lambda n: not is_clear(n, float(y[n]))):
         shifts = (sign * step * HALF_LINE_HEIGHT for step in range(40) for sign in (1, -1))
-        found[n] = next((y[n] + shift for shift in shifts if is_clear(n, y[n] + shift)), y[n])
-        taken.append((left[n], left[n] + widths[n], found[n], HALF_LINE_HEIGHT))
-    return [(left[n], found[n]) for n in range(len(x))]
+        heights[n] = next((y[n] + shift for shift in shifts if is_clear(n, y[n] + shift)), y[n])
+        taken.append((left[n], left[n] + widths[n], heights[n], HALF_LINE_HEIGHT))
+    return [(left[n], heights[n]) for n in range(len(x))]

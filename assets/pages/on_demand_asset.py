@@ -1,6 +1,6 @@
-"""Assets on demand: one row each says how it is made, from what, and what its page shows.
+"""Definitions of on-demand assets: how an asset is made, from what, and what its page shows.
 
-Its asset, its job and the report of the command line are all made from that row.
+The Dagster asset, its job and the report of the command line are all built from one definition.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,98 +26,96 @@ from fleetcast.assets.pages.asset_metadata import (
 )
 from fleetcast.assets.pages.figure_files import DrawFigure, draw_day_figures
 
-RowScope = Mapping[
-    str, Any
-]  # day, tier, llm, ...: what rows are of, by the names of the parameters of queries
+# The day, tier, llm, ... of some rows, by the names of the queries' parameters.
+RowScope = Mapping[str, Any]
 
 
 class AssetContext(NamedTuple):
-    """What an asset on demand is made with."""
+    """Arguments of the function that makes an on-demand asset."""
 
     settings: RunSettings
     progress: Progress
-    config: Any = None  # an instance of the class that its row names
-    keys: Mapping[str, str] = MappingProxyType({})  # of the partition, by dimension
+    config: Any = None  # an instance of OnDemandAsset.config
+    keys: Mapping[str, str] = MappingProxyType({})  # partition key by dimension
 
     @property
     def day(self) -> date:
-        """The day that is asked for."""
+        """Day of the partition."""
         return date.fromisoformat(self.keys["day"])
 
 
 class AssetRows(NamedTuple):
-    """The rows that were written, and what they are of."""
+    """Rows that were written, and their scope."""
 
     table: pa.Table
     of: RowScope = MappingProxyType({})
 
 
 class OnDemandAsset(NamedTuple):
-    """An asset on demand; its name is that of the function that makes it."""
+    """Definition of an on-demand asset."""
 
-    make: Callable[[AssetContext], AssetRows]  # its docstring is the description
+    make: Callable[[AssetContext], AssetRows]  # its name and docstring are those of the asset
     job: str
-    job_description: str  # of the job
+    job_description: str
     group: str
-    upstream_assets: Sequence[dg.AssetDep] = ()  # what it is made from
+    upstream_assets: Sequence[dg.AssetDep] = ()
     partitions: dg.PartitionsDefinition | None = None
     config: type[dg.Config] | None = None
-    boards: Mapping[str, str] = {}  # title: a query, or a file of sql/, with `of` as its parameters
+    boards: Mapping[str, str] = {}  # title -> a query, or a file of sql/, with the scope as its parameters
     figures: Callable[[RunSettings, RowScope], Mapping[str, LakePath]] | None = None
     notes: Callable[[RunSettings, RowScope], Metadata] | None = None
-    needs_config: bool = False  # what has no default
+    needs_config: bool = False  # True: the config has no default, so the job is given none
 
     @property
     def name(self) -> str:
-        """Of the asset."""
+        """Name of the asset."""
         return self.make.__name__
 
     def metadata(self, settings: RunSettings, made: AssetRows) -> Metadata:
-        """What its page shows of rows that were written."""
-        of = {"trace": settings.trace, **made.of}
+        """Return what the asset's page shows of rows that were written."""
+        scope = {"trace": settings.trace, **made.of}
         boards = {
-            title: dg.MetadataValue.md(markdown_table(settings.lake.sql(query, **of)))
+            title: dg.MetadataValue.md(markdown_table(settings.lake.sql(query, **scope)))
             for title, query in self.boards.items()
         }
-        known = (file for folder in ("tables", "marts") for file in SQL.glob(f"{folder}/{self.name}.sql"))
-        header = next(known, SQL / "tables" / "trials.sql")
+        headers = (file for folder in ("tables", "marts") for file in SQL.glob(f"{folder}/{self.name}.sql"))
         return {
-            **table_metadata(of["trace"], made.table, header),
-            **{name: str(value) for name, value in of.items()},
-            **embed_figures(self.figures(settings, of) if self.figures else {}),
+            **table_metadata(scope["trace"], made.table, next(headers, SQL / "tables" / "trials.sql")),
+            **{name: str(value) for name, value in scope.items()},
+            **embed_figures(self.figures(settings, scope) if self.figures else {}),
             **boards,
-            **(self.notes(settings, of) if self.notes else {}),
+            **(self.notes(settings, scope) if self.notes else {}),
         }
 
-    def partition(self, of: RowScope) -> str | None:
-        """The key of the partition that rows are of."""
+    def partition(self, scope: RowScope) -> str | None:
+        """Return the partition key of rows of this scope; None if the asset has no partitions."""
         if isinstance(self.partitions, dg.MultiPartitionsDefinition):
             return dg.MultiPartitionKey(
-                {one.name: str(of[one.name]) for one in self.partitions.partitions_defs}
+                {dimension.name: str(scope[dimension.name]) for dimension in self.partitions.partitions_defs}
             )
-        return None if self.partitions is None else str(of["day"])
+        return None if self.partitions is None else str(scope["day"])
 
     def asset(self) -> dg.AssetsDefinition:
-        """The asset as Dagster sees it."""
+        """Build the Dagster asset."""
 
-        def made(
+        def materialize(
             context: dg.AssetExecutionContext,
             settings: SettingsResource,
             progress: dg.ResourceParam[Progress],
             config: dg.Config | None = None,
         ) -> dg.MaterializeResult:
             with user_errors_as_failures():
-                own = open_run_settings(context, settings)
-                found = self.make(AssetContext(own, progress, config, _partition_keys(context)))
-                own.lake.publish()
-                return dg.MaterializeResult(metadata=self.metadata(own, found))
+                chosen = open_run_settings(context, settings)
+                made = self.make(AssetContext(chosen, progress, config, _partition_keys(context)))
+                chosen.lake.publish()
+                return dg.MaterializeResult(metadata=self.metadata(chosen, made))
 
         def plain(
             context: dg.AssetExecutionContext,
             settings: SettingsResource,
             progress: dg.ResourceParam[Progress],
         ) -> dg.MaterializeResult:
-            return made(context, settings, progress)
+            return materialize(context, settings, progress)
 
         def configured(
             context: dg.AssetExecutionContext,
@@ -125,7 +123,7 @@ class OnDemandAsset(NamedTuple):
             settings: SettingsResource,
             progress: dg.ResourceParam[Progress],
         ) -> dg.MaterializeResult:
-            return made(context, settings, progress, config)
+            return materialize(context, settings, progress, config)
 
         asset = dg.asset(
             deps=self.upstream_assets,
@@ -137,19 +135,19 @@ class OnDemandAsset(NamedTuple):
 
 
 def define_on_demand_asset(**row: Any) -> Callable[[Callable[[AssetContext], AssetRows]], OnDemandAsset]:
-    """The row of an asset on demand, around the function that makes it; `row` are fields of OnDemand."""
+    """Return a decorator that turns a function into an OnDemandAsset; `row` are the fields after `make`."""
     return lambda make: OnDemandAsset(make, **row)
 
 
 def day_figures(
     drawings: Mapping[str, DrawFigure],
 ) -> Callable[[RunSettings, RowScope], Mapping[str, LakePath]]:
-    """Figures of the day that rows are of."""
-    return lambda settings, of: draw_day_figures(settings, of["day"], drawings)
+    """Return a function that draws figures of the rows' day, for OnDemandAsset.figures."""
+    return lambda settings, scope: draw_day_figures(settings, scope["day"], drawings)
 
 
 def _partition_keys(context: dg.AssetExecutionContext) -> Mapping[str, str]:
-    """The key of the partition of a run, by dimension."""
+    """Return the partition key of a run by dimension; empty for a run without partition."""
     if not context.has_partition_key:
         return {}
     key = context.partition_key

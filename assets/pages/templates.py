@@ -1,4 +1,4 @@
-"""Jinja2 templates, that stand beside the code that fills them: text as files, values escaped."""
+"""Jinja2 templates: text files in the folder of the code that fills them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import Any
 
 
 def fill_template(path: Path, filters: dict[str, Callable[..., Any]] | None = None, **values: Any) -> str:
-    """The text of a template with these values and filters; HTML and SVG escape the values."""
+    """Return a template's text with these values and filters; values are escaped in HTML and SVG."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    world = Environment(
+    environment = Environment(
         loader=FileSystemLoader(path.parent),
         autoescape=path.suffixes[-2] in (".html", ".svg"),
         undefined=StrictUndefined,
@@ -17,5 +17,5 @@ def fill_template(path: Path, filters: dict[str, Callable[..., Any]] | None = No
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    world.filters |= filters or {}
-    return world.get_template(path.name).render(**values)
+    environment.filters |= filters or {}
+    return environment.get_template(path.name).render(**values)

@@ -1,4 +1,4 @@
-"""Figures by tier made wide for a person. Tables have a row, or the entry of a map, for each tier."""
+"""Wide tables for readers: one column per tier, where the lake has a row or a map entry per tier."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,22 +9,22 @@ ATTAINMENT_COLUMN = "attainment_by_tier"  # of the scoreboard: a map from each t
 
 
 def attainment_column(tier: str) -> str:
-    """The column of a tier's attainment in a wide table."""
+    """Return the name of a tier's attainment column in a wide table."""
     return f"{tier}_attainment_share"
 
 
 def scoreboard_tiers(board: pa.Table) -> list[str]:
-    """The tiers of a scoreboard, the strictest first."""
+    """Return the tiers of a scoreboard, the strictest first."""
     return list(dict.fromkeys(tier for row in _attained(board) for tier in row))
 
 
 def strictest_scored_tier(rows: Iterable[Mapping[str, Any]]) -> str:
-    """The strictest tier of the rows of a scoreboard; nothing where no tier has a target."""
+    """Return the strictest tier of a scoreboard's rows; empty where no tier has a target."""
     return next((row["strictest_tier"] for row in rows if row["strictest_tier"]), "")
 
 
 def add_tier_columns(board: pa.Table) -> pa.Table:
-    """The scoreboard with one more column for each tier, its attainment."""
+    """Return the scoreboard with an attainment column added for each tier."""
     attained = _attained(board)
     for tier in scoreboard_tiers(board):
         shares = pa.array([row.get(tier) for row in attained], pa.float64())

@@ -1,4 +1,4 @@
-"""A value as text for a person, the same in the terminal and on Dagster's pages."""
+"""Values as text, the same in the terminal and on Dagster's pages."""
 
 import math
 from datetime import datetime
@@ -6,7 +6,11 @@ from typing import Any
 
 
 def format_value(value: Any) -> str:
-    """Whole numbers from 1,000 on, else four digits; instants (UTC) to the second; bytes as hex; a dash."""
+    """Return a value as text.
+
+    Floats have four digits, and no decimals from 1,000 on. Instants (UTC) are to the second, bytes are hex
+    digits, None and NaN are a dash.
+    """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "–"
     if isinstance(value, float):
@@ -17,7 +21,7 @@ def format_value(value: Any) -> str:
 
 
 def _without_bytes(value: Any) -> Any:
-    """A list or a struct with hexadecimal digits for the bytes in it."""
+    """Return a value, list or struct with hex digits in place of bytes."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, list | tuple):

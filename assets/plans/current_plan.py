@@ -1,8 +1,8 @@
-"""What of the plans in the lake holds now, for whoever asks while a cluster runs.
+"""Read from the plans in the lake how many replicas each workload should have now.
 
-Of each workload the row of its plan that holds; after the plan's end, for a day, that of the same hour a day
-before; and the floor once the plan is two days old, once there is none, or once the alarm says that the last
-value has been the better forecast. Files are looked at every few seconds and read when they have changed.
+It is the plan's row for this instant. For a day after the plan's end, it is the row of the same hour a day
+before. It is the floor once the plan is two days old, where there is no plan, or while an alarm reports that
+the last value was the better forecast. Files are checked every few seconds and read when they have changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from fleetcast.models.aliases import Row
 from fleetcast.models.world.toml_dataclasses import require_known
 
 _DAY = timedelta(days=1)
-STALE_AFTER = 2 * _DAY  # how old a plan may be
+STALE_AFTER = 2 * _DAY  # a plan of this age is no longer used
 FORECAST_ALARM = "forecasts_beat_last_value"
 ROLLING_TABLE = "rolling_plans"
 PLAN_TABLES = ("plans", "closed_plans", "day_ahead_plans", ROLLING_TABLE)
@@ -27,27 +27,27 @@ WorkloadKey = tuple[str, str, str, int, str]  # region, llm, GPU type, GPUs, rol
 
 
 class ReplicaTarget(NamedTuple):
-    """What a workload should hold now."""
+    """The replicas that a workload should have now, and the reason."""
 
     replicas: int
     state: str  # planned, yesterday or floor
-    why: str  # in words, "" while the plan holds
+    why: str  # a sentence; "" while the plan applies
     decision_id: str  # "" on the floor
 
 
 class CurrentPlan:
-    """The plans of one policy as they stand in the lake; `now` tells the time, in UTC."""
+    """The plans of one policy in the lake; `now` returns the time, in UTC."""
 
     def __init__(self, settings: RunSettings, policy: str, now: Callable[[], datetime]) -> None:
         require_known(policy, exportable_policies(settings), "policy with a plan", "scaler")
         self.settings, self.policy, self.now = settings, policy, now
         self.workloads: Mapping[WorkloadKey, ClusterWorkload] = {}
-        self.distrusted: frozenset[tuple[str, str]] = frozenset()  # llm and region whose forecast is
+        self.distrusted: frozenset[tuple[str, str]] = frozenset()  # (llm, region) with an alarmed forecast
         self._seen: object = None
         self._reading = Lock()
 
     def refresh(self) -> bool:
-        """Read what has changed in the lake since the last look, or with the day; whether anything had."""
+        """Read the plans again where their files or the date have changed; return whether it read them."""
         with self._reading:
             files = [marks for table in (*PLAN_TABLES, "forecasts") for marks in self._files(table)]
             seen = self.now().date(), files
@@ -57,35 +57,35 @@ class CurrentPlan:
             self._seen = seen
             return True
 
-    def held(self, key: WorkloadKey, floor: int | None) -> ReplicaTarget:
-        """What a workload should hold now; ValueError for one that the config does not deploy.
+    def replica_target(self, key: WorkloadKey, floor: int | None) -> ReplicaTarget:
+        """Return the target of a workload now; ValueError for one that the config does not deploy.
 
-        `floor`: held where the plan is not trusted, else the config's minimum.
+        `floor` is the target where the plan is not trusted; None stands for the config's minimum.
         """
-        own = self.workloads.get(key)
-        least = own.least if own else self._least(key)
-        least = least if floor is None else floor
-        if own is None:
-            return ReplicaTarget(least, "floor", f"there is no plan of {self.policy}", "")
+        workload = self.workloads.get(key)
+        config_minimum = workload.min_replicas if workload else self._config_minimum(key)
+        floor = config_minimum if floor is None else floor
+        if workload is None:
+            return ReplicaTarget(floor, "floor", f"there is no plan of {self.policy}", "")
         if (key[1], key[0]) in self.distrusted:
             return ReplicaTarget(
-                least, "floor", f"alarm {FORECAST_ALARM}: the last value was the better forecast", ""
+                floor, "floor", f"alarm {FORECAST_ALARM}: the last value was the better forecast", ""
             )
         now = self.now()
         for back, state in ((timedelta(0), "planned"), (_DAY, "yesterday")):
-            row = own.of(now - back)
+            row = workload.row_in_slot(now - back)
             if row is not None and now - (row["made_at"] or midnight(row["day"])) < STALE_AFTER:
-                until = now - back + timedelta(seconds=own.boot_s)
-                wanted = own.largest_row_within(now - back, until)
-                ended = f"{own.ends:%Y-%m-%d %H:%M}"
+                until = now - back + timedelta(seconds=workload.boot_s)
+                target = workload.largest_row_within(now - back, until)
+                ended = f"{workload.ends:%Y-%m-%d %H:%M}"
                 why = f"the plan ended at {ended}: the same hour a day before" if back else ""
-                return ReplicaTarget(wanted["instances"], state, why, wanted["decision_id"])
+                return ReplicaTarget(target["instances"], state, why, target["decision_id"])
         return ReplicaTarget(
-            least, "floor", f"no plan for now: the newest one ends at {own.ends:%Y-%m-%d %H:%M}", ""
+            floor, "floor", f"no plan for now: the newest one ends at {workload.ends:%Y-%m-%d %H:%M}", ""
         )
 
     def _files(self, table: str) -> list[dict[str, str]]:
-        """Of the days that matter now, each with what changes when it is written again."""
+        """Return the marks of a table's files of the five days around now; a mark changes with its file."""
         today = self.now().date()
         days = [today + timedelta(days=n) for n in (-2, -1, 0, 1, 2)]
         lake, trace = self.settings.lake, self.settings.trace
@@ -102,39 +102,39 @@ class CurrentPlan:
             trace=self.settings.trace, policy=self.policy,
             first=today - 2 * _DAY, last=today + 2 * _DAY,
         ).to_pylist()  # fmt: skip
-        found = {}
-        for region, own in groupby(rows, key=lambda row: row["region"]):
-            for one in build_workloads(self.settings, list(own)):
-                found[_key(region, one.rows[0])] = one
-        return found
+        return {
+            _key(region, workload.rows[0]): workload
+            for region, group in groupby(rows, key=lambda row: row["region"])
+            for workload in build_workloads(self.settings, list(group))
+        }
 
     def _read_alarm(self) -> frozenset[tuple[str, str]]:
-        """Of the newest day with forecasts within the last two."""
+        """Return the alarmed (llm, region) of the newest day with forecasts within the last two days."""
         settings, today = self.settings, self.now().date()
         days = [day for day in settings.lake.days("forecasts", settings.trace) if day <= today]
         if not days or today - days[-1] > STALE_AFTER:
             return frozenset()
         return frozenset(_distrusted_endpoints(settings, days[-1]))
 
-    def _least(self, key: WorkloadKey) -> int:
-        """The config's minimum of a workload that has no plan."""
+    def _config_minimum(self, key: WorkloadKey) -> int:
+        """Return the config's minimum of a workload without a plan; ValueError if it is not deployed."""
         region, llm, gpu, gpus, role = key
         row = {"region": region, "llm": llm, "gpu": gpu, "gpus_per_instance": gpus, "role": role}
-        least, most = instance_limits(self.settings.grid, row)
-        if most == 0:
+        min_replicas, max_replicas = instance_limits(self.settings.grid, row)
+        if max_replicas == 0:
             raise ValueError(
                 f"The config {self.settings.config.file.name} runs no {role} instances of {llm} on "
                 f"{gpus} x {gpu} in {region}. Export the ScaledObjects again, or serve their config."
             )
-        return least
+        return min_replicas
 
 
 def _distrusted_endpoints(settings: RunSettings, day: date) -> Sequence[tuple[str, str]]:
-    """The llms and regions whose interactive demand the last value foresaw better on a day."""
-    broken = settings.lake.sql(
+    """Return (llm, region) pairs whose interactive demand the last value forecast better on a day."""
+    alarms = settings.lake.sql(
         f"alarms/{FORECAST_ALARM}.sql", trace=settings.trace, day=day, method=settings.config.forecast.method
     ).to_pylist()
-    return [(row["llm"], row["region"]) for row in broken if row["tier"] == INTERACTIVE]
+    return [(row["llm"], row["region"]) for row in alarms if row["tier"] == INTERACTIVE]
 
 
 def _key(region: str, row: Row) -> WorkloadKey:

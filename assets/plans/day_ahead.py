@@ -1,7 +1,7 @@
-"""The plan of a day to come, as it can be made when the day begins, or a day before: nothing of it is there.
+"""Plan a future day from the data that is there when the day begins, or a day earlier.
 
-The policy `day_ahead` of the scoreboard follows the same forecast and programme on days that have been, from
-the fleet that all policies start with. Here the plan starts from what the plan of the day before leaves.
+The policy `day_ahead` of the scoreboard uses the same forecast and optimisation model on past days, from the
+fleet that all policies start with. Here the plan starts from the last hour of the previous plan.
 """
 
 from datetime import date, datetime, timedelta
@@ -32,7 +32,7 @@ DAY_AHEAD_POLICY = "day_ahead"
 
 
 def next_plan_day(settings: RunSettings) -> date:
-    """The day after the last one that has landed, or of a made trace has demand; LakeError where none has."""
+    """Return the day after the last one with requests (a generated trace: with demand); LakeError if none."""
     days = settings.lake.days("demand" if is_generated_trace(settings) else "requests", settings.trace)
     if not days:
         raise LakeError(
@@ -42,7 +42,7 @@ def next_plan_day(settings: RunSettings) -> date:
 
 
 def _next_command(settings: RunSettings) -> str:
-    """What to run where the configured trace has no day: name a trace that has landed, or make or land it."""
+    """Return the remedy where the configured trace has no day: name a landed one, generate or ingest it."""
     landed = {path.parent.name.removeprefix("trace=") for path in settings.lake.files("ingests")}
     if landed - {settings.trace}:
         return (
@@ -56,12 +56,13 @@ def _next_command(settings: RunSettings) -> str:
 
 
 def plan_ahead(settings: RunSettings, day: date, progress: Progress) -> pa.Table:
-    """Forecast and plan the hours of `day` from what is known when it begins; write day_ahead_plans.
+    """Forecast and plan the hours of `day` from the data known when it begins; write day_ahead_plans.
 
-    Where the day before is to come as well, what is known when that one begins has to do. Of a landed trace
-    the demand of the days before is built where it is missing: it may have landed just now.
+    Where the day before is in the future as well, the data known when that one begins is used. For a landed
+    trace, missing demand of the days before is built first, since the trace may have landed just now.
 
-    ValueError for a day that the nightly job has planned, LakeError without demand of the two days before.
+    Raises ValueError for a day that the nightly job has planned, LakeError without demand of the two days
+    before.
     """
     claim_trace_name(settings)
     if day in settings.lake.days("plans", settings.trace):
@@ -69,10 +70,10 @@ def plan_ahead(settings: RunSettings, day: date, progress: Progress) -> pa.Table
             f"{day} has been planned for every policy already. "
             f"See it: fleetcast plan show --policy {DAY_AHEAD_POLICY} --date {day}."
         )
-    begins = forecast_plan_day(settings, day, progress)
-    sustained = measure_capacities(settings, day, progress)
-    template = problem_template(settings.grid, settings.config, sustained, DAY_AHEAD_POLICY)
-    hours = hour_problems(template, day_ahead_load(settings, day, begins))
+    origin_day = forecast_plan_day(settings, day, progress)
+    capacities = measure_capacities(settings, day, progress)
+    template = problem_template(settings.grid, settings.config, capacities, DAY_AHEAD_POLICY)
+    hours = hour_problems(template, day_ahead_load(settings, day, origin_day))
     start, spot = fleet_before(settings, midnight(day), template)
     with progress.bar(f"plan {day}", HOURS_OF_DAY) as done:
         planned = plan_open_loop(hours, start, spot, checked_solver(settings, DAY_AHEAD_POLICY, done))
@@ -82,23 +83,23 @@ def plan_ahead(settings: RunSettings, day: date, progress: Progress) -> pa.Table
 
 
 def forecast_plan_day(settings: RunSettings, day: date, progress: Progress) -> date:
-    """Forecast the hours of `day` from what is known when it begins; the day at whose midnight that is.
+    """Forecast the hours of `day`; return the day at whose midnight the forecast is made.
 
-    Of a landed trace the demand of the days before is built where it is missing. LakeError without history.
+    For a landed trace, missing demand of the days before is built first. LakeError without history.
     """
     require_history(settings, day)
     if not is_generated_trace(settings) and (missing := missing_days(settings, day)):
         for _ in make_demand(settings, missing, progress):
             pass
-    begins = forecast_origin_day(settings, day)
-    forecast_day_ahead(settings, day, progress, begins)
-    return begins
+    origin_day = forecast_origin_day(settings, day)
+    forecast_day_ahead(settings, day, progress, origin_day)
+    return origin_day
 
 
 def forecast_origin_day(settings: RunSettings, day: date) -> date:
-    """The day at whose midnight `day` is foreseen: itself, or the one before where that is to come as well.
+    """Return the day at whose midnight `day` is forecast: itself, or the day before where that is future too.
 
-    LakeError where even that is not known: how good a forecast is has been judged up to two days ahead.
+    LakeError where data of that is missing as well: forecasts have been evaluated up to two days ahead.
     """
     try:
         require_day_demand(settings, day - timedelta(days=1))
@@ -112,10 +113,10 @@ def forecast_origin_day(settings: RunSettings, day: date) -> date:
 def fleet_before(
     settings: RunSettings, moment: datetime, template: Problem, policy: str = DAY_AHEAD_POLICY
 ) -> tuple[Ints, Ints]:
-    """What serves and what is donated at an instant, each of shape (services, regions, options).
+    """Return the serving and the donated instances at an instant, each of shape (services, regions, options).
 
-    What the policy's plan of the hour up to it holds, the rest of the fleet donated; without such a plan the
-    whole fleet serves.
+    The serving instances are those of the policy's plan for the hour before; the rest of the fleet is
+    donated. Without such a plan the whole fleet serves.
     """
     last_hour = settings.lake.sql(
         "select *, 0 as hour from all_plans where trace = $trace and policy = $policy "
@@ -127,5 +128,5 @@ def fleet_before(
     whole = template.instances_now
     if last_hour.empty:
         return whole, np.zeros_like(whole)
-    held = settings.grid.hourly_cells(last_hour, "instances")[0].astype(np.int64)
-    return held, spot_that_fits(template, held, np.maximum(whole - held, 0))
+    serving = settings.grid.hourly_cells(last_hour, "instances")[0].astype(np.int64)
+    return serving, spot_that_fits(template, serving, np.maximum(whole - serving, 0))

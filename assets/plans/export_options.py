@@ -1,7 +1,7 @@
-"""How a plan is handed to a cluster.
+"""Options for the export of a plan to a cluster.
 
-Three modes. `advisory`: the plan lies in the cluster as a ConfigMap and nothing acts on it. `floor`: it is
-the least that is held, and the cluster's own autoscaling may hold more. `active`: the plan alone decides.
+Three modes. `advisory`: the plan is a ConfigMap in the cluster and has no effect. `floor`: the plan is a
+minimum, and the cluster's own autoscaling may scale above it. `active`: only the plan scales.
 """
 
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ import yaml
 
 
 class ScaleTarget(NamedTuple):
-    """What runs an llm in the cluster: anything with a scale subresource."""
+    """The kind of object that runs an llm in the cluster; it has a scale subresource."""
 
     api_version: str
     kind: str
 
     @property
     def api_group(self) -> str:
-        """The API group, "" for the core one."""
+        """Return the API group, "" for the core group."""
         group, slash, _ = self.api_version.partition("/")
         return group if slash else ""
 
 
 def parse_scale_target(text: str) -> ScaleTarget:
-    """The target of GROUP/VERSION/KIND; ValueError for anything else."""
+    """Return the target of GROUP/VERSION/KIND; ValueError for anything else."""
     parts = text.split("/")
     if len(parts) not in (2, 3) or not all(parts) or not parts[-1][0].isupper():
         raise ValueError(
@@ -35,37 +35,32 @@ def parse_scale_target(text: str) -> ScaleTarget:
 
 
 class ExportOptions(NamedTuple):
-    """How a plan is handed over: the mode, and what the cluster calls things.
-
-    `triggers` are the team's own of a ScaledObject, which in mode floor may hold more than the plan;
-    `hour` is the hour of the plan for what knows no timetable; `node_lead_s` is what a node takes to come,
-    before a replica boots on it.
-    """
+    """Export options: the mode, and the names in the cluster."""
 
     mode: str = "active"
     target: ScaleTarget = ScaleTarget("apps/v1", "Deployment")
     namespace: str = "default"
-    triggers: tuple[Mapping[str, Any], ...] = ()
-    scaler: str = ""
-    hour: int = 0
-    node_lead_s: float = 300.0
+    triggers: tuple[Mapping[str, Any], ...] = ()  # custom triggers, which in mode floor can exceed the plan
+    scaler: str = ""  # address of `fleetcast serve scaler`
+    hour: int = 0  # the plan's hour for formats without a timetable
+    node_lead_s: float = 300.0  # seconds until a new node is ready, before a replica boots on it
 
 
 def parse_custom_triggers(text: str, file: str) -> tuple[Mapping[str, Any], ...]:
-    """The triggers of a YAML file, as they stand under spec.triggers; ValueError where they are none."""
+    """Return the triggers of a YAML file, a list as under spec.triggers; ValueError where it is not one."""
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(f"--triggers: {file} is no YAML: {' '.join(str(error).split())}.") from error
-    listed = found if isinstance(found, list) else []
-    for n, one in enumerate(listed):
-        values = one.get("metadata") if isinstance(one, dict) else None
-        texts = isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
-        if not texts or not isinstance(one.get("type"), str):
+    triggers = found if isinstance(found, list) else []
+    for n, trigger in enumerate(triggers):
+        values = trigger.get("metadata") if isinstance(trigger, dict) else None
+        are_texts = isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
+        if not are_texts or not isinstance(trigger.get("type"), str):
             raise ValueError(
                 f"--triggers: entry {n + 1} of {file} needs a type and a metadata table of texts, as under "
-                f"spec.triggers of a ScaledObject; got {one!r}. Quote its numbers."
+                f"spec.triggers of a ScaledObject; got {trigger!r}. Quote its numbers."
             )
-    if not listed:
+    if not triggers:
         raise ValueError(f"--triggers: {file} has no list of triggers, as under spec.triggers.")
-    return tuple(listed)
+    return tuple(triggers)

@@ -1,8 +1,8 @@
 """The messages of KEDA's external scaler, and their service as gRPC handlers.
 
 The contract is externalscaler.proto of kedacore/keda (pkg/scalers/externalscaler, proto3, package
-externalscaler): names, numbers and types of its fields stand here, and protobuf makes the classes.
-StreamMetricSpec is optional there and left out: the metric that is served never changes its target.
+externalscaler). This file lists the names, numbers and types of its fields; protobuf builds the classes.
+The optional StreamMetricSpec is left out, because the target of the served metric never changes.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 PACKAGE = "externalscaler"
 SERVICE = f"{PACKAGE}.ExternalScaler"
-# Message: its fields as name, number and type; a type in brackets is repeated, "map" is text to text.
+# Fields of each message as (name, number, type); a type in brackets is repeated, "map" is string to string.
 MESSAGES: Mapping[str, tuple[tuple[str, int, str], ...]] = {
     "ScaledObjectRef": (("name", 1, "string"), ("namespace", 2, "string"), ("scalerMetadata", 3, "map")),
     "IsActiveResponse": (("result", 1, "bool"),),
@@ -26,7 +26,7 @@ MESSAGES: Mapping[str, tuple[tuple[str, int, str], ...]] = {
     ),
     "GetMetricsResponse": (("metricValues", 1, "[MetricValue]"),),
 }
-# Call: what it takes, what it gives, and whether it goes on giving.
+# Each call as (request type, response type, whether the response is a stream).
 CALLS: Mapping[str, tuple[str, str, bool]] = {
     "IsActive": ("ScaledObjectRef", "IsActiveResponse", False),
     "StreamIsActive": ("ScaledObjectRef", "IsActiveResponse", True),
@@ -69,14 +69,14 @@ def _classes() -> dict[str, Any]:
 MESSAGE_CLASSES = _classes()
 
 
-def grpc_handlers(answers: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
-    """What a gRPC server answers the calls with: a coroutine each, or an asynchronous generator."""
-    found = {}
-    for call, (takes, gives, is_stream) in CALLS.items():
+def grpc_handlers(methods: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
+    """Return the gRPC handlers of the calls; a method is a coroutine, or an asynchronous generator."""
+    handlers = {}
+    for call, (request, response, is_stream) in CALLS.items():
         make = grpc.unary_stream_rpc_method_handler if is_stream else grpc.unary_unary_rpc_method_handler
-        found[call] = make(
-            answers[call],
-            request_deserializer=MESSAGE_CLASSES[takes].FromString,
-            response_serializer=MESSAGE_CLASSES[gives].SerializeToString,
+        handlers[call] = make(
+            methods[call],
+            request_deserializer=MESSAGE_CLASSES[request].FromString,
+            response_serializer=MESSAGE_CLASSES[response].SerializeToString,
         )
-    return grpc.method_handlers_generic_handler(SERVICE, found)
+    return grpc.method_handlers_generic_handler(SERVICE, handlers)

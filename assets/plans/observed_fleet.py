@@ -1,9 +1,9 @@
-"""The fleet that really ran: replicas of each workload over time, as instances by hour.
+"""Import the fleet that ran: replicas of each workload over time, as instances by hour.
 
-A CSV file has the columns at, region, workload and replicas; a JSON file is the saved answer of Prometheus to
+A CSV file has the columns at, region, workload and replicas. A JSON file is a saved Prometheus response to
 a range query, like `kube_deployment_status_replicas_ready`, whose series have the labels region and
-deployment (or workload). Workloads are called as `plan export` calls them. An hour counts the mean of its
-samples, whoever scraped them.
+deployment (or workload). Workloads have the names that `plan export` gives them. The value of an hour is the
+mean of all its samples.
 """
 
 import csv
@@ -27,7 +27,7 @@ OBSERVED_FLEET_COLUMNS = ("at", "region", "workload", "replicas")
 
 
 class ReplicaSample(NamedTuple):
-    """So many ready replicas at an instant."""
+    """The number of ready replicas of a workload at an instant."""
 
     at: datetime
     region: str
@@ -36,9 +36,9 @@ class ReplicaSample(NamedTuple):
 
 
 def import_observed_fleet(settings: RunSettings, path: Path) -> dict[date, int]:
-    """Write what a file says into ran_fleets, in the place of what was there of its days; hours by day.
+    """Write the samples of a file to ran_fleets, and replace its days there; return the hours of each day.
 
-    ValueError names the first entry that means nothing, or a workload that the config does not run.
+    ValueError names the first invalid entry, or a workload that the config does not run.
     """
     return write_observed_fleet(
         settings, (_read_prometheus_samples if path.suffix == ".json" else _read_csv_samples)(path), path.name
@@ -48,7 +48,10 @@ def import_observed_fleet(settings: RunSettings, path: Path) -> dict[date, int]:
 def write_observed_fleet(
     settings: RunSettings, samples: Iterable[ReplicaSample], source: str
 ) -> dict[date, int]:
-    """As `land_ran`, whoever tells the samples."""
+    """Write samples to ran_fleets, and replace their days there; return the hours of each day.
+
+    `source` names the samples' origin in messages. ValueError names the first invalid sample.
+    """
     known, found = known_workloads(settings.grid), defaultdict[tuple[Any, ...], list[float]](list)
     for n, sample in enumerate(samples, start=1):
         place = f"{source}, entry {n}"
@@ -63,31 +66,30 @@ def write_observed_fleet(
     rows = defaultdict[date, list[dict[str, Any]]](list)
     for (hour, region, workload), replicas in sorted(found.items()):
         kind = known[workload]
-        told = dict(zip(("llm", "role", "gpu", "gpus_per_instance"), kind.label, strict=True))
+        labels = dict(zip(("llm", "role", "gpu", "gpus_per_instance"), kind.label, strict=True))
         mean = {"instances": sum(replicas) / len(replicas), "samples": len(replicas)}
-        rows[hour.date()].append({"hour_start": hour, "region": region, **told, **mean})
-    for day, of_day in rows.items():
-        table = pa.Table.from_pylist(of_day, schema=SCHEMAS["ran_fleets"])
+        rows[hour.date()].append({"hour_start": hour, "region": region, **labels, **mean})
+    for day, day_rows in rows.items():
+        table = pa.Table.from_pylist(day_rows, schema=SCHEMAS["ran_fleets"])
         settings.lake.write("ran_fleets", table, trace=settings.trace, day=day)
-    return {day: len({row["hour_start"] for row in of_day}) for day, of_day in rows.items()}
+    return {day: len({row["hour_start"] for row in day_rows}) for day, day_rows in rows.items()}
 
 
 def known_workloads(grid: Grid) -> dict[str, ServiceOption]:
-    """The kinds that the config deploys, by the names of their workloads."""
-    own = grid.service_options
-    return dict(
-        zip(workload_names([(k.llm, k.option.gpu, k.option.gpus, k.role) for k in own]), own, strict=True)
-    )
+    """Return the service options that the config deploys, by the names of their workloads."""
+    kinds = grid.service_options
+    names = workload_names([(kind.llm, kind.option.gpu, kind.option.gpus, kind.role) for kind in kinds])
+    return dict(zip(names, kinds, strict=True))
 
 
 def _read_csv_samples(path: Path) -> Iterator[ReplicaSample]:
     with path.open(encoding="utf-8", newline="") as file:
         lines = csv.DictReader(file)
-        if lacking := [name for name in OBSERVED_FLEET_COLUMNS if name not in (lines.fieldnames or ())]:
+        if missing := [name for name in OBSERVED_FLEET_COLUMNS if name not in (lines.fieldnames or ())]:
             raise ValueError(
-                f"{path.name} lacks the column {', '.join(lacking)}; needed "
+                f"{path.name} lacks the column {', '.join(missing)}; needed "
                 f"{', '.join(OBSERVED_FLEET_COLUMNS)}. "
-                "A saved answer of Prometheus ends in .json."
+                "The name of a saved Prometheus response must end in .json."
             )
         for n, line in enumerate(lines, start=1):
             try:
@@ -103,8 +105,8 @@ def _read_csv_samples(path: Path) -> Iterator[ReplicaSample]:
 
 def _read_prometheus_samples(path: Path) -> Iterator[ReplicaSample]:
     try:
-        answer = json.loads(path.read_text(encoding="utf-8"))
-        for series in answer["data"]["result"]:
+        response = json.loads(path.read_text(encoding="utf-8"))
+        for series in response["data"]["result"]:
             labels = series["metric"]
             workload = labels.get("workload") or labels["deployment"]
             for seconds, replicas in series["values"]:
@@ -113,11 +115,11 @@ def _read_prometheus_samples(path: Path) -> Iterator[ReplicaSample]:
                 )
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise ValueError(
-            f"{path.name} is no answer of Prometheus to a range query whose series have the labels region "
+            f"{path.name} is no Prometheus response to a range query whose series have the labels region "
             f"and deployment ({type(error).__name__}: {error})."
         ) from error
 
 
 def _utc(at: datetime) -> datetime:
-    """An instant in UTC, where it names no zone too."""
+    """Return an instant in UTC; one without a time zone is taken as UTC."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

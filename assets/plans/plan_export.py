@@ -1,4 +1,4 @@
-"""The plan of a day for whoever carries it out: its rows, its changes, and as JSON with the reasons."""
+"""Read the plan of a day for export: its rows, its changes, and JSON with the reasons."""
 
 import json
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ from fleetcast.models.world.toml_dataclasses import require_known
 
 WORKLOAD_KIND_COLUMNS = ("llm", "gpu", "gpus_per_instance", "role")
 INSTANCE_CHANGE_COLUMNS = ("instances_before", "instances", "reclaimed", "started", "donated", "why")
-ROLLING_POLICY = "rolling"  # whose plan is made again and again
+ROLLING_POLICY = "rolling"  # the policy whose plan is made again during the day
 PLAN_LOAD_COLUMNS = ("demand_tokens_per_s", "buffer_tokens_per_s", "short_tokens_per_s")
 
 
 def read_plan_rows(settings: RunSettings, day: date, policy: str, region: str | None = None) -> list[Row]:
-    """The plan of a policy, in order of region, llm, kind and hour; ValueError where there is none."""
+    """Return the plan of a policy, in order of region, llm, kind and hour; ValueError where there is none."""
     require_known(policy, exportable_policies(settings), "policy with a plan", "plan")
     if region is not None:
         require_known(region, settings.catalogue.regions, "region", "plan")
@@ -37,19 +37,19 @@ def read_plan_rows(settings: RunSettings, day: date, policy: str, region: str | 
 
 
 def exportable_policies(settings: RunSettings) -> list[str]:
-    """Whose plans there may be: of the policies that have one, and the rolling one."""
+    """Return the policies that can have a plan in the lake, the rolling one included."""
     return [*planned_policies(settings.config.rules), ROLLING_POLICY]
 
 
 def ordered_plan_steps(rows: Iterable[Row]) -> list[Row]:
-    """What is to be done, in order of time: the whole fleet of the first hour, then every change."""
+    """Return all rows of the first hour, then every change, in order of time."""
     ordered = sorted(rows, key=lambda row: row["hour_start"])
     first = ordered[0]["hour_start"]
     return [row for row in ordered if row["hour_start"] == first or row["why"] is not None]
 
 
 def plan_to_json(rows: Iterable[Row]) -> str:
-    """Hour by hour what each endpoint has to carry and holds of a kind, its cost, what changes, and why."""
+    """Return a plan as JSON: by hour, the load, instances, cost and changes of each endpoint, and why."""
     ordered = sorted(rows, key=lambda row: row["hour_start"])
     hours = [
         _hour(start, list(of_hour)) for start, of_hour in groupby(ordered, key=lambda row: row["hour_start"])
@@ -67,17 +67,7 @@ def _hour(start: datetime, rows: list[Row]) -> dict[str, Any]:
 
 
 def _endpoint(row: Row) -> dict[str, Any]:
-    named = {
-        name: row[name]
-        for name in (
-            "decision_id",
-            "region",
-            *WORKLOAD_KIND_COLUMNS,
-            *INSTANCE_CHANGE_COLUMNS,
-            *PLAN_LOAD_COLUMNS,
-            "usd",
-        )
-    }
-    serves = row["instances"] * row["capacity_tokens_per_s"]
+    names = ("decision_id", "region", *WORKLOAD_KIND_COLUMNS, *INSTANCE_CHANGE_COLUMNS, *PLAN_LOAD_COLUMNS)
+    capacity = row["instances"] * row["capacity_tokens_per_s"]
     gpus = row["instances"] * row["gpus_per_instance"]
-    return {**named, "capacity_tokens_per_s": serves, "gpus": gpus}
+    return {name: row[name] for name in (*names, "usd")} | {"capacity_tokens_per_s": capacity, "gpus": gpus}

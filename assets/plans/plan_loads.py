@@ -1,10 +1,10 @@
-"""What the plans of a day are asked: capacities, prices, limits, and the load as each plan sees it.
+"""The load of each hour of a day, as each kind of plan sees it.
 
-forecast   the maximum of the hour's mean forecast, and SageServe's buffer for niw (6.3)
+forecast   the maximum of the hour's mean forecast, and SageServe's buffer for the batch tier niw (6.3)
 corrected  a quantile of the forecast, window by window, and the same buffer
 day_ahead  a quantile of the forecast of the whole day, made when it begins, and the buffer of the day before
-truth      what really came: no policy can know it, every policy is measured against it
-peak       the largest hours of the history, to be held all day
+truth      the actual load: no policy can know it, every policy is compared with it
+peak       the largest hours of the history, for an allocation that stays all day
 """
 
 from datetime import date, timedelta
@@ -19,26 +19,27 @@ from fleetcast.models.aliases import Floats
 
 
 class PlanLoad(NamedTuple):
-    """What a plan has to carry, tokens/s of input."""
+    """The load that a plan has to serve, input tokens/s."""
 
-    demand: Floats  # (hours, llms, regions, windows) interactive
-    buffer: Floats  # (hours, llms, regions) the share of what is held that is kept free
+    demand: Floats  # (hours, llms, regions, windows) interactive requests
+    buffer: Floats  # (hours, llms, regions) capacity that is kept free for deferrable requests
 
 
 def day_loads(settings: RunSettings, day: date) -> dict[str, PlanLoad]:
-    """The load of each hour as each plan sees it; `peak` has the hours of the whole history."""
+    """Return the load of each hour as each plan sees it; `peak` has the hours of the whole history."""
     config = settings.config.forecast
     first = settings.history(day)[0]
-    found = read_demand_matrix(
+    demand = read_demand_matrix(
         settings.lake, settings.trace, first, day, config.bucket_minutes, settings.catalogue
     )
-    interactive, held = found.tier_series(INTERACTIVE), found.held()
-    for rates in (interactive, held):  # in a silence of the day nothing is replayed
+    interactive, deferrable = demand.tier_series(INTERACTIVE), demand.held()
+    for rates in (interactive, deferrable):  # in a gap of the day's data nothing is replayed
         np.nan_to_num(rates[..., -HOURS_OF_DAY * 60 // config.bucket_minutes :], copy=False)
-    windows, of_held = (
-        settings.serving_load(_by_hour(rates, config.bucket_minutes), axis=1) for rates in (interactive, held)
+    windows, deferrable_windows = (
+        settings.serving_load(_by_hour(rates, config.bucket_minutes), axis=1)
+        for rates in (interactive, deferrable)
     )
-    buffer = of_held.mean(axis=-1) * config.niw_buffer_share
+    buffer = deferrable_windows.mean(axis=-1) * config.niw_buffer_share
     past = ~np.isnan(windows[:-HOURS_OF_DAY]).any(axis=(1, 2, 3))
     last_hour = np.nan_to_num(buffer[-HOURS_OF_DAY - 1 : -1])
     mean, _ = read_forecast_windows(settings, day, config.paper_method)
@@ -54,24 +55,27 @@ def day_loads(settings: RunSettings, day: date) -> dict[str, PlanLoad]:
 
 
 def day_ahead_load(settings: RunSettings, day: date, known_until: date | None = None) -> PlanLoad:
-    """The load of each hour of a day as it is foreseen when the day begins; nothing of it need be there.
+    """Return the load of each hour of a day as forecast when the day begins; no data of it are needed.
 
-    `known_until`: the day at whose midnight it is foreseen, where that is an earlier one.
+    `known_until`: the day at whose midnight the forecast is made, where that is an earlier one.
     """
     _, quantile = read_forecast_windows(settings, day, settings.config.forecast.method, "day_ahead_forecasts")
     return PlanLoad(quantile, latest_batch_buffer(settings, known_until or day))
 
 
 def latest_batch_buffer(settings: RunSettings, begins: date) -> Floats:
-    """The buffer for what is held, by hour of the day, from the days before `begins`: (24, llms, regions)."""
+    """Return the batch buffer by hour of the day, from the days before `begins`.
+
+    The result has shape (24, llms, regions), input tokens/s.
+    """
     past = settings.history(begins)
-    found = read_demand_matrix(settings.lake, settings.trace, past[0], past[-1], 60, settings.catalogue)
-    held = np.moveaxis(latest_value_by_hour(found.held()), -1, 0)
-    return settings.serving_load(held, axis=1) * settings.config.forecast.niw_buffer_share
+    demand = read_demand_matrix(settings.lake, settings.trace, past[0], past[-1], 60, settings.catalogue)
+    deferrable = np.moveaxis(latest_value_by_hour(demand.held()), -1, 0)
+    return settings.serving_load(deferrable, axis=1) * settings.config.forecast.niw_buffer_share
 
 
 def latest_value_by_hour(hourly: Floats) -> Floats:
-    """The latest known value of each hour of the day, 0 where none is: (..., 24 x days) -> (..., 24)."""
+    """Return the latest known value of each hour of the day, else 0: (..., 24 x days) -> (..., 24)."""
     days = hourly.reshape(*hourly.shape[:-1], -1, HOURS_OF_DAY)
     latest = np.zeros_like(days[..., 0, :])
     for day in np.moveaxis(days, -2, 0):
@@ -82,11 +86,11 @@ def latest_value_by_hour(hourly: Floats) -> Floats:
 def read_forecast_windows(
     settings: RunSettings, day: date, method: str, table: str = "forecasts"
 ) -> tuple[Floats, Floats]:
-    """Read a method's forecast, tokens/s, shape (hours, llms, regions, windows): mean and quantile.
+    """Read a method's forecast: mean and quantile, tokens/s, each (hours, llms, regions, windows).
 
-    The quantile path is the mean's, scaled so that its maximum is the [plan] quantile of the hour's maximum,
-    or `most_headroom_share` above the mean's: what comes rarely and is far larger is left to the reflex.
-    ValueError names a bucket without forecast.
+    The quantile path is the mean's path, scaled so that its maximum is the [plan] quantile of the hour's
+    maximum, but at most `most_headroom_share` above the mean's: rare and far larger peaks are left to the
+    reactive correction. ValueError names a bucket without forecast.
     """
     config, catalogue = settings.config, settings.catalogue
     rows = settings.lake.sql(
@@ -115,9 +119,19 @@ def read_forecast_windows(
 
 
 def quantile_path(mean: Floats, peak: Floats, most_headroom_share: float) -> Floats:
-    """The mean's path through the windows of hours (last axis), scaled so that its maximum is `peak`.
+    """Return the mean's path through the windows of hours (last axis), scaled so that its maximum is `peak`.
 
-    `peak` has the shape of the mean; at most so much above the mean's maximum, and `peak` where that is 0.
+    The result is at most `most_headroom_share` above the mean's maximum; it is `peak` where that is 0.
+
+    Parameters
+    ----------
+    mean : (..., windows) tokens/s
+    peak : the quantile of the maximum, tokens/s, of the mean's shape
+    most_headroom_share : largest share above the mean's maximum
+
+    Returns
+    -------
+    (..., windows) tokens/s
     """
     largest = mean.max(axis=-1, keepdims=True)
     scale = np.divide(peak, largest, out=np.zeros_like(peak), where=largest > 0)
@@ -125,25 +139,25 @@ def quantile_path(mean: Floats, peak: Floats, most_headroom_share: float) -> Flo
 
 
 def _require_all(settings: RunSettings, day: date, method: str, mean: Floats) -> None:
-    lacking = np.argwhere(np.isnan(mean))
-    if len(lacking):
-        hour, llm, region, window = (int(n) for n in lacking[0])
+    missing = np.argwhere(np.isnan(mean))
+    if len(missing):
+        hour, llm, region, window = (int(n) for n in missing[0])
         at = midnight(day) + timedelta(hours=hour, minutes=window * settings.config.forecast.bucket_minutes)
         raise ValueError(
             f"The forecasts of {settings.trace} by {method} lack "
             f"{list(settings.catalogue.llms)[llm]} in {list(settings.catalogue.regions)[region]} at "
-            f"{at:%Y-%m-%d %H:%M} and {len(lacking) - 1} more. "
+            f"{at:%Y-%m-%d %H:%M} and {len(missing) - 1} more. "
             f"Forecast the day again: fleetcast nightly --date {day}."
         )
 
 
 def _by_hour(per_bucket: Floats, bucket_minutes: int) -> Floats:
-    """(llms, regions, buckets) -> (hours, llms, regions, buckets of the hour)."""
+    """Reshape (llms, regions, buckets) -> (hours, llms, regions, buckets of the hour)."""
     llms, regions, _ = per_bucket.shape
     return np.moveaxis(per_bucket.reshape(llms, regions, -1, 60 // bucket_minutes), 2, 0)
 
 
 def split_load_into_slots(load: PlanLoad, per_hour: int) -> PlanLoad:
-    """The load of each slot of the hours: shape (hours * per_hour, llms, regions, windows / per_hour)."""
+    """Split hours into slots: demand (hours * per_hour, llms, regions, windows / per_hour), tokens/s."""
     slots = np.stack(np.split(load.demand, per_hour, axis=3), axis=1)
     return PlanLoad(slots.reshape(-1, *slots.shape[2:]), np.repeat(load.buffer, per_hour, axis=0))

@@ -1,4 +1,4 @@
-"""The page of a day's plan: its changes with their reasons, and what it plans against what came."""
+"""The page of a day's plan: its changes with their reasons, and its capacity against the actual load."""
 
 from datetime import date
 
@@ -20,7 +20,7 @@ from fleetcast.assets.pages.figure_style import (
     start_y_axes_at_zero,
 )
 
-PLAN_PAGE_POLICY = "corrected"  # whose plan the page shows
+PLAN_PAGE_POLICY = "corrected"
 PLAN_PAGE_COLUMNS = (
     "hour_start",
     "llm",
@@ -35,11 +35,11 @@ PLAN_PAGE_COLUMNS = (
 
 
 def read_plan_changes(settings: RunSettings, day: date) -> pa.Table:
-    """Every change of the day's plan, hour by hour, with its reason."""
-    found = settings.lake.sql(
+    """Return every change of the day's plan, hour by hour, with its reason."""
+    changes = settings.lake.sql(
         "queries/plan_changes.sql", trace=settings.trace, day=day, policy=PLAN_PAGE_POLICY
     )
-    return found.select(list(PLAN_PAGE_COLUMNS))
+    return changes.select(list(PLAN_PAGE_COLUMNS))
 
 
 def draw_plan_page(settings: RunSettings, day: date) -> LakePath:
@@ -51,10 +51,10 @@ def draw_plan_page(settings: RunSettings, day: date) -> LakePath:
 
 
 def draw_plan(frame: pd.DataFrame) -> Figure:
-    """Thousand input tokens/s of each llm: what came, what the plan expected, what it can serve.
+    """Draw thousand input tokens/s of each llm: the actual load, the expected load, the planned capacity.
 
-    `frame`: llm, window_start, planned_, expected_ and actual_tokens_per_s, the last two with the buffer that
-    the plan keeps for what may wait; in order of time.
+    `frame` has llm, window_start, and planned_, expected_ and actual_tokens_per_s (tokens/s), in order of
+    time. The expected and the actual load include the buffer for deferrable requests.
     """
     llms = list(dict.fromkeys(frame["llm"]))
     figure, multiples = make_day_panels(len(llms), columns=2)
@@ -71,9 +71,9 @@ def draw_plan(frame: pd.DataFrame) -> Figure:
     add_figure_legend(
         figure,
         [
-            ("came, with the buffer for what may wait", FAINT),
-            ("expected, likewise", BLUE),
-            ("planned to serve", INK),
+            ("actual load, with the buffer for batch requests", FAINT),
+            ("expected load, with the same buffer", BLUE),
+            ("planned capacity", INK),
         ],
     )
     figure.supylabel("input, thousand tokens/s", fontsize=12)

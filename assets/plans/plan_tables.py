@@ -1,4 +1,4 @@
-"""Plans of a day as the tables plans, plan_windows and plan_bounds."""
+"""Write the plans of a day to the tables plans, plan_windows and plan_bounds."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
@@ -15,43 +15,49 @@ from fleetcast.models.plan.change_reasons import explain_changes
 from fleetcast.models.plan.cost_bounds import hour_cost_bounds
 from fleetcast.models.plan.problem import HourPlan, Problem
 
-# Hour by hour: what was asked, from what the hour before left, and the answer.
+# By hour: the problem, which starts from the fleet of the hour before, and its plan.
 PlannedHours = list[tuple[Problem, HourPlan]]
 FLOWS = ("capacity", "exports", "imports", "unserved", "remote", "buffer_short")  # of plan_windows
 
 
-def write_plan_bounds(settings: RunSettings, day: date, sustained: Sequence[float], truth: PlanLoad) -> None:
-    """The table plan_bounds of a day, of what one of each of `kinds` sustains and of what really came."""
-    least = pa.Table.from_pylist(_bound_rows(settings, day, sustained, truth), schema=SCHEMAS["plan_bounds"])
-    settings.lake.write("plan_bounds", least, trace=settings.trace, day=day)
+def write_plan_bounds(settings: RunSettings, day: date, capacities: Sequence[float], truth: PlanLoad) -> None:
+    """Write the table plan_bounds of a day.
+
+    Parameters
+    ----------
+    capacities : input tokens/s of one instance of each of `grid.service_options`
+    truth : the actual load
+    """
+    bounds = pa.Table.from_pylist(
+        _bound_rows(settings, day, capacities, truth), schema=SCHEMAS["plan_bounds"]
+    )
+    settings.lake.write("plan_bounds", bounds, trace=settings.trace, day=day)
 
 
-def write_plans(settings: RunSettings, day: date, followed: Mapping[str, PlannedHours]) -> pa.Table:
-    """The tables plan_windows and plans of a day; the latter."""
-    windows = [row for name, hours in followed.items() for row in _window_rows(day, name, hours)]
-    flows = pa.Table.from_pylist(windows, schema=SCHEMAS["plan_windows"])
-    settings.lake.write("plan_windows", flows, trace=settings.trace, day=day)
-    table = plan_table(day, followed)
+def write_plans(settings: RunSettings, day: date, plans: Mapping[str, PlannedHours]) -> pa.Table:
+    """Write the tables plan_windows and plans of a day, from the plans by policy; return plans."""
+    rows = [row for policy, hours in plans.items() for row in _window_rows(day, policy, hours)]
+    windows = pa.Table.from_pylist(rows, schema=SCHEMAS["plan_windows"])
+    settings.lake.write("plan_windows", windows, trace=settings.trace, day=day)
+    table = plan_table(day, plans)
     settings.lake.write("plans", table, trace=settings.trace, day=day)
     return table
 
 
-def plan_table(day: date, followed: Mapping[str, PlannedHours]) -> pa.Table:
-    """The plans that policies follow, by policy, as rows of the lake's table `plans`."""
-    rows = [
-        row for policy, hours in followed.items() for row in plan_table_rows(midnight(day), policy, hours)
-    ]
+def plan_table(day: date, plans: Mapping[str, PlannedHours]) -> pa.Table:
+    """Return the plans by policy as rows of the table `plans`."""
+    rows = [row for policy, hours in plans.items() for row in plan_table_rows(midnight(day), policy, hours)]
     return pa.Table.from_pylist(rows, schema=SCHEMAS["plans"])
 
 
 def plan_table_rows(start: datetime, policy: str, hours: PlannedHours) -> Iterator[dict[str, Any]]:
-    """Long rows of a plan from `start` on: every slot, service and region, on each option that it runs on."""
+    """Yield a row for every slot from `start` on, service, region and option that the service runs on."""
     for slot, (problem, plan) in enumerate(hours):
         why = explain_changes(problem, plan, (start.hour + slot * problem.hours) % HOURS_OF_DAY)
         for i, k in np.argwhere(problem.runs).tolist():
             gpus = int(problem.gpus_per_instance[i, k])
             for j, region in enumerate(problem.regions):
-                held, delta = int(plan.instances[i, j, k]), int(plan.delta[i, j, k])
+                instances, delta = int(plan.instances[i, j, k]), int(plan.delta[i, j, k])
                 yield {
                     "policy": policy,
                     "programme": plan.programme,
@@ -59,13 +65,13 @@ def plan_table_rows(start: datetime, policy: str, hours: PlannedHours) -> Iterat
                     "llm": problem.llms[i],
                     "role": problem.roles[i],
                     "region": region,
-                    "gpu": problem.options[k].removeprefix(f"{gpus} x "),  # a team has it in front of none
+                    "gpu": problem.options[k].removeprefix(f"{gpus} x "),  # of paired pools, the number stays
                     "demand_tokens_per_s": problem.demand_tokens_per_s[i, j].max(),
                     "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],
                     "capacity_tokens_per_s": problem.tokens_per_s[i, k],
                     "gpus_per_instance": gpus,
-                    "instances_before": held - delta,
-                    "instances": held,
+                    "instances_before": instances - delta,
+                    "instances": instances,
                     "delta": delta,
                     "reclaimed": int(plan.reclaimed[i, j, k]),
                     "started": int(plan.started[i, j, k]),
@@ -75,7 +81,7 @@ def plan_table_rows(start: datetime, policy: str, hours: PlannedHours) -> Iterat
                     "short_llm_tokens_per_s": plan.short_llm_tokens_per_s[i],
                     "status": plan.status,
                     "gap_share": plan.gap_share,
-                    "usd": held * problem.hours * problem.usd_per_hour[i, k],
+                    "usd": instances * problem.hours * problem.usd_per_hour[i, k],
                     "plan_usd": plan.objective_usd,
                     "plan_bound_usd": plan.bound_usd,
                     "plan_lp_bound_usd": plan.lp_bound_usd,
@@ -83,20 +89,20 @@ def plan_table_rows(start: datetime, policy: str, hours: PlannedHours) -> Iterat
 
 
 def _bound_rows(
-    settings: RunSettings, day: date, sustained: Sequence[float], truth: PlanLoad
+    settings: RunSettings, day: date, capacities: Sequence[float], truth: PlanLoad
 ) -> list[dict[str, Any]]:
-    """What any fleet must spend at least on each hour of the true demand."""
-    template = problem_template(settings.grid, settings.config, sustained, "truth")
+    """Return lower bounds of the cost of each hour of the actual load, at full capacity of each instance."""
+    template = problem_template(settings.grid, settings.config, capacities, "truth")
     share = settings.config.plan.corrected_capacity_share
-    whole_theta = template._replace(tokens_per_s=template.tokens_per_s / share)
+    whole_capacity = template._replace(tokens_per_s=template.tokens_per_s / share)
     return [
         {"hour_start": midnight(day) + timedelta(hours=hour), **hour_cost_bounds(problem)._asdict()}
-        for hour, problem in enumerate(hour_problems(whole_theta, truth))
+        for hour, problem in enumerate(hour_problems(whole_capacity, truth))
     ]
 
 
 def _window_rows(day: date, policy: str, hours: PlannedHours) -> Iterator[dict[str, Any]]:
-    """Long rows of what a plan serves in each window; none of the paper's plans, which leave that open."""
+    """Yield a row for every window, service and region; none for the paper's plans, which have no windows."""
     for slot, (problem, plan) in enumerate(hours):
         if plan.windows is None:
             continue

@@ -1,4 +1,4 @@
-"""The hours that a plan solves: capacities, prices, limits and boots of the fleet, and the load of each."""
+"""Build the planning problems of hours: capacities, prices, limits, boot times, and the load of each hour."""
 
 from collections.abc import Sequence
 
@@ -13,27 +13,28 @@ from fleetcast.models.world.config import PlanConfig, RunConfig
 from fleetcast.models.world.plan_grid import Grid, Option
 from fleetcast.models.world.replay_config import ReplayConfig
 
-PAPER_PLAN_KINDS = ("forecast", "peak", "melange")  # plans that count on [plan] capacity_share
+PAPER_PLAN_KINDS = ("forecast", "peak", "melange")  # plans whose utilisation target is [plan] capacity_share
 
 
-def plan_capacity_share(figures: PlanConfig, programme: str | None) -> float:
-    """How much of what an instance sustains a plan counts on."""
-    return figures.capacity_share if programme in PAPER_PLAN_KINDS else figures.corrected_capacity_share
+def plan_capacity_share(plan: PlanConfig, kind: str | None) -> float:
+    """Return the utilisation target of a kind of plan: the share of an instance's capacity that it uses."""
+    return plan.capacity_share if kind in PAPER_PLAN_KINDS else plan.corrected_capacity_share
 
 
 def problem_template(
-    grid: Grid, config: RunConfig, sustained_tokens_per_s: Sequence[float], programme: str
+    grid: Grid, config: RunConfig, sustained_tokens_per_s: Sequence[float], kind: str
 ) -> Problem:
-    """All of an hour but its load: capacities, prices, limits and the fleet at the start.
+    """Return an hour's problem without its load: capacities, prices, limits and the fleet at the start.
 
-    `sustained_tokens_per_s` is that of each of `grid.service_options`; a plan counts on its own share of it
-    ([plan]). A team boots as long as the slowest of its instances.
+    `sustained_tokens_per_s` is the capacity (input tokens/s) of one instance of each of
+    `grid.service_options`; the plan uses its utilisation target of it ([plan]). The boot time of paired pools
+    is that of their slowest instance.
     """
-    catalogue, asked = grid.catalogue, config.plan
-    start, least, most = instance_counts(grid, asked.together)
-    share = plan_capacity_share(asked, programme)
+    catalogue, plan = grid.catalogue, config.plan
+    start, least, most = instance_counts(grid, plan.together)
+    share = plan_capacity_share(plan, kind)
     tokens_per_s, uses = instance_capacity_and_gpus(
-        grid, [share * sustained for sustained in sustained_tokens_per_s]
+        grid, [share * capacity for capacity in sustained_tokens_per_s]
     )
     prices = [option_usd_per_hour(catalogue, option) for option in grid.options]
     from_spot_s, cold_s = boot_times_s(grid, config.replay)
@@ -57,34 +58,44 @@ def problem_template(
         min_option_instances=least,
         max_option_instances=most,
         budget_usd=np.inf,
-        epsilon=asked.epsilon,
+        epsilon=plan.epsilon,
         window_s=60.0 * config.forecast.bucket_minutes,
         hours=1.0,
         boot_spot_s=from_spot_s,
         boot_cold_s=cold_s,
-        spot_earning_share=asked.spot_earning_share,
-        hysteresis_share=asked.hysteresis_share,
-        export_share=asked.export_share,
+        spot_earning_share=plan.spot_earning_share,
+        hysteresis_share=plan.hysteresis_share,
+        export_share=plan.export_share,
     )
 
 
-def instance_capacity_and_gpus(grid: Grid, counted_tokens_per_s: Sequence[float]) -> tuple[Floats, Ints]:
-    """Of one each: tokens/s that a plan counts on, (i, k), NaN where none runs; GPUs by type, (i, k, n)."""
+def instance_capacity_and_gpus(grid: Grid, planned_tokens_per_s: Sequence[float]) -> tuple[Floats, Ints]:
+    """Return capacity and GPUs of one instance of each service on each option.
+
+    Parameters
+    ----------
+    planned_tokens_per_s : capacity that a plan uses, of each of `grid.service_options`, tokens/s
+
+    Returns
+    -------
+    capacity : (services, options) tokens/s, NaN where the service does not run on the option
+    uses : (services, options, GPU types) number of GPUs
+    """
     gpus = list(grid.catalogue.gpus)
-    theta = np.full((len(grid.services), len(grid.options)), np.nan)
-    uses = np.zeros((*theta.shape, len(gpus)), np.int64)
-    for each, counted in zip(grid.service_options, counted_tokens_per_s, strict=True):
+    capacity = np.full((len(grid.services), len(grid.options)), np.nan)
+    uses = np.zeros((*capacity.shape, len(gpus)), np.int64)
+    for each, tokens_per_s in zip(grid.service_options, planned_tokens_per_s, strict=True):
         i, k = grid.services.index(each.service), grid.options.index(each.option)
-        theta[i, k] = counted
+        capacity[i, k] = tokens_per_s
         for part in each.option.parts:
             uses[i, k, gpus.index(part.gpu)] += part.gpus * part.instances
-    return theta, uses
+    return capacity, uses
 
 
 def instance_counts(grid: Grid, together: bool) -> tuple[Ints, Ints, Ints]:
-    """Instances at the start, at least and at most, each of shape (i, j, k).
+    """Return instances at the start, at least and at most, each of shape (services, regions, options).
 
-    `together`: no team of an llm that has an instance for whole requests.
+    `together`: an llm that can run instances for whole requests has no paired pools.
     """
     start, least, most = (
         grid.to_cells(np.array([getattr(pool, name) for pool in grid.pools]))
@@ -93,12 +104,12 @@ def instance_counts(grid: Grid, together: bool) -> tuple[Ints, Ints, Ints]:
     if together:
         is_team = np.array([option.is_team for option in grid.options])
         has_whole = most[..., ~is_team].any(axis=(1, 2), keepdims=True)
-        least, most = (np.where(has_whole & is_team, 0, held) for held in (least, most))
+        least, most = (np.where(has_whole & is_team, 0, limit) for limit in (least, most))
     return start, least, most
 
 
 def boot_times_s(grid: Grid, replay: ReplayConfig) -> tuple[Floats, Floats]:
-    """Seconds of a boot from spot, (i, k), and of a cold one, (i, j, k)."""
+    """Return boot seconds: from spot, (services, options), and cold, (services, regions, options)."""
     catalogue = grid.catalogue
     spot_s = [
         replay.boot_spot_s * max(catalogue.gpus[part.gpu].boot_factor for part in option.parts)
@@ -118,15 +129,15 @@ def boot_times_s(grid: Grid, replay: ReplayConfig) -> tuple[Floats, Floats]:
 
 
 def option_usd_per_hour(catalogue: Catalogue, option: Option) -> float:
-    """Of all the GPUs of an option."""
+    """Return the price of all GPUs of an option."""
     return sum(catalogue.gpus[part.gpu].usd_per_hour * part.gpus * part.instances for part in option.parts)
 
 
 def hour_problems(template: Problem, load: PlanLoad) -> list[Problem]:
-    """The hours of a load, in order; every service of an llm carries all of its requests."""
+    """Return the problems of a load's hours, in order; every service of an llm gets all of its requests."""
     llms = list(dict.fromkeys(template.llms))
-    of = [llms.index(llm) for llm in template.llms]
+    rows = [llms.index(llm) for llm in template.llms]
     return [
-        template._replace(demand_tokens_per_s=demand[of], buffer_tokens_per_s=buffer[of])
+        template._replace(demand_tokens_per_s=demand[rows], buffer_tokens_per_s=buffer[rows])
         for demand, buffer in zip(*load, strict=True)
     ]

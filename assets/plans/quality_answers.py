@@ -1,7 +1,7 @@
-"""What llms make of a day's requests: joined to answers where [quality] names any, else drawn.
+"""The llms' answers to a day's requests: joined to known answers where [quality] names any, else sampled.
 
-Joined, every llm's answer has its own length, judges say of it what they say of such answers, and quality is
-known. Drawn, all answers are as long as the request's, and whether one will do is a lot.
+A joined answer has its llm's own length, the judges' scores of such answers, and a known quality. A sampled
+answer has the length of the request's answer, and a random score decides whether it is accepted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,52 +23,63 @@ from fleetcast.models.replay.kernel_inputs import NO_INDEX
 from fleetcast.models.world.replay_config import Cascade
 
 RequestTokens = npt.NDArray[np.int32]
-ANSWER_SCORE_STREAM = 0xCA5C  # of the seed and the day, that scores are drawn from
+ANSWER_SCORE_STREAM = 0xCA5C  # random stream of the sampled scores, with the seed and the day
 
 
 class KnownAnswers(NamedTuple):
     """Answers to the requests of the service that [quality] describes."""
 
     answers: JudgedAnswers  # of its llms
-    place: Ints  # (N,) of each of the day's requests among them; NOBODY: it asks for another llm
+    place: Ints  # (N,) row in `answers` of each of the day's requests; NO_INDEX for another service's request
 
     def has_answers(self, llms: Sequence[str], rows: Ints) -> bool:
-        """Whether these requests, by their place, have answers of these llms."""
+        """Return whether the requests of `rows`, (rows,), have answers of these llms."""
         return set(llms) <= set(self.answers.llms) and bool((self.place[rows] != NO_INDEX).all())
 
-    def scores_by_llm(self, llms: Iterable[str], answerer: npt.NDArray[np.integer]) -> Floats:
-        """How good each request's answer by this llm is, (N,); NaN where nothing is known of it."""
-        column = np.array([self.answers.llms.index(m) if m in self.answers.llms else NO_INDEX for m in llms])
-        at, told = column[answerer], np.full(self.place.size, np.nan)
+    def scores_by_llm(self, llms: Iterable[str], serving_llm: npt.NDArray[np.integer]) -> Floats:
+        """Return the score of each request's answer.
+
+        Parameters
+        ----------
+        llms : names by index
+        serving_llm : (N,) index of the llm that answers each request
+
+        Returns
+        -------
+        (N,) score from 0 to 1, NaN where it is not known
+        """
+        known = self.answers.llms
+        column = np.array([known.index(llm) if llm in known else NO_INDEX for llm in llms])
+        at, score = column[serving_llm], np.full(self.place.size, np.nan)
         rows = np.flatnonzero((self.place != NO_INDEX) & (at != NO_INDEX))
-        told[rows] = self.answers.score[self.place[rows], at[rows]]
-        return told
+        score[rows] = self.answers.score[self.place[rows], at[rows]]
+        return score
 
 
 def find_known_answers(settings: RunSettings, day: date, table: pa.Table) -> KnownAnswers | None:
-    """The answers to requests of a day; None where the config has no [quality], or nobody asks for it.
+    """Return the answers to requests of a day; None without a [quality] section or without its requests.
 
-    `table` has their llm, app, query_id and tokens.
+    `table` has the requests' llm, app, query_id and tokens.
     """
-    said = settings.config.quality
-    if said is None:
+    quality = settings.config.quality
+    if quality is None:
         return None
-    own = pc.is_in(table["llm"], pa.array(said.llms)).combine_chunks().to_numpy(zero_copy_only=False)
-    if not own.any():
+    is_served = pc.is_in(table["llm"], pa.array(quality.llms)).combine_chunks().to_numpy(zero_copy_only=False)
+    if not is_served.any():
         return None
-    rows = table.filter(pa.array(own))
+    rows = table.filter(pa.array(is_served))
     llm, app, query_id = (rows[name].to_numpy().astype(object) for name in REQUEST_TEXT_COLUMNS)
     inputs, outputs = (rows[name].to_numpy().astype(np.int64) for name in ("input_tokens", "output_tokens"))
     requests = ServedRequests(llm.astype(str), app, inputs, outputs, query_id)
     where = f"{settings.config.file.name} [quality]"
-    source, judge, _ = find_answer_source(settings, load_quality(), said, said.judge, where)
+    source, judge, _ = find_answer_source(settings, load_quality(), quality, quality.judge, where)
     seed = settings.config.trace.seed + day.toordinal()
-    place = np.where(own, np.cumsum(own) - 1, NO_INDEX)
-    return KnownAnswers(answer_requests(source, judge, said, requests, seed), place)
+    place = np.where(is_served, np.cumsum(is_served) - 1, NO_INDEX)
+    return KnownAnswers(answer_requests(source, judge, quality, requests, seed), place)
 
 
 class AnswerSampler:
-    """What the llms of cascades make of the requests of a day."""
+    """Answers of cascades' llms to the requests of a day: the known ones, else sampled ones."""
 
     def __init__(
         self,
@@ -78,12 +89,12 @@ class AnswerSampler:
         input_tokens: RequestTokens,
         output_tokens: RequestTokens,
     ) -> None:
-        """Tokens of all of its requests, shape (N,) each."""
+        """`input_tokens` and `output_tokens` of all requests of the day, each of shape (N,)."""
         self.known, self.tokens = known, (input_tokens, output_tokens)
         self.rng = np.random.default_rng([settings.config.trace.seed, day.toordinal(), ANSWER_SCORE_STREAM])
 
     def answers(self, cascade: Cascade, rows: Ints) -> JudgedAnswers:
-        """Of some of the requests, by their place."""
+        """Return the answers of a cascade's llms to the requests of `rows`, (rows,)."""
         known = self.known
         if known is not None and known.has_answers(cascade.llms, rows):
             return known.answers.rows(known.place[rows]).of(cascade.llms)

@@ -1,7 +1,7 @@
-"""A plan for quality for whoever carries it out: as JSON, or as KEDA objects that hold its replicas.
+"""Export a quality plan as JSON, or as KEDA objects that keep its replicas.
 
-A pool is the deployment LLM-GPU, with its number of GPUs; where it has stages, with these too. A router needs
-the thresholds, and of each pool the share of what comes to its llm: both are in the JSON.
+A pool is the deployment LLM-GPU, with its number of GPUs, and with its pipeline stages where it has any. A
+router needs the thresholds, and each pool's share of the load of its llm: both are in the JSON.
 """
 
 import json
@@ -25,35 +25,36 @@ QUALITY_SHARE_COLUMNS = ("load_share", "stage_share", "shadow_share", "final_ans
 
 
 def find_quality_plan(settings: RunSettings, question: str, plan: str = "chosen") -> tuple[Row, list[Row]]:
-    """A plan of a question, and its pools; ValueError names what there is where there is none."""
-    asked = {"trace": settings.trace, "question": question}
+    """Return a plan of a question, and its pools; ValueError names the known ones where there is none."""
+    key = {"trace": settings.trace, "question": question}
     rows, pools = (
-        settings.lake.sql(f"from {table} where trace = $trace and question = $question", **asked).to_pylist()
+        settings.lake.sql(f"from {table} where trace = $trace and question = $question", **key).to_pylist()
         for table in ("quality_plans", "quality_pools")
     )
-    own = [row for row in rows if row["plan"] == plan]
-    if not own:
+    found = next((row for row in rows if row["plan"] == plan), None)
+    if found is None:
         known = [row["plan"] for row in rows] or settings.lake.sql(
             "select distinct question from quality_plans where trace = $trace", trace=settings.trace
         )["question"].to_pylist()
         what = f"plan {plan!r} of the question {question}" if rows else f"question {question!r} of quality"
         raise ValueError(
             f"The trace {settings.trace!r} has no {what}. {suggest_name(plan if rows else question, known)} "
-            "fleetcast plan quality asks, and says how its question is called."
+            "Make a plan with fleetcast plan quality, which prints the name of its question."
         )
-    return own[0], [row for row in pools if row["plan"] == plan]
+    return found, [row for row in pools if row["plan"] == plan]
 
 
 def quality_plan_to_json(plan: Row, pools: Sequence[Row]) -> str:
-    """The plan, what it promises and what it gave in the replay, and its pools."""
-    told = {name: value for name, value in plan.items() if name not in ("thresholds", "kind")}
-    thresholds = [float(t) for t in plan["thresholds"].split(", ")]
-    kept = [{name: row[name] for name in (*QUALITY_POOL_COLUMNS, *QUALITY_SHARE_COLUMNS)} for row in pools]
-    return json.dumps({**told, "thresholds": thresholds, "pools": kept}, indent=2)
+    """Return a plan as JSON: its predictions, its results in the replay, and its pools."""
+    fields = {name: value for name, value in plan.items() if name not in ("thresholds", "kind")}
+    thresholds = [float(text) for text in plan["thresholds"].split(", ")]
+    columns = (*QUALITY_POOL_COLUMNS, *QUALITY_SHARE_COLUMNS)
+    rows = [{name: row[name] for name in columns} for row in pools]
+    return json.dumps({**fields, "thresholds": thresholds, "pools": rows}, indent=2)
 
 
 def render_quality_scaled_objects(plan: Row, pools: Sequence[Row]) -> str:
-    """One KEDA ScaledObject per pool, as YAML documents: as many replicas at every hour."""
+    """Return one KEDA ScaledObject per pool as YAML documents, with the same replicas at every hour."""
     return "---\n".join(_scaled_object(plan, row) for row in pools)
 
 
@@ -88,6 +89,6 @@ QUALITY_FORMATS = {"json": quality_plan_to_json, "k8s": render_quality_scaled_ob
 
 
 def export_quality_plan(settings: RunSettings, question: str, format_: str) -> str:
-    """The chosen plan of a question in one of FORMATS; ConfigError on another format."""
+    """Return the chosen plan of a question in one of QUALITY_FORMATS; ConfigError for another format."""
     require_known(format_, QUALITY_FORMATS, "format of a plan for quality", "--format")
     return QUALITY_FORMATS[format_](*find_quality_plan(settings, question))

@@ -1,4 +1,4 @@
-"""What a plan for quality is chosen from, for one judge: offers by rule, shapes, questions to play."""
+"""The choices of a quality plan for one judge: offers by routing rule, replica shapes, test questions."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -28,133 +28,140 @@ from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.quality_config import QualityConfig
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
-MIN_CASCADE_TTFT_S = 1.0  # a tier whose first token is due so soon cannot wait for two answers
-EVALUATION_SEED = 1  # of two seeds of arrivals: the other one chooses the plan
+MIN_CASCADE_TTFT_S = 1.0  # a tier with a TTFT target up to this cannot wait for two answers
+EVALUATION_SEED = 1  # seed of the arrivals that evaluate a plan; other seeds select it
 
 
 class Market(NamedTuple):
-    """One judge, and all that a plan may be made of."""
+    """One judge, and everything that a plan can consist of."""
 
     name: str  # of the judge
     judging: JudgeSetup
-    offers: Mapping[str, QualityOffer]  # by rule
+    offers: Mapping[str, QualityOffer]  # by routing rule
     shapes: list[ReplicaShape]
     demand: QualityDemand
-    selection_set: JudgedAnswers  # questions on which thresholds and plans are chosen
-    evaluation_set: JudgedAnswers  # others, on which they are judged
+    selection_set: JudgedAnswers  # questions that select thresholds and plans
+    evaluation_set: JudgedAnswers  # other questions, which evaluate them
     catalogue: Catalogue
     config: RunConfig
-    said: QualityConfig
-    source: str  # whose answers, whose lengths
+    quality_config: QualityConfig
+    source: str  # describes the origin of the answers and the lengths
 
     def play(self, rule: str, plan: PointPlan, seed: int) -> RoutingOutcome:
-        """Replay a plan whole; with FRESH on questions and arrivals that it was not chosen on."""
+        """Replay a whole plan; EVALUATION_SEED takes questions and arrivals that did not select it."""
         offer = self.offers[rule]
         pools = weighted_pools(
             self.shapes, plan.instances, replica_capacity_per_s(offer, plan.point, plan.within_s)
         )
-        limits, own = tuple(offer.thresholds[plan.point].tolist()), self.judging
-        by = (own.judge.seconds, own.llm, own.rubric_tokens, own.shadow_share)
-        serving = RoutingPlan(rule, limits, pools, *by)
-        rows = (self.evaluation_set if seed == EVALUATION_SEED else self.selection_set).rows(
-            slice(0, self.said.requests)
+        thresholds, judging = tuple(offer.thresholds[plan.point].tolist()), self.judging
+        judge = (judging.judge.seconds, judging.llm, judging.rubric_tokens, judging.shadow_share)
+        routing = RoutingPlan(rule, thresholds, pools, *judge)
+        requests = self.quality_config.requests
+        answers = self.evaluation_set if seed == EVALUATION_SEED else self.selection_set
+        arrival_s = poisson_arrivals_s(requests, self.quality_config.requests_per_s, seed)
+        return replay_routing_plan(
+            routing, answers.rows(slice(0, requests)), arrival_s, self.catalogue, self.config
         )
-        arrival_s = poisson_arrivals_s(self.said.requests, self.said.requests_per_s, seed)
-        return replay_routing_plan(serving, rows, arrival_s, self.catalogue, self.config)
 
 
 def require_quality_config(settings: RunSettings, world: Catalogue) -> QualityConfig:
-    """The [quality] of a config; ConfigError where there is none, or it names what nobody knows."""
-    said, file = settings.config.quality, settings.config.file.name
+    """Return the [quality] section of a config; ConfigError where there is none or it is invalid."""
+    quality, file = settings.config.quality, settings.config.file.name
     where = f"{file} [quality]"
-    if said is None:
+    if quality is None:
         raise ConfigError(
-            f"{file} has no [quality], which says whose answers will do. Use --config quality, or add one."
+            f"{file} has no [quality] section, which names the llms and their answers. Use --config quality, "
+            "or add one."
         )
-    require_known(said.tier, world.tiers, "tier", where)
-    for gpu in said.gpus:
+    require_known(quality.tier, world.tiers, "tier", where)
+    for gpu in quality.gpus:
         require_known(gpu, world.gpus, "gpu", where)
-    for llm in said.llms:
+    for llm in quality.llms:
         require_known(llm, world.llms, "llm", where)
-    if len(set(said.llms)) < max(len(said.llms), 2):
-        named = ", ".join(said.llms) or "none"
+    if len(set(quality.llms)) < max(len(quality.llms), 2):
+        named = ", ".join(quality.llms) or "none"
         raise ConfigError(f"{where}: llms are {named}; it needs two or more, each once.")
-    if said.judge_llm is not None:
-        require_known(said.judge_llm, world.llms, "llm", f"{where} judge_llm")
-        if said.judge_llm in said.llms:
+    if quality.judge_llm is not None:
+        require_known(quality.judge_llm, world.llms, "llm", f"{where} judge_llm")
+        if quality.judge_llm in quality.llms:
             raise ConfigError(
-                f"{where}: judge_llm = {said.judge_llm!r} would judge its own answers. Name an llm that does "
-                "not answer here, or drop judge_llm: then the judge is a service outside."
+                f"{where}: judge_llm = {quality.judge_llm!r} would judge its own answers. Name an llm that "
+                "does not answer here, or drop judge_llm: then the judge is an external service."
             )
-        if said.rule == "route":
+        if quality.rule == "route":
             raise ConfigError(
-                f"{where}: rule = 'route' with judge_llm = {said.judge_llm!r}, which judges answers: a "
+                f"{where}: rule = 'route' with judge_llm = {quality.judge_llm!r}, which judges answers: a "
                 "router has none to read. Use rule = 'cascade', or drop judge_llm."
             )
-    ttft_s = world.tiers[said.tier].ttft_slo_s
-    if said.rule == "cascade" and ttft_s is not None and ttft_s <= MIN_CASCADE_TTFT_S:
+    ttft_s = world.tiers[quality.tier].ttft_slo_s
+    if quality.rule == "cascade" and ttft_s is not None and ttft_s <= MIN_CASCADE_TTFT_S:
         raise ConfigError(
-            f"{where}: rule = 'cascade' for {said.tier}, whose first token is due in {ttft_s:g} s: nobody "
-            "sees a token before a draft was judged. Use rule = 'route', or another tier."
+            f"{where}: rule = 'cascade' for {quality.tier}, whose first token is due in {ttft_s:g} s: a "
+            "cascade sends no token before a draft was judged. Use rule = 'route', or another tier."
         )
-    return said
+    return quality
 
 
-def allowed_routing_rules(said: QualityConfig, world: Catalogue, has_router: bool) -> tuple[str, ...]:
-    """The rules that may be planned: no cascade where the tier is too quick, no route without a router.
+def allowed_routing_rules(quality: QualityConfig, world: Catalogue, has_router: bool) -> tuple[str, ...]:
+    """Return the rules that can be planned; ConfigError where there is none.
 
-    An llm of ours that only judges routes nothing.
+    A cascade needs a tier with a long enough TTFT target, a route needs a router. A judge that is a deployed
+    llm does not route.
     """
-    ttft_s = world.tiers[said.tier].ttft_slo_s
-    asked = SELECTION_RULES if said.rule == "both" else (said.rule,)
-    can = {"cascade": ttft_s is None or ttft_s > MIN_CASCADE_TTFT_S, "route": has_router}
-    if found := tuple(rule for rule in asked if can[rule]):
-        return found
+    ttft_s = world.tiers[quality.tier].ttft_slo_s
+    rules = SELECTION_RULES if quality.rule == "both" else (quality.rule,)
+    is_possible = {"cascade": ttft_s is None or ttft_s > MIN_CASCADE_TTFT_S, "route": has_router}
+    if allowed := tuple(rule for rule in rules if is_possible[rule]):
+        return allowed
     raise ConfigError(
-        f"No router: {said.judge_llm or said.judge} judges answers only, and nothing says how hard questions "
-        "look. Use rule = 'cascade' and a tier that can wait, land a column hardness, or name a judge with a "
-        "skill."
+        f"No router: {quality.judge_llm or quality.judge} only judges answers, and the difficulty of "
+        "questions is not known. Use rule = 'cascade' and a tier that can wait, land a column hardness, or "
+        "name a judge with a skill."
     )
 
 
-def judge_setup(said: QualityConfig, judge: Judge, name: str) -> JudgeSetup:
-    """The judge with its llm, whose pool is its time and price; one beside the config's is outside."""
-    own = said.judge_llm if name == said.judge else None
-    if own is not None:
+def judge_setup(quality: QualityConfig, judge: Judge, name: str) -> JudgeSetup:
+    """Return the judge with its llm, whose pool sets its time and price.
+
+    A judge other than the config's is an external service.
+    """
+    llm = quality.judge_llm if name == quality.judge else None
+    if llm is not None:
         judge = dataclasses.replace(judge, seconds=0.0, usd_per_1000=0.0)
-    return JudgeSetup(judge, own, said.rubric_tokens if own else 0, said.shadow_share)
+    return JudgeSetup(judge, llm, quality.rubric_tokens if llm else 0, quality.shadow_share)
 
 
 def deployed_shapes(config: RunConfig) -> set[ReplicaShape]:
-    """What the config's instances are."""
+    """Return the replica shapes that the config deploys."""
     return {
         ReplicaShape(llm, pool.gpu, pool.tensor_parallel, pool.pipeline_parallel)
-        for llm, own in config.fleet.deployments.items()
-        for pool in own
+        for llm, pools in config.fleet.deployments.items()
+        for pool in pools
     }
 
 
 def build_market(
     settings: RunSettings, progress: Progress, judge: str | None = None, past: Sequence[date] | None = None
 ) -> Market:
-    """Measure all that may be had with a judge, by default that of the config.
+    """Measure every choice with a judge, by default the config's.
 
-    `past`: for a night, the days whose requests are known; then what may stand is what the config deploys.
+    `past`: for a nightly run, the days whose requests are known; the plan then uses only shapes that the
+    config deploys.
     """
-    quality = load_quality()
+    judges = load_quality()
     world = override_catalogue(load_catalogue(), settings.config.catalogue, settings.config.file.name)
-    said = require_quality_config(settings, world)
-    name = judge or said.judge
-    questions = sample_questions(settings, quality, said, name, 2 * said.requests, past)
-    chosen_on, judged_on = questions.answers.halves()
-    judging = judge_setup(said, questions.judge, name)
-    llms = [*([judging.llm] if judging.llm else []), *said.llms]
-    longest = int((chosen_on.input_tokens[:, None] + chosen_on.output_tokens).max())
+    quality = require_quality_config(settings, world)
+    name = judge or quality.judge
+    questions = sample_questions(settings, judges, quality, name, 2 * quality.requests, past)
+    selection, evaluation = questions.answers.halves()
+    judging = judge_setup(quality, questions.judge, name)
+    llms = [*([judging.llm] if judging.llm else []), *quality.llms]
+    longest = int((selection.input_tokens[:, None] + selection.output_tokens).max())
     longest += judging.rubric_tokens if judging.llm else 0
-    gpus = [gpu for gpu, count in said.gpus.items() if count]
-    degrees = (said.tensor_parallel, said.pipeline_parallel)
+    gpus = [gpu for gpu, count in quality.gpus.items() if count]
+    degrees = (quality.tensor_parallel, quality.pipeline_parallel)
     shapes = feasible_shapes(llms, gpus, world, settings.config, longest, *degrees)
-    shapes = [shape for shape in shapes if shape.gpus <= said.gpus[shape.gpu]]
+    shapes = [shape for shape in shapes if shape.gpus <= quality.gpus[shape.gpu]]
     if past is not None:
         shapes = [shape for shape in shapes if shape in deployed_shapes(settings.config)]
     world = add_roofline_profiles(world, shapes)
@@ -163,11 +170,24 @@ def build_market(
     }
     fleet = dataclasses.replace(settings.config.fleet, deployments=deployed)
     world = extend_catalogue(world, fleet, settings.config.file.name)
-    rules = allowed_routing_rules(said, world, judging.llm is None and has_router(chosen_on))
-    grids = {rule: routing_points(chosen_on, rule, said.points) for rule in rules}
-    served_by = (shapes, world, settings.config, judging, progress)
-    offers = {rule: measure_quality_offer(chosen_on, rule, grid, *served_by) for rule, grid in grids.items()}
-    caps = np.array([said.gpus.get(gpu, 0) for gpu in world.gpus])
-    demand = QualityDemand(said.requests_per_s, caps)
-    asked_on = (demand, chosen_on, judged_on, world, settings.config, said, questions.source)
-    return Market(name, judging, offers, shapes, *asked_on)
+    rules = allowed_routing_rules(quality, world, judging.llm is None and has_router(selection))
+    grids = {rule: routing_points(selection, rule, quality.points) for rule in rules}
+    replica_inputs = (shapes, world, settings.config, judging, progress)
+    offers = {
+        rule: measure_quality_offer(selection, rule, grid, *replica_inputs) for rule, grid in grids.items()
+    }
+    caps = np.array([quality.gpus.get(gpu, 0) for gpu in world.gpus])
+    demand = QualityDemand(quality.requests_per_s, caps)
+    return Market(
+        name,
+        judging,
+        offers,
+        shapes,
+        demand,
+        selection,
+        evaluation,
+        world,
+        settings.config,
+        quality,
+        questions.source,
+    )

@@ -1,8 +1,8 @@
-"""Policies beside ours: each one's own plan, on the same requests, prices and replays.
+"""Quality plans of other policies, on the same requests, prices and replays as fleetcast's.
 
-What a policy says for rising costs is replayed until a plan keeps quality and latency, with the same errors
-to spare as ours: so no policy pays for cautious tables, and none is told cheap that is late. Where none of
-its plans keeps both, its dearest stands on the board and is not kept.
+The plans of a policy are replayed by rising cost until one meets quality and latency, with the same standard
+errors to spare as fleetcast's plan. So no policy pays for cautious tables, and no late plan counts as cheap.
+Where none of its plans meets both, its most expensive plan is reported, and does not meet the requirement.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,139 +14,137 @@ from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.plans.quality_markets import EVALUATION_SEED, Market
 from fleetcast.assets.plans.quality_requirements import QualityPlan, QualityRequirement
 from fleetcast.assets.plans.quality_search import LATENCY_FACTORS, choose_quality_plan, is_requirement_met
-from fleetcast.models.aliases import Ints
+from fleetcast.models.aliases import Bools
 from fleetcast.models.plan import boute, cascade_planners
 from fleetcast.models.plan.cascadia import LatencyByGpus, latency_by_gpus
 from fleetcast.models.plan.quality_milp import LEAST_LOAD_SHARE, PointPlan, QualityDemand
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 OWN_QUALITY_POLICIES = ("quality", "quality_oracle")
-MIN_QUALITY = 1e-6  # asked of the smallest llm, which is asked for its time alone
+MIN_QUALITY = 1e-6  # required of a single llm: only its latency counts
 
-PlansByCost = Iterator[tuple[str, PointPlan]]  # plans with their rule, by rising cost
+PlansByCost = Iterator[tuple[str, PointPlan]]  # (routing rule, plan), by rising cost
 
 
 def plan_quality_policies(
-    ours: QualityPlan, knowing: Market, question: QualityRequirement, progress: Progress
+    chosen: QualityPlan, oracle: Market, requirement: QualityRequirement, progress: Progress
 ) -> list[QualityPlan]:
-    """A row for each policy that says anything, and ours, also with the judge that knows."""
-    found = [
-        one
-        for name, say in QUALITY_POLICIES.items()
-        if (one := first_sufficient_plan(ours.market, question, name, say(ours.market, question))) is not None
-    ]
-    best = choose_quality_plan(knowing, question, progress)
-    return [
-        *found,
-        *(
-            one._replace(name=n, kind="policy")
-            for n, one in zip(OWN_QUALITY_POLICIES, (ours, best), strict=True)
-        ),
+    """Return the plan of each policy that has one, then `chosen` and the plan with the oracle judge."""
+    market = chosen.market
+    found = (
+        first_sufficient_plan(market, requirement, name, plans_by_cost(market, requirement))
+        for name, plans_by_cost in QUALITY_POLICIES.items()
+    )
+    plans = [plan for plan in found if plan is not None]
+    best = choose_quality_plan(oracle, requirement, progress)
+    return plans + [
+        plan._replace(name=name, kind="policy")
+        for name, plan in zip(OWN_QUALITY_POLICIES, (chosen, best), strict=True)
     ]
 
 
 def first_sufficient_plan(
-    market: Market, question: QualityRequirement, name: str, said: PlansByCost
+    market: Market, requirement: QualityRequirement, name: str, plans: PlansByCost
 ) -> QualityPlan | None:
-    """The first plan that keeps what is asked, else the last; None where nothing is said."""
-    asked = question._replace(quality=MIN_QUALITY) if name == "alone_small" else question
+    """Return the first plan that meets the requirement, else the last one; None where there is no plan."""
+    if name == "alone_small":
+        requirement = requirement._replace(quality=MIN_QUALITY)
     last: tuple[str, PointPlan] | None = None
-    for last in islice(said, market.said.replays):
-        if is_requirement_met(market, asked, *last):
+    for last in islice(plans, market.quality_config.replays):
+        if is_requirement_met(market, requirement, *last):
             break
     return last and QualityPlan(name, "policy", market, *last, market.play(*last, EVALUATION_SEED))
 
 
-def plan_single_llm(market: Market, question: QualityRequirement, llm: int) -> PlansByCost:
-    """One llm answers all: the plan that our search finds for it, whatever its quality is."""
+def plan_single_llm(market: Market, requirement: QualityRequirement, llm: int) -> PlansByCost:
+    """Yield the plan that fleetcast's search finds for one llm alone, whatever its quality is."""
     offer = market.offers.get("route")
     points = [] if offer is None else np.flatnonzero(offer.shares[:, llm] > 1 - LEAST_LOAD_SHARE).tolist()
     for point in points[:1]:
         assert offer is not None
         only = offer.only(points=np.arange(len(offer.quality)) == point)
-        asked = question._replace(quality=MIN_QUALITY)
+        latency_only = requirement._replace(quality=MIN_QUALITY)
         try:
-            found = choose_quality_plan(market._replace(offers={"route": only}), asked, Progress())
-        except ConfigError:  # it cannot be in time
+            plan = choose_quality_plan(market._replace(offers={"route": only}), latency_only, Progress())
+        except ConfigError:  # it cannot meet the latency
             return
-        yield "route", found.answer._replace(point=point)
+        yield "route", plan.answer._replace(point=point)
 
 
-def plan_equal_budget(market: Market, question: QualityRequirement) -> PlansByCost:
-    """RouteLLM's: a router, and as much money for each llm."""
-    offer, demand = market.offers.get("route"), budgeted_demand(market, question)
+def plan_equal_budget(market: Market, requirement: QualityRequirement) -> PlansByCost:
+    """Yield RouteLLM's plans: a router, and the same spending for each llm."""
+    offer, demand = market.offers.get("route"), budgeted_demand(market, requirement)
     return router_plans_by_cost(
-        boute.cheapest_equal_spend_plan(offer, demand, question.quality, factor * question.latency_s)
+        boute.cheapest_equal_spend_plan(offer, demand, requirement.quality, factor * requirement.latency_s)
         for factor in LATENCY_FACTORS
         if offer is not None
     )
 
 
-def plan_boute(market: Market, question: QualityRequirement) -> PlansByCost:
-    """BoUTE's: its candidates, all gone through."""
-    offer, demand = market.offers.get("route"), budgeted_demand(market, question)
+def plan_boute(market: Market, requirement: QualityRequirement) -> PlansByCost:
+    """Yield BoUTE's plans: all its candidates."""
+    offer, demand = market.offers.get("route"), budgeted_demand(market, requirement)
     if offer is not None:
-        for one in boute.boute_plans(
-            offer, demand, question.quality, max(LATENCY_FACTORS) * question.latency_s
-        ):
-            yield "route", one
+        latency_s = max(LATENCY_FACTORS) * requirement.latency_s
+        for plan in boute.boute_plans(offer, demand, requirement.quality, latency_s):
+            yield "route", plan
 
 
-def plan_boute_one_gpu_type(market: Market, question: QualityRequirement) -> PlansByCost:
-    """BoUTE's on GPUs of one type: that with the dearest ones."""
-    offer, demand = market.offers.get("route"), budgeted_demand(market, question)
+def plan_boute_one_gpu_type(market: Market, requirement: QualityRequirement) -> PlansByCost:
+    """Yield BoUTE's plans on GPUs of one type: the most expensive one."""
+    offer, demand = market.offers.get("route"), budgeted_demand(market, requirement)
     if offer is not None:
-        is_own = offer.gpu == offer.gpu[(offer.usd_per_hour / offer.gpus).argmax()]
-        latency_s = max(LATENCY_FACTORS) * question.latency_s
-        for one in boute.boute_plans(offer.only(shapes=is_own), demand, question.quality, latency_s):
-            yield "route", expand_to_all_shapes(one, is_own)
+        is_used = offer.gpu == offer.gpu[(offer.usd_per_hour / offer.gpus).argmax()]
+        latency_s = max(LATENCY_FACTORS) * requirement.latency_s
+        for plan in boute.boute_plans(offer.only(shapes=is_used), demand, requirement.quality, latency_s):
+            yield "route", expand_to_all_shapes(plan, is_used)
 
 
 def make_cascade_planner(
     planner: Callable[[LatencyByGpus, float], Callable[[int], cascade_planners.PointAndGpus]],
 ) -> Callable[..., PlansByCost]:
-    """Plans of a cascade on each GPU type alone, by cost."""
+    """Return a policy that plans a cascade on each GPU type alone, by cost."""
 
-    def say(market: Market, question: QualityRequirement) -> PlansByCost:
-        offer, demand = market.offers.get("cascade"), budgeted_demand(market, question)
-        found = []
+    def plans_by_cost(market: Market, requirement: QualityRequirement) -> PlansByCost:
+        offer, demand = market.offers.get("cascade"), budgeted_demand(market, requirement)
+        plans = []
         for gpu in [] if offer is None else np.unique(offer.gpu):
             assert offer is not None
-            is_own = offer.gpu == gpu
-            own = offer.only(shapes=is_own)
-            if np.unique(own.llm).size == own.shares.shape[1]:
-                tables = latency_by_gpus(own, demand, int(demand.cap_gpus[gpu]))
-                said = cascade_planners.plans_by_gpus(
-                    tables, question.latency_s, planner(tables, question.quality)
+            is_used = offer.gpu == gpu
+            only = offer.only(shapes=is_used)
+            if np.unique(only.llm).size == only.shares.shape[1]:
+                tables = latency_by_gpus(only, demand, int(demand.cap_gpus[gpu]))
+                found = cascade_planners.plans_by_gpus(
+                    tables, requirement.latency_s, planner(tables, requirement.quality)
                 )
-                found += [expand_to_all_shapes(one, is_own) for one in said]
-        for one in sorted(found, key=lambda one: one.usd_per_hour):
-            yield "cascade", one
+                plans += [expand_to_all_shapes(plan, is_used) for plan in found]
+        for plan in sorted(plans, key=lambda plan: plan.usd_per_hour):
+            yield "cascade", plan
 
-    return say
+    return plans_by_cost
 
 
-def budgeted_demand(market: Market, question: QualityRequirement) -> QualityDemand:
-    """What comes, and what may be spent."""
-    return market.demand._replace(budget_usd_per_hour=question.budget_usd_per_hour)
+def budgeted_demand(market: Market, requirement: QualityRequirement) -> QualityDemand:
+    """Return the demand with the budget of the requirement."""
+    return market.demand._replace(budget_usd_per_hour=requirement.budget_usd_per_hour)
 
 
 def router_plans_by_cost(found: Iterator[PointPlan | None]) -> PlansByCost:
-    """Those that are plans of a router, by cost."""
-    for one in sorted((one for one in found if one is not None), key=lambda one: one.usd_per_hour):
-        yield "route", one
+    """Yield the plans that are not None, by cost, as plans of a router."""
+    for plan in sorted((plan for plan in found if plan is not None), key=lambda plan: plan.usd_per_hour):
+        yield "route", plan
 
 
-def expand_to_all_shapes(one: PointPlan, is_own: Ints) -> PointPlan:
-    """A plan of some of the shapes as one of all."""
-    instances = np.zeros(is_own.size, np.int64)
-    instances[is_own] = one.instances
-    return one._replace(instances=instances)
+def expand_to_all_shapes(plan: PointPlan, is_used: Bools) -> PointPlan:
+    """Return a plan of some shapes as a plan of all; `is_used`, (shapes,), marks the plan's shapes."""
+    instances = np.zeros(is_used.size, np.int64)
+    instances[is_used] = plan.instances
+    return plan._replace(instances=instances)
 
 
 QUALITY_POLICIES: dict[str, Callable[[Market, QualityRequirement], PlansByCost]] = {
-    "alone_small": lambda market, question: plan_single_llm(market, question, 0),
-    "alone_large": lambda market, question: plan_single_llm(market, question, -1),
+    "alone_small": lambda market, requirement: plan_single_llm(market, requirement, 0),
+    "alone_large": lambda market, requirement: plan_single_llm(market, requirement, -1),
     "uniform": plan_equal_budget,
     "uniform_cascade": make_cascade_planner(cascade_planners.uniform_planner),
     "cascade_serve": make_cascade_planner(cascade_planners.cascadeserve_planner),

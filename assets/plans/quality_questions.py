@@ -1,7 +1,7 @@
-"""Whose answers a plan for quality goes by: those that landed for the trace, else a model fitted to others.
+"""Find the answers of a quality plan: those that landed for the trace, else a model fitted to other answers.
 
-The questions are requests of the trace, joined to these by their lengths, or by query_id; where the lake has
-none of the tier, they are drawn from the answers themselves.
+The questions are requests of the trace, joined to the answers by their lengths or by query_id. Where the lake
+has no request of the tier, questions are sampled from the answers themselves.
 """
 
 from collections.abc import Sequence
@@ -25,93 +25,92 @@ from fleetcast.models.quality.trace_answers import (
 from fleetcast.models.world.quality_config import SCORE, QualityConfig
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
-SAME_SCORE_CORRELATION = (
-    0.9999  # rank correlation of a score with what a judge says, from which on it is what that one says
-)
+SAME_SCORE_CORRELATION = 0.9999  # above this rank correlation, a score is taken as the judge's own score
 REQUEST_TEXT_COLUMNS = ("llm", "app", "query_id")
 AnswerSource = AnswerModel | LandedAnswers
 UNPRICED_JUDGE = Judge(0.0, 0.0, "landed with the answers, its seconds and price are not known")
 
 
 class Questions(NamedTuple):
-    """What a plan is chosen and judged on."""
+    """The questions that select and evaluate a plan."""
 
     answers: JudgedAnswers
     judge: Judge
-    source: str  # whose answers, whose lengths, as it is told
+    source: str  # describes the origin of the answers and the lengths
 
 
 def sample_questions(
     settings: RunSettings,
     quality: QualityCatalogue,
-    said: QualityConfig,
+    config: QualityConfig,
     name: str,
     size: int,
     past: Sequence[date] | None = None,
 ) -> Questions:
-    """So many questions, judged by this judge; ConfigError where answers or judge cannot be had.
+    """Return `size` questions with answers, judged by the named judge.
 
-    `past`: the days whose requests they are, else all that the lake has.
+    `past` limits the requests to these days; None stands for all days of the lake. ConfigError where the
+    answers or the judge are missing.
     """
     where, seed = f"{settings.config.file.name} [quality]", settings.config.trace.seed
-    source, judge, told = find_answer_source(settings, quality, said, name, where)
+    source, judge, origin = find_answer_source(settings, quality, config, name, where)
     llms = source.answers.llms if isinstance(source, LandedAnswers) else source.llms
-    requests = sample_tier_requests(settings, said.tier, llms, size, past)
+    requests = sample_tier_requests(settings, config.tier, llms, size, past)
     if requests is not None:
-        told += f"; lengths of requests of {settings.trace}"
-        return Questions(answer_requests(source, judge, said, requests, seed), judge, told)
+        origin += f"; lengths of requests of {settings.trace}"
+        return Questions(answer_requests(source, judge, config, requests, seed), judge, origin)
     if isinstance(source, LandedAnswers):
-        require_input_tokens(settings.trace, said, source)
-        found = sample_landed_answers(source, judge, size, seed)
+        require_input_tokens(settings.trace, config, source)
+        answers = sample_landed_answers(source, judge, size, seed)
     else:
-        found = generate_answers(source, judge, size, seed)
-    return Questions(judge_service_answers(found, judge, said, seed), judge, told)
+        answers = generate_answers(source, judge, size, seed)
+    return Questions(judge_service_answers(answers, judge, config, seed), judge, origin)
 
 
 def find_answer_source(
-    settings: RunSettings, quality: QualityCatalogue, said: QualityConfig, name: str, where: str
+    settings: RunSettings, quality: QualityCatalogue, config: QualityConfig, name: str, where: str
 ) -> tuple[AnswerSource, Judge, str]:
-    """Whose answers they are, the judge by this name, and how that is told; ConfigError where one lacks."""
+    """Return the answers, the named judge, and a text on their origin; ConfigError where one is missing."""
     source: AnswerSource
     if settings.lake.count("answers", trace=settings.trace):
         frame = settings.lake.read("answers", trace=settings.trace).to_pandas()
         judge = find_judge(quality, frame, name, where)
-        source = join_landed_answers(settings.trace, frame, said, name, where)
-        told = f"answers landed in {settings.trace}, {source.query_id.size:,} queries"
+        source = join_landed_answers(settings.trace, frame, config, name, where)
+        origin = f"answers landed in {settings.trace}, {source.query_id.size:,} queries"
     else:
-        if said.measured_by != SCORE:
+        if config.measured_by != SCORE:
             raise ConfigError(
-                f"{where}: measured_by = {said.measured_by!r} needs answers that landed for "
-                f"{settings.trace}. Land them, or drop it: the fitted score is no judge's."
+                f"{where}: measured_by = {config.measured_by!r} needs answers that landed for "
+                f"{settings.trace}. Land them, or drop it: the fitted score is not a judge's score."
             )
-        require_known(said.answers, quality.answers, "answers", where)
+        require_known(config.answers, quality.answers, "answers", where)
         require_known(name, quality.judges, "judge", where)
-        judge, source = quality.judges[name], quality.answers[said.answers]
-        told = f"answers {said.answers}, fitted"
+        judge, source = quality.judges[name], quality.answers[config.answers]
+        origin = f"answers {config.answers}, fitted"
     llms = source.answers.llms if isinstance(source, LandedAnswers) else source.llms
-    for llm in said.llms:
-        require_known(llm, llms, "llm", f"{where} {told}")
-    return source, judge, told
+    for llm in config.llms:
+        require_known(llm, llms, "llm", f"{where} {origin}")
+    return source, judge, origin
 
 
 def answer_requests(
-    source: AnswerSource, judge: Judge, said: QualityConfig, requests: ServedRequests, seed: int
+    source: AnswerSource, judge: Judge, config: QualityConfig, requests: ServedRequests, seed: int
 ) -> JudgedAnswers:
-    """What the llms of a service make of requests."""
-    return judge_service_answers(sample_request_answers(source, judge, requests, seed), judge, said, seed)
+    """Return the judged answers of a service's llms to requests."""
+    return judge_service_answers(sample_request_answers(source, judge, requests, seed), judge, config, seed)
 
 
 def judge_service_answers(
-    found: JudgedAnswers, judge: Judge, said: QualityConfig, seed: int
+    answers: JudgedAnswers, judge: Judge, config: QualityConfig, seed: int
 ) -> JudgedAnswers:
-    """Of these llms' answers, judged among themselves."""
-    return apply_judge(found.of(said.llms), judge, np.random.default_rng([seed, 0x1D6E]))
+    """Return the answers of the service's llms, judged among themselves."""
+    return apply_judge(answers.of(config.llms), judge, np.random.default_rng([seed, 0x1D6E]))
 
 
 def sample_tier_requests(
     settings: RunSettings, tier: str, llms: Sequence[str], size: int, past: Sequence[date] | None = None
 ) -> ServedRequests | None:
-    """So many requests of a tier of the trace, drawn, for one of these llms; None where there is none."""
+    """Return `size` sampled requests of a tier for one of these llms; None where the trace has none."""
     frame = settings.lake.sql(
         "reads/questions.sql",
         trace=settings.trace,
@@ -133,7 +132,7 @@ def sample_tier_requests(
 
 
 def find_judge(quality: QualityCatalogue, frame: pd.DataFrame, name: str, where: str) -> Judge:
-    """The judge: one who judged the answers that landed, else one of quality.toml with a skill."""
+    """Return the named judge of the landed answers, else of quality.toml with a skill; else ConfigError."""
     judges = judge_names(frame)
     known = quality.judges.get(name)
     if name in judges:
@@ -141,7 +140,7 @@ def find_judge(quality: QualityCatalogue, frame: pd.DataFrame, name: str, where:
     able = {name: judge for name, judge in quality.judges.items() if judge.skill is not None}
     if known is not None and known.skill is None:
         raise ConfigError(
-            f"{where}: the judge {name} has not judged the answers that landed: they have no column "
+            f"{where}: the judge {name} has not judged the landed answers: they have no column "
             f"judge_{name}. Land one, or name one of {', '.join([*judges, *able])}."
         )
     require_known(name, [*judges, *able], "judge", where)
@@ -149,114 +148,116 @@ def find_judge(quality: QualityCatalogue, frame: pd.DataFrame, name: str, where:
 
 
 def judge_names(frame: pd.DataFrame) -> list[str]:
-    """Who has judged answers that landed."""
-    return sorted({name for said in frame["judges"] for name, _ in said or ()})
+    """Return the names of the judges of the landed answers."""
+    return sorted({name for scores in frame["judges"] for name, _ in scores or ()})
 
 
 def join_landed_answers(
-    trace: str, frame: pd.DataFrame, said: QualityConfig, judge: str, where: str
+    trace: str, frame: pd.DataFrame, config: QualityConfig, judge: str, where: str
 ) -> LandedAnswers:
-    """The answers of all llms of a service to the queries that each has answered.
+    """Return the answers of a service's llms to the queries that all of them have answered.
 
-    ConfigError names an llm without an answer, llms without a query in common, and a judge who routes and
-    measures where there is another.
+    ConfigError names an llm without an answer, llms without a common query, or a judge that both routes and
+    measures although there is another judge.
     """
-    require_answers(trace, frame, said, where)
-    said_by = {
-        name: pivot_by_llm(frame.assign(value=judge_scores(frame, name)), said) for name in judge_names(frame)
+    require_answers(trace, frame, config, where)
+    scores_by_judge = {
+        name: pivot_by_llm(frame.assign(value=judge_scores(frame, name)), config)
+        for name in judge_names(frame)
     }
-    score = pivot_by_llm(frame.assign(value=frame["score"]), said)
-    outputs = pivot_by_llm(frame.assign(value=frame["output_tokens"]), said)
-    routes = said_by.get(judge)
-    if said.measured_by != SCORE:
-        score = measured_scores(score, said_by, said.measured_by, judge, where)
-    elif routes is not None:
-        require_separate_judge(score, routes, [name for name in said_by if name != judge], judge, where)
-    whole = score.notna().all(axis=1)
-    judged = routes[list(said.llms[:-1])] if routes is not None else score[list(said.llms[:-1])]
-    whole &= judged.notna().all(axis=1)
-    if not whole.any():
+    score = pivot_by_llm(frame.assign(value=frame["score"]), config)
+    outputs = pivot_by_llm(frame.assign(value=frame["output_tokens"]), config)
+    routing_scores = scores_by_judge.get(judge)
+    if config.measured_by != SCORE:
+        score = measured_scores(score, scores_by_judge, config.measured_by, judge, where)
+    elif routing_scores is not None:
+        others = [name for name in scores_by_judge if name != judge]
+        require_separate_judge(score, routing_scores, others, judge, where)
+    is_whole = score.notna().all(axis=1)
+    judged = (score if routing_scores is None else routing_scores)[list(config.llms[:-1])]
+    is_whole &= judged.notna().all(axis=1)
+    if not is_whole.any():
         raise ConfigError(
-            f"{where}: no query has an answer of each of {', '.join(said.llms)} among those that landed for "
-            f"{trace}, judged by {judge}. Land answers of all llms to the same queries."
+            f"{where}: no query has an answer of each of {', '.join(config.llms)} among those that landed "
+            f"for {trace}, judged by {judge}. Land answers of all llms to the same queries."
         )
     rng = np.random.default_rng(0)
-    at = score.index[whole]
-    first = frame.groupby("query_id")[["input_tokens", "hardness"]].first().loc[at]
+    queries = score.index[is_whole]
+    first = frame.groupby("query_id")[["input_tokens", "hardness"]].first().loc[queries]
     hardness = first["hardness"].to_numpy(float)
     is_routed = not np.isnan(hardness).any()
     return LandedAnswers(
-        at.to_numpy(),
+        queries.to_numpy(),
         JudgedAnswers(
-            said.llms,
+            config.llms,
             first["input_tokens"].fillna(0).to_numpy().astype(np.int64),
-            outputs.loc[at].to_numpy().astype(np.int64),
-            score.loc[at].to_numpy(float),
-            column_ranks(judged.loc[at].to_numpy(float), rng),
-            column_ranks(hardness[:, None], rng)[:, 0] if is_routed else np.full(len(at), np.nan),
+            outputs.loc[queries].to_numpy().astype(np.int64),
+            score.loc[queries].to_numpy(float),
+            column_ranks(judged.loc[queries].to_numpy(float), rng),
+            column_ranks(hardness[:, None], rng)[:, 0] if is_routed else np.full(len(queries), np.nan),
         ),
     )
 
 
-def require_answers(trace: str, frame: pd.DataFrame, said: QualityConfig, where: str) -> None:
-    """Refuse a service with an llm of which no answer has landed."""
+def require_answers(trace: str, frame: pd.DataFrame, config: QualityConfig, where: str) -> None:
+    """Raise ConfigError where no answer of one of the service's llms has landed."""
     there = set(frame["llm"])
-    for llm in said.llms:
+    for llm in config.llms:
         if llm not in there:
             raise ConfigError(
-                f"{where}: no answer of {llm} has landed for {trace}; there are those of "
+                f"{where}: no answer of {llm} has landed for {trace}; there are answers of "
                 f"{', '.join(sorted(there))}. Land some, or drop it from llms."
             )
 
 
 def judge_scores(frame: pd.DataFrame, judge: str) -> np.ndarray:
-    """Of each answer, what one judge says; NaN: nothing."""
-    return np.array([dict(said or ()).get(judge, np.nan) for said in frame["judges"]], np.float64)
+    """Return one judge's score of each answer, (answers,); NaN where it has none."""
+    return np.array([dict(scores or ()).get(judge, np.nan) for scores in frame["judges"]], np.float64)
 
 
-def pivot_by_llm(frame: pd.DataFrame, said: QualityConfig) -> pd.DataFrame:
-    """A row a query, a column an llm of the service."""
-    return frame.pivot(index="query_id", columns="llm", values="value")[list(said.llms)].astype(float)
+def pivot_by_llm(frame: pd.DataFrame, config: QualityConfig) -> pd.DataFrame:
+    """Return a frame with a row for each query and a column for each llm of the service."""
+    return frame.pivot(index="query_id", columns="llm", values="value")[list(config.llms)].astype(float)
 
 
 def measured_scores(
-    score: pd.DataFrame, said_by: dict[str, pd.DataFrame], name: str, judge: str, where: str
+    score: pd.DataFrame, scores_by_judge: dict[str, pd.DataFrame], name: str, judge: str, where: str
 ) -> pd.DataFrame:
-    """What the judge who measures says of each answer, as a score."""
+    """Return the measuring judge's scores; ConfigError for the routing judge or for scores outside 0 to 1."""
     if name == judge:
-        raise ConfigError(f"{where}: the judge {judge} routes; it does not measure too. Name another.")
-    require_known(name, [SCORE, *said_by], "measured_by", where)
-    found = said_by[name]
+        raise ConfigError(f"{where}: the judge {judge} routes, so it cannot measure too. Name another.")
+    require_known(name, [SCORE, *scores_by_judge], "measured_by", where)
+    found = scores_by_judge[name]
     low, high = float(np.nanmin(found.to_numpy())), float(np.nanmax(found.to_numpy()))
     if low < 0 or high > 1:
         raise ConfigError(
-            f"{where}: measured_by {name}, who says {low:g} to {high:g}; quality needs 0 to 1. Divide "
-            f"judge_{name} by its best grade and land the answers again."
+            f"{where}: measured_by {name}, with scores from {low:g} to {high:g}; quality needs 0 to 1. "
+            f"Divide judge_{name} by its best grade and land the answers again."
         )
     return found
 
 
 def require_separate_judge(
-    score: pd.DataFrame, routes: pd.DataFrame, others: Sequence[str], judge: str, where: str
+    score: pd.DataFrame, routing_scores: pd.DataFrame, others: Sequence[str], judge: str, where: str
 ) -> None:
-    """Refuse scores that are what the judge says who routes, where somebody else could measure."""
-    both = (pd.Series(of.to_numpy().ravel()) for of in (score, routes))
-    if others and next(both).corr(next(both), method="spearman") > SAME_SCORE_CORRELATION:
+    """Raise ConfigError where the landed scores are the routing judge's and another judge could measure."""
+    measured, routed = (pd.Series(frame.to_numpy().ravel()) for frame in (score, routing_scores))
+    if others and measured.corr(routed, method="spearman") > SAME_SCORE_CORRELATION:
         raise ConfigError(
-            f"{where}: the scores that landed are what the judge {judge} says, who routes and must not "
-            f"measure too. Set measured_by to {' or '.join(others)}."
+            f"{where}: the landed scores are those of the judge {judge}, which routes and must not measure "
+            f"too. Set measured_by to {' or '.join(others)}."
         )
 
 
-def require_input_tokens(trace: str, said: QualityConfig, source: LandedAnswers) -> None:
-    """Queries that are the requests must be known in length."""
+def require_input_tokens(trace: str, config: QualityConfig, source: LandedAnswers) -> None:
+    """Raise ConfigError where landed queries serve as requests but have no input lengths."""
     if not (source.answers.input_tokens > 0).all():
         raise ConfigError(
-            f"The answers that landed for {trace} have no input_tokens, and the lake has no request of "
-            f"{said.tier} to take lengths from. Land answers with input_tokens, or the requests."
+            f"The landed answers of {trace} have no input_tokens, and the lake has no request of "
+            f"{config.tier} to take lengths from. Land answers with input_tokens, or the requests."
         )
 
 
 def has_router(answers: JudgedAnswers) -> bool:
-    """Whether somebody says how hard a question looks."""
+    """Return whether every question has a hardness, which a router reads."""
     return not bool(np.isnan(answers.hardness).any())

@@ -1,4 +1,4 @@
-"""What is asked of a plan for quality, what a plan is, and why there may be none."""
+"""The requirement of a quality plan, the plan itself, and the reason where there is none."""
 
 import math
 from typing import NamedTuple
@@ -13,14 +13,14 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 
 class QualityRequirement(NamedTuple):
-    """What is asked of a plan."""
+    """The quality, latency and budget that a plan must keep."""
 
-    quality: float
-    latency_s: float
+    quality: float  # least mean score, 0 to 1
+    latency_s: float  # largest P95 of the latency
     budget_usd_per_hour: float = np.inf
 
     def check(self) -> None:
-        """Refuse what no plan could be asked."""
+        """Raise ConfigError for a value out of range."""
         for name, value, most, what in (
             ("--quality", self.quality, 1.0, "a mean score, above 0 and up to 1"),
             ("--latency", self.latency_s, 1e6, "seconds, above 0"),
@@ -31,47 +31,50 @@ class QualityRequirement(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As the lake's folders have it."""
+        """Return its name in the lake's folders."""
         budget = "" if math.isinf(self.budget_usd_per_hour) else f"_{self.budget_usd_per_hour:g}usd"
         return f"{self.quality:g}_{self.latency_s:g}s{budget}"
 
 
 class QualityPlan(NamedTuple):
-    """A row of quality_plans: a plan with what became of it, or why there is none."""
+    """A row of quality_plans: a plan with its replay."""
 
     name: str
     kind: str  # chosen, baseline, policy, whatif or front
     market: Market
-    rule: str
+    rule: str  # of routing
     answer: PointPlan
-    served: RoutingOutcome
+    served: RoutingOutcome  # of the replay on the evaluation set
 
 
-def explain_infeasible(market: Market, question: QualityRequirement, replayed: bool = False) -> str:
-    """Which requirement binds, and what the nearest plan gives."""
-    llms = market.said.llms
+def explain_infeasible(market: Market, requirement: QualityRequirement, replayed: bool = False) -> str:
+    """Return a message on which requirement binds, and on the nearest plan."""
+    llms = market.quality_config.llms
     best = max(float(offer.quality.max()) for offer in market.offers.values())
-    if best < question.quality:
+    if best < requirement.quality:
         return (
-            f"No plan has a quality of {question.quality:g}: the best of {', '.join(llms)} together "
-            f"by the judge {market.name} is {best:.3f}. Ask for less, or add a better llm to [quality]."
+            f"No plan has a quality of {requirement.quality:g}: the best of {', '.join(llms)} together "
+            f"by the judge {market.name} is {best:.3f}. Lower --quality, or add a better llm to [quality]."
         )
-    demand = market.demand._replace(budget_usd_per_hour=question.budget_usd_per_hour)
+    demand = market.demand._replace(budget_usd_per_hour=requirement.budget_usd_per_hour)
     offers = market.offers.values()
-    asked = f"quality {question.quality:g} within {question.latency_s:g} s"
-    if not math.isinf(question.budget_usd_per_hour):
-        free = [least_cost_plan(one, market.demand, question.quality, question.latency_s) for one in offers]
-        if costs := [found.usd_per_hour for found in free if found]:
+    target = f"quality {requirement.quality:g} within {requirement.latency_s:g} s"
+    if not math.isinf(requirement.budget_usd_per_hour):
+        plans = [
+            least_cost_plan(offer, market.demand, requirement.quality, requirement.latency_s)
+            for offer in offers
+        ]
+        if costs := [plan.usd_per_hour for plan in plans if plan]:
             return (
-                f"No plan gives {asked} for {question.budget_usd_per_hour:g} USD/h: the budget binds; tables "
-                f"ask for {min(costs):.2f} USD/h. Raise --budget, or ask for less."
+                f"No plan gives {target} for {requirement.budget_usd_per_hour:g} USD/h: the budget binds; "
+                f"tables need {min(costs):.2f} USD/h. Raise --budget, or lower the requirement."
             )
-    quick = [found for one in offers if (found := least_latency_plan(one, demand, question.quality))]
-    if not quick:
-        return f"No plan gives {asked}: these GPUs do not carry the load. Add GPUs to [quality] gpus."
-    least = min(one.latency_s for one in quick)
+    quickest = [plan for offer in offers if (plan := least_latency_plan(offer, demand, requirement.quality))]
+    if not quickest:
+        return f"No plan gives {target}: these GPUs do not carry the load. Add GPUs to [quality] gpus."
+    least = min(plan.latency_s for plan in quickest)
     binds = "the replays of the proposed plans miss it" if replayed else "the latency binds"
     return (
-        f"No plan gives {asked}: {binds}; tables promise {least:.1f} s at the least. Raise --latency, or add "
-        "GPUs to [quality] gpus."
+        f"No plan gives {target}: {binds}; tables promise {least:.1f} s at the least. Raise --latency, or "
+        "add GPUs to [quality] gpus."
     )

@@ -1,4 +1,4 @@
-"""Plans for quality as tables: what each is and what became of it, and its pools."""
+"""Write quality plans to the tables quality_plans (the plan and its replay) and quality_pools (its pools)."""
 
 import math
 from typing import Any
@@ -13,21 +13,21 @@ from fleetcast.models.plan.quality_milp import replica_capacity_per_s
 
 
 def write_quality_plans(
-    settings: RunSettings, question: QualityRequirement, plans: list[QualityPlan], name: str | None = None
+    settings: RunSettings, requirement: QualityRequirement, plans: list[QualityPlan], name: str | None = None
 ) -> None:
-    """The tables quality_plans and quality_pools of a question, under its name or another one."""
-    place = {"trace": settings.trace, "question": name or question.name}
-    rows = [quality_plan_row(question, one) for one in plans]
-    pools = [row for one in plans for row in quality_pool_rows(one)]
+    """Write quality_plans and quality_pools of a requirement, under its name or `name`."""
+    place = {"trace": settings.trace, "question": name or requirement.name}
+    rows = [quality_plan_row(requirement, plan) for plan in plans]
+    pools = [row for plan in plans for row in quality_pool_rows(plan)]
     settings.lake.write("quality_plans", pa.Table.from_pylist(rows, SCHEMAS["quality_plans"]), **place)
     settings.lake.write("quality_pools", pa.Table.from_pylist(pools, SCHEMAS["quality_pools"]), **place)
 
 
-def quality_plan_row(question: QualityRequirement, plan: QualityPlan) -> dict[str, Any]:
-    """One row of quality_plans."""
+def quality_plan_row(requirement: QualityRequirement, plan: QualityPlan) -> dict[str, Any]:
+    """Return a plan as a row of quality_plans."""
     offer, answer = plan.market.offers[plan.rule], plan.answer
     (p95_low, p95_high), (quality_low, quality_high) = plan.served.intervals()
-    budget = question.budget_usd_per_hour
+    budget = requirement.budget_usd_per_hour
     return {
         "plan": plan.name,
         "kind": plan.kind,
@@ -38,9 +38,9 @@ def quality_plan_row(question: QualityRequirement, plan: QualityPlan) -> dict[st
         "judge_llm": plan.market.judging.llm,
         "shadow_share": plan.market.judging.shadow_share,
         "thresholds": ", ".join(f"{t:.6g}" for t in offer.thresholds[answer.point]),
-        "requests_per_s": plan.market.said.requests_per_s,
-        "required_quality": question.quality,
-        "required_latency_s": question.latency_s,
+        "requests_per_s": plan.market.quality_config.requests_per_s,
+        "required_quality": requirement.quality,
+        "required_latency_s": requirement.latency_s,
         "budget_usd_per_hour": None if math.isinf(budget) else budget,
         "usd_per_hour": answer.usd_per_hour,
         "promised_quality": float(offer.quality[answer.point]),
@@ -55,9 +55,9 @@ def quality_plan_row(question: QualityRequirement, plan: QualityPlan) -> dict[st
 
 
 def quality_pool_rows(plan: QualityPlan) -> list[dict[str, Any]]:
-    """The rows of quality_pools: like replicas, with what their llm does."""
+    """Return a plan's rows of quality_pools: equal replicas, with the load and the latency of their llm."""
     offer, served = plan.market.offers[plan.rule], plan.served
-    carried = plan.answer.instances * replica_capacity_per_s(offer, plan.answer.point, plan.answer.within_s)
+    capacity = plan.answer.instances * replica_capacity_per_s(offer, plan.answer.point, plan.answer.within_s)
     rows = []
     for n in np.flatnonzero(plan.answer.instances):
         shape, count = plan.market.shapes[n], int(plan.answer.instances[n])
@@ -71,7 +71,7 @@ def quality_pool_rows(plan: QualityPlan) -> list[dict[str, Any]]:
             "instances": count,
             "gpus": count * shape.gpus,
             "usd_per_hour": count * float(offer.usd_per_hour[n]),
-            "load_share": float(carried[n] / max(carried[offer.llm == offer.llm[n]].sum(), 1e-12)),
+            "load_share": float(capacity[n] / max(capacity[offer.llm == offer.llm[n]].sum(), 1e-12)),
             "stage_share": served.leg_s[at].size / served.answer_latency_s.size,
             "shadow_share": served.shadow_legs[at] / served.answer_latency_s.size,
             "final_answer_share": float((served.kept == at).mean()),

@@ -1,4 +1,4 @@
-"""Which llm answers what over all regions of a config, by the tables; load moves between them."""
+"""Plan model routing and replicas over all regions of a config, by the tables; load moves between regions."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -21,60 +21,61 @@ REQUESTS_BY_REGION_SQL = (
 
 
 class RegionalPlan(NamedTuple):
-    """A plan over regions, and what it is for."""
+    """A plan over regions, and its demand."""
 
     names: tuple[str, ...]  # of the regions
-    requests_per_s: Floats  # that come to each
+    requests_per_s: Floats  # (regions,) that arrive in each region
     spread: MultiRegionPlan
-    answered: Floats  # (J, M) of a region's requests, the share that each llm answers
+    answered: Floats  # (regions, llms) share of a region's requests that each llm answers
 
 
-def plan_over_regions(settings: RunSettings, market: Market, question: QualityRequirement) -> RegionalPlan:
-    """The cheapest replicas in all regions, each with the GPUs of its own that [quality] names.
+def plan_over_regions(settings: RunSettings, market: Market, requirement: QualityRequirement) -> RegionalPlan:
+    """Return the cheapest plan over all regions; each has its own GPUs of the types in [quality].
 
-    A region has the share of the requests that the trace's have there, where the lake has any. ConfigError
-    where no plan keeps what is asked.
+    A region's share of the requests is that of the trace; all are equal where the lake has no request.
+    ConfigError where no plan meets the requirement.
     """
     sites, types = settings.catalogue.regions, list(market.catalogue.gpus)
-    asked = f"quality {question.quality:g} within {question.latency_s:g} s"
+    target = f"quality {requirement.quality:g} within {requirement.latency_s:g} s"
     if "route" not in market.offers:
         raise ConfigError(
-            f"No plan over regions gives {asked}: it needs a router. Use rule = 'route' or 'both' in "
-            "[quality], and a judge that may route."
+            f"No plan over regions gives {target}: it needs a router. Use rule = 'route' or 'both' in "
+            "[quality], and a judge that can route."
         )
-    parts = request_share_by_region(settings, market)
-    named = [
-        [site.cap_gpus.get(gpu, 0) * (gpu in market.said.gpus) for gpu in types] for site in sites.values()
+    shares = request_share_by_region(settings, market)
+    caps = [
+        [site.cap_gpus.get(gpu, 0) * (gpu in market.quality_config.gpus) for gpu in types]
+        for site in sites.values()
     ]
-    regions = RegionalDemand(market.said.requests_per_s * parts, np.array(named))
+    regions = RegionalDemand(market.quality_config.requests_per_s * shares, np.array(caps))
     offer = market.offers["route"]
-    found = cheapest_regional_plan(offer, regions, question.quality, question.latency_s)
-    if found is None:
+    plan = cheapest_regional_plan(offer, regions, requirement.quality, requirement.latency_s)
+    if plan is None:
         raise ConfigError(
-            f"No plan over regions gives {asked}: their GPUs do not carry the load in time. Add some to "
-            "cap_gpus of [catalogue.regions], or ask for less."
+            f"No plan over regions gives {target}: their GPUs do not carry the load in time. Add some to "
+            "cap_gpus of [catalogue.regions], or lower the requirement."
         )
-    if found.usd_per_hour > question.budget_usd_per_hour:
+    if plan.usd_per_hour > requirement.budget_usd_per_hour:
         raise ConfigError(
-            f"No plan over regions gives {asked} for {question.budget_usd_per_hour:g} USD/h: the budget "
-            f"binds; tables ask for {found.usd_per_hour:.2f} USD/h. Raise --budget, or ask for less."
+            f"No plan over regions gives {target} for {requirement.budget_usd_per_hour:g} USD/h: the budget "
+            f"binds; tables need {plan.usd_per_hour:.2f} USD/h. Raise --budget, or lower the requirement."
         )
-    return RegionalPlan(tuple(sites), regions.requests_per_s, found, found.shares @ offer.shares)
+    return RegionalPlan(tuple(sites), regions.requests_per_s, plan, plan.shares @ offer.shares)
 
 
 def request_share_by_region(settings: RunSettings, market: Market) -> Floats:
-    """The share of the service's requests that comes to each region; equal ones where the lake has none."""
-    said, names = market.said, list(settings.catalogue.regions)
+    """Return the share of the service's requests in each region, (regions,); equal ones without requests."""
+    quality, names = market.quality_config, list(settings.catalogue.regions)
     rows = settings.lake.sql(
-        REQUESTS_BY_REGION_SQL, trace=settings.trace, tier=said.tier, llms=list(said.llms)
+        REQUESTS_BY_REGION_SQL, trace=settings.trace, tier=quality.tier, llms=list(quality.llms)
     ).to_pylist()
-    came = {row["region"]: row["requests"] for row in rows}
-    counts = np.array([came.get(name, 0) for name in names], float)
+    requests = {row["region"]: row["requests"] for row in rows}
+    counts = np.array([requests.get(name, 0) for name in names], float)
     return counts / counts.sum() if counts.any() else np.full(len(names), 1 / len(names))
 
 
 def regional_replicas(market: Market, places: RegionalPlan) -> Iterator[tuple[str, ReplicaShape, int, float]]:
-    """Region, shape, replicas and USD per hour of what stands anywhere."""
+    """Yield region, shape, replicas and USD per hour of all replicas of a plan."""
     usd = market.offers["route"].usd_per_hour
     for j, name in enumerate(places.names):
         for s in np.flatnonzero(places.spread.instances[:, j]):
@@ -83,15 +84,12 @@ def regional_replicas(market: Market, places: RegionalPlan) -> Iterator[tuple[st
 
 
 def describe_moved_load(market: Market, places: RegionalPlan) -> list[str]:
-    """What of each llm's work regions do for others, as texts."""
-    lines = []
-    for llm, own in zip(market.said.llms, places.spread.moved_per_s, strict=True):
-        for name, per_s in zip(places.names, own, strict=True):
-            if abs(per_s) > LEAST_LOAD_SHARE * market.said.requests_per_s:
-                what = (
-                    f"has {per_s:.2f} requests/s served elsewhere"
-                    if per_s > 0
-                    else f"serves {-per_s:.2f} more"
-                )
-                lines.append(f"{llm}: {name} {what}")
-    return lines
+    """Return a line for each llm and region whose load is served elsewhere, or that serves others' load."""
+    quality = market.quality_config
+    return [
+        f"{llm}: {name} "
+        + (f"has {per_s:.2f} requests/s served elsewhere" if per_s > 0 else f"serves {-per_s:.2f} more")
+        for llm, row in zip(quality.llms, places.spread.moved_per_s, strict=True)
+        for name, per_s in zip(places.names, row, strict=True)
+        if abs(per_s) > LEAST_LOAD_SHARE * quality.requests_per_s
+    ]

@@ -1,4 +1,4 @@
-"""What requests are like, by the llm that answers: the sample that capacity is measured with."""
+"""Sample the requests that reach each llm: the token lengths that capacity is measured with."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -15,75 +15,77 @@ from fleetcast.models.replay.session.legs import choose_answers
 from fleetcast.models.world.cascades import stages_per_request
 
 MixTokens = NDArray[np.int32]
-MIX_SAMPLE = 20_000  # requests that stand for an llm's token mix
+MIX_SAMPLE = 20_000  # largest number of requests in the sample of an llm
 
 
 class RequestMix(NamedTuple):
-    """A sample of requests, each of shape (requests,)."""
+    """A sample of the requests that reach an llm; arrays have shape (requests,)."""
 
     input_tokens: MixTokens
     output_tokens: MixTokens
-    cached_tokens: MixTokens | None  # of the inputs, what need not be computed; None where nothing is reused
-    prompt_token_ratio: float = 1.0  # mean input tokens of what is asked, over those that are read here
-    tiers: tuple[str, ...] = ()  # that ask for it
+    cached_tokens: MixTokens | None  # input tokens that come from the prefix cache; None without one
+    prompt_token_ratio: float = 1.0  # mean input tokens of the users' prompts, over the mean of input_tokens
+    tiers: tuple[str, ...] = ()  # tiers of these requests
 
 
 def token_mixes(settings: RunSettings, day: date) -> dict[str, RequestMix]:
-    """A sample of interactive requests, per llm that answers.
+    """Return a sample of interactive requests for each llm that serves any.
 
-    They are those of the last day before `day` that has any; of the held tiers, where no day has.
+    The sample is of the last day before `day` that has interactive requests. Where no day has any, it is of
+    the last day with requests of any tier.
     """
     there = set(settings.lake.days("requests", settings.trace))
     past = [before for before in reversed(settings.history(day)) if before in there]
-    tried = (settings.catalogue.interactive_tiers, tuple(settings.catalogue.tiers))
-    samples = ((before, _token_sample(settings, before, tiers)) for tiers in tried for before in past)
+    tier_sets = (settings.catalogue.interactive_tiers, tuple(settings.catalogue.tiers))
+    samples = ((before, _token_sample(settings, before, tiers)) for tiers in tier_sets for before in past)
     none = day, _token_sample(settings, day, ())
-    before, sample = next((one for one in samples if not one[1].empty), none)
-    asked = {str(name): frame for name, frame in sample.groupby("llm")}
-    legs = {name: stage_requests_by_llm(settings, before, name, frame) for name, frame in asked.items()}
+    before, sample = next((found for found in samples if not found[1].empty), none)
+    requested = {str(name): frame for name, frame in sample.groupby("llm")}
+    stages = {name: stage_requests_by_llm(settings, before, name, frame) for name, frame in requested.items()}
     mixes = {}
-    shares_of = stages_per_request(settings.catalogue, settings.config.replay.cascades).T
-    for llm, shares in zip(settings.catalogue.llms, shares_of, strict=True):
-        come = {
-            name: share * asked[name]["requests"].iloc[0]
+    stage_shares = stages_per_request(settings.catalogue, settings.config.replay.cascades).T
+    for llm, shares in zip(settings.catalogue.llms, stage_shares, strict=True):
+        counts = {
+            name: share * requested[name]["requests"].iloc[0]
             for name, share in zip(settings.catalogue.llms, shares, strict=True)
-            if share > 0 and name in asked and len(legs[name][llm])
+            if share > 0 and name in requested and len(stages[name][llm])
         }
-        scale = min((len(legs[name][llm]) / requests for name, requests in come.items()), default=0.0)
-        own = [legs[name][llm].head(round(requests * scale)) for name, requests in come.items()]
-        mix = pd.concat(own) if own else sample  # nobody asked for it yesterday: the common mix stands in
+        scale = min((len(stages[name][llm]) / count for name, count in counts.items()), default=0.0)
+        parts = [stages[name][llm].head(round(count * scale)) for name, count in counts.items()]
+        mix = pd.concat(parts) if parts else sample  # an llm without requests gets the mix of all llms
         names = ("input_tokens", "output_tokens", "cached_tokens")
         inputs, outputs, cached = (mix[name].to_numpy(np.int32) for name in names)
-        prompts = [asked[name]["input_tokens"].mean() * requests for name, requests in come.items()]
-        share = sum(prompts) / sum(come.values()) / inputs.mean() if own and inputs.any() else 1.0
-        reuses = settings.config.fleet.prefix != "none"
+        prompts = [requested[name]["input_tokens"].mean() * count for name, count in counts.items()]
+        ratio = sum(prompts) / sum(counts.values()) / inputs.mean() if parts and inputs.any() else 1.0
+        has_cache = settings.config.fleet.prefix != "none"
         tiers = tuple(sorted(set(mix["tier"])))
-        mixes[llm] = RequestMix(inputs, outputs, cached if reuses else None, float(share), tiers)
+        mixes[llm] = RequestMix(inputs, outputs, cached if has_cache else None, float(ratio), tiers)
     return mixes
 
 
 def stage_requests_by_llm(
-    settings: RunSettings, day: date, asked: str, sample: pd.DataFrame
+    settings: RunSettings, day: date, requested_llm: str, sample: pd.DataFrame
 ) -> dict[str, pd.DataFrame]:
-    """What comes to each llm of the requests for one: all alike, but where answers are known or judged here.
+    """Return the requests that reach each llm as stages of the requests for one llm.
 
-    `sample` as `_token_sample` has it, of one llm.
+    Each llm gets the whole sample, except where the answers are known (then only the stages that take place)
+    and for a deployed judge (then the drafts). `sample` is `_token_sample` of one llm.
     """
-    cascade = settings.config.replay.cascades.get(asked)
+    cascade = settings.config.replay.cascades.get(requested_llm)
     if cascade is None:
-        return {asked: sample}
+        return {requested_llm: sample}
     inputs, outputs = (sample[name].to_numpy() for name in ("input_tokens", "output_tokens"))
     known = find_known_answers(settings, day, pa.Table.from_pandas(sample, preserve_index=False))
     answers = AnswerSampler(settings, day, known, inputs, outputs).answers(cascade, np.arange(len(sample)))
     if known is not None and known.has_answers(cascade.llms, np.arange(len(sample))):
         reached = choose_answers(cascade, answers).reached
-        legs = {
+        stages = {
             llm: sample.assign(output_tokens=answers.output_tokens[:, place])[reached[:, place]]
             for place, llm in enumerate(cascade.llms)
         }
     else:
         reached = np.ones(answers.output_tokens.shape, bool)
-        legs = dict.fromkeys(cascade.llms, sample)
+        stages = dict.fromkeys(cascade.llms, sample)
     if cascade.judge_llm is not None:
         drafts = [
             sample.assign(
@@ -92,12 +94,12 @@ def stage_requests_by_llm(
             for place, share in enumerate(cascade.escalation_shares)
             if share > 0
         ]
-        legs[cascade.judge_llm] = pd.concat(drafts) if drafts else sample.head(0)
-    return legs
+        stages[cascade.judge_llm] = pd.concat(drafts) if drafts else sample.head(0)
+    return stages
 
 
 def _token_sample(settings: RunSettings, day: date, tiers: Sequence[str]) -> pd.DataFrame:
-    """At most MIX_SAMPLE requests of each llm, with their tokens, app and query, and how many it has."""
+    """Return up to MIX_SAMPLE requests of each llm, with tokens, app, query and the llm's request count."""
     return settings.lake.sql(
         "reads/token_mix.sql",
         trace=settings.trace,

@@ -1,8 +1,7 @@
-"""Cauchy's autoscaler on a day (models/plan/cauchy_scaling.py): of what came, sample by sample, what is to
-stand.
+"""Cauchy's autoscaler on a day (models/plan/cauchy_scaling.py): target options from the requests, by sample.
 
-Each llm in each region has one of its own, which sees all GPUs of the region: Cauchy scales one llm. Where
-several want more than there is, the replay gives what it has.
+Each llm in each region has its own autoscaler, which sees all GPUs of the region, because Cauchy scales one
+llm. Where several together want more GPUs than there are, the replay limits them.
 """
 
 import math
@@ -22,64 +21,69 @@ from fleetcast.models.plan.problem import TOLERANCE, Problem
 from fleetcast.models.plan.rental import RentalOffer, limit_offer
 
 SAMPLE_S = DEFAULT_CAUCHY_SETTINGS.sample_s
-SAMPLES_PER_DAY = round(HOURS_OF_DAY * 3600 / SAMPLE_S)  # of a day
+SAMPLES_PER_DAY = round(HOURS_OF_DAY * 3600 / SAMPLE_S)
 
 
-def autoscaler_targets(settings: RunSettings, day: date, sustained: Floats, demand: Floats) -> Floats:
-    """Options that are to stand in each sample of the day, shape (samples, services, regions, options).
+def autoscaler_targets(settings: RunSettings, day: date, capacity: Floats, demand: Floats) -> Floats:
+    """Return the target options of the day, shape (samples, services, regions, options).
 
     Parameters
     ----------
-    sustained : input tokens/s of one option, shape (services, regions, options)
-    demand : input tokens/s that the first fleet is for, shape (llms, regions)
+    capacity : (services, regions, options) input tokens/s of one option
+    demand : (llms, regions) input tokens/s, the load of the fleet at the start
     """
     grid = settings.grid
-    asked = problem_template(grid, settings.config, [1.0] * len(grid.service_options), "corrected")
+    problem = problem_template(grid, settings.config, [1.0] * len(grid.service_options), "corrected")
     llms, mixes = list(settings.catalogue.llms), token_mixes(settings, day)
-    came = arrival_rates_per_s(settings, day)
-    table = np.zeros((SAMPLES_PER_DAY, *sustained.shape))
-    for i, j in np.ndindex(*sustained.shape[:2]):
-        inputs = mixes[asked.llms[i]].input_tokens
-        tokens = float(inputs.mean()) if inputs.size else np.inf  # without requests nothing is sustained
-        goodput = np.where(asked.max_option_instances[i, j] > 0, sustained[i, j], 0.0) / tokens
+    arrivals = arrival_rates_per_s(settings, day)
+    table = np.zeros((SAMPLES_PER_DAY, *capacity.shape))
+    for i, j in np.ndindex(*capacity.shape[:2]):
+        inputs = mixes[problem.llms[i]].input_tokens
+        tokens = float(inputs.mean()) if inputs.size else np.inf  # without requests the goodput is 0
+        goodput = np.where(problem.max_option_instances[i, j] > 0, capacity[i, j], 0.0) / tokens
         if (goodput > 0).any():
-            at = llms.index(asked.llms[i]), j
-            best = make_co_lp_chooser(asked, i, j, goodput)
-            start = best(demand[at] / tokens, np.zeros(goodput.size, np.int64))
-            scaler = DEFAULT_CAUCHY_SETTINGS._replace(boot_s=float(asked.boot_cold_s[i, j].max()))
-            table[:, i, j] = cauchy_targets(came[at], goodput, best, start, scaler)
+            at = llms.index(problem.llms[i]), j
+            choose = make_co_lp_chooser(problem, i, j, goodput)
+            start = choose(demand[at] / tokens, np.zeros(goodput.size, np.int64))
+            scaler = DEFAULT_CAUCHY_SETTINGS._replace(boot_s=float(problem.boot_cold_s[i, j].max()))
+            table[:, i, j] = cauchy_targets(arrivals[at], goodput, choose, start, scaler)
     return table
 
 
-def make_co_lp_chooser(asked: Problem, i: int, j: int, goodput: Floats) -> ComboChooser:
-    """What CO-LP adds of the options of a service in a region, whose GPUs and places are limited."""
+def make_co_lp_chooser(problem: Problem, i: int, j: int, goodput: Floats) -> ComboChooser:
+    """Return CO-LP's choice of options to add for service `i` in region `j`, within its GPUs and maxima.
 
-    @cache  # of few requests the same rates come again and again
-    def added(per_s: float, held: tuple[int, ...]) -> Ints:
-        left = np.maximum(asked.cap_gpus[j] - held @ asked.uses[i], 0)
-        offer = RentalOffer(asked.options, asked.gpus, asked.usd_per_hour[i], asked.uses[i], left)
-        places = np.maximum(asked.max_option_instances[i, j] - held, 0)
-        if np.count_nonzero(goodput) == 1:  # no choice, and no solver: as many as it takes, or there are
-            n, wanted = int(goodput.argmax()), np.zeros_like(places)
-            room = min(left[g] // size for g, size in enumerate(asked.uses[i, n]) if size)
-            wanted[n] = min(math.ceil(per_s / goodput[n] * (1 - TOLERANCE)), places[n], room)
-            return wanted
-        per_usd = np.divide(goodput, offer.usd_per_hour, out=np.zeros_like(goodput), where=goodput > 0)
-        found = combo_lp.solve_combo_lp(
-            "co_lp", limit_offer(offer, places), np.array([per_s]), goodput[None], per_usd[None]
+    `goodput`: (options,) requests/s of one option.
+    """
+
+    @cache  # with few requests, the same rates occur again and again
+    def added_options(per_s: float, running: tuple[int, ...]) -> Ints:
+        free_gpus = np.maximum(problem.cap_gpus[j] - running @ problem.uses[i], 0)
+        offer = RentalOffer(
+            problem.options, problem.gpus, problem.usd_per_hour[i], problem.uses[i], free_gpus
         )
-        return found.counts[0]
+        room = np.maximum(problem.max_option_instances[i, j] - running, 0)
+        if np.count_nonzero(goodput) == 1:  # a single option needs no solver: the load or the limits decide
+            n, counts = int(goodput.argmax()), np.zeros_like(room)
+            gpu_room = min(free_gpus[g] // size for g, size in enumerate(problem.uses[i, n]) if size)
+            counts[n] = min(math.ceil(per_s / goodput[n] * (1 - TOLERANCE)), room[n], gpu_room)
+            return counts
+        per_usd = np.divide(goodput, offer.usd_per_hour, out=np.zeros_like(goodput), where=goodput > 0)
+        fleet = combo_lp.solve_combo_lp(
+            "co_lp", limit_offer(offer, room), np.array([per_s]), goodput[None], per_usd[None]
+        )
+        return fleet.counts[0]
 
-    def best(per_s: float, held: Ints) -> Ints:
+    def choose(per_s: float, running: Ints) -> Ints:
         if per_s <= TOLERANCE:
-            return np.zeros_like(held)
-        return added(per_s, tuple(held.tolist()))
+            return np.zeros_like(running)
+        return added_options(per_s, tuple(running.tolist()))
 
-    return best
+    return choose
 
 
 def arrival_rates_per_s(settings: RunSettings, day: date) -> Floats:
-    """Interactive requests/s that came to each llm, shape (llms, regions, samples)."""
+    """Return interactive requests/s in the sample before each one, shape (llms, regions, samples)."""
     catalogue = settings.catalogue
     rows = settings.lake.sql(
         "reads/autoscaler_samples.sql",
@@ -88,8 +92,8 @@ def arrival_rates_per_s(settings: RunSettings, day: date) -> Floats:
         sample_s=SAMPLE_S,
         tiers=list(catalogue.interactive_tiers),
     )
-    came = np.zeros((len(catalogue.llms), len(catalogue.regions), SAMPLES_PER_DAY + 1))
-    # what came in a sample is known when the next one begins
+    arrivals = np.zeros((len(catalogue.llms), len(catalogue.regions), SAMPLES_PER_DAY + 1))
+    # the requests of a sample are known when the next one begins
     where = column_codes(rows, "llm", catalogue.llms), column_codes(rows, "region", catalogue.regions)
-    came[(*where, rows["sample"].to_numpy() + 1)] = rows["requests"].to_numpy() / SAMPLE_S
-    return settings.serving_load(came[..., :SAMPLES_PER_DAY], axis=0)
+    arrivals[(*where, rows["sample"].to_numpy() + 1)] = rows["requests"].to_numpy() / SAMPLE_S
+    return settings.serving_load(arrivals[..., :SAMPLES_PER_DAY], axis=0)

@@ -1,7 +1,7 @@
-"""The closed loop: each hour is planned when it begins, from the fleet that the replay has then.
+"""Closed-loop planning: each hour is planned when it begins, from the fleet of the replay at that time.
 
-The plans of the lineage are open loop: every hour starts from what the hour before it planned. Where
-instances die, boot late or follow a rule of their own, the fleet is another one.
+The plans of the lineage are open loop: every hour starts from the plan of the hour before. The real fleet
+differs from it where instances fail, boot late or follow another scaling rule.
 """
 
 from datetime import date
@@ -29,43 +29,43 @@ _SERVING, _BOOTING, _DONATED = (STATES.index(name) for name in ("serving", "boot
 def replay_closed_loop(
     settings: RunSettings, day: date, policy: str, session: Session, step: Step
 ) -> FleetUsage:
-    """Play a policy's next day as Session.play, planning as it goes; the plans go to `closed_plans`."""
+    """Replay a policy's next day, and plan each hour when it begins; write the plans to `closed_plans`."""
     rows = read_day_plans(settings, day)
     begin_s = float(session.state.progress.now_s)
-    own = settings.under(policy)
-    solve = checked_solver(own, str(settings.config.rules[policy].plan))
+    policy_settings = settings.under(policy)
+    solve = checked_solver(policy_settings, str(settings.config.rules[policy].plan))
     hours: PlannedHours = []
-    spent = []
-    for hour, problem in enumerate(closed_loop_problems(own, day, policy, rows)):
-        held, donated = current_fleet(settings.grid, session)
-        asked = problem._replace(instances_now=held, spot=donated)
-        hours.append((asked, solve(asked)))
+    usage = []
+    for hour, template in enumerate(closed_loop_problems(policy_settings, day, policy, rows)):
+        running, donated = current_fleet(settings.grid, session)
+        problem = template._replace(instances_now=running, spot=donated)
+        hours.append((problem, solve(problem)))
         targets = settings.grid.by_pool(hours[-1][1].instances)
-        forecast = settings.grid.services_to_llms(asked.demand_tokens_per_s.max(axis=2))
-        drive = Schedule(targets, forecast, hour_s=HOUR_S)
-        spent.append(session.play(drive, begin_s + (hour + 1) * HOUR_S, step))
-    planned = plan_table(day, {policy: hours}).drop_columns("policy")
-    settings.lake.write("closed_plans", planned, trace=settings.trace, day=day, policy=policy)
-    return FleetUsage(*(np.concatenate(columns) for columns in zip(*spent, strict=True)))
+        forecast = settings.grid.services_to_llms(problem.demand_tokens_per_s.max(axis=2))
+        schedule = Schedule(targets, forecast, hour_s=HOUR_S)
+        usage.append(session.play(schedule, begin_s + (hour + 1) * HOUR_S, step))
+    plans = plan_table(day, {policy: hours}).drop_columns("policy")
+    settings.lake.write("closed_plans", plans, trace=settings.trace, day=day, policy=policy)
+    return FleetUsage(*(np.concatenate(columns) for columns in zip(*usage, strict=True)))
 
 
 def closed_loop_problems(settings: RunSettings, day: date, policy: str, rows: pd.DataFrame) -> list[Problem]:
-    """The hours of the policy's kind of plan, on the capacities that its open-loop plan counted on."""
+    """Return the problems of the policy's hours, with the capacities of the open-loop plan of its kind."""
     rules = settings.config.rules
     kind = str(rules[policy].plan)
-    ahead = next(name for name, rule in rules.items() if rule.plan == kind and not rule.is_closed)
-    own = rows[rows["policy"] == ahead]
+    open_loop = next(name for name, rule in rules.items() if rule.plan == kind and not rule.is_closed)
+    plan_rows = rows[rows["policy"] == open_loop]
     grid = settings.grid
-    counted = grid.hourly_cells(own, "capacity_tokens_per_s")[0].max(axis=1)  # the same in all regions
+    capacity = grid.hourly_cells(plan_rows, "capacity_tokens_per_s")[0].max(axis=1)  # equal in all regions
     template = problem_template(grid, settings.config, [1.0] * len(grid.service_options), kind)
-    deployed = np.where(template.runs, counted, np.nan)
+    deployed = np.where(template.runs, capacity, np.nan)
     return hour_problems(template._replace(tokens_per_s=deployed), day_loads(settings, day)[kind])
 
 
 def current_fleet(grid: Grid, session: Session) -> tuple[Ints, Ints]:
-    """What a plan starts from: instances that serve or boot, and donated ones, each of shape (i, j, k)."""
-    there = session.instances()
+    """Return serving or booting instances, and donated ones, each of shape (services, regions, options)."""
+    states = session.instances()
     return (
-        grid.to_cells(there[:, _SERVING] + there[:, _BOOTING]),
-        grid.to_cells(there[:, _DONATED]),
+        grid.to_cells(states[:, _SERVING] + states[:, _BOOTING]),
+        grid.to_cells(states[:, _DONATED]),
     )

@@ -1,7 +1,7 @@
-"""A day whose requests do not fit in memory: read, played and written by the hour.
+"""Replay a day whose requests do not fit in memory: read, replay and write it hour by hour.
 
-Memory holds the requests of an hour and those that have not ended. The numbers are those of a day in one
-piece, to the last bit; the rows of `outcomes` come in the hour in which they ended.
+Memory has the requests of one hour and those that have not ended. The results equal those of a day in one
+piece, to the last bit; the rows of `outcomes` are in the order of the hours in which requests ended.
 """
 
 from datetime import date
@@ -22,15 +22,15 @@ from fleetcast.models.replay.session.trace_rows import select_requests
 from fleetcast.models.world.calendar import DAY_S, HOUR_S
 from fleetcast.models.world.mechanisms import Ending
 
-BYTES_PER_REQUEST = 700  # of a policy under way: arrays, outcomes, and the tables that they become
-MEMORY_SHARE = 0.5  # of what there is, for the policies that are played side by side
+BYTES_PER_REQUEST = 700  # memory of a request while a policy is replayed: arrays, outcomes and tables
+MEMORY_SHARE = 0.5  # share of the usable memory for the policies that are replayed in parallel
 
 
 def is_replayed_whole(settings: RunSettings, policy: str, requests: int) -> bool:
-    """Whether a policy's day is played in one piece: it is small enough, or it must.
+    """Return whether a policy's day is replayed in one piece: it is small enough, or cannot be split.
 
-    Chains of legs are told whole, blocks of prompts are known by a number of their day, and a plan in a
-    closed loop is made as it goes.
+    A day cannot be split where requests have several stages, where prompt blocks have numbers by day, or
+    where a closed loop plans during the replay.
     """
     must = has_legs(settings, policy) or settings.config.fleet.prefix == "blocks"
     room = MEMORY_SHARE * usable_memory_bytes() / usable_cores() / BYTES_PER_REQUEST
@@ -42,37 +42,39 @@ def replay_by_hour(
     day: date,
     policy: str,
     session: Session,
-    drive: Schedule,
+    schedule: Schedule,
     step: Step,
     unit: ReplayUnit,
 ) -> None:
-    """Play a policy's day on a session that has played nothing yet, and write what came of it."""
-    ended, spent = 0, list[FleetUsage]()
-    there: pa.Table | None = None  # the requests that have not ended
+    """Replay a policy's day on a new session, and write its outcomes."""
+    ended, usage = 0, list[FleetUsage]()
+    open_requests: pa.Table | None = None
     with open_outcome_writer(settings, day, policy, (session.fleet, session.rules), unit) as (append, close):
         for hour in range(HOURS_OF_DAY):
-            fresh = read_workload(settings, day, unit.llms, (hour, hour + 1))
-            there = pa.concat_tables([there, fresh.requests]) if there is not None else fresh.requests
-            session.append_trace(fresh.trace)
+            new = read_workload(settings, day, unit.llms, (hour, hour + 1))
+            requests = (
+                new.requests if open_requests is None else pa.concat_tables([open_requests, new.requests])
+            )
+            session.append_trace(new.trace)
             count = partial(lambda before, requests: step(before + requests), ended)
-            spent.append(session.play(_schedule_of_hour(drive, hour), (hour + 1) * HOUR_S, count))
+            usage.append(session.play(_schedule_of_hour(schedule, hour), (hour + 1) * HOUR_S, count))
             if hour == HOURS_OF_DAY - 1:
                 session.finish(DAY_S + TAIL_PERIODS * HOUR_S)
-            outcome = session.outcome(*spent[-1])
-            is_told = (outcome.status != Ending.QUEUED) | (hour == HOURS_OF_DAY - 1)
-            told = np.flatnonzero(is_told)
-            ended += told.size
-            columns = {name: getattr(outcome, name)[told] for name in per_row_fields(outcome)}
-            workload = ReplayWorkload(there.take(pa.array(told)), select_requests(session.trace, told))
+            outcome = session.outcome(*usage[-1])
+            is_ended = (outcome.status != Ending.QUEUED) | (hour == HOURS_OF_DAY - 1)
+            rows = np.flatnonzero(is_ended)
+            ended += rows.size
+            columns = {name: getattr(outcome, name)[rows] for name in per_row_fields(outcome)}
+            workload = ReplayWorkload(requests.take(pa.array(rows)), select_requests(session.trace, rows))
             append(workload, outcome._replace(**columns))
-            there = there.filter(pa.array(~is_told))
-        whole = FleetUsage(*(np.concatenate(columns) for columns in zip(*spent, strict=True)))
-        close(outcome._replace(**whole._asdict()))
+            open_requests = requests.filter(pa.array(~is_ended))
+        day_usage = FleetUsage(*(np.concatenate(columns) for columns in zip(*usage, strict=True)))
+        close(outcome._replace(**day_usage._asdict()))
 
 
-def _schedule_of_hour(drive: Schedule, hour: int) -> Schedule:
-    """The plan's rows of one hour."""
-    rows = slice(hour * drive.rows_per_hour, (hour + 1) * drive.rows_per_hour)
-    tables = {name: getattr(drive, name) for name in ("targets", "forecast_tokens_per_s", "go_on_below")}
-    own: dict[str, Any] = {name: table[rows] for name, table in tables.items() if table is not None}
-    return drive._replace(**own)
+def _schedule_of_hour(schedule: Schedule, hour: int) -> Schedule:
+    """Return the schedule's rows of one hour."""
+    rows = slice(hour * schedule.rows_per_hour, (hour + 1) * schedule.rows_per_hour)
+    tables = {name: getattr(schedule, name) for name in ("targets", "forecast_tokens_per_s", "go_on_below")}
+    cut: dict[str, Any] = {name: table[rows] for name, table in tables.items() if table is not None}
+    return schedule._replace(**cut)

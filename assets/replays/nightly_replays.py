@@ -1,4 +1,4 @@
-"""The replays of a night, unit by unit: what is there is not played again, and all are of one config."""
+"""Run the replays of a nightly run unit by unit; results of the same config are reused."""
 
 import dataclasses
 import hashlib
@@ -14,7 +14,7 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 
 def begin_units(settings: RunSettings, day: date) -> list[ReplayUnit]:
-    """What the day's replays are cut into; what others left goes. They are unfinished from here on."""
+    """Return the units of the day's replays; delete other units' outputs, note the day as unfinished."""
     units = nightly_units(settings)
     delete_other_outputs(settings, day, units)
     note = _note(settings, day)
@@ -24,15 +24,15 @@ def begin_units(settings: RunSettings, day: date) -> list[ReplayUnit]:
 
 
 def replay_missing_policies(settings: RunSettings, day: date, unit: ReplayUnit, progress: Progress) -> None:
-    """Replay what of a unit has not been replayed yet: as it is, from what there is to replay it from."""
-    if left := _unfinished_part(settings, day, unit, stage_input_digest(settings, "replays", day)):
-        replay_unit_days(settings, [day], left, progress)
+    """Replay the policies of a unit that have no replay of the present inputs."""
+    if missing := _unfinished_part(settings, day, unit, stage_input_digest(settings, "replays", day)):
+        replay_unit_days(settings, [day], missing, progress)
     else:
         report_stage_kept("replays", day, progress)
 
 
 def _unfinished_part(settings: RunSettings, day: date, unit: ReplayUnit, content: str) -> ReplayUnit | None:
-    """Of a unit the policies that are not there, or were made from something else than `content`."""
+    """Return the unit with the policies that lack a replay of the inputs `content`, None without any."""
     policies = [
         policy
         for policy in unit.policies
@@ -47,25 +47,25 @@ def _unfinished_part(settings: RunSettings, day: date, unit: ReplayUnit, content
 
 
 def end_units(settings: RunSettings, day: date) -> None:
-    """All units of a day have been replayed: note of which config.
+    """Finish the day's replays: replay missing units, and note the config.
 
-    A run that Dagster resumes after a kill leaves out the units that had not begun: they are played here.
+    A run that Dagster resumes after a kill skips the units that had not begun; they are replayed here.
     """
     content = stage_input_digest(settings, "replays", day)
     for unit in nightly_units(settings):
-        if left := _unfinished_part(settings, day, unit, content):
-            replay_unit_days(settings, [day], left, Progress())
+        if missing := _unfinished_part(settings, day, unit, content):
+            replay_unit_days(settings, [day], missing, Progress())
     _note(settings, day).write_text(_fingerprint(settings))
     WORKLOAD_CACHE.clear()
 
 
 def require_same_config(settings: RunSettings, day: date) -> None:
-    """Refuse to set one policy beside others that were planned and replayed under another config."""
+    """Raise ConfigError where the day's other policies were planned and replayed under another config."""
     note = _note(settings, day)
     if note.is_file() and note.read_text() != _fingerprint(settings):
         raise ConfigError(
             f"The results of {day} are not of {settings.config.file.name} as it is now: it or the catalogue "
-            f"has changed, or the night did not end. Make the day again: fleetcast nightly --date {day}"
+            f"has changed, or the nightly run did not end. Make the day again: fleetcast nightly --date {day}"
         )
 
 
@@ -74,7 +74,7 @@ def _note(settings: RunSettings, day: date) -> LakePath:
 
 
 def _fingerprint(settings: RunSettings) -> str:
-    """Of all that a plan and a replay of the day's requests depend on, whichever policies are named."""
+    """Return a digest of everything that plans and replays depend on, except the list of policies."""
     config = settings.config
     replay = dataclasses.replace(config.replay, policies=())
     parts = (settings.catalogue, config.trace.seed, config.fleet, config.forecast, config.plan, replay)

@@ -1,4 +1,4 @@
-"""What of a replay is written, day by day and unit by unit: requests, legs, hours of the fleet."""
+"""Write the results of a replay, by day and unit: outcomes of requests, legs, and fleet hours."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -40,19 +40,19 @@ def write_outcome(
     outcome: Outcome,
     unit: ReplayUnit = WHOLE_UNIT,
 ) -> None:
-    """Write the requests of a policy, their legs where some have several, and fleet hours."""
-    with open_outcome_writer(settings, day, policy, setting, unit) as (append, spent):
+    """Write a policy's outcomes, its legs where requests can have several, and its fleet hours."""
+    with open_outcome_writer(settings, day, policy, setting, unit) as (append, write_fleet_hours):
         append(workload, outcome)
-        spent(outcome)
+        write_fleet_hours(outcome)
 
 
 @contextmanager
 def open_outcome_writer(
     settings: RunSettings, day: date, policy: str, setting: tuple[FleetArrays, Rules], unit: ReplayUnit
 ) -> Iterator[tuple[Callable[[ReplayWorkload, Outcome], None], Callable[[Outcome], None]]]:
-    """What takes requests that have ended, some at a time, and what takes the hours of the fleet, once.
+    """Yield a function that appends ended requests, and one that writes the fleet hours, once.
 
-    The outcomes are there last, when the block has ended well.
+    The outcomes appear in the lake at the end of the block, unless it raises.
     """
     fleet, _ = setting
     where: dict[str, Any] = {"trace": settings.trace, "day": day, "policy": policy, "file": unit.file}
@@ -66,52 +66,53 @@ def open_outcome_writer(
             if legs is not None:
                 legs(legs_table(settings, workload, setting, outcome))
 
-        def spent(outcome: Outcome) -> None:
+        def write_fleet_hours(outcome: Outcome) -> None:
             hours = fleet_hours_table(settings, day, fleet, outcome)
             if unit.llms:
                 hours = hours.filter(pc.is_in(hours["llm"], pa.array(unit.llms)))
             settings.lake.write("fleet_hours", hours, made_from=unit.made_from, **where)
 
-        yield append, spent
+        yield append, write_fleet_hours
 
 
 def drop_shadow_requests(workload: ReplayWorkload, outcome: Outcome) -> tuple[ReplayWorkload, Outcome]:
-    """The rows that somebody waits for, without shadows, and what became of them."""
+    """Return the rows without the shadow requests, which no user waits for, and their outcomes."""
     if not workload.is_shadow.any():
         return workload, outcome
     rows = np.flatnonzero(~workload.is_shadow)
-    own = {name: getattr(outcome, name)[rows] for name in per_row_fields(outcome)}
+    columns = {name: getattr(outcome, name)[rows] for name in per_row_fields(outcome)}
     trace, answerer = select_requests(workload.trace, rows), workload.answerer[rows]
-    return workload._replace(trace=trace, answerer=answerer, is_shadow=NO_SHADOWS), outcome._replace(**own)
+    workload = workload._replace(trace=trace, answerer=answerer, is_shadow=NO_SHADOWS)
+    return workload, outcome._replace(**columns)
 
 
 def outcomes_by_day(outcomes: Iterable[Outcome], sizes: Sequence[int]) -> Iterator[tuple[int, Outcome]]:
-    """The outcomes of a session that was fed day after day, so many rows each: each day by its number.
+    """Yield each day's number and outcomes, on the day's own clock, from the outcomes after each day.
 
-    Times are on the day's own clock then. What had not ended at midnight is told as it ended later, so a day
-    comes when nothing of it is open any more: memory holds two or three of many.
+    `sizes` are the rows of each day. A day is yielded once all its requests have ended, which can be after
+    its midnight, so memory has two or three days at a time.
     """
     firsts = np.cumsum(sizes) - sizes
     waiting: dict[int, Outcome] = {}
     for at, outcome in enumerate(outcomes):
-        names, own = per_row_fields(outcome), outcome.row >= firsts[at]
-        for day, told in waiting.items():
-            here = (outcome.row >= firsts[day]) & (outcome.row < firsts[day + 1])
-            rows = outcome.row[here] - firsts[day]
+        names, is_new = per_row_fields(outcome), outcome.row >= firsts[at]
+        for day, earlier in waiting.items():
+            is_of_day = (outcome.row >= firsts[day]) & (outcome.row < firsts[day + 1])
+            rows = outcome.row[is_of_day] - firsts[day]
             for name in names:
-                getattr(told, name)[rows] = getattr(outcome, name)[here]
-        waiting[at] = outcome._replace(**{name: getattr(outcome, name)[own] for name in names})
+                getattr(earlier, name)[rows] = getattr(outcome, name)[is_of_day]
+        waiting[at] = outcome._replace(**{name: getattr(outcome, name)[is_new] for name in names})
         for day in list(waiting):
             if at == len(sizes) - 1 or not (waiting[day].status == Ending.QUEUED).any():
-                told = waiting.pop(day)
-                clock = {
-                    name: getattr(told, name) - day * DAY_S for name in names if name in OUTCOME_TIME_FIELDS
+                ended = waiting.pop(day)
+                times = {
+                    name: getattr(ended, name) - day * DAY_S for name in names if name in OUTCOME_TIME_FIELDS
                 }
-                yield day, told._replace(**clock, row=told.row - firsts[day])
+                yield day, ended._replace(**times, row=ended.row - firsts[day])
 
 
 def per_row_fields(outcome: Outcome) -> list[str]:
-    """The columns that have an entry for each of its rows."""
+    """Return the names of the outcome's columns that have an entry for each row."""
     return [
         name
         for name, column in outcome._asdict().items()

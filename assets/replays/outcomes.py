@@ -1,4 +1,8 @@
-"""What comes out of a replay of a day, as tables: its requests, and their legs."""
+"""Build the tables of a day's replay: the outcomes of its requests, and their legs.
+
+A leg is one stage of a request on one instance: a draft, a judgement, or the part before or after a KV
+transfer or live migration.
+"""
 
 from typing import Any
 
@@ -23,26 +27,26 @@ from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.calendar import DAY_S, HOUR_S
 from fleetcast.models.world.mechanisms import ENDINGS, ROLES, Ending
 
-REPLAY_END_S = DAY_S + TAIL_PERIODS * HOUR_S  # when a replay stops watching, on the day's clock
+REPLAY_END_S = DAY_S + TAIL_PERIODS * HOUR_S  # end of a replay, on the day's clock
 
 
 def instance_visits(trace: TraceArrays, fleet: FleetArrays, rules: Rules, outcome: Outcome) -> pd.DataFrame:
-    """What instances did, one after the other: a row each, seconds on the day's clock, without network.
+    """Return a row for each visit of a request to an instance; s on the day's clock, without network.
 
     request        position among the requests, in their order
-    row            of the trace
+    row            row of the trace
     slot           the instance
-    hand_over_s    what lay before it, a judge or a transfer; NaN before the first
-    link_s         in which both links carried the prompt's cache from prefill to decode; NaN where none went
-    came_s         into the instance's queue
-    began_s        in its batch
-    first_token_s  made there; NaN if it was not
-    ended_s        there
+    hand_over_s    duration of the judge or the transfer before the visit; NaN before the first visit
+    link_s         duration of the KV transfer from prefill to decode on both links; NaN without one
+    came_s         time when it enters the instance's queue
+    began_s        time when it enters the batch
+    first_token_s  time of the first token; NaN if the visit made none
+    ended_s        time when it leaves the instance
     """
     rows = np.flatnonzero(outcome.slot != NO_INDEX)
     is_first = trace.leg[rows] == 0 if trace.leg.size else np.ones(rows.size, bool)
     network_s = outcome.network_s[rows]
-    whole = pd.DataFrame(
+    visits = pd.DataFrame(
         {
             "request": request_indices(trace)[rows],
             "row": rows,
@@ -55,28 +59,30 @@ def instance_visits(trace: TraceArrays, fleet: FleetArrays, rules: Rules, outcom
             "ended_s": outcome.finish_s[rows] - network_s,
         }
     )
-    handed = outcome.sent_from[rows] != NO_INDEX
-    at = rows[handed]
+    is_moved = outcome.sent_from[rows] != NO_INDEX
+    at = rows[is_moved]
     sent_s, came_s = outcome.sent_s[at], outcome.came_s[at]
     sender, receiver = outcome.sent_from[at], outcome.slot[at]
-    begun = whole[handed].assign(slot=sender, ended_s=sent_s)
+    before = visits[is_moved].assign(slot=sender, ended_s=sent_s)
     token_s = fleet.link_token_s[fleet.slot_kind]
-    carried_s = trace.input_tokens[at] * np.maximum(token_s[sender], token_s[receiver])
+    link_s = trace.input_tokens[at] * np.maximum(token_s[sender], token_s[receiver])
     role = fleet.role[fleet.pool]
-    ended = whole[handed].assign(
+    after = visits[is_moved].assign(
         hand_over_s=came_s - sent_s,
-        link_s=np.where(role[sender] == role[receiver], np.nan, carried_s),
+        link_s=np.where(role[sender] == role[receiver], np.nan, link_s),
         came_s=came_s,
         began_s=outcome.joined_s[at],
         first_token_s=np.nan,
     )
-    return pd.concat([whole[~handed], begun, ended]).sort_values(["row"], kind="stable", ignore_index=True)
+    return pd.concat([visits[~is_moved], before, after]).sort_values(
+        ["row"], kind="stable", ignore_index=True
+    )
 
 
 def outcomes_table(
     settings: RunSettings, workload: ReplayWorkload, setting: tuple[FleetArrays, Rules], outcome: Outcome
 ) -> pa.Table:
-    """One row per request: who it was, the targets it had, and what it met (seconds from its arrival)."""
+    """Return a row per request: its properties, SLO targets and results (seconds from its arrival)."""
     fleet, rules = setting
     table, trace = workload.requests, workload.trace
     first, kept = first_leg_rows(trace), answer_rows(trace, outcome)
@@ -120,7 +126,7 @@ def outcomes_table(
 
 
 def ttft_components(trace: TraceArrays, rules: Rules, outcome: Outcome) -> dict[str, Any]:
-    """What the time to the first token was made of, in s, a column of `outcomes` each."""
+    """Return the parts of the time to the first token, in s: columns of `outcomes`, each (requests,)."""
     kept, arrival_s = answer_rows(trace, outcome), trace.arrival_s[first_leg_rows(trace)]
     begun = leg_begin_s(trace, rules, outcome)[kept]
     return {
@@ -133,7 +139,7 @@ def ttft_components(trace: TraceArrays, rules: Rules, outcome: Outcome) -> dict[
 
 
 def is_live_migrated(trace: TraceArrays, fleet: FleetArrays, outcome: Outcome) -> Bools:
-    """Whether the last hand-over of each row was a live move, between instances in one role; shape (R,)."""
+    """Return whether each row's last transfer was a live migration, i.e. within one role; (rows,)."""
     if not outcome.sent_from.size:
         return np.zeros(trace.arrival_s.size, bool)
     role = fleet.role[fleet.pool]
@@ -141,47 +147,47 @@ def is_live_migrated(trace: TraceArrays, fleet: FleetArrays, outcome: Outcome) -
 
 
 def migration_pause_s(trace: TraceArrays, fleet: FleetArrays, outcome: Outcome) -> Floats:
-    """From when a request left an instance in its last live move until it went on; NaN if never."""
-    moved = is_live_migrated(trace, fleet, outcome)
-    if not moved.any():
-        return np.full(moved.size, np.nan)
-    return np.where(moved, outcome.joined_s - outcome.sent_s, np.nan)
+    """Return the pause of each row's last live migration, (rows,) s; NaN without one."""
+    is_moved = is_live_migrated(trace, fleet, outcome)
+    if not is_moved.any():
+        return np.full(is_moved.size, np.nan)
+    return np.where(is_moved, outcome.joined_s - outcome.sent_s, np.nan)
 
 
 def instances_per_request(workload: ReplayWorkload, outcome: Outcome) -> Ints:
-    """How many instances had a request one after the other, shape (requests,); 1 where none has yet."""
-    had = (outcome.slot != NO_INDEX).astype(np.int64)
+    """Return how many instances each request has visited, shape (requests,); 1 where it still waits."""
+    visits = (outcome.slot != NO_INDEX).astype(np.int64)
     if outcome.sent_from.size:
-        had += outcome.sent_from != NO_INDEX
-    return np.maximum(sum_legs(workload.trace, had), 1)
+        visits += outcome.sent_from != NO_INDEX
+    return np.maximum(sum_legs(workload.trace, visits), 1)
 
 
 def legs_table(
     settings: RunSettings, workload: ReplayWorkload, setting: tuple[FleetArrays, Rules], outcome: Outcome
 ) -> pa.Table:
-    """One row per instance that had a request, of those that several had (seconds from its arrival)."""
+    """Return a row per instance that a request visited, for requests with several (seconds from arrival)."""
     fleet, rules = setting
-    had = instance_visits(workload.trace, fleet, rules, outcome)
-    own = had[(instances_per_request(workload, outcome) > 1)[had["request"]]]
-    pool, arrival_s = fleet.pool[own["slot"]], workload.trace.arrival_s[own["row"]]
+    visits = instance_visits(workload.trace, fleet, rules, outcome)
+    legs = visits[(instances_per_request(workload, outcome) > 1)[visits["request"]]]
+    pool, arrival_s = fleet.pool[legs["slot"]], workload.trace.arrival_s[legs["row"]]
     catalogue, trace = settings.catalogue, workload.trace
     judges = workload.answerer != trace.llm if workload.answerer.size else np.zeros(trace.llm.size, bool)
     times = ("came_s", "began_s", "first_token_s", "ended_s")
     return pa.table(
         {
-            "request_id": workload.requests["request_id"].take(pa.array(own["request"])),
-            "leg": own.groupby("request").cumcount() + 1,
+            "request_id": workload.requests["request_id"].take(pa.array(legs["request"])),
+            "leg": legs.groupby("request").cumcount() + 1,
             "llm": pa.array(catalogue.llms).take(pa.array(fleet.llm[pool])),
-            "judges": judges[own["row"]],
+            "judges": judges[legs["row"]],
             "role": pa.array(ROLES).take(pa.array(fleet.role[pool])),
             "region": pa.array(catalogue.regions).take(pa.array(fleet.region[pool])),
             "gpu": pa.array(catalogue.gpus).take(pa.array(fleet.gpu[fleet.kind[pool]])),
-            "instance": own["slot"],
-            **{name: own[name] for name in ("hand_over_s", "link_s")},
-            **{name: own[name] - arrival_s for name in times},
+            "instance": legs["slot"],
+            **{name: legs[name] for name in ("hand_over_s", "link_s")},
+            **{name: legs[name] - arrival_s for name in times},
         }
     )
 
 
-def _or_null(values: np.ndarray) -> pa.Array:
-    return pa.array(values, from_pandas=True)  # nan becomes null
+def _or_null(values: Floats) -> pa.Array:
+    return pa.array(values, from_pandas=True)  # NaN becomes null

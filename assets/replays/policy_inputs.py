@@ -1,4 +1,4 @@
-"""What each policy is given on a day: its targets, and the fleet that all of them start from."""
+"""The inputs of each policy's replay on a day: its schedule, and the fleet that all policies start from."""
 
 from collections.abc import Collection
 from datetime import date
@@ -27,7 +27,7 @@ RECENT_MINUTES = 3  # the adjustment interval of Dynamo's planner (docs.nvidia.c
 
 
 def fleet_and_rules(settings: RunSettings, policy: str, days: int = 1) -> tuple[FleetArrays, Rules]:
-    """The fleet and the rules under which a policy is replayed for so many days."""
+    """Return the fleet and the rules of a policy's replay over `days` days."""
     config, rule = settings.under(policy).config, settings.config.rules[policy]
     fleet = make_fleet(settings.catalogue, config.fleet, config.replay, config.trace.seed, rule.pooling)
     rules = make_rules(settings.catalogue, config.replay, rule.scaling)
@@ -35,119 +35,124 @@ def fleet_and_rules(settings: RunSettings, policy: str, days: int = 1) -> tuple[
     return fleet, add_failures(rules, fleet, rate, days * DAY_S, config.trace.seed)
 
 
-def with_measured_capacity(settings: RunSettings, fleet: FleetArrays, sustained: Floats) -> FleetArrays:
-    """The fleet that knows what one of its instances sustains; its pools' weight, if spread by goodput.
+def with_measured_capacity(settings: RunSettings, fleet: FleetArrays, capacity: Floats) -> FleetArrays:
+    """Return the fleet with its instances' measured capacity, and with weights if load is spread by them.
 
-    `sustained` in tokens/s, shape (services, regions, options). Of a team each instance of either side counts
-    its part of it.
+    `capacity`: (services, regions, options) tokens/s of one option. An instance of paired pools gets its part
+    of the option's capacity.
     """
     grid, spread = settings.grid, settings.config.replay.spread
-    of_pools = sustained[grid.cells] / grid.instances_per_option
-    tokens_per_s = np.tile(of_pools, fleet.kind.size // of_pools.size)
+    by_pool = capacity[grid.cells] / grid.instances_per_option
+    tokens_per_s = np.tile(by_pool, fleet.kind.size // by_pool.size)
     if spread == "goodput":
         fleet = fleet._replace(weight=tokens_per_s)
-    if spread == "weights":  # those of the day's plan
-        of_rows = np.array([row.weight for row in grid.pools])
-        fleet = fleet._replace(weight=np.tile(of_rows, fleet.kind.size // of_rows.size))
+    if spread == "weights":  # the weights of the day's plan
+        weights = np.array([row.weight for row in grid.pools])
+        fleet = fleet._replace(weight=np.tile(weights, fleet.kind.size // weights.size))
     return fleet._replace(tokens_per_s=np.where(tokens_per_s > 0, tokens_per_s, np.inf))
 
 
 def relative_capacity_share(config: RunConfig, policy: str) -> float:
-    """How much of an instance a policy's plan counts on, over what the common plans of ours do."""
-    own, plan = config.under(policy).plan, config.rules[policy].plan
-    return plan_capacity_share(own, plan) / config.plan.corrected_capacity_share
+    """Return the utilisation target of a policy's plan, divided by that of fleetcast's common plans."""
+    plan, kind = config.under(policy).plan, config.rules[policy].plan
+    return plan_capacity_share(plan, kind) / config.plan.corrected_capacity_share
 
 
 def reactive_capacity_share(config: RunConfig, policy: str) -> float:
-    """The same of a reflex, so that it passes a plan where more comes than that counts on; 1 of others."""
+    """Return the relative capacity share of a policy with the reactive correction, 1 for other policies.
+
+    With it, the correction adds instances as soon as the load is above the plan's utilisation target.
+    """
     return relative_capacity_share(config, policy) if config.rules[policy].scaling == "reflex" else 1.0
 
 
 def planned_capacity(
     grid: Grid, config: RunConfig, rows: pd.DataFrame, policy: str = "clairvoyant"
 ) -> Floats:
-    """The capacity that the day's plans count on, tokens/s, shape (services, regions, options).
+    """Return the capacity that the day's plans use, tokens/s, shape (services, regions, options).
 
-    Of a policy with a plan of who answers, it is measured on what comes to the llms under that plan.
+    For a policy with a quality plan, it is measured on the llms' requests under that plan's model routing.
     """
     rule = config.rules[policy]
     if rule.answers is None or rule.programme is None:
         policy = "clairvoyant"
     rows = rows[rows["policy"] == policy]
-    counted = grid.hourly_cells(rows, "capacity_tokens_per_s", config.slots(policy))[0]
-    return counted / relative_capacity_share(config, policy)
+    capacity = grid.hourly_cells(rows, "capacity_tokens_per_s", config.slots(policy))[0]
+    return capacity / relative_capacity_share(config, policy)
 
 
 def planned_read_capacity(settings: RunSettings, day: date, policy: str = "clairvoyant") -> Floats:
-    """The same in tokens that instances read: prompts of the legs that come to an llm, and what it judges.
+    """Return planned_capacity in tokens that instances read: prompts of all stages, and judged answers.
 
-    `settings` with who answers under the policy.
+    `settings` have the policy's model routing. The result has shape (services, regions, options), tokens/s.
     """
-    sustained = planned_capacity(settings.grid, settings.config, read_day_plans(settings, day), policy)
+    capacity = planned_capacity(settings.grid, settings.config, read_day_plans(settings, day), policy)
     if not settings.config.replay.cascades:
-        return sustained
+        return capacity
     mixes = token_mixes(settings, day)
-    share = np.array([mixes[llm].prompt_token_ratio for llm, _ in settings.grid.services])
-    return sustained / share[:, None, None]
+    ratio = np.array([mixes[llm].prompt_token_ratio for llm, _ in settings.grid.services])
+    return capacity / ratio[:, None, None]
 
 
 def policy_schedules(
     settings: RunSettings, day: date, policies: Collection[str] | None = None
 ) -> dict[str, Schedule]:
-    """What every policy, or each of these, is given, by pool of its fleet.
+    """Return the schedule of each policy, by pool of its fleet; None stands for all nightly policies.
 
-    All start from hour 0 of the paper's forecast plan, so that none is given a better fleet, but for those
-    that begin with the whole of it ([replay] start), those that Cauchy's autoscaler scales, which begin with
-    what its programme holds for the hour of that plan, and those that hold a plan for quality all day.
+    All start from hour 0 of the paper's forecast plan, so no policy has a better fleet, with three
+    exceptions: policies that start with the whole fleet ([replay] start), Cauchy's autoscaler, which starts
+    with its own fleet for that plan's hour, and policies that keep a quality plan all day.
     """
     rows, grid = read_day_plans(settings, day), settings.grid
     first = hourly_targets(grid, rows, "lt_i")[0]
-    drives = {}
+    schedules = {}
     for policy in settings.config.nightly_policies if policies is None else policies:
         rule = settings.config.rules[policy]
         if rule.plan == "standing":
-            drives[policy] = standing_schedule(settings, day, policy)
+            schedules[policy] = standing_schedule(settings, day, policy)
             continue
         start = split_instances_by_tier(grid, first, rule.pooling)
         if settings.under(policy).config.replay.start == "whole":
             start = instances_at_start(grid, rule.pooling)
         if rule.plan is None:
-            drives[policy] = Schedule(start=start, hour_s=HOUR_S)
+            schedules[policy] = Schedule(start=start, hour_s=HOUR_S)
         elif rule.plan == "autoscaler":
             demand = hourly_demand(grid, rows, "lt_i", 1)[0]
-            sustained = planned_capacity(settings.grid, settings.config, rows) * relative_capacity_share(
-                settings.config, policy
-            )
-            table = cauchy_autoscaler.autoscaler_targets(settings.under(policy), day, sustained, demand)
+            share = relative_capacity_share(settings.config, policy)
+            capacity = share * planned_capacity(grid, settings.config, rows)
+            table = cauchy_autoscaler.autoscaler_targets(settings.under(policy), day, capacity, demand)
             targets = grid.by_pool(table)
-            drives[policy] = Schedule(
+            schedules[policy] = Schedule(
                 targets, None, targets[0], HOUR_S, round(HOUR_S / cauchy_autoscaler.SAMPLE_S)
             )
         elif rule.plan == "recent":
             targets = recent_targets(settings, day, rows, start)
-            drives[policy] = Schedule(targets, None, start, HOUR_S, rows_per_hour=60 // RECENT_MINUTES)
+            schedules[policy] = Schedule(targets, None, start, HOUR_S, rows_per_hour=60 // RECENT_MINUTES)
         else:
             slots = settings.config.slots(policy)
             targets = hourly_targets(grid, rows, policy, slots)
             demand = hourly_demand(grid, rows, policy, slots)
-            drives[policy] = Schedule(targets, demand, start, HOUR_S, slots)
-    return drives
+            schedules[policy] = Schedule(targets, demand, start, HOUR_S, slots)
+    return schedules
 
 
 def split_instances_by_tier(grid: Grid, instances: Floats, pooling: str) -> Floats:
-    """Instances by pool, shape (pools,), of a fleet whose pools are split by tier: each part its share."""
+    """Return instances (pools,) of a fleet whose pools are split by tier; each part gets its share.
+
+    `instances` has shape (unsplit pools,).
+    """
     share = np.array([row.share for row in build_pool_rows(grid.catalogue, grid.fleet, pooling)])
     return np.round(share * np.tile(instances, len(POOLINGS[pooling])))
 
 
 def instances_at_start(grid: Grid, pooling: str) -> Floats:
-    """Instances at the start by pool, shape (pools,)."""
+    """Return the config's instances at the start, shape (pools,)."""
     rows = build_pool_rows(grid.catalogue, grid.fleet, pooling)
     return np.array([float(row.instances_at_start) for row in rows])
 
 
 def read_day_plans(settings: RunSettings, day: date) -> pd.DataFrame:
-    """The plans of the day as they stand in the lake; ConfigError for a name that the catalogue lacks."""
+    """Return the day's plans from the lake; ConfigError for a name that the catalogue does not have."""
     rows = settings.lake.sql(
         "select *, hour(hour_start) + minute(hour_start) / 60 as hour from plans "
         "where trace = $trace and day = $day",
@@ -161,35 +166,36 @@ def read_day_plans(settings: RunSettings, day: date) -> pd.DataFrame:
 
 
 def hourly_targets(grid: Grid, rows: pd.DataFrame, policy: str, slots: int = 1) -> Floats:
-    """The instances of a policy's plan, shape (hours * slots, pools)."""
+    """Return the instances of a policy's plan, shape (hours * slots, pools)."""
     return grid.by_pool(grid.hourly_cells(rows[rows["policy"] == policy], "instances", slots))
 
 
 def hourly_demand(grid: Grid, rows: pd.DataFrame, policy: str, slots: int) -> Floats:
-    """The interactive load that a policy's plan carries, tokens/s, shape (hours * slots, llms, regions)."""
-    of_cells = grid.hourly_cells(rows[rows["policy"] == policy], "demand_tokens_per_s", slots)
-    return grid.services_to_llms(of_cells.max(axis=-1), axis=1)
+    """Return the interactive load of a policy's plan, tokens/s, shape (hours * slots, llms, regions)."""
+    demand = grid.hourly_cells(rows[rows["policy"] == policy], "demand_tokens_per_s", slots)
+    return grid.services_to_llms(demand.max(axis=-1), axis=1)
 
 
 def recent_targets(settings: RunSettings, day: date, rows: pd.DataFrame, start: Floats) -> Floats:
-    """Instances for the interactive load of the RECENT_MINUTES before, shape (periods, pools).
+    """Return instances for the interactive load of the RECENT_MINUTES before, shape (periods, pools).
 
-    Of pools that do the same, the first takes what it can, the next what is left; teams count as wholes.
+    Of equal pools, the first serves what it can and the next serves the rest. Paired pools count as one
+    option. `start` has shape (pools,), the targets of the first period.
     """
-    found = read_demand_matrix(settings.lake, settings.trace, day, day, RECENT_MINUTES, settings.catalogue)
-    asked = np.nan_to_num(found.tier_series(INTERACTIVE))  # in a silence of the day nothing is replayed
-    load = settings.serving_load(asked, axis=0)
+    demand = read_demand_matrix(settings.lake, settings.trace, day, day, RECENT_MINUTES, settings.catalogue)
+    interactive = np.nan_to_num(demand.tier_series(INTERACTIVE))  # in a gap of the data nothing is replayed
+    load = settings.serving_load(interactive, axis=0)
     grid = settings.grid
     llms = [llm for llm, _ in grid.services]
-    left = load[[list(settings.catalogue.llms).index(llm) for llm in llms], :, :-1].copy()
-    sustained = planned_capacity(settings.grid, settings.config, rows)
-    targets = np.empty((left.shape[-1] + 1, start.size))
+    rest = load[[list(settings.catalogue.llms).index(llm) for llm in llms], :, :-1].copy()
+    capacity = planned_capacity(grid, settings.config, rows)
+    targets = np.empty((rest.shape[-1] + 1, start.size))
     targets[0] = start
     each = grid.instances_per_option
     for pool, (row, i, j, k) in enumerate(zip(grid.pools, *grid.cells, strict=True)):
-        needed = each[pool] * np.ceil(left[i, j] / sustained[i, j, k])
+        needed = each[pool] * np.ceil(rest[i, j] / capacity[i, j, k])
         targets[1:, pool] = np.clip(needed, row.min_instances, row.max_instances)
         if grid.is_leading_pool[pool]:
-            served = targets[1:, pool] / each[pool] * sustained[i, j, k]
-            left[i, j] = np.maximum(left[i, j] - served, 0.0)
+            served = targets[1:, pool] / each[pool] * capacity[i, j, k]
+            rest[i, j] = np.maximum(rest[i, j] - served, 0.0)
     return targets

@@ -1,6 +1,7 @@
-"""The figures of a day, in one house style: units in the axes, names at the lines.
+"""Draw the figures of a day in one style: units at the axes, names at the lines.
 
-Each `draw_*` takes a small pandas frame of a mart and returns a matplotlib figure; `DRAWINGS` read the marts.
+Each `draw_*` takes a small pandas frame of a mart and returns a matplotlib figure; the functions in
+REPLAY_DRAWINGS read the marts.
 """
 
 from datetime import date
@@ -30,19 +31,19 @@ from fleetcast.assets.pages.figure_style import (
 
 TICKS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 CDF_LABELS = {"ttft_s": "time to the first token, seconds", "tpot_s": "time per output token, seconds"}
-NINES = 3.5  # how far the latency axis goes: 99.97 %
-NO_INTERACTIVE = "no interactive request, so none that waits for its first token"
-LINE_NINES, DASH = 0.02, 6.0  # a line's width on that axis; a dash in widths of its line
+NINES = 3.5  # end of the latency axis: 99.97 %
+NO_INTERACTIVE = "no interactive request, so no time to the first token"
+LINE_NINES, DASH = 0.02, 6.0  # width of a line on that axis; length of a dash in widths of its line
 
 
 # --- the figures ---------------------------------------------------------------------------------------
 
 
 def draw_demand_and_forecast(frame: pd.DataFrame, method: str) -> Figure:
-    """Interactive input tokens/s of each llm: what came, and what was expected when the hour began.
+    """Draw interactive input tokens/s of each llm: the actual load, and the forecast at the hour's start.
 
-    `frame`: llm, bucket_start, actual_input_tokens_per_s, input_tokens_per_s of all regions, and wape_share,
-    how far off the regions are one by one, as they are planned; in order of time.
+    `frame` has llm, bucket_start, actual_input_tokens_per_s and input_tokens_per_s of all regions together,
+    and wape_share, the error of the regions one by one, as they are planned; in order of time.
     """
     llms = list(dict.fromkeys(frame["llm"]))
     figure, multiples = make_day_panels(len(llms), columns=2)
@@ -53,16 +54,16 @@ def draw_demand_and_forecast(frame: pd.DataFrame, method: str) -> Figure:
         draw_stairs(panel, rows["bucket_start"], forecast, BLUE)
         panel.set_title(f"{llm}   regions off by {rows['wape_share'].iloc[0]:.0%}")
     start_y_axes_at_zero(multiples)
-    add_figure_legend(figure, [("came", FAINT), (f"expected at the start of the hour ({method})", BLUE)])
+    add_figure_legend(figure, [("actual", FAINT), (f"forecast at the start of the hour ({method})", BLUE)])
     figure.supylabel("interactive input, thousand tokens/s", fontsize=12)
     return figure
 
 
 def draw_instances_against_demand(frame: pd.DataFrame) -> Figure:
-    """GPUs that each policy held against the GPUs that the true demand needed, hour by hour.
+    """Draw the GPUs of each policy and the GPUs that the actual demand needed, hour by hour.
 
-    `frame`: policy, hour_start, held_gpus, needed_gpus; in order of policy and time. What holds far more than
-    is needed runs out of its panel, so that the others can be told apart.
+    `frame` has policy, hour_start, held_gpus and needed_gpus, in order of policy and time. A policy with far
+    more GPUs than needed leaves its panel at the top, so that the others stay readable.
     """
     policies = list(dict.fromkeys(frame["policy"]))
     figure, multiples = make_day_panels(len(policies), columns=3)
@@ -78,30 +79,28 @@ def draw_instances_against_demand(frame: pd.DataFrame) -> Figure:
                            color=POLICY_COLOURS.get(policy, INK), ha="right", va="top")  # fmt: skip
     start_y_axes_at_zero(multiples)
     multiples[0].set_ylim(0, top)
-    add_figure_legend(figure, [("needed by what came", FAINT), ("held by the policy", INK)])
+    add_figure_legend(figure, [("needed for the actual demand", FAINT), ("used by the policy", INK)])
     figure.supylabel("GPUs", fontsize=12)
     return figure
 
 
 def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> Figure:
-    """Share of a tier's requests that met a time, per policy; the tail is stretched.
+    """Draw the share of a tier's requests up to each time, per policy; the axis stretches the tail.
 
-    `measure`: one of CDFS. `frame`: policy, `measure` (upper edge of a bin), share (cumulative, of all
-    requests); in order of both. Policies whose curves are the same share one line, dashed in the colours of
-    all.
+    `measure` is one of CDF_LABELS. `frame` has policy, `measure` (upper edge of a bin, s) and share
+    (cumulative, of all requests), in order of both. Policies with the same curve share one line, dashed in
+    the colours of all.
     """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots()
     shares = frame.pivot(index=measure, columns="policy", values="share").ffill().fillna(0.0)
     shares = shares[list(dict.fromkeys(frame["policy"]))]
-    nines = (
-        (1 - shares).where(lambda waiting: waiting > 10**-NINES).transform(lambda waiting: -np.log10(waiting))
-    )
+    nines = (1 - shares).where(lambda slower: slower > 10**-NINES).transform(lambda slower: -np.log10(slower))
     colours = policy_colours(list(shares.columns))
-    for alike in group_same_curves(nines.fillna(NINES)):
-        for place, policy in enumerate(alike):
-            dashes = "-" if len(alike) == 1 else (DASH * place, (DASH, DASH * (len(alike) - 1)))
+    for group in group_same_curves(nines.fillna(NINES)):
+        for place, policy in enumerate(group):
+            dashes = "-" if len(group) == 1 else (DASH * place, (DASH, DASH * (len(group) - 1)))
             axes.plot(nines.index, nines[policy], color=colours[policy], linestyle=dashes)
     in_time = shares[shares.index <= slo_s].max().sort_values(ascending=False, kind="stable")
     for place, (name, share) in enumerate(in_time.items()):
@@ -127,16 +126,16 @@ def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> Figu
 
 
 def group_same_curves(nines: pd.DataFrame) -> list[list[str]]:
-    """Group the columns that differ nowhere by more than the width of a line."""
+    """Return groups of columns that differ nowhere by more than the width of a line."""
     return figure_style.group_alike(
         nines.columns, lambda one, other: bool((nines[one] - nines[other]).abs().max() < LINE_NINES)
     )
 
 
 def draw_cost_against_misses(frame: pd.DataFrame) -> Figure:
-    """What each policy cost, and which share of the interactive requests missed its SLO.
+    """Draw the cost of each policy, and the share of interactive requests that missed their SLO.
 
-    `frame`: policy, usd, missed_share; one row per policy.
+    `frame` has policy, usd and missed_share, with one row per policy.
     """
     import matplotlib.pyplot as plt
 
@@ -193,7 +192,7 @@ def _tpot_cdf(settings: RunSettings, day: date) -> Figure:
 
 
 def _cdf(settings: RunSettings, day: date, measure: str, target: str, none: str) -> Figure:
-    """The figure of the tier with the shortest such target, of those that came."""
+    """Draw the distribution for the tier with the shortest target, of the tiers with requests."""
     import matplotlib.pyplot as plt
 
     frame, tiers = _mart(settings, day, f"{measure.removesuffix('_s')}_histogram"), settings.catalogue.tiers
@@ -218,7 +217,7 @@ TPOT_DRAWINGS: dict[str, DrawFigure] = {"tpot_cdf": _tpot_cdf}  # where a tier h
 
 
 def replay_drawings(settings: RunSettings) -> dict[str, DrawFigure]:
-    """What is drawn of a day: time per output token only where a tier has a target for it."""
+    """Return the drawings of a day; time per output token only where a tier has a target for it."""
     is_paced = any(tier.tpot_slo_s for tier in settings.catalogue.tiers.values())
     return REPLAY_DRAWINGS | TPOT_DRAWINGS if is_paced else REPLAY_DRAWINGS
 
@@ -229,7 +228,7 @@ def _mart(settings: RunSettings, day: date, name: str) -> pd.DataFrame:
 
 
 def _in_order(frame: pd.DataFrame, settings: RunSettings, *then: str) -> pd.DataFrame:
-    """Rows in the order of the config's policies, then by the columns `then`."""
+    """Return the rows in the order of the config's policies, then by the columns `then`."""
     rank = {policy: place for place, policy in enumerate(settings.config.replay.policies)}
     known = frame[frame["policy"].isin(list(rank))]
     return known.assign(rank=known["policy"].map(rank)).sort_values(["rank", *then])

@@ -1,12 +1,12 @@
-"""What the replays of a night are cut into: units that any process may play, in any order.
+"""Divide the replays of a nightly run into units that any process can run, in any order.
 
-all     all policies: threads of one process that read the requests once
-policy  a policy each
-llm     a policy each, and of it the llms whose replay no other's touches
+all     one unit with all policies: threads of one process, which reads the requests once
+policy  one unit per policy
+llm     one unit per policy and set of llms whose replays do not affect each other
 
-Each unit writes files of its own, and the same numbers however the night is cut: pools draw their boots by
-themselves, and a request draws its delay by its arrival. Llms stay together where something couples them.
-FLEETCAST_UNITS says which; one machine needs but one unit.
+Each unit writes its own files. The results do not depend on the division: every pool samples its boot times
+itself, and a request's network delay depends on its arrival. Coupled llms stay in one unit. The environment
+variable FLEETCAST_UNITS selects the division; one machine needs only one unit.
 """
 
 import os
@@ -30,20 +30,20 @@ CUT_NONE, CUT_BY_POLICY, CUT_BY_LLM = UNIT_CUTS = ("all", "policy", "llm")
 
 
 class ReplayUnit(NamedTuple):
-    """Policies that one process replays side by side, and the llms whose requests it plays."""
+    """Policies that one process replays in parallel, and the llms whose requests it replays."""
 
-    name: str  # letters, digits and _: a step of Dagster's is called so
+    name: str  # letters, digits and _, as it becomes the name of a Dagster step
     policies: tuple[str, ...]
-    llms: tuple[str, ...] = ()  # none: all of them
-    file: str = "part"  # of each table's partition
-    made_from: str = ""  # the content of all that it is replayed from, which its files tell
+    llms: tuple[str, ...] = ()  # empty: all llms
+    file: str = "part"  # name of its file in each table's partition
+    made_from: str = ""  # digest of the replay's inputs, which its files carry
 
 
-WHOLE_UNIT = ReplayUnit(CUT_NONE, ())  # what a policy's replay is written as where nothing is cut
+WHOLE_UNIT = ReplayUnit(CUT_NONE, ())  # the unit of a replay that is not divided
 
 
 def nightly_units(settings: RunSettings, environ: Mapping[str, str] = os.environ) -> list[ReplayUnit]:
-    """The units of a night, in the order of the config; ConfigError for a cut that nobody knows."""
+    """Return the units of a nightly run, in the order of the config; ConfigError for an unknown division."""
     cut, policies = environ.get(UNITS_VARIABLE, CUT_NONE), settings.config.replay.policies
     require_known(cut, UNIT_CUTS, "cut", UNITS_VARIABLE)
     if cut == CUT_NONE:
@@ -54,7 +54,7 @@ def nightly_units(settings: RunSettings, environ: Mapping[str, str] = os.environ
 
 
 def policy_units(settings: RunSettings, policy: str) -> list[ReplayUnit]:
-    """The units of a policy: one for each set of llms that go apart."""
+    """Return the units of a policy: one for each independent set of llms."""
     parts = independent_llm_sets(settings, policy)
     if len(parts) == 1:
         return [ReplayUnit(_step_name(policy), (policy,))]
@@ -65,47 +65,49 @@ def policy_units(settings: RunSettings, policy: str) -> list[ReplayUnit]:
 
 
 def independent_llm_sets(settings: RunSettings, policy: str) -> list[tuple[str, ...]]:
-    """The catalogue's llms in sets: nothing that happens to one set under the policy touches another.
+    """Return sets of the catalogue's llms whose replays under the policy do not affect each other.
 
-    All are one set where a request visits several llms, where levels are drawn from all requests together,
-    and where a plan is made of the fleet as it is.
+    All llms are one set where a request visits several llms, where levels are sampled from all requests
+    together, and where a closed loop plans the whole fleet.
     """
     llms = list(settings.catalogue.llms)
     config = settings.under(policy).config
     levels = config.replay.levels
-    are_drawn = levels.count > 1 and levels.by != LEVELS_BY_TIER
-    if has_legs(settings, policy) or are_drawn or settings.config.rules[policy].is_closed:
+    are_sampled = levels.count > 1 and levels.by != LEVELS_BY_TIER
+    if has_legs(settings, policy) or are_sampled or settings.config.rules[policy].is_closed:
         return [tuple(llms)]
     fleet, _ = fleet_and_rules(settings, policy)
-    belongs = list(range(len(llms)))
-    for together in llms_sharing_cap(fleet):
-        least = min(belongs[llm] for llm in together)
-        joined = {belongs[llm] for llm in together}
-        belongs = [least if of in joined else of for of in belongs]
-    return [tuple(llm for llm, of in zip(llms, belongs, strict=True) if of == n) for n in sorted({*belongs})]
+    set_of_llm = list(range(len(llms)))
+    for coupled in llms_sharing_cap(fleet):
+        joined = {set_of_llm[llm] for llm in coupled}
+        set_of_llm = [min(joined) if n in joined else n for n in set_of_llm]
+    return [
+        tuple(llm for llm, number in zip(llms, set_of_llm, strict=True) if number == n)
+        for n in sorted({*set_of_llm})
+    ]
 
 
 def llms_sharing_cap(fleet: FleetArrays) -> list[set[int]]:
-    """Of each region and GPU type whose cap may bind, the llms that draw on it."""
+    """Return the llms on each region's GPU type whose cap is below the pools' maxima."""
     pools = (fleet.region, fleet.gpu[fleet.kind])
-    most = np.zeros_like(fleet.cap_gpus)
-    np.add.at(most, pools, np.diff(fleet.slots) * fleet.gpus[fleet.kind])
-    binds = most > fleet.cap_gpus
+    max_gpus = np.zeros_like(fleet.cap_gpus)
+    np.add.at(max_gpus, pools, np.diff(fleet.slots) * fleet.gpus[fleet.kind])
+    can_bind = max_gpus > fleet.cap_gpus
     return [
         set(fleet.llm[(pools[0] == region) & (pools[1] == gpu)].tolist())
-        for region, gpu in np.argwhere(binds)
+        for region, gpu in np.argwhere(can_bind)
     ]
 
 
 def find_unit(settings: RunSettings, name: str) -> ReplayUnit:
-    """The unit of this name; ConfigError where this process cuts the day otherwise than who named it."""
+    """Return the unit of this name; ConfigError where this process uses another division."""
     units = {unit.name: unit for unit in nightly_units(settings)}
     require_known(name, units, "unit", UNITS_VARIABLE)
     return units[name]
 
 
 def delete_other_outputs(settings: RunSettings, day: date, units: Sequence[ReplayUnit]) -> None:
-    """What was written of the day by policies, or by units, that are none of these goes."""
+    """Delete the day's outputs of all policies and units that are not in `units`."""
     kept = {(policy, unit.file) for unit in units for policy in unit.policies}
     for table in STAGES["replays"].made:
         for path in settings.lake.files(table, trace=settings.trace, day=day):

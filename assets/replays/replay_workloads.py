@@ -1,4 +1,4 @@
-"""What goes into a replay of a day: its requests as the kernel's arrays, with levels, prompts and legs."""
+"""Read a day's requests for a replay: the kernel's arrays, with priority levels, prompts and stages."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import date, timedelta
@@ -30,26 +30,25 @@ OUTCOME_REQUEST_COLUMNS = (
 PROMPT_COLUMNS = {
     "given": "cached_tokens",
     "blocks": "prefix_hashes",
-}  # what tells of them, by [fleet] prefix
+}  # column of the prompts, by [fleet] prefix
 
 
-CACHED_DAYS = 3  # of requests in memory, where days are played in one go
+CACHED_DAYS = 3  # days of requests in memory during the replay of several days
 NO_ANSWERERS, NO_SHADOWS = np.zeros(0, np.int64), np.zeros(0, np.bool_)
 
 
 class ReplayWorkload(NamedTuple):
-    """A day of requests: the table they came from and the arrays that the kernel reads."""
+    """A day of requests: their table and the arrays that the kernel reads."""
 
-    requests: pa.Table  # KEPT, and what tells of prompts and questions
-    trace: TraceArrays  # a row per request, or per leg (`in_legs`)
-    answerer: Ints = NO_ANSWERERS  # (R,) llm whose answer a row makes or judges; empty: the row's own
-    is_shadow: Bools = NO_SHADOWS  # (R,) nobody waits for it; empty: somebody does for all
-    known: KnownAnswers | None = None  # what is known of the answers to these requests
+    requests: pa.Table  # OUTCOME_REQUEST_COLUMNS, and columns of prompts and queries
+    trace: TraceArrays  # a row per request, or per stage (`expand_request_stages`)
+    answerer: Ints = NO_ANSWERERS  # (rows,) llm whose answer a row makes or judges; empty: the row's own llm
+    is_shadow: Bools = NO_SHADOWS  # (rows,) a shadow, which no user waits for; empty: there is none
+    known: KnownAnswers | None = None  # known answers to these requests
 
 
-WORKLOAD_CACHE: dict[
-    tuple[Any, ...], ReplayWorkload
-] = {}  # what the unit that this process played last has read
+# The workload of the unit that this process replayed last.
+WORKLOAD_CACHE: dict[tuple[Any, ...], ReplayWorkload] = {}
 
 
 def read_workload(
@@ -57,7 +56,7 @@ def read_workload(
 ) -> ReplayWorkload:
     """Read a day's requests as the kernel's arrays; codes are positions in the catalogue.
 
-    Of some llms and some hours, from one to before another, where not all are asked for.
+    `llms` limits the requests to some llms (empty: all), `hours` to hours from the first to before the other.
     """
     of_day = {"trace": settings.trace, "day": day}
     begin, end = (midnight(day) + timedelta(hours=hour) for hour in hours)
@@ -69,20 +68,20 @@ def read_workload(
         "and arrived_at >= $begin and arrived_at < $end and ($llms is null or list_contains($llms, llm))",
         **of_day, begin=begin, end=end, llms=list(llms) or None,
     )  # fmt: skip
-    if len(settings.lake.files("requests", **of_day)) > 1:  # of several sources, each in order
+    if len(settings.lake.files("requests", **of_day)) > 1:  # each source is in order, all together are not
         table = table.sort_by([("arrived_at", "ascending"), ("request_id", "ascending")])
     trace = build_trace_arrays(settings, day, table)
     return ReplayWorkload(table, trace._replace(level=request_levels(settings, day, table, trace.tier)))
 
 
 def build_trace_arrays(settings: RunSettings, day: date, requests: pa.Table) -> TraceArrays:
-    """Requests as the kernel's arrays, arrivals in s since the day began, all of one level.
+    """Return requests as the kernel's arrays (requests,), arrivals in s since midnight, all of one level.
 
-    ConfigError where the fleet's prefix asks for what none of them says.
+    ConfigError where the fleet's prefix needs a column that no request has.
     """
     catalogue, fleet = settings.catalogue, settings.config.fleet
     since = pc.subtract(requests["arrived_at"], pa.scalar(midnight(day), pa.timestamp("us", "UTC")))
-    said_in = f"{settings.config.file.name} [fleet] prefix"
+    setting = f"{settings.config.file.name} [fleet] prefix"
     return TraceArrays(
         arrival_s=since.cast(pa.int64()).to_numpy() / 1e6,
         region=column_codes(requests, "region", catalogue.regions),
@@ -90,45 +89,46 @@ def build_trace_arrays(settings: RunSettings, day: date, requests: pa.Table) -> 
         tier=column_codes(requests, "tier", catalogue.tiers),
         input_tokens=requests["input_tokens"].to_numpy(),
         output_tokens=requests["output_tokens"].to_numpy(),
-        **prompt_arrays(requests, fleet.prefix, said_in, settings.trace),
+        **prompt_arrays(requests, fleet.prefix, setting, settings.trace),
     )
 
 
 def request_levels(settings: RunSettings, day: date, table: pa.Table, tier: LevelCodes) -> LevelCodes:
-    """The level of each request, as [replay.levels] says."""
-    asked = settings.config.replay.levels
-    if asked.by == LEVELS_BY_APP and asked.count > 1:
-        need_s = np.array([known.allowance_s for known in settings.catalogue.tiers.values()])
-        return assign_levels_by_app(app_codes(table, settings.trace), need_s[tier], asked.count)
+    """Return each request's priority level, (requests,), by [replay.levels]; `tier` has (requests,) codes."""
+    levels = settings.config.replay.levels
+    if levels.by == LEVELS_BY_APP and levels.count > 1:
+        allowance_s = np.array([known.allowance_s for known in settings.catalogue.tiers.values()])
+        return assign_levels_by_app(app_codes(table, settings.trace), allowance_s[tier], levels.count)
     return assign_levels(
-        tier, asked.by, asked.count, settings.config.trace.seed + day.toordinal(), asked.shares
+        tier, levels.by, levels.count, settings.config.trace.seed + day.toordinal(), levels.shares
     )
 
 
 def app_codes(table: pa.Table, trace: str) -> Ints:
-    """A code for each request's application, without gaps; ConfigError where there is but one."""
+    """Return a code for each request's app, (requests,), 0 to apps - 1; ConfigError for fewer than two."""
     apps = table["app"].combine_chunks().dictionary_encode()
     if len(apps.dictionary) < 2:
-        said = ", ".join(map(repr, apps.dictionary.to_pylist())) or "none"
+        names = ", ".join(map(repr, apps.dictionary.to_pylist())) or "none"
         raise ConfigError(
-            f'Levels by "{LEVELS_BY_APP}": all requests of {trace} have one app ({said}), so one level. Take '
-            "another way, or map its apps in the file beside it (data/landing/README.md)."
+            f'Levels by "{LEVELS_BY_APP}": all requests of {trace} have one app ({names}), so one level. '
+            "Set by to another value, or map the apps in the trace's mapping file (data/landing/README.md)."
         )
     return apps.indices.to_numpy().astype(np.int64)
 
 
-def prompt_arrays(table: pa.Table, prefix: str, said_in: str, trace: str) -> dict[str, NDArray[Any]]:
-    """What the requests say of their prompts, as far as the fleet's prefix asks: columns of a Trace.
+def prompt_arrays(table: pa.Table, prefix: str, setting: str, trace: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of TraceArrays on prompts that the fleet's prefix needs.
 
-    ConfigError where it asks for what none of them says.
+    With "given": cached_tokens, (requests,) tokens. With "blocks": hashes, (blocks,) codes, and first_hash,
+    (requests + 1,) the first block of each request. ConfigError where no request has the column.
     """
     if prefix not in PROMPT_COLUMNS:
         return {}
     column = PROMPT_COLUMNS[prefix]
     if len(table) and table[column].null_count == len(table):
         raise ConfigError(
-            f'{said_in} = "{prefix}" needs {column}, which no request of {trace} has. Say none, or '
-            "give a trace that has them."
+            f'{setting} = "{prefix}" needs {column}, which no request of {trace} has. Set it to none, '
+            "or use a trace that has them."
         )
     if prefix == "given":
         cached = pc.min_element_wise(pc.fill_null(table[column], 0), table["input_tokens"])
@@ -140,24 +140,24 @@ def prompt_arrays(table: pa.Table, prefix: str, said_in: str, trace: str) -> dic
 
 
 def has_legs(settings: RunSettings, policy: str) -> bool:
-    """Whether a request may be several rows of the trace under the policy, or has a known answer."""
+    """Return whether, under the policy, requests can have several stages or known answers."""
     config = settings.config
     return bool(config.replay.cascades or config.quality) or config.rules[policy].answers is not None
 
 
 def expand_request_stages(settings: RunSettings, day: date, workload: ReplayWorkload) -> ReplayWorkload:
-    """The same requests, those for a cascade with a row for each leg, and with what is known of answers."""
+    """Return the workload with a row for each stage of requests for a cascade, and with known answers."""
     known = find_known_answers(settings, day, workload.requests)
     cascades, trace = settings.config.replay.cascades, workload.trace
     if not cascades:
         return workload._replace(known=known)
-    drawer = AnswerSampler(settings, day, known, trace.input_tokens, trace.output_tokens)
-    chained = expand_cascades(trace, settings.catalogue, cascades, drawer.answers)
-    return workload._replace(**chained._asdict(), known=known)
+    sampler = AnswerSampler(settings, day, known, trace.input_tokens, trace.output_tokens)
+    stages = expand_cascades(trace, settings.catalogue, cascades, sampler.answers)
+    return workload._replace(**stages._asdict(), known=known)
 
 
 def count_requests(settings: RunSettings, day: date, llms: Collection[str]) -> int:
-    """The requests of a day, or those for some llms."""
+    """Return the number of requests of a day, of all llms or of `llms`."""
     if not llms:
         return settings.lake.count("requests", trace=settings.trace, day=day)
     query = (
@@ -170,10 +170,10 @@ def count_requests(settings: RunSettings, day: date, llms: Collection[str]) -> i
 def make_workload_reader(
     settings: RunSettings, llms: Collection[str] = (), made_from: str = ""
 ) -> Callable[[date, str], ReplayWorkload]:
-    """The requests of a day, read once for the policies that play it side by side; a few days are kept.
+    """Return a function that reads the workload of a day and policy, with a cache of a few days.
 
-    Also for the next unit that this process plays, where it is `made_from` the same. Policies that have a
-    plan of who answers have legs of their own.
+    Policies replayed in parallel share it, and so does the next unit in this process if its `made_from` is
+    the same. Policies with a quality plan have their own stages.
     """
     lock = Lock()
     rules = settings.config.rules
@@ -183,29 +183,29 @@ def make_workload_reader(
     def read(day: date) -> ReplayWorkload:
         key = (made_from, day, *llms)
         if key not in WORKLOAD_CACHE:
-            found = read_workload(settings, day, llms)
+            workload = read_workload(settings, day, llms)
             if not made_from:
-                return found
+                return workload
             WORKLOAD_CACHE.clear()
-            WORKLOAD_CACHE[key] = found
+            WORKLOAD_CACHE[key] = workload
         return WORKLOAD_CACHE[key]
 
     @lru_cache(CACHED_DAYS * kinds)
-    def legs(day: date, policy: str | None) -> ReplayWorkload:
-        own = settings if policy is None else apply_quality_plan(settings, day, policy)
-        return expand_request_stages(own, day, read(day))
+    def read_stages(day: date, policy: str | None) -> ReplayWorkload:
+        routed = settings if policy is None else apply_quality_plan(settings, day, policy)
+        return expand_request_stages(routed, day, read(day))
 
-    def workload(day: date, policy: str) -> ReplayWorkload:
+    def read_for_policy(day: date, policy: str) -> ReplayWorkload:
         with lock:
-            return legs(day, policy if rules[policy].answers else None)
+            return read_stages(day, policy if rules[policy].answers else None)
 
-    return workload
+    return read_for_policy
 
 
 def shift_to_one_clock(workloads: Iterable[ReplayWorkload]) -> Iterator[TraceArrays]:
-    """The traces of days on end as one goes through them; blocks of prompts are not shared over midnight."""
-    known = 0
+    """Yield the traces of consecutive days on one clock; prompt blocks are not shared over midnight."""
+    first_code = 0
     for at, workload in enumerate(workloads):
         trace = workload.trace
-        yield trace._replace(arrival_s=trace.arrival_s + at * DAY_S, hashes=trace.hashes + known)
-        known += int(trace.hashes.max(initial=-1)) + 1
+        yield trace._replace(arrival_s=trace.arrival_s + at * DAY_S, hashes=trace.hashes + first_code)
+        first_code += int(trace.hashes.max(initial=-1)) + 1

@@ -1,4 +1,4 @@
-"""Replays of a day: every policy on the same requests, from the same fleet."""
+"""Replay days: every policy on the same requests, from the same fleet."""
 
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -44,9 +44,10 @@ def replay_day(
     progress: Progress,
     largest: dict[str, Ints] | None = None,
 ) -> int:
-    """Replay the day under each policy, two at a time, and write what came of it; the number of outcomes.
+    """Replay the day under each policy, in parallel, write the results, and return the number of outcomes.
 
-    `largest` is given, by policy, what its endpoints held at most in each quarter of an hour (quarters.py).
+    `largest` receives, by policy, the largest number of instances of each endpoint in each quarter of an
+    hour, shape (quarters, endpoints) (quarter_hour_peaks.py).
     """
     return replay_days(settings, [day], policies, progress, largest)
 
@@ -58,10 +59,11 @@ def replay_days(
     progress: Progress,
     largest: dict[str, Ints] | None = None,
 ) -> int:
-    """As replay_day, days on end in one go: fleet and queues of midnight are those of the next day's begin.
+    """As replay_day, for consecutive days: each day begins with the fleet and the queues of the day before.
 
-    A plan of a day is still made from the fleet that all plans start from; the replay follows it from the
-    fleet that it has then.
+    The plan of each day is still made from the fleet that all plans start from; the replay follows it from
+    the fleet that it has at midnight. `largest` gets shape (quarters, endpoints) by policy. ConfigError for
+    an unknown policy.
     """
     for policy in policies:
         require_known(policy, settings.config.rules, "policy", "replay")
@@ -75,31 +77,34 @@ def replay_unit_days(
     progress: Progress,
     largest: dict[str, Ints] | None = None,
 ) -> int:
-    """As replay_through, for the policies of a unit and its llms."""
+    """As replay_days, for the policies of a unit and its llms; `largest` gets shape (quarters, endpoints)
+    each.
+    """
     for day in days:
         require_day(settings.lake, "plans", settings.trace, day)
     run = ReplayRun(settings, days, unit)
     with progress.bar(f"replay {day_range_text(days)}", run.total) as done:
-        ended = EndedRequestCounter(done)
+        counter = EndedRequestCounter(done)
+        session_type = Session if largest is None else WatchedSession
 
-        def one(policy: str) -> None:
-            session = run.play(policy, Session if largest is None else WatchedSession, ended.step_of(policy))
+        def replay_policy(policy: str) -> None:
+            session = run.play(policy, session_type, counter.progress_step(policy))
             if largest is not None and isinstance(session, WatchedSession):
                 largest[policy] = session.largest()
 
-        run_parallel(one, unit.policies, ended.stopped.set)  # what has begun stops at its next step
+        run_parallel(replay_policy, unit.policies, counter.stopped.set)  # others stop at their next step
     return run.total
 
 
 class EndedRequestCounter:
-    """Counts the requests that have ended under policies that play side by side; `stopped` ends them all."""
+    """Counts the ended requests of policies that are replayed in parallel; `stopped` ends all of them."""
 
     def __init__(self, done: Step) -> None:
         self.done, self.lock, self.stopped = done, Lock(), Event()
         self.ended: dict[str, int] = {}
 
-    def step_of(self, policy: str) -> Step:
-        """What a policy tells how many of its requests have ended."""
+    def progress_step(self, policy: str) -> Step:
+        """Return a function that takes the number of a policy's requests that have ended."""
 
         def step(requests: int) -> None:
             if self.stopped.is_set():
@@ -112,7 +117,7 @@ class EndedRequestCounter:
 
 
 class ReplayRun:
-    """Days on end under the policies of a unit, which share what is read of each day."""
+    """The replay of consecutive days under the policies of a unit, which share the data of each day."""
 
     def __init__(self, settings: RunSettings, days: Sequence[date], unit: ReplayUnit) -> None:
         self.settings, self.days, self.unit = settings, days, unit
@@ -120,65 +125,65 @@ class ReplayRun:
         self.day_schedules = [policy_schedules(settings, day, unit.policies) for day in days]
         self.sizes = {policy: [self._size(day, policy) for day in days] for policy in unit.policies}
         self.total = sum(map(sum, self.sizes.values()))
-        self._read = cache(self._sustained)
+        self._capacity = cache(self._read_capacity)
 
     def _size(self, day: date, policy: str) -> int:
         if has_legs(self.settings, policy):
-            return self.workload(day, policy).trace.arrival_s.size  # with all legs
+            return self.workload(day, policy).trace.arrival_s.size  # rows of all stages
         return count_requests(self.settings, day, self.unit.llms)
 
-    def _sustained(self, day: date, policy: str | None) -> Floats:
+    def _read_capacity(self, day: date, policy: str | None) -> Floats:
+        """Return the read capacity under a policy's routing, (services, regions, options) tokens/s."""
         if policy is None:
             return planned_read_capacity(self.settings, day)
         return planned_read_capacity(apply_quality_plan(self.settings, day, policy), day, policy)
 
-    def play(self, policy: str, watched: type[Session], step: Step) -> Session:
-        """Play a policy on all days, and write what came of it."""
+    def play(self, policy: str, session_type: type[Session], step: Step) -> Session:
+        """Replay a policy on all days, write the results, and return the session."""
         settings, days = self.settings, self.days
-        own = [apply_quality_plan(settings, day, policy) for day in days]
-        answered_by = policy if settings.config.rules[policy].answers else None
-        fleet, rules = fleet_and_rules(own[0], policy, len(days))
+        routed = [apply_quality_plan(settings, day, policy) for day in days]
+        routing = policy if settings.config.rules[policy].answers else None
+        fleet, rules = fleet_and_rules(routed[0], policy, len(days))
         fleets = [
             with_measured_capacity(
-                of.under(policy),
+                day_settings.under(policy),
                 fleet,
-                self._read(day, answered_by) * reactive_capacity_share(settings.config, policy),
+                self._capacity(day, routing) * reactive_capacity_share(settings.config, policy),
             )
-            for of, day in zip(own, days, strict=True)
+            for day_settings, day in zip(routed, days, strict=True)
         ]
-        session = watched(fleet, rules, np.asarray(self.day_schedules[0][policy].start))
+        session = session_type(fleet, rules, np.asarray(self.day_schedules[0][policy].start))
         if len(days) == 1 and not is_replayed_whole(settings, policy, self.sizes[policy][0]):
             session.fleet = fleets[0]
             replay_by_hour(settings, days[0], policy, session, self.day_schedules[0][policy], step, self.unit)
         else:
-            for at, outcome in outcomes_by_day(
-                self._played(policy, session, fleets, step), self.sizes[policy]
-            ):
+            outcomes = self._replay_days(policy, session, fleets, step)
+            for at, outcome in outcomes_by_day(outcomes, self.sizes[policy]):
                 workload = self.workload(days[at], policy)
                 write_outcome(settings, days[at], policy, workload, (fleet, rules), outcome, self.unit)
         step(sum(self.sizes[policy]))
         return session
 
-    def _played(
+    def _replay_days(
         self, policy: str, session: Session, fleets: Sequence[FleetArrays], step: Step
     ) -> Iterator[Outcome]:
-        """What each day came to, of all requests that had not ended before it."""
+        """Yield the outcomes after each day, of all requests that had not ended before it."""
         days, sizes, before = self.days, self.sizes[policy], 0
         for at, trace in enumerate(shift_to_one_clock(self.workload(day, policy) for day in days)):
             session.fleet = fleets[at]
             session.append_trace(trace)
             count = partial(lambda before, requests: step(before + requests), before)
             if self.settings.config.rules[policy].is_closed:
-                spent = replay_closed_loop(self.settings, days[at], policy, session, count)
+                usage = replay_closed_loop(self.settings, days[at], policy, session, count)
             else:
-                spent = session.play(self.day_schedules[at][policy], (at + 1) * DAY_S, count)
+                usage = session.play(self.day_schedules[at][policy], (at + 1) * DAY_S, count)
             if at == len(days) - 1:
                 session.finish(len(days) * DAY_S + TAIL_PERIODS * HOUR_S)
-            outcome = session.outcome(*spent)
+            outcome = session.outcome(*usage)
             before = sum(sizes[: at + 1]) - int(np.count_nonzero(outcome.status == Ending.QUEUED))
             yield outcome
 
 
 def day_range_text(days: Sequence[date]) -> str:
-    """The days in words."""
+    """Return the days as a text, the first and the last one."""
     return f"{days[0]}" if len(days) == 1 else f"{days[0]} to {days[-1]}"

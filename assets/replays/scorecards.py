@@ -1,4 +1,4 @@
-"""The scorecard of a day: what the marts say of its replays, kept as a table of the lake."""
+"""Write the scorecard of a day, and read the scoreboard of its replays."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -11,15 +11,15 @@ from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, 
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.pages.tier_columns import add_tier_columns, attainment_column, scoreboard_tiers
 
-SCOREBOARD_PAGE_COLUMNS = (  # columns of the scoreboard that fit on a page, after the attainment of each tier
+SCOREBOARD_PAGE_COLUMNS = (  # scoreboard columns that fit on a page, after the attainment of each tier
     *("ttft_p95_s", "e2e_p95_s", "gpu_hours", "instance_hours", "wasted_gpu_hours", "usd"),
     "over_clairvoyant_share",
 )
-SCORED_AT_ONCE = 10_000_000  # outcomes of a policy that are scored at once
+SCORED_AT_ONCE = 10_000_000  # largest number of outcomes of a policy that are scored in one query
 SCOREBOARD_SQL = "select * from scoreboard where trace = $trace and day = $day"
 
 
-# By one tier at a time: DuckDB takes percentiles of the requests of that tier alone.
+# One tier at a time, so that DuckDB computes percentiles of that tier's requests only.
 TIER_SCOREBOARD_SQL = (
     "select * from scoreboard_by_tier "
     "where trace = $trace and day = $day and tier = $tier and policy = coalesce($policy, policy)"
@@ -29,7 +29,8 @@ TIER_SCOREBOARD_SQL = (
 def score_day(settings: RunSettings, day: date, progress: Progress | None = None) -> pa.Table:
     """Write the scorecard (per policy, llm, region, tier and hour) of every policy that was replayed.
 
-    One policy after the other, of many requests an hour: exact percentiles hold all their values in memory.
+    Policies are scored one after the other, and hour by hour where they have many requests, because exact
+    percentiles need all their values in memory.
     """
     lake, trace = settings.lake, settings.trace
     files = lake.files("outcomes", trace=trace, day=day)
@@ -37,45 +38,46 @@ def score_day(settings: RunSettings, day: date, progress: Progress | None = None
     are_many = lake.count("outcomes", trace=trace, day=day) > SCORED_AT_ONCE * len(policies)
     ends = [midnight(day) + timedelta(hours=hour) for hour in range(HOURS_OF_DAY + 1)]
     hours = list(pairwise(ends)) if are_many else [(None, None)]
-    asked = [{"policy": policy, "begin": begin, "end": end} for policy in policies for begin, end in hours]
+    parts = [{"policy": policy, "begin": begin, "end": end} for policy in policies for begin, end in hours]
     scores = []
-    with (progress or Progress()).bar(f"score {day}", len(asked)) as done:
-        for one in asked:
-            scores.append(lake.sql("marts/scorecard.sql", trace=trace, day=day, **one))
+    with (progress or Progress()).bar(f"score {day}", len(parts)) as done:
+        for part in parts:
+            scores.append(lake.sql("marts/scorecard.sql", trace=trace, day=day, **part))
             done(len(scores))
     table = pa.concat_tables(scores)
     grain = read_sql("marts/scorecard.sql").listed("grain")
-    table = table.sort_by([(name, "ascending") for name in grain])  # the same outcomes, the same bytes
+    table = table.sort_by([(name, "ascending") for name in grain])  # equal outcomes give equal bytes
     settings.lake.write("scorecard", table, trace=settings.trace, day=day)
     return table
 
 
 def read_scoreboard(settings: RunSettings, day: date) -> pa.Table:
-    """One row per policy, in the order of the config; policies that it does not name come last.
+    """Return one row per policy, in the order of the config; policies outside it come last.
 
-    Beside the columns of the mart one for each tier, TIER_attainment_share.
+    The mart's columns are followed by one for each tier, TIER_attainment_share.
     """
     board = settings.lake.sql(SCOREBOARD_SQL, trace=settings.trace, day=day)
     return _ranked(settings, add_tier_columns(board))
 
 
 def scoreboard_page_columns(board: pa.Table) -> list[str]:
-    """The columns of a scoreboard that fit on a page."""
+    """Return the columns of a scoreboard that fit on a page."""
     return ["policy", *map(attainment_column, scoreboard_tiers(board)), *SCOREBOARD_PAGE_COLUMNS]
 
 
 def attainment_by_target(settings: RunSettings, day: date, policy: str | None = None) -> pa.Table:
-    """Attainment by target, of tiers with a target for time per output token: a row per policy and tier."""
+    """Return SLO attainment by target: a row per policy and tier that has a target per output token."""
     tiers, known = settings.catalogue.tiers, list(settings.catalogue.tiers)
     shown = [name for name, tier in tiers.items() if tier.tpot_slo_s is not None]
-    asked = {"trace": settings.trace, "day": day, "policy": policy}
-    found = pa.concat_tables(
-        settings.lake.sql(TIER_SCOREBOARD_SQL, tier=tier, **asked) for tier in shown or [""]
+    key = {"trace": settings.trace, "day": day, "policy": policy}
+    rows = pa.concat_tables(
+        settings.lake.sql(TIER_SCOREBOARD_SQL, tier=tier, **key) for tier in shown or [""]
     )
-    return _ranked(settings, found, [known.index(tier) for tier in found["tier"].to_pylist()])
+    return _ranked(settings, rows, [known.index(tier) for tier in rows["tier"].to_pylist()])
 
 
 def _ranked(settings: RunSettings, table: pa.Table, then: Sequence[int] = ()) -> pa.Table:
+    """Return the rows in the order of the config's policies, then by `then`, a number for each row."""
     order = [*settings.config.replay.policies, *table["policy"].to_pylist()]
     rank = [order.index(policy) for policy in table["policy"].to_pylist()]
     keys = np.lexsort((then or rank, rank))

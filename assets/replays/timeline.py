@@ -1,4 +1,4 @@
-"""An hour of one endpoint as a Chrome trace: an instance is a process, a leg a bar in one of its lanes.
+"""Write an hour of one endpoint as a Chrome trace: an instance is a process, a leg a bar in one of its lanes.
 
 Open the file in ui.perfetto.dev or chrome://tracing.
 """
@@ -26,9 +26,9 @@ EVENT_FIELDS = ("request_id", "leg", "role", "tier", "app", "input_tokens", "out
 def write_timeline(
     settings: RunSettings, day: date, policy: str, llm: str, region: str, hour: int
 ) -> LakePath:
-    """Write the hour's timeline beside the day's figures.
+    """Write the hour's timeline to the folder of the day's figures, and return its path.
 
-    ValueError for a name that is not known, a policy that was not replayed, or an hour without requests.
+    ValueError for an unknown name, a policy that was not replayed, or an hour without requests.
     """
     require_known(llm, settings.catalogue.llms, "llm", "--llm")
     require_known(region, settings.catalogue.regions, "region", "--region")
@@ -36,7 +36,7 @@ def write_timeline(
     require_day(settings.lake, "outcomes", settings.trace, day)
     if not settings.lake.files("outcomes", trace=settings.trace, day=day, policy=policy):
         raise ValueError(
-            f"{policy} was not replayed on {day}: fleetcast replay --policy {policy} --date {day} does it."
+            f"{policy} was not replayed on {day}. Run fleetcast replay --policy {policy} --date {day}."
         )
     rows = settings.lake.sql(
         "queries/timeline.sql",
@@ -45,7 +45,7 @@ def write_timeline(
     if not rows:
         raise ValueError(
             f"No request for {llm} was served in {region} in hour {hour} of {day} under {policy}. "
-            f"What there is: fleetcast sql \"from scorecard where policy = '{policy}' and day = '{day}'\""
+            f"See what is: fleetcast sql \"from scorecard where policy = '{policy}' and day = '{day}'\""
         )
     path = settings.figures(day) / f"timeline_{policy}_{llm}_{region}_{hour:02d}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,10 +54,10 @@ def write_timeline(
 
 
 def chrome_trace_events(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str, Any]]:
-    """Chrome trace events of rows sorted by instance and time; times in microseconds of the day.
+    """Yield Chrome trace events of rows sorted by instance and time; times in microseconds of the day.
 
-    A leg takes the lowest lane of its instance that is free when it comes, so that bars never overlap: lanes
-    are places on the page, not places in the batch.
+    A leg takes the lowest free lane of its instance, so bars never overlap. Lanes are positions on the page,
+    not positions in the batch.
     """
     instance, lanes, busy = None, 0, list[tuple[float, int]]()
     free = list[int]()
@@ -77,10 +77,10 @@ def chrome_trace_events(rows: Iterable[Mapping[str, Any]]) -> Iterable[dict[str,
             lanes += 1
         lane = heapq.heappop(free)
         heapq.heappush(busy, (row["finished_s"], lane))
-        told = {name: row[name] for name in EVENT_FIELDS}
+        fields = {name: row[name] for name in EVENT_FIELDS}
         for name, begin, end in LEG_PHASES:
             if row[end] > row[begin]:
                 yield {
                     "ph": "X", "name": name, "cat": row["tier"], "pid": instance, "tid": lane,
-                    "ts": 1e6 * row[begin], "dur": 1e6 * (row[end] - row[begin]), "args": told,
+                    "ts": 1e6 * row[begin], "dur": 1e6 * (row[end] - row[begin]), "args": fields,
                 }  # fmt: skip

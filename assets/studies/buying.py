@@ -1,8 +1,8 @@
-"""A buying list: which GPUs to reserve, to buy on demand and to take from spot, from the need of past weeks.
+"""Write a buying list: which GPUs to reserve, to buy on demand and to take from spot, by past weeks' needs.
 
-The need of an hour is what its largest bucket of interactive demand fills, by the cheapest kind of instance
-that each llm runs on; of what may wait it is the mean. Then a place is lost: its load comes to the others of
-the same GPU type, on the day of the largest need.
+Interactive demand of an hour needs the GPUs that its largest bucket fills, on the cheapest instance type of
+each llm; deferrable demand needs those that its mean fills. The table lost_pools then removes one region's
+GPUs of a type: the other regions take over their load, on the day of the largest need.
 """
 
 from datetime import date, timedelta
@@ -30,43 +30,45 @@ BUYING_WEEK_DAYS = 7
 
 
 class PurchaseTerms(NamedTuple):
-    """What is paid of the price on demand: for a reserved GPU-hour, and for one of spot."""
+    """Prices of a reserved and of a spot GPU-hour, as shares of the price on demand."""
 
     reserved_share: float
     spot_share: float
 
 
 class GpuNeeds(NamedTuple):
-    """GPUs of a type that are needed in a region, each of shape (days, hours)."""
+    """GPUs of a type that are needed in a region, each of shape (days, 24)."""
 
     interactive: Floats
-    held: Floats
+    batch_tier: Floats
 
 
 def write_buying_list(
     settings: RunSettings, terms: PurchaseTerms, weeks: int, progress: Progress
 ) -> tuple[date, pa.Table]:
-    """Write commitments and lost_pools from as many whole weeks as there are, at most `weeks`.
+    """Write commitments and lost_pools from the last whole weeks of demand, at most `weeks`.
 
-    Returns the last day of these weeks, and commitments. ValueError for terms that no one has, LakeError
+    Returns the last day of these weeks, and commitments. ValueError for terms outside 0 to 1, LakeError
     without a whole week of demand.
     """
     for name, share in zip(("reserved", "spot"), terms, strict=True):
         if not 0 < share <= 1:
             raise ValueError(
-                f"--{name}: got {share:g}, needed what such a GPU-hour costs of one on demand, above 0 to 1."
+                f"--{name}: got {share:g}, needed a share of the price on demand, above 0 and at most 1."
             )
     days = whole_weeks(settings, weeks)
     needs = gpu_needs(settings, days, measure_capacities(settings, days[-1], progress))
     prices = {
         gpu: CommitmentPrices(
-            one.usd_per_hour * terms.reserved_share, one.usd_per_hour, one.usd_per_hour * terms.spot_share
+            entry.usd_per_hour * terms.reserved_share,
+            entry.usd_per_hour,
+            entry.usd_per_hour * terms.spot_share,
         )
-        for gpu, one in settings.catalogue.gpus.items()
+        for gpu, entry in settings.catalogue.gpus.items()
     }
     rows, chosen = [], dict[tuple[str, str], int]()
     for (region, gpu), need in needs.items():
-        found = commitment_costs(need.interactive, need.held, prices[gpu])
+        found = commitment_costs(need.interactive, need.batch_tier, prices[gpu])
         best = int(found.usd.sum(axis=1).argmin())
         chosen[region, gpu] = best
         place = {
@@ -75,10 +77,12 @@ def write_buying_list(
             "weeks": len(days) // BUYING_WEEK_DAYS,
             **prices[gpu]._asdict(),
         }
-        rows += [{**place, "is_best": row["reserved_gpus"] == best, **row} for row in _rows(need, found)]
-    lost = _lost(settings, needs, chosen, prices)
+        rows += [
+            {**place, "is_best": row["reserved_gpus"] == best, **row} for row in _commitment_rows(need, found)
+        ]
+    lost = _lost_pool_rows(settings, needs, chosen, prices)
     tables = (
-        pa.Table.from_pylist([_renamed(row) for row in rows], schema=SCHEMAS["commitments"]),
+        pa.Table.from_pylist([_with_lake_columns(row) for row in rows], schema=SCHEMAS["commitments"]),
         pa.Table.from_pylist(lost, schema=SCHEMAS["lost_pools"]),
     )
     for name, table in zip(("commitments", "lost_pools"), tables, strict=True):
@@ -87,23 +91,22 @@ def write_buying_list(
 
 
 def whole_weeks(settings: RunSettings, weeks: int) -> list[date]:
-    """The last days with demand without a gap, a whole number of weeks of them."""
-    there = settings.lake.days("demand", settings.trace)
-    run = [day for n, day in enumerate(reversed(there)) if (there[-1] - day).days == n]
+    """Return the last days of demand without a gap, as whole weeks; LakeError without one."""
+    days = settings.lake.days("demand", settings.trace)
+    run = [day for n, day in enumerate(reversed(days)) if (days[-1] - day).days == n]
     count = min(len(run) // BUYING_WEEK_DAYS, weeks) * BUYING_WEEK_DAYS
     if not count:
         raise LakeError(
             f"The trace {settings.trace!r} has {len(run)} days of demand in a row, needed "
-            f"{BUYING_WEEK_DAYS} or more. "
-            "Make or land the days before: fleetcast nightly, fleetcast ingest."
+            f"{BUYING_WEEK_DAYS} or more. Make or land the days before: fleetcast nightly, fleetcast ingest."
         )
-    return [there[-1] - timedelta(days=n) for n in range(count - 1, -1, -1)]
+    return [days[-1] - timedelta(days=n) for n in range(count - 1, -1, -1)]
 
 
 def gpu_needs(
     settings: RunSettings, days: list[date], sustained: list[float]
 ) -> dict[tuple[str, str], GpuNeeds]:
-    """GPUs that each region needs of each type; `sustained` tokens/s of an instance of each of `kinds`."""
+    """Return the GPUs needed by region and type; `sustained`: tokens/s of an instance by service option."""
     minutes, regions = settings.config.forecast.bucket_minutes, list(settings.catalogue.regions)
     found = read_demand_matrix(settings.lake, settings.trace, days[0], days[-1], minutes, settings.catalogue)
     loads = (
@@ -111,36 +114,38 @@ def gpu_needs(
         for rate in (found.tier_series(INTERACTIVE), found.held())
     )
     shape = len(settings.catalogue.llms), len(regions), len(days), HOURS_OF_DAY, -1
-    interactive, held = (load.reshape(shape) for load in loads)
+    interactive, batch_tier = (load.reshape(shape) for load in loads)
     needs: dict[tuple[str, str], GpuNeeds] = {}
-    for kind, per_s in _cheapest(settings.grid, sustained):
-        llm = list(settings.catalogue.llms).index(kind.llm)
-        for (j, region), part in product(enumerate(regions), kind.option.parts):
-            gpus = part.gpus * part.instances
-            own = GpuNeeds(
+    for service_option, per_s in _cheapest_options(settings.grid, sustained):
+        llm = list(settings.catalogue.llms).index(service_option.llm)
+        for (j, region), gpu_part in product(enumerate(regions), service_option.option.parts):
+            gpus = gpu_part.gpus * gpu_part.instances
+            option_needs = GpuNeeds(
                 gpus * np.ceil(interactive[llm, j].max(axis=-1) / per_s),
-                gpus * held[llm, j].mean(axis=-1) / per_s,
+                gpus * batch_tier[llm, j].mean(axis=-1) / per_s,
             )
-            before = needs.get((region, part.gpu))
-            needs[region, part.gpu] = (
-                own if before is None else GpuNeeds(before[0] + own[0], before[1] + own[1])
+            before = needs.get((region, gpu_part.gpu))
+            needs[region, gpu_part.gpu] = (
+                option_needs
+                if before is None
+                else GpuNeeds(before[0] + option_needs[0], before[1] + option_needs[1])
             )
     return needs
 
 
-def _cheapest(grid: Grid, sustained: list[float]) -> list[tuple[ServiceOption, float]]:
-    """Of each service the kind with the least USD per token, and what an instance of it sustains."""
-    found: dict[tuple[str, str], tuple[float, ServiceOption, float]] = {}
-    for kind, per_s in zip(grid.service_options, sustained, strict=True):
-        gpus, parts = grid.catalogue.gpus, kind.option.parts
+def _cheapest_options(grid: Grid, sustained: list[float]) -> list[tuple[ServiceOption, float]]:
+    """Return each service's option with the least USD per token, and an instance's tokens/s."""
+    cheapest: dict[tuple[str, str], tuple[float, ServiceOption, float]] = {}
+    for service_option, per_s in zip(grid.service_options, sustained, strict=True):
+        gpus, parts = grid.catalogue.gpus, service_option.option.parts
         usd = sum(gpus[part.gpu].usd_per_hour * part.gpus * part.instances for part in parts) / per_s
-        if kind.service not in found or usd < found[kind.service][0]:
-            found[kind.service] = usd, kind, per_s
-    return [(kind, per_s) for _, kind, per_s in found.values()]
+        if service_option.service not in cheapest or usd < cheapest[service_option.service][0]:
+            cheapest[service_option.service] = usd, service_option, per_s
+    return [(service_option, per_s) for _, service_option, per_s in cheapest.values()]
 
 
-def _rows(need: GpuNeeds, found: CommitmentCosts) -> list[dict[str, Any]]:
-    """A row for each commitment of a place, the means by week."""
+def _commitment_rows(need: GpuNeeds, found: CommitmentCosts) -> list[dict[str, Any]]:
+    """Return a row for each commitment level of a region and GPU type, with means per week."""
     weeks = need.interactive.shape[0] / BUYING_WEEK_DAYS
     regret = commitment_regrets(found.usd)
     return [
@@ -157,38 +162,38 @@ def _rows(need: GpuNeeds, found: CommitmentCosts) -> list[dict[str, Any]]:
     ]
 
 
-def _lost(
+def _lost_pool_rows(
     settings: RunSettings,
     needs: dict[tuple[str, str], GpuNeeds],
     chosen: dict[tuple[str, str], int],
     prices: dict[str, CommitmentPrices],
 ) -> list[dict[str, Any]]:
-    """What the others lack when a region has no GPU of a type any more, on the day of the largest need."""
+    """Return rows of lost_pools: what other regions lack without one region's GPUs, on the peak day."""
     rows = []
     for region, gpu in needs:
         others = [place for place in needs if place[1] == gpu and place[0] != region]
         together = sum(need.interactive for place, need in needs.items() if place[1] == gpu)
         day = int(np.asarray(together).max(axis=1).argmax())
-        whole = np.asarray(together)[day]
+        peak_need = np.asarray(together)[day]
         reserved = sum(chosen[place] for place in others)
         before = sum(np.maximum(needs[place].interactive[day] - chosen[place], 0.0) for place in others)
-        on_top = np.maximum(np.maximum(whole - reserved, 0.0) - before, 0.0)
+        extra = np.maximum(np.maximum(peak_need - reserved, 0.0) - before, 0.0)
         cap = sum(settings.catalogue.regions[place[0]].cap_gpus.get(gpu, 0) for place in others)
         rows.append(
             {
                 "region": region,
                 "gpu": gpu,
-                "needed_gpus": float(whole.max()),
+                "needed_gpus": float(peak_need.max()),
                 "reserved_elsewhere_gpus": reserved,
-                "more_on_demand_gpus": float(on_top.max()),
-                "more_usd_per_day": float(on_top.sum() * prices[gpu].on_demand),
+                "more_on_demand_gpus": float(extra.max()),
+                "more_usd_per_day": float(extra.sum() * prices[gpu].on_demand),
                 "room_elsewhere_gpus": cap,
-                "short_gpus": float(max(whole.max() - cap, 0.0)),
+                "short_gpus": float(max(peak_need.max() - cap, 0.0)),
             }
         )
     return rows
 
 
-def _renamed(row: dict[str, Any]) -> dict[str, Any]:
-    """The prices under the names that they have in the lake."""
+def _with_lake_columns(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row with its prices renamed to the columns in the lake."""
     return {f"{name}_usd" if name in CommitmentPrices._fields else name: value for name, value in row.items()}

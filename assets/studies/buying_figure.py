@@ -1,4 +1,4 @@
-"""What each commitment costs a week, and the regret of it: a panel for each region and GPU type."""
+"""Draw the weekly cost and the regret of each commitment: a panel per region and GPU type."""
 
 from datetime import date
 
@@ -18,7 +18,7 @@ from fleetcast.assets.pages.figure_style import (
 
 
 def draw_commitments(settings: RunSettings, day: date) -> LakePath:
-    """Draw the commitments of a day's list beside its figures."""
+    """Draw the commitments of a day's buying list into the folder of the day's figures."""
     query = (
         "select * from commitments where trace = $trace and day = $day order by region, gpu, reserved_gpus"
     )
@@ -27,7 +27,7 @@ def draw_commitments(settings: RunSettings, day: date) -> LakePath:
 
 
 def draw_commitment_curves(frame: pd.DataFrame) -> Figure:
-    """Thousand USD a week over GPUs reserved, beside the worst regret; the best commitment as a point.
+    """Draw weekly cost and worst regret, thousand USD, over reserved GPUs; a point marks the best.
 
     `frame`: region, gpu, reserved_gpus, usd_per_week, worst_regret_usd, is_best.
     """
@@ -39,19 +39,19 @@ def draw_commitment_curves(frame: pd.DataFrame) -> Figure:
     figure, grid = plt.subplots(-(-len(places) // columns), columns, sharey=True, squeeze=False)
     for spare in grid.flat[len(places) :]:
         spare.set_visible(False)
-    multiples = list(grid.flat[: len(places)])
-    for panel, ((region, gpu), own) in zip(multiples, places, strict=True):
-        panel.plot(own["reserved_gpus"], own["usd_per_week"] / 1e3, color=BLUE, linewidth=1.5)
-        panel.plot(own["reserved_gpus"], own["worst_regret_usd"] / 1e3, color=MUTED, linewidth=1.5)
-        best = own[own["is_best"]]
+    panels = list(grid.flat[: len(places)])
+    for panel, ((region, gpu), rows) in zip(panels, places, strict=True):
+        panel.plot(rows["reserved_gpus"], rows["usd_per_week"] / 1e3, color=BLUE, linewidth=1.5)
+        panel.plot(rows["reserved_gpus"], rows["worst_regret_usd"] / 1e3, color=MUTED, linewidth=1.5)
+        best = rows[rows["is_best"]]
         panel.scatter(best["reserved_gpus"], best["usd_per_week"] / 1e3, color=INK, zorder=3)
         name = f"{region}, {gpu}" if several else region
         panel.set_title(f"{name}   {best['reserved_gpus'].iloc[0]}")
         panel.set_xlim(left=0)
-    start_y_axes_at_zero(multiples)
+    start_y_axes_at_zero(panels)
     add_figure_legend(
-        figure, [("a week's cost", BLUE), ("regret of the worst week", MUTED), ("the cheapest", INK)]
+        figure, [("cost per week", BLUE), ("regret in the worst week", MUTED), ("cheapest commitment", INK)]
     )
     figure.supylabel("thousand USD", fontsize=12)
-    figure.supxlabel("GPUs reserved, and the cheapest number of them", fontsize=12)
+    figure.supxlabel("reserved GPUs (panel titles: the cheapest number)", fontsize=12)
     return figure

@@ -1,9 +1,10 @@
-"""What a forecast is worth: each method drives the same plan and the same replay.
+"""Measure what a forecast is worth: each method feeds the same planner, and each plan is replayed.
 
-How good a forecast looks says little about what it costs: an hour forecast too low misses SLOs, one too high
-wastes GPUs. So every method plans the day by the corrected programme and is replayed, several times: the more
-of an instance's capacity the plan counts on, the less it costs and the more it misses. How much makes the day
-attain exactly the SLO's target is searched; the mart decision_leaderboard compares the methods there.
+The error of a forecast does not show its cost: too low a forecast misses SLOs, too high a forecast wastes
+GPUs. So each method plans the day with the corrected planner at several capacity shares, and each plan is
+replayed. The larger the share of an instance's capacity that the plan uses, the less it costs and the more
+requests miss. A search finds the share at which the day just attains the SLO target; the mart
+decision_leaderboard compares the methods there.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,11 +33,11 @@ from fleetcast.assets.studies.planned_trials import FOLLOW_POLICY, build_plan_tr
 from fleetcast.models.plan.target_search import TargetTrial
 
 DECISION_LEADERBOARD_SQL = "queries/which_forecast_pays.sql"
-TRUTH = "truth"  # the clairvoyant forecast: what came
+TRUTH = "truth"  # the clairvoyant forecast: the day's actual demand
 
 
 def try_forecasts(settings: RunSettings, day: date, progress: Progress) -> pa.Table:
-    """Plan and replay a day that has been planned by every forecast method, and write the curves.
+    """Plan and replay a planned day by each forecast method, and write and return the trials.
 
     Raises
     ------
@@ -49,63 +50,65 @@ def try_forecasts(settings: RunSettings, day: date, progress: Progress) -> pa.Ta
         require_day(settings.lake, table, settings.trace, day)
     tier = compared_tier(settings, day)
     target = settings.catalogue.tiers[tier].attainment_target_share
-    trial = make_trial_planner(settings, day, tier, progress)
+    plan_trial = make_trial_planner(settings, day, tier, progress)
     workload, tables = read_workload(settings, day), list[pa.Table]()
 
-    def play(asked: Mapping[str, float]) -> list[TargetTrial]:
-        trials = (trial(method, share) for method, share in asked.items())
-        found = list(replay_trials(trials, len(asked), workload, "plan and replay", progress))
-        tables.extend(found)
+    def replay_round(shares: Mapping[str, float]) -> list[TargetTrial]:
+        trials = (plan_trial(method, share) for method, share in shares.items())
+        replayed = list(replay_trials(trials, len(shares), workload, "plan and replay", progress))
+        tables.extend(replayed)
         return [
-            knob_trial_point(rows, share, tier) for rows, share in zip(found, asked.values(), strict=True)
+            knob_trial_point(rows, share, tier) for rows, share in zip(replayed, shares.values(), strict=True)
         ]
 
     search = KnobSearch((*settings.config.forecast.methods, TRUTH), target)
-    search.run(list(search.knob_trials), play)
+    search.run(list(search.knob_trials), replay_round)
     write_trials(settings, "decide", day, pa.concat_tables(tables))
     query = "select * from decisions where trace = $trace and day = $day"
     return settings.lake.sql(query, trace=settings.trace, day=day)
 
 
 def knob_trial_point(rows: pa.Table, share: float, tier: str) -> TargetTrial:
-    """What a trial says of its knob: GPU-hours, and the attainment of the tier."""
-    told = {
+    """Return a trial as a point of the search: its share, GPU-hours, and the attainment of the tier."""
+    values = {
         (row["metric"], row["tier"]): row["value"] for row in rows.to_pylist() if row["llm"] == ALL_GROUPS
     }
-    return TargetTrial(share, told["gpu_hours", ALL_GROUPS], told["attainment_share", tier])
+    return TargetTrial(share, values["gpu_hours", ALL_GROUPS], values["attainment_share", tier])
 
 
 def compared_tier(settings: RunSettings, day: date) -> str:
-    """The day's tier with the strictest SLO, whose attainment all methods must share."""
+    """Return the day's strictest tier, at whose attainment methods are compared; ValueError if none."""
     query = "select distinct tier from demand where trace = $trace and day = $day"
-    there = settings.lake.sql(query, trace=settings.trace, day=day)["tier"].to_pylist()
-    tier = settings.catalogue.strictest_tier(there)
+    tiers = settings.lake.sql(query, trace=settings.trace, day=day)["tier"].to_pylist()
+    tier = settings.catalogue.strictest_tier(tiers)
     if tier is None:
         raise ValueError(
-            f"{settings.trace} has no interactive request on {day}: no SLO to compare forecasts by."
+            f"{settings.trace} has no interactive request on {day}, so no SLO to compare forecasts by."
         )
     return tier
 
 
 def read_decision_board(settings: RunSettings, day: date) -> pa.Table:
-    """What each method costs where all attain the same, the cheapest first."""
+    """Return the cost of each method at equal attainment, the cheapest first."""
     return settings.lake.sql(DECISION_LEADERBOARD_SQL, trace=settings.trace, day=day)
 
 
 def make_trial_planner(
     settings: RunSettings, day: date, tier: str, progress: Progress
 ) -> Callable[[str, float], ReplayTrial]:
-    """The day's plan by a method that counts on a share of capacity, from the start of the other policies."""
-    loads, theta = day_loads(settings, day), np.array(measure_capacities(settings, day, progress))
+    """Return a function that plans the day by a method at a capacity share, from the day's first fleet."""
+    loads, tokens_per_s = day_loads(settings, day), np.array(measure_capacities(settings, day, progress))
     rows = read_day_plans(settings, day)
     start = settings.grid.hourly_cells(rows[rows["policy"] == "lt_i"], "instances")[0].astype(np.int64)
-    theta /= settings.config.plan.corrected_capacity_share  # which the template counts on
+    tokens_per_s /= settings.config.plan.corrected_capacity_share  # the template multiplies by it
 
     def trial(method: str, share: float) -> ReplayTrial:
         load = loads["truth"]
         if method != TRUTH:
             load = PlanLoad(read_forecast_windows(settings, day, method)[1], loads["corrected"].buffer)
-        template = problem_template(settings.grid, settings.config, (theta * share).tolist(), "corrected")
+        template = problem_template(
+            settings.grid, settings.config, (tokens_per_s * share).tolist(), "corrected"
+        )
         spot = np.maximum(template.instances_now - start, 0)
         hours = plan_open_loop(
             hour_problems(template, load), start, spot, checked_solver(settings, "corrected")
@@ -113,8 +116,8 @@ def make_trial_planner(
         variant = Variant(
             method, settings, day, FOLLOW_POLICY, {"capacity_share": share}, {"tier": tier}, purpose=TUNED
         )
-        made = build_plan_trial(variant, hours, settings.grid.by_pool(start))
+        planned = build_plan_trial(variant, hours, settings.grid.by_pool(start))
         target = settings.catalogue.tiers[tier].attainment_target_share
-        return made._replace(figures={**made.figures, "matched_share": target})
+        return planned._replace(figures={**planned.figures, "matched_share": target})
 
     return trial

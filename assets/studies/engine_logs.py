@@ -1,9 +1,9 @@
-"""Logs of served requests that `fleetcast calibrate` reads, and what an engine says of its own limits.
+"""Read logs of served requests and the limits of an engine, for `fleetcast calibrate`.
 
-A log is a CSV with arrival_s, input_tokens, output_tokens, ttft_s and e2e_s, or JSON lines as vLLM's
-statistics give them: input_toks, output_toks, arrival_time and, on the engine's own clock, queued_ts,
-first_token_ts and last_token_ts. An engine says its limits in the metadata of a benchmark (JSON) or in its
-start-up log (vLLM, SGLang): fleetcast.models.world.fleet_config.Engine has their names here.
+A log is a CSV with arrival_s, input_tokens, output_tokens, ttft_s and e2e_s, or JSON lines with the fields of
+vLLM's statistics: input_toks, output_toks, arrival_time and, on the engine's own clock, queued_ts,
+first_token_ts and last_token_ts. The limits of an engine are in the metadata of a benchmark (JSON) or in its
+start-up log (vLLM, SGLang); models/world/fleet_config.py has fleetcast's names of them.
 """
 
 import json
@@ -18,9 +18,9 @@ import pandas as pd
 from fleetcast.models.trials.engine_fit import LoggedRequests
 from fleetcast.models.world.calendar import DAY_S
 
-SLOWEST_TOKEN_S = 5.0  # in the median of a log; more are milliseconds
-CUT_SHARE = 0.05  # of the requests that have exactly the largest number of tokens: they were cut to it
-CLOCK_S = 0.001  # two clocks that differ by no more are one
+SLOWEST_TOKEN_S = 5.0  # median TPOT of a log, above which its times must be milliseconds
+CUT_SHARE = 0.05  # share of requests with exactly the largest token count, above which it is a limit
+CLOCK_S = 0.001  # offset up to which two clocks count as the same
 VLLM_COLUMNS = {
     "arrival_time": "arrival_s",
     "input_toks": "input_tokens",
@@ -29,7 +29,7 @@ VLLM_COLUMNS = {
     "first_token_ts": "first_s",
     "last_token_ts": "last_s",
 }
-# What an engine calls its limits, in JSON or in a log's key=value; vLLM's names, then SGLang's.
+# Names of an engine's limits, in JSON or as key=value in a log: vLLM's, then SGLang's.
 LIMIT_NAMES = {
     "max_batch": ("max_num_seqs", "max_running_requests"),
     "max_prefill_tokens": ("max_num_batched_tokens", "chunked_prefill_size"),
@@ -51,20 +51,20 @@ VALUE_PATTERN = r"['\"]?\s*[=:]\s*['\"]?(\d+|[Tt]rue|[Ff]alse)\b"
 
 
 class CalibrationError(ValueError):
-    """A log that cannot be used; the message names line, rule and remedy."""
+    """An unusable log; the message names line, rule and remedy."""
 
 
 class RequestLog(NamedTuple):
-    """The requests of a log, and what there is to know about them."""
+    """The requests of a log, and notes for the user about them."""
 
     requests: LoggedRequests
     notes: list[str]
 
 
 def read_log(path: Path) -> RequestLog:
-    """Read the requests of a log, in any order of rows; columns with other names are ignored.
+    """Read the requests of a log, with rows in any order; other columns are ignored.
 
-    Raises CalibrationError for a row that breaks a rule: nothing is dropped.
+    Raises CalibrationError for a row that breaks a rule: no row is dropped.
     """
     notes: list[str] = []
     table = read_jsonl_log(path, notes) if path.suffix in (".jsonl", ".json") else read_csv_log(path)
@@ -84,87 +84,89 @@ def read_log(path: Path) -> RequestLog:
     token_s = (e2e_s - ttft_s)[outputs > 1] / (outputs - 1)[outputs > 1]
     if token_s.size and np.median(token_s) > SLOWEST_TOKEN_S:
         raise CalibrationError(
-            f"{path.name}: tokens follow each other after {np.median(token_s):.3g} s in the median, must be "
+            f"{path.name}: the median time per output token is {np.median(token_s):.3g} s, must be "
             f"at most {SLOWEST_TOKEN_S:g} s. Are these milliseconds? Divide by 1000."
         )
-    notes += [f"{share:.0%} of the requests have exactly {most:,} {name}: they were cut there."
-              for name, share, most in truncated_tokens(inputs, outputs)]  # fmt: skip
+    notes += [f"{share:.0%} of the requests have exactly {limit:,} {name}: they were cut there."
+              for name, share, limit in truncated_tokens(inputs, outputs)]  # fmt: skip
     order = np.argsort(arrival_s, kind="stable")
     tokens = (inputs[order].astype(np.int32), outputs[order].astype(np.int32))
     return RequestLog(LoggedRequests(arrival_s[order], *tokens, ttft_s[order], e2e_s[order]), notes)
 
 
 def read_csv_log(path: Path) -> pd.DataFrame:
-    """The rows of a CSV, as text."""
+    """Read the rows of a CSV, as text."""
     try:
         table = pd.read_csv(path, dtype=str, skipinitialspace=True)
     except FileNotFoundError:
         raise CalibrationError(f"There is no file {path}. Name a log of measured requests.") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, OSError) as error:
-        raise CalibrationError(f"{path.name} is no CSV: {error}. Export it again.") from error
+        raise CalibrationError(f"{path.name} is not a CSV: {error}. Export it again.") from error
     require_columns(path, table, LoggedRequests._fields)
     return table
 
 
 def read_jsonl_log(path: Path, notes: list[str]) -> pd.DataFrame:
-    """The rows of JSON lines, with the times of the engine's clock brought to that of the arrivals."""
+    """Read the rows of JSON lines, with the engine's times shifted to the clock of the arrivals."""
     try:
         table = pd.DataFrame([json.loads(line) for line in path.read_text().splitlines() if line.strip()])
     except FileNotFoundError:
         raise CalibrationError(f"There is no file {path}. Name a log of measured requests.") from None
     except (ValueError, OSError, RecursionError) as error:
-        raise CalibrationError(f"{path.name} is no JSON lines: {error}. Export it again.") from error
+        raise CalibrationError(
+            f"{path.name} is not a file of JSON lines: {error}. Export it again."
+        ) from error
     require_columns(path, table, tuple(VLLM_COLUMNS))
     table = table.rename(columns=VLLM_COLUMNS)
     unended = table["last_s"].isna() | table["first_s"].isna()
     refuse_bad_rows(
         unended.to_numpy(),
-        "it never ended, so nobody knows its tokens, which others waited for. Measure until all end",
+        "it never ended, so its tokens, for which others waited, are not known. Measure until all end",
         path,
         table,
     )
     arrival_s, queued_s = numeric_column(table, "arrival_s"), numeric_column(table, "queued_s")
-    apart_s = float(np.min(queued_s - arrival_s))
-    if abs(apart_s) > CLOCK_S:
+    offset_s = float(np.min(queued_s - arrival_s))
+    if abs(offset_s) > CLOCK_S:
         notes.append(
-            f"The clocks of arrival_time and queued_ts are {apart_s:,.3f} s apart, the least of all rows: "
-            "taken for the engine's start."
+            f"The clocks of arrival_time and queued_ts differ by {offset_s:,.3f} s (minimum of all rows); "
+            "this offset is subtracted."
         )
-    for name, of in (("ttft_s", "first_s"), ("e2e_s", "last_s")):
-        table[name] = numeric_column(table, of) - arrival_s - apart_s
+    for name, source in (("ttft_s", "first_s"), ("e2e_s", "last_s")):
+        table[name] = numeric_column(table, source) - arrival_s - offset_s
     return table
 
 
 def require_columns(path: Path, table: pd.DataFrame, names: tuple[str, ...]) -> None:
-    """Refuse a log without the columns that it needs."""
-    lacking = [name for name in names if name not in table.columns]
-    if lacking:
-        has = ", ".join(map(str, table.columns)) or "none"
+    """Raise CalibrationError if a log lacks one of these columns."""
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        present = ", ".join(map(str, table.columns)) or "none"
         raise CalibrationError(
-            f"{path.name} lacks the columns {', '.join(lacking)}; it has {has}. Name them so."
+            f"{path.name} lacks the columns {', '.join(missing)}; it has {present}. Rename or add them."
         )
 
 
 def numeric_column(table: pd.DataFrame, name: str) -> np.ndarray:
-    """A column as numbers; NaN where it has none."""
+    """Return a column as numbers, shape (rows,); NaN where a value is not a number."""
     return pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
 
 
 def refuse_bad_rows(bad: np.ndarray, rule: str, path: Path, table: pd.DataFrame) -> None:
-    """Name the first bad line of the file, as an editor counts them, and how many there are."""
+    """Raise CalibrationError with the first bad line and the count, if any row of `bad`, (rows,), is true."""
     if bad.any():
-        at = int(np.argmax(bad))
+        row_number = int(np.argmax(bad))
         shown = [name for name in LoggedRequests._fields if name in table.columns]
-        row = ", ".join(f"{name}={table[name].iloc[at]}" for name in shown)
-        line = at + (1 if path.suffix in (".jsonl", ".json") else 2)
+        row = ", ".join(f"{name}={table[name].iloc[row_number]}" for name in shown)
+        line = row_number + (1 if path.suffix in (".jsonl", ".json") else 2)
         raise CalibrationError(
             f"{path.name} line {line} ({row}): {rule}. {bad.sum()} of {bad.size} rows break this; "
-            "mend or drop them."
+            "correct or drop them."
         )
 
 
 def truncated_tokens(inputs: np.ndarray, outputs: np.ndarray) -> Iterator[tuple[str, float, int]]:
-    """Which tokens were cut to a limit, of how many requests, and to which."""
+    """Yield which tokens, each of shape (R,), were cut to a limit: name, share of requests, limit."""
     for name, tokens in (("input tokens", inputs), ("output tokens", outputs)):
         share = float(np.mean(tokens == tokens.max()))
         if share >= CUT_SHARE and np.unique(tokens).size > 1:
@@ -172,16 +174,16 @@ def truncated_tokens(inputs: np.ndarray, outputs: np.ndarray) -> Iterator[tuple[
 
 
 def max_concurrency(requests: LoggedRequests) -> int:
-    """The most requests that were between their first and their last token at any time."""
+    """Return the largest number of requests between their first and last token at the same time."""
     first, last = requests.arrival_s + requests.ttft_s, requests.arrival_s + requests.e2e_s
     times = np.concatenate([first, last])
     change = np.concatenate([np.ones(first.size), -np.ones(last.size)])
-    order = np.lexsort((change, times))  # at one instant those that end go first
+    order = np.lexsort((change, times))  # at equal times, requests that end come first
     return int(np.cumsum(change[order]).max())
 
 
 def read_engine_limits(path: Path) -> dict[str, Any]:
-    """What an engine says of its limits: the fields of a Deployment that it names, and has_prefix_cache."""
+    """Read an engine's limits: the fields of a Deployment that the file names, and has_prefix_cache."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -191,13 +193,13 @@ def read_engine_limits(path: Path) -> dict[str, Any]:
     found: dict[str, int | bool] = {}
     for name, pattern in LOG_PATTERNS.items():
         if match := re.search(pattern, text):
-            said = match.group(1)
-            found[name] = said == "enabled" or int(said.replace(",", ""))
+            value = match.group(1)
+            found[name] = value == "enabled" or int(value.replace(",", ""))
     for name, keys in LIMIT_NAMES.items():
         for key in keys:
             if name not in found and (match := re.search(rf"\b{key}{VALUE_PATTERN}", text)):
-                said = match.group(1)
-                found[name] = int(said) if said.isdigit() else said.lower() == "true"
+                value = match.group(1)
+                found[name] = int(value) if value.isdigit() else value.lower() == "true"
     if not found:
         raise CalibrationError(
             f"{path.name} names none of "
@@ -208,7 +210,7 @@ def read_engine_limits(path: Path) -> dict[str, Any]:
 
 
 def to_deployment_fields(found: dict[str, int | bool]) -> dict[str, Any]:
-    """The engine's sayings as fields of a Deployment."""
+    """Return the engine's limits as fields of a Deployment, and has_prefix_cache."""
     if "kv_tokens" not in found and {"kv_blocks", "block_tokens"} <= found.keys():
         found["kv_tokens"] = found["kv_blocks"] * found["block_tokens"]
     if "async_scheduling" not in found and "is_not_async" in found:

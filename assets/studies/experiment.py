@@ -1,12 +1,12 @@
-"""One experiment: variants of a run, each replayed apart, as rows of the one table trials.
+"""Run an experiment: replay variants of a run, each on its own, and write rows of the one table trials.
 
-A variant says what differs: the config or the catalogue (its settings), the policy and its knobs, the day,
-the resample of the day's requests, the draw of the latencies. Its purpose says whether its knobs were still
-being tuned on that day, or were fixed before: knobs are tuned on some days, frozen, and judged on others.
+A variant differs in its settings (config, catalogue), policy, knobs, day, resample of the day's requests or
+draw of the latencies. Its purpose is TUNED if its knobs were still searched on that day, and EVALUATED if
+they were fixed before: knobs are tuned on some days and evaluated on others.
 
-A trial is a variant with all that its replay is given. It is a unit: any thread or process plays it from the
-lake that the settings name, and gets the same rows. What variants share (demand, forecasts, capacity) is made
-before, once. `Search` finds where each of several planners attains what is asked, one knob each.
+A trial is a variant with all inputs of its replay. Any thread or process can replay it from the lake of its
+settings and gets the same rows. Inputs that variants share (demand, forecasts, capacity) are computed once,
+before. `KnobSearch` finds the value of each planner's knob at which it attains the required targets.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,92 +42,92 @@ from fleetcast.models.traffic.synthetic_days import multiply_day
 from fleetcast.models.world.calendar import DAY_S
 
 INPUT_TABLES = ("requests", "tiers", "ingests", "silences", "demand", "forecasts", "day_ahead_forecasts")
-JUDGED, TUNED = "judged", "tuned"  # what a trial is for
-ALL_GROUPS = "all"  # tiers, or llms, together
+EVALUATED, TUNED = "judged", "tuned"  # purposes of a trial, as in trials.purpose
+ALL_GROUPS = "all"  # all tiers or all llms together
 EMPTY_MAPPING: Mapping[str, Any] = {}
 
 
 class Variant(NamedTuple):
-    """What differs in a trial."""
+    """The settings, policy, day and draws that set one trial apart from the others."""
 
     name: str
-    settings: RunSettings  # as its replay sees them, over the lake that has the day
+    settings: RunSettings  # of the replay, over the lake that has the day
     day: date
     policy: str
     knobs: Mapping[str, float] = EMPTY_MAPPING
     labels: Mapping[str, str] = EMPTY_MAPPING
-    resample: int = 0  # of the day's requests; 0: as they came
-    draw: int = 0  # of the latencies; 0: the profiles as they are
-    purpose: str = JUDGED
+    resample: int = 0  # number of the resample of the day's requests; 0: the recorded requests
+    draw: int = 0  # number of the draw of the latencies; 0: the profiles themselves
+    purpose: str = EVALUATED
 
     def rows(self, figures: Iterable[Mapping[str, Any]]) -> pa.Table:
-        """Rows of trials; of each figure metric and value, and its tier and llm where it is not of all."""
-        own = {name: getattr(self, name) for name in ("policy", "purpose", "resample", "draw")}
-        own |= {"variant": self.name, "knobs": [*self.knobs.items()], "labels": [*self.labels.items()]}
-        told = [
-            {**own, "tier": ALL_GROUPS, "llm": ALL_GROUPS, **one, "value": float(one["value"])}
-            for one in figures
-            if one["value"] is not None
+        """Return rows of trials for figures with metric and value, and tier or llm unless they are totals."""
+        common = {name: getattr(self, name) for name in ("policy", "purpose", "resample", "draw")}
+        common |= {"variant": self.name, "knobs": [*self.knobs.items()], "labels": [*self.labels.items()]}
+        table_rows = [
+            {**common, "tier": ALL_GROUPS, "llm": ALL_GROUPS, **figure, "value": float(figure["value"])}
+            for figure in figures
+            if figure["value"] is not None
         ]
-        return pa.Table.from_pylist(told, SCHEMAS["trials"])
+        return pa.Table.from_pylist(table_rows, SCHEMAS["trials"])
 
 
 class ReplayTrial(NamedTuple):
-    """A variant with what its replay is given."""
+    """A variant with the inputs of its replay."""
 
     variant: Variant
     fleet: FleetArrays
     rules: Rules
-    drive: Schedule
-    demand_factor: float = 1.0  # requests for each one of the day
-    figures: Mapping[str, float] = EMPTY_MAPPING  # of its plan, told beside those of the replay
+    schedule: Schedule
+    demand_factor: float = 1.0  # replayed requests per request of the day
+    figures: Mapping[str, float] = EMPTY_MAPPING  # metrics of its plan, reported with those of the replay
 
 
 def share_tables(source: Lake, target: Lake, tables: Iterable[str], **partition: str) -> None:
-    """Let a lake have the files of another one, without a copy where the disk can."""
+    """Link the files of some tables into another lake; copy them where the disk cannot link."""
     for table in tables:
         for file in source.files(table, **partition):
-            there = target.root / source.below(file)
-            if not there.exists():
-                store.link_or_copy(file, there)
+            path = target.root / source.below(file)
+            if not path.exists():
+                store.link_or_copy(file, path)
 
 
 @contextmanager
 def scratch_lake(
     settings: RunSettings, source: Lake | None = None, tables: Iterable[str] = ()
 ) -> Iterator[RunSettings]:
-    """The settings over a temporary lake that has these tables of another one."""
+    """Yield the settings over a temporary lake with these tables of the source lake."""
     with settings.lake.scratch() as folder:
-        own = replace(settings, lake=Lake(folder))
+        scratch = replace(settings, lake=Lake(folder))
         if source is not None:
-            share_tables(source, own.lake, tables)
-        yield own
+            share_tables(source, scratch.lake, tables)
+        yield scratch
 
 
 def replay_trial(
     trial: ReplayTrial, workload: ReplayWorkload | None = None, step: Step | None = None
 ) -> pa.Table:
-    """Replay a trial in a lake that is gone afterwards; its rows of trials.
+    """Replay a trial in a scratch lake and return its rows of trials.
 
-    `workload` are the day's requests as the variant's settings read them; None: they are read.
+    `workload`: the day's requests, read with the variant's settings; None: they are read here.
     """
     variant, settings = trial.variant, trial.variant.settings
-    came = scale_workload(
+    scaled = scale_workload(
         settings, variant.day, workload or read_workload(settings, variant.day), trial.demand_factor
     )
-    asked = expand_request_stages(settings, variant.day, came)
-    with scratch_lake(settings) as own:
-        outcome = replay_trace(asked.trace, trial.fleet, trial.drive, trial.rules, DAY_S, step)
-        write_outcome(own, variant.day, variant.policy, asked, (trial.fleet, trial.rules), outcome)
-        found = policy_metrics(own.lake, variant.policy)
-    plan = [{"metric": name, "value": value} for name, value in trial.figures.items()]
-    return variant.rows([*found, *plan])
+    staged = expand_request_stages(settings, variant.day, scaled)
+    with scratch_lake(settings) as scratch:
+        outcome = replay_trace(staged.trace, trial.fleet, trial.schedule, trial.rules, DAY_S, step)
+        write_outcome(scratch, variant.day, variant.policy, staged, (trial.fleet, trial.rules), outcome)
+        metrics = policy_metrics(scratch.lake, variant.policy)
+    plan_metrics = [{"metric": name, "value": value} for name, value in trial.figures.items()]
+    return variant.rows([*metrics, *plan_metrics])
 
 
 def replay_trials(
     trials: Iterable[ReplayTrial], count: int, workload: ReplayWorkload, label: str, progress: Progress
 ) -> Iterator[pa.Table]:
-    """The rows of each trial, in their order, as soon as they are known; one trial on each core."""
+    """Replay trials, one per core, and yield the rows of each in order, as soon as they are known."""
     stopped = Event()
 
     def step(_: int) -> None:
@@ -136,8 +136,8 @@ def replay_trials(
 
     with progress.bar(label, count) as done, ThreadPoolExecutor(usable_cores()) as threads:
         try:
-            played = threads.map(lambda trial: replay_trial(trial, workload, step), trials)
-            for number, rows in enumerate(played, start=1):
+            replayed = threads.map(lambda trial: replay_trial(trial, workload, step), trials)
+            for number, rows in enumerate(replayed, start=1):
                 done(number)
                 yield rows
         except BaseException:
@@ -147,35 +147,35 @@ def replay_trials(
 
 
 def policy_metrics(lake: Lake, policy: str, **of: Any) -> list[dict[str, Any]]:
-    """What a policy cost and met in a lake, over all days or those `of` a trace, a day: a row a figure."""
+    """Return cost and service metrics of a policy, one row per figure, of all days or those in `of`."""
     return lake.sql("staging/trial_figures.sql", policy=policy, **of).drop_columns("policy").to_pylist()
 
 
 def write_trials(
     settings: RunSettings, experiment: str, day: date, rows: pa.Table, file: str = "part"
 ) -> LakePath:
-    """Write the trials of an experiment on a day, or one `file` of them; those that it had go."""
+    """Write the trials of an experiment on a day into one `file`, in place of those it had."""
     return settings.lake.write("trials", rows, file, experiment=experiment, trace=settings.trace, day=day)
 
 
 def scale_workload(
     settings: RunSettings, day: date, workload: ReplayWorkload, factor: float
 ) -> ReplayWorkload:
-    """The day's requests, `factor` of them for each one (fleetcast.models.traffic.arrivals.multiplied)."""
+    """Return the day's requests with `factor` requests for each one (models/traffic/synthetic_days.py)."""
     if factor == 1.0:
         return workload
-    once_us = np.rint(1e6 * workload.trace.arrival_s).astype(np.int64)
-    arrived_us, row = multiply_day(once_us, factor, day, settings.config.trace.seed)
-    moved = pa.array(arrived_us - once_us[row]).cast(pa.duration("us"))
+    recorded_us = np.rint(1e6 * workload.trace.arrival_s).astype(np.int64)
+    arrived_us, row = multiply_day(recorded_us, factor, day, settings.config.trace.seed)
+    shift = pa.array(arrived_us - recorded_us[row]).cast(pa.duration("us"))
     table = workload.requests.take(pa.array(row))
-    at = table.column_names.index("arrived_at")
-    table = table.set_column(at, "arrived_at", pc.add(table["arrived_at"], moved))
-    same = {name: getattr(workload.trace, name)[row] for name in (*TraceArrays._fields[1:6], "level")}
-    return ReplayWorkload(table, workload.trace._replace(arrival_s=arrived_us / 1e6, **same))
+    column = table.column_names.index("arrived_at")
+    table = table.set_column(column, "arrived_at", pc.add(table["arrived_at"], shift))
+    repeated = {name: getattr(workload.trace, name)[row] for name in (*TraceArrays._fields[1:6], "level")}
+    return ReplayWorkload(table, workload.trace._replace(arrival_s=arrived_us / 1e6, **repeated))
 
 
 class KnobSearch:
-    """Where each of several planners attains what is asked of all, one knob each: in rounds, all at once."""
+    """Search the knob of several planners, in common rounds, until each attains the same target."""
 
     def __init__(
         self,
@@ -185,12 +185,12 @@ class KnobSearch:
         first: Mapping[str, float] = EMPTY_MAPPING,
         step: float = POINT_STEP,
     ) -> None:
-        """`first`: where the knob of a planner begins, if not at FIRST; the rest as in `next_point`."""
+        """Set up the search; `first`: first knob value by planner, else FIRST_POINT; rest: `next_point`."""
         self.target, self.near_share, self.first, self.step = target, near_share, first, step
         self.knob_trials: dict[str, list[TargetTrial]] = {name: [] for name in names}
 
     def points(self, names: Iterable[str]) -> dict[str, float]:
-        """The next value of the knob of each planner that is not found yet."""
+        """Return the next knob value of each planner whose search has not ended."""
         points = {
             name: next_point(
                 self.knob_trials[name],
@@ -204,14 +204,14 @@ class KnobSearch:
         return {name: value for name, value in points.items() if value is not None}
 
     def run(self, names: Sequence[str], play: Callable[[Mapping[str, float]], Iterable[TargetTrial]]) -> None:
-        """Play rounds until each is found, or cannot be; `play` has a point of each, in their order."""
-        while asked := self.points(names):
-            for name, one in zip(asked, play(asked), strict=True):
-                self.knob_trials[name].append(one)
+        """Run rounds until all searches end; `play` takes the next knob values and returns their trials."""
+        while points := self.points(names):
+            for name, trial in zip(points, play(points), strict=True):
+                self.knob_trials[name].append(trial)
 
     def highest_attaining_knob(self, name: str) -> float | None:
-        """The most that a planner's knob may be to attain what is asked; None where it never does."""
+        """Return the highest knob value at which a planner attains the target; None if it never does."""
         return max(
-            (one.capacity_share for one in self.knob_trials[name] if one.attained >= self.target),
+            (trial.capacity_share for trial in self.knob_trials[name] if trial.attained >= self.target),
             default=None,
         )

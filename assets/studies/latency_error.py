@@ -1,10 +1,9 @@
-"""What if the latencies are off? The policies of a day in worlds that differ by the profiles' error.
+"""Measure the effect of latency errors: replay the policies of a day with resampled latency profiles.
 
-In each draw all engines are somewhat faster or slower than their profiles say
-(models/latency/latency_errors.py), the
-same for every policy, so that policies are compared in the same world. Plans, targets and the fleet at the
-start stay as they are: they were made by the profiles, and that these are wrong shows only in the replay.
-Policies that watch the fleet react to what they see.
+In each draw all engines are faster or slower than their profiles (models/latency/latency_errors.py), equally
+for every policy, so that policies are compared on the same latencies. Plans, targets and the initial fleet do
+not change: they were computed from the profiles, and the error shows only in the replay. Reactive policies
+react to the changed latencies.
 """
 
 import math
@@ -51,66 +50,66 @@ from fleetcast.models.world.policies import PolicySpec
 from fleetcast.models.world.toml_dataclasses import require_known
 
 LATENCY_DRAWS = 12
-PROFILE_DRAW = 0  # the draw of the profiles themselves: the day's scoreboard
+PROFILE_DRAW = 0  # number of the draw without errors: the day's scoreboard
 ENDS = ("value", "low", "high")
-TWO_SIDED_90 = 1.645  # standard deviations
+TWO_SIDED_90 = 1.645  # standard deviations to each side of a 90 % interval
 SCORE_INTERVALS_SQL = "select * from scoreboard_intervals where trace = $trace and day = $day order by all"
 
 
 def profile_errors(settings: RunSettings) -> list[ProfileError]:
-    """The errors of the profiles that the config's fleet runs on."""
+    """Return the errors of the profiles that the config's fleet runs on."""
     return errors_in_use(settings.catalogue, settings.config.fleet.deployments.items())
 
 
 def replay_latency_draws(
     settings: RunSettings, day: date, policies: Sequence[str], draws: int, progress: Progress
 ) -> pa.Table:
-    """Replay these policies, else all on the day's scoreboard, in so many draws; write them as trials.
+    """Replay these policies (default: all on the day's scoreboard) in each draw, and write trials.
 
     Raises
     ------
     LakeError
         The day has not been replayed.
     ConfigError
-        It was, under another config; or a policy has no name, no replay, or plans anew in each world.
+        The day was replayed under another config; a policy is unknown, not replayed or plans in the replay.
     ValueError
-        Too few draws, or too many.
+        Too few or too many draws.
     """
     chosen = open_loop_policies(settings, day, policies)
-    worlds = sample_catalogues(
+    catalogues = sample_catalogues(
         settings.catalogue, profile_errors(settings), draws, settings.config.trace.seed
     )
-    workload, drives = read_workload(settings, day), policy_schedules(settings, day)
+    workload, schedules = read_workload(settings, day), policy_schedules(settings, day)
     sustained = planned_read_capacity(settings, day)
     strictest = settings.catalogue.strictest_tier(pc.unique(workload.requests["tier"]).to_pylist())
     labels = {"tier": strictest or ""}
 
-    def trial(draw: int, world: Catalogue, policy: str) -> ReplayTrial:
-        own = replace(settings, catalogue=world)
-        fleet, rules = fleet_and_rules(own, policy)
+    def trial(draw: int, catalogue: Catalogue, policy: str) -> ReplayTrial:
+        drawn = replace(settings, catalogue=catalogue)
+        fleet, rules = fleet_and_rules(drawn, policy)
         fleet = with_measured_capacity(
-            own.under(policy), fleet, sustained * reactive_capacity_share(own.config, policy)
+            drawn.under(policy), fleet, sustained * reactive_capacity_share(drawn.config, policy)
         )
-        variant = Variant(policy, own, day, policy, labels=labels, draw=draw)
-        return ReplayTrial(variant, fleet, rules, drives[policy])
+        variant = Variant(policy, drawn, day, policy, labels=labels, draw=draw)
+        return ReplayTrial(variant, fleet, rules, schedules[policy])
 
-    trials = [trial(draw, world, name) for draw, world in enumerate(worlds, start=1) for name in chosen]
+    trials = [trial(draw, drawn, name) for draw, drawn in enumerate(catalogues, start=1) for name in chosen]
     tables = [
         Variant(name, settings, day, name, labels=labels, draw=PROFILE_DRAW).rows(
             policy_metrics(settings.lake, name, trace=settings.trace, day=day)
         )
         for name in chosen
     ]
-    tables += replay_trials(trials, len(trials), workload, f"replay {day} on other latencies", progress)
+    tables += replay_trials(trials, len(trials), workload, f"replay {day} with latency errors", progress)
     write_trials(settings, "error", day, pa.concat_tables(tables))
     query = "select * from error_draws where trace = $trace and day = $day order by all"
     return settings.lake.sql(query, trace=settings.trace, day=day)
 
 
 def open_loop_policies(settings: RunSettings, day: date, policies: Sequence[str]) -> list[str]:
-    """These policies, else all, of those on the day's scoreboard whose plans are made before the replay.
+    """Return these policies (default: all) of those on the day's scoreboard that plan before the replay.
 
-    LakeError or ConfigError (`replay_draws`) where the day or a policy cannot be.
+    Raises LakeError or ConfigError as `replay_latency_draws` does.
     """
     for policy in policies:
         require_known(policy, settings.config.rules, "policy", "fleetcast error")
@@ -119,48 +118,48 @@ def open_loop_policies(settings: RunSettings, day: date, policies: Sequence[str]
     query = "select distinct policy from scorecard where trace = $trace and day = $day"
     found = set(settings.lake.sql(query, trace=settings.trace, day=day)["policy"].to_pylist())
     rules = settings.config.rules
-    there = [name for name, rule in rules.items() if name in found and is_open_loop(rule)]
+    open_loop = [name for name, rule in rules.items() if name in found and is_open_loop(rule)]
     for policy in policies:
-        require_known(policy, there, "policy with an open-loop plan", f"the scoreboard of {day}")
-    return [name for name in there if not policies or name in policies]
+        require_known(policy, open_loop, "policy with an open-loop plan", f"the scoreboard of {day}")
+    return [name for name in open_loop if not policies or name in policies]
 
 
 def is_open_loop(rule: PolicySpec) -> bool:
-    """Whether what it plans is instances alone, before the replay."""
+    """Whether a policy plans instances only, and before the replay."""
     return not rule.is_closed and rule.answers is None
 
 
 def read_score_intervals(settings: RunSettings, day: date, board: pa.Table) -> list[dict[str, Any]]:
-    """The mart scoreboard_intervals of a day, if its draws are of this very scoreboard; else nothing.
+    """Return the mart scoreboard_intervals of a day if its draws belong to this scoreboard, else nothing.
 
-    A night that is made again under another config leaves draws of a board that is no more.
+    A nightly run that is repeated under another config leaves draws of a scoreboard that no longer exists.
     """
     found = settings.lake.sql(SCORE_INTERVALS_SQL, trace=settings.trace, day=day).to_pylist()
-    of_policy = {row["policy"]: row for row in board.to_pylist()}
-    shown = [row for policy in of_policy for row in found if row["policy"] == policy]
-    is_of_it = all(is_same_figure(of_policy[row["policy"]].get(row["figure"]), row["value"]) for row in shown)
-    return shown if is_of_it else []
+    scores = {row["policy"]: row for row in board.to_pylist()}
+    shown = [row for policy in scores for row in found if row["policy"] == policy]
+    is_current = all(is_same_figure(scores[row["policy"]].get(row["figure"]), row["value"]) for row in shown)
+    return shown if is_current else []
 
 
-def is_same_figure(one: float | None, other: float) -> bool:
-    """Whether two figures are the same but for the order in which they were summed."""
-    return one is not None and math.isclose(one, other, rel_tol=1e-9)
+def is_same_figure(figure: float | None, other: float) -> bool:
+    """Whether two figures are equal, up to the order of their sums."""
+    return figure is not None and math.isclose(figure, other, rel_tol=1e-9)
 
 
 def read_score_differences(settings: RunSettings, day: date) -> list[dict[str, Any]]:
-    """The mart scoreboard_differences of a day: every two policies, figure by figure."""
+    """Return the mart scoreboard_differences of a day: each pair of policies, figure by figure."""
     query = "select * from scoreboard_differences where trace = $trace and day = $day order by all"
     return settings.lake.sql(query, trace=settings.trace, day=day).to_pylist()
 
 
 def draw_latency_error(settings: RunSettings, day: date) -> LakePath:
-    """The scoreboard's cost against misses, with what the error of the latencies does to both."""
+    """Draw cost against misses of the scoreboard, with the intervals from latency errors."""
     found = settings.lake.sql(SCORE_INTERVALS_SQL, trace=settings.trace, day=day).to_pandas()
     return save_day_figure(settings, day, "latency_error", lambda: draw_intervals(found))
 
 
 def draw_intervals(found: pd.DataFrame) -> Figure:
-    """Each policy as a point of cost and misses in bars from low to high.
+    """Draw each policy as a point of cost and misses, with bars from low to high.
 
     `found`: policy, figure, value, low, high, with the figures usd and missed_share.
     """
@@ -177,10 +176,11 @@ def draw_intervals(found: pd.DataFrame) -> Figure:
 
 
 def usd_error_share(settings: RunSettings, rows: Sequence[Mapping[str, Any]]) -> float:
-    """How far the cost of a plan may be off, 90 of 100 times, as a share of it; `rows` of it: llm, usd.
+    """Return the half-width of a plan's 90 % cost interval from latency errors, as a share of its cost.
 
-    To first order: an llm that is so much slower needs so many more instances. The worse part of a profile
-    counts for all of it; llms err apart from each other, so that the error of the sum is smaller.
+    `rows`: the plan's llm and usd. First-order estimate: an llm that is x % slower needs x % more instances.
+    The larger of a profile's prefill and decode errors counts; errors of llms are independent, so the error
+    of the sum is smaller than the sum of errors.
     """
     worst: dict[str, float] = {}
     for error in profile_errors(settings):

@@ -1,6 +1,6 @@
-"""The figures of the trials of levels: instances against levels, times by level, headroom, stack by stack.
+"""Draw the level trials: instances over levels, TTFT by level, headroom, and attainment by stack.
 
-Each `draw_*` takes rows of one endpoint; `level_drawings` reads them for a day.
+Each `draw_*` takes the rows of one endpoint; `level_drawings` reads them for a day.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,40 +34,46 @@ WAY = ["needs_by", "load_factor"]
 
 
 def draw_level_value(frame: pd.DataFrame) -> Figure:
-    """The fewest instances that meet every need against levels: a line per stack, the best of its headrooms.
+    """Draw the fewest instances that meet all needs over levels: a line per stack, at its best headroom.
 
-    `frame`: rows of the mart level_value; a panel for each way to deal needs and each load. Dashed: edf.
+    `frame`: rows of the mart level_value; a panel for each source of needs and each load. Dashed: edf.
     """
     figure, multiples = panels_in_a_row(frame.groupby(WAY).ngroups)
     for panel, (way, rows) in zip(multiples, frame.groupby(WAY), strict=True):
         best = rows.groupby(["stack", "levels"], as_index=False)["instances"].min()
-        for stack, own in group_by_stack(best[best["stack"] != LIMIT_STACK]):
-            panel.plot(own["levels"], own["instances"], color=STACK_COLOURS[stack], marker="o", markersize=5)
+        for stack, of_stack in group_by_stack(best[best["stack"] != LIMIT_STACK]):
+            panel.plot(
+                of_stack["levels"],
+                of_stack["instances"],
+                color=STACK_COLOURS[stack],
+                marker="o",
+                markersize=5,
+            )
         limit = best.loc[best["stack"] == LIMIT_STACK, "instances"].min()
         if not np.isnan(limit):
             panel.axhline(limit, color=INK, linewidth=1, linestyle=DASHED_LINE)
         panel.set_title(way_title(way))
-        panel.set_xlabel("levels of priority")
+        panel.set_xlabel("priority levels")
         panel.set_xticks(sorted(best["levels"].unique()))
     start_y_axes_at_zero(multiples)
-    multiples[0].set_ylabel("instances that meet every need, the fewest")
+    multiples[0].set_ylabel("fewest instances that meet all needs")
     return add_stack_legend(figure, frame)
 
 
 def draw_level_ttft(frame: pd.DataFrame) -> Figure:
-    """Time to the first token by level, P99 and P50 dashed: a panel per number of levels, a line per stack.
+    """Draw TTFT by level, P99 solid and P50 dashed: a panel per number of levels, a line per stack.
 
-    `frame`: rows of level_trials on today's instances, of one way to deal needs and one load.
+    `frame`: rows of level_trials on today's instances, of one source of needs and one load.
     """
     rows = frame[(frame["level"] != ALL_LEVELS) & (frame["stack"] != LIMIT_STACK)]
     rows = frame_with_least_headroom(rows.assign(level=rows["level"].astype(int)))
     figure, multiples = panels_in_a_row(rows["levels"].nunique(), shared=True)
     for panel, levels in zip(multiples, sorted(map(int, rows["levels"].unique())), strict=True):
-        for stack, own in group_by_stack(rows[rows["levels"] == levels].sort_values("level")):
+        for stack, of_stack in group_by_stack(rows[rows["levels"] == levels].sort_values("level")):
             for column, line in (("ttft_p99_s", "-"), ("ttft_p50_s", DASHED_LINE)):
                 panel.plot(
-                    own["level"],
-                    own[column],
+                    of_stack["level"],
+                    of_stack[column],
                     color=STACK_COLOURS[stack],
                     linestyle=line,
                     marker="o",
@@ -77,40 +83,42 @@ def draw_level_ttft(frame: pd.DataFrame) -> Figure:
         panel.set_title(f"{levels} level{'s' * (levels > 1)}")
         panel.set_xticks(range(levels))
         panel.set_xlabel("level")
-    multiples[0].set_ylabel("seconds to the first token: P99, and P50 dashed")
+    multiples[0].set_ylabel("TTFT, s: P99 solid, P50 dashed")
     return add_stack_legend(figure, rows)
 
 
 def draw_headroom(frame: pd.DataFrame) -> Figure:
-    """What the lowest level waits against what level 0 misses, a point per headroom, those of a stack joined.
+    """Draw misses of level 0 over TTFT of the lowest level: a point per headroom, a line per stack.
 
-    `frame`: rows of the mart level_isolation, of one way to deal needs and one load. A panel per number of
+    `frame`: rows of the mart level_isolation, of one source of needs and one load. A panel per number of
     levels.
     """
     rows = frame[frame["headroom_share"].groupby(frame["stack"]).transform("max") > 0]
     if not len(rows):
         import matplotlib.pyplot as plt
 
-        return fill_empty_figure(plt.figure(), "no stack with headroom was tried")
+        return fill_empty_figure(plt.figure(), "no trial of a stack with headroom")
     figure, multiples = panels_in_a_row(rows["levels"].nunique(), shared=True)
-    for panel, (levels, of_panel) in zip(multiples, rows.groupby("levels"), strict=True):
-        for stack, own in group_by_stack(of_panel.sort_values("headroom_share")):
-            missed = 100 * own["top_missed_share"]
-            panel.plot(own["bottom_ttft_p99_s"], missed, color=STACK_COLOURS[stack], marker="o")
-            for share, x, y in zip(own["headroom_share"], own["bottom_ttft_p99_s"], missed, strict=True):
+    for panel, (levels, panel_rows) in zip(multiples, rows.groupby("levels"), strict=True):
+        for stack, of_stack in group_by_stack(panel_rows.sort_values("headroom_share")):
+            missed = 100 * of_stack["top_missed_share"]
+            panel.plot(of_stack["bottom_ttft_p99_s"], missed, color=STACK_COLOURS[stack], marker="o")
+            for share, x, y in zip(
+                of_stack["headroom_share"], of_stack["bottom_ttft_p99_s"], missed, strict=True
+            ):
                 panel.annotate(f" {share:.0%}", (x, y), fontsize=9, color=STACK_COLOURS[stack])
         panel.set_title(f"{levels} levels")
-        panel.set_xlabel("lowest level: seconds to the\nfirst token, P99")
+        panel.set_xlabel("lowest level: TTFT P99, s")
     start_y_axes_at_zero(multiples)
-    multiples[0].set_ylabel("level 0: not in time, %")
+    multiples[0].set_ylabel("level 0: SLO missed, %")
     return add_stack_legend(figure, rows)
 
 
 def draw_ablation(frame: pd.DataFrame) -> Figure:
-    """Requests in time on today's instances, a row per stack: of all, of level 0, of the lowest.
+    """Draw attainment on today's instances, a row per stack: of all requests, level 0 and the lowest level.
 
-    `frame`: rows of level_trials on today's instances, of one way to deal needs and one load. Of each stack
-    the most levels that were tried, and the least headroom.
+    `frame`: rows of level_trials on today's instances, of one source of needs and one load. Each stack is
+    shown with its most levels and its least headroom.
     """
     rows = frame_with_least_headroom(
         frame[frame["levels"] == frame.groupby("stack")["levels"].transform("max")]
@@ -119,7 +127,9 @@ def draw_ablation(frame: pd.DataFrame) -> Figure:
     share = (100 * rows["met"] / rows["requests"]).set_axis(
         pd.MultiIndex.from_frame(rows[["stack", "level"]])
     )
-    levels = {stack: int(own["levels"].iloc[0]) for stack, own in reversed(list(group_by_stack(rows)))}
+    levels = {
+        stack: int(of_stack["levels"].iloc[0]) for stack, of_stack in reversed(list(group_by_stack(rows)))
+    }
     for panel, title in zip(multiples, ("all requests", "level 0", "the lowest level"), strict=True):
         for stack, count in levels.items():
             level = {"all requests": ALL_LEVELS, "level 0": "0"}.get(title, str(count - 1))
@@ -128,12 +138,12 @@ def draw_ablation(frame: pd.DataFrame) -> Figure:
         panel.set_title(title)
         panel.set_xlim(0, 100)
         panel.grid(visible=False)
-    figure.supxlabel("requests that got what they needed in time, %", fontsize=12)
+    figure.supxlabel("requests that met their need, %", fontsize=12)
     return figure
 
 
 def panels_in_a_row(count: int, shared: bool = False) -> tuple[Figure, "list[Axes]"]:
-    """So many panels side by side."""
+    """Return a figure with `count` panels in a row."""
     import matplotlib.pyplot as plt
 
     figure, grid = plt.subplots(1, count, squeeze=False, sharey=shared)
@@ -141,51 +151,51 @@ def panels_in_a_row(count: int, shared: bool = False) -> tuple[Figure, "list[Axe
 
 
 def group_by_stack(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The rows of each stack, in the order of STACKS."""
+    """Yield the rows of each stack, in the order of REPLAY_STACKS."""
     for stack in REPLAY_STACKS:
-        own = rows[rows["stack"] == stack]
-        if len(own):
-            yield stack, own
+        of_stack = rows[rows["stack"] == stack]
+        if len(of_stack):
+            yield stack, of_stack
 
 
 def frame_with_least_headroom(rows: pd.DataFrame) -> pd.DataFrame:
-    """Of each stack and number of levels those with the least headroom that was tried."""
+    """Return the rows with the least headroom of each stack and number of levels."""
     least = rows.groupby(["stack", "levels"])["headroom_share"].transform("min")
     return rows[rows["headroom_share"] == least]
 
 
 def way_title(way: Sequence[object]) -> str:
-    """How needs were dealt, under which load."""
+    """Return the panel title of a source of needs and a load."""
     needs_by, load = way
     return f"needs by {needs_by}" + ("" if load == 1 else f", {load:g} times the load")
 
 
 def add_stack_legend(figure: Figure, rows: pd.DataFrame) -> Figure:
-    """The figure with the colours of its stacks named."""
+    """Add a legend of the stacks to a figure."""
     stacks = [stack for stack in STACK_COLOURS if stack in set(rows["stack"])]
     add_figure_legend(figure, [(stack, STACK_COLOURS[stack]) for stack in stacks], in_a_row=5)
     return figure
 
 
 def level_drawings(llm: str, region: str, needs_by: str, load: float) -> dict[str, DrawFigure]:
-    """The figures of an endpoint; those that need one way to deal needs, and one load, show these."""
+    """Return the figures of an endpoint; those of one source of needs and one load show the given ones."""
 
     def rows_of(table: str, settings: RunSettings, day: date) -> pd.DataFrame:
         of_endpoint = "trace = $trace and day = $day and llm = $llm and region = $region"
-        asked = {"trace": settings.trace, "day": day, "llm": llm, "region": region}
-        return settings.lake.sql(f"select * from {table} where {of_endpoint}", **asked).to_pandas()
+        endpoint = {"trace": settings.trace, "day": day, "llm": llm, "region": region}
+        return settings.lake.sql(f"select * from {table} where {of_endpoint}", **endpoint).to_pandas()
 
-    def of_way(table: str, settings: RunSettings, day: date) -> pd.DataFrame:
+    def rows_of_needs(table: str, settings: RunSettings, day: date) -> pd.DataFrame:
         rows = rows_of(table, settings, day)
         return rows[(rows["needs_by"] == needs_by) & (rows["load_factor"] == load)]
 
     def today(settings: RunSettings, day: date) -> pd.DataFrame:
-        rows = of_way("level_trials", settings, day)
+        rows = rows_of_needs("level_trials", settings, day)
         return rows[rows["is_today"]]
 
     return {
         "level_value": lambda *of: draw_level_value(rows_of("level_value", *of)),
         "level_ttft": lambda *of: draw_level_ttft(today(*of)),
-        "headroom": lambda *of: draw_headroom(of_way("level_isolation", *of)),
+        "headroom": lambda *of: draw_headroom(rows_of_needs("level_isolation", *of)),
         "ablation": lambda *of: draw_ablation(today(*of)),
     }

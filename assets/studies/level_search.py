@@ -1,12 +1,12 @@
-"""How many levels of priority, how much headroom, do moves pay? An endpoint's busiest hours on every stack.
+"""Search how many priority levels and how much headroom an endpoint needs, and whether moves pay.
 
-Each request has a need, the time to the first token that it wants; levels see needs only as classes. What is
-asked is the share of each need's requests that are served in time, whatever the levels. Instances are fixed
-and serve all the time; nobody is held back. Trials differ in their stack (models/world/stacks.py), the
+Each request has a need: its TTFT target. Levels order requests by classes of needs. A trial replays the
+endpoint's busiest hours on a fixed number of instances, without deferred requests, and meets the needs if the
+required share of each need's requests is served in time. Trials differ in stack (models/world/stacks.py),
 number of levels, headroom, load and instances; batching, memory, latency and requests are the same for all.
 
-The fewest instances that meet every need are searched for each number of levels; the mart level_value reads
-them. Of the trials nothing enters the lake but the table level_trials.
+For each number of levels a search finds the fewest instances that meet all needs; the mart level_value shows
+them. Only the table level_trials is written to the lake.
 """
 
 import math
@@ -31,50 +31,47 @@ from fleetcast.models.world.stacks import REPLAY_STACKS
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 NEED_WAYS = tuple(by for by in LEVELS_BY if by != LEVELS_BY_SHARES)
-BLIND = ("fcfs", "edf")  # queue orders that do not look at levels
+BLIND = ("fcfs", "edf")  # queue orders that ignore levels
 COMPARED = tuple(stack for stack in REPLAY_STACKS if stack not in ("config", LIMIT_STACK))
-MOST_TIMES, LEAST_MOST = (
-    4,
-    16,
-)  # the search goes so many times as far as today's instances, or so far
+MAX_SEARCH_FACTOR, MIN_SEARCH_LIMIT = 4, 16  # up to this multiple of today's instances, at least to this many
 
 
 class LevelsQuery(NamedTuple):
-    """What is tried."""
+    """The endpoint to test, and the values to test on it."""
 
-    llm: str | None = None  # with its region; else the endpoint that has most to do
+    llm: str | None = None  # None: of the endpoint with most tokens; likewise region
     region: str | None = None
     levels: Sequence[int] = (1, 2, 3, 4, 6, 10)
-    by: str = "enterprise"  # how needs and levels are dealt; the trace's own tiers are tried beside it
+    by: str = "enterprise"  # source of needs and levels; the trace's own tiers are always tested too
     stacks: Sequence[str] = COMPARED
-    loads: Sequence[float] = (1.0,)  # requests for each one of the day
-    headrooms: Sequence[float] = ()  # of an instance's memory, for level 0; else as the stack has it
-    ends_s: tuple[float, float] | None = None  # the strictest and the loosest need; else those of the tiers
-    hours: int = 4  # the busiest on end
+    loads: Sequence[float] = (1.0,)  # replayed requests per request of the day
+    headrooms: Sequence[float] = ()  # shares of memory kept for level 0; (): the stack's own
+    ends_s: tuple[float, float] | None = None  # strictest and loosest need; None: those of the tiers
+    hours: int = 4  # the busiest consecutive hours
 
 
-def try_levels(settings: RunSettings, day: date, asked: LevelsQuery, progress: Progress) -> pa.Table:
-    """Try an endpoint of a day under every stack and number of levels, and write its level_trials.
+def try_levels(settings: RunSettings, day: date, query: LevelsQuery, progress: Progress) -> pa.Table:
+    """Replay an endpoint of a day under each stack and number of levels, and write its level_trials.
 
     Raises
     ------
     ConfigError
-        A name that nobody knows, a figure out of range, an llm of several pools.
+        An unknown name, a number out of range, or an llm with several pools.
     LakeError
         The lake does not have the day.
     """
-    require_valid_levels(asked)
-    endpoint = read_endpoint(settings, day, asked.llm, asked.region, asked.hours)
-    bench = LevelBench(endpoint, day, asked.ends_s)
+    require_valid_levels(query)
+    endpoint = read_endpoint(settings, day, query.llm, query.region, query.hours)
+    bench = LevelBench(endpoint, day, query.ends_s)
     searches = [
         (by, load, stack)
-        for by in dict.fromkeys((asked.by, LEVELS_BY_TIER))
-        for load in asked.loads
-        for stack in dict.fromkeys((*asked.stacks, LIMIT_STACK))
+        for by in dict.fromkeys((query.by, LEVELS_BY_TIER))
+        for load in query.loads
+        for stack in dict.fromkeys((*query.stacks, LIMIT_STACK))
     ]
     with progress.bar(f"try levels of {endpoint.llm} in {endpoint.region}", len(searches)) as done:
         for number, (by, load, stack) in enumerate(searches, start=1):
-            try_stack(bench, by, load, stack, asked)
+            try_stack(bench, by, load, stack, query)
             done(number)
     table = pa.Table.from_pandas(bench.rows(), SCHEMAS["level_trials"], preserve_index=False)
     file = re.sub(r"[^\w.-]", "_", f"{endpoint.llm}@{endpoint.region}")
@@ -82,54 +79,54 @@ def try_levels(settings: RunSettings, day: date, asked: LevelsQuery, progress: P
     return table
 
 
-def require_valid_levels(asked: LevelsQuery) -> None:
-    """ConfigError for what cannot be tried."""
+def require_valid_levels(query: LevelsQuery) -> None:
+    """Raise ConfigError for an unknown name or a number out of range."""
     rules: Sequence[tuple[str, Sequence[float], str, Callable[[float], bool]]] = (
         (
             "--levels",
-            asked.levels,
+            query.levels,
             f"whole numbers from 1 to {NEED_STEPS}",
             lambda n: 1 <= n <= NEED_STEPS and n % 1 == 0,
         ),
-        ("--load", asked.loads, "numbers above 0 and up to 100", lambda n: 0 < n <= 100),
-        ("--headroom", asked.headrooms, "shares from 0 to 1", lambda n: 0 <= n <= 1),
-        ("--hours", [asked.hours], "whole numbers from 1 to 24", lambda n: 1 <= n <= 24 and n % 1 == 0),
+        ("--load", query.loads, "numbers above 0 and up to 100", lambda n: 0 < n <= 100),
+        ("--headroom", query.headrooms, "shares from 0 to 1", lambda n: 0 <= n <= 1),
+        ("--hours", [query.hours], "whole numbers from 1 to 24", lambda n: 1 <= n <= 24 and n % 1 == 0),
     )
     for option, values, needed, holds in rules:
         for value in values:
             if not holds(value):
                 raise ConfigError(f"{option}: got {value:g}, needed {needed}.")
-    require_known(asked.by, NEED_WAYS, "way to deal levels", "--by")
-    for stack in asked.stacks:
+    require_known(query.by, NEED_WAYS, "source of needs", "--by")
+    for stack in query.stacks:
         require_known(stack, REPLAY_STACKS, "stack", "--stack")
 
 
-def try_stack(bench: LevelBench, by: str, load: float, stack: str, asked: LevelsQuery) -> None:
-    """Today's instances under each headroom, and the fewest instances, for each number of levels."""
-    endpoint, own = bench.endpoint, REPLAY_STACKS[stack].headroom_share
-    if own is None:
-        own = endpoint.settings.config.replay.levels.headroom_share
-    shares = asked.headrooms if own and asked.headrooms else [own]
+def try_stack(bench: LevelBench, by: str, load: float, stack: str, query: LevelsQuery) -> None:
+    """Replay today's instances at each headroom, and search the fewest, for each number of levels."""
+    endpoint, headroom = bench.endpoint, REPLAY_STACKS[stack].headroom_share
+    if headroom is None:
+        headroom = endpoint.settings.config.replay.levels.headroom_share
+    shares = query.headrooms if headroom and query.headrooms else [headroom]
     guess = math.ceil(max(1.0, load) * endpoint.instances)
-    most = max(MOST_TIMES * guess, LEAST_MOST)
+    limit = max(MAX_SEARCH_FACTOR * guess, MIN_SEARCH_LIMIT)
     steps = len(bench.request_needs(by).needs.tiers)
-    counts = sorted({min(count, steps) for count in (1, *asked.levels)})
-    if REPLAY_STACKS[stack].order in BLIND:  # levels change nothing; edf sees each step
+    counts = sorted({min(count, steps) for count in (1, *query.levels)})
+    if REPLAY_STACKS[stack].order in BLIND:  # these ignore levels; edf orders by each step of the needs
         counts = [steps] if stack == LIMIT_STACK else [1]
     for levels in counts:
-        for share in shares if levels > 1 else shares[:1]:  # one level has no headroom
+        for share in shares if levels > 1 else shares[:1]:  # headroom needs two levels or more
             today = LevelTrialKey(stack, levels, share, load, endpoint.instances)
             bench.is_met(by, today)
 
-            def does(instances: int, today: LevelTrialKey = today) -> bool:
+            def is_met(instances: int, today: LevelTrialKey = today) -> bool:
                 return bench.is_met(by, today._replace(instances=instances))
 
-            found = find_least_sufficient(does, guess, most)
+            found = find_least_sufficient(is_met, guess, limit)
             guess = guess if found is None else found.number
 
 
 def level_trials_scope(day: date, table: pa.Table) -> dict[str, Any]:
-    """Which endpoint rows of level_trials are of, and the way to deal needs that its figures show."""
+    """Return the endpoint of rows of level_trials, and the source of needs and load that its figures show."""
     first = table.slice(0, 1).to_pylist()[0]
     names = ("llm", "region", "needs_by")
     return {"day": day, **{name: first[name] for name in names}, "load": first["load_factor"]}
@@ -145,13 +142,13 @@ order by needs_by = 'tier', needs_by, load_factor, stack, headroom_share, levels
 def read_level_values(
     settings: RunSettings, day: date, llm: str, region: str
 ) -> list[list[Mapping[str, Any]]]:
-    """The rows of level_value of an endpoint, together those of one way to deal needs and one load."""
+    """Return the rows of level_value of an endpoint, in groups of one source of needs and one load."""
     rows = settings.lake.sql(
         LEVEL_VALUES_SQL, trace=settings.trace, day=day, llm=llm, region=region
     ).to_pylist()
-    return [list(own) for _, own in groupby(rows, lambda row: (row["needs_by"], row["load_factor"]))]
+    return [list(group) for _, group in groupby(rows, lambda row: (row["needs_by"], row["load_factor"]))]
 
 
 def describe_endpoint_levels(settings: RunSettings, day: date, llm: str, region: str) -> list[str]:
-    """What an endpoint's trials answer, a sentence for each way to deal needs and each load."""
+    """Return a sentence about an endpoint's trials for each source of needs and each load."""
     return [describe_level_trials(rows) for rows in read_level_values(settings, day, llm, region)]

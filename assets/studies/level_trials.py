@@ -1,4 +1,4 @@
-"""Trials of levels at one endpoint: what its requests want, and what becomes of them on a stack."""
+"""Run level trials at one endpoint: the needs of its requests, and their outcomes on a stack."""
 
 from dataclasses import replace
 from datetime import date
@@ -26,15 +26,15 @@ from fleetcast.models.world.replay_config import ReplayConfig
 from fleetcast.models.world.stacks import REPLAY_STACKS
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-LIMIT_STACK = "edf"  # the stack that looks at needs themselves
-ALONE = "jsq"  # on which a request is served that meets no other
-APART_S = 100.0  # between requests that never meet
-ALL_LEVELS = "all"  # levels together
+LIMIT_STACK = "edf"  # the stack that orders by needs, not by levels
+ALONE = "jsq"  # the stack of the trial in which each request is alone
+APART_S = 100.0  # between arrivals of that trial
+ALL_LEVELS = "all"  # value of the column level for all levels together
 LEVEL_PERCENTILES = (("ttft", (50, 95, 99)), ("e2e", (50, 99)))
 
 
 class LevelTrialKey(NamedTuple):
-    """A trial."""
+    """Identity of a trial."""
 
     stack: str
     levels: int
@@ -44,22 +44,24 @@ class LevelTrialKey(NamedTuple):
 
 
 class EndpointNeeds(NamedTuple):
-    """What an endpoint's requests want."""
+    """The needs of an endpoint's requests.
+
+    `idle_share`, shape (S,): share of each step's requests that an idle instance serves in time; NaN for a
+    step without requests.
+    """
 
     by: str
     needs: NeedsByRequest
-    idle_share: (
-        Floats  # (S,) of the requests of a step, that an idle instance serves in time; NaN: none is there
-    )
+    idle_share: Floats
 
 
 class LevelBench:
-    """Trials of one endpoint, each played once."""
+    """Trials of one endpoint; each is replayed once."""
 
     def __init__(self, endpoint: Endpoint, day: date, ends_s: tuple[float, float] | None = None) -> None:
-        """Needs that are drawn go from the one of `ends_s` to the other; else as far as those of the tiers.
+        """Set up trials; generated needs lie within `ends_s`, seconds, else within those of the tiers.
 
-        The day seeds what is drawn.
+        The day is part of the seed.
         """
         self.endpoint, self.day = endpoint, day
         self.ends_s = tier_ttft_range(endpoint) if ends_s is None else ends_s
@@ -69,17 +71,17 @@ class LevelBench:
         self.frames: dict[tuple[str, LevelTrialKey], pd.DataFrame] = {}
 
     def is_met(self, by: str, key: LevelTrialKey) -> bool:
-        """Whether every need is met in a trial."""
+        """Whether every need is met in a trial; replay it if it is new."""
         if (by, key) not in self.frames:
             self.frames[by, key] = self.trial(self.request_needs(by), key)
         return bool(self.frames[by, key]["is_met"].iloc[0])
 
     def rows(self) -> pd.DataFrame:
-        """The rows of all trials so far, as in the table level_trials."""
+        """Return the rows of all trials so far, as in the table level_trials."""
         return pd.concat(self.frames.values())
 
     def request_needs(self, by: str) -> EndpointNeeds:
-        """What the requests want; ConfigError for a need that is met by no request on an idle instance."""
+        """Return the requests' needs; ConfigError for a need that no request meets on an idle instance."""
         if by not in self.needs_by_way:
             trace, tiers = self.endpoint.trace, self.endpoint.settings.catalogue.tiers
             if by in (LEVELS_BY_TIER, LEVELS_BY_APP):
@@ -92,91 +94,96 @@ class LevelBench:
         return self.needs_by_way[by]
 
     def idle_shares(self, needs: NeedsByRequest) -> Floats:
-        """Of each step's requests, those that are served in time where none meets another."""
+        """Return the share of each step's requests served in time on an idle instance, shape (S,)."""
         trace = self.endpoint.trace
         arrival_s = APART_S * np.arange(trace.arrival_s.size, dtype=np.float64)
-        alone = trace._replace(arrival_s=arrival_s, tier=needs.step)
+        spread_trace = trace._replace(arrival_s=arrival_s, tier=needs.step)
         outcome, _ = replay_endpoint(
-            self.endpoint, needs.tiers, config_under_stack(self.endpoint, ALONE, 1), alone, 1
+            self.endpoint, needs.tiers, config_under_stack(self.endpoint, ALONE, 1), spread_trace, 1
         )
-        share = met_share_by_step(needs_met(needs, alone, outcome), needs)
-        if (never := np.flatnonzero(share == 0)).size:
+        share = met_share_by_step(needs_met(needs, spread_trace, outcome), needs)
+        if (impossible := np.flatnonzero(share == 0)).size:
             pool = self.endpoint.deployment
             raise ConfigError(
-                f"No request of {self.endpoint.llm} that wants its first token within "
-                f"{list(needs.tiers)[never[0]]} gets it on an idle {pool.gpus} x {pool.gpu}. Loosen the "
+                f"No request of {self.endpoint.llm} that needs its first token within "
+                f"{list(needs.tiers)[impossible[0]]} gets it on an idle {pool.gpus} x {pool.gpu}. Loosen the "
                 "needs: --needs STRICTEST,LOOSEST."
             )
         return share
 
     def scaled_trace(self, load: float) -> tuple[TraceArrays, Ints]:
-        """So many requests for each one of the endpoint's, and which of them each repeats."""
+        """Return the trace with `load` requests per request, and the row that each repeats, shape (R,)."""
         if load not in self.traces_by_load:
             trace, rows = self.endpoint.trace, np.arange(self.endpoint.trace.arrival_s.size)
             if load != 1.0:
-                once_us = np.rint(1e6 * trace.arrival_s).astype(np.int64)
-                arrived_us, rows = multiply_day(once_us, load, self.day, self.seed)
+                recorded_us = np.rint(1e6 * trace.arrival_s).astype(np.int64)
+                arrived_us, rows = multiply_day(recorded_us, load, self.day, self.seed)
                 trace = select_requests(trace, rows)._replace(arrival_s=arrived_us / 1e6)
             self.traces_by_load[load] = trace, rows
         return self.traces_by_load[load]
 
-    def trial(self, wanted: EndpointNeeds, key: LevelTrialKey) -> pd.DataFrame:
-        """Play a trial: a row for all its requests, then one for each level."""
+    def trial(self, endpoint_needs: EndpointNeeds, key: LevelTrialKey) -> pd.DataFrame:
+        """Replay a trial; return a row for all its requests, then one for each level."""
         endpoint = self.endpoint
         trace, rows = self.scaled_trace(key.load_factor)
-        needs = wanted.needs._replace(step=wanted.needs.step[rows])
+        needs = endpoint_needs.needs._replace(step=endpoint_needs.needs.step[rows])
         app = None
-        if wanted.by == LEVELS_BY_APP and key.levels > 1:
+        if endpoint_needs.by == LEVELS_BY_APP and key.levels > 1:
             app = app_codes(endpoint.requests, endpoint.settings.trace)[rows]
-        level = levels_of_needs(needs, wanted.by, key.levels, app)
-        asked = trace._replace(tier=needs.step, level=level)
+        level = levels_of_needs(needs, endpoint_needs.by, key.levels, app)
+        trace = trace._replace(tier=needs.step, level=level)
         config = config_under_stack(endpoint, key.stack, key.levels, key.headroom_share)
-        outcome, fleet = replay_endpoint(endpoint, needs.tiers, config, asked, key.instances)
-        told = request_outcomes(needs, asked, fleet, outcome)
-        share = met_share_by_step(told["met"].to_numpy(), needs) / wanted.idle_share
+        outcome, fleet = replay_endpoint(endpoint, needs.tiers, config, trace, key.instances)
+        outcomes = request_outcomes(needs, trace, fleet, outcome)
+        share = met_share_by_step(outcomes["met"].to_numpy(), needs) / endpoint_needs.idle_share
         target = np.array([tier.attainment_target_share for tier in needs.tiers.values()])
-        spent, usd = endpoint_cost(endpoint, key.instances)
-        common = {
-            **{"llm": endpoint.llm, "region": endpoint.region, "needs_by": wanted.by, **key._asdict()},
-            **{"headroom_decay": config.levels.headroom_decay, "hours": endpoint.hours, "seed": self.seed},
-            **{"is_today": key.instances == endpoint.instances, "worst_need_share": float(np.nanmin(share))},
+        gpu_hours, usd = endpoint_cost(endpoint, key.instances)
+        common = key._asdict() | {
+            "llm": endpoint.llm,
+            "region": endpoint.region,
+            "needs_by": endpoint_needs.by,
+            "headroom_decay": config.levels.headroom_decay,
+            "hours": endpoint.hours,
+            "seed": self.seed,
+            "is_today": key.instances == endpoint.instances,
+            "worst_need_share": float(np.nanmin(share)),
             "is_met": not (share < target).any(),
         }
-        whole = {
-            **dict(zip(MOVE_COLUMNS, outcome.moved.sum(axis=(0, 1)).tolist(), strict=True)),
-            **{"recomputed_tokens": outcome.recomputed_tokens, "gpu_hours": spent, "usd": usd},
-        }
-        lines = [common | {"level": ALL_LEVELS} | level_metrics(told) | whole]
-        lines += [common | {"level": str(code)} | level_metrics(own) for code, own in told.groupby("level")]
-        return pd.DataFrame(lines).reindex(columns=SCHEMAS["level_trials"].names)
+        totals = dict(zip(MOVE_COLUMNS, outcome.moved.sum(axis=(0, 1)).tolist(), strict=True))
+        totals |= {"recomputed_tokens": outcome.recomputed_tokens, "gpu_hours": gpu_hours, "usd": usd}
+        table = [common | {"level": ALL_LEVELS} | level_metrics(outcomes) | totals]
+        table += [
+            common | {"level": str(n)} | level_metrics(of_level) for n, of_level in outcomes.groupby("level")
+        ]
+        return pd.DataFrame(table).reindex(columns=SCHEMAS["level_trials"].names)
 
 
 def tier_ttft_range(endpoint: Endpoint) -> tuple[float, float]:
-    """The strictest and the loosest time to a first token that a tier wants."""
-    wanted = [tier.ttft_slo_s for tier in endpoint.settings.catalogue.tiers.values() if tier.ttft_slo_s]
-    return (min(wanted), max(wanted)) if wanted else (0.0, 0.0)
+    """Return the strictest and the loosest TTFT target of the tiers, in seconds; zeros without any."""
+    targets_s = [tier.ttft_slo_s for tier in endpoint.settings.catalogue.tiers.values() if tier.ttft_slo_s]
+    return (min(targets_s), max(targets_s)) if targets_s else (0.0, 0.0)
 
 
 def config_under_stack(
     endpoint: Endpoint, stack: str, levels: int, headroom_share: float | None = None
 ) -> ReplayConfig:
-    """The config's replay under a stack, with so many levels."""
+    """Return the config's replay settings under a stack, with this number of levels."""
     config = apply_stack(endpoint.settings.config.replay, REPLAY_STACKS[stack], headroom_share)
     return replace(config, levels=replace(config.levels, count=levels))
 
 
 def needs_met(needs: NeedsByRequest, trace: TraceArrays, outcome: Outcome) -> Bools:
-    """Which requests got what they wanted, shape (R,)."""
+    """Return whether each request's need was met, shape (R,)."""
     ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
     met = np.zeros(needs.step.size, bool)
     for code, tier in enumerate(needs.tiers.values()):
-        own = needs.step == code
-        met[own] = is_tier_slo_met(tier, ttft_s[own], e2e_s[own], trace.output_tokens[own])
+        of_step = needs.step == code
+        met[of_step] = is_tier_slo_met(tier, ttft_s[of_step], e2e_s[of_step], trace.output_tokens[of_step])
     return met
 
 
 def met_share_by_step(met: Bools, needs: NeedsByRequest) -> Floats:
-    """The share of each step's requests that got what they wanted, shape (S,); NaN where nobody wants it."""
+    """Return the share of each step's requests with `met`, (R,), true: shape (S,), NaN for an empty step."""
     steps = len(needs.tiers)
     with np.errstate(invalid="ignore"):
         return np.bincount(needs.step, met, steps) / np.bincount(needs.step, minlength=steps)
@@ -185,7 +192,7 @@ def met_share_by_step(met: Bools, needs: NeedsByRequest) -> Floats:
 def request_outcomes(
     needs: NeedsByRequest, trace: TraceArrays, fleet: FleetArrays, outcome: Outcome
 ) -> pd.DataFrame:
-    """What became of each request of a trial."""
+    """Return the outcome of each request of a trial, a row per request."""
     return pd.DataFrame(
         {
             "level": trace.level,
@@ -200,23 +207,23 @@ def request_outcomes(
     )
 
 
-def level_metrics(told: pd.DataFrame) -> dict[str, Any]:
-    """Counts and percentiles of some requests of a trial; one without a first token waits longer than all."""
-    stopped = told["stopped_s"].dropna()
+def level_metrics(outcomes: pd.DataFrame) -> dict[str, Any]:
+    """Return counts and percentiles of some requests; one without a first token counts as the slowest."""
+    pauses = outcomes["stopped_s"].dropna()
     return {
-        "requests": len(told),
-        **{name: int(told[name].sum()) for name in ("finished", "met", "preemptions", "moved_live")},
+        "requests": len(outcomes),
+        **{name: int(outcomes[name].sum()) for name in ("finished", "met", "preemptions", "moved_live")},
         **{
-            f"{name}_p{level}_s": percentile_s(told[f"{name}_s"].to_numpy(), level)
+            f"{name}_p{level}_s": percentile_s(outcomes[f"{name}_s"].to_numpy(), level)
             for name, levels in LEVEL_PERCENTILES
             for level in levels
         },
-        "stopped_p99_s": percentile_s(stopped.to_numpy(), 99) if len(stopped) else np.nan,
+        "stopped_p99_s": percentile_s(pauses.to_numpy(), 99) if len(pauses) else np.nan,
     }
 
 
 def percentile_s(seconds: Floats, level: int) -> float:
-    """The least time within which so many per cent came; NaN where so many never did."""
+    """Return a percentile of `seconds`, (R,), NaN counted as longest; NaN if it falls on one."""
     known = np.sort(seconds[~np.isnan(seconds)])
-    at = int(np.ceil(level / 100 * seconds.size)) - 1
-    return float(known[at]) if at < known.size else np.nan
+    index = int(np.ceil(level / 100 * seconds.size)) - 1
+    return float(known[index]) if index < known.size else np.nan

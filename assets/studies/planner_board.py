@@ -1,11 +1,11 @@
-"""Planners on one board: each plans a day and is replayed, until all attain the same.
+"""Compare planners on one leaderboard: each plans a day and is replayed, until all attain the same.
 
-What a planner saves says little while it misses more. The more of an instance's capacity its plan counts on,
-the less a day costs and the more it misses: how much makes every tier attain its target is searched, planner
-by planner, on the same requests, GPUs and prices. On a day on which nobody can, all are searched to the share
-of every target that the least able of them attains at best. The quality that [quality] asks must be kept as
-well. The mart planner_board compares them there; idea_worth tells what each idea on the way to ours was
-worth. How much of a difference is the day's luck, other draws of its requests tell, each searched likewise.
+Costs compare only at equal attainment. The larger the capacity share of a plan, the less a day costs and the
+more requests miss. For each planner a search finds the share at which every tier attains its target, on the
+same requests, GPUs and prices. If no planner attains all targets, the required fraction of each target is the
+best value of the weakest planner. The quality that [quality] requires must be kept as well. The mart
+planner_board compares the planners there; idea_worth shows what each idea of fleetcast's planner saves.
+Resamples of the day's requests, each searched likewise, show how much of a difference is chance.
 """
 
 from collections.abc import Sequence
@@ -24,92 +24,92 @@ from fleetcast.models.world.policies import PolicySpec
 from fleetcast.models.world.toml_dataclasses import require_known
 
 FLEETCAST_PLANNER = "fleetcast"
-MOST_DRAWS = 100
+MAX_DRAWS = 100
 BOARD_QUERY = f"select * from planner_board {WHERE} order by total_usd nulls last, planner"
 
 
 def try_planners(
     settings: RunSettings, day: date, names: Sequence[str], ideas: bool, progress: Progress, draws: int = 0
 ) -> pa.Table:
-    """Search where each of these planners, else all, attains what is asked; its planner_trials.
+    """Search the knob of each planner (default: all) and return its rows of planner_trials.
 
-    Ours has those of the ideas that paid on the day before. With `ideas` also the policies between none of
-    them and all; and those of the planners that attain it, not those between, on so many other draws of the
-    day's requests.
+    The planner `fleetcast` uses the ideas that paid on the day before. `ideas` adds the policies that use
+    some of the ideas. `draws`: resamples of the day's requests, on which the planners that attain the
+    targets are searched again, without the policies of `ideas`.
 
     Raises
     ------
     LakeError
-        The day was not planned.
+        The day has no plans.
     ConfigError
-        There is no planner of that name.
+        An unknown planner.
     ValueError
-        More draws than MOST_DRAWS, or fewer than none.
+        Fewer draws than 0 or more than MAX_DRAWS.
     """
-    if not 0 <= draws <= MOST_DRAWS:
-        raise ValueError(f"{draws} draws of a day's requests: take 0 to {MOST_DRAWS}; each takes minutes.")
+    if not 0 <= draws <= MAX_DRAWS:
+        raise ValueError(f"{draws} draws of a day's requests: take 0 to {MAX_DRAWS}; each takes minutes.")
     require_day(settings.lake, "plans", settings.trace, day)
     for name in names:
         require_known(name, settings.config.rules, "planner", "fleetcast board")
-    asked = list(names or BOARD_PLANNERS)
-    if FLEETCAST_PLANNER in asked:
+    planners = list(names or BOARD_PLANNERS)
+    if FLEETCAST_PLANNER in planners:
         settings = with_own_planner(settings, best_candidate_before(settings, day, progress))
-    alike = group_equal_policies(settings, asked + (list(ablation_steps()) if ideas else []))
-    searched = PlannerSearch.search_day(settings, day, list(alike), progress)
-    rows = [table for name, twins in alike.items() for twin in twins for table in searched.rows(name, twin)]
+    groups = group_equal_policies(settings, planners + (list(ablation_steps()) if ideas else []))
+    search = PlannerSearch.search_day(settings, day, list(groups), progress)
+    rows = [table for name, twins in groups.items() for twin in twins for table in search.rows(name, twin)]
     first = {
         name: share
-        for name, twins in alike.items()
-        if {*twins} & {*asked} and (share := searched.highest_attaining_knob(name)) is not None
+        for name, twins in groups.items()
+        if {*twins} & {*planners} and (share := search.highest_attaining_knob(name)) is not None
     }
+    chosen = [(name, twin) for name in first for twin in groups[name] if twin in planners]
     for draw in range(1, draws + 1 if first else 1):
-        progress.say(f"draw {draw} of {draws} of the requests of {day}")
-        again = searched.search_resample(settings, first, draw)
-        chosen = [(name, twin) for name in first for twin in alike[name] if twin in asked]
-        rows += [table for name, twin in chosen for table in again.rows(name, twin)]
+        progress.say(f"resample {draw} of {draws} of the requests of {day}")
+        resample = search.search_resample(settings, first, draw)
+        rows += [table for name, twin in chosen for table in resample.rows(name, twin)]
     write_trials(settings, "board", day, pa.concat_tables(rows))
     return settings.lake.sql(f"select * from planner_trials {WHERE}", trace=settings.trace, day=day)
 
 
 def best_candidate_before(settings: RunSettings, day: date, progress: Progress) -> str:
-    """The candidate that cost least on the day before, where all of them attained what was asked.
+    """Return the candidate that cost least on the day before, at equal attainment.
 
-    The corrected plan with all ideas where that day has no history, or none attained it.
+    The corrected plan with all ideas if that day has no history, or no candidate attained the targets.
     """
     before, last = day - timedelta(days=1), list(candidate_ideas())[-1]
     if not settings.history(before):
         return last
-    alike = group_equal_policies(settings, list(candidate_ideas()))
-    progress.say(f"what of ours pays, by {before}")
-    searched = PlannerSearch.search_day(settings, before, list(alike), progress)
-    with scratch_lake(settings) as own:
-        rows = [table for name in alike for table in searched.rows(name, name)]
-        write_trials(own, "board", before, pa.concat_tables(rows))
-        costs = {row["planner"]: row["total_usd"] for row in read_planner_board(own, before).to_pylist()}
-    attained = [name for name in alike if costs.get(name) is not None]
+    groups = group_equal_policies(settings, list(candidate_ideas()))
+    progress.say(f"choose the ideas of fleetcast's planner by {before}")
+    search = PlannerSearch.search_day(settings, before, list(groups), progress)
+    with scratch_lake(settings) as scratch:
+        rows = [table for name in groups for table in search.rows(name, name)]
+        write_trials(scratch, "board", before, pa.concat_tables(rows))
+        costs = {row["planner"]: row["total_usd"] for row in read_planner_board(scratch, before).to_pylist()}
+    attained = [name for name in groups if costs.get(name) is not None]
     return min(attained, key=costs.__getitem__, default=last)
 
 
 def with_own_planner(settings: RunSettings, candidate: str) -> RunSettings:
-    """The settings whose planner `fleetcast` is one of the candidates."""
+    """Return the settings with this candidate as the planner `fleetcast`."""
     policies = {**settings.config.policies, FLEETCAST_PLANNER: CustomPolicy(candidate)}
     return replace(settings, config=replace(settings.config, policies=policies))
 
 
 def group_equal_policies(settings: RunSettings, names: Sequence[str]) -> dict[str, list[str]]:
-    """Planners that come to the same on this config, by the first of them: they are replayed once."""
-    found: dict[PolicySpec, list[str]] = {}
+    """Group planners that are equal under this config, by the first of each group: it alone is replayed."""
+    groups: dict[PolicySpec, list[str]] = {}
     for name in dict.fromkeys(names):
-        found.setdefault(settings.config.rules[name]._replace(what="", colour=""), []).append(name)
-    return {alike[0]: alike for alike in found.values()}
+        groups.setdefault(settings.config.rules[name]._replace(what="", colour=""), []).append(name)
+    return {group[0]: group for group in groups.values()}
 
 
 def read_planner_board(settings: RunSettings, day: date) -> pa.Table:
-    """What each planner costs where all attain the same, the cheapest first."""
+    """Return the cost of each planner at equal attainment, the cheapest first."""
     return settings.lake.sql(BOARD_QUERY, trace=settings.trace, day=day)
 
 
 def read_idea_worth(settings: RunSettings, day: date) -> pa.Table:
-    """What each idea is worth, added in our order and in the reverse one."""
+    """Return the saving of each idea, added in order and in reverse order."""
     query = f"select * from idea_worth {WHERE} order by way, place"
     return settings.lake.sql(query, trace=settings.trace, day=day)

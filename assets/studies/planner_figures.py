@@ -1,4 +1,4 @@
-"""The figures of the planners' board: what a day costs under each, and what each idea saves."""
+"""Draw the planner leaderboard: the cost of a day under each planner, and what each idea saves."""
 
 from datetime import date
 
@@ -12,17 +12,17 @@ from fleetcast.models.world.planners import BOARD_PLANNERS
 
 
 def describe_required_attainment(frame: pd.DataFrame) -> str:
-    """What is asked of all planners, in words; `frame`: rows with required_ratio."""
+    """Return the attainment required of all planners, in words; `frame`: rows with required_ratio."""
     ratio = frame["required_ratio"].min()
-    attained = "its target" if not ratio < 1 else f"{ratio:.1%} of its target, the most that all can"
-    return f"every tier attains {attained}, quality is kept"
+    attained = "its target" if not ratio < 1 else f"{ratio:.1%} of its target, the most that all reach"
+    return f"every tier attains {attained}, and quality is kept"
 
 
 def draw_planners(frame: pd.DataFrame) -> Figure:
-    """USD of the day by planner, the cheapest on top; ours in colour.
+    """Draw USD of the day by planner, the cheapest on top, fleetcast in colour.
 
-    `frame`: rows of the mart planner_board. A whisker is the error of the latency profiles, 90 of 100 times,
-    and what is thick in it the least and the most in other draws of the day's requests.
+    `frame`: rows of the mart planner_board. A thin whisker is the 90 % interval from the error of the latency
+    profiles; its thick part is the range over resamples of the day's requests.
     """
     import matplotlib.pyplot as plt
 
@@ -35,14 +35,16 @@ def draw_planners(frame: pd.DataFrame) -> Figure:
     panel.errorbar(
         usd, rows["planner"], xerr=usd * rows["usd_error_share"].fillna(0.0), fmt="none", ecolor=MUTED
     )
-    drawn = rows.dropna(subset="low_usd")
-    panel.hlines(drawn["planner"], drawn["low_usd"], drawn["high_usd"], color=INK, lw=5, zorder=3)
+    resampled = rows.dropna(subset="low_usd")
+    panel.hlines(resampled["planner"], resampled["low_usd"], resampled["high_usd"], color=INK, lw=5, zorder=3)
     for _, row in rows.iterrows():
         is_found = not pd.isna(row["total_usd"])
         text = f"  {row['total_usd']:,.0f} USD" if is_found else f"  {row['failure_reason']}"
-        is_ours = row["planner"] == FLEETCAST_PLANNER and is_found
-        panel.annotate(text, (0, row["planner"]), va="center", color="white" if is_ours else INK, fontsize=10)
-    thick = "; thick: other draws of its requests" if len(drawn) else ""
+        is_highlighted = row["planner"] == FLEETCAST_PLANNER and is_found
+        panel.annotate(
+            text, (0, row["planner"]), va="center", color="white" if is_highlighted else INK, fontsize=10
+        )
+    thick = "; thick: resamples of its requests" if len(resampled) else ""
     panel.set(
         xlabel=f"USD of the day where {describe_required_attainment(frame)}\nthin: error of the latency "
         f"profiles{thick}"
@@ -52,7 +54,7 @@ def draw_planners(frame: pd.DataFrame) -> Figure:
 
 
 def draw_ideas(frame: pd.DataFrame) -> Figure:
-    """USD of the day, one idea more each time: a panel for each of the two orders.
+    """Draw USD of the day as ideas are added one by one: a panel for each of the two orders.
 
     `frame`: rows of the mart idea_worth.
     """
@@ -60,7 +62,7 @@ def draw_ideas(frame: pd.DataFrame) -> Figure:
 
     figure, multiples = plt.subplots(1, 2, sharex=True)
     for panel, way, title in zip(
-        multiples, ("forward", "backward"), ("in our order", "in the reverse order"), strict=True
+        multiples, ("forward", "backward"), ("ideas in order", "ideas in reverse order"), strict=True
     ):
         rows = frame[frame["way"] == way].sort_values("place", ascending=False)
         _draw_way(panel, rows)
@@ -70,23 +72,23 @@ def draw_ideas(frame: pd.DataFrame) -> Figure:
 
 
 def _draw_way(panel: Axes, rows: pd.DataFrame) -> None:
-    """A bar a step, and beside it what the idea that was added saved."""
+    """Draw a bar per step, labelled with its cost and the saving of the added idea."""
     names = [f"+ {idea}" if isinstance(idea, str) else "plain" for idea in rows["idea"]]
     usd = rows["total_usd"].fillna(0.0)
     panel.barh(names, usd, color=[BLUE if place == rows["place"].max() else FAINT for place in rows["place"]])
     for name, (_, row) in zip(names, rows.iterrows(), strict=True):
         if pd.isna(row["total_usd"]):
-            text = "  never attains"
+            text = "  never attains the targets"
         else:
             saved = "" if pd.isna(row["saved_share"]) else f"   {-row['saved_share']:+.1%}"
             text = f"  {row['total_usd']:,.0f}{saved}"
-        is_ours = row["place"] == rows["place"].max() and not pd.isna(row["total_usd"])
-        panel.annotate(text, (0, name), va="center", color="white" if is_ours else INK, fontsize=10)
+        is_highlighted = row["place"] == rows["place"].max() and not pd.isna(row["total_usd"])
+        panel.annotate(text, (0, name), va="center", color="white" if is_highlighted else INK, fontsize=10)
     panel.grid(visible=False)
 
 
 def planner_drawings(settings: RunSettings, day: date) -> dict[str, DrawFigure]:
-    """The figures of a day's planners, and of what ideas were worth where they were tried."""
+    """Return the figures of a day's leaderboard, with that of the ideas if they were tested."""
     drawings: dict[str, DrawFigure] = {
         "planner_board": lambda *of: draw_planners(read_planner_board(*of).to_pandas())
     }

@@ -1,4 +1,4 @@
-"""The search of a day's planners, in a lake that is thrown away: where each attains what is asked of all."""
+"""Search the knobs of a day's planners, in a scratch lake, until all attain the same targets."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -43,101 +43,104 @@ from fleetcast.models.plan.target_search import POINT_STEP, TargetTrial
 from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.planners import ablation_steps
 
-ALWAYS = ("lt_i", "clairvoyant")  # where all start, and whom regret is measured against
-BOARD_NEAR_SHARE = 0.005  # costs on both sides of the targets that differ by no more are near enough
-CLOSE_STEP = 1.02  # of the search on another draw of the day, from where it ended on the day itself
-RAISES, RAISED_BY = 3, 1.5  # how often who answers is planned anew, for so much of what quality lacked
+ALWAYS = ("lt_i", "clairvoyant")  # the initial fleet of all, and the reference of regret
+BOARD_NEAR_SHARE = 0.005  # the search ends when costs on both sides of the target differ by less
+CLOSE_STEP = 1.02  # step of the search on a resample, from the result on the day itself
+MAX_QUALITY_RAISES = 3  # times that a model routing is planned again for more quality
+QUALITY_RAISE_FACTOR = 1.5  # of the missing quality, added to the required one
 SHARED = (*INPUT_TABLES, "answers")
 WHERE = "where trace = $trace and day = $day"
-ATTAINED = "attained_ratio"  # of a tier: its attainment over its target
+ATTAINED = "attained_ratio"  # metric of a tier: its attainment over its target
 SPENT_SQL = f"select llm, sum(usd) as usd from plans {WHERE} and policy = $policy group by all"
 MetricRow = dict[str, Any]
 
 
 def with_policies(settings: RunSettings, names: Mapping[str, Any] | Sequence[str]) -> RunSettings:
-    """The settings whose board has these policies."""
+    """Return the settings with these policies on the leaderboard."""
     replay_config = replace(settings.config.replay, policies=tuple(names))
     return replace(settings, config=replace(settings.config, replay=replay_config))
 
 
 class SearchStart(NamedTuple):
-    """Where a search begins."""
+    """Start values of a search."""
 
-    target: float = 1.0  # of every tier's target
-    more: Mapping[str, float] = {}  # quality asked above that of [quality], by who answers
-    first: Mapping[str, float] = {}  # what planners count on at first, where it is not the same for all
+    target: float = 1.0  # required fraction of each tier's target
+    quality_margin: Mapping[str, float] = {}  # quality required above that of [quality], by model routing
+    first: Mapping[str, float] = {}  # first capacity share by planner; default: the same for all
     step: float = POINT_STEP
-    draw: int = 0  # of the day's requests; 0: as they came
+    draw: int = 0  # number of the resample of the day's requests; 0: the recorded requests
 
 
 FRESH_START = SearchStart()
 
 
 class PlannerSearch(KnobSearch):
-    """The search of a day, in a lake that is thrown away: a share of every tier's target is asked of all."""
+    """The search of a day, in a scratch lake: all planners must attain a fraction of each tier's target."""
 
     def __init__(
         self, settings: RunSettings, day: date, progress: Progress, start: SearchStart = FRESH_START
     ) -> None:
-        """`settings` with every planner among the policies, over a lake that has the day's forecasts."""
+        """Set up the search; `settings`: planners as policies, over a lake with the day's forecasts."""
         super().__init__(
             settings.config.replay.policies, start.target, BOARD_NEAR_SHARE, start.first, start.step
         )
         self.settings, self.day, self.progress, self.draw = settings, day, progress, start.draw
-        self.more = defaultdict[str, float](float, start.more)
-        self.raises = Counter[str]()
+        self.quality_margin = defaultdict[str, float](float, start.quality_margin)
+        self.quality_raises = Counter[str]()
         self.found: dict[str, list[tuple[float, list[MetricRow]]]] = {name: [] for name in self.knob_trials}
         self.days: dict[PlanRequest, PlannedHours] = {}
-        self.worlds: dict[str | None, PlanInputs] = {}
+        self.plan_inputs: dict[str | None, PlanInputs] = {}
         self.answers: dict[str, QualityPlan] = {}
         kinds = planned_answer_kinds(settings)
         self.market = build_nightly_market(settings, day, progress) if kinds else None
         self._plan_answers(kinds)
-        world = self.worlds[None]
-        write_plan_bounds(settings, day, world.sustained, true_load(world))
+        inputs = self.plan_inputs[None]
+        write_plan_bounds(settings, day, inputs.capacities, true_load(inputs))
 
     @classmethod
     def search_day(
         cls, settings: RunSettings, day: date, names: list[str], progress: Progress
     ) -> "PlannerSearch":
-        """The trials of these planners until each has found where it attains what is asked."""
-        with scratch_lake(with_policies(settings, names), settings.lake, SHARED) as own:
-            if day not in own.lake.days("day_ahead_forecasts", own.trace):  # the last written of a day
-                forecast_day(own, day, progress)
-            board = cls(own, day, progress)
-            board.search(names)
-            board.target = required_attainment_ratio(board.knob_trials.values())
-            board.search(names)
-        return board
+        """Search these planners on the day until each attains the required targets, or cannot."""
+        with scratch_lake(with_policies(settings, names), settings.lake, SHARED) as scratch:
+            # day_ahead_forecasts is the last table that forecast_day writes for a day.
+            if day not in scratch.lake.days("day_ahead_forecasts", scratch.trace):
+                forecast_day(scratch, day, progress)
+            search = cls(scratch, day, progress)
+            search.search(names)
+            search.target = required_attainment_ratio(search.knob_trials.values())
+            search.search(names)
+        return search
 
     def search_resample(
         self, settings: RunSettings, first: Mapping[str, float], draw: int
     ) -> "PlannerSearch":
-        """The trials of these planners on another draw of the day's requests, forecast and planned anew.
+        """Search these planners on a resample of the day's requests, with new forecasts and plans.
 
-        Each is searched to what was asked on the day, from what it is to count on at first.
+        The required targets are those of the day itself; `first`: first capacity share by planner.
         """
-        with scratch_lake(with_policies(settings, list(first)), settings.lake, SHARED) as own:
-            write_resampled_day(own, self.day, draw)
-            forecast_day(own, self.day, self.progress)
-            start = SearchStart(self.target, self.more, first, CLOSE_STEP, draw)
-            board = PlannerSearch(own, self.day, self.progress, start)
-            board.search(list(first))
-        return board
+        with scratch_lake(with_policies(settings, list(first)), settings.lake, SHARED) as scratch:
+            write_resampled_day(scratch, self.day, draw)
+            forecast_day(scratch, self.day, self.progress)
+            start = SearchStart(self.target, self.quality_margin, first, CLOSE_STEP, draw)
+            search = PlannerSearch(scratch, self.day, self.progress, start)
+            search.search(list(first))
+        return search
 
     def _plan_answers(self, kinds: Collection[str]) -> None:
-        """Plan who answers; what was planned by the answers of before is forgotten."""
+        """Plan these model routings, and drop the fleet plans that used earlier ones."""
         if self.market is not None:
             for kind in kinds:
-                self.answers[kind] = make_quality_plan(self.market, kind, self.progress, self.more[kind])
+                margin = self.quality_margin[kind]
+                self.answers[kind] = make_quality_plan(self.market, kind, self.progress, margin)
             write_nightly_plans(self.settings, self.day, self.answers)
         every = {
             name: plan_request_of_policy(self.settings, name)
             for name in (*ALWAYS, *self._planned(self.settings))
         }
-        asked = {name: one for name, one in every.items() if one.answers in (*kinds, None)}
-        self.worlds |= gather_plan_inputs(self.settings, self.day, asked, self.progress)
-        self.days = {one: plan for one, plan in self.days.items() if one.answers not in kinds}
+        affected = {name: request for name, request in every.items() if request.routing in (*kinds, None)}
+        self.plan_inputs |= gather_plan_inputs(self.settings, self.day, affected, self.progress)
+        self.days = {request: plan for request, plan in self.days.items() if request.routing not in kinds}
 
     @staticmethod
     def _planned(settings: RunSettings) -> list[str]:
@@ -145,106 +148,111 @@ class PlannerSearch(KnobSearch):
         return [name for name in settings.config.replay.policies if rules[name].programme is not None]
 
     def search(self, names: Sequence[str]) -> None:
-        """Plan and replay until every planner has found where it attains what is asked, or cannot."""
-        while asked := self.points(names):
-            self.play(asked)
+        """Plan and replay until each planner attains the required targets, or cannot."""
+        while points := self.points(names):
+            self.replay_round(points)
 
-    def play(self, asked: Mapping[str, float]) -> None:
-        """Plan and replay each planner that counts on so much of an instance."""
-        own = with_policies(self.settings, asked)
-        known = own.config.policies
-        counting = {
-            name: replace(known.get(name) or CustomPolicy(name), capacity_share=share)
-            for name, share in asked.items()
+    def replay_round(self, shares: Mapping[str, float]) -> None:
+        """Plan and replay each planner at its capacity share."""
+        round_settings = with_policies(self.settings, shares)
+        policies = round_settings.config.policies
+        with_shares = {
+            name: replace(policies.get(name) or CustomPolicy(name), capacity_share=share)
+            for name, share in shares.items()
         }
-        own = replace(own, config=replace(own.config, policies={**known, **counting}))
-        plans = {name: plan_request_of_policy(own, name) for name in (*ALWAYS, *self._planned(own))}
-        followed = plan_policies(own, self.day, plans, self.worlds, self.progress, self.days)
-        delete_other_outputs(own, self.day, [WHOLE_UNIT._replace(policies=tuple(asked))])
-        write_plans(own, self.day, followed)
-        replay_day(own, self.day, list(asked), self.progress)
+        round_settings = replace(
+            round_settings, config=replace(round_settings.config, policies={**policies, **with_shares})
+        )
+        plans = {
+            name: plan_request_of_policy(round_settings, name)
+            for name in (*ALWAYS, *self._planned(round_settings))
+        }
+        plans_of_policies = plan_policies(
+            round_settings, self.day, plans, self.plan_inputs, self.progress, self.days
+        )
+        delete_other_outputs(round_settings, self.day, [WHOLE_UNIT._replace(policies=tuple(shares))])
+        write_plans(round_settings, self.day, plans_of_policies)
+        replay_day(round_settings, self.day, list(shares), self.progress)
         quality = dict[str, float | None]()
-        for name, counted_on in asked.items():
-            figures = self._figures(own, name)
-            of_all = {one["metric"]: one["value"] for one in figures if is_total(one)}
-            attained = min(one["value"] for one in figures if one["metric"] == ATTAINED)
-            self.found[name].append((counted_on, figures))
-            self.knob_trials[name].append(
-                TargetTrial(counted_on, of_all["usd"] + of_all["backlog_usd"], attained)
-            )
-            quality[name] = of_all.get("quality")
+        for name, share in shares.items():
+            figures = self._figures(round_settings, name)
+            totals = {figure["metric"]: figure["value"] for figure in figures if is_total(figure)}
+            attained = min(figure["value"] for figure in figures if figure["metric"] == ATTAINED)
+            self.found[name].append((share, figures))
+            self.knob_trials[name].append(TargetTrial(share, totals["usd"] + totals["backlog_usd"], attained))
+            quality[name] = totals.get("quality")
         self._raise_quality(quality)
 
     def _raise_quality(self, found: Mapping[str, float | None]) -> None:
-        """Who answers less well than is asked is planned anew for more, and searched from the beginning."""
-        said, rules, lacking = self.settings.config.quality, self.settings.config.rules, dict[str, float]()
+        """Plan routings with too low a quality again for more, and restart the search of their planners."""
+        config, missing = self.settings.config, dict[str, float]()
+        required = config.quality.quality if config.quality else None
         for name, quality in found.items():
-            answers = rules[name].answers
-            if said and said.quality and answers and quality is not None and quality < said.quality:
-                lacking[answers] = max(lacking.get(answers, 0.0), said.quality - quality)
-        lacking = {answers: lack for answers, lack in lacking.items() if self.raises[answers] < RAISES}
-        if not lacking:
+            kind = config.rules[name].answers
+            if required and kind and quality is not None and quality < required:
+                missing[kind] = max(missing.get(kind, 0.0), required - quality)
+        missing = {
+            kind: gap for kind, gap in missing.items() if self.quality_raises[kind] < MAX_QUALITY_RAISES
+        }
+        if not missing:
             return
-        for answers, lack in lacking.items():
-            self.more[answers] += RAISED_BY * lack
-            self.raises[answers] += 1
+        for kind, gap in missing.items():
+            self.quality_margin[kind] += QUALITY_RAISE_FACTOR * gap
+            self.quality_raises[kind] += 1
         for name in self.knob_trials:
-            if rules[name].answers in lacking:
+            if config.rules[name].answers in missing:
                 self.knob_trials[name], self.found[name] = [], []
-        self._plan_answers(lacking)
+        self._plan_answers(missing)
 
-    def _figures(self, own: RunSettings, name: str) -> list[MetricRow]:
-        """What became of a planner, with the parts of its cost, and of each tier attainment over target."""
-        of_day: dict[str, Any] = {"trace": own.trace, "day": self.day, "policy": name}
-        found = policy_metrics(own.lake, **of_day)
+    def _figures(self, settings: RunSettings, name: str) -> list[MetricRow]:
+        """Return a planner's metrics, the parts of its cost, and each tier's attainment over its target."""
+        scope: dict[str, Any] = {"trace": settings.trace, "day": self.day, "policy": name}
+        metrics = policy_metrics(settings.lake, **scope)
         ratios = [
             {
                 "metric": ATTAINED,
-                "tier": one["tier"],
-                "value": one["value"] / own.catalogue.tiers[one["tier"]].attainment_target_share,
+                "tier": row["tier"],
+                "value": row["value"] / settings.catalogue.tiers[row["tier"]].attainment_target_share,
             }
-            for one in found
-            if (one["metric"], one["llm"]) == ("attainment_share", ALL_GROUPS) and one["value"] is not None
+            for row in metrics
+            if (row["metric"], row["llm"]) == ("attainment_share", ALL_GROUPS) and row["value"] is not None
         ]
-        spent = own.lake.sql(SPENT_SQL, **of_day).to_pylist()
-        error = [{"metric": "usd_error_share", "value": usd_error_share(own, spent)}] if spent else []
-        return [*found, *own.lake.sql("reads/parts_of_cost.sql", **of_day).to_pylist(), *ratios, *error]
+        spent = settings.lake.sql(SPENT_SQL, **scope).to_pylist()
+        error = [{"metric": "usd_error_share", "value": usd_error_share(settings, spent)}] if spent else []
+        return [*metrics, *settings.lake.sql("reads/parts_of_cost.sql", **scope).to_pylist(), *ratios, *error]
 
     def rows(self, name: str, twin: str) -> list[pa.Table]:
-        """The trials of a planner, under its own name or that of one alike."""
+        """Return the trials of a planner, under its own name or that of an equal one (`twin`)."""
         rules, quality, ideas = (
             self.settings.config.rules,
             self.settings.config.quality,
             ablation_steps().get(twin),
         )
-        asked: list[MetricRow] = [
+        required: list[MetricRow] = [
             {"metric": "required_ratio", "value": self.target},
             {"metric": "required_quality", "value": quality.quality if quality else None},
         ]
         labels = {"what": rules[twin].what} | ({} if ideas is None else {"ideas": ", ".join(ideas)})
         tables = []
-        for counted_on, figures in self.found[name]:
-            tiers = [one["tier"] for one in figures if one["metric"] == ATTAINED]
+        for share, figures in self.found[name]:
+            tiers = [figure["tier"] for figure in figures if figure["metric"] == ATTAINED]
             strictest = self.settings.catalogue.strictest_tier(tiers) or ""
             variant = Variant(
-                *(twin, self.settings, self.day, twin, {"capacity_share": counted_on}),
+                *(twin, self.settings, self.day, twin, {"capacity_share": share}),
                 labels={**labels, "tier": strictest},
                 resample=self.draw,
                 purpose=TUNED,
             )
-            tables.append(variant.rows([*figures, *asked]))
+            tables.append(variant.rows([*figures, *required]))
         return tables
 
 
 def is_total(figure: MetricRow) -> bool:
-    """Whether a figure is neither of a tier nor of an llm."""
+    """Whether a figure covers all tiers and all llms."""
     return figure.get("tier", ALL_GROUPS) == figure.get("llm", ALL_GROUPS) == ALL_GROUPS
 
 
-def required_attainment_ratio(tried: Iterable[Sequence[TargetTrial]]) -> float:
-    """The share of every tier's target that is asked of all: 1 where any planner attains that.
-
-    Else what the least able of them attains at best.
-    """
-    best = [max(one.attained for one in trials) for trials in tried if trials]
+def required_attainment_ratio(planner_trials: Iterable[Sequence[TargetTrial]]) -> float:
+    """Return the required fraction of each target: 1, or, where no planner reaches it, the weakest's best."""
+    best = [max(trial.attained for trial in trials) for trials in planner_trials if trials]
     return min(best) if best and max(best) < 1 else 1.0

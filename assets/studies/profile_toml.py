@@ -1,4 +1,4 @@
-"""What `fleetcast calibrate` finds: a profile as a block of latency.toml, an engine as a line of a config."""
+"""Write results of `fleetcast calibrate`: a profile as block of latency.toml, an engine as config line."""
 
 import dataclasses
 import json
@@ -16,38 +16,38 @@ PROFILE_BLOCK = "[[profile]]\n"
 
 
 def profile_as_toml(profile: LatencyProfile) -> str:
-    """The profile as a block of data/catalogue/latency.toml."""
+    """Return the profile as a block of data/catalogue/latency.toml."""
     fields = ((name, value) for name, value in dataclasses.asdict(profile).items() if value is not None)
     return PROFILE_BLOCK + "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields)
 
 
 def write_profile(profile: LatencyProfile, path: Path) -> bool:
-    """Put the profile into a latency.toml in place of that of the same deployment, or at its end.
+    """Write the profile into a latency.toml, in place of one of the same deployment or at the end.
 
-    Returns whether one was replaced. The file appears whole or not at all.
+    Returns whether a profile was replaced. The file is replaced atomically.
     """
     head, *blocks = path.read_text(encoding="utf-8").split(PROFILE_BLOCK)
     kept = [
         block for block in blocks if profile_identity(tomllib.loads(block)) != profile_identity(vars(profile))
     ]
     parts = [head, *(PROFILE_BLOCK + block for block in kept), profile_as_toml(profile)]
-    aside = path.with_name(path.name + ".tmp")
-    aside.write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n", encoding="utf-8")
-    os.replace(aside, path)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
     return len(kept) < len(blocks)
 
 
 def profile_identity(fields: dict[str, Any]) -> tuple[Any, ...]:
-    """What one profile is of."""
+    """Return the key of a profile: llm, GPU type, tensor parallelism."""
     return fields.get("llm"), fields.get("gpu"), fields.get("tensor_parallel")
 
 
 def deployment_line(llm: str, deployment: Deployment) -> str:
-    """The engine that was measured, as a line of a config's [fleet.deployments]."""
-    usual = Deployment(deployment.gpu, deployment.tensor_parallel)
-    said = {
+    """Return the measured engine as a line of a config's [fleet.deployments]."""
+    default = Deployment(deployment.gpu, deployment.tensor_parallel)
+    fields = {
         name: value
         for name, value in dataclasses.asdict(deployment).items()
-        if name in ("gpu", "tensor_parallel") or value != getattr(usual, name)
+        if name in ("gpu", "tensor_parallel") or value != getattr(default, name)
     }
-    return f"{json.dumps(llm)} = {{ {', '.join(f'{n} = {json.dumps(v)}' for n, v in said.items())} }}"
+    return f"{json.dumps(llm)} = {{ {', '.join(f'{n} = {json.dumps(v)}' for n, v in fields.items())} }}"

@@ -1,4 +1,4 @@
-"""What if something were different in a question of quality: the cases of data/quality_cases.toml."""
+"""Plan the what-if cases of data/quality_cases.toml for a quality requirement."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ QUALITY_CASES = ROOT / "data" / "quality_cases.toml"
 
 @dataclass(frozen=True)
 class QualityCase:
-    """What differs; data/quality_cases.toml says what each key means."""
+    """Overrides of a quality requirement; data/quality_cases.toml documents each key."""
 
     what: str
     judge: str | None = None
@@ -35,7 +35,7 @@ class QualityCase:
 
 
 def load_quality_cases(market: Market, path: Path = QUALITY_CASES) -> dict[str, QualityCase]:
-    """The cases; ConfigError names a judge or a GPU type that nobody knows."""
+    """Read the cases; ConfigError names an unknown judge or GPU type."""
     cases: dict[str, QualityCase] = {
         name: build_dataclass(QualityCase, value, f"{path.name} [{name}]")
         for name, value in read_toml(path).items()
@@ -50,22 +50,26 @@ def load_quality_cases(market: Market, path: Path = QUALITY_CASES) -> dict[str, 
 
 
 def plan_quality_cases(
-    market_of: Callable[[str], Market], market: Market, question: QualityRequirement, progress: Progress
+    market_of: Callable[[str], Market], market: Market, requirement: QualityRequirement, progress: Progress
 ) -> tuple[list[QualityPlan], Mapping[str, str]]:
-    """The plan of each case, of kind whatif and named like it; why a case has none, by its name.
+    """Plan each case; return its plans, of kind whatif, and the reason of each case without a plan, by name.
 
-    `market_of` gives what there is to choose from with another judge.
+    `market_of` returns the market with another judge.
     """
-    found, lacking = [], dict[str, str]()
+    plans, missing = [], dict[str, str]()
     for name, case in load_quality_cases(market).items():
-        own = market if case.judge is None else market_of(case.judge)
-        gone = np.isin(list(own.catalogue.gpus), case.without)
-        own = own._replace(demand=own.demand._replace(cap_gpus=np.where(gone, 0, own.demand.cap_gpus)))
-        budget = min(question.budget_usd_per_hour, case.budget_usd_per_hour)
+        case_market = market if case.judge is None else market_of(case.judge)
+        is_excluded = np.isin(list(case_market.catalogue.gpus), case.without)
+        case_market = case_market._replace(
+            demand=case_market.demand._replace(cap_gpus=np.where(is_excluded, 0, case_market.demand.cap_gpus))
+        )
+        budget = min(requirement.budget_usd_per_hour, case.budget_usd_per_hour)
         try:
-            plan = choose_quality_plan(own, question._replace(budget_usd_per_hour=budget), progress)
+            plan = choose_quality_plan(
+                case_market, requirement._replace(budget_usd_per_hour=budget), progress
+            )
         except ConfigError as error:
-            lacking[name] = str(error)
+            missing[name] = str(error)
         else:
-            found.append(plan._replace(name=name, kind="whatif"))
-    return found, lacking
+            plans.append(plan._replace(name=name, kind="whatif"))
+    return plans, missing

@@ -1,4 +1,4 @@
-"""Cost over quality: the fronts of a question by judge and rule, and what stands beside the chosen plan."""
+"""Draw cost over quality: the fronts by judge and rule, the chosen plan and the plans compared with it."""
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ RULE_LINESTYLES = {"route": "-", "cascade": "--"}
 
 
 def draw_quality(settings: RunSettings, question: str) -> LakePath:
-    """Draw the plans of a question, beside the lake."""
+    """Draw the plans of a quality requirement into the folder figures next to the lake."""
     frame = settings.lake.sql(
         "select * from quality_plans where trace = $trace and question = $question",
         trace=settings.trace,
@@ -33,7 +33,7 @@ def draw_quality(settings: RunSettings, question: str) -> LakePath:
 
 
 def draw_quality_plans(frame: pd.DataFrame) -> Figure:
-    """USD per hour over quality: hollow as tables promise, filled as replayed; a line a judge and rule.
+    """Draw USD per hour over quality: hollow points by tables, filled by replay; a line per judge and rule.
 
     `frame`: plan, kind, rule, judge, usd_per_hour, promised_quality, quality, p95_s, required_quality,
     required_latency_s.
@@ -45,8 +45,8 @@ def draw_quality_plans(frame: pd.DataFrame) -> Figure:
         return fill_empty_figure(figure, "no plan")
     judges = sorted(set(frame["judge"]))
     fronts = frame[frame["kind"] == "front"]
-    for (judge, rule), own in fronts.groupby(["judge", "rule"]):
-        rows, colour = own.sort_values("quality"), PALETTE[judges.index(str(judge)) % len(PALETTE)]
+    for (judge, rule), front in fronts.groupby(["judge", "rule"]):
+        rows, colour = front.sort_values("quality"), PALETTE[judges.index(str(judge)) % len(PALETTE)]
         panel.plot(
             rows["quality"],
             rows["usd_per_hour"],
@@ -57,7 +57,7 @@ def draw_quality_plans(frame: pd.DataFrame) -> Figure:
         panel.plot(rows["promised_quality"], rows["usd_per_hour"], "o", mfc="none", color=colour, ms=5)
         panel.plot(rows["quality"], rows["usd_per_hour"], "o", color=colour, ms=4)
     panel.axvline(frame["required_quality"].iloc[0], color=MUTED, linewidth=1, linestyle=":")
-    panel.set_xlabel("quality: mean score of the answers that count")
+    panel.set_xlabel("quality: mean score of the final answers")
     panel.set_ylabel("USD per hour")
     panel.set_title(f"P95 within {frame['required_latency_s'].iloc[0]:g} s")
     panel.set_ylim(0, 1.2 * frame["usd_per_hour"].max())
@@ -68,7 +68,7 @@ def draw_quality_plans(frame: pd.DataFrame) -> Figure:
 
 
 def annotate_plans(panel: Axes, frame: pd.DataFrame) -> None:
-    """The chosen plan and what stands beside it: policies where there are any, else what tables say."""
+    """Mark and name the chosen plan and the plans compared with it: policies if any, else baselines."""
     other = "policy" if (frame["kind"] == "policy").any() else "baseline"
     shown = frame[frame["kind"].isin(["chosen", other]) & (frame["plan"] != "quality")]
     x, y = shown["quality"].to_numpy(float), shown["usd_per_hour"].to_numpy(float)

@@ -1,4 +1,4 @@
-"""Plans for quality: which llm answers what, on which GPUs; the chosen one, and what stands beside it."""
+"""Plan for quality: route requests to llms and choose GPUs; report the plan with baselines and cases."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,44 +12,44 @@ from fleetcast.assets.plans.quality_tables import write_quality_plans
 from fleetcast.assets.studies.quality_baselines import plan_baselines, plan_fronts
 from fleetcast.assets.studies.quality_cases import plan_quality_cases
 
-LOTS, KNOWS = "random", "oracle"  # judges at the ends of the dial
+RANDOM_JUDGE, ORACLE_JUDGE = "random", "oracle"  # the least and the most informed judge
 
 
 class QualityReport(NamedTuple):
-    """What becomes of a question: the chosen plan first, then what stands beside it; cases without one."""
+    """All plans for a quality requirement, and the cases without a plan."""
 
-    plans: list[QualityPlan]
-    lacking: Mapping[str, str]  # why, by case
+    plans: list[QualityPlan]  # the chosen plan first
+    missing: Mapping[str, str]  # reason why a case has no plan, by case
 
 
 def plan_quality(
     settings: RunSettings,
-    question: QualityRequirement,
+    requirement: QualityRequirement,
     with_front: bool,
     progress: Progress,
     with_cases: bool = False,
 ) -> QualityReport:
-    """The plan that is asked for, what stands beside it, the cases, and with the front other policies.
+    """Choose the plan for the requirement, and plan baselines, cases, and with the front other policies.
 
-    ConfigError names the requirement that binds, and what is nearest, where no plan keeps all.
+    Where no plan meets all requirements, ConfigError names the binding one and the nearest plan.
     """
-    question.check()
+    requirement.check()
     market = build_market(settings, progress)
-    known = {market.name: market}
+    markets = {market.name: market}
 
     def with_judge(judge: str) -> Market:
-        if judge not in known:
-            known[judge] = build_market(settings, progress, judge)
-        return known[judge]
+        if judge not in markets:
+            markets[judge] = build_market(settings, progress, judge)
+        return markets[judge]
 
-    plans = [choose_quality_plan(market, question, progress), *plan_baselines(market, question)]
-    lacking: Mapping[str, str] = {}
+    plans = [choose_quality_plan(market, requirement, progress), *plan_baselines(market, requirement)]
+    missing: Mapping[str, str] = {}
     if with_cases:
-        cases, lacking = plan_quality_cases(with_judge, market, question, progress)
+        cases, missing = plan_quality_cases(with_judge, market, requirement, progress)
         plans += cases
     if with_front:
-        plans += plan_quality_policies(plans[0], with_judge(KNOWS), question, progress)
-        for judge in dict.fromkeys((market.name, LOTS, KNOWS)):
-            plans += plan_fronts(with_judge(judge), question)
-    write_quality_plans(settings, question, plans)
-    return QualityReport(plans, lacking)
+        plans += plan_quality_policies(plans[0], with_judge(ORACLE_JUDGE), requirement, progress)
+        for judge in dict.fromkeys((market.name, RANDOM_JUDGE, ORACLE_JUDGE)):
+            plans += plan_fronts(with_judge(judge), requirement)
+    write_quality_plans(settings, requirement, plans)
+    return QualityReport(plans, missing)

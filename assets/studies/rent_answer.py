@@ -1,7 +1,7 @@
-"""Which GPUs to rent for an llm: prices by phase, the bound on parting them, and fleets that are replayed.
+"""Answer which GPUs to rent for an llm: prices by phase, the bound on disaggregation, and replayed fleets.
 
-The fleet stands all day and carries the largest load that is foreseen for a day to come, at the quantile that
-plans cover, all regions together, of the requests that nobody holds back.
+A fleet has a fixed size for a whole day. It serves the day's largest forecast load of interactive requests,
+at the quantile that plans cover, all regions together.
 """
 
 from datetime import date
@@ -33,75 +33,75 @@ from fleetcast.models.plan.phase_costs import PhasePrice, SavingBound
 
 
 class RentAnswer(NamedTuple):
-    """What was found."""
+    """Prices by phase, the saving bound, and the best fleet of each kind."""
 
     setting: RentScenario
-    prices: list[PhasePrice]  # of all deployments that hold the llm and keep the pace
+    prices: list[PhasePrice]  # of all deployments that hold the llm and meet its TPOT target
     bound: SavingBound
     turns: list[phase_costs.PriceCrossover]
-    fleets: dict[str, RentedFleet]  # by KINDS
-    short: str  # who is short under the caps; "" where nobody is
-    rare: str = ""  # which buckets have no traffic of their own, likewise
+    fleets: dict[str, RentedFleet]  # by kind: RENT_FLEET_KINDS and BUCKET_KIND
+    short: str  # sentence about a shortage under the caps; "" if there is none
+    rare: str = ""  # sentence about buckets with too few requests; "" if there are none
 
     @property
     def best(self) -> str:
-        """The cheapest kind of fleet of those that attain most; of equal ones the simplest."""
-        most = max(fleet.met.attainment_share for fleet in self.fleets.values())
-        target = min(self.setting.tier.attainment_target_share, most)
-        able = [kind for kind, fleet in self.fleets.items() if fleet.met.attainment_share >= target]
-        return min(able, key=lambda kind: round(self.fleets[kind].usd_per_hour, 6))
+        """The cheapest kind of fleet that attains the target, else the most; of equal ones the simplest."""
+        highest = max(fleet.met.attainment_share for fleet in self.fleets.values())
+        target = min(self.setting.tier.attainment_target_share, highest)
+        attaining = [kind for kind, fleet in self.fleets.items() if fleet.met.attainment_share >= target]
+        return min(attaining, key=lambda kind: round(self.fleets[kind].usd_per_hour, 6))
 
 
 def answer_rent_query(
-    settings: RunSettings, day: date, asked: RentQuery, progress: Progress, tokens_per_s: float | None = None
+    settings: RunSettings, day: date, query: RentQuery, progress: Progress, tokens_per_s: float | None = None
 ) -> RentAnswer:
-    """Prices by phase, the bound, and the best fleet of each kind, replayed.
+    """Compute prices by phase, the saving bound and the best fleet of each kind, by replay.
 
-    `tokens_per_s` of input is what the fleet has to carry; None: the largest load that is foreseen.
+    `tokens_per_s`: the load to serve, in input tokens/s; None: the largest forecast load of the day.
 
     Raises
     ------
     ConfigError
-        A name that nobody knows, a GPU without a price, an llm that no instance holds.
+        An unknown name, a GPU without a price, or an llm that no instance holds.
     ValueError
-        No traffic; caps under which nothing can be rented at all; no option that keeps its targets.
+        No traffic, caps under which no fleet can be rented, or no option that meets the targets.
     """
-    setting = build_rent_scenario(settings, day, asked, tokens_per_s)
-    known = deployment_prices(setting)
-    load = setting.load
-    bound = phase_costs.saving_bound(known, load)
-    setting = choose_opportunism(setting, known, asked.way, progress)
-    options = measure_options(setting, known, asked.way, progress)
-    hour = busiest_hour(settings, day, asked.llm, setting.tier_name, setting.per_s * load.input_tokens)
+    scenario = build_rent_scenario(settings, day, query, tokens_per_s)
+    prices = deployment_prices(scenario)
+    load = scenario.load
+    bound = phase_costs.saving_bound(prices, load)
+    scenario = choose_opportunism(scenario, prices, query.way, progress)
+    options = measure_options(scenario, prices, query.way, progress)
+    hour = busiest_hour(settings, day, query.llm, scenario.tier_name, scenario.per_s * load.input_tokens)
     fleets, short, rare = {}, "", ""
-    wanted = [
+    kinds = [
         kind
         for kind in RENT_FLEET_KINDS
-        if (kind == "combos") == (asked.way == "apart") or asked.way == "any"
+        if (kind == "combos") == (query.way == "apart") or query.way == "any"
     ]
-    with progress.bar("replay fleets", len(wanted)) as done:
-        for n, kind in enumerate(wanted, start=1):
-            fleet, missing = best_fleet(setting, options_of_kind(kind, options), asked.caps, hour)
+    with progress.bar("replay fleets", len(kinds)) as done:
+        for n, kind in enumerate(kinds, start=1):
+            fleet, missing = best_fleet(scenario, options_of_kind(kind, options), query.caps, hour)
             short = missing or short
             if fleet is not None:
                 fleets[kind] = fleet
             done(n)
-    if asked.edges is not None and asked.way != "apart":
-        [together] = options_of_kind("mixed_types", options)
-        fleet, missing = best_fleet_by_bucket(setting, together, asked.caps, hour, asked.edges)
-        short, rare = missing or short, describe_rare_buckets(hour, asked.edges)
+    if query.edges is not None and query.way != "apart":
+        [colocated] = options_of_kind("mixed_types", options)
+        fleet, missing = best_fleet_by_bucket(scenario, colocated, query.caps, hour, query.edges)
+        short, rare = missing or short, describe_rare_buckets(hour, query.edges)
         if fleet is not None:
             fleets[BUCKET_KIND] = fleet
     if not fleets:
         raise ValueError(short)
-    return RentAnswer(setting, known, bound, phase_costs.price_crossovers(known), fleets, short, rare)
+    return RentAnswer(scenario, prices, bound, phase_costs.price_crossovers(prices), fleets, short, rare)
 
 
 # --- tables ----------------------------------------------------------------------------------------------
 
 
 def write_rent_tables(settings: RunSettings, day: date, found: RentAnswer) -> tuple[pa.Table, pa.Table]:
-    """Write gpu_prices and gpu_fleets of the day and the llm."""
+    """Write gpu_prices and gpu_fleets of the day and the llm, and return both tables."""
     [llm] = found.setting.catalogue.llms
     tables = price_table(found), fleet_table(found)
     for name, table in zip(("gpu_prices", "gpu_fleets"), tables, strict=True):
@@ -110,15 +110,15 @@ def write_rent_tables(settings: RunSettings, day: date, found: RentAnswer) -> tu
 
 
 def price_table(found: RentAnswer) -> pa.Table:
-    """A row for each deployment that holds the llm."""
-    setting = found.setting
-    best = phase_costs.cheapest_price_per_gpu(found.prices, setting.load)
-    told = {(e.profile.gpu, e.profile.tensor_parallel): e for e in catalogue_errors(setting.catalogue)}
-    turn = {turn.gpu: turn for turn in found.turns}
+    """Return a row for each deployment that holds the llm."""
+    scenario = found.setting
+    best = phase_costs.cheapest_price_per_gpu(found.prices, scenario.load)
+    errors = {(e.profile.gpu, e.profile.tensor_parallel): e for e in catalogue_errors(scenario.catalogue)}
+    crossovers = {turn.gpu: turn for turn in found.turns}
     rows = []
     for price in found.prices:
-        error = told[price.gpu, price.gpus]
-        at = turn.get(price.gpu)
+        error = errors[price.gpu, price.gpus]
+        crossover = crossovers.get(price.gpu)
         rows.append(
             {
                 "gpu": price.gpu,
@@ -129,10 +129,10 @@ def price_table(found: RentAnswer) -> pa.Table:
                 "decode_batch": price.batch,
                 "tpot_s": price.tpot_s,
                 "is_best_of_gpu": price in best,
-                "prefill_turns_at_usd": at.prefill_usd if at else None,
-                "decode_turns_at_usd": at.decode_usd if at else None,
-                "mean_input_tokens": setting.load.input_tokens,
-                "mean_output_tokens": setting.load.output_tokens,
+                "prefill_turns_at_usd": crossover.prefill_usd if crossover else None,
+                "decode_turns_at_usd": crossover.decode_usd if crossover else None,
+                "mean_input_tokens": scenario.load.input_tokens,
+                "mean_output_tokens": scenario.load.output_tokens,
                 "disaggregation_saving_bound_share": found.bound.saving_share,
                 "latency": error.kind,
                 "median_error_share": max(error.prefill_share, error.decode_share),
@@ -142,7 +142,7 @@ def price_table(found: RentAnswer) -> pa.Table:
 
 
 def fleet_table(found: RentAnswer) -> pa.Table:
-    """A row for each kind of fleet and option that it holds."""
+    """Return a row for each kind of fleet and each option in it."""
     rows = []
     for kind, fleet in found.fleets.items():
         for (combo, count), rate in zip(fleet.held, fleet.goodputs, strict=True):

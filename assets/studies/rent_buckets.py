@@ -1,8 +1,9 @@
-"""A fleet planned by bucket: which GPU types for which requests, each bucket told before its answers are.
+"""Plan a fleet by bucket: GPU types for requests grouped by prompt length and expected output length.
 
-Of instances that do both phases. What an option sustains of a bucket is found by replay on the bucket's own
-requests; shares.py says how many of which and who serves what; requests are dealt out as planned. Combos are
-left to the mix: a plan by bucket divides an option's time, yet a team prefills for one while it decodes for
+All instances do both phases. The goodput of an option on a bucket is measured by replay of the bucket's own
+requests; models/plan/share_program.py chooses how many of each option to rent and which share of each bucket
+each serves; the replay distributes requests by these shares. Disaggregated combos are not planned by bucket:
+the plan divides an option's time among buckets, but a combo prefills for one bucket while it decodes for
 another.
 """
 
@@ -30,38 +31,40 @@ from fleetcast.models.plan.request_buckets import BucketEdges, distribute_reques
 from fleetcast.models.plan.solver import DEFAULT_SOLVER
 
 BUCKET_KIND = "by_bucket"
-MIN_BUCKET_REQUESTS = 200  # requests of an hour that make a bucket; those of a rarer one go with the next
+MIN_BUCKET_REQUESTS = 200  # in an hour; requests of a rarer bucket go with the next one
 
 
 def parse_bucket_edges(text: str) -> BucketEdges:
-    """Edges as the command line says them, INPUTS/OUTPUTS, like 512,2048/256; PlanError for others."""
+    """Parse bucket edges INPUTS/OUTPUTS, like 512,2048/256; PlanError for any other form."""
     inputs, _, outputs = text.partition("/")
-    numbers = [[one.strip() for one in part.split(",") if one.strip()] for part in (inputs, outputs)]
-    if not text.count("/") == 1 or not all(one.isdecimal() for part in numbers for one in part):
+    numbers = [[edge.strip() for edge in part.split(",") if edge.strip()] for part in (inputs, outputs)]
+    if text.count("/") != 1 or not all(edge.isdecimal() for part in numbers for edge in part):
         raise PlanError(f"--buckets {text}: it must be INPUTS/OUTPUTS in tokens, like 512,2048/256.")
-    first, last = (tuple(map(int, part)) for part in numbers)
-    return BucketEdges(first, last)
+    input_edges, output_edges = (tuple(map(int, part)) for part in numbers)
+    return BucketEdges(input_edges, output_edges)
 
 
 def best_fleet_by_bucket(
-    setting: RentScenario,
+    scenario: RentScenario,
     options: RentOptions,
     caps: Mapping[str, int],
     hour: BusiestHour,
     edges: BucketEdges,
 ) -> tuple[RentedFleet | None, str]:
-    """The cheapest fleet by bucket that attains the target; else who is short."""
+    """Return the cheapest fleet by bucket that attains the target; else why it is short of GPUs."""
     bucket, titles = assign_buckets(hour, edges)
-    rates = np.bincount(bucket) / bucket.size * setting.per_s
-    alone = scenarios_by_bucket(setting, hour, bucket)
-    rate = np.array([[combo_goodput(own, combo) for combo, _ in options] for own in alone])
-    offer, target = build_rent_offer(options, caps), setting.tier.attainment_target_share
+    rates = np.bincount(bucket) / bucket.size * scenario.per_s
+    by_bucket = scenarios_by_bucket(scenario, hour, bucket)
+    rate = np.array(
+        [[combo_goodput(bucket_scenario, combo) for combo, _ in options] for bucket_scenario in by_bucket]
+    )
+    offer, target = build_rent_offer(options, caps), scenario.tier.attainment_target_share
     best: RentedFleet | None = None
     for factor in FACTORS:
         rented = share_program.solve_shares(offer, factor * rates, rate, options=DEFAULT_SOLVER)
         if short := describe_shortage(offer, rented, factor * rates, titles):
             return (None, short) if factor <= 1 else (best, "")
-        fleet = replay_bucket_fleet(setting, options, rented, bucket, hour)
+        fleet = replay_bucket_fleet(scenario, options, rented, bucket, hour)
         if best is None or fleet.met.attainment_share > best.met.attainment_share:
             best = fleet
         if fleet.met.attainment_share >= target:
@@ -70,14 +73,14 @@ def best_fleet_by_bucket(
 
 
 def assign_buckets(hour: BusiestHour, edges: BucketEdges) -> tuple[Ints, list[str]]:
-    """The bucket of each request of the hour, from 0 on without a gap, and their names."""
-    every, present = find_common_buckets(hour, edges)
-    place = np.minimum(np.searchsorted(present, every), present.size - 1)
-    return place, [edges.title(int(b)) for b in present]
+    """Return each request's bucket, shape (R,), numbered from 0 without gaps, and the buckets' titles."""
+    bucket, present = find_common_buckets(hour, edges)
+    compact = np.minimum(np.searchsorted(present, bucket), present.size - 1)
+    return compact, [edges.title(int(b)) for b in present]
 
 
 def describe_rare_buckets(hour: BusiestHour, edges: BucketEdges) -> str:
-    """Which buckets have no traffic of their own; "" where all have."""
+    """Return a sentence that names the rare buckets; "" if no bucket is rare."""
     _, present = find_common_buckets(hour, edges)
     rare = [edges.title(int(b)) for b in np.setdiff1d(np.arange(edges.count), present)]
     if not rare:
@@ -89,29 +92,29 @@ def describe_rare_buckets(hour: BusiestHour, edges: BucketEdges) -> str:
 
 
 def find_common_buckets(hour: BusiestHour, edges: BucketEdges) -> tuple[Ints, Ints]:
-    """The bucket of each request as the edges have it, and the buckets that are not rare."""
-    every = edges.bucket(hour.trace.input_tokens, hour.expected_tokens)
-    count = np.bincount(every)
-    return every, np.flatnonzero(count >= min(MIN_BUCKET_REQUESTS, count.max()))
+    """Return each request's bucket by the edges, shape (R,), and the numbers of buckets that are not rare."""
+    bucket = edges.bucket(hour.trace.input_tokens, hour.expected_tokens)
+    count = np.bincount(bucket)
+    return bucket, np.flatnonzero(count >= min(MIN_BUCKET_REQUESTS, count.max()))
 
 
-def scenarios_by_bucket(setting: RentScenario, hour: BusiestHour, bucket: Ints) -> list[RentScenario]:
-    """The world with the requests of each bucket alone."""
-    own = []
+def scenarios_by_bucket(scenario: RentScenario, hour: BusiestHour, bucket: Ints) -> list[RentScenario]:
+    """Return a scenario for each bucket, with its requests alone; `bucket`: of each request, shape (R,)."""
+    scenarios = []
     for b in range(int(bucket.max()) + 1):
         inputs, outputs = hour.trace.input_tokens[bucket == b], hour.trace.output_tokens[bucket == b]
         load = MeanRequest(float(inputs.mean()), float(outputs.mean()))
-        own.append(setting._replace(mix=RequestMix(inputs, outputs, None), load=load))
-    return own
+        scenarios.append(scenario._replace(mix=RequestMix(inputs, outputs, None), load=load))
+    return scenarios
 
 
 def replay_bucket_fleet(
-    setting: RentScenario, options: RentOptions, rented: RentalPlan, bucket: Ints, hour: BusiestHour
+    scenario: RentScenario, options: RentOptions, rented: RentalPlan, bucket: Ints, hour: BusiestHour
 ) -> RentedFleet:
-    """The chosen fleet in the busiest hour, each option serving what was dealt to it."""
-    held = [int(n) for n in np.flatnonzero(rented.counts)]
-    combos = tuple((options[n][0], int(rented.counts[n])) for n in held)
-    pools = [pool for combo, count in combos for pool in team_pools(setting, combo, count)]
-    option = distribute_requests(bucket, rented.shares[:, held])
-    met = replay_hour(setting.catalogue, setting.config, setting.tier, pools, hour, option)
-    return RentedFleet(combos, tuple(options[n][1] for n in held), met, rented.usd_per_hour)
+    """Replay the rented fleet in the busiest hour; each option serves its share of each `bucket`, (R,)."""
+    rented_options = [int(n) for n in np.flatnonzero(rented.counts)]
+    combos = tuple((options[n][0], int(rented.counts[n])) for n in rented_options)
+    pools = [pool for combo, count in combos for pool in team_pools(scenario, combo, count)]
+    option_of_request = distribute_requests(bucket, rented.shares[:, rented_options])
+    met = replay_hour(scenario.catalogue, scenario.config, scenario.tier, pools, hour, option_of_request)
+    return RentedFleet(combos, tuple(options[n][1] for n in rented_options), met, rented.usd_per_hour)

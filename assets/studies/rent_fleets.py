@@ -1,10 +1,8 @@
-"""The options that may be rented, with their goodput by replay, and the best fleet of each kind.
+"""Measure the goodput of rentable options by replay, and find the best fleet of each kind.
 
-How many of which option is said by models/plan/share_program.py. What the whole fleet attains is a replay
-of the
-busiest hour that is known, as fast as the peak to come. The programme is asked for a part of the load, then
-for more and more, until the replayed fleet attains its target: at equal attainment fleets are compared by
-cost.
+models/plan/share_program.py chooses how many of each option to rent for a load. The busiest recorded hour,
+scaled to the coming peak, is replayed on that fleet. The load in the program starts below the real one and
+grows until the replayed fleet attains its target, so that fleets are compared by cost at equal attainment.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,24 +24,24 @@ from fleetcast.models.world.fleet_config import Deployment
 
 PREFILL_INSTANCES, DECODE_INSTANCES = range(1, 3), range(1, 7)  # of a combo: Cauchy, 3.3.2
 MAX_COMBOS = 12  # combos whose goodput is measured: Cauchy, 3.3.2
-OF_EACH_GPU = 2  # numbers of GPUs of an instance that does both phases
-KEEP_WEIGHTS = (1.0, 1.5, 2.0, 3.0, 5.0)  # of opportunism, that are tried
-FACTORS = tuple(1.03**step for step in range(-8, 9))  # of the load, that the programme is asked for
+OF_EACH_GPU = 2  # tensor parallelisms per GPU type, of instances that do both phases
+KEEP_WEIGHTS = (1.0, 1.5, 2.0, 3.0, 5.0)  # opportunism weights to compare
+FACTORS = tuple(1.03**step for step in range(-8, 9))  # multiples of the load for which the program is solved
 RENT_FLEET_KINDS = ("one_type", "mixed_types", "combos")
-RentOptions = Sequence[tuple[Combo, float]]  # with goodput, requests/s of one
+RentOptions = Sequence[tuple[Combo, float]]  # each with its goodput, requests/s of one
 
 
 class RentedFleet(NamedTuple):
-    """A fleet that stands all day, and what it met in the busiest hour."""
+    """A fleet of fixed size, and its metrics in the busiest hour."""
 
-    held: tuple[tuple[Combo, int], ...]
-    goodputs: tuple[float, ...]  # requests/s of one of each
+    held: tuple[tuple[Combo, int], ...]  # combos with their counts
+    goodputs: tuple[float, ...]  # requests/s of one combo, in the order of `held`
     met: HourResult
     usd_per_hour: float
 
     @property
     def gpus(self) -> dict[str, int]:
-        """GPUs by type."""
+        """Number of GPUs by type."""
         sums: dict[str, int] = {}
         for combo, count in self.held:
             for gpu, size in combo.uses.items():
@@ -52,140 +50,141 @@ class RentedFleet(NamedTuple):
 
     @property
     def is_disaggregated(self) -> bool:
-        """Whether any of it has its phases apart."""
+        """Whether any combo has its phases on separate instances."""
         return any(combo.prefill is not None for combo, _ in self.held)
 
 
 def measure_options(
-    setting: RentScenario, known: Sequence[PhasePrice], way: str, progress: Progress
+    scenario: RentScenario, prices: Sequence[PhasePrice], way: str, progress: Progress
 ) -> RentOptions:
-    """The options worth trying, each with its goodput by replay; those of 0 are left out."""
-    load, candidates = setting.load, list[Combo]()
+    """Return the options with a goodput above 0, by replay; ValueError if there is none."""
+    load, candidates = scenario.load, list[Combo]()
     if way != "apart":
-        for gpu in dict.fromkeys(price.gpu for price in known):
-            own = combos.colocated_combos(price for price in known if price.gpu == gpu)
-            candidates += combos.filter_combos(own, load, OF_EACH_GPU)
+        for gpu in dict.fromkeys(price.gpu for price in prices):
+            of_gpu = combos.colocated_combos(price for price in prices if price.gpu == gpu)
+            candidates += combos.filter_combos(of_gpu, load, OF_EACH_GPU)
     if way != "together":
-        candidates += teams_worth_trying(setting, known)
+        candidates += teams_worth_trying(scenario, prices)
     options = []
     with progress.bar("goodput of options", len(candidates)) as done:
         for n, combo in enumerate(candidates, start=1):
-            rate = combo_goodput(setting, combo)
+            rate = combo_goodput(scenario, combo)
             options += [(combo, rate)] if rate > 0 else []
             done(n)
     if not options:
         raise ValueError(
-            f"No instance of these GPU types meets the targets of {setting.tier_name} "
-            f"({describe_targets(setting.tier)}). Loosen them, or name other types with --gpus."
+            f"No instance of these GPU types meets the targets of {scenario.tier_name} "
+            f"({describe_targets(scenario.tier)}). Loosen them, or name other types with --gpus."
         )
     return options
 
 
-def teams_worth_trying(setting: RentScenario, known: Sequence[PhasePrice]) -> list[Combo]:
-    """The combos whose phases are apart, best first."""
-    linked = [price for price in known if price.link_token_s]
+def teams_worth_trying(scenario: RentScenario, prices: Sequence[PhasePrice]) -> list[Combo]:
+    """Return the disaggregated combos worth a replay, best first."""
+    linked = [price for price in prices if price.link_token_s]
     return combos.filter_combos(
-        combos.disaggregated_combos(linked, PREFILL_INSTANCES, DECODE_INSTANCES), setting.load, MAX_COMBOS
+        combos.disaggregated_combos(linked, PREFILL_INSTANCES, DECODE_INSTANCES), scenario.load, MAX_COMBOS
     )
 
 
 def choose_opportunism(
-    setting: RentScenario, known: Sequence[PhasePrice], way: str, progress: Progress
+    scenario: RentScenario, prices: Sequence[PhasePrice], way: str, progress: Progress
 ) -> RentScenario:
-    """The setting under the opportunism with which the best team serves most, by replay: off, or a weight.
+    """Return the scenario with the opportunism (off or a weight) that gives the best combo most goodput.
 
-    Requests may begin where they will decode, and stay where they were prefilled (models/replay).
+    With opportunism a request may start at its decode instance, or stay at its prefill instance
+    (models/replay).
     """
-    if way == "together" or not (teams := teams_worth_trying(setting, known)):
-        return setting
-    ways = [replace_given(setting.config.replay, opportunism="off")]
-    ways += [
-        replace_given(setting.config.replay, opportunism="weighted", opportunism_weight=weight)
+    if way == "together" or not (teams := teams_worth_trying(scenario, prices)):
+        return scenario
+    rules = [replace_given(scenario.config.replay, opportunism="off")]
+    rules += [
+        replace_given(scenario.config.replay, opportunism="weighted", opportunism_weight=weight)
         for weight in KEEP_WEIGHTS
     ]
-    tried = [setting._replace(config=replace(setting.config, replay=way)) for way in ways]
-    with progress.bar("weight of opportunism", len(tried)) as done:
+    scenarios = [scenario._replace(config=replace(scenario.config, replay=rule)) for rule in rules]
+    with progress.bar("weight of opportunism", len(scenarios)) as done:
         rates = []
-        for n, one in enumerate(tried, start=1):
-            rates.append(combo_goodput(one, teams[0]))
+        for n, candidate in enumerate(scenarios, start=1):
+            rates.append(combo_goodput(candidate, teams[0]))
             done(n)
-    return tried[int(np.argmax(rates))]
+    return scenarios[int(np.argmax(rates))]
 
 
-def combo_goodput(setting: RentScenario, combo: Combo) -> float:
-    """Requests/s of one combo within its targets, by replay."""
-    [llm] = setting.catalogue.llms
-    inputs, outputs = setting.mix.input_tokens, setting.mix.output_tokens
+def combo_goodput(scenario: RentScenario, combo: Combo) -> float:
+    """Return the goodput of one combo in requests/s within the targets, by replay."""
+    [llm] = scenario.catalogue.llms
+    inputs, outputs = scenario.mix.input_tokens, scenario.mix.output_tokens
     return goodput_per_s(
-        llm, team_pools(setting, combo), setting.catalogue, setting.config, setting.tier, inputs, outputs,
-        combo.per_s(setting.load),
+        llm, team_pools(scenario, combo), scenario.catalogue, scenario.config, scenario.tier, inputs, outputs,
+        combo.per_s(scenario.load),
     )  # fmt: skip
 
 
 def team_pools(
-    setting: RentScenario, combo: Combo, count: int = 1, name: str | None = None, weight: float = 1.0
+    scenario: RentScenario, combo: Combo, count: int = 1, name: str | None = None, weight: float = 1.0
 ) -> list[tuple[Deployment, int]]:
-    """The pools of so many combos, with their instances: whole teams, which hand on among themselves."""
-    [llm] = setting.catalogue.llms
+    """Return the pools of `count` combos with their instances; KV transfers stay within a combo's pools."""
+    [llm] = scenario.catalogue.llms
 
     def pool(part: ComboPart, role: str, team: int = 0) -> Deployment:
         gpu, gpus = part.price.gpu, part.price.gpus
-        largest = largest_batch(setting.catalogue.profile(llm, gpu, gpus))
+        largest = largest_batch(scenario.catalogue.profile(llm, gpu, gpus))
         return Deployment(gpu, gpus, role=role, weight=weight, team=team, max_batch=largest)
 
     if combo.prefill is None:
         return [(pool(combo.decode, "whole"), count * combo.decode.instances)]
-    first = replace(pool(combo.prefill, "prefill", combo.prefill.instances), then=name)
-    last = replace(pool(combo.decode, "decode", combo.decode.instances), name=name)
-    return [(first, count * combo.prefill.instances), (last, count * combo.decode.instances)]
+    prefill = replace(pool(combo.prefill, "prefill", combo.prefill.instances), then=name)
+    decode = replace(pool(combo.decode, "decode", combo.decode.instances), name=name)
+    return [(prefill, count * combo.prefill.instances), (decode, count * combo.decode.instances)]
 
 
 def options_of_kind(kind: str, options: RentOptions) -> list[RentOptions]:
-    """The offers among which the best fleet of a kind is sought."""
-    mixed = [(combo, rate) for combo, rate in options if combo.prefill is None]
+    """Return the sets of options among which the best fleet of a kind is searched."""
+    colocated = [(combo, rate) for combo, rate in options if combo.prefill is None]
     if kind == "one_type":
-        types = dict.fromkeys(combo.decode.price.gpu for combo, _ in mixed)
-        return [[one for one in mixed if one[0].decode.price.gpu == gpu] for gpu in types]
-    return [mixed if kind == "mixed_types" else options]
+        types = dict.fromkeys(combo.decode.price.gpu for combo, _ in colocated)
+        return [[option for option in colocated if option[0].decode.price.gpu == gpu] for gpu in types]
+    return [colocated if kind == "mixed_types" else options]
 
 
 def best_fleet(
-    setting: RentScenario, offers: Sequence[RentOptions], caps: Mapping[str, int], hour: BusiestHour
+    scenario: RentScenario, offers: Sequence[RentOptions], caps: Mapping[str, int], hour: BusiestHour
 ) -> tuple[RentedFleet | None, str]:
-    """The cheapest fleet of these offers that attains the target; else who is short."""
+    """Return the cheapest fleet of these offers that attains the target; else why they are short of GPUs."""
     found, short = list[RentedFleet](), ""
     for options in offers:
         if not options:
             continue
-        fleet, missing = cheapest_attaining_fleet(setting, options, caps, hour)
+        fleet, missing = cheapest_attaining_fleet(scenario, options, caps, hour)
         short = missing or short
         found += [fleet] if fleet is not None else []
-    target = setting.tier.attainment_target_share
+    target = scenario.tier.attainment_target_share
     found.sort(key=lambda fleet: (fleet.met.attainment_share < target, fleet.usd_per_hour))
     return (found[0], "") if found else (None, short)
 
 
 def cheapest_attaining_fleet(
-    setting: RentScenario, options: RentOptions, caps: Mapping[str, int], hour: BusiestHour
+    scenario: RentScenario, options: RentOptions, caps: Mapping[str, int], hour: BusiestHour
 ) -> tuple[RentedFleet | None, str]:
-    """The least fleet of these options that attains the target in the busiest hour; else the one nearest."""
-    target, tried = setting.tier.attainment_target_share, dict[tuple[int, ...], RentedFleet]()
-    for factor in FACTORS:  # who is asked for more costs more: the first that attains is the cheapest
-        rented, short = solve_rented_counts(setting, options, caps, factor)
+    """Return the smallest fleet that attains the target in the busiest hour, else that attains most."""
+    target, replayed = scenario.tier.attainment_target_share, dict[tuple[int, ...], RentedFleet]()
+    for factor in FACTORS:  # more load costs more, so the first fleet that attains is the cheapest
+        rented, short = solve_rented_counts(scenario, options, caps, factor)
         if short and factor <= 1:
-            return None, solve_rented_counts(setting, options, caps, 1.0)[1]
+            return None, solve_rented_counts(scenario, options, caps, 1.0)[1]
         if short:
             break
         counts = tuple(int(n) for n in rented.counts)
-        if counts not in tried:
-            tried[counts] = replay_rented_fleet(setting, options, rented, hour)
-        if tried[counts].met.attainment_share >= target:
-            return tried[counts], ""
-    return max(tried.values(), key=lambda fleet: fleet.met.attainment_share), ""
+        if counts not in replayed:
+            replayed[counts] = replay_rented_fleet(scenario, options, rented, hour)
+        if replayed[counts].met.attainment_share >= target:
+            return replayed[counts], ""
+    return max(replayed.values(), key=lambda fleet: fleet.met.attainment_share), ""
 
 
 def build_rent_offer(options: RentOptions, caps: Mapping[str, int]) -> RentalOffer:
-    """What may be rented: the options with their prices, GPUs and the caps on these."""
+    """Return the offer of the program: options with their prices, GPUs and caps on GPUs."""
     gpus = tuple(dict.fromkeys(gpu for combo, _ in options for gpu in combo.uses))
     return RentalOffer(
         tuple(combo.title for combo, _ in options),
@@ -197,32 +196,34 @@ def build_rent_offer(options: RentOptions, caps: Mapping[str, int]) -> RentalOff
 
 
 def solve_rented_counts(
-    setting: RentScenario, options: RentOptions, caps: Mapping[str, int], factor: float
+    scenario: RentScenario, options: RentOptions, caps: Mapping[str, int], factor: float
 ) -> tuple[RentalPlan, str]:
-    """The programme's choice for the load times `factor`, and who is short."""
+    """Solve the program for the load times `factor`; return its plan and a sentence about any shortage."""
     offer = build_rent_offer(options, caps)
-    rates = np.array([setting.per_s * factor])
+    rates = np.array([scenario.per_s * factor])
     rented = share_program.solve_shares(
         offer, rates, np.array([[rate for _, rate in options]]), options=EXACT_SOLVER
     )
-    [llm] = setting.catalogue.llms
+    [llm] = scenario.catalogue.llms
     return rented, describe_shortage(offer, rented, rates, [llm])
 
 
 def replay_rented_fleet(
-    setting: RentScenario, options: RentOptions, rented: RentalPlan, hour: BusiestHour
+    scenario: RentScenario, options: RentOptions, rented: RentalPlan, hour: BusiestHour
 ) -> RentedFleet:
-    """The chosen fleet, replayed; each pool gets its share of the requests by what it sustains."""
-    held = [(combo, int(n), rate) for (combo, rate), n in zip(options, rented.counts, strict=True) if n]
-    pools = [
-        one
-        for n, (combo, count, rate) in enumerate(held)
-        for one in team_pools(setting, combo, count, f"team {n}", count * rate)
+    """Replay a rented fleet; requests are distributed to pools in proportion to their goodput."""
+    combo_counts = [
+        (combo, int(n), rate) for (combo, rate), n in zip(options, rented.counts, strict=True) if n
     ]
-    met = replay_hour(setting.catalogue, setting.config, setting.tier, pools, hour)
+    pools = [
+        pool
+        for n, (combo, count, rate) in enumerate(combo_counts)
+        for pool in team_pools(scenario, combo, count, f"team {n}", count * rate)
+    ]
+    met = replay_hour(scenario.catalogue, scenario.config, scenario.tier, pools, hour)
     return RentedFleet(
-        tuple((combo, count) for combo, count, _ in held),
-        tuple(rate for *_, rate in held),
+        tuple((combo, count) for combo, count, _ in combo_counts),
+        tuple(rate for *_, rate in combo_counts),
         met,
         rented.usd_per_hour,
     )

@@ -1,8 +1,8 @@
-"""Yesterday's advice against the fleet that ran: what it would have saved and missed, on what really came.
+"""Grade past advice: replay the advised fleet and the fleet that ran, on the day's recorded requests.
 
-Both fleets are replayed as they stood hour by hour, on the day's requests, with boots that take no time: the
-counts are of replicas that serve. Where the trace says what its requests waited, the replay of the fleet that
-ran is held against that; how far it is off stands beside every figure. A difference below that says nothing.
+Both fleets are replayed hour by hour. Boots take no time, because the counts are of replicas that serve. If
+the trace records TTFT, the replay of the fleet that ran is compared with it. This error of the replay is
+reported with every figure; a difference below it is not significant.
 """
 
 from datetime import date
@@ -33,15 +33,15 @@ ADVICE = "select * from advice where trace = $trace and day = $day and policy = 
 
 
 def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progress) -> pa.Table:
-    """Replay what ran and what the policy's plan had advised for a day, as trials; the rows of shadow_runs.
+    """Replay the fleet that ran and the fleet that a policy advised, and return rows of shadow_runs.
 
-    LakeError where the lake does not have the fleet that ran, the advice, or the day's plans.
+    LakeError without the fleet that ran or the day's plans, ValueError without advice of the policy.
     """
     require_day(settings.lake, "plans", settings.trace, day)
     if day not in settings.lake.days("ran_fleets", settings.trace):
         raise LakeError(
-            f"The lake does not know what ran of {settings.trace!r} on {day}. "
-            "Tell it: fleetcast plan ran FILE, with ready replicas over time."
+            f"The lake has no fleet that ran for {settings.trace!r} on {day}. "
+            "Import it: fleetcast plan ran FILE, with ready replicas over time."
         )
     ran = settings.lake.sql(
         "select * from ran_fleets where trace = $trace and day = $day", trace=settings.trace, day=day
@@ -49,46 +49,46 @@ def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progre
     advised = settings.lake.sql(ADVICE, trace=settings.trace, day=day, policy=policy).to_pandas()
     if advised.empty:
         raise ValueError(
-            f"The trace {settings.trace!r} has no advice of {policy} for {day}. It has to be planned: "
+            f"The trace {settings.trace!r} has no advice of {policy} for {day}. Plan it first: "
             f"fleetcast plan ahead, or fleetcast nightly --date {day}."
         )
-    asked = {"ran": _targets(settings.grid, ran), "advised": _targets(settings.grid, advised)}
-    _require_room(settings, asked["ran"])
+    fleets = {"ran": _hourly_targets(settings.grid, ran), "advised": _hourly_targets(settings.grid, advised)}
+    _require_room(settings, fleets["ran"])
     workload, labels = read_workload(settings, day), {"advice": policy}
     trials = [
-        _trial(Variant(fleet, settings, day, FOLLOW_POLICY, labels=labels), targets)
-        for fleet, targets in asked.items()
+        _fixed_fleet_trial(Variant(fleet, settings, day, FOLLOW_POLICY, labels=labels), targets)
+        for fleet, targets in fleets.items()
     ]
     rows = list(replay_trials(trials, len(trials), workload, f"grade {day}", progress))
-    rows.append(trials[0].variant.rows(_measured(settings, day)))
+    rows.append(trials[0].variant.rows(_recorded_ttft(settings, day)))
     write_trials(settings, "grade", day, pa.concat_tables(rows))
     query = "select * from shadow_runs where trace = $trace and day = $day order by all"
     return settings.lake.sql(query, trace=settings.trace, day=day)
 
 
-def _targets(grid: Grid, rows: pd.DataFrame) -> Floats:
-    """Instances by hour and pool; an hour that nobody saw is like the one before, the first like the next."""
+def _hourly_targets(grid: Grid, rows: pd.DataFrame) -> Floats:
+    """Return instances by hour, shape (24, pools); a missing hour copies the one before, else the next."""
     hour = rows["hour_start"].dt.hour
     by_hour = grid.hourly_cells(rows.assign(hour=hour), "instances")
-    there = np.isin(np.arange(HOURS_OF_DAY), hour.unique())
-    nearest = np.maximum.accumulate(np.where(there, np.arange(HOURS_OF_DAY), -1))
-    nearest[nearest < 0] = there.argmax()
-    return np.round(grid.by_pool(by_hour[nearest]))
+    recorded = np.isin(np.arange(HOURS_OF_DAY), hour.unique())
+    source_hour = np.maximum.accumulate(np.where(recorded, np.arange(HOURS_OF_DAY), -1))
+    source_hour[source_hour < 0] = recorded.argmax()
+    return np.round(grid.by_pool(by_hour[source_hour]))
 
 
 def _require_room(settings: RunSettings, targets: Floats) -> None:
-    """Refuse a fleet that the config has no room for: it would be replayed smaller than it was."""
-    over = [(pool, int(most)) for pool, most in zip(settings.grid.pools, targets.max(axis=0), strict=True)]
-    for pool, most in over:
-        if most > pool.max_instances:
+    """Raise ValueError if `targets`, instances of shape (24, pools), exceed max_instances of a pool."""
+    over = [(pool, int(peak)) for pool, peak in zip(settings.grid.pools, targets.max(axis=0), strict=True)]
+    for pool, peak in over:
+        if peak > pool.max_instances:
             raise ValueError(
-                f"{most} instances of {pool.kind.llm} ran in {pool.region}; {settings.config.file.name} "
+                f"{peak} instances of {pool.kind.llm} ran in {pool.region}; {settings.config.file.name} "
                 f"has room for {pool.max_instances}. Raise its [fleet] max_instances."
             )
 
 
-def _trial(variant: Variant, targets: Floats) -> ReplayTrial:
-    """The trial of a fleet that stands as `targets` say, shape (hours, pools), and boots in no time."""
+def _fixed_fleet_trial(variant: Variant, targets: Floats) -> ReplayTrial:
+    """Return the trial of a fleet that follows `targets`, instances (24, pools), without boot time."""
     settings = variant.settings
     fleet, rules = fleet_and_rules(settings, variant.policy)
     fleet = with_measured_capacity(
@@ -104,8 +104,8 @@ def _trial(variant: Variant, targets: Floats) -> ReplayTrial:
     return ReplayTrial(variant, fleet, rules, Schedule(targets, None, targets[0], HOUR_S))
 
 
-def _measured(settings: RunSettings, day: date) -> list[dict[str, Any]]:
-    """What the requests waited where the trace was taken, by tier, as far as its source says: figures."""
+def _recorded_ttft(settings: RunSettings, day: date) -> list[dict[str, Any]]:
+    """Return TTFT metrics that the trace's source recorded, by tier, as figures of a trial."""
     timed = {name: tier.ttft_slo_s for name, tier in settings.catalogue.tiers.items() if tier.ttft_slo_s}
     rows = settings.lake.sql(
         "reads/measured_ttft.sql",

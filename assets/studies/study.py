@@ -1,8 +1,8 @@
-"""A study: the variants of a config, each under its policies, as rows of the table trials.
+"""Run a study: plan and replay the variants of a config under each policy, and write table trials.
 
-Each variant is planned and replayed like a night, in a lake that is thrown away. Requests, demand and
-forecasts, most of the work, lie in a lake beside: one for all variants, of whatever study, that make
-them alike.
+Each variant is planned and replayed like a nightly run, in a scratch lake. Requests, demand and forecasts
+are most of the work. A prepared lake holds them, and all variants of all studies with the same requests and
+forecasts share it.
 """
 
 import contextlib
@@ -39,15 +39,15 @@ from fleetcast.models.world.calendar import QUARTER_S
 from fleetcast.models.world.project_paths import CODE
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-PREPARED = ".prepared"  # folder of the lake: a lake for each sort of requests, with their forecasts
+PREPARED = ".prepared"  # folder of prepared lakes, one per set of requests and forecasts
 FORECASTING = ("models/forecast/*.py", "assets/forecasts/*.py", "models/world/calendar.py")
 
 
 def run_study(variants: Sequence[StudyVariant], progress: Progress) -> pa.Table:
-    """Run the variants of a study; its rows of the mart studies.
+    """Run the variants of a study and return its rows of the mart studies.
 
-    Each variant is written as soon as it is known. What the lake has of variants that the study no longer
-    has goes.
+    Each variant is written as soon as it is measured. Trials of variants that the study no longer has are
+    deleted.
     """
     lake, study, written = variants[0].settings.lake, variants[0].study, set[str]()
     for variant in variants:
@@ -62,84 +62,89 @@ def run_study(variants: Sequence[StudyVariant], progress: Progress) -> pa.Table:
 
 
 def prepare_lake(variant: StudyVariant, progress: Progress) -> Lake:
-    """The lake that has the requests, the demand and the forecasts of a variant's days."""
+    """Return the prepared lake with the requests, demand and forecasts of a variant's days."""
     settings, days = variant.settings, variant.days
     for day in days:
         demand_history.require_history(settings, day)
-    own = dataclasses.replace(
+    prepared = dataclasses.replace(
         settings, lake=Lake(settings.lake.root / PREPARED / prepared_lake_name(settings))
     )
     for trace in landed_trace_names(settings):
-        share_tables(settings.lake, own.lake, INPUT_TABLES[:4], trace=trace)
-    demand_history.drop_changed_days(own)
-    asked = sorted({*days, *(past for day in days for past in demand_history.past_days(own, day))})
-    for first, last in demand_history.consecutive_stretches(asked):
-        stretch = [day for day in asked if first <= day <= last]
-        demand_history.make_requests(own, stretch, progress)
-        for _ in demand_history.make_demand(own, stretch, progress):
+        share_tables(settings.lake, prepared.lake, INPUT_TABLES[:4], trace=trace)
+    demand_history.drop_changed_days(prepared)
+    needed_days = sorted({*days, *(past for day in days for past in demand_history.past_days(prepared, day))})
+    for first, last in demand_history.consecutive_stretches(needed_days):
+        stretch = [day for day in needed_days if first <= day <= last]
+        demand_history.make_requests(prepared, stretch, progress)
+        for _ in demand_history.make_demand(prepared, stretch, progress):
             pass
     for day in days:
-        if day not in own.lake.days("day_ahead_forecasts", own.trace):  # the last that is written of a day
-            forecast_day(own, day, progress)
-    return own.lake
+        if day not in prepared.lake.days(
+            "day_ahead_forecasts", prepared.trace
+        ):  # the last table written for a day
+            forecast_day(prepared, day, progress)
+    return prepared.lake
 
 
-def run_variant(variant: StudyVariant, known: Lake, progress: Progress) -> pa.Table:
-    """Plan and replay a variant's days, and measure each policy over all of them."""
+def run_variant(variant: StudyVariant, prepared: Lake, progress: Progress) -> pa.Table:
+    """Plan and replay a variant's days; return each policy's rows of trials over all days."""
     policies = variant.settings.config.replay.policies
     quarters = dict.fromkeys(policies, np.zeros(len(variant.settings.catalogue.llms)))
-    with scratch_lake(variant.settings, known, INPUT_TABLES) as own:
+    with scratch_lake(variant.settings, prepared, INPUT_TABLES) as scratch:
         for day in variant.days:
-            plan_day(own, day, progress)
+            plan_day(scratch, day, progress)
         for days in [variant.days] if variant.in_one_go else [[day] for day in variant.days]:
             largest: dict[str, Ints] = {}
-            replay_days(own, days, policies, progress, largest)
+            replay_days(scratch, days, policies, progress, largest)
             quarters = {
-                name: quarters[name] + instance_hours_by_llm(own, most) for name, most in largest.items()
+                name: quarters[name] + instance_hours_by_llm(scratch, peaks)
+                for name, peaks in largest.items()
             }
-        found = []
+        tables = []
         with progress.bar(f"measure {variant.study}, {variant.name}", len(policies)) as done:
             for policy in policies:
-                told = policy_metrics(own.lake, policy, in_one_go=variant.in_one_go)
-                trial = Variant(variant.name, own, variant.days[-1], policy, labels={"study": variant.study})
-                found.append(trial.rows([*told, *quarter_hour_metrics(own, quarters[policy])]))
-                done(len(found))
-    return pa.concat_tables(found)
+                metrics = policy_metrics(scratch.lake, policy, in_one_go=variant.in_one_go)
+                trial = Variant(
+                    variant.name, scratch, variant.days[-1], policy, labels={"study": variant.study}
+                )
+                tables.append(trial.rows([*metrics, *quarter_hour_metrics(scratch, quarters[policy])]))
+                done(len(tables))
+    return pa.concat_tables(tables)
 
 
 def instance_hours_by_llm(settings: RunSettings, largest: Ints) -> Floats:
-    """Instance-hours of each llm by the most that each endpoint held in each quarter of an hour, (L,)."""
+    """Return instance-hours by llm, (L,); `largest`: instances by quarter of an hour, (quarters, L * R)."""
     regions = len(settings.catalogue.regions)
     return largest.sum(axis=0).reshape(-1, regions).sum(axis=1) * QUARTER_S / 3600.0
 
 
-def quarter_hour_metrics(settings: RunSettings, of_llms: Floats) -> list[dict[str, Any]]:
-    """Figures of the metric quarter_instance_hours."""
-    told = {
-        **dict(zip(settings.catalogue.llms, of_llms.tolist(), strict=True)),
-        ALL_GROUPS: float(of_llms.sum()),
+def quarter_hour_metrics(settings: RunSettings, hours_by_llm: Floats) -> list[dict[str, Any]]:
+    """Return the rows of the metric quarter_instance_hours; `of_llms`: instance-hours, shape (L,)."""
+    values = {
+        **dict(zip(settings.catalogue.llms, hours_by_llm.tolist(), strict=True)),
+        ALL_GROUPS: float(hours_by_llm.sum()),
     }
-    return [{"metric": "quarter_instance_hours", "llm": llm, "value": value} for llm, value in told.items()]
+    return [{"metric": "quarter_instance_hours", "llm": llm, "value": value} for llm, value in values.items()]
 
 
-# --- what variants share -------------------------------------------------------------------------------
+# --- prepared lakes, shared by variants ----------------------------------------------------------------
 
 
 def prepared_lake_name(settings: RunSettings) -> str:
-    """What the requests and forecasts of a variant depend on, as the name of their lake."""
+    """Return the prepared lake's name: a hash of all that the requests and forecasts depend on."""
     config, tiers = settings.config, settings.catalogue.tiers
-    held = [(name, tier.is_held) for name, tier in tiers.items()]
-    parts = (settings.trace, config.trace.first_day, config.forecast, config.calendar, held)
+    deferrable = [(name, tier.is_held) for name, tier in tiers.items()]
+    parts = (settings.trace, config.trace.first_day, config.forecast, config.calendar, deferrable)
     digest = hashlib.sha256(f"{demand_history.generated_trace_fingerprint(settings)} {parts!r}".encode())
     for path in sorted(path for pattern in FORECASTING for path in CODE.glob(pattern)):
         digest.update(path.read_bytes())
-    for trace in landed_trace_names(settings):  # what landed anew is another trace
+    for trace in landed_trace_names(settings):  # a trace that landed again counts as another one
         digest.update(repr(sorted(settings.lake.marks("requests", trace=trace).items())).encode())
     return digest.hexdigest()[:16]
 
 
 def landed_trace_names(settings: RunSettings) -> list[str]:
-    """The landed traces that a variant's requests are read from."""
+    """Return the landed traces that a variant's requests are read from."""
     trace = settings.config.trace
     if trace.tiled is not None:
         return [trace.tiled.template]
@@ -147,28 +152,28 @@ def landed_trace_names(settings: RunSettings) -> list[str]:
 
 
 def drop_unused_lakes(lake: Lake, run: Sequence[StudyVariant]) -> None:
-    """Drop what was prepared neither for these variants nor for any of a shipped study as it is now."""
+    """Delete prepared lakes that neither these variants nor any shipped study uses."""
     used = {prepared_lake_name(variant.settings) for variant in run}
     for name in study_names():
-        with contextlib.suppress(ValueError):  # told where it is asked
+        with contextlib.suppress(ValueError):  # a broken study reports its error when it is run
             used |= {prepared_lake_name(variant.settings) for variant in load_study(name, lake)}
     for folder in (lake.root / PREPARED).glob("*"):
         if folder.name not in used:
             store.remove_tree(folder)
 
 
-# --- what papers say -----------------------------------------------------------------------------------
+# --- values from papers --------------------------------------------------------------------------------
 
 
 def write_paper_values(lake: Lake) -> None:
-    """Bring the CSV files of data/studies into the table paper_values; ConfigError names a wrong one."""
+    """Load the CSV files of data/studies into table paper_values; ConfigError names an invalid file."""
     for path in sorted(study_files.STUDIES_DIR.glob("*.csv")):
         schema = SCHEMAS["paper_values"]
-        said = csv.ConvertOptions(
+        options = csv.ConvertOptions(
             column_types=schema, strings_can_be_null=True, null_values=[""], include_columns=schema.names
         )
         try:
-            table = csv.read_csv(path, convert_options=said)
+            table = csv.read_csv(path, convert_options=options)
         except (pa.ArrowException, KeyError) as error:
             why = str(error).splitlines()[0].rstrip(".")
             raise ConfigError(f"{path.name}: {why}. Its columns are {', '.join(schema.names)}.") from error

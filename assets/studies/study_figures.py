@@ -1,4 +1,4 @@
-"""A study in one picture: what each policy spent and missed under each variant."""
+"""Draw a study: cost and missed requests of each policy under each variant."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from fleetcast.models.world.catalogue import Catalogue
 
 
 def draw_study(lake: Lake, name: str, catalogue: Catalogue) -> LakePath:
-    """Draw a study from the table studies, beside the lake."""
+    """Draw a study from the mart studies into the folder figures next to the lake."""
     frame = lake.sql("select * from studies where study = $study and llm = 'all'", study=name).to_pandas()
     path = lake.root.parent / "figures" / "studies" / f"{name}.png"
     tier = catalogue.strictest_tier(set(frame["tier"]) & set(catalogue.tiers)) or ""
@@ -20,15 +20,15 @@ def draw_study(lake: Lake, name: str, catalogue: Catalogue) -> LakePath:
 
 
 def draw_against_the_paper(lake: Lake) -> LakePath:
-    """Draw every figure of a paper beside ours, where the study has been run."""
+    """Draw each value of a paper against fleetcast's value, for all studies that have been run."""
     frame = lake.sql("queries/against_the_paper.sql").to_pandas().dropna(subset="fleetcast_value")
     path = lake.root.parent / "figures" / "studies" / "against_the_paper.png"
-    draw_and_save_figure(path, "a point for each figure of a paper", lambda: draw_paper_points(frame))
+    draw_and_save_figure(path, "one point per value of a paper", lambda: draw_paper_points(frame))
     return path
 
 
 def draw_paper_points(frame: pd.DataFrame) -> Figure:
-    """What was found, over what a paper tells: figures by themselves, and shares; on the line they agree.
+    """Plot fleetcast's values over the papers' values: left absolute values, right shares. Line: equal.
 
     `frame`: study, against, metric, paper_value, fleetcast_value.
     """
@@ -37,23 +37,25 @@ def draw_paper_points(frame: pd.DataFrame) -> Figure:
     figure, panels = plt.subplots(1, 2, figsize=(12, 5.2))
     is_share = frame["against"].notna() | frame["metric"].str.endswith("_share")
     colours = policy_colours(list(dict.fromkeys(frame["study"])))
-    for panel, own, factor in zip(panels, (frame[~is_share], frame[is_share]), (1.0, 100.0), strict=True):
-        for study, rows in own.groupby("study", sort=False):
-            told, found = factor * rows["paper_value"], factor * rows["fleetcast_value"]
-            panel.scatter(told, found, s=45, color=colours[str(study)], label=study, alpha=0.8)
-        if len(own):
-            ends = factor * own[["paper_value", "fleetcast_value"]].to_numpy().ravel()
+    for panel, rows_of_panel, factor in zip(
+        panels, (frame[~is_share], frame[is_share]), (1.0, 100.0), strict=True
+    ):
+        for study, rows in rows_of_panel.groupby("study", sort=False):
+            paper, fleetcast = factor * rows["paper_value"], factor * rows["fleetcast_value"]
+            panel.scatter(paper, fleetcast, s=45, color=colours[str(study)], label=study, alpha=0.8)
+        if len(rows_of_panel):
+            ends = factor * rows_of_panel[["paper_value", "fleetcast_value"]].to_numpy().ravel()
             panel.plot([ends.min(), ends.max()], [ends.min(), ends.max()], color=MUTED, linewidth=1, zorder=0)
             panel.legend(frameon=False, fontsize=10)
-    panels[0].set(xscale="log", yscale="log", title="instance-hours, and seconds")
-    panels[1].set(title="shares, and changes against another policy, %")
+    panels[0].set(xscale="log", yscale="log", title="instance-hours and seconds")
+    panels[1].set(title="shares, and changes relative to another policy, %")
     for panel in panels:
         panel.set(xlabel="the paper", ylabel="fleetcast")
     return figure
 
 
 def draw_study_bars(frame: pd.DataFrame, strictest: str) -> Figure:
-    """Bars by variant and policy: what was spent, what the strictest tier missed and waited.
+    """Draw bars by variant and policy: GPU-hours, and misses and TTFT P95 of the strictest tier.
 
     `frame`: variant, policy, metric, tier, value.
     """
@@ -61,24 +63,24 @@ def draw_study_bars(frame: pd.DataFrame, strictest: str) -> Figure:
 
     contents = (
         ("GPU-hours", "gpu_hours", "all"),
-        (f"{strictest} that missed, %", "attainment_share", strictest),
-        (f"{strictest}, P95 to the first token, s", "ttft_p95_s", strictest),
+        (f"{strictest}: SLO missed, %", "attainment_share", strictest),
+        (f"{strictest}: TTFT P95, s", "ttft_p95_s", strictest),
     )
     keys = frame[["variant", "policy"]].drop_duplicates()
-    told = [column for column in keys if keys[column].nunique() > 1] or ["policy"]
-    labels = [", ".join(row) for row in keys[told].itertuples(index=False)]
+    varying = [column for column in keys if keys[column].nunique() > 1] or ["policy"]
+    labels = [", ".join(row) for row in keys[varying].itertuples(index=False)]
     colours = policy_colours(list(dict.fromkeys(keys["policy"])))
     figure, panels = plt.subplots(1, len(contents), figsize=(13, 1.6 + 0.34 * len(labels)), sharey=True)
     place = -np.arange(len(labels))
     for panel, (title, metric, tier) in zip(panels, contents, strict=True):
-        own = frame[(frame["metric"] == metric) & (frame["tier"] == tier)]
-        values = keys.merge(own, how="left")["value"].to_numpy(float)
+        of_metric = frame[(frame["metric"] == metric) & (frame["tier"] == tier)]
+        values = keys.merge(of_metric, how="left")["value"].to_numpy(float)
         if metric == "attainment_share":
             values = 100 * (1 - values)
         panel.barh(place, np.nan_to_num(values), color=[colours[policy] for policy in keys["policy"]])
-        for at, value in zip(place, values, strict=True):
-            said = "–" if np.isnan(value) else f"{value:,.0f}" if value >= 100 else f"{value:,.2g}"
-            panel.annotate(said, (np.nan_to_num(value), at), (4, 0), textcoords="offset points", va="center",
+        for y, value in zip(place, values, strict=True):
+            text = "–" if np.isnan(value) else f"{value:,.0f}" if value >= 100 else f"{value:,.2g}"
+            panel.annotate(text, (np.nan_to_num(value), y), (4, 0), textcoords="offset points", va="center",
                            fontsize=10, color=MUTED)  # fmt: skip
         panel.set_title(title, fontsize=11, color=INK)
         panel.set_xlim(0, max(1.18 * np.nanmax(np.append(values, 0.01)), 0.01))

@@ -1,6 +1,6 @@
-"""A trace file on fleets that somebody names: percentiles, attainment and cost, without a config.
+"""Replay a trace file on fleets from the command line: percentiles, attainment and cost, without a config.
 
-8 x llama3.1-8b@h100-80gb                      eight instances, each on as few GPUs as hold it
+8 x llama3.1-8b@h100-80gb                      eight instances, each on the fewest GPUs that hold it
 4 x llama2-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb
 """
 
@@ -22,6 +22,7 @@ from fleetcast.assets.replays.replay_figures import draw_cdf
 from fleetcast.assets.replays.replay_workloads import prompt_arrays
 from fleetcast.assets.traces.ingest import IngestReport
 from fleetcast.assets.traces.landing import land_file
+from fleetcast.models.aliases import Floats
 from fleetcast.models.metrics import is_tier_slo_met, tpot_s
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
@@ -38,11 +39,11 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 FIGURES = HOME / "data" / "figures" / "try"
 POOL_PATTERN = re.compile(r"\s*(\d{1,5})\s*x\s*([^@\s]+)\s*@\s*(?:(\d{1,4})\s*x\s*)?(\S+)\s*")
-BINS = 400  # of a distribution's curve
+BINS = 400  # points of a CDF curve
 
 
 class TryPool(NamedTuple):
-    """Like instances of a fleet."""
+    """Identical instances of a fleet: how many, of which llm, on which deployment."""
 
     instances: int
     llm: str
@@ -50,30 +51,30 @@ class TryPool(NamedTuple):
 
 
 class FleetTrial(NamedTuple):
-    """What came of a fleet: a row for the board, and of each request its time to the first token."""
+    """The replay of one fleet."""
 
     fleet: str
-    row: dict[str, float]
-    ttft_s: np.ndarray
+    row: dict[str, float]  # metrics by name
+    ttft_s: Floats  # (R,) seconds to the first token, NaN without one
 
 
 def parse_fleet(text: str, catalogue: Catalogue, config: RunConfig) -> list[TryPool]:
-    """Read a fleet; ConfigError says what of it is not known, or does not fit."""
+    """Parse a fleet; ConfigError names what is unknown, malformed or does not fit."""
     pools = list[TryPool]()
     for part in text.split("+"):
-        found = POOL_PATTERN.fullmatch(part)
-        if found is None:
+        match = POOL_PATTERN.fullmatch(part)
+        if match is None:
             raise ConfigError(
-                f"--fleet {text!r}: {part.strip()!r} is no pool. Write COUNT x LLM@GPU, like 8 x "
-                "llama3.1-8b@h100-80gb, or LLM@4xGPU for four GPUs an instance; join pools by +."
+                f"--fleet {text!r}: {part.strip()!r} is not a pool. Write COUNT x LLM@GPU, like 8 x "
+                "llama3.1-8b@h100-80gb, or LLM@4xGPU for four GPUs per instance; join pools with +."
             )
-        count, llm, gpus, gpu = found.groups()
+        count, llm, gpus, gpu = match.groups()
         require_known(llm, catalogue.llms, "llm", f"--fleet {text!r}")
         require_known(gpu, catalogue.gpus, "gpu", f"--fleet {text!r}")
         if int(count) < 1:
             raise ConfigError(f"--fleet {text!r}: {part.strip()!r} has no instance. Give it one or more.")
         if llm in (pool.llm for pool in pools):
-            raise ConfigError(f"--fleet {text!r}: {llm} stands there twice. Give it one pool.")
+            raise ConfigError(f"--fleet {text!r}: {llm} is named twice. Give it one pool.")
         degree = int(gpus) if gpus else min_tensor_parallel(llm, gpu, catalogue, config)
         catalogue.profile(llm, gpu, degree)
         pools.append(TryPool(int(count), llm, Deployment(gpu, degree)))
@@ -81,7 +82,7 @@ def parse_fleet(text: str, catalogue: Catalogue, config: RunConfig) -> list[TryP
 
 
 def min_tensor_parallel(llm: str, gpu: str, catalogue: Catalogue, config: RunConfig) -> int:
-    """The fewest GPUs of a type with a profile that hold the llm and a request's cache."""
+    """Return the fewest GPUs of a type, of those with a profile, that hold the llm and a KV cache."""
     known = sorted(p.tensor_parallel for p in catalogue.latency if (p.llm, p.gpu) == (llm, gpu))
     for degree in known:
         try:
@@ -89,19 +90,19 @@ def min_tensor_parallel(llm: str, gpu: str, catalogue: Catalogue, config: RunCon
         except ConfigError:
             continue
         return degree
-    catalogue.profile(llm, gpu, 1)  # says that there is none, and what to do
+    catalogue.profile(llm, gpu, 1)  # raises if there is no profile at all
     raise ConfigError(f"{llm} does not fit on any number of {gpu} that has a profile ({known}).")
 
 
 class TryRequests(NamedTuple):
-    """The requests of a file."""
+    """The requests of a trace file."""
 
     report: IngestReport
-    rows: pd.DataFrame  # arrival_s, llm, tier, tokens and what prompts share; in order of arrival
+    rows: pd.DataFrame  # arrival_s, llm, tier, tokens, prefix_hashes; in order of arrival
 
 
 def read_file_requests(path: Path, catalogue: Catalogue, scratch: Path, progress: Progress) -> TryRequests:
-    """Land a file in a lake of its own and read its requests back."""
+    """Land a file in a scratch lake and read its requests back; ConfigError if it has none."""
     lake = Lake(scratch / "lake")
     report = land_file(path, lake, catalogue, progress)
     rows = lake.sql(
@@ -114,29 +115,29 @@ def read_file_requests(path: Path, catalogue: Catalogue, scratch: Path, progress
 
 
 def run_fleet_trial(
-    text: str, pools: Sequence[TryPool], asked: pd.DataFrame, catalogue: Catalogue, config: RunConfig
+    text: str, pools: Sequence[TryPool], requests: pd.DataFrame, catalogue: Catalogue, config: RunConfig
 ) -> FleetTrial:
-    """Replay the requests on a fleet that always serves; those of an llm that it lacks are refused.
+    """Replay the requests on a fleet of fixed size; ConfigError if the fleet lacks one of their llms.
 
-    A fleet of one llm takes the requests for all.
+    A fleet of one llm takes the requests for all llms.
     """
     llms = [pool.llm for pool in pools]
-    alone = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm] for llm in llms})
+    fleet_catalogue = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm] for llm in llms})
     sized = {pool.llm: [(pool.deployment, pool.instances)] for pool in pools}
-    fleet = fixed_fleet(sized, alone, config)
-    shared = pa.Table.from_pandas(asked[["input_tokens", "cached_tokens", "prefix_hashes"]])
-    llm = np.zeros(len(asked), np.int16) if len(llms) == 1 else llm_codes(asked, llms, text)
+    fleet = fixed_fleet(sized, fleet_catalogue, config)
+    prefix_columns = pa.Table.from_pandas(requests[["input_tokens", "cached_tokens", "prefix_hashes"]])
+    llm = np.zeros(len(requests), np.int16) if len(llms) == 1 else llm_codes(requests, llms, text)
     trace = TraceArrays(
-        arrival_s=asked["arrival_s"].to_numpy(float),
-        region=np.zeros(len(asked), np.int16),
+        arrival_s=requests["arrival_s"].to_numpy(float),
+        region=np.zeros(len(requests), np.int16),
         llm=llm,
-        tier=index_names(asked["tier"], catalogue.tiers),
-        input_tokens=asked["input_tokens"].to_numpy(np.int32),
-        output_tokens=asked["output_tokens"].to_numpy(np.int32),
-        **prompt_arrays(shared, config.fleet.prefix, "--prefix", "the file"),
+        tier=index_names(requests["tier"], catalogue.tiers),
+        input_tokens=requests["input_tokens"].to_numpy(np.int32),
+        output_tokens=requests["output_tokens"].to_numpy(np.int32),
+        **prompt_arrays(prefix_columns, config.fleet.prefix, "--prefix", "the file"),
     )
     until_s = float(trace.arrival_s[-1]) + 1.0
-    rules = make_rules(alone, config.replay, "follow")
+    rules = make_rules(fleet_catalogue, config.replay, "follow")
     outcome = replay_trace(trace, fleet, Schedule(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
     return FleetTrial(
         text,
@@ -145,39 +146,39 @@ def run_fleet_trial(
     )
 
 
-def llm_codes(asked: pd.DataFrame, llms: Sequence[str], text: str) -> NDArray[np.int16]:
-    """The place of each request's llm in the fleet; ConfigError where the fleet lacks it."""
-    lacking = sorted(set(asked["llm"]) - set(llms))
-    if lacking:
+def llm_codes(requests: pd.DataFrame, llms: Sequence[str], text: str) -> NDArray[np.int16]:
+    """Return each request's index into `llms`, shape (R,); ConfigError if the fleet lacks an llm."""
+    missing = sorted(set(requests["llm"]) - set(llms))
+    if missing:
         raise ConfigError(
-            f"--fleet {text!r} has no {', '.join(lacking)}, which "
-            f"{asked['llm'].isin(lacking).sum():,} requests ask for. Add it, or name one llm alone, which "
-            "takes all requests."
+            f"--fleet {text!r} has no {', '.join(missing)}, which "
+            f"{requests['llm'].isin(missing).sum():,} requests need. Add it, or name only one llm, which "
+            "then takes all requests."
         )
-    return index_names(asked["llm"], llms)
+    return index_names(requests["llm"], llms)
 
 
 def index_names(names: pd.Series, known: Iterable[str]) -> NDArray[np.int16]:
-    """Where each name stands among those that are known."""
+    """Return the index of each name in `known`, shape (R,); -1 for an unknown name."""
     return pd.Index(list(known)).get_indexer(pd.Index(names)).astype(np.int16)
 
 
 def fleet_trial_row(
     trace: TraceArrays, fleet: FleetArrays, outcome: Outcome, catalogue: Catalogue, until_s: float
 ) -> dict[str, float]:
-    """Percentiles in seconds, attainment by tier, GPU-hours and USD while requests came."""
+    """Return percentiles in s, attainment by tier, GPU-hours and USD from 0 to `until_s`, by name."""
     ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
     done = outcome.status == Ending.FINISHED
     times = {"ttft": ttft_s, "tpot": tpot_s(ttft_s, e2e_s, trace.output_tokens), "e2e": e2e_s}
     row = {
-        f"{name}_p{level}_s": float(np.nanquantile(of[done], level / 100)) if done.any() else np.nan
-        for name, of in times.items()
+        f"{name}_p{level}_s": float(np.nanquantile(seconds[done], level / 100)) if done.any() else np.nan
+        for name, seconds in times.items()
         for level in (50, 95, 99)
     }
     for code, (name, tier) in enumerate(catalogue.tiers.items()):
-        own = trace.tier == code
-        if own.any():
-            met = is_tier_slo_met(tier, ttft_s[own], e2e_s[own], trace.output_tokens[own])
+        of_tier = trace.tier == code
+        if of_tier.any():
+            met = is_tier_slo_met(tier, ttft_s[of_tier], e2e_s[of_tier], trace.output_tokens[of_tier])
             row[f"{name}_attainment_share"] = float(met.mean())
     instances = np.diff(fleet.slots)
     gpus = instances * fleet.gpus[fleet.kind]
@@ -194,21 +195,21 @@ def fleet_trial_row(
 
 
 def draw_ttft_cdf(
-    path: Path, tried: Sequence[FleetTrial], asked: pd.DataFrame, catalogue: Catalogue
+    path: Path, trials: Sequence[FleetTrial], requests: pd.DataFrame, catalogue: Catalogue
 ) -> Path | None:
-    """Times to the first token in the tier with the strictest target, a line a fleet; None without one."""
-    tier = catalogue.strictest_tier(set(asked["tier"]))
+    """Draw the CDF of TTFT in the strictest tier, one line per fleet; None if no tier has a TTFT target."""
+    tier = catalogue.strictest_tier(set(requests["tier"]))
     if tier is None:
         return None
-    own, slo_s = (asked["tier"] == tier).to_numpy(), catalogue.tiers[tier].ttft_slo_s
-    curves = pd.concat(ttft_curve(one.fleet, one.ttft_s[own]) for one in tried)
+    of_tier, slo_s = (requests["tier"] == tier).to_numpy(), catalogue.tiers[tier].ttft_slo_s
+    curves = pd.concat(ttft_curve(trial.fleet, trial.ttft_s[of_tier]) for trial in trials)
     target = FIGURES / f"{path.name}.png"
     draw_and_save_figure(target, path.name, lambda: draw_cdf(curves, "ttft_s", tier, float(slo_s or 0)))
     return target
 
 
-def ttft_curve(fleet: str, ttft_s: np.ndarray) -> pd.DataFrame:
-    """The share of all requests that had their first token by each of BINS times."""
+def ttft_curve(fleet: str, ttft_s: Floats) -> pd.DataFrame:
+    """Return the share of requests with a first token by each of BINS times; `ttft_s`: seconds, (R,)."""
     known = np.sort(ttft_s[~np.isnan(ttft_s)])
     if not known.size:
         return pd.DataFrame({"policy": [fleet], "ttft_s": [1.0], "share": [0.0]})
@@ -217,7 +218,7 @@ def ttft_curve(fleet: str, ttft_s: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame({"policy": fleet, "ttft_s": edges, "share": share})
 
 
-def attainment_keys(tried: Sequence[FleetTrial], catalogue: Catalogue) -> Mapping[str, str]:
-    """The tiers that have an attainment, and its key."""
+def attainment_keys(trials: Sequence[FleetTrial], catalogue: Catalogue) -> Mapping[str, str]:
+    """Return the key of the attainment of each tier that any trial has one for."""
     keys = {name: f"{name}_attainment_share" for name in catalogue.tiers}
-    return {name: key for name, key in keys.items() if any(key in one.row for one in tried)}
+    return {name: key for name, key in keys.items() if any(key in trial.row for trial in trials)}

@@ -1,6 +1,6 @@
-"""What if something were different: a policy planned and replayed under each case of data/whatif.toml.
+"""Answer what-ifs: plan and replay a policy under each case of data/whatif.toml.
 
-Of their plans and outcomes nothing enters the lake but the trials of each case: the mart whatifs.
+Only the trials of the cases are written to the lake (mart whatifs), not their plans and outcomes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,17 +43,17 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 def run_whatif_cases(
     settings: RunSettings, day: date, names: Sequence[str], progress: Progress, policy: str = "corrected"
 ) -> pa.Table:
-    """Plan and replay a day that has forecasts under each case; its rows of the mart whatifs.
+    """Plan and replay a forecast day under each case, and return its rows of the mart whatifs.
 
-    Every case is checked and planned before the first is replayed, and each is written as soon as it is
-    known. ConfigError names the case that cannot be, or a policy whose plans are made as the day goes.
+    All cases are checked and planned before the first replay, and each is written as soon as it is replayed.
+    ConfigError names an impossible case, or a policy that plans during the day.
     """
     require_known(policy, settings.config.rules, "policy", "whatif")
     rule = settings.config.rules[policy]
     if rule.is_closed or rule.answers or rule.plan in ("recent", "autoscaler", "peak", "melange"):
         raise ConfigError(
             f"What if under {policy}: its plan is not made hour by hour before the day. Name a policy with a "
-            "forecast, a corrected or no plan, such as corrected, lt_ua or reactive."
+            "forecast plan, a corrected plan or no plan, such as lt_ua, corrected or reactive."
         )
     chosen = resolve_cases(settings, names)
     trials = plan_whatif_cases(chosen, day, progress, policy)
@@ -66,66 +66,84 @@ def run_whatif_cases(
 
 
 def read_whatif_rows(settings: RunSettings, day: date, names: Sequence[str]) -> pa.Table:
-    """The rows of the mart whatifs of these cases, in their order."""
+    """Return the rows of the mart whatifs of these cases, in their order."""
     return settings.lake.sql("reads/whatifs_in_order.sql", trace=settings.trace, day=day, names=list(names))
 
 
 def list_made_cases(table: pa.Table, day: date) -> list[AssetRows]:
-    """The row of each case, as the asset's page shows it."""
-    found = enumerate(table.select(["case_name", "policy"]).to_pylist())
+    """Return the row of each case, as the asset's page shows it."""
+    rows = enumerate(table.select(["case_name", "policy"]).to_pylist())
     return [
         AssetRows(
             table.slice(n, 1), {"day": day, "case": row["case_name"], "case_name": case_file_name(**row)}
         )
-        for n, row in found
+        for n, row in rows
     ]
 
 
 def case_file_name(case_name: str, policy: str) -> str:
-    """What a case under a policy is called in the lake."""
+    """Return the name that a case under a policy has in the lake."""
     return case_name if policy == "corrected" else f"{case_name}@{policy}"
 
 
 def plan_whatif_cases(
     chosen: Mapping[str, tuple[WhatIfCase, RunSettings]], day: date, progress: Progress, policy: str
 ) -> list[ReplayTrial]:
-    """The policy's plan of each case; capacities and forecasts are found once for all that share them.
+    """Plan each case by the policy; cases with the same capacities or forecasts share them.
 
-    One without a plan begins with the fleet of SageServe's forecast plan, as in a night.
+    A policy without a plan starts with the fleet of SageServe's forecast plan, as in a nightly run.
     """
     trials = []
-    sustained: dict[object, Sequence[float]] = {}
+    capacities: dict[object, Sequence[float]] = {}
     loads: dict[float, dict[str, PlanLoad]] = {}
-    for name, (case, own) in chosen.items():
-        rule, slots, own = own.config.rules[policy], own.config.slots(policy), own.under(policy)
-        deployed, quantile = tuple(own.config.fleet.deployments.items()), own.config.plan.quantile
+    for name, (case, case_settings) in chosen.items():
+        rule, slots, case_settings = (
+            case_settings.config.rules[policy],
+            case_settings.config.slots(policy),
+            case_settings.under(policy),
+        )
+        deployments, quantile = (
+            tuple(case_settings.config.fleet.deployments.items()),
+            case_settings.config.plan.quantile,
+        )
         if quantile not in loads:
-            loads[quantile] = loads_by_plan_kind(own, day)
-        if deployed not in sustained:
-            sustained[deployed] = measure_capacities(own, day, progress)
+            loads[quantile] = loads_by_plan_kind(case_settings, day)
+        if deployments not in capacities:
+            capacities[deployments] = measure_capacities(case_settings, day, progress)
         kind = rule.plan or "forecast"
-        load = scale_load(loads[quantile][kind], case.demand_factor)
+        case_load = scale_load(loads[quantile][kind], case.demand_factor)
         try:
-            hours = plan_case(own, case, sustained[deployed], split_load_into_slots(load, slots), kind, slots)
+            hours = plan_case(
+                case_settings,
+                case,
+                capacities[deployments],
+                split_load_into_slots(case_load, slots),
+                kind,
+                slots,
+            )
         except PlanError as error:
             raise ConfigError(f"{WHATIF_CASES.name} [{name}]: {error}") from error
-        first = own.grid.by_pool(hours[0][1].instances)
-        there = without_regions(own, case.down)
+        planned = case_settings.grid.by_pool(hours[0][1].instances)
+        replay_settings = without_regions(case_settings, case.down)
         start = (
-            instances_at_start(there.grid, rule.pooling)
-            if own.config.replay.start == "whole"
-            else split_instances_by_tier(there.grid, first, rule.pooling)
+            instances_at_start(replay_settings.grid, rule.pooling)
+            if case_settings.config.replay.start == "whole"
+            else split_instances_by_tier(replay_settings.grid, planned, rule.pooling)
         )
-        theta = problem_template(own.grid, own.config, sustained[deployed], "truth").tokens_per_s
-        variant = Variant(case_file_name(name, policy), there, day, policy, labels={"what": case.what})
-        trials.append(build_plan_trial(variant, hours, start, case.demand_factor, theta))
+        tokens_per_s = problem_template(
+            case_settings.grid, case_settings.config, capacities[deployments], "truth"
+        ).tokens_per_s
+        variant = Variant(
+            case_file_name(name, policy), replay_settings, day, policy, labels={"what": case.what}
+        )
+        trials.append(build_plan_trial(variant, hours, start, case.demand_factor, tokens_per_s))
     return trials
 
 
 def plan_case(
     settings: RunSettings, case: WhatIfCase, sustained: Sequence[float], load: PlanLoad, kind: str, slots: int
 ) -> PlannedHours:
-    """The plan of a case, slot by slot, from the fleet that the case begins with."""
+    """Plan a case slot by slot, from its initial fleet; `sustained`: tokens/s by service option."""
     template = problem_template(settings.grid, settings.config, sustained, kind)
     hours = hour_problems(template._replace(hours=1 / slots), load)
     hours = [limit_problem(problem, case) for problem in hours]
@@ -134,6 +152,6 @@ def plan_case(
 
 
 def draw_whatif_cases(settings: RunSettings, day: date, table: pd.DataFrame) -> LakePath:
-    """The cases as points of cost against missed requests, beside the day's figures."""
+    """Draw cost against missed requests, one point per case, into the folder of the day's figures."""
     frame = table.drop(columns="policy").rename(columns={"case_name": "policy"})
     return save_day_figure(settings, day, "whatif", lambda: draw_cost_against_misses(frame))

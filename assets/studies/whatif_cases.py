@@ -1,4 +1,4 @@
-"""The cases of data/whatif.toml: what each changes in a run, refused before anything is computed from it."""
+"""Read and check the cases of data/whatif.toml, and apply to a run what each case changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ WHATIF_CASES = ROOT / "data" / "whatif.toml"
 
 @dataclass(frozen=True)
 class WhatIfCase:
-    """What differs from the config; data/whatif.toml says what each key means."""
+    """Overrides of the config; data/whatif.toml documents each key."""
 
     what: str
     usd_per_gpu_hour: Mapping[str, Annotated[float, Range(0, 10_000)]] | None = None
@@ -47,12 +47,12 @@ class WhatIfCase:
 
 
 def case_names() -> list[str]:
-    """The cases there are."""
+    """Return the names of all cases."""
     return list(read_toml(WHATIF_CASES))
 
 
 def load_whatif_cases(settings: RunSettings, path: Path = WHATIF_CASES) -> dict[str, WhatIfCase]:
-    """Read the cases; ConfigError names a GPU type, an llm or a region that the catalogue does not have."""
+    """Read the cases; ConfigError names a GPU type, llm or region that is not in the catalogue."""
     catalogue = settings.catalogue
     cases: dict[str, WhatIfCase] = {
         name: build_dataclass(WhatIfCase, value, f"{path.name} [{name}]")
@@ -72,7 +72,7 @@ def load_whatif_cases(settings: RunSettings, path: Path = WHATIF_CASES) -> dict[
 def resolve_cases(
     settings: RunSettings, names: Sequence[str], path: Path = WHATIF_CASES
 ) -> dict[str, tuple[WhatIfCase, RunSettings]]:
-    """The named cases, else all, each with its settings; ConfigError names one that cannot be."""
+    """Return the named cases, else all, each with its settings; ConfigError names an impossible case."""
     cases = load_whatif_cases(settings, path)
     for name in names:
         require_known(name, cases, "case", path.name)
@@ -83,11 +83,11 @@ def resolve_cases(
 
 
 def resolve_case(settings: RunSettings, case: WhatIfCase, where: str) -> RunSettings:
-    """The settings of a case; ConfigError, beginning with `where`, if no fleet can be like that."""
-    own = apply_case(settings, case)
-    catalogue, fleet = own.catalogue, own.config.fleet
+    """Return a checked case's settings; ConfigError, starting with `where`, if no such fleet can exist."""
+    case_settings = apply_case(settings, case)
+    catalogue, fleet = case_settings.catalogue, case_settings.config.fleet
     try:
-        check_config(own.config, catalogue)
+        check_config(case_settings.config, catalogue)
         for llm, pools in fleet.deployments.items():
             for pool in pools:
                 catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
@@ -96,9 +96,11 @@ def resolve_case(settings: RunSettings, case: WhatIfCase, where: str) -> RunSett
         raise ConfigError(f"{where}: {error}") from error
     one_of_each = sum(
         min(
-            option_usd_per_hour(catalogue, k.option) for k in own.grid.service_options if k.service == service
+            option_usd_per_hour(catalogue, option.option)
+            for option in case_settings.grid.service_options
+            if option.service == service
         )
-        for service in own.grid.services
+        for service in case_settings.grid.services
     )
     budget = np.inf if case.budget_usd_per_hour is None else case.budget_usd_per_hour
     rules = (
@@ -111,11 +113,11 @@ def resolve_case(settings: RunSettings, case: WhatIfCase, where: str) -> RunSett
     for holds, rule in rules:
         if not holds:
             raise ConfigError(f"{where}: {rule}. Change it.")
-    return own
+    return case_settings
 
 
 def apply_case(settings: RunSettings, case: WhatIfCase) -> RunSettings:
-    """The settings of a case; demand, budget and regions that are down change its load and its hours."""
+    """Return the settings of a case; its demand, budget and regions down are applied elsewhere."""
     catalogue, config = settings.catalogue, settings.config
     prices = case.usd_per_gpu_hour or {}
     gpus = {
@@ -148,7 +150,7 @@ def apply_case(settings: RunSettings, case: WhatIfCase) -> RunSettings:
 
 
 def without_regions(settings: RunSettings, down: Sequence[str]) -> RunSettings:
-    """The settings for the replay: no GPU in the regions that are down, so no instance at all."""
+    """Return the settings of the replay: without GPUs, so without instances, in the regions that are down."""
     regions = {
         name: replace(region, cap_gpus={}) if name in down else region
         for name, region in settings.catalogue.regions.items()
@@ -157,12 +159,12 @@ def without_regions(settings: RunSettings, down: Sequence[str]) -> RunSettings:
 
 
 def scale_load(load: PlanLoad, factor: float) -> PlanLoad:
-    """The load of a case: the forecast grows with the demand."""
+    """Return the load times the case's demand factor."""
     return PlanLoad(load.demand * factor, load.buffer * factor)
 
 
 def limit_problem(problem: Problem, case: WhatIfCase) -> Problem:
-    """An hour of a case: nothing may run in the regions that are down, and the budget holds."""
+    """Return an hour's problem under a case: no instances in regions that are down, and its budget."""
     is_down = np.isin(problem.regions, case.down)
     return problem._replace(
         min_instances=np.where(is_down, 0, problem.min_instances),

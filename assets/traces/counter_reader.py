@@ -1,7 +1,7 @@
-"""From the counters of processes to what each endpoint was asked: requests, tokens, shapes by hour.
+"""From the counters of processes to the load of each endpoint: requests, tokens and length shapes by hour.
 
-A process is what all labels but the inner ones of data/catalogue/metrics.toml tell. One that is read twice
-counts once, one that begins again counts on, and where nobody read an endpoint nothing is made up.
+The labels of a counter, except the inner ones of data/catalogue/metrics.toml, identify its process. A process
+that is scraped twice counts once, a process that restarts is continued, and gaps in the data stay gaps.
 """
 
 from collections import defaultdict
@@ -27,11 +27,11 @@ from fleetcast.models.traffic.counter_readings import (
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.engine_metrics import EngineMetrics
 
-LONGEST_GAP_S = 900.0  # over which the requests of an endpoint that nobody read are spread evenly
+LONGEST_GAP_S = 900.0  # longest gap between readings over which an endpoint's requests are spread evenly
 
 
 class CounterReader:
-    """Reads the endpoints of a folder of answers one after the other, and notes what it finds."""
+    """Reads the endpoints of a folder of answers one after the other, and records its findings."""
 
     def __init__(self, con: Connection, series: Sequence[CounterSeries]) -> None:
         self.con, self.series = con, series
@@ -44,7 +44,10 @@ class CounterReader:
         self.renamed: set[str] = set()
 
     def read(self, place: Place, engine: EngineMetrics, numbers: Sequence[int]) -> MeteredEndpoint | None:
-        """One endpoint; None where it was asked nothing, or no counter of its requests is there."""
+        """Return the load of one endpoint; None if it has no requests or no counter of requests.
+
+        `numbers` are the positions of its counters in `series`.
+        """
         rows = self.con.execute(
             "select series, t, max(value) as value from samples where series in (select unnest($numbers)) "
             "group by series, t order by series, t",
@@ -55,7 +58,7 @@ class CounterReader:
         counters, buckets = readings.at(~is_bucket), readings.at(is_bucket)
         step_s = reading_step_s(counters.t)
         found = counter_increases(counters, step_s)
-        targets = self._without_twins(engine, numbers, counters)
+        targets = self._without_duplicates(engine, numbers, counters)
         ages_s = self._ages_s(engine, targets, found, step_s)
         found, unread = self._usable(found, targets, ages_s, step_s)
         pairs = [(row.requests, row.input_tokens) for row in engine.counted]
@@ -68,7 +71,7 @@ class CounterReader:
         quarters, hours = (np.unique(span_numbers(t1[n > 0], span_s)) for span_s in (TOKEN_QUARTER_S, HOUR_S))
         (outputs,) = self._role_increases(found, targets, [(name,) for name in engine.outputs])
         hits, looked_up = self._role_increases(found, targets, [(row.hits, row.of) for row in engine.cache])
-        late_s, late = self._role_increases(found, targets, [row.delay for row in engine.counted])
+        delays_s, delayed = self._role_increases(found, targets, [row.delay for row in engine.counted])
         per_hour = _sum_by_span(requests, hours)
         histograms = self.histograms.read(buckets, engine, targets, set(ages_s), hours)
         return MeteredEndpoint(
@@ -81,7 +84,7 @@ class CounterReader:
             np.rint(_sum_by_span(outputs, quarters, TOKEN_QUARTER_S)).astype(np.int64),
             hours,
             np.clip(_ratio(_sum_by_span(hits, hours), _sum_by_span(looked_up, hours)), 0.0, 1.0),
-            np.clip(_ratio(_sum_by_span(late_s, hours), _sum_by_span(late, hours)), 0.0, HOUR_S),
+            np.clip(_ratio(_sum_by_span(delays_s, hours), _sum_by_span(delayed, hours)), 0.0, HOUR_S),
             self.histograms.shape("input_tokens", histograms, _ratio(_sum_by_span(tokens, hours), per_hour)),
             self.histograms.shape(
                 "output_tokens", histograms, _ratio(_sum_by_span(outputs, hours), per_hour)
@@ -93,19 +96,22 @@ class CounterReader:
             },
         )
 
-    def _without_twins(
+    def _without_duplicates(
         self, engine: EngineMetrics, numbers: Iterable[int], counters: CounterReadings
     ) -> dict[ProcessLabels, list[int]]:
-        """The counters of each process; of one that is read twice those of one reading."""
+        """Return the counters of each process; a process that is scraped twice has those of one scrape.
+
+        `numbers` are the positions of the counters in `series`, `counters` their readings, shape (readings,).
+        """
         targets: dict[ProcessLabels, list[int]] = defaultdict(list)
         for number in numbers:
             targets[tuple(sorted(self.series[number].labels.items()))].append(number)
-        known = list(targets)
+        processes = list(targets)
         tables: tuple[dict[int, tuple[Floats, Floats]], ...] = ({}, {})
-        for key, target in enumerate(known):
+        for key, process in enumerate(processes):
             for row in engine.counted:
                 values = [
-                    _sum_counters(counters, [n for n in targets[target] if self.series[n].metric == name])
+                    _sum_counters(counters, [n for n in targets[process] if self.series[n].metric == name])
                     for name in (row.requests, row.input_tokens)
                 ]
                 if all(t.size for t, _ in values):
@@ -114,14 +120,14 @@ class CounterReader:
         for group in find_duplicate_processes(*tables):
             keep, *others = sorted(group, key=lambda key: (-tables[0][key][0].size, key))
             for other in others:
-                differ = dict(set(known[other]) - set(known[keep]))
-                shown = ", ".join(f"{name}={text}" for name, text in sorted(differ.items()))
+                different = dict(set(processes[other]) - set(processes[keep]))
+                shown = ", ".join(f"{name}={text}" for name, text in sorted(different.items()))
                 self.findings.append(
                     QualityFinding(
                         "read twice", f"{shown or 'a process'} repeats another series: counted once"
                     )
                 )
-                del targets[known[other]]
+                del targets[processes[other]]
         return dict(targets)
 
     def _ages_s(
@@ -131,30 +137,31 @@ class CounterReader:
         found: CounterIncreases,
         step_s: float,
     ) -> dict[int, float]:
-        """The counters whose first value is known to have come lately, and over how many seconds.
+        """Return the age in seconds at the first reading, of the counters whose age is known.
 
-        Those of a process that was there before it was first read have none, nor those that were there when
-        the readings begin. A counter that joins the others of its process has counted for a step.
+        `found` has shape (increases,); times are in seconds since 1970.
+        The age is unknown for a process that ran long before its first reading, and for a counter that exists
+        when the readings begin. A counter that appears after the others of its process is one step old.
         """
         rows = np.flatnonzero(found.is_first)
         firsts = dict(zip(found.series[rows].tolist(), rows.tolist(), strict=True))
         requests = {row.requests for row in engine.counted}
         ages_s: dict[int, float] = {}
         for numbers in targets.values():
-            own = {n: float(found.t1[firsts[n]]) for n in numbers if n in firsts}
-            start = min(own.values(), default=0.0)
-            at_start = [n for n, t in own.items() if t <= start + step_s / 2]
-            ages_s |= dict.fromkeys(own.keys() - set(at_start), step_s)
+            first_s = {n: float(found.t1[firsts[n]]) for n in numbers if n in firsts}
+            start = min(first_s.values(), default=0.0)
+            at_start = [n for n, t in first_s.items() if t <= start + step_s / 2]
+            ages_s |= dict.fromkeys(first_s.keys() - set(at_start), step_s)
             if start <= self.origin_s + step_s / 2:
                 continue
-            known = [
+            ages = [
                 process_age_s(found, firsts[n], step_s) for n in at_start if self.series[n].metric in requests
             ]
-            if known and None not in known:
+            if ages and None not in ages:
                 ages_s |= dict.fromkeys(
-                    set(numbers) - own.keys() | set(at_start), max(age for age in known if age is not None)
+                    set(numbers) - first_s.keys() | set(at_start), max(age for age in ages if age is not None)
                 )
-            elif known:
+            elif ages:
                 self.unknown_before += 1
         return ages_s
 
@@ -165,9 +172,26 @@ class CounterReader:
         ages_s: dict[int, float],
         step_s: float,
     ) -> tuple[CounterIncreases, CounterIncreases]:
-        """The increases of the processes that count; apart those of stretches in which nobody read any."""
-        own = np.isin(found.series, [n for numbers in targets.values() for n in numbers])
-        found = found.at(own & (~found.is_first | np.isin(found.series, list(ages_s))))
+        """Split the increases of these processes into those to count and those over gaps in the readings.
+
+        Parameters
+        ----------
+        found : CounterIncreases
+            Increases of all counters, shape (increases,); times in seconds since 1970.
+        targets : Mapping[ProcessLabels, Sequence[int]]
+            The counters of each process to count.
+        ages_s : dict[int, float]
+            Age at the first reading of the counters whose first value counts.
+        step_s : float
+            Usual time between two readings.
+
+        Returns
+        -------
+        tuple[CounterIncreases, CounterIncreases]
+            Increases to count and increases over gaps, with the begin of first intervals set by the age.
+        """
+        is_known = ~found.is_first | np.isin(found.series, list(ages_s))
+        found = found.at(is_known & np.isin(found.series, [n for group in targets.values() for n in group]))
         times = np.unique(np.concatenate([found.t1, found.t0[~found.is_first]]))
         t0 = found.t0.copy()
         for row in np.flatnonzero(found.is_first):
@@ -175,10 +199,10 @@ class CounterReader:
         for row in np.flatnonzero(found.is_reset & (found.t1 - t0 > 1.5 * step_s)):
             t0[row] = max(t0[row], found.t1[row] - (process_age_s(found, int(row), step_s) or np.inf))
         before = times[np.maximum(np.searchsorted(times, found.t1) - 1, 0)]
-        is_out = ~found.is_first & (before <= t0 + 1e-6) & (found.t1 - t0 > max(LONGEST_GAP_S, 1.5 * step_s))
-        self.gaps |= set(zip(t0[is_out].tolist(), found.t1[is_out].tolist(), strict=True))
+        is_gap = ~found.is_first & (before <= t0 + 1e-6) & (found.t1 - t0 > max(LONGEST_GAP_S, 1.5 * step_s))
+        self.gaps |= set(zip(t0[is_gap].tolist(), found.t1[is_gap].tolist(), strict=True))
         found = found._replace(t0=t0)
-        return found.at(~is_out), found.at(is_out)
+        return found.at(~is_gap), found.at(is_gap)
 
     def _role_increases(
         self,
@@ -186,7 +210,11 @@ class CounterReader:
         targets: Mapping[ProcessLabels, Sequence[int]],
         names: Sequence[tuple[str, ...]],
     ) -> list[CounterIncreases]:
-        """The increases of each role, of the first names that a process has at the time."""
+        """Return the increases, shape (increases,) each, of each role (request count, token count, ...).
+
+        `names` are alternative metric names of the roles, the preferred first. At each reading a process is
+        counted by the first alternative that it has.
+        """
         width = len(names[0]) if names else 2
         picked: list[list[CounterIncreases]] = [[] for _ in range(width)]
         by_name: dict[str, list[int]] = defaultdict(list)
@@ -203,34 +231,59 @@ class CounterReader:
                 free = [~np.isin(part.t1, seen) for part in parts]
                 if covered and any(part.by[mask].sum() > 0 for part, mask in zip(parts, free, strict=True)):
                     self.renamed.add(row[0])
-                for place, (part, mask) in enumerate(zip(parts, free, strict=True)):
-                    picked[place].append(part.at(mask))
+                for role, (part, mask) in enumerate(zip(parts, free, strict=True)):
+                    picked[role].append(part.at(mask))
                 covered.append(np.unique(parts[0].t1))
         return [_concatenate([found.at(np.zeros(0, np.int64)), *parts]) for parts in picked]
 
 
 def _concatenate(parts: Sequence[CounterIncreases]) -> CounterIncreases:
+    """Join increases, shape (increases,) each, into one of shape (sum of increases,)."""
     columns = (np.concatenate(column) for column in zip(*parts, strict=True))
     return CounterIncreases(*columns)
 
 
 def _rows_of_counters(series: Ints, numbers: Sequence[int]) -> Ints:
-    """Where some counters stand among others that are in order."""
+    """Return the rows of some counters in a sorted column.
+
+    Parameters
+    ----------
+    series : Ints
+        Number of the counter of each reading, sorted, shape (readings,).
+    numbers : Sequence[int]
+        The counters to find.
+
+    Returns
+    -------
+    Ints
+        Indices into `series`, counter after counter, shape (rows found,).
+    """
     ends = zip(np.searchsorted(series, numbers), np.searchsorted(series, numbers, side="right"), strict=True)
     return np.concatenate([np.zeros(0, np.int64), *(np.arange(first, last) for first, last in ends)])
 
 
 def _sum_counters(readings: CounterReadings, numbers: Sequence[int]) -> tuple[Floats, Floats]:
-    """The sum of some counters at each instant."""
-    own = _rows_of_counters(readings.series, numbers)
-    t, at = np.unique(readings.t[own], return_inverse=True)
-    return t, np.bincount(at, readings.value[own], t.size).astype(np.float64)
+    """Return the instants (s since 1970) at which counters were read, and their sum; (instants,) each."""
+    rows = _rows_of_counters(readings.series, numbers)
+    t, at = np.unique(readings.t[rows], return_inverse=True)
+    return t, np.bincount(at, readings.value[rows], t.size).astype(np.float64)
 
 
 def _sum_over_processes(
     requests: CounterIncreases, tokens: CounterIncreases
 ) -> tuple[Floats, Floats, Ints, Ints]:
-    """Requests and tokens of the same intervals, summed over the processes."""
+    """Sum requests and tokens of equal intervals over the processes.
+
+    Parameters
+    ----------
+    requests, tokens : CounterIncreases
+        Increases of the counters of requests and of input tokens, shape (increases,) each.
+
+    Returns
+    -------
+    tuple[Floats, Floats, Ints, Ints]
+        Begin and end of each interval in seconds since 1970, its requests, its tokens; (intervals,) each.
+    """
     t0, t1 = (np.concatenate([getattr(part, name) for part in (requests, tokens)]) for name in ("t0", "t1"))
     keys, at = np.unique(np.stack([t1, t0]), axis=1, return_inverse=True)
     at, size = at.ravel(), keys.shape[1]
@@ -240,10 +293,11 @@ def _sum_over_processes(
 
 
 def _sum_by_span(found: CounterIncreases, spans: Ints, span_s: float = HOUR_S) -> Floats:
-    """The increases of each span."""
+    """Return the increase (spans,) in each span of `span_s` seconds; `spans` (spans,) counts from 1970."""
     at = span_rows(spans, found.t1, span_s)
     return np.bincount(at, found.by, spans.size).astype(np.float64)
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
+    """Return part / whole, 0 where whole is 0; shape (spans,) each."""
     return np.divide(part, whole, out=np.zeros(part.size), where=whole > 0)

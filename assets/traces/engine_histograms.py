@@ -1,4 +1,4 @@
-"""The histograms of engines by hour, whatever buckets each version has: token shapes, latencies."""
+"""Histograms of engines by hour (token lengths, latencies); each engine version may have other buckets."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -23,19 +23,18 @@ from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.engine_metrics import EngineMetrics
 
 ProcessLabels = tuple[tuple[str, str], ...]  # the labels of a process
-BucketLayouts = Mapping[
-    str, Sequence[tuple[Floats, Floats]]
-]  # measure -> bounds, cumulative counts (hours, bounds)
+# Measure -> for each layout of buckets: upper bounds (bounds,), cumulative counts (hours, bounds).
+BucketLayouts = Mapping[str, Sequence[tuple[Floats, Floats]]]
 
 
 class HistogramReader:
-    """Reads them endpoint by endpoint, and notes how well they tell a length."""
+    """Reads histograms endpoint by endpoint, and records how precisely they give a length."""
 
     def __init__(self, series: Sequence[CounterSeries]) -> None:
         self.series = series
         self.layouts: dict[str, set[bytes]] = defaultdict(set)
-        self.widest: dict[str, float] = defaultdict(float)  # share of all lengths in one bucket, at most
-        self.above_last = 0
+        self.widest: dict[str, float] = defaultdict(float)  # largest share of all lengths in one bucket
+        self.above_last = 0  # lengths above the last finite bound
 
     def read(
         self,
@@ -45,7 +44,26 @@ class HistogramReader:
         begun: set[int],
         hours: Ints,
     ) -> BucketLayouts:
-        """By measure: for each layout of buckets its bounds and its cumulative counts by hour."""
+        """Sum the histograms of an endpoint's processes by measure, layout of buckets and hour.
+
+        Parameters
+        ----------
+        buckets : CounterReadings
+            Readings of the bucket counters, shape (readings,).
+        engine : EngineMetrics
+            The metric names of the engine.
+        targets : Mapping[ProcessLabels, Sequence[int]]
+            The counters of each process.
+        begun : set[int]
+            Counters whose first value counts, because the age of their process is known.
+        hours : Ints
+            Hours since 1970, in order, shape (hours,).
+
+        Returns
+        -------
+        BucketLayouts
+            For each measure and layout: upper bounds (bounds,), cumulative counts (hours, bounds).
+        """
         found = counter_increases(buckets, reading_step_s(buckets.t))
         found = found.at(~found.is_first | np.isin(found.series, list(begun)))
         at = span_rows(hours, found.t1, HOUR_S)
@@ -56,35 +74,50 @@ class HistogramReader:
             for numbers in targets.values():
                 covered = np.zeros(hours.size, np.bool_)
                 for name in names:
-                    own = {n: le for n in numbers if (le := self._bound(n, name)) is not None}
-                    bounds = np.unique(list(own.values()))
+                    bound_of = {n: le for n in numbers if (le := self._bound(n, name)) is not None}
+                    bounds = np.unique(list(bound_of.values()))
                     if bounds.size < 2 or bounds[-1] != np.inf:
                         continue
                     counts = np.zeros((hours.size, bounds.size))
                     is_read = np.zeros(counts.shape, np.bool_)
-                    for n, le in own.items():
+                    for n, le in bound_of.items():
                         span, column = slice(start[n], start[n + 1]), np.searchsorted(bounds, le)
                         np.add.at(counts[:, column], at[span], found.by[span])
                         is_read[at[span], column] = True
                     free = is_read[:, -1] & ~covered
                     covered |= free
-                    for is_there in np.unique(is_read[free], axis=0):  # a version each
-                        rows = free & (is_read == is_there).all(axis=1)
-                        layout = tuple(bounds[is_there].tolist())
-                        whole = layouts.setdefault(layout, np.zeros((hours.size, len(layout))))
-                        whole[rows] += counts[rows][:, is_there]
+                    for has_bound in np.unique(is_read[free], axis=0):  # one layout per engine version
+                        rows = free & (is_read == has_bound).all(axis=1)
+                        layout = tuple(bounds[has_bound].tolist())
+                        total = layouts.setdefault(layout, np.zeros((hours.size, len(layout))))
+                        total[rows] += counts[rows][:, has_bound]
             result[measure] = [(np.array(b), counts) for b, counts in layouts.items() if counts.sum() > 0]
             if measure.endswith("tokens"):
                 self.layouts[measure] |= {part[0].tobytes() for part in result[measure]}
         return result
 
     def _bound(self, number: int, name: str) -> float | None:
-        """Upper bound of a bucket of the histogram; None for what is none."""
-        one = self.series[number]
-        return one.le if one.metric == f"{name}_bucket" else None
+        """Return the upper bound of a counter that is a bucket of the histogram, else None."""
+        series = self.series[number]
+        return series.le if series.metric == f"{name}_bucket" else None
 
     def shape(self, measure: str, histograms: BucketLayouts, mean: Floats) -> LengthHistogram:
-        """The lengths by hour in cells that fit every layout, with the hour's mean."""
+        """Return the lengths by hour in cells that fit every layout.
+
+        Parameters
+        ----------
+        measure : str
+            `input_tokens` or `output_tokens`.
+        histograms : BucketLayouts
+            The result of `read`.
+        mean : Floats
+            Mean length of each hour in tokens, shape (hours,); the counts are shifted to it.
+
+        Returns
+        -------
+        LengthHistogram
+            Bounds in tokens (cells + 1,), counts (hours, cells).
+        """
         parts = histograms[measure]
         if not parts:
             self.widest[measure] = 1.0
@@ -96,8 +129,8 @@ class HistogramReader:
             for hour in np.flatnonzero(cumulative[:, -1] > 0):
                 counts[hour] += spread_histogram(bounds, cumulative[hour], cells)
         per_bucket = np.concatenate([np.diff(c.sum(axis=0), prepend=0.0) for _, c in parts])
-        whole = sum(c[:, -1].sum() for _, c in parts)
-        self.widest[measure] = max(self.widest[measure], float(per_bucket.max() / whole))
+        total = sum(c[:, -1].sum() for _, c in parts)
+        self.widest[measure] = max(self.widest[measure], float(per_bucket.max() / total))
         self.above_last += int(sum(c[:, -1].sum() - c[:, -2].sum() for _, c in parts))
         counts[counts.sum(axis=1) <= 0] = counts.sum(axis=0)
         bounds = np.unique(np.concatenate([bounds for bounds, _ in parts]))
@@ -105,9 +138,22 @@ class HistogramReader:
 
 
 def merge_bucket_layouts(parts: Sequence[tuple[Floats, Floats]], hours: int) -> tuple[Floats, Floats]:
-    """Counts per bucket of all layouts side by side: bounds and (hours, bounds)."""
+    """Merge the layouts of one measure.
+
+    Parameters
+    ----------
+    parts : Sequence[tuple[Floats, Floats]]
+        For each layout: upper bounds (bounds,), cumulative counts (hours, bounds).
+    hours : int
+        Number of hours.
+
+    Returns
+    -------
+    tuple[Floats, Floats]
+        Upper bounds of all layouts (bounds,), in the unit of the measure; counts per bucket (hours, bounds).
+    """
     bounds = np.unique(np.concatenate([b for b, _ in parts]))
     counts = np.zeros((hours, bounds.size))
-    for own, cumulative in parts:
-        counts[:, np.searchsorted(bounds, own)] += np.diff(cumulative, axis=1, prepend=0.0)
+    for part_bounds, cumulative in parts:
+        counts[:, np.searchsorted(bounds, part_bounds)] += np.diff(cumulative, axis=1, prepend=0.0)
     return bounds, counts

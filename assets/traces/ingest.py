@@ -1,9 +1,9 @@
 """Landing: a trace file becomes canonical requests in the lake, and every row is kept or quarantined.
 
-What a format's columns mean stands in sql/sources/FORMAT.sql, what it says nothing about in a mapping file
-beside the trace, the rules that a row must keep in sql/staging/staged.sql. DuckDB streams the file through a
-scratch database, so memory stays bounded. The row in `ingests` is written last: an ingest that was
-interrupted is simply done again.
+sql/sources/FORMAT.sql has the meaning of a format's columns, a mapping file next to the trace has what the
+file does not contain, and sql/staging/staged.sql has the rules of a row. DuckDB streams the file through a
+scratch database, so memory stays bounded. The row in `ingests` is written last: an interrupted ingest is done
+again.
 """
 
 import hashlib
@@ -41,21 +41,16 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.project_paths import HOME
 
 LANDING_DIR = HOME / "data" / "landing"
-NON_TRACE_SUFFIXES = {
-    ".toml",
-    ".md",
-    ".part",
-    ".tmp",
-}  # mapping files, notes, files that are still being copied
+NON_TRACE_SUFFIXES = {".toml", ".md", ".part", ".tmp"}  # mapping files, notes, files still being copied
 
 
 @dataclass(frozen=True)
 class IngestReport:
-    """What became of a landed file."""
+    """Result of ingesting a file."""
 
     file: str
     trace: str
-    format: str  # a file of sql/sources; that of ANSWERS brings no requests
+    format: str  # name of a file in sql/sources; ANSWERS_TABLE has no requests
     rows_in: int
     rows_kept: int
     rows_quarantined: int
@@ -63,14 +58,14 @@ class IngestReport:
     first_at: datetime | None
     last_at: datetime | None
     largest_step_back_s: float | None
-    clock: str | None  # what the source's timestamps mean
+    clock: str | None  # meaning of the source's timestamps
     days: tuple[date, ...]
-    reasons: Mapping[str, int]  # of the quarantined rows, the most frequent first
+    reasons: Mapping[str, int]  # reason -> quarantined rows, the most frequent first
     is_new: bool  # False: ingested before with the same content, mapping and catalogue; nothing was done
 
 
 def landed_files(folder: Path = LANDING_DIR) -> list[Path]:
-    """The trace files and folders of metrics in the landing folder, by name."""
+    """Return the trace files and metrics folders in the landing folder, by name."""
     files = (
         p for p in folder.glob("*") if (p.is_file() or is_metrics_folder(p)) and not p.name.startswith(".")
     )
@@ -78,22 +73,21 @@ def landed_files(folder: Path = LANDING_DIR) -> list[Path]:
 
 
 def lone_mappings(folder: Path = LANDING_DIR) -> list[Path]:
-    """The mapping files of the landing folder beside which no trace lies."""
+    """Return the mapping files of the landing folder without a trace file of the same name."""
     return sorted(set(folder.glob("*.toml")) - {mapping_file(path) for path in landed_files(folder)})
 
 
 def ingest_file(
     path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None
 ) -> IngestReport:
-    """Bring one file into the lake; the same content, mapping and catalogue a second time changes nothing.
+    """Ingest one file into the lake. With the same content, mapping and catalogue as before, change nothing.
 
     Raises
     ------
     IngestError
-        The file is unknown, unreadable or empty: what it is, which formats there are, what to do.
-        Its trace is made, not landed.
+        The file has an unknown format, or is unreadable or empty, or its trace is made, not landed.
     ConfigError
-        The mapping file beside it names what the catalogue does not have.
+        The mapping file has a name that the catalogue does not have.
     """
     guard = IngestGuard(path, read_ingest_bounds(path), progress)
     landed = recognise_format(path, guard, has_assumed_outputs(path))
@@ -113,8 +107,8 @@ def ingest_file(
         stage_file(con, landed, variables, folder / "members", guard)
         with guard.watch_query(con, "days"):
             if has_answers:
-                kept = read_sql("staging/landed_answers.sql").text
-                lake.copy(con, kept, ANSWERS_TABLE, file=path.name, trace=mapping.trace)
+                answers = read_sql("staging/landed_answers.sql").text
+                lake.copy(con, answers, ANSWERS_TABLE, file=path.name, trace=mapping.trace)
             else:
                 write_verdicts(con, lake, mapping.trace)
                 write_staged_days(con, lake, mapping.trace)
@@ -127,7 +121,7 @@ def ingest_file(
 
 
 def staging_variables(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue) -> dict[str, Any]:
-    """What sql/staging is told of a file."""
+    """Return the DuckDB variables that sql/staging reads for a file."""
     return {
         **mapping.variables(),
         "file": landed.path.name,
@@ -144,7 +138,7 @@ def staging_variables(landed: LandedFile, mapping: TraceMapping, catalogue: Cata
 
 
 def require_landed_trace(lake: Lake, trace: str, path: Path) -> None:
-    """Refuse a file whose trace is made by a config or by `fleetcast generate`, which would overwrite it."""
+    """Raise an IngestError if a config or `fleetcast generate` makes the trace: it overwrites landed days."""
     if lake.made_from(trace).is_file():
         raise IngestError(
             f"{path.name} would land in {trace!r}, a trace whose days are made, and be overwritten. "
@@ -154,18 +148,18 @@ def require_landed_trace(lake: Lake, trace: str, path: Path) -> None:
 
 
 def require_single_source(lake: Lake, trace: str, path: Path) -> None:
-    """Refuse logs and metrics in one trace, and metrics of two folders: they may know the same requests."""
+    """Raise an IngestError for logs and metrics, or two metrics folders, in one trace: they may overlap."""
     others = [file.stem for file in lake.files("ingests", trace=trace) if file.stem != path.name]
     if others and any(name.endswith(METRICS_SUFFIX) for name in (*others, path.name)):
         raise IngestError(
-            f"{path.name} would land in the trace {trace!r} beside {others[0]}: requests that both know "
+            f"{path.name} would land in the trace {trace!r} next to {others[0]}: requests that are in both "
             f"would count twice. Give it another trace in {mapping_file(path).name}, or run: "
             f"fleetcast forget {others[0]}"
         )
 
 
 def is_ingested(lake: Lake, trace: str, file: str, sha256: Any) -> bool:
-    """Whether the file landed before as it is; the same content under another name is refused."""
+    """Return whether the file has landed as it is; IngestError if its content landed under another name."""
     query = "select file from ingests where trace = $trace and sha256 = $sha256"
     files = lake.sql(query, trace=trace, sha256=sha256)["file"].to_pylist()
     if files and file not in files:
@@ -177,24 +171,24 @@ def is_ingested(lake: Lake, trace: str, file: str, sha256: Any) -> bool:
 
 
 def trace_file_digest(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue) -> str:
-    """SHA-256 of all that the result depends on: the file's bytes, its reader, the mapping, the catalogue."""
+    """Return the SHA-256 of all inputs of an ingest: the file's bytes, its SQL, mapping and catalogue."""
     with landed.path.open("rb") as opened:
         digest = hashlib.file_digest(opened, "sha256")
-    asked = (*STAGING_MACROS, *STAGING_QUERIES[landed.format == ANSWERS_TABLE])
-    for text in (landed.source.text, *(read_sql(f"staging/{name}.sql").text for name in asked)):
+    names = (*STAGING_MACROS, *STAGING_QUERIES[landed.format == ANSWERS_TABLE])
+    for text in (landed.source.text, *(read_sql(f"staging/{name}.sql").text for name in names)):
         digest.update(text.encode())
     digest.update(mapping_bytes(mapping, catalogue))
     return digest.hexdigest()
 
 
 def mapping_bytes(mapping: TraceMapping, catalogue: Catalogue) -> bytes:
-    """What of mapping and catalogue the requests of a trace depend on."""
+    """Return the parts of mapping and catalogue that a trace's requests depend on, as bytes to digest."""
     deadlines = {name: tier.deadline_s for name, tier in catalogue.tiers.items()}
     return repr((mapping, list(catalogue.regions), list(catalogue.llms), deadlines)).encode()
 
 
 def read_ingest_report(lake: Lake, trace: str, file: str, is_new: bool) -> IngestReport:
-    """What the lake says became of a file."""
+    """Read the report of an ingested file from the lake."""
     row = lake.sql("staging/report.sql", trace=trace, file=file).to_pylist()[0]
     days, reasons = row.pop("days") or [], row.pop("reasons") or []
     return IngestReport(

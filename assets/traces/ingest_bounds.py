@@ -1,6 +1,6 @@
-"""How much a landed file may unpack to and how long it may take: a small file can hold a terabyte of nothing.
+"""Limits of the unpacked size and of the ingest time of a file: a small file can unpack to a terabyte.
 
-Both limits stand in data/catalogue/mapping.toml, and a mapping file beside the trace lifts them.
+The defaults are in data/catalogue/mapping.toml; the mapping file of a trace can raise them.
 """
 
 import threading
@@ -15,18 +15,18 @@ from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Connection
 from fleetcast.models.world.toml_dataclasses import Range
 
-UNCHECKED_BYTES = 1 << 28  # unpacked, below which nobody asks for the ratio
+UNCHECKED_BYTES = 1 << 28  # unpacked size up to which the ratio is not checked
 POLL_S = 0.5
 Ratio = Annotated[float, Range(1, 1_000_000)]
 Minutes = Annotated[float, Range(0.001, 100_000)]
 
 
 class IngestError(LakeError):
-    """A landed file that cannot become requests; the message is one line with the remedy."""
+    """A file cannot be ingested; the message is one line with the remedy."""
 
 
 class IngestBounds(NamedTuple):
-    """Of one landed file."""
+    """Limits of one file."""
 
     unpack_ratio: float = 100.0  # bytes unpacked per byte of the file; traces have 4 to 40
     ingest_minutes: float = 60.0
@@ -34,7 +34,7 @@ class IngestBounds(NamedTuple):
 
 
 class IngestGuard:
-    """Watches one file on its way into the lake; IngestError where it passes a bound."""
+    """Checks the limits of one file while it is ingested; raises an IngestError above a limit."""
 
     def __init__(
         self, path: Path, bounds: IngestBounds | None = None, progress: Progress | None = None
@@ -47,39 +47,39 @@ class IngestGuard:
         self.is_over = False
 
     def passed(self, unpacked_bytes: int) -> None:
-        """So many bytes came out of the file so far."""
+        """Check the number of bytes unpacked so far, and the time."""
         if unpacked_bytes > self.most_bytes:
             raise IngestError(
                 f"{self.path.name} unpacks to more than {self.bounds.unpack_ratio:g} times its size "
                 f"({self.packed_bytes:,} bytes to over {self.most_bytes:,}): is it a trace? If so, give it "
-                f"a higher unpack_ratio in {self.bounds.mapping_name} beside it."
+                f"a higher unpack_ratio in {self.bounds.mapping_name} next to it."
             )
         if monotonic() > self.end_s:
             raise self.too_long()
 
     def too_long(self) -> IngestError:
-        """The line for a file that takes too long."""
+        """Return the error for a file that takes too long."""
         return IngestError(
             f"{self.path.name} was not ingested within {self.bounds.ingest_minutes:g} minutes. Split it, or "
-            f"give it more ingest_minutes in {self.bounds.mapping_name} beside it."
+            f"give it more ingest_minutes in {self.bounds.mapping_name} next to it."
         )
 
     @contextmanager
     def watch_query(self, con: Connection, what: str) -> Iterator[None]:
-        """While DuckDB works on the file: a bar of its progress, and an end when the time is over."""
+        """Show a progress bar while DuckDB works on the file, and interrupt it when the time is over."""
         done = threading.Event()
         con.execute("set enable_progress_bar = true; set enable_progress_bar_print = false")
         with self.progress.bar(f"{what} of {self.path.name}", 100) as step:
 
-            def look() -> None:
+            def poll() -> None:
                 while not done.wait(POLL_S):
                     step(max(0, int(con.query_progress())))
                     if monotonic() > self.end_s:
                         self.is_over = True
                         con.interrupt()
 
-            looker = threading.Thread(target=look, daemon=True)
-            looker.start()
+            poller = threading.Thread(target=poll, daemon=True)
+            poller.start()
             try:
                 yield
             except Exception as error:
@@ -88,4 +88,4 @@ class IngestGuard:
                 raise
             finally:
                 done.set()
-                looker.join()
+                poller.join()

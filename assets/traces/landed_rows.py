@@ -1,4 +1,4 @@
-"""The query that reads a landed file row by row: a spoilt line spoils its own row, not the file."""
+"""The query that reads a file row by row: a damaged line is one bad row and does not stop the file."""
 
 import codecs
 import tarfile
@@ -21,16 +21,17 @@ TEXT_BLOCK_BYTES = 1 << 20
 
 
 def ensure_utf8(landed: LandedFile, folder: Path, guard: IngestGuard) -> LandedFile:
-    """Read a text file to its end; where bytes are not UTF-8, a copy in `folder` that marks them stands in.
+    """Return a file whose text is UTF-8: the file itself, or a copy in `folder` with bad bytes replaced.
 
-    DuckDB refuses such a file as a whole, and takes a truncated zstd file without a word: Python sees both.
+    DuckDB rejects a whole file for one byte that is not UTF-8, and reads a truncated zstd file without an
+    error. So Python reads the text to its end first. IngestError for a file that cannot be read.
     """
     try:
         if _recode(landed, None, guard):
             return landed
     except (OSError, EOFError, zlib.error) as error:
-        said = str(error).rstrip(".")
-        raise IngestError(f"{landed.path.name} cannot be read: {said}. {COPY_AGAIN}") from error
+        reason = str(error).rstrip(".")
+        raise IngestError(f"{landed.path.name} cannot be read: {reason}. {COPY_AGAIN}") from error
     folder.mkdir()
     with (folder / landed.path.name).open("wb") as copy:
         _recode(landed, copy, guard)
@@ -38,7 +39,7 @@ def ensure_utf8(landed: LandedFile, folder: Path, guard: IngestGuard) -> LandedF
 
 
 def _recode(landed: LandedFile, copy: IO[bytes] | None, guard: IngestGuard) -> bool:
-    """Write the text as UTF-8 into `copy`; without one, whether it is UTF-8 already."""
+    """Write the text as UTF-8 into `copy`; without a copy, return whether it is UTF-8 already."""
     decoder = codecs.getincrementaldecoder("utf-8")("strict" if copy is None else "replace")
     label, total = f"text of {landed.path.name}", 0
     with (
@@ -60,25 +61,25 @@ def _recode(landed: LandedFile, copy: IO[bytes] | None, guard: IngestGuard) -> b
 
 
 def landed_rows_query(landed: LandedFile, folder: Path, guard: IngestGuard) -> str:
-    """The SELECT over the file: row, raw text, complaint, dice, and the columns that the format reads.
+    """Return a SELECT over the file: row, raw text, complaint, dice, and the columns that the format reads.
 
-    `row` counts from 1 after the header; `dice` is a stable 64-bit number of file and row, from which ids and
-    shares are drawn; `complaint` is set where a row is not even of the shape of its container. A column that
-    the file lacks is null; a nested JSON value is its text. What a CSV format may have as NAME_* is one map,
-    from what stands for the * to the field. An archive is unpacked into `folder`; its rows are its members,
-    with name and content, whatever the archive is called.
+    `row` counts from 1 after the header. `dice` is a stable 64-bit hash of file and row, the source of ids
+    and random shares. `complaint` is set if a row does not have the shape of its container. A column that the
+    file lacks is null; a nested JSON value is its text. Optional columns NAME_* of a CSV format become one
+    map, from the text at the * to the field. An archive is unpacked into `folder`; its rows are its members,
+    with name and content, whatever the name of the archive.
     """
     wanted, optional = landed.source.listed("recognised by"), landed.source.listed("may have")
     container = landed.source.fields["format"]
     if container == "tar":
         return _members_query(landed, folder, guard)
     dice = "md5_number_lower(getvariable('file') || ':' || row) as dice"
-    there = [c for c in (*wanted, *optional) if container == "jsonl" or c in landed.columns]
-    lacking = (column for column in (*wanted, *optional) if column not in there and not column.endswith("*"))
-    absent = "".join(f', null as "{column}"' for column in lacking)
+    present = [c for c in (*wanted, *optional) if container == "jsonl" or c in landed.columns]
+    missing = (c for c in (*wanted, *optional) if c not in present and not c.endswith("*"))
+    absent = "".join(f', null as "{column}"' for column in missing)
     if container == "parquet":
-        columns = ", ".join(f'"{column}"' for column in there)
-        raw = ", ".join(f"'{column}': \"{column}\"" for column in there)
+        columns = ", ".join(f'"{column}"' for column in present)
+        raw = ", ".join(f"'{column}': \"{column}\"" for column in present)
         path = escape_quotes(landed.path.resolve())
         return (
             f"select row, {dice}, null::varchar as complaint, to_json({{{raw}}})::varchar as raw, {columns}"
@@ -87,13 +88,13 @@ def landed_rows_query(landed: LandedFile, folder: Path, guard: IngestGuard) -> s
         )
     landed = ensure_utf8(landed, folder, guard)
     if container == "jsonl":
-        columns = ", ".join(f'fields[{place}] as "{c}"' for place, c in enumerate(there, start=1))
-        paths = ", ".join(f"'$.\"{c}\"'" for c in there)  # one walk through the document for all of them
+        columns = ", ".join(f'fields[{n}] as "{c}"' for n, c in enumerate(present, start=1))
+        paths = ", ".join(f"'$.\"{c}\"'" for c in present)  # one walk through the document for all columns
         shaped = f"select row, raw, if(json_valid(raw), json_extract_string(raw, [{paths}]), null) as fields"
         complaint = "if(fields is null, 'not a JSON object', null)"
     else:
         width = len(landed.columns)
-        columns = ", ".join(f'{_field_expression(landed, c)} as "{c}"' for c in there)
+        columns = ", ".join(f'{_field_expression(landed, c)} as "{c}"' for c in present)
         columns += "".join(f', {_columns_as_map(landed, c)} as "{c}"' for c in optional if c.endswith("*"))
         shaped = "select row, raw, csv_fields(raw) as fields"
         unclosed = (
@@ -108,22 +109,23 @@ def landed_rows_query(landed: LandedFile, folder: Path, guard: IngestGuard) -> s
 
 
 def _field_expression(landed: LandedFile, column: str) -> str:
+    """Return the SQL of a CSV column's text."""
     return f"trim(fields[{landed.columns.index(column) + 1}], ' \"')"
 
 
 def _columns_as_map(landed: LandedFile, pattern: str) -> str:
-    """The columns of a CSV that begin alike, as a map."""
-    start = pattern.removesuffix("*")
-    columns = [column for column in landed.columns if column.startswith(start)]
-    names = ", ".join("'" + column.removeprefix(start).replace("'", "''") + "'" for column in columns)
+    """Return the SQL of a map of the CSV columns that match NAME_*."""
+    prefix = pattern.removesuffix("*")
+    columns = [column for column in landed.columns if column.startswith(prefix)]
+    names = ", ".join("'" + escape_quotes(column.removeprefix(prefix)) + "'" for column in columns)
     fields = ", ".join(_field_expression(landed, column) for column in columns)
     return f"map([{names}]::varchar[], [{fields}]::varchar[])"
 
 
 def _lines_query(landed: LandedFile) -> str:
-    """One column a line: a spoilt line spoils its own row, not the file.
+    """Return the query for the lines of a text file, as one column.
 
-    A line is trimmed only where it ends in a carriage return: `rtrim` walks through all of it.
+    A line is trimmed only if it ends in a carriage return: `rtrim` is linear in its length.
     """
     marked = "if(row = 1, ltrim(line, '\ufeff'), line)"  # a byte order mark
     return (
@@ -137,13 +139,14 @@ def _lines_query(landed: LandedFile) -> str:
 
 
 def _members_query(landed: LandedFile, folder: Path, guard: IngestGuard) -> str:
+    """Unpack an archive into `folder` and return the query for its members."""
     wanted = landed.source.listed("recognised by")
     with tarfile.open(landed.path) as archive:
         inside = iterate_members(archive, guard)
         members = (member for member in inside if member.isfile() and member_pattern(member.name) in wanted)
         try:
             archive.extractall(folder, members, filter="data")
-        except tarfile.TarError as error:  # a member that would lie outside of the folder
+        except tarfile.TarError as error:  # e.g. a member with a path outside of the folder
             raise IngestError(f"{landed.path.name} cannot be unpacked: {error}. Pack it anew.") from error
     return (
         "select *, md5_number_lower(name) as dice, null::varchar as complaint, name as raw from (select "

@@ -1,4 +1,4 @@
-"""All files of data/landing at once: a bad one is refused with its reason and keeps no other from landing."""
+"""Land all files of data/landing: a bad file is refused with its reason, and the others land."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +19,7 @@ SHOWN_REASONS = 5
 
 
 class LandingOutcome(NamedTuple):
-    """What became of the files: a report of each that landed, a line for each that was refused."""
+    """Reports of the files that landed, and a line for each file that was refused."""
 
     reports: list[IngestReport]
     refused: list[str]
@@ -28,27 +28,27 @@ class LandingOutcome(NamedTuple):
 def land_all_files(settings: RunSettings, progress: Progress | None = None) -> LandingOutcome:
     """Ingest every trace file of data/landing, whatever llms the config deploys.
 
-    Files that land for the first time, before a later one brings a verdict on their apps, land again.
+    A file that lands for the first time is ingested again if a later file adds a tier verdict on its apps.
     """
     landing, catalogue = LandingOutcome([], []), load_catalogue()
-    before, verdicts = _known_files(settings), settings.lake.count("tier_verdicts")
+    files_before, verdicts_before = _known_files(settings), settings.lake.count("tier_verdicts")
     paths = list[Path]()
     for mapping in lone_mappings():
         landing.refused.append(
-            f"{mapping.name} describes no file: none beside it is called {mapping.stem} with the ending of a "
-            "trace (.csv, .jsonl.gz, ...). Name it after its trace, or remove it."
+            f"{mapping.name} describes no file: none next to it is called {mapping.stem} with the ending of "
+            "a trace (.csv, .jsonl.gz, ...). Name it after its trace, or remove it."
         )
     for path in landed_files():
         try:
             landing.reports.append(land_file(path, settings.lake, catalogue, progress))
             paths.append(path)
-        except ValueError as error:  # IngestError, ConfigError and LakeError are written for a person
+        except ValueError as error:  # IngestError, ConfigError and LakeError are written for users
             landing.refused.append(str(error))
-    if settings.lake.count("tier_verdicts") > verdicts:
-        unjudged = _files_before_verdicts(settings) - before
-        for number, (path, one) in enumerate(zip(paths, landing.reports, strict=True)):
-            if (one.trace, one.file) in unjudged:
-                withdraw_file(settings.lake, one.trace, one.file)
+    if settings.lake.count("tier_verdicts") > verdicts_before:
+        without_verdict = _files_before_verdicts(settings) - files_before
+        for number, (path, report) in enumerate(zip(paths, landing.reports, strict=True)):
+            if (report.trace, report.file) in without_verdict:
+                withdraw_file(settings.lake, report.trace, report.file)
                 landing.reports[number] = ingest_file(path, settings.lake, catalogue, progress)
     for trace in {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}:
         assess_trace(settings.lake, trace)
@@ -56,17 +56,17 @@ def land_all_files(settings: RunSettings, progress: Progress | None = None) -> L
 
 
 def land_file(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None) -> IngestReport:
-    """Bring a trace file or a folder of metrics into a lake; errors as of `ingest` and `land_metrics`."""
+    """Ingest a trace file or a metrics folder; raises the errors of `ingest_file` and `land_metrics`."""
     if path.is_dir() and not is_metrics_folder(path):
         raise IngestError(
-            f"{path.name} is a folder. Name a trace file in it; saved answers of a Prometheus server lie in "
-            f"one whose name ends in {METRICS_SUFFIX}."
+            f"{path.name} is a folder. Name a trace file in it; saved answers of a Prometheus server belong "
+            f"into a folder whose name ends in {METRICS_SUFFIX}."
         )
     return (land_metrics if is_metrics_folder(path) else ingest_file)(path, lake, catalogue, progress)
 
 
 def forget_file(settings: RunSettings, file: str) -> list[str]:
-    """Take a landed file out of the lake again; the traces that it was in. IngestError: it never landed."""
+    """Remove a landed file from the lake and return its traces; IngestError if it never landed."""
     rows = settings.lake.sql("select distinct trace, file from ingests order by trace").to_pylist()
     traces = [row["trace"] for row in rows if row["file"] == file]
     if not traces:
@@ -83,12 +83,12 @@ def forget_file(settings: RunSettings, file: str) -> list[str]:
 
 
 def landed_traces(landing: LandingOutcome) -> set[str]:
-    """The traces that the files landed under."""
+    """Return the traces of the files that landed."""
     return {report.trace for report in landing.reports}
 
 
 def report_texts(report: IngestReport) -> Mapping[str, str]:
-    """A report as a row of text, for the terminal and for Dagster's page."""
+    """Return a report as a row of texts, for the terminal and for Dagster's page."""
     days = (
         " .. ".join(str(day) for day in sorted({report.days[0], report.days[-1]}))
         if report.days
@@ -107,13 +107,13 @@ def report_texts(report: IngestReport) -> Mapping[str, str]:
 
 
 def _known_files(settings: RunSettings) -> set[tuple[str, str]]:
-    """Trace and name of every file that has landed."""
+    """Return trace and name of every file that has landed."""
     rows = settings.lake.sql("select trace, file from ingests").to_pylist()
     return {(row["trace"], row["file"]) for row in rows}
 
 
 def _files_before_verdicts(settings: RunSettings) -> set[tuple[str, str]]:
-    """Trace and name of every file with requests that were dealt a tier before their app was judged."""
+    """Return trace and name of files with requests of a random tier, though their app has a verdict."""
     rows = settings.lake.sql(
         "select distinct requests.trace, source from requests inner join tier_verdicts using (trace, app) "
         "where tier_source = 'dealt' and tier_verdicts.tier is not null"

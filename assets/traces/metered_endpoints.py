@@ -1,4 +1,4 @@
-"""What an endpoint was asked, as its counters tell: requests and tokens by reading, lengths by hour."""
+"""The load of an endpoint from its counters: requests and tokens by reading, lengths by hour."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -7,11 +7,15 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.counter_readings import span_rows
 from fleetcast.models.traffic.length_histograms import LengthHistogram
 
-TOKEN_QUARTER_S = 900.0  # by which output tokens are kept: counted when a request ends, later than its input
+# Output tokens are summed over this span: they are counted when a request ends, later than its input tokens.
+TOKEN_QUARTER_S = 900.0
 
 
 class Place(NamedTuple):
-    """Whose requests they are; None where no label tells."""
+    """Engine, model, region, tier and app of an endpoint; None without a label for it.
+
+    Its repr is the seed of the endpoint's synthesized requests: do not rename it or its fields.
+    """
 
     engine: str
     model: str
@@ -21,22 +25,22 @@ class Place(NamedTuple):
 
 
 class MeteredEndpoint(NamedTuple):
-    """What an endpoint was asked. Intervals (t0, t1] are in order; seconds, quarters, hours since 1970."""
+    """Load of an endpoint. Intervals (t0, t1] between readings are in order."""
 
     place: Place
-    t0: Floats
-    t1: Floats
+    t0: Floats  # (intervals,), s since 1970
+    t1: Floats  # (intervals,), s since 1970
     requests: Ints  # (intervals,)
-    input_tokens: Ints
-    quarters: Ints  # (quarters of an hour,)
-    output_tokens: Ints  # of each of them
-    hours: Ints  # (hours,), the rows of all below
-    cached_share: Floats
-    delay_s: Floats  # from a request's arrival to when it was counted, in the mean
-    input_shape: LengthHistogram
-    output_shape: LengthHistogram
+    input_tokens: Ints  # (intervals,)
+    quarters: Ints  # (quarters,), quarters of an hour since 1970
+    output_tokens: Ints  # (quarters,)
+    hours: Ints  # (hours,), hours since 1970
+    cached_share: Floats  # (hours,), share of input tokens found in the prefix cache
+    delay_s: Floats  # (hours,), mean time from a request's arrival to its count
+    input_shape: LengthHistogram  # tokens; counts (hours, cells)
+    output_shape: LengthHistogram  # tokens; counts (hours, cells)
     histograms: Mapping[str, tuple[Floats, Floats]]  # measure -> bounds (buckets,), counts (hours, buckets)
 
     def rows(self, spans: Ints, span_s: float) -> Ints:
-        """The row of each interval among the hours or quarters."""
+        """Return the row (intervals,) of each interval in `spans`: hours or quarters since 1970, (spans,)."""
         return span_rows(spans, self.t1, span_s)

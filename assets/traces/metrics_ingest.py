@@ -1,7 +1,8 @@
-"""A landed folder of metrics becomes a trace: requests drawn so that counters would grow as they grew.
+"""Ingest a folder of metrics as a trace: synthesize requests whose counters grow as the recorded ones.
 
-Demand, forecasts and plans then read it as any other trace. What counters do not tell is drawn independently
-and said in the quality report: which output follows which input, the order in a reading, clients, sessions.
+Demand, forecasts and plans then read it as any other trace. Properties that counters do not have are sampled
+independently, and the quality report lists them: the output of each input, the order within a reading,
+clients, sessions.
 """
 
 import hashlib
@@ -47,20 +48,20 @@ from fleetcast.models.world.toml_dataclasses import TRACE_NAME
 
 METRICS_FORMAT = "prometheus"
 METRICS_CLOCK = "when counters were read, less the mean delay from arrival to count"
-LABELLED_KEYS = ("region", "tier", "app")  # what a label may tell
+LABELLED_KEYS = ("region", "tier", "app")  # columns that a label can set
 
 
 def land_metrics(
     path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None
 ) -> IngestReport:
-    """Bring one folder into the lake; the same answers, mapping and catalogue a second time change nothing.
+    """Ingest one folder into the lake. With the same answers, mapping and catalogue again, change nothing.
 
     Raises
     ------
     IngestError
-        No answer can be used; no counter of requests is there; its trace has other files or is made.
+        No answer is usable, there is no counter of requests, or its trace has other files or is made.
     ConfigError
-        The mapping file beside it names what the catalogue does not have.
+        The mapping file has a name that the catalogue does not have.
     """
     guard, metrics = IngestGuard(path, read_ingest_bounds(path), progress), load_engine_metrics()
     mapping = read_mapping(path, path.stem, catalogue)
@@ -76,16 +77,17 @@ def land_metrics(
         lake.connect(folder / "samples.duckdb", query=read_sql("staging/mapping.sql").text) as con,
     ):
         answers = read_answers(path, con, metrics, guard)
-        found, findings = read_endpoints(path, con, answers, metrics, mapping)
-        llms = _llm_by_source_name(con, mapping, catalogue, sorted({one.place.model for one in found}))
-    days = synthesize_days(found, llms, mapping, catalogue, path.name, guard)
+        endpoints, findings = read_endpoints(path, con, answers, metrics, mapping)
+        models = sorted({endpoint.place.model for endpoint in endpoints})
+        llms = _llm_by_source_name(con, mapping, catalogue, models)
+    days = synthesize_days(endpoints, llms, mapping, catalogue, path.name, guard)
     written = write_request_days(lake, path.name, mapping.trace, days)
     for stale in set(lake.days("requests", mapping.trace)) - set(written.days):
         lake.drop_day(mapping.trace, stale)
     write_tiers(lake, mapping.trace, catalogue)
-    lake.write("engine_histograms", histogram_table(found, llms), trace=mapping.trace)
-    said = [{"file": path.name, **finding._asdict()} for finding in findings]
-    lake.write("metric_findings", pa.Table.from_pylist(said, SCHEMAS["metric_findings"]), trace=mapping.trace)
+    lake.write("engine_histograms", histogram_table(endpoints, llms), trace=mapping.trace)
+    rows = [{"file": path.name, **finding._asdict()} for finding in findings]
+    lake.write("metric_findings", pa.Table.from_pylist(rows, SCHEMAS["metric_findings"]), trace=mapping.trace)
     record = {
         **{"file": path.name, "format": METRICS_FORMAT, "sha256": sha256, "clock": METRICS_CLOCK},
         **dict.fromkeys(("rows_in", "rows_kept"), written.rows),
@@ -98,7 +100,7 @@ def land_metrics(
 
 
 class WrittenDays(NamedTuple):
-    """The requests that were written."""
+    """Days, number of rows, and first and last instant of requests that were written."""
 
     days: Sequence[date]
     rows: int
@@ -107,21 +109,21 @@ class WrittenDays(NamedTuple):
 
 
 def write_request_days(
-    lake: Lake, file: str, trace: str, drawn: Iterable[tuple[date, pa.Table]]
+    lake: Lake, file: str, trace: str, request_days: Iterable[tuple[date, pa.Table]]
 ) -> WrittenDays:
-    """Write requests day by day: a day is written while the next one is drawn."""
+    """Write requests day by day; a day is written in a thread while the next one is synthesized."""
     days, ends, rows = list[date](), list[int](), 0
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as writer:
         writing = None
-        for day, requests in drawn:
+        for day, requests in request_days:
             instants = requests["arrived_at"].cast(pa.int64())
             ends += [instants[0].as_py(), instants[-1].as_py()]
             days.append(day)
             rows += requests.num_rows
             if writing is not None:
                 writing.result()
-            place: dict[str, Any] = {"file": file, "trace": trace, "day": day}
-            writing = beside.submit(lake.write, "requests", requests, **place)
+            partition: dict[str, Any] = {"file": file, "trace": trace, "day": day}
+            writing = writer.submit(lake.write, "requests", requests, **partition)
         if writing is not None:
             writing.result()
     return WrittenDays(days, rows, _instant(ends[0]), _instant(ends[-1]))
@@ -132,7 +134,7 @@ def _instant(us: int) -> datetime:
 
 
 def metrics_folder_digest(path: Path, mapping: TraceMapping, catalogue: Catalogue) -> str:
-    """SHA-256 of all that the result depends on: answers, names of metrics, mapping, catalogue."""
+    """Return the SHA-256 of all inputs of an ingest: answers, names of metrics, mapping, catalogue."""
     digest = hashlib.sha256(f"{SYNTHESIS_SEED}".encode() + METRICS_FILE.read_bytes())
     for file in answer_files(path):
         with file.open("rb") as opened:
@@ -144,25 +146,27 @@ def metrics_folder_digest(path: Path, mapping: TraceMapping, catalogue: Catalogu
 def read_endpoints(
     path: Path, con: Connection, answers: SavedAnswers, metrics: MetricsCatalogue, mapping: TraceMapping
 ) -> tuple[list[MeteredEndpoint], list[QualityFinding]]:
-    """What each endpoint was asked, and findings; IngestError where none was asked anything."""
+    """Read the load of each endpoint, and findings; IngestError if no endpoint has requests."""
     reader, found = CounterReader(con, answers.series), list[MeteredEndpoint]()
     places: dict[Place, list[int]] = defaultdict(list)
     for name, engine in metrics.engines.items():
-        own = {*engine.counters(), *engine.buckets()}
+        engine_metrics = {*engine.counters(), *engine.buckets()}
         for number, series in enumerate(answers.series):
-            if series.metric in own:
-                said = (series.labels.get(mapping.labels.get(key, "")) for key in LABELLED_KEYS)
-                region, tier, app = (mapping.label_names.get(text, text) if text else None for text in said)
+            if series.metric in engine_metrics:
+                labels = (series.labels.get(mapping.labels.get(key, "")) for key in LABELLED_KEYS)
+                region, tier, app = (mapping.label_names.get(text, text) if text else None for text in labels)
                 model = series.labels.get(engine.model_label, "unknown")
                 places[Place(name, model, region, tier, app)].append(number)
-    before = {place.model for place in places if metrics.engines[place.engine].is_frontend}
+    frontend_models = {place.model for place in places if metrics.engines[place.engine].is_frontend}
     for place, numbers in places.items():
         engine = metrics.engines[place.engine]
-        if place.model in before and not engine.is_frontend:
-            detail = f"{place.engine} counts {place.model} behind a frontend, whose counters are taken"
+        if place.model in frontend_models and not engine.is_frontend:
+            detail = (
+                f"{place.engine} counts {place.model} behind a frontend: the frontend's counters are used"
+            )
             reader.findings.append(QualityFinding("read twice", detail))
-        elif one := reader.read(place, engine, numbers):
-            found.append(one)
+        elif endpoint := reader.read(place, engine, numbers):
+            found.append(endpoint)
         else:
             reader.findings.append(
                 QualityFinding(
@@ -173,7 +177,7 @@ def read_endpoints(
         wanted = " or ".join(engine.counted[0].requests for engine in metrics.engines.values())
         raise IngestError(
             f"{path.name} has no counter of requests and their tokens that grew. Needed is {wanted}, each "
-            "with its tokens (data/catalogue/metrics.toml), over two readings at least."
+            "with its tokens (data/catalogue/metrics.toml), over at least two readings."
         )
     return found, [*answers.findings, *reader.findings, *list_metric_findings(reader, found)]
 
@@ -181,7 +185,7 @@ def read_endpoints(
 def _llm_by_source_name(
     con: Connection, mapping: TraceMapping, catalogue: Catalogue, models: Sequence[str]
 ) -> dict[str, str]:
-    """The catalogue's llm for each name of the source, as for any landed trace."""
+    """Return the catalogue's llm for each model name of the source, mapped as for any landed trace."""
     for name, value in {**mapping.variables(), "llms": list(catalogue.llms)}.items():
         con.execute(f"set variable {name} = $value", {"value": value})
     con.execute(read_sql("staging/mapping.sql").text)
@@ -192,24 +196,24 @@ def _llm_by_source_name(
 
 
 def histogram_table(found: Sequence[MeteredEndpoint], llms: dict[str, str]) -> pa.Table:
-    """The histograms as the engines counted, by endpoint and hour: sql/tables/engine_histograms.sql."""
+    """Return the engines' histograms by endpoint and hour, as in sql/tables/engine_histograms.sql."""
     parts = []
-    for one in found:
-        starts = pa.array(one.hours * int(HOUR_S) * US_PER_S).cast(
+    for endpoint in found:
+        starts = pa.array(endpoint.hours * int(HOUR_S) * US_PER_S).cast(
             SCHEMAS["engine_histograms"].field("hour_start").type
         )
-        for measure, (bounds, counts) in one.histograms.items():
+        for measure, (bounds, counts) in endpoint.histograms.items():
             hour, bucket = np.nonzero(counts > 0)
             size = hour.size
             parts.append(
                 pa.table(
                     {
                         "hour_start": starts.take(pa.array(hour)),
-                        "engine": pa.repeat(one.place.engine, size),
-                        "source_llm": pa.repeat(one.place.model, size),
-                        "llm": pa.repeat(llms[one.place.model], size),
+                        "engine": pa.repeat(endpoint.place.engine, size),
+                        "source_llm": pa.repeat(endpoint.place.model, size),
+                        "llm": pa.repeat(llms[endpoint.place.model], size),
                         **{
-                            key: pa.array([getattr(one.place, key)] * size, pa.string())
+                            key: pa.array([getattr(endpoint.place, key)] * size, pa.string())
                             for key in LABELLED_KEYS
                         },
                         "measure": pa.repeat(measure, size),

@@ -1,7 +1,7 @@
-"""Saved answers of a Prometheus server's query_range: the samples that we know, what is wrong with the rest.
+"""Read saved answers of a Prometheus server's query_range: samples of known metrics, findings on the rest.
 
-A landed folder NAME.metrics holds such answers as they came, plain or gzipped, in any number of files. They
-are read one at a time into a table on disk, so that memory holds one answer and the names of the counters.
+A folder NAME.metrics has such answers unchanged, plain or gzipped, in any number of files. They are read one
+at a time into a table on disk, so that memory holds one answer and the names of the counters.
 """
 
 import json
@@ -19,7 +19,7 @@ from fleetcast.assets.traces.ingest_bounds import IngestError, IngestGuard
 from fleetcast.assets.traces.trace_formats import open_unpacked
 from fleetcast.models.world.engine_metrics import MetricsCatalogue
 
-METRICS_SUFFIX = ".metrics"  # how the name of a folder of answers ends
+METRICS_SUFFIX = ".metrics"  # of the name of a folder of answers
 ANSWER_PATTERNS = ("*.json", "*.json.gz")
 SAMPLE_SCHEMA = pa.schema({"series": pa.int64(), "t": pa.float64(), "value": pa.float64()})
 SHOWN_METRICS = 3
@@ -31,9 +31,7 @@ class CounterSeries(NamedTuple):
 
     metric: str
     le: float | None  # upper bound of a histogram's bucket
-    labels: Mapping[
-        str, str
-    ]  # those that tell the process: all but its name and the inner ones of metrics.toml
+    labels: Mapping[str, str]  # labels of the process: all but the name and the inner ones of metrics.toml
 
 
 class QualityFinding(NamedTuple):
@@ -47,19 +45,19 @@ class QualityFinding(NamedTuple):
 
 
 class SavedAnswers(NamedTuple):
-    """What the answers hold: the counters by their number in the table `samples`, and findings."""
+    """Content of the answers: the counters by their number in the table `samples`, and findings."""
 
     series: list[CounterSeries]
     findings: list[QualityFinding]
 
 
 def is_metrics_folder(path: Path) -> bool:
-    """Whether a landed path is a folder of answers."""
+    """Return whether a path is a folder of answers."""
     return path.is_dir() and path.suffix == METRICS_SUFFIX
 
 
 def answer_files(folder: Path) -> list[Path]:
-    """The saved answers of a folder, by name."""
+    """Return the saved answers of a folder, by name."""
     return sorted(
         path for pattern in ANSWER_PATTERNS for path in folder.glob(pattern) if not path.name.startswith(".")
     )
@@ -68,7 +66,7 @@ def answer_files(folder: Path) -> list[Path]:
 def read_answers(
     folder: Path, con: Connection, metrics: MetricsCatalogue, guard: IngestGuard
 ) -> SavedAnswers:
-    """Fill the table samples(series, t, value) of `con`; IngestError where no answer can be used."""
+    """Fill the table samples(series, t, value) of `con`; IngestError if no answer is usable."""
     con.execute("create table samples (series bigint, t double, value double)")
     files = answer_files(folder)
     if not files:
@@ -84,9 +82,9 @@ def read_answers(
             done(number)
     findings = list(reader.findings())
     if not reader.numbers:
-        said = findings[0].detail if findings else "they are empty"
+        reason = findings[0].detail if findings else "they are empty"
         raise IngestError(
-            f"{folder.name} has no sample of a metric that data/catalogue/metrics.toml knows: {said}. "
+            f"{folder.name} has no sample of a metric that data/catalogue/metrics.toml knows: {reason}. "
             "Save the counters of the engine, as data/landing/README.md lists them."
         )
     series = [CounterSeries(metric, le, dict(labels)) for metric, le, labels, _ in reader.numbers]
@@ -96,7 +94,7 @@ def read_answers(
 def _read_answer_file(
     path: Path, con: Connection, reader: "_AnswerParser", guard: IngestGuard, before: int
 ) -> int:
-    """Read a file into the table; the bytes that it unpacked to."""
+    """Read a file into the table and return its unpacked size in bytes."""
     try:
         with path.open("rb") as raw:
             is_packed = raw.read(2) == b"\x1f\x8b"
@@ -107,8 +105,8 @@ def _read_answer_file(
     except (OSError, EOFError, ValueError, RecursionError) as error:
         if isinstance(error, IngestError):
             raise
-        begins = "" if not path.stat().st_size else f": {str(error).splitlines()[0][:80].rstrip('.')}"
-        reader.refuse(path.name, f"is no JSON answer{begins or ': it is empty'}")
+        reason = str(error).splitlines()[0][:80].rstrip(".") if path.stat().st_size else "it is empty"
+        reader.refuse(path.name, f"is no JSON answer: {reason}")
         return 0
     batches = list(reader.samples(path.name, document))
     if batches:
@@ -120,7 +118,7 @@ def _read_answer_file(
 
 
 class _AnswerParser:
-    """Takes answers apart, numbers their counters, and remembers what could not be used."""
+    """Parses answers, numbers their counters, and records unusable parts."""
 
     def __init__(self, metrics: MetricsCatalogue) -> None:
         self.known = {*metrics.counters(), *metrics.buckets()}
@@ -132,13 +130,19 @@ class _AnswerParser:
         self.not_finite = 0
 
     def refuse(self, name: str, why: str) -> None:
-        """Remember a file that is no answer."""
+        """Record a file that is not usable."""
         self.refused.append(f"{name} {why}")
 
     def samples(
         self, name: str, document: Any
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]]:
-        """Number, instants and values of each counter of an answer."""
+        """Yield the samples of each known counter of an answer, without values that are not finite.
+
+        Yields
+        ------
+        tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+            The counter's number, repeated; instants in seconds since 1970; values; (samples,) each.
+        """
         documents = document if isinstance(document, list) else [document]
         for answer in documents:
             data = answer.get("data") if isinstance(answer, dict) else None
@@ -156,6 +160,7 @@ class _AnswerParser:
     def _entry(
         self, name: str, entry: Any
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield the samples of one series as in `samples`; nothing for an unknown metric."""
         try:
             labels = {str(key): str(value) for key, value in entry["metric"].items()}
             metric = labels.pop("__name__", NO_NAME)
@@ -171,14 +176,14 @@ class _AnswerParser:
             return
         is_finite = np.isfinite(value) & np.isfinite(t)
         self.not_finite += int(t.size - is_finite.sum())
-        own = {key: text for key, text in labels.items() if key not in self.inner}
+        outer = tuple(sorted((k, v) for k, v in labels.items() if k not in self.inner))
         inner = tuple(sorted((k, v) for k, v in labels.items() if k in self.inner and k != "le"))
-        key = (metric, bound, tuple(sorted(own.items())), inner)
+        key = (metric, bound, outer, inner)
         number = self.numbers.setdefault(key, len(self.numbers))
         yield np.full(int(is_finite.sum()), number), t[is_finite], value[is_finite]
 
     def findings(self) -> Iterator[QualityFinding]:
-        """What could not be used."""
+        """Yield findings on everything that was not usable."""
         for text in self.refused[:20]:
             yield QualityFinding("answers", text, "warn")
         if len(self.refused) > 20:
@@ -186,7 +191,7 @@ class _AnswerParser:
         for text, count in self.warnings.items():
             yield QualityFinding("answers", f"the server warned {count:,} times: {text}", "warn")
         if self.not_finite:
-            yield QualityFinding("samples", f"{self.not_finite:,} were no finite numbers, left out")
+            yield QualityFinding("samples", f"{self.not_finite:,} are not finite numbers, left out")
         if nameless := self.others.pop(NO_NAME, 0):
             detail = "series have no name: rate() and increase() drop it; save the counter itself"
             yield QualityFinding("answers", f"{nameless:,} {detail}", "warn")

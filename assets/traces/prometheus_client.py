@@ -1,4 +1,4 @@
-"""Asks a Prometheus server politely; Mimir, Thanos and VictoriaMetrics speak the same API."""
+"""A client of Prometheus servers; Mimir, Thanos and VictoriaMetrics have the same API."""
 
 import contextlib
 import gzip
@@ -18,30 +18,30 @@ from typing import Any
 
 from fleetcast.assets.traces.ingest_bounds import IngestError
 
-TOKEN_VARIABLE = "PROMETHEUS_TOKEN"  # the environment variable that holds it
-MAX_ANSWER_BYTES = 1 << 28  # of one answer; the stretch is halved where it is larger
+TOKEN_VARIABLE = "PROMETHEUS_TOKEN"  # environment variable with the token
+MAX_ANSWER_BYTES = 1 << 28  # the time range of a larger answer is halved
 DOWNLOAD_TRIES, WAIT_S, LONGEST_WAIT_S, TIMEOUT_S = 5, 1.0, 30.0, 60.0
-MIN_RANGE_S = 600  # a stretch that is not halved any more
+MIN_RANGE_S = 600  # a time range up to this is not halved
 BUSY_STATUSES = {429, 500, 502, 503, 504}
 TOO_LARGE_MESSAGE = re.compile(r"exceeded|too many|maximum|limit|too large|out of memory", re.IGNORECASE)
 
 
 class AnswerTooLargeError(Exception):
-    """The server, or we, cannot take so much in one answer."""
+    """An answer is too large for the server or for this client."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: it would take the token to whoever is named."""
+    """Follows no redirect: it would send the token to another server."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Leave the answer as it is."""
+        """Return None, so that the answer with the redirect is returned as it is."""
 
 
 URL_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 class PrometheusClient:
-    """Asks a server politely: a few times, with growing waits, until a given instant of the clock."""
+    """Queries a server with a few attempts and growing waits, until `end_s` of time.monotonic()."""
 
     def __init__(self, url: str, end_s: float) -> None:
         self.url, self.end_s = _base_url(url), end_s
@@ -51,15 +51,14 @@ class PrometheusClient:
         self.headers |= {"Authorization": authorization} if token else {}
 
     def names(self, known: list[str], where: str, first: int, last: int) -> list[str]:
-        """Which of the metrics the server has between two instants."""
+        """Return the metrics that the server has between two instants, in seconds since 1970."""
         prefixes = sorted({re.match(r"[a-z]+", name)[0] for name in known})  # type: ignore[index]
         selector = f'{{__name__=~"({"|".join(prefixes)})[:_].*"{"," if where else ""}{where}}}'
-        asked = {"match[]": selector, "start": first, "end": last}
-        found = self.get("/api/v1/label/__name__/values", asked)
+        found = self.get("/api/v1/label/__name__/values", {"match[]": selector, "start": first, "end": last})
         return [str(name) for name in found or []]
 
     def query_range(self, name: str, where: str, first: int, last: int, step: int) -> list[Any]:
-        """The series of a metric by steps; in two halves where it is too much at once."""
+        """Return the series of a metric, one value per step; query two halves if the answer is too large."""
         selector = f"{name}{{{where}}}" if where else name
         try:
             data = self.get(
@@ -80,37 +79,37 @@ class PrometheusClient:
             raise IngestError(f"{self.url} answers {name} with no matrix. Is it a Prometheus server?")
         return list(data["result"])
 
-    def get(self, path: str, asked: Mapping[str, Any]) -> Any:
-        """The `data` of an answer."""
-        url = f"{self.url}{path}?{urllib.parse.urlencode(asked)}"
-        said = "nothing"
+    def get(self, path: str, parameters: Mapping[str, Any]) -> Any:
+        """Return the `data` of an answer; IngestError or AnswerTooLargeError if there is none."""
+        url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
+        reply = "nothing"
         for attempt in range(DOWNLOAD_TRIES):
-            status, text, headers = self._once(url)
+            status, text, headers = self._get_once(url)
             if status == 200:
                 return self._data(text)
-            said = f"{status} {_error_message(text)}".strip() if status else text.decode(errors="replace")
+            reply = f"{status} {_error_message(text)}".strip() if status else text.decode(errors="replace")
             if status in (401, 403):
                 raise IngestError(
-                    f"{self.url} refuses us: {said}. Put a token that may read it into the environment "
+                    f"{self.url} refuses access: {reply}. Put a token that may read it into the environment "
                     f"variable {TOKEN_VARIABLE} (Bearer, or with its scheme)."
                 )
             if TOO_LARGE_MESSAGE.search(_error_message(text)) and status in (400, 422, 413, 503):
-                raise AnswerTooLargeError(said)
+                raise AnswerTooLargeError(reply)
             if status and status not in BUSY_STATUSES:
                 raise IngestError(
-                    f"{self.url} answers {said} to {path}. Is it the address of a Prometheus server?"
+                    f"{self.url} answers {reply} to {path}. Is it the address of a Prometheus server?"
                 )
             wait_s = _wait_s(headers.get("Retry-After"), attempt)
             if attempt == DOWNLOAD_TRIES - 1 or time.monotonic() + wait_s > self.end_s:
                 break
             time.sleep(wait_s)
         raise IngestError(
-            f"{self.url} answers {said}, {attempt + 1} times. What came so far is kept: run the same command "
-            "again when the server is well."
+            f"{self.url} answers {reply}, {attempt + 1} times. The answers so far are kept: run the same "
+            "command again when the server is well."
         )
 
-    def _once(self, url: str) -> tuple[int, bytes, Mapping[str, str]]:
-        """Status, body and headers of one attempt; status 0 and the reason where there is no answer."""
+    def _get_once(self, url: str) -> tuple[int, bytes, Mapping[str, str]]:
+        """Return status, body and headers of one attempt; status 0 and the reason if there is no answer."""
         request = urllib.request.Request(url, headers=self.headers)
         timeout_s = max(1.0, min(TIMEOUT_S, self.end_s - time.monotonic()))
         try:
@@ -128,13 +127,14 @@ class PrometheusClient:
             return 0, f"nothing ({reason or type(error).__name__})".encode(), {}
 
     def _data(self, text: bytes) -> Any:
+        """Return the `data` of a body; IngestError if it is not one of Prometheus."""
         try:
             answer = json.loads(text)
         except (ValueError, RecursionError) as error:
             begins = re.sub(r"\s+", " ", text[:60].decode(errors="replace")).strip() or "nothing"
             raise IngestError(
-                f"{self.url} answers no JSON but {begins!r}. Name the address under which "
-                "/api/v1/query_range lies, without a login page before it."
+                f"{self.url} answers no JSON but {begins!r}. Give the address of "
+                "/api/v1/query_range, without a login page before it."
             ) from error
         if not isinstance(answer, dict) or answer.get("status") != "success":
             raise IngestError(f"{self.url} answers JSON, but not as Prometheus does. Is it another service?")
@@ -142,7 +142,7 @@ class PrometheusClient:
 
 
 def _base_url(url: str) -> str:
-    """The address without what follows it; IngestError for what is none."""
+    """Return the address without query and API path; IngestError if it is not an http address."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise IngestError(f"--from {url}: it must be an address like http://prometheus:9090.")
@@ -159,7 +159,7 @@ def _headers(found: Message) -> dict[str, str]:
 
 
 def _error_body(text: bytes, headers: Message) -> bytes:
-    """What an error says, which Prometheus packs as it packs an answer."""
+    """Return the unpacked body of an error."""
     with contextlib.suppress(zlib.error):
         if headers.get("Content-Encoding") == "gzip":
             return zlib.decompressobj(wbits=31).decompress(text, 4096)
@@ -167,7 +167,7 @@ def _error_body(text: bytes, headers: Message) -> bytes:
 
 
 def _error_message(text: bytes) -> str:
-    """What an answer that failed says, as far as it is Prometheus that speaks."""
+    """Return the message of an error answer in Prometheus's format; empty for another format."""
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):
@@ -176,5 +176,5 @@ def _error_message(text: bytes) -> str:
 
 
 def _wait_s(retry_after: str | None, attempt: int) -> float:
-    asked = float(retry_after) if retry_after and retry_after.isdigit() else WAIT_S * 2**attempt
-    return min(asked, LONGEST_WAIT_S)
+    wait_s = float(retry_after) if retry_after and retry_after.isdigit() else WAIT_S * 2**attempt
+    return min(wait_s, LONGEST_WAIT_S)

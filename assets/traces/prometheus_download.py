@@ -1,7 +1,6 @@
-"""The answers of a Prometheus server, saved as they come: one file per counter and stretch of time.
+"""Download metrics of a Prometheus server: one file per metric and time range, with the unchanged answer.
 
-What lies there whole is not asked for again, so that a download which was broken off goes on, and a later one
-brings the days that are new.
+A complete file is not downloaded again. So an interrupted download continues, and a later one adds new days.
 """
 
 import gzip
@@ -28,7 +27,7 @@ MAX_POINTS_PER_ANSWER = 10_000  # of a series in one answer; Prometheus refuses 
 
 @dataclass(frozen=True)
 class MetricsDownload:
-    """What is asked for: whole steps in [first_s, last_s], seconds since 1970."""
+    """Server, folder, range and step of a download: whole steps in [first_s, last_s] since 1970."""
 
     url: str
     folder: Path
@@ -39,7 +38,7 @@ class MetricsDownload:
 
     @property
     def bucket_step_s(self) -> int:
-        """Between two readings of a histogram's buckets: an hour, less where there are not 24 of them."""
+        """Step of a histogram's buckets: an hour, less if the range is under a day."""
         return (
             min(max((self.last_s - self.first_s) // 24, self.step_s), DOWNLOAD_HOUR_S)
             // self.step_s
@@ -47,7 +46,7 @@ class MetricsDownload:
         )
 
     def stretches(self, step_s: int) -> list[tuple[int, int]]:
-        """First and last instant of each answer: of a UTC day, or of as much as one answer may hold."""
+        """Return first and last instant of each answer: a UTC day, or at most MAX_POINTS_PER_ANSWER steps."""
         length = max(
             step_s,
             min(
@@ -57,14 +56,14 @@ class MetricsDownload:
             ),
         )
         starts = range(self.first_s // length * length, self.last_s, length)
-        cut = ((max(s, self.first_s // step_s * step_s), min(s + length, self.last_s)) for s in starts)
-        return [(first, last) for first, last in cut if first < last]
+        clipped = ((max(s, self.first_s // step_s * step_s), min(s + length, self.last_s)) for s in starts)
+        return [(first, last) for first, last in clipped if first < last]
 
 
 class DownloadCounts(NamedTuple):
-    """How many answers were asked for, and how many lay there."""
+    """Number of answers that were downloaded, and of those that were already there."""
 
-    asked: int
+    downloaded: int
     kept: int
 
 
@@ -78,9 +77,9 @@ def fetch_metrics_folder(
     landing: Path,
     progress: Progress,
 ) -> str:
-    """Bring the metrics of some days into the folder NAME.metrics of `landing`; what was done, as a line.
+    """Download the metrics of some days into the folder NAME.metrics of `landing`; return a line on it.
 
-    IngestError or ConfigError is one line with the remedy.
+    Raises an IngestError or a ConfigError with the remedy.
     """
     TRACE_NAME.check(name, "--name")
     now_s = int(time.time())
@@ -88,28 +87,28 @@ def fetch_metrics_folder(
     last_s -= last_s % step_s
     folder = landing / f"{name}{METRICS_SUFFIX}"
     order = MetricsDownload(url, folder, last_s - days * DOWNLOAD_DAY_S, last_s, step_s, where)
-    came = download_metrics(order, load_engine_metrics(), read_ingest_bounds(folder).ingest_minutes, progress)
-    return f"{came.asked:,} answers from {url}, {came.kept:,} were there: {folder.name}"
+    minutes = read_ingest_bounds(folder).ingest_minutes
+    counts = download_metrics(order, load_engine_metrics(), minutes, progress)
+    return f"{counts.downloaded:,} answers from {url}, {counts.kept:,} were there: {folder.name}"
 
 
 def download_metrics(
     order: MetricsDownload, metrics: MetricsCatalogue, minutes: float, progress: Progress
 ) -> DownloadCounts:
-    """Save what the server knows of the metrics; IngestError is one line with the remedy.
+    """Download all known metrics that the server has; IngestError with the remedy if it has none.
 
-    Buckets of histograms are asked for by the hour at most, all else by the step.
+    Buckets of histograms are downloaded with the step `bucket_step_s`, all others with `step_s`.
     """
     client = PrometheusClient(order.url, time.monotonic() + 60 * minutes)
     known = [*metrics.counters(), *metrics.buckets()]
-    there = set(client.names(known, order.where, order.first_s, order.last_s))
-    wanted = [name for name in known if name in there]
+    available = set(client.names(known, order.where, order.first_s, order.last_s))
+    wanted = [name for name in known if name in available]
     if not wanted:
         where = f" with {{{order.where}}}" if order.where else ""
         raise IngestError(
             f"{order.url} knows no metric of vLLM, SGLang or Dynamo between "
             f"{_instant_text(order.first_s)} and {_instant_text(order.last_s)}{where}. Does it scrape "
-            f"the engines? "
-            "data/catalogue/metrics.toml has the names that are asked for."
+            "the engines? data/catalogue/metrics.toml has the names of the metrics."
         )
     parts = [
         (name, step, *stretch)
@@ -118,22 +117,16 @@ def download_metrics(
         for stretch in order.stretches(step)
     ]
     order.folder.mkdir(parents=True, exist_ok=True)
-    asked = 0
+    downloaded = 0
     with progress.bar(f"metrics from {order.url}", len(parts)) as done:
         for number, (name, step, first, last) in enumerate(parts, start=1):
             path = order.folder / f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}.{first}.json.gz"
             if not _is_whole(path, name, step, last, order.where):
-                _save(
-                    path,
-                    client.query_range(name, order.where, first, last, step),
-                    name,
-                    step,
-                    last,
-                    order.where,
-                )
-                asked += 1
+                results = client.query_range(name, order.where, first, last, step)
+                _save(path, results, name, step, last, order.where)
+                downloaded += 1
             done(number)
-    return DownloadCounts(asked, len(parts) - asked)
+    return DownloadCounts(downloaded, len(parts) - downloaded)
 
 
 def _instant_text(instant_s: int) -> str:
@@ -145,21 +138,21 @@ def _query_header(name: str, step: int, last: int, where: str) -> dict[str, Any]
 
 
 def _is_whole(path: Path, name: str, step: int, last: int, where: str) -> bool:
-    """Whether a file holds the answer to this question, up to this instant."""
+    """Return whether a file has the answer to this query, up to this instant."""
     try:
         with gzip.open(path, "rt") as opened:
-            begins = opened.readline()
-        asked = json.loads(begins.rstrip().rstrip(",") + "}")["asked"]
+            first_line = opened.readline()
+        header = json.loads(first_line.rstrip().rstrip(",") + "}")["asked"]
     except (OSError, EOFError, ValueError, KeyError, TypeError):
         return False
-    return bool(asked == _query_header(name, step, last, where))
+    return bool(header == _query_header(name, step, last, where))
 
 
 def _save(path: Path, results: list[Any], name: str, step: int, last: int, where: str) -> None:
-    """Write an answer aside and move it into place; its first line says what was asked."""
-    begins = json.dumps({"asked": _query_header(name, step, last, where), "status": "success"})[:-1]
+    """Write an answer to a temporary file and move it into place; its first line has the query."""
+    first_line = json.dumps({"asked": _query_header(name, step, last, where), "status": "success"})[:-1]
     data = json.dumps({"resultType": "matrix", "result": results}, separators=(",", ":"))
-    aside = path.with_suffix(".part")
-    with gzip.open(aside, "wt", compresslevel=3) as opened:
-        opened.write(f'{begins},\n"data":{data}}}\n')
-    os.replace(aside, path)
+    temporary = path.with_suffix(".part")
+    with gzip.open(temporary, "wt", compresslevel=3) as opened:
+        opened.write(f'{first_line},\n"data":{data}}}\n')
+    os.replace(temporary, path)

@@ -1,4 +1,4 @@
-"""The requests of a day: drawn from the office parameters, tiled from a landed trace, or simply landed."""
+"""Requests of a day: generated from the office parameters, tiled from a landed trace, or landed."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -16,13 +16,13 @@ from fleetcast.models.traffic.trace_columns import DayColumns, TraceNames
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import TraceConfig
 
-ID_STEP = 1 << 32  # request ids of a made day: its number since 0001-01-01 times this, then by arrival
+ID_STEP = 1 << 32  # first request id of a made day: its number since 0001-01-01 times this
 
 
 def make_request_day(lake: Lake, trace: TraceConfig, catalogue: Catalogue, day: date) -> int:
-    """Bring one day of the configured trace into the lake and return its requests.
+    """Write one day of the configured trace into the lake and return its number of requests.
 
-    A trace with neither [trace.office] nor [trace.tiled] is not made: its day must have been landed.
+    A trace with neither [trace.office] nor [trace.tiled] is not made: LakeError if its day has not landed.
     """
     names = TraceNames.of(catalogue)
     if trace.office is not None or trace.tiled is not None:
@@ -45,7 +45,7 @@ def make_request_day(lake: Lake, trace: TraceConfig, catalogue: Catalogue, day: 
 
 
 def write_tiers(lake: Lake, trace: str, catalogue: Catalogue) -> None:
-    """Tell the trace's tables what its tiers are (sql/tables/tiers.sql)."""
+    """Write the catalogue's tiers as a table of the trace (sql/tables/tiers.sql)."""
     rows = [{"tier": name, **dataclasses.asdict(tier)} for name, tier in catalogue.tiers.items()]
     lake.write("tiers", pa.Table.from_pylist(rows, SCHEMAS["tiers"]), trace=trace)
 
@@ -53,7 +53,21 @@ def write_tiers(lake: Lake, trace: str, catalogue: Catalogue) -> None:
 def canonical_requests(
     columns: DayColumns, day: date, source: str, catalogue: Catalogue, apps: Sequence[str]
 ) -> pa.Table:
-    """The canonical requests of a made day; the deadline is the tier's."""
+    """Return the requests of a made day as the table `requests`; the deadline is the tier's.
+
+    Parameters
+    ----------
+    columns : DayColumns
+        Requests in order of arrival, shape (requests,); times in microseconds since midnight, UTC.
+    day : date
+        The day.
+    source : str
+        Text of the column `source`.
+    catalogue : Catalogue
+        Names of the codes of region, llm and tier.
+    apps : Sequence[str]
+        Names of the codes of app.
+    """
     midnight = np.datetime64(day, "us").astype(np.int64)
     first_id = np.uint64(day.toordinal() * ID_STEP)
     deadlines = np.array([tier.deadline_s for tier in catalogue.tiers.values()])
@@ -72,16 +86,16 @@ def canonical_requests(
         "tier_source": _named(np.zeros(rows, np.int8), ["given"]),
         "tier_confidence": np.ones(rows),
     }
-    unsaid = {f.name: pa.nulls(rows, f.type) for f in SCHEMAS["requests"] if f.name not in arrays}
-    return pa.table({**arrays, **unsaid}, schema=SCHEMAS["requests"])
+    unknown = {f.name: pa.nulls(rows, f.type) for f in SCHEMAS["requests"] if f.name not in arrays}
+    return pa.table({**arrays, **unknown}, schema=SCHEMAS["requests"])
 
 
 def read_template_trace(lake: Lake, trace: str, names: TraceNames) -> tuple[DayColumns, list[str]]:
-    """The whole of a landed trace as columns, with the names of its apps; times count from 1970."""
+    """Read a whole landed trace: columns (requests,) with times in us since 1970, and names of its apps."""
     if not lake.days("requests", trace):
         raise LakeError(
             f"The trace {trace!r}, which is to be tiled, has not been landed. "
-            "Drop its file into data/landing and run: fleetcast ingest."
+            "Put its file into data/landing and run: fleetcast ingest."
         )
     table = lake.sql(
         "select * from requests where trace = $trace order by arrived_at, request_id", trace=trace
@@ -100,4 +114,5 @@ def read_template_trace(lake: Lake, trace: str, names: TraceNames) -> tuple[DayC
 
 
 def _named(codes: np.ndarray, names: Iterable[str]) -> pa.Array:
+    """Return the name of each code; shape (requests,) in and out."""
     return pa.DictionaryArray.from_arrays(codes, list(names)).cast(pa.string())

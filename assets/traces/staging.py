@@ -1,4 +1,4 @@
-"""The rows of a landed file: read once into a scratch database, from there into the lake, and out of it."""
+"""Rows of a landed file: read into a scratch database, written into the lake, and withdrawn from it."""
 
 from collections.abc import Mapping
 from datetime import date
@@ -13,28 +13,28 @@ from fleetcast.assets.traces.trace_formats import COPY_AGAIN, LandedFile
 
 STAGING_MACROS = ("mapping", "chances", "tiers")
 STAGING_QUERIES = {False: ("staged", "patterns", "duplicates"), True: ("staged_answers",)}  # True: of answers
-ANSWERS_TABLE = "answers"  # the format, and the table, of what llms answered
+ANSWERS_TABLE = "answers"  # name of the format and of the table of llms' answers
 
 
 def staging_sql(*sources: SqlFile) -> str:
-    """All that is asked of a connection while a file lands: sql/staging, and how its source is read."""
-    asked = (*sources, *(read_sql(path) for path in sorted(SQL.glob("staging/*.sql"))))
-    return "\n".join(file.text for file in asked)
+    """Return all SQL that runs while a file lands: sql/staging, and the SQL of its source."""
+    files = (*sources, *(read_sql(path) for path in sorted(SQL.glob("staging/*.sql"))))
+    return "\n".join(file.text for file in files)
 
 
 def stage_file(
     con: Connection, landed: LandedFile, variables: Mapping[str, Any], folder: Path, guard: IngestGuard
 ) -> None:
-    """Read the file once, into the table `staged`: its rows, each with what speaks against it.
+    """Read the file once, into the table `staged`: its rows, each with the reason to quarantine it, if any.
 
-    An archive is unpacked into `folder`.
+    An archive is unpacked into `folder`. IngestError if the file is unreadable or has no row.
     """
     _set_variables(con, variables)
     staged, *updates = STAGING_QUERIES[landed.format == ANSWERS_TABLE]
     for macros in STAGING_MACROS:
         con.execute(read_sql(f"staging/{macros}.sql").text)
     con.execute(f"create temp view source as {landed_rows_query(landed, folder, guard)}")
-    with one_line_errors(f"Preparing sql/sources/{landed.source.name}", "Mend that file.", IngestError):
+    with one_line_errors(f"Preparing sql/sources/{landed.source.name}", "Correct that file.", IngestError):
         con.execute(f"create temp view parsed as {landed.source.text}")
     remedy = "" if variables["is_archive"] else COPY_AGAIN  # an archive was read whole to be unpacked
     with guard.watch_query(con, "rows"):
@@ -52,9 +52,9 @@ def _set_variables(con: Connection, variables: Mapping[str, Any]) -> None:
 
 
 def write_staged_days(con: Connection, lake: Lake, trace: str) -> None:
-    """Write each day that the file has rows on, and drop those that it had when it was ingested before.
+    """Write each day of the file's rows, and drop the days that only its previous ingest had.
 
-    A day has a file of its own from each source, so that several may land at once.
+    A day has one file per source, so that several sources can land at the same time.
     """
     split_days_by_source(con, lake, trace)
     [(source,)] = con.execute("select getvariable('file')").fetchall()
@@ -71,7 +71,7 @@ def write_staged_days(con: Connection, lake: Lake, trace: str) -> None:
 
 
 def split_days_by_source(con: Connection, lake: Lake, trace: str) -> None:
-    """Part days of earlier versions, which had one file of all sources, into a file of each."""
+    """Split days of earlier versions, which had one file for all sources, into a file per source."""
     for path in lake.files("requests", trace=trace):
         if path.stem != "part":
             continue
@@ -87,20 +87,20 @@ def split_days_by_source(con: Connection, lake: Lake, trace: str) -> None:
 
 
 def write_verdicts(con: Connection, lake: Lake, trace: str) -> None:
-    """Write how the trace's apps were judged, before any request that was judged so."""
+    """Write the tier verdicts on the trace's apps. Call it before their requests are written."""
     if con.execute("select count(*) from new_verdicts").fetchall() != [(0,)]:
         query = "select * replace (hours::bigint as hours) from verdicts order by app"
         lake.copy(con, query, "tier_verdicts", trace=trace)
 
 
 def withdraw_file(lake: Lake, trace: str, file: str) -> None:
-    """Take a landed file out of a trace again: what it brought, its quarantine, last its row of ingests."""
+    """Remove a landed file from a trace: its rows, its quarantine, and last its row in `ingests`."""
     with lake.connect(query=f"requests {staging_sql()}") as con:
         _set_variables(con, {"trace": trace, "file": file})
-        nothing = (
+        no_rows = (
             "select 1 as row, 1 as part, 'x' as reason, * exclude (trace, source) from requests where false"
         )
-        con.execute(f"create temp table staged as {nothing}")
+        con.execute(f"create temp table staged as {no_rows}")
         write_staged_days(con, lake, trace)
     for table in (ANSWERS_TABLE, "quarantine", "ingests"):
         lake.path(table, file, trace=trace).unlink(missing_ok=True)

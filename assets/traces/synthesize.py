@@ -1,4 +1,4 @@
-"""Requests drawn from what endpoints were asked: each reading has its requests, each quarter its tokens."""
+"""Synthesize requests from the load of endpoints: exact requests per reading and tokens per quarter hour."""
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,18 +21,19 @@ from fleetcast.models.traffic.trace_columns import DayColumns
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 
-SYNTHESIS_SEED = 1  # raise it when the drawing changes, so that folders land again
+SYNTHESIS_SEED = 1  # raise it when the sampling changes, so that folders land again
 SECONDS_PER_DAY, US_PER_S = 86_400, 1_000_000
-FIELDS_PER_REQUEST = 8  # of what is drawn of a request beside its instant
+FIELDS_PER_REQUEST = 8  # rows of SynthesizedRequests.rest
 
 
 class SynthesizedRequests(NamedTuple):
-    """Requests that were drawn."""
+    """Arrivals and fields of synthesized requests.
 
-    arrived_us: Ints  # (requests,) since 1970
-    rest: NDArray[
-        np.int32
-    ]  # (ROWS, requests): region, llm, tier, app, input, output, cached tokens, endpoint
+    The rows of `rest` are the codes of region, llm, tier and app; input, output and cached tokens; endpoint.
+    """
+
+    arrived_us: Ints  # (requests,), us since 1970
+    rest: NDArray[np.int32]  # (FIELDS_PER_REQUEST, requests)
 
 
 def _no_requests() -> SynthesizedRequests:
@@ -47,31 +48,35 @@ def synthesize_days(
     file: str,
     guard: IngestGuard,
 ) -> Iterator[tuple[date, pa.Table]]:
-    """The canonical requests of each day that has any, in order of arrival; request ids as of made days."""
+    """Yield each day that has requests, as the table `requests` in order of arrival.
+
+    IngestError if a label is no region or tier of the catalogue.
+    """
     regions, tiers = list(catalogue.regions), list(catalogue.tiers)
-    for one in found:
-        for key, name, known in (("region", one.place.region, regions), ("tier", one.place.tier, tiers)):
+    for metered in found:
+        place = metered.place
+        for key, name, known in (("region", place.region, regions), ("tier", place.tier, tiers)):
             if name is not None and name not in known:
                 raise IngestError(
                     f"{file}: the label {mapping.labels[key]}={name} is no {key} of the catalogue "
                     f"({', '.join(known)}). "
                     f'Write label_names = {{ "{name}" = "..." }} into {mapping_file(Path(file)).name}, or '
-                    "labels = {} to deal them out by shares."
+                    "labels = {} to distribute requests by shares."
                 )
-    apps = sorted({one.place.app for one in found if one.place.app} | set(mapping.shares["app"]))
+    apps = sorted({metered.place.app for metered in found if metered.place.app} | set(mapping.shares["app"]))
     names = {"region": regions, "llm": list(catalogue.llms), "tier": tiers, "app": apps}
-    first = int(min(one.t0[0] for one in found) // SECONDS_PER_DAY)
-    last = int(max(one.t1[-1] for one in found) // SECONDS_PER_DAY)
+    first = int(min(metered.t0[0] for metered in found) // SECONDS_PER_DAY)
+    last = int(max(metered.t1[-1] for metered in found) // SECONDS_PER_DAY)
     left = _no_requests()
     with guard.progress.bar(f"requests of {file}", last - first + 2) as done:
-        for count, number in enumerate(
-            range(first, last + 2), start=1
-        ):  # some of a day came before its midnight
+        # A day is complete after the next one: requests counted there may have arrived before its midnight.
+        for count, number in enumerate(range(first, last + 2), start=1):
             guard.passed(0)
-            parts = [
-                left,
-                *(_synthesize_endpoint(one, k, number, llms, mapping, names) for k, one in enumerate(found)),
-            ]
+            counted = (
+                _synthesize_endpoint(metered, n, number, llms, mapping, names)
+                for n, metered in enumerate(found)
+            )
+            parts = [left, *counted]
             arrived_us, rest = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
             order = np.argsort(arrived_us)
             cut = np.searchsorted(arrived_us, number * SECONDS_PER_DAY * US_PER_S, sorter=order)
@@ -84,39 +89,43 @@ def synthesize_days(
 
 
 def _synthesize_endpoint(
-    one: MeteredEndpoint,
+    metered: MeteredEndpoint,
     endpoint: int,
     number: int,
     llms: Mapping[str, str],
     mapping: TraceMapping,
     names: Mapping[str, list[str]],
 ) -> SynthesizedRequests:
-    """The requests of an endpoint that were counted on a day, in no order."""
-    own = np.flatnonzero((one.t1 > number * SECONDS_PER_DAY) & (one.t1 <= (number + 1) * SECONDS_PER_DAY))
-    n = one.requests[own]
+    """Sample the requests of an endpoint that were counted on day `number` since 1970, in no order.
+
+    `llms` maps the source's models to the catalogue's llms, `names` has the names of each code.
+    """
+    day_end_s = (number + 1) * SECONDS_PER_DAY
+    intervals = np.flatnonzero((metered.t1 > day_end_s - SECONDS_PER_DAY) & (metered.t1 <= day_end_s))
+    n = metered.requests[intervals]
     if not n.sum():
         return _no_requests()
-    rng = np.random.default_rng([SYNTHESIS_SEED, zlib.crc32(repr(one.place).encode()), number])
-    row = np.repeat(own, n)
-    hour, quarter = one.rows(one.hours, HOUR_S), one.rows(one.quarters, TOKEN_QUARTER_S)
-    arrived = one.t0[row] + rng.random(row.size) * (one.t1 - one.t0)[row] - one.delay_s[hour[row]]
-    arrived = np.maximum(arrived, one.t0[0])  # whatever came before the first reading
-    inputs = _draw_token_lengths(rng, one.input_shape, n, one.input_tokens[own], hour[own], quarter[own])
-    quarters, first, at = np.unique(quarter[own], return_index=True, return_inverse=True)
+    rng = np.random.default_rng([SYNTHESIS_SEED, zlib.crc32(repr(metered.place).encode()), number])
+    row = np.repeat(intervals, n)
+    hour, quarter = metered.rows(metered.hours, HOUR_S), metered.rows(metered.quarters, TOKEN_QUARTER_S)
+    length_s = metered.t1 - metered.t0
+    arrived = metered.t0[row] + rng.random(row.size) * length_s[row] - metered.delay_s[hour[row]]
+    arrived = np.maximum(arrived, metered.t0[0])  # the delay may reach before the first reading
+    hour_of, quarter_of = hour[intervals], quarter[intervals]
+    inputs = _draw_token_lengths(
+        rng, metered.input_shape, n, metered.input_tokens[intervals], hour_of, quarter_of
+    )
+    quarters, first, at = np.unique(quarter_of, return_index=True, return_inverse=True)
     per_quarter = np.bincount(at, n, quarters.size).astype(np.int64)
     outputs = _draw_token_lengths(
-        rng, one.output_shape, per_quarter, one.output_tokens[quarters], hour[own][first], quarters
+        rng, metered.output_shape, per_quarter, metered.output_tokens[quarters], hour_of[first], quarters
     )
-    whole = np.cumsum(inputs * one.cached_share[hour[row]])
-    cached = np.minimum(np.diff(np.floor(whole + 0.5), prepend=0.0).astype(np.int64), inputs)
-    place = {
-        "region": one.place.region,
-        "llm": llms[one.place.model],
-        "tier": one.place.tier,
-        "app": one.place.app,
-    }
+    cached_sum = np.cumsum(inputs * metered.cached_share[hour[row]])
+    cached = np.minimum(np.diff(np.floor(cached_sum + 0.5), prepend=0.0).astype(np.int64), inputs)
+    place = metered.place
+    named = {"region": place.region, "llm": llms[place.model], "tier": place.tier, "app": place.app}
     codes = [
-        _assign_codes(rng, name, mapping.shares[key], names[key], row.size) for key, name in place.items()
+        _assign_codes(rng, name, mapping.shares[key], names[key], row.size) for key, name in named.items()
     ]
     rest = np.array([*codes, inputs, outputs, cached, np.full(row.size, endpoint)], np.int32)
     return SynthesizedRequests(np.floor(arrived * US_PER_S).astype(np.int64), rest)
@@ -130,7 +139,24 @@ def _draw_token_lengths(
     hour: Ints,
     quarter: Ints,
 ) -> Ints:
-    """Lengths of the requests of consecutive intervals, neighbours of a quarter of an hour drawn together."""
+    """Sample the lengths of the requests of consecutive intervals; neighbours in a quarter hour are joined.
+
+    Parameters
+    ----------
+    rng : np.random.Generator
+        Random numbers.
+    shape : LengthHistogram
+        Lengths in tokens by hour; counts (hours, cells).
+    requests, tokens : Ints
+        Number of requests and sum of their lengths in each interval, shape (intervals,).
+    hour, quarter : Ints
+        Row of each interval in the hours of `shape`, and its quarter of an hour, shape (intervals,).
+
+    Returns
+    -------
+    Ints
+        Length of each request in tokens, interval after interval, shape (requests.sum(),).
+    """
     group, total = group_neighbours(requests, tokens, quarter)
     n = np.bincount(group, requests, total.size).astype(np.int64)
     first = np.searchsorted(group, np.arange(total.size))
@@ -141,10 +167,10 @@ def _draw_token_lengths(
 def _assign_codes(
     rng: np.random.Generator, name: str | None, shares: Any, known: list[str], size: int
 ) -> Ints:
-    """The code of a name for every request, or codes by the shares of the mapping."""
+    """Return the code in `known` of `name`, else codes sampled by the mapping's shares; shape (size,)."""
     if name is not None:
         return np.full(size, known.index(name), np.int64)
-    codes = np.array([known.index(one) for one in shares], np.int64)
+    codes = np.array([known.index(name) for name in shares], np.int64)
     if codes.size == 1:
         return np.full(size, codes[0])
     below = np.cumsum(list(shares.values()))[:-1]
@@ -160,19 +186,19 @@ def _canonical_table(
     found: Sequence[MeteredEndpoint],
     mapping: TraceMapping,
 ) -> pa.Table:
-    """Requests in order of arrival as canonical ones."""
+    """Return requests in order of arrival as the table `requests`."""
     midnight_us = (day - date(1970, 1, 1)).days * SECONDS_PER_DAY * US_PER_S
     columns = DayColumns(rows.arrived_us - midnight_us, *rows.rest[:6])
     table = canonical_requests(columns, day, file, catalogue, apps)
-    models = pa.array([one.place.model for one in found])
-    is_said = np.array([one.place.tier is not None for one in found])[rows.rest[7]]
-    unsaid = "mapping" if mapping.is_tier_mapped else "dealt"
+    models = pa.array([metered.place.model for metered in found])
+    has_label = np.array([metered.place.tier is not None for metered in found])[rows.rest[7]]
+    source = "mapping" if mapping.is_tier_mapped else "dealt"
     extra = {
         "source_llm": pa.DictionaryArray.from_arrays(rows.rest[7], models).cast(pa.string()),
-        "tier_source": pa.array(np.where(is_said, "given", unsaid)),
-        "tier_confidence": pa.array(np.where(is_said | mapping.is_tier_mapped, 1.0, 0.0)),
+        "tier_source": pa.array(np.where(has_label, "given", source)),
+        "tier_confidence": pa.array(np.where(has_label | mapping.is_tier_mapped, 1.0, 0.0)),
     }
-    if any(one.cached_share.any() for one in found):
+    if any(metered.cached_share.any() for metered in found):
         extra["cached_tokens"] = pa.array(rows.rest[6], pa.int32())
     for name, column in extra.items():
         table = table.set_column(table.schema.get_field_index(name), name, column)

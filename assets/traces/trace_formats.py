@@ -1,8 +1,8 @@
-"""Which trace format a landed file has, by its content.
+"""Recognise the trace format of a file by its content.
 
-Every file of sql/sources declares a container (csv and jsonl, which may be packed with gzip or zstd, parquet,
-tar) and the columns that it is recognised by, so a new format is one SQL file and nothing else. The columns
-of an archive are the names of its members, with # for a number.
+Every file of sql/sources declares a container (csv or jsonl, plain or packed with gzip or zstd; parquet; tar)
+and the columns that identify the format. So a new format needs one SQL file and nothing else. The columns of
+an archive are the names of its members, with # for a number.
 """
 
 import gzip
@@ -23,10 +23,10 @@ from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
 from fleetcast.assets.traces.ingest_bounds import IngestError, IngestGuard
 
 CSV_FIELD = r',((?:\s*"(?:[^"]|"")*")?[^,]*)'  # as the macro csv_fields of sql/staging/mapping.sql
-COPY_AGAIN = "Copy the file here again, whole."
+COPY_AGAIN = "Copy the file here again, completely."
 MAX_LINE_BYTES = 1 << 24
-MOST_BLANK_LINES = 100_000  # before the first that is not
-LEAST_ROW_BYTES = 24  # of a Parquet file, however it is encoded: an id, an instant, two numbers
+MOST_BLANK_LINES = 100_000  # at the beginning of a file
+LEAST_ROW_BYTES = 24  # smallest unpacked row of a Parquet file: an id, an instant, two numbers
 SHOWN_COLUMN_CHARACTERS = 200
 PACKING_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 
@@ -36,18 +36,18 @@ class LandedFile(NamedTuple):
 
     path: Path
     source: SqlFile
-    columns: tuple[str, ...]  # as the file names them
+    columns: tuple[str, ...]  # names in the file
     header_lines: int  # before the first row
     packing: str  # none, gzip or zstd
 
     @property
     def format(self) -> str:
-        """Name of the format: that of its file in sql/sources."""
+        """Name of the format, as of its file in sql/sources."""
         return _format_name(self.source)
 
 
 class FileContent(NamedTuple):
-    """What the beginning of a file shows."""
+    """Container, columns and packing of a file, from its beginning."""
 
     container: str
     columns: tuple[str, ...]
@@ -61,10 +61,12 @@ class FileContent(NamedTuple):
         return f"{self.container} with {columns}"
 
 
-def recognise_format(path: Path, guard: IngestGuard | None = None, tells_outputs: bool = False) -> LandedFile:
-    """Find the format most of whose columns the file has, or say what it has and which formats there are.
+def recognise_format(
+    path: Path, guard: IngestGuard | None = None, assumes_outputs: bool = False
+) -> LandedFile:
+    """Find the format that shares most columns with the file; IngestError if the file is of no known format.
 
-    The column of output tokens may be lacking where its mapping file tells them.
+    With `assumes_outputs`, the mapping file sets the output tokens and their column may be missing.
     """
     content = inspect_file(path, guard or IngestGuard(path))
     if set(content.columns) >= {"status", "data"}:
@@ -73,31 +75,32 @@ def recognise_format(path: Path, guard: IngestGuard | None = None, tells_outputs
             "data/landing/NAME.metrics."
         )
     formats = [read_sql(file) for file in sorted((SQL / "sources").glob("*.sql"))]
-    alike = [f for f in formats if f.fields["format"] == content.container and _shared_columns(f, content)]
-    if not alike:
-        raise IngestError(f"{path.name} {_what_differs(content, formats)}")
-    source = max(alike, key=lambda f: (_shared_columns(f, content), -len(f.listed("recognised by"))))
-    lacking = [column for column in source.listed("recognised by") if column not in content.columns]
-    lacks_outputs = lacking == [_output_column(source)]
-    if lacking and not (lacks_outputs and tells_outputs):
-        tell = ", tell a mean to assume (output_tokens = 200 in its mapping file, or advise --outputs 200)"
+    similar = [f for f in formats if f.fields["format"] == content.container and _shared_columns(f, content)]
+    if not similar:
+        raise IngestError(f"{path.name} {_describe_mismatch(content, formats)}")
+    source = max(similar, key=lambda f: (_shared_columns(f, content), -len(f.listed("recognised by"))))
+    missing = [column for column in source.listed("recognised by") if column not in content.columns]
+    lacks_outputs = missing == [_output_column(source)]
+    if missing and not (lacks_outputs and assumes_outputs):
+        assume = ", set a mean to assume (output_tokens = 200 in its mapping file, or advise --outputs 200)"
         raise IngestError(
-            f"{path.name} looks like {_format_name(source)} but lacks the columns {', '.join(lacking)}; it "
-            f"is {content}. Add them{tell if lacks_outputs else ''}, or describe the file in "
+            f"{path.name} looks like {_format_name(source)} but lacks the columns {', '.join(missing)}; it "
+            f"is {content}. Add them{assume if lacks_outputs else ''}, or describe the file in "
             "sql/sources/NAME.sql."
         )
     return LandedFile(path, source, *content[1:])
 
 
-def _what_differs(content: FileContent, formats: Sequence[SqlFile]) -> str:
-    """What keeps a file from being of a known format: separator, upper and lower case, or everything."""
+def _describe_mismatch(content: FileContent, formats: Sequence[SqlFile]) -> str:
+    """Describe why a file has no known format: its separator, upper and lower case, or its columns."""
     words = re.split(r"[,;|\t]", ",".join(content.columns).casefold())
-    has = {word.strip(' "') for word in words}
+    columns = {word.strip(' "') for word in words}
     for source in sorted(formats, key=lambda f: -len(f.listed("recognised by"))):
         wanted = source.listed("recognised by")
-        if source.fields["format"] == content.container and has.issuperset(map(str.casefold, wanted)):
+        if source.fields["format"] == content.container and columns.issuperset(map(str.casefold, wanted)):
             return (
-                f"looks like {_format_name(source)}, but is {content}. Write {', '.join(wanted)}, spelt so"
+                f"looks like {_format_name(source)}, but is {content}. "
+                f"Write {', '.join(wanted)} with this spelling"
                 f"{' and separated by commas' if content.container == 'csv' else ''}."
             )
     return (
@@ -107,7 +110,7 @@ def _what_differs(content: FileContent, formats: Sequence[SqlFile]) -> str:
 
 
 def _output_column(source: SqlFile) -> str | None:
-    """The column that a format has output tokens in; None where they are no column of their own."""
+    """Return the column of a format's output tokens; None if the format derives them otherwise."""
     found = re.search(r'whole\("?([\w ]+)"?\)\s+as output_tokens', source.text)
     return None if found is None else found[1]
 
@@ -121,7 +124,7 @@ def _shared_columns(source: SqlFile, content: FileContent) -> int:
 
 
 def inspect_file(path: Path, guard: IngestGuard) -> FileContent:
-    """Tell container, columns and packing from the first bytes, whatever the file is called."""
+    """Find container, columns and packing from the first bytes, independent of the file's name."""
     try:
         with path.open("rb") as opened:
             magic = opened.read(4)
@@ -137,8 +140,8 @@ def inspect_file(path: Path, guard: IngestGuard) -> FileContent:
         with open_unpacked(path, packing) as opened:
             before, first = _first_line(opened, path.name)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, pa.ArrowException) as error:
-        said = (getattr(error, "strerror", None) or str(error)).rstrip(".")
-        raise IngestError(f"{path.name} cannot be read: {said}. {COPY_AGAIN}") from error
+        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
+        raise IngestError(f"{path.name} cannot be read: {reason}. {COPY_AGAIN}") from error
     if not first:
         raise IngestError(f"{path.name} is empty. {COPY_AGAIN}")
     if "\x00" in first or "\ufffd" in first:
@@ -157,18 +160,18 @@ def inspect_file(path: Path, guard: IngestGuard) -> FileContent:
         ) from error
     except json.JSONDecodeError as error:
         raise IngestError(
-            f"{path.name} begins like JSON, but its first line is no whole object: {error}. "
+            f"{path.name} begins like JSON, but its first line is not a complete object: {error}. "
             "Write one object a line."
         ) from error
 
 
 def member_pattern(member: str) -> str:
-    """The name of an archive's member, with # for a number."""
+    """Return the name of an archive's member with # for each number."""
     return re.sub(r"\d+", "#", Path(member).name)
 
 
 def iterate_members(archive: tarfile.TarFile, guard: IngestGuard) -> Iterator[tarfile.TarInfo]:
-    """The members of an archive, none of which is unpacked before its size was passed by the guard."""
+    """Yield the members of an archive; the guard checks the size of each before it is unpacked."""
     total = 0
     while member := archive.next():
         total += member.size
@@ -177,7 +180,7 @@ def iterate_members(archive: tarfile.TarFile, guard: IngestGuard) -> Iterator[ta
 
 
 def open_unpacked(path: Path, packing: str) -> IO[bytes]:
-    """A text file opened for reading, whatever it is packed with."""
+    """Open a text file that is packed with gzip, zstd or not at all."""
     if packing == "gzip":
         return cast(IO[bytes], gzip.open(path))
     if packing == "zstd":
@@ -186,7 +189,7 @@ def open_unpacked(path: Path, packing: str) -> IO[bytes]:
 
 
 def _first_line(opened: IO[bytes], name: str) -> tuple[int, str]:
-    """How many blank lines a file begins with, and the first that is not; empty where there is none."""
+    """Return the number of blank lines at the beginning, and the first line with text; empty if none."""
     before = 0
     while line := opened.readline(MAX_LINE_BYTES):
         if text := line.decode("utf-8-sig", errors="replace").strip():

@@ -1,4 +1,4 @@
-"""What a trace file says nothing about (trace, region, llm, tier, app, start), from a TOML file beside it."""
+"""Mapping of a trace file: trace, region, llm, tier, app and start if it lacks them, from a TOML file."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -22,28 +22,28 @@ from fleetcast.models.world.toml_dataclasses import (
 
 MAPPED_KEYS = ("region", "llm", "tier", "app")
 MAPPING_DEFAULTS = CATALOGUE_DIR / "mapping.toml"
-INFER = "infer"  # tier = "infer": by the rules of sql/staging/tiers.sql, as without the key
+INFER = "infer"  # tier = "infer" is as no `tier`: the rules of sql/staging/tiers.sql apply
 AssumedTokens = Annotated[int, Range(1, 2**31 - 1)]
 COMPRESSED_SUFFIXES = (".gz", ".zst")
 
 
 @dataclass(frozen=True)
 class MappingFile:
-    """The keys of NAME.toml beside NAME.csv.gz, the defaults filled in."""
+    """The keys of NAME.toml for the trace file NAME.csv.gz, the defaults filled in."""
 
     region: Any  # one name, or a table of shares that sum to 1
     llm: Any
     tier: Any
     app: Any
-    start: datetime  # instant of time 0 where timestamps are relative
-    llm_names: Mapping[str, str]  # what the source calls an llm -> the catalogue's name for it
-    rate_scale: float  # of the rates of a format that gives rates, not requests
+    start: datetime  # instant of time 0 if timestamps are relative
+    llm_names: Mapping[str, str]  # llm in the source -> llm in the catalogue
+    rate_scale: float  # factor on the rates of a format with rates instead of requests
     unpack_ratio: Ratio  # bytes that may be unpacked per byte of the file
     ingest_minutes: Minutes
-    labels: Mapping[str, str]  # region, tier, app -> the label of metrics that tells it
-    label_names: Mapping[str, str]  # what such a label says -> the catalogue's name for it
+    labels: Mapping[str, str]  # region, tier, app -> the label of the metrics that has it
+    label_names: Mapping[str, str]  # value of such a label -> name in the catalogue
     trace: TraceName | None = None
-    output_tokens: AssumedTokens | None = None  # of an answer whose length the file does not tell
+    output_tokens: AssumedTokens | None = None  # assumed for answers without a length in the file
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class TraceMapping:
     labels: Mapping[str, str]
     label_names: Mapping[str, str]
     output_tokens: int | None
-    is_tier_mapped: bool  # False: the rules of sql/staging/tiers.sql speak before the shares
+    is_tier_mapped: bool  # False: the rules of sql/staging/tiers.sql apply before the shares
 
     def variables(self) -> dict[str, Any]:
-        """What the macro `mapped` of sql/staging/mapping.sql reads."""
+        """Return the DuckDB variables that the macro `mapped` of sql/staging/mapping.sql reads."""
         values: dict[str, Any] = {
             "trace": self.trace,
             "start": self.start,
@@ -81,33 +81,40 @@ class TraceMapping:
 
 
 def mapping_file(path: Path) -> Path:
-    """Where the mapping file of a trace file lies: NAME.toml beside NAME.csv.gz."""
+    """Return the path of a trace file's mapping file: NAME.toml next to NAME.csv.gz."""
     plain = path.with_suffix("") if path.suffix in COMPRESSED_SUFFIXES else path
     return plain.with_suffix(".toml")
 
 
 def read_ingest_bounds(path: Path) -> IngestBounds:
-    """What the mapping file of a trace, or the defaults, let it unpack to and how long it may take."""
-    own = mapping_file(path)
-    said = read_toml(MAPPING_DEFAULTS) | (read_toml(own) if own.is_file() else {})
+    """Read the limits of a trace file from its mapping file, else the defaults."""
+    file = mapping_file(path)
+    values = read_toml(MAPPING_DEFAULTS) | _read_mapping_file(file)
     kinds = (("unpack_ratio", Ratio), ("ingest_minutes", Minutes))
-    ratio, minutes = (convert_value(kind, said[key], f"{own.name} {key}") for key, kind in kinds)
-    return IngestBounds(ratio, minutes, own.name)
+    ratio, minutes = (convert_value(kind, values[key], f"{file.name} {key}") for key, kind in kinds)
+    return IngestBounds(ratio, minutes, file.name)
 
 
 def has_assumed_outputs(path: Path) -> bool:
-    """Whether the mapping file of a trace says how long answers are that the trace does not tell."""
-    own = mapping_file(path)
-    return own.is_file() and "output_tokens" in read_toml(own)
+    """Return whether the mapping file of a trace sets the output tokens of answers without a length."""
+    return "output_tokens" in _read_mapping_file(mapping_file(path))
+
+
+def _read_mapping_file(file: Path) -> dict[str, Any]:
+    """Return the keys of a mapping file; none if there is no such file."""
+    return read_toml(file) if file.is_file() else {}
 
 
 def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceMapping:
-    """Read NAME.toml beside the trace file NAME.csv.gz over the defaults of data/catalogue/mapping.toml."""
-    own = mapping_file(path)
-    where = own.name if own.is_file() else MAPPING_DEFAULTS.name
-    defaults, said = read_toml(MAPPING_DEFAULTS), read_toml(own) if own.is_file() else {}
-    values = defaults | said
-    is_tier_mapped = said.get("tier", INFER) != INFER
+    """Read the mapping of a trace file: NAME.toml over the defaults of data/catalogue/mapping.toml.
+
+    ConfigError for a name that the catalogue does not have, or shares that do not sum to 1.
+    """
+    file = mapping_file(path)
+    where = file.name if file.is_file() else MAPPING_DEFAULTS.name
+    defaults, given = read_toml(MAPPING_DEFAULTS), _read_mapping_file(file)
+    values = defaults | given
+    is_tier_mapped = given.get("tier", INFER) != INFER
     if not is_tier_mapped:
         values["tier"] = defaults["tier"]
     mapping: MappingFile = build_dataclass(MappingFile, values, where)
@@ -137,6 +144,7 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
 
 
 def _shares(value: Any, known: Iterable[str] | None, key: str, where: str) -> dict[str, float]:
+    """Return a name or a table of shares as shares by name; ConfigError if they are not valid."""
     shares = {value: 1.0} if isinstance(value, str) else value
     if not isinstance(shares, dict) or not shares:
         raise ConfigError(f"{where} {key}: got {value!r}, needed a name or a table of shares.")

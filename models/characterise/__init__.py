@@ -1,1 +1,1 @@
-"""What a trace is like: how its requests are spaced, how its load moves, and how far it can be foreseen."""
+"""Properties of a trace: the spacing of its requests, the variation of its load, and its predictability."""

@@ -1,8 +1,8 @@
-"""Inter-arrival gaps: their coefficient of variation by window, and which renewal process they could be.
+"""Inter-arrival gaps: their coefficient of variation by window, and tests of renewal processes.
 
-A window is judged by itself, so that the day's rhythm does not pass for burstiness (as in ServeGen, with its
-windows of ten minutes). The p-values come from a parametric bootstrap: for parameters that were fitted to the
-same gaps the usual Kolmogorov-Smirnov table is far too kind (Stute, Gonzalez Manteiga and Presedo 1993).
+Each window is analysed separately, so that the daily pattern does not look like burstiness (ServeGen, also
+with windows of ten minutes). The p-values are from a parametric bootstrap: the usual Kolmogorov-Smirnov table
+is far too lenient for parameters fitted to the same gaps (Stute, Gonzalez Manteiga and Presedo 1993).
 """
 
 from collections.abc import Callable
@@ -14,36 +14,36 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.characterise.gap_families import GAP_FAMILIES
 
 WINDOW_US = 600_000_000  # ten minutes, the slot of ServeGen
-LEAST_GAPS = 30  # in a window whose variation is judged
-MOST_GAPS = 128  # of a window that a fit reads, the first ones: more only reject what no model is exactly
-BOOTSTRAPS = 99  # p-values in steps of a hundredth
+LEAST_GAPS = 30  # gaps that an analysed window needs
+MOST_GAPS = 128  # first gaps of a window that a fit uses: with more, every simple model would be rejected
+BOOTSTRAPS = 99  # p-values in steps of 0.01
 
 
 class GapWindows(NamedTuple):
-    """Streams by window, as far as they have LEAST_GAPS gaps there; all of shape (windows,)."""
+    """The windows of streams with at least LEAST_GAPS gaps; all of shape (windows,)."""
 
     stream: Ints
     window: Ints  # number of the window since time 0
-    gaps: Ints
-    cv: Floats  # standard deviation of the gaps in their mean; 1 for a Poisson process
+    gaps: Ints  # number of gaps
+    cv: Floats  # standard deviation of the gaps over their mean; 1 for a Poisson process
 
 
 class GapFit(NamedTuple):
-    """How well a distribution describes some gaps."""
+    """Goodness of fit of a distribution to gaps."""
 
     distance: float  # Kolmogorov-Smirnov: the largest distance between the two distribution functions
-    p_value: float  # share of samples of the fitted distribution that lie as far from their own fit
+    p_value: float  # share of samples of the fitted distribution with at least this distance
 
 
 def window_cvs(arrived_us: Ints, stream: Ints, window_us: int = WINDOW_US) -> GapWindows:
-    """Variation of the gaps between arrivals of one stream that lie in one window.
+    """Return the coefficient of variation of the gaps within each stream and window.
 
     Parameters
     ----------
     arrived_us : Ints
-        In order of time, shape (requests,).
+        Microseconds, in order of time, shape (requests,).
     stream : Ints
-        From 0, shape (requests,): which stream each request belongs to; 16 bits sort fastest.
+        Stream of each request, from 0, shape (requests,); 16 bits sort fastest.
     """
     key, gap = _gaps(arrived_us, stream, window_us)
     starts = np.flatnonzero(np.diff(key, prepend=-1))
@@ -59,9 +59,10 @@ def window_cvs(arrived_us: Ints, stream: Ints, window_us: int = WINDOW_US) -> Ga
 
 
 def first_gaps(arrived_us: Ints, window: int, window_us: int = WINDOW_US) -> Floats:
-    """The first MOST_GAPS gaps of one window of one stream, seconds; a gap of 0 counts as half the smallest.
+    """Return the first MOST_GAPS gaps of one window of one stream, seconds, shape (gaps,).
 
-    A clock that is too coarse makes gaps of 0, which no continuous distribution has.
+    A gap of 0, from a clock that is too coarse, is replaced by half the smallest positive gap: continuous
+    distributions have no gap of 0. `arrived_us`, shape (requests,), ascends.
     """
     first, last = np.searchsorted(arrived_us, (window * window_us, (window + 1) * window_us))
     gaps = np.diff(arrived_us[first:last][: MOST_GAPS + 1]) / 1e6
@@ -70,7 +71,7 @@ def first_gaps(arrived_us: Ints, window: int, window_us: int = WINDOW_US) -> Flo
 
 
 def fit_gaps(gaps: Floats, family: str, rng: np.random.Generator) -> GapFit:
-    """Fit a family of FAMILIES to positive gaps, shape (gaps,), and test it.
+    """Fit a family of GAP_FAMILIES to positive gaps, shape (gaps,), and test the fit.
 
     Raises
     ------
@@ -84,19 +85,19 @@ def fit_gaps(gaps: Floats, family: str, rng: np.random.Generator) -> GapFit:
     shape_of, draw, share_below = GAP_FAMILIES[family][:3]
     shape = shape_of(gaps[None])
     distance = _distance(gaps[None], shape, share_below)[0]
-    drawn = np.maximum(draw(rng, float(shape[0]), (BOOTSTRAPS, gaps.size)), np.finfo(float).tiny)
-    as_far = _distance(drawn, shape_of(drawn), share_below) >= distance
+    samples = np.maximum(draw(rng, float(shape[0]), (BOOTSTRAPS, gaps.size)), np.finfo(float).tiny)
+    as_far = _distance(samples, shape_of(samples), share_below) >= distance
     return GapFit(float(distance), (1 + int(as_far.sum())) / (BOOTSTRAPS + 1))
 
 
 def ks_distance(gaps: Floats, family: str) -> float:
-    """Kolmogorov-Smirnov distance of positive gaps, shape (gaps,), from the family fitted to them."""
-    of = GAP_FAMILIES[family]
-    return float(_distance(gaps[None], of.shape_of(gaps[None]), of.share_below)[0])
+    """Return the Kolmogorov-Smirnov distance of positive gaps, (gaps,), from the family fitted to them."""
+    fitted = GAP_FAMILIES[family]
+    return float(_distance(gaps[None], fitted.shape_of(gaps[None]), fitted.share_below)[0])
 
 
 def _distance(gaps: Floats, shape: Floats, share_below: Callable[[Floats, Floats], Floats]) -> Floats:
-    """Kolmogorov-Smirnov distance of each sample (samples, gaps) from its own fit."""
+    """Return the Kolmogorov-Smirnov distance, (samples,), of gaps (samples, gaps) from fits of `shape`."""
     size = gaps.shape[1]
     below = share_below(np.sort(gaps / gaps.mean(axis=1, keepdims=True), axis=1), shape)
     rank = np.arange(size)
@@ -104,7 +105,15 @@ def _distance(gaps: Floats, shape: Floats, share_below: Callable[[Floats, Floats
 
 
 def _gaps(arrived_us: Ints, stream: Ints, window_us: int) -> tuple[Ints, Floats]:
-    """Gaps (s) with both ends in one stream and window, and stream x windows + window, in order of it."""
+    """Return gaps within a stream and window.
+
+    Returns
+    -------
+    key
+        stream x windows + window, ascending, shape (gaps,).
+    gap
+        In seconds, shape (gaps,).
+    """
     order = np.argsort(stream, kind="stable")
     arrived = arrived_us[order]
     key = stream[order].astype(np.int64) * _windows(arrived_us, window_us) + arrived // window_us
@@ -113,4 +122,5 @@ def _gaps(arrived_us: Ints, stream: Ints, window_us: int) -> tuple[Ints, Floats]
 
 
 def _windows(arrived_us: Ints, window_us: int) -> int:
+    """Return the number of windows up to the last arrival."""
     return int(arrived_us[-1]) // window_us + 1 if arrived_us.size else 1

@@ -9,30 +9,32 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.characterise.load_statistics import DAY_BUCKETS, WEEK_BUCKETS, autocorrelation
 
 CHANGE_PENALTY = 3.0  # on the logarithm of the number of hours, in long-run variances
-LEAST_CHANGE = 1.1  # levels nearer to each other than this ratio are not told apart
+LEAST_CHANGE = 1.1  # levels within this ratio are not distinguished
 LEAST_SEGMENT_HOURS = 24
-MOST_EDGES = 700  # at which a stretch may begin or end
+MOST_EDGES = 700  # candidate hours at which a stretch begins or ends
 
 
 class LevelChange(NamedTuple):
-    """An hour from which the level is another."""
+    """An hour at which the level changes."""
 
     hour: int
-    ratio: float  # level after in level before, daily rhythm apart
+    ratio: float  # level after over level before, without the daily pattern
 
 
 def find_level_changes(hourly: Floats, first_weekday_hour: int) -> list[LevelChange]:
-    """Hours at which the level changes for a day or more, in order of time.
+    """Find the hours at which the level changes for a day or more, in order of time.
 
-    1. Logarithms, less the mean of the same hour of the day on working days or on weekends.
-    2. A cut, or a stretch between two cuts (what comes and goes shows little at one), is kept where it lowers
-       the sum of squares by CHANGE_PENALTY x ln(hours) x long-run variance per cut (the variance of the
-       remainder times (1 + r) / (1 - r), r its autocorrelation), each part lasts a day, and the levels differ
-       by LEAST_CHANGE.
-    3. Once more, with the means of the first step taken after the levels that were found.
+    1. Take logarithms, less the mean of the same hour of the day on working days or on weekends.
+    2. Keep a cut, or a stretch between two cuts (a temporary change shows little at a single cut), if it
+       lowers the sum of squares by CHANGE_PENALTY x ln(hours) x long-run variance per cut, if each part lasts
+       a day, and if the levels differ by LEAST_CHANGE. The long-run variance is that of the remainder times
+       (1 + r) / (1 - r), r its autocorrelation.
+    3. Repeat both, with the means of step 1 taken after subtracting the levels found.
 
     Parameters
     ----------
+    hourly : Floats
+        Load of each hour, shape (hours,); hours of 0 or nan do not count.
     first_weekday_hour : int
         Hour of the week (Monday 00:00 is 0) of the first bucket.
     """
@@ -56,7 +58,10 @@ def find_level_changes(hourly: Floats, first_weekday_hour: int) -> list[LevelCha
 
 
 def _cuts(rest: Floats, first: int, last: int) -> list[int]:
-    """Cuts between `first` and `last`: the best one or the best two, then those of the parts."""
+    """Return the cuts between `first` and `last`: the best one or the best two, then those of the parts.
+
+    `rest`, the logarithms without the daily pattern, has the shape (hours,).
+    """
     if last - first < 2 * LEAST_SEGMENT_HOURS:
         return []
     part = rest[first:last] - rest[first:last].mean()
@@ -72,13 +77,14 @@ def _cuts(rest: Floats, first: int, last: int) -> list[int]:
 
 
 def _best_cut(part: Floats) -> list[int]:
+    """Return the cut of `part`, shape (hours,), that lowers the sum of squares most."""
     at = np.arange(LEAST_SEGMENT_HOURS, part.size - LEAST_SEGMENT_HOURS + 1)
     gain = np.cumsum(part)[at - 1] ** 2 / (at * (part.size - at))
     return [int(at[gain.argmax()])]
 
 
 def _best_stretch(part: Floats) -> list[int]:
-    """Start and end of the stretch whose level differs most from that around it; [] without room."""
+    """Return start and end of the stretch of `part`, (hours,), that differs most from the rest, or []."""
     step = max(part.size // MOST_EDGES, 1)
     edges = np.arange(0, part.size + 1, step)
     sums = np.concatenate([[0.0], np.cumsum(part)])[edges]
@@ -89,15 +95,16 @@ def _best_stretch(part: Floats) -> list[int]:
         return []
     spread = np.where(allowed, inside * (part.size - inside), 1)
     gain = np.where(allowed, (sums[None, :] - sums[:, None]) ** 2 / spread, -1.0)
-    return [int(edges[place]) for place in np.unravel_index(gain.argmax(), gain.shape)]
+    return [int(edges[index]) for index in np.unravel_index(gain.argmax(), gain.shape)]
 
 
 def _gain(part: Floats, cuts: list[int]) -> float:
-    """By how much the means of the pieces lower the sum of squares."""
+    """Return by how much the means of the pieces lower the sum of squares of `part`, shape (hours,)."""
     return float(sum(piece.size * piece.mean() ** 2 for piece in np.split(part, cuts)))
 
 
 def _is_kept(part: Floats, cuts: list[int], hours: int) -> bool:
+    """Whether the cuts of `part`, shape (hours,), are significant; `hours` is the length of the record."""
     if not cuts:
         return False
     pieces = np.split(part, cuts)

@@ -1,7 +1,7 @@
-"""How a load moves: dispersion, bursts, season, autocorrelation, and how far it can be foreseen.
+"""Statistics of a load: dispersion, bursts, seasons, autocorrelation, and predictability.
 
-A load is requests per minute (or per hour, where it says so), shape (buckets,); nan is a bucket that nobody
-recorded, which is not an empty one.
+A load is requests per minute (or per hour, where noted), shape (buckets,); nan is a bucket that was not
+recorded, not an empty one.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from fleetcast.models.forecast.backtest import BacktestClock, actual_demand, wal
 
 HOUR_BUCKETS, DAY_BUCKETS, WEEK_BUCKETS = 1, 24, 168  # in buckets of an hour
 BURST_LOAD_RATIO = 2.0  # a burst has at least this multiple of the load around it
-BURST_SIGMAS = 6.0  # and lies this many Poisson standard deviations above it
+BURST_SIGMAS = 6.0  # and is this many Poisson standard deviations above it
 AROUND_STEP = 10  # minutes
 AROUND_MINUTES = 121  # the load around a minute is the median of an hour on either side
 FORECAST_MINUTES = 10
@@ -26,28 +26,28 @@ class LoadBurst(NamedTuple):
 
     start: int  # minute
     minutes: int
-    ratio: float  # of its largest minute to the load around
-    extra_requests: float
+    ratio: float  # its largest minute over the load around
+    extra_requests: float  # beyond the load around
 
 
 class ForecastSkill(NamedTuple):
-    """How much better the best simple forecast is than holding the last value."""
+    """The improvement of the best simple forecast over holding the last value."""
 
     method: str
-    share: float  # 1 - its mean absolute error in that of the last value; 0 where that is the best itself
+    share: float  # 1 - its mean absolute error over that of the last value; 0 where the last value is best
 
 
 def rebin(load: Floats, buckets: int) -> Floats:
-    """Mean of each run of so many buckets, shape (len // buckets,); nan where one of them is."""
+    """Return the mean of each run of `buckets` buckets, shape (len // buckets,); nan spreads."""
     whole = load.size // buckets * buckets
     return load[:whole].reshape(-1, buckets).mean(axis=1)
 
 
 def dispersion_index(per_minute: Floats) -> float:
-    """Index of dispersion of the minutes of an hour: variance in mean, averaged over hours by their load.
+    """Return the index of dispersion of the minutes of an hour: variance over mean, weighted by load.
 
-    The variance is that about the straight line through the hour, so that the day's rhythm does not count:
-    1 for a Poisson process whatever its rate.
+    The variance is that about the straight line through the hour, so that the daily pattern does not count.
+    It is 1 for a Poisson process of any rate. `per_minute` has the shape (minutes,), nan where unknown.
     """
     hours = per_minute[: per_minute.size // 60 * 60].reshape(-1, 60)
     hours = hours[~np.isnan(hours).any(axis=1)]
@@ -61,26 +61,27 @@ def dispersion_index(per_minute: Floats) -> float:
 
 
 def find_bursts(per_minute: Floats) -> list[LoadBurst]:
-    """The burst episodes of a load, in order of time."""
+    """Find the bursts of a load of requests per minute, shape (minutes,), in order of time."""
     around = _median_around(per_minute)
     floor = np.maximum(BURST_LOAD_RATIO * around, around + BURST_SIGMAS * np.sqrt(np.maximum(around, 1.0)))
     above = np.concatenate([[False], per_minute > floor, [False]])
     starts, ends = (np.flatnonzero(np.diff(above.astype(int)) == step) for step in (1, -1))
-    found = []
+    bursts = []
     for start, end in zip(starts, ends, strict=True):
         load, usual = per_minute[start:end], np.maximum(around[start:end], 1.0)
-        found.append(
+        bursts.append(
             LoadBurst(int(start), int(end - start), float((load / usual).max()), float((load - usual).sum()))
         )
-    return found
+    return bursts
 
 
 def season_strengths(hourly: Floats) -> tuple[float, float]:
-    """Strength of the daily and of the weekly season, 0 to 1: 1 - Var(remainder) / Var(season + remainder).
+    """Return the strength of the daily and of the weekly season, 0 to 1, of a load by hour, (hours,).
 
-    The definition of Wang, Smith and Hyndman (2006) on a decomposition by STL with a periodic season, that
-    of the week on what the day leaves. A mean over k periods explains 1 / k of noise: of the strength F only
-    (F - 1 / k) / (1 - 1 / k) is told, so that noise has about 0. nan where there are not two periods.
+    The strength F is 1 - Var(remainder) / Var(season + remainder) (Wang, Smith and Hyndman 2006), for a
+    decomposition by STL with a periodic season; the week is decomposed after the day is subtracted. A mean
+    over k periods explains 1 / k of pure noise, so the result is (F - 1 / k) / (1 - 1 / k), about 0 for
+    noise. It is nan where there are less than two periods.
     """
     known = ~np.isnan(hourly)
     hours = int(known.sum())
@@ -104,7 +105,10 @@ def season_strengths(hourly: Floats) -> tuple[float, float]:
 
 
 def autocorrelation(load: Floats, lag: int) -> float:
-    """Correlation of a load with itself `lag` buckets before; nan below ten pairs or without movement."""
+    """Return the correlation of a load, (buckets,), with itself `lag` buckets before.
+
+    It is nan for less than ten known pairs or a constant load.
+    """
     before, after = load[:-lag], load[lag:]
     known = ~np.isnan(before) & ~np.isnan(after)
     before, after = before[known], after[known]
@@ -114,10 +118,11 @@ def autocorrelation(load: Floats, lag: int) -> float:
 
 
 def forecast_skills(per_minute: Floats) -> dict[int, ForecastSkill]:
-    """Per horizon (minutes), the best simple forecast of ten minutes and its skill over the last value.
+    """Return, per horizon (minutes), the best simple forecast of ten minutes and its skill.
 
-    Walked forward hour by hour over the second half of the record, at least a day (a week, where there are
-    two) behind each cutoff; no entry where the record is shorter than two days.
+    The forecasts walk forward hour by hour over the second half of the record, with at least a day of history
+    (a week, where the record has two). There is no entry where the record is shorter than two days.
+    `per_minute` has the shape (minutes,), nan where unknown.
     """
     load = rebin(per_minute, FORECAST_MINUTES)
     per_hour, season = 60 // FORECAST_MINUTES, 24 * 60 // FORECAST_MINUTES
@@ -126,21 +131,21 @@ def forecast_skills(per_minute: Floats) -> dict[int, ForecastSkill]:
     first = max(load.size // 2 // season, 1) * season
     ahead = HORIZONS_MINUTES[-1] // FORECAST_MINUTES
     clock = BacktestClock(first, per_hour, ahead, season)
-    came = actual_demand(load[None], clock)[0]
+    actual = actual_demand(load[None], clock)[0]
     errors = {
-        method: np.abs(walk_forward(load[None], method, clock).mean[0] - came) for method in SIMPLE_METHODS
+        method: np.abs(walk_forward(load[None], method, clock).mean[0] - actual) for method in SIMPLE_METHODS
     }
-    found = {}
+    skills = {}
     for minutes in HORIZONS_MINUTES:
-        of = {method: _mean(error[:, minutes // FORECAST_MINUTES - 1]) for method, error in errors.items()}
-        best = min(of, key=lambda method: of[method])
-        if of["last_value"] > 0:
-            found[minutes] = ForecastSkill(best, 1 - of[best] / of["last_value"])
-    return found
+        mean = {method: _mean(error[:, minutes // FORECAST_MINUTES - 1]) for method, error in errors.items()}
+        best = min(mean, key=lambda method: mean[method])
+        if mean["last_value"] > 0:
+            skills[minutes] = ForecastSkill(best, 1 - mean[best] / mean["last_value"])
+    return skills
 
 
 def _median_around(per_minute: Floats) -> Floats:
-    """Median of an hour on either side, at every AROUND_STEP minutes; nan where nothing is known."""
+    """Return the median of an hour on either side, (minutes,), in steps of AROUND_STEP; nan if unknown."""
     half = AROUND_MINUTES // 2
     padded = np.pad(per_minute, (half, half + AROUND_STEP), constant_values=np.nan)
     windows = np.lib.stride_tricks.sliding_window_view(padded, AROUND_MINUTES)
@@ -152,5 +157,6 @@ def _median_around(per_minute: Floats) -> Floats:
 
 
 def _mean(errors: Floats) -> float:
+    """Return the mean of the known errors, shape (cutoffs,); nan without any."""
     known = errors[~np.isnan(errors)]
     return float(known.mean()) if known.size else float("nan")

@@ -1,4 +1,4 @@
-"""Everything that is said of one load, in one call."""
+"""All statistics of one load in one call."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from fleetcast.models.characterise.load_statistics import (
 
 
 class LoadSummary(NamedTuple):
-    """How a load moves; nan where the record is too short to say."""
+    """The statistics of a load; nan where the record is too short."""
 
     dispersion: float
     daily_strength: float
@@ -36,12 +36,12 @@ class LoadSummary(NamedTuple):
 
 
 def summarise_load(per_minute: Floats, first_week_hour: int) -> LoadSummary:
-    """Describe requests per minute, shape (minutes,), nan where nobody recorded.
+    """Summarise requests per minute, shape (minutes,), nan where nothing was recorded.
 
     Parameters
     ----------
     first_week_hour : int
-        Hour of the week (Monday 00:00 is 0) in which the first minute lies.
+        Hour of the week (Monday 00:00 is 0) of the first minute.
     """
     hourly = rebin(per_minute, 60)
     daily_strength, weekly_strength = season_strengths(hourly)

@@ -1,6 +1,6 @@
-"""Demand in the next hours from demand so far.
+"""Forecasts of the demand of the next hours from past demand.
 
-METHODS has the function of every method that models/world/option_names.py names; ensemble.py combines them.
+FORECAST_METHODS has one function for each method of models/world/option_names.py; ensemble.py combines them.
 """
 
 from fleetcast.models.forecast.bursts import forecast_bursts
@@ -35,18 +35,18 @@ FORECAST_METHODS: dict[str, ForecastMethod] = {
     "stl_ets": lift_to_panel(stl_ets),
     "prophet": lift_to_panel(prophet),
 }
-# Each series of these costs a fit of up to a second a day; the others do all series at once in milliseconds.
+# These fit each series daily, in up to a second; the others forecast all series together in milliseconds.
 SLOW_METHODS = frozenset(("arima", "adjusted_arima", "harmonic", "stl_ets", "prophet"))
 ENSEMBLE_MEMBERS = (
     *("last_value", "seasonal_naive", "seasonal_level", "seasonal_mean", "regression", "autoregression"),
     *("recent_days", "bursts", "on_off"),
 )
-# In the first week of a series, and after its level broke, no week has come back: these count then only.
+# These count only in the first week of a series or after a break of its level, when no week has repeated yet.
 YOUNG_MEMBERS, YOUNG_DAYS = ("recent_days",), 7
-INTERMITTENT_MEMBERS = ("on_off",)  # all that counts where a series is mostly empty
+INTERMITTENT_MEMBERS = ("on_off",)  # the only members of a series that is mostly empty
 
 
 def find_method(name: str) -> ForecastMethod:
-    """The method of that name; ValueError with the nearest one where there is none."""
+    """Return the method of this name; ValueError, with the nearest known name, for an unknown one."""
     require_known(name, FORECAST_METHODS, "forecast method", "forecast")
     return FORECAST_METHODS[name]

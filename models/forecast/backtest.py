@@ -1,7 +1,7 @@
-"""Walk-forward: at every cutoff a method sees what was known then, and nothing else.
+"""Walk-forward backtests: at every cutoff a method sees only what was known then.
 
-This is the only place that cuts a series, so that no method can see past its cutoff: it is handed what ends
-there, which it cannot write to, and a state that its own earlier cutoffs made.
+Series are cut here and nowhere else, so that no method can see past its cutoff. A method gets a read-only
+view that ends at the cutoff, and the state that it returned at the previous cutoff.
 """
 
 from collections.abc import Sequence
@@ -14,40 +14,40 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.forecast import find_method
 from fleetcast.models.forecast.forecast_method import SEASON_DAYS, Forecast, ForecastMethod, Past, last_value
 
-CEILING = 3.0  # a forecast above this multiple of all that was ever seen has diverged
-SERIES_PER_BATCH = 250  # what a method holds of them fits into memory, whatever the panel
+CEILING = 3.0  # a forecast above this multiple of the highest rate seen so far has diverged
+SERIES_PER_BATCH = 250  # bounds the memory of a method, whatever the size of the panel
 
 
 class BacktestClock(NamedTuple):
     """When a walk forecasts, in buckets; at cutoff c the buckets 0 .. c - 1 are known."""
 
     first_cutoff: int
-    every: int  # from one cutoff to the next
+    every: int  # buckets from one cutoff to the next
     horizon: int  # the buckets c .. c + horizon - 1 are forecast
     season: int  # buckets of a day
 
     def cutoffs(self, buckets: int) -> range:
-        """The cutoffs of a walk over so many buckets."""
+        """Return the cutoffs of a walk over this number of buckets."""
         return range(self.first_cutoff, buckets, self.every)
 
     @property
     def lag(self) -> int:
-        """How many cutoffs later all that a cutoff forecasts is known."""
+        """Number of cutoffs after which the whole horizon of a forecast is known."""
         return -(-self.horizon // self.every)
 
     @property
     def lags(self) -> tuple[int, ...]:
-        """The same of each hour ahead; the last one may be shorter."""
+        """The lag of each hour ahead; the last hour may be shorter."""
         ends = range(self.hour, self.horizon + self.hour, self.hour)
         return tuple(-(-min(end, self.horizon) // self.every) for end in ends)
 
     @property
     def hour(self) -> int:
-        """Buckets of an hour, whose maximum a plan is sized for; of the horizon where that is shorter."""
+        """Buckets of an hour, at most the horizon; a plan is sized for the maximum of each hour."""
         return min(self.horizon, max(self.season // 24, 1))
 
     def earlier(self, cutoffs: int) -> "BacktestClock":
-        """The clock that starts so many cutoffs before this one, or as many as leave a day to learn from."""
+        """Return a clock that starts this number of cutoffs earlier, but leaves at least a day of history."""
         room = max(self.first_cutoff - self.season, 0) // self.every
         return self._replace(first_cutoff=self.first_cutoff - min(cutoffs, room) * self.every)
 
@@ -56,7 +56,7 @@ class Walk(NamedTuple):
     """The forecasts of all series at all cutoffs."""
 
     mean: Floats  # rate, shape (series, cutoffs, horizon)
-    fallbacks: NDArray[np.str_]  # which method answered instead and why, shape (series, cutoffs); "" if none
+    fallbacks: NDArray[np.str_]  # the method used instead and why, shape (series, cutoffs); "" where none
 
 
 def walk_forward(
@@ -70,13 +70,18 @@ def walk_forward(
         Rate per bucket, shape (series, buckets); nan is a missing bucket, not an empty one. To forecast
         beyond the record, append nan.
     method
-        A name in METHODS.
+        A name in FORECAST_METHODS.
     phase
         Bucket of the week that each bucket behaves as, 0 .. 7 * season - 1, shape (series, buckets + horizon)
-        (calendar.py); without it the weeks go round from the first bucket, whatever weekday that is.
+        (calendar.py). Without it, weeks are counted from the first bucket, whatever its weekday.
     factor
-        What known events multiply the demand of each bucket by, of the same shape: methods see the demand
-        without them, the forecasts have them.
+        Factor of known events on the demand of each bucket, shape as `phase`: methods see the demand without
+        events, and the forecasts include them.
+
+    Raises
+    ------
+    ValueError
+        Unknown method, demand that is not (series, buckets) of rates >= 0 or nan, or a clock out of range.
     """
     forecast = find_method(method)
     _check(demand, clock)
@@ -93,17 +98,18 @@ def walk_forward(
 def _walk(
     demand: Floats, forecast: ForecastMethod, clock: BacktestClock, phase: Ints, factor: Floats
 ) -> Walk:
+    """Walk one batch of series; shapes as in `walk_forward`."""
     series, buckets = demand.shape
-    plain, phase = demand / factor[:, :buckets], phase.view()  # as if there had been no events
-    highest = np.fmax.accumulate(np.pad(plain, ((0, 0), (1, 0))), axis=1)  # of what each bucket knows
+    plain, phase = demand / factor[:, :buckets], phase.view()  # demand without events
+    highest = np.fmax.accumulate(np.pad(plain, ((0, 0), (1, 0))), axis=1)  # known before each bucket
     plain.flags.writeable = phase.flags.writeable = False
     state, means, fallbacks = None, [], []
     for end in clock.cutoffs(buckets):
         past = Past(plain[:, :end], phase[:, : end + clock.horizon], clock.horizon, clock.season)
-        said = _bounded(forecast, past, state, highest[:, end])
-        state = said.state
-        means.append(said.mean * factor[:, end : end + clock.horizon])
-        fallbacks.append(said.fallbacks)
+        bounded = _bounded(forecast, past, state, highest[:, end])
+        state = bounded.state
+        means.append(bounded.mean * factor[:, end : end + clock.horizon])
+        fallbacks.append(bounded.fallbacks)
     shape = (len(means), series)
     return Walk(
         np.array(means).reshape(*shape, clock.horizon).transpose(1, 0, 2),
@@ -112,33 +118,40 @@ def _walk(
 
 
 def join_walks(parts: Sequence[Walk]) -> Walk:
-    """The walk of all series from walks of some of them, in their order."""
+    """Concatenate the walks of parts of the series, in their order."""
     means, fallbacks = zip(*parts, strict=True)
     return Walk(np.concatenate(means), np.concatenate(fallbacks))
 
 
 def actual_demand(demand: Floats, clock: BacktestClock) -> Floats:
-    """What came after each cutoff, shaped like the forecasts; nan beyond the record."""
+    """Return the demand after each cutoff, shape (series, cutoffs, horizon), from `demand` (series, buckets).
+
+    Buckets beyond the record are nan.
+    """
     ends = np.array(clock.cutoffs(demand.shape[1]), dtype=np.int64)
     longer = np.pad(demand, ((0, 0), (0, clock.horizon)), constant_values=np.nan)
     return longer[:, ends[:, None] + np.arange(clock.horizon)]
 
 
 def _bounded(forecast: ForecastMethod, past: Past, state: object, highest: Floats) -> Forecast:
-    """The forecast, never negative; the last value for the series of which it diverged."""
+    """Return the method's forecast, never negative; the last value of a series whose forecast diverged.
+
+    `highest`, shape (series,), is the highest rate that each series has had so far.
+    """
     naive = last_value(past).mean
-    mean, state, told = forecast(past, state)
-    is_sound = np.all(mean <= CEILING * highest[:, None], axis=1)  # nan is not
+    mean, state, reasons = forecast(past, state)
+    is_sound = np.all(mean <= CEILING * highest[:, None], axis=1)  # false for nan
     fallbacks = [
-        why if sound else "last_value: the forecast diverged"
-        for why, sound in zip(told or [""] * len(mean), is_sound, strict=True)
+        reason if sound else "last_value: the forecast diverged"
+        for reason, sound in zip(reasons or [""] * len(mean), is_sound, strict=True)
     ]
     return Forecast(np.maximum(np.where(is_sound[:, None], mean, naive), 0.0), state, fallbacks)
 
 
 def _check(demand: Floats, clock: BacktestClock) -> None:
+    """Raise ValueError unless demand is (series, buckets) of rates >= 0 or nan, and the clock fits it."""
     if demand.ndim != 2:
-        raise ValueError(f"demand has the shape {demand.shape}, needed (series, buckets).")
+        raise ValueError(f"demand: got the shape {demand.shape}, needed (series, buckets).")
     for name in ("every", "horizon", "season"):
         if getattr(clock, name) < 1:
             raise ValueError(f"{name}: got {getattr(clock, name)}, needed at least 1 bucket.")

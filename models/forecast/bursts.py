@@ -1,8 +1,8 @@
-"""Bursts under way: they are forecast to last as long as past ones of the same series did.
+"""Forecast of a current burst: it lasts as long as past bursts of the same series did.
 
-A burst begins with a bucket above BURST_RATIO times the usual, the median of the day before, and a share of
-that day's mean. Of the past ones that lasted as long as this one has, the share that lasted on is the chance
-that it is still there so many buckets ahead: Kaplan and Meier's estimate where nothing is censored.
+A burst begins with a bucket above BURST_DEMAND_RATIO times the median of the day before, plus a share of that
+day's mean. The chance that a burst of age a is still on h buckets ahead is the share, among past bursts that
+reached age a, of those that reached a + h: the Kaplan-Meier estimate without censoring.
 """
 
 from typing import NamedTuple
@@ -13,24 +13,24 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.forecast.forecast_method import Forecast, Past, last_known_values
 
 BURST_DEMAND_RATIO = 2.0
-LEVEL_SHARE = 0.3  # of the mean, so that noise about a low median is no burst
-LEAST_BURSTS = 3  # past ones that lasted as long; of fewer nothing is learnt
+LEVEL_SHARE = 0.3  # of the mean, so that noise around a low median is no burst
+LEAST_BURSTS = 3  # past bursts that lasted as long; with fewer, the chance is not estimated
 
 
 class BurstState(NamedTuple):
-    """What has been seen of the bursts of each series; the last three have the shape (series,)."""
+    """The bursts of each series so far; the last three fields have the shape (series,)."""
 
-    read: int  # buckets
-    duration_counts: Ints  # how many past bursts had so many buckets or more, shape (series, season + 2)
-    age: Ints  # buckets of the one under way, 0 where none is
-    threshold: Floats  # above it a bucket is of a burst
-    before: Floats  # the last rate that was of none
+    read: int  # number of buckets read
+    duration_counts: Ints  # past bursts of at least n buckets, shape (series, season + 2)
+    age: Ints  # buckets of the current burst, 0 where there is none
+    threshold: Floats  # rate above which a bucket belongs to a burst
+    before: Floats  # last rate outside bursts
 
 
 def forecast_bursts(past: Past, state: BurstState | None = None) -> Forecast:
-    """The last value; of a burst only while it is likelier there than over, then the rate before it.
+    """Hold the last value; in a burst only while it is more likely on than over, then the rate before it.
 
-    A burst that has outlived nearly all others is held for as long again as it has lasted.
+    A burst that has outlived nearly all others is forecast to last as long again as it has lasted.
     """
     if state is None:
         state = _nothing_read(len(past.demand), past.season)
@@ -50,7 +50,7 @@ def _nothing_read(series: int, season: int) -> BurstState:
 
 
 def _read(past: Past, state: BurstState) -> BurstState:
-    """The state with the buckets that came since; a run longer than a day is a new level, no burst."""
+    """Add the new buckets to the state; a run longer than a day is a new level, not a burst."""
     lasted, age, threshold, before = state.duration_counts.copy(), state.age, state.threshold, state.before
     for at in range(state.read, past.demand.shape[1]):
         if at and at % past.season == 0:
@@ -67,11 +67,13 @@ def _read(past: Past, state: BurstState) -> BurstState:
 
 
 def _threshold(day: Floats, threshold: Floats) -> Floats:
-    """From the latest day of each series, shape (series, season); as it was where nothing of it is known."""
+    """Return the thresholds, shape (series,), from the latest day, shape (series, season).
+
+    A series without known buckets that day keeps its threshold.
+    """
     is_known = ~np.isnan(day).all(axis=1)
     known = day[is_known]
-    found = threshold.copy()
-    found[is_known] = BURST_DEMAND_RATIO * np.nanmedian(known, axis=1) + LEVEL_SHARE * np.nanmean(
-        known, axis=1
-    )
-    return found
+    updated = threshold.copy()
+    updated[is_known] = BURST_DEMAND_RATIO * np.nanmedian(known, axis=1)
+    updated[is_known] += LEVEL_SHARE * np.nanmean(known, axis=1)
+    return updated

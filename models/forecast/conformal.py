@@ -1,15 +1,16 @@
-"""Quantiles that hold: from how wrong the latest forecasts of the same series were, whatever the method.
+"""Calibrated quantiles of any method's forecasts, from the errors of the latest forecasts of the same series.
 
-A residual is actual minus forecast, in units of the forecast and a share of the series' level: relative where
-demand is high, absolute where it is low, so that an error in an empty hour does not blow up a busy one. It
-counts once the hour ahead that it lies in is known. At each cutoff a quantile is read from the last WINDOW of
-them (split conformal prediction), and only from those whose forecast was empty where this one is, and busy
-where this one is (Mondrian conformal prediction, Vovk et al., 2003): nights that are empty, and foreseen so,
-say nothing of the days. The level at which it is read moves after every miss and hit of its kind (adaptive
-conformal inference, Gibbs and Candes, 2021, equation 2), so that it holds while a series changes: by much
-while few are known, by less later (decaying steps: Angelopoulos, Barber and Bates, 2024), and by less where
-many forecasts are made before the first of them can be judged: they overlap and err together. Far ahead that
-is slow, so while the next hour is off by more than usual the later ones have larger units.
+A residual is actual minus forecast, in units of the forecast plus a share of the series' level: relative
+where demand is high, absolute where it is low, so that an error in an empty hour does not inflate a busy one.
+It counts once its hour ahead is known. Quantiles at a cutoff are calibrated in these steps:
+
+- They are read from the last RESIDUAL_WINDOW residuals (split conformal prediction).
+- Only residuals of the same kind count, empty or busy by their forecast (Mondrian conformal prediction, Vovk
+  et al., 2003): correctly forecast empty nights carry no information about days.
+- The level that is read moves after every hit and miss of its kind (adaptive conformal inference, Gibbs and
+  Candes, 2021, equation 2), so that coverage holds while a series changes. Steps shrink as more residuals are
+  known (Angelopoulos, Barber and Bates, 2024), and with the lag, because forecasts that overlap err together.
+- This is slow far ahead. So while errors of the next hour exceed the usual, later hours have larger units.
 """
 
 from collections.abc import Sequence
@@ -24,20 +25,20 @@ from fleetcast.models.forecast.backtest import CEILING
 QUANTILE_LEVELS = (0.50, 0.90, 0.95)
 RESIDUAL_WINDOW = 168  # cutoffs: a week of hours
 BASE_SHARE = 0.3  # of the level, added to the forecast
-EMPTY_HOUR_SHARE = 0.1  # of the level; below it a forecast is of an empty hour
-LEAST_ALIKE = 20  # residuals of the same kind; where there are fewer, all count
-FIRST_STEP = 0.25  # of the level, after the first judged forecast; falls with the root of their number
+EMPTY_HOUR_SHARE = 0.1  # of the level; a forecast below it is of an empty hour
+LEAST_ALIKE = 20  # residuals of the same kind; with fewer, all residuals count
+FIRST_STEP = 0.25  # of the level, after the first scored forecast; falls with the root of their number
 LEAST_STEP = 0.05
-OVERLAP = 7  # cutoffs, one after the other, whose forecasts far ahead err as one
-FURTHEST_SHARE = 0.8  # of the way to 0 or 1 that a level may go
-UNSETTLED_RATIO = 1.5  # error of the next hour above this multiple of the usual: the units grow
-UNSETTLED_MOST = 3.0  # times
+OVERLAP = 7  # consecutive cutoffs whose forecasts far ahead err together
+FURTHEST_SHARE = 0.8  # largest part of the way to 0 or 1 that a level may move
+UNSETTLED_RATIO = 1.5  # units grow where the error of the next hour exceeds this multiple of the usual
+UNSETTLED_MOST = 3.0  # largest growth factor of the units
 UNSETTLED_HALF_LIFE, USUAL_HALF_LIFE = 4, 168  # cutoffs
-FAR_HOURS = 2  # hours ahead, from which on units grow
+FAR_HOURS = 2  # first hour ahead whose units grow
 
 
 class Quantiles(NamedTuple):
-    """Quantiles at LEVELS, in the unit of the forecast."""
+    """Quantiles at QUANTILE_LEVELS, in the unit of the forecast."""
 
     bucket_quantiles: Floats  # shape (series, cutoffs, horizon, levels)
     hour_quantiles: Floats  # of the maximum of each whole hour, shape (series, cutoffs, hours, levels)
@@ -46,49 +47,49 @@ class Quantiles(NamedTuple):
 def calibrate_quantiles(
     mean: Floats, actual: Floats, level: Floats, highest: Floats, lags: Sequence[int], hour: int
 ) -> Quantiles:
-    """Calibrated quantiles at every cutoff, from the cutoffs before it.
+    """Calibrate the quantiles at every cutoff from the errors at the cutoffs before it.
 
     Parameters
     ----------
     mean, actual
-        Forecasts and what came, shape (series, cutoffs, horizon); actual is nan where it is not known.
+        Forecast and actual rates, shape (series, cutoffs, horizon); actual is nan where it is not known.
     level
-        The mean of each series, as far as it is known at each cutoff, shape (series, cutoffs).
+        Mean rate of each series, as known at each cutoff, shape (series, cutoffs).
     highest
-        Of what each cutoff knows, shape (series, cutoffs): no quantile exceeds CEILING times that, or times
-        the forecast where that is higher (a known event).
+        Highest rate known at each cutoff, shape (series, cutoffs). No quantile exceeds CEILING times that, or
+        times the forecast where that is higher (a known event).
     lags
-        For each hour ahead, how many cutoffs later it can be judged.
+        For each hour ahead, the number of cutoffs after which it is known.
     hour
-        Buckets of an hour. The maximum of each whole hour ahead has residuals of its own: the largest bucket
-        of a mean forecast lies below the largest that comes more often than not.
+        Buckets of an hour. The maximum of each whole hour ahead has separate residuals: the largest bucket of
+        a mean forecast is more often below than above the largest actual bucket.
     """
     steps = mean.shape[-1]
     values = np.concatenate([mean, hourly_peaks(mean, hour)], axis=-1)
-    came = np.concatenate([actual, hourly_peaks(actual, hour)], axis=-1)
+    observed = np.concatenate([actual, hourly_peaks(actual, hour)], axis=-1)
     of_hour = np.array([*(step // hour for step in range(steps)), *range(values.shape[-1] - steps)])
     is_busy = values > EMPTY_HOUR_SHARE * level[:, :, None]
     unit = values + BASE_SHARE * level[:, :, None]
     if len(lags) > FAR_HOURS:
-        next_hour = np.abs(came - values)[:, :, steps] / unit[:, :, steps]
+        next_hour = np.abs(observed - values)[:, :, steps] / unit[:, :, steps]
         unit[:, :, of_hour >= FAR_HOURS] *= unsettled_ratio(next_hour, lags[0])[:, :, None]
-    residuals = (came - values) / unit
+    residuals = (observed - values) / unit
     spread = np.empty((*residuals.shape, len(QUANTILE_LEVELS)))
     for ahead, lag in enumerate(lags):
-        own = of_hour == ahead
-        spread[:, :, own] = _rolling(residuals[:, :, own], is_busy[:, :, own], lag)
+        in_hour = of_hour == ahead
+        spread[:, :, in_hour] = _rolling(residuals[:, :, in_hour], is_busy[:, :, in_hour], lag)
     most = CEILING * np.maximum(highest[:, :, None], values)[..., None]
-    found = np.clip(values[..., None] + unit[..., None] * spread, 0.0, most)
-    found = np.maximum.accumulate(found, axis=-1)  # levels that adapt by themselves must not cross
-    return Quantiles(found[:, :, :steps], found[:, :, steps:])
+    quantiles = np.clip(values[..., None] + unit[..., None] * spread, 0.0, most)
+    quantiles = np.maximum.accumulate(quantiles, axis=-1)  # levels adapt independently: they must not cross
+    return Quantiles(quantiles[:, :, :steps], quantiles[:, :, steps:])
 
 
 def unsettled_ratio(error: Floats, lag: int) -> Floats:
-    """How far the errors of the next hour lie above UNSETTLED_RATIO times the usual, 1 to UNSETTLED_MOST.
+    """Return the recent error of the next hour over UNSETTLED_RATIO times the usual, 1 to UNSETTLED_MOST.
 
-    `error` of each cutoff, known `lag` cutoffs later, and what is found have the shape (series, cutoffs).
+    `error` at each cutoff is known `lag` cutoffs later; it and the result have the shape (series, cutoffs).
     """
-    found = np.ones(error.shape)
+    ratios = np.ones(error.shape)
     halves = np.array((UNSETTLED_HALF_LIFE, USUAL_HALF_LIFE))[:, None]
     total, count = np.zeros((2, 2, len(error)))
     for now in range(lag, error.shape[1]):
@@ -98,46 +99,48 @@ def unsettled_ratio(error: Floats, lag: int) -> Floats:
         count = keep * count + known
         latest, usual = total / np.maximum(count, 1)
         ratio = np.divide(latest, UNSETTLED_RATIO * usual, out=np.ones_like(usual), where=usual > 0)
-        found[:, now] = np.clip(ratio, 1.0, UNSETTLED_MOST)
-    return found
+        ratios[:, now] = np.clip(ratio, 1.0, UNSETTLED_MOST)
+    return ratios
 
 
 def hourly_peaks(rate: Floats, hour: int) -> Floats:
-    """The maximum of each whole hour of the last axis, nan where a bucket is; shape (..., hours)."""
+    """Return the maximum of each whole hour, shape (..., hours), of rates (..., buckets); nan spreads."""
     hours = rate.shape[-1] // hour
     return np.max(rate[..., : hours * hour].reshape(*rate.shape[:-1], hours, hour), axis=-1)
 
 
 def _rolling(residuals: Floats, is_busy: NDArray[np.bool_], lag: int) -> Floats:
-    """Residual quantiles at each cutoff, shape (series, cutoffs, steps, levels); 0 while none is known."""
+    """Return residual quantiles at each cutoff, shape (series, cutoffs, steps, levels); 0 where unknown.
+
+    `residuals` (nan where unknown) and `is_busy` have the shape (series, cutoffs, steps).
+    """
     series, cutoffs, steps = residuals.shape
     spread = np.full((series, cutoffs, steps, len(QUANTILE_LEVELS)), np.nan)
     wanted = np.array(QUANTILE_LEVELS)
     lowest, highest = (1 - FURTHEST_SHARE) * wanted, wanted + FURTHEST_SHARE * (1 - wanted)
     by_time, kind = (np.ascontiguousarray(of.transpose(0, 2, 1)) for of in (residuals, is_busy))
-    level = np.broadcast_to(
-        wanted, (2, series, steps, len(QUANTILE_LEVELS))
-    ).copy()  # of empty hours, of busy ones
-    count = np.zeros((2, series, steps))  # by how many it has moved
+    # The first axis of `level` and `count`: empty hours, busy hours.
+    level = np.broadcast_to(wanted, (2, series, steps, len(QUANTILE_LEVELS))).copy()
+    count = np.zeros((2, series, steps))  # moves of the level so far
     for now in range(lag, cutoffs):
-        judged = now - lag
-        came = residuals[:, judged, :, None]
-        if judged > lag:  # before that there was nothing to judge by
-            is_judged = ~np.isnan(came) & ~np.isnan(spread[:, judged])
-            is_below = np.where(is_judged, came <= spread[:, judged], wanted)
+        scored = now - lag  # the latest cutoff whose forecast of this hour ahead can be scored
+        residual = residuals[:, scored, :, None]
+        if scored > lag:  # earlier cutoffs have no spread to score
+            is_scored = ~np.isnan(residual) & ~np.isnan(spread[:, scored])
+            is_below = np.where(is_scored, residual <= spread[:, scored], wanted)
             for busy in range(2):
-                own = is_judged[..., 0] & (kind[:, :, judged] == busy)
-                count[busy] += own
+                of_kind = is_scored[..., 0] & (kind[:, :, scored] == busy)
+                count[busy] += of_kind
                 step = np.maximum(FIRST_STEP / np.sqrt(np.maximum(count[busy], 1)), LEAST_STEP)
-                moved = level[busy] + (step * own)[..., None] / lag * (wanted - is_below)
+                moved = level[busy] + (step * of_kind)[..., None] / lag * (wanted - is_below)
                 level[busy] = np.clip(moved, lowest, highest)
-        seen = slice(max(judged + 1 - RESIDUAL_WINDOW, 0), judged + 1)
+        seen = slice(max(scored + 1 - RESIDUAL_WINDOW, 0), scored + 1)
         window, is_alike = by_time[:, :, seen], kind[:, :, seen] == kind[:, :, now, None]
         is_alike |= ((is_alike & ~np.isnan(window)).sum(axis=2) < LEAST_ALIKE)[..., None]
-        window = np.sort(np.where(is_alike, window, np.nan), axis=2)  # nan come last
+        window = np.sort(np.where(is_alike, window, np.nan), axis=2)  # nan sorts last
         known = (~np.isnan(window)).sum(axis=2)[..., None]
         at = np.where(kind[:, :, now, None], level[1], level[0])
-        outwards = (min(lag, OVERLAP) - 1) * (2 * at - 1)  # the median stays where it is
+        outwards = (min(lag, OVERLAP) - 1) * (2 * at - 1)  # 0 for the median
         rank = np.ceil((known + 1) * at + outwards).astype(np.int64)
         picked = np.take_along_axis(window, np.clip(rank, 1, np.maximum(known, 1)) - 1, axis=2)
         spread[:, now] = np.where(known > 0, picked, np.nan)

@@ -1,9 +1,9 @@
-"""What known events multiply demand by: as the calendar says, and from their first occurrence on as they did.
+"""Demand factors of known events: from the calendar at first, learnt once an event has occurred.
 
-The factor f of an occurrence that covers the share s of a bucket makes its demand usual * (1 + (f - 1) * s).
-It is learnt from all earlier occurrences of the same name, each of which ended a lead before this one begins:
-whatever forecasts this one has seen those. The usual is the mean of the same time of the week so far, else of
-the day, without any event.
+An occurrence of factor f that covers the share s of a bucket makes its demand usual * (1 + (f - 1) * s).
+The factor is learnt from all earlier occurrences of the same name that ended at least `lead` buckets before
+this one begins, so that every forecast of this one has seen them. The usual demand is the mean of the same
+time of the week so far, else of the same time of the day, over buckets without events.
 """
 
 from collections.abc import Sequence
@@ -13,57 +13,70 @@ import numpy as np
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.calendar import Occurrence
 
-MOST_FACTOR = 20.0  # learnt, and one over it: an hour that nobody asked in says nothing
+MOST_FACTOR = 20.0  # learnt factors are 1 / MOST_FACTOR .. MOST_FACTOR: one empty hour proves little
 
 
 def event_demand_factors(
     occurrences: Sequence[Occurrence], demand: Floats, phase: Ints, season: int, lead: int
 ) -> Floats:
-    """The factor of each bucket of one series, shape (buckets + horizon,), as `phase`.
+    """Return the demand factor of each bucket of one series, shape (buckets + horizon,).
 
     Parameters
     ----------
     occurrences
         In order of time.
     demand
-        Rate per bucket, nan where it is not known, shape (buckets,).
+        Rate per bucket, nan where unknown, shape (buckets,).
+    phase
+        Bucket of the week of each bucket, shape (buckets + horizon,).
+    season
+        Buckets of a day.
     lead
-        Buckets that the farthest forecast lies ahead.
+        Number of buckets from a cutoff to the end of its horizon.
     """
-    found, is_plain = np.ones(phase.size), np.ones(demand.size, np.bool_)
-    for one in occurrences:
-        is_plain[one.first : one.first + one.share.size] = False
-    for one in occurrences:
-        end = one.first - lead
-        before = [other for other in occurrences if other.name == one.name and _end(other) <= end]
-        learnt = _learnt(before, demand, np.where(is_plain, demand, np.nan), phase, season)
-        factor = one.factor if learnt is None else learnt
-        found[one.first : _end(one)] *= 1 + (factor - 1) * one.share
-    return found
+    factors, is_plain = np.ones(phase.size), np.ones(demand.size, np.bool_)
+    for event in occurrences:
+        is_plain[event.first : _end(event)] = False
+    plain = np.where(is_plain, demand, np.nan)
+    for event in occurrences:
+        end = event.first - lead
+        before = [other for other in occurrences if other.name == event.name and _end(other) <= end]
+        learnt = _learnt_factor(before, demand, plain, phase, season)
+        factor = event.factor if learnt is None else learnt
+        factors[event.first : _end(event)] *= 1 + (factor - 1) * event.share
+    return factors
 
 
-def _end(one: Occurrence) -> int:
-    return one.first + one.share.size
+def _end(event: Occurrence) -> int:
+    return event.first + event.share.size
 
 
-def _learnt(
+def _learnt_factor(
     before: Sequence[Occurrence], demand: Floats, plain: Floats, phase: Ints, season: int
 ) -> float | None:
-    """The factor that these had together; None where nothing tells."""
+    """Return the common factor of these occurrences; None where their usual demand is unknown or zero.
+
+    `demand` and `plain`, the demand without events, are rates, nan where unknown, both (buckets,).
+    """
     more = usual_within = 0.0
-    for one in before:
-        own = slice(one.first, _end(one))
-        usual = np.array([_usual(plain[: one.first], phase, at, season) for at in range(own.start, own.stop)])
-        known = ~np.isnan(demand[own] + usual)
-        more += float((demand[own] - usual)[known].sum())
-        usual_within += float((usual * one.share)[known].sum())
-    return (
-        None if usual_within <= 0 else float(np.clip(1 + more / usual_within, 1 / MOST_FACTOR, MOST_FACTOR))
-    )
+    for event in before:
+        within = slice(event.first, _end(event))
+        usual = np.array([
+            _usual(plain[: event.first], phase, at, season) for at in range(within.start, within.stop)
+        ])  # fmt: skip
+        known = ~np.isnan(demand[within] + usual)
+        more += float((demand[within] - usual)[known].sum())
+        usual_within += float((usual * event.share)[known].sum())
+    if usual_within <= 0:
+        return None
+    return float(np.clip(1 + more / usual_within, 1 / MOST_FACTOR, MOST_FACTOR))
 
 
 def _usual(plain: Floats, phase: Ints, at: int, season: int) -> float:
-    """The mean of what is known of the same time of the week, else of the day; nan where nothing is."""
+    """Return the mean rate at the phase of bucket `at`: of the week, else of the day; nan where unknown.
+
+    `plain` is the rate without events, shape (buckets,).
+    """
     behind = phase[: plain.size]
     for is_same in (behind == phase[at], behind % season == phase[at] % season):
         known = plain[is_same & ~np.isnan(plain)]

@@ -1,4 +1,4 @@
-"""What a forecasting method is: a plain function of the known past of a panel of series."""
+"""The interface of forecast methods: plain functions of the known past of a panel of series."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ FLOOR_SHARE = 0.01  # of the mean
 
 
 class Past(NamedTuple):
-    """All that is known at a cutoff. One series of it (`row`) has the same fields without the first axis."""
+    """The past of all series at a cutoff. One series (`row`) has the same fields without the first axis."""
 
     demand: Floats  # rate per bucket up to the cutoff, nan where a bucket is missing, shape (series, buckets)
     phase: Ints  # bucket of the week that each bucket behaves as, shape (series, buckets + horizon)
@@ -21,12 +21,12 @@ class Past(NamedTuple):
 
     @property
     def ahead(self) -> Ints:
-        """Phases of the buckets to forecast."""
+        """Phases of the buckets to forecast, shape (series, horizon)."""
         return self.phase[..., -self.horizon :]
 
     @property
     def behind(self) -> Ints:
-        """Phases of the known buckets."""
+        """Phases of the known buckets, shape (series, buckets)."""
         return self.phase[..., : self.demand.shape[-1]]
 
     @property
@@ -35,43 +35,42 @@ class Past(NamedTuple):
         return max(self.season // 24, 1)
 
     def row(self, series: int) -> "Past":
-        """One series of the panel."""
+        """Return one series of the panel."""
         return self._replace(demand=self.demand[series], phase=self.phase[series])
 
 
 class Forecast(NamedTuple):
-    """What a method says at one cutoff."""
+    """The forecast of a method at one cutoff."""
 
     mean: Floats  # expected rate per bucket, shape (series, horizon)
-    state: Any = None  # what the next cutoff of the same panel may reuse
-    fallbacks: Sequence[
-        str
-    ] = ()  # per series: which method answered instead and why, "" if none; () if none at all
+    state: Any = None  # passed to the method at the next cutoff of the same panel
+    # Per series: the method used instead and why, "" where none was; () where no series has a fallback.
+    fallbacks: Sequence[str] = ()
 
 
-# `state` is what the previous cutoff of the same panel returned (None at first), so that a method can refit
-# rarely and update often.
+# (past, state) -> forecast. `state` is what the previous cutoff of the same panel returned, None at first.
+# With it a method can refit rarely and update often.
 ForecastMethod = Callable[[Past, Any], Forecast]
 
 
 class SeriesForecast(NamedTuple):
-    """What a method of single series says; `mean` is None where it has to fall back on the last value."""
+    """The forecast of a method of single series; `mean` is None where the last value replaces it."""
 
-    mean: Floats | None
+    mean: Floats | None  # expected rate per bucket, shape (horizon,)
     state: Any
     reason: str = ""  # why there is no mean
 
 
 def lift_to_panel(method: Callable[[Past, Any], SeriesForecast]) -> ForecastMethod:
-    """Lift a method of single series to panels; where it has no answer the last value stands in."""
+    """Lift a method of single series to panels; the last value replaces a forecast that it cannot make."""
 
     def lifted(past: Past, state: Any) -> Forecast:
         series = len(past.demand)
         each = [method(past.row(i), state[i] if state else None) for i in range(series)]
         naive = last_value(past).mean
-        means = [naive[i] if one.mean is None else one.mean for i, one in enumerate(each)]
-        fallbacks = [f"last_value: {one.reason}" if one.mean is None else "" for one in each]
-        return Forecast(np.array(means).reshape(naive.shape), [one.state for one in each], fallbacks)
+        means = [naive[i] if found.mean is None else found.mean for i, found in enumerate(each)]
+        fallbacks = [f"last_value: {found.reason}" if found.mean is None else "" for found in each]
+        return Forecast(np.array(means).reshape(naive.shape), [found.state for found in each], fallbacks)
 
     return lifted
 
@@ -82,7 +81,7 @@ def last_value(past: Past, state: Any = None) -> Forecast:
 
 
 def last_known_values(demand: Floats) -> Floats:
-    """The last known value of each series, 0 where none is, shape (series,)."""
+    """Return the last known rate of each series, (series,), of `demand` (series, buckets); 0 if unknown."""
     if demand.shape[1] == 0:
         return np.zeros(len(demand))
     last = demand[:, -1].copy()
@@ -93,7 +92,7 @@ def last_known_values(demand: Floats) -> Floats:
 
 
 def mean_level(demand: Floats) -> Floats:
-    """The mean of what is known, 1 where that is nothing or zero; shape (..., 1)."""
+    """Return the mean known rate, (..., 1), of `demand` (..., buckets); 1 where it is unknown or zero."""
     total, count = demand.sum(axis=-1, keepdims=True), np.array(demand.shape[-1])
     if np.isnan(total).any():
         known = ~np.isnan(demand)
@@ -103,11 +102,14 @@ def mean_level(demand: Floats) -> Floats:
 
 
 def log_floor(demand: Floats) -> Floats:
-    """What is added before taking logarithms: an empty bucket is low, not minus infinity; shape (..., 1)."""
+    """Return the rate added before taking logarithms, shape (..., 1), which keeps log(0) finite.
+
+    `demand` has the shape (..., buckets).
+    """
     return FLOOR_SHARE * mean_level(demand)
 
 
 def from_logs(logs: Floats, floor: Floats) -> Floats:
-    """The way back from log(demand + floor), never negative."""
-    with np.errstate(over="ignore"):  # what diverges becomes inf, and the walk forward sees that
+    """Return the demand, never negative, of logs = log(demand + floor), same shape; `floor` broadcasts."""
+    with np.errstate(over="ignore"):  # a diverged forecast becomes inf, which walk_forward replaces
         return np.maximum(np.exp(logs) - floor, 0.0)

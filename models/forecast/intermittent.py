@@ -1,9 +1,8 @@
-"""Series that are empty much of the time: whether they will be on, and how much they bring then.
+"""Series that are empty much of the time: whether they will be on, and their demand then.
 
-The mean of such a series is a rate that hardly ever comes. What is forecast is the middle of the likely: the
-latest demand while it is more likely on than not, else nothing; after how the series went on or stayed empty
-before. Teunter, Syntetos and Babai (2011) smooth the two apart; here the chance is that of each bucket ahead,
-given whether the series is on now.
+The mean of such a series is a rate that hardly ever occurs. The forecast is a median instead: the latest
+demand where the series is more likely on than off, else zero. Teunter, Syntetos and Babai (2011) smooth
+chance and demand separately; here the chance of each bucket ahead depends on whether the series is on now.
 """
 
 from typing import NamedTuple
@@ -15,21 +14,21 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast.forecast_method import Forecast, Past, last_known_values
 
 INTERMITTENT_SHARE = 0.5  # of the known buckets; above it a series is intermittent
-BUCKETS_BEFORE = 1.0  # weight of the prior in a chance: as likely on as off
+BUCKETS_BEFORE = 1.0  # weight of the prior chance of 1/2, in buckets
 
 
 class OnOffState(NamedTuple):
-    """How likely a series is on in each bucket ahead, fitted once a day."""
+    """The chance that a series is on in each bucket ahead, fitted once a day."""
 
-    fitted_at: int
-    chance: Floats  # given that it is off or on now, shape (series, 2, horizon)
+    fitted_at: int  # number of buckets known at the fit
+    chance: Floats  # given that the series is off, on now: shape (series, 2, horizon)
 
 
 def on_off(past: Past, state: OnOffState | None = None) -> Forecast:
-    """The last value where the series is more likely on than off in that bucket, else nothing.
+    """Forecast the last value in buckets where the series is more likely on than off, else zero.
 
-    A series that is off and will be on brings what it brought when it was on last. One that is not
-    intermittent keeps its last value.
+    A series that is off now and will be on is forecast at its last rate above 0. One that is not intermittent
+    keeps its last value.
     """
     buckets = past.demand.shape[1]
     if state is None or buckets - state.fitted_at >= past.season:
@@ -43,9 +42,10 @@ def on_off(past: Past, state: OnOffState | None = None) -> Forecast:
 
 
 def is_intermittent(demand: Floats, season: int) -> NDArray[np.bool_]:
-    """Whether each series is, as each bucket and the end know it, shape (series, buckets + 1).
+    """Whether each series is intermittent, as known before each bucket and at the end.
 
-    Only times of the day at which it ever had demand count: a service that is shut at night is none.
+    Only times of the day at which the series has had demand count, so that a service which is closed at night
+    is not intermittent. `demand` has the shape (series, buckets), the result (series, buckets + 1).
     """
     series, buckets = demand.shape
     days = -(-buckets // season)
@@ -54,18 +54,23 @@ def is_intermittent(demand: Floats, season: int) -> NDArray[np.bool_]:
     has_been_on = np.cumsum(of_days > 0, axis=1) > 0
 
     def counted(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Count the chosen (series, days, season) buckets so far, (series, buckets + 1)."""
         by_now = np.cumsum(chosen, axis=1) * has_been_on
         more = np.diff(by_now, axis=1, prepend=0).reshape(filled.shape)
         return np.pad(np.cumsum(more, axis=1), ((0, 0), (1, 0)))[:, : buckets + 1]
 
-    found: NDArray[np.bool_] = counted(of_days == 0) > INTERMITTENT_SHARE * counted(~np.isnan(of_days))
-    return found
+    is_mostly_empty: NDArray[np.bool_]
+    is_mostly_empty = counted(of_days == 0) > INTERMITTENT_SHARE * counted(~np.isnan(of_days))
+    return is_mostly_empty
 
 
 def _chances(past: Past) -> Floats:
-    """Shares of the past in which the series was on so many buckets after it was off, and on."""
+    """Return the share of past buckets h buckets after which the series was on, shape (series, 2, horizon).
+
+    The second axis: the series was off, on in the earlier bucket.
+    """
     chance = np.tile(np.array([0.0, 1.0])[:, None], (len(past.demand), 1, past.horizon))
-    empty = np.flatnonzero((past.demand == 0).any(axis=1))  # at times: no other can be intermittent
+    empty = np.flatnonzero((past.demand == 0).any(axis=1))  # only these can be intermittent
     for series in empty[is_intermittent(past.demand[empty], past.season)[:, -1]]:
         demand = past.demand[series]
         known, on = ~np.isnan(demand), demand > 0

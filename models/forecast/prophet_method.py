@@ -1,4 +1,4 @@
-"""Prophet (Taylor and Letham, 2018) on logarithms: offered for comparison, refitted once a day."""
+"""Prophet (Taylor and Letham, 2018) on logarithms: for comparison, refitted once a day."""
 
 import logging
 from typing import Any, NamedTuple
@@ -10,14 +10,14 @@ from fleetcast.models.forecast.forecast_method import SEASON_DAYS, Past, SeriesF
 
 
 class ProphetState(NamedTuple):
-    """What the last fit expects of the buckets from `fitted_at` on."""
+    """The forecast of the last fit."""
 
-    fitted_at: int
-    ahead: Floats
+    fitted_at: int  # number of buckets known at the fit
+    ahead: Floats  # rates from bucket `fitted_at` on, shape (season + horizon,)
 
 
 def prophet(past: Past, state: ProphetState | None = None) -> SeriesForecast:
-    """Read the forecast from today's fit; Prophet knows days and weeks, not the phases of the calendar."""
+    """Forecast from the fit of the day; Prophet models days and weeks, not the phases of the calendar."""
     buckets, known = past.demand.size, past.demand[~np.isnan(past.demand)]
     if known.size < 2 or known.min() == known.max():
         return SeriesForecast(None, state, "prophet needs two values that differ")
@@ -28,9 +28,10 @@ def prophet(past: Past, state: ProphetState | None = None) -> SeriesForecast:
 
 
 def _fit_and_predict(history: Floats, buckets: int, season: int) -> Floats:
+    """Fit the history, shape (known,), and return the rates of the next buckets, shape (buckets,)."""
     import pandas as pd
 
-    logging.getLogger("prophet.plot").setLevel(logging.CRITICAL)  # it speaks while it is imported
+    logging.getLogger("prophet.plot").setLevel(logging.CRITICAL)  # it logs while it is imported
     from cmdstanpy import disable_logging
     from prophet import Prophet
 
@@ -38,7 +39,7 @@ def _fit_and_predict(history: Floats, buckets: int, season: int) -> Floats:
     floor = log_floor(history)
     days = np.arange(history.size + buckets) / season
     times = pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")
-    has_week = history.size > SEASON_DAYS * season  # it would wait for two of them
+    has_week = history.size > SEASON_DAYS * season  # by default Prophet needs two weeks
     model: Any = Prophet(uncertainty_samples=0, weekly_seasonality=has_week)
     with disable_logging():
         model.fit(pd.DataFrame({"ds": times[: history.size], "y": np.log(history + floor)}))

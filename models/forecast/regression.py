@@ -1,7 +1,7 @@
-"""Ridge regression of a series on its own recent means, in closed form for all series at once.
+"""Ridge regression of the logarithm of a series on its recent means, in closed form for all series at once.
 
-On logarithms. `regression` takes the mean week out first (the calendar's part), `autoregression` does not: it
-is for series without a season. Each bucket ahead has its own coefficients: no forecast feeds on another.
+`regression` subtracts the mean week first (the calendar's part). `autoregression` does not: it is for series
+without a season. Each bucket ahead has separate coefficients: no forecast is the input of another.
 """
 
 from typing import Any, NamedTuple
@@ -20,24 +20,23 @@ from fleetcast.models.forecast.forecast_method import (
 )
 from fleetcast.models.forecast.seasonal import weekly_profile
 
-HOURS_BACK = (1, 3, 12)  # besides the last bucket: the level over these hours
-RIDGE = 1.0  # weight of the prior, in buckets: coefficients of 0, the mean week as it is
-LEAST_REGRESSION_DAYS = (
-    2.0  # of known buckets before a week is taken out: one day would explain itself perfectly
-)
-LEAST_BUCKETS = 12  # known, before anything is fitted
+HOURS_BACK = (1, 3, 12)  # features besides the last bucket: the mean over these hours
+RIDGE = 1.0  # weight, in buckets, of the prior: coefficients of 0, which forecast the mean week
+# Days of known buckets before a mean week is subtracted: a single day would explain itself perfectly.
+LEAST_REGRESSION_DAYS = 2.0
+LEAST_BUCKETS = 12  # known buckets before anything is fitted
 
 
 class RegressionState(NamedTuple):
-    """The coefficients, and how to reach their scale and to come back."""
+    """The coefficients of the last fit, and the transform to their scale."""
 
-    fitted_at: int  # buckets known when they were fitted
-    floor: Floats  # (series, 1)
-    week: Floats  # logarithms, shape (series, 7 * season)
+    fitted_at: int  # number of buckets known at the fit
+    floor: Floats  # rate added before logarithms, (series, 1)
+    week: Floats  # mean week of the logarithms, shape (series, 7 * season)
     beta: Floats  # (series, horizon, features)
-    lowest: Floats  # of the adjusted series, (series, 1)
-    highest: Floats
-    reasons: tuple[str, ...]  # per series: why it cannot be forecast, "" where it can
+    lowest: Floats  # lowest value of the adjusted series, (series, 1)
+    highest: Floats  # highest value, (series, 1)
+    reasons: tuple[str, ...]  # per series: why it has no forecast, "" where it has one
 
 
 def regression(past: Past, state: RegressionState | None = None) -> Forecast:
@@ -64,13 +63,13 @@ def _forecast(past: Past, state: RegressionState | None, is_seasonal: bool) -> F
     highest = np.maximum(state.highest, latest_seen.max(axis=1, keepdims=True, initial=0.0))
     deviation = np.where(has_recent, np.clip(deviation, lowest, highest), 0.0)
     mean = from_logs(deviation + np.take_along_axis(state.week, past.ahead, axis=1), state.floor)
-    is_hopeless = np.array([reason != "" for reason in state.reasons])[:, None]
+    is_unfitted = np.array([reason != "" for reason in state.reasons])[:, None]
     fallbacks = [reason and f"last_value: {reason}" for reason in state.reasons]
-    return Forecast(np.where(is_hopeless, last_value(past).mean, mean), state, fallbacks)
+    return Forecast(np.where(is_unfitted, last_value(past).mean, mean), state, fallbacks)
 
 
 def _fit(past: Past, is_seasonal: bool) -> RegressionState:
-    """Least squares with a small ridge, one set of coefficients per bucket ahead."""
+    """Fit least squares with a small ridge, one set of coefficients per bucket ahead."""
     demand, floor = past.demand, log_floor(past.demand)
     known = (~np.isnan(demand)).sum(axis=1)
     logs = np.log(demand + floor)
@@ -94,13 +93,15 @@ def _fit(past: Past, is_seasonal: bool) -> RegressionState:
 
 
 def _adjusted(demand: Floats, phase: Ints, floor: Floats, week: Floats) -> Floats:
+    """Return logarithms less the mean week, shape (series, buckets), as `demand` and `phase`."""
     return np.log(demand + floor) - np.take_along_axis(week, phase, axis=1)
 
 
 def _features(adjusted: Floats, hour: int) -> Floats:
-    """What is known before each bucket and after the last one, shape (series, buckets + 1, features).
+    """Return the features before each bucket and after the last, shape (series, buckets + 1, features).
 
-    The last bucket, the mean of the known over each of HOURS_BACK, and 1; nan where none is known.
+    The features are the last bucket, the mean over each of HOURS_BACK, and 1; nan where nothing is known.
+    `adjusted` has the shape (series, buckets).
     """
     known = ~np.isnan(adjusted)
     edge = ((0, 0), (1, 0))
@@ -117,7 +118,7 @@ def _features(adjusted: Floats, hour: int) -> Floats:
 
 
 def _latest_features(adjusted: Floats, hour: int) -> Floats:
-    """The last of them alone, shape (series, features)."""
+    """Return the features after the last bucket, (series, features), of `adjusted` (series, buckets)."""
     columns = [np.ones(len(adjusted))]
     for width in (1, *(hours * hour for hours in HOURS_BACK)):
         last = adjusted[:, -width:]
@@ -128,7 +129,11 @@ def _latest_features(adjusted: Floats, hour: int) -> Floats:
 
 
 def _solve(features: Floats, is_missing: NDArray[np.bool_], target: Floats) -> Floats:
-    """Ridge coefficients of each series, shape (series, features); rows without a target do not count."""
+    """Return the ridge coefficients of each series, shape (series, features).
+
+    `features` are (series, rows, features), `is_missing` (series, rows), `target` (series, buckets). Rows
+    that are missing or have no target (nan) do not count.
+    """
     buckets = target.shape[1]
     use = ~np.isnan(target) & ~is_missing[:, :buckets]
     x, y = features[:, :buckets], target

@@ -1,4 +1,4 @@
-"""Methods that repeat the past, and the seasonal profile that others take out of it."""
+"""Methods that repeat the past, and the weekly profile that other methods subtract."""
 
 from typing import Any, NamedTuple
 
@@ -15,26 +15,26 @@ from fleetcast.models.forecast.forecast_method import (
 )
 from fleetcast.models.world.calendar import SATURDAY
 
-PULL_WEEKS = 2.0  # weight of the day's shape against one value of the same bucket of the week
-NO_PULL = 1e-9  # weeks: only where a bucket of the week has no value
-MOST_LEVEL_RATIO = 5.0  # a level is not adjusted by more than this factor
-DAY_KEEP = 0.6  # what a day counts against the day after it
-LEVEL_KEEP = 0.9  # of the level's logarithm after an hour ahead
+PULL_WEEKS = 2.0  # weight of the mean day, relative to one value of the same bucket of the week
+NO_PULL = 1e-9  # the mean day counts only where a bucket of the week has no value
+MOST_LEVEL_RATIO = 5.0  # largest factor by which a level is adjusted
+DAY_KEEP = 0.6  # weight of a day relative to the day after it
+LEVEL_KEEP = 0.9  # share of the level's logarithm that is left after each hour ahead
 
 
 class LatestBuckets(NamedTuple):
-    """Where the latest known bucket of each phase lies, -1 where there is none."""
+    """The latest known bucket of each phase, -1 where there is none."""
 
-    read: int  # buckets that were looked at
-    places: tuple[Ints, ...]  # for each period, shape (series, period)
+    read: int  # number of buckets read
+    places: tuple[Ints, ...]  # bucket, for each period of shape (series, period)
 
 
 class WeekSums(NamedTuple):
-    """What is known of each bucket of the week; adding to it is faster than looking at all again."""
+    """Counts and sums of the known values of each bucket of the week, updated incrementally."""
 
-    read: int  # buckets that were added
-    known: Floats  # how many, shape (series, days, season)
-    total: Floats
+    read: int  # number of buckets added
+    known: Floats  # number of known values, shape (series, days, season)
+    total: Floats  # their sum, same shape
 
 
 def seasonal_naive(past: Past, state: LatestBuckets | None = None) -> Forecast:
@@ -50,7 +50,7 @@ def seasonal_naive_day(past: Past, state: LatestBuckets | None = None) -> Foreca
 
 
 def seasonal_mean(past: Past, state: WeekSums | None = None) -> Forecast:
-    """The mean of all known weeks at the same time, within half an hour; of all days where no week has it."""
+    """Forecast the mean of all known weeks at the same time +- half an hour, else of all days."""
     if state is None:
         cells = np.zeros((2, len(past.demand), SEASON_DAYS, past.season))
         state = WeekSums(0, *cells)
@@ -62,10 +62,10 @@ def seasonal_mean(past: Past, state: WeekSums | None = None) -> Forecast:
 
 
 def seasonal_level(past: Past, state: LatestBuckets | None = None) -> Forecast:
-    """The seasonal naive forecast times the level: the last hour over the same hour a season ago."""
+    """Forecast seasonal_naive times the level: the last hour over the same hour a season before."""
     mean, source, state = _repeated(past, (SEASON_DAYS * past.season, past.season), state)
     buckets = past.demand.shape[1]
-    then = np.where(source[:, 0] >= 0, source[:, 0], buckets)  # without a season: no adjustment
+    then = np.where(source[:, 0] >= 0, source[:, 0], buckets)  # no adjustment without a season
     back = then[:, None] - np.arange(1, past.hour + 1)
     before = np.take_along_axis(past.demand, np.maximum(back, 0), axis=1) if buckets else np.zeros(back.shape)
     now = past.demand[:, buckets - past.hour :]
@@ -77,11 +77,11 @@ def seasonal_level(past: Past, state: LatestBuckets | None = None) -> Forecast:
 
 
 def recent_days(past: Past, state: Any = None) -> Forecast:
-    """The mean of the latest days at the same time, working days and weekends apart, times a fading level.
+    """Forecast the mean of the latest days at the same time, times a level that fades.
 
-    For series in which no week has come back, since they began or since their level broke: a Monday listens
-    to the Friday before it. The mean is of logarithms, a day counting less than the one after it; the level
-    is the last hour over what the days before it make of it.
+    It is for series without a full week since they began or since their level broke. Working days and
+    weekends are separate: a Monday uses the Friday before it. The mean is of logarithms; a day weighs less
+    than the day after it. The level is the last hour over the mean of the days before at that hour.
     """
     begin = max(past.demand.shape[1] - (SEASON_DAYS + 1) * past.season - past.hour, 0)
     demand = past.demand[:, begin:]
@@ -91,28 +91,37 @@ def recent_days(past: Past, state: Any = None) -> Forecast:
     logs = _of_days(demand, floor, past.phase[:, begin:] // past.season, at, past.season)
     now, expected = demand[:, buckets - hour :], from_logs(logs[:, :hour], floor)
     known = ~np.isnan(now + expected)
-    came, should = (np.where(known, rate, 0.0).sum(axis=1) + floor[:, 0] for rate in (now, expected))
+    actual, usual = (np.where(known, rate, 0.0).sum(axis=1) + floor[:, 0] for rate in (now, expected))
     fading = LEVEL_KEEP ** (np.arange(1, past.horizon + 1) / past.hour)
-    ahead = from_logs(logs[:, hour:] + np.log(came / should)[:, None] * fading, floor)
+    ahead = from_logs(logs[:, hour:] + np.log(actual / usual)[:, None] * fading, floor)
     return Forecast(np.where(np.isnan(ahead), last_value(past).mean, ahead))
 
 
 def _of_days(demand: Floats, floor: Floats, weekday: Ints, at: Ints, season: int) -> Floats:
-    """The mean logarithm of the days before at the buckets `at`, shape (series, at); nan where there is none.
+    """Return the mean logarithm of the days before each bucket at the same time; nan where none is known.
 
-    Of days of the same kind where any is known, else of all.
+    Only days of the same kind (working day, weekend) count where any is known, else all days.
+
+    Parameters
+    ----------
+    demand, floor
+        Rate per bucket, shape (series, buckets), and the rate added before logarithms, shape (series, 1).
+    weekday
+        Of each bucket, Monday is 0, shape (series, buckets + horizon).
+    at
+        The buckets, shape (steps,); the result has the shape (series, steps).
     """
-    shape = (2, len(demand), at.size)  # of the same kind of day, of all
+    shape = (2, len(demand), at.size)  # first axis: days of the same kind, all days
     total, weight = np.zeros(shape), np.zeros(shape)
     is_weekend = weekday >= SATURDAY
     for days in range(1, (int(at[-1]) if at.size else 0) // season + 1):
         source = at - days * season
-        there = (source >= 0) & (source < demand.shape[1])
-        found = np.log(np.where(there, demand[:, source * there], np.nan) + floor)
-        is_alike = is_weekend[:, source * there] == is_weekend[:, at]
-        known = ~np.isnan(found)
+        exists = (source >= 0) & (source < demand.shape[1])
+        logs = np.log(np.where(exists, demand[:, source * exists], np.nan) + floor)
+        is_alike = is_weekend[:, source * exists] == is_weekend[:, at]
+        known = ~np.isnan(logs)
         for kind, counts in enumerate((known & is_alike, known)):
-            total[kind] += np.where(counts, DAY_KEEP**days * found, 0.0)
+            total[kind] += np.where(counts, DAY_KEEP**days * logs, 0.0)
             weight[kind] += DAY_KEEP**days * counts
     with np.errstate(invalid="ignore"):
         alike, every = total / weight
@@ -122,9 +131,16 @@ def _of_days(demand: Floats, floor: Floats, weekday: Ints, at: Ints, season: int
 def _repeated(
     past: Past, periods: tuple[int, ...], state: LatestBuckets | None
 ) -> tuple[Floats, Ints, LatestBuckets]:
-    """The latest known buckets of the same phase, by the first period that has one, and where they lie.
+    """Repeat the latest known bucket of the same phase, of the first period that has one.
 
-    Both of shape (series, horizon); the place is -1 where there is none.
+    Returns
+    -------
+    mean
+        Rate, shape (series, horizon); the last value where no period has one.
+    source
+        The repeated bucket, shape (series, horizon), -1 where there is none.
+    state
+        Updated with the new buckets.
     """
     mean = last_value(past).mean
     source = np.full(mean.shape, -1)
@@ -133,9 +149,8 @@ def _repeated(
     row, bucket = np.nonzero(~np.isnan(past.demand[:, state.read :]))  # in order of time
     bucket += state.read
     for latest, period in zip(state.places, periods, strict=True):
-        latest[row, past.behind[row, bucket] % period] = bucket  # of several the last one stays
-        found = np.take_along_axis(latest, past.ahead % period, axis=1)
-        source = np.where(source < 0, found, source)
+        latest[row, past.behind[row, bucket] % period] = bucket  # the last of several wins
+        source = np.where(source < 0, np.take_along_axis(latest, past.ahead % period, axis=1), source)
     state = state._replace(read=past.demand.shape[1])
     if state.read == 0:
         return mean, source, state
@@ -144,10 +159,11 @@ def _repeated(
 
 
 def weekly_profile(values: Floats, phase: Ints, season: int, pull_weeks: float = PULL_WEEKS) -> Floats:
-    """The mean week of each series, shape (series, 7 * season), of `values` and `phase` (series, buckets).
+    """Return the mean week of each series, shape (series, 7 * season).
 
-    A bucket of the week is the mean of its own values and, with the weight of pull_weeks more weeks, of the
-    same time on all days, so that two noisy weeks do not pass for a season; then a moving mean over an hour.
+    Each bucket of the week is the mean of its values and, with the weight of `pull_weeks` more weeks, of the
+    same time on all days, so that two noisy weeks do not look like a season. A moving mean over an hour
+    follows. `values` (nan where unknown) and `phase` have the shape (series, buckets); the unit is kept.
     """
     series, week = len(values), SEASON_DAYS * season
     sums = _added(WeekSums(0, *np.zeros((2, series, SEASON_DAYS, season))), values, phase)
@@ -159,7 +175,7 @@ def weekly_profile(values: Floats, phase: Ints, season: int, pull_weeks: float =
 
 
 def _added(sums: WeekSums, values: Floats, phase: Ints) -> WeekSums:
-    """The sums with the buckets that came since; `values` and `phase` (series, buckets)."""
+    """Return the sums with new buckets added; `values` (nan if unknown) and `phase` are (series, buckets)."""
     row, bucket = np.nonzero(~np.isnan(values))  # in order of time
     cell = row * sums.known[0].size + phase[row, bucket]
     np.add.at(sums.known.reshape(-1), cell, 1.0)
@@ -168,7 +184,7 @@ def _added(sums: WeekSums, values: Floats, phase: Ints) -> WeekSums:
 
 
 def _mean_at(sums: WeekSums, cells: Ints, pull_weeks: float) -> Floats:
-    """The pulled means of buckets of the week, before they are smoothed; both (series, cells)."""
+    """Return the pulled means of buckets `cells` of the week, before smoothing; both (series, cells)."""
     series, _, season = sums.known.shape
     overall = (sums.total.sum(axis=(1, 2)) / np.maximum(sums.known.sum(axis=(1, 2)), 1))[:, None]
     of_day = (cells % season)[:, None, :]

@@ -1,7 +1,7 @@
-"""Statistical models of single series, fitted once a day by statsmodels; between fits they read what came.
+"""Statistical models of single series, fitted once a day by statsmodels; between fits they read new buckets.
 
-arima           on the series itself, its order by AIC: what SageServe 6.3 and 7.1 describe
-adjusted_arima  on logarithms without their mean week, its order by AIC
+arima           on the series itself, order by AIC, as in SageServe 6.3 and 7.1
+adjusted_arima  on logarithms without their mean week, order by AIC
 harmonic        dynamic harmonic regression: logarithms, Fourier terms for day and weekend, ARMA errors
 stl_ets         logarithms without the season of an STL decomposition, damped exponential smoothing
 """
@@ -16,49 +16,48 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.forecast.forecast_method import SEASON_DAYS, Past, SeriesForecast, from_logs, log_floor
 from fleetcast.models.forecast.seasonal import weekly_profile
 
-# One difference in every order: AIC ranks likelihoods of the same data only. (3, 1, 2) is the artefact's.
+# One difference in every order: AIC compares only likelihoods of the same data. (3, 1, 2) is the order of
+# SageServe's artefact.
 PLAIN_ORDERS = ((1, 1, 0), (1, 1, 1), (2, 1, 1), (3, 1, 2))
-# The season is out already: no difference.
+# No difference: the season is already subtracted.
 ERROR_ORDERS = ((1, 0, 0), (3, 0, 0), (1, 0, 1), (2, 0, 1))
 LEAST_STATESPACE_DAYS = 2  # of known buckets; a profile of one day would explain that day perfectly
 HARMONICS = 6  # of the day
-WEEKEND_HARMONICS = 3  # in which Saturday and Sunday differ from it
+WEEKEND_HARMONICS = 3  # of the difference of Saturday and Sunday
 
-WeekCurve = Callable[
-    [Floats, Ints, int], Floats
-]  # (logs, phase, season) -> the mean week, shape (7 * season,)
+# (logs, phase, season) -> the mean week, shape (7 * season,)
+WeekCurve = Callable[[Floats, Ints, int], Floats]
 
 
 class StatespaceState(NamedTuple):
-    """A fitted model, and how to reach its scale and to come back."""
+    """A fitted model, and the transform to its scale."""
 
-    fitted_at: int  # buckets known when it was fitted
-    read: int  # buckets that it has read
+    fitted_at: int  # number of buckets known at the fit
+    read: int  # number of buckets that the model has read
     model: Any = None  # statsmodels results; None where none could be fitted
-    week: Floats | None = (
-        None  # logarithms, shape (7 * season,); None where the model is of the series itself
-    )
-    floor: float = 0.0
+    # Mean week of the logarithms, shape (7 * season,); None where the model is of the series itself.
+    week: Floats | None = None
+    floor: float = 0.0  # rate added before logarithms
     reason: str = ""  # why there is no model
 
 
 def arima(past: Past, state: StatespaceState | None = None) -> SeriesForecast:
-    """ARIMA of the series as it is, its order by AIC (SageServe 6.3, 7.1)."""
+    """Forecast by ARIMA of the series itself, order by AIC (SageServe 6.3, 7.1)."""
     return _forecast(past, state, "arima", None, PLAIN_ORDERS)
 
 
 def adjusted_arima(past: Past, state: StatespaceState | None = None) -> SeriesForecast:
-    """ARMA, its order by AIC, of what the mean week leaves of the logarithms."""
+    """Forecast by ARMA, order by AIC, of the logarithms less their mean week."""
     return _forecast(past, state, "adjusted_arima", _mean_week, ERROR_ORDERS)
 
 
 def harmonic(past: Past, state: StatespaceState | None = None) -> SeriesForecast:
-    """ARMA, its order by AIC, of what a Fourier series of day and weekend leaves of the logarithms."""
+    """Forecast by ARMA, order by AIC, of the logarithms less a Fourier series of day and weekend."""
     return _forecast(past, state, "harmonic", fourier_week, ERROR_ORDERS)
 
 
 def stl_ets(past: Past, state: StatespaceState | None = None) -> SeriesForecast:
-    """Damped exponential smoothing of what STL's season leaves of the logarithms."""
+    """Forecast by damped exponential smoothing of the logarithms less the season of STL."""
     return _forecast(past, state, "stl_ets", _stl_week, ())
 
 
@@ -69,7 +68,7 @@ def _forecast(
     curve: WeekCurve | None,
     orders: Iterable[tuple[int, int, int]],
 ) -> SeriesForecast:
-    """Fit once a day, read what has come since, forecast; without orders: exponential smoothing."""
+    """Fit once a day, read new buckets, forecast; exponential smoothing where `orders` is empty."""
     buckets = past.demand.size
     if state is None or buckets - state.fitted_at >= past.season:
         state = _fit(past, name, curve, orders)
@@ -87,7 +86,7 @@ def _forecast(
 def _fit(
     past: Past, name: str, curve: WeekCurve | None, orders: Iterable[tuple[int, int, int]]
 ) -> StatespaceState:
-    """The model of the lowest AIC among those that converge."""
+    """Fit the model of the lowest AIC among those that converge."""
     known, state = past.demand[~np.isnan(past.demand)], StatespaceState(past.demand.size, past.demand.size)
     if known.size < LEAST_STATESPACE_DAYS * past.season:
         return state._replace(reason=f"{name} needs {LEAST_STATESPACE_DAYS} days of history")
@@ -106,35 +105,35 @@ def _fit(
 
 
 def _to_model(demand: Floats, phase: Ints, state: StatespaceState) -> Floats:
-    """The scale on which the model was fitted."""
+    """Transform the demand to the model's scale; `demand` and `phase` (buckets,), as the result."""
     return demand if state.week is None else np.log(demand + state.floor) - state.week[phase]
 
 
 def _fit_order(series: Floats, order: tuple[int, int, int]) -> Any:
-    """The fitted ARIMA; None where it does not converge."""
+    """Fit ARIMA to a series, shape (buckets,), nan where missing; None where the fit does not converge."""
     from statsmodels.tsa.arima.model import ARIMA
 
-    # The innovations algorithm is faster and finds better optima, but knows no missing buckets.
+    # The innovations algorithm is faster and finds better optima, but cannot handle missing buckets.
     is_complete = not np.isnan(series).any()
     method = "innovations_mle" if is_complete else "statespace"
     trend = "n" if order[1] else "c"
     with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")  # what they warn of is decided below
+        warnings.simplefilter("ignore")  # convergence is checked below
         try:
             model = ARIMA(series, order=order, trend=trend).fit(method=method)
         except (np.linalg.LinAlgError, ValueError):
             return None
     if is_complete:
-        details = model.fit_details  # of the last of several searches where a constant is estimated as well
+        details = model.fit_details  # with a constant there are several searches; the last one counts
         search = (details.arma_results[-1] if "arma_results" in details else details).minimize_results
-        has_converged = search.status in (0, 2)  # scipy's BFGS: done, or as near as floats come
+        has_converged = search.status in (0, 2)  # scipy's BFGS: converged, or precision loss
     else:
         has_converged = model.mle_retvals["converged"]
     return model if has_converged and np.isfinite(model.aic) else None
 
 
 def _fit_smoothing(series: Floats) -> Any:
-    """The fitted exponential smoothing with a damped trend; None where it does not converge."""
+    """Fit exponential smoothing with a damped trend, shape (buckets,); None where it does not converge."""
     from statsmodels.tsa.statespace.exponential_smoothing import ExponentialSmoothing
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -146,15 +145,19 @@ def _fit_smoothing(series: Floats) -> Any:
     return model if model.mle_retvals["converged"] and np.isfinite(model.aic) else None
 
 
-# --- the season that is taken out ----------------------------------------------------------------------
+# --- the week that is subtracted -----------------------------------------------------------------------
 
 
 def _mean_week(logs: Floats, phase: Ints, season: int) -> Floats:
+    """Return the mean week, shape (7 * season,), of logs and phase, both (buckets,)."""
     return weekly_profile(logs[None], phase[None], season)[0]
 
 
 def fourier_week(logs: Floats, phase: Ints, season: int) -> Floats:
-    """Least squares of a constant, HARMONICS of the day, and what Saturday and Sunday add to them."""
+    """Fit a constant, HARMONICS of the day and their difference on weekends by least squares.
+
+    `logs` (nan where unknown) and `phase` have the shape (buckets,), the fitted week (7 * season,).
+    """
     every_phase = np.arange(SEASON_DAYS * season)
     known = ~np.isnan(logs)
     terms = _fourier_terms(every_phase, season)
@@ -164,7 +167,7 @@ def fourier_week(logs: Floats, phase: Ints, season: int) -> Floats:
 
 
 def _fourier_terms(phase: Ints, season: int) -> Floats:
-    """Shape (phases, terms)."""
+    """Return the regression terms at each phase, shape (phases, terms)."""
     angle = 2 * np.pi * phase[:, None] / season * np.arange(1, min(HARMONICS, season // 2) + 1)
     waves = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
     few = np.concatenate([np.cos(angle[:, :WEEKEND_HARMONICS]), np.sin(angle[:, :WEEKEND_HARMONICS])], axis=1)
@@ -174,17 +177,16 @@ def _fourier_terms(phase: Ints, season: int) -> Floats:
 
 
 def _stl_week(logs: Floats, phase: Ints, season: int) -> Floats:
-    """The mean week of STL's season (Cleveland et al., 1990): by the week, by the day under two weeks."""
+    """Return the mean week, shape (7 * season,), of STL's season (Cleveland et al., 1990).
+
+    The period is a week, or a day where there are less than two weeks. `logs` and `phase` are (buckets,).
+    """
     from statsmodels.tsa.seasonal import STL
 
     known = ~np.isnan(logs)
     every = np.arange(logs.size)
-    whole = np.interp(every, every[known], logs[known])  # STL knows no missing buckets
-    period, jump = (
-        SEASON_DAYS * season if logs.size >= 2 * SEASON_DAYS * season else season,
-        max(season // 24, 1),
-    )
-    seasonal = (
-        STL(whole, period=period, seasonal_jump=jump, trend_jump=jump, low_pass_jump=jump).fit().seasonal
-    )
-    return weekly_profile(np.where(known, seasonal, np.nan)[None], phase[None], season)[0]
+    whole = np.interp(every, every[known], logs[known])  # STL cannot handle missing buckets
+    period = SEASON_DAYS * season if logs.size >= 2 * SEASON_DAYS * season else season
+    jump = max(season // 24, 1)
+    model = STL(whole, period=period, seasonal_jump=jump, trend_jump=jump, low_pass_jump=jump)
+    return weekly_profile(np.where(known, model.fit().seasonal, np.nan)[None], phase[None], season)[0]

@@ -1,9 +1,12 @@
-"""From walks to what a plan needs: means, quantiles, those of each hour's maximum, and who made them.
+"""Turn walks into predictions for a plan: means, quantiles, quantiles of each hour's maximum, and reasons.
 
-    walks = {method: walk(demand, method, warm(clock, method)) for method in walked(names)}
-    predictions(demand, walks, clock, names)["weighted"].peak_quantiles
+    walks = {
+        method: walk_forward(demand, method, warm_up_clock(clock, method))
+        for method in methods_to_walk(names)
+    }
+    predict_from_walks(demand, walks, clock, names)["weighted"].peak_quantiles
 
-Every walk begins before the first cutoff that is asked for, so that there are errors to learn from by then.
+Every walk begins before the first requested cutoff, so that there are errors to learn from by then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,22 +38,22 @@ from fleetcast.models.forecast.intermittent import is_intermittent
 from fleetcast.models.world.option_names import ENSEMBLES
 from fleetcast.models.world.toml_dataclasses import require_known
 
-SLOW_CUTOFFS = 24  # of which the errors of a slow method are known: another day of fits
+SLOW_CUTOFFS = 24  # warm-up cutoffs of a slow method: one more day of fits
 ENSEMBLE_RULES = dict(zip(ENSEMBLES, (weight_by_loss, choose_member), strict=True))
 
 
 class Prediction(NamedTuple):
-    """What one method predicts at every cutoff asked for, in the unit of the demand."""
+    """The predictions of one method at every requested cutoff, in the unit of the demand."""
 
     mean: Floats  # (series, cutoffs, horizon)
-    quantiles: Floats  # at conformal.LEVELS, (series, cutoffs, horizon, levels)
+    quantiles: Floats  # at QUANTILE_LEVELS, (series, cutoffs, horizon, levels)
     peak_quantiles: Floats  # of the maximum of each whole hour ahead, (series, cutoffs, hours, levels)
-    fallbacks: NDArray[np.str_]  # which method answered instead and why, (series, cutoffs); "" if none
-    reasons: NDArray[np.str_]  # whom an ensemble listened to, (series, cutoffs); "" for single methods
+    fallbacks: NDArray[np.str_]  # the method used instead and why, (series, cutoffs); "" where none
+    reasons: NDArray[np.str_]  # members of an ensemble and their weights, (series, cutoffs); else ""
 
 
 def methods_to_walk(names: Iterable[str]) -> list[str]:
-    """The single methods that have to be walked for these names; ValueError for an unknown one."""
+    """Return the single methods that must be walked for these names; ValueError for an unknown name."""
     needed: dict[str, None] = {}
     for name in names:
         require_known(name, (*FORECAST_METHODS, *ENSEMBLES), "forecast method", "forecast")
@@ -59,84 +62,104 @@ def methods_to_walk(names: Iterable[str]) -> list[str]:
 
 
 def warm_up_clock(clock: BacktestClock, method: str) -> BacktestClock:
-    """The clock of a method's walk, which begins as much earlier as its errors are counted back."""
+    """Return the clock of a method's walk, which begins earlier by the cutoffs whose errors are used."""
     return clock.earlier((SLOW_CUTOFFS if method in SLOW_METHODS else RESIDUAL_WINDOW) + clock.lag)
 
 
 def predict_from_walks(
     demand: Floats, walks: Mapping[str, Walk], clock: BacktestClock, names: Iterable[str]
 ) -> dict[str, Prediction]:
-    """Calibrate and combine walks that were made with the clocks of `warm`.
+    """Calibrate and combine walks.
 
-    `demand` and `clock` are those of the walks, `names` may have ensembles whose members are among them.
+    Parameters
+    ----------
+    demand
+        Rate per bucket as given to the walks, shape (series, buckets), nan where unknown.
+    walks
+        By method, each made with the clock of `warm_up_clock`.
+    clock
+        The requested cutoffs.
+    names
+        Methods, and ensembles whose members are among the walks.
     """
-    names, found = list(names), {}
+    names, predictions = list(names), {}
     if len(demand) > SERIES_PER_BATCH:
-        return _in_parts(demand, walks, clock, names)
-    asked = len(clock.cutoffs(demand.shape[1]))
+        return _predict_in_batches(demand, walks, clock, names)
+    requested = len(clock.cutoffs(demand.shape[1]))
     for name in names:
         members = ENSEMBLE_MEMBERS if name in ENSEMBLES else (name,)
-        begun = warm_up_clock(clock, members[0])
-        actual = actual_demand(demand, begun)
-        level, highest = _seen(demand, begun)
+        earlier = warm_up_clock(clock, members[0])
+        actual = actual_demand(demand, earlier)
+        level, highest = _known_rates(demand, earlier)
         mean, fallbacks = walks[members[0]]
-        late = slice(mean.shape[1] - asked, None)
-        reasons = np.full((len(mean), asked), "")
+        late = slice(mean.shape[1] - requested, None)
+        reasons = np.full((len(mean), requested), "")
         if name in ENSEMBLES:
             means = np.array([walks[member].mean for member in members])
-            weights = _weights(name, demand, begun, means, actual, level)
+            weights = _weights(name, demand, earlier, means, actual, level)
             each_bucket = np.repeat(weights, clock.hour, axis=-1)[..., : clock.horizon]
             mean = np.einsum("msch,msch->sch", each_bucket, means)
             reasons, fallbacks = describe_members(weights[:, :, late], members), np.full(fallbacks.shape, "")
-            for ahead, lag in enumerate(clock.lags):  # no member had been judged by then: not its errors
+            # Errors before the weights had any loss to learn from are not typical of the ensemble.
+            for ahead, lag in enumerate(clock.lags):
                 actual[:, :lag, ahead * clock.hour : (ahead + 1) * clock.hour] = np.nan
         of_buckets, of_peaks = calibrate_quantiles(mean, actual, level, highest, clock.lags, clock.hour)
-        found[name] = Prediction(
+        predictions[name] = Prediction(
             mean[:, late], of_buckets[:, late], of_peaks[:, late], fallbacks[:, late], reasons
         )
-    return found
+    return predictions
 
 
-def _in_parts(
+def _predict_in_batches(
     demand: Floats, walks: Mapping[str, Walk], clock: BacktestClock, names: list[str]
 ) -> dict[str, Prediction]:
+    """Predict in batches of SERIES_PER_BATCH series, which bounds the memory, and concatenate them."""
     parts = []
     for start in range(0, len(demand), SERIES_PER_BATCH):
-        some = slice(start, start + SERIES_PER_BATCH)
-        own = {method: Walk(mean[some], why[some]) for method, (mean, why) in walks.items()}
-        parts.append(predict_from_walks(demand[some], own, clock, names))
+        batch = slice(start, start + SERIES_PER_BATCH)
+        walked = {method: Walk(mean[batch], reason[batch]) for method, (mean, reason) in walks.items()}
+        parts.append(predict_from_walks(demand[batch], walked, clock, names))
     together = {name: zip(*(part[name] for part in parts), strict=True) for name in names}
-    return {name: Prediction(*(np.concatenate(of) for of in fields)) for name, fields in together.items()}
+    return {
+        name: Prediction(*(np.concatenate(field) for field in fields)) for name, fields in together.items()
+    }
 
 
 def _weights(
     name: str, demand: Floats, clock: BacktestClock, means: Floats, actual: Floats, level: Floats
 ) -> Floats:
-    """The weights of an ensemble's members, shape (members, series, cutoffs, hours ahead)."""
+    """Return the weights of an ensemble's members, shape (members, series, cutoffs, hours ahead).
+
+    `means`, rates, has the shape (members, series, cutoffs, horizon), `actual` the same without members, and
+    `level` (series, cutoffs).
+    """
     error = np.array([hourly_errors(each, actual, clock.hour) for each in means])
     unit = actual[:, :, : clock.hour].mean(axis=2) + BASE_SHARE * level
     return ensemble_weights(error, unit, clock.lags, ENSEMBLE_RULES[name], classify_series(demand, clock))
 
 
 def classify_series(demand: Floats, clock: BacktestClock) -> SeriesKinds:
-    """Young is a series in the first YOUNG_DAYS after its first known bucket."""
+    """Classify each series of `demand` (series, buckets), nan where unknown, at each cutoff.
+
+    A series is young in the first YOUNG_DAYS after its first known bucket.
+    """
     ends = np.array(clock.cutoffs(demand.shape[1]), dtype=np.int64)
     known = ~np.isnan(demand)
     first = np.where(known.any(axis=1), known.argmax(axis=1), demand.shape[1])
     buckets = YOUNG_DAYS * clock.season
     of_young, of_intermittent = (
-        np.array([member in those for member in ENSEMBLE_MEMBERS])
-        for those in (YOUNG_MEMBERS, INTERMITTENT_MEMBERS)
+        np.array([member in special for member in ENSEMBLE_MEMBERS])
+        for special in (YOUNG_MEMBERS, INTERMITTENT_MEMBERS)
     )
     is_young, is_empty = ends - first[:, None] < buckets, is_intermittent(demand, clock.season)[:, ends]
     return SeriesKinds(of_young, is_young, buckets // clock.every, of_intermittent, is_empty)
 
 
-def _seen(demand: Floats, clock: BacktestClock) -> tuple[Floats, Floats]:
-    """The mean (1 where it is 0) and the highest of what each cutoff knows, both (series, cutoffs)."""
+def _known_rates(demand: Floats, clock: BacktestClock) -> tuple[Floats, Floats]:
+    """Return the mean (1 where it is 0) and the highest rate known at each cutoff, both (series, cutoffs)."""
     ends = np.array(clock.cutoffs(demand.shape[1]), dtype=np.int64)
     known, edge = ~np.isnan(demand), ((0, 0), (1, 0))
     rate = np.where(known, demand, 0.0)
-    total, count = (np.pad(np.cumsum(of, axis=1), edge)[:, ends] for of in (rate, known))
+    total, count = (np.pad(np.cumsum(value, axis=1), edge)[:, ends] for value in (rate, known))
     mean = total / np.maximum(count, 1)
     return np.where(mean > 0, mean, 1.0), np.pad(np.maximum.accumulate(rate, axis=1), edge)[:, ends]

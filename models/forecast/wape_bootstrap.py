@@ -1,4 +1,4 @@
-"""How wrong a forecast was. Buckets whose demand is unknown (nan) do not count."""
+"""The difference of two methods' errors, with a bootstrap interval."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,9 @@ from fleetcast.models.aliases import Floats
 
 
 class WapeDifference(NamedTuple):
-    """How much lower one method's WAPE is than another's, a share of the other's, with its 95 % interval.
+    """How much lower one method's WAPE is than another's, as a share of the other's, with a 95 % interval.
 
-    Both ends are nan where there is but one block: nothing tells how much days differ.
+    Both ends are nan where there is only one block, because the spread between days is then unknown.
     """
 
     saved_share: float
@@ -21,15 +21,16 @@ class WapeDifference(NamedTuple):
 def bootstrap_difference(
     errors: Floats, other_errors: Floats, blocks: int, seed: int = 0, draws: int = 1000
 ) -> WapeDifference:
-    """Resample whole blocks of cutoffs, the same for both methods (moving-block bootstrap, Kuensch, 1989).
+    """Compare the WAPE of two methods by a moving-block bootstrap (Kuensch, 1989), paired over the methods.
 
     Parameters
     ----------
     errors, other_errors
         Sum of absolute errors of each cutoff over all series, in order of time, shape (cutoffs,). The demand
-        is the same for both methods, so the ratio of the sums is the ratio of the WAPEs.
+        is the same for both methods, so the ratio of the sums is the ratio of the WAPEs. Buckets of unknown
+        demand are left out.
     blocks
-        Cutoffs in a block: a day of them, since neighbouring hours err together.
+        Cutoffs in a block: use those of a day, since errors of neighbouring hours are correlated.
     """
     count = errors.size
     saved_share = 1 - float(errors.sum() / other_errors.sum())

@@ -1,13 +1,13 @@
-"""Profiles continued to the batches that a config asks for: an estimate, and called one.
+"""Extend latency profiles to the batches of a config; the extension is marked as estimated.
 
-A profile's decode steps go on with their last slope up to REACH times the largest batch that it knows.
-Beyond, nobody measured whether a GPU still reads weights or already computes. There a step grows as the
-roofline's does, and at least by the last slope:
+Up to BATCH_REACH times its largest batch, a profile's decode steps continue with their last slope. Above,
+there is no measurement that shows whether a GPU is still limited by bandwidth or already by compute. There a
+step grows like the roofline's, and at least with the last slope:
 
-    f[B] = max(line(B), f[n] * roofline[B] / roofline[n])        n = REACH * the largest batch known
+    f[B] = max(line(B), f[n] * roofline[B] / roofline[n])        n = BATCH_REACH * the largest batch
 
-Memory is the end: a request takes a block of KV cache at least, so that no batch has more requests than an
-instance has blocks.
+Memory limits the batch: a request takes at least one block of KV cache. So a batch has no more requests than
+an instance has blocks.
 """
 
 from dataclasses import replace
@@ -24,9 +24,9 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 
 def extend_catalogue(catalogue: Catalogue, fleet: FleetConfig, file: str) -> Catalogue:
-    """The catalogue whose profiles know every batch that this fleet may have.
+    """Return the catalogue with profiles up to the largest batch of this fleet.
 
-    ConfigError, which names the file, where memory has no room for such a batch.
+    ConfigError, which names the file, where the batch does not fit into memory.
     """
     for llm, pools in fleet.deployments.items():
         for pool in pools:
@@ -43,7 +43,7 @@ def extend_catalogue(catalogue: Catalogue, fleet: FleetConfig, file: str) -> Cat
 
 
 def extend_profile(catalogue: Catalogue, profile: LatencyProfile, max_batch: int) -> LatencyProfile:
-    """The profile up to a batch of so many requests; itself where it reaches so far."""
+    """Return the profile extended to batches of `max_batch` requests; unchanged if it reaches as far."""
     known = BATCH_REACH * profile.decode_batch[-1]
     if max_batch <= known:
         return profile
@@ -68,7 +68,7 @@ def extend_profile(catalogue: Catalogue, profile: LatencyProfile, max_batch: int
 def check_batch_memory(
     catalogue: Catalogue, fleet: FleetConfig, llm: str, pool: Deployment, file: str
 ) -> None:
-    """Refuse a batch beyond what is known for which an instance has too few blocks of memory."""
+    """Raise ConfigError for an extended batch with more requests than an instance has KV blocks."""
     engine, profile = fleet.engine(pool), catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
     if engine.max_batch <= BATCH_REACH * profile.decode_batch[-1] * pool.pipeline_parallel:
         return
@@ -76,5 +76,5 @@ def check_batch_memory(
     if engine.max_batch > (blocks := tokens // fleet.kv_block_tokens):
         raise ConfigError(
             f"{file}: {profile_name(profile)}: max_batch is {engine.max_batch}, but an instance has room for "
-            f"{blocks:,} blocks of KV cache, and a request takes one at least. Lower max_batch."
+            f"{blocks:,} blocks of KV cache, and a request takes at least one. Lower max_batch."
         )

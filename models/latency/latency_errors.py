@@ -1,13 +1,13 @@
-"""How far latency profiles may be off, and draws of profiles that are off by so much.
+"""Errors of latency profiles, and catalogues sampled with such errors.
 
-The error of a profile is a median of |predicted - measured| / measured where nothing was fitted. A factor
-exp(e / MEDIAN_SIGMAS * z), z standard normal, is off by e in the median; for the roofline that makes 26 % at
-the 90th percentile, where the measurements have 38 %: its tails are heavier than those of the law.
+The error of a profile is the median of |predicted - measured| / measured on points that were not fitted. A
+factor exp(e / MEDIAN_SIGMAS * z), z standard normal, has a median error of e. For the roofline its 90th
+percentile is 26 %, that of the measurements is 38 %: the measured errors have heavier tails than the law.
 
-All knots of a part move by one factor, as if the whole error were a bias. That is the cautious reading: what
-differs from one size to the next averages out over a day. A profile has two factors, one for prefill and one
-for decode: they were measured apart, one hangs on compute and the other on bandwidth, and they do different
-things, to the first token and to how long a request fills memory. Deployments err apart from each other.
+All knots of a part get the same factor, as if the whole error were a bias. This is the cautious assumption:
+errors that differ between sizes average out over a day. A profile has two factors, one for prefill and one
+for decode. They were measured separately; prefill depends on compute, decode on bandwidth; prefill changes
+the first token, decode changes how long a request fills memory. Errors of deployments are independent.
 """
 
 import zlib
@@ -31,10 +31,10 @@ ESTIMATED, COMPOSED = "estimated", "composed"
 
 
 class ProfileError(NamedTuple):
-    """How a profile in use came about, and the median error of each of its parts."""
+    """Origin of a profile, and the median relative error of each of its parts."""
 
     profile: LatencyProfile
-    kind: str  # measured, calibrated, composed (in part) of kernels or stages, estimated by the roofline
+    kind: str  # measured, calibrated, composed (in part) from kernels or stages, estimated by the roofline
     prefill_share: float
     decode_share: float
 
@@ -42,25 +42,24 @@ class ProfileError(NamedTuple):
 def errors_in_use(
     catalogue: Catalogue, deployments: Iterable[tuple[str, Sequence[Deployment]]]
 ) -> list[ProfileError]:
-    """The error of every profile that the pools of these llms run on, each once.
+    """Return the error of every profile that the pools of these llms use, each once.
 
-    Where a profile does not tell its error, and where one is composed of stages that nobody measured
-    together, it is that of the roofline.
+    A profile without a measured error, and one composed of pipeline stages, has the error of the roofline.
     """
     stages: dict[LatencyProfile, int] = {}
     for llm, pools in deployments:
         for pool in pools:
             profile = catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
             stages[profile] = max(pool.pipeline_parallel, stages.get(profile, 1))
-    return [_error(catalogue, profile, depth) for profile, depth in stages.items()]
+    return [_profile_error(catalogue, profile, depth) for profile, depth in stages.items()]
 
 
 def catalogue_errors(catalogue: Catalogue) -> list[ProfileError]:
-    """The error of every profile of a catalogue, each of one stage."""
-    return [_error(catalogue, profile, 1) for profile in catalogue.latency]
+    """Return the error of every profile of a catalogue, each with one stage."""
+    return [_profile_error(catalogue, profile, 1) for profile in catalogue.latency]
 
 
-def _error(catalogue: Catalogue, profile: LatencyProfile, stages: int) -> ProfileError:
+def _profile_error(catalogue: Catalogue, profile: LatencyProfile, stages: int) -> ProfileError:
     roofline = catalogue.efficiency.median_error_share
     if stages > 1:
         return ProfileError(profile, COMPOSED, roofline, roofline)
@@ -73,19 +72,20 @@ def _error(catalogue: Catalogue, profile: LatencyProfile, stages: int) -> Profil
 
 
 def error_factors(error: ProfileError, draws: int, seed: int) -> Floats:
-    """What a profile's seconds are multiplied by, shape (draws, 2): prefill, decode.
+    """Return factors of a profile's seconds, shape (draws, 2): prefill, decode.
 
-    The draws are the quantiles of the law in the middles of as many equal parts, shuffled: even a dozen have
-    its spread, and their logarithms add up to nothing. A deployment has the same whatever else is deployed.
+    The draws are the quantiles of the law at the middles of equal parts, shuffled. So a dozen draws already
+    have its spread, and their logarithms sum to 0. The factors of a deployment do not depend on the others.
 
-    Raises ValueError for fewer than LEAST_DRAWS, which have no spread, or more than MOST_DRAWS.
+    Raises ValueError for fewer draws than LEAST_ERROR_DRAWS, which have no spread, or more than
+    MOST_ERROR_DRAWS.
     """
     if not LEAST_ERROR_DRAWS <= draws <= MOST_ERROR_DRAWS:
         raise ValueError(
-            f"draws is {draws}, must be {LEAST_ERROR_DRAWS} to {MOST_ERROR_DRAWS}. A dozen will do."
+            f"draws is {draws}, must be {LEAST_ERROR_DRAWS} to {MOST_ERROR_DRAWS}. A dozen is enough."
         )
-    of = error.profile
-    name = zlib.crc32(f"{of.llm} {of.gpu} {of.tensor_parallel}".encode())
+    profile = error.profile
+    name = zlib.crc32(f"{profile.llm} {profile.gpu} {profile.tensor_parallel}".encode())
     rng = np.random.default_rng([seed, name, 0xE44])
     z = np.array([NormalDist().inv_cdf((n + 0.5) / draws) for n in range(draws)])
     shuffled = np.stack([rng.permutation(z), rng.permutation(z)], axis=1)
@@ -95,24 +95,24 @@ def error_factors(error: ProfileError, draws: int, seed: int) -> Floats:
 def sample_catalogues(
     catalogue: Catalogue, errors: Sequence[ProfileError], draws: int, seed: int
 ) -> list[Catalogue]:
-    """The catalogue in each draw: other seconds in the profiles in use, all else the same."""
-    of_draws = [error_factors(error, draws, seed) for error in errors]
-    worlds = []
+    """Return one catalogue per draw, in which only the seconds of the profiles with errors differ."""
+    factors = [error_factors(error, draws, seed) for error in errors]
+    catalogues = []
     for draw in range(draws):
-        moved = {
-            error.profile: scale_profile(catalogue, error.profile, *of[draw])
-            for error, of in zip(errors, of_draws, strict=True)
+        scaled = {
+            error.profile: scale_profile(catalogue, error.profile, *by_draw[draw])
+            for error, by_draw in zip(errors, factors, strict=True)
         }
-        worlds.append(replace(catalogue, latency=tuple(moved.get(p, p) for p in catalogue.latency)))
-    return worlds
+        catalogues.append(replace(catalogue, latency=tuple(scaled.get(p, p) for p in catalogue.latency)))
+    return catalogues
 
 
 def scale_profile(
     catalogue: Catalogue, profile: LatencyProfile, prefill: float, decode: float
 ) -> LatencyProfile:
-    """The profile with its prefill and its decode so many times as slow; context is a part of prefill."""
+    """Return the profile with its seconds times the factors of prefill (with its context) and decode."""
     context_s = profile.prefill_per_context_token_s
-    if context_s is None:  # it would be estimated without the factor
+    if context_s is None:  # a later estimate would not have the factor
         llm, gpu = catalogue.llms[profile.llm], catalogue.gpus[profile.gpu]
         context_s = roofline_context_token_s(llm, gpu, profile.tensor_parallel, catalogue.efficiency)
     return replace(
@@ -125,12 +125,12 @@ def scale_profile(
 
 
 def describe_profile_errors(errors: Sequence[ProfileError]) -> str:
-    """In half a line: how the profiles in use came about, and how far each kind is off in the median."""
+    """Return half a line with the kinds of the profiles in use, and the median errors of each kind."""
     parts = []
     for kind in dict.fromkeys(error.kind for error in errors):
-        own = [error for error in errors if error.kind == kind]
-        shares = [share for error in own for share in (error.decode_share, error.prefill_share)]
+        of_kind = [error for error in errors if error.kind == kind]
+        shares = [share for error in of_kind for share in (error.decode_share, error.prefill_share)]
         low, high = f"{100 * min(shares):.0f}", f"{100 * max(shares):.0f}"
-        names = ", ".join(dict.fromkeys(error.profile.llm for error in own))
+        names = ", ".join(dict.fromkeys(error.profile.llm for error in of_kind))
         parts.append(f"{names} {kind}, {low if low == high else f'{low} to {high}'} % off")
     return "; ".join(parts)

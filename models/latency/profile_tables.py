@@ -1,10 +1,10 @@
-"""Profiles as arrays for the replay, and the rules that a profile obeys.
+"""Latency profiles as arrays for the replay, and the rules for a profile.
 
-A profile holds knots, linear between them and continued with the last slope beyond:
+A profile has knots. It is linear between them, and continues with the last slope beyond:
 
     prefill_s(tokens)           tokens = prompt tokens of all requests in the prefill batch
     step_s(B, kv) = f[B] + g*kv  B = requests in the decode batch, kv = tokens in the KV cache
-    h*c*x                       more for c prompt tokens behind a context of x that is cached already
+    h*c*x                       added for c prompt tokens after a context of x cached tokens
 """
 
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ import numpy.typing as npt
 from fleetcast.models.aliases import Floats
 from fleetcast.models.world.catalogue_entries import Gpu, LatencyProfile, Llm
 
-BATCH_REACH = 2  # a decode batch may be so many times the largest one that a profile knows
-SLOWEST_STEP_S = 1.0  # of one request without cache; more is a unit other than seconds
-SLOWEST_KV_TOKEN_S = 1e-3
+BATCH_REACH = 2  # largest decode batch of a replay, as a multiple of the largest batch of the profile
+SLOWEST_STEP_S = 1.0  # of one request without cache; a larger number is not in seconds
+SLOWEST_KV_TOKEN_S = 1e-3  # likewise for one cached token
 
 
 class LatencyTables(NamedTuple):
-    """Latency of L deployments, laid out for the replay kernel."""
+    """Latency profiles of L deployments as arrays for the replay kernel."""
 
     prefill_tokens: Floats  # (L, K) knots, ascending; the first is 0
     prefill_s: Floats  # (L, K) seconds at the knots
@@ -33,9 +33,9 @@ class LatencyTables(NamedTuple):
 
 
 def build_latency_tables(profiles: Sequence[LatencyProfile], max_batch: Sequence[int]) -> LatencyTables:
-    """Lay `profiles` out as arrays, one row each, for batches of up to its own `max_batch` requests.
+    """Return the profiles as arrays, one row each, for batches up to the `max_batch` of each profile.
 
-    Raises ValueError where a profile breaks a rule, or knows no batch near its `max_batch`.
+    Raises ValueError where a profile breaks a rule, or its largest batch is too small for its `max_batch`.
     """
     knots = 1 + max(len(p.prefill_tokens) for p in profiles)
     rows = len(profiles)
@@ -58,7 +58,7 @@ def build_latency_tables(profiles: Sequence[LatencyProfile], max_batch: Sequence
 
 
 def check_latency_profile(profile: LatencyProfile) -> None:
-    """Refuse a profile whose knots are torn, or whose figures cannot be seconds."""
+    """Raise ValueError for a profile with incomplete knots, or with numbers that cannot be seconds."""
     name = profile_name(profile)
     for what, x, y in (
         ("prefill", profile.prefill_tokens, profile.prefill_s),
@@ -66,7 +66,7 @@ def check_latency_profile(profile: LatencyProfile) -> None:
     ):
         if len(x) != len(y) or len(x) < 2:
             raise ValueError(
-                f"{name}: {len(x)} {what} knots but {len(y)} seconds; give at least two of each."
+                f"{name}: {len(x)} {what} knots but {len(y)} seconds; give as many of each, at least two."
             )
         if list(x) != sorted(set(x)) or x[0] < 1:
             raise ValueError(f"{name}: {what} knots {list(x)} must rise from 1 or more. Sort them.")
@@ -76,7 +76,7 @@ def check_latency_profile(profile: LatencyProfile) -> None:
             )
     if profile.decode_batch[0] != 1:
         raise ValueError(
-            f"{name}: decode knots {list(profile.decode_batch)} lack a batch of 1, from which they must "
+            f"{name}: decode knots {list(profile.decode_batch)} lack a batch of 1, with which they must "
             "begin. Measure a request alone."
         )
     g = profile.decode_per_kv_token_s
@@ -94,7 +94,7 @@ def check_latency_profile(profile: LatencyProfile) -> None:
 
 
 def check_batch_reach(profile: LatencyProfile, max_batch: int) -> None:
-    """Refuse to continue a profile's decode knots far beyond the largest batch that it knows."""
+    """Raise ValueError for a `max_batch` above BATCH_REACH times the largest batch of the profile."""
     largest = profile.decode_batch[-1]
     if max_batch > BATCH_REACH * largest:
         raise ValueError(
@@ -105,24 +105,30 @@ def check_batch_reach(profile: LatencyProfile, max_batch: int) -> None:
 
 
 def profile_name(profile: LatencyProfile) -> str:
-    """The deployment, as messages name it."""
+    """Return the name of the profile's deployment for messages."""
     return f"Latency profile of {profile.llm} on {profile.tensor_parallel} x {profile.gpu}"
 
 
 def interpolate_knots(at: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
-    """Linear between the knots (x, y), flat before the first, continued with the last slope beyond."""
+    """Interpolate knots: linear between them, constant before the first, with the last slope beyond.
+
+    Parameters
+    ----------
+    at : any shape, which the result has
+    x, y : shape (knots,), `x` ascending
+    """
     at, x, y = (np.asarray(values, dtype=np.float64) for values in (at, x, y))
     last_slope = (y[-1] - y[-2]) / (x[-1] - x[-2])
     return np.interp(at, x, y) + np.maximum(at - x[-1], 0.0) * last_slope
 
 
 def profile_prefill_s(profile: LatencyProfile, tokens: npt.ArrayLike) -> Floats:
-    """Seconds that a prefill of `tokens` prompt tokens takes."""
+    """Return seconds of a prefill of `tokens` prompt tokens, in the shape of `tokens`."""
     return interpolate_knots(tokens, profile.prefill_tokens, profile.prefill_s)
 
 
 class ProfileFit(NamedTuple):
-    """Knots fitted to measured points; the fields of a LatencyProfile that a measurement decides."""
+    """Knots fitted to measured points: the measured fields of a LatencyProfile."""
 
     prefill_tokens: tuple[int, ...]
     prefill_s: tuple[float, ...]
@@ -132,5 +138,5 @@ class ProfileFit(NamedTuple):
 
 
 def least_kv_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
-    """Least seconds that one cached token adds to a decode step: its bytes over the peak bandwidth."""
+    """Return the least seconds of one cached token in a decode step: its bytes over the peak bandwidth."""
     return llm.kv_bytes_per_token / (tensor_parallel * gpu.bandwidth_tb_per_s * 1e12)

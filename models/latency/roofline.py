@@ -1,4 +1,4 @@
-"""Profiles estimated for what nobody measured: FLOPs, bytes and architecture, with fitted efficiencies.
+"""Latency profiles estimated without measurements: FLOPs, bytes and architecture, with fitted efficiencies.
 
     prefill(t) = layers*layer_s + max(read(t)/bandwidth, t*flops/compute) + between(t)
     f[B]       = prefill(B) + B*request_s
@@ -9,18 +9,18 @@
     compute    = tp * peak * flops_share, twice that at 8 or 4 bits
     between(n) = layers * (allreduce_s*log2(tp) + n * sent / (link * link_share))
     sent       = 2 * 2*(tp - 1)/tp * hidden * 2 bytes
-    read(n)    = bytes of the weights that n tokens touch: all of a dense llm; of a mixture of experts what
-                 every token uses, and the experts that n tokens choose, experts*(1 - (1 - k/experts)^n) of
-                 them in the mean, read at expert_bandwidth_share of the rest's speed
+    read(n)    = bytes of the weights that n tokens touch. Dense llm: all weights. Mixture of experts: the
+                 weights that every token uses, and the experts that n tokens choose, in the mean
+                 experts*(1 - (1 - k/experts)^n), read at expert_bandwidth_share of the bandwidth
 
-The GPUs of an instance sum what each of them has of a token's hidden state twice a layer, after attention and
-after the feed-forward network (Megatron-LM, section 3). In a ring each sends 2*(tp - 1)/tp of it (Patarasuk
-and Yuan, Bandwidth optimal all-reduce algorithms, section 4) over its link to its peers, NVLink or PCIe.
+The GPUs of an instance all-reduce a token's hidden state twice a layer, after attention and after the
+feed-forward network (Megatron-LM, section 3). In a ring each GPU sends 2*(tp - 1)/tp of it (Patarasuk and
+Yuan, Bandwidth optimal all-reduce algorithms, section 4) over its link to its peers, NVLink or PCIe.
 
-h is what a prompt token takes for each token of context before its pass: two products per query head. Kernels
-of attention reach much the same share of the peak on every GPU that was measured.
+h is the time of a prompt token for each token of context before its pass: two products per query head.
+Attention kernels reach nearly the same share of the peak on every measured GPU.
 
-The eight coefficients stand in data/catalogue/roofline.toml with their source (tests/roofline_fit.py).
+The eight coefficients are in data/catalogue/roofline.toml with their source (tests/roofline_fit.py).
 """
 
 from typing import NamedTuple
@@ -35,21 +35,21 @@ from fleetcast.models.world.catalogue_entries import Efficiency, Gpu, LatencyPro
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
-ACTIVATION_BYTES = 2
-SUMS_PER_LAYER = 2
+ACTIVATION_BYTES = 2  # of a number of the hidden state
+SUMS_PER_LAYER = 2  # all-reduces
 DECODE_KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-FULL_BITS = 16  # GPUs compute twice as fast below
+FULL_BITS = 16  # of a weight; with fewer bits GPUs compute twice as fast
 
 
 class RooflineWork(NamedTuple):
-    """What deployments have to do and at what peak: numbers of one, or arrays of shape (deployments,)."""
+    """Work and peak speeds: numbers of one deployment, or arrays of shape (deployments,)."""
 
     common_bytes: npt.ArrayLike  # weights that every token uses
     expert_bytes: npt.ArrayLike  # weights of all experts
-    expert_share: npt.ArrayLike  # of the experts that one token uses; 1 where there are none
+    expert_share: npt.ArrayLike  # of the experts that one token uses; 1 for a dense llm
     flops: npt.ArrayLike  # per token
     kv_floor_s: npt.ArrayLike  # per cached token at peak bandwidth
-    between_floor_s: npt.ArrayLike  # per token, between the GPUs at the peak bandwidth of their links
+    between_floor_s: npt.ArrayLike  # per token, of all-reduces at the peak bandwidth of the links
     layers: npt.ArrayLike
     tensor_parallel: npt.ArrayLike
     peak_flops: npt.ArrayLike  # of one GPU, per second
@@ -57,7 +57,7 @@ class RooflineWork(NamedTuple):
 
 
 def deployment_work(llm: Llm, gpu: Gpu, tensor_parallel: int) -> RooflineWork:
-    """The work of one deployment; ConfigError where it has several GPUs and no link is known."""
+    """Return the work of one deployment; ConfigError for several GPUs without a known link."""
     active_b = llm.active_parameters_b or llm.parameters_b
     share = llm.experts_per_token / llm.experts if llm.experts and llm.experts_per_token else 1.0
     expert_b = (llm.parameters_b - active_b) / (1 - share) if share < 1 else 0.0
@@ -77,9 +77,9 @@ def deployment_work(llm: Llm, gpu: Gpu, tensor_parallel: int) -> RooflineWork:
 
 
 def least_between_gpus_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
-    """Seconds in which a token's hidden state is summed over the GPUs, all layers, at their links' peak.
+    """Return seconds of the all-reduces of one token in all layers at the peak of the links.
 
-    Raises ConfigError where there are several, and the width of the llm or the link is not known.
+    Raises ConfigError for several GPUs if the llm's width or the link is not known.
     """
     if tensor_parallel == 1:
         return 0.0
@@ -93,35 +93,38 @@ def least_between_gpus_s(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
 
 
 def roofline_prefill_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """Seconds of a prefill of `tokens` prompt tokens."""
-    own_s = np.asarray(work.layers) * efficiency.layer_s + pass_s(work, tokens, efficiency)
-    return own_s + between_gpus_s(work, tokens, efficiency)
+    """Return seconds of a prefill of `tokens` prompt tokens.
+
+    `tokens` have any shape that broadcasts with the fields of `work`; the result has the common shape.
+    """
+    local_s = np.asarray(work.layers) * efficiency.layer_s + pass_s(work, tokens, efficiency)
+    return local_s + between_gpus_s(work, tokens, efficiency)
 
 
 def roofline_decode_s(work: RooflineWork, batch: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """f[B]: seconds of a decode step of `batch` requests without their cache."""
+    """Return f[B], seconds of a decode step of `batch` requests without cache, shape of `batch`."""
     return roofline_prefill_s(work, batch, efficiency) + np.asarray(batch) * efficiency.request_s
 
 
 def roofline_kv_token_s(work: RooflineWork, efficiency: Efficiency) -> Floats:
-    """g: seconds that one cached token adds to a decode step."""
+    """Return g, seconds of one cached token in a decode step, in the shape of the fields of `work`."""
     return np.asarray(work.kv_floor_s) / efficiency.bandwidth_share
 
 
 def roofline_context_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> float:
-    """h: seconds that a prompt token takes for each token of its prompt that was cached before its pass."""
+    """Return h, seconds of a prompt token for each token of its prompt that was cached before its pass."""
     flops = 4 * llm.layers * llm.heads * llm.head_dim
     return flops / (tensor_parallel * gpu.peak_tflops * 1e12 * efficiency.attention_flops_share)
 
 
 def between_gpus_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """Seconds of a pass over `tokens` tokens that go by between the GPUs of an instance."""
+    """Return seconds of the all-reduces in a pass over `tokens` tokens, shape of `tokens`."""
     latency_s = np.asarray(work.layers) * efficiency.allreduce_s * np.log2(work.tensor_parallel)
     return latency_s + np.asarray(tokens) * np.asarray(work.between_floor_s) / efficiency.link_share
 
 
 def pass_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
-    """Seconds of a pass over `tokens` tokens: reading or computing, what takes longer."""
+    """Return seconds of reading weights or computing, the longer one, shape of `tokens`."""
     tokens, gpus = np.asarray(tokens, dtype=np.float64), np.asarray(work.tensor_parallel, dtype=np.float64)
     touched_share = 1 - (1 - np.asarray(work.expert_share)) ** tokens
     read_bytes = np.asarray(work.common_bytes) + np.asarray(work.expert_bytes) * touched_share / (
@@ -135,13 +138,13 @@ def pass_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) ->
 
 
 def roofline_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
-    """The roofline's profile of a deployment that nobody measured."""
+    """Return the roofline's profile of a deployment without measurements."""
     fit = roofline_knots(catalogue.llms[llm], catalogue.gpus[gpu], tensor_parallel, catalogue.efficiency)
     return LatencyProfile(llm, gpu, tensor_parallel, *fit, None, "estimated: roofline.toml")
 
 
 def roofline_knots(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> ProfileFit:
-    """The estimated knots of one deployment."""
+    """Return the estimated knots of one deployment."""
     work = deployment_work(llm, gpu, tensor_parallel)
     return ProfileFit(
         PREFILL_KNOTS,

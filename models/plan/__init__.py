@@ -1,1 +1,1 @@
-"""How many instances to run, of what, where: the hourly programme and its re-check."""
+"""How many instances to run, of which option, in which region: the hourly models and their re-check."""

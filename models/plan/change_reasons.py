@@ -1,24 +1,31 @@
-"""Why a plan changes what it changes: a sentence per service, region and option, from its own lines."""
+"""Explain the changes of a plan: one sentence per service, region and option."""
 
 import numpy as np
 
 from fleetcast.models.plan.problem import TOLERANCE, HourPlan, Problem
 
-PlanCell = tuple[int, int, int]
+PlanCell = tuple[int, int, int]  # (i, j, k): service, region, option
 
 
 def explain_changes(problem: Problem, plan: HourPlan, hour: float) -> dict[PlanCell, str]:
-    """By (i, j, k), where the plan reclaims, starts or donates: what it does, for which load, and what binds.
+    """Return the reason of each change by (i, j, k): the change, its load, and the binding constraint.
 
-    `hour` of the day is when the plan begins; windows are told by the clock.
+    A change is where the plan reclaims, starts or donates. `hour` is the hour of the day at which the plan
+    begins; the reasons name windows by their clock time.
     """
     changes = plan.reclaimed + plan.started + plan.donated
-    return {(i, j, k): _why(problem, plan, (i, j, k), hour) for i, j, k in np.argwhere(changes).tolist()}
+    return {
+        (i, j, k): _explain_cell(problem, plan, (i, j, k), hour) for i, j, k in np.argwhere(changes).tolist()
+    }
 
 
-def _why(p: Problem, plan: HourPlan, at: PlanCell, hour: float) -> str:
+def _explain_cell(p: Problem, plan: HourPlan, at: PlanCell, hour: float) -> str:
     i, j, _k = at
-    parts = [f"{_what(plan, at)}: {_load(p, i, j, hour)}", _flow(p, plan, i, j), _limit(p, plan, at)]
+    parts = [
+        f"{_describe_change(plan, at)}: {_describe_load(p, i, j, hour)}",
+        _describe_flow(p, plan, i, j),
+        _describe_limit(p, plan, at),
+    ]
     moved = [name for k, name in enumerate(p.options) if plan.delta[i, j, k] * plan.delta[at] < 0]
     if moved:
         parts.append(f"in exchange for {' and '.join(moved)}")
@@ -27,13 +34,14 @@ def _why(p: Problem, plan: HourPlan, at: PlanCell, hour: float) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _what(plan: HourPlan, at: PlanCell) -> str:
+def _describe_change(plan: HourPlan, at: PlanCell) -> str:
+    """Describe how many instances are reclaimed, started and donated."""
     counts = ((plan.reclaimed, "back from spot"), (plan.started, "started"), (plan.donated, "to spot"))
     return ", ".join(f"{values[at]} {what}" for values, what in counts if values[at])
 
 
-def _load(p: Problem, i: int, j: int, hour: float) -> str:
-    """The region's peak against what serves when the hour begins."""
+def _describe_load(p: Problem, i: int, j: int, hour: float) -> str:
+    """Compare the region's peak with the capacity that serves when the hour begins."""
     need = p.need_tokens_per_s[i, j]
     peak, minute = float(need.max()), round(60 * hour + need.argmax() * p.window_s / 60)
     serving = float(np.nan_to_num(p.tokens_per_s[i]) @ p.instances_now[i, j])
@@ -42,8 +50,8 @@ def _load(p: Problem, i: int, j: int, hour: float) -> str:
     return f"peak{clock} of {peak:,.0f} tokens/s{than}"
 
 
-def _flow(p: Problem, plan: HourPlan, i: int, j: int) -> str:
-    """Whom the region helps or is helped by in the window in which most is moved."""
+def _describe_flow(p: Problem, plan: HourPlan, i: int, j: int) -> str:
+    """Describe the largest flow to or from another region, in the window in which it is largest."""
     need = p.need_tokens_per_s[i]
     if plan.windows is None:
         home = p.epsilon * need[j].max()
@@ -63,22 +71,22 @@ def _flow(p: Problem, plan: HourPlan, i: int, j: int) -> str:
     return ""
 
 
-def _limit(p: Problem, plan: HourPlan, at: PlanCell) -> str:
-    """The limit that the plan stands at."""
+def _describe_limit(p: Problem, plan: HourPlan, at: PlanCell) -> str:
+    """Describe the limit that the plan has reached; empty if there is none."""
     i, j, k = at
-    held, own = plan.instances[i, j].sum(), plan.instances[at]
+    total, on_option = plan.instances[i, j].sum(), plan.instances[at]
     used = np.einsum("ik,ikg->g", plan.instances[:, j], p.uses)
-    if held == p.max_instances[i, j]:
-        return f"maximum of {held}"
-    if own == p.max_option_instances[at]:
-        return f"maximum of {own} on {p.options[k]}"
+    if total == p.max_instances[i, j]:
+        return f"maximum of {total}"
+    if on_option == p.max_option_instances[at]:
+        return f"maximum of {on_option} on {p.options[k]}"
     for g in np.flatnonzero(used + p.uses[i, k] > p.cap_gpus[j]):
         if p.uses[i, k, g]:
             return f"cap of {p.cap_gpus[j, g]} {p.gpus[g]} reached"
-    if held == p.min_instances[i, j]:
-        return f"minimum of {held}"
-    if own == p.min_option_instances[at] > 0:
-        return f"minimum of {own} on {p.options[k]}"
+    if total == p.min_instances[i, j]:
+        return f"minimum of {total}"
+    if on_option == p.min_option_instances[at] > 0:
+        return f"minimum of {on_option} on {p.options[k]}"
     if plan.started[at] and plan.reclaimed[at] == p.spot[at] > 0:
         return "spot used up"
     return ""

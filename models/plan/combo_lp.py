@@ -1,19 +1,19 @@
-"""How many of which combo: Cauchy's programme (eq. 16), and the two that it is held against.
+"""Cauchy's MILP for the number of each combo (eq. 16), and the two models that the paper compares it with.
 
 Sets       b workloads, n options, g GPU types
-Data       g[b,n] goodput of one option in requests/s, D[b] requests/s asked for, P[n] USD per hour,
-           C[b,n] tokens per USD, uses[n,g], G[g]
-Decisions  x[b,n] integer >= 0, z[b] >= 0 unserved
+Data       g[b,n] goodput of one option in requests/s, D[b] demand in requests/s, P[n] USD per hour,
+           C[b,n] tokens per USD, uses[n,g] GPUs, G[g] available GPUs
+Decisions  x[b,n] integer >= 0, z[b] >= 0 unserved requests/s
 
 CO-LP      min sum P/C x + penalty z          (16): cheap and efficient options first
-MC-LP      min sum P x + penalty z            what it costs, and nothing else
-MCE-LP     max sum C x - penalty z            as it is written: it fills the caps with efficient options
+MC-LP      min sum P x + penalty z            cost alone
+MCE-LP     max sum C x - penalty z            as published: it fills the caps with efficient options
  (serve)   sum_n g x + z >= D                                                                for b
  (cap)     sum_bn uses x <= G                                                                for g
 
-The text's way out of a fleet that is too small ("relaxing the objective") cannot mend it: here the shortage
-is a figure. At equal served demand the least cost is the most tokens per USD: CO-LP can be better than MC-LP
-only where the goodputs are not true.
+The paper's remedy for a fleet that is too small ("relaxing the objective") cannot make it feasible; here the
+shortage z is part of the solution. At equal served demand the least cost gives the most tokens per USD. So
+CO-LP can be better than MC-LP only where the goodputs are wrong.
 """
 
 from time import perf_counter
@@ -39,56 +39,73 @@ COMBO_LPS = ("co_lp", "mc_lp", "mce_lp")
 
 
 def solve_combo_lp(
-    programme: str,
+    model: str,
     offer: RentalOffer,
     rates: Floats,
     goodput: Floats,
     tokens_per_usd: Floats,
     options: SolverOptions = EXACT_SOLVER,
 ) -> RentalPlan:
-    """The best counts by one of PROGRAMMES; `rates` (b,), `goodput` and `tokens_per_usd` (b, n).
+    """Return the best number of each option by one of COMBO_LPS.
 
-    Raises PlanError for an unknown programme, an offer that is none, and MCE-LP without a cap on every GPU.
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    goodput : shape (b, n), requests/s of one option
+    tokens_per_usd : shape (b, n)
+
+    Raises
+    ------
+    PlanError : an unknown model, an invalid offer, or MCE-LP without a cap on every GPU type
     """
     started = perf_counter()
-    if programme not in COMBO_LPS:
-        raise PlanError(f"Unknown programme {programme!r}. Known: {', '.join(COMBO_LPS)}.")
+    if model not in COMBO_LPS:
+        raise PlanError(f"Unknown model {model!r}. Known: {', '.join(COMBO_LPS)}.")
     require_valid_offer(offer, goodput, rates)
-    if programme == "mce_lp" and (offer.cap_gpus >= NO_GPU_CAP).any():
-        raise PlanError("mce_lp rents all that there is: it needs a cap on every GPU type. Give --cap.")
-    wanted = combo_lp_weights(programme, offer, tokens_per_usd)
-    found = solve_model(build_combo_lp(offer, rates, goodput, wanted), options)
+    if model == "mce_lp" and (offer.cap_gpus >= NO_GPU_CAP).any():
+        raise PlanError("mce_lp rents all available GPUs: it needs a cap on every GPU type. Give --cap.")
+    weights = combo_lp_weights(model, offer, tokens_per_usd)
+    found = solve_model(build_combo_lp(offer, rates, goodput, weights), options)
     counts = np.zeros(goodput.shape, np.int64)
     for key, count in found.values["x"].items():
         counts[key] = count
     served = goodput * counts
     unserved = np.maximum(rates - served.sum(axis=1), 0.0)
-    whole = (wanted * counts).sum() + unserved @ unserved_penalty_usd(wanted, goodput)
+    objective = (weights * counts).sum() + unserved @ unserved_penalty_usd(weights, goodput)
     return RentalPlan(
-        programme,
+        model,
         counts,
         served / np.maximum(served.sum(axis=1, keepdims=True), rates[:, None]),
         unserved,
         float(counts.sum(axis=0) @ offer.usd_per_hour),
-        float(max(whole - max(found.bound_usd, found.lp_bound_usd), 0.0) / max(abs(whole), TOLERANCE)),
+        float(
+            max(objective - max(found.bound_usd, found.lp_bound_usd), 0.0) / max(abs(objective), TOLERANCE)
+        ),
         perf_counter() - started,
     )
 
 
-def combo_lp_weights(programme: str, offer: RentalOffer, tokens_per_usd: Floats) -> Floats:
-    """What one option weighs in the objective, shape (b, n)."""
+def combo_lp_weights(model: str, offer: RentalOffer, tokens_per_usd: Floats) -> Floats:
+    """Return the weight of one option in a model's objective, shape (b, n) of `tokens_per_usd`."""
     usd = option_prices(offer, tokens_per_usd)
-    if programme == "mc_lp":
+    if model == "mc_lp":
         return usd
-    if programme == "mce_lp":
-        return -tokens_per_usd / tokens_per_usd.max()  # of the best, so that penalties stay penalties
+    if model == "mce_lp":
+        return -tokens_per_usd / tokens_per_usd.max()  # relative to the best, small against the penalties
     efficiency = np.where(tokens_per_usd > 0, tokens_per_usd, np.nan)
     relative = np.nanmax(efficiency) / efficiency
-    return np.nan_to_num(usd * relative, nan=0.0)  # where nothing is served, nothing may be rented
+    return np.nan_to_num(usd * relative, nan=0.0)  # build_combo_lp has no x for an option that serves nothing
 
 
-def build_combo_lp(offer: RentalOffer, rates: Floats, goodput: Floats, wanted: Floats) -> OptimisationModel:
-    """The programme of this file's docstring, line by line."""
+def build_combo_lp(offer: RentalOffer, rates: Floats, goodput: Floats, weights: Floats) -> OptimisationModel:
+    """Build the MILP of this file's docstring.
+
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    goodput : shape (b, n), requests/s of one option
+    weights : shape (b, n), of the options in the objective
+    """
     import pulp
 
     lp = pulp.LpProblem("combos", pulp.LpMinimize)
@@ -96,8 +113,8 @@ def build_combo_lp(offer: RentalOffer, rates: Floats, goodput: Floats, wanted: F
     serving = [(b, n) for b in buckets for n in options if goodput[b, n] > 0]
     x = add_variables(lp, "x", serving, integer=True)
     z = add_variables(lp, "z", [(b,) for b in buckets])
-    penalty = unserved_penalty_usd(wanted, goodput)
-    cost = linear_sum((x[key], wanted[key]) for key in x)
+    penalty = unserved_penalty_usd(weights, goodput)
+    cost = linear_sum((x[key], weights[key]) for key in x)
     lp += cost + linear_sum((z[b,], penalty[b]) for b in buckets)
     for b in buckets:
         served = [(x[b, n], goodput[b, n]) for n in options if (b, n) in x]

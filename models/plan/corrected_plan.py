@@ -1,20 +1,22 @@
-"""The corrected programme: what SageServe section 5 leaves open, closed. The default of every plan.
+"""The corrected model: the MILP of SageServe section 5, with the parts that the paper leaves open.
+
+It is the default of every plan.
 
 Sets       i services, j regions, k options on which service i runs, g GPU types, w windows of the hour
-Data       n[i,j,k] instances serving, s[i,j,k] donated ones of the same service, theta[i,k] tokens/s and
-           uses[i,k,g] GPUs of one instance, alpha[i,k] USD per instance-hour, rho[i,j,w] tokens/s that are
-           forecast (a quantile), b[i,j] tokens/s of buffer for niw, cap[j,g] GPUs, min[i,j], max[i,j], for an
-           option with limits of its own min[i,j,k], max[i,j,k], epsilon, budget USD of the hour, h hours that
-           the plan holds, pi what a donated instance earns and eta what giving one up is expected to cost
-           later, as shares of alpha, kappa[i] USD to serve a token/s elsewhere for a window, reclaim[i,k] and
-           cold[i,j,k] USD of GPU time lost in booting, tauW[i,k] and tauC[i,j,k] the first window in which a
-           start counts
+Data       n[i,j,k] serving instances, s[i,j,k] donated instances of the same service, theta[i,k] tokens/s and
+           uses[i,k,g] GPUs of one instance, alpha[i,k] USD per instance-hour, rho[i,j,w] forecast tokens/s (a
+           quantile), b[i,j] tokens/s of buffer for the batch tier, cap[j,g] GPUs, min[i,j], max[i,j]
+           instances, min[i,j,k], max[i,j,k] of an option with its own limits, epsilon, budget USD per hour,
+           h hours that the plan holds, as shares of alpha pi the earnings of a donated instance and eta the
+           expected later cost of releasing one, kappa[i] USD of serving 1 token/s in another region for a
+           window, reclaim[i,k] and cold[i,j,k] USD of GPU time lost in booting, tauW[i,k] and tauC[i,j,k] the
+           first window in which a start counts
 Decisions  aW, aC, d[i,j,k] integer >= 0: reclaimed, started cold, donated; x = n + aW + aC - d
            e[i,j,w] >= 0: tokens/s of the region's demand that other regions serve
-           z, v, y[i,j,w] >= 0, q[i,j] >= 0: unserved, too far from home, buffer given up, below the minimum
+           z, v, y[i,j,w] >= 0, q[i,j] >= 0: unserved, too far from home, buffer not kept, below the minimum
 
 min  sum h alpha x + (1 - pi) h alpha (s + d - aW)                      (hold: a donated instance earns pi)
-   + sum reclaim aW + cold aC + eta alpha d                             (start, give up)
+   + sum reclaim aW + cold aC + eta alpha d                             (start, release)
    + sum kappa e                                                        (latency)
    + penalty(z >> v > q > y)                                            (short)
  (home)      C[i,j,w] + e + z + y >= rho + b                                                    for i,j,w
@@ -29,11 +31,11 @@ min  sum h alpha x + (1 - pi) h alpha (s + d - aW)                      (hold: a
  (spot)      aW <= s                                                                            for i,j,k
  (own)       d <= n                                                                             for i,j,k
 
-(pool) says that what is exported is imported somewhere: it is the condition under which imports m >= 0 with
-C + e + z + y - m >= rho + b and sum_j m = sum_j e exist, so that m need not be asked for. There is always a
-plan: what cannot be served is reported, with who is short and when. Once the integers are known, e, m, z, v
-and y follow from them (models/plan/window_flows.py): that is how they are told, whatever the solver's
-arithmetic.
+(pool) means that exports of one region are imports of another: it is the condition under which imports m >= 0
+with C + e + z + y - m >= rho + b and sum_j m = sum_j e exist. So the model needs no variables m. The model is
+always feasible: unserved demand is part of the plan, by service, region and window. Once the integers are
+known, models/plan/window_flows.py computes e, m, z, v and y from them. The plan reports these values, which
+are free of the solver's rounding.
 """
 
 from itertools import product
@@ -67,7 +69,7 @@ from fleetcast.models.plan.window_flows import plan_from_changes
 
 
 def solve_corrected(problem: Problem, options: SolverOptions = DEFAULT_SOLVER) -> HourPlan:
-    """Find the cheapest plan of the hour; PlanError names every contradiction in the problem."""
+    """Return the cheapest plan of the hour; PlanError names every contradiction in the problem."""
     require_sound_problem(problem)
     started = perf_counter()
     found = solve_model(build_corrected_model(problem), options)
@@ -78,18 +80,26 @@ def solve_corrected(problem: Problem, options: SolverOptions = DEFAULT_SOLVER) -
 
 
 def net_changes(reclaimed: Ints, cold: Ints, donated: Ints) -> tuple[Ints, Ints, Ints]:
-    """The same instances without giving one up and getting one back in one hour, which is never better.
+    """Remove pairs of a donation and a start of the same option in one hour.
 
-    Where booting and giving up cost nothing, a solver may do both.
+    They are never better than neither. But a solver may choose both where they cost nothing.
+
+    Parameters
+    ----------
+    reclaimed, cold, donated : shape (i, j, k), instances
+
+    Returns
+    -------
+    The same three, with the same instances at the end of the hour.
     """
-    kept = np.minimum(donated, cold)
-    cold, donated = cold - kept, donated - kept
-    kept = np.minimum(donated, reclaimed)
-    return reclaimed - kept, cold, donated - kept
+    pairs = np.minimum(donated, cold)
+    cold, donated = cold - pairs, donated - pairs
+    pairs = np.minimum(donated, reclaimed)
+    return reclaimed - pairs, cold, donated - pairs
 
 
 def build_corrected_model(p: Problem) -> OptimisationModel:
-    """The programme of this file's docstring, line by line."""
+    """Build the MILP of this file's docstring, constraint by constraint."""
     import pulp
 
     lp = pulp.LpProblem("hour", pulp.LpMinimize)
@@ -113,15 +123,15 @@ def build_corrected_model(p: Problem) -> OptimisationModel:
     latency = linear_sum((e[key], kappa[key[0]]) for key in e)
     lp += hold + change + latency + shortage_penalty(p, z, v, y, q)
 
-    held, more = serving_tokens_per_s(p), added_capacity_terms(p, on, a_w, a_c, d)
+    serving, more = serving_tokens_per_s(p), added_capacity_terms(p, on, a_w, a_c, d)
     for key in ijw:
         i, j, w = key
         more[key] += [(z[key], 1.0), (y[key], 1.0)]
-        lp += linear_sum([*more[key], (e[key], 1.0)]) >= need[key] - held[i, j], f"home_{i}_{j}_{w}"
+        lp += linear_sum([*more[key], (e[key], 1.0)]) >= need[key] - serving[i, j], f"home_{i}_{j}_{w}"
         lp += linear_sum([(e[key], 1.0), (v[key], -1.0)]) <= far[key], f"locality_{i}_{j}_{w}"
     for i, w in product(services, windows):
         everywhere = linear_sum(term for j in regions for term in more[i, j, w])
-        lp += everywhere >= need[i, :, w].sum() - held[i].sum(), f"pool_{i}_{w}"
+        lp += everywhere >= need[i, :, w].sum() - serving[i].sum(), f"pool_{i}_{w}"
 
     delta: dict[VariableKey, LinearTerms] = {key: [(a_w[key], 1), (a_c[key], 1), (d[key], -1)] for key in ijk}
     add_instance_limits(lp, p, delta, q)
@@ -133,7 +143,7 @@ def build_corrected_model(p: Problem) -> OptimisationModel:
 
 
 def holding_cost(p: Problem, a_w: VariablesByKey, a_c: VariablesByKey, d: VariablesByKey) -> Any:
-    """(hold) h alpha x + (1 - pi) h alpha (s + d - aW): who reclaims forgoes pi, who donates earns it."""
+    """Return (hold) h alpha x + (1 - pi) h alpha (s + d - aW): a reclaim loses pi, a donation earns it."""
     alpha, pi = p.hours * p.usd_per_hour, p.spot_earning_share
     now = p.instances_now + (1 - pi) * p.spot
     fixed = float((np.where(p.runs, alpha, 0.0)[:, None, :] * now).sum())
@@ -143,14 +153,14 @@ def holding_cost(p: Problem, a_w: VariablesByKey, a_c: VariablesByKey, d: Variab
 
 
 def starting_cost(p: Problem, a_w: VariablesByKey, a_c: VariablesByKey, d: VariablesByKey) -> Any:
-    """(start, give up) reclaim aW + cold aC + eta alpha d."""
+    """Return (start, release) reclaim aW + cold aC + eta alpha d."""
     reclaim, cold = p.reclaim_usd, p.cold_usd
-    given_up = p.hysteresis_share * p.usd_per_hour
+    release = p.hysteresis_share * p.usd_per_hour
     return linear_sum(
         [
             *((a_w[i, j, k], reclaim[i, k]) for i, j, k in a_w),
             *((a_c[key], cold[key]) for key in a_c),
-            *((d[i, j, k], given_up[i, k]) for i, j, k in d),
+            *((d[i, j, k], release[i, k]) for i, j, k in d),
         ]
     )
 
@@ -158,26 +168,29 @@ def starting_cost(p: Problem, a_w: VariablesByKey, a_c: VariablesByKey, d: Varia
 def shortage_penalty(
     p: Problem, z: VariablesByKey, v: VariablesByKey, y: VariablesByKey, q: VariablesByKey
 ) -> Any:
-    """(short) What is missing, each at its penalty."""
+    """Return (short) the missing tokens/s and instances, each times its penalty."""
     per_token, per_instance = p.penalty_usd
-    rated = (
+    by_token = (
         (z, UNSERVED_PENALTY * per_token),
         (v, REMOTE_PENALTY * per_token),
         (y, BUFFER_PENALTY * per_token),
     )
     below = (q, BELOW_MINIMUM_PENALTY * per_instance)
-    return linear_sum((x, usd[key[0]]) for missing, usd in (*rated, below) for key, x in missing.items())
+    return linear_sum((x, usd[key[0]]) for missing, usd in (*by_token, below) for key, x in missing.items())
 
 
 def serving_tokens_per_s(p: Problem) -> Floats:
-    """Tokens/s of the instances that serve when the hour begins, shape (i, j)."""
+    """Return tokens/s of the instances that serve when the hour begins, shape (i, j)."""
     return np.einsum("ijk,ik->ij", p.instances_now, np.where(p.runs, p.tokens_per_s, 0.0))
 
 
 def added_capacity_terms(
     p: Problem, on: list[list[int]], a_w: VariablesByKey, a_c: VariablesByKey, d: VariablesByKey
 ) -> dict[VariableKey, LinearTerms]:
-    """C[i,j,w] less what serves now, as terms: a start counts from its window on, a donation at once."""
+    """Return the terms of C[i,j,w] without the instances that serve now, by (i, j, w).
+
+    A start counts from its window on, a donation at once. `on` lists the options that service i runs on.
+    """
     theta, tau_w, tau_c = p.tokens_per_s, p.reclaim_window, p.cold_window
     terms: dict[VariableKey, LinearTerms] = {}
     for i, j, w in np.ndindex(*p.demand_tokens_per_s.shape):

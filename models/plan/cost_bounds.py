@@ -1,14 +1,14 @@
-"""What any fleet must spend at least on an hour of true demand, however well it is planned.
+"""Lower bounds of the cost of one hour of true demand, for any fleet and any planner.
 
-Each bound drops something that a real fleet cannot: read upwards, their differences are what it costs.
+Each bound drops one constraint of the bound below it. Their differences are the costs of these constraints.
 
-fluid    instances can be divided, and follow the demand from window to window and from region to region
+fluid    instances are divisible, and follow the demand from window to window and from region to region
 whole    the same in whole instances
-minimum  the same with the least number of instances that the operator wants of each llm
-hour     the same held for the whole hour: what a plan by the hour cannot do without
+minimum  the same with the operator's minimum number of instances of each llm
+hour     the same instances for the whole hour, as an hourly plan needs
 
-All serve the demand alone: no buffer, no region apart, no boot time, no cap. An instance sustains theta
-tokens/s within its SLO (models/trials/capacity.py), so that a fleet below `fluid` misses SLOs on this trace.
+All bounds serve the demand alone: no buffer, no separate regions, no boot time, no cap. An instance sustains
+theta tokens/s within its SLO (models/trials/capacity.py). A fleet below `fluid` therefore misses SLOs.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from fleetcast.models.plan.solver import DEFAULT_SOLVER
 
 
 class CostBounds(NamedTuple):
-    """USD of an hour: fluid <= whole <= minimum <= hour <= what any plan without shortage holds."""
+    """USD of an hour: fluid <= whole <= minimum <= hour <= cost of any plan without shortage."""
 
     fluid_usd: float
     whole_usd: float
@@ -30,41 +30,53 @@ class CostBounds(NamedTuple):
 
 
 def hour_cost_bounds(problem: Problem) -> CostBounds:
-    """The bounds of an hour; its `demand_tokens_per_s` must be the true one, its theta undiminished."""
+    """Return the bounds of an hour, from the true `demand_tokens_per_s` and the full theta of an instance."""
     p, runs = problem, problem.runs
     usd_per_token = np.where(runs, p.usd_per_hour / np.where(runs, p.tokens_per_s, 1.0), np.inf).min(axis=1)
-    demand = p.demand_tokens_per_s.sum(axis=1)  # as if all regions were one
-    of_all, of_each = p.min_instances.sum(axis=1), p.min_option_instances.sum(axis=1)
+    demand = p.demand_tokens_per_s.sum(axis=1)  # all regions count as one
+    min_total, min_option = p.min_instances.sum(axis=1), p.min_option_instances.sum(axis=1)
     fluid_usd = float(usd_per_token @ demand.mean(axis=1))
-    # The solver's arithmetic may end a hair below.
-    whole_usd = max(_whole_usd(p, demand, 0 * of_all, 0 * of_each), fluid_usd)
-    minimum_usd = max(_whole_usd(p, demand, of_all, of_each), whole_usd)
+    # By rounding, the solver's bound may be slightly below the previous one.
+    whole_usd = max(_whole_usd(p, demand, 0 * min_total, 0 * min_option), fluid_usd)
+    minimum_usd = max(_whole_usd(p, demand, min_total, min_option), whole_usd)
     peak = demand.max(axis=1, keepdims=True)
-    hour_usd = max(_whole_usd(p, peak, of_all, of_each), minimum_usd)
+    hour_usd = max(_whole_usd(p, peak, min_total, min_option), minimum_usd)
     return CostBounds(fluid_usd, whole_usd, minimum_usd, hour_usd)
 
 
-def _whole_usd(problem: Problem, demand: Floats, of_all: Ints, of_each: Ints) -> float:
-    """The whole instances of every service that serve its demand, (i, w), in the mean over the windows."""
+def _whole_usd(problem: Problem, demand: Floats, min_total: Ints, min_option: Ints) -> float:
+    """Return the cost of whole instances that serve the demand, summed over services, mean over windows.
+
+    `demand` (i, w) in tokens/s; minimum instances `min_total` (i,) and `min_option` (i, k).
+    """
     return sum(
         float(np.mean([_covering_usd(need, theta[runs], usd[runs], least, each[runs]) for need in needs]))
         for needs, runs, theta, usd, least, each in zip(
-            demand, problem.runs, problem.tokens_per_s, problem.usd_per_hour, of_all, of_each, strict=True
+            demand,
+            problem.runs,
+            problem.tokens_per_s,
+            problem.usd_per_hour,
+            min_total,
+            min_option,
+            strict=True,
         )
     )
 
 
-def _covering_usd(need: float, theta: Floats, usd: Floats, of_all: int, of_each: Ints) -> float:
-    """min usd x: theta x >= need, sum x >= of_all, x >= of_each, x whole; (k,) options of one service."""
+def _covering_usd(need: float, theta: Floats, usd: Floats, min_total: int, min_option: Ints) -> float:
+    """Return min usd x s.t. theta x >= need, sum x >= min_total, x >= min_option, x whole.
+
+    `theta`, `usd` and `min_option` are of shape (k,): the options of one service.
+    """
     if theta.size == 1:
-        return float(usd[0] * max(np.ceil(need / theta[0] * (1 - TOLERANCE)), of_all, of_each[0]))
+        return float(usd[0] * max(np.ceil(need / theta[0] * (1 - TOLERANCE)), min_total, min_option[0]))
     from scipy import optimize
 
     found = optimize.milp(
         usd,
         integrality=np.ones(usd.size),
-        bounds=optimize.Bounds(of_each, np.inf),
-        constraints=optimize.LinearConstraint(np.stack([theta, np.ones(theta.size)]), [need, of_all]),
+        bounds=optimize.Bounds(min_option, np.inf),
+        constraints=optimize.LinearConstraint(np.stack([theta, np.ones(theta.size)]), [need, min_total]),
         options={"mip_rel_gap": 0.0, "time_limit": DEFAULT_SOLVER.time_limit_s},
     )
     return float(found.mip_dual_bound)

@@ -1,4 +1,4 @@
-"""Plans of a whole day: hour after hour, or one allocation for all hours."""
+"""Plans of a whole day: hour by hour, or one allocation for all hours."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -11,58 +11,60 @@ HourSolver = Callable[[Problem], HourPlan]
 
 
 def hourly_plans(problems: Iterable[Problem], start: Ints, spot: Ints, solve: HourSolver) -> list[HourPlan]:
-    """Plan the hours in open loop: each hour starts from what the hour before it planned.
+    """Plan the hours in open loop: each hour starts from the plan of the hour before it.
 
     Parameters
     ----------
     problems
-        The hours in order; their own `instances_now` and `spot` are not read.
+        The hours in order; their `instances_now` and `spot` are not read.
     start, spot
-        Instances that serve and that are donated before the first hour, shape (services, regions, options).
+        Serving and donated instances before the first hour, shape (services, regions, options).
     solve
-        From a Problem to its Plan: `paper.solve` or `corrected.solve` with its options bound.
+        Solver of one hour: `solve_sageserve` or `solve_corrected` with its options bound.
     """
     plans: list[HourPlan] = []
     now = start
     for problem in problems:
-        here = problem._replace(instances_now=now, spot=spot)
-        plans.append(solve(here))
-        now, spot = plans[-1].instances, spot_after(here, plans[-1])
+        hour = problem._replace(instances_now=now, spot=spot)
+        plans.append(solve(hour))
+        now, spot = plans[-1].instances, spot_after(hour, plans[-1])
     return plans
 
 
 def spot_after(problem: Problem, plan: HourPlan) -> Ints:
-    """Donated instances at the end of the hour, shape (i, j, k).
+    """Return the donated instances at the end of the hour, shape (i, j, k).
 
-    Those of the beginning and the new ones, less the reclaimed, less those whose VM a cold start of another
-    service took because the region had no free one: from the one that has donated most, as the replay does.
+    They are those at the beginning plus the newly donated ones, less the reclaimed ones, less those whose VM
+    a cold start of another service took because the region had no free VM. As in the replay, such a VM comes
+    from the service and option with the most donated instances.
     """
     return spot_that_fits(problem, plan.instances, problem.spot + plan.donated - plan.reclaimed)
 
 
 def spot_that_fits(problem: Problem, instances: Ints, spot: Ints) -> Ints:
-    """The donated instances that the GPUs have room for beside those that serve, shape (i, j, k).
+    """Return the donated instances for which GPUs are left by the serving ones, all of shape (i, j, k).
 
-    Where there are too many, whoever has donated most of those that hold such GPUs loses one.
+    Where there are too few GPUs of a type, the service and option with the most donated instances on this
+    type loses one, until the rest fits.
     """
     spot = spot.copy()
     for j, g in np.ndindex(problem.cap_gpus.shape):
-        each = problem.uses[:, :, g]
-        here = spot[:, j] * (each > 0)
-        over = int(((instances + spot)[:, j] * each).sum() - problem.cap_gpus[j, g])
-        while over > 0 and here.any():
-            most = np.unravel_index(here.argmax(), here.shape)
-            here[most] -= 1
-            over -= int(each[most])
-        spot[:, j] = np.where(each > 0, here, spot[:, j])
+        gpus_each = problem.uses[:, :, g]
+        donated = spot[:, j] * (gpus_each > 0)
+        excess = int(((instances + spot)[:, j] * gpus_each).sum() - problem.cap_gpus[j, g])
+        while excess > 0 and donated.any():
+            most = np.unravel_index(donated.argmax(), donated.shape)
+            donated[most] -= 1
+            excess -= int(gpus_each[most])
+        spot[:, j] = np.where(gpus_each > 0, donated, spot[:, j])
     return spot
 
 
 def peak_plan(problems: Sequence[Problem], solve: HourSolver) -> HourPlan:
-    """Find the cheapest allocation that covers every one of these hours without change.
+    """Return the cheapest constant allocation that covers all of these hours.
 
-    The windows of all hours become the windows of one; an instance counts what it sustains in its worst hour.
-    Starting is free, since what is held all day pays it once.
+    The windows of all hours become the windows of one hour. An instance has the capacity of its worst hour.
+    Starting is free, since an instance that runs all day starts only once.
     """
     first = problems[0]
     return solve(

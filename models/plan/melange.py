@@ -1,11 +1,11 @@
-"""Melange: which GPUs for which slice of the requests (Griggs et al., 2024, section 5).
+"""Melange: the cheapest GPUs for slices of the requests, as a MILP (Griggs et al., 2024, section 5).
 
-Sets       s slices of a bucket's requests, each a slice_factor-th of it, n options (GPU types)
-Data       rate[s] requests/s, tput[s,n] requests/s of an option that serves nothing else (0: none), P[n],
-           uses[n,g], G[g]
-Decisions  y[s,n] binary: who serves the slice, x[n] integer >= 0, z[s] >= 0 the share that is not served
+Sets       s slices of a bucket's requests, each a slice_factor-th of it, n options (GPU types), g GPU types
+Data       rate[s] requests/s, tput[s,n] requests/s of an option that serves nothing else (0: none), P[n] USD
+           per hour, uses[n,g] GPUs, G[g] available GPUs
+Decisions  y[s,n] binary: the option serves the slice, x[n] integer >= 0, z[s] >= 0 the unserved share
 
-min  sum P x + penalty z                    (z is ours: where caps are too low the answer says who is short)
+min  sum P x + penalty z                    (z is added here: it is the shortage where caps are too low)
  (whole)   sum_n y + z = 1                                                                      for s
  (load)    sum_s y rate / tput <= x                                                          for n
  (cap)     sum_n uses x <= G                                                                 for g
@@ -41,7 +41,13 @@ def solve_melange(
     slice_factor: int = SLICE_FACTOR,
     options: SolverOptions = EXACT_SOLVER,
 ) -> RentalPlan:
-    """The cheapest options for all slices; `rates` (b,), `tput` (b, n). PlanError: no offer."""
+    """Return the cheapest options that serve all slices; PlanError for an invalid offer.
+
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    tput : shape (b, n), requests/s of one option
+    """
     started = perf_counter()
     require_valid_offer(offer, tput, rates)
     found = solve_model(build_melange_model(offer, rates, tput, slice_factor), options)
@@ -59,10 +65,10 @@ def solve_melange(
 
 
 def plan_melange_hour(problem: Problem, options: SolverOptions = EXACT_SOLVER) -> HourPlan:
-    """The fleet of an hour as Melange sizes it: each service and region for its own largest load, in turn.
+    """Plan an hour with Melange: each service and region in turn, for its largest load of the hour.
 
-    A load is one bucket; what `max_option_instances` allows none of is not offered. No start, no spot and no
-    minimum is known to it.
+    A load is one bucket. Options with a `max_option_instances` of 0 are not offered. The model has no cost of
+    starting, no spot and no minimum.
     """
     started, p, gap_share = perf_counter(), problem, 0.0
     counts = np.zeros_like(p.instances_now)
@@ -89,7 +95,7 @@ def plan_melange_hour(problem: Problem, options: SolverOptions = EXACT_SOLVER) -
 def build_melange_model(
     offer: RentalOffer, rates: Floats, tput: Floats, slice_factor: int
 ) -> OptimisationModel:
-    """The programme of this file's docstring, line by line."""
+    """Build the MILP of this file's docstring; `rates` (b,) and `tput` (b, n) in requests/s."""
     import pulp
 
     lp = pulp.LpProblem("melange", pulp.LpMinimize)

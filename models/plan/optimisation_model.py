@@ -1,4 +1,4 @@
-"""How a programme is written: PuLP variables by their indices, and weighted sums of them."""
+"""Parts of an optimisation model: PuLP variables by their indices, and weighted sums of them."""
 
 from collections.abc import Iterable
 from itertools import product
@@ -15,7 +15,7 @@ LinearTerms = list[tuple[Any, float]]  # variables with their coefficients
 
 
 class OptimisationModel(NamedTuple):
-    """A PuLP problem, its cost without penalties, and its integer decisions by name."""
+    """A MILP as a PuLP problem, its cost without penalties, and its integer decisions by name."""
 
     lp: Any
     cost: Any
@@ -30,7 +30,13 @@ def add_variables(
     upper: Ints | Floats | None = None,
     integer: bool = False,
 ) -> VariablesByKey:
-    """Variables name_i_j.., one per key, from `lower[key]` (else 0) to `upper[key]` (else any)."""
+    """Add one variable name_i_j.. per key, and return the variables by key.
+
+    Parameters
+    ----------
+    lower, upper : shape (i, j, ...)
+        Bounds, one axis per index of a key; by default 0 and none.
+    """
     import pulp
 
     kind = pulp.LpInteger if integer else pulp.LpContinuous
@@ -46,7 +52,7 @@ def add_variables(
 
 
 def linear_sum(terms: Iterable[tuple[Any, float]]) -> Any:
-    """The sum of variable times coefficient; no variable twice."""
+    """Return the sum of variable times coefficient; each variable at most once."""
     import pulp
 
     return pulp.LpAffineExpression(terms)
@@ -55,9 +61,10 @@ def linear_sum(terms: Iterable[tuple[Any, float]]) -> Any:
 def add_instance_limits(
     lp: Any, p: Problem, delta: dict[VariableKey, LinearTerms], q: VariablesByKey
 ) -> None:
-    """(cap), (least) and (most), which both programmes share: x = n + delta, delta[i,j,k] given as terms.
+    """Add the constraints (cap), (least) and (most) of both hourly models: x = n + delta.
 
-    An option's own limits get a line where they ask for more than those of all options together.
+    `delta` holds the terms of each (i, j, k), `q` the missing instances of each (i, j). An option's own
+    limits get a constraint only where they are stricter than those of all options together.
     """
     services, regions, options = (range(size) for size in p.instances_now.shape)
     for j, g in product(regions, range(len(p.gpus))):
@@ -67,25 +74,22 @@ def add_instance_limits(
         used = linear_sum((x, size * sign) for i, k, size in here for x, sign in delta[i, j, k])
         lp += used <= room, f"cap_{j}_{g}"
     for i, j in product(services, regions):
-        own = {k: delta[i, j, k] for k in options if (i, j, k) in delta}
-        change = [term for terms in own.values() for term in terms]
+        by_option = {k: delta[i, j, k] for k in options if (i, j, k) in delta}
+        change = [term for terms in by_option.values() for term in terms]
         now = p.instances_now[i, j].sum()
         lp += linear_sum([*change, (q[i, j], 1)]) >= p.min_instances[i, j] - now, f"least_{i}_{j}"
         lp += linear_sum(change) <= p.max_instances[i, j] - now, f"most_{i}_{j}"
-        for k, terms in own.items():
-            least, most, now = (int(limits[i, j, k]) for limits in _option_limits(p))
-            if least > (p.min_instances[i, j] if len(own) == 1 else 0):
+        for k, terms in by_option.items():
+            limits = (p.min_option_instances, p.max_option_instances, p.instances_now)
+            least, most, now = (int(values[i, j, k]) for values in limits)
+            if least > (p.min_instances[i, j] if len(by_option) == 1 else 0):
                 lp += linear_sum([*terms, (q[i, j], 1)]) >= least - now, f"least_{i}_{j}_{k}"
             if most < p.max_instances[i, j]:
                 lp += linear_sum(terms) <= most - now, f"most_{i}_{j}_{k}"
 
 
-def _option_limits(p: Problem) -> tuple[Ints, Ints, Ints]:
-    return p.min_option_instances, p.max_option_instances, p.instances_now
-
-
 def counts_array(shape: tuple[int, ...], values: dict[VariableKey, int]) -> Ints:
-    """Ints by their indices as an array, 0 where there is none."""
+    """Return integers by their indices as an array of a shape, 0 where there is none."""
     array = np.zeros(shape, np.int64)
     for key, value in values.items():
         array[key] = value

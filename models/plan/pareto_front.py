@@ -1,4 +1,4 @@
-"""Fronts: what of many plans is worth a look."""
+"""Pareto fronts: the plans that no other plan dominates."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,15 +7,15 @@ from fleetcast.models.aliases import Floats
 
 
 def not_dominated(costs: Floats) -> NDArray[np.bool_]:
-    """Which rows no other row beats in one column and equals or beats in all, shape (N,); less is better.
+    """Return whether no other row dominates a row, shape (N,); `costs` (N, columns), less is better.
 
-    Of equal rows the first stays.
+    A row dominates another if it is less in one column and not more in any. Of equal rows the first stays.
     """
     kept = np.ones(len(costs), bool)
     for n, row in enumerate(costs):
         if kept[n]:
-            beaten = (costs >= row).all(axis=1)
-            beaten[n] = False
-            beaten[:n] &= (costs[:n] > row).any(axis=1)
-            kept &= ~beaten
+            dominated = (costs >= row).all(axis=1)
+            dominated[n] = False
+            dominated[:n] &= (costs[:n] > row).any(axis=1)
+            kept &= ~dominated
     return kept

@@ -1,16 +1,17 @@
-"""What a token costs by phase and GPU type, and what it can save at most to part the phases.
+"""Cost of a token by phase and GPU type, and an upper bound of the saving by disaggregating the phases.
 
-After Cauchy (SoCC '25), section 3.2, put right in two things. Its (14) adds what a USD prefills and what a
-USD decodes, although a request needs both: its costs add, not its efficiencies. And peaks are not reached: u
-is what profiles take. A request has R_in and R_out tokens; a GPU costs p USD an hour, an instance has n.
+The formulas follow Cauchy (SoCC '25), section 3.2, with two corrections. Its (14) adds the tokens that a USD
+prefills and the tokens that a USD decodes. But a request needs both phases: its costs add, not its
+efficiencies. And engines do not reach the peak FLOPs: u comes from the latency profiles. A request has R_in
+and R_out tokens; a GPU costs p USD per hour, an instance has n GPUs.
 
-    u_p, u_d        = USD per token of an instance busy with one phase: n p s / tokens
+    u_p, u_d        = USD per token of an instance that runs one phase for s seconds: n p s / tokens
     usd_per_request = R_in u_p + R_out u_d            CE = (R_in + R_out) / usd_per_request
     saving          <= 1 - (R_in min u_p + R_out min u_d) / min (R_in u_p + R_out u_d)
 
-The minima are over deployments: GPU types at each tensor-parallel degree. Whoever is cheapest in both phases
-makes the bound nothing: parting them is then of use to latency alone. A GPU type is cheapest in prefill below
-one price and in decode below another (`turns`): between them it pays to part.
+The minima are over deployments: GPU types at each tensor-parallel degree. If one deployment is the cheapest
+in both phases, the bound is 0, and disaggregation can only improve latency. A GPU type is the cheapest in
+prefill below one price and in decode below another (`price_crossovers`): between them disaggregation saves.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,31 +23,31 @@ from fleetcast.models.world.catalogue_entries import LatencyProfile
 
 
 class MeanRequest(NamedTuple):
-    """The mean request."""
+    """Lengths of the mean request."""
 
     input_tokens: float  # R_in
     output_tokens: float  # R_out
 
     @property
     def cached_tokens(self) -> float:
-        """What it has cached in the mean of its decode steps."""
+        """KV tokens in its cache, in the mean of its decode steps."""
         return self.input_tokens + self.output_tokens / 2
 
 
 class PhasePrice(NamedTuple):
-    """What a token costs on an instance of so many GPUs that does nothing but its phase."""
+    """Cost of a token of each phase on an instance that runs only this phase."""
 
     gpu: str
-    gpus: int
+    gpus: int  # of the instance
     usd_per_hour: float  # of the instance
     usd_per_input_token: float
     usd_per_output_token: float
-    batch: int  # of its decode: the largest within memory and the pace wanted
-    tpot_s: float
-    link_token_s: float = 0.0  # in which it hands on or takes one token's cache; 0: it has no link
+    batch: int  # decode batch of the least cost within memory and the TPOT target
+    tpot_s: float  # of a decode step of this batch
+    link_token_s: float = 0.0  # seconds to send or receive the KV cache of one token; 0: no link
 
     def usd_per_request(self, load: MeanRequest) -> float:
-        """USD of a request whose phases both run here."""
+        """Return USD of a request that runs both phases here."""
         return load.input_tokens * self.usd_per_input_token + load.output_tokens * self.usd_per_output_token
 
 
@@ -59,13 +60,14 @@ def phase_price(
     max_batch: int,
     max_prefill_tokens: int,
 ) -> PhasePrice | None:
-    """The prices of a deployment's phases; None where no request fits, or none keeps the pace wanted.
+    """Return the prices of a deployment's phases; None where no batch fits memory and the TPOT target.
 
-    Prompts are prefilled as many together as a step takes. The decode batch is the largest whose caches fit
-    into `kv_tokens`, in the mean of their lives, and whose step keeps `tpot_slo_s`.
+    A prefill step takes as many prompts as fit into `max_prefill_tokens`. The decode batch is the one of the
+    least cost among those whose caches fit into `kv_tokens`, in the mean of their decode steps, and whose
+    step keeps `tpot_slo_s`.
     """
-    together = max(1, int(max_prefill_tokens / load.input_tokens))
-    tokens = together * load.input_tokens
+    prompts = max(1, int(max_prefill_tokens / load.input_tokens))
+    tokens = prompts * load.input_tokens
     fits = [
         (batch, step)
         for batch in range(1, min(max_batch, int(kv_tokens / load.cached_tokens)) + 1)
@@ -73,7 +75,7 @@ def phase_price(
     ]
     if not fits:
         return None
-    batch, step = min(fits, key=lambda one: one[1] / one[0])
+    batch, step = min(fits, key=lambda fit: fit[1] / fit[0])
     usd_per_s = usd_per_gpu_hour * profile.tensor_parallel / HOUR_S
     return PhasePrice(
         profile.gpu,
@@ -87,13 +89,13 @@ def phase_price(
 
 
 def mean_decode_step_s(profile: LatencyProfile, load: MeanRequest, batch: int) -> float:
-    """Seconds of a decode step of so many requests, in the mean of their lives."""
-    alone = float(interpolate_knots(batch, profile.decode_batch, profile.decode_s))
-    return alone + profile.decode_per_kv_token_s * batch * load.cached_tokens
+    """Return seconds of a decode step of a batch, with the mean cache of its requests."""
+    uncached_s = float(interpolate_knots(batch, profile.decode_batch, profile.decode_s))
+    return uncached_s + profile.decode_per_kv_token_s * batch * load.cached_tokens
 
 
 def cheapest_price_per_gpu(prices: Iterable[PhasePrice], load: MeanRequest) -> list[PhasePrice]:
-    """Of the deployments on each GPU type the one on which a whole request costs least, in their order."""
+    """Return each GPU type's deployment of the least USD per request, GPU types in order of appearance."""
     best: dict[str, PhasePrice] = {}
     for price in prices:
         known = best.get(price.gpu)
@@ -103,23 +105,25 @@ def cheapest_price_per_gpu(prices: Iterable[PhasePrice], load: MeanRequest) -> l
 
 
 def disaggregated_request_usd(prefill: PhasePrice, decode: PhasePrice, load: MeanRequest) -> float:
-    """USD of a request that is prefilled on one instance and decoded on another."""
+    """Return USD of a request that is prefilled on one instance and decoded on another."""
     return load.input_tokens * prefill.usd_per_input_token + load.output_tokens * decode.usd_per_output_token
 
 
 class SavingBound(NamedTuple):
-    """What parting the phases saves at most, and between whom."""
+    """Upper bound of the saving by disaggregation, and the deployments that reach it."""
 
-    together: PhasePrice  # where a whole request costs least
-    prefill: PhasePrice
-    decode: PhasePrice
+    together: PhasePrice  # of the least USD per request with both phases
+    prefill: PhasePrice  # cheapest in prefill
+    decode: PhasePrice  # cheapest in decode
     saving_share: float  # of the cost of `together`
 
 
 def saving_bound(prices: Sequence[PhasePrice], load: MeanRequest) -> SavingBound:
-    """The bound of this file's docstring; ValueError where there is no price."""
+    """Return the bound of this file's docstring; ValueError without any price."""
     if not prices:
-        raise ValueError("No GPU type can hold the llm at the pace wanted. Loosen it, or add a larger GPU.")
+        raise ValueError(
+            "No GPU type can run the llm within its TPOT target. Loosen the target, or add a larger GPU."
+        )
     together = min(prices, key=lambda price: price.usd_per_request(load))
     prefill = min(prices, key=lambda price: price.usd_per_input_token)
     decode = min(prices, key=lambda price: price.usd_per_output_token)
@@ -128,7 +132,7 @@ def saving_bound(prices: Sequence[PhasePrice], load: MeanRequest) -> SavingBound
 
 
 class PriceCrossover(NamedTuple):
-    """Below which USD per GPU-hour a GPU type is the cheapest of all in a phase; the others' prices stay."""
+    """USD per GPU-hour below which a GPU type is the cheapest in each phase, at constant other prices."""
 
     gpu: str
     prefill_usd: float
@@ -136,21 +140,21 @@ class PriceCrossover(NamedTuple):
 
     @property
     def between(self) -> tuple[float, float]:
-        """The prices between which it is cheapest in one phase only, so that parting the phases pays."""
+        """The price range in which it is the cheapest in one phase only: disaggregation saves there."""
         return min(self[1:]), max(self[1:])
 
 
 def price_crossovers(prices: Sequence[PhasePrice]) -> list[PriceCrossover]:
-    """For each GPU type, the prices at which it takes over a phase; none where it stands alone."""
+    """Return for each GPU type the prices below which it is the cheapest; empty for a single GPU type."""
     found = []
     for gpu in dict.fromkeys(price.gpu for price in prices):
-        own = [price for price in prices if price.gpu == gpu]
-        rest = [price for price in prices if price.gpu != gpu]
-        if rest:
-            of_phases = [
-                min(getattr(price, phase) for price in rest)
-                * max(price.usd_per_hour / price.gpus / getattr(price, phase) for price in own)
+        of_gpu = [price for price in prices if price.gpu == gpu]
+        others = [price for price in prices if price.gpu != gpu]
+        if others:
+            by_phase = [
+                min(getattr(price, phase) for price in others)
+                * max(price.usd_per_hour / price.gpus / getattr(price, phase) for price in of_gpu)
                 for phase in ("usd_per_input_token", "usd_per_output_token")
             ]
-            found.append(PriceCrossover(gpu, *of_phases))
+            found.append(PriceCrossover(gpu, *by_phase))
     return found

@@ -1,4 +1,4 @@
-"""A re-check of every line of both programmes, in plain Python and apart from the solver."""
+"""Re-check of every constraint of both hourly models, in plain Python and independent of the solver."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -7,30 +7,32 @@ from fleetcast.models.plan.problem import TOLERANCE, HourPlan, Problem, WindowFl
 
 
 def find_violations(problem: Problem, plan: HourPlan) -> list[str]:
-    """Every line of its programme that the plan breaks, in words; empty when it keeps them all."""
-    own = _broken_corrected(problem, plan, plan.windows) if plan.windows else _broken_paper(problem, plan)
+    """Return one line for every constraint of its model that the plan violates; empty if there is none."""
+    of_model = (
+        _broken_corrected(problem, plan, plan.windows) if plan.windows else _broken_paper(problem, plan)
+    )
     both = (_broken_instances(problem, plan), _broken_limits(problem, plan), _broken_cost(problem, plan))
-    return [line for lines in (*both, own) for line in lines]
+    return [line for lines in (*both, of_model) for line in lines]
 
 
-# --- what both programmes say ---------------------------------------------------------------------------
+# --- constraints of both models -------------------------------------------------------------------------
 
 
 def _broken_instances(p: Problem, plan: HourPlan) -> Iterator[str]:
     for i, j, k in product(range(len(p.llms)), range(len(p.regions)), range(len(p.options))):
         where = f"{p.services[i]} in {p.regions[j]} on {p.options[k]}"
-        now, held = int(p.instances_now[i, j, k]), int(plan.instances[i, j, k])
-        back, cold, gone = (int(a[i, j, k]) for a in (plan.reclaimed, plan.started, plan.donated))
-        if min(back, cold, gone) < 0:
-            yield f"sign: {where} reclaims {back}, starts {cold}, donates {gone}"
-        if gone > now:
-            yield f"own: {where} gives up {gone} of {now} instances"
-        if back > p.spot[i, j, k]:
-            yield f"spot: {where} reclaims {back} of {p.spot[i, j, k]} donated instances"
-        if held != now + back + cold - gone:
-            yield f"balance: {where} holds {held}, not {now} + {back} + {cold} - {gone}"
-        if held != 0 and not p.runs[i, k]:
-            yield f"runs: {where} holds {held} but cannot run there"
+        now, planned = int(p.instances_now[i, j, k]), int(plan.instances[i, j, k])
+        reclaimed, cold, donated = (int(a[i, j, k]) for a in (plan.reclaimed, plan.started, plan.donated))
+        if min(reclaimed, cold, donated) < 0:
+            yield f"sign: {where} reclaims {reclaimed}, starts {cold}, donates {donated}"
+        if donated > now:
+            yield f"own: {where} releases {donated} of {now} instances"
+        if reclaimed > p.spot[i, j, k]:
+            yield f"spot: {where} reclaims {reclaimed} of {p.spot[i, j, k]} donated instances"
+        if planned != now + reclaimed + cold - donated:
+            yield f"balance: {where} has {planned}, not {now} + {reclaimed} + {cold} - {donated}"
+        if planned != 0 and not p.runs[i, k]:
+            yield f"runs: {where} has {planned} but cannot run there"
 
 
 def _broken_limits(p: Problem, plan: HourPlan) -> Iterator[str]:
@@ -43,23 +45,23 @@ def _broken_limits(p: Problem, plan: HourPlan) -> Iterator[str]:
             if used > p.cap_gpus[j, g]:
                 yield f"cap: {region} uses {used} of {p.cap_gpus[j, g]} {gpu}"
         for i, llm in enumerate(p.services):
-            held = int(plan.instances[i, j].sum())
-            lacking = [int(p.min_instances[i, j]) - held]
+            total = int(plan.instances[i, j].sum())
+            below = [int(p.min_instances[i, j]) - total]
             for k, option in enumerate(p.options):
-                own, most = int(plan.instances[i, j, k]), p.max_option_instances[i, j, k]
-                lacking.append(int(p.min_option_instances[i, j, k]) - own)
-                if own > most:
-                    yield f"most: {llm} in {region} holds {own} on {option}, maximum {most}"
-            if max(*lacking, 0) != plan.missing_instances[i, j]:
-                least, says = p.min_instances[i, j], plan.missing_instances[i, j]
-                yield f"least: {llm} in {region} holds {held} of at least {least} and says {says} missing"
-            if held > p.max_instances[i, j]:
-                yield f"most: {llm} in {region} holds {held}, maximum {p.max_instances[i, j]}"
+                on_option, most = int(plan.instances[i, j, k]), p.max_option_instances[i, j, k]
+                below.append(int(p.min_option_instances[i, j, k]) - on_option)
+                if on_option > most:
+                    yield f"most: {llm} in {region} has {on_option} on {option}, maximum {most}"
+            if max(*below, 0) != plan.missing_instances[i, j]:
+                least, reported = p.min_instances[i, j], plan.missing_instances[i, j]
+                yield f"least: {llm} in {region} has {total}, minimum {least}, and reports {reported} missing"
+            if total > p.max_instances[i, j]:
+                yield f"most: {llm} in {region} has {total}, maximum {p.max_instances[i, j]}"
 
 
 def _broken_budget(p: Problem, plan: HourPlan) -> Iterator[str]:
-    held = ((i, j, k) for i, j, k in product(*map(range, plan.instances.shape)) if p.runs[i, k])
-    usd = sum(float(p.usd_per_hour[i, k]) * int(plan.instances[i, j, k]) for i, j, k in held)
+    ijk = ((i, j, k) for i, j, k in product(*map(range, plan.instances.shape)) if p.runs[i, k])
+    usd = sum(float(p.usd_per_hour[i, k]) * int(plan.instances[i, j, k]) for i, j, k in ijk)
     if usd > p.budget_usd * (1 + TOLERANCE):
         yield f"budget: the instances cost {usd:.6g} USD, the budget is {p.budget_usd:.6g}"
 
@@ -69,22 +71,22 @@ def _broken_cost(p: Problem, plan: HourPlan) -> Iterator[str]:
     for i, j, k in product(range(len(p.llms)), range(len(p.regions)), range(len(p.options))):
         if not p.runs[i, k]:
             continue
-        alpha, held = float(p.usd_per_hour[i, k]), int(plan.instances[i, j, k])
-        back, cold, gone = (int(a[i, j, k]) for a in (plan.reclaimed, plan.started, plan.donated))
+        alpha, planned = float(p.usd_per_hour[i, k]), int(plan.instances[i, j, k])
+        reclaimed, cold, donated = (int(a[i, j, k]) for a in (plan.reclaimed, plan.started, plan.donated))
         if plan.windows is None:
-            usd += alpha * (held + p.boot_spot_s[i, k] / 3600 * cold)
+            usd += alpha * (planned + p.boot_spot_s[i, k] / 3600 * cold)
             continue
-        spot = int(p.spot[i, j, k]) + gone - back
-        usd += p.hours * alpha * (held + (1 - p.spot_earning_share) * spot)
-        usd += alpha * (p.boot_spot_s[i, k] * back + p.boot_cold_s[i, j, k] * cold) / 3600
-        usd += p.hysteresis_share * alpha * gone
+        spot = int(p.spot[i, j, k]) + donated - reclaimed
+        usd += p.hours * alpha * (planned + (1 - p.spot_earning_share) * spot)
+        usd += alpha * (p.boot_spot_s[i, k] * reclaimed + p.boot_cold_s[i, j, k] * cold) / 3600
+        usd += p.hysteresis_share * alpha * donated
     if plan.windows is not None:
         usd += sum(float(p.export_usd[i] * e.sum()) for i, e in enumerate(plan.windows.exports))
     if abs(usd - plan.objective_usd) > TOLERANCE * max(usd, 1.0):
-        yield f"cost: the instances cost {usd:.6g} USD, the plan says {plan.objective_usd:.6g}"
+        yield f"cost: the instances cost {usd:.6g} USD, the plan reports {plan.objective_usd:.6g}"
 
 
-# --- the paper's coverage --------------------------------------------------------------------------------
+# --- (local) and (global) of the paper's model -----------------------------------------------------------
 
 
 def _broken_paper(p: Problem, plan: HourPlan) -> Iterator[str]:
@@ -98,42 +100,42 @@ def _broken_paper(p: Problem, plan: HourPlan) -> Iterator[str]:
         for j in regions:
             home = p.epsilon * max(need[j])
             rows.append(("local", p.regions[j], serves[j], home, plan.short_tokens_per_s[i, j]))
-        for name, where, served, wanted, short in rows:
-            if abs(max(wanted - served, 0.0) - short) > 2 * TOLERANCE * max(wanted, 1.0):
+        for name, where, served, needed, short in rows:
+            if abs(max(needed - served, 0.0) - short) > 2 * TOLERANCE * max(needed, 1.0):
                 yield (
-                    f"{name}: {llm} in {where} serves {served:.6g} of {wanted:.6g} tokens/s "
-                    f"and says {short:.6g} short"
+                    f"{name}: {llm} in {where} serves {served:.6g} of {needed:.6g} tokens/s "
+                    f"and reports {short:.6g} short"
                 )
 
 
-# --- the corrected programme's windows -------------------------------------------------------------------
+# --- the windows of the corrected model ------------------------------------------------------------------
 
 
 def _broken_corrected(p: Problem, plan: HourPlan, flows: WindowFlows) -> Iterator[str]:
     yield from _broken_budget(p, plan)
     for i, w in product(range(len(p.llms)), range(p.windows)):
-        dust = 2 * TOLERANCE * max(float(p.need_tokens_per_s[i, :, w].sum()), 1.0)
+        tolerance = 2 * TOLERANCE * max(float(p.need_tokens_per_s[i, :, w].sum()), 1.0)
         out, into = float(flows.exports[i, :, w].sum()), float(flows.imports[i, :, w].sum())
-        if abs(out - into) > dust:
+        if abs(out - into) > tolerance:
             yield f"pool: {p.services[i]} exports {out:.6g} and imports {into:.6g} tokens/s in window {w}"
         for j in range(len(p.regions)):
             where = f"{p.services[i]} in {p.regions[j]}, window {w}"
-            yield from (f"{line} of {where}" for line in _broken_window(p, plan, flows, (i, j, w), dust))
+            yield from (f"{line} of {where}" for line in _broken_window(p, plan, flows, (i, j, w), tolerance))
     unserved = flows.unserved
     for i, llm in enumerate(p.services):
-        told = [
+        rows = [
             (p.regions[j], plan.short_tokens_per_s[i, j], max(unserved[i, j])) for j in range(len(p.regions))
         ]
-        told.append(("all regions", plan.short_llm_tokens_per_s[i], max(unserved[i].sum(axis=0))))
-        for where, says, is_short in told:
-            if abs(says - is_short) > 2 * TOLERANCE * max(float(p.need_tokens_per_s[i].sum()), 1.0):
-                yield f"unserved: {llm} in {where} is short of {is_short:.6g} tokens/s and says {says:.6g}"
+        rows.append(("all regions", plan.short_llm_tokens_per_s[i], max(unserved[i].sum(axis=0))))
+        for where, reported, short in rows:
+            if abs(reported - short) > 2 * TOLERANCE * max(float(p.need_tokens_per_s[i].sum()), 1.0):
+                yield f"unserved: {llm} in {where} lacks {short:.6g} tokens/s and reports {reported:.6g}"
 
 
 def _broken_window(
-    p: Problem, plan: HourPlan, flows: WindowFlows, at: tuple[int, int, int], dust: float
+    p: Problem, plan: HourPlan, flows: WindowFlows, at: tuple[int, int, int], tolerance: float
 ) -> Iterator[str]:
-    """The lines of one llm, region and window, each broken by more than the dust of floats."""
+    """Yield the violations of one service, region and window, beyond a tolerance in tokens/s."""
     i, j, w = at
     capacity, e, m, z, v, y = (float(values[at]) for values in flows)
     up = 0.0
@@ -146,14 +148,14 @@ def _broken_window(
                 count += int(plan.started[i, j, k])
             up += count * float(p.tokens_per_s[i, k])
     rho, b = float(p.demand_tokens_per_s[at]), float(p.buffer_tokens_per_s[i, j])
-    if abs(up - capacity) > dust:
-        yield f"capacity: {up:.6g} tokens/s are up, not the {capacity:.6g}"
-    if min(e, m, z, v, y) < -dust:
+    if abs(up - capacity) > tolerance:
+        yield f"capacity: {up:.6g} tokens/s are up, the plan reports {capacity:.6g}"
+    if min(e, m, z, v, y) < -tolerance:
         yield "sign: a negative flow or shortage"
-    if capacity + e - m + z + y < rho + b - dust:
-        reached = f"{capacity:.6g} + {e:.6g} - {m:.6g} + {z:.6g} + {y:.6g}"
-        yield f"home: {reached} do not reach the {rho + b:.6g} tokens/s"
-    if e > (1 - p.epsilon) * rho + v + dust:
-        yield f"locality: {e:.6g} tokens/s leave, {(1 - p.epsilon) * rho:.6g} + {v:.6g} may"
-    if y > b + dust:
-        yield f"buffer: {y:.6g} of {b:.6g} tokens/s are given up"
+    if capacity + e - m + z + y < rho + b - tolerance:
+        served = f"{capacity:.6g} + {e:.6g} - {m:.6g} + {z:.6g} + {y:.6g}"
+        yield f"home: {served} is less than the needed {rho + b:.6g} tokens/s"
+    if e > (1 - p.epsilon) * rho + v + tolerance:
+        yield f"locality: {e:.6g} tokens/s are exported, the limit is {(1 - p.epsilon) * rho:.6g} + {v:.6g}"
+    if y > b + tolerance:
+        yield f"buffer: {y:.6g} tokens/s are not kept, the buffer has {b:.6g}"

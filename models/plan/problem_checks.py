@@ -1,4 +1,4 @@
-"""What no plan can satisfy or no solver can read, named before anyone tries, each with its row."""
+"""Check a Problem before it is solved: shapes, values, and limits that no plan can satisfy."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -11,7 +11,7 @@ OPTION_FIELDS = ("instances_now", "spot", "min_option_instances", "max_option_in
 
 
 def find_contradictions(problem: Problem) -> list[str]:
-    """Everything that is wrong with the question, one line each; empty when it is sound."""
+    """Return one line for each contradiction of the problem; empty if there is none."""
     return _wrong_shapes(problem) or [
         *_bad_values(problem),
         *_bad_shares(problem),
@@ -21,7 +21,7 @@ def find_contradictions(problem: Problem) -> list[str]:
 
 
 def require_sound_problem(problem: Problem) -> None:
-    """PlanError with every contradiction of the problem."""
+    """Raise PlanError with every contradiction of the problem, if there is any."""
     if wrong := find_contradictions(problem):
         raise PlanError("The plan contradicts itself:\n" + "\n".join(f"  {line}" for line in wrong))
 
@@ -62,10 +62,10 @@ def _bad_values(p: Problem) -> Iterator[str]:
 
 def _bad_shares(p: Problem) -> Iterator[str]:
     if not 0 < p.epsilon <= 1:
-        yield f"epsilon: got {p.epsilon}, needed 0 < epsilon <= 1. Mend [plan] epsilon."
+        yield f"epsilon: got {p.epsilon}, needed 0 < epsilon <= 1. Correct [plan] epsilon."
     for name in ("spot_earning_share", "hysteresis_share", "export_share"):
         if not 0 <= getattr(p, name) <= 1:
-            yield f"{name}: got {getattr(p, name)}, needed 0 to 1. Mend [plan] {name}."
+            yield f"{name}: got {getattr(p, name)}, needed 0 to 1. Correct [plan] {name}."
     if not p.budget_usd >= 0:
         yield f"budget_usd: got {p.budget_usd}, needed USD >= 0, or inf for none."
     if not p.hours > 0:
@@ -77,14 +77,14 @@ def _bad_shares(p: Problem) -> Iterator[str]:
 def _bad_prices(p: Problem) -> Iterator[str]:
     for i, llm in enumerate(p.services):
         if not p.runs[i].any():
-            on = zip(p.options, p.tokens_per_s[i], strict=True)
-            rates = ", ".join(f"{rate} on {option}" for option, rate in on)
+            served = zip(p.options, p.tokens_per_s[i], strict=True)
+            rates = ", ".join(f"{rate} on {option}" for option, rate in served)
             yield f"{llm} fits on no GPU type: it serves {rates} tokens/s. Give it a deployment that can."
     for i, k in zip(*np.nonzero(p.runs), strict=True):
         where = f"{p.services[i]} on {p.options[k]}"
         if not (np.isfinite(p.usd_per_hour[i, k]) and p.usd_per_hour[i, k] >= 0):
             got = f"price of {where}: got {p.usd_per_hour[i, k]} USD"
-            yield f"{got}, needed >= 0. Mend it in data/catalogue/gpus.toml."
+            yield f"{got}, needed >= 0. Correct it in data/catalogue/gpus.toml."
         if not (np.isfinite(p.boot_spot_s[i, k]) and p.boot_spot_s[i, k] >= 0):
             yield f"boot from spot of {where}: got {p.boot_spot_s[i, k]}, needed seconds >= 0."
         if p.gpus_per_instance[i, k] < 1:

@@ -1,22 +1,22 @@
-"""Which llm answers what on which GPUs: exact plans over tables of what a replica carries.
+"""Model routing and GPUs together: optimal plans from tables of the capacity of a replica.
 
 Symbols: p routing points (thresholds), m llms, s shapes (a replica of llm m(s) on GPU type k(s)).
 
     Q[p] quality    r[p,m] share of the requests that reaches llm m    R requests/s
-    carry[p,s](L)   requests/s of point p's mix that a replica carries with a P95 of L or less
+    carry[p,s](L)   requests/s of point p's mix that a replica serves with a P95 of L or less
 
     min  sum_s usd[s] n[s] + judging
     s.t. sum_(s of m) carry[p,s](L_m) n[s] >= R r[p,m]      for every llm m              (cover)
          sum_s gpus[s] [k(s) = k] n[s] <= cap[k]            for every GPU type k         (gpus)
          sum_s usd[s] n[s] + judging <= budget              n integer                    (budget)
 
-Capacities add: replicas meet L together iff what they carry covers the load, each with its own part of it. So
-no split of the load needs a search. Where a router chooses, L_m = L for all: the P95 of all requests is at
-most the largest of the llms'. In a cascade the legs follow each other: sum_m L_m + judging <= L, in several
-splits. A judge that is an llm of ours has a leg behind every answer that it judges, and is covered like the
-others.
+Capacities add: replicas meet L together if and only if their carry covers the load, each with its part of it.
+So the split of the load over replicas needs no search. With a router, L_m = L for all llms: the P95 of all
+requests is at most the largest P95 of an llm. In a cascade the legs (stages of a request) follow each other:
+sum_m L_m + judging <= L; several splits of L are compared. A judge that is one of the fleet's llms adds a leg
+after every answer that it scores, and is covered like the other llms.
 
-What is asked of them all together: quality_modes.py.
+models/plan/quality_objectives.py searches over the points.
 """
 
 from collections.abc import Iterator
@@ -27,57 +27,58 @@ from numpy.typing import NDArray
 
 from fleetcast.models.aliases import Floats, Ints
 
-LEAST_LOAD_SHARE = 1e-4  # of the requests: an llm that gets less of them is not deployed
-JUDGE_PARTS = (1 / 64, 1 / 24, 1 / 10)  # of the latency, that a leg of a judge of ours may take
-SPLIT_STEPS = 8  # of the latency, in which it is split over the legs of a cascade
+LEAST_LOAD_SHARE = 1e-4  # of the requests; an llm with a smaller share is not deployed
+JUDGE_PARTS = (1 / 64, 1 / 24, 1 / 10)  # parts of the latency for a leg of a judge of the fleet
+SPLIT_STEPS = 8  # steps in which the latency is split over the legs of a cascade
 
 
 class QualityOffer(NamedTuple):
-    """What there is to choose from: P points of M llms, S shapes, X mixes of each llm, K loads of a curve."""
+    """Options of a plan: P points of M llms, S shapes, X mixes of each llm, K loads of each curve.
+
+    With a judge of the fleet, the judge is the first llm: `shares` and `mix` are then of shape (P, 1+M).
+    """
 
     rule: str  # cascade or route
     thresholds: Floats  # (P, M-1)
     quality: Floats  # (P,)
     error: Floats  # (P,) standard error of the quality
-    shares: (
-        Floats  # (P, M) legs of each llm by request, shadows included; (P, 1+M) with a judge of ours first
-    )
-    mix: Floats  # likewise, place of the point's mix between those that were measured: 1.25 is near mix 1
-    llm: Ints  # (S,) of a shape
-    gpu: Ints  # (S,)
+    shares: Floats  # (P, M) legs of each llm per request, shadow requests included
+    mix: Floats  # (P, M) position of the point's mix between the measured mixes; 1.25 is near mix 1
+    llm: Ints  # (S,) index of a shape's llm
+    gpu: Ints  # (S,) index of its GPU type
     gpus: Ints  # (S,) of a replica
     usd_per_hour: Floats  # (S,) of a replica
-    load_per_s: Floats  # (S, X, K) of a replica, rising
-    p95_s: Floats  # (S, X, K) at these loads, rising
-    judged: Floats  # (P,) answers that are judged, or requests that are routed, by request
-    judge_s: float  # between two legs, of a judge outside
-    judge_usd_per_1000: float = 0.0  # of them
+    load_per_s: Floats  # (S, X, K) requests/s of a replica, rising
+    p95_s: Floats  # (S, X, K) P95 latency at these loads, rising
+    judged: Floats  # (P,) judged answers, or routed requests, per request
+    judge_s: float  # seconds between two legs for an external judge
+    judge_usd_per_1000: float = 0.0  # USD per 1,000 answers that an external judge scores
 
     @property
     def judges(self) -> int:
-        """How many of the llms judge, 0 or 1: it stands first."""
+        """Number of judges among the llms, 0 or 1."""
         return self.shares.shape[1] - self.thresholds.shape[1] - 1
 
     def judging_usd(self, point: int, requests_per_s: float) -> float:
-        """USD per hour for a judge outside."""
+        """Return USD per hour of an external judge."""
         return float(self.judged[point] * requests_per_s * 3.6 * self.judge_usd_per_1000)
 
     def only(
         self, points: NDArray[np.bool_] | None = None, shapes: NDArray[np.bool_] | None = None
     ) -> "QualityOffer":
-        """With some of the points or shapes."""
+        """Return the offer with only some points (P,) or some shapes (S,)."""
         kept = self
         if points is not None:
-            of_points = ("thresholds", "quality", "error", "shares", "mix", "judged")
-            kept = kept._replace(**{name: getattr(kept, name)[points] for name in of_points})
+            point_fields = ("thresholds", "quality", "error", "shares", "mix", "judged")
+            kept = kept._replace(**{name: getattr(kept, name)[points] for name in point_fields})
         if shapes is not None:
-            of_shapes = ("llm", "gpu", "gpus", "usd_per_hour", "load_per_s", "p95_s")
-            kept = kept._replace(**{name: getattr(kept, name)[shapes] for name in of_shapes})
+            shape_fields = ("llm", "gpu", "gpus", "usd_per_hour", "load_per_s", "p95_s")
+            kept = kept._replace(**{name: getattr(kept, name)[shapes] for name in shape_fields})
         return kept
 
 
 class QualityDemand(NamedTuple):
-    """How much comes, and what may be spent on it."""
+    """Load of a plan, available GPUs and budget."""
 
     requests_per_s: float
     cap_gpus: Ints  # (G,) by GPU type
@@ -85,19 +86,19 @@ class QualityDemand(NamedTuple):
 
 
 class PointPlan(NamedTuple):
-    """A plan: a point, replicas of each shape, and what the tables promise."""
+    """A plan: a routing point, replicas of each shape, and the latency by the tables."""
 
     point: int
     instances: Ints  # (S,)
     usd_per_hour: float
-    latency_s: float  # promised: the P95 is no more
-    within_s: Floats  # (M,) P95 of each llm that it was planned for
+    latency_s: float  # upper limit of the P95
+    within_s: Floats  # (M,) P95 target of each llm
 
 
 def replica_capacity_per_s(offer: QualityOffer, point: int, within_s: Floats) -> Floats:
-    """Requests/s that a replica of each shape carries within its llm's P95, shape (S,).
+    """Return requests/s that a replica of each shape serves within its llm's P95, shape (S,).
 
-    A point whose mix lies between two that were measured counts as the longer one.
+    `within_s` (M,) is the P95 target of each llm. A mix between two measured ones counts as the longer one.
     """
     mix = np.ceil(offer.mix[point, offer.llm]).astype(int)
     shapes, within = np.arange(mix.size), within_s[offer.llm]
@@ -106,13 +107,13 @@ def replica_capacity_per_s(offer: QualityOffer, point: int, within_s: Floats) ->
 
 
 def table_end_loads(offer: QualityOffer, point: int) -> Floats:
-    """Requests/s of a replica of each shape, (S,), above which its table ends: too near to saturation."""
+    """Return the largest requests/s in the table of each shape, (S,): above it is too near to saturation."""
     mix = np.ceil(offer.mix[point, offer.llm]).astype(int)
     return np.asarray(offer.load_per_s[np.arange(mix.size), mix, -1])
 
 
-def replica_loads(offer: QualityOffer, demand: QualityDemand, plan: "PointPlan") -> Floats:
-    """Requests/s that a replica of each shape gets, (S,), where load is dealt by what they carry."""
+def replica_loads(offer: QualityOffer, demand: QualityDemand, plan: PointPlan) -> Floats:
+    """Return requests/s of a replica of each shape, (S,), where load is distributed by capacity."""
     carry = replica_capacity_per_s(offer, plan.point, plan.within_s)
     weight = np.bincount(offer.llm, plan.instances * carry, offer.shares.shape[1])[offer.llm]
     load = demand.requests_per_s * offer.shares[plan.point, offer.llm]
@@ -120,24 +121,24 @@ def replica_loads(offer: QualityOffer, demand: QualityDemand, plan: "PointPlan")
 
 
 def latency_splits(offer: QualityOffer, point: int, latency_s: float) -> Iterator[Floats]:
-    """P95s of the llms, shape (M,), that keep a latency together."""
-    first, whole = offer.judges, np.full(offer.shares.shape[1], latency_s)
+    """Yield P95 targets of the llms in seconds, each of shape (M,), that keep the latency together."""
+    first, all_s = offer.judges, np.full(offer.shares.shape[1], latency_s)
     legs = int((offer.shares[point, first:] > LEAST_LOAD_SHARE).sum())
     if offer.rule == "route":
-        yield whole
+        yield all_s
         return
     for part in JUDGE_PARTS if first and legs > 1 else (0.0,):
         judge_s = part * latency_s if first else offer.judge_s
         left_s = latency_s - judge_s * (legs - 1)
         for parts in compositions(SPLIT_STEPS, legs):
-            within = whole.copy()
+            within = all_s.copy()
             within[:first] = judge_s if legs > 1 else latency_s
             within[first : first + legs] = left_s * np.array(parts) / SPLIT_STEPS
             yield within
 
 
 def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """All ways to write a whole number as a sum of so many, each 1 or more."""
+    """Yield all ways to write a total as a sum of `parts` whole numbers, each 1 or more."""
     if parts == 1:
         yield (total,)
         return
@@ -149,7 +150,7 @@ def compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
 def cheapest_point_plan(
     offer: QualityOffer, demand: QualityDemand, point: int, latency_s: float
 ) -> PointPlan | None:
-    """The least cost of a point within a latency; None where no plan keeps it."""
+    """Return the cheapest plan of a point within a latency; None where there is none."""
     best: PointPlan | None = None
     judging_usd = offer.judging_usd(point, demand.requests_per_s)
     for within_s in latency_splits(offer, point, latency_s):
@@ -165,7 +166,10 @@ def cheapest_point_plan(
 def covering_replicas(
     offer: QualityOffer, demand: QualityDemand, carry: Floats, point: int, most_usd: float
 ) -> Ints | None:
-    """The cheapest replicas, (S,), that carry a point's load for no more than so much; None without any."""
+    """Return the cheapest replicas, (S,), that serve a point's load for at most `most_usd` per hour, or None.
+
+    `carry` (S,) is requests/s of a replica.
+    """
     if most_usd < 0:
         return None
     load = demand.requests_per_s * offer.shares[point]
@@ -187,10 +191,17 @@ def covering_replicas(
 def solve_covering(
     usd: Floats, cover: tuple[Floats, Floats], limits: list[tuple[Any, Any]], most: Floats
 ) -> Ints | None:
-    """The cheapest whole numbers up to `most` that cover and keep the limits; None where there are none."""
+    """Return the cheapest whole numbers n, shape (S,): min usd n with 0 <= n <= most; None without any.
+
+    Parameters
+    ----------
+    usd, most : shape (S,)
+    cover : A of shape (llms, S) and b of shape (llms,): A n >= b
+    limits : for each (A, b): A n <= b
+    """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
-    lines = [LinearConstraint(cover[0], lb=cover[1])]
-    lines += [LinearConstraint(rows, ub=bound) for rows, bound in limits]
-    found = milp(usd, integrality=np.ones(usd.size), bounds=Bounds(0, most), constraints=lines)
+    constraints = [LinearConstraint(cover[0], lb=cover[1])]
+    constraints += [LinearConstraint(rows, ub=bound) for rows, bound in limits]
+    found = milp(usd, integrality=np.ones(usd.size), bounds=Bounds(0, most), constraints=constraints)
     return None if found.x is None else np.round(found.x).astype(np.int64)

@@ -1,21 +1,21 @@
-"""What is asked of plans for quality: the least cost, the least latency, the most quality, and a front.
+"""Objectives of plans for quality: least cost, least latency, best quality, and the Pareto front.
 
-The points are few, so the least cost for (Q, L), the least L for (Q, budget) and the most Q for (L, budget)
-are found by going through them; each is one programme for HiGHS (by scipy), the least L some more, by
-bisection.
+There are few routing points. So the least cost for (Q, L), the least L for (Q, budget) and the best Q for (L,
+budget) are found by solving all of them. Each point is one MILP for HiGHS (by scipy); the least L takes
+several, by bisection.
 """
 
 import numpy as np
 
 from fleetcast.models.plan.quality_milp import PointPlan, QualityDemand, QualityOffer, cheapest_point_plan
 
-NEAR_LATENCY_SHARE = 0.005  # to which the least latency is found
+NEAR_LATENCY_SHARE = 0.005  # relative precision of the least latency
 
 
 def least_cost_plan(
     offer: QualityOffer, demand: QualityDemand, quality: float, latency_s: float
 ) -> PointPlan | None:
-    """The cheapest plan for a quality, a standard error on top, and a latency; None where there is none."""
+    """Return the cheapest plan for a quality, plus its standard error, and a latency; None without any."""
     best: PointPlan | None = None
     for point in np.flatnonzero(offer.quality - offer.error >= quality):
         limit = demand.budget_usd_per_hour if best is None else best.usd_per_hour * (1 - 1e-6)
@@ -27,7 +27,10 @@ def least_cost_plan(
 def quickest_point_plan(
     offer: QualityOffer, demand: QualityDemand, point: int, below_s: float = np.inf
 ) -> PointPlan | None:
-    """The least latency of a point within budget and GPUs, to NEAR_SHARE; None where none is below."""
+    """Return a point's plan of the least latency within budget and GPUs, or None if none is below `below_s`.
+
+    The precision is NEAR_LATENCY_SHARE.
+    """
     idle_s, most_s = float(offer.p95_s[:, :, 0].min()), float(offer.p95_s[np.isfinite(offer.p95_s)].max())
     high = min(below_s * (1 - NEAR_LATENCY_SHARE), most_s * offer.shares.shape[1] + offer.judge_s * 8)
     best = cheapest_point_plan(offer, demand, point, high)
@@ -40,30 +43,29 @@ def quickest_point_plan(
 
 
 def cost_front(offer: QualityOffer, demand: QualityDemand, latency_s: float) -> list[PointPlan]:
-    """Least cost over quality within a latency, no plan dominated; the best quality first."""
-    found: list[PointPlan] = []
+    """Return the Pareto front of quality and cost within a latency, the best quality first."""
+    front: list[PointPlan] = []
     for point in np.argsort(-offer.quality, kind="stable"):
-        limit = found[-1].usd_per_hour * (1 - 1e-6) if found else demand.budget_usd_per_hour
-        one = cheapest_point_plan(offer, demand._replace(budget_usd_per_hour=limit), int(point), latency_s)
-        if one is not None:
-            found.append(one)
-    return found
+        limit = front[-1].usd_per_hour * (1 - 1e-6) if front else demand.budget_usd_per_hour
+        plan = cheapest_point_plan(offer, demand._replace(budget_usd_per_hour=limit), int(point), latency_s)
+        if plan is not None:
+            front.append(plan)
+    return front
 
 
 def best_quality_plan(offer: QualityOffer, demand: QualityDemand, latency_s: float) -> PointPlan | None:
-    """The best quality within a latency and a budget; None where no point has a plan."""
+    """Return the plan of the best quality within a latency and a budget; None where no point has a plan."""
     for point in np.argsort(-offer.quality, kind="stable"):
-        one = cheapest_point_plan(offer, demand, int(point), latency_s)
-        if one is not None:
-            return one
+        plan = cheapest_point_plan(offer, demand, int(point), latency_s)
+        if plan is not None:
+            return plan
     return None
 
 
 def least_latency_plan(offer: QualityOffer, demand: QualityDemand, quality: float) -> PointPlan | None:
-    """The least latency for a quality, a standard error on top, and a budget; None where there is none."""
+    """Return the quickest plan for a quality, plus its standard error, and a budget; None without any."""
     best: PointPlan | None = None
     for point in np.flatnonzero(offer.quality - offer.error >= quality):
-        best = (
-            quickest_point_plan(offer, demand, int(point), np.inf if best is None else best.latency_s) or best
-        )
+        limit_s = np.inf if best is None else best.latency_s
+        best = quickest_point_plan(offer, demand, int(point), limit_s) or best
     return best

@@ -1,18 +1,20 @@
-"""Which llm answers what over regions: replicas by region, thresholds shared in time, one mean quality.
+"""Model routing and GPUs over regions: replicas by region, points mixed over time, one mean quality.
 
-Symbols as in `quality.py`, and j regions; y[j,p] is the share of a region's requests under point p.
+Symbols as in models/plan/quality_milp.py, and j regions; y[j,p] is the share of a region's requests under
+point p.
 
     min  sum_(s,j) usd[s] n[s,j] + routing
     s.t. sum_(s of m) carry[s] n[s,j] + z[m,j] >= R[j] sum_p y[j,p] r[p,m] e[p,m]  for m, j  (cover)
-         sum_j z[m,j] = 0                  z[m,j]: what of llm m other regions serve  for m     (moved)
+         sum_j z[m,j] = 0        z[m,j]: load of llm m that other regions serve       for m     (moved)
          sum_p y[j,p] = 1                                                             for j     (one)
          sum_j R[j] sum_p y[j,p] Q[p] >= q sum_j R[j]                                           (quality)
          sum_s gpus[s] [k(s) = k] n[s,j] <= cap[j,k]                                  for j, k  (gpus)
 
-carry[s] is for the mixes of one point, the reference; only points whose mixes are no longer are used, and
-e[p,m] is a request's work in point p's mix over one of the reference's, the most of any shape: so no plan is
-short. Points with a quality near the asked one are the reference in turn, and the cheapest plan counts. A
-router's: every llm has the whole latency.
+carry[s] is for the longest mixes of the points used, which are those of one point, the reference: the model
+uses only points whose mixes are no longer. e[p,m] is the work of a request of point p's mix relative to one
+of the reference, the largest ratio of any shape. So no plan is short of capacity. The points with a quality
+near the required one are the reference in turn, and the cheapest plan is returned. The rule is a router's:
+every llm has the whole latency.
 """
 
 from collections.abc import Sequence
@@ -24,9 +26,11 @@ from numpy.typing import NDArray
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.quality_milp import LEAST_LOAD_SHARE, QualityOffer, replica_capacity_per_s
 
+REFERENCE_POINTS = 5  # number of points that are the reference in turn
+
 
 class RegionalDemand(NamedTuple):
-    """What comes to each region, and what it has."""
+    """Load and available GPUs of each region."""
 
     requests_per_s: Floats  # (J,)
     cap_gpus: Ints  # (J, G)
@@ -39,36 +43,39 @@ class MultiRegionPlan(NamedTuple):
     shares: Floats  # (J, P) of a region's requests under each point
     usd_per_hour: float
     bound_usd: float  # no plan costs less
-    moved_per_s: Floats  # (M, J) work served elsewhere, in requests/s of the reference; below 0: for others
-    reference: int  # the point with the longest mixes that it is safe for
+    moved_per_s: Floats  # (M, J) requests/s of the reference served in other regions; < 0: served for others
+    reference: int  # the point with the longest mixes that the plan can serve
 
     @property
     def gap_share(self) -> float:
-        """How far the plan may be above the cheapest one."""
+        """Largest distance of the cost to the optimum, as a share of the cost."""
         return 1 - self.bound_usd / self.usd_per_hour if self.usd_per_hour else 0.0
 
 
-REFERENCE_POINTS = 5  # points that are tried
-
-
 def points_without_longer_mix(offer: QualityOffer, reference: int) -> NDArray[np.bool_]:
-    """The points whose mixes are no longer than those of one, shape (P,)."""
+    """Return whether a point's mixes are no longer than those of the reference, shape (P,)."""
     longer = (offer.mix > offer.mix[reference] + 1e-9) & (offer.shares > LEAST_LOAD_SHARE)
     return np.asarray(~longer.any(axis=1))
 
 
 def reference_work(offer: QualityOffer, latency_s: float) -> tuple[Floats, Floats]:
-    """Requests/s of the longest mix that a replica carries, (S,); work of a point's requests, (P, M)."""
+    """Return carry[s] and r[p,m] e[p,m] for the longest mix of any point.
+
+    Returns
+    -------
+    carry : shape (S,), requests/s of the longest mix per replica
+    work : shape (P, M), requests of the longest mix per request of a point
+    """
     points, llms = offer.shares.shape
     within_s = np.full(llms, latency_s)
     longest = offer._replace(mix=np.tile(offer.mix.max(axis=0), (points, 1)))
     reference = replica_capacity_per_s(longest, 0, within_s)
-    each = np.zeros((points, llms))
+    work = np.zeros((points, llms))
     for point in range(points):
-        own = replica_capacity_per_s(offer, point, within_s)
-        ratio = np.divide(reference, own, out=np.zeros_like(own), where=own > 0)
-        np.maximum.at(each[point], offer.llm, ratio)
-    return reference, np.where(offer.shares > LEAST_LOAD_SHARE, offer.shares * each, 0.0)
+        carry = replica_capacity_per_s(offer, point, within_s)
+        ratio = np.divide(reference, carry, out=np.zeros_like(carry), where=carry > 0)
+        np.maximum.at(work[point], offer.llm, ratio)
+    return reference, np.where(offer.shares > LEAST_LOAD_SHARE, offer.shares * work, 0.0)
 
 
 def cheapest_regional_plan(
@@ -80,27 +87,27 @@ def cheapest_regional_plan(
     time_limit_s: float = 60.0,
     references: Sequence[int] | None = None,
 ) -> MultiRegionPlan | None:
-    """The cheapest replicas for a mean quality and a latency, to a gap; None where there are none.
+    """Return the cheapest replicas for a mean quality and a latency, to a gap; None where there are none.
 
-    `references`: points that are tried, else some with a quality near the asked one; each has its part of
-    the time.
+    `references` are the reference points, by default those with a quality near the required one. They share
+    the time limit.
     """
     if references is None:
         references = np.argsort(np.abs(offer.quality - quality), kind="stable")[:REFERENCE_POINTS].tolist()
     found = []
     for reference in references:
         kept = points_without_longer_mix(offer, reference)
-        one = _cheapest_within(
+        plan = _cheapest_within(
             offer.only(points=kept), regions, quality, latency_s, gap_share, time_limit_s / len(references)
         )
-        if one is not None:
-            shares = np.zeros((len(one.shares), kept.size))
-            shares[:, kept] = one.shares
-            found.append(one._replace(shares=shares, reference=int(reference)))
+        if plan is not None:
+            shares = np.zeros((len(plan.shares), kept.size))
+            shares[:, kept] = plan.shares
+            found.append(plan._replace(shares=shares, reference=int(reference)))
     if not found:
         return None
-    best = min(found, key=lambda one: one.usd_per_hour)
-    return best._replace(bound_usd=min(one.bound_usd for one in found))
+    best = min(found, key=lambda plan: plan.usd_per_hour)
+    return best._replace(bound_usd=min(plan.bound_usd for plan in found))
 
 
 def _cheapest_within(
@@ -111,15 +118,15 @@ def _cheapest_within(
     gap_share: float,
     time_limit_s: float,
 ) -> MultiRegionPlan | None:
-    """The cheapest replicas, whose capacity is that for the longest mixes of any point."""
+    """Solve the MILP of this file's docstring; capacities are for the longest mixes of the offer's points."""
     from scipy.optimize import Bounds, milp
 
-    carry, works = reference_work(offer, latency_s)
-    points, llms = works.shape
+    carry, work = reference_work(offer, latency_s)
+    points, llms = work.shape
     shapes, places = offer.llm.size, len(regions.requests_per_s)
     counts, mixes, moves = shapes * places, places * points, llms * places  # columns: n[s,j], y[j,p], z[m,j]
     rates = regions.requests_per_s.tolist()
-    routing_usd = [[offer.judging_usd(point, each) for point in range(points)] for each in rates]
+    routing_usd = [[offer.judging_usd(point, rate) for point in range(points)] for rate in rates]
     usd = np.concatenate([np.repeat(offer.usd_per_hour, places), np.ravel(routing_usd), np.zeros(moves)])
     most = np.repeat(np.where(carry > 0, np.inf, 0.0), places)
     found = milp(
@@ -129,7 +136,7 @@ def _cheapest_within(
             np.concatenate([np.zeros(counts + mixes), np.full(moves, -np.inf)]),
             np.concatenate([most, np.full(mixes + moves, np.inf)]),
         ),
-        constraints=_constraints(offer, regions, quality, carry, works),
+        constraints=_constraints(offer, regions, quality, carry, work),
         options={"mip_rel_gap": gap_share, "time_limit": time_limit_s},
     )
     if found.x is None:
@@ -146,31 +153,37 @@ def _cheapest_within(
 
 
 def _constraints(
-    offer: QualityOffer, regions: RegionalDemand, quality: float, carry: Floats, works: Floats
+    offer: QualityOffer, regions: RegionalDemand, quality: float, carry: Floats, work: Floats
 ) -> list[Any]:
-    """cover, moved, one, quality and gpus, in this order, over the columns n[s,j], y[j,p], z[m,j]."""
+    """Return (cover), (moved), (one), (quality) and (gpus) over the columns n[s,j], y[j,p], z[m,j].
+
+    `carry` (S,) and `work` (P, M) are those of `reference_work`.
+    """
     from scipy.optimize import LinearConstraint
     from scipy.sparse import csr_array, hstack, kron
 
-    points, llms = works.shape
+    points, llms = work.shape
     places, types = regions.cap_gpus.shape
-    rate, alike = regions.requests_per_s, np.eye(places)
+    rate, identity = regions.requests_per_s, np.eye(places)
     counts, mixes, moves = offer.llm.size * places, places * points, llms * places
 
     def rows(n: object = None, y: object = None, z: object = None, size: int = 0) -> csr_array:
-        parts = zip((n, y, z), (counts, mixes, moves), strict=True)
-        return csr_array(hstack([csr_array((size, width)) if of is None else of for of, width in parts]))
+        blocks = zip((n, y, z), (counts, mixes, moves), strict=True)
+        return csr_array(hstack([csr_array((size, width)) if b is None else b for b, width in blocks]))
 
     is_of = (offer.llm == np.arange(llms)[:, None]) * carry
     by_type = (offer.gpu == np.arange(types)[:, None]) * offer.gpus
-    load = np.einsum("jk,j,pm->mjkp", alike, rate, works).reshape(moves, mixes)
-    gained = np.outer(rate, offer.quality).reshape(1, mixes)
+    load = np.einsum("jk,j,pm->mjkp", identity, rate, work).reshape(moves, mixes)
+    total_quality = np.outer(rate, offer.quality).reshape(1, mixes)
     return [
-        LinearConstraint(rows(kron(is_of, alike), csr_array(-load), csr_array(np.eye(moves)), moves), lb=0.0),
-        LinearConstraint(rows(z=kron(np.eye(llms), np.ones((1, places))), size=llms), lb=0.0, ub=0.0),
-        LinearConstraint(rows(y=kron(alike, np.ones((1, points))), size=places), lb=1.0, ub=1.0),
-        LinearConstraint(rows(y=csr_array(gained), size=1), lb=quality * rate.sum()),
         LinearConstraint(
-            rows(kron(by_type, alike), size=types * places), ub=regions.cap_gpus.T.reshape(-1).astype(float)
+            rows(kron(is_of, identity), csr_array(-load), csr_array(np.eye(moves)), moves), lb=0.0
+        ),
+        LinearConstraint(rows(z=kron(np.eye(llms), np.ones((1, places))), size=llms), lb=0.0, ub=0.0),
+        LinearConstraint(rows(y=kron(identity, np.ones((1, points))), size=places), lb=1.0, ub=1.0),
+        LinearConstraint(rows(y=csr_array(total_quality), size=1), lb=quality * rate.sum()),
+        LinearConstraint(
+            rows(kron(by_type, identity), size=types * places),
+            ub=regions.cap_gpus.T.reshape(-1).astype(float),
         ),
     ]

@@ -1,4 +1,4 @@
-"""The hourly programme of SageServe section 5, as the paper writes it, and what its text asks for in words.
+"""The hourly MILP of SageServe section 5: the formulas of the paper, and the limits that its text describes.
 
 Sets       i services, j regions, k options on which service i runs, g GPU types, w windows of the hour
 Data       n[i,j,k] instances, theta[i,k] tokens/s of one, alpha[i,k] USD per instance-hour, sigma[i,k] USD to
@@ -11,19 +11,19 @@ min  sum alpha delta  +  sum sigma up
  (local)   sum_k theta (n + delta) >= epsilon max_w need                         for i,j
  (global)  sum_jk theta (n + delta) >= sum_j need                                for i,w
 
-So far the formulas. The text adds limits without writing them: "within the available VM capacities" (5), and
-a minimum and a maximum of instances (7.1). With them a fleet can be too small, and lines short, at a price.
+These are the formulas. The text adds limits without formulas: "within the available VM capacities" (5), and a
+minimum and a maximum of instances (7.1). With them a fleet can be too small. So shortages are allowed, at a
+penalty.
  (cap)     sum_ik uses (n + delta) <= cap                                        for j,g
  (least)   sum_k (n + delta) + q >= min, q >= 0 below the minimum                for i,j
  (most)    sum_k (n + delta) <= max                                              for i,j
-           and the same of an option that has a minimum or a maximum of its own  for i,j,k
+           and the same of an option with its own minimum or maximum             for i,j,k
  and + v, v >= 0 in (local), + z, z >= 0 in (global), penalty(z >> v > q) in the objective.
-Where nothing limits the fleet these are idle and the programme is the paper's to the letter (a test says so).
+Where no limit binds, the model is exactly the paper's (tests/test_plan.py compares them).
 
-It differs from models/plan/corrected_plan.py in what it does not know: a start counts at once, routing is
-only
-implied by epsilon, there is no spot, and what is kept costs nothing. (Since alpha delta pays back for what
-is removed, that has the same best plans as paying for what is held; a Plan tells the latter.)
+It is simpler than models/plan/corrected_plan.py: a start counts at once, routing is only implied by epsilon,
+there is no spot, and instances that stay cost nothing. (alpha delta refunds removed instances, so the optimal
+plans are the same as with a cost of all instances. An HourPlan reports the cost of all instances.)
 """
 
 from itertools import product
@@ -52,7 +52,7 @@ from fleetcast.models.plan.solver import DEFAULT_SOLVER, SolverOptions, solve_mo
 
 
 def solve_sageserve(problem: Problem, options: SolverOptions = DEFAULT_SOLVER) -> HourPlan:
-    """Find the paper's plan of the hour; PlanError names every contradiction in the problem."""
+    """Return the paper's plan of the hour; PlanError names every contradiction in the problem."""
     require_sound_problem(problem)
     started = perf_counter()
     found = solve_model(build_sageserve_model(problem), options)
@@ -63,7 +63,7 @@ def solve_sageserve(problem: Problem, options: SolverOptions = DEFAULT_SOLVER) -
 
 
 def build_sageserve_model(p: Problem) -> OptimisationModel:
-    """The programme of this file's docstring, line by line."""
+    """Build the MILP of this file's docstring, constraint by constraint."""
     import pulp
 
     lp = pulp.LpProblem("hour", pulp.LpMinimize)
@@ -85,8 +85,8 @@ def build_sageserve_model(p: Problem) -> OptimisationModel:
     unserved = [(x, UNSERVED_PENALTY * per_token[i]) for (i,), x in z.items()]
     remote = [(x, REMOTE_PENALTY * per_token[i]) for (i, _), x in v.items()]
     below = [(x, BELOW_MINIMUM_PENALTY * per_instance[i]) for (i, _), x in q.items()]
-    held_usd = float((n * np.where(p.runs, alpha, 0.0)[:, None, :]).sum())
-    lp += gamma + mu + linear_sum([*unserved, *remote, *below]) + held_usd
+    now_usd = float((n * np.where(p.runs, alpha, 0.0)[:, None, :]).sum())
+    lp += gamma + mu + linear_sum([*unserved, *remote, *below]) + now_usd
 
     for key in ijk:
         lp += linear_sum([(up[key], 1.0), (delta[key], -1.0)]) >= 0, "start_{}_{}_{}".format(*key)
@@ -99,11 +99,11 @@ def build_sageserve_model(p: Problem) -> OptimisationModel:
         everywhere = [*(term for j in regions for term in more[i, j]), (z[i,], 1.0)]
         lp += linear_sum(everywhere) >= need[i, :, w].sum() - serves[i].sum(), f"global_{i}_{w}"
     add_instance_limits(lp, p, {key: [(x, 1.0)] for key, x in delta.items()}, q)
-    return OptimisationModel(lp, gamma + mu + held_usd, {"delta": delta})
+    return OptimisationModel(lp, gamma + mu + now_usd, {"delta": delta})
 
 
 def plan_from_instances(problem: Problem, instances: Ints) -> HourPlan:
-    """Turn given instances, shape (i, j, k), into a Plan: what they cost, and what they leave short."""
+    """Return the plan of given instances, shape (i, j, k), with its cost and shortages."""
     delta, need = instances - problem.instances_now, problem.need_tokens_per_s
     up, nothing = np.maximum(delta, 0), np.zeros_like(delta)
     serves = np.einsum("ijk,ik->ij", instances, np.where(problem.runs, problem.tokens_per_s, 0.0))
@@ -129,5 +129,6 @@ def plan_from_instances(problem: Problem, instances: Ints) -> HourPlan:
     )
 
 
-def _missing(wanted: Floats, served: Floats) -> Floats:
-    return np.where(wanted - served > TOLERANCE * wanted, wanted - served, 0.0)
+def _missing(needed: Floats, served: Floats) -> Floats:
+    """Return the unserved tokens/s, 0 where it is only a rounding error; shapes alike."""
+    return np.where(needed - served > TOLERANCE * needed, needed - served, 0.0)

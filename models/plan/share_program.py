@@ -1,18 +1,18 @@
-"""Which GPUs, and which share of which requests each of them serves: it contains Melange and Cauchy.
+"""MILP for GPUs and the share of each bucket that they serve; Melange and Cauchy are special cases.
 
 Sets       b buckets of requests by input and output, n options (deployments and combos), g GPU types
-Data       rate[b] requests/s, g[b,n] goodput of an option that serves nothing else (0: none), P[n],
-           uses[n,g], G[g], eta share of its goodput that is counted on
-Decisions  x[n] integer >= 0, y[b,n] >= 0 shares, z[b] >= 0 the share that is not served
+Data       rate[b] requests/s, g[b,n] goodput in requests/s of an option that serves nothing else (0: none),
+           P[n] USD per hour, uses[n,g] GPUs, G[g] available GPUs, eta utilisation target (share of goodput)
+Decisions  x[n] integer >= 0, y[b,n] >= 0 shares, z[b] >= 0 the unserved share
 
 min  sum P x + penalty z
  (whole)   sum_n y + z = 1                                                                   for b
  (load)    sum_b rate y / g <= eta x                                                         for n
  (cap)     sum_n uses x <= G                                                                 for g
 
-With options that are GPU types and y in whole slices it is Melange's; with one bucket it is MC-LP. An option
-that serves several buckets is taken to divide its time between them. Once x is known, y and z are a linear
-programme: that is how they are told.
+With GPU types as options and y in whole slices it is Melange's model; with one bucket it is MC-LP. An option
+that serves several buckets divides its time between them. Once x is known, y and z are the solution of an LP
+(`bucket_shares`).
 """
 
 from time import perf_counter
@@ -46,14 +46,20 @@ def solve_shares(
     eta: float = 1.0,
     options: SolverOptions = DEFAULT_SOLVER,
 ) -> RentalPlan:
-    """The cheapest options for all buckets; `rates` (b,), `goodput` (b, n). PlanError: no offer."""
+    """Return the cheapest options that serve all buckets; PlanError for an invalid offer.
+
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    goodput : shape (b, n), requests/s of one option
+    """
     started = perf_counter()
     require_valid_offer(offer, goodput, rates)
     found = solve_model(build_shares_model(offer, rates, goodput, eta), options)
     counts = np.array([found.values["x"][n, 0] for n in range(len(offer.options))])
     shares, missing = bucket_shares(offer, rates, goodput, eta, counts)
     usd = float(counts @ offer.usd_per_hour)
-    full_usd = usd + float(missing @ (bucket_penalty_usd(offer, rates, goodput)))
+    full_usd = usd + float(missing @ bucket_penalty_usd(offer, rates, goodput))
     bound_usd = max(found.bound_usd, found.lp_bound_usd)
     return RentalPlan(
         "shares", counts, shares, missing * rates, usd,
@@ -62,14 +68,21 @@ def solve_shares(
 
 
 def bucket_penalty_usd(offer: RentalOffer, rates: Floats, goodput: Floats) -> Floats:
-    """What a bucket weighs that is not served, shape (b,)."""
+    """Return the penalty of leaving a bucket unserved, shape (b,); `rates` (b,), `goodput` (b, n)."""
     return rates * unserved_penalty_usd(option_prices(offer, goodput), goodput)
 
 
 def build_shares_model(
-    offer: RentalOffer, rates: Floats, goodput: Floats, eta: float, held: Ints | None = None
+    offer: RentalOffer, rates: Floats, goodput: Floats, eta: float, counts: Ints | None = None
 ) -> OptimisationModel:
-    """The programme of this file's docstring, line by line; with `held` for these counts alone."""
+    """Build the MILP of this file's docstring; with fixed `counts`, the LP of y and z.
+
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    goodput : shape (b, n), requests/s of one option
+    counts : shape (n,), number of each option
+    """
     import pulp
 
     lp = pulp.LpProblem("shares", pulp.LpMinimize)
@@ -79,7 +92,7 @@ def build_shares_model(
     penalty = bucket_penalty_usd(offer, rates, goodput)
     short = linear_sum((z[b, 0], penalty[b]) for b in buckets)
     x: VariablesByKey = {}
-    if held is None:
+    if counts is None:
         x = add_variables(lp, "x", [(n, 0) for n in options], integer=True)
         lp += linear_sum((x[n, 0], offer.usd_per_hour[n]) for n in options) + short
         add_gpu_limits(lp, offer, ((n, x[n, 0]) for n in options))
@@ -90,15 +103,27 @@ def build_shares_model(
         lp += linear_sum([*served, (z[b, 0], 1.0)]) == 1, f"whole_{b}"
     for n in options:
         load = [(y[b, n], rates[b] / goodput[b, n]) for b in buckets if (b, n) in y]
-        own = [] if held is not None else [(x[n, 0], -eta)]
-        lp += linear_sum([*load, *own]) <= (0 if held is None else eta * int(held[n])), f"load_{n}"
+        capacity = [] if counts is not None else [(x[n, 0], -eta)]
+        lp += linear_sum([*load, *capacity]) <= (0 if counts is None else eta * int(counts[n])), f"load_{n}"
     return OptimisationModel(lp, linear_sum((x[n, 0], offer.usd_per_hour[n]) for n, _ in x), {"x": x})
 
 
 def bucket_shares(
     offer: RentalOffer, rates: Floats, goodput: Floats, eta: float, counts: Ints
 ) -> tuple[Floats, Floats]:
-    """How the buckets divide over these counts, (b, n), and what remains of each, (b,)."""
+    """Distribute the buckets over given options, by the LP of y and z.
+
+    Parameters
+    ----------
+    rates : shape (b,), requests/s
+    goodput : shape (b, n), requests/s of one option
+    counts : shape (n,), number of each option
+
+    Returns
+    -------
+    shares : shape (b, n), of a bucket's requests that an option serves
+    missing : shape (b,), the unserved share
+    """
     import pulp
 
     lp = build_shares_model(offer, rates, goodput, eta, counts).lp

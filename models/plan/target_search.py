@@ -1,21 +1,17 @@
-"""Where a curve crosses a target, found with few and dear evaluations."""
+"""Find where a curve crosses a target, with few evaluations, because each is expensive."""
 
 from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import NamedTuple
 
-FIRST_POINT, LEAST_POINT, MOST_POINT, POINT_STEP = (
-    1.0,
-    0.4,
-    6.0,
-    1.25,
-)  # where the search begins, how far it goes, and how fast
-NEAR_COST_SHARE = 0.002  # costs on both sides of the target that differ by no more are near enough
-NEAR_POINT_RATIO = 1.005  # so are points whose ratio is no larger
+FIRST_POINT, LEAST_POINT, MOST_POINT = 1.0, 0.4, 6.0  # start of the search, and its range
+POINT_STEP = 1.25  # ratio of two points until both sides of the target are known
+NEAR_COST_SHARE = 0.002  # the search ends when the costs on both sides of the target differ by no more
+NEAR_POINT_RATIO = 1.005  # it also ends when the ratio of the points is no larger
 
 
 class TargetTrial(NamedTuple):
-    """One evaluation: the more is counted on, the less it costs, and the less is attained."""
+    """One evaluation: a larger `capacity_share` lowers the cost and the attainment."""
 
     capacity_share: float
     cost: float
@@ -23,26 +19,26 @@ class TargetTrial(NamedTuple):
 
 
 def next_point(
-    tried: Sequence[TargetTrial],
+    trials: Sequence[TargetTrial],
     target: float,
     near_share: float = NEAR_COST_SHARE,
     first: float = FIRST_POINT,
     step: float = POINT_STEP,
 ) -> float | None:
-    """What to count on in the next evaluation; None where the crossing is found, or lies too far out.
+    """Return the capacity share of the next trial; None where the crossing is found or out of range.
 
-    From `first` by steps until both sides of the target are known, then by halves: where a curve jumps, a
-    straight line would mislead.
+    The search goes from `first` by steps until both sides of the target are known, then bisects. It does not
+    interpolate, because the curve may have jumps.
     """
-    meeting = [one for one in tried if one.attained >= target]
-    failing = [one for one in tried if one.attained < target]
-    if not tried:
+    meeting = [trial for trial in trials if trial.attained >= target]
+    failing = [trial for trial in trials if trial.attained < target]
+    if not trials:
         return first
     if not failing:
-        last = max(one.capacity_share for one in meeting)
+        last = max(trial.capacity_share for trial in meeting)
         return min(MOST_POINT, last * step) if last < MOST_POINT else None
     if not meeting:
-        last = min(one.capacity_share for one in failing)
+        last = min(trial.capacity_share for trial in failing)
         return max(LEAST_POINT, last / step) if last > LEAST_POINT else None
     low, high = max(meeting), min(failing)
     if (
@@ -53,36 +49,38 @@ def next_point(
     return sqrt(low.capacity_share * high.capacity_share)
 
 
-RESOLUTION = 50  # a whole number that is this large is found to one part in as many
+RESOLUTION = 50  # numbers from here on are found to one part in so many, smaller ones exactly
 
 
 class LeastSufficient(NamedTuple):
-    """The least whole number that was found to do, and the largest below it that was found not to."""
+    """The least number found to be sufficient, and the largest number below it found to be too few."""
 
     number: int
     too_few: int
 
     @property
     def resolution(self) -> int:
-        """How far apart the two are: the answer lies between."""
+        """Distance of the two numbers: the exact answer is above `too_few` and at most `number`."""
         return self.number - self.too_few
 
 
-def find_least_sufficient(does: Callable[[int], bool], guess: int, most: int) -> LeastSufficient | None:
-    """The fewest that do, of whole numbers from 1 to `most`; None where not even the most do.
+def find_least_sufficient(
+    is_sufficient: Callable[[int], bool], guess: int, most: int
+) -> LeastSufficient | None:
+    """Return the least sufficient number from 1 to `most`; None where `most` is not sufficient.
 
-    From a guess in steps that double until one does and one does not, then by halves. More than enough is
-    taken to be enough.
+    The search goes from the guess in steps that double until a sufficient and an insufficient number are
+    known, then bisects. It assumes that every number above a sufficient one is sufficient.
     """
-    low, high, step = 0, most + 1, 1  # `low` is known not to do, `high` to do, unless it is above the most
+    low, high, step = 0, most + 1, 1  # `low` is insufficient; `high` is sufficient unless it is most + 1
     at = min(max(guess, 1), most)
     while (low == 0 or high > most) and low < most and high > 1:
-        if does(at):
+        if is_sufficient(at):
             high, at = at, max(1, at - step)
         else:
             low, at = at, min(most, at + step)
         step *= 2
     while high - low > max(1, high // RESOLUTION):
         middle = (low + high) // 2
-        low, high = (low, middle) if does(middle) else (middle, high)
+        low, high = (low, middle) if is_sufficient(middle) else (middle, high)
     return LeastSufficient(high, low) if high <= most else None

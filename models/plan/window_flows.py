@@ -1,8 +1,8 @@
-"""From integers to the whole plan of the corrected programme: what each window serves, where, at what cost.
+"""Flows, shortages and cost of a plan of the corrected model, from its integer decisions.
 
-Given the instances, the best flows have a closed form, because the costs are ordered: serving elsewhere
-(kappa) is cheaper than giving up buffer (y), that than serving too far from home (v), that than leaving
-requests unserved (z). `planned` therefore answers for any allocation, whoever chose it.
+Given the instances, the best flows have a closed form, because the costs are ordered: serving in another
+region (kappa) is cheaper than not keeping buffer (y), which is cheaper than serving too far from home (v),
+which is cheaper than leaving requests unserved (z). So `plan_from_changes` works for any allocation.
 """
 
 import numpy as np
@@ -21,7 +21,12 @@ from fleetcast.models.plan.problem import (
 
 
 def plan_from_changes(p: Problem, reclaimed: Ints, started: Ints, donated: Ints) -> HourPlan:
-    """The plan that these integers make, each of shape (i, j, k): flows, shortages, cost."""
+    """Return the plan of these integer decisions, with its flows, shortages and cost.
+
+    Parameters
+    ----------
+    reclaimed, started, donated : shape (i, j, k), instances; likewise below
+    """
     flows = cheapest_flows(p, window_capacity_tokens_per_s(p, reclaimed, started, donated))
     instances = p.instances_now + reclaimed + started - donated
     missing = p.missing_instances(instances)
@@ -51,7 +56,7 @@ def plan_from_changes(p: Problem, reclaimed: Ints, started: Ints, donated: Ints)
 
 
 def instance_cost_usd(p: Problem, reclaimed: Ints, started: Ints, donated: Ints) -> float:
-    """(hold, start, give up): what the integers cost, without flows and penalties."""
+    """Return the cost (hold, start, release) of the integers (i, j, k), without flows and penalties."""
     alpha = np.where(p.runs, p.usd_per_hour, 0.0)[:, None, :]
     pi, eta = p.spot_earning_share, p.hysteresis_share
     instances = p.instances_now + reclaimed + started - donated
@@ -61,7 +66,7 @@ def instance_cost_usd(p: Problem, reclaimed: Ints, started: Ints, donated: Ints)
 
 
 def window_capacity_tokens_per_s(p: Problem, reclaimed: Ints, started: Ints, donated: Ints) -> Floats:
-    """C[i,j,w]: tokens/s of the instances that are up in each window."""
+    """Return C[i,j,w], tokens/s of the instances (i, j, k) that are up in each window, shape (i, j, w)."""
     w = np.arange(p.windows)
     is_back = w >= p.reclaim_window[:, None, :, None]
     is_booted = w >= p.cold_window[..., None]
@@ -71,38 +76,38 @@ def window_capacity_tokens_per_s(p: Problem, reclaimed: Ints, started: Ints, don
 
 
 def cheapest_flows(p: Problem, capacity: Floats) -> WindowFlows:
-    """The cheapest e, m, z, v and y under a capacity of shape (i, j, w)."""
+    """Return the cheapest e, m, z, v and y for a capacity in tokens/s of shape (i, j, w)."""
     need, far = p.need_tokens_per_s, (1 - p.epsilon) * p.demand_tokens_per_s
     buffer = np.broadcast_to(p.buffer_tokens_per_s[:, :, None], need.shape)
-    lacking, spare = np.maximum(need - capacity, 0.0), np.maximum(capacity - need, 0.0)
-    y = np.minimum(buffer, np.maximum(lacking - far, 0.0))  # rather than too far from home
-    e = lacking - y
-    # Where less can be spared than is exported, buffer goes first, that of the exporters before that of the
-    # others; then requests are left unserved, those before all that would be served too far from home.
-    own = _fill(_beyond(e, spare), np.minimum(buffer - y, e))
-    y, e = y + own, e - own
-    freed = _fill(_beyond(e, spare), buffer - y)
-    y, spare = y + freed, spare + freed
-    z = _fill(_beyond(e, spare), np.maximum(e - far, 0.0))
+    missing, spare = np.maximum(need - capacity, 0.0), np.maximum(capacity - need, 0.0)
+    y = np.minimum(buffer, np.maximum(missing - far, 0.0))  # cheaper than serving too far from home
+    e = missing - y
+    # Where the exports exceed the spare capacity, first buffer is not kept: that of the exporting regions,
+    # then that of the others. Then requests stay unserved, first those served too far from home.
+    exporters = _fill(_excess(e, spare), np.minimum(buffer - y, e))
+    y, e = y + exporters, e - exporters
+    others = _fill(_excess(e, spare), buffer - y)
+    y, spare = y + others, spare + others
+    z = _fill(_excess(e, spare), np.maximum(e - far, 0.0))
     e = e - z
-    rest = _fill(_beyond(e, spare), e)
+    rest = _fill(_excess(e, spare), e)
     z, e = z + rest, e - rest
     total = spare.sum(axis=1)
     used = np.divide(e.sum(axis=1), total, out=np.zeros_like(total), where=total > 0)
     return WindowFlows(capacity, e, spare * used[:, None, :], z, np.maximum(e - far, 0.0), y)
 
 
-def _beyond(exports: Floats, spare: Floats) -> Floats:
-    """Exports that no region can take, shape (i, w)."""
+def _excess(exports: Floats, spare: Floats) -> Floats:
+    """Return the exports that exceed the spare capacity of all regions, (i, w); both inputs (i, j, w)."""
     return np.maximum(exports.sum(axis=1) - spare.sum(axis=1), 0.0)
 
 
 def _fill(amount: Floats, room: Floats) -> Floats:
-    """Spread an amount of shape (i, w) over the room of the regions, shape (i, j, w), in their order."""
+    """Distribute an amount (i, w) over the room of the regions (i, j, w), in their order; shape (i, j, w)."""
     before = np.cumsum(room, axis=1) - room
     return np.clip(amount[:, None, :] - before, 0.0, room)
 
 
 def _without_rounding(short: Floats, needed: Floats) -> Floats:
-    """A shortage without the arithmetic's dust."""
+    """Return a shortage, 0 where it is only a rounding error of what is needed; shapes alike."""
     return np.where(short > TOLERANCE * needed, short, 0.0)

@@ -1,1 +1,1 @@
-"""How well llms answer: answers that were judged, a model of them, and whom thresholds let answer."""
+"""Answer quality: scored answers, a model that generates them, and rules that select the serving llm."""

@@ -1,14 +1,14 @@
-"""One Gaussian copula over what several llms make of a question, and draws from it.
+"""A Gaussian copula of the answers of several llms to one question, and samples from it.
 
-Each variable is a monotone function of a normal one, and these are jointly normal with correlations R:
+Each variable is a monotone function of a normal variable. These are jointly normal with correlations R:
 
     score_m   a step function: the grades by their shares        output_m, input   tokens, by their quantiles
-    judged_m  what a judge says of the answer, as a rank         hardness          what a router says, a rank
+    judged_m  a judge's score of the answer, as a rank           hardness          a router's score, as a rank
 
-The fit stands in tests/copula_fit.py.
+The fit is in tests/copula_fit.py.
 
-Draws may be given some of the variables: the rest is normal with mean B z and covariance R_bb - B R_ab, where
-B = R_ba / R_aa.
+Samples can be conditional on some variables z: the others are normal with mean B z and covariance
+R_bb - B R_ab, where B = R_ba / R_aa.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from fleetcast.models.quality.answers import JudgedAnswers
 from fleetcast.models.world.toml_dataclasses import ConfigError, Share
 
 LEAST_EIGENVALUE = 1e-6
-# normals at which a marginal is told; at the ends stand its least and its most
+# Normals at which a marginal distribution is given; the first and last knots are its minimum and maximum.
 MARGINAL_KNOTS = np.linspace(-3.5, 3.5, 43)
 
 
@@ -31,15 +31,15 @@ class AnswerModel:
     """A fitted model of answers: data/catalogue/quality.toml, [answers.NAME].
 
     The variables of `correlation` are, in order: the scores of the llms, their output tokens, the input
-    tokens, what the judge says of each llm but the last, and how hard the question looks to the router.
+    tokens, the judge's score of each llm but the last, and the router's score of the question (hardness).
     """
 
     llms: tuple[str, ...]
-    questions: int  # that it was fitted to
-    grades: tuple[Share, ...]  # that a score may be, rising
-    grade_shares: tuple[tuple[Share, ...], ...]  # of each llm's answers
-    output_tokens: tuple[tuple[float, ...], ...]  # of each llm, at KNOTS
-    input_tokens: tuple[float, ...]  # likewise
+    questions: int  # number that the model was fitted to
+    grades: tuple[Share, ...]  # possible scores, rising
+    grade_shares: tuple[tuple[Share, ...], ...]  # of each llm, the share of answers with each grade
+    output_tokens: tuple[tuple[float, ...], ...]  # of each llm, at MARGINAL_KNOTS
+    input_tokens: tuple[float, ...]  # at MARGINAL_KNOTS
     correlation: tuple[tuple[float, ...], ...]  # rows of the lower triangle, without the diagonal
     source: str
 
@@ -48,7 +48,8 @@ class AnswerModel:
         if llms < 2 or not (len(self.grade_shares) == len(self.output_tokens) == llms):
             raise ConfigError(
                 f"quality.toml: {llms} llms with {len(self.grade_shares)} grade_shares and "
-                f"{len(self.output_tokens)} output_tokens; two llms or more need one of each. Mend the table."
+                f"{len(self.output_tokens)} output_tokens; at least two llms are needed, with one of each "
+                "per llm. Correct the table."
             )
         if {len(knots) for knots in (*self.output_tokens, self.input_tokens)} != {MARGINAL_KNOTS.size}:
             raise ConfigError(f"quality.toml: tokens need {MARGINAL_KNOTS.size} knots each. Fit it again.")
@@ -58,11 +59,13 @@ class AnswerModel:
                 f"one longer; got {[len(row) for row in self.correlation]}. Fit it again."
             )
         if float(np.linalg.eigvalsh(self.matrix)[0]) < LEAST_EIGENVALUE:
-            raise ConfigError("quality.toml: these correlations cannot be: no normal has them. Fit it again.")
+            raise ConfigError(
+                "quality.toml: the correlation matrix is not positive definite; it must be. Fit it again."
+            )
 
     @property
     def matrix(self) -> Floats:
-        """The correlations, shape (3M+1, 3M+1)."""
+        """The full correlation matrix of M llms, shape (3M+1, 3M+1)."""
         size = len(self.correlation)
         lower = np.zeros((size, size))
         for n, row in enumerate(self.correlation):
@@ -71,38 +74,38 @@ class AnswerModel:
 
 
 class CopulaColumns(NamedTuple):
-    """Where the variables of M llms stand in the correlations."""
+    """The column of each variable in the correlation matrix of M llms."""
 
     llms: int
 
     @property
     def score(self) -> slice:
-        """Of each llm."""
+        """Score of each llm."""
         return slice(0, self.llms)
 
     @property
     def output(self) -> slice:
-        """Of each llm."""
+        """Output tokens of each llm."""
         return slice(self.llms, 2 * self.llms)
 
     @property
     def input(self) -> int:
-        """Of the question."""
+        """Input tokens of the question."""
         return 2 * self.llms
 
     @property
     def judged(self) -> slice:
-        """Of each llm but the last."""
+        """Judge's score of each llm but the last."""
         return slice(2 * self.llms + 1, 3 * self.llms)
 
     @property
     def hardness(self) -> int:
-        """Of the question."""
+        """Router's score of the question."""
         return 3 * self.llms
 
 
 def draw_normals(correlation: Floats, size: int, rng: np.random.Generator) -> Floats:
-    """Jointly normal draws, shape (size, V); also where one variable follows from others."""
+    """Return joint normal samples, shape (size, V); `correlation`, shape (V, V), may be singular."""
     values, vectors = np.linalg.eigh(correlation)
     return rng.standard_normal((size, len(values))) @ (vectors * np.sqrt(values.clip(0))).T
 
@@ -110,18 +113,33 @@ def draw_normals(correlation: Floats, size: int, rng: np.random.Generator) -> Fl
 def draw_conditional_normals(
     correlation: Floats, at: Sequence[int], z: Floats, rng: np.random.Generator
 ) -> Floats:
-    """The same where the variables `at` are known, z of shape (N, len(at))."""
+    """Return joint normal samples in which some variables are known.
+
+    Parameters
+    ----------
+    correlation
+        Shape (V, V).
+    at
+        The known variables, as columns of `correlation`.
+    z
+        Their values, shape (N, len(at)).
+
+    Returns
+    -------
+    Floats
+        All variables, shape (N, V).
+    """
     known = np.asarray(at)
     rest = np.setdiff1d(np.arange(len(correlation)), known)
     weights = np.linalg.solve(correlation[np.ix_(known, known)], correlation[np.ix_(known, rest)]).T
     left = correlation[np.ix_(rest, rest)] - weights @ correlation[np.ix_(known, rest)]
-    drawn = np.empty((len(z), len(correlation)))
-    drawn[:, known], drawn[:, rest] = z, z @ weights.T + draw_normals(left, len(z), rng)
-    return drawn
+    sample = np.empty((len(z), len(correlation)))
+    sample[:, known], sample[:, rest] = z, z @ weights.T + draw_normals(left, len(z), rng)
+    return sample
 
 
 def answers_from_normals(model: AnswerModel, z: Floats) -> JudgedAnswers:
-    """The answers that normals of shape (N, 3M+1) stand for."""
+    """Transform normals z, shape (N, 3M+1), into N answers by the model's marginal distributions."""
     from scipy.special import ndtr
 
     rank, at = ndtr(z), CopulaColumns(len(model.llms))
@@ -142,5 +160,5 @@ def answers_from_normals(model: AnswerModel, z: Floats) -> JudgedAnswers:
 
 
 def tokens_from_normals(knots: Sequence[float], z: Floats) -> Ints:
-    """Tokens at these normals, one at least."""
+    """Return the tokens at the normals z, both (N,), at least 1; `knots` are tokens at MARGINAL_KNOTS."""
     return np.maximum(np.round(np.interp(z, MARGINAL_KNOTS, knots)), 1).astype(np.int64)

@@ -1,12 +1,13 @@
-"""What several llms answered to the same questions, and which of them a threshold lets answer.
+"""Answers of several llms to the same questions, and which llm serves each question under thresholds.
 
-Two ways to choose (M llms, the first the smallest):
+Two selection rules (M llms, the first the smallest):
 
-cascade   the answer of llm m is judged; below its threshold the next llm answers anew (Cascadia 3.3)
+cascade   a judge scores the answer of llm m; below its threshold the next llm answers too (Cascadia 3.3)
 route     llm m answers where threshold m-1 <= router score < threshold m, before any answer (BoUTE 4.1);
-          the router's score is how hard the question looks
+          the router scores the hardness of the question
 
-Every score is a rank: 0.3 is above three of ten. So a threshold is the share of all answers that lie below.
+Every judge's or router's score is a rank: 0.3 is above three of ten. A threshold is therefore the share of
+all answers below it.
 """
 
 from collections.abc import Sequence
@@ -22,22 +23,22 @@ SELECTION_RULES = ("cascade", "route")
 
 
 class JudgedAnswers(NamedTuple):
-    """N questions, of each the answers of M llms, from the smallest to the largest."""
+    """N questions, each with the answers of M llms, from the smallest to the largest."""
 
     llms: tuple[str, ...]
     input_tokens: Ints  # (N,)
     output_tokens: Ints  # (N, M)
-    score: Floats  # (N, M) how good the answer is, 0 to 1: what quality is the mean of
-    judged: Floats  # (N, M-1) what the judge says of each but the last, as a rank
-    hardness: Floats  # (N,) what the router says, as a rank
+    score: Floats  # (N, M) true score of each answer, 0 to 1; quality is its mean
+    judged: Floats  # (N, M-1) the judge's score of each answer but the last llm's, as a rank
+    hardness: Floats  # (N,) the router's score, as a rank
 
     def rows(self, picked: Ints | Bools | slice) -> "JudgedAnswers":
-        """Some of the questions."""
+        """Return the picked questions; `picked` is a slice, indices (K,) or a mask (N,)."""
         names = self._fields[1:]
         return self._replace(**{name: getattr(self, name)[picked] for name in names})
 
     def of(self, llms: Sequence[str]) -> "JudgedAnswers":
-        """The answers of some of the llms, in the order that is asked for."""
+        """Return the answers of these llms, in the given order."""
         at = [self.llms.index(llm) for llm in llms]
         return self._replace(
             llms=tuple(llms),
@@ -47,32 +48,42 @@ class JudgedAnswers(NamedTuple):
         )
 
     def halves(self) -> tuple["JudgedAnswers", "JudgedAnswers"]:
-        """Every other question: thresholds are chosen on the first half and judged on the second."""
+        """Return even and odd questions: thresholds are chosen on the first, evaluated on the second."""
         return self.rows(slice(0, None, 2)), self.rows(slice(1, None, 2))
 
 
 class SelectedAnswers(NamedTuple):
-    """Who answers under some thresholds."""
+    """The llms that answer each question under given thresholds."""
 
-    reached: Bools  # (N, M) the llm makes an answer
-    kept: Ints  # (N,) the llm whose answer counts
+    reached: Bools  # (N, M) the llm generates an answer
+    kept: Ints  # (N,) place of the llm whose answer is returned
 
     @property
     def shares(self) -> Floats:
-        """Of the questions, those that come to each llm, shape (M,)."""
+        """Share of the questions that reach each llm, shape (M,)."""
         return self.reached.mean(axis=0)
 
 
 def select_answers(answers: JudgedAnswers, rule: str, thresholds: npt.ArrayLike) -> SelectedAnswers:
-    """Who answers each question; ConfigError for thresholds that are out of range or out of order.
+    """Select the llm that serves each question.
 
-    thresholds : shape (M-1,), from 0 (nobody goes on; all are too hard) to 1
+    Parameters
+    ----------
+    rule
+        One of SELECTION_RULES.
+    thresholds
+        Shape (M-1,), each 0 to 1. At 0 a cascade escalates no answer, and a router sends every question on.
+
+    Raises
+    ------
+    ConfigError
+        Thresholds out of range or, for a router, out of order.
     """
     limits = np.asarray(thresholds, np.float64)
     llms = len(answers.llms)
     if limits.shape != (llms - 1,) or not ((limits >= 0) & (limits <= 1)).all():
         raise ConfigError(
-            f"Thresholds {limits.tolist()}: {llms} llms need {llms - 1} of them, each from 0 to 1. Mend them."
+            f"Thresholds {limits.tolist()}: {llms} llms need {llms - 1}, each from 0 to 1. Correct them."
         )
     if rule == "route":
         if (np.diff(limits) < 0).any():
@@ -86,16 +97,16 @@ def select_answers(answers: JudgedAnswers, rule: str, thresholds: npt.ArrayLike)
     return SelectedAnswers(reached, reached.sum(axis=1) - 1)
 
 
-def mean_quality(answers: JudgedAnswers, who: SelectedAnswers) -> float:
-    """The mean score of the answers that count."""
-    return float(selected_scores(answers, who).mean())
+def mean_quality(answers: JudgedAnswers, selected: SelectedAnswers) -> float:
+    """Return the mean score of the returned answers, 0 to 1."""
+    return float(selected_scores(answers, selected).mean())
 
 
-def selected_scores(answers: JudgedAnswers, who: SelectedAnswers) -> Floats:
-    """The score of the answer that counts, shape (N,)."""
-    return np.take_along_axis(answers.score, who.kept[:, None], axis=1)[:, 0]
+def selected_scores(answers: JudgedAnswers, selected: SelectedAnswers) -> Floats:
+    """Return the score of each question's returned answer, shape (N,), 0 to 1."""
+    return np.take_along_axis(answers.score, selected.kept[:, None], axis=1)[:, 0]
 
 
-def quality_standard_error(answers: JudgedAnswers, who: SelectedAnswers) -> float:
-    """Of the quality."""
-    return float(selected_scores(answers, who).std(ddof=1) / np.sqrt(len(who.kept)))
+def quality_standard_error(answers: JudgedAnswers, selected: SelectedAnswers) -> float:
+    """Return the standard error of the mean quality."""
+    return float(selected_scores(answers, selected).std(ddof=1) / np.sqrt(len(selected.kept)))

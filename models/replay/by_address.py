@@ -1,9 +1,9 @@
-"""Named tuples that compiled code gets by their address.
+"""Named tuples that compiled code passes by their address.
 
-Numba hands a named tuple over as a copy of all that is in it: seven numbers for each array. With some 60
-arrays that costs 30 to 70 ns a call, more than most functions of the kernel take. A class under `by_address`
-lies in memory once for each call from Python, and compiled code passes where. What is used here is Numba's
-documented interface for types of one's own (numba.extending, "Low-level extension API").
+Numba passes a named tuple as a copy of all its members: seven numbers for each array. With some 60 arrays
+that costs 30 to 70 ns a call, more than most functions of the kernel take. A class decorated with
+`pass_by_address` is written to memory once for each call from Python, and compiled code passes its address.
+This file uses Numba's documented interface for custom types (numba.extending, "Low-level extension API").
 """
 
 import hashlib
@@ -25,7 +25,7 @@ Tuple = TypeVar("Tuple")
 
 
 class ByAddress(types.Type):
-    """Where a named tuple with members of these types lies."""
+    """Type of the address of a named tuple with members of these types."""
 
     def __init__(self, members: Any) -> None:
         self.members = members
@@ -35,7 +35,7 @@ class ByAddress(types.Type):
 
 @register_model(ByAddress)
 class ByAddressModel(models.PrimitiveModel):
-    """A pointer to what the members are in a register."""
+    """Memory layout of ByAddress: a pointer to the members as Numba would hold them in registers."""
 
     def __init__(self, manager: Any, fe_type: ByAddress) -> None:
         super().__init__(manager, fe_type, manager.lookup(fe_type.members).get_value_type().as_pointer())
@@ -43,7 +43,7 @@ class ByAddressModel(models.PrimitiveModel):
 
 @infer_getattr
 class ByAddressAttribute(AttributeTemplate):
-    """A member has its own type; a tuple within the tuple is known by its address too."""
+    """Types of the members; a tuple within the tuple is passed by its address too."""
 
     key = ByAddress
 
@@ -63,21 +63,21 @@ def _load_member(context: Any, builder: Any, typ: ByAddress, address: Any, name:
 
 
 @unbox(ByAddress)
-def _unbox(typ: ByAddress, given: Any, c: Any) -> NativeValue:
-    members = c.unbox(typ.members, given)
+def _unbox(typ: ByAddress, value: Any, c: Any) -> NativeValue:
+    members = c.unbox(typ.members, value)
     address = cgutils.alloca_once_value(c.builder, members.value)
     return NativeValue(address, is_error=members.is_error, cleanup=members.cleanup)
 
 
 def _common(member: types.Type) -> types.Type:
-    """One type for arrays that may and may not be written to, and one for numbers and codes."""
+    """Return one type for writable and read-only arrays, and one for integers and enum members."""
     if isinstance(member, types.IntEnumMember):
         return member.dtype
     return member.copy(readonly=False) if isinstance(member, types.Array) else member
 
 
 def pass_by_address(tuple_class: type[Tuple]) -> type[Tuple]:
-    """Class decorator: compiled code gets such a named tuple by its address."""
+    """Let compiled code pass named tuples of this class by their address (a class decorator)."""
 
     @typeof_impl.register(tuple_class)
     def _typeof(value: Any, c: Any) -> ByAddress:

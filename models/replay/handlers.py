@@ -1,6 +1,6 @@
-"""What each event does: the monitor's tick, a request's entry, the end of a hand-over, a boot or a step.
+"""Event handlers: monitor tick, request admission, end of a KV transfer, end of a boot or a step.
 
-An instance's death is in failures.py.
+The failure of an instance is in failures.py.
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -33,7 +33,7 @@ from fleetcast.models.world.mechanisms import Phase, Scaling, Status
 def on_monitor_tick(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, now: float
 ) -> None:
-    """What must happen even when no request arrives: scaling, ageing, signals of spare memory."""
+    """Do what must happen even when no request arrives: scaling, ageing, pulling deferred requests."""
     state.progress.monitor_s += rules.monitor_s
     if now - state.progress.window_since_s >= RECENT_COOLDOWNS * rules.cooldown_s:
         state.progress.prior_window_since_s, state.progress.window_since_s = (
@@ -68,14 +68,14 @@ def on_monitor_tick(
 def admit_request(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
 ) -> None:
-    """A leg begins: interactive ones are routed at once, those that share their instances are held."""
+    """Begin a leg: route it at once, or defer it if its llm defers the batch tier and it is of that tier."""
     llm, origin = trace.llm[request], trace.region[request]
-    state.llm[llm].came += 1
+    state.llm[llm].arrived_legs += 1
     if trace.input_tokens[request] + trace.output_tokens[request] > fleet.llm_max_request_tokens[llm]:
         state.request[request].refused = True
         state.progress.ended += 1
         skip_later_legs(trace, state, request)
-    elif fleet.holds[llm] and not fleet.is_interactive[trace.tier[request]]:
+    elif fleet.defers_batch_tier[llm] and not fleet.is_interactive[trace.tier[request]]:
         defer_request(trace, state, request)
         for rank in range(fleet.preference.shape[0]):
             region = fleet.preference[origin, rank]
@@ -96,8 +96,8 @@ def admit_request(
 def on_transfer_done(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, now: float
 ) -> None:
-    """The next hand-over ends: a copy, a cache on its way, or a judge's look before the next leg."""
-    request = state.transfer[0].moving
+    """End the next transfer: a stage of a live move, a KV cache, or the judging before the next leg."""
+    request = state.transfer[0].in_flight
     pop_in_flight(state, request)
     if state.transfer[request].migrating_to != NO_INDEX:
         copy_next_stage(trace, fleet, rules, state, request, now)
@@ -111,7 +111,7 @@ def on_transfer_done(
 def on_instance_event(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """An instance has booted or reached the end of a prefill or a stretch; then it begins what is next."""
+    """Handle the end of a boot, a prefill step or a decode stretch; then begin the next step."""
     instance = state.instance[slot]
     phase, changed = instance.phase, False
     instance.phase = Phase.IDLE

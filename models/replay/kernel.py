@@ -1,20 +1,20 @@
-"""The replay kernel: from one event to the next; what each of them does is in handlers.py.
+"""The replay kernel: it advances from one event to the next; handlers.py has what each event does.
 
-Cost grows with requests, not with tokens or simulated time: a request meets its arrival, the cut of the
-stretch it joins, the end of its prefill and its finish; an idle instance has no events at all.
+Cost grows with requests, not with tokens or simulated time. A request causes a few events: its arrival, the
+cut of the decode stretch that it joins, the end of its prefill, its finish. An idle instance has no events.
 
-What holds in every replay (tests/test_replay.py, test_replay_laws.py and test_legs.py, by these numbers):
-1. Every request ends exactly once: finished, refused, spared, or said to be queued still.
+Invariants of every replay (tests/test_replay.py, test_replay_laws.py and test_legs.py use these numbers):
+1. Every request ends exactly once: finished, refused, spared (skipped), or reported as still queued.
 2. arrival <= first token <= finish, and no gap between two tokens is negative.
-3. The KV blocks in use never exceed those that fit, and none is left when the fleet is empty.
-4. Tokens computed and reused = input + output - 1 of the finished requests + what was lost + what is there.
-5. Instance time by state adds up to the time that VMs are held, exactly.
-6. Ties have one declared order (events.py): the same bits when repeated, and beside other threads.
-7. Leaping = stepping = the naive twin.
+3. The KV blocks in use never exceed the capacity, and none is in use when the fleet is empty.
+4. Tokens computed and reused = input + output - 1 of the finished requests + what was lost + what is cached.
+5. Instance time by state adds up to the time for which VMs are held, exactly.
+6. Ties have one declared order (event_queue.py): a repeated replay gives the same bits, in any thread.
+7. Stretches in closed form = step by step = the naive twin (tests/naive.py).
 8. Queueing theory holds, more instances never raise the mean wait, and scaling all times scales all results.
-9. A request stands in exactly one place: to come, held, waiting, joining, decoding, under way, or ended.
-10. Both ends of a hand-over account for it: the sender's blocks to its end, the receiver's load at once.
-11. A hand-over computes nothing; a cache that is lost on its way is computed again, and counted as lost.
+9. A request is in exactly one place: not arrived, deferred, waiting, joining, decoding, in flight, or ended.
+10. Both ends account for a transfer: the sender's blocks until its end, the receiver's load at once.
+11. A transfer computes nothing; a cache that is lost in flight is computed again, and counted as lost.
 """
 
 import math
@@ -34,9 +34,7 @@ from fleetcast.models.replay.handlers import (
     on_transfer_done,
 )
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import (
-    ReplayState,
-)
+from fleetcast.models.replay.state import ReplayState
 from fleetcast.models.world.mechanisms import Scaling
 
 
@@ -49,7 +47,7 @@ def advance_events(
     until_s: float,
     until_ended: bool,
 ) -> None:
-    """Run every event before `until_s`; with `until_ended` stop as soon as every request has ended."""
+    """Run all events before `until_s`; with `until_ended` stop once every request has ended."""
     requests, failures = trace.arrival_s.size, rules.failure_s.size
     while not (until_ended and state.progress.ended == requests):
         arrived = state.progress.arrived
@@ -62,7 +60,7 @@ def advance_events(
             break
         if now > state.progress.now_s:
             state.progress.now_s = now
-            state.progress.stalled_events, state.progress.running = 0, NO_INDEX
+            state.progress.stalled_events, state.progress.last_clock = 0, NO_INDEX
         else:
             state.progress.stalled_events += 1
         state.progress.events += 1
@@ -76,7 +74,7 @@ def advance_events(
             if is_first_leg(trace, arrived):
                 admit_request(trace, fleet, rules, state, arrived, now)
         else:
-            state.progress.running = max(state.progress.running, clock)
+            state.progress.last_clock = max(state.progress.last_clock, clock)
             if clock < state.instance.size:
                 on_instance_event(trace, fleet, rules, state, clock, now)
             else:
@@ -92,7 +90,7 @@ def advance_with_balancer(
     until_s: float,
     until_ended: bool,
 ) -> None:
-    """As advance, with the balancer's ticks before `until_s`."""
+    """Do the same as advance_events, with the ticks of the balancer before `until_s`."""
     tick, requests = round(state.progress.balance_s / rules.balance_s), trace.arrival_s.size
     while True:
         at_s = tick * rules.balance_s
@@ -100,7 +98,7 @@ def advance_with_balancer(
         is_over = until_ended and state.progress.ended == requests
         if at_s >= until_s or is_over or state.progress.stalled_events > watchdog_limit(trace, state):
             break
-        state.progress.now_s, state.progress.running = at_s, NO_INDEX
+        state.progress.now_s, state.progress.last_clock = at_s, NO_INDEX
         is_awake = balance_pools(trace, fleet, rules, state, at_s) or rules.steps_per_event == 1
         tick += 1
         if not is_awake:
@@ -110,7 +108,7 @@ def advance_with_balancer(
 
 @njit_call
 def next_event_s(trace: TraceArrays, rules: Rules, state: ReplayState) -> float:
-    """When the next event is, which always is: the monitor's."""
+    """Return the time of the next event; there always is one, as the monitor never stops."""
     next_s = min(state.clock[state.clock[0].heap].event_s, state.progress.monitor_s)
     if state.progress.arrived < trace.arrival_s.size:
         next_s = min(next_s, trace.arrival_s[state.progress.arrived])
@@ -121,14 +119,14 @@ def next_event_s(trace: TraceArrays, rules: Rules, state: ReplayState) -> float:
 
 @njit_entry
 def watchdog_limit(trace: TraceArrays, state: ReplayState) -> int:
-    """How many events at one instant can still be progress; beyond it the watchdog barks."""
+    """Return the most events at one instant that can be progress; above this the watchdog raises."""
     return 1000 + 16 * (trace.arrival_s.size + state.clock.size)
 
 
 @njit_entry
 def account_fleet(fleet: FleetArrays, state: ReplayState, now: float) -> None:
-    """Count instance time and KV areas up to now."""
-    state.progress.now_s, state.progress.running = now, NO_INDEX
+    """Add instance time and KV token-seconds up to now to the totals."""
+    state.progress.now_s, state.progress.last_clock = now, NO_INDEX
     for slot in range(state.instance.size):
         account_instance(fleet, state, slot, now)
     for pool in range(state.pool.size):
@@ -137,8 +135,8 @@ def account_fleet(fleet: FleetArrays, state: ReplayState, now: float) -> None:
 
 @njit_entry
 def start_control_interval(fleet: FleetArrays, rules: Rules, state: ReplayState, now: float) -> None:
-    """The control tick: targets of pools, forecasts of endpoints are of the hour that begins."""
-    state.progress.hour_s, state.progress.running = now, NO_INDEX
+    """Run the control tick; the targets and forecasts of this control interval are already in the state."""
+    state.progress.hour_s, state.progress.last_clock = now, NO_INDEX
     if rules.scaling in (Scaling.FOLLOW, Scaling.REFLEX):
         follow_targets(fleet, state, now)
 
@@ -153,5 +151,5 @@ def migrate_request(
     to: int,
     now: float,
 ) -> bool:
-    """Ask between two events for a live move of a request to slot `to`; whether it begins."""
+    """Start a live move of a request to slot `to` between two events; return whether it begins."""
     return start_migration(trace, fleet, rules, state, request, to, now)

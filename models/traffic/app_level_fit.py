@@ -1,4 +1,4 @@
-"""Fitting the levels of apps: the quantiles, the season and the memory of their hours (levels.py).
+"""Fit the levels of apps: the quantiles, the season and the memory of their hours (app_levels.py).
 
 The memory of z is fitted to the autocorrelation of x itself, through the Hermite expansion of Q(Phi).
 """
@@ -17,19 +17,19 @@ SLOW_HOURS = (24.0, 48.0, 96.0, 192.0)
 SLOW_SHARES = tuple(np.arange(10) / 10)
 LEAST_DEVIATION = 0.2  # of z about its season
 HERMITE_TERMS, LATE_TERM = 24, 60
-PLACES = np.linspace(-5, 5, 801)  # of z, at which Q(Phi) is expanded
+PLACES = np.linspace(-5, 5, 801)  # values of z at which Q(Phi) is expanded
 
 
 def fit_app_levels(counts: Floats, hour_of_week: Ints) -> AppLevels:
     """Fit the levels of apps to their requests by the hour.
 
-    Requests are drawn anew about a level, so that quiet hours turn empty by chance. Where no more hours were
-    empty than that, an app never sleeps; else it sleeps for the others, as often as it was seen to be empty.
+    Requests are sampled around a level, so quiet hours can be empty by chance. An app sleeps in the empty
+    hours beyond those expected by chance; without any it never sleeps.
 
     Parameters
     ----------
     counts : Floats
-        Requests, shape (apps, hours); nan where an hour was not recorded as a whole.
+        Requests, shape (apps, hours); nan where an hour was not recorded in full.
     hour_of_week : Ints
         Of each hour, Monday 00:00 is 0, shape (hours,).
     """
@@ -49,7 +49,7 @@ def fit_app_levels(counts: Floats, hour_of_week: Ints) -> AppLevels:
 
 
 def _fit(seen: Floats, hour_of_week: Ints) -> LevelProcess:
-    """A process for each row of what was seen, shape (apps, hours); nan where it says nothing."""
+    """Fit a process to each row of values, shape (apps, hours), nan where unknown."""
     apps = len(seen)
     places = (np.arange(LEVEL_QUANTILES) + 0.5) / LEVEL_QUANTILES
     quantiles, scores = np.zeros((apps, LEVEL_QUANTILES)), np.full(seen.shape, np.nan)
@@ -63,8 +63,8 @@ def _fit(seen: Floats, hour_of_week: Ints) -> LevelProcess:
         if np.ptp(values[known]) == 0:
             continue
         scores = _scores(values[known])
-        told = scores.var()  # of the variance of z: hours that are equal hide the rest
-        season[app] = _season(scores, hour_of_week[known]) / told
+        # Scores of equal hours are averaged, so their variance is only a part of the variance of z.
+        season[app] = _season(scores, hour_of_week[known]) / scores.var()
         of_season = season[app, hour_of_week[known]].var()
         season[app] *= min(1.0, np.sqrt((1 - LEAST_DEVIATION**2) / max(of_season, 1e-9)))
         deviation[app] = np.sqrt(1 - season[app, hour_of_week[known]].var())
@@ -73,7 +73,7 @@ def _fit(seen: Floats, hour_of_week: Ints) -> LevelProcess:
 
 
 def _scores(values: Floats) -> Floats:
-    """Normal scores: the mean of z over the share of the hours that have this value."""
+    """Return normal scores, shape (hours,): the mean of z over the share of the hours with this value."""
     ordered = np.sort(values)
     low, high = (np.searchsorted(ordered, values, side=side) / values.size for side in ("left", "right"))
     density = [np.exp(-(ndtri(share) ** 2) / 2) / np.sqrt(2 * np.pi) for share in (low, high)]
@@ -81,11 +81,12 @@ def _scores(values: Floats) -> Floats:
 
 
 def _season(scores: Floats, hour_of_week: Ints) -> Floats:
-    """Mean score by hour of the week: of the hour, of it on working days and weekends, of the weekday.
+    """Return the mean score by hour of the week, shape (168,), of scores and their hours, both (hours,).
 
-    Each deviation is made smaller until its variance is what the scatter of the days in its slots does not
-    explain. (James and Stein would make it smaller still: they want the nearest season, not one that moves as
-    much.)
+    It is the sum of the effects of the hour of the day, of the hour on working days or weekends, and of the
+    hour of the week. Each effect is shrunk to the variance that the scatter of the days in its slots does not
+    explain. (James and Stein shrink more: they minimise the error of the season instead of keeping its
+    variance.)
     """
     hours = np.arange(HOURS_PER_WEEK)
     hour = hours % 24
@@ -106,10 +107,10 @@ def _season(scores: Floats, hour_of_week: Ints) -> Floats:
 
 
 def _memory(values: Floats, quantiles: Floats, season: Floats, deviation: float) -> Floats:
-    """Share of the slow part, fast and slow correlation times (h) nearest to the autocorrelations at LAGS.
+    """Return slow share, fast and slow correlation time (h) that best fit the autocorrelations at LAGS.
 
-    A record whose mean was taken out shows less than there is, by the variance of that mean: so are the
-    candidates.
+    Subtracting the mean of a record lowers its autocorrelation by the variance of that mean. The candidates
+    are lowered alike. `values` (nan where unknown) has the shape (hours,), `season` (168,).
     """
     hours = values.size
     lags = np.array([lag for lag in LAGS if lag < hours // 2])
@@ -121,6 +122,7 @@ def _memory(values: Floats, quantiles: Floats, season: Floats, deviation: float)
     share, fast, slow = grid.T[:, :, None]
 
     def of_rest(lag: Ints) -> Floats:
+        """Return the autocorrelation of z about its season, shape (candidates, lags)."""
         return share * np.exp(-lag / slow) + (1 - share) * np.exp(-lag / fast)
 
     all_lags = np.arange(1, hours, max(hours // 200, 1))
@@ -134,9 +136,10 @@ def _memory(values: Floats, quantiles: Floats, season: Floats, deviation: float)
 
 
 def _shown(correlation: Floats, quantiles: Floats) -> Floats:
-    """Autocorrelation of Q(Phi(z)) where that of z is `correlation`: the sum of b_k r^k, b by Hermite.
+    """Return the autocorrelation of Q(Phi(z)), shape as `correlation`, that of z.
 
-    A step has many terms: those after HERMITE_TERMS count as one.
+    It is the sum of b_k r^k with the Hermite coefficients b. The terms after HERMITE_TERMS, of which a step
+    has many, count as one term of the order LATE_TERM.
     """
     density = np.exp(-(PLACES**2) / 2)
     density = density / density.sum()

@@ -1,16 +1,16 @@
-"""Levels of apps by the hour: they sleep and wake, and remember over days how much they send.
+"""Levels of apps by the hour: whether an app is awake, and its load level, with a memory of hours to days.
 
-Both are autoregressive to anything (Cario and Nelson 1996): a Gaussian process z decides which quantile of
-what was seen an hour takes,
+Both are autoregressive-to-anything processes (Cario and Nelson 1996): a Gaussian process z selects the
+quantile Q of the recorded values,
 
     x(t) = Q(Phi(z(t))),   z = season + sd x (sqrt(a) slow + sqrt(1 - a) fast),
 
 with `season` by hour of the week, and `slow` and `fast` first-order autoregressive. For sleep Q is 0 or 1: a
-stay lasts as long as z remembers on which side of a threshold it is. For the level Q is of the hours awake.
+period lasts as long as z stays on one side of a threshold. For the level Q is of the hours awake.
 
-Such a memory makes one fortnight differ from the next by half and more. A trace that is like another one has
-its requests: in every stretch as long as the record, the quantile of an hour is its rank in the stretch
-instead of Phi(z), so that each quantile comes as often as it did.
+With such a memory two fortnights can differ by half and more. But a generated trace shall have the number of
+requests of the original. So within every stretch as long as the record, the quantile of an hour is its rank
+in the stretch instead of Phi(z): each recorded quantile occurs as often as in the record.
 """
 
 from dataclasses import dataclass
@@ -23,33 +23,33 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.random_streams import random_stream
 
 LEVEL_QUANTILES = 200
-WARM_UP_DAYS = 28  # before a stretch, so that it depends on the seed and on itself only, and still remembers
+WARM_UP_DAYS = 28  # days simulated before a stretch, so that it depends on the seed and its dates only
 
 
 @dataclass(frozen=True)
 class LevelProcess:
-    """What apps draw hour by hour; all arrays of shape (apps, ...)."""
+    """A random process of each app by the hour; all arrays of shape (apps, ...)."""
 
-    quantiles: Floats  # (apps, QUANTILES) ascending
+    quantiles: Floats  # (apps, LEVEL_QUANTILES) ascending
     season: Floats  # (apps, 168) mean of z from Monday 00:00 UTC
     deviation: Floats  # of z about its season
-    slow_share: Floats  # of its variance
-    fast_hours: Floats  # correlation times
-    slow_hours: Floats
+    slow_share: Floats  # share of the slow part in the variance of z about its season
+    fast_hours: Floats  # correlation time
+    slow_hours: Floats  # correlation time
 
     def of(self, apps: Ints) -> "LevelProcess":
-        """That of some apps."""
+        """Return the process of some apps, indices of shape (K,)."""
         return LevelProcess(*(values[apps] for values in vars(self).values()))
 
     def draw(self, steps: Floats, hour_of_week: Ints) -> Floats:
-        """The hours of a stretch, shape (apps, hours): each quantile comes as often as any other.
+        """Sample the values of a stretch, shape (apps, hours); each quantile occurs equally often.
 
         Parameters
         ----------
         steps : Floats
-            Independent and normal, shape (apps, 2, hours before the stretch and its own).
+            Independent standard normals, shape (apps, 2, warm-up hours + hours).
         hour_of_week : Ints
-            Whose season each hour of the stretch has, shape (hours,).
+            Hour of the week whose season each hour has, shape (hours,).
         """
         memory = np.exp(-1 / np.stack([self.slow_hours, self.fast_hours]))
         fresh = np.sqrt(1 - memory**2)
@@ -67,62 +67,60 @@ class LevelProcess:
 
 @dataclass(frozen=True)
 class AppLevels:
-    """When apps are awake, 0 or 1, and how much they send then, in the mean of all hours."""
+    """When apps are awake, 0 or 1, and their load then, relative to the mean of all hours."""
 
     awake: LevelProcess
     level: LevelProcess
-    stretch_days: int  # in which every quantile comes once
+    stretch_days: int  # days in which every quantile occurs equally often
 
     def with_copies(self, apps: Ints) -> "AppLevels":
-        """These and once more those of some apps, which then go their own way."""
+        """Append independent copies of some apps, indices of shape (K,)."""
         every = np.concatenate([np.arange(self.level.deviation.size), apps])
         return AppLevels(self.awake.of(every), self.level.of(every), self.stretch_days)
 
 
 class LevelStretch(NamedTuple):
-    """The days among which each quantile of a level comes as often as any other."""
+    """The levels of a stretch of days, in which each quantile occurs equally often."""
 
-    levels: Floats  # (apps, days, 24)
-    weekday: Ints  # (days,) whose season each has, Monday is 0
-    place: int  # of the day that was asked for
+    levels: Floats  # (apps, days, 24) relative to the mean
+    weekday: Ints  # (days,) weekday whose season each day has, Monday is 0
+    place: int  # position of the requested day
     first_day: date
 
     def day_levels(self) -> Floats:
-        """The levels of the day, shape (apps, 24)."""
+        """Return the levels of the requested day, shape (apps, 24)."""
         return self.levels[:, self.place]
 
 
 def draw_level_stretch(
     levels: AppLevels, seed: int, day: date, first_day: date, weekday: int
 ) -> LevelStretch:
-    """The stretch of a day; the same whichever days are drawn.
+    """Sample the stretch that contains a day; the same for all requested days, but for `weekday`.
 
     Parameters
     ----------
     first_day : date
-        Where the first stretch begins.
+        First day of the first stretch.
     weekday : int
-        Whose season the day has, Monday is 0.
+        Weekday whose season the day has, Monday is 0.
     """
     shape = (levels.level.deviation.size, 4, 24)
     place = (day - first_day).days % levels.stretch_days
     days = [day + timedelta(days=n - place) for n in range(-WARM_UP_DAYS, levels.stretch_days)]
     steps = np.concatenate(
-        [random_stream(seed, one, "levels").standard_normal(shape) for one in days], axis=2
+        [random_stream(seed, each, "levels").standard_normal(shape) for each in days], axis=2
     )
-    weekdays = np.array([one.weekday() for one in days[WARM_UP_DAYS:]])
+    weekdays = np.array([each.weekday() for each in days[WARM_UP_DAYS:]])
     weekdays[place] = weekday
     hour_of_week = (24 * weekdays[:, None] + np.arange(24)).ravel()
-    awake, level = (
-        levels.awake.draw(steps[:, :2], hour_of_week),
-        levels.level.draw(steps[:, 2:], hour_of_week),
-    )
+    awake = levels.awake.draw(steps[:, :2], hour_of_week)
+    level = levels.level.draw(steps[:, 2:], hour_of_week)
     return LevelStretch(
         (awake * level).reshape(shape[0], levels.stretch_days, 24), weekdays, place, days[WARM_UP_DAYS]
     )
 
 
 def quantile_at(quantiles: Floats, share: Floats) -> Floats:
-    """Q at shares from 0 to 1 of each app, shape (apps, hours)."""
+    """Return Q of each app at shares 0 to 1, both (apps, hours); `quantiles` (apps, LEVEL_QUANTILES)."""
     place = np.minimum((share * LEVEL_QUANTILES).astype(np.int64), LEVEL_QUANTILES - 1)
     return np.take_along_axis(quantiles, place, axis=1)

@@ -1,4 +1,4 @@
-"""The clients of a trace as a what-if changes them on all days: the scale, the share of niw, new apps."""
+"""Changes of a what-if to the clients of a trace that hold on all days: scale, share of niw, new apps."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -15,12 +15,21 @@ from fleetcast.models.traffic.trace_columns import TraceNames
 def apply_client_changes(
     traffic: ClientTraffic, changes: TraceChanges, scale: float, names: TraceNames, apps: Sequence[str]
 ) -> tuple[ClientTraffic, list[str]]:
-    """What holds on all days: the scale, the share of niw, new apps; with the names of all apps.
+    """Apply the changes that hold on all days: scale, share of niw, new apps.
+
+    Parameters
+    ----------
+    apps
+        Names of the trace's apps; codes of clients are positions in them.
+
+    Returns
+    -------
+    The changed traffic, and the names of all apps, old and new.
 
     Raises
     ------
     ValueError
-        A scale or ratio that cannot be had, or a new app that is like none of the trace.
+        Scale or ratio out of range, or a new app that is like none of the trace or has a known name.
     """
     require_possible_change(0 < scale < np.inf, f"scale is {scale:g}, needs more than 0")
     rate = scale * traffic.requests_per_hour
@@ -39,16 +48,16 @@ def apply_client_changes(
         require_possible_change(
             new.like in known, f"the new app {new.name!r} is like {new.like!r}; known: {', '.join(known)}"
         )
-        require_possible_change(new.name not in all_apps, f"the app {new.name!r} is there already")
+        require_possible_change(new.name not in all_apps, f"the new app {new.name!r} exists already")
         traffic = _with_app(traffic, new, known.index(new.like), len(all_apps), total)
         all_apps.append(new.name)
     return traffic, all_apps
 
 
 def _with_app(traffic: ClientTraffic, new: NewApp, like: int, code: int, total: float) -> ClientTraffic:
-    """The traffic and a copy of the clients of one app, under another name and with its share of `total`.
+    """Add a copy of the clients of one app, under another code and with its share of `total` requests.
 
-    The copies live as those do, but not at the same time: their senders and levels are copies too.
+    The copies have the same behaviour but are independent: their senders and levels are copied too.
     """
     copied = np.flatnonzero(traffic.app == like)
     rate = traffic.requests_per_hour[copied]
@@ -58,8 +67,8 @@ def _with_app(traffic: ClientTraffic, new: NewApp, like: int, code: int, total: 
     }
     senders, sender = np.unique(traffic.sender[copied], return_inverse=True)
     levels, level = np.unique(traffic.level[copied], return_inverse=True)
-    asleep = levels >= 0
-    level = np.where(asleep, np.cumsum(asleep) - 1 + traffic.levels.level.deviation.size, -1)[level]
+    has_level = levels >= 0
+    level = np.where(has_level, np.cumsum(has_level) - 1 + traffic.levels.level.deviation.size, -1)[level]
     history = traffic.history
     return dataclasses.replace(
         traffic,
@@ -68,11 +77,11 @@ def _with_app(traffic: ClientTraffic, new: NewApp, like: int, code: int, total: 
         requests_per_hour=np.concatenate([traffic.requests_per_hour, rate * new.share * total / rate.sum()]),
         sender=np.concatenate([traffic.sender, sender + traffic.spacing.family.size]),
         level=np.concatenate([traffic.level, level]),
-        levels=traffic.levels.with_copies(levels[asleep]),
+        levels=traffic.levels.with_copies(levels[has_level]),
         spacing=Spacing(*(np.concatenate([values, values[senders]]) for values in traffic.spacing)),
         history=history._replace(
             gap_cv=np.concatenate([history.gap_cv, history.gap_cv[senders]]),
-            levels=np.concatenate([history.levels, history.levels[levels[asleep]]]),
-            input_share=np.concatenate([history.input_share, np.zeros(asleep.sum())]),
+            levels=np.concatenate([history.levels, history.levels[levels[has_level]]]),
+            input_share=np.concatenate([history.input_share, np.zeros(has_level.sum())]),
         ),
     )

@@ -1,9 +1,9 @@
 """Requests of a trace as the sum of its clients: an app in a region, with one llm and tier.
 
-The rate of a client is that of the hour of the week, times the level of its app (levels.py), times noise of
-its endpoint and tier and noise that all share. Who sends, an app or each client of it, spaces its requests by
-gaps of its own (renewals.py). Their variation and the tokens are those of a day that was seen: every day
-lives through one of the original, so that they drift by client and hour as they did there.
+The rate of a client is the product of its rate in the hour of the week, the level of its app (app_levels.py),
+noise of its endpoint and tier, and noise common to all. A sender, an app or one client of it, spaces its
+requests by a renewal process (renewal_arrivals.py). Every generated day follows one recorded day in the
+variation of its gaps and in its tokens, so that they drift by client and hour as in the original.
 """
 
 from dataclasses import dataclass
@@ -38,36 +38,36 @@ from fleetcast.models.world.traffic_config import TRAFFIC_DAY_MINUTES
 
 HOURS_PER_WEEK = 168
 SUNDAY = 6
-EDGE_SHARE = 0.05  # an hour with less of its neighbour's rate is where the client begins or ends
+EDGE_SHARE = 0.05  # a client begins or ends at an hour with less than this share of its neighbour's rate
 
 
 class Noise(NamedTuple):
-    """How the load wanders (minute_noise), by endpoint and tier: shape (groups + 1,), the last is common."""
+    """Noise of the load (minute_noise) by endpoint and tier, shape (groups + 1,); the last is common."""
 
-    daily_share: Floats
-    minute_share: Floats
-    memory_minutes: Floats
+    daily_share: Floats  # standard deviation of a day's level, relative to the mean
+    minute_share: Floats  # standard deviation of a minute about it, likewise
+    memory_minutes: Floats  # correlation time of the minutes
 
 
 @dataclass(frozen=True)
 class ClientTraffic:
-    """A fitted trace; the first arrays of shape (clients, ...)."""
+    """A fitted trace; the arrays up to `pool` have the shape (clients, ...)."""
 
     region: NDArray[np.int16]
     llm: NDArray[np.int16]
     tier: NDArray[np.int16]
     app: NDArray[np.int16]
     requests_per_hour: Floats  # (clients, 168) from Monday 00:00 UTC
-    group: Ints  # of the noise that it shares
-    sender: Ints  # whose gaps its requests have
-    level: Ints  # its row in `levels`; -1: always 1
-    pool: Ints  # whose pairs of tokens its requests have
+    group: Ints  # of clients with common noise
+    sender: Ints  # row of `spacing`, whose gaps the requests have
+    level: Ints  # row of `levels`; -1: the level is always 1
+    pool: Ints  # of token pairs that the requests have
     noise: Noise
     levels: AppLevels
     spacing: Spacing
     history: RecordedDays
     first_pair: Ints  # (pools + 1,) where the pairs of a pool begin, in order of time
-    pairs: NDArray[np.int32]  # (pairs, 2) input and output tokens of requests, as they were seen together
+    pairs: NDArray[np.int32]  # (pairs, 2) input and output tokens of the recorded requests
     grid_us: int = 1  # all instants lie on this grid
     grid_first_us: int = 0  # through this instant, since 1970
 
@@ -75,34 +75,35 @@ class ClientTraffic:
 def client_day(
     traffic: ClientTraffic, changes: TraceChanges, day: date, first_day: date, seed: int, names: TraceNames
 ) -> DayColumns:
-    """Draw one day; it depends on the day, the seed and the traffic, not on which other days are drawn.
+    """Generate one day; it depends on the day, the seed and the traffic, not on other generated days.
 
     Parameters
     ----------
     first_day : date
-        Of the trace: where growth begins, and the first stretch in which it lives through what was seen.
-    names : Names
-        Of the catalogue; the codes of the result are positions in them, `app` one in the trace's apps.
+        First day of the trace, at which growth and the first stretch of levels begin.
+    names : TraceNames
+        Names of the catalogue; the codes of the result are positions in them, but `app` in the trace's apps.
     """
     weekday = _weekday(changes, day)
     rate = expected_rate(traffic, changes, day, first_day)
     noise = minute_noise(random_stream(seed, day, "noise"), *traffic.noise, traffic.noise[0].shape)
     rate *= noise[traffic.group] * noise[-1]
     stretch = draw_level_stretch(traffic.levels, seed, day, first_day, weekday)
-    led = np.flatnonzero(traffic.level >= 0)
-    rate[led] *= np.repeat(stretch.day_levels()[traffic.level[led]], TRAFFIC_DAY_MINUTES // 24, axis=1)
-    lived = pick_recorded_day(traffic.history, stretch, seed)
-    together = np.zeros((traffic.spacing.family.size, TRAFFIC_DAY_MINUTES))
-    np.add.at(together, traffic.sender, rate)
-    cv = traffic.history.gap_cv[:, lived].astype(float)
+    has_level = np.flatnonzero(traffic.level >= 0)
+    by_hour = stretch.day_levels()[traffic.level[has_level]]
+    rate[has_level] *= np.repeat(by_hour, TRAFFIC_DAY_MINUTES // 24, axis=1)
+    recorded_day = pick_recorded_day(traffic.history, stretch, seed)
+    by_sender = np.zeros((traffic.spacing.family.size, TRAFFIC_DAY_MINUTES))
+    np.add.at(by_sender, traffic.sender, rate)
+    cv = traffic.history.gap_cv[:, recorded_day].astype(float)
     minute, sender = draw_arrivals(
-        random_stream(seed, day, "gaps"), together, cv, traffic.spacing, max(traffic.grid_us, SECOND_US)
+        random_stream(seed, day, "gaps"), by_sender, cv, traffic.spacing, max(traffic.grid_us, SECOND_US)
     )
     client = _clients(random_stream(seed, day, "cells"), traffic.sender, rate, minute, sender)
     arrived_us, client = sort_by_arrival((minute * MINUTE_US).astype(np.int64), client, len(rate))
-    (pool, level), alike = np.unique([traffic.pool, traffic.level], axis=1, return_inverse=True)
-    hours = pick_recorded_hours(traffic.history, stretch, lived)[level]
-    cell = 24 * alike.ravel()[client] + arrived_us // HOUR_US
+    (pool, level), kind = np.unique([traffic.pool, traffic.level], axis=1, return_inverse=True)
+    hours = pick_recorded_hours(traffic.history, stretch, recorded_day)[level]
+    cell = 24 * kind.ravel()[client] + arrived_us // HOUR_US
     rng = random_stream(seed, day, "tokens")
     pair = draw_token_pairs(rng, traffic.history, traffic.first_pair, pool, hours, cell)
     if traffic.grid_us > 1:
@@ -124,16 +125,16 @@ def client_day(
 
 
 def expected_rate(traffic: ClientTraffic, changes: TraceChanges, day: date, first_day: date) -> Floats:
-    """Requests per minute without noise, shape (clients, 1440): straight between the middles of the hours."""
+    """Return requests per minute without noise, shape (clients, 1440), linear between middles of hours."""
     rate = minute_rates(traffic.requests_per_hour, 24 * _weekday(changes, day), TRAFFIC_DAY_MINUTES)
     weeks = (day - first_day).days // 7
     return rate * (1 + changes.growth_per_week) ** weeks * burst_factor(changes.bursts, day)
 
 
 def minute_rates(requests_per_hour: Floats, first_hour: float, minutes: int) -> Floats:
-    """Requests per minute, shape (series, minutes), from those per hour of the week, shape (series, 168).
+    """Return requests per minute, shape (series, minutes), from those per hour of the week, (series, 168).
 
-    Straight between the middles of the hours, but where a series begins or ends with the hour.
+    They are interpolated between the middles of the hours, except where a series begins or ends at an hour.
 
     Parameters
     ----------
@@ -153,17 +154,28 @@ def _weekday(changes: TraceChanges, day: date) -> int:
 
 
 def _clients(rng: np.random.Generator, sender_of: Ints, rate: Floats, minute: Floats, sender: Ints) -> Ints:
-    """The client of each request of a sender, by their rates in that minute; `sender` ascends."""
+    """Sample the client of each request, shape (requests,), by the rates of its sender's clients.
+
+    Parameters
+    ----------
+    sender_of : Ints
+        Sender of each client, shape (clients,).
+    rate : Floats
+        Requests per minute, shape (clients, 1440).
+    minute, sender
+        Of each request, shape (requests,); `sender` ascends.
+    """
     order = np.argsort(sender_of, kind="stable")
     first = np.searchsorted(sender_of[order], np.arange(sender_of.max(initial=-1) + 2))
     client = order[first[sender]]
     edges = np.searchsorted(sender, np.arange(first.size))
     for several in np.flatnonzero(np.diff(first) > 1):
-        members, mine = order[first[several] : first[several + 1]], slice(edges[several], edges[several + 1])
+        members = order[first[several] : first[several + 1]]
+        within = slice(edges[several], edges[several + 1])
         shares = rate[members].T
         total = shares.sum(axis=1, keepdims=True)
         shares = np.divide(shares, total, out=np.full(shares.shape, 1 / members.size), where=total > 0)
-        client[mine] = members[draw_by_row(rng, shares, minute[mine].astype(np.int64))]
+        client[within] = members[draw_by_row(rng, shares, minute[within].astype(np.int64))]
     return client
 
 
@@ -175,7 +187,10 @@ def _moved(
     names: TraceNames,
     rng: np.random.Generator,
 ) -> NDArray[np.int16]:
-    """The regions when one of them is out: its requests arrive in the others, by their shares of the day."""
+    """Move the requests of a region that is out to the others, by their shares of the day.
+
+    `region`, `arrived_us` (since midnight) and the result have the shape (requests,).
+    """
     require_possible_change(outage.region in names.regions, f"unknown region {outage.region!r} in an outage")
     out = names.regions.index(outage.region)
     minutes = minutes_within_day(outage.start, outage.minutes, day)
@@ -187,7 +202,7 @@ def _moved(
         require_possible_change(
             shares.sum() > 0, f"the outage of {outage.region} leaves no region with requests"
         )
-        drawn = draw_by_row(rng, (shares / shares.sum())[None], np.zeros(int(hit.sum()), np.int64))
+        sampled = draw_by_row(rng, (shares / shares.sum())[None], np.zeros(int(hit.sum()), np.int64))
         region = region.copy()
-        region[hit] = drawn.astype(np.int16)
+        region[hit] = sampled.astype(np.int16)
     return region

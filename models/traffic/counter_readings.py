@@ -1,6 +1,6 @@
-"""Counters that were read now and then: what they grew by between readings, and which are one process twice.
+"""Readings of counters: their increases between readings, and processes that were read twice.
 
-A counter begins again at 0 when its process does. Times are seconds since 1970; an increase lies in (t0, t1].
+A counter restarts at 0 with its process. Times are seconds since 1970; an increase lies in (t0, t1].
 """
 
 from typing import NamedTuple
@@ -12,53 +12,47 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.calendar import HOUR_S
 
 Flags = NDArray[np.bool_]
-CounterCurve = tuple[Floats, Floats]  # instants and values of a counter
+CounterCurve = tuple[Floats, Floats]  # times (s) and values of a counter, both (readings,)
 
-YOUNG_COUNT = 20.0  # that a process may have counted before it was first read, whatever it counts afterwards
-LEAST_GAIN = 50.0  # requests below which two processes are not told apart
-SEPARATE_STEPS = 3.0  # requests per reading, in standard deviations of how far two processes drift apart
+YOUNG_COUNT = 20.0  # count that a new process may have before its first reading, whatever its later rate
+LEAST_GAIN = 50.0  # requests below which two processes cannot be distinguished
+SEPARATE_STEPS = 3.0  # requests per reading, in standard deviations of the drift between two processes
 LEAST_READINGS = 25
-ENOUGH_REQUESTS = (
-    60  # requests whose lengths are drawn together: the shape is then known to a per cent or two
-)
+ENOUGH_REQUESTS = 60  # requests whose lengths are sampled together; fixes their distribution to 1-2 %
 
 
 class CounterReadings(NamedTuple):
-    """Counters one after the other, each in order of time; arrays of shape (readings,)."""
+    """Readings of several counters, one counter after the other, each in order of time; shape (readings,)."""
 
-    series: Ints
-    t: Floats
+    series: Ints  # number of the counter
+    t: Floats  # s
     value: Floats
 
     def at(self, where: Flags | Ints) -> "CounterReadings":
-        """Some of them."""
+        """Return some of the readings, by a mask (readings,) or indices (K,)."""
         return CounterReadings(self.series[where], self.t[where], self.value[where])
 
 
 class CounterIncreases(NamedTuple):
-    """What counters grew by; arrays of shape (increases,)."""
+    """Increases of counters; arrays of shape (increases,)."""
 
-    series: Ints
-    t0: Floats
-    t1: Floats
-    by: Floats
-    is_first: Flags  # the first reading of its counter: what it counted before it was ever read
-    is_reset: Flags  # the counter began again in between
+    series: Ints  # number of the counter
+    t0: Floats  # s, start of the interval
+    t1: Floats  # s, its end
+    by: Floats  # the increase
+    is_first: Flags  # the first reading of its counter: the increase is the count before it
+    is_reset: Flags  # the counter restarted within the interval
 
     def at(self, where: Flags | Ints) -> "CounterIncreases":
-        """Some of them."""
-        return CounterIncreases(
-            self.series[where],
-            self.t0[where],
-            self.t1[where],
-            self.by[where],
-            self.is_first[where],
-            self.is_reset[where],
-        )
+        """Return some of the increases, by a mask (increases,) or indices (K,)."""
+        return CounterIncreases._make(column[where] for column in self)
 
 
 def counter_increases(readings: CounterReadings, step_s: float) -> CounterIncreases:
-    """The increase at every reading; of the first one of a counter its value, as of the step before it."""
+    """Return the increase at every reading, shape (readings,).
+
+    The increase at a counter's first reading is its value, over the `step_s` seconds before.
+    """
     series, t, value = readings
     is_first = np.ones(series.size, np.bool_)
     is_first[1:] = series[1:] != series[:-1]
@@ -71,25 +65,31 @@ def counter_increases(readings: CounterReadings, step_s: float) -> CounterIncrea
 
 
 def reading_step_s(t: Floats) -> float:
-    """The usual distance between two readings."""
+    """Return the median time between two readings at times t (s), shape (readings,); 60 s where unknown."""
     times = np.unique(t)
     return float(np.median(np.diff(times))) if times.size > 1 else 60.0
 
 
 def span_numbers(t1: Floats, span_s: float) -> Ints:
-    """The hour, or other span, in which an interval that ends at t1 lies; it may end with it."""
+    """Return the number of the span in which an interval that ends at t1 (s) lies; all (intervals,).
+
+    An interval that ends with its span still belongs to it.
+    """
     return ((t1 - 1e-3) // span_s).astype(np.int64)
 
 
 def span_rows(spans: Ints, t1: Floats, span_s: float) -> Ints:
-    """The row of intervals among spans in order; where a span is not there, that of the one before it."""
+    """Return the row in `spans`, ascending (spans,), of intervals that end at t1 (s), (intervals,).
+
+    Where a span is missing, the row is that of the span before it.
+    """
     return np.maximum(np.searchsorted(spans, span_numbers(t1, span_s), side="right") - 1, 0)
 
 
 def process_age_s(found: CounterIncreases, row: int, step_s: float) -> float | None:
-    """How long ago a process began that has counted so much: at the rate of the hour after it.
+    """Estimate the age of a process at the reading `row`: its count over the rate of the hour after it.
 
-    None where that is more than the hour itself: then it has been there for longer, nobody knows how long.
+    None where the estimate exceeds an hour: the process is then older by an unknown time.
     """
     end = np.searchsorted(found.series, found.series[row], side="right")
     after = slice(row + 1, end)
@@ -103,51 +103,62 @@ def process_age_s(found: CounterIncreases, row: int, step_s: float) -> float | N
 def find_duplicate_processes(
     requests: dict[int, CounterCurve], tokens: dict[int, CounterCurve]
 ) -> list[set[int]]:
-    """Processes that are one and the same, read twice: groups of keys.
+    """Find processes that were read twice under different keys; return groups of keys.
 
-    Each counter of the one lies at every reading between the values that the other had a reading before and a
-    reading after. Two processes behind one balancer may keep so close in requests, but never in tokens: their
-    difference wanders as the root of the requests, and has to be able to leave what a reading brings.
+    Two keys are one process if each counter of the one lies, at every reading, between the values of the
+    other at the reading before and the reading after. Two processes behind one load balancer may be that
+    close in requests, but not in tokens: their difference grows as the root of the requests. Only counters
+    with enough requests for this difference to exceed the increase of one reading are compared.
     """
     groups: list[set[int]] = []
     for key in sorted(requests):
-        mate = next((g for g in groups if _are_one(requests, tokens, min(g), key)), None)
-        if mate is None:
+        same = next((group for group in groups if _are_same(requests, tokens, min(group), key)), None)
+        if same is None:
             groups.append({key})
         else:
-            mate.add(key)
+            same.add(key)
     return [group for group in groups if len(group) > 1]
 
 
-def _are_one(
-    requests: dict[int, CounterCurve], tokens: dict[int, CounterCurve], one: int, other: int
+def _are_same(
+    requests: dict[int, CounterCurve], tokens: dict[int, CounterCurve], key: int, other: int
 ) -> bool:
-    if not _interleave(*tokens[one], *tokens[other]) or not _interleave(*requests[one], *requests[other]):
+    if not _interleave(*tokens[key], *tokens[other]) or not _interleave(*requests[key], *requests[other]):
         return False
-    gains = [np.maximum(np.diff(requests[key][1]), 0.0) for key in (one, other)]
+    gains = [np.maximum(np.diff(requests[each][1]), 0.0) for each in (key, other)]
     least, busiest = min(gain.sum() for gain in gains), max(gain.max(initial=0.0) for gain in gains)
     return bool(least >= LEAST_GAIN and np.sqrt(least) >= busiest / SEPARATE_STEPS)
 
 
 def _interleave(t: Floats, value: Floats, other_t: Floats, other: Floats) -> bool:
-    _, at, there = np.intersect1d(t, other_t, assume_unique=True, return_indices=True)
+    """Whether the values of one counter, (readings,) at times t (s), enclose those of another, likewise."""
+    _, at, other_at = np.intersect1d(t, other_t, assume_unique=True, return_indices=True)
     inner = (at > 0) & (at < t.size - 1)
-    at, there = at[inner], there[inner]
+    at, other_at = at[inner], other_at[inner]
     if at.size < max(LEAST_READINGS, 0.5 * min(t.size, other_t.size)):
         return False
     low, high = np.minimum(value[at - 1], value[at]), np.maximum(value[at], value[at + 1])
-    return bool(np.mean((low <= other[there]) & (other[there] <= high)) > 0.99)
+    return bool(np.mean((low <= other[other_at]) & (other[other_at] <= high)) > 0.99)
 
 
 def group_neighbours(requests: Ints, tokens: Ints, span: Ints) -> tuple[Ints, Ints]:
-    """Join neighbours until each group has ENOUGH requests or its span ends, and at least a token for each.
+    """Join neighbouring intervals until a group has ENOUGH_REQUESTS or its span ends.
 
-    The fewer requests share a known sum, the less it leaves of the shape of their lengths. A counter of
-    requests may be read an instant before that of their tokens: a group then goes on beyond its span.
+    A sum over few requests restricts the distribution of their lengths, so groups should be large. Each group
+    has at least one token per request: the counter of requests may be read just before that of tokens, and
+    the group then continues beyond its span.
+
+    Parameters
+    ----------
+    requests, tokens, span
+        Counts, and number of the span, of each interval, shape (intervals,).
 
     Returns
     -------
-    group of each, tokens of each group
+    group
+        Number of the group of each interval, shape (intervals,).
+    totals
+        Tokens of each group, shape (groups,).
     """
     group = np.zeros(requests.size, np.int64)
     totals: list[int] = []
@@ -158,7 +169,7 @@ def group_neighbours(requests: Ints, tokens: Ints, span: Ints) -> tuple[Ints, In
         if (ends[place] or n >= ENOUGH_REQUESTS) and ((n == 0 and s == 0) or (0 < n <= s)):
             totals.append(s)
             n, s = 0, 0
-    if n or s:  # what is left at the end goes to the last requests before it
+    if n or s:  # the rest at the end joins the last group with tokens
         last = max((k for k, total in enumerate(totals) if total), default=0)
         s += sum(totals[last:])
         group[group > last] = last

@@ -1,8 +1,8 @@
-"""Lengths that are known by histograms and by their sums, drawn one by one.
+"""Sample single lengths from histograms of lengths and from sums of tokens.
 
-A histogram tells how many lengths lie between two bounds, the sums how many tokens a minute has. Within
-bounds lengths are spread smoothly; the mean of a minute is met by weighting the shape of its hour with a
-power of the length, as lengths of a known mean are distributed, and the sum by stretching what was drawn.
+A histogram gives the number of lengths between two bounds, the sums give the tokens of a minute. Lengths are
+spread smoothly within bounds. The mean of a minute is met by weighting the distribution of its hour with a
+power of the length (exponential tilting), the sum by stretching the sampled lengths.
 """
 
 from collections.abc import Iterable
@@ -16,21 +16,24 @@ from scipy.stats import norm
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.random_streams import pick_columns
 
-CELLS_PER_BUCKET = 8  # into which a bucket is cut, by ratio
+CELLS_PER_BUCKET = 8  # of equal ratio
 LENGTH_NEWTON_STEPS = 12
 MOST_POWER = 30.0
 MEAN_HALVINGS = 25
 
 
 class LengthHistogram(NamedTuple):
-    """How many lengths lie in each cell (bound, next bound], by row: hours, minutes."""
+    """Number of lengths in each cell (bound, next bound], by row: an hour, a minute."""
 
-    bounds: Floats  # (cells + 1,)
+    bounds: Floats  # (cells + 1,) tokens
     counts: Floats  # (rows, cells)
 
 
 def length_cells(bounds: Iterable[float]) -> Floats:
-    """The cells of buckets that end at `bounds`; above the last one lengths are at most twice as long."""
+    """Return the bounds of the cells, shape (cells + 1,), of buckets that end at `bounds`, in tokens.
+
+    Above the last finite bound, lengths are at most twice as long.
+    """
     inner = np.unique([bound for bound in bounds if 0 < bound < np.inf])
     edges = np.concatenate([[0.5], inner[inner > 0.5], [2 * inner[-1]]])
     parts = [np.geomspace(low, high, CELLS_PER_BUCKET, endpoint=False) for low, high in pairwise(edges)]
@@ -38,19 +41,22 @@ def length_cells(bounds: Iterable[float]) -> Floats:
 
 
 def spread_histogram(bounds: Floats, cumulative: Floats, cells: Floats) -> Floats:
-    """The counts of one histogram in `cells`: each bucket has its own, spread as its neighbours let expect.
+    """Spread the counts of one histogram over cells; each bucket keeps its count.
 
-    Lengths are nearly lognormal, so that the normal quantile of their rank is smooth over their logarithm and
-    is what is interpolated; beyond the buckets that have some of them it goes on as it does there.
+    Lengths are nearly lognormal, so the normal quantile of their rank is smooth over the logarithm of the
+    length. This quantile is interpolated, and extrapolated linearly beyond the buckets that have lengths.
 
     Parameters
     ----------
     bounds, cumulative : ndarray of shape (buckets,)
-        Upper bounds, the last one infinite, and how many lengths are at most so long.
+        Upper bounds in tokens, the last one infinite, and the number of lengths up to each.
+    cells : ndarray of shape (cells + 1,)
+        Bounds of the cells in tokens.
 
     Returns
     -------
     ndarray of shape (cells,)
+        Number of lengths in each cell.
     """
     rising = np.maximum.accumulate(cumulative)
     rank = rising / max(rising[-1], 1e-300)
@@ -71,13 +77,14 @@ def spread_histogram(bounds: Floats, cumulative: Floats, cells: Floats) -> Float
 
 
 def shift_means(shape: LengthHistogram, bounds: Floats, mean: Floats) -> LengthHistogram:
-    """The shape with the given mean of each row, as far as it goes without moving a length over a bound.
+    """Shift each row to the given mean, as far as possible without moving a length over a bucket's bound.
 
     Parameters
     ----------
     bounds : ndarray of shape (buckets,)
-        Those of the histograms; each bounds a cell too.
+        Bounds of the buckets in tokens; each is also a bound of cells.
     mean : ndarray of shape (rows,)
+        In tokens.
     """
     low, high = shape.bounds[:-1], shape.bounds[1:]
     bucket = np.searchsorted(bounds, low, side="right")
@@ -97,17 +104,17 @@ def shift_means(shape: LengthHistogram, bounds: Floats, mean: Floats) -> LengthH
 
 
 def draw_lengths(rng: np.random.Generator, shape: LengthHistogram, requests: Ints, tokens: Ints) -> Ints:
-    """The lengths of every row's requests, one row after the other: whole, at least 1, with the row's sum.
+    """Sample the lengths of every row's requests: whole numbers, at least 1, with the row's sum.
 
     Parameters
     ----------
     requests, tokens : ndarray of shape (rows,)
-        How many and their sum; tokens >= requests.
+        Number of requests and the sum of their tokens; tokens >= requests.
 
     Returns
     -------
     ndarray of shape (sum of requests,)
-        In any order within a row.
+        In tokens, row after row, in random order within a row.
     """
     row = np.repeat(np.arange(requests.size), requests)
     if not row.size:
@@ -120,12 +127,22 @@ def draw_lengths(rng: np.random.Generator, shape: LengthHistogram, requests: Int
     dice = (place + rng.random(row.size)) / requests[row]
     cell = pick_columns(shares, row, dice)
     length = np.maximum(low[cell] + rng.random(row.size) * (high[cell] - low[cell]), 1.0)
-    length = length[np.argsort(row + rng.random(row.size))]  # they rise within a row
+    length = length[np.argsort(row + rng.random(row.size))]  # shuffle: lengths rise within a row
     return _with_sums(length, row, requests, tokens)
 
 
 def shares_with_mean(counts: Floats, length: Floats, mean: Floats) -> Floats:
-    """Shares of the cells so that each row has its mean length, as far as the cells reach; (rows, cells)."""
+    """Return the shares of the cells, (rows, cells), at which each row has its mean, as far as cells reach.
+
+    Parameters
+    ----------
+    counts
+        Shape (rows, cells).
+    length
+        Tokens of each cell, shape (cells,).
+    mean
+        Tokens, shape (rows,).
+    """
     log_length = np.log(length)
     is_known = counts.sum(axis=1, keepdims=True) > 0
     with np.errstate(divide="ignore"):
@@ -133,21 +150,25 @@ def shares_with_mean(counts: Floats, length: Floats, mean: Floats) -> Floats:
     power, target = np.zeros(len(counts)), np.log(np.maximum(mean, 1.0))
     shares = _softmax(log_count)
     for _ in range(LENGTH_NEWTON_STEPS):
-        found = shares @ length
-        slope = (shares * length) @ log_length / found - shares @ log_length
-        step = (target - np.log(found)) / np.maximum(slope, 1e-3)
+        current = shares @ length
+        slope = (shares * length) @ log_length / current - shares @ log_length
+        step = (target - np.log(current)) / np.maximum(slope, 1e-3)
         power = np.clip(power + np.clip(step, -2.0, 2.0), -MOST_POWER, MOST_POWER)
         shares = _softmax(log_count + power[:, None] * log_length)
     return shares
 
 
 def _softmax(logs: Floats) -> Floats:
+    """Return shares, (rows, cells), proportional to exp(logs) within each row."""
     shares = np.exp(logs - logs.max(axis=1, keepdims=True))
     return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 def _with_sums(length: Floats, row: Ints, requests: Ints, tokens: Ints) -> Ints:
-    """Stretch what is above 1 of each row to the row's sum, and round so that it stays."""
+    """Stretch the parts of lengths above 1 to the sum of their row, and round so that the sum stays.
+
+    `length`, `row` and the result have the shape (lengths,), `requests` and `tokens` (rows,).
+    """
     rows = requests.size
     above = np.bincount(row, length - 1.0, rows)
     wanted = np.maximum(tokens - requests, 0).astype(np.float64)

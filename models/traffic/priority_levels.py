@@ -1,11 +1,11 @@
-"""Levels of priority for requests that have none (multi-tier Llumnix 4.2): 0 is the highest.
+"""Priority levels for requests that have none (multi-tier Llumnix 4.2): 0 is the highest.
 
-uniform     each level alike
-gaussian    exp(-((p - m) / s)^2 / 2) with m = (K - 1) / 2, s = K / 4: most in the middle
-enterprise  a tenth at the top, a fifth at the bottom, the rest alike; of two levels a quarter at the top
-shares      drawn with shares that somebody says
-tier        not drawn: the trace's own tiers, in the catalogue's order, all below the last level in that
-app         not drawn: the trace's applications, whose requests want their first token soonest first
+uniform     sampled, equal shares of all levels
+gaussian    sampled, exp(-((p - m) / s)^2 / 2) with m = (K - 1) / 2, s = K / 4: most in the middle
+enterprise  sampled, 10 % at the top, 20 % at the bottom, the rest equal; of two levels 25 % at the top
+shares      sampled with given shares
+tier        the tiers of the trace in the catalogue's order; tiers beyond the last level are in the last level
+app         the applications of the trace, those with the shortest time to the first token first
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ LevelCodes = NDArray[np.int16]
 
 
 def level_shares(by: str, count: int) -> Floats:
-    """The share of the requests that each level of a sampler has, shape (K,); they sum to 1."""
+    """Return the share of the requests in each level of a sampler, shape (count,); they sum to 1."""
     p = np.arange(count)
     if by == "gaussian":
         weight = np.exp(-(((p - (count - 1) / 2) / (count / 4)) ** 2) / 2)
@@ -33,26 +33,33 @@ def level_shares(by: str, count: int) -> Floats:
 
 
 def assign_levels(
-    tier: NDArray[np.int16], by: str, count: int, seed: int, said: Sequence[float] | None = None
+    tier: NDArray[np.int16], by: str, count: int, seed: int, given: Sequence[float] | None = None
 ) -> LevelCodes:
-    """The level of each request, shape (R,), by its tier or by a draw; the same for every policy.
+    """Return the level of each request, shape (R,), by its tier, also (R,), or sampled.
 
-    `said` are the shares of `by = "shares"`, one for each level.
+    `given` are the weights of the levels for `by = "shares"`. Levels are the same for every policy.
     """
     if by == LEVELS_BY_TIER:
         return np.minimum(tier, count - 1).astype(np.int16)
-    chances = (
-        level_shares(by, count) if by != LEVELS_BY_SHARES or said is None else np.array(said) / np.sum(said)
-    )
-    drawn = np.random.default_rng([seed, 0x1E7E1]).choice(count, tier.size, p=chances)
-    return drawn.astype(np.int16)
+    if by == LEVELS_BY_SHARES and given is not None:
+        shares = np.array(given) / np.sum(given)
+    else:
+        shares = level_shares(by, count)
+    return np.random.default_rng([seed, 0x1E7E1]).choice(count, tier.size, p=shares).astype(np.int16)
 
 
 def assign_levels_by_app(app: NDArray[np.int64], need_s: Floats, count: int) -> LevelCodes:
-    """The level of each request, shape (R,), by its application, a code without gaps.
+    """Return the level of each request, shape (R,), by its application.
 
-    Applications stand in order of the time that their requests want in the geometric mean; levels have as
-    equal shares of the requests as whole applications allow.
+    Applications are ordered by the geometric mean of the required time of their requests. Levels have shares
+    of the requests that are as equal as whole applications allow.
+
+    Parameters
+    ----------
+    app
+        Codes 0, 1, ... without gaps, shape (R,).
+    need_s
+        Required time to the first token, shape (R,).
     """
     requests = np.bincount(app)
     order = np.argsort(np.bincount(app, np.log(need_s)) / requests, kind="stable")
@@ -62,6 +69,9 @@ def assign_levels_by_app(app: NDArray[np.int64], need_s: Floats, count: int) -> 
 
 
 def levels_of_steps(steps: Floats, levels: Floats) -> LevelCodes:
-    """The level of each step, both given by their shares from the top: in whose share its middle lies."""
+    """Return the level of each step, shape (steps,): the level whose share contains the middle of the step's.
+
+    `steps`, (steps,), and `levels`, (levels,), are shares from the top.
+    """
     middle = np.cumsum(steps) - steps / 2
     return np.searchsorted(np.cumsum(levels)[:-1], middle, side="right").astype(np.int16)

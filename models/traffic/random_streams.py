@@ -1,4 +1,4 @@
-"""How made traces are drawn: random streams per day and subject, noise, bursts, requests put in order."""
+"""Random parts of generated traces: streams per day and subject, noise, bursts, sorting, weighted choice."""
 
 import math
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ STREAM_SUBJECTS = (
 
 
 def random_stream(seed: int, day: date, subject: str) -> np.random.Generator:
-    """The random stream of a subject on a day: independent of all others, and of the order of drawing."""
+    """Return the random stream of a subject on a day: independent of all others and of the order of use."""
     return np.random.default_rng([seed, day.toordinal(), STREAM_SUBJECTS.index(subject)])
 
 
@@ -29,12 +29,13 @@ def minute_noise(
     memory_minutes: Floats | float,
     shape: tuple[int, ...],
 ) -> Floats:
-    """Multipliers of mean 1, shape (*shape, 1440): lognormal, first-order autocorrelated over the minutes.
+    """Sample factors of mean 1, shape (*shape, 1440): lognormal, first-order autocorrelated over the minutes.
 
     Parameters
     ----------
     daily_share, minute_share : Floats or float
-        Standard deviation of a day's level and of a minute about it, in the mean; broadcast to `shape`.
+        Standard deviation of a day's level and of a minute about it, relative to the mean; broadcast to
+        `shape`.
     memory_minutes : Floats or float
         Correlation time of the minutes.
     """
@@ -50,14 +51,14 @@ def minute_noise(
 
 
 def minutes_within_day(start: datetime, minutes: int, day: date) -> slice:
-    """The minutes of the day that a stretch covers; UTC where its start says no zone."""
+    """Return the minutes of the day that a period covers; a start without a time zone is UTC."""
     start = start if start.tzinfo else start.replace(tzinfo=UTC)
     first = math.floor((start - datetime.combine(day, time(), UTC)).total_seconds() / 60)
     return slice(min(max(first, 0), TRAFFIC_DAY_MINUTES), min(max(first + minutes, 0), TRAFFIC_DAY_MINUTES))
 
 
 def burst_factor(bursts: Iterable[BurstConfig], day: date) -> Floats:
-    """What the load of each minute of the day is multiplied by, shape (1440,)."""
+    """Return the factor of bursts on the load of each minute of the day, shape (1440,)."""
     factor = np.ones(TRAFFIC_DAY_MINUTES)
     for burst in bursts:
         factor[minutes_within_day(burst.start, burst.minutes, day)] *= burst.factor
@@ -65,7 +66,10 @@ def burst_factor(bursts: Iterable[BurstConfig], day: date) -> Floats:
 
 
 def sort_by_arrival(arrived_us: Ints, code: Ints, codes: int) -> tuple[Ints, Ints]:
-    """Sort by time, then code: both in one integer, which sorts several times faster than argsort."""
+    """Sort requests by time, then by code 0 .. codes - 1; all (requests,).
+
+    Both are packed into one integer, which sorts several times faster than argsort.
+    """
     bits = codes.bit_length()
     packed = arrived_us << bits | code
     packed.sort()
@@ -73,12 +77,15 @@ def sort_by_arrival(arrived_us: Ints, code: Ints, codes: int) -> tuple[Ints, Int
 
 
 def draw_by_row(rng: np.random.Generator, shares: Floats, row: Ints) -> Ints:
-    """Draw a column for each entry of `row` by the shares of that row of `shares` (rows, columns)."""
+    """Sample a column for each entry of `row`, (K,), by that row of `shares`, (rows, columns)."""
     return pick_columns(shares, row, rng.random(row.size))
 
 
 def pick_columns(shares: Floats, row: Ints, dice: Floats) -> Ints:
-    """The column in which dice from 0 to 1 fall, by the shares of a row of `shares` (rows, columns)."""
+    """Return the column, (K,), at the quantile `dice` (0 to 1) of rows of `shares`, (rows, columns).
+
+    `row` and `dice` have the shape (K,).
+    """
     below = np.cumsum(shares, axis=1) + np.arange(len(shares))[:, None]
-    below[:, -1] = np.arange(len(shares)) + 1  # against rounding: a draw never leaves its row
+    below[:, -1] = np.arange(len(shares)) + 1  # exact, so that rounding cannot select another row
     return np.searchsorted(below.ravel(), row + dice, side="right") - row * shares.shape[1]

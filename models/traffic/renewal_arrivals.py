@@ -1,8 +1,9 @@
-"""When requests arrive: as many in ten minutes as a Poisson draw says, spaced by gaps, alone or in batches.
+"""Arrivals of requests: a Poisson number in each ten minutes, spaced by gaps, single or in batches.
 
-The gaps of a window lie on a circle that is cut at a random place and stretched over it, so that clumps have
-no favourite instant. Operational time, the share of the window's expected requests so far, turns places into
-instants. A batch comes within one second, or at one instant where the clock of the source is coarser.
+The gaps of a window lie on a circle that is cut at a random place and stretched over the window, so that
+bursts have no preferred instant. Operational time, the share of the window's expected requests so far, turns
+places into instants. A batch arrives within one second, or at one instant where the clock of the source is
+coarser.
 """
 
 from typing import NamedTuple
@@ -17,36 +18,43 @@ from fleetcast.models.world.traffic_config import TRAFFIC_DAY_MINUTES
 
 WINDOW_MINUTES = 10
 WINDOWS = TRAFFIC_DAY_MINUTES // WINDOW_MINUTES
-LEAST_GAP = 1e-12  # in the mean: gaps of a very small shape underflow
-LEAST_INSTANTS = 100  # from which a grid is read
+LEAST_GAP = 1e-12  # in units of the mean gap: gaps of a very small shape underflow
+LEAST_INSTANTS = 100  # arrivals needed to detect a grid
 SECOND_US = 1_000_000
 
 
 class Spacing(NamedTuple):
-    """How the arrivals of each sender follow one another; all of shape (senders,)."""
+    """Gaps and batches of the arrivals of each sender; all of shape (senders,)."""
 
-    family: Ints  # of the gaps between batches: position in FAMILIES
-    batch_share: Floats  # of the batches, those that are more than one request
-    batch_size: Floats  # their mean size; sizes are geometric
+    family: Ints  # of the gaps between batches: position in GAP_FAMILIES
+    batch_share: Floats  # share of batches of geometric size; the others are single requests
+    batch_size: Floats  # mean of the geometric sizes
 
     def mean_size(self) -> Floats:
-        """Requests of a batch in the mean."""
+        """Return the mean number of requests in a batch, shape (senders,)."""
         return 1 + self.batch_share * (self.batch_size - 1)
 
 
 def draw_arrivals(
     rng: np.random.Generator, per_minute: Floats, gap_cv: Floats, spacing: Spacing, cell_us: int = SECOND_US
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Minutes of the day at which each sender sends, by sender and window, and the sender; shape (requests,).
+    """Sample the arrivals of a day.
 
     Parameters
     ----------
     per_minute : Floats
-        Requests expected, shape (senders, 1440).
+        Expected requests, shape (senders, 1440).
     gap_cv : Floats
-        Variation of the gaps between batches in each ten minutes, shape (senders, 144).
+        Coefficient of variation of the gaps between batches in each ten minutes, shape (senders, 144).
     cell_us : int
-        The stretch within which a batch comes; a part of a minute.
+        Time cell within which a batch arrives, a divisor of a minute.
+
+    Returns
+    -------
+    minute : Floats
+        Of each request, in minutes of the day, ordered by sender and window, shape (requests,).
+    sender : NDArray[np.int64]
+        Of each request, ascending, shape (requests,).
     """
     so_far = np.zeros((len(per_minute) * WINDOWS, WINDOW_MINUTES + 1))
     np.cumsum(per_minute.reshape(-1, WINDOW_MINUTES), axis=1, out=so_far[:, 1:])
@@ -63,24 +71,30 @@ def draw_arrivals(
     )
     cells = MINUTE_US / cell_us
     minute, is_batch = np.repeat(minute, size), np.repeat(size > 1, size)
-    together = (np.floor(minute * cells) + rng.random(minute.size)) / cells
-    return np.where(is_batch, together, minute), np.repeat(sender, size)
+    in_cell = (np.floor(minute * cells) + rng.random(minute.size)) / cells
+    return np.where(is_batch, in_cell, minute), np.repeat(sender, size)
 
 
 def _gaps(rng: np.random.Generator, row: Ints, gap_cv: Floats, family: Ints) -> Floats:
-    """A gap after each arrival, in the mean of its row (sender and window)."""
+    """Sample a gap after each arrival, (arrivals,), relative to the mean of its row (sender and window).
+
+    `row` has the shape (arrivals,), `gap_cv` (rows,), `family` (senders,).
+    """
     gaps = np.empty(row.size)
-    of = family[row // WINDOWS]
+    family_of = family[row // WINDOWS]
     for number, name in enumerate(GAP_FAMILIES):
-        mine = of == number
-        if mine.any():
-            shape = shape_of_cv(name, gap_cv)[row[mine]]
-            gaps[mine] = draw_gaps(rng, name, shape, (shape.size,))
+        of_family = family_of == number
+        if of_family.any():
+            shape = shape_of_cv(name, gap_cv)[row[of_family]]
+            gaps[of_family] = draw_gaps(rng, name, shape, (shape.size,))
     return np.maximum(gaps, LEAST_GAP)
 
 
 def _places(rng: np.random.Generator, batches: Ints, gaps: Floats) -> Floats:
-    """Where each arrival lies in its window, 0 to 1: gaps on a circle, turned at random."""
+    """Return the place of each arrival in its window, 0 to 1, (arrivals,): gaps on a circle, turned randomly.
+
+    `batches` has the shape (rows,), `gaps` (arrivals,).
+    """
     ends = np.concatenate([[0.0], np.cumsum(gaps)])
     last = np.cumsum(batches)
     before, total = ends[last - batches], ends[last] - ends[last - batches]
@@ -91,7 +105,11 @@ def _places(rng: np.random.Generator, batches: Ints, gaps: Floats) -> Floats:
 
 
 def _instants(so_far: Floats, row: Ints, place: Floats) -> Floats:
-    """Minutes of the day; straight between the minutes of the window."""
+    """Turn places in operational time, 0 to 1, into minutes of the day, linear within a minute.
+
+    `so_far`, expected requests of a window so far, has the shape (rows, WINDOW_MINUTES + 1); the other arrays
+    have the shape (arrivals,).
+    """
     wanted = place * so_far[row, -1]
     minute = np.zeros(row.size, np.int64)
     for step in range(1, WINDOW_MINUTES):
@@ -103,13 +121,13 @@ def _instants(so_far: Floats, row: Ints, place: Floats) -> Floats:
 
 
 def snap_to_grid(arrived_us: Ints, grid_us: int, first_us: int) -> Ints:
-    """The instants moved back onto the grid through `first_us`; onward where its last point was yesterday."""
+    """Move instants, (requests,), back onto the grid through `first_us`; forward where that is yesterday."""
     back = (arrived_us - first_us) % grid_us
     return np.where(arrived_us >= back, arrived_us - back, arrived_us - back + grid_us)
 
 
 def coarsest_grid_us(arrived_us: Ints) -> int:
-    """The coarsest grid that all instants lie on, microseconds; 1 where few of them say nothing about it."""
+    """Return the coarsest grid, microseconds, of ascending instants, (requests,); 1 where there are few."""
     if arrived_us.size < LEAST_INSTANTS:
         return 1
     grid_us = int(np.gcd.reduce(np.diff(arrived_us)))
@@ -117,17 +135,16 @@ def coarsest_grid_us(arrived_us: Ints) -> int:
 
 
 def fit_batch_sizes(dispersion: Floats, third: Floats) -> tuple[Floats, Floats]:
-    """Share and mean size of the batches that give counts these cumulants.
+    """Return share and mean size of the batches, both (senders,), whose counts have these cumulants.
 
-    The counts of a compound Poisson process have the second and third cumulant E[s^2] / E[s] and
-    E[s^3] / E[s] in their mean. With sizes of 1, or geometric of mean g with probability p, both equations
-    together say g = (third - 1) / (3 (dispersion - 1)). Where no p below 1 does it, all
-    are geometric.
+    The second and third cumulant of a compound Poisson process, relative to the mean, are E[s^2] / E[s] and
+    E[s^3] / E[s]. For sizes s that are 1, or geometric of mean g with probability p, the two equations give
+    g = (third - 1) / (3 (dispersion - 1)). Where no p below 1 solves them, all sizes are geometric.
 
     Parameters
     ----------
     dispersion, third : Floats
-        Cumulants in the mean; both 1 for a Poisson process.
+        Cumulants relative to the mean, shape (senders,); both 1 for a Poisson process.
     """
     more = np.maximum(dispersion - 1, 1e-9)
     size = (third - 1) / (3 * more)
@@ -138,7 +155,10 @@ def fit_batch_sizes(dispersion: Floats, third: Floats) -> tuple[Floats, Floats]:
 
 
 def count_cumulants(counts: Floats) -> tuple[float, float]:
-    """Second and third cumulant of counts in their mean, about the mean of each row, shape (rows, cells)."""
+    """Return the second and third cumulant of counts, (rows, cells), about the mean of each row.
+
+    Both are relative to the mean of all counts.
+    """
     rest = counts - counts.mean(axis=1, keepdims=True)
     cells, total = counts.shape[1], max(float(counts.sum()), 1e-300)
     second = float((rest**2).sum()) * cells / (cells - 1) / total

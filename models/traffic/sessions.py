@@ -1,11 +1,12 @@
-"""Sessions: requests that go on from an earlier one, some time after it, with its context and more.
+"""Sessions: requests that continue an earlier request, some time after it, with its context and more.
 
-A request of the original goes on from another one where the source says so by a session, or where its prompt
-begins with all blocks of the other's but the last, which is seldom full. Each has one successor at most: what
-branches off begins anew. A made request is the next turn of a session as soon as one is due, else the first
-turn of another, drawn from the first turns of the original at that hour of the day. So a session has the
-turns of one that was seen, their tokens and the time between them, and each turn comes as often as it did.
-What is due after midnight is lost: a day depends on no other.
+A request of the original trace continues another one if the source gives both the same session, or if its
+prompt begins with all blocks of the other's prompt but the last, which is seldom full. Each request has at
+most one successor: a branch begins a new session. A generated request is the next turn of a session as soon
+as one is due, else the first turn of a new session, sampled from the first turns of the original at that hour
+of the day. So a generated session has the turns of a recorded session, their tokens and the times between
+them, and each turn occurs as often as in the original. Turns that are due after midnight are dropped: a day
+does not depend on another.
 """
 
 import heapq
@@ -18,26 +19,26 @@ from numpy.typing import NDArray
 from fleetcast.models.aliases import Floats, Ints
 
 TurnHashes = NDArray[np.uint64]
-LEAST_FOLLOWING = 0.02  # of the requests of a stream: with fewer it has no sessions
-LEAST_OPENINGS = 50  # of a stream at an hour of the day, to be drawn from by themselves
+LEAST_FOLLOWING = 0.02  # of the requests of a stream are later turns; with fewer it has no sessions
+LEAST_OPENINGS = 50  # first turns of a stream at an hour of the day; with fewer, all hours are used
 
 
 class Sessions(NamedTuple):
-    """The sessions of the original; a stream is who keeps to a session (llm and app, or client)."""
+    """The sessions of the original; a stream (llm and app, or client) contains whole sessions."""
 
-    first_opening: Ints  # (streams + 1,)
-    openings: Ints  # requests that are first turns, by stream and hour of the day
+    first_opening: Ints  # (streams + 1,) position of a stream's first opening
+    openings: Ints  # (openings,) requests that are first turns, by stream and hour of the day
     opening_hour: Ints  # (openings,) 0 to 23
     following: Ints  # (requests,) the next turn; -1: none
-    after_us: Ints  # (requests,) from the previous turn to this one
+    after_us: Ints  # (requests,) time from the previous turn to this one
     kept: Ints  # (requests,) blocks of the previous turn with which this one begins
 
 
 class Turns(NamedTuple):
-    """Made requests as turns of sessions, both of shape (requests,)."""
+    """Generated requests as turns of sessions, both of shape (requests,)."""
 
-    template: Ints  # the request of the original that it is like; -1: of a stream without sessions
-    previous: Ints  # the made request that it goes on from; -1: none
+    template: Ints  # corresponding request of the original; -1: of a stream without sessions
+    previous: Ints  # the generated request that this one continues; -1: none
 
 
 def fit_sessions(
@@ -47,16 +48,19 @@ def fit_sessions(
     first_hash: Ints,
     hashes: TurnHashes,
 ) -> Sessions:
-    """The sessions of requests in the order of their arrival.
+    """Find the sessions of requests in the order of their arrival.
 
     Parameters
     ----------
     stream : Ints
         0, 1, ... of each request, shape (requests,).
     session : Ints
-        What the source says, 0, 1, ... of each request; -1 where it says nothing.
-    first_hash, hashes : Ints, Hashes
-        Where the blocks of each request begin, shape (requests + 1,), and all of them; none is allowed.
+        Session of each request in the source, 0, 1, ..., shape (requests,); -1 where the source has none.
+    arrived_us : Ints
+        Microseconds since a midnight, ascending, shape (requests,).
+    first_hash, hashes : Ints, TurnHashes
+        Position of the first block of each request, shape (requests + 1,), and the hashes of all blocks; a
+        request may have none.
     """
     previous, kept = _previous(stream, session, first_hash, hashes)
     follows = previous >= 0
@@ -75,10 +79,13 @@ def fit_sessions(
 
 
 def draw_turns(sessions: Sessions, stream: Ints, arrived_us: Ints, rng: np.random.Generator) -> Turns:
-    """Which turn each request of a day is, in order of arrival; the stream -1 has no sessions."""
+    """Sample the turn that each request of a day is, in order of arrival; the stream -1 has no sessions.
+
+    `stream` and `arrived_us`, microseconds since midnight, have the shape (requests,).
+    """
     template = _openings(sessions, stream, arrived_us // 3_600_000_000 % 24, rng.random(stream.size))
     previous = np.full(stream.size, -1)
-    due: dict[int, list[tuple[int, int, int]]] = {}  # by stream: when, after which request, which turn
+    due: dict[int, list[tuple[int, int, int]]] = {}  # by stream: time, previous request, turn
     for request in np.flatnonzero(template >= 0).tolist():
         now, waiting = int(arrived_us[request]), due.setdefault(int(stream[request]), [])
         if waiting and waiting[0][0] <= now:
@@ -90,7 +97,7 @@ def draw_turns(sessions: Sessions, stream: Ints, arrived_us: Ints, rng: np.rando
 
 
 def session_roots(previous: Ints) -> Ints:
-    """The first turn of the session of each request."""
+    """Return the first turn of the session of each request; both (requests,)."""
     root = np.arange(previous.size)
     for request in np.flatnonzero(previous >= 0):
         root[request] = root[previous[request]]
@@ -98,35 +105,41 @@ def session_roots(previous: Ints) -> Ints:
 
 
 def _previous(stream: Ints, session: Ints, first_hash: Ints, hashes: TurnHashes) -> tuple[Ints, Ints]:
-    """The turn before each request, -1 where there is none, and the blocks that both begin with."""
+    """Return the turn before each request, -1 where there is none, and the number of common first blocks.
+
+    Both have the shape (requests,).
+    """
     previous, kept = np.full(stream.size, -1), np.zeros(stream.size, np.int64)
     is_continued = np.zeros(stream.size, np.bool_)
     latest_turn: dict[int, int] = {}
     latest: dict[int, dict[int, int]] = {}  # by stream: the last request with a block
     chains = [hashes[begin:end].tolist() for begin, end in itertools.pairwise(first_hash)]
-    for request, (of, said) in enumerate(zip(stream.tolist(), session.tolist(), strict=True)):
-        chain, had, before = chains[request], 0, -1
-        if said >= 0:
-            before = latest_turn.get(said, -1)
-            latest_turn[said] = request
+    for request, (of, given) in enumerate(zip(stream.tolist(), session.tolist(), strict=True)):
+        chain, common, before = chains[request], 0, -1
+        if given >= 0:
+            before = latest_turn.get(given, -1)
+            latest_turn[given] = request
             pairs = zip(chain, chains[before], strict=False)
-            had = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+            common = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
         else:
             seen = latest.setdefault(of, {})
-            while had < len(chain) and chain[had] in seen:
-                had += 1
-            before = seen[chain[had - 1]] if had else -1
-            if had < len(chains[before]) - 1:
+            while common < len(chain) and chain[common] in seen:
+                common += 1
+            before = seen[chain[common - 1]] if common else -1
+            if common < len(chains[before]) - 1:
                 before = -1
             seen.update(dict.fromkeys(chain, request))
         if before >= 0 and not is_continued[before]:
-            previous[request], kept[request], is_continued[before] = before, had, True
+            previous[request], kept[request], is_continued[before] = before, common, True
     return previous, kept
 
 
 def _openings(sessions: Sessions, stream: Ints, hour: Ints, place: Floats) -> Ints:
-    """A first turn of the stream for each request, at its hour of the day; -1 where there is none."""
-    first, found = sessions.first_opening, np.full(stream.size, -1)
+    """Return a first turn of its stream and hour of the day for each request; -1 where there is none.
+
+    `place`, 0 to 1, selects among the first turns; all arrays have the shape (requests,).
+    """
+    first, opening = sessions.first_opening, np.full(stream.size, -1)
     of_opening = np.repeat(np.arange(first.size - 1), np.diff(first))
     cells = np.arange(24 * (first.size - 1))
     key = 24 * of_opening + sessions.opening_hour
@@ -136,5 +149,5 @@ def _openings(sessions: Sessions, stream: Ints, hour: Ints, place: Floats) -> In
     cell = 24 * stream + hour
     has_any = (stream >= 0) & (high > low)[cell]
     cell = cell[has_any]
-    found[has_any] = sessions.openings[low[cell] + (place[has_any] * (high - low)[cell]).astype(np.int64)]
-    return found
+    opening[has_any] = sessions.openings[low[cell] + (place[has_any] * (high - low)[cell]).astype(np.int64)]
+    return opening

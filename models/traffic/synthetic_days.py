@@ -1,11 +1,11 @@
-"""Seeded traces, a day at a time: office-suite-like traffic, a short real trace tiled, a day multiplied.
+"""Seeded synthetic days: office-suite-like traffic, a short real trace tiled, a day multiplied.
 
 Office traffic follows the workload figures of SageServe section 3. The rate of a cell (tier, llm, region) is
 
-    requests of the tier's week x shape of the week x share of the cell x noise, and bulk jobs, times bursts;
+    (requests of the tier's week x shape of the week x share of the cell x noise + bulk jobs) x bursts;
 
-arrivals are Poisson within the minute, tokens lognormal by app and tier. Every day and subject has a random
-stream of its own, so a day depends neither on which others are made nor on the order in which they are.
+arrivals are Poisson within the minute, tokens lognormal by app and tier. Every day and subject has a separate
+random stream, so a day does not depend on other generated days or on their order.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ from fleetcast.models.world.traffic_config import (
     require_traffic,
 )
 
-# A day's level holds from its 180th minute to the 180th before its end, then turns into the next day's.
+# A day's level holds from minute 180 to 180 minutes before its end, then blends into the next day's.
 NIGHTFALL = (-180, 180, TRAFFIC_DAY_MINUTES - 180, TRAFFIC_DAY_MINUTES + 180)
 JOB_SIGMA = 1.0  # of the logarithm of a bulk job's size: a few large ones carry most of the load
 
@@ -42,18 +42,18 @@ JOB_SIGMA = 1.0  # of the logarithm of a bulk job's size: a few large ones carry
 
 
 def office_day(params: OfficeTraffic, day: date, seed: int, names: TraceNames) -> DayColumns:
-    """Draw one day of office traffic (SageServe section 3).
+    """Generate one day of office traffic (SageServe section 3).
 
     Parameters
     ----------
     seed : int
         Of the trace, 0 or more; the same parameters, seed and day give the same requests.
-    names : Names
+    names : TraceNames
         Of the catalogue; the codes of the result are positions in them.
 
     Returns
     -------
-    Columns
+    DayColumns
         Sorted by arrival; `app` is a position in `params.apps`.
     """
     rate = office_rate(params, day, seed, names)
@@ -86,7 +86,7 @@ def office_day(params: OfficeTraffic, day: date, seed: int, names: TraceNames) -
 
 
 def office_rate(params: OfficeTraffic, day: date, seed: int, names: TraceNames) -> Floats:
-    """Expected requests per minute, with noise, jobs and bursts, shape (tiers, llms, regions, 1440)."""
+    """Return expected requests per minute with noise, jobs and bursts, shape (tiers, llms, regions, 1440)."""
     shapes = {tier: weekly_shape(params.tiers[tier]) for tier in names.tiers}
     weekday_part = sum(params.tiers[tier].share * shape[:5].sum() for tier, shape in shapes.items())
     week = 5 * params.requests_per_day / weekday_part
@@ -103,7 +103,10 @@ def office_rate(params: OfficeTraffic, day: date, seed: int, names: TraceNames) 
 
 
 def weekly_shape(traffic: TierTraffic) -> Floats:
-    """Share of a week's requests in each minute, shape (7, 1440), summing to 1; days turn over at night."""
+    """Return the share of a week's requests in each minute, shape (7, 1440); the sum is 1.
+
+    Levels of neighbouring days blend into each other around midnight.
+    """
     minute = np.arange(TRAFFIC_DAY_MINUTES) + 0.5
     hour = np.interp(minute, 60 * np.arange(24) + 30, traffic.by_hour, period=TRAFFIC_DAY_MINUTES)
     level = np.array(traffic.by_weekday)
@@ -115,26 +118,31 @@ def weekly_shape(traffic: TierTraffic) -> Floats:
 
 
 def _heavier(params: OfficeTraffic, names: TraceNames) -> Floats:
-    """Factor on the input tokens of each cell, shape (tiers, llms, regions); 1 where nothing is said."""
+    """Return the factor on the input tokens of each cell, shape (tiers, llms, regions); 1 by default."""
     return np.array([_by_cell(params.tiers[tier].heavier, 1.0, names) for tier in names.tiers])
 
 
-def _by_cell(said: Mapping[str, Mapping[str, float]], otherwise: float, names: TraceNames) -> Floats:
-    """A table llm -> region -> figure as an array, shape (llms, regions); `otherwise` where it is silent."""
-    cells = np.full((len(names.llms), len(names.regions)), otherwise)
-    for llm, regions in said.items():
-        for region, figure in regions.items():
-            cells[names.llms.index(llm), names.regions.index(region)] = figure
+def _by_cell(table: Mapping[str, Mapping[str, float]], default: float, names: TraceNames) -> Floats:
+    """Return a table llm -> region -> value as an array, shape (llms, regions), `default` where missing."""
+    cells = np.full((len(names.llms), len(names.regions)), default)
+    for llm, regions in table.items():
+        for region, value in regions.items():
+            cells[names.llms.index(llm), names.regions.index(region)] = value
     return cells
 
 
 def _noise(rng: np.random.Generator, traffic: TierTraffic, shape: tuple[int, ...]) -> Floats:
+    """Sample the noise of a tier, shape (*shape, 1440)."""
     shares = (traffic.daily_noise_share, traffic.minute_noise_share, traffic.minute_noise_minutes)
     return minute_noise(rng, *shares, shape)
 
 
 def _bulk_jobs(rng: np.random.Generator, traffic: TierTraffic, requests: float, mix: Floats) -> Floats:
-    """Rate of the bulk jobs: at any time of the day, of any size, evenly over their minutes."""
+    """Sample the rate of bulk jobs, requests per minute, shape (llms, regions, 1440).
+
+    Jobs start at random times, have lognormal sizes and spread evenly over their minutes. `mix`, the share of
+    each cell, has the shape (llms, regions).
+    """
     rate = np.zeros((mix.size, TRAFFIC_DAY_MINUTES))
     if requests > 0:
         jobs = rng.poisson(traffic.jobs_per_day)
@@ -150,21 +158,26 @@ def _bulk_jobs(rng: np.random.Generator, traffic: TierTraffic, requests: float, 
 
 
 def tile_day(template: DayColumns, params: TiledTraffic, day: date, seed: int) -> DayColumns:
-    """Repeat a short trace over a day that has the weekly rhythm of another.
+    """Repeat a short trace over a day with a given weekly pattern.
 
-    1. The template is folded into one hour: times modulo an hour; a template shorter than that is stretched
-       to fill it. It counts as `rows` requests an hour (fewer where several hours were folded into one).
-    2. Hour h of the week gets round(requests_share x rows x by_hour_of_week[h] / their mean) requests, drawn
-       from the template with replacement: tokens, region, llm, tier and app stay together.
-    3. Each keeps its place within the hour, moved on by a uniform jitter of under a second.
+    1. The template is folded into one hour: times modulo an hour; a shorter template is stretched to an hour.
+       It counts as `rows` requests an hour (fewer where several hours were folded into one).
+    2. Hour h of the week gets round(requests_share x rows x by_hour_of_week[h] / their mean) requests. They
+       are sampled from the template with replacement: tokens, region, llm, tier and app stay together.
+    3. Each request keeps its place within the hour, plus a uniform jitter of under a second.
 
     Parameters
     ----------
-    template : Columns
+    template : DayColumns
         `arrived_us` may count from any instant.
+
+    Raises
+    ------
+    ValueError
+        The template has no requests.
     """
     rows = template.arrived_us.size
-    require_traffic(rows > 0, "the template has no request; land its file first")
+    require_traffic(rows > 0, "the template has no requests; land its file first")
     rng = random_stream(seed, day, "tile")
     elapsed = template.arrived_us - template.arrived_us.min()
     span = max(int(elapsed.max()), 1)
@@ -172,27 +185,34 @@ def tile_day(template: DayColumns, params: TiledTraffic, day: date, seed: int) -
     weights = np.array(params.by_hour_of_week)[24 * day.weekday() :][:24] / np.mean(params.by_hour_of_week)
     counts = np.rint(params.requests_share * rows * folded / span * weights).astype(np.int64)
     hour = np.repeat(np.arange(24), counts)
-    drawn = rng.integers(0, rows, hour.size)
-    place = (elapsed * (HOUR_US / folded)).astype(np.int64)[drawn]
+    sampled = rng.integers(0, rows, hour.size)
+    place = (elapsed * (HOUR_US / folded)).astype(np.int64)[sampled]
     place = (place + rng.integers(0, 1_000_000, hour.size)) % HOUR_US
-    arrived_us, drawn = sort_by_arrival(hour * HOUR_US + place, drawn, rows)
-    return DayColumns._make((arrived_us, *(column[drawn] for column in template[1:])))
+    arrived_us, sampled = sort_by_arrival(hour * HOUR_US + place, sampled, rows)
+    return DayColumns._make((arrived_us, *(column[sampled] for column in template[1:])))
 
 
 # --- a day with more or fewer requests ------------------------------------------------------------------
 
 
 def multiply_day(arrived_us: Ints, factor: float, day: date, seed: int) -> tuple[Ints, Ints]:
-    """A day with `factor` times its requests: when they arrive, sorted, and which request each one repeats.
+    """Multiply the requests of a day by `factor`.
 
-    Every request comes as many times as whole numbers go into `factor`, and once more (below 1: at all) by
-    chance. The first of its kind keeps its instant; the others come within half a minute of it, so that the
-    load of a minute grows and no two arrive as one.
+    Every request occurs floor(factor) times, and once more with the probability of the fraction. The first
+    occurrence keeps its instant. The others arrive within half a minute of it, so that the load of a minute
+    grows and copies do not arrive at the same instant.
 
     Parameters
     ----------
     arrived_us : Ints
-        Since midnight, shape (rows,).
+        Microseconds since midnight, shape (rows,).
+
+    Returns
+    -------
+    arrived_us : Ints
+        Of the new requests, ascending, shape (requests,).
+    row : Ints
+        The request that each one repeats, shape (requests,).
     """
     rng = random_stream(seed, day, "copies")
     times = np.floor(factor + rng.random(arrived_us.size)).astype(np.int64)
@@ -203,9 +223,10 @@ def multiply_day(arrived_us: Ints, factor: float, day: date, seed: int) -> tuple
     return sort_by_arrival(moved_us, row, arrived_us.size)
 
 
-# --- drawing -------------------------------------------------------------------------------------------
+# --- sampling ------------------------------------------------------------------------------------------
 
 
 def _tokens(rng: np.random.Generator, median: Floats, sigma: float, most: int) -> NDArray[np.int32]:
-    drawn = median * np.exp(sigma * rng.standard_normal(median.size, dtype=np.float32))
-    return np.clip(drawn, 1, most).astype(np.int32)
+    """Sample lognormal tokens, 1 to `most`, of given medians; both (requests,)."""
+    tokens = median * np.exp(sigma * rng.standard_normal(median.size, dtype=np.float32))
+    return np.clip(tokens, 1, most).astype(np.int32)

@@ -1,4 +1,4 @@
-"""What a generated trace is to do otherwise than the one it is fitted to (the files of data/changes)."""
+"""Changes of a generated trace, compared with the trace that it is fitted to (the files of data/changes)."""
 
 import math
 from dataclasses import dataclass
@@ -10,23 +10,23 @@ from fleetcast.models.world.traffic_config import BurstConfig
 
 
 def require_possible_change(holds: bool, broken: str) -> None:
-    """Refuse a change that a trace cannot have."""
+    """Raise ValueError with `broken`, the broken rule, unless the rule holds."""
     if not holds:
         raise ValueError(f"What-if: {broken}. Change it.")
 
 
 @dataclass(frozen=True)
 class NewApp:
-    """An application that the trace does not have: it behaves like one that it has."""
+    """A new application that behaves like an existing one."""
 
     name: str
-    like: str
-    share: float  # its requests, in those of the whole trace without it
+    like: str  # the existing application
+    share: float  # its requests over those of the whole trace without it
 
 
 @dataclass(frozen=True)
 class Outage:
-    """A stretch in which a region takes no requests: they arrive in the other regions by their shares."""
+    """A period in which a region takes no requests: they arrive in the other regions by their shares."""
 
     region: str
     start: datetime
@@ -35,14 +35,14 @@ class Outage:
 
 @dataclass(frozen=True)
 class TraceChanges:
-    """Changes to a fitted trace; without any it behaves like the original."""
+    """Changes to a fitted trace; without changes it behaves like the original."""
 
     growth_per_week: float = 0.0  # a step from week to week, as in the office traffic
-    interactive_to_niw: float | None = None  # requests: 9, 3 or 1 to 1; the whole stays the same
+    interactive_to_niw: float | None = None  # ratio of requests, such as 9, 3 or 1; their sum is unchanged
     new_apps: tuple[NewApp, ...] = ()
     bursts: tuple[BurstConfig, ...] = ()
     outages: tuple[Outage, ...] = ()
-    holidays: tuple[date, ...] = ()  # days that are like a Sunday
+    holidays: tuple[date, ...] = ()  # days that behave like a Sunday
 
     def __post_init__(self) -> None:
         require_possible_change(
@@ -59,6 +59,6 @@ class TraceChanges:
 
 
 def load_changes(path: Path) -> TraceChanges:
-    """Read a what-if file; ConfigError names an unknown, missing or mistyped key."""
+    """Read a what-if file; ConfigError with the key for one that is unknown, missing or mistyped."""
     changes: TraceChanges = build_dataclass(TraceChanges, read_toml(path), path.name)
     return changes

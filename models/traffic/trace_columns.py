@@ -1,4 +1,4 @@
-"""The names that codes of a trace are positions in, and the columns of its days."""
+"""Names that the codes of a trace refer to, and the columns of its days."""
 
 from typing import NamedTuple
 
@@ -14,11 +14,11 @@ class TraceNames(NamedTuple):
     llms: tuple[str, ...]
     regions: tuple[str, ...]
     tiers: tuple[str, ...]
-    interactive: tuple[str, ...]  # the tiers that nobody holds back
+    interactive: tuple[str, ...]  # the tiers whose requests are not deferred
 
     @classmethod
     def of(cls, catalogue: Catalogue) -> "TraceNames":
-        """The names of a catalogue."""
+        """Return the names of a catalogue."""
         return cls(
             llms=tuple(catalogue.llms),
             regions=tuple(catalogue.regions),
@@ -28,7 +28,7 @@ class TraceNames(NamedTuple):
 
 
 class DayColumns(NamedTuple):
-    """The requests of a day by arrival, all of shape (requests,)."""
+    """The requests of a day in order of arrival, all of shape (requests,)."""
 
     arrived_us: NDArray[np.int64]  # microseconds since midnight, UTC
     region: NDArray[np.int16]

@@ -1,7 +1,7 @@
-"""What an instance sustains: the theta of the plans, measured by the replay itself.
+"""Capacity of an instance: theta in the plans, measured by replaying load trials.
 
-`slo` is what it serves within its targets, `throughput` what it serves at all ([plan] capacity). The first is
-what a fleet must be sized by; the second is how SageServe's Fig. 9 has it, whatever anyone waits.
+[plan] capacity selects one of two definitions. `slo` is the highest load within the SLO targets; size a fleet
+by this one. `throughput` is the highest load at all, however long requests wait, as in SageServe's Fig. 9.
 """
 
 import dataclasses
@@ -22,15 +22,14 @@ from fleetcast.models.world.catalogue_entries import Region, Tier
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 
-TRIAL_REQUESTS = (
-    20_000  # per trial: shorter ones end before a load that is slightly too high has built its queue
-)
-INSTANCES = 4  # a small endpoint, because load is shared: one instance alone would look worse than it is
-PARTNERS = 64  # of the pool that does the other part of each request: so many that none waits there
+# Per trial. A shorter trial ends before a load that is slightly too high has built a queue.
+TRIAL_REQUESTS = 20_000
+INSTANCES = 4  # of the trial endpoint; a single instance would measure worse, as it shares no load
+PARTNERS = 64  # instances of the pool for the other phase; so many that no request waits there
 RATE_HALVINGS = 12  # of the bracket, to a thousandth of the rate
-IDLE_PER_S, FLOOD_PER_S = 1e-3, 1e6  # so slow that no request meets another; so fast that all wait at once
-FLOOD_S = 86_400.0  # in which they are served
-STEADY = (0.25, 0.75)  # of the requests that end: between them an overloaded endpoint is full throughout
+IDLE_PER_S, FLOOD_PER_S = 1e-3, 1e6  # requests/s: requests never overlap; all requests wait at once
+FLOOD_S = 86_400.0  # time to serve the flood
+STEADY = (0.25, 0.75)  # shares of the ended requests; between them an overloaded endpoint is full
 
 
 def measure_capacity_tokens_per_s(
@@ -43,25 +42,25 @@ def measure_capacity_tokens_per_s(
     partner: Deployment | None = None,
     cached_tokens: npt.NDArray[np.int32] | None = None,
 ) -> float:
-    """Input tokens/s that one instance, or team, serves, by the sort of capacity that [plan] asks for.
+    """Measure the input tokens/s that one instance, or team, sustains, by the definition in [plan] capacity.
 
-    The trial is an endpoint of some INSTANCES whose requests are drawn from the given mix.
+    The trial is an endpoint of INSTANCES instances whose requests are sampled from the given mix.
 
     slo         the highest rate of Poisson arrivals, by bisection, at which enough requests meet all targets
-                of the strictest tier. Enough is its attainment target times what an idle fleet attains: a
-                prompt too long for its SLO on an empty instance says nothing about load. Of instances that
-                decode what others prefill it is the last token that counts, within the deadline of that tier.
-                It is never more than the throughput.
-    throughput  the rate at which requests end while more always wait. At a lower rate of arrivals the queue
-                does not grow, at a higher one it grows without end (Baccelli and Foss 1995).
-                No target counts.
+                of the strictest tier. Enough is its attainment target times the attainment of an idle fleet,
+                because a prompt that is too long for its SLO on an idle instance does not depend on load. For
+                instances that only decode, the last token counts, within the deadline of that tier. The
+                result is never more than the throughput.
+    throughput  the rate at which requests end while others always wait. At a lower arrival rate the queue
+                does not grow, at a higher one it grows without end (Baccelli and Foss 1995). No target
+                counts.
 
     Parameters
     ----------
-    input_tokens, output_tokens : shape (n,), the interactive requests of the llm
-    cached_tokens : shape (n,), of these inputs, what need not be computed; None: nothing
-    partner : of a deployment that prefills who decodes, of one that decodes who prefills. Where they stand in
-        teams, these are tried as a whole, and answer for all targets
+    input_tokens, output_tokens : shape (n,), tokens of the llm's interactive requests
+    cached_tokens : shape (n,), of the input tokens, those that need not be computed; None: none
+    partner : the deployment of the other phase, for one that only prefills or only decodes. With teams, the
+        trial measures a whole team, for all targets
 
     Raises
     ------
@@ -69,27 +68,28 @@ def measure_capacity_tokens_per_s(
     """
     if input_tokens.size == 0:
         raise ValueError(f"No interactive request of {llm} to measure its capacity with. Give some history.")
-    drawn = sample_requests(input_tokens, output_tokens, cached_tokens)
-    given = "none" if cached_tokens is None else "given"
-    config = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, prefix=given))
+    sample = sample_requests(input_tokens, output_tokens, cached_tokens)
+    prefix = "none" if cached_tokens is None else "given"
+    config = dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, prefix=prefix))
     if partner is not None and deployment.team:
-        tried, role = trial_team_count(deployment.team + partner.team), "whole"
-        pools = [(pool, tried * pool.team) for pool in (deployment, partner)]
+        count, role = trial_team_count(deployment.team + partner.team), "whole"
+        pools = [(pool, count * pool.team) for pool in (deployment, partner)]
         fleet = fixed_fleet({llm: pools}, catalogue.serving([llm]), config)
     else:
-        tried, role = INSTANCES, deployment.role
+        count, role = INSTANCES, deployment.role
         fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
-    trial = LoadTrial(drawn, fleet, trial_rules(llm, catalogue, config))
-    at_all = throughput_tokens_per_s(trial, llm, role)
+    trial = LoadTrial(sample, fleet, trial_rules(llm, catalogue, config))
+    throughput = throughput_tokens_per_s(trial, llm, role)
     if config.plan.capacity == "throughput":
-        return at_all / tried
-    in_time = max_rate_within_slo(trial, llm, deployment, role, catalogue)
-    in_time *= float(drawn.input_tokens.mean())
-    return min(in_time, at_all) / tried  # first tokens may be in time while batches grow and grow
+        return throughput / count
+    within_slo = max_rate_within_slo(trial, llm, deployment, role, catalogue)
+    within_slo *= float(sample.input_tokens.mean())
+    # First tokens may be in time while batches grow without end.
+    return min(within_slo, throughput) / count
 
 
 def trial_team_count(instances: int) -> int:
-    """How many teams of so many instances make some INSTANCES."""
+    """Return how many teams of so many instances have about INSTANCES instances."""
     return max(1, round(INSTANCES / instances))
 
 
@@ -98,33 +98,39 @@ def sample_requests(
     output_tokens: npt.NDArray[np.int32],
     cached_tokens: npt.NDArray[np.int32] | None = None,
 ) -> TraceArrays:
-    """REQUESTS of a mix as they come to one place, Poisson, one a second in the mean."""
+    """Sample TRIAL_REQUESTS requests of a mix with Poisson arrivals, one per second on average.
+
+    The arguments have shape (n,), tokens.
+    """
     rng = np.random.default_rng(0xCA9)
     picks, gaps = rng.integers(0, input_tokens.size, TRIAL_REQUESTS), rng.exponential(1.0, TRIAL_REQUESTS)
-    nobody = np.zeros(TRIAL_REQUESTS, np.int16)
-    drawn = TraceArrays(np.cumsum(gaps), nobody, nobody, nobody, input_tokens[picks], output_tokens[picks])
-    return drawn if cached_tokens is None else drawn._replace(cached_tokens=cached_tokens[picks])
+    zeros = np.zeros(TRIAL_REQUESTS, np.int16)
+    sample = TraceArrays(np.cumsum(gaps), zeros, zeros, zeros, input_tokens[picks], output_tokens[picks])
+    return sample if cached_tokens is None else sample._replace(cached_tokens=cached_tokens[picks])
 
 
 class LoadTrial(NamedTuple):
-    """An endpoint, and the requests that it is tried with, one a second in the mean."""
+    """An endpoint, and the sampled requests of its trial, one per second on average."""
 
-    drawn: TraceArrays
+    sampled_trace: TraceArrays
     fleet: FleetArrays
     rules: Rules
 
     def replay_at_rate(self, requests_per_s: float, longer_s: float = 1.0) -> tuple[TraceArrays, Outcome]:
-        """What becomes of them at another rate, up to so many seconds after the last has come."""
-        trace = self.drawn._replace(arrival_s=self.drawn.arrival_s / requests_per_s)
+        """Replay the requests at another rate, up to `longer_s` seconds after the last arrival."""
+        trace = self.sampled_trace._replace(arrival_s=self.sampled_trace.arrival_s / requests_per_s)
         until_s = float(trace.arrival_s[-1]) + longer_s
-        drive = Schedule(np.diff(self.fleet.slots), hour_s=until_s)
-        return trace, replay_trace(trace, self.fleet, drive, self.rules, until_s)
+        schedule = Schedule(np.diff(self.fleet.slots), hour_s=until_s)
+        return trace, replay_trace(trace, self.fleet, schedule, self.rules, until_s)
 
 
 def max_rate_within_slo(
     trial: LoadTrial, llm: str, deployment: Deployment, role: str, catalogue: Catalogue
 ) -> float:
-    """Requests/s of the endpoint at which enough still meet the targets of the strictest tier."""
+    """Return the highest requests/s at which enough meet the targets of the strictest tier.
+
+    ValueError if no tier has a target, or if no request meets them even on an idle fleet.
+    """
     name = catalogue.strictest_tier(catalogue.tiers)
     if name is None:
         raise ValueError("No interactive tier has a target to measure capacity by. Give one in tiers.toml.")
@@ -141,9 +147,9 @@ def max_rate_within_slo(
 def max_rate_for_tier(
     trial: LoadTrial, tier: Tier, near_per_s: float = 1.0, halvings: int = RATE_HALVINGS
 ) -> float | None:
-    """Requests/s at which enough still meet the targets of the tier; None where no idle fleet meets them.
+    """Return the highest requests/s at which enough meet the tier's targets; None if an idle fleet does not.
 
-    The search begins near `near_per_s`.
+    The search begins at `near_per_s`.
     """
 
     def attained_share(requests_per_s: float) -> float:
@@ -165,7 +171,7 @@ def max_rate_for_tier(
 
 
 def throughput_tokens_per_s(trial: LoadTrial, llm: str, role: str) -> float:
-    """Input tokens/s of the endpoint in the steady part of a flood; ValueError where hardly any ends."""
+    """Return the input tokens/s of the endpoint in the steady part of a flood; ValueError if too few end."""
     _, outcome = trial.replay_at_rate(FLOOD_PER_S, FLOOD_S)
     ended_s = outcome.first_token_s if role == "prefill" else outcome.finish_s
     order = np.argsort(ended_s)[: np.count_nonzero(~np.isnan(ended_s))]
@@ -175,14 +181,14 @@ def throughput_tokens_per_s(trial: LoadTrial, llm: str, role: str) -> float:
             f"Only {order.size:,} of {ended_s.size:,} requests of {llm} ever end on one of its instances. "
             "Deploy it on more GPUs."
         )
-    tokens = trial.drawn.input_tokens[order[first:last]].sum()
+    tokens = trial.sampled_trace.input_tokens[order[first:last]].sum()
     return float(tokens / (ended_s[order[last]] - ended_s[order[first]]))
 
 
 def role_targets(role: str, tier: Tier) -> Tier:
-    """The targets of a tier that an instance in this role answers for.
+    """Return the tier with the targets that an instance in this role is responsible for.
 
-    Who prefills answers for the first token, who decodes for the pace of the others and for the last one.
+    A prefill instance is responsible for TTFT, a decode instance for TPOT and the deadline.
     """
     if role == "prefill":
         return dataclasses.replace(tier, tpot_slo_s=None)
@@ -197,20 +203,20 @@ def trial_fleet(
     instances: int = INSTANCES,
     partner: Deployment | None = None,
 ) -> FleetArrays:
-    """One endpoint of so many instances of `llm` that always serve, and of a partner PARTNERS."""
-    sized = [(deployment, instances)] + ([] if partner is None else [(partner, PARTNERS)])
-    return fixed_fleet({llm: sized}, catalogue.serving([llm]), config)
+    """Build one endpoint of `llm` whose instances always serve, with PARTNERS instances of a partner."""
+    pools = [(deployment, instances)] + ([] if partner is None else [(partner, PARTNERS)])
+    return fixed_fleet({llm: pools}, catalogue.serving([llm]), config)
 
 
 def trial_rules(llm: str, catalogue: Catalogue, config: RunConfig) -> Rules:
-    """The rules of such a fleet: it follows its targets, and no request has a second leg."""
+    """Build the rules of a trial fleet: it follows its targets, and no request has a second leg."""
     return make_rules(catalogue.serving([llm]), dataclasses.replace(config.replay, cascades={}), "follow")
 
 
 def fixed_fleet(
     pools: Mapping[str, Sequence[tuple[Deployment, int]]], catalogue: Catalogue, config: RunConfig
 ) -> FleetArrays:
-    """One region with these pools of each llm of the catalogue, so many instances each, that always serve."""
+    """Build one region with these pools of each llm, each with so many instances that always serve."""
     cap_gpus = dict.fromkeys(catalogue.gpus, 0)
     deployments = {}
     for llm, sized in pools.items():

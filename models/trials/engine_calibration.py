@@ -1,8 +1,8 @@
-"""Calibrate a deployment to a log of its requests: which engine it was, its seconds, and whether they hold.
+"""Calibrate a deployment to a log of its requests: find its engine settings and latencies, and validate them.
 
-Three of ten requests, and the first ones of the log, are left out of the fit. The whole timeline is replayed
-all the same, since every request has its part in what the others meet. What the log's engine does not say of
-itself is a hypothesis: each is fitted, and the best is named with its margin over the next.
+The fit leaves out three of ten requests, and the first ones of the log. The replay always plays the whole
+log, because each request affects the others. Unknown settings of the engine are hypotheses: each of them is
+fitted, and the best one is reported with the errors of the others.
 """
 
 import dataclasses
@@ -34,16 +34,16 @@ from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 
 HELD_OUT_SHARE = 0.3
-WARM_UP = 10  # requests, the first of the log
+WARM_UP = 10  # requests at the start of the log
 LEAST_REQUESTS = 100
-MAX_FIT_REQUESTS = 2_000  # requests that are replayed over and over; all are for the verdict
-SEVERAL_INSTANCES = 2  # instances of the hypothesis that it was not one
+MAX_FIT_REQUESTS = 2_000  # requests of the replays in the fit; the validation uses all
+SEVERAL_INSTANCES = 2  # of the hypothesis that there was more than one instance
 CHECKED_PERCENTILES = (50, 90, 99)
-LIMITS = {"TTFT": 0.15, "TPOT": 0.07, "E2E": 0.07}  # of the verdict
+LIMITS = {"TTFT": 0.15, "TPOT": 0.07, "E2E": 0.07}  # largest relative error that passes the validation
 
 
 class Hypothesis(NamedTuple):
-    """What an engine may have been, where its log does not say."""
+    """Possible settings of an engine, where its log does not have them."""
 
     batching: str
     async_scheduling: bool
@@ -55,10 +55,10 @@ class Hypothesis(NamedTuple):
 
 
 class CalibrationCheck(NamedTuple):
-    """A line of the verdict: one figure of the requests left out of the fit, measured and replayed."""
+    """A line of the validation: one statistic of the held-out requests, measured and replayed."""
 
     metric: str  # TTFT, TPOT or E2E
-    of: str  # "P50" ..., or "a request": the median of the error of each
+    of: str  # "P50" ..., or "a request": the median of the errors of single requests
     measured_s: float
     replayed_s: float  # NaN for "a request"
     signed_error_share: float
@@ -66,19 +66,19 @@ class CalibrationCheck(NamedTuple):
 
     @property
     def passes(self) -> bool:
-        """Whether it is within its limit; what never ended is not."""
+        """Whether the error is within its limit; that of requests that never ended is not."""
         return abs(self.signed_error_share) <= self.limit_share
 
 
 class Calibration(NamedTuple):
-    """The profile, the engine that fits best, what the others miss by, and the verdict."""
+    """The profile, the engine settings that fit best, the error of each hypothesis, and the validation."""
 
     profile: LatencyProfile
     deployment: Deployment
-    hypotheses: Mapping[Hypothesis, float]  # error of each, the best first
+    hypotheses: Mapping[Hypothesis, float]  # mean log error of each, the best first
     verdict: list[CalibrationCheck]
-    fitted: int
-    held_out: int
+    fitted: int  # requests
+    held_out: int  # requests
 
 
 def calibrate_profile(
@@ -91,12 +91,12 @@ def calibrate_profile(
     limits: Mapping[str, float] = LIMITS,
     done: Callable[[int], None] = lambda count: None,
 ) -> Calibration:
-    """Find the profile with which the replay meets what was measured, and judge it by what was left out.
+    """Fit a profile so that the replay matches the log, and validate it on the held-out requests.
 
-    `deployment` says what is known of the engine; its batching and its scheduling are hypotheses where they
-    are None. `config` has the other limits ([fleet]).
+    `deployment` has what is known of the engine; where its batching or scheduling is None, they are
+    hypotheses. `config` has the other limits ([fleet]). `done` is called with the number of fitted ones.
 
-    Raises ValueError for fewer than LEAST_REQUESTS requests, or one that the deployment has no room for.
+    Raises ValueError for fewer than LEAST_REQUESTS requests, or for one that does not fit on the deployment.
     """
     require_enough_requests(requests, source)
     scored, held_out = split_log(requests.arrival_s.size)
@@ -104,25 +104,21 @@ def calibrate_profile(
     engine = config.fleet.engine(deployment)
     shape = place_knots(requests, engine.max_batch, engine.max_prefill_tokens)
     work = deployment_work(catalogue.llms[llm], catalogue.gpus[deployment.gpu], deployment.tensor_parallel)
-    found: dict[Hypothesis, tuple[FitProblem, FittedCurves]] = {}
+    fits: dict[Hypothesis, tuple[FitProblem, FittedCurves]] = {}
     start: FittedCurves | None = None
-    for tried in engine_hypotheses(deployment):
-        own = dataclasses.replace(
-            deployment, batching=tried.batching, async_scheduling=tried.async_scheduling
-        )
-        play = make_log_player(short, llm, own, catalogue, config, tried.instances, source)
-        search = FitProblem(play, short, scored[:MAX_FIT_REQUESTS], shape)
+    for hypothesis in engine_hypotheses(deployment):
+        engine_deployment = _with_hypothesis(deployment, hypothesis)
+        play = make_log_player(short, llm, engine_deployment, catalogue, config, hypothesis.instances, source)
+        problem = FitProblem(play, short, scored[:MAX_FIT_REQUESTS], shape)
         if start is None:
-            start = fit_straight_curves(search, roofline_parameters(work, catalogue.efficiency, shape))
-            found[tried] = search, start
+            start = fit_straight_curves(problem, roofline_parameters(work, catalogue.efficiency, shape))
+            fits[hypothesis] = problem, start
         else:
-            found[tried] = (
-                search,
-                refine_straight_curves(search, start.log_parameters[np.cumsum([0, *shape.parts[:-1]])]),
-            )
-        done(len(found))
-    ranked = sorted(found, key=lambda one: found[one][1].error)
-    best = fit_bent_curves(*found[ranked[0]])
+            five = start.log_parameters[np.cumsum([0, *shape.parts[:-1]])]
+            fits[hypothesis] = problem, refine_straight_curves(problem, five)
+        done(len(fits))
+    ranked = sorted(fits, key=lambda hypothesis: fits[hypothesis][1].error)
+    best = fit_bent_curves(*fits[ranked[0]])
     profile = LatencyProfile(
         llm,
         deployment.gpu,
@@ -131,18 +127,23 @@ def calibrate_profile(
         None,
         f"calibrated: {requests.arrival_s.size} requests of {source}",
     )
-    chosen = dataclasses.replace(
-        deployment, batching=ranked[0].batching, async_scheduling=ranked[0].async_scheduling
-    )
+    chosen = _with_hypothesis(deployment, ranked[0])
     verdict = validate_profile(requests, profile, chosen, catalogue, config, limits, ranked[0].instances)
     per_request = next(line for line in verdict if (line.metric, line.of) == ("E2E", "a request"))
-    told = dataclasses.replace(profile, median_error_share=round(per_request.signed_error_share, 4))
-    misses = {one: found[one][1].error for one in ranked}
-    return Calibration(told, chosen, misses, verdict, int(scored.sum()), int(held_out.sum()))
+    profile = dataclasses.replace(profile, median_error_share=round(per_request.signed_error_share, 4))
+    errors = {hypothesis: fits[hypothesis][1].error for hypothesis in ranked}
+    return Calibration(profile, chosen, errors, verdict, int(scored.sum()), int(held_out.sum()))
+
+
+def _with_hypothesis(deployment: Deployment, hypothesis: Hypothesis) -> Deployment:
+    """Return the deployment with the engine settings of the hypothesis."""
+    return dataclasses.replace(
+        deployment, batching=hypothesis.batching, async_scheduling=hypothesis.async_scheduling
+    )
 
 
 def require_enough_requests(requests: LoggedRequests, source: str) -> None:
-    """Refuse a log that is too short to judge a fit by."""
+    """Raise ValueError for a log that is too short to validate a fit."""
     count = requests.arrival_s.size
     if count < LEAST_REQUESTS:
         raise ValueError(
@@ -152,14 +153,14 @@ def require_enough_requests(requests: LoggedRequests, source: str) -> None:
 
 
 def split_log(count: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which requests are fitted, and which are judged, both of shape (count,); the first ones neither."""
+    """Return which requests are fitted and which held out, shape (count,) each; the first are neither."""
     is_warm = np.arange(count) >= WARM_UP
     is_fitted = np.random.default_rng(0xCA1).random(count) >= HELD_OUT_SHARE
     return is_warm & is_fitted, is_warm & ~is_fitted
 
 
 def engine_hypotheses(deployment: Deployment) -> list[Hypothesis]:
-    """What the engine may have been, as far as nobody says; the last one is that there were several."""
+    """Return the hypotheses on the engine's unknown settings; the last one has several instances."""
     batchings = (deployment.batching,) if deployment.batching else ("chunked", "whole")
     is_async = deployment.async_scheduling
     schedulings = (False, True) if is_async is None else (is_async,)
@@ -176,10 +177,10 @@ def validate_profile(
     limits: Mapping[str, float] = LIMITS,
     instances: int = 1,
 ) -> list[CalibrationCheck]:
-    """How far the replay of a profile is off on the requests that no fit has seen, and within which limits.
+    """Compare the replay of a profile with the held-out requests; return one check for each statistic.
 
-    Percentiles of TTFT, of the time per output token and of E2E; and the median of the error of each request,
-    which a profile that is right by chance does not meet.
+    The statistics are percentiles of TTFT, TPOT and E2E, and the median of the errors of single requests. A
+    profile that matches the percentiles by chance fails the last one.
     """
     _, held_out = split_log(requests.arrival_s.size)
     fit = ProfileFit(*(getattr(profile, name) for name in ProfileFit._fields))
@@ -198,18 +199,16 @@ def validate_profile(
     for metric, (measured, replayed, rows) in columns.items():
         if not rows.any():
             continue
-        own, found = measured[rows], np.where(np.isnan(replayed), np.inf, replayed)[rows]
+        log_s, replay_s = measured[rows], np.where(np.isnan(replayed), np.inf, replayed)[rows]
         for percent in CHECKED_PERCENTILES:
-            # the inverted distribution is one of the values: what never ended stays infinite
-            was, now = (float(np.percentile(of, percent, method="inverted_cdf")) for of in (own, found))
+            # inverted_cdf returns one of the values, so a request that never ended stays infinite.
+            was, now = (float(np.percentile(of, percent, method="inverted_cdf")) for of in (log_s, replay_s))
             lines.append(CalibrationCheck(metric, f"P{percent}", was, now, now / was - 1, limits[metric]))
-        each = float(np.median(np.abs(found / own - 1)))
-        lines.append(
-            CalibrationCheck(metric, "a request", float(np.median(own)), float("nan"), each, limits[metric])
-        )
+        median_s, error = float(np.median(log_s)), float(np.median(np.abs(replay_s / log_s - 1)))
+        lines.append(CalibrationCheck(metric, "a request", median_s, float("nan"), error, limits[metric]))
     return lines
 
 
 def estimate_profile(llm: str, deployment: Deployment, catalogue: Catalogue) -> LatencyProfile:
-    """The roofline's profile of a deployment that nobody measured."""
+    """Return the roofline's profile of a deployment without measurements."""
     return roofline_profile(catalogue, llm, deployment.gpu, deployment.tensor_parallel)

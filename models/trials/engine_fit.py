@@ -1,14 +1,15 @@
-"""An engine's seconds, found by replaying a log of its requests until the replay meets what was measured.
+"""Fit an engine's latency curves: replay a log of its requests until the replay matches the measured times.
 
-Few numbers describe an engine:
+Five parameters describe an engine:
 
     prefill_s(n) = a + b*n     f[B] = c + d*B     g seconds per cached token
 
-and, where that pays, a slope of its own between each two knots of the first two. No request tells one of them
-apart from its waiting, so none is read off the log: the whole timeline is replayed with a guess, and what its
-requests meet is compared with what was measured. A boundary that falls before an arrival instead of behind it
-changes all that follows, so the error is rugged: a population looks for the valley (differential evolution),
-over what hangs least on such moments, and a simplex (Nelder and Mead) for its bottom.
+Where the fit gains enough, the first two get a separate slope between each two knots. No parameter can be
+read directly from the log, because the times of a request include its waiting. So each guess is used to
+replay the whole log, and the replayed times are compared with the measured ones. A step boundary just before
+an arrival instead of just after it changes all later events, so the error is not smooth. Differential
+evolution searches globally, with the errors that depend least on such boundaries; Nelder and Mead's simplex
+then refines.
 """
 
 from collections.abc import Callable
@@ -28,19 +29,17 @@ from fleetcast.models.latency.roofline import (
 from fleetcast.models.world.catalogue_entries import Efficiency
 
 CURVE_KNOTS = 4  # of each curve, where its slope may change
-LOG_SEARCH_RADIUS = (
-    2.0  # of the population from the roofline's figures, in logarithms: a seventh to seven times
-)
-POPULATION, GENERATIONS = 12, 60  # of the search, the first a figure
-SIMPLEX_TRIES = 400  # replays of a simplex; twice that where the curves may bend
-SPREADS = (0.3, 0.1, 0.03)  # of a simplex after the other, in logarithms
-MAX_LOG_ERROR = 1.0  # an error of a request counts at most so much, in logarithms
-BEND_PENALTY = 1e-3  # what a change of slope must earn
-COARSE, FINE = (0.0, 1.0, 1.0), (1.0, 2.0, 1.0)  # weights of the errors of TTFT, E2E, and the time between
+LOG_SEARCH_RADIUS = 2.0  # of the global search around the roofline's values, in logarithms: factors 1/7 to 7
+POPULATION, GENERATIONS = 12, 60  # of the global search; the population is per parameter
+SIMPLEX_TRIES = 400  # replays of one simplex; twice as many with bent curves
+SPREADS = (0.3, 0.1, 0.03)  # initial sizes of the successive simplexes, in logarithms
+MAX_LOG_ERROR = 1.0  # an error of a request counts at most this much, in logarithms
+BEND_PENALTY = 1e-3  # per squared change of the logarithm of a slope
+COARSE, FINE = (0.0, 1.0, 1.0), (1.0, 2.0, 1.0)  # weights of the errors of TTFT, E2E, and E2E - TTFT
 
 
 class LoggedRequests(NamedTuple):
-    """Requests that an engine has served, by arrival; each column of shape (requests,)."""
+    """Requests that an engine has served, sorted by arrival; each column has shape (requests,)."""
 
     arrival_s: Floats  # on any clock
     input_tokens: npt.NDArray[np.int32]
@@ -50,37 +49,41 @@ class LoggedRequests(NamedTuple):
 
 
 class CurveKnots(NamedTuple):
-    """Where the knots of an engine's curves lie."""
+    """Positions of the knots of an engine's curves."""
 
-    prefill_tokens: npt.NDArray[np.int64]
-    decode_batch: npt.NDArray[np.int64]
+    prefill_tokens: npt.NDArray[np.int64]  # (up to CURVE_KNOTS,) tokens
+    decode_batch: npt.NDArray[np.int64]  # (up to CURVE_KNOTS,) requests
 
     @property
     def parts(self) -> list[int]:
-        """How many logarithms describe a, the slopes b, c, the slopes d, and g."""
+        """Number of parameters for a, the slopes b, c, the slopes d, and g."""
         return [1, self.prefill_tokens.size - 1, 1, self.decode_batch.size - 1, 1]
 
 
 class FittedCurves(NamedTuple):
-    """An engine's curves, and how far its replay is off."""
+    """An engine's curves, and the error of its replay."""
 
-    log_parameters: Floats  # of a, the slopes b, c, the slopes d, and g
-    error: float
+    log_parameters: Floats  # (sum of CurveKnots.parts,) logarithms of a, slopes b, c, slopes d, and g
+    error: float  # mean log error
 
 
 class FitProblem(NamedTuple):
-    """What is looked for: the curves with which `play` gives what the scored requests met."""
+    """A fit: find the curves with which the replay matches the scored requests.
 
-    play: Callable[
-        [ProfileFit], tuple[Floats, Floats]
-    ]  # TTFT and E2E of the requests; NaN for what never ends
+    Attributes
+    ----------
+    play : replays the requests; returns TTFT and E2E, shape (requests,), seconds, NaN if they never end
+    scored : shape (requests,), whether the fit uses the request
+    """
+
+    play: Callable[[ProfileFit], tuple[Floats, Floats]]
     requests: LoggedRequests
     scored: npt.NDArray[np.bool_]
     shape: CurveKnots
 
 
 def place_knots(requests: LoggedRequests, max_batch: int, max_prefill_tokens: int) -> CurveKnots:
-    """Knots over the passes and the batches that the engine can have made."""
+    """Place the knots over the prefill steps and the batches that the engine can have run."""
     shortest = int(requests.input_tokens.min())
     longest = max(min(int(requests.input_tokens.sum()), max_prefill_tokens), 2 * shortest)
     tokens = np.unique(np.geomspace(shortest, longest, CURVE_KNOTS).astype(int))
@@ -88,7 +91,7 @@ def place_knots(requests: LoggedRequests, max_batch: int, max_prefill_tokens: in
 
 
 def latency_fit(logs: Floats, shape: CurveKnots) -> ProfileFit:
-    """The knots that logarithms describe."""
+    """Return the profile with these parameters; logs: shape (sum of shape.parts,), their logarithms."""
     a, b, c, d, g = np.split(np.exp(logs), np.cumsum(shape.parts)[:-1])
     return ProfileFit(
         tuple(shape.prefill_tokens.tolist()),
@@ -100,17 +103,17 @@ def latency_fit(logs: Floats, shape: CurveKnots) -> ProfileFit:
 
 
 def curve_seconds(first: float, knots: npt.NDArray[np.int64], slopes: Floats) -> tuple[float, ...]:
-    """Seconds at the knots, from the first one on with these slopes between them."""
+    """Return the seconds at the knots, shape (K,): `first`, then by slopes, shape (K-1,), s per unit."""
     return tuple(np.cumsum([first, *(np.diff(knots) * slopes)]).round(6).tolist())
 
 
 def straight_parameters(five: Floats, shape: CurveKnots) -> Floats:
-    """The logarithms of an engine whose curves do not bend, of those of a, b, c, d and g."""
+    """Return all log parameters of straight curves, shape (sum of shape.parts,); five: shape (5,), logs."""
     return np.repeat(five, shape.parts)
 
 
 def roofline_parameters(work: RooflineWork, efficiency: Efficiency, shape: CurveKnots) -> Floats:
-    """The logarithms of a, b, c, d and g of straight lines through the ends of the roofline's curves."""
+    """Return the logs of a, b, c, d and g, shape (5,), of lines through the ends of the roofline's curves."""
     five = []
     for knots, seconds in (
         (shape.prefill_tokens, roofline_prefill_s(work, shape.prefill_tokens, efficiency)),
@@ -121,84 +124,94 @@ def roofline_parameters(work: RooflineWork, efficiency: Efficiency, shape: Curve
     return np.log([*five, float(roofline_kv_token_s(work, efficiency))])
 
 
-def mean_log_error(search: FitProblem, fit: ProfileFit, weights: tuple[float, float, float]) -> float:
-    """The mean error of the scored requests, in logarithms, none counting for more than WORST."""
-    means = [float(np.mean(wrong)) for wrong in request_log_errors(search, fit)]
+def mean_log_error(problem: FitProblem, fit: ProfileFit, weights: tuple[float, float, float]) -> float:
+    """Return the weighted mean of the scored requests' errors, in logarithms, each up to MAX_LOG_ERROR."""
+    means = [float(np.mean(error)) for error in request_log_errors(problem, fit)]
     return sum(w * mean for w, mean in zip(weights, means, strict=True)) / sum(weights)
 
 
-def request_log_errors(search: FitProblem, fit: ProfileFit) -> list[Floats]:
-    """|log(replayed / measured)| of TTFT, E2E and the time between, each of shape (scored,), up to WORST."""
-    ttft_s, e2e_s = (column[search.scored] for column in search.play(fit))
-    own_ttft_s, own_e2e_s = search.requests.ttft_s[search.scored], search.requests.e2e_s[search.scored]
-    pairs = ((ttft_s, own_ttft_s), (e2e_s, own_e2e_s), (e2e_s - ttft_s, own_e2e_s - own_ttft_s))
-    found = []
+def request_log_errors(problem: FitProblem, fit: ProfileFit) -> list[Floats]:
+    """Return capped |log(replayed / measured)| of TTFT, E2E and E2E - TTFT, shape (scored,) each."""
+    ttft_s, e2e_s = (column[problem.scored] for column in problem.play(fit))
+    log_ttft_s, log_e2e_s = problem.requests.ttft_s[problem.scored], problem.requests.e2e_s[problem.scored]
+    pairs = ((ttft_s, log_ttft_s), (e2e_s, log_e2e_s), (e2e_s - ttft_s, log_e2e_s - log_ttft_s))
+    errors = []
     for replayed, measured in pairs:
         with np.errstate(invalid="ignore", divide="ignore"):
-            wrong = np.abs(np.log(replayed / measured))
-        is_none = (replayed == 0) & (measured == 0)  # of one token
-        found.append(np.where(is_none, 0.0, np.where(wrong < MAX_LOG_ERROR, wrong, MAX_LOG_ERROR)))
-    return found
+            error = np.abs(np.log(replayed / measured))
+        # E2E - TTFT of a request with one token is zero in both.
+        is_zero = (replayed == 0) & (measured == 0)
+        errors.append(np.where(is_zero, 0.0, np.where(error < MAX_LOG_ERROR, error, MAX_LOG_ERROR)))
+    return errors
 
 
-def fit_straight_curves(search: FitProblem, about: Floats) -> FittedCurves:
-    """The best five figures of an engine whose curves do not bend, anywhere about those given."""
+def fit_straight_curves(problem: FitProblem, about: Floats) -> FittedCurves:
+    """Fit straight curves by a global search around `about`, shape (5,), log parameters."""
     from scipy.optimize import differential_evolution
 
     def loss(five: Floats) -> float:
         return mean_log_error(
-            search, latency_fit(straight_parameters(five, search.shape), search.shape), COARSE
+            problem, latency_fit(straight_parameters(five, problem.shape), problem.shape), COARSE
         )
 
     bounds = [(log - LOG_SEARCH_RADIUS, log + LOG_SEARCH_RADIUS) for log in about]
     best = differential_evolution(
         loss, bounds, popsize=POPULATION, maxiter=GENERATIONS, init="sobol", polish=False, rng=1
     )
-    return refine_straight_curves(search, best.x)
+    return refine_straight_curves(problem, best.x)
 
 
-def refine_straight_curves(search: FitProblem, five: Floats) -> FittedCurves:
-    """The bottom of the valley that these five figures lie in."""
+def refine_straight_curves(problem: FitProblem, five: Floats) -> FittedCurves:
+    """Refine straight curves by simplexes of falling size from `five`, shape (5,), log parameters."""
     for spread in SPREADS:
         five = minimise_by_simplex(
-            search, five, lambda free: straight_parameters(free, search.shape), spread, SIMPLEX_TRIES
+            problem, five, lambda free: straight_parameters(free, problem.shape), spread, SIMPLEX_TRIES
         ).log_parameters
-    logs = straight_parameters(five, search.shape)
-    return FittedCurves(logs, mean_log_error(search, latency_fit(logs, search.shape), FINE))
+    logs = straight_parameters(five, problem.shape)
+    return FittedCurves(logs, mean_log_error(problem, latency_fit(logs, problem.shape), FINE))
 
 
-def fit_bent_curves(search: FitProblem, begun: FittedCurves) -> FittedCurves:
-    """Let the slopes of a straight engine differ, as far as that pays."""
-    own = np.split(np.arange(begun.log_parameters.size), np.cumsum(search.shape.parts)[:-1])
+def fit_bent_curves(problem: FitProblem, straight: FittedCurves) -> FittedCurves:
+    """Let the slopes of straight curves differ; return the bent curves, or the straight ones if not worse."""
+    parts = np.split(np.arange(straight.log_parameters.size), np.cumsum(problem.shape.parts)[:-1])
 
     def penalty(logs: Floats) -> float:
-        return BEND_PENALTY * float(sum(np.square(np.diff(logs[part])).sum() for part in own))
+        return BEND_PENALTY * float(sum(np.square(np.diff(logs[part])).sum() for part in parts))
 
-    found = begun
+    bent = straight
     for spread in SPREADS[:2]:
-        found = minimise_by_simplex(
-            search, found.log_parameters, lambda logs: logs, spread, 2 * SIMPLEX_TRIES, penalty
+        bent = minimise_by_simplex(
+            problem, bent.log_parameters, lambda logs: logs, spread, 2 * SIMPLEX_TRIES, penalty
         )
-    found = FittedCurves(
-        found.log_parameters, mean_log_error(search, latency_fit(found.log_parameters, search.shape), FINE)
+    bent = FittedCurves(
+        bent.log_parameters, mean_log_error(problem, latency_fit(bent.log_parameters, problem.shape), FINE)
     )
-    return min(begun, found, key=lambda one: one.error)
+    return min(straight, bent, key=lambda fitted: fitted.error)
 
 
 def minimise_by_simplex(
-    search: FitProblem,
+    problem: FitProblem,
     start: Floats,
     logs_of: Callable[[Floats], Floats],
     spread: float,
     tries: int,
     penalty: Callable[[Floats], float] = lambda logs: 0.0,
 ) -> FittedCurves:
-    """Nelder and Mead's simplex from `start` on; its best figures, in place of all logarithms."""
+    """Minimise the error with Nelder and Mead's simplex; return the best free parameters and their loss.
+
+    Parameters
+    ----------
+    start : shape (n,), free parameters, logarithms; the result has this shape too
+    logs_of : returns all log parameters, shape (sum of shape.parts,), for free parameters
+    spread : initial size of the simplex, in logarithms
+    tries : most replays
+    penalty : added to the error, for all log parameters
+    """
     from scipy.optimize import minimize
 
     def loss(free: Floats) -> float:
         logs = logs_of(free)
-        return mean_log_error(search, latency_fit(logs, search.shape), FINE) + penalty(logs)
+        return mean_log_error(problem, latency_fit(logs, problem.shape), FINE) + penalty(logs)
 
     best = minimize(
         loss,

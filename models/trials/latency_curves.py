@@ -1,9 +1,9 @@
-"""What a replica makes its requests wait, load by load: tables that plans for quality read.
+"""Latency curves of a replica: P95 latency by load, as input of the plans for quality.
 
-A shape is what a replica may be: an llm on so many GPUs of a type, in so many stages. Its curve is the P95
-from arrival to last token of Poisson arrivals with the lengths of a mix, at shares of the rate at which it
-serves a flood. Every curve has the same draws, so that differences are not luck. Loads above the last share
-count as too much: there a percentile depends on how long the trace is.
+A shape is a possible replica: an llm on a number of GPUs of one type, in a number of pipeline stages. Its
+curve is the P95 from arrival to last token, of Poisson arrivals with the lengths of a mix, at fractions of
+its saturation rate. All curves use the same random numbers, so differences are not due to sampling. Loads
+above the last fraction count as too high: there a percentile depends on the length of the trace.
 """
 
 import dataclasses
@@ -26,12 +26,12 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 CURVE_REQUESTS = 8_000  # per load
 WARM_UP_REQUESTS = CURVE_REQUESTS // 4  # at the start, while the replica fills
-LOAD_SHARES = (0.02, 0.15, 0.3, 0.45, 0.55, 0.63, 0.69, 0.74, 0.78)  # of the flood's rate
+LOAD_SHARES = (0.02, 0.15, 0.3, 0.45, 0.55, 0.63, 0.69, 0.74, 0.78)  # of the saturation rate
 CURVE_SEED = 0x9E4F
 
 
 class ReplicaShape(NamedTuple):
-    """A replica of an llm."""
+    """A possible replica of an llm."""
 
     llm: str
     gpu: str
@@ -40,32 +40,32 @@ class ReplicaShape(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """That a replica holds."""
+        """GPUs of a replica."""
         return self.tensor_parallel * self.pipeline_parallel
 
     @property
     def deployment(self) -> Deployment:
-        """As a config would say it."""
+        """The shape as a deployment of a config."""
         return Deployment(self.gpu, self.tensor_parallel, pipeline_parallel=self.pipeline_parallel)
 
     def __str__(self) -> str:
-        """As `fleetcast try` reads it, like llama3.1-70b@4xh100-80gb; with its stages, where it has some."""
+        """Return it as `fleetcast try` reads it, like llama3.1-70b@4xh100-80gb, plus its pipeline stages."""
         stages = f" in {self.pipeline_parallel} stages" if self.pipeline_parallel > 1 else ""
         return f"{self.llm}@{self.gpus}x{self.gpu}{stages}"
 
 
 class LengthMix(NamedTuple):
-    """Lengths of the requests that come to an llm."""
+    """Lengths of an llm's requests."""
 
-    input_tokens: Ints  # (N,)
-    output_tokens: Ints  # (N,)
+    input_tokens: Ints  # (N,) tokens
+    output_tokens: Ints  # (N,) tokens
 
 
 class LatencyCurve(NamedTuple):
-    """Seconds from arrival to last token by load; both rise."""
+    """Latency from arrival to last token by load; both columns rise."""
 
     load_per_s: Floats  # (K,) requests/s of one replica
-    p95_s: Floats  # (K,)
+    p95_s: Floats  # (K,) seconds
 
 
 def feasible_shapes(
@@ -77,13 +77,13 @@ def feasible_shapes(
     tensor_parallel: Sequence[int] = (1, 2, 4, 8),
     pipeline_parallel: Sequence[int] = (1, 2),
 ) -> list[ReplicaShape]:
-    """All shapes that hold the weights and the longest request; stages only where their link is known.
+    """Return all shapes that can hold the weights and the longest request.
 
-    ConfigError for an llm that has none.
+    Pipeline stages need a known link. ConfigError for an llm without any such shape.
     """
-    found = []
+    shapes = []
     for llm in llms:
-        own = [
+        feasible = [
             shape
             for gpu in gpus
             for pp in pipeline_parallel
@@ -91,19 +91,19 @@ def feasible_shapes(
             if (shape := ReplicaShape(llm, gpu, tp, pp))
             and is_feasible_shape(shape, catalogue, config, longest_tokens)
         ]
-        if not own:
+        if not feasible:
             raise ConfigError(
                 f"{llm} and a request of {longest_tokens:,} tokens fit on none of {', '.join(gpus)} at these "
                 "tensor_parallel degrees. Name larger GPUs, or more of them."
             )
-        found += own
-    return found
+        shapes += feasible
+    return shapes
 
 
 def is_feasible_shape(
     shape: ReplicaShape, catalogue: Catalogue, config: RunConfig, longest_tokens: int
 ) -> bool:
-    """Whether the shape has the memory, the heads and the links."""
+    """Return whether the shape has enough memory, divisible KV heads, and known links."""
     llm, gpu = catalogue.llms[shape.llm], catalogue.gpus[shape.gpu]
     if llm.kv_heads % shape.tensor_parallel or (shape.tensor_parallel > 1 and gpu.peer_gb_per_s is None):
         return False
@@ -117,7 +117,7 @@ def is_feasible_shape(
 
 
 def add_roofline_profiles(catalogue: Catalogue, shapes: Iterable[ReplicaShape]) -> Catalogue:
-    """The catalogue with the roofline's profile of each shape that nobody measured."""
+    """Return the catalogue with a roofline profile for each shape without a measured one."""
     known = {(p.llm, p.gpu, p.tensor_parallel) for p in catalogue.latency}
     missing = {(s.llm, s.gpu, s.tensor_parallel) for s in shapes} - known
     estimated = [
@@ -137,17 +137,17 @@ def add_roofline_profiles(catalogue: Catalogue, shapes: Iterable[ReplicaShape]) 
 def measure_latency_curve(
     shape: ReplicaShape, mix: LengthMix, catalogue: Catalogue, config: RunConfig
 ) -> LatencyCurve:
-    """The P95 of one replica by load; ValueError for an empty mix."""
+    """Measure the P95 of one replica by load; ValueError for an empty mix."""
     if not mix.input_tokens.size:
-        raise ValueError(f"No request of {shape.llm} to measure {shape} with.")
+        raise ValueError(f"No request of {shape.llm} to measure {shape} with. Give some history.")
     deployment_profile(catalogue, *shape)
     rng = np.random.default_rng(CURVE_SEED)
     picks = (rng.random(CURVE_REQUESTS) * mix.input_tokens.size).astype(np.int64)
-    gaps, nobody = rng.exponential(1.0, CURVE_REQUESTS), np.zeros(CURVE_REQUESTS, np.int16)
-    inputs, outputs = (of[picks].astype(np.int32) for of in mix)
-    drawn = TraceArrays(np.cumsum(gaps), nobody, nobody, nobody, inputs, outputs)
+    gaps, zeros = rng.exponential(1.0, CURVE_REQUESTS), np.zeros(CURVE_REQUESTS, np.int16)
+    inputs, outputs = (column[picks].astype(np.int32) for column in mix)
+    sample = TraceArrays(np.cumsum(gaps), zeros, zeros, zeros, inputs, outputs)
     fleet = trial_fleet(shape.llm, shape.deployment, catalogue, config, instances=1)
-    trial = LoadTrial(drawn, fleet, trial_rules(shape.llm, catalogue, config))
+    trial = LoadTrial(sample, fleet, trial_rules(shape.llm, catalogue, config))
     load_per_s = np.array(LOAD_SHARES) * saturation_rate_per_s(trial)
     return LatencyCurve(
         load_per_s, np.maximum.accumulate([p95_latency_s(trial, load) for load in load_per_s])
@@ -155,7 +155,7 @@ def measure_latency_curve(
 
 
 def saturation_rate_per_s(trial: LoadTrial) -> float:
-    """Requests/s that end while more always wait."""
+    """Return the requests/s that end while others always wait."""
     _, outcome = trial.replay_at_rate(FLOOD_PER_S, FLOOD_S)
     ended_s = np.sort(outcome.finish_s[~np.isnan(outcome.finish_s)])
     first, last = (int(share * ended_s.size) for share in STEADY)
@@ -163,7 +163,7 @@ def saturation_rate_per_s(trial: LoadTrial) -> float:
 
 
 def p95_latency_s(trial: LoadTrial, load_per_s: float) -> float:
-    """Seconds within which 95 % of the requests have their last token, at this rate; inf: never."""
+    """Return the P95 seconds from arrival to last token at this rate; inf: more than 5 % never end."""
     trace, outcome = trial.replay_at_rate(load_per_s)
-    took_s = (outcome.finish_s - trace.arrival_s)[WARM_UP_REQUESTS:]
-    return float(np.quantile(np.where(np.isnan(took_s), np.inf, took_s), 0.95, method="higher"))
+    e2e_s = (outcome.finish_s - trace.arrival_s)[WARM_UP_REQUESTS:]
+    return float(np.quantile(np.where(np.isnan(e2e_s), np.inf, e2e_s), 0.95, method="higher"))

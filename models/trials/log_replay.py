@@ -1,4 +1,4 @@
-"""A log of requests played by an engine's curves: what a calibration compares with what was measured."""
+"""Replay a log of requests with given latency curves, for comparison with its measured times."""
 
 import dataclasses
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 
-LOG_TIMEOUT_FACTOR = 2  # times as long as the log: what has not ended then never does
+LOG_TIMEOUT_FACTOR = 2  # times the length of the log; a request that has not ended by then never does
 
 
 def make_log_player(
@@ -28,7 +28,11 @@ def make_log_player(
     instances: int,
     source: str,
 ) -> Callable[[ProfileFit], tuple[Floats, Floats]]:
-    """What the requests meet on so many instances by their curves: TTFT and E2E; NaN if they never end."""
+    """Return a function that replays the log on `instances` instances with given latency curves.
+
+    The function returns TTFT and E2E of the requests, shape (requests,), seconds; NaN if they never end.
+    ValueError for a request that does not fit on the deployment.
+    """
     engine = config.fleet.engine(deployment)
 
     def profile_of(fit: ProfileFit) -> LatencyProfile:
@@ -43,25 +47,20 @@ def make_log_player(
         raise ValueError(
             f"{source}: one has {requests.input_tokens[at]} input and {requests.output_tokens[at]} "
             f"output tokens; {deployment.tensor_parallel} x {deployment.gpu} have no room for them "
-            f"beside {llm}. Name the deployment that was measured."
+            f"with the weights of {llm}. Name the deployment that was measured."
         )
     context_s = fleet.latency.prefill_context_s
     rules = trial_rules(llm, catalogue, config)
     arrival_s = requests.arrival_s - requests.arrival_s[0]
-    nobody = np.zeros(arrival_s.size, np.int16)
-    trace = TraceArrays(arrival_s, nobody, nobody, nobody, requests.input_tokens, requests.output_tokens)
+    zeros = np.zeros(arrival_s.size, np.int16)
+    trace = TraceArrays(arrival_s, zeros, zeros, zeros, requests.input_tokens, requests.output_tokens)
     until_s = LOG_TIMEOUT_FACTOR * float(np.max(arrival_s + requests.e2e_s)) + 1.0
-    drive = Schedule([[instances]], hour_s=until_s)
+    schedule = Schedule([[instances]], hour_s=until_s)
 
     def play(fit: ProfileFit) -> tuple[Floats, Floats]:
-        laid_out = build_latency_tables([profile_of(fit)], [engine.max_batch])
-        outcome = replay_trace(
-            trace,
-            fleet._replace(latency=laid_out._replace(prefill_context_s=context_s)),
-            drive,
-            rules,
-            until_s,
-        )
+        tables = build_latency_tables([profile_of(fit)], [engine.max_batch])
+        played = fleet._replace(latency=tables._replace(prefill_context_s=context_s))
+        outcome = replay_trace(trace, played, schedule, rules, until_s)
         return outcome.first_token_s - arrival_s, outcome.finish_s - arrival_s
 
     return play

@@ -1,7 +1,6 @@
-"""Plans of who answers what, replayed whole: questions arrive, llms answer, judges send on.
+"""Replay of model routing plans: requests arrive, llms answer, and judged answers may go on to the next llm.
 
-The questions are the requests; every leg has the tokens of its llm's answer. Of a question the last answer
-that was made counts, from when it was found good.
+Every leg has the tokens of its llm's answer. The last answer that was made counts, from when it was accepted.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,71 +32,86 @@ from fleetcast.models.world.mechanisms import Ending, PoolSpread
 
 
 class RoutingPlan(NamedTuple):
-    """A plan that can be played: pools, and who answers."""
+    """A plan that can be replayed: pools, and the rule that chooses the serving model.
 
-    rule: str  # cascade or route
-    thresholds: tuple[float, ...]  # of the llms but the last
-    pools: Mapping[
-        ReplicaShape, tuple[int, float]
-    ]  # instances, and the weight of the pool among those of its llm
-    judge_s: float  # of a judge outside
-    judge_llm: str | None = None  # that judges, in a pool of its own; None: the judge is outside
-    rubric_tokens: int = 0  # that it reads besides prompt and answer
-    shadow_share: float = 0.0  # of the questions, that all llms answer
+    Attributes
+    ----------
+    rule : cascade or route
+    thresholds : of all llms but the last
+    pools : for each shape, instances and the weight of the pool among those of its llm
+    judge_s : seconds of an external judge
+    judge_llm : llm that judges, in a separate pool; None: the judge is external
+    rubric_tokens : that this llm reads in addition to prompt and answer
+    shadow_share : of the requests, that all llms answer
+    """
+
+    rule: str
+    thresholds: tuple[float, ...]
+    pools: Mapping[ReplicaShape, tuple[int, float]]
+    judge_s: float
+    judge_llm: str | None = None
+    rubric_tokens: int = 0
+    shadow_share: float = 0.0
 
 
 class RoutingOutcome(NamedTuple):
-    """What became of N questions."""
+    """Outcome of N requests.
 
-    answer_latency_s: (
-        Floats  # (N,) from arrival to when the answer that counts is there, and found good; inf: never
-    )
-    score: Floats  # (N,) of the answer that counts; 0: none
-    kept: Ints  # (N,) the llm whose answer counts, by its place
-    llms: tuple[
-        str, ...
-    ]  # that serve, from the smallest to the largest; last the judge, if it is one of ours
-    leg_s: list[Floats]  # of each llm, from when it was asked to its last token
-    shadow_legs: list[int]  # of each llm, legs that nobody waited for
+    Attributes
+    ----------
+    answer_latency_s : shape (N,), seconds from arrival until the answer that counts is accepted; inf: never
+    score : shape (N,), of the answer that counts; 0: none
+    kept : shape (N,), position of the llm whose answer counts
+    llms : the serving ones, from the smallest to the largest; last the judge, if it is an llm of the fleet
+    leg_s : of each llm, shape (its legs,), seconds from the start of a leg to its last token
+    shadow_legs : of each llm, legs for which no user waits
+    """
+
+    answer_latency_s: Floats
+    score: Floats
+    kept: Ints
+    llms: tuple[str, ...]
+    leg_s: list[Floats]
+    shadow_legs: list[int]
 
     @property
     def p95_s(self) -> float:
-        """Seconds within which 95 % of the questions are answered."""
+        """Seconds within which 95 % of the requests are answered."""
         return float(np.quantile(self.answer_latency_s, 0.95, method="higher"))
 
     @property
     def quality(self) -> float:
-        """The mean score."""
+        """Mean score of the answers that count."""
         return float(self.score.mean())
 
     def intervals(
         self, draws: int = 200, blocks: int = 40
     ) -> tuple[tuple[float, float], tuple[float, float]]:
-        """95 % of P95 and of quality, by a bootstrap of blocks of questions in a row."""
+        """Return 95 % intervals of P95 and of quality, by a bootstrap over blocks of consecutive requests."""
         rng = np.random.default_rng(0xB007)
-        place = np.array_split(np.arange(self.answer_latency_s.size), blocks)
-        found = np.empty((draws, 2))
-        for n, some in enumerate(rng.integers(0, blocks, (draws, blocks))):
-            rows = np.concatenate([place[b] for b in some])
-            found[n] = (
+        rows_of_block = np.array_split(np.arange(self.answer_latency_s.size), blocks)
+        resampled = np.empty((draws, 2))
+        for n, picks in enumerate(rng.integers(0, blocks, (draws, blocks))):
+            rows = np.concatenate([rows_of_block[block] for block in picks])
+            resampled[n] = (
                 np.quantile(self.answer_latency_s[rows], 0.95, method="higher"),
                 self.score[rows].mean(),
             )
-        low, high = np.quantile(found, (0.025, 0.975), axis=0, method="nearest")
+        low, high = np.quantile(resampled, (0.025, 0.975), axis=0, method="nearest")
         return (float(low[0]), float(high[0])), (float(low[1]), float(high[1]))
 
 
 def poisson_arrivals_s(requests: int, requests_per_s: float, seed: int) -> Floats:
-    """Poisson arrivals at a mean rate."""
+    """Sample Poisson arrivals at a mean rate, shape (requests,), seconds."""
     return np.cumsum(np.random.default_rng([seed, 0xA221]).exponential(1 / requests_per_s, requests))
 
 
 def replay_routing_plan(
     serving: RoutingPlan, answers: JudgedAnswers, arrival_s: Floats, catalogue: Catalogue, config: RunConfig
 ) -> RoutingOutcome:
-    """Play a plan on questions that arrive at these times, shape (N,).
+    """Replay a plan on requests that arrive at these times, shape (N,), seconds.
 
-    What a router would send to an llm without instances goes to the next larger one, else to the largest.
+    A request routed to an llm without instances goes to the next larger one with some, else to the largest.
     """
     llms = [llm for llm in answers.llms if any(shape.llm == llm for shape in serving.pools)]
     judges = sorted({shape.llm for shape in serving.pools} & {serving.judge_llm or ""})
@@ -110,32 +124,36 @@ def replay_routing_plan(
     limits = np.array(serving.thresholds[: len(llms) - 1])
     judge = int(codes[-1]) if judges else int(NO_INDEX)
     plan = CascadeLayout(limits, codes[: len(llms)], judge, serving.rubric_tokens, serving.shadow_share)
-    some = answers.of(llms)
-    legs = routing_plan_legs(serving, plan, answers, some)
-    trace = legs_to_trace(legs, plan, some, arrival_s)
+    served_answers = answers.of(llms)
+    legs = routing_plan_legs(serving, plan, answers, served_answers)
+    trace = legs_to_trace(legs, plan, served_answers, arrival_s)
     rules = apply_thresholds(make_rules(world, config.replay, "follow"), serving, plan)
     until_s = float(arrival_s[-1]) + 1.0
-    drive = Schedule(np.diff(fleet.slots), hour_s=until_s)
-    outcome = replay_trace(trace, fleet._replace(has_transfers=bool(trace.leg.size)), drive, rules, until_s)
-    return routing_outcome(legs, trace, rules, outcome, some, (*llms, *judges), codes)
+    schedule = Schedule(np.diff(fleet.slots), hour_s=until_s)
+    fleet = fleet._replace(has_transfers=bool(trace.leg.size))
+    outcome = replay_trace(trace, fleet, schedule, rules, until_s)
+    return routing_outcome(legs, trace, rules, outcome, served_answers, (*llms, *judges), codes)
 
 
 def routing_plan_legs(
-    serving: RoutingPlan, plan: CascadeLayout, answers: JudgedAnswers, some: JudgedAnswers
+    serving: RoutingPlan, plan: CascadeLayout, answers: JudgedAnswers, served_answers: JudgedAnswers
 ) -> Legs:
-    """The legs of the questions under the plan's rule, with their shadows; `some`: of the llms that serve."""
+    """Return the legs of the requests under the plan's rule, with shadow legs.
+
+    `answers` are those of all llms, `served_answers` those of the llms with instances.
+    """
     if serving.rule == "cascade":
-        return cascade_legs(plan, some)
-    asked = np.searchsorted(serving.thresholds, answers.hardness, side="right")
-    places = np.array([answers.llms.index(llm) for llm in some.llms])
-    chosen = np.minimum(np.searchsorted(places, asked), len(some.llms) - 1)
-    return routed_legs_with_shadows(plan, chosen, len(some.llms))
+        return cascade_legs(plan, served_answers)
+    wanted = np.searchsorted(serving.thresholds, answers.hardness, side="right")
+    places = np.array([answers.llms.index(llm) for llm in served_answers.llms])
+    chosen = np.minimum(np.searchsorted(places, wanted), len(served_answers.llms) - 1)
+    return routed_legs_with_shadows(plan, chosen, len(served_answers.llms))
 
 
 def apply_thresholds(rules: Rules, serving: RoutingPlan, plan: CascadeLayout) -> Rules:
-    """Rules by which an answer below its llm's threshold is followed by the next leg.
+    """Return the rules with the plan's thresholds: an answer below that of its llm goes on to the next leg.
 
-    A judge of ours holds the verdict of each answer as a score around zero.
+    With an llm of the fleet as judge the thresholds are zero, as its legs have the score minus the threshold.
     """
     below, judge_s = np.zeros(rules.go_on_below.size), np.zeros(rules.go_on_below.size)
     if serving.rule == "cascade" and plan.judge == NO_INDEX:
@@ -155,9 +173,13 @@ def routing_outcome(
     llms: Sequence[str],
     codes: Ints,
 ) -> RoutingOutcome:
-    """What the outcome says of each question; `answers` are those of the llms that answer."""
+    """Return the outcome by request of a replay; `answers` are those of the serving llms.
+
+    `codes`: shape (llms,), index of each of `llms` in the replay's catalogue.
+    """
     ended = outcome.status == Ending.FINISHED
-    row = answer_rows(trace, outcome)  # of an answer that was accepted, or of the verdict of a judge of ours
+    # The row of an accepted answer, or the leg of an llm that judged it.
+    row = answer_rows(trace, outcome)
     row = np.arange(trace.arrival_s.size) if isinstance(row, slice) else row
     row = row[~legs.is_shadow[row]]
     kept, done = legs.place[row], ended[row]
@@ -178,7 +200,13 @@ def routing_outcome(
 def weighted_pools(
     shapes: Sequence[ReplicaShape], instances: Ints, carries: Floats
 ) -> dict[ReplicaShape, tuple[int, float]]:
-    """The pools of a plan; each is dealt as much as its replicas carry."""
+    """Return the pools of a plan, each weighted by what its replicas carry.
+
+    Parameters
+    ----------
+    instances : shape (shapes,)
+    carries : shape (shapes,), requests/s of one replica
+    """
     return {
         shape: (int(count), float(count * carry))
         for shape, count, carry in zip(shapes, instances, carries, strict=True)

@@ -1,4 +1,4 @@
-"""Which bucket of the week a bucket behaves as (time zones, clock changes, holidays), and known events."""
+"""Calendar: the bucket of the week of each time bucket (time zone, clock changes, holidays), and events."""
 
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -17,7 +17,7 @@ WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", 
 
 
 def require_in_years(first: date, days: int, where: str) -> None:
-    """Refuse days, so many from the first on, of which some lie where no request can."""
+    """Raise ConfigError if some of the days from `first` on are outside FIRST_DAY to LAST_DAY."""
     if not (first >= FIRST_DAY and days - 1 <= (LAST_DAY - first).days):
         raise ConfigError(
             f"{where}: got {days:,} day{'s' if days > 1 else ''} from {first} on, needed days "
@@ -27,7 +27,7 @@ def require_in_years(first: date, days: int, where: str) -> None:
 
 @dataclass(frozen=True)
 class Holiday:
-    """A day that behaves as another weekday; in all regions where none is named."""
+    """A day that behaves like another weekday; without `regions`, in all regions."""
 
     day: date
     name: str
@@ -37,30 +37,30 @@ class Holiday:
 
 @dataclass(frozen=True)
 class Event:
-    """What is known to multiply the demand for some time; of all llms and regions where none is named.
+    """A known event that multiplies the demand for some time; without `llms` and `regions`, of all.
 
-    Those of the same name are occurrences of the same: the factor counts until one has been.
+    Events of the same name are occurrences of one event: its `factor` counts until one has been observed.
     """
 
-    start: datetime  # UTC where it names no zone, as `end`
+    start: datetime  # UTC if it has no time zone, like `end`
     name: str
-    minutes: int | None = None  # how long, or
-    end: datetime | None = None  # until when
+    minutes: int | None = None  # duration; or
+    end: datetime | None = None
     factor: float = 1.0
     llms: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
 
     @property
     def lasts_min(self) -> float:
-        """Minutes from start to end; 0 where neither is given."""
+        """Minutes from start to end; 0 without `minutes` and `end`."""
         if self.end is None:
             return self.minutes or 0
         return (_utc(self.end) - _utc(self.start)).total_seconds() / 60
 
     def check(self, at: str) -> None:
-        """Refuse one that ends before it begins, or whose factor leaves nothing to learn from."""
+        """Raise ConfigError for an event without one duration, with an end before its start, or factor 0."""
         if (self.minutes is None) == (self.end is None):
-            raise ConfigError(f"{at}: needed one of minutes and end, to tell how long it lasts.")
+            raise ConfigError(f"{at}: needed one of minutes and end, for its duration.")
         if self.lasts_min < 0:
             got = f"{self.minutes} minutes" if self.end is None else f"start {self.start}, end {self.end}"
             rule = "1 or more" if self.end is None else "an end after the start"
@@ -72,24 +72,24 @@ class Event:
 
 
 class Occurrence(NamedTuple):
-    """An event as the buckets of a series have it."""
+    """An event in the buckets of a series."""
 
     name: str
-    first: int  # bucket, from which on
-    share: Floats  # of each of its buckets lies within it
-    factor: float  # as the calendar says
+    first: int  # its first bucket
+    share: Floats  # (buckets of the event,) share of each bucket inside the event
+    factor: float  # of the calendar
 
 
 @dataclass(frozen=True)
 class Calendar:
-    """A file of data/calendar. Without one, days are those of UTC and every Monday is like the others."""
+    """A file of data/calendar. Without one, days are UTC days without holidays and events."""
 
-    timezone: str = "UTC"  # by whose clock people work
+    timezone: str = "UTC"  # of the users' working hours
     holiday: tuple[Holiday, ...] = ()
     event: tuple[Event, ...] = ()
 
     def check(self, where: str) -> None:
-        """Refuse a time zone or weekday that nobody knows, and a factor that leaves nothing to learn from."""
+        """Raise ConfigError for an unknown time zone or weekday, or an invalid event."""
         from zoneinfo import ZoneInfo
 
         try:
@@ -109,10 +109,10 @@ class Calendar:
 
 
 def week_phases(calendar: Calendar, first: date, bucket_minutes: int, buckets: int, region: str) -> Ints:
-    """Bucket of the week, from Monday 00:00 local time, that each bucket behaves as; shape (buckets,).
+    """Return the bucket of the week of each bucket, from Monday 00:00 local time, shape (buckets,).
 
     The buckets follow each other in UTC from the first instant of `first`. When clocks change, an hour of
-    phases is skipped or comes twice, as it does for those who send the requests.
+    buckets of the week is skipped or occurs twice, as it does for users.
     """
     import pandas as pd
 
@@ -130,7 +130,7 @@ def week_phases(calendar: Calendar, first: date, bucket_minutes: int, buckets: i
 def event_occurrences(
     calendar: Calendar, first: date, bucket_minutes: int, buckets: int, llm: str, region: str
 ) -> list[Occurrence]:
-    """The known events of a series that touch its buckets, in order of time."""
+    """Return the known events in the buckets of a series, in order of time."""
     origin = datetime(first.year, first.month, first.day, tzinfo=UTC)
     edges = np.arange(buckets + 1) * bucket_minutes
     found = []
@@ -142,10 +142,11 @@ def event_occurrences(
         share: Floats = (within[1:] - within[:-1]) / bucket_minutes
         touched = np.flatnonzero(share)
         if touched.size:
-            own = slice(touched[0], touched[-1] + 1)
-            found.append(Occurrence(event.name, int(touched[0]), share[own], event.factor))
+            of_event = slice(touched[0], touched[-1] + 1)
+            found.append(Occurrence(event.name, int(touched[0]), share[of_event], event.factor))
     return found
 
 
 def _utc(at: datetime) -> datetime:
+    """Return a time in its time zone, UTC if it has none."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at

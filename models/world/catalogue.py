@@ -1,6 +1,6 @@
-"""The catalogue, data/catalogue/*.toml: what the world is like. GPUs, llms, regions, tiers, measured latency.
+"""The catalogue, data/catalogue/*.toml: GPUs, llms, regions, tiers, and measured latency.
 
-An unknown key, a missing key or a value of the wrong type is refused with the file, the key and the remedy.
+An unknown key, a missing key or a value of the wrong type is an error with the file, the key and the remedy.
 """
 
 import functools
@@ -19,12 +19,12 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, build_dataclass
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
 TIER_NAME = re.compile(r"[A-Za-z0-9_-]+")
 FILES = ("gpus", "llms", "regions", "tiers", "latency", "roofline", "kernels")
-SUMS = ("interactive", "all")  # what tables call several tiers together, so that no tier may be called so
+SUMS = ("interactive", "all")  # names of several tiers together in tables; no tier may have them
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Everything in data/catalogue. Codes in arrays are positions in these mappings, in file order."""
+    """Content of data/catalogue. Codes in arrays are positions in these mappings, in file order."""
 
     gpus: Mapping[str, Gpu]
     llms: Mapping[str, Llm]
@@ -32,10 +32,10 @@ class Catalogue:
     tiers: Mapping[str, Tier]
     latency: tuple[LatencyProfile, ...]
     efficiency: Efficiency
-    kernels: Mapping[str, KernelTimes] = field(default_factory=dict)  # by GPU type, of those that were timed
+    kernels: Mapping[str, KernelTimes] = field(default_factory=dict)  # by GPU type with measured kernels
 
     def serving(self, llms: Iterable[str]) -> "Catalogue":
-        """The same with these llms only, in file order, and what is known of them."""
+        """Return the catalogue with only these llms and their profiles, in file order."""
         chosen = set(llms)
         return replace(
             self,
@@ -43,22 +43,19 @@ class Catalogue:
             latency=tuple(profile for profile in self.latency if profile.llm in chosen),
         )
 
-    def asked_by(self, tiers: Iterable[str]) -> "Catalogue":
-        """The same for requests of these tiers, as far as they are interactive; whole where none is."""
+    def with_tiers(self, tiers: Iterable[str]) -> "Catalogue":
+        """Return the catalogue with the interactive ones of these tiers; unchanged if none is interactive."""
         present = set(tiers) & set(self.interactive_tiers)
-        own = {name: tier for name, tier in self.tiers.items() if name in present}
-        return replace(self, tiers=own or self.tiers)
+        kept = {name: tier for name, tier in self.tiers.items() if name in present}
+        return replace(self, tiers=kept or self.tiers)
 
     @property
     def interactive_tiers(self) -> tuple[str, ...]:
-        """The tiers whose requests nobody holds back, in file order: what plans cover."""
+        """Names of the tiers whose requests are not deferred, in file order: plans cover these."""
         return tuple(name for name, tier in self.tiers.items() if not tier.is_held)
 
     def strictest_tier(self, present: Iterable[str]) -> str | None:
-        """The interactive tier of these with the shortest TTFT target, then TPOT target.
-
-        None where none has a target.
-        """
+        """Return the interactive tier with the shortest TTFT target, then TPOT target; None without any."""
         slos = {
             name: (tier.ttft_slo_s or math.inf, tier.tpot_slo_s or math.inf)
             for name in present
@@ -67,7 +64,7 @@ class Catalogue:
         return min(slos, key=lambda name: slos[name], default=None)
 
     def profile(self, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
-        """The latency profile of a deployment; ConfigError where nobody measured or estimated it."""
+        """Return the latency profile of a deployment; ConfigError if the catalogue has none."""
         for profile in self.latency:
             if (profile.llm, profile.gpu, profile.tensor_parallel) == (llm, gpu, tensor_parallel):
                 return profile
@@ -80,12 +77,12 @@ class Catalogue:
 
 
 def load_catalogue(folder: Path = CATALOGUE_DIR) -> Catalogue:
-    """The catalogue in a folder; files that are as they were when they were last read are not read again."""
+    """Return the catalogue of a folder; unchanged files are not read again."""
     found = [path.stat() for path in (folder / f"{name}.toml" for name in FILES) if path.exists()]
     return _read_catalogue(folder, tuple((file.st_ino, file.st_size, file.st_mtime_ns) for file in found))
 
 
-@functools.lru_cache(maxsize=4)  # a night asks some thirty times
+@functools.lru_cache(maxsize=4)  # a nightly run loads it some thirty times
 def _read_catalogue(folder: Path, _stamps: tuple[tuple[int, int, int], ...]) -> Catalogue:
     """Read the files of the catalogue."""
 
@@ -116,7 +113,7 @@ def _read_catalogue(folder: Path, _stamps: tuple[tuple[int, int, int], ...]) -> 
 
 
 def check_regions(catalogue: Catalogue, where: str) -> None:
-    """Refuse regions, GPU types and llms that nobody knows; `where` takes the name of the region."""
+    """Raise ConfigError for unknown regions, GPU types and llms; `where` is a format of the region's name."""
     for name, region in catalogue.regions.items():
         for other in (*region.preference, *region.network_s):
             require_known(other, catalogue.regions, "region", where.format(name))
@@ -127,15 +124,15 @@ def check_regions(catalogue: Catalogue, where: str) -> None:
 
 
 def check_tiers(catalogue: Catalogue, where: str) -> None:
-    """Refuse names that tables use for something else, and tiers of which none says what a plan must hold."""
+    """Raise ConfigError for a tier with a reserved name, and if no interactive tier has a target."""
     for name in catalogue.tiers:
         if name in SUMS or not TIER_NAME.fullmatch(name):
             raise ConfigError(
                 f"{where}: got the tier {name!r}, needed letters, digits, _ or -, and neither of "
-                f"{' and '.join(SUMS)}, which name several tiers together. Call it something else."
+                f"{' and '.join(SUMS)}, which name several tiers together. Choose another name."
             )
     if catalogue.strictest_tier(catalogue.tiers) is None:
         raise ConfigError(
-            f"{where}: of {', '.join(catalogue.tiers) or 'no tier'} none is interactive with a target of "
-            "its own. Give one without is_held a ttft_slo_s or a tpot_slo_s."
+            f"{where}: of {', '.join(catalogue.tiers) or 'no tier'} none is interactive with a target. "
+            "Give one without is_held a ttft_slo_s or a tpot_slo_s."
         )

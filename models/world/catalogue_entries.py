@@ -1,6 +1,6 @@
-"""What the catalogue says of one thing: a GPU type, an llm, a region, a tier, a latency profile, an engine.
+"""Entries of the catalogue: GPU type, llm, region, tier, latency profile, efficiency of engines.
 
-A class has the keys of its table; what kernels take is in kernels.py.
+A class has the keys of its table. Kernel times are in kernel_times.py.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ Count = Annotated[int, Range(1, 1_000_000)]
 class Gpu:
     """A GPU type: memory in GiB, dense bf16 TFLOP/s, TB/s of memory bandwidth, USD per GPU-hour.
 
-    `link_gbit_per_s` is the bandwidth of a GPU's own network card, over which it hands KV caches on;
-    `boot_factor` how long an instance on it boots, in the times of [replay];
-    `peer_gb_per_s` the bandwidth to the other GPUs of its server, each way, in GB/s: of NVLink, else of PCIe.
+    `link_gbit_per_s` is the bandwidth of a GPU's network card, used for KV transfers. `boot_factor`
+    multiplies the boot times of [replay]. `peer_gb_per_s` is the bandwidth to the other GPUs of its server,
+    each way, in GB/s: of NVLink, else of PCIe.
     """
 
     memory_gib: Positive
@@ -35,7 +35,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Llm:
-    """A served network: what its weights weigh and what one token of its KV cache takes."""
+    """A served llm: sizes of its weights and of its KV cache."""
 
     parameters_b: Positive
     layers: Count
@@ -44,12 +44,12 @@ class Llm:
     head_dim: Count
     source: str
     weight_bits: Annotated[int, Range(1, 64)] = 16  # of a parameter, as served
-    hidden: Count | None = None  # width of what a layer hands to the next
+    hidden: Count | None = None  # width of the hidden state
     intermediate: Count | None = None  # inner width of its feed-forward network; of one expert
-    vocabulary: Count | None = None  # tokens that it knows
+    vocabulary: Count | None = None  # number of tokens
     active_parameters_b: Positive | None = None  # mixture of experts: parameters used per token
-    experts: Count | None = None  # per layer, of which a token uses experts_per_token
-    experts_per_token: Count | None = None
+    experts: Count | None = None  # per layer
+    experts_per_token: Count | None = None  # experts of a layer that a token uses
 
     def __post_init__(self) -> None:
         mixture = (self.active_parameters_b, self.experts, self.experts_per_token)
@@ -65,11 +65,11 @@ class Llm:
         return self.parameters_b * 1e9 * self.weight_bits / 8
 
     def widths(self, name: str) -> tuple[int, int, int]:
-        """hidden, intermediate and vocabulary; ConfigError, which names the llm, where one is not told."""
-        lacking = [key for key in ("hidden", "intermediate", "vocabulary") if getattr(self, key) is None]
+        """Return hidden, intermediate and vocabulary; ConfigError, which names the llm, if one is missing."""
+        missing = [key for key in ("hidden", "intermediate", "vocabulary") if getattr(self, key) is None]
         if self.hidden is None or self.intermediate is None or self.vocabulary is None:
             raise ConfigError(
-                f"llms.toml [{name}] has no {', '.join(lacking)}, which the work of its phases hangs on. "
+                f"llms.toml [{name}] has no {', '.join(missing)}, needed for the work of its phases. "
                 "Add it from the model card."
             )
         return self.hidden, self.intermediate, self.vocabulary
@@ -82,22 +82,22 @@ class Llm:
 
 @dataclass(frozen=True)
 class Region:
-    """A site. `preference` orders the regions that may serve its requests; `network_s` is the added delay."""
+    """A region. `preference` orders the regions that may serve its requests; `network_s` is their delay."""
 
     preference: tuple[str, ...]
     network_s: Mapping[str, NotNegative]
     cap_gpus: Mapping[str, Annotated[int, Range(0, 1_000_000)]]
-    weights: tuple[str, ...]  # llms whose weights lie in the region: a cold start takes 10 min, else 2 h
+    weights: tuple[str, ...]  # llms with weights stored in the region: a cold start takes 10 min, else 2 h
     source: str
 
 
 @dataclass(frozen=True)
 class Tier:
-    """An urgency class: what its requests must meet (sql/macros/slo.sql), and whether they may wait.
+    """A tier of requests: their targets (sql/macros/slo.sql), and whether they may be deferred.
 
-    `ttft_slo_s` is None where the deadline counts instead; `tpot_slo_s` is None where any pace will do.
-    Requests of a tier that `is_held` are not interactive: where they share instances with those that are, the
-    queue manager holds them back until there is memory to spare (SageServe 6.2).
+    Without `ttft_slo_s` the deadline counts instead; without `tpot_slo_s` there is no target for the TPOT.
+    A tier that `is_held` is a batch tier, not interactive: where its requests share instances with
+    interactive ones, the queue manager defers them until enough memory is free (SageServe 6.2).
     """
 
     deadline_s: Positive
@@ -109,13 +109,13 @@ class Tier:
 
     @property
     def allowance_s(self) -> float:
-        """From its arrival to what a request wants first: the first token, or where none is due the end."""
+        """Seconds from arrival to the TTFT target of a request; without one, to its deadline."""
         return self.ttft_slo_s or self.deadline_s
 
 
 @dataclass(frozen=True)
 class LatencyProfile:
-    """Seconds of one (llm, gpu, tensor-parallel degree): knots, linear between them (models/latency/)."""
+    """Latency of one (llm, gpu, tensor-parallel degree): knots, linear between them (models/latency/)."""
 
     llm: str
     gpu: str
@@ -127,23 +127,23 @@ class LatencyProfile:
     decode_per_kv_token_s: NotNegative
     median_error_share: NotNegative | None  # end to end, held out; None for an estimate
     source: str
-    # of a prompt token, for each one of its prompt that was cached before its pass; None: by the roofline
+    # of a prompt token, for each token of its prompt that was cached before its pass; None: by the roofline
     prefill_per_context_token_s: NotNegative | None = None
-    prefill_median_error_share: NotNegative | None = None  # held out; None: as end to end
-    board_w: Positive | None = None  # of a GPU's board at work, measured mean; None: nobody measured it
+    prefill_median_error_share: NotNegative | None = None  # held out; None: median_error_share
+    board_w: Positive | None = None  # mean power of a GPU's board under load; None: not measured
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """What engines reach of a GPU's peak, and what each pass costs beside: models/latency/roofline.py."""
+    """Share of a GPU's peak that engines reach, and overheads of a pass (models/latency/roofline.py)."""
 
     flops_share: NotNegative
     bandwidth_share: NotNegative
-    expert_bandwidth_share: NotNegative  # of the bandwidth that other weights are read at
+    expert_bandwidth_share: NotNegative  # of the bandwidth at which other weights are read
     link_share: PositiveShare  # of the bandwidth between the GPUs of an instance
     layer_s: NotNegative
     allreduce_s: NotNegative  # per layer and doubling of the GPUs
     request_s: NotNegative  # of a decode step, per request
-    attention_flops_share: PositiveShare  # of the peak, in attending to the tokens before
-    median_error_share: NotNegative  # end to end, of what the coefficients were fitted to
+    attention_flops_share: PositiveShare  # of the peak, for attention to the tokens before
+    median_error_share: NotNegative  # end to end, on the points to which the coefficients were fitted
     source: str

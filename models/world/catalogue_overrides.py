@@ -1,6 +1,6 @@
-"""What a config changes in the catalogue for its own run: [catalogue.gpus.NAME] and the like, key by key.
+"""Changes of the catalogue by a config for its run: [catalogue.gpus.NAME] and the like, key by key.
 
-What is there is changed only where a key is said; what is new needs all its keys. Either is checked like the
+An existing entry is changed only in the given keys; a new entry needs all its keys. Both are checked like the
 files of data/catalogue.
 """
 
@@ -20,29 +20,29 @@ from fleetcast.models.world.toml_dataclasses import (
 )
 
 CATALOGUE_KINDS: Mapping[str, type] = {"gpus": Gpu, "llms": Llm, "regions": Region, "tiers": Tier}
-OVERRIDE_DEPTH = 3  # kind, name, key: what lies deeper is replaced whole
+OVERRIDE_DEPTH = 3  # kind, name, key; deeper tables are replaced as a whole
 
 
 def override_catalogue(catalogue: Catalogue, changes: Mapping[str, Any], file: str) -> Catalogue:
-    """The catalogue with a config's [catalogue]; ConfigError names what of it is wrong."""
+    """Return the catalogue with the changes of a config's [catalogue]; ConfigError names an error in them."""
     tables: dict[str, Any] = {}
     for kind, entries in changes.items():
         require_known(kind, CATALOGUE_KINDS, "table", f"{file} [catalogue]")
         tables[kind] = dict(getattr(catalogue, kind))
-        for name, said in _table(entries, f"{file} [catalogue.{kind}]").items():
+        for name, entry in _require_table(entries, f"{file} [catalogue.{kind}]").items():
             where = f"{file} [catalogue.{kind}.{name}]"
-            tables[kind][name] = _entry(kind, name, tables[kind], _table(said, where), where)
-    world = replace(catalogue, **tables)
+            tables[kind][name] = _build_entry(kind, name, tables[kind], _require_table(entry, where), where)
+    changed = replace(catalogue, **tables)
     if changes:
-        check_regions(world, f"{file} [catalogue.regions.{{}}]")
-        check_tiers(world, f"{file} [catalogue.tiers]")
-    return world
+        check_regions(changed, f"{file} [catalogue.regions.{{}}]")
+        check_tiers(changed, f"{file} [catalogue.tiers]")
+    return changed
 
 
 def merge_layers(
     below: Mapping[str, Any], above: Mapping[str, Any], depth: int = OVERRIDE_DEPTH
 ) -> dict[str, Any]:
-    """Two nested tables as one, key by key down to a depth; below that what lies above stands."""
+    """Merge two nested tables key by key down to a depth; deeper tables of `above` replace the others."""
     both = {**below, **above}
     for key in below.keys() & above.keys():
         if depth > 1 and isinstance(below[key], dict) and isinstance(above[key], dict):
@@ -50,26 +50,26 @@ def merge_layers(
     return both
 
 
-def _table(value: Any, where: str) -> Mapping[str, Any]:
+def _require_table(value: Any, where: str) -> Mapping[str, Any]:
+    """Return the value; ConfigError if it is not a table."""
     if not isinstance(value, dict):
         raise ConfigError(f"{where}: got {value!r}, needed a table.")
     return value
 
 
-def _entry(kind: str, name: str, known: Mapping[str, Any], said: Mapping[str, Any], where: str) -> Any:
-    """An entry as it is now said: one that is known with other values, or a new one that says everything."""
+def _build_entry(kind: str, name: str, known: Mapping[str, Any], entry: Mapping[str, Any], where: str) -> Any:
+    """Return a known entry with the given values, or a new entry; ConfigError if a new one lacks keys."""
     cls = CATALOGUE_KINDS[kind]
     needed = [f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING]
     if name in known:
         hints = typing.get_type_hints(cls, include_extras=True)
-        for key in said:
+        for key in entry:
             require_known(key, hints, "key", where)
-        values = {key: convert_value(hints[key], value, f"{where} {key}") for key, value in said.items()}
+        values = {key: convert_value(hints[key], value, f"{where} {key}") for key, value in entry.items()}
         return replace(known[name], **values)
-    if missing := [key for key in needed if key not in said]:
+    if missing := [key for key in needed if key not in entry]:
         raise ConfigError(
             f"{where}: unknown {kind[:-1]} {name!r}. {suggest_name(name, known)} A new one needs all its "
-            f"keys; "
-            f"{', '.join(missing)} are not said."
+            f"keys; {', '.join(missing)} are missing."
         )
-    return build_dataclass(cls, said, where)
+    return build_dataclass(cls, entry, where)

@@ -1,4 +1,4 @@
-"""What a config must be as a whole; what each figure may be by itself, its type in config.py says."""
+"""Checks of a config as a whole; the rule of a single field is in its type in config.py."""
 
 import math
 from datetime import timedelta
@@ -13,12 +13,12 @@ from fleetcast.models.world.pool_pairing import check_pools
 from fleetcast.models.world.toml_dataclasses import TRACE_NAME, ConfigError, require_known
 from fleetcast.models.world.traffic_config import BurstConfig
 
-SHARES_TOLERANCE = 1e-6  # by which shares that were rounded may miss 1
+SHARES_TOLERANCE = 1e-6  # allowed difference of a sum of rounded shares to 1
 SLOTTED_PLANS = ("corrected", "day_ahead", "truth")  # plans that may hold for less than an hour
 
 
 def check_config(config: RunConfig, catalogue: Catalogue) -> None:
-    """Refuse names that nobody knows and figures that contradict each other, before work begins."""
+    """Raise ConfigError for unknown names and contradictory figures, before a run begins."""
     check_config_figures(config, catalogue)
     check_config_names(config, catalogue)
     check_pools(config.file.name, config.fleet, catalogue)
@@ -29,7 +29,7 @@ def check_config(config: RunConfig, catalogue: Catalogue) -> None:
 
 
 def check_priority_config(config: RunConfig, catalogue: Catalogue) -> None:
-    """Refuse shares of levels that are not all of them, and a balancer that is faster than any step."""
+    """Raise ConfigError for shares that do not match the levels, and a balancer faster than any step."""
     levels, interval_s = config.replay.levels, config.replay.moves.interval_s
     where = f"{config.file.name} [replay"
     if (levels.shares is not None) != (levels.by == LEVELS_BY_SHARES):
@@ -57,26 +57,26 @@ def check_priority_config(config: RunConfig, catalogue: Catalogue) -> None:
 
 
 def check_config_names(config: RunConfig, catalogue: Catalogue) -> None:
-    """Refuse llms and regions that the catalogue does not have, and requests for an llm without instances."""
+    """Raise ConfigError for unknown llms, regions and policies, and for requests for an undeployed llm."""
     where, deployments, office = config.file.name, config.fleet.deployments, config.trace.office
     for policy in config.replay.policies:
         require_known(policy, config.rules, "policy", f"{where} [replay] policies")
-    for policy, own in config.policies.items():
+    for policy, custom in config.policies.items():
         place = f"{where} [policies.{policy}]"
         TRACE_NAME.check(policy, place)  # it names folders of the lake
         if policy in SHIPPED_POLICIES:
             raise ConfigError(f"{place}: a shipped policy has this name. Choose another.")
-        by_arrivals = SHIPPED_POLICIES[own.like].plan == "autoscaler"
-        of_plan = own.quantile if by_arrivals else own.capacity_share or own.quantile
-        if SHIPPED_POLICIES[own.like].programme is None and of_plan is not None:
+        by_arrivals = SHIPPED_POLICIES[custom.like].plan == "autoscaler"
+        of_plan = custom.quantile if by_arrivals else custom.capacity_share or custom.quantile
+        if SHIPPED_POLICIES[custom.like].programme is None and of_plan is not None:
             has_no = "quantile. Drop it" if by_arrivals else "plan. Drop capacity_share and quantile"
-            raise ConfigError(f"{place}: {own.like} has no {has_no}.")
-        rule, bucket = own.policy, config.forecast.bucket_minutes
-        if own.slot_minutes and (
-            rule.plan not in SLOTTED_PLANS or rule.is_closed or own.slot_minutes % bucket
+            raise ConfigError(f"{place}: {custom.like} has no {has_no}.")
+        rule, bucket = custom.policy, config.forecast.bucket_minutes
+        if custom.slot_minutes and (
+            rule.plan not in SLOTTED_PLANS or rule.is_closed or custom.slot_minutes % bucket
         ):
             raise ConfigError(
-                f"{place}: slot_minutes = {own.slot_minutes} needs a corrected plan in open loop, and "
+                f"{place}: slot_minutes = {custom.slot_minutes} needs a corrected plan in open loop, and "
                 f"to be a multiple of [forecast] bucket_minutes = {bucket}. Change it or drop it."
             )
     for llm, pools in deployments.items():
@@ -100,7 +100,7 @@ def check_config_names(config: RunConfig, catalogue: Catalogue) -> None:
 
 
 def check_config_figures(config: RunConfig, catalogue: Catalogue) -> None:
-    """Refuse figures that contradict each other, and lists and tables that lack an entry."""
+    """Raise ConfigError for contradictory figures, and for lists and tables with missing entries."""
     trace, fleet, forecast, replay = config.trace, config.fleet, config.forecast, config.replay
     tiers = trace.office.tiers if trace.office else catalogue.tiers
     bursts = trace.office.bursts if trace.office else ()
@@ -115,7 +115,7 @@ def check_config_figures(config: RunConfig, catalogue: Catalogue) -> None:
         ),
         (all(fleet.deployments.values()) and bool(fleet.deployments), "[fleet.deployments] must have an llm"),
         (bool(replay.policies), "[replay] policies must have a policy"),
-        (not twice, f"[forecast] methods, [replay] policies: {twice} stands there twice"),
+        (not twice, f"[forecast] methods, [replay] policies: {twice} is there twice"),
         (
             {forecast.method, forecast.paper_method} <= set(forecast.methods),
             "[forecast] methods must have method and paper_method among them",
@@ -144,31 +144,32 @@ def check_config_figures(config: RunConfig, catalogue: Catalogue) -> None:
 
 
 def _is_within(burst: BurstConfig, trace: TraceConfig) -> bool:
-    """Whether some of a burst lies in the days of the trace."""
+    """Return whether a part of a burst is within the days of the trace."""
     ends = burst.start + timedelta(minutes=burst.minutes)
     return burst.start.date() <= trace.replay_day and ends.date() >= trace.first_day
 
 
 def _outside(burst: BurstConfig, trace: TraceConfig) -> str:
+    """Return the message for a burst outside the trace."""
     return (
-        f"[trace.office] bursts: the one of {burst.start:%Y-%m-%d %H:%M} lies outside the trace, which has "
+        f"[trace.office] bursts: the one of {burst.start:%Y-%m-%d %H:%M} is outside the trace, which has "
         f"{trace.first_day} to {trace.replay_day}"
     )
 
 
 def check_caps(config: RunConfig, catalogue: Catalogue) -> None:
-    """Refuse a fleet that takes more GPUs at the start than a region has."""
+    """Raise ConfigError for a fleet that takes more GPUs at the start than a region has."""
     fleet, start = config.fleet, config.fleet.instances_at_start
     for name, region in catalogue.regions.items():
         for gpu in catalogue.gpus:
-            pools = [pool for own in fleet.deployments.values() for pool in own if pool.gpu == gpu]
-            held = sum(
+            pools = [pool for of_llm in fleet.deployments.values() for pool in of_llm if pool.gpu == gpu]
+            used = sum(
                 pool.gpus * (start if pool.instances_at_start is None else pool.instances_at_start)
                 for pool in pools
                 if pool.regions is None or name in pool.regions
             )
-            if held > (cap := region.cap_gpus.get(gpu, 0)) > 0:  # without any no pool stands there
+            if used > (cap := region.cap_gpus.get(gpu, 0)) > 0:  # a region without GPUs has no pools
                 raise ConfigError(
-                    f"{config.file.name}: [fleet] instances_at_start = {start} of each llm: {held} {gpu} in "
-                    f"{name}, whose cap_gpus is {cap} (regions.toml). Lower the one or raise the other."
+                    f"{config.file.name}: [fleet] instances_at_start = {start} of each llm: {used} {gpu} in "
+                    f"{name}, whose cap_gpus is {cap} (regions.toml). Lower the first or raise the second."
                 )

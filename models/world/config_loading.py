@@ -1,4 +1,4 @@
-"""Reading a run's config: by name or path, over the one that it is based on, checked as a whole."""
+"""Load a run's config by name or path, merge it with the config that it is based on, and check it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,23 +23,21 @@ from fleetcast.models.world.toml_dataclasses import (
 CONFIG_DIR = ROOT / "data" / "config"
 CALENDAR_DIR = ROOT / "data" / "calendar"
 CONFIG_TABLES = ("trace", "fleet", "forecast", "plan", "replay", "policies", "catalogue", "quality")
-SYNTHETIC_SOURCES = {
-    "office",
-    "tiled",
-}  # tables of [trace] that make its requests; without one they have been landed
+# Tables of [trace] that generate its requests; without one of them the trace has been landed.
+SYNTHETIC_SOURCES = {"office", "tiled"}
 
 
 def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR, text: str = "") -> RunConfig:
-    """Read a run configuration by name ("office") or by path ("my/run.toml"); ConfigError says why not.
+    """Load a run's config by name ("office") or by path ("my/run.toml"); ConfigError names an error in it.
 
-    Given its `text`, which a run brings along, the file of that path need not be there.
+    With `text`, the content that a run carries along, the file of that path need not exist.
     """
     path = Path(name) if text else config_path(name, folder)
     return build_config(read_tables(path, folder, text=text), path, catalogue)
 
 
 def build_config(tables: dict[str, Any], path: Path, catalogue: Catalogue) -> RunConfig:
-    """The config of these tables, checked as a whole; ConfigError, which names the file, says why not."""
+    """Build the config of these tables and check it; ConfigError names the file and the error."""
     config: RunConfig = build_dataclass(RunConfig, {**tables, "file": path.resolve()}, path.name)
     check_config(config, override_catalogue(catalogue, config.catalogue, path.name))
     if config.forecast.calendar is not None:
@@ -48,15 +46,15 @@ def build_config(tables: dict[str, Any], path: Path, catalogue: Catalogue) -> Ru
 
 
 def config_path(name: str, folder: Path = CONFIG_DIR) -> Path:
-    """Where a config lies, by name (with its ending or without) or path; ConfigError where none does."""
-    shipped, own = folder / f"{name.removesuffix('.toml')}.toml", Path(name).expanduser()
-    is_path = name.endswith(".toml") or len(own.parts) > 1
-    if is_path and own.exists():
-        return own
-    if len(own.parts) == 1 and shipped.is_file():
+    """Return the path of a config by name (with or without .toml) or path; ConfigError if it is missing."""
+    shipped, path = folder / f"{name.removesuffix('.toml')}.toml", Path(name).expanduser()
+    is_path = name.endswith(".toml") or len(path.parts) > 1
+    if is_path and path.exists():
+        return path
+    if len(path.parts) == 1 and shipped.is_file():
         return shipped
     where = (
-        f"There is no file {shorten_text(str(own))}"
+        f"There is no file {shorten_text(str(path))}"
         if is_path
         else f"There is no config {shorten_text(repr(name))}"
     )
@@ -65,10 +63,10 @@ def config_path(name: str, folder: Path = CONFIG_DIR) -> Path:
 
 
 def read_tables(path: Path, folder: Path, above: tuple[Path, ...] = (), text: str = "") -> dict[str, Any]:
-    """The tables of a config over those of the shipped config that it is `based_on`, key by key.
+    """Return the tables of a config merged key by key over the shipped config that it is `based_on`.
 
-    Its [trace] stands by itself unless it makes its requests as that of the other does; never is it given the
-    other's name. `above` are the configs that are based on this one.
+    Its [trace] is merged only if both generate their requests by the same table; the trace's name is never
+    inherited. `above` are the configs that are based on this one.
     """
     tables = parse_toml(text, path) if text else read_toml(path)
     for key in tables:
@@ -85,7 +83,7 @@ def read_tables(path: Path, folder: Path, above: tuple[Path, ...] = (), text: st
 
 
 def merge_config_tables(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """The tables of a config over those that it is based on."""
+    """Merge the tables of a config over those of the config that it is based on."""
     if isinstance(trace := above.get("trace"), dict):
         is_alike = SYNTHETIC_SOURCES & trace.keys() & below["trace"].keys()
         below = {**below, "trace": {k: v for k, v in below["trace"].items() if is_alike and k != "name"}}
@@ -95,7 +93,7 @@ def merge_config_tables(below: dict[str, Any], above: dict[str, Any]) -> dict[st
 
 
 def load_calendar(name: str, folder: Path = CALENDAR_DIR) -> Calendar:
-    """Read a calendar by name; ConfigError names what is wrong with it."""
+    """Load a calendar by name; ConfigError names an error in it."""
     calendar: Calendar = build_dataclass(Calendar, read_toml(folder / f"{name}.toml"), f"{name}.toml")
     calendar.check(f"{name}.toml")
     return calendar

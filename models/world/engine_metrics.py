@@ -1,4 +1,4 @@
-"""What engines export to Prometheus, data/catalogue/metrics.toml: which metric plays which role."""
+"""Prometheus metrics of inference engines by their role, from data/catalogue/metrics.toml."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ METRICS_FILE = CATALOGUE_DIR / "metrics.toml"
 
 @dataclass(frozen=True)
 class EventCounters:
-    """Two counters that grow at one instant of a request; the histogram of how long after its arrival."""
+    """Two counters that grow at the same event of a request, and the histogram of its delay since arrival."""
 
     requests: str
     input_tokens: str
@@ -19,13 +19,13 @@ class EventCounters:
 
     @property
     def delay(self) -> tuple[str, str]:
-        """Counters of the seconds and of the requests of `late_by`."""
+        """Names of the counters of seconds and of requests of `late_by`."""
         return f"{self.late_by}_sum", f"{self.late_by}_count"
 
 
 @dataclass(frozen=True)
 class PrefixCacheCounters:
-    """Prompt tokens found in the prefix cache, of those that were looked up: two counters."""
+    """Counters of prompt tokens found in the prefix cache, and of tokens looked up."""
 
     hits: str
     of: str
@@ -44,12 +44,12 @@ class EngineMetrics:
     cache: tuple[PrefixCacheCounters, ...]
     known: str
     source: str
-    output_tokens: tuple[str, ...] = field(default=())  # counters, where the histogram may be lacking
+    output_tokens: tuple[str, ...] = field(default=())  # counters, for versions without the histogram
     is_frontend: bool = False
 
     @property
     def histograms(self) -> Mapping[str, tuple[str, ...]]:
-        """Names by what they measure, as the table engine_histograms calls it."""
+        """Names of histograms by quantity, with the quantities' names of the table engine_histograms."""
         return {
             "input_tokens": self.input_lengths,
             "output_tokens": self.output_lengths,
@@ -59,11 +59,11 @@ class EngineMetrics:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Counters of output tokens, the ones to be preferred first."""
+        """Names of counters of output tokens, the preferred ones first."""
         return (*(f"{name}_sum" for name in self.output_lengths), *self.output_tokens)
 
     def counters(self) -> Iterator[str]:
-        """Every counter that is read step by step."""
+        """Yield the name of every counter that is read step by step."""
         for row in self.counted:
             yield from (row.requests, row.input_tokens, *row.delay)
         for cached in self.cache:
@@ -71,28 +71,28 @@ class EngineMetrics:
         yield from self.outputs
 
     def buckets(self) -> Iterator[str]:
-        """Every counter of a histogram's buckets."""
+        """Yield the name of every counter of a histogram's buckets."""
         for names in self.histograms.values():
             yield from (f"{name}_bucket" for name in names)
 
 
 @dataclass(frozen=True)
 class MetricsCatalogue:
-    """The engines by name, and the labels that do not tell who counted."""
+    """The engines by name, and the labels that do not identify the exporting instance."""
 
     engines: Mapping[str, EngineMetrics]
     inner_labels: tuple[str, ...]
 
     def counters(self) -> list[str]:
-        """The counters of all engines, each once."""
+        """Return the names of the counters of all engines, each once."""
         return list(dict.fromkeys(name for engine in self.engines.values() for name in engine.counters()))
 
     def buckets(self) -> list[str]:
-        """The buckets of all engines, each once."""
+        """Return the names of the buckets of all engines, each once."""
         return list(dict.fromkeys(name for engine in self.engines.values() for name in engine.buckets()))
 
 
 def load_engine_metrics() -> MetricsCatalogue:
-    """Read data/catalogue/metrics.toml; ConfigError names what is wrong with it."""
+    """Read data/catalogue/metrics.toml; ConfigError names the error in it."""
     metrics: MetricsCatalogue = build_dataclass(MetricsCatalogue, read_toml(METRICS_FILE), METRICS_FILE.name)
     return metrics

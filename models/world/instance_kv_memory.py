@@ -6,7 +6,10 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 
 def kv_capacity_tokens(catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, gpus: int) -> int:
-    """KV tokens that fit on one instance beside the weights, in whole blocks."""
+    """Return the KV tokens that fit on one instance with its weights, in whole blocks.
+
+    ConfigError where not even one block fits.
+    """
     memory_bytes = catalogue.gpus[gpu].memory_gib * 2**30 * gpus
     room_bytes = memory_bytes * config.kv_memory_share - catalogue.llms[llm].weight_bytes
     blocks = int(room_bytes // (catalogue.llms[llm].kv_bytes_per_token * config.kv_block_tokens))
@@ -14,7 +17,7 @@ def kv_capacity_tokens(catalogue: Catalogue, config: FleetConfig, llm: str, gpu:
     if tokens < 1:
         raise ConfigError(
             f"[fleet.deployments] {llm}: weights take {catalogue.llms[llm].weight_bytes / 2**30:.0f} GiB, "
-            f"{gpus} x {gpu} offer "
+            f"{gpus} x {gpu} have "
             f"{memory_bytes * config.kv_memory_share / 2**30:.0f} GiB. Raise tensor_parallel."
         )
     return tokens

@@ -1,4 +1,4 @@
-"""What kernels take on a GPU type, as data/catalogue/kernels.toml says it: measured, then fitted."""
+"""Times of kernels by GPU type, from data/catalogue/kernels.toml: measured, then fitted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ KernelTokens = Annotated[int, Range(1, 1_000_000)]
 
 @dataclass(frozen=True)
 class MatrixProductTimes:
-    """Seconds of a matrix product by the tokens that go in: launch_s + weight_s * weights."""
+    """Seconds of a matrix product by its input tokens: launch_s + weight_s * weights."""
 
     tokens: tuple[KernelTokens, ...]  # knots
     launch_s: tuple[KernelSeconds, ...]
@@ -21,19 +21,21 @@ class MatrixProductTimes:
     def __post_init__(self) -> None:
         if not len(self.tokens) == len(self.launch_s) == len(self.weight_s) >= 2:
             sizes = (len(self.tokens), len(self.launch_s), len(self.weight_s))
-            raise ConfigError(f"kernels.toml: tokens, launch_s, weight_s have {sizes} knots; needed as many.")
+            raise ConfigError(
+                f"kernels.toml: tokens, launch_s, weight_s have {sizes} knots; needed as many of each, >= 2."
+            )
 
 
 @dataclass(frozen=True)
 class KernelTimes:
-    """Of one GPU type: models/latency/composed_profiles.py has the formulas."""
+    """Kernel times of one GPU type; models/latency/composed_profiles.py has the formulas."""
 
     products: Mapping[str, MatrixProductTimes]  # by the bits of a weight
-    decode_s: KernelSeconds  # of attention, whatever is cached
-    decode_request_s: KernelSeconds
-    decode_byte_s: KernelSeconds  # of the cache
-    prefill_s: KernelSeconds  # of attention, whatever is asked
-    prefill_value_s: KernelSeconds  # per token and number of its heads
-    prefill_pair_s: KernelSeconds  # per pair of tokens and number of their heads
+    decode_s: KernelSeconds  # of decode attention, constant part
+    decode_request_s: KernelSeconds  # per request of the batch
+    decode_byte_s: KernelSeconds  # per byte of the KV cache
+    prefill_s: KernelSeconds  # of prefill attention, constant part
+    prefill_value_s: KernelSeconds  # per token and number of its query heads' vectors
+    prefill_pair_s: KernelSeconds  # per pair of tokens and number of their query heads' vectors
     source: str
-    lacks: str | None = None  # what was not timed on it, and what stands for that; None: all of it was
+    lacks: str | None = None  # kernels that were not timed, and their replacements; None: all were timed

@@ -1,6 +1,6 @@
-"""The replay's mechanisms by name (models/replay, a file each), and the codes by which its kernel knows them.
+"""Names of the replay's mechanisms (models/replay, one file each), and their codes in its kernel.
 
-A config says the name in small letters: `order = "edf"` is Order.EDF. A new mechanism is a member here.
+A config has the name in small letters: `order = "edf"` is QueueOrder.EDF. A new mechanism is a member here.
 """
 
 from enum import IntEnum
@@ -15,7 +15,7 @@ class Batching(IntEnum):
 
 
 class Routing(IntEnum):
-    """Which instance of a pool a request goes to: route.py."""
+    """Rule that routes a request to an instance of a pool: route.py."""
 
     SHORTEST_QUEUE = 0
     ROUND_ROBIN = 1
@@ -26,7 +26,7 @@ class Routing(IntEnum):
 
 
 class QueueOrder(IntEnum):
-    """In which order an instance admits what waits: queue.py."""
+    """Order in which an instance admits queued requests: queue.py."""
 
     FCFS = 0
     EDF = 1
@@ -38,7 +38,7 @@ class QueueOrder(IntEnum):
 
 
 class Opportunism(IntEnum):
-    """When an instance that prefills keeps a request and decodes it too: opportunism.py."""
+    """Rule by which a prefill instance keeps a request and decodes it: opportunism.py."""
 
     OFF = 0
     IDLE = 1
@@ -46,7 +46,7 @@ class Opportunism(IntEnum):
 
 
 class Scaling(IntEnum):
-    """When a pool grows and shrinks: scale.py."""
+    """Rule by which a pool scales out and in: scaling_rules.py."""
 
     FOLLOW = 0
     REACTIVE = 1
@@ -59,14 +59,14 @@ class Scaling(IntEnum):
 
 
 class QueueDemand(IntEnum):
-    """What of a queue counts against the freeness of an instance: freeness.py."""
+    """Queued requests that lower the freeness of an instance: freeness.py."""
 
     HEAD = 0
     ALL = 1
 
 
 class Signal(IntEnum):
-    """What tells that a pool is full: signal.py."""
+    """Signal that a pool is full: scaling_signal.py."""
 
     MEMORY = 0
     QUEUE = 1
@@ -74,14 +74,14 @@ class Signal(IntEnum):
 
 
 class GearTrigger(IntEnum):
-    """By what a cascade chooses its gear: chain.py."""
+    """Load by which a cascade chooses its gear: leg_chain.py."""
 
     RATE = 0
     LOAD = 1
 
 
 class PoolSpread(IntEnum):
-    """How requests are spread between the pools of an llm in a region: spread.py."""
+    """Rule that spreads requests over the pools of an llm in a region: spread.py."""
 
     IN_ORDER = 0
     ROUND_ROBIN = 1
@@ -91,7 +91,7 @@ class PoolSpread(IntEnum):
 
 
 class Role(IntEnum):
-    """What the instances of a pool do for a request: all of it, its prompt, or its answer."""
+    """Phases of a request that the instances of a pool run: both, prefill, or decode."""
 
     WHOLE = 0
     PREFILL = 1
@@ -99,7 +99,7 @@ class Role(IntEnum):
 
 
 class Prefix(IntEnum):
-    """What of a prompt is found in a cache: prefix.py."""
+    """Part of a prompt that is found in the prefix cache: prefix.py."""
 
     NONE = 0
     GIVEN = 1
@@ -107,7 +107,7 @@ class Prefix(IntEnum):
 
 
 class Status(IntEnum):
-    """The life of an instance. GPU time is counted by these, less GONE."""
+    """State of an instance. GPU time is counted by state, except GONE."""
 
     GONE = 0
     SERVING = 1
@@ -117,7 +117,7 @@ class Status(IntEnum):
 
 
 class Phase(IntEnum):
-    """What an instance is doing between two of its events."""
+    """Work of an instance between two of its events."""
 
     IDLE = 0
     PREFILL = 1
@@ -125,7 +125,7 @@ class Phase(IntEnum):
 
 
 class Ending(IntEnum):
-    """What has become of a request."""
+    """Outcome of a request."""
 
     QUEUED = 0
     FINISHED = 1
@@ -134,12 +134,12 @@ class Ending(IntEnum):
 
 
 def code_names(codes: type[IntEnum]) -> tuple[str, ...]:
-    """The names of the members as configs and tables write them; other names of the same code too."""
+    """Return the names of the members in configs and tables, with aliases of the same code."""
     return tuple(name.lower() for name in codes.__members__)
 
 
 def code_of_name(codes: type[IntEnum], word: str) -> int:
-    """The code of a name as configs write it. KeyError where there is none."""
+    """Return the code of a name in a config; KeyError for an unknown name."""
     return int(codes[word.upper()])
 
 
@@ -156,10 +156,10 @@ OPPORTUNISMS, DEMANDS, SIGNALS, GEARS_BY = (
     code_names(GearTrigger),
 )
 POOL_SPREADS, ROLES, PREFIXES = code_names(PoolSpread), code_names(Role), code_names(Prefix)
-STATES = code_names(Status)[1:]  # in which GPU time is counted
+STATES = code_names(Status)[1:]  # states in which GPU time is counted
 ENDINGS = code_names(Ending)
 
-# What the kernel does not see.
+# Names without a code in the kernel.
 HEADROOMS = ("all", "above")  # freeness.py
 LEVELS_BY = (
     "tier",
@@ -170,5 +170,5 @@ LEVELS_BY = (
     "shares",
 )  # models/traffic/priority_levels.py
 STARTS = ("plan", "whole")  # assets/replays/policy_inputs.py
-HAND_OVERS = ("bulk", "layers")  # handover.py
-CAPACITIES = ("slo", "throughput")  # capacity.py
+HAND_OVERS = ("bulk", "layers")  # kv_transfer.py
+CAPACITIES = ("slo", "throughput")  # models/trials/capacity.py

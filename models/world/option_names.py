@@ -1,4 +1,4 @@
-"""Names that a config may give of what the rooms above do. The replay's stand in mechanisms.py."""
+"""Names of forecast methods, solvers and levels that a config may choose. The replay's: mechanisms.py."""
 
 METHOD_NAMES = (  # models/forecast/__init__.py
     *("last_value", "seasonal_naive", "seasonal_naive_day", "seasonal_level", "seasonal_mean", "recent_days"),

@@ -1,8 +1,9 @@
-"""The grid of a plan: services in regions on options, and the pools of the replay that carry it out.
+"""The grid of a plan: services in regions on options, and their pools in the replay.
 
 A plan has cells: a service (i) in a region (j) on an option (k). The replay has pools, the rows of a fleet
 that is not split by tier (pool_rows.py). Pools of an llm in a role on the same GPUs in one region share a
-cell. The two pools of a team do so as well: a team is an option that serves whole requests.
+cell. The two pools of a pair (a team: prefill and decode) also share a cell: a team is an option that serves
+whole requests.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class OptionPart(NamedTuple):
-    """Like instances of an option."""
+    """Instances of one deployment in an option."""
 
     gpu: str
     gpus: int  # of an instance
@@ -32,25 +33,25 @@ class OptionPart(NamedTuple):
 
 
 class Option(NamedTuple):
-    """What a plan may hold: an instance, or a team of some that prefill and some that decode."""
+    """Unit of a plan: one instance, or a team of prefill and decode instances."""
 
-    gpu: str  # its type; of a team all of its parts
-    gpus: int  # in all
+    gpu: str  # GPU type; of a team the title of all its parts
+    gpus: int  # total
     parts: tuple[OptionPart, ...]
 
     @property
     def title(self) -> str:
-        """How plans call it."""
+        """Name of the option in plans."""
         return self.gpu if self.is_team else f"{self.gpus} x {self.gpu}"
 
     @property
     def is_team(self) -> bool:
-        """Whether prefill and decode run on different instances of it."""
+        """Whether prefill and decode run on different instances of the option."""
         return len(self.parts) > 1
 
 
 class ServiceOption(NamedTuple):
-    """An option that a service is deployed on."""
+    """An option on which a service is deployed."""
 
     llm: str
     role: str
@@ -58,88 +59,88 @@ class ServiceOption(NamedTuple):
 
     @property
     def service(self) -> tuple[str, str]:
-        """The llm and the role: what is planned, whatever it runs on."""
+        """Service: llm and role."""
         return self.llm, self.role
 
     @property
     def label(self) -> tuple[str, str, str, int]:
-        """As the rows of a plan name it: llm, role, gpu, gpus_per_instance."""
+        """Values of the columns llm, role, gpu, gpus_per_instance in the rows of a plan."""
         return self.llm, self.role, self.option.gpu, self.option.gpus
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """The axes of plans and of the replay's pools, of one fleet. Each is computed once, when first read."""
+    """Axes of the plans and of the replay's pools of one fleet; each is computed when first read."""
 
     catalogue: Catalogue
     fleet: FleetConfig
 
     @cached_property
     def service_options(self) -> list[ServiceOption]:
-        """The options that the config deploys, service by service in the catalogue's order."""
+        """Options that the config deploys, by service in the catalogue's order."""
         llms = list(self.catalogue.llms)
         deployed = ((llm, pool) for llm in llms for pool in self.fleet.deployments[llm])
         found = {self.option_of(llm, pool): None for llm, pool in deployed}
-        return sorted(found, key=lambda each: (llms.index(each.llm), ROLES.index(each.role)))
+        return sorted(found, key=lambda option: (llms.index(option.llm), ROLES.index(option.role)))
 
     @cached_property
     def services(self) -> list[tuple[str, str]]:
         """Axis i of a plan: llm and role."""
-        return list(dict.fromkeys(each.service for each in self.service_options))
+        return list(dict.fromkeys(option.service for option in self.service_options))
 
     @cached_property
     def regions(self) -> list[str]:
-        """Axis j of a plan."""
+        """Axis j of a plan: names of the regions."""
         return list(self.catalogue.regions)
 
     @cached_property
     def options(self) -> list[Option]:
-        """Axis k of a plan: GPU type, in the catalogue's order, and how many of them; then teams."""
+        """Axis k of a plan: by GPU type in the catalogue's order, and number of GPUs; then the teams."""
         gpus = list(self.catalogue.gpus)
 
-        def place(option: Option) -> tuple[bool, list[tuple[int, int, int]]]:
+        def sort_key(option: Option) -> tuple[bool, list[tuple[int, int, int]]]:
             parts = [(gpus.index(part.gpu), part.gpus, part.instances) for part in option.parts]
             return option.is_team, parts
 
-        return sorted({each.option for each in self.service_options}, key=place)
+        return sorted({deployed.option for deployed in self.service_options}, key=sort_key)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """How many services, regions and options there are."""
+        """Number of services, regions and options."""
         return len(self.services), len(self.regions), len(self.options)
 
     @cached_property
     def pools(self) -> list[PoolRow]:
-        """The pools of a fleet that is not split by tier, in the order of its rows."""
+        """Pools of a fleet that is not split by tier, in the order of its rows."""
         return build_pool_rows(self.catalogue, self.fleet)
 
     @cached_property
     def cells(self) -> tuple[Ints, Ints, Ints]:
-        """The cell of each pool: i, j and k, each of shape (pools,)."""
-        own = [self.option_of(row.kind.llm, row.deployment) for row in self.pools]
+        """Cell of each pool: i, j and k, each of shape (pools,)."""
+        options = [self.option_of(row.kind.llm, row.deployment) for row in self.pools]
         return (
-            np.array([self.services.index(each.service) for each in own]),
+            np.array([self.services.index(option.service) for option in options]),
             np.array([self.regions.index(row.region) for row in self.pools]),
-            np.array([self.options.index(each.option) for each in own]),
+            np.array([self.options.index(option.option) for option in options]),
         )
 
     @cached_property
     def instances_per_option(self) -> Ints:
-        """Instances of each pool in one of its option, shape (pools,): 1, or those of a team."""
+        """Instances of each pool in one unit of its option, shape (pools,): 1, or those of a team."""
         return np.array([max(row.team, 1) for row in self.pools])
 
     @cached_property
     def is_leading_pool(self) -> NDArray[np.bool_]:
         """Whether the pool's instances are counted, shape (pools,).
 
-        False where a team decodes: as many run there as its instances that prefill need.
+        False for the decode pool of a team: its instances follow from those of the prefill pool.
         """
         return np.array([not (row.team > 0 and row.role == "decode") for row in self.pools])
 
     def option_of(self, llm: str, pool: Deployment) -> ServiceOption:
-        """The option that a pool's instances are, or belong to."""
+        """Return the option of a pool's instances: one instance, or the team that they belong to."""
         parts = tuple(
-            OptionPart(one.gpu, one.gpus, count) for one, count in scaling_unit(self.fleet, llm, pool)
+            OptionPart(part.gpu, part.gpus, count) for part, count in scaling_unit(self.fleet, llm, pool)
         )
         if len(parts) == 1:
             return ServiceOption(llm, pool.role, Option(pool.gpu, pool.gpus, parts))
@@ -148,52 +149,62 @@ class Grid:
         return ServiceOption(llm, "whole", Option(title, gpus, parts))
 
     def by_pool(self, options: Floats | Ints) -> Floats:
-        """Options of cells, shape (..., i, j, k), as instances by pool, shape (..., pools).
+        """Return instances by pool, shape (..., pools), from options by cell, shape (..., i, j, k).
 
-        Of pools that share a cell each gets its minimum, then the first up to its maximum, then the next.
+        Pools that share a cell get their minimum each; then the first is filled up to its maximum, then the
+        next.
         """
-        held = np.asarray(options, np.float64)[..., *self.cells]
-        cell = np.ravel_multi_index(self.cells, self.shape)
-        for alike in (np.flatnonzero((cell == one) & self.is_leading_pool) for one in np.unique(cell)):
-            if alike.size == 1:
+        counts = np.asarray(options, np.float64)[..., *self.cells]
+        pool_cell = np.ravel_multi_index(self.cells, self.shape)
+        for cell in np.unique(pool_cell):
+            sharing = np.flatnonzero((pool_cell == cell) & self.is_leading_pool)
+            if sharing.size == 1:
                 continue
-            left, held[..., alike] = held[..., alike[0]].copy(), 0.0
+            left, counts[..., sharing] = counts[..., sharing[0]].copy(), 0.0
             for limit in ("min_instances", "max_instances"):
-                for pool in alike:
+                for pool in sharing:
                     most = getattr(self.pools[pool], limit) / self.instances_per_option[pool]
-                    given = np.minimum(left, most - held[..., pool])
-                    held[..., pool] += given
-                    left -= given
+                    added = np.minimum(left, most - counts[..., pool])
+                    counts[..., pool] += added
+                    left -= added
         for leader, row in enumerate(self.pools):
             if row.team and row.then is not None:
-                held[..., row.then] = held[..., leader]
-        return held * self.instances_per_option
+                counts[..., row.then] = counts[..., leader]
+        return counts * self.instances_per_option
 
     def to_cells(self, of_pools: Ints) -> Ints:
-        """Instances by pool, shape (pools,), as options by cell, shape (i, j, k)."""
+        """Return options by cell, shape (i, j, k), from instances by pool, shape (pools,)."""
         counts = np.zeros(self.shape, np.int64)
         at = tuple(axis[self.is_leading_pool] for axis in self.cells)
         np.add.at(counts, at, (of_pools // self.instances_per_option)[self.is_leading_pool])
         return counts
 
     def services_to_llms(self, of_services: Floats, axis: int = 0) -> Floats:
-        """What all services of an llm have in common, such as its demand, by llm instead of by service."""
+        """Return values by llm from values by service along an axis, shape otherwise unchanged.
+
+        The values must be equal for all services of an llm, like its demand.
+        """
         names = [llm for llm, _ in self.services]
         return np.take(of_services, [names.index(llm) for llm in self.catalogue.llms], axis=axis)
 
     def hourly_cells(self, rows: "pd.DataFrame", column: str, slots: int = 1) -> Floats:
-        """A column of a plan's rows, which have an `hour`, shape (hours * slots, i, j, k).
+        """Return a column of a plan's rows by time slot and cell, shape (24 * slots, i, j, k).
 
-        0 where there is no row. Rows of options and regions that the config does not have are left out.
+        `rows` have an `hour`; `slots` is the number of slots of an hour. A cell without a row is 0. Rows of
+        options and regions that the config does not have are left out.
         """
-        at = {
-            (*each.label, region): (self.services.index(each.service), j, self.options.index(each.option))
-            for each in self.service_options
+        cells = {
+            (*deployed.label, region): (
+                self.services.index(deployed.service),
+                j,
+                self.options.index(deployed.option),
+            )
+            for deployed in self.service_options
             for j, region in enumerate(self.regions)
         }
         table = np.zeros((24 * slots, *self.shape))
         names = (rows[name] for name in ("llm", "role", "gpu", "gpus_per_instance", "region"))
         for hour, name, value in zip(rows["hour"], zip(*names, strict=True), rows[column], strict=True):
-            if name in at:
-                table[round(hour * slots), *at[name]] = value
+            if name in cells:
+                table[round(hour * slots), *cells[name]] = value
         return table

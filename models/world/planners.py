@@ -1,9 +1,8 @@
-"""Five published planners and fleetcast's own, as policies of one board, and the ideas that lead from none
-to it.
+"""Five published planners and fleetcast's own as policies of one leaderboard, and the ideas of fleetcast.
 
-A planner decides what its paper decides. What it does not, it takes from one default: SageServe's hourly plan
-of counts, instances that do whole requests, dispatch and queues as the config says, the llm that was asked
-for. Cauchy's autoscaler has counts of its own.
+A planner decides what its paper decides. For the rest it has one default: SageServe's hourly plan of instance
+counts, instances that run whole requests, dispatch and queues by the config, and the requested llm. Cauchy's
+autoscaler decides its own counts.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,18 +17,18 @@ SAGESERVE = REPLAY_POLICIES["lt_ua"]._replace(
 PHASE_SETTINGS: Mapping[str, Any] = {"together": False, "spread": "goodput", "opportunism": "weighted"}
 REACTIVE_SETTINGS: Mapping[str, Any] = {"scaling": "reflex", "signal": "both", "order": "late_last"}
 
-# In the order in which they are added; `with_ideas` says what each does to a policy.
+# In the order in which they are added; `policy_with_ideas` has the effect of each on a policy.
 IDEAS = {
     "hourly": "a plan of each hour from a forecast (SageServe)",
-    "corrected": "the corrected programme on a quantile, past it in a burst (fleetcast)",
-    "phases": "GPU types by phase: combos that prefill apart from those that decode (Cauchy)",
+    "corrected": "the corrected model on a quantile, reactive scale-out in a burst (fleetcast)",
+    "phases": "GPU types by phase: combos with separate prefill and decode instances (Cauchy)",
     "levels": "levels of priority, and moves from instances that are nearly full (Llumnix, guarded)",
-    "answers": "the smallest llm whose answer will do (Cascadia, BoUTE; our search)",
+    "answers": "the smallest llm whose answer is good enough (Cascadia, BoUTE; fleetcast's search)",
 }
 
 
 def policy_with_ideas(ideas: Collection[str]) -> PolicySpec:
-    """A fleet for the peak of the history that never changes, and what some ideas make of it."""
+    """Return the policy with some of the IDEAS; without any, a constant fleet for the peak of the history."""
     policy = REPLAY_POLICIES["static"]._replace(what=", ".join(ideas) or "none of the ideas", together=True)
     is_corrected = "corrected" in ideas
     if "hourly" in ideas:
@@ -53,7 +52,7 @@ def policy_with_ideas(ideas: Collection[str]) -> PolicySpec:
 BOARD_PLANNERS = {
     "sageserve": SAGESERVE,
     "llumnix_hourly": SAGESERVE._replace(
-        what="multi-tier Llumnix: dispatch by freeness, headroom by level, moves",
+        what="multi-tier Llumnix: dispatch by freeness, headroom by level, moves of requests",
         stack="llumnix",
         colour="#C4C44D",
     ),
@@ -72,30 +71,28 @@ BOARD_PLANNERS = {
         colour="#8A4FC7",
     ),
     "fleetcast": policy_with_ideas(IDEAS)._replace(
-        what="fleetcast: all of it, or what of it paid on the day before", colour="#0050A0"
+        what="fleetcast: all ideas, or those that saved cost on the day before", colour="#0050A0"
     ),
 }
 
 
 def ideas_name(ideas: Collection[str]) -> str:
-    """How a policy with these ideas is called."""
+    """Return the name of the policy with these ideas."""
     return "all_ideas" if len(ideas) == len(IDEAS) else "_".join(ideas) or "plain"
 
 
 def candidate_ideas() -> dict[str, tuple[str, ...]]:
-    """The ideas of the policies that `fleetcast` is chosen from: a corrected plan with or without each
-    other.
-    """
+    """Return by name the ideas of fleetcast's candidates: the corrected plan with any of the other ideas."""
     fixed, free = tuple(IDEAS)[:2], tuple(IDEAS)[2:]
     sets = [fixed + some for n in range(len(free) + 1) for some in combinations(free, n)]
     return {ideas_name(ideas): ideas for ideas in sets}
 
 
 def ablation_steps() -> dict[str, tuple[str, ...]]:
-    """The ideas of each policy on the way from none to all: added in their order, then in the reverse."""
+    """Return by name the ideas of the ablation: ideas added one by one in their order, then in reverse."""
     names = tuple(IDEAS)
-    ways = [names[:n] for n in range(len(names) + 1)] + [names[n:] for n in range(len(names) - 1, 0, -1)]
-    return {ideas_name(ideas): ideas for ideas in ways}
+    steps = [names[:n] for n in range(len(names) + 1)] + [names[n:] for n in range(len(names) - 1, 0, -1)]
+    return {ideas_name(ideas): ideas for ideas in steps}
 
 
 PLANNERS = {

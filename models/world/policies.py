@@ -3,45 +3,44 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-ANSWER_PLANNERS = ("quality", "cascadia", "boute")  # plans of who answers (assets/plans/nightly_quality.py)
-SIGNAL_SCALINGS = (
-    "reactive",
-    "lt_u",
-    "lt_ua",
-)  # the scalings that look at a signal; hpa looks at memory always
+ANSWER_PLANNERS = ("quality", "cascadia", "boute")  # plans of model routing (assets/plans/nightly_quality.py)
+SIGNAL_SCALINGS = ("reactive", "lt_u", "lt_ua")  # scalings by a signal; hpa always observes memory
 
 
 class PolicySpec(NamedTuple):
-    """A row of the scoreboard: a plan (or none), the scaling rule, and how the instances are pooled."""
+    """A policy, a row of the leaderboard: plan (or none), scaling rule, pooling of instances, mechanisms.
 
-    # "peak", "melange", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans);
-    # "standing": the instances of the plan of who answers, all day (assets/plans/nightly_quality.py);
-    # "recent": targets every few minutes from those before (assets/replays/policy_inputs.py); "autoscaler":
-    # every
-    # few seconds, by Cauchy's rule (assets/replays/cauchy_autoscaler.py); None: no plan
+    A plan is one of these:
+    - "peak", "melange", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans);
+    - "standing": the instances of the plan of model routing, all day (assets/plans/nightly_quality.py);
+    - "recent": targets every few minutes from the minutes before (assets/replays/policy_inputs.py);
+    - "autoscaler": every few seconds, by Cauchy's rule (assets/replays/cauchy_autoscaler.py);
+    - None: no plan.
+    """
+
     plan: str | None
-    scaling: str  # one of SCALINGS of world/mechanisms.py
-    what: str
+    scaling: str  # one of SCALINGS of mechanisms.py
+    what: str  # description
     colour: str  # in every figure
     pooling: str = "unified"  # one of POOLINGS of pool_rows.py
-    stack: str = "config"  # a row of STACKS; what is said below goes before it
-    signal: str | None = None  # what its rule looks at (signal.py); None: as the config says, likewise:
+    stack: str = "config"  # a row of REPLAY_STACKS; the fields below take precedence
+    signal: str | None = None  # that its rule observes (scaling_signal.py); None: as in the config, likewise:
     order: str | None = None  # of an instance's queue (queue.py)
     routing: str | None = None  # to an instance (route.py)
     is_balanced: bool | None = None  # requests move between its instances (balance.py)
     spread: str | None = None  # between the pools of an llm in a region (spread.py)
-    opportunism: str | None = None  # where prefill and decode stand apart (opportunism.py)
-    answers: str | None = None  # one of ANSWERS, whose plan says who answers; None: [replay.cascades]
-    together: bool = False  # its plan holds teams of those llms only that have no instance for whole requests
-    start: str | None = None  # which instances serve at the start: those of the first plan, or all
-    capacity_share: float | None = None  # of an instance's capacity that its plan counts on
+    opportunism: str | None = None  # with separate prefill and decode instances (opportunism.py)
+    answers: str | None = None  # planner of model routing, of ANSWER_PLANNERS; None: [replay.cascades]
+    together: bool = False  # its plan has teams only of llms without instances for whole requests
+    start: str | None = None  # instances that serve at the start: those of the first plan, or all
+    capacity_share: float | None = None  # utilisation target of its plan, of an instance's capacity
     quantile: float | None = None  # of the hour's maximum that its plan covers
-    slot_minutes: int = 60  # for which a corrected plan holds, where instances boot in half of it
-    is_closed: bool = False  # each hour is planned when it begins, from the fleet that the replay has then
+    slot_minutes: int = 60  # control interval of a corrected plan, if instances boot in half of it
+    is_closed: bool = False  # plans each hour when it begins, from the fleet of the replay at that time
 
     @property
     def programme(self) -> str | None:
-        """The kind of hourly plan that it follows; None: it has none."""
+        """Kind of its hourly plan; None without one."""
         return None if self.plan in ("recent", "autoscaler", "standing") else self.plan
 
 
@@ -52,7 +51,7 @@ REPLAY_POLICIES = {
     "siloed": PolicySpec(
         None,
         "reactive",
-        "siloed reactive (SageServe 4): as reactive, niw on instances of its own",
+        "siloed reactive (SageServe 4): as reactive, the batch tier on separate instances",
         pooling="siloed",
         colour="#E69F00",
     ),
@@ -77,7 +76,7 @@ REPLAY_POLICIES = {
     "dynamo": PolicySpec(
         "recent",
         "follow",
-        "NVIDIA Dynamo's planner: every 3 minutes what the last 3 needed",
+        "NVIDIA Dynamo's planner: every 3 minutes the instances that the last 3 needed",
         colour="#76B900",
     ),
     "lt_i": PolicySpec(
@@ -90,21 +89,21 @@ REPLAY_POLICIES = {
     "lt_u": PolicySpec(
         "forecast",
         "lt_u",
-        "LT-U (SageServe 6.4): towards the plan when memory says so",
+        "LT-U (SageServe 6.4): towards the plan when memory crosses a threshold",
         together=True,
         colour="#0072B2",
     ),
     "lt_ua": PolicySpec(
         "forecast",
         "lt_ua",
-        "LT-UA (SageServe 6.4): LT-U, past the plan when the forecast failed",
+        "LT-UA (SageServe 6.4): as LT-U, beyond the plan when the forecast was wrong",
         together=True,
         colour="#009E73",
     ),
     "corrected": PolicySpec(
         "corrected",
         "reflex",
-        "the corrected programme on a quantile of the forecast; past it while more comes than was planned",
+        "the corrected model on a quantile of the forecast; reactive scale-out when load exceeds the plan",
         signal="both",
         order="late_last",
         colour="#CC79A7",
@@ -112,7 +111,7 @@ REPLAY_POLICIES = {
     "corrected_closed": PolicySpec(
         "corrected",
         "reflex",
-        "the same, each hour planned from the fleet that there is",
+        "as corrected, each hour planned from the fleet running at that time",
         is_closed=True,
         signal="both",
         order="late_last",
@@ -121,7 +120,7 @@ REPLAY_POLICIES = {
     "day_ahead": PolicySpec(
         "day_ahead",
         "reflex",
-        "the same, all hours planned at midnight from a forecast of the whole day",
+        "as corrected, all hours planned at midnight from a forecast of the whole day",
         signal="both",
         order="late_last",
         colour="#332288",
@@ -138,7 +137,7 @@ REPLAY_POLICIES = {
     "corrected_llumnix": PolicySpec(
         "corrected",
         "reflex",
-        "the corrected plan with its reflex, dispatch and moves by freeness, higher levels first",
+        "as corrected, dispatch and moves by freeness, higher levels first",
         signal="both",
         order="priority",
         routing="freeness",
@@ -156,7 +155,7 @@ REPLAY_POLICIES = {
     "cauchy_mixed": PolicySpec(
         "autoscaler",
         "follow",
-        "Cauchy* (SoCC '25): as cauchy, of instances that do both phases only",
+        "Cauchy* (SoCC '25): as cauchy, only instances that run both phases",
         spread="goodput",
         together=True,
         colour="#DDCC77",
@@ -172,7 +171,7 @@ REPLAY_POLICIES = {
     "corrected_combos": PolicySpec(
         "corrected",
         "reflex",
-        "the corrected plan with its reflex, of quarters where boots are short; dispatch as Cauchy's",
+        "as corrected, planned every 15 minutes where boots are short; dispatch as Cauchy's",
         signal="both",
         order="late_last",
         spread="goodput",
@@ -183,7 +182,7 @@ REPLAY_POLICIES = {
     "quality": PolicySpec(
         "standing",
         "follow",
-        "the cheapest plan for a quality and a P95, for the peak of the history: who answers, on which GPUs",
+        "the cheapest model routing and GPUs for a quality and a P95, for the peak of the history",
         spread="weights",
         answers="quality",
         colour="#A6761D",
@@ -207,7 +206,7 @@ REPLAY_POLICIES = {
     "clairvoyant": PolicySpec(
         "truth",
         "reflex",
-        "the same on the true demand of each hour",
+        "as corrected, on the true demand of each hour",
         signal="both",
         order="late_last",
         colour="#222222",
@@ -216,5 +215,5 @@ REPLAY_POLICIES = {
 
 
 def planned_policies(policies: Mapping[str, PolicySpec] = REPLAY_POLICIES) -> list[str]:
-    """Those of the policies that have a plan of each hour."""
+    """Return the names of the policies with a plan of each hour."""
     return [name for name, rule in policies.items() if rule.programme is not None]

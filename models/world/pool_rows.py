@@ -1,8 +1,8 @@
-"""The pools of a configured fleet: like instances of an llm in a region, one row each.
+"""The pools of a configured fleet: instances of one deployment in a region, one row each.
 
-unified  one pool for all tiers; non-interactive requests wait at the queue manager (SageServe 4, 6.2)
-siloed   one for interactive requests and one for the others, which go to theirs at once (SageServe 4)
-chiron   interactive, mixed and batch; what the first cannot take spills into the second (SageServe 7.1)
+unified  one pool for all tiers; batch requests wait at the queue manager (SageServe 4, 6.2)
+siloed   one pool for interactive requests and one for batch requests, which do not wait (SageServe 4)
+chiron   interactive, mixed and batch; overflow of the first goes to the second (SageServe 7.1)
 """
 
 import itertools
@@ -15,8 +15,8 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import Deployment, EngineLimits, FleetConfig
 from fleetcast.models.world.pool_pairing import handover_target
 
-# Whether a pool takes interactive requests, whether others, and its share of an endpoint's instances: 16
-# and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).
+# Whether a pool takes interactive requests, whether it takes batch requests, and its share of an endpoint's
+# instances: 16 and 4 of 20 (SageServe 4); 10, 5 and 5 (7.1).
 POOLINGS = {
     "unified": ((True, True, 1.0),),
     "siloed": ((True, False, 0.8), (False, True, 0.2)),
@@ -25,7 +25,7 @@ POOLINGS = {
 
 
 class InstanceKind(NamedTuple):
-    """What an instance is: an llm on so many GPUs of a type, with so many stages, and an engine's limits."""
+    """Kind of an instance: llm, GPU type, parallelism, and the engine's limits."""
 
     llm: str
     gpu: str
@@ -35,18 +35,18 @@ class InstanceKind(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """Of an instance."""
+        """GPUs of an instance."""
         return self.tensor_parallel * self.pipeline_parallel
 
 
 class PoolRow(NamedTuple):
-    """A pool: like instances of an llm in a region."""
+    """A pool: instances of one deployment in a region."""
 
     deployment: Deployment
     kind: InstanceKind
     region: str
     role: str
-    then: int | None  # row that it hands on to
+    then: int | None  # row of its decode pool
     takes_interactive: bool
     takes_others: bool
     share: float  # of its endpoint's instances
@@ -58,9 +58,9 @@ class PoolRow(NamedTuple):
 
 
 def build_pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "unified") -> list[PoolRow]:
-    """The rows of a fleet, those of an endpoint in their order; without instances where GPUs lack.
+    """Return the pools of a fleet, those of an endpoint in the config's order.
 
-    `pooling` is a name in POOLINGS.
+    A pool in a region without its GPU type has no instances. `pooling` is a name in POOLINGS.
     """
     parts = POOLINGS[pooling]
     places = [
@@ -75,8 +75,8 @@ def build_pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "u
     for rank, llm, region, deployment in places:
         interactive, others, share = parts[rank]
         start, least, most = config.limits(deployment)
-        there = int(catalogue.regions[region].cap_gpus.get(deployment.gpu, 0) > 0)
-        to = handover_target(config, llm, deployment) if there else None
+        has_gpus = int(catalogue.regions[region].cap_gpus.get(deployment.gpu, 0) > 0)
+        to = handover_target(config, llm, deployment) if has_gpus else None
         row = PoolRow(
             deployment=deployment,
             kind=InstanceKind(
@@ -94,16 +94,19 @@ def build_pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "u
             share=share,
             weight=deployment.weight,
             team=deployment.team,
-            instances_at_start=there * int(pool_sizes(start, shares, least)[rank]),
-            min_instances=there * least,
-            max_instances=there * int(pool_sizes(most, shares, least)[rank]),
+            instances_at_start=has_gpus * int(pool_sizes(start, shares, least)[rank]),
+            min_instances=has_gpus * least,
+            max_instances=has_gpus * int(pool_sizes(most, shares, least)[rank]),
         )
         rows.append(row)
     return rows
 
 
 def pool_sizes(instances: int, shares: Floats, least: int) -> Ints:
-    """So many instances by pool, shape (K,): by share, each at least `least`; the first takes the rest."""
+    """Return the instances of each pool, shape (K,), by share and at least `least`; the first gets the rest.
+
+    `shares` (K,) of the pools.
+    """
     sizes = np.maximum(np.round(instances * shares).astype(np.int64), least)
     sizes[0] = max(instances - sizes[1:].sum(), least)
     return sizes

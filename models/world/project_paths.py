@@ -1,13 +1,13 @@
-"""Where things lie: what comes with the code and is only read, and what runs write.
+"""Paths of the project: ROOT of the shipped files, which are read only, HOME of the files that runs write.
 
-In a checkout both lie in it. Installed from a wheel, what is read lies inside the package; what is written
-goes under FLEETCAST_HOME, or else the folder that one works in.
+In a checkout both are the checkout. In an installed wheel the shipped files are inside the package; HOME is
+FLEETCAST_HOME, or else the current folder.
 """
 
 import os
 from pathlib import Path
 
-CODE = Path(__file__).resolve().parents[2]  # of models, assets and pipelines
+CODE = Path(__file__).resolve().parents[2]  # has models, assets and pipelines
 IS_CHECKOUT = (CODE / "pyproject.toml").is_file()
-ROOT = CODE if IS_CHECKOUT else CODE / "shipped"  # of sql and data, as pyproject.toml packs them
+ROOT = CODE if IS_CHECKOUT else CODE / "shipped"  # has sql and data, as packed by pyproject.toml
 HOME = Path(os.environ.get("FLEETCAST_HOME") or (CODE if IS_CHECKOUT else Path.cwd())).resolve()

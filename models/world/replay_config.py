@@ -1,4 +1,4 @@
-"""[replay]: its thresholds and clocks, cascades, levels of priority and moves."""
+"""[replay] of a config: thresholds and times, cascades, levels of priority, and moves of requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ ReplaySeconds = Annotated[float, Range(0, 2_592_000)]  # to 30 days
 
 @dataclass(frozen=True)
 class Gear:
-    """What an llm of a cascade sends on from a measured load on: CascadeServe's gears, or a valve."""
+    """Escalation shares of a cascade from a measured load on: CascadeServe's gears, or a limit under load."""
 
     at_least: Annotated[float, Range(0, 1_000_000_000)]  # requests/s, or a share
     escalation_shares: tuple[Share, ...]
@@ -31,58 +31,61 @@ class Gear:
 
 @dataclass(frozen=True)
 class Cascade:
-    """What a request for an llm goes through: llm after llm, until an answer will do (Cascadia 3.3)."""
+    """The llms that serve a request one after the other until an answer is accepted (Cascadia 3.3)."""
 
     llms: tuple[str, ...]
-    escalation_shares: tuple[Share, ...]  # of the answers of each llm but the last, that will not do
-    judge_s: ReplaySeconds  # that judging an answer takes, of a judge outside
-    gears: tuple[Gear, ...] = ()  # above the shares that are said
-    # rate: requests/s that come to the first llm; load: of the llm behind, what waits and runs over what fits
+    escalation_shares: tuple[Share, ...]  # escalated share of the answers of each llm but the last
+    judge_s: ReplaySeconds  # that an external judge takes for an answer
+    gears: tuple[Gear, ...] = ()  # shares at higher loads than for `escalation_shares`
+    # rate: requests/s that arrive at the first llm; load: queued and running requests of the next llm, over
+    # those that fit
     gears_by: Annotated[str, KnownName("way to choose a gear", GEARS_BY)] = "rate"
-    judge_llm: str | None = None  # of ours, that judges; None: a judge outside
-    rubric_tokens: Annotated[int, Range(0, 1_000_000)] = 200  # that it reads besides prompt and answer
-    shadow_share: Share = 0.0  # of the requests, that all llms answer so that the scores stay known
-    at_arrival: bool = False  # which llm answers is chosen before any does (BoUTE 4.1)
+    judge_llm: str | None = None  # llm of the fleet that is the judge; None: an external judge
+    rubric_tokens: Annotated[int, Range(0, 1_000_000)] = 200  # that the judge reads with prompt and answer
+    shadow_share: Share = 0.0  # of the requests, served by all llms, so that the scores stay known
+    at_arrival: bool = False  # the serving llm is chosen when the request arrives (BoUTE 4.1)
 
     @property
     def is_judged_outside(self) -> bool:
-        """Whether a service outside says which answers will not do."""
+        """Whether an external service decides which answers are escalated."""
         return self.judge_llm is None and not self.at_arrival
 
 
 @dataclass(frozen=True)
 class LevelsConfig:
-    """Levels of priority, 0 the highest, and what instances keep free for them (multi-tier Llumnix 3.3)."""
+    """Levels of priority, 0 the highest, and the headroom of instances for them (multi-tier Llumnix 3.3)."""
 
     count: Annotated[int, Range(1, 10)] = 1
     by: Annotated[str, KnownName("way to draw levels", LEVELS_BY)] = "tier"
-    shares: tuple[Share, ...] | None = None  # of the requests, by level, where they are drawn by "shares"
+    shares: tuple[Share, ...] | None = None  # of the requests, by level, if levels are drawn by "shares"
     headroom_share: Share = 0.2  # of an instance's memory, for level 0
     headroom_decay: Annotated[float, Range(0, 100)] = 1.0  # from level to level: e^-decay
-    headroom_adapts: bool = False  # more while the level is late, less while it is on time
+    headroom_adapts: bool = False  # larger while the level is late, smaller while it is on time
     headroom_counts: Annotated[str, KnownName("headroom that counts", HEADROOMS)] = "all"
-    demand: Annotated[str, KnownName("demand", DEMANDS)] = "head"  # of those that wait
+    demand: Annotated[str, KnownName("demand", DEMANDS)] = "head"  # of queued requests
     promote_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # None: never
-    least_ceiling_share: Share | None = None  # of saturation, for the last level; None: nobody is kept back
+    least_ceiling_share: Share | None = None  # of saturation, for the last level; None: no ceiling
 
 
 @dataclass(frozen=True)
 class MovesConfig:
-    """When the balancer looks, and what it moves (multi-tier Llumnix 3.5)."""
+    """Interval and limits of the balancer, which moves requests (multi-tier Llumnix 3.5)."""
 
     interval_s: Annotated[float, Range(0, 86_400, is_above=True)] = 0.5
     gap_blocks: Annotated[float, Range(0, 1_000_000)] = 0.3  # of freeness, between source and destination
-    from_blocks: Annotated[float, Range(-1_000_000, 1_000_000)] | None = None  # of a source; None: any
+    # freeness of a source; None: any
+    from_blocks: Annotated[float, Range(-1_000_000, 1_000_000)] | None = None
     is_guarded: bool = True
-    lowest_first: bool = True  # of those that wait
-    last_copy_tokens: Annotated[int, Range(0, 1_000_000)] = 16  # so few go while the request stands still
+    lowest_first: bool = True  # of queued requests
+    # tokens of the last copy, during which decode is paused
+    last_copy_tokens: Annotated[int, Range(0, 1_000_000)] = 16
     max_copies: Annotated[int, Range(1, 100)] = 8
-    hand_over_s: ReplaySeconds = 0.01  # between the last copy and the next step at the other instance
+    hand_over_s: ReplaySeconds = 0.01  # between the last copy and the next step at the destination
 
 
 @dataclass(frozen=True)
 class ReplayConfig:
-    """The replay's thresholds and clocks (SageServe 4, 6.1, 6.2, 6.4, 7.1)."""
+    """Thresholds and times of the replay (SageServe 4, 6.1, 6.2, 6.4, 7.1)."""
 
     policies: tuple[str, ...]
     routing: Annotated[str, KnownName("routing", ROUTINGS)]  # to an instance
@@ -102,31 +105,28 @@ class ReplayConfig:
     boot_local_s: ReplaySeconds
     boot_remote_s: ReplaySeconds
     failures_per_instance_day: Annotated[float, Range(0, 100)]
-    donate_s: ReplaySeconds  # in which an instance that has finished its work is donated
-    network_sigma: Annotated[float, Range(0, 5)]  # of ln(network delay): its spread about the catalogue's
-    pressure_share: PositiveShare  # Chiron: of the instances that may be busy with interactive requests
-    # LT-UA: observed over forecast load, from which on and down to which it may pass its target
+    donate_s: ReplaySeconds  # in which a drained instance is donated to spot
+    network_sigma: Annotated[float, Range(0, 5)]  # spread of ln(network delay) around the catalogue's
+    pressure_share: PositiveShare  # Chiron: limit of the share of instances busy with interactive requests
+    # LT-UA: ratios of observed to forecast load above and below which it may deviate from its target
     surge_ratio: Annotated[float, Range(1, 1000)]
     slump_ratio: Share
-    correction_minutes: Annotated[int, Range(0, 60)]  # LT-UA: the last minutes of the hour in which it may
-    spread: Annotated[str, KnownName("spread", POOL_SPREADS)] = (
-        "in_order"  # between the pools of an llm in a region
-    )
-    opportunism: Annotated[str, KnownName("opportunism", OPPORTUNISMS)] = "off"  # of prefill and decode apart
-    opportunism_weight: Annotated[float, Range(0, 1_000_000)] = (
-        1.0  # of what is left where a prompt was prefilled
-    )
-    signal: Annotated[str, KnownName("signal", SIGNALS)] = "memory"  # of the policies that name none
-    start: Annotated[str, KnownName("start", STARTS)] = (
-        "plan"  # what serves at the start: a plan, or the whole
-    )
-    catch_up_s: Annotated[float, Range(1, 86_400)] = 60.0  # in which what waits is to be worked off
-    reactive_share: Annotated[float, Range(0, 100, is_above=True)] = (
-        1.3  # of what is sustained, to pass a plan
-    )
-    cascades: Mapping[str, Cascade] = field(default_factory=dict)  # by the llm that is asked for
+    correction_minutes: Annotated[int, Range(0, 60)]  # LT-UA: last minutes of the hour in which it may
+    # between the pools of an llm in a region
+    spread: Annotated[str, KnownName("spread", POOL_SPREADS)] = "in_order"
+    # with separate prefill and decode instances
+    opportunism: Annotated[str, KnownName("opportunism", OPPORTUNISMS)] = "off"
+    # of the backlog of the instance that has prefilled the prompt
+    opportunism_weight: Annotated[float, Range(0, 1_000_000)] = 1.0
+    signal: Annotated[str, KnownName("signal", SIGNALS)] = "memory"  # of policies without a signal
+    # instances that serve at the start: those of a plan, or the whole fleet
+    start: Annotated[str, KnownName("start", STARTS)] = "plan"
+    catch_up_s: Annotated[float, Range(1, 86_400)] = 60.0  # in which a backlog is to be worked off
+    # load relative to the capacity above which reactive scale-out exceeds a plan
+    reactive_share: Annotated[float, Range(0, 100, is_above=True)] = 1.3
+    cascades: Mapping[str, Cascade] = field(default_factory=dict)  # by the requested llm
     levels: LevelsConfig = field(default_factory=LevelsConfig)
     moves: MovesConfig = field(default_factory=MovesConfig)
-    is_balanced: bool = False  # requests move, as [replay.moves] says, where a policy says nothing
-    freeness_out: Annotated[float, Range(-1_000_000, 1_000_000)] = -0.5  # of the mean, below which it grows
-    freeness_in: Annotated[float, Range(-1_000_000, 1_000_000)] = 1.5  # and above which it shrinks
+    is_balanced: bool = False  # requests move by [replay.moves], unless a policy has its own rule
+    freeness_out: Annotated[float, Range(-1_000_000, 1_000_000)] = -0.5  # mean below which a pool scales out
+    freeness_in: Annotated[float, Range(-1_000_000, 1_000_000)] = 1.5  # mean above which it scales in

@@ -1,13 +1,13 @@
-"""The stacks that a policy may stand on: how requests are routed, queued and moved between instances."""
+"""Stacks of policies: how requests are routed, queued and moved between instances."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
 class Stack(NamedTuple):
-    """What becomes of a request on its way into a batch; it combines with any plan and any scaling.
+    """Mechanisms for a request on its way into a batch; a stack combines with any plan and any scaling rule.
 
-    None, and what is not said: as the config has it.
+    None, and figures that are not given: as in the config.
     """
 
     what: str
@@ -19,7 +19,7 @@ class Stack(NamedTuple):
 
     @property
     def headroom_share(self) -> float | None:
-        """Of its memory, that an instance keeps free for level 0."""
+        """Share of an instance's memory that is kept free for level 0; None: as in the config."""
         return self.levels.get("headroom_share")
 
 
@@ -39,12 +39,12 @@ JSQ_STACK = Stack(
     "shortest queue by tokens, higher levels first", "shortest_queue", "priority", False, PLAIN_LEVELS
 )
 FREENESS_STACK = JSQ_STACK._replace(
-    what="dispatch by freeness with headroom, nobody moves",
+    what="dispatch by freeness with headroom, no moves",
     routing="freeness",
     levels={**PLAIN_LEVELS, "headroom_share": 0.2},
 )
 REPLAY_STACKS = {
-    "config": Stack("as the config says"),
+    "config": Stack("as in the config"),
     "round_robin": JSQ_STACK._replace(
         what="one instance after the other, higher levels first", routing="round_robin"
     ),
@@ -53,24 +53,24 @@ REPLAY_STACKS = {
         what="INFaaS before vLLM's queue: blind to levels", routing="infaas", order="fcfs"
     ),
     "preemptive": JSQ_STACK._replace(
-        what="as jsq, and a request that does not fit pushes lower levels out (vLLM)", order="preemptive"
+        what="as jsq, and a request that does not fit preempts lower levels (vLLM)", order="preemptive"
     ),
     "holdback": JSQ_STACK._replace(
-        what="as jsq, and the lower a level, the emptier must be who takes it (llm-d)",
+        what="as jsq, and lower levels need emptier instances (llm-d)",
         levels={**PLAIN_LEVELS, "least_ceiling_share": 0.5},
     ),
     "freeness": FREENESS_STACK,
     "llumnix": FREENESS_STACK._replace(
-        what="multi-tier Llumnix as printed: the same, moves every 50 ms from anywhere, unguarded",
+        what="multi-tier Llumnix as published: as freeness, moves every 50 ms from any instance, unguarded",
         is_balanced=True,
         moves=PUBLISHED_MOVES,
     ),
     "jsq_moves": JSQ_STACK._replace(
-        what="ours: as jsq, guarded moves from instances that are nearly full",
+        what="fleetcast: as jsq, guarded moves from instances that are nearly full",
         is_balanced=True,
         moves=GUARDED_MOVES,
     ),
     "edf": JSQ_STACK._replace(
-        what="shortest queue, whose need comes first is first: the limit of many levels", order="edf"
+        what="shortest queue, earliest deadline first: the limit of many levels", order="edf"
     ),
 }

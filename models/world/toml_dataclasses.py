@@ -1,6 +1,6 @@
-"""TOML in, frozen dataclasses out: what is unknown, missing, mistyped or out of range is refused by name.
+"""Read TOML into frozen dataclasses; unknown, missing, mistyped and out-of-range keys are errors with names.
 
-What a value may be stands in the type of its field: `share: Annotated[float, Range(0, 1)]`.
+The type of a field holds the rule of its value: `share: Annotated[float, Range(0, 1)]`.
 """
 
 import dataclasses
@@ -28,60 +28,60 @@ RENAMED_KEYS = {  # accepted until 0.2
     "keep_weight": "opportunism_weight",
     "reflex_share": "reactive_share",
 }
-RENAMED_VALUES = {"ours": "fleetcast"}  # of the keys that name a planner, likewise
-PLANNER_KEYS = ("like", "policies")
+RENAMED_VALUES = {"ours": "fleetcast"}  # of PLANNER_KEYS, accepted until 0.2
+PLANNER_KEYS = ("like", "policies")  # keys whose values name planners
 
 
 class ConfigError(ValueError):
-    """A catalogue or config file that breaks a rule; the message names file, key, rule and remedy."""
+    """Error for a catalogue or config file that breaks a rule; it names file, key, rule and remedy."""
 
 
 class Range(NamedTuple):
-    """A figure between two others, both included unless the least one is refused."""
+    """Rule for a number: from `least` to `most`."""
 
     least: float
     most: float
-    is_above: bool = False  # the least one is refused
+    is_above: bool = False  # the number must be above `least`
 
     def check(self, value: float, where: str) -> None:
-        """Refuse a figure outside; nan is outside."""
+        """Raise ConfigError for a number outside the range, and for nan."""
         if not self.least <= value <= self.most or (self.is_above and value == self.least):
             ends = f"above {self.least:,} and up to" if self.is_above else f"from {self.least:,} to"
             raise ConfigError(f"{where}: got {value:,}, needed a number {ends} {self.most:,}.")
 
 
 class OneOf(NamedTuple):
-    """One of a few figures."""
+    """Rule for a number: one of a few."""
 
     figures: tuple[float, ...]
 
     def check(self, value: float, where: str) -> None:
-        """Refuse another one."""
+        """Raise ConfigError for any other number."""
         if value not in self.figures:
             raise ConfigError(f"{where}: got {value}, needed one of {', '.join(map(str, self.figures))}.")
 
 
 class KnownName(NamedTuple):
-    """A name among others."""
+    """Rule for a text: one of the known names."""
 
     what: str
     names: tuple[str, ...]
 
     def check(self, value: str, where: str) -> None:
-        """Refuse another name, with the nearest one."""
+        """Raise ConfigError for an unknown name, and suggest the nearest known one."""
         require_known(value, self.names, self.what, where)
 
 
 class TextPattern(NamedTuple):
-    """A text that a pattern describes."""
+    """Rule for a text: it matches a pattern."""
 
     pattern: str
-    said: str
+    rule: str  # the pattern in words
 
     def check(self, value: str, where: str) -> None:
-        """Refuse a text of another shape."""
+        """Raise ConfigError for a text that does not match."""
         if not re.fullmatch(self.pattern, value):
-            raise ConfigError(f"{where}: got {shorten_text(repr(value))}, needed {self.said}.")
+            raise ConfigError(f"{where}: got {shorten_text(repr(value))}, needed {self.rule}.")
 
 
 TRACE_NAME = TextPattern(  # it names folders of the lake
@@ -93,26 +93,26 @@ PositiveShare = Annotated[float, Range(0, 1, is_above=True)]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Parse a TOML file; ConfigError where it is absent, is not TOML, or holds what no file of ours needs."""
+    """Parse a TOML file; ConfigError where it is missing or not TOML, or exceeds the limits of this file."""
     try:
         if not path.is_file() and path.exists():
-            raise ConfigError(f"{path} cannot be read: it is no file. Name a TOML file.")
+            raise ConfigError(f"{path} cannot be read: it is not a file. Name a TOML file.")
         if (size := path.stat().st_size) > MAX_BYTES:
             raise ConfigError(f"{path.name} has {size:,} bytes, at most {MAX_BYTES:,} are read. Shorten it.")
         return parse_toml(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError as error:
-        there = ", ".join(sorted(p.stem for p in path.parent.glob("*.toml"))) or "none"
-        raise ConfigError(f"There is no file {path.name} in {path.parent}; there is: {there}.") from error
+        found = ", ".join(sorted(p.stem for p in path.parent.glob("*.toml"))) or "none"
+        raise ConfigError(f"There is no file {path.name} in {path.parent}; there is: {found}.") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}. Name a TOML file.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"{path.name} is not valid TOML: {shorten_text(str(error))}. Mend that line."
+            f"{path.name} is not valid TOML: {shorten_text(str(error))}. Correct that line."
         ) from error
 
 
 def parse_toml(text: str, path: Path) -> dict[str, Any]:
-    """Parse the text of that file; ConfigError where it is not TOML, or holds what no file of ours needs."""
+    """Parse the text of a file; ConfigError where it is not TOML, or exceeds the limits of this file."""
     try:
         if (longest := max(map(len, text.split("\n")))) > MAX_LINE:
             raise ConfigError(
@@ -123,9 +123,9 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
         raise ConfigError(_too_deep(path)) from error
     except ConfigError:
         raise
-    except ValueError as error:  # of the parser; of a number with 5,000 digits
+    except ValueError as error:  # from the parser, or from a number with 5,000 digits
         raise ConfigError(
-            f"{path.name} is not valid TOML: {shorten_text(str(error))}. Mend that line."
+            f"{path.name} is not valid TOML: {shorten_text(str(error))}. Correct that line."
         ) from error
     _require_bounded(parsed, path)
     if renamed := sorted(_rename_old_keys(parsed)):
@@ -138,7 +138,7 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
 
 
 def _rename_old_keys(table: dict[str, Any]) -> set[str]:
-    """Give keys and planners in a parsed table their names of today, in place; each change in words."""
+    """Rename old keys and planners of a parsed table in place; return one line for each change."""
     changes: set[str] = set()
     for key in list(table):
         value = table[key]
@@ -147,11 +147,11 @@ def _rename_old_keys(table: dict[str, Any]) -> set[str]:
             changes.add(f"{key} is called {new} now")
         if key in PLANNER_KEYS and isinstance(value, str | list):
             names = [value] if isinstance(value, str) else value
-            today = [RENAMED_VALUES.get(name, name) if isinstance(name, str) else name for name in names]
+            current = [RENAMED_VALUES.get(name, name) if isinstance(name, str) else name for name in names]
             changes |= {
-                f"{old} is called {new} now" for old, new in zip(names, today, strict=True) if old != new
+                f"{old} is called {new} now" for old, new in zip(names, current, strict=True) if old != new
             }
-            table[key] = today[0] if isinstance(value, str) else today
+            table[key] = current[0] if isinstance(value, str) else current
         for inner in value if isinstance(value, list) else [value]:
             if isinstance(inner, dict):
                 changes |= _rename_old_keys(inner)
@@ -159,16 +159,16 @@ def _rename_old_keys(table: dict[str, Any]) -> set[str]:
 
 
 def _require_bounded(parsed: Mapping[str, Any], path: Path) -> None:
-    """Refuse tables within tables within tables, integers beyond TOML's, and days off the calendar."""
-    waiting: list[tuple[str, Any, int]] = [("", parsed, 0)]
-    while waiting:
-        key, value, depth = waiting.pop()
+    """Raise ConfigError for tables nested too deep, integers beyond 64 bits, years outside 1970 to 2099."""
+    stack: list[tuple[str, Any, int]] = [("", parsed, 0)]
+    while stack:
+        key, value, depth = stack.pop()
         if depth > MAX_DEPTH:
             raise ConfigError(_too_deep(path))
         if isinstance(value, dict):
-            waiting += [(str(name), inner, depth + 1) for name, inner in value.items()]
+            stack += [(str(name), inner, depth + 1) for name, inner in value.items()]
         elif isinstance(value, list):
-            waiting += [(key, inner, depth + 1) for inner in value]
+            stack += [(key, inner, depth + 1) for inner in value]
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ConfigError(
                 f"{path.name} {shorten_text(key)}: got an integer of more than 64 bits. Shorten it."
@@ -184,25 +184,25 @@ def _too_deep(path: Path) -> str:
 
 
 def shorten_text(text: str) -> str:
-    """A text as short as a line can take it."""
+    """Return a text, cut after MOST_QUOTED_CHARACTERS."""
     return text if len(text) <= MOST_QUOTED_CHARACTERS else f"{text[:MOST_QUOTED_CHARACTERS]} ..."
 
 
 def require_known(name: str, known: Mapping[str, Any] | typing.Iterable[str], what: str, where: str) -> None:
-    """Refuse a name that the catalogue does not have, with the nearest one that it has."""
+    """Raise ConfigError for a name that is not known, and suggest the nearest known one."""
     if name not in (names := list(known)):
         raise ConfigError(f"{where}: unknown {what} {shorten_text(repr(name))}. {suggest_name(name, names)}")
 
 
 def suggest_name(name: str, known: typing.Iterable[str]) -> str:
-    """What may have been meant by a name that is not known, or all that are, as a sentence."""
+    """Return a sentence with the known name nearest to an unknown one, or with all known names."""
     names = list(known)
     near = difflib.get_close_matches(name, names, n=1)
     return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(names) or 'none'}."
 
 
 def build_dataclass(cls: type, values: Any, where: str) -> Any:
-    """Build the frozen dataclass `cls` from a parsed table, refusing unknown, missing and mistyped keys."""
+    """Build the dataclass `cls` from a parsed table; ConfigError for unknown, missing and mistyped keys."""
     if not isinstance(values, dict):
         raise ConfigError(f"{where}: got {values!r}, needed a table of {cls.__name__}.")
     fields = {f.name: f for f in dataclasses.fields(cls)}
@@ -223,18 +223,18 @@ def build_dataclass(cls: type, values: Any, where: str) -> Any:
 
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
-    """The types of a dataclass's fields with their rules: found once, they take longer than the building."""
+    """Return the types of a dataclass's fields with their rules; cached, because it is slow."""
     return typing.get_type_hints(cls, include_extras=True)
 
 
 def convert_value(hint: Any, value: Any, where: str) -> Any:
-    """Check `value` against the type of its field; tables and lists are converted all the way down."""
+    """Check a value against the type of its field and convert it, with all tables and lists inside it."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        found = convert_value(args[0], value, where)
+        converted = convert_value(args[0], value, where)
         for rule in args[1:]:
-            rule.check(found, where)
-        return found
+            rule.check(converted, where)
+        return converted
     if types.NoneType in args:
         return convert_value(next(a for a in args if a is not types.NoneType), value, where)
     if dataclasses.is_dataclass(hint):
@@ -250,31 +250,31 @@ def convert_value(hint: Any, value: Any, where: str) -> Any:
     if hint is Any or (isinstance(hint, type) and _is_plain(value, hint)):
         return value
     is_number = hint is float and isinstance(value, float)  # nan or infinite
-    wanted = "a finite number" if is_number else getattr(hint, "__name__", str(hint))
-    raise ConfigError(f"{where}: got {shorten_text(repr(value))}, needed {wanted}.")
+    needed = "a finite number" if is_number else getattr(hint, "__name__", str(hint))
+    raise ConfigError(f"{where}: got {shorten_text(repr(value))}, needed {needed}.")
 
 
 def _is_plain(value: Any, kind: type) -> bool:
-    """Whether a value is of a type and not of a special case of it: True is no int, an instant no date."""
+    """Return whether a value is of a type, and is no bool for an int, no datetime for a date, and finite."""
     is_special = any(isinstance(value, case) and kind is not case for case in (bool, datetime))
     is_finite = not isinstance(value, float) or math.isfinite(value)
     return isinstance(value, kind) and not is_special and is_finite
 
 
-def merge_dataclass_tables(cls: type, base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Two tables of the dataclass `cls` as one: key by key, also in tables of it that are dataclasses.
+def merge_dataclass_tables(cls: type, base: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two tables of the dataclass `cls` key by key, also tables inside them that are dataclasses.
 
-    Lists, and tables whose keys are names (llms, tiers), are not mixed: those of `own` stand.
+    Lists, and tables whose keys are names (llms, tiers), are not merged: those of `above` replace the others.
     """
-    both, hints = {**base, **own}, typing.get_type_hints(cls)
-    for key in base.keys() & own.keys():
-        record = _record(hints.get(key))
-        if record is not None and isinstance(base[key], dict) and isinstance(own[key], dict):
-            both[key] = merge_dataclass_tables(record, base[key], own[key])
+    both, hints = {**base, **above}, typing.get_type_hints(cls)
+    for key in base.keys() & above.keys():
+        inner = _dataclass_of(hints.get(key))
+        if inner is not None and isinstance(base[key], dict) and isinstance(above[key], dict):
+            both[key] = merge_dataclass_tables(inner, base[key], above[key])
     return both
 
 
-def _record(hint: Any) -> type | None:
-    """The dataclass that a field holds, if it holds one; it may be optional."""
+def _dataclass_of(hint: Any) -> type | None:
+    """Return the dataclass of a field's type, which may be optional; None for other types."""
     choices = typing.get_args(hint) if types.NoneType in typing.get_args(hint) else (hint,)
     return next((kind for kind in choices if isinstance(kind, type) and dataclasses.is_dataclass(kind)), None)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fleetcast.models.world.toml_dataclasses import Range, Share, TraceName
 
-TRAFFIC_DAY_MINUTES = 1440  # of a day
+TRAFFIC_DAY_MINUTES = 1440
 
 Relative = Annotated[float, Range(0, 1_000_000)]
 Factor = Annotated[float, Range(0, 1000, is_above=True)]
@@ -18,20 +18,20 @@ MedianTokens = Annotated[float, Range(1, 10_000_000)]
 
 
 def require_traffic(holds: bool, broken: str) -> None:
-    """Refuse trace parameters that break a rule."""
+    """Raise ValueError for trace parameters that break a rule."""
     if not holds:
-        raise ValueError(f"Trace parameters: {broken}. Mend the [trace] tables of the config.")
+        raise ValueError(f"Trace parameters: {broken}. Correct the [trace] tables of the config.")
 
 
 def require_shares(what: str, shares: Iterable[float]) -> None:
-    """Refuse shares that do not sum to 1."""
+    """Raise ValueError for shares that do not sum to 1."""
     total = sum(shares)
     require_traffic(math.isclose(total, 1.0, abs_tol=1e-6), f"{what} sums to {total:g}, needs 1")
 
 
 @dataclass(frozen=True)
 class TierTraffic:
-    """One urgency class: how much of the load it is, when it comes, and from where."""
+    """Traffic of one tier: its share of the load, over time, llms and regions."""
 
     share: Share  # of the requests of the first week
     by_weekday: tuple[Relative, ...]  # Monday to Sunday
@@ -39,15 +39,14 @@ class TierTraffic:
     growth_per_week: Annotated[float, Range(-1, 10, is_above=True)]  # a step from week to week
     daily_noise_share: NoiseShare  # of a cell's level from day to day
     minute_noise_share: NoiseShare  # the same from minute to minute
-    minute_noise_minutes: Annotated[
-        float, Range(0, TRAFFIC_DAY_MINUTES, is_above=True)
-    ]  # correlation time of the latter
-    bulk_share: Share  # of its requests that come in bulk jobs
+    # correlation time of the noise from minute to minute
+    minute_noise_minutes: Annotated[float, Range(0, TRAFFIC_DAY_MINUTES, is_above=True)]
+    bulk_share: Share  # of its requests that arrive in bulk jobs
     jobs_per_day: Annotated[float, Range(0, 1_000_000)]
     job_minutes: Annotated[int, Range(1, TRAFFIC_DAY_MINUTES)]
-    input_factor: Factor  # on the apps' input tokens
+    input_factor: Factor  # of the apps' input tokens
     mix: Mapping[str, Mapping[str, Share]]  # llm -> region -> share of its requests
-    heavier: Mapping[str, Mapping[str, Factor]] = field(default_factory=dict)  # on input tokens
+    heavier: Mapping[str, Mapping[str, Factor]] = field(default_factory=dict)  # factor of input tokens
 
     def __post_init__(self) -> None:
         require_traffic(len(self.by_weekday) == 7, f"by_weekday has {len(self.by_weekday)} figures, needs 7")
@@ -71,7 +70,7 @@ class App:
 
 @dataclass(frozen=True)
 class BurstConfig:
-    """A stretch in which `factor` times the load arrives."""
+    """A period in which `factor` times the load arrives."""
 
     start: datetime
     minutes: Annotated[int, Range(1, 1_000_000)]
@@ -82,10 +81,8 @@ class BurstConfig:
 class OfficeTraffic:
     """Parameters of office-suite-like traffic."""
 
-    requests_per_day: Annotated[
-        float, Range(0, 1_000_000_000, is_above=True)
-    ]  # mean weekday of the first week
-    first_week: date  # where growth begins
+    requests_per_day: Annotated[float, Range(0, 1_000_000_000, is_above=True)]  # mean weekday, first week
+    first_week: date  # start of the growth
     input_sigma: Sigma  # of the logarithm of the tokens
     output_sigma: Sigma
     max_input_tokens: Annotated[int, Range(1, 10_000_000)]
@@ -106,7 +103,7 @@ class TiledTraffic:
     """Parameters of a short real trace repeated over days."""
 
     template: TraceName  # the landed trace
-    requests_share: Factor  # requests in the mean hour, in those of the template's hour
+    requests_share: Factor  # requests in the mean hour, relative to the template's hour
     by_hour_of_week: tuple[Relative, ...]  # 168 figures from Monday 00:00 UTC
 
     def __post_init__(self) -> None:

@@ -70,7 +70,7 @@ TARGETS = {
     "gpus_long_co_lp_over_melange": Target("", "the same of CO-LP"),
     "gpus_pair_gain_share": Target("", "ShareGPT: H800 > H20 over H800 > H800 + H20 > H20, tokens per USD"),
     **{
-        f"gpus_dealt_{of}_{kind}_e2e_share": Target(
+        f"gpus_distributed_{of}_{kind}_e2e_share": Target(
             "", f"{of}: mean E2E by goodput less than in turn, {kind} instances"
         )
         for of in WORKLOADS
@@ -310,7 +310,7 @@ def dealt() -> Figures:
             in_time = ", ".join(f"{100 * found['attained']:.0f}" for found in told.values())
             print(f"| {of} | {kind.partition('_')[0]} | {load:.0%} | {times} | {in_time} |")
             saved = 1 - told["goodput"]["e2e_s"] / told["round_robin"]["e2e_s"]
-            figures[f"gpus_dealt_{of}_{kind}_e2e_share"] = saved
+            figures[f"gpus_distributed_{of}_{kind}_e2e_share"] = saved
     return figures
 
 

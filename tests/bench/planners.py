@@ -48,7 +48,7 @@ TARGETS = {
     for name, config in CONFIGS.items()
     for key, target in {
         "board_systems": Target("", f"published planners that attain what {config} asks", at_least=5),
-        "board_asked_ratio": Target("", f"{config}: of every target, what is asked of all"),
+        "board_required_ratio": Target("", f"{config}: of every target, what is asked of all"),
         "fleetcast_over_best_usd": Target(
             "", f"{config}: USD of ours over the cheapest of them", at_most=1.0
         ),
@@ -73,7 +73,7 @@ def of_settings(settings: RunSettings, name: str) -> Figures:
     apart, best = board["noise_share"].fillna(0.0), str(usd.drop("fleetcast").idxmin())
     return {
         f"board_systems{name}": int(board.loc[list(OTHERS), "total_usd"].notna().sum()),
-        f"board_asked_ratio{name}": asked,
+        f"board_required_ratio{name}": asked,
         f"fleetcast_over_best_usd{name}": float(usd["fleetcast"] / usd[best]),
         f"fleetcast_resolution_share{name}": float(max(apart["fleetcast"], apart[best])),
     }

@@ -96,7 +96,7 @@ TARGETS = {
     "quality_cascadia_over_uniform_parallelism": Target("", "against one degree for all replicas, mean"),
     "quality_cascadia_over_cascade_serve": Target("", "against planning for mean lengths, mean"),
     **{
-        f"quality_cascadia_beside_{name}": Target(
+        f"quality_cascadia_compared_{name}": Target(
             "", f"of six requirements, those that {name} has a plan for"
         )
         for name in ("uniform_gpus", "uniform_parallelism", "cascade_serve")
@@ -369,7 +369,7 @@ def cascadia_claims() -> Figures:
         "quality_proxy_low": min(proxy),
         "quality_proxy_high": max(proxy),
         **{f"quality_cascadia_over_{name}": float(np.mean(of)) for name, of in against.items()},
-        **{f"quality_cascadia_beside_{name}": len(of) for name, of in against.items()},
+        **{f"quality_cascadia_compared_{name}": len(of) for name, of in against.items()},
     }
 
 

@@ -45,7 +45,7 @@ TARGETS = {
         for name in (*BESIDE, *PARTS)
     },
     **{
-        f"quality_study_beside_{name}": Target("", f"of six requirements, those that {name} keeps")
+        f"quality_study_compared_{name}": Target("", f"of six requirements, those that {name} keeps")
         for name in (*BESIDE, *PARTS)
     },
     **{
@@ -84,7 +84,7 @@ def halves() -> Figures:
     for name in (*BESIDE, *PARTS):
         theirs = frame[name].to_numpy()
         kept = np.isfinite(theirs)
-        figures[f"quality_study_beside_{name}"] = int(kept.sum())
+        figures[f"quality_study_compared_{name}"] = int(kept.sum())
         if kept.any():
             figures[f"quality_study_over_{name}"] = float(np.mean(own[kept] / theirs[kept]))
     return figures

@@ -140,7 +140,7 @@ TRIALS = (
     Trial("the S3 server for 10 s, with steps on Ray", "bucket", kill_store),
 )
 TARGETS = {
-    "scaleout_kills_tried": Target("", "kill -9 in the middle of a night, one thing each", at_least=12),
+    "scaleout_kills": Target("", "kill -9 in the middle of a night, one thing each", at_least=12),
     "scaleout_kills_survived": Target(
         "", "the run ended in success or said why, tables bit-equal, no half file", at_least=len(TRIALS)
     ),
@@ -160,7 +160,7 @@ def kills() -> Figures:
             survived += is_well
             took = f"{time.monotonic() - begun_s:.0f} s"
             print(f"  {trial.name} ({trial.location}): {how}, {took}", flush=True)
-    return {"scaleout_kills_tried": float(len(TRIALS)), "scaleout_kills_survived": float(survived)}
+    return {"scaleout_kills": float(len(TRIALS)), "scaleout_kills_survived": float(survived)}
 
 
 def tried(parts: Stage, trial: Trial) -> tuple[str, bool]:

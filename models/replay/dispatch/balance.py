@@ -1,14 +1,15 @@
-"""Balancing: requests move from the least free instance of a pool to the freest (multi-tier Llumnix 3.5).
+"""Balancer: move requests from the least free instance of a pool to the freest (multi-tier Llumnix 3.5).
 
-Every `balance_s` seconds, before all else of that instant but a control tick. The least free instance and the
-freest make a pair while F_to - F_from >= gap_blocks and F_from <= from_blocks, then the next two. A pair
-moves one request: the first that waits in the lowest lane (or the highest), which costs nothing; else one
-that decodes, of the lowest level, with the fewest blocks, admitted last, by a live move (move.py). With a
-guard only if the freest is freer with it than the other was. An instance is in one move at a time; one that
-drains is always a source.
+It runs every `balance_s` seconds, after the control tick and before all other events of that instant. The
+least free instance and the freest are a pair if F_to - F_from >= gap_blocks and F_from <= from_blocks; then
+the next two are, and so on. A pair moves one request. First choice is the first waiting request of the lowest
+lane (or the highest), which costs nothing. Second choice is a decoding request, by a live move
+(migration.py): the lowest level, then the fewest blocks, then the latest admission. With the guard, the
+request moves only if the receiver is then freer than the source was. An instance takes part in one move at a
+time. An instance that drains is always a source.
 
-Freeness only falls between two changes. So where at a tick no pair can come to be before the next event, the
-ticks until then are skipped: nothing would come of them.
+Freeness only falls between two changes of an instance. If no pair is possible before the next event, the
+balancer skips the ticks until then.
 """
 
 import math
@@ -39,14 +40,14 @@ from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, 
 from fleetcast.models.replay.state import MOVED_LIVE, MOVED_QUEUED, REQUEST_BITS, ReplayState
 from fleetcast.models.world.mechanisms import Prefix, Status
 
-NOT_PAIRED = math.nan  # the freeness of one that is in no pair at this tick
+NOT_PAIRED = math.nan  # freeness of an instance that is in no pair at this tick
 
 
 @njit_call
 def balance_pools(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, now: float
 ) -> bool:
-    """A tick: every pool moves what it may; whether something may come of one before the next event."""
+    """Run a tick for all pools; return whether a pair is possible before the next event."""
     refresh_stale_bounds(trace, fleet, rules, state, now)
     is_awake = False
     for pool in range(fleet.kind.size):
@@ -59,10 +60,11 @@ def balance_pools(
 def move_between_pairs(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
 ) -> bool:
-    """Move one request of each pair of the pool; whether one may be there before the next event.
+    """Move one request of each pair of the pool; return whether a pair is possible before the next event.
 
-    A move changes nobody's freeness but the two's, who are done with: each is evaluated once, and only where
-    its bounds say that it may be in a pair. First those that may give, then, if one does, who may take.
+    A move changes the freeness of its two instances only, and they are in no other pair of this tick. So each
+    instance is evaluated at most once, and only if its bounds allow a pair: possible sources first, then, if
+    there is one, possible receivers.
     """
     lowest, highest = state.pool[pool].min_freeness, state.pool[pool].max_freeness
     if not can_pair(rules, lowest, highest):
@@ -70,35 +72,35 @@ def move_between_pairs(
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
     for slot in range(first, end):
         state.instance[slot].freeness = NOT_PAIRED
-        if can_pair(rules, state.instance[slot].lowest, highest):
+        if can_pair(rules, state.instance[slot].freeness_lower, highest):
             evaluate_freeness(trace, fleet, rules, state, slot, now)
     source, _ = freeness_extremes(state, first, end)
     if source == NO_INDEX or state.instance[source].freeness > rules.from_blocks:
-        return True  # they may be a pair soon
+        return True
     for slot in range(first, end):
         if math.isnan(state.instance[slot].freeness) and can_pair(
-            rules, lowest, state.instance[slot].highest
+            rules, lowest, state.instance[slot].freeness_upper
         ):
             evaluate_freeness(trace, fleet, rules, state, slot, now)
     while True:
         source, to = freeness_extremes(state, first, end)
-        its = state.instance[source].freeness
-        if to in (NO_INDEX, source) or not can_pair(rules, its, state.instance[to].freeness):
+        source_freeness = state.instance[source].freeness
+        if to in (NO_INDEX, source) or not can_pair(rules, source_freeness, state.instance[to].freeness):
             return True
         state.instance[source].freeness = state.instance[to].freeness = NOT_PAIRED
-        move_one_request(trace, fleet, rules, state, source, to, its, now)
+        move_one_request(trace, fleet, rules, state, source, to, source_freeness, now)
 
 
 @njit_call
 def freeness_extremes(state: ReplayState, first: int, end: int) -> tuple[int, int]:
-    """The least free and the freest in no pair yet; ties to the lowest slot, NOBODY if none is."""
+    """Return the least free and the freest slot in no pair yet; ties to the lowest slot, NO_INDEX if none."""
     source, to, least, most = NO_INDEX, NO_INDEX, NEVER, -NEVER
     for slot in range(first, end):
-        its = state.instance[slot].freeness
-        if its < least:
-            source, least = slot, its
-        if its > most:
-            to, most = slot, its
+        freeness = state.instance[slot].freeness
+        if freeness < least:
+            source, least = slot, freeness
+        if freeness > most:
+            to, most = slot, freeness
     return source, to
 
 
@@ -106,11 +108,11 @@ def freeness_extremes(state: ReplayState, first: int, end: int) -> tuple[int, in
 def evaluate_freeness(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """The slot may be in a pair: its freeness at this tick; -inf of one that drains, always a source."""
+    """Set the slot's freeness at this tick unless it takes part in a move; -inf if it drains."""
     instance = state.instance[slot]
     if is_migrating(state, slot):
         return
-    instance.freeness = instance.highest
+    instance.freeness = instance.freeness_upper
     if instance.bounds_updated_s < now and instance.status == Status.SERVING:
         instance.freeness = instance_freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
 
@@ -119,23 +121,33 @@ def evaluate_freeness(
 def refresh_stale_bounds(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, now: float
 ) -> None:
-    """Bring up to date the bounds of those that something has happened to, and with them their pools'."""
+    """Compute the freeness bounds of the changed instances again, and with them those of their pools."""
     count, state.progress.stale = state.progress.stale, 0
     for at in range(count):
         slot = state.instance[at].stale
-        pool, lowest, highest = fleet.pool[slot], state.instance[slot].lowest, state.instance[slot].highest
+        pool, lowest, highest = (
+            fleet.pool[slot],
+            state.instance[slot].freeness_lower,
+            state.instance[slot].freeness_upper,
+        )
         refresh_freeness_bounds(trace, fleet, rules, state, slot, now)
-        state.pool[pool].min_freeness = min(state.pool[pool].min_freeness, state.instance[slot].lowest)
-        state.pool[pool].max_freeness = max(state.pool[pool].max_freeness, state.instance[slot].highest)
-        was_least = lowest == state.pool[pool].min_freeness and lowest < state.instance[slot].lowest
-        if was_least or (highest == state.pool[pool].max_freeness and highest > state.instance[slot].highest):
+        state.pool[pool].min_freeness = min(
+            state.pool[pool].min_freeness, state.instance[slot].freeness_lower
+        )
+        state.pool[pool].max_freeness = max(
+            state.pool[pool].max_freeness, state.instance[slot].freeness_upper
+        )
+        was_least = lowest == state.pool[pool].min_freeness and lowest < state.instance[slot].freeness_lower
+        if was_least or (
+            highest == state.pool[pool].max_freeness and highest > state.instance[slot].freeness_upper
+        ):
             state.pool[pool].min_freeness, state.pool[pool].max_freeness = NEVER, -NEVER
             for other in range(fleet.slots[pool], fleet.slots[pool + 1]):
                 state.pool[pool].min_freeness = min(
-                    state.pool[pool].min_freeness, state.instance[other].lowest
+                    state.pool[pool].min_freeness, state.instance[other].freeness_lower
                 )
                 state.pool[pool].max_freeness = max(
-                    state.pool[pool].max_freeness, state.instance[other].highest
+                    state.pool[pool].max_freeness, state.instance[other].freeness_upper
                 )
 
 
@@ -143,18 +155,19 @@ def refresh_stale_bounds(
 def refresh_freeness_bounds(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """Until something changes the instance is at most as free as now, and at least as at its stretch's end.
+    """Set the bounds of the slot's freeness until it changes: at most the value now, at least at stretch end.
 
-    Not where it may come to know of requests on the way: then it is looked up at every tick.
+    They do not hold if an async engine may notice a request before that: then they stay stale, and are
+    computed again at every tick.
     """
     instance = state.instance[slot]
-    instance.highest, instance.lowest = -NEVER, NEVER
+    instance.freeness_upper, instance.freeness_lower = -NEVER, NEVER
     if instance.status == Status.SERVING:
-        instance.highest, instance.lowest = freeness_bounds(
+        instance.freeness_upper, instance.freeness_lower = freeness_bounds(
             trace, fleet, rules, state, slot, EVERY_LEVEL, now
         )
     elif instance.status == Status.DRAINING and instance.load > 0:
-        instance.lowest = -NEVER
+        instance.freeness_lower = -NEVER
     instance.bounds_updated_s, state.clock[slot].is_stale = now, False
     if has_unnoticed_request(state, slot):
         mark_freeness_stale(state, slot)
@@ -162,13 +175,13 @@ def refresh_freeness_bounds(
 
 @njit_call
 def can_pair(rules: Rules, least: float, most: float) -> bool:
-    """Whether two instances of such freeness are far enough apart, and the one full enough."""
+    """Return whether two freeness values are far enough apart for a pair, and the lower one low enough."""
     return most - least >= rules.gap_blocks and least <= rules.from_blocks
 
 
 @njit_call
 def is_migrating(state: ReplayState, slot: int) -> bool:
-    """Whether a request is being copied from the instance or to it, or is on its way here."""
+    """Return whether a request is being copied from or to the instance, or is in flight to it."""
     instance = state.instance[slot]
     return instance.migrating_out + instance.migrating_in + instance.inbound > 0
 
@@ -181,10 +194,10 @@ def move_one_request(
     state: ReplayState,
     slot: int,
     to: int,
-    its: float,
+    source_freeness: float,
     now: float,
 ) -> None:
-    """Move the request of the slot, whose freeness is `its`, that goes first to the other one; or none."""
+    """Move the first eligible request of the slot, whose freeness is given, to the other slot; or none."""
     lanes = queue_class_count(rules, state)
     for n in range(lanes):
         at = first_waiting_lane(rules, state, slot, lanes - 1 - n if rules.lowest_first else n)
@@ -192,7 +205,14 @@ def move_one_request(
             continue
         request = state.lane[slot, at].head
         if is_move_worthwhile(
-            trace, fleet, rules, state, to, admission_blocks(trace, fleet, state, request), its, now
+            trace,
+            fleet,
+            rules,
+            state,
+            to,
+            admission_blocks(trace, fleet, state, request),
+            source_freeness,
+            now,
         ):
             move_waiting_request(trace, fleet, rules, state, slot, at, to, now)
             state.moved[fleet.pool[slot], MOVED_QUEUED] += 1
@@ -200,7 +220,7 @@ def move_one_request(
     request, blocks = choose_decoding_request(trace, fleet, state, slot, now)
     if (
         request != NO_INDEX
-        and is_move_worthwhile(trace, fleet, rules, state, to, blocks, its, now)
+        and is_move_worthwhile(trace, fleet, rules, state, to, blocks, source_freeness, now)
         and start_migration(trace, fleet, rules, state, request, to, now)
     ):
         state.moved[fleet.pool[slot], MOVED_LIVE] += 1
@@ -214,15 +234,15 @@ def is_move_worthwhile(
     state: ReplayState,
     to: int,
     blocks: int,
-    its: float,
+    source_freeness: float,
     now: float,
 ) -> bool:
-    """The guard: whether the other one runs so many blocks more and is freer still than this one is now."""
+    """Return whether slot `to`, with `blocks` more, is still freer than the source is now (the guard)."""
     if not rules.is_guarded:
         return True
     steps = known_steps(trace, fleet, state, to, now)
     free = free_blocks(trace, fleet, rules, state, to, EVERY_LEVEL, steps)
-    return (free - blocks) / (running_requests(state, to) + 1) > its
+    return (free - blocks) / (running_requests(state, to) + 1) > source_freeness
 
 
 @njit_call
@@ -236,13 +256,13 @@ def move_waiting_request(
     to: int,
     now: float,
 ) -> None:
-    """The first request of a lane waits at the other instance from now on; who waited behind it may go."""
+    """Move the first waiting request of a lane to slot `to`; the requests behind it may now be admitted."""
     request = pop_front(state, state.lane[slot]["head"], lane)
     state.instance[slot].waiting_blocks -= admission_blocks(trace, fleet, state, request)
     assign_request(trace, fleet, state, slot, request, -1)
     state.request[request].served_by = to
     if fleet.prefix != Prefix.NONE:
-        state.sharing[request].saved = reusable_tokens(trace, fleet, state, to, request)
+        state.sharing[request].hit_tokens_at_dispatch = reusable_tokens(trace, fleet, state, to, request)
     assign_request(trace, fleet, state, to, request, 1)
     if has_waiting_request(state, slot):
         check_queue_soon(trace, fleet, rules, state, slot, now)
@@ -253,7 +273,7 @@ def move_waiting_request(
 def choose_decoding_request(
     trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, now: float
 ) -> tuple[int, int]:
-    """Who decodes here, of the lowest level, with the fewest blocks, admitted last; and its blocks."""
+    """Return the decoding request to move, and its blocks: lowest level, fewest blocks, latest admission."""
     instance = state.instance[slot]
     best, best_blocks = NO_INDEX, 0
     done = instance.steps + steps_passed(fleet, state, slot, now)

@@ -1,14 +1,15 @@
-"""Freeness: how much of an instance's memory is free for each request that it runs (Llumnix, 3.2 to 3.4).
+"""Freeness: free memory of an instance for each request that it runs (multi-tier Llumnix, 3.2 to 3.4).
 
-    F = (M - V) / max(1, B)        V = blocks held + demand of those that wait + headroom
+    F = (M - V) / max(1, B)        V = blocks held + demand of the waiting requests + headroom
 
-M blocks that the instance has, B requests that it runs. The demand is that of the first that waits (HEAD, eq.
-2) or of all of them (ALL). A level p of which some request is here adds its whole headroom M h[p] (eq. 3, 4).
-Where only those above count (`counts_above`), for a request of level p the headroom of levels < p does.
+M is the number of blocks of the instance, B the number of requests that it runs. The demand is that of the
+first waiting request (HEAD, eq. 2) or of all of them (ALL). A level p with a request at the instance adds its
+whole headroom M h[p] (eq. 3, 4). With `headroom_above_only`, a request of level p sees the headroom of levels
+< p only.
 
-Between two changes of an instance its freeness only falls, as those that decode take blocks. So the line of a
-pool (pools.py) may hold what it was: those that have changed are put where they belong, then whoever stands
-first is evaluated until the first one's place is right. That is the freest; most others are not looked at.
+Between two changes of an instance its freeness only falls, as decoding requests take blocks. So the heap of a
+pool (state.line) may hold older, higher values. To find the freest instance, changed instances are sorted in
+again; then the first of the heap is evaluated until its value is current. Most others are not evaluated.
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -27,19 +28,19 @@ from fleetcast.models.replay.engine.queue import (
     queue_class_count,
 )
 from fleetcast.models.replay.engine.step_time import stretch_s
-from fleetcast.models.replay.event_queue import sift_heap
+from fleetcast.models.replay.event_queue import sift_line
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import ReplayState
 from fleetcast.models.world.mechanisms import Phase, QueueDemand, Status
 
-GROWS, SHRINKS = 0.25, 0.0625  # of the most, at a monitor tick
-NO_LEVEL = -1  # of nobody: no headroom counts
-EVERY_LEVEL = 1 << 30  # of nobody: all headroom counts
+GROWS, SHRINKS = 0.25, 0.0625  # change of headroom at a monitor tick, as shares of its maximum
+NO_LEVEL = -1  # in place of a request's level: no headroom counts
+EVERY_LEVEL = 1 << 30  # in place of a request's level: all headroom counts
 
 
 @njit_call
 def demand_blocks(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int) -> int:
-    """What those that wait would take: the first of the first lane, or all of them."""
+    """Return the KV blocks that the waiting requests would take: the first of the first lane, or all."""
     if rules.demand == QueueDemand.ALL:
         return state.instance[slot].waiting_blocks
     for lane in range(queue_class_count(rules, state)):
@@ -51,7 +52,7 @@ def demand_blocks(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: R
 
 @njit_call
 def headroom_blocks(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, level: int) -> float:
-    """What the levels that are here set aside; of those above `level` only, where the rules say so."""
+    """Return the KV blocks kept free for the levels at the slot; only those above `level` under that rule."""
     share = 0.0
     levels = state.requests_by_level.shape[1]
     above = min(level, levels) if rules.headroom_above_only or level == NO_LEVEL else levels
@@ -71,16 +72,16 @@ def note_first_token(
     request: int,
     now: float,
 ) -> None:
-    """The request's first token is made at the slot."""
+    """Count the request's first token, made at the slot, if it is late."""
     if deadline_s(trace, rules, request) < now:
         state.pool_level[fleet.pool[slot], trace.level[request]].late_first_tokens += 1
 
 
 @njit_call
 def adapt_headroom(fleet: FleetArrays, rules: Rules, state: ReplayState) -> None:
-    """A monitor tick: a level that had late first tokens since the last one gets more headroom, others less.
+    """Adapt the headroom at a monitor tick: more for a level with late first tokens since the last one.
 
-    A quarter of what level 0 began with is added, a sixteenth taken away, within 0 and that.
+    It rises by a quarter of level 0's initial headroom, else falls by a sixteenth, between 0 and that.
     """
     most = rules.headroom_share[0]
     for pool in range(fleet.kind.size):
@@ -97,10 +98,10 @@ def adapt_headroom(fleet: FleetArrays, rules: Rules, state: ReplayState) -> None
 def unclaimed_blocks(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, level: int
 ) -> tuple[int, float]:
-    """Blocks that nobody holds, nor waits for, as the slot's stretch begins; and the headroom."""
-    there = capacity_blocks(fleet, slot) - state.instance[slot].blocks
-    there -= demand_blocks(trace, fleet, rules, state, slot)
-    return there, headroom_blocks(fleet, rules, state, slot, level)
+    """Return the blocks not held or demanded at the start of the slot's stretch, and the headroom blocks."""
+    unclaimed = capacity_blocks(fleet, slot) - state.instance[slot].blocks
+    unclaimed -= demand_blocks(trace, fleet, rules, state, slot)
+    return unclaimed, headroom_blocks(fleet, rules, state, slot, level)
 
 
 @njit_call
@@ -113,14 +114,14 @@ def free_blocks(
     level: int,
     steps: int,
 ) -> float:
-    """M - V for a request of this level, after so many steps of the slot's stretch; below 0: overfull."""
-    there, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
-    return there - new_kv_blocks(fleet, state, slot, steps) - headroom
+    """Return M - V in blocks for a request of this level, after `steps` of the stretch; < 0: overfull."""
+    unclaimed, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
+    return unclaimed - new_kv_blocks(fleet, state, slot, steps) - headroom
 
 
 @njit_call
 def running_requests(state: ReplayState, slot: int) -> int:
-    """B: the requests that the slot runs."""
+    """Return B, the number of requests that the slot runs."""
     instance = state.instance[slot]
     return instance.batch + instance.joining
 
@@ -135,7 +136,7 @@ def instance_freeness(
     level: int,
     now: float,
 ) -> float:
-    """F of the slot for a request of this level, as of its boundaries that are over."""
+    """Return F of the slot, in blocks, for a request of this level, at its latest step boundary."""
     steps = known_steps(trace, fleet, state, slot, now)
     return free_blocks(trace, fleet, rules, state, slot, level, steps) / max(1, running_requests(state, slot))
 
@@ -150,18 +151,18 @@ def freeness_bounds(
     level: int,
     now: float,
 ) -> tuple[float, float]:
-    """F of the slot now and at its stretch's end: until something changes it falls from one to the other."""
+    """Return F of the slot now and at the end of its stretch, its bounds until the slot changes."""
     instance = state.instance[slot]
     steps, runs = known_steps(trace, fleet, state, slot, now), max(1, running_requests(state, slot))
     end = instance.stretch if instance.phase == Phase.DECODE else steps
-    there, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
-    taken, will_be = new_kv_blocks(fleet, state, slot, steps), new_kv_blocks(fleet, state, slot, end)
-    return (there - taken - headroom) / runs, (there - will_be - headroom) / runs
+    unclaimed, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
+    taken, taken_at_end = new_kv_blocks(fleet, state, slot, steps), new_kv_blocks(fleet, state, slot, end)
+    return (unclaimed - taken - headroom) / runs, (unclaimed - taken_at_end - headroom) / runs
 
 
 @njit_call
 def known_steps(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> int:
-    """The steps of its stretch that are over; an async engine knows who came before the last of them."""
+    """Return the completed steps of the stretch; an async engine notices arrivals up to the last one."""
     passed = steps_passed(fleet, state, slot, now)
     if passed > 0 and has_unnoticed_request(state, slot):
         notice_arrivals(
@@ -180,51 +181,38 @@ def freest_instance(
     level: int,
     now: float,
 ) -> int:
-    """The serving instance of the pool with the largest freeness; ties to the lowest slot."""
+    """Return the serving instance of the pool with the largest freeness; ties to the lowest slot."""
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
-    if rules.headroom_above_only:  # then it depends on who asks
+    # Under this rule freeness depends on the request's level, so the heap has no order for it.
+    if rules.headroom_above_only:
         best, most = NO_INDEX, 0.0
         for slot in range(first, end):
             if state.instance[slot].status == Status.SERVING:
-                its = instance_freeness(trace, fleet, rules, state, slot, level, now)
-                if best == NO_INDEX or its > most:
-                    best, most = slot, its
+                freeness = instance_freeness(trace, fleet, rules, state, slot, level, now)
+                if best == NO_INDEX or freeness > most:
+                    best, most = slot, freeness
         return best
     while state.pool[pool].first_changed != NO_INDEX:
         slot = state.pool[pool].first_changed
         state.pool[pool].first_changed = state.instance[slot].next_changed
         state.instance[slot].is_changed = False
         if state.instance[slot].status == Status.SERVING:
-            state.line[slot].queue = -instance_freeness(trace, fleet, rules, state, slot, level, now)
-            sift_heap(
-                state.line["queue"],
-                state.line["slot_heap"],
-                state.line["slot_heap_position"],
-                first,
-                end - first,
-                slot,
-            )
+            state.line[slot].sort_key = -instance_freeness(trace, fleet, rules, state, slot, level, now)
+            sift_line(fleet, state, pool, slot)
     while True:
         slot = state.line[first].slot_heap
-        its = -instance_freeness(trace, fleet, rules, state, slot, level, now)
-        if state.line[slot].queue == its:
+        key = -instance_freeness(trace, fleet, rules, state, slot, level, now)
+        if state.line[slot].sort_key == key:
             return slot
-        state.line[slot].queue = its
-        sift_heap(
-            state.line["queue"],
-            state.line["slot_heap"],
-            state.line["slot_heap_position"],
-            first,
-            end - first,
-            slot,
-        )
+        state.line[slot].sort_key = key
+        sift_line(fleet, state, pool, slot)
 
 
 @njit_call
 def mean_freeness(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
 ) -> float:
-    """The mean over the pool's serving instances, without headroom (3.6); 0 where none serves."""
+    """Return the mean freeness of the pool's serving instances, without headroom (3.6); 0 if none serves."""
     total, count = 0.0, 0
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
         if state.instance[slot].status == Status.SERVING:

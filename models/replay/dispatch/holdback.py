@@ -1,12 +1,12 @@
-"""Holdback: the lower a request's level, the emptier must be who takes it (llm-d's flow control).
+"""Holdback: requests of lower levels wait centrally until their pool is emptier (llm-d's flow control).
 
-A request of level p leaves the central queue while the saturation of the pool that it would go to is below
-the ceiling of its level. Ceilings fall by rank, from 1 for level 0 to `least_ceiling_share` for the last one.
+A request of level p leaves the central queue while the saturation of its pool is below the ceiling of its
+level. Ceilings fall linearly with the level, from 1 for level 0 to `least_ceiling_share` for the last one.
 
-    saturation = mean over serving instances of max(waiting / 5, KV in use / (0.8 KV there))
+    saturation = mean over serving instances of max(waiting / 5, KV in use / (0.8 KV capacity))
 
-So load waits where others can still overtake it, and not at an instance. Within a level who came first goes
-first. The two limits are llm-d's.
+So requests wait where higher levels can still overtake them, and not at an instance. Within a level the order
+is first come, first served. Both limits are those of llm-d.
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -16,13 +16,13 @@ from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, 
 from fleetcast.models.replay.state import ReplayState
 from fleetcast.models.world.mechanisms import Status
 
-WAITING_LIMIT = 5.0  # requests that wait at an instance
-KV_LIMIT_SHARE = 0.8
+WAITING_LIMIT = 5.0  # requests waiting at an instance
+KV_LIMIT_SHARE = 0.8  # of the KV capacity
 
 
 @njit_call
 def pool_saturation(fleet: FleetArrays, state: ReplayState, pool: int) -> float:
-    """How full the pool is, which must have an instance that serves; from 1 on nobody is sent there."""
+    """Return the saturation of a pool with at least one serving instance; from 1 on it gets no request."""
     total, count = 0.0, 0
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
         if state.instance[slot].status == Status.SERVING:
@@ -42,13 +42,13 @@ def pool_saturation(fleet: FleetArrays, state: ReplayState, pool: int) -> float:
 def can_leave_central_queue(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, pool: int
 ) -> bool:
-    """Whether the pool is empty enough for the request's level."""
+    """Return whether the pool is empty enough for the request's level."""
     return pool_saturation(fleet, state, pool) < rules.ceiling_share[trace.level[request]]
 
 
 @njit_call
 def hold_in_central_queue(trace: TraceArrays, rules: Rules, state: ReplayState, request: int) -> None:
-    """Let the request wait in the central queue of its llm, in the line of its level."""
+    """Append the request to the central queue of its llm, in the list of its level."""
     push_back(
         state,
         state.central["central_head"],
@@ -60,11 +60,11 @@ def hold_in_central_queue(trace: TraceArrays, rules: Rules, state: ReplayState, 
 
 @njit_call
 def is_level_waiting(trace: TraceArrays, rules: Rules, state: ReplayState, request: int) -> bool:
-    """Whether others of its level wait there already."""
+    """Return whether other requests of its llm and level already wait in the central queue."""
     return state.central[central_list_index(trace, rules, state, request)].central_head != NO_INDEX
 
 
 @njit_call
 def central_list_index(trace: TraceArrays, rules: Rules, state: ReplayState, request: int) -> int:
-    """Which of the central lines is the request's."""
+    """Return the index of the request's list in state.central."""
     return trace.llm[request] * rules.ceiling_share.size + trace.level[request]

@@ -1,11 +1,12 @@
-"""INFaaS: the instance with the least cost of queue, service time and state (multi-tier Llumnix 3.7, eq. 5).
+"""INFaaS: route to the instance with the least cost of queue, service time and state.
 
-    cost = q + s + penalty
+    cost = q + s + penalty        (multi-tier Llumnix 3.7, eq. 5)
 
-q requests that the instance has, s seconds from dispatch to end, smoothed over those that ended there. An
-instance is OVERLOADED where s > 1.3 target and q > 2 (penalty 1), INTERFERED where s > 1.15 target and q <= 1
-(penalty 1/2), else ACTIVE (none). While one is ACTIVE the others are not asked. It sees neither levels nor
-memory. The target, 1 s, and the weights, 1 each, are those of the authors' released simulator.
+q is the number of requests assigned to the instance. s is the time from dispatch to end in seconds, smoothed
+over the requests that ended there. An instance is OVERLOADED if s > 1.3 target and q > 2 (penalty 1),
+INTERFERED if s > 1.15 target and q <= 1 (penalty 1/2), else ACTIVE (no penalty). If any instance is ACTIVE,
+only ACTIVE ones are considered. The rule uses neither levels nor memory. The target of 1 s and the weights of
+1 each are those of the authors' released simulator.
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -14,14 +15,14 @@ from fleetcast.models.replay.state import ReplayState
 from fleetcast.models.world.mechanisms import Status
 
 TARGET_S = 1.0
-NEW_SHARE = 0.6  # of the latest request in what is smoothed
+NEW_SHARE = 0.6  # weight of the latest request in the smoothed service time
 OVERLOADED_SHARE, INTERFERED_SHARE = 1.3, 1.15  # of the target
 OVERLOADED, INTERFERED = 1.0, 0.5  # penalties
 
 
 @njit_call
 def assigned_requests(state: ReplayState, slot: int) -> int:
-    """Assigned to the slot and not finished."""
+    """Return the number of requests assigned to the slot and not finished."""
     count = 0
     for level in range(state.requests_by_level.shape[1]):
         count += state.requests_by_level[slot, level]
@@ -30,7 +31,7 @@ def assigned_requests(state: ReplayState, slot: int) -> int:
 
 @njit_call
 def infaas_penalty(state: ReplayState, slot: int) -> float:
-    """What the state of the instance adds to its cost; 0: it is ACTIVE."""
+    """Return the penalty of the slot's state in its cost; 0: it is ACTIVE."""
     service_s, count = state.instance[slot].service_s, assigned_requests(state, slot)
     if service_s > OVERLOADED_SHARE * TARGET_S and count > 2:
         return OVERLOADED
@@ -39,13 +40,14 @@ def infaas_penalty(state: ReplayState, slot: int) -> float:
 
 @njit_call
 def cheapest_instance(fleet: FleetArrays, state: ReplayState, pool: int) -> int:
-    """The serving instance with the least cost, of the ACTIVE ones if there are; ties to the lowest slot."""
+    """Return the cheapest serving instance, of the ACTIVE ones if there are any; ties to the lowest slot."""
     best, best_cost, best_is_active = NO_INDEX, 0.0, False
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
         if state.instance[slot].status != Status.SERVING:
             continue
-        its = infaas_penalty(state, slot)
-        cost, is_active = assigned_requests(state, slot) + state.instance[slot].service_s + its, its == 0.0
+        penalty = infaas_penalty(state, slot)
+        cost = assigned_requests(state, slot) + state.instance[slot].service_s + penalty
+        is_active = penalty == 0.0
         if best == NO_INDEX or (is_active, -cost) > (best_is_active, -best_cost):
             best, best_cost, best_is_active = slot, cost, is_active
     return best
@@ -53,7 +55,7 @@ def cheapest_instance(fleet: FleetArrays, state: ReplayState, pool: int) -> int:
 
 @njit_call
 def note_service_time(state: ReplayState, slot: int, seconds: float) -> None:
-    """A request has ended here, so many seconds after it was sent here."""
+    """Add to the slot's smoothed service time that of a request that ended `seconds` after its dispatch."""
     instance = state.instance[slot]
     before = instance.service_s
     instance.service_s = seconds if before == 0.0 else NEW_SHARE * seconds + (1.0 - NEW_SHARE) * before

@@ -1,16 +1,16 @@
-"""Hand-over: what lies between two legs of a request, the KV cache on its way from one instance to another.
+"""KV transfer: send a request's KV cache from one instance to another.
 
-A pool whose role is to prefill sends a request on with its first token (Cauchy 3.4, 3.6; Splitwise,
-DistServe). Each instance has one link, which carries one cache at a time, first come first served: so the end
-of a transfer is known when it is sent, and costs O(1). In bulk the cache leaves when the pass is over; by
-layer, the first of n parts leaves after one n-th of the pass and the last one after its end:
+An instance of a prefill pool sends a request on with its first token (Cauchy 3.4, 3.6; Splitwise, DistServe).
+Each instance has one link. It carries one cache at a time, first come, first served: so the end of a transfer
+is known when it is sent, in O(1). In bulk, the cache leaves when the prefill step ends. By layer, the first
+of n parts leaves after one n-th of the step and the last part after its end:
 
-    begin = max(the sender's link is free, the receiver's is, first part is computed)
-    ready = max(end of the pass + X / n, begin + X)          X = tokens * seconds per token of the slower link
+    begin = max(sender's link is free, receiver's link is free, first part is computed)
+    ready = max(end of the step + X / n, begin + X)          X = tokens * seconds per token of the slower link
 
-The sender's blocks stay held until then; the receiver counts the request among its load at once, takes it
-into its queue when the cache has come, and into its batch, without computing anything, at the first step
-boundary at which there is a place. Those that travel stand in one heap by (ready_s, request).
+The sender's blocks stay in use until `ready`. The receiver counts the request in its load at once. It puts it
+in its queue when the cache has arrived, and admits it at the first step boundary with room in the batch; that
+takes no computation. All transfers in flight are in one heap by (ready_s, request).
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -19,7 +19,7 @@ from fleetcast.models.replay.dispatch.opportunism import (
     set_both_phases,
     should_keep_request,
 )
-from fleetcast.models.replay.event_queue import reschedule_event, sift_heap
+from fleetcast.models.replay.event_queue import reschedule_event, sift_transfers
 from fleetcast.models.replay.fleet.instance_load import assign_request
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import ReplayState
@@ -27,7 +27,7 @@ from fleetcast.models.replay.state import ReplayState
 
 @njit_call
 def has_transferred_cache(fleet: FleetArrays, state: ReplayState, request: int) -> bool:
-    """Whether the request's cache has come along, so that it need not be computed."""
+    """Return whether the request's cache was sent with it, so that it need not be computed."""
     return fleet.has_transfers and state.transfer[request].transferred_tokens > 0
 
 
@@ -41,7 +41,7 @@ def start_transfer(
     request: int,
     now: float,
 ) -> bool:
-    """Send a request that has its first token to the pool that decodes; False where it stays."""
+    """Send a request that has its first token to a decode instance; return False where it stays."""
     instance = state.instance[slot]
     to = choose_decode_instance(fleet, state, slot)
     if to == NO_INDEX:
@@ -60,7 +60,7 @@ def start_transfer(
     instance.outbound += 1
     state.instance[to].inbound += 1
     state.transfer[request].transferred_tokens = cached
-    state.transfer[request].held = cached
+    state.transfer[request].sender_tokens = cached
     state.transfer[request].source_slot = slot
     state.transfer[request].ready_s = ready_s
     state.request[request].served_by = to
@@ -74,48 +74,34 @@ def start_transfer(
 
 @njit_call
 def transfer_token_s(fleet: FleetArrays, slot: int, to: int) -> float:
-    """Seconds in which one token's cache goes from slot to slot: those of the slower link."""
+    """Return the seconds in which one token's cache goes from slot to slot, over the slower link."""
     return max(fleet.link_token_s[fleet.slot_kind[slot]], fleet.link_token_s[fleet.slot_kind[to]])
 
 
 @njit_call
 def push_in_flight(state: ReplayState, request: int) -> None:
-    """Add a request, whose ready_s is set, to those that travel."""
-    size = state.progress.moving
-    state.transfer[size].moving, state.transfer[request].in_flight_position = request, size
-    state.progress.moving += 1
-    sift_heap(
-        state.transfer["ready_s"],
-        state.transfer["moving"],
-        state.transfer["in_flight_position"],
-        0,
-        size + 1,
-        request,
-    )
+    """Add a request, whose ready_s is set, to the transfers in flight."""
+    size = state.progress.in_flight
+    state.transfer[size].in_flight, state.transfer[request].in_flight_position = request, size
+    state.progress.in_flight += 1
+    sift_transfers(state, size + 1, request)
     set_transfer_clock(state)
 
 
 @njit_call
 def pop_in_flight(state: ReplayState, request: int) -> None:
-    """Remove a request from those that travel."""
-    size, at = state.progress.moving - 1, state.transfer[request].in_flight_position
-    last = state.transfer[size].moving
-    state.progress.moving = size
+    """Remove a request from the transfers in flight."""
+    size, at = state.progress.in_flight - 1, state.transfer[request].in_flight_position
+    last = state.transfer[size].in_flight
+    state.progress.in_flight = size
     if last != request:
-        state.transfer[at].moving, state.transfer[last].in_flight_position = last, at
-        sift_heap(
-            state.transfer["ready_s"],
-            state.transfer["moving"],
-            state.transfer["in_flight_position"],
-            0,
-            size,
-            last,
-        )
+        state.transfer[at].in_flight, state.transfer[last].in_flight_position = last, at
+        sift_transfers(state, size, last)
     set_transfer_clock(state)
 
 
 @njit_call
 def set_transfer_clock(state: ReplayState) -> None:
-    """Let the clock of the hand-overs ring when the next one ends."""
-    next_s = state.transfer[state.transfer[0].moving].ready_s if state.progress.moving > 0 else NEVER
+    """Set the clock of the transfers to the end of the next one."""
+    next_s = state.transfer[state.transfer[0].in_flight].ready_s if state.progress.in_flight > 0 else NEVER
     reschedule_event(state, state.instance.size, next_s)

@@ -1,12 +1,12 @@
-"""Chains of legs: an answer is judged, and where its score is too low the next leg begins (Cascadia 3.3).
+"""Chains of legs: an answer is judged, and if its score is too low the next leg begins (Cascadia 3.3).
 
-The scores are the trace's, the thresholds are the state's: a leg of an llm whose score is below
-`go_on_below[llm]` is followed, after `judge_s[llm]` seconds, by the next row of its chain, which enters the
-fleet like an arrival, with its own llm, prompt and answer. Else the rows behind it are spared.
+The trace has the scores, the state has the thresholds. If the score of a leg is below `go_on_below[llm]`, the
+next row of its chain begins `judge_s[llm]` seconds later. It enters the fleet like an arrival, with its own
+llm, prompt and answer. Otherwise the later legs are skipped (`spared`).
 
-A plan may give other thresholds with each of its rows. Between them a table of gears may choose one at every
-monitor tick: by how many requests a second come to an llm (CascadeServe), smoothed over a minute, or by how
-many tokens wait and run there, of those that its serving instances hold (a valve: in a burst fewer go on).
+A plan may change the thresholds with each row. Between rows, a table of gears may choose a threshold at every
+monitor tick: by the arrival rate of an llm, smoothed over a minute (CascadeServe), or by its load, the tokens
+at its serving instances over those that fit there (in a burst fewer requests go on).
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -19,13 +19,13 @@ from fleetcast.models.world.mechanisms import GearTrigger, Status
 
 @njit_call
 def is_first_leg(trace: TraceArrays, request: int) -> bool:
-    """Whether the row arrives by itself."""
+    """Return whether the row is the first leg of its request, which arrives by itself."""
     return trace.leg.size == 0 or trace.leg[request] == 0
 
 
 @njit_call
 def continue_chain(trace: TraceArrays, rules: Rules, state: ReplayState, request: int, now: float) -> None:
-    """A leg has ended: its request goes on to the next one, or that and what is behind it is spared."""
+    """After the end of a leg, begin the next one of its request, or skip all later ones."""
     llm, behind = trace.llm[request], trace.then[request]
     if behind != NO_INDEX and trace.score[request] < state.llm[llm].go_on_below:
         state.transfer[behind].ready_s = now + rules.judge_s[llm]
@@ -36,7 +36,7 @@ def continue_chain(trace: TraceArrays, rules: Rules, state: ReplayState, request
 
 @njit_call
 def skip_later_legs(trace: TraceArrays, state: ReplayState, request: int) -> None:
-    """The legs behind this one will not begin."""
+    """Mark all legs after this one as ended without having begun."""
     if trace.then.size == 0:
         return
     behind = trace.then[request]
@@ -48,21 +48,21 @@ def skip_later_legs(trace: TraceArrays, state: ReplayState, request: int) -> Non
 
 @njit_call
 def choose_gears(fleet: FleetArrays, rules: Rules, state: ReplayState) -> None:
-    """Choose, at a monitor tick, the threshold of each llm that has gears."""
+    """Choose the threshold of each llm that has gears; called at each monitor tick."""
     share = min(1.0, rules.monitor_s / SMOOTHED_S)
     for llm in range(state.llm.size):
         state.llm[llm].arrived_legs_per_s += share * (
-            state.llm[llm].came / rules.monitor_s - state.llm[llm].arrived_legs_per_s
+            state.llm[llm].arrived_legs / rules.monitor_s - state.llm[llm].arrived_legs_per_s
         )
-        state.llm[llm].came = 0
+        state.llm[llm].arrived_legs = 0
     for llm in range(state.llm.size):
-        seen = rules.gear_llm[llm]
-        if seen == NO_INDEX:
+        observed_llm = rules.gear_llm[llm]
+        if observed_llm == NO_INDEX:
             continue
         level = (
-            state.llm[seen].arrived_legs_per_s
+            state.llm[observed_llm].arrived_legs_per_s
             if rules.gears_by == GearTrigger.RATE
-            else llm_load_share(fleet, state, seen)
+            else llm_load_share(fleet, state, observed_llm)
         )
         for gear in range(rules.gear_from.shape[1]):
             if rules.gear_from[llm, gear] <= level:
@@ -71,7 +71,7 @@ def choose_gears(fleet: FleetArrays, rules: Rules, state: ReplayState) -> None:
 
 @njit_call
 def llm_load_share(fleet: FleetArrays, state: ReplayState, llm: int) -> float:
-    """Tokens of the requests at an llm's serving instances, of those that fit there; 0 where none serves."""
+    """Return load / KV capacity, in tokens, over an llm's serving instances; 0 if none serves."""
     load, room = 0, 0
     for pool in range(fleet.kind.size):
         if fleet.llm[pool] == llm:

@@ -1,10 +1,10 @@
-"""Live moves: a request goes to another instance while it goes on decoding (Llumnix 3.5).
+"""Live migration: move a request to another instance while it continues to decode (Llumnix 3.5).
 
-Its cache is copied in stages over the two links: all that is cached when a stage begins, then what has been
-added meanwhile, and so on. When no more than `last_copy_tokens` are left, or after `max_copies`, the request
-leaves at the first step boundary that is not over; the rest follows, `move_s` later it has landed, and it
-joins the other batch like any cache that was handed over. A move computes nothing. It is given up when the
-request finishes or loses its memory before it leaves, or when the other instance does not serve any more.
+The cache is copied in stages over the two links: first all that is cached, then what was added during the
+copy, and so on. When at most `last_copy_tokens` are left, or after `max_copies`, the request leaves at the
+next step boundary. The rest of its cache is then sent. `move_s` seconds after that the request joins the
+other batch like any transferred cache. A move computes nothing. It is aborted if the request finishes or is
+preempted before it leaves, or if the receiver no longer serves.
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -18,7 +18,7 @@ from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, 
 from fleetcast.models.replay.state import MOVE_ABORTED, REQUEST_BITS, ReplayState
 from fleetcast.models.world.mechanisms import Phase, Status
 
-LEAVING = -1  # the stage of a request that goes at the next boundary
+LEAVING = -1  # migration_stage of a request that leaves at the next step boundary
 
 
 @njit_call
@@ -31,10 +31,10 @@ def start_migration(
     to: int,
     now: float,
 ) -> bool:
-    """Begin to move a decoding request to slot `to`; False where that cannot be.
+    """Begin to move a decoding request to slot `to`; return False where that is not possible.
 
-    It must decode at an instance that serves or drains, and not move yet; the other one must serve, be of the
-    same llm and in the same role, and be large enough.
+    It must decode at an instance that serves or drains, and must not be in a move. The receiver must serve,
+    have the same llm and role, and be large enough.
     """
     slot = state.request[request].served_by
     if slot in (NO_INDEX, to) or state.transfer[request].migrating_to != NO_INDEX:
@@ -53,8 +53,8 @@ def start_migration(
     if place_in_batch(state, slot, request) == NO_INDEX:
         return False
     state.transfer[request].migrating_to = to
-    state.transfer[request].copied = 0
-    state.transfer[request].stage = 0
+    state.transfer[request].migrated_tokens = 0
+    state.transfer[request].migration_stage = 0
     state.instance[slot].migrating_out += 1
     state.instance[to].migrating_in += 1
     copy_next_stage(trace, fleet, rules, state, request, now)
@@ -65,7 +65,7 @@ def start_migration(
 def copy_next_stage(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
 ) -> None:
-    """Copy what has been cached since the last copy began; or leave, where little enough is left."""
+    """Copy what was cached since the last copy began, or let the request leave if little is left."""
     slot, to = state.request[request].served_by, state.transfer[request].migrating_to
     if state.instance[to].status != Status.SERVING:
         end_migration(fleet, state, request, MOVE_ABORTED)
@@ -73,14 +73,14 @@ def copy_next_stage(
     last_step = state.finish_key[slot, place_in_batch(state, slot, request)] >> 32
     left = last_step - state.instance[slot].steps - steps_passed(fleet, state, slot, now)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - left - 1
-    rest = cached - state.transfer[request].copied
-    if rest <= rules.last_copy_tokens or state.transfer[request].stage >= rules.max_copies:
-        state.transfer[request].stage = LEAVING
+    rest = cached - state.transfer[request].migrated_tokens
+    if rest <= rules.last_copy_tokens or state.transfer[request].migration_stage >= rules.max_copies:
+        state.transfer[request].migration_stage = LEAVING
         state.instance[slot].leaving += 1
         cut_stretch_soon(fleet, state, slot, now)
     else:
-        state.transfer[request].copied = cached
-        state.transfer[request].stage += 1
+        state.transfer[request].migrated_tokens = cached
+        state.transfer[request].migration_stage += 1
         send_stage(fleet, state, request, slot, to, rest, now)
 
 
@@ -88,7 +88,7 @@ def copy_next_stage(
 def send_stage(
     fleet: FleetArrays, state: ReplayState, request: int, slot: int, to: int, tokens: int, now: float
 ) -> None:
-    """Put so many tokens of a cache on the way, behind what both links still have to carry."""
+    """Start the transfer of `tokens` of a cache, after all that is queued on both links."""
     instance = state.instance[slot]
     begin_s = max(now, instance.out_free_s, state.instance[to].in_free_s)
     state.transfer[request].ready_s = begin_s + tokens * transfer_token_s(fleet, slot, to)
@@ -100,7 +100,7 @@ def send_stage(
 def release_migrated(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """At a step boundary, after those that finish: the requests that leave go, in their order."""
+    """Send the leaving requests at a step boundary, after the finished ones, in the order of the trace."""
     instance = state.instance[slot]
     while instance.leaving > 0:
         request = next_leaving_request(state, slot)
@@ -120,7 +120,7 @@ def release_migrated(
         instance.kv -= cached
         evict_prefix_blocks(fleet, state, slot)
         instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
-        instance.reserved -= full_length_blocks(trace, fleet, request)
+        instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
         instance.queue_dirty = True
         assign_request(trace, fleet, state, slot, request, -1)
         assign_request(trace, fleet, state, to, request, 1)
@@ -129,27 +129,31 @@ def release_migrated(
         state.transfer[request].source_slot = slot
         state.transfer[request].transferred_tokens = cached
         state.transfer[request].sent_from, state.transfer[request].sent_s = slot, now
-        send_stage(fleet, state, request, slot, to, cached - state.transfer[request].copied, now)
-        pop_in_flight(state, request)  # the link is free when the cache has come, the request lands later
+        send_stage(fleet, state, request, slot, to, cached - state.transfer[request].migrated_tokens, now)
+        # The links are free when the cache has arrived; the request joins the batch move_s later.
+        pop_in_flight(state, request)
         state.transfer[request].ready_s += rules.move_s
         push_in_flight(state, request)
 
 
 @njit_call
 def next_leaving_request(state: ReplayState, slot: int) -> int:
-    """The first of the slot's requests that leave."""
+    """Return the first of the slot's leaving requests, in the order of the trace; NO_INDEX if none."""
     first = NO_INDEX
     for at in range(state.instance[slot].batch):
         request = state.finish_key[slot, at] & REQUEST_BITS
-        if state.transfer[request].migrating_to != NO_INDEX and state.transfer[request].stage == LEAVING:
+        if (
+            state.transfer[request].migrating_to != NO_INDEX
+            and state.transfer[request].migration_stage == LEAVING
+        ):
             first = request if first == NO_INDEX else min(first, request)
     return first
 
 
 @njit_call
 def abort_migration(fleet: FleetArrays, state: ReplayState, request: int) -> None:
-    """The request stays where it is, or begins anew: what has been copied is of no use."""
-    if state.transfer[request].stage == LEAVING:
+    """Abort the move of a request; it stays at its instance, or is queued there again by the caller."""
+    if state.transfer[request].migration_stage == LEAVING:
         state.instance[state.request[request].served_by].leaving -= 1
     else:
         pop_in_flight(state, request)
@@ -158,18 +162,18 @@ def abort_migration(fleet: FleetArrays, state: ReplayState, request: int) -> Non
 
 @njit_call
 def end_migration(fleet: FleetArrays, state: ReplayState, request: int, counted: int) -> None:
-    """The request is not being copied any more, be it that it leaves or stays, which is counted."""
+    """End the copying of a request; `counted` is the column of state.moved to count it in, or NO_INDEX."""
     slot = state.request[request].served_by
     if counted != NO_INDEX:
         state.moved[fleet.pool[slot], counted] += 1
     state.instance[slot].migrating_out -= 1
     state.instance[state.transfer[request].migrating_to].migrating_in -= 1
-    state.transfer[request].migrating_to, state.transfer[request].stage = NO_INDEX, 0
+    state.transfer[request].migrating_to, state.transfer[request].migration_stage = NO_INDEX, 0
 
 
 @njit_call
 def abort_migrations_to(fleet: FleetArrays, state: ReplayState, dead: int) -> None:
-    """Requests that were about to leave for an instance that has died stay."""
+    """Abort the moves of leaving requests to an instance that has died."""
     for slot in range(state.instance.size):
         if state.instance[slot].leaving > 0:
             for at in range(state.instance[slot].batch):
@@ -180,7 +184,7 @@ def abort_migrations_to(fleet: FleetArrays, state: ReplayState, dead: int) -> No
 
 @njit_call
 def place_in_batch(state: ReplayState, slot: int, request: int) -> int:
-    """Where the request stands in the slot's heap of finish steps; NOBODY if it does not decode there."""
+    """Return the request's position in the slot's finish_key heap; NO_INDEX if it does not decode there."""
     for at in range(state.instance[slot].batch):
         if state.finish_key[slot, at] & REQUEST_BITS == request:
             return at
@@ -189,7 +193,7 @@ def place_in_batch(state: ReplayState, slot: int, request: int) -> int:
 
 @njit_call
 def steps_passed(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> int:
-    """Steps of the slot's stretch whose boundary is over at this instant."""
+    """Return the number of steps of the slot's stretch whose boundary has passed at this instant."""
     if state.instance[slot].phase != Phase.DECODE:
         return 0
     steps = steps_until(fleet, state, slot, now)
@@ -198,24 +202,24 @@ def steps_passed(fleet: FleetArrays, state: ReplayState, slot: int, now: float) 
 
 @njit_call
 def is_boundary_passed(fleet: FleetArrays, state: ReplayState, slot: int, steps: int, now: float) -> bool:
-    """Whether the boundary after so many steps lies at this very instant and the slot has passed it.
+    """Return whether the boundary after `steps` is at exactly this instant and the slot has passed it.
 
-    It has where its slot comes before the last clock that ran at this instant.
+    It has if the slot comes before the last clock that ran at this instant.
     """
     at_s = state.instance[slot].base_s + stretch_s(fleet, state, slot, steps)
-    return at_s == now and slot < state.progress.running
+    return at_s == now and slot < state.progress.last_clock
 
 
 @njit_call
 def cut_stretch_soon(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
-    """End a stretch at the first step boundary that is not over."""
+    """End a stretch at the next step boundary."""
     if state.instance[slot].phase == Phase.DECODE:
         cut_stretch_after(fleet, state, slot, steps_passed(fleet, state, slot, now) + 1)
 
 
 @njit_call
 def cut_stretch_after(fleet: FleetArrays, state: ReplayState, slot: int, steps: int) -> None:
-    """End a stretch after so many of its steps, if it is longer."""
+    """End a stretch after `steps` of its steps, if it is longer."""
     instance = state.instance[slot]
     if steps < instance.stretch:
         instance.stretch = steps

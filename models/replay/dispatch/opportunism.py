@@ -1,13 +1,13 @@
-"""Opportunism: prefill and decode stand apart, and a request does both where there is room (Cauchy 3.4.2).
+"""Opportunism: with separate prefill and decode pools, run both phases at one instance where there is room.
 
-At arrival, where the prefill instance is busy and the decode instance with least to do has nothing,
-the request begins there. With its first token it stays at its prefill instance:
+Source: Cauchy 3.4.2. At arrival, if the prefill instance is busy and the least loaded decode instance is
+empty, the request begins at the decode instance. With its first token it stays at its prefill instance
 
-IDLE      where nobody else is there to be prefilled, as the text has it
-WEIGHTED  where opportunism_weight * tokens left here < tokens left at the decode instance with least to do
+IDLE      if no other request is there to be prefilled, as in the paper's text
+WEIGHTED  if opportunism_weight * tokens left here < tokens left at the least loaded decode instance
 
-The text gives no threshold. Read plainly, long answers fill the prefill instances; the weight, at least 1, is
-to be found by replay.
+The paper gives no threshold. With IDLE, long answers fill the prefill instances. The weight, at least 1, has
+to be found by replays.
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -21,9 +21,9 @@ from fleetcast.models.world.mechanisms import Opportunism, Status
 
 @njit_call
 def choose_decode_instance(fleet: FleetArrays, state: ReplayState, slot: int) -> int:
-    """Who decodes what the slot prefills: of its pool's takers, or its team's, the one with least to do.
+    """Return the least loaded instance of the pool, or of the slot's team, that decodes what it prefills.
 
-    NOBODY where none serves; ties to the lowest slot.
+    NO_INDEX if none serves; ties to the lowest slot.
     """
     pool = fleet.then[fleet.pool[slot]]
     if pool == NO_INDEX or fleet.slots[pool] == fleet.slots[pool + 1]:
@@ -42,7 +42,7 @@ def choose_decode_instance(fleet: FleetArrays, state: ReplayState, slot: int) ->
 
 @njit_call
 def starting_instance(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int) -> int:
-    """Where a request begins that is sent to the slot: there, or at an instance that decodes and is empty."""
+    """Return where a request routed to the slot begins: at the slot, or at an empty decode instance."""
     instance = state.instance[slot]
     if rules.opportunism == Opportunism.OFF or instance.joining + instance.batch == 0:
         return slot
@@ -52,7 +52,7 @@ def starting_instance(fleet: FleetArrays, rules: Rules, state: ReplayState, slot
 
 @njit_call
 def should_keep_request(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, to: int) -> bool:
-    """Whether the slot keeps a request that has its first token, and would go to the other one."""
+    """Return whether the slot keeps a request that has its first token, and does not send it to `to`."""
     instance = state.instance[slot]
     if rules.opportunism == Opportunism.WEIGHTED:
         return rules.opportunism_weight * instance.load < state.instance[to].load
@@ -66,10 +66,10 @@ def should_keep_request(fleet: FleetArrays, rules: Rules, state: ReplayState, sl
 
 @njit_call
 def set_both_phases(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int, stays: bool
+    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int, runs_both: bool
 ) -> None:
-    """From now on all of the request is the slot's to process, or what the slot's role says."""
-    if state.transfer[request].stays != stays:
+    """Set whether the slot runs both phases of the request, or the phase of its role, and adjust its load."""
+    if state.transfer[request].runs_both_phases != runs_both:
         assign_request(trace, fleet, state, slot, request, -1)
-        state.transfer[request].stays = stays
+        state.transfer[request].runs_both_phases = runs_both
         assign_request(trace, fleet, state, slot, request, 1)

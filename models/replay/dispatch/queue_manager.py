@@ -1,4 +1,4 @@
-"""The queue manager: non-interactive requests wait there for spare memory, or to age (SageServe 6.2)."""
+"""Queue manager: requests of the batch tier wait for spare memory, or until they age (SageServe 6.2)."""
 
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.route import dispatch_request, route_request
@@ -9,12 +9,12 @@ from fleetcast.models.replay.fleet.scaling_signal import is_slack
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import ReplayState
 
-PATIENCE_SHARE = 0.1  # of the time to ageing, in which niw takes only what no signal claims
+PATIENCE_SHARE = 0.1  # of the time to ageing, in which a pull needs spare capacity by the whole signal
 
 
 @njit_call
 def defer_request(trace: TraceArrays, state: ReplayState, request: int) -> None:
-    """Let a non-interactive request wait at the queue manager."""
+    """Append a request of the batch tier to its llm's queue at the queue manager."""
     llm = trace.llm[request]
     push_back(state, state.llm["manager_head"], state.llm["manager_tail"], llm, request)
     state.llm[llm].manager_output_tokens += trace.output_tokens[request]
@@ -23,7 +23,7 @@ def defer_request(trace: TraceArrays, state: ReplayState, request: int) -> None:
 
 @njit_call
 def pop_deferred(trace: TraceArrays, state: ReplayState, llm: int) -> int:
-    """The request that the queue manager has held longest, which must be there."""
+    """Take the request that has waited longest at the queue manager; there must be one."""
     request = pop_front(state, state.llm["manager_head"], llm)
     state.llm[llm].manager_output_tokens -= trace.output_tokens[request]
     state.llm[llm].manager_input_tokens -= trace.input_tokens[request]
@@ -34,7 +34,7 @@ def pop_deferred(trace: TraceArrays, state: ReplayState, llm: int) -> int:
 def has_spare_capacity(
     fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, share: float, is_patient: bool
 ) -> bool:
-    """Whether less than `share` of the pool is in use: as the signal tells, or of its memory."""
+    """Return whether less than `share` of the pool is in use, by the rules' signal or by memory alone."""
     return is_slack(fleet, rules, state, pool, share) if is_patient else is_below_kv_share(state, pool, share)
 
 
@@ -42,9 +42,9 @@ def has_spare_capacity(
 def pull_deferred(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
 ) -> None:
-    """The pool signals spare memory and gets one request of the queue manager, or two (60 %, 50 %).
+    """Pull one deferred request to a pool below the first threshold, or two below the second (60 %, 50 %).
 
-    Where the signal is not memory alone, the other one counts too for a tenth of the time to ageing.
+    For the first tenth of the time to ageing the pool must be below it by the rules' signal, later by memory.
     """
     llm, pulls = fleet.llm[pool], 0
     if state.llm[llm].manager_head == NO_INDEX:
@@ -66,6 +66,6 @@ def pull_deferred(
 def release_aged_deferred(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, llm: int, now: float
 ) -> None:
-    """Requests old enough for priority 0 wait for no signal: they go where an interactive one would."""
+    """Route the deferred requests that are old enough for priority 0, as interactive ones."""
     while state.llm[llm].manager_head != NO_INDEX and is_aged(trace, rules, state.llm[llm].manager_head, now):
         route_request(trace, fleet, rules, state, pop_deferred(trace, state, llm), now)

@@ -1,4 +1,4 @@
-"""Where a request goes: region, then instance (SageServe 6.1, 6.2)."""
+"""Routing: choose a region, a pool and an instance for a request (SageServe 6.1, 6.2)."""
 
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.freeness import freest_instance
@@ -26,10 +26,10 @@ from fleetcast.models.world.mechanisms import PoolSpread, Prefix, Routing, Statu
 def choose_pool(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int
 ) -> int:
-    """Choose where a request goes: NOBODY if none serves its llm.
+    """Choose the pool of a request; NO_INDEX if none serves its llm.
 
-    A pool under the threshold in the first preferred region that has one: by the spread between its pools,
-    else the first that keeps up, else the first. Where none is under it, the least utilised of all.
+    It is a pool below the utilisation threshold in the first preferred region that has one: by the spread
+    rule, or (in_order) the first that keeps up, else the first. If none is below it, the least utilised pool.
     """
     least, least_used, least_room = NO_INDEX, 0, 1
     for rank in range(fleet.preference.shape[0]):
@@ -69,15 +69,16 @@ def choose_instance(
     request: int,
     now: float,
 ) -> int:
-    """The serving instance that the routing rule names; ties to the lowest slot.
+    """Choose a serving instance of the pool by the routing rule; ties to the lowest slot.
 
-    SHORTEST_QUEUE  fewest tokens assigned and not finished (SageServe 6.1), from a heap; first of its team's
-    ROUND_ROBIN     the next one after the last (SageServe 2.3)
+    SHORTEST_QUEUE  fewest tokens assigned and not finished (SageServe 6.1), from a heap; with teams, those of
+                    the team count first
+    ROUND_ROBIN     the next one after the last chosen (SageServe 2.3)
     LEAST_KV        fewest KV tokens in use
-    LEAST_WORK      fewest tokens with the request's own, less those of its prompt that are cached there
-                    (NVIDIA Dynamo's KV-aware router)
-    FREENESS        most free blocks per request that it runs (multi-tier Llumnix 3.4)
-    INFAAS          least cost of queue, service time and state (its baseline, 3.7)
+    LEAST_WORK      fewest assigned tokens, minus the tokens of the prompt that are cached there (NVIDIA
+                    Dynamo's KV-aware router)
+    FREENESS        most free blocks per running request (multi-tier Llumnix 3.4)
+    INFAAS          least cost of queue, service time and state (multi-tier Llumnix 3.7)
     """
     if rules.routing == Routing.SHORTEST_QUEUE:
         return (
@@ -90,21 +91,22 @@ def choose_instance(
 
 @njit_call
 def instance_of_least_team(fleet: FleetArrays, state: ReplayState, pool: int) -> int:
-    """Of the team with least to do the instance with least to do; ties to the lowest.
+    """Return the least loaded instance of the least loaded team; ties to the lowest.
 
-    Prefill is short, so that what an instance has to prefill says little of its team.
+    Prefill is short, so the load of a prefill instance is a poor measure of the load of its team.
     """
     best, least = NO_INDEX, 0
     for team in range(team_count(fleet, pool)):
-        own = NO_INDEX  # of a team that comes back part may serve already
+        # Of a team that returns to service, a part may serve already.
+        member = NO_INDEX
         for slot in range(first_team_slot(fleet, pool, team), first_team_slot(fleet, pool, team + 1)):
             if state.instance[slot].status == Status.SERVING and (
-                own == NO_INDEX or state.instance[slot].load < state.instance[own].load
+                member == NO_INDEX or state.instance[slot].load < state.instance[member].load
             ):
-                own = slot
+                member = slot
         load = team_load_tokens(fleet, state, pool, team)
-        if own != NO_INDEX and (best == NO_INDEX or load < least):
-            best, least = own, load
+        if member != NO_INDEX and (best == NO_INDEX or load < least):
+            best, least = member, load
     return best
 
 
@@ -118,7 +120,7 @@ def choose_instance_by_rule(
     request: int,
     now: float,
 ) -> int:
-    """The same for the rules that look at more than the first in line."""
+    """Choose an instance by a rule other than SHORTEST_QUEUE."""
     if rules.routing == Routing.FREENESS:
         return freest_instance(trace, fleet, rules, state, pool, trace.level[request], now)
     if rules.routing == Routing.INFAAS:
@@ -132,10 +134,10 @@ def choose_instance_by_rule(
         if rules.routing == Routing.LEAST_WORK:
             rank = state.instance[slot].load - reusable_tokens(trace, fleet, state, slot, request)
         elif rules.routing == Routing.ROUND_ROBIN:
-            rank = (slot - state.pool[pool].turn - 1) % (end - first)
+            rank = (slot - state.pool[pool].last_chosen_slot - 1) % (end - first)
         if best == NO_INDEX or rank < best_rank:
             best, best_rank = slot, rank
-    state.pool[pool].turn = best
+    state.pool[pool].last_chosen_slot = best
     return best
 
 
@@ -149,12 +151,12 @@ def dispatch_request(
     pool: int,
     now: float,
 ) -> None:
-    """Hand the request to an instance of the pool, which must have one that serves."""
+    """Send the request to an instance of the pool, which must have a serving one."""
     slot = choose_instance(trace, fleet, rules, state, pool, request, now)
     if fleet.has_transfers:
         first = slot
         slot = starting_instance(fleet, rules, state, slot)
-        state.transfer[request].stays, pool = slot != first, fleet.pool[slot]
+        state.transfer[request].runs_both_phases, pool = slot != first, fleet.pool[slot]
     state.request[request].served_by = slot
     if state.request[request].generated == 0:
         state.request[request].dispatched_s = now
@@ -164,7 +166,7 @@ def dispatch_request(
     if fleet.has_transfers:
         state.transfer[request].sent_from = NO_INDEX
     if fleet.prefix != Prefix.NONE:
-        state.sharing[request].saved = reusable_tokens(trace, fleet, state, slot, request)
+        state.sharing[request].hit_tokens_at_dispatch = reusable_tokens(trace, fleet, state, slot, request)
     assign_request(trace, fleet, state, slot, request, 1)
     enqueue_request(trace, fleet, rules, state, slot, request, now)
 
@@ -173,7 +175,7 @@ def dispatch_request(
 def route_request(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
 ) -> int:
-    """Send the request to a pool and an instance of it; NOBODY where none serves, or it is kept back."""
+    """Send the request to a pool and return the pool; NO_INDEX if none serves, or if it is held back."""
     if rules.uses_central_queue and is_level_waiting(trace, rules, state, request):
         hold_in_central_queue(trace, rules, state, request)
         return NO_INDEX
@@ -192,7 +194,7 @@ def route_request(
 def route_stranded(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, llm: int, now: float
 ) -> None:
-    """Route the requests that waited for an instance of their llm; some may have to wait on."""
+    """Route the requests that found no serving instance of their llm; some may have to wait longer."""
     request = state.llm[llm].stranded_head
     state.llm[llm].stranded_head = NO_INDEX
     while request != NO_INDEX:
@@ -205,13 +207,13 @@ def route_stranded(
 def release_central_queue(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, llm: int, now: float
 ) -> None:
-    """Let those of the central queue go, the highest level first, while their pool is empty enough."""
+    """Dispatch requests of the central queue, the highest level first, while their pool is empty enough."""
     levels = rules.ceiling_share.size
-    for line in range(llm * levels, (llm + 1) * levels):
-        while state.central[line].central_head != NO_INDEX:
-            request = state.central[line].central_head
+    for at in range(llm * levels, (llm + 1) * levels):
+        while state.central[at].central_head != NO_INDEX:
+            request = state.central[at].central_head
             pool = choose_pool(trace, fleet, rules, state, request)
             if pool == NO_INDEX or not can_leave_central_queue(trace, fleet, rules, state, request, pool):
                 break
-            pop_front(state, state.central["central_head"], line)
+            pop_front(state, state.central["central_head"], at)
             dispatch_request(trace, fleet, rules, state, request, pool, now)

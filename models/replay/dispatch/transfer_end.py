@@ -1,4 +1,4 @@
-"""The end of a hand-over: the cache has come, or is lost because one of the two instances died."""
+"""End of a KV transfer: the cache has arrived, or is lost because one of the two instances failed."""
 
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.kv_transfer import pop_in_flight
@@ -31,9 +31,9 @@ def enqueue_request(
     request: int,
     now: float,
 ) -> None:
-    """The request has come to the instance, which looks at its queue at the first boundary that may see it.
+    """Put the request into the slot's queue; the engine checks it at the first possible step boundary.
 
-    For an async engine that is the end of the step after the one under way.
+    For an async engine that is the end of the step after the current one.
     """
     mark_freeness_stale(state, slot)
     if append_waiting(trace, fleet, state, slot, request, now):
@@ -44,10 +44,11 @@ def enqueue_request(
 
 @njit_call
 def check_queue_later(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float) -> None:
-    """Let an async engine end a stretch after the step that follows the one under way."""
+    """Let an async engine end its stretch after the step that follows the current one."""
     instance = state.instance[slot]
     if instance.phase == Phase.DECODE and can_make_batch_room(fleet, rules, state, slot):
-        has_begun = int(now > instance.base_s)  # else its first step has yet to be composed
+        # At base_s the first step of the stretch is not composed yet.
+        has_begun = int(now > instance.base_s)
         cut_stretch_after(fleet, state, slot, has_begun * steps_until(fleet, state, slot, now) + 1)
 
 
@@ -55,7 +56,7 @@ def check_queue_later(fleet: FleetArrays, rules: Rules, state: ReplayState, slot
 def check_queue_soon(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """Let the instance look at its queue at the first step boundary that is not over."""
+    """Let the instance check its queue at the next step boundary."""
     instance = state.instance[slot]
     instance.queue_dirty = True
     if instance.phase == Phase.IDLE:
@@ -68,7 +69,7 @@ def check_queue_soon(
 def deliver_cache(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
 ) -> None:
-    """A cache has come: its sender's memory is free, and its request waits where it is now."""
+    """Handle the arrival of a cache: free the sender's memory and queue the request at its receiver."""
     release_sent_blocks(trace, fleet, rules, state, request, now)
     slot = state.request[request].served_by
     state.instance[slot].inbound -= 1
@@ -80,15 +81,15 @@ def deliver_cache(
 def release_sent_blocks(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
 ) -> None:
-    """Free the memory from which the request's cache was sent."""
-    slot, held = state.transfer[request].source_slot, state.transfer[request].held
-    state.transfer[request].source_slot, state.transfer[request].held = NO_INDEX, 0
-    if held == 0:
+    """Free the sender's memory from which the request's cache was sent."""
+    slot, tokens = state.transfer[request].source_slot, state.transfer[request].sender_tokens
+    state.transfer[request].source_slot, state.transfer[request].sender_tokens = NO_INDEX, 0
+    if tokens == 0:
         return
     state.instance[slot].outbound -= 1
-    state.instance[slot].reserved -= full_length_blocks(trace, fleet, request)
+    state.instance[slot].reserved_blocks -= full_length_blocks(trace, fleet, request)
     reduce_kv_in_use(
-        fleet, state, slot, release_kv_blocks(trace, fleet, state, slot, request, held, held), now
+        fleet, state, slot, release_kv_blocks(trace, fleet, state, slot, request, tokens, tokens), now
     )
     assign_request(trace, fleet, state, slot, request, -1)
     state.instance[slot].queue_dirty = True
@@ -104,14 +105,13 @@ def release_sent_blocks(
 def recall_in_flight(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """The instance has died: what was on its way from it or to it waits at it, to be routed anew."""
+    """Put all requests in flight from or to a failed instance into its first list, to be routed again."""
     instance = state.instance[slot]
     at = 0
-    while at < state.progress.moving:
-        request = state.transfer[at].moving
-        if (
-            state.transfer[request].migrating_to != NO_INDEX
-        ):  # it decodes still: where it is it stays, or dies with it
+    while at < state.progress.in_flight:
+        request = state.transfer[at].in_flight
+        # A migrating request still decodes: it stays at its instance, or fails with it.
+        if state.transfer[request].migrating_to != NO_INDEX:
             if state.transfer[request].migrating_to == slot:
                 abort_migration(fleet, state, request)
                 at = 0
@@ -130,18 +130,19 @@ def recall_in_flight(
         if state.transfer[request].source_slot != slot:
             release_sent_blocks(trace, fleet, rules, state, request, now)
         else:
-            instance.outbound -= int(state.transfer[request].held > 0)
-            state.transfer[request].source_slot, state.transfer[request].held = NO_INDEX, 0
+            instance.outbound -= int(state.transfer[request].sender_tokens > 0)
+            state.transfer[request].source_slot, state.transfer[request].sender_tokens = NO_INDEX, 0
         lose_cache(fleet, state, request)
         insert_in_order(state, state.lane[slot]["head"], state.lane[slot]["tail"], 0, request)
-        at = 0  # the heap has changed
+        # The heap has changed, so start again.
+        at = 0
     abort_migrations_to(fleet, state, slot)
     instance.out_free_s = instance.in_free_s = 0.0
 
 
 @njit_call
 def lose_cache(fleet: FleetArrays, state: ReplayState, request: int) -> None:
-    """The cache that the request brought is gone and must be computed again."""
+    """Count the request's transferred cache as lost; it must be computed again."""
     if fleet.prefix != Prefix.NONE:
         state.sharing[request].held_hashes = 0
     state.progress.lost_tokens += state.transfer[request].transferred_tokens

@@ -1,4 +1,4 @@
-"""Who of those that wait gets into an instance's batch: a place, and memory for what it will take."""
+"""Admission: which waiting requests enter an instance's batch; each needs a place and memory."""
 
 from fleetcast.models.replay.compiled import njit_inline
 from fleetcast.models.replay.dispatch.kv_transfer import has_transferred_cache
@@ -28,33 +28,32 @@ from fleetcast.models.world.mechanisms import Batching, Prefix, QueueOrder
 
 @njit_inline
 def has_batch_room(fleet: FleetArrays, state: ReplayState, slot: int) -> bool:
-    """Whether the batch is not full."""
+    """Return whether the batch is not full."""
     instance = state.instance[slot]
     return instance.batch + instance.joining < fleet.max_batch[fleet.slot_kind[slot]]
 
 
 @njit_inline
 def can_make_batch_room(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int) -> bool:
-    """Whether the batch is not full, or somebody may make way."""
+    """Return whether the batch is not full, or may preempt a request."""
     return rules.order == QueueOrder.PREEMPTIVE or has_batch_room(fleet, state, slot)
 
 
 @njit_inline
 def can_admit(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int) -> bool:
-    """Whether there is a place in the batch, and memory for the prompt and one decode step of everyone.
+    """Return whether the batch has a place, and memory for the prompt and one decode step of all requests.
 
-    Orca asks for memory for everyone's whole output instead.
+    ORCA needs memory for the whole output of all requests instead.
     """
     instance = state.instance[slot]
     if not has_batch_room(fleet, state, slot):
         return False
     if fleet.batching[fleet.slot_kind[slot]] == Batching.ORCA:
-        blocks = instance.reserved + full_length_blocks(trace, fleet, request)
+        blocks = instance.reserved_blocks + full_length_blocks(trace, fleet, request)
     else:
         blocks = instance.blocks + new_kv_blocks(fleet, state, slot, 1) + instance.full_block_prompts
-        is_computed = not has_transferred_cache(
-            fleet, state, request
-        )  # else its latest token is not cached yet
+        # With a transferred cache, the latest token is not cached yet.
+        is_computed = not has_transferred_cache(fleet, state, request)
         blocks += kv_blocks(fleet, prompt_tokens(trace, state, request) + is_computed)
         if is_computed and blocks > capacity_blocks(fleet, slot):
             blocks -= shared_kv_blocks(trace, fleet, state, slot, request)
@@ -65,41 +64,44 @@ def can_admit(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: 
 def admit_waiting(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """Give as many waiting requests as fit their memory, in queue order; their prompts are pending then."""
+    """Admit as many waiting requests as fit, in queue order; their prompts are then pending."""
     instance = state.instance[slot]
     instance.queue_dirty = False
-    before, kind, gave_way = state.progress.admission_turn, fleet.slot_kind[slot], False
+    before, kind, has_preempted = state.progress.admission_turn, fleet.slot_kind[slot], False
     while True:
-        waiting = next_lane(trace, fleet, rules, state, slot, now)
-        if waiting == NO_INDEX:
+        lane = next_lane(trace, fleet, rules, state, slot, now)
+        if lane == NO_INDEX:
             break
-        request = state.lane[slot, waiting].head
+        request = state.lane[slot, lane].head
         if not can_admit(trace, fleet, state, slot, request):
             if rules.order == QueueOrder.PREEMPTIVE and preempt_for_higher_level(
                 trace, fleet, rules, state, slot, request
             ):
-                gave_way = True
+                has_preempted = True
                 continue
             break
         prompt = prompt_tokens(trace, state, request)
-        comes_along = has_transferred_cache(fleet, state, request)
-        work = prompt - (0 if comes_along else reusable_tokens(trace, fleet, state, slot, request))
-        is_full = instance.joining > 0 and instance.pending + work > fleet.max_prefill_tokens[kind]
-        if fleet.batching[kind] == Batching.WHOLE and is_full and not comes_along:
-            instance.queue_dirty = True  # the next boundary can take it
+        has_cache = has_transferred_cache(fleet, state, request)
+        work = prompt - (0 if has_cache else reusable_tokens(trace, fleet, state, slot, request))
+        is_full = (
+            instance.joining > 0 and instance.pending_prompt_tokens + work > fleet.max_prefill_tokens[kind]
+        )
+        if fleet.batching[kind] == Batching.WHOLE and is_full and not has_cache:
+            # It may be admitted at the next step boundary.
+            instance.queue_dirty = True
             break
-        pop_front(state, state.lane[slot]["head"], waiting)
+        pop_front(state, state.lane[slot]["head"], lane)
         instance.waiting_blocks -= admission_blocks(trace, fleet, state, request)
-        instance.reserved += full_length_blocks(trace, fleet, request)
+        instance.reserved_blocks += full_length_blocks(trace, fleet, request)
         state.progress.admission_turn += 1
         state.request[request].admission_turn = state.progress.admission_turn
-        if comes_along:
+        if has_cache:
             state.transfer[request].joined_s = now
             admit_transferred(trace, fleet, state, slot, request)
             continue
         push_back(state, state.instance["joining_head"], state.instance["joining_tail"], slot, request)
         instance.joining += 1
-        instance.pending += work
+        instance.pending_prompt_tokens += work
         instance.blocks += kv_blocks(fleet, prompt)
         if fleet.prefix != Prefix.NONE:
             instance.blocks -= shared_kv_blocks(trace, fleet, state, slot, request)
@@ -107,7 +109,7 @@ def admit_waiting(
         instance.full_block_prompts += prompt % fleet.kv_block_tokens == 0
         if state.request[request].generated == 0:
             state.request[request].admitted_s = now
-    if gave_way or state.progress.admission_turn > before:
+    if has_preempted or state.progress.admission_turn > before:
         update_kv_in_use(fleet, state, slot, now)
 
 
@@ -115,7 +117,7 @@ def admit_waiting(
 def admit_transferred(
     trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int
 ) -> None:
-    """A request that brings its cache joins the decode batch; nothing is computed."""
+    """Add a request with a transferred cache to the decode batch; nothing is computed."""
     cached = state.transfer[request].transferred_tokens
     state.transfer[request].transferred_tokens = 0
     state.instance[slot].blocks += kv_blocks(fleet, cached)
@@ -127,7 +129,7 @@ def admit_transferred(
 def start_decoding(
     trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int
 ) -> None:
-    """Let a request whose cache is here into the decode batch; its latest token is not cached yet."""
+    """Add a request whose cache is here to the decode batch; its latest token is not cached yet."""
     instance = state.instance[slot]
     left = trace.output_tokens[request] - state.request[request].generated
     cached = prompt_tokens(trace, state, request) - 1

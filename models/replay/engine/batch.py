@@ -1,17 +1,17 @@
-"""Continuous batching on one instance: how prompts are prefilled, and decode in stretches.
+"""Continuous batching at one instance: prefill step by step, decode in stretches.
 
-An instance looks at its queue at the first step boundary after something changed: a request joined the
-queue, or left the batch. While prompts are pending its steps are played; a stretch of decode steps between
-two changes of the batch is one event (leap.py).
+An instance checks its queue at the first step boundary after a change: a request joined the queue, or left
+the batch. While prompts are pending, each step is one event. A stretch of decode steps between two changes of
+the batch is one event (step_time.py).
 
-WHOLE    whole prompts first, decode pauses meanwhile (vLLM 0; Llumnix 2.2)
-CHUNKED  each step carries a token for every decoding request and prompt tokens up to a budget
-         (Sarathi, vLLM 1); one forward pass over c prompt tokens and B others takes
-         max(prefill_s(c + B), f[B]) + g[B]*kv
-ORCA     the same without a budget, and memory is reserved for the whole output at admission
+WHOLE    whole prompts first; decode pauses meanwhile (vLLM 0; Llumnix 2.2)
+CHUNKED  each step has one token of every decoding request, and prompt tokens up to a budget (Sarathi,
+         vLLM 1); a forward pass over c prompt tokens and B decoding requests takes
+         max(prefill_s(c + B), f[B]) + g[B]*kv seconds
+ORCA     the same without a budget; memory is reserved for the whole output at admission
 
-A chunk attends to what is cached of its prompt: c tokens behind a context of x take h*c*x more. So a prompt
-of p tokens in k chunks of c costs k*prefill_s(c) + h*c*c*k*(k-1)/2.
+A chunk attends to the cached part of its prompt: c tokens after a context of x tokens take h*c*x seconds
+more. So a prompt of p tokens in k chunks of c tokens takes k*prefill_s(c) + h*c*c*k*(k-1)/2 seconds.
 """
 
 from fleetcast.models.replay.compiled import njit_inline
@@ -49,14 +49,13 @@ from fleetcast.models.world.mechanisms import Batching, Phase, Prefix, QueueOrde
 def begin_step(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """Start what follows a step boundary: prompts if some are pending, else decode, else rest."""
+    """Begin the next step after a boundary: prefill if prompts are pending, else decode, else be idle."""
     instance = state.instance[slot]
     if has_unnoticed_request(state, slot):
         notice_arrivals(trace, state, slot, instance.step_s)
+        # An engine with nothing else to do does not wait for a step.
         if instance.joining + instance.batch == 0 and not has_waiting_request(state, slot):
-            notice_arrivals(
-                trace, state, slot, now
-            )  # one that has nothing else to do does not wait for a step
+            notice_arrivals(trace, state, slot, now)
     if instance.queue_dirty:
         admit_waiting(trace, fleet, rules, state, slot, now)
     if instance.joining > 0:
@@ -72,10 +71,10 @@ def begin_step(
 def start_prefill_step(
     trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, now: float
 ) -> None:
-    """Start a step over pending prompt tokens: all of them, or what the budget leaves beside decode."""
+    """Start a step over pending prompt tokens: all of them, or as many as the budget leaves after decode."""
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
-    chunk = instance.pending
+    chunk = instance.pending_prompt_tokens
     if fleet.batching[kind] == Batching.CHUNKED:
         chunk = min(chunk, max(1, fleet.max_prefill_tokens[kind] - batch))
     seconds = prefill_step_s(fleet, kind, chunk)
@@ -92,7 +91,7 @@ def start_prefill_step(
 
 @njit_inline
 def context_pairs(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, chunk: int) -> int:
-    """Of the next `chunk` prompt tokens, the sum over them of the tokens cached of their own prompts."""
+    """Return the sum, over the next `chunk` prompt tokens, of the cached tokens of their own prompts."""
     instance = state.instance[slot]
     request, done, pairs = instance.joining_head, instance.prefilled, 0
     while chunk > 0:
@@ -106,11 +105,12 @@ def context_pairs(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, sl
 
 @njit_inline
 def start_decode_stretch(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float) -> None:
-    """Start a decode stretch up to the earliest finish, or to the step at which memory would overflow."""
+    """Start a decode stretch, up to the earliest finish or to the last step that fits in memory."""
     instance = state.instance[slot]
     steps = min((state.finish_key[slot, 0] >> 32) - instance.steps, rules.steps_per_event)
     if has_unnoticed_request(state, slot) and can_make_batch_room(fleet, rules, state, slot):
-        steps = 1  # then it knows of those that came during the last one
+        # After one step the engine knows the requests that came during the last one.
+        steps = 1
     instance.stretch = steps_in_memory(fleet, state, slot, steps)
     instance.phase = Phase.DECODE
     instance.base_s = now
@@ -121,17 +121,17 @@ def start_decode_stretch(fleet: FleetArrays, rules: Rules, state: ReplayState, s
 def cut_stretch_to_admit(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """A request has joined the queue in mid-stretch: stop at the first boundary that may admit someone.
+    """End the stretch at the next boundary, after a request joined the queue, if one may be admitted there.
 
-    Where no head fits now none will, as memory only fills; under DPA, or where requests are promoted, others
-    may have come to the head, and PREEMPTIVE makes way.
+    If the head of no lane fits now, none will until the stretch ends, as memory use only grows. But under
+    DPA, and where requests are promoted, the head of a lane may change, and PREEMPTIVE makes room.
     """
-    turns = rules.order in (QueueOrder.DPA, QueueOrder.PREEMPTIVE) or rules.promote_s < NEVER
-    hopeful = turns and can_make_batch_room(fleet, rules, state, slot)
+    order_may_change = rules.order in (QueueOrder.DPA, QueueOrder.PREEMPTIVE) or rules.promote_s < NEVER
+    may_admit = order_may_change and can_make_batch_room(fleet, rules, state, slot)
     for at in range(state.lane.shape[1]):
         head = state.lane[slot, at].head
-        hopeful = hopeful or (head != NO_INDEX and can_admit(trace, fleet, state, slot, head))
-    if not hopeful:
+        may_admit = may_admit or (head != NO_INDEX and can_admit(trace, fleet, state, slot, head))
+    if not may_admit:
         return
     cut_stretch_soon(fleet, state, slot, now)
 
@@ -140,14 +140,14 @@ def cut_stretch_to_admit(
 def end_prefill_step(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> bool:
-    """A step over prompt tokens is done, and in mixed steps one of decode; whether the batch changed."""
+    """End a prefill step, in mixed steps with one decode step; return whether the batch changed."""
     instance = state.instance[slot]
     before = instance.batch
     if fleet.batching[fleet.slot_kind[slot]] != Batching.WHOLE and before > 0:
         end_decode_steps(trace, fleet, rules, state, slot, 1, now)
     changed = instance.batch != before
     state.progress.cached_tokens += instance.chunk
-    instance.pending -= instance.chunk
+    instance.pending_prompt_tokens -= instance.chunk
     instance.prefilled += instance.chunk
     while instance.joining > 0:
         request = instance.joining_head
@@ -179,7 +179,7 @@ def finish_prefill(
     request: int,
     now: float,
 ) -> None:
-    """A prefilled request has its next token; if it wants more it decodes, here or where it is sent."""
+    """Give a prefilled request its next token; then it finishes, decodes here, or is sent on to decode."""
     if state.request[request].generated == 0:
         state.request[request].first_token_s = now
         note_first_token(trace, fleet, rules, state, slot, request, now)
@@ -196,7 +196,7 @@ def finish_prefill(
 def end_decode_stretch(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> bool:
-    """Account for the steps of the stretch; whether the batch changed."""
+    """Account for the steps of the stretch; return whether the batch changed."""
     instance = state.instance[slot]
     before = instance.batch
     end_decode_steps(trace, fleet, rules, state, slot, instance.stretch, now)
@@ -218,7 +218,7 @@ def end_decode_steps(
     steps: int,
     now: float,
 ) -> None:
-    """The decode batch has made `steps` steps; those that have all their tokens leave."""
+    """Account for `steps` steps of the decode batch; the requests with all their tokens finish."""
     instance = state.instance[slot]
     instance.blocks += new_kv_blocks(fleet, state, slot, steps)
     state.progress.cached_tokens += steps * instance.batch
@@ -248,13 +248,13 @@ def finish_request(
     request: int,
     now: float,
 ) -> None:
-    """The request has all its tokens; the last one was never cached."""
+    """Finish a request that has all its tokens; the last one was never cached."""
     instance = state.instance[slot]
     state.request[request].finish_s = now
     evict_prefix_blocks(fleet, state, slot)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
     instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
-    instance.reserved -= full_length_blocks(trace, fleet, request)
+    instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
     assign_request(trace, fleet, state, slot, request, -1)
     note_service_time(state, slot, now - state.request[request].dispatched_s)
     instance.queue_dirty = True

@@ -1,8 +1,13 @@
-"""The blocks of prompts that an instance has cached: found by hash, forgotten the least recently used first.
+"""Cached prompt blocks of each instance: found by hash, evicted least recently used first.
 
-Per slot: a table of blocks (State.cache, in use or free), found through chains of a hash table
-(State.bucket), and of those that nobody holds a list, the least recently used first (State.idle). All here is
-handed these arrays only: handed the State, a call takes long to compile.
+Each slot has a table of blocks (in use or free), a hash table of chains into it, and a list of idle blocks,
+which no request holds, the least recently used first. The functions take these arrays instead of ReplayState,
+because they then compile much faster. N slots, `rows` blocks of a table:
+
+cache    shape (N, rows, 5), columns HASH, HOLDERS, NEXT, OLDER, NEWER
+bucket   shape (N, power of two), first row of each hash chain, or NO_INDEX
+idle     shape (N, 4), columns OLDEST, NEWEST, COUNT, FREE
+hashes   shape (blocks of all prompts,), hashes of the trace; each stands for a block and all before it
 """
 
 from typing import Any
@@ -10,20 +15,20 @@ from typing import Any
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.kernel_inputs import NO_INDEX
 
-HASH, HOLDERS, NEXT, OLDER, NEWER = range(5)  # columns of State.cache: NEXT in a chain, or of the free
-OLDEST, NEWEST, COUNT, FREE = range(4)  # columns of State.idle
+HASH, HOLDERS, NEXT, OLDER, NEWER = range(5)  # NEXT: of the hash chain, or of the list of free rows
+OLDEST, NEWEST, COUNT, FREE = range(4)
 HASH_MULTIPLIER = 0x9E3779B1
 
 
 @njit_call
 def hash_chain(bucket: Any, block_hash: int) -> int:
-    """Where in the hash table a block's chain begins."""
+    """Return the index in `bucket` of the block's hash chain."""
     return (block_hash * HASH_MULTIPLIER >> 7) & (bucket.shape[1] - 1)
 
 
 @njit_call
 def find_block(cache: Any, bucket: Any, slot: int, block_hash: int) -> int:
-    """Where in the slot's table a block is; NOBODY."""
+    """Return the row of a block in the slot's table; NO_INDEX if it is not there."""
     at = bucket[slot, hash_chain(bucket, block_hash)]
     while at != NO_INDEX and cache[slot, at, HASH] != block_hash:
         at = cache[slot, at, NEXT]
@@ -32,20 +37,23 @@ def find_block(cache: Any, bucket: Any, slot: int, block_hash: int) -> int:
 
 @njit_call
 def count_cached_blocks(cache: Any, bucket: Any, slot: int, hashes: Any, first: int, blocks: int) -> int:
-    """How many of these hashes, from the first on, are there: all before one that is there are."""
-    have, lack = 0, blocks + 1
-    while have + 1 < lack:
-        middle = (have + lack) // 2
+    """Return how many of hashes[first : first + blocks] are cached, from the first on.
+
+    It searches by bisection: if a block is cached, all blocks before it are.
+    """
+    low, high = 0, blocks + 1
+    while low + 1 < high:
+        middle = (low + high) // 2
         if find_block(cache, bucket, slot, hashes[first + middle - 1]) != NO_INDEX:
-            have = middle
+            low = middle
         else:
-            lack = middle
-    return have
+            high = middle
+    return low
 
 
 @njit_call
 def count_held_blocks(cache: Any, bucket: Any, slot: int, hashes: Any, first: int, blocks: int) -> int:
-    """How many of these hashes, from the first on, somebody holds."""
+    """Return how many of hashes[first : first + blocks], from the first on, some request holds."""
     held = 0
     while held < blocks:
         at = find_block(cache, bucket, slot, hashes[first + held])
@@ -59,7 +67,7 @@ def count_held_blocks(cache: Any, bucket: Any, slot: int, hashes: Any, first: in
 def hold_cached_blocks(
     cache: Any, bucket: Any, idle: Any, slot: int, hashes: Any, first: int, blocks: int
 ) -> int:
-    """Hold those of these hashes that are there, from the first on; how many."""
+    """Hold the cached ones of hashes[first : first + blocks], from the first on; return how many."""
     for number in range(blocks):
         at = find_block(cache, bucket, slot, hashes[first + number])
         if at == NO_INDEX:
@@ -72,7 +80,7 @@ def hold_cached_blocks(
 
 @njit_call
 def insert_blocks(cache: Any, bucket: Any, idle: Any, slot: int, hashes: Any, first: int, end: int) -> None:
-    """Add these hashes, each held once."""
+    """Add hashes[first:end] to the slot's table, each with one holder."""
     for number in range(first, end):
         at, chain = idle[slot, FREE], hash_chain(bucket, hashes[number])
         idle[slot, FREE] = cache[slot, at, NEXT]
@@ -85,9 +93,9 @@ def insert_blocks(cache: Any, bucket: Any, idle: Any, slot: int, hashes: Any, fi
 def release_blocks(
     cache: Any, bucket: Any, idle: Any, slot: int, hashes: Any, first: int, held: int, kept: int
 ) -> int:
-    """Hold these hashes once less, the last one first; how many others hold still.
+    """Release hashes[first : first + held], the last one first; return how many other requests still hold.
 
-    Of those that nobody holds then the first `kept` stay.
+    Of the blocks that then have no holder, those before `kept` stay cached.
     """
     shared = 0
     for number in range(held - 1, -1, -1):
@@ -104,7 +112,7 @@ def release_blocks(
 
 @njit_call
 def evict_idle_blocks(cache: Any, bucket: Any, idle: Any, slot: int, count: int) -> None:
-    """So many blocks that nobody holds stay."""
+    """Remove the least recently used idle blocks until at most `count` are left."""
     while idle[slot, COUNT] > count:
         at = idle[slot, OLDEST]
         pop_idle_block(cache, idle, slot, at)
@@ -113,7 +121,7 @@ def evict_idle_blocks(cache: Any, bucket: Any, idle: Any, slot: int, count: int)
 
 @njit_call
 def clear_block_cache(cache: Any, bucket: Any, idle: Any, slot: int) -> None:
-    """Nothing is there."""
+    """Empty the slot's table."""
     bucket[slot] = NO_INDEX
     idle[slot, OLDEST] = idle[slot, NEWEST] = NO_INDEX
     idle[slot, COUNT] = idle[slot, FREE] = 0
@@ -124,7 +132,7 @@ def clear_block_cache(cache: Any, bucket: Any, idle: Any, slot: int) -> None:
 
 @njit_call
 def remove_block(cache: Any, bucket: Any, idle: Any, slot: int, at: int) -> None:
-    """Take a block, which is on no list of idle ones, out of the table."""
+    """Remove a block, which must not be in the idle list, from the table."""
     chain = hash_chain(bucket, cache[slot, at, HASH])
     before, here = NO_INDEX, bucket[slot, chain]
     while here != at:
@@ -139,7 +147,7 @@ def remove_block(cache: Any, bucket: Any, idle: Any, slot: int, at: int) -> None
 
 @njit_call
 def push_idle_block(cache: Any, idle: Any, slot: int, at: int) -> None:
-    """Nobody holds the block any more: it is the one used most recently."""
+    """Append a block that no request holds any more to the idle list, as the most recently used."""
     newest = idle[slot, NEWEST]
     cache[slot, at, OLDER], cache[slot, at, NEWER] = newest, NO_INDEX
     if newest == NO_INDEX:
@@ -152,7 +160,7 @@ def push_idle_block(cache: Any, idle: Any, slot: int, at: int) -> None:
 
 @njit_call
 def pop_idle_block(cache: Any, idle: Any, slot: int, at: int) -> None:
-    """The block is held again, or goes."""
+    """Take a block out of the idle list, because it is held again or evicted."""
     older, newer = cache[slot, at, OLDER], cache[slot, at, NEWER]
     if older == NO_INDEX:
         idle[slot, OLDEST] = newer

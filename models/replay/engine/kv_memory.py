@@ -1,13 +1,13 @@
-"""KV memory: the blocks that an instance holds, and what a pool's utilisation is.
+"""KV memory: the blocks in use at an instance, and the utilisation of a pool.
 
-Memory is held in blocks (PagedAttention, vLLM). A decode step lengthens every request of the batch by one
-token, and one whose blocks are full takes another. How many do at the k-th step from now is known without
-looking at them: (cached tokens - steps) mod block stays what it was when the request joined.
+Memory is used in blocks (PagedAttention, vLLM). A decode step adds one token to every request of the batch,
+and a request whose blocks are full takes another block. The number of new blocks at the k-th step from now
+follows without looking at each request: (cached tokens - steps) mod block does not change while it decodes.
 
-Effective memory utilisation (SageServe 6.1) = KV tokens in use / KV tokens that fit, weights excluded,
-over the serving instances. "In use" are whole blocks, as of each instance's last batch change (a request
-admitted, finished or preempted): whole numbers, kept up to date at events, the same whether decode steps
-are leapt or played. Between two changes it lags by at most one token per request and step.
+Effective memory utilisation (SageServe 6.1) = KV tokens in use / KV tokens that fit, weights excluded, over
+the serving instances. "In use" counts whole blocks as of each instance's last batch change (a request was
+admitted, finished or preempted). So it is a whole number, and the same whether decode steps are played one by
+one or in closed form. Between two changes it lags by at most one token per request and step.
 """
 
 from fleetcast.models.replay.compiled import njit_inline
@@ -19,45 +19,46 @@ from fleetcast.models.world.mechanisms import Role, Status
 
 @njit_inline
 def kv_blocks(fleet: FleetArrays, tokens: int) -> int:
-    """Blocks that hold so many tokens of one request."""
+    """Return the number of blocks for so many tokens of one request."""
     return (tokens + fleet.kv_block_tokens - 1) // fleet.kv_block_tokens
 
 
 @njit_inline
 def capacity_blocks(fleet: FleetArrays, slot: int) -> int:
-    """Blocks that the instance has."""
+    """Return the number of KV blocks that the instance has."""
     return fleet.kv_capacity[fleet.slot_kind[slot]] // fleet.kv_block_tokens
 
 
 @njit_inline
 def note_block_crossing(fleet: FleetArrays, state: ReplayState, slot: int, cached: int, change: int) -> None:
-    """A request with so many cached tokens joins the decode batch (change = 1) or leaves it (-1)."""
-    state.crossing[slot, (cached - state.instance[slot].steps) % fleet.kv_block_tokens] += change
+    """Count a request with so many cached tokens into the decode batch (change = 1) or out of it (-1)."""
+    state.block_crossings[slot, (cached - state.instance[slot].steps) % fleet.kv_block_tokens] += change
 
 
 @njit_inline
 def new_kv_blocks(fleet: FleetArrays, state: ReplayState, slot: int, steps: int) -> int:
-    """New blocks that the next `steps` decode steps take."""
+    """Return the number of new blocks that the next `steps` decode steps take."""
     instance = state.instance[slot]
     block = fleet.kv_block_tokens
-    taken = steps // block * instance.batch  # in so many steps everyone fills one
+    # In `block` steps each request of the batch takes one new block.
+    taken = steps // block * instance.batch
     at = -instance.steps % block
     for _ in range(steps % block):
-        taken += state.crossing[slot, at]
+        taken += state.block_crossings[slot, at]
         at = (at if at > 0 else block) - 1
     return taken
 
 
 @njit_inline
 def steps_in_memory(fleet: FleetArrays, state: ReplayState, slot: int, most: int) -> int:
-    """How many decode steps the free blocks allow, at most `most`."""
+    """Return how many decode steps the free blocks allow, at most `most`."""
     instance = state.instance[slot]
     block, batch = fleet.kv_block_tokens, instance.batch
     free = capacity_blocks(fleet, slot) - instance.blocks
     steps = free // batch * block
     free -= free // batch * batch
     while steps < most:
-        taken = state.crossing[slot, -(instance.steps + steps) % block]
+        taken = state.block_crossings[slot, -(instance.steps + steps) % block]
         if taken > free:
             return steps
         free -= taken
@@ -67,7 +68,7 @@ def steps_in_memory(fleet: FleetArrays, state: ReplayState, slot: int, most: int
 
 @njit_inline
 def integrate_kv(state: ReplayState, pool: int, now: float) -> None:
-    """Bring the pool's token-seconds up to now; call before its totals change."""
+    """Integrate the pool's token-seconds up to now; call this before its totals change."""
     elapsed = now - state.pool[pool].kv_since_s
     state.pool[pool].kv_used_area += state.pool[pool].kv_used * elapsed
     state.pool[pool].kv_room_area += state.pool[pool].kv_room * elapsed
@@ -76,7 +77,7 @@ def integrate_kv(state: ReplayState, pool: int, now: float) -> None:
 
 @njit_inline
 def update_kv_in_use(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
-    """Let the pool see what the slot holds now, after a change of its batch."""
+    """Update the pool's KV tokens in use after a change of the slot's batch."""
     instance = state.instance[slot]
     if instance.status == Status.SERVING:
         pool = fleet.pool[slot]
@@ -88,19 +89,19 @@ def update_kv_in_use(fleet: FleetArrays, state: ReplayState, slot: int, now: flo
 
 @njit_inline
 def is_below_kv_share(state: ReplayState, pool: int, share: float) -> bool:
-    """Whether the pool has serving instances and its utilisation is below `share`."""
+    """Return whether the pool has serving instances and its utilisation is below `share`."""
     return state.pool[pool].kv_used < share * state.pool[pool].kv_room
 
 
 @njit_inline
 def full_length_blocks(trace: TraceArrays, fleet: FleetArrays, request: int) -> int:
-    """KV blocks of the request with all its tokens."""
+    """Return the KV blocks of the request with all its tokens."""
     return kv_blocks(fleet, trace.input_tokens[request] + trace.output_tokens[request])
 
 
 @njit_inline
 def reduce_kv_in_use(fleet: FleetArrays, state: ReplayState, slot: int, blocks: int, now: float) -> None:
-    """The slot gives so many blocks back in mid-stretch: totals change by the difference."""
+    """Free so many blocks of the slot during a stretch, and reduce its pool's KV tokens in use."""
     instance = state.instance[slot]
     tokens = blocks * fleet.kv_block_tokens
     instance.blocks -= blocks
@@ -114,7 +115,7 @@ def reduce_kv_in_use(fleet: FleetArrays, state: ReplayState, slot: int, blocks: 
 
 @njit_inline
 def admission_blocks(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, request: int) -> int:
-    """Blocks that one who waits would take: of the cache that it brings, or its prompt, and a token."""
+    """Return the blocks that a waiting request would take: transferred cache or prompt, and a token."""
     if fleet.has_transfers and state.transfer[request].transferred_tokens > 0:
         return kv_blocks(fleet, state.transfer[request].transferred_tokens + 1)
     return kv_blocks(fleet, prompt_tokens(trace, state, request) + 1)
@@ -122,13 +123,13 @@ def admission_blocks(trace: TraceArrays, fleet: FleetArrays, state: ReplayState,
 
 @njit_inline
 def is_ranked_by_freeness(fleet: FleetArrays, pool: int) -> bool:
-    """Whether the pool's instances stand in line by their freeness, and not by their load."""
+    """Return whether the pool's instances are ordered by freeness, and not by load."""
     return fleet.by_freeness and fleet.role[pool] != Role.DECODE
 
 
 @njit_inline
 def note_freeness_change(fleet: FleetArrays, state: ReplayState, slot: int) -> None:
-    """The slot's freeness may have risen: who dispatches next looks at it anew (freeness.py)."""
+    """Note that the slot's freeness may have risen, so that the next dispatch evaluates it (freeness.py)."""
     instance = state.instance[slot]
     mark_freeness_stale(state, slot)
     if fleet.by_freeness and not instance.is_changed:
@@ -140,5 +141,5 @@ def note_freeness_change(fleet: FleetArrays, state: ReplayState, slot: int) -> N
 
 @njit_inline
 def prompt_tokens(trace: TraceArrays, state: ReplayState, request: int) -> int:
-    """Tokens to prefill: the input, and after a preemption what had been generated too."""
+    """Return the tokens to prefill: the input and, after a preemption, the tokens generated before it."""
     return trace.input_tokens[request] + state.request[request].generated

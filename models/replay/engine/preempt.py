@@ -1,7 +1,7 @@
-"""Giving memory back: the requests that an instance can no longer hold queue again.
+"""Preemption: requests that no longer fit in an instance's memory are queued again.
 
-A preempted request loses its KV cache and keeps its place in the order of arrival; it will be prefilled
-anew, with what it had generated (recompute, as in vLLM).
+A preempted request loses its KV cache and keeps its place in the order of arrival. It is prefilled again,
+with the tokens that it had generated (recompute, as in vLLM).
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -26,12 +26,12 @@ from fleetcast.models.world.mechanisms import QueueOrder
 def preempt_while_full(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int
 ) -> bool:
-    """While the next step does not fit, the request admitted last gives up its cache; whether any did.
+    """Preempt the request admitted last while the next step does not fit; return whether any was preempted.
 
-    It queues again and will be prefilled anew with what it had generated. Those with pending prompts give way
-    before all that decode. The oldest goes last and a lone request always fits, unless caches that are being
-    sent fill the memory: then it waits until they have left. Nobody starves. Where levels go first, of those
-    that decode the lowest level gives way before the others.
+    Requests with pending prompts are preempted before decoding ones. Where the queue goes by level, decoding
+    requests of the lowest level are preempted first. The oldest request goes last, and a single request
+    always fits. The exception is memory filled by caches that are being sent: then the request waits until
+    they have left. So no request starves.
     """
     instance = state.instance[slot]
     changed, safe = False, 1 if instance.outbound == 0 else 0
@@ -50,7 +50,7 @@ def preempt_while_full(
 
 @njit_call
 def preempt_prefilling(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int) -> None:
-    """The request admitted last of those with pending prompts queues again."""
+    """Preempt the request admitted last of those with pending prompts."""
     request = drop_last_joining(trace, fleet, state, slot)
     cached = prompt_tokens(trace, state, request)
     computed = cached - tokens_to_compute(trace, fleet, state, request)
@@ -61,7 +61,7 @@ def preempt_prefilling(trace: TraceArrays, fleet: FleetArrays, state: ReplayStat
 def preempt_decoding(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int
 ) -> None:
-    """One of those that decode queues again: the last admitted, of the lowest level where levels go first."""
+    """Preempt the decoding request admitted last, of the lowest level where the queue goes by level."""
     request = drop_last_decoding(trace, fleet, rules.order >= QueueOrder.PRIORITY, state, slot)
     cached = prompt_tokens(trace, state, request) - 1
     state.instance[slot].kv -= cached
@@ -78,10 +78,10 @@ def requeue_request(
     cached: int,
     computed: int,
 ) -> None:
-    """A request that has lost its cache waits at its place in the order of arrival."""
+    """Release the memory of a preempted request and queue it at its place in the order of arrival."""
     instance = state.instance[slot]
     instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, computed)
-    instance.reserved -= full_length_blocks(trace, fleet, request)
+    instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
     state.request[request].preemptions += 1
     instance.waiting_blocks += admission_blocks(trace, fleet, state, request)
     insert_in_order(state, state.lane[slot]["head"], state.lane[slot]["tail"], trace.lane[request], request)
@@ -92,9 +92,9 @@ def requeue_request(
 def preempt_for_higher_level(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, request: int
 ) -> bool:
-    """One request of a lower level gives way to this one, which does not fit; whether there was one.
+    """Preempt one request of a lower level than this one, which does not fit; return whether there was one.
 
-    First the last of those with pending prompts, then the lowest level of those that decode.
+    First choice is the last of those with pending prompts, then a decoding request of the lowest level.
     """
     instance = state.instance[slot]
     level = trace.level[request]
@@ -110,19 +110,19 @@ def preempt_for_higher_level(
 
 @njit_call
 def drop_last_joining(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int) -> int:
-    """Take the request admitted last out of the pending prompts."""
+    """Remove the request admitted last from the pending prompts and return it."""
     instance = state.instance[slot]
     request, before = instance.joining_head, NO_INDEX
     while request != instance.joining_tail:
         before, request = request, state.request[request].next
     prompt, work = prompt_tokens(trace, state, request), tokens_to_compute(trace, fleet, state, request)
-    instance.pending -= work
+    instance.pending_prompt_tokens -= work
     state.progress.lost_tokens += prompt - work
     instance.full_block_prompts -= prompt % fleet.kv_block_tokens == 0
     if before == NO_INDEX:
         instance.joining_head = NO_INDEX
         state.progress.lost_tokens += instance.prefilled
-        instance.pending += instance.prefilled
+        instance.pending_prompt_tokens += instance.prefilled
         instance.prefilled = 0
     else:
         state.request[before].next = NO_INDEX
@@ -135,25 +135,28 @@ def drop_last_joining(trace: TraceArrays, fleet: FleetArrays, state: ReplayState
 def drop_last_decoding(
     trace: TraceArrays, fleet: FleetArrays, by_level: bool, state: ReplayState, slot: int
 ) -> int:
-    """Take the request admitted last, of the lowest level if by level, out of the decode batch.
+    """Remove the request admitted last, of the lowest level if `by_level`, from the decode batch; return it.
 
-    What it had generated is noted.
+    Its generated tokens are recorded.
     """
     instance = state.instance[slot]
     keys = state.finish_key[slot]
     last = 0
     for at in range(1, instance.batch):
-        one, other = keys[at] & REQUEST_BITS, keys[last] & REQUEST_BITS
-        is_lower = by_level and trace.level[one] > trace.level[other]
-        is_level = not by_level or trace.level[one] == trace.level[other]
-        if is_lower or (is_level and state.request[one].admission_turn > state.request[other].admission_turn):
+        request, other = keys[at] & REQUEST_BITS, keys[last] & REQUEST_BITS
+        is_lower = by_level and trace.level[request] > trace.level[other]
+        is_equal = not by_level or trace.level[request] == trace.level[other]
+        if is_lower or (
+            is_equal and state.request[request].admission_turn > state.request[other].admission_turn
+        ):
             last = at
     request = keys[last] & REQUEST_BITS
     if fleet.has_transfers and state.transfer[request].migrating_to != NO_INDEX:
         abort_migration(fleet, state, request)
     state.request[request].generated = trace.output_tokens[request] - ((keys[last] >> 32) - instance.steps)
     drop_key(keys, instance.batch, last)
-    cached = prompt_tokens(trace, state, request) - 1  # the last token was never cached
+    # The last token was never cached.
+    cached = prompt_tokens(trace, state, request) - 1
     note_block_crossing(fleet, state, slot, cached, -1)
     state.progress.lost_tokens += cached
     instance.batch -= 1

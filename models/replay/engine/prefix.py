@@ -1,13 +1,13 @@
-"""Prompts that begin alike: what an instance has cached of one need not be computed again (vLLM, SGLang).
+"""Prefix caching: the cached beginning of a prompt need not be computed again (vLLM, SGLang).
 
-NONE    nothing is cached beyond a request's own life
-GIVEN   of every prompt, as many tokens as the trace says were found in a cache, wherever it goes
-BLOCKS  every instance keeps the blocks of the prompts that it had, by their hashes, as far as memory goes
+NONE    nothing stays cached after a request has left
+GIVEN   for each prompt, the number of cached tokens is in the trace, wherever the request is sent
+BLOCKS  each instance keeps the blocks of earlier prompts, by their hashes, as far as memory allows
 
-A hash stands for a block and all before it, so what is cached of a prompt is its beginning. A block that
-requests hold is in memory once, however many they are; one that nobody holds stays until its memory is
-needed, the least recently used first, of one request the last block first. Memory is taken from such blocks
-when a batch changes. The last token of a prompt is always computed. An instance that is given away forgets.
+A hash stands for a block and all before it, so the cached part of a prompt is its beginning. A block that
+several requests hold is in memory once. A block without a holder stays until its memory is needed: the least
+recently used goes first, and of one request the last block first. Such blocks are evicted when a batch
+changes. The last token of a prompt is always computed. An instance that is donated loses its cache.
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -29,14 +29,14 @@ from fleetcast.models.world.mechanisms import Prefix
 
 @njit_call
 def hashed_blocks(trace: TraceArrays, fleet: FleetArrays, request: int) -> int:
-    """Whole blocks of the request's prompt that have hashes."""
+    """Return the number of whole blocks of the request's prompt that have hashes."""
     known = trace.first_hash[request + 1] - trace.first_hash[request]
     return min(known, trace.input_tokens[request] // fleet.prefix_block_tokens)
 
 
 @njit_call
 def cached_blocks(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int) -> int:
-    """How many of the prompt's blocks, from the first on, the slot has cached."""
+    """Return how many of the prompt's blocks, from the first on, the slot has cached."""
     first, blocks = trace.first_hash[request], hashed_blocks(trace, fleet, request)
     return count_cached_blocks(state.cache, state.bucket, slot, trace.hashes, first, blocks)
 
@@ -45,7 +45,7 @@ def cached_blocks(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, sl
 def shared_kv_blocks(
     trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int
 ) -> int:
-    """KV blocks of the prompt that other requests hold at the slot, so that they are in memory anyway."""
+    """Return the KV blocks of the prompt that other requests hold at the slot: they take no new memory."""
     if fleet.prefix != Prefix.BLOCKS:
         return 0
     first, blocks = trace.first_hash[request], hashed_blocks(trace, fleet, request)
@@ -56,7 +56,7 @@ def shared_kv_blocks(
 
 @njit_call
 def kv_blocks_per_hash(fleet: FleetArrays) -> int:
-    """KV blocks of a block that is hashed."""
+    """Return the number of KV blocks in one hashed block."""
     return fleet.prefix_block_tokens // fleet.kv_block_tokens
 
 
@@ -64,7 +64,7 @@ def kv_blocks_per_hash(fleet: FleetArrays) -> int:
 def reusable_tokens(
     trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int
 ) -> int:
-    """Tokens of the prompt that the slot would not have to compute."""
+    """Return the tokens of the prompt that the slot would not have to compute."""
     if fleet.prefix == Prefix.BLOCKS:
         tokens = cached_blocks(trace, fleet, state, slot, request) * fleet.prefix_block_tokens
     elif fleet.prefix == Prefix.GIVEN:
@@ -76,7 +76,7 @@ def reusable_tokens(
 
 @njit_call
 def tokens_to_compute(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, request: int) -> int:
-    """Tokens of the request's prompt that are to be computed."""
+    """Return the tokens of the request's prompt that are to be computed."""
     prompt = prompt_tokens(trace, state, request)
     return prompt if fleet.prefix == Prefix.NONE else prompt - state.sharing[request].reused
 
@@ -85,10 +85,10 @@ def tokens_to_compute(trace: TraceArrays, fleet: FleetArrays, state: ReplayState
 def hold_prefix(
     trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int, reused: int
 ) -> None:
-    """A request is admitted: what is cached of its prompt is reused, and all its blocks are held.
+    """Reuse the cached part of an admitted request's prompt, and hold all its blocks.
 
-    Its KV blocks are counted already, those that others hold among them; the least recently used blocks make
-    room. A request that is admitted behind it may reuse blocks that are yet to be computed, before its own.
+    The caller has already counted its KV blocks; the least recently used idle blocks are evicted for them. A
+    later request may reuse blocks that are not computed yet, as they are computed before its own.
     """
     state.sharing[request].reused = reused
     state.progress.reused_tokens += reused
@@ -112,9 +112,9 @@ def release_kv_blocks(
     cached: int,
     computed: int,
 ) -> int:
-    """KV blocks that are free when a request of so many cached tokens leaves the slot.
+    """Release the KV of a request with so many cached tokens; return the number of KV blocks set free.
 
-    Its hashed blocks stay cached, but those behind `computed` tokens, which nobody computed.
+    Its hashed blocks stay cached, except those after the first `computed` tokens, which were not computed.
     """
     blocks = kv_blocks(fleet, cached)
     if fleet.prefix == Prefix.BLOCKS and state.sharing[request].held_hashes > 0:
@@ -128,7 +128,7 @@ def release_kv_blocks(
 
 @njit_call
 def evict_prefix_blocks(fleet: FleetArrays, state: ReplayState, slot: int) -> None:
-    """Blocks that nobody holds go, the least recently used first, as far as the others need their memory."""
+    """Evict idle blocks, the least recently used first, as far as the other blocks need their memory."""
     if fleet.prefix == Prefix.BLOCKS:
         room = capacity_blocks(fleet, slot) - state.instance[slot].blocks
         if state.idle[slot, COUNT] * kv_blocks_per_hash(fleet) > room:
@@ -139,5 +139,5 @@ def evict_prefix_blocks(fleet: FleetArrays, state: ReplayState, slot: int) -> No
 
 @njit_call
 def clear_prefix_cache(state: ReplayState, slot: int) -> None:
-    """The instance has nothing cached any more."""
+    """Empty the slot's prefix cache."""
     clear_block_cache(state.cache, state.bucket, state.idle, slot)

@@ -1,11 +1,11 @@
-"""Waiting: linked lists through one array, and who is next at an instance (SageServe 6.1, 6.5).
+"""Queues of an instance: linked lists through one array, and the order of admission (SageServe 6.1, 6.5).
 
-Within a tier the allowance to the first token is constant, so arrival order is deadline order, and the
-next request under any policy is the best of a handful of heads: one lane per tier, and under DPA a
-second one for those whose deadline has passed. Time matters only when an instance looks at its queue.
+Within a tier the allowance to the first token is constant, so the order of arrival is the order of deadlines.
+So under any policy the next request is the best of a few heads: one lane per tier, and under DPA a second one
+for requests whose deadline has passed. Ranks are computed only when an instance checks its queue.
 
-An engine with async scheduling (vLLM) composes a step while the one before it runs: a request that comes
-during a step cannot be in the next one, only in the one after it. Until then it stands in the last lane.
+An engine with async scheduling (vLLM) composes a step while the one before it runs: a request that arrives
+during a step cannot be in the next one, only in the one after it. Until then it waits in the last lane.
 """
 
 import numpy as np
@@ -16,12 +16,12 @@ from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, 
 from fleetcast.models.replay.state import ReplayState
 from fleetcast.models.world.mechanisms import QueueOrder
 
-LAST_RANK = 1 << 30  # rank of non-interactive requests that are not aged: behind everything of priority 0
+LAST_RANK = 1 << 30  # rank of batch-tier requests that are not aged: after all of priority 0
 
 
 @njit_inline
 def push_back(state: ReplayState, heads: np.ndarray, tails: np.ndarray, at: int, request: int) -> None:
-    """Append the request to list `at`."""
+    """Append the request to list `at`; heads and tails: shape (lists,), requests."""
     state.request[request].next = NO_INDEX
     if heads[at] == NO_INDEX:
         heads[at] = request
@@ -32,7 +32,7 @@ def push_back(state: ReplayState, heads: np.ndarray, tails: np.ndarray, at: int,
 
 @njit_inline
 def pop_front(state: ReplayState, heads: np.ndarray, at: int) -> int:
-    """Take the head of list `at`, which must not be empty."""
+    """Remove and return the head of list `at`, which must not be empty; heads: shape (lists,), requests."""
     request = heads[at]
     heads[at] = state.request[request].next
     return request
@@ -40,7 +40,10 @@ def pop_front(state: ReplayState, heads: np.ndarray, at: int) -> int:
 
 @njit_inline
 def insert_in_order(state: ReplayState, heads: np.ndarray, tails: np.ndarray, at: int, request: int) -> None:
-    """Put the request where its arrival belongs in list `at`: at an end but for rare cases."""
+    """Insert the request into list `at` in order of arrival; heads and tails: shape (lists,), requests.
+
+    It almost always belongs at one of the ends.
+    """
     if heads[at] == NO_INDEX or tails[at] < request:
         push_back(state, heads, tails, at, request)
     elif request < heads[at]:
@@ -58,7 +61,7 @@ def insert_in_order(state: ReplayState, heads: np.ndarray, tails: np.ndarray, at
 def append_waiting(
     trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int, now: float
 ) -> bool:
-    """Let the request wait at the instance; False where that is async and busy: it is not known yet."""
+    """Queue the request at the instance; return False if a busy async engine does not know it yet."""
     instance = state.instance[slot]
     instance.waiting_blocks += admission_blocks(trace, fleet, state, request)
     if fleet.is_async[fleet.slot_kind[slot]]:
@@ -74,7 +77,7 @@ def append_waiting(
 
 @njit_inline
 def notice_arrivals(trace: TraceArrays, state: ReplayState, slot: int, until_s: float) -> None:
-    """The instance knows of the requests that came up to then, and looks at its queue."""
+    """Sort the requests that came up to `until_s` into their lanes; the instance will check its queue."""
     heads, tails = state.lane[slot]["head"], state.lane[slot]["tail"]
     unknown = heads.size - 1
     while heads[unknown] != NO_INDEX and state.request[heads[unknown]].queued_s <= until_s:
@@ -85,7 +88,7 @@ def notice_arrivals(trace: TraceArrays, state: ReplayState, slot: int, until_s: 
 
 @njit_inline
 def first_waiting_lane(rules: Rules, state: ReplayState, slot: int, lane: int) -> int:
-    """The list that has the request of a tier or level which came first; NOBODY where none waits."""
+    """Return the list with the earliest waiting request of a tier or level; NO_INDEX if none waits."""
     lists = state.lane.shape[1] - 1
     head = state.lane[slot, lane].head
     if rules.order == QueueOrder.DPA:
@@ -97,13 +100,13 @@ def first_waiting_lane(rules: Rules, state: ReplayState, slot: int, lane: int) -
 
 @njit_inline
 def has_unnoticed_request(state: ReplayState, slot: int) -> bool:
-    """Whether a request waits that the instance does not know of."""
+    """Return whether a request waits that the engine does not know of yet."""
     return state.lane[slot, state.lane.shape[1] - 1].head != NO_INDEX
 
 
 @njit_inline
 def has_waiting_request(state: ReplayState, slot: int) -> bool:
-    """Whether a request waits in any of the slot's lanes, of those that it knows of."""
+    """Return whether a request that the engine knows of waits in any of the slot's lanes."""
     heads = state.lane[slot]["head"]
     for at in range(heads.size - 1):  # noqa: SIM110 (compiled code has no any)
         if heads[at] != NO_INDEX:
@@ -113,33 +116,33 @@ def has_waiting_request(state: ReplayState, slot: int) -> bool:
 
 @njit_inline
 def is_aged(trace: TraceArrays, rules: Rules, request: int, now: float) -> bool:
-    """Whether a non-interactive request is old enough for priority 0 (SageServe 6.2)."""
+    """Return whether a batch-tier request is old enough for priority 0 (SageServe 6.2)."""
     return now - trace.arrival_s[request] >= rules.niw_priority_age_s
 
 
 @njit_inline
 def deadline_s(trace: TraceArrays, rules: Rules, request: int) -> float:
-    """When the request's first token is due (an aged non-interactive one: its end)."""
+    """Return when the request's first token is due, in seconds; for a tier without a TTFT, its last token."""
     return trace.arrival_s[request] + rules.allowance_s[trace.tier[request]]
 
 
 @njit_inline
 def promoted_level(trace: TraceArrays, rules: Rules, request: int, now: float) -> int:
-    """The level that a request counts as: one higher for each `promote_s` that it has waited.
+    """Return the level that a request counts as: one higher for each `promote_s` that it has waited.
 
-    Not where requests make way for higher ones: two would push each other out for ever.
+    PREEMPTIVE does not promote: two requests would preempt each other for ever.
     """
     if rules.order == QueueOrder.PREEMPTIVE:
         return trace.level[request]
-    risen = int((now - trace.arrival_s[request]) / rules.promote_s)
-    return max(0, trace.level[request] - risen)
+    promotions = int((now - trace.arrival_s[request]) / rules.promote_s)
+    return max(0, trace.level[request] - promotions)
 
 
 @njit_inline
 def queue_rank(trace: TraceArrays, fleet: FleetArrays, rules: Rules, request: int, now: float) -> int:
-    """The class of the request under the policy; lower goes first.
+    """Return the rank of the request under the queue order; lower goes first.
 
-    Aged non-interactive requests rank with the least urgent interactive ones, unless levels go first.
+    Aged batch-tier requests rank with the least urgent interactive ones, unless the order goes by level.
     """
     if rules.order >= QueueOrder.PRIORITY:
         return promoted_level(trace, rules, request, now)
@@ -150,7 +153,8 @@ def queue_rank(trace: TraceArrays, fleet: FleetArrays, rules: Rules, request: in
         return rules.urgency[tier]
     if rules.order == QueueOrder.DPA:
         left_s = deadline_s(trace, rules, request) - now
-        urgencies = rules.allowance_s.size  # room for all there may be
+        # There are at most as many classes of urgency as tiers.
+        urgencies = rules.allowance_s.size
         if left_s < -rules.tau_n_s:
             return 0
         if left_s < 0:
@@ -161,7 +165,7 @@ def queue_rank(trace: TraceArrays, fleet: FleetArrays, rules: Rules, request: in
 
 @njit_inline
 def separate_expired(trace: TraceArrays, rules: Rules, state: ReplayState, slot: int, now: float) -> None:
-    """Move the requests whose deadline has passed from each tier's list to its second one."""
+    """Move the requests whose deadline has passed from each tier's first list to its second one."""
     tiers = rules.allowance_s.size
     for tier in range(tiers):
         while (
@@ -176,12 +180,12 @@ def separate_expired(trace: TraceArrays, rules: Rules, state: ReplayState, slot:
 def next_lane(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> int:
-    """The lane whose head is to be admitted next; NOBODY if none waits.
+    """Return the lane whose head is to be admitted next; NO_INDEX if no request waits.
 
-    FCFS takes the earliest arrival, EDF the earliest deadline, PF the most urgent tier; DPA ranks severely
-    expired, urgent by tier, others by tier, recently expired. Equal ranks (and equal deadlines) go by
-    arrival; non-interactive requests go when no other waits, or when aged. PRIORITY and PREEMPTIVE take the
-    highest level, whatever the tier.
+    FCFS takes the earliest arrival, EDF the earliest deadline, PF the most urgent tier. DPA takes severely
+    expired requests first, then urgent ones by tier, others by tier, and recently expired ones. PRIORITY and
+    PREEMPTIVE take the highest level, whatever the tier. Equal ranks (and equal deadlines) go by arrival.
+    Except by level, batch-tier requests go when no other request waits, or when they are aged.
     """
     if rules.order == QueueOrder.DPA:
         separate_expired(trace, rules, state, slot, now)
@@ -190,28 +194,28 @@ def next_lane(
         head = state.lane[slot, at].head
         if head == NO_INDEX:
             continue
-        its_rank = queue_rank(trace, fleet, rules, head, now)
+        rank = queue_rank(trace, fleet, rules, head, now)
         due = deadline_s(trace, rules, head) if rules.order == QueueOrder.EDF else 0.0
         if (
             best == NO_INDEX
-            or its_rank < best_rank
+            or rank < best_rank
             or (
-                its_rank == best_rank
+                rank == best_rank
                 and (due < best_due or (due == best_due and head < state.lane[slot, best].head))
             )
         ):
-            best, best_rank, best_due = at, its_rank, due
+            best, best_rank, best_due = at, rank, due
     return best
 
 
 @njit_inline
 def queue_class_count(rules: Rules, state: ReplayState) -> int:
-    """How many tiers, or levels where those go first, requests wait by."""
+    """Return the number of tiers, or of levels where the order goes by level, that have a queue."""
     return (state.lane.shape[1] - 1) // (2 if rules.order == QueueOrder.DPA else 1)
 
 
 def lane_count(rules: Rules) -> int:
-    """How many lists an instance's requests wait in: one for each level, or tier, or two under DPA."""
+    """Return the number of lanes of an instance: one for each level, or each tier, or two under DPA."""
     if rules.order >= QueueOrder.PRIORITY:
         return rules.headroom_share.size
     return rules.allowance_s.size * (2 if rules.order == QueueOrder.DPA else 1)

@@ -1,11 +1,11 @@
-"""How long a step takes, and a stretch of them in closed form.
+"""Step times: seconds of a step, and of a stretch of decode steps in closed form.
 
-Between two changes of a decode batch of B requests its steps are regular: each takes f[B] + g[B]*kv and adds
-B cached tokens. So
+Between two changes of a decode batch of B requests, each step takes f[B] + g[B]*kv seconds and adds B cached
+tokens. So k steps from kv cached tokens take
 
-    T(k) = k*(f[B] + g[B]*kv) + g[B]*B*k*(k-1)/2     seconds for k steps from kv cached tokens
+    T(k) = k*(f[B] + g[B]*kv) + g[B]*B*k*(k-1)/2     seconds
 
-and the first boundary at or after an instant is the root of a quadratic.
+and the first step boundary at or after an instant follows from the root of a quadratic.
 """
 
 import math
@@ -17,7 +17,7 @@ from fleetcast.models.replay.state import ReplayState
 
 @njit_inline
 def prefill_step_s(fleet: FleetArrays, kind: int, tokens: int) -> float:
-    """Seconds to prefill `tokens` prompt tokens: linear between the knots of the profile."""
+    """Return the seconds to prefill `tokens` prompt tokens: linear between the knots of the profile."""
     knots = fleet.latency.prefill_tokens[kind]
     at = 0
     while at + 1 < knots.size and knots[at + 1] <= tokens:
@@ -27,7 +27,7 @@ def prefill_step_s(fleet: FleetArrays, kind: int, tokens: int) -> float:
 
 @njit_inline
 def stretch_s(fleet: FleetArrays, state: ReplayState, slot: int, steps: int) -> float:
-    """T(steps) of the slot's batch as it stands."""
+    """Return T(steps), in seconds, of the slot's present batch."""
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
     g = fleet.latency.decode_kv_s[kind, batch]
@@ -37,7 +37,7 @@ def stretch_s(fleet: FleetArrays, state: ReplayState, slot: int, steps: int) -> 
 
 @njit_inline
 def steps_until(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> int:
-    """The number of steps, at least 1, after which the stretch's boundary is first at or after now."""
+    """Return the number of steps, at least 1, whose boundary is the first at or after now."""
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
     g = fleet.latency.decode_kv_s[kind, batch]

@@ -1,4 +1,4 @@
-"""An instance dies: its VM is gone, and its requests go elsewhere."""
+"""Failures: an instance loses its VM, and its requests are routed again."""
 
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.kv_transfer import has_transferred_cache
@@ -19,7 +19,7 @@ from fleetcast.models.world.mechanisms import Phase, Prefix, Status
 def fail_instance(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """The instance dies, and its team with it: VMs are gone, requests are routed anew, in turn."""
+    """Fail a serving instance, and its whole team: release the VMs, then reroute the requests in order."""
     if state.instance[slot].status != Status.SERVING:
         return
     pool = fleet.pool[slot]
@@ -45,7 +45,7 @@ def fail_instance(
 def lose_vm(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """The VM is gone, and with it what is cached there: its requests wait at it to be routed anew."""
+    """Release the VM and all that is cached there; its requests gather in its first list to be rerouted."""
     change_status(fleet, state, slot, Status.GONE, now)
     if fleet.has_transfers:
         recall_in_flight(trace, fleet, rules, state, slot, now)
@@ -56,7 +56,7 @@ def lose_vm(
 def reroute_requests(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
 ) -> None:
-    """Route those that wait at an instance that is gone, in order of their arrival."""
+    """Route the requests gathered at an instance that is GONE, in order of arrival."""
     if state.instance[slot].status != Status.GONE:
         return
     request = state.lane[slot, 0].head
@@ -74,9 +74,10 @@ def reroute_requests(
 
 @njit_call
 def empty_instance(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
-    """Take everything off the slot and gather its requests in its first list, in order of arrival."""
+    """Empty the slot and gather its requests in its first list, in order of arrival."""
     instance = state.instance[slot]
-    if instance.phase == Phase.DECODE:  # the step under way is lost, those before it are not
+    # The current step is lost, the steps before it are not.
+    if instance.phase == Phase.DECODE:
         done = steps_until(fleet, state, slot, now) - 1
         instance.steps += done
         state.progress.cached_tokens += done * instance.batch
@@ -93,11 +94,11 @@ def empty_instance(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, s
         if fleet.prefix != Prefix.NONE:
             state.sharing[request].held_hashes = 0
         insert_in_order(state, heads, tails, 0, request)
-    instance.kv = instance.blocks = instance.counted_kv_tokens = state.instance[slot].reserved = 0
+    instance.kv = instance.blocks = instance.counted_kv_tokens = state.instance[slot].reserved_blocks = 0
     instance.load = instance.interactive = instance.waiting_blocks = 0
     for level in range(state.requests_by_level.shape[1]):
         state.requests_by_level[slot, level] = 0
-    instance.pending = instance.prefilled = 0
+    instance.pending_prompt_tokens = instance.prefilled = 0
     instance.queue_dirty = False
     instance.phase = Phase.IDLE
     reschedule_event(state, slot, NEVER)

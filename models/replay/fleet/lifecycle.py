@@ -1,4 +1,4 @@
-"""The life of an instance: booting, serving, draining, donated, gone; and where another one comes from."""
+"""Lifecycle of an instance: booting, serving, draining, donated, gone; adding and removing instances."""
 
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.engine.kv_memory import integrate_kv
@@ -12,7 +12,7 @@ from fleetcast.models.world.mechanisms import Phase, Prefix, Status
 
 @njit_call
 def change_status(fleet: FleetArrays, state: ReplayState, slot: int, status: int, now: float) -> None:
-    """Move an instance on in its life; every total that depends on it moves along."""
+    """Change the status of an instance, and all totals that depend on it."""
     instance = state.instance[slot]
     pool, kind, old = fleet.pool[slot], fleet.slot_kind[slot], instance.status
     account_instance(fleet, state, slot, now)
@@ -36,7 +36,7 @@ def change_status(fleet: FleetArrays, state: ReplayState, slot: int, status: int
 
 @njit_call
 def account_instance(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
-    """Count the instance's time up to now under the state that it is in."""
+    """Add the instance's time up to now to the total of its status."""
     instance = state.instance[slot]
     if instance.status != Status.GONE:
         elapsed = now - instance.accounted_until_s
@@ -46,7 +46,7 @@ def account_instance(fleet: FleetArrays, state: ReplayState, slot: int, now: flo
 
 @njit_call
 def first_slot_with_status(fleet: FleetArrays, state: ReplayState, pool: int, status: int) -> int:
-    """The lowest slot of the pool in this status; NOBODY if none."""
+    """Return the lowest slot of the pool in this status; NO_INDEX if none."""
     if state.instances[pool, status] > 0:
         for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
             if state.instance[slot].status == status:
@@ -56,16 +56,16 @@ def first_slot_with_status(fleet: FleetArrays, state: ReplayState, pool: int, st
 
 @njit_call
 def active_instances(state: ReplayState, pool: int) -> int:
-    """Instances that serve or will: what a target is compared with."""
+    """Return the number of serving and booting instances, which a target is compared with."""
     return state.instances[pool, Status.SERVING] + state.instances[pool, Status.BOOTING]
 
 
 @njit_call
 def add_instance(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
-    """Get one more, from where it comes fastest; False where the limits leave none.
+    """Add one instance from the fastest source; return False if the limits allow none.
 
-    A draining instance returns at once; a donated one of the same llm within minutes; any other VM of
-    the region, free or donated by another llm, after a cold start.
+    A draining instance returns at once, a donated one of the same llm within minutes, any other VM of the
+    region, free or donated by another llm, after a cold start.
     """
     slot = first_slot_with_status(fleet, state, pool, Status.DRAINING)
     if slot != NO_INDEX:
@@ -87,16 +87,16 @@ def add_instance(fleet: FleetArrays, state: ReplayState, pool: int, now: float) 
 
 @njit_call
 def spot_boot_s(fleet: FleetArrays, state: ReplayState, pool: int) -> float:
-    """Seconds in which the pool's next donated instance comes back, on a GPU whose factor is 1.
+    """Return the seconds in which the pool's next donated instance returns, for a boot_factor of 1.
 
-    Each pool goes through the draws by itself, so that no llm's boots depend on another's.
+    Each pool goes through the samples by itself, so that no llm's boots depend on another's.
     """
     return fleet.boot_spot_s[state.pool[pool].next_boot_sample % fleet.boot_spot_s.size]
 
 
 @njit_call
 def resume_serving(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
-    """A draining instance serves again."""
+    """Let a draining instance serve again."""
     instance = state.instance[slot]
     if instance.donation_due_s != NEVER:
         instance.donation_due_s = NEVER
@@ -106,7 +106,7 @@ def resume_serving(fleet: FleetArrays, state: ReplayState, slot: int, now: float
 
 @njit_call
 def reclaim_gpus(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
-    """Take back donated VMs of other llms until an instance fits under the cap; False if it cannot."""
+    """Take back donated VMs until an instance of the pool fits under the cap; return False if it cannot."""
     region, kind = fleet.region[pool], fleet.kind[pool]
     short = state.used_gpus[region, fleet.gpu[kind]] + fleet.gpus[kind]
     short -= fleet.cap_gpus[region, fleet.gpu[kind]]
@@ -130,14 +130,14 @@ def reclaim_gpus(fleet: FleetArrays, state: ReplayState, pool: int, now: float) 
 
 @njit_call
 def has_same_gpus(fleet: FleetArrays, pool: int, other: int) -> bool:
-    """Whether both pools draw on the same GPUs: one region, one type."""
+    """Return whether both pools use the same GPUs: one region, one type."""
     is_same_type = fleet.gpu[fleet.kind[pool]] == fleet.gpu[fleet.kind[other]]
     return fleet.region[pool] == fleet.region[other] and is_same_type
 
 
 @njit_call
 def remove_instance(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
-    """Give one up: one that still boots, else the least loaded, which finishes its work first."""
+    """Remove one instance: a booting one, else the least loaded one, which drains; False at the minimum."""
     if active_instances(state, pool) <= fleet.min_instances[pool]:
         return False
     slot = first_slot_with_status(fleet, state, pool, Status.BOOTING)
@@ -158,7 +158,7 @@ def remove_instance(fleet: FleetArrays, state: ReplayState, pool: int, now: floa
 
 @njit_call
 def donate_when_empty(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
-    """A draining instance that has finished its work joins the spot pool, once it has changed hands."""
+    """Donate a draining instance to the spot pool, `donate_s` seconds after it has finished its work."""
     instance = state.instance[slot]
     if instance.status != Status.DRAINING or instance.phase != Phase.IDLE or instance.load > 0:
         return

@@ -1,16 +1,16 @@
-"""Scaling: the rules that lengthen or shorten a fleet (SageServe 4, 6.4, 7.1).
+"""Scaling rules: add or remove instances (SageServe 4, 6.4, 7.1).
 
 follow    the plan's targets, at once (LT-I)
-reflex    the same, and past them while more comes and waits than the instances sustain
+reflex    the same with reactive correction: more while the work exceeds what the instances sustain
 reactive  out above 70 % memory, in below 30 %, one instance per cooldown
 lt_u      the same, but only towards the plan's target
-lt_ua     lt_u, and past the target when the hour's traffic is far from its forecast
-chiron    out when too many instances are busy with interactive requests, or when the queue of the others
+lt_ua     lt_u, and beyond the target when the traffic of the control interval is far from its forecast
+chiron    out when too many instances are busy with interactive requests, or when the batch tier's queue
           would miss its deadline (Chiron, arXiv 2501.08090; theta from SageServe 7.1)
-freeness  out where the mean freeness, without headroom, is below a limit, in above another (Llumnix, 3.6)
-hpa       enough instances for a memory target, smaller only after five quiet minutes (Kubernetes' autoscaler)
+freeness  out when mean freeness without headroom is below a limit, in above another (Llumnix 3.6)
+hpa       enough instances for a memory target, fewer only after five minutes (Kubernetes autoscaler)
 
-Reactive, LT-U and LT-UA look at the signal of the rules (signal.py), which is memory unless told otherwise.
+reactive, lt_u and lt_ua use the signal of the rules (scaling_signal.py), by default memory.
 """
 
 import math
@@ -28,14 +28,14 @@ from fleetcast.models.world.mechanisms import Role, Scaling
 # Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
 HPA_TOLERANCE_SHARE = 0.1
 HPA_STABILISATION_COOLDOWNS = 20.0  # of 15 s: five minutes
-ROUNDING_INSTANCES = 1e-3  # of an instance: a smoothed rate never ends
-LEAST_LEFT_S = 900.0  # in which held niw is done at the soonest
+ROUNDING_INSTANCES = 1e-3  # instances that are rounded off, as a smoothed rate never falls to zero
+LEAST_LEFT_S = 900.0  # least time over which the deferred batch requests are spread
 RECENT_COOLDOWNS = 20.0  # of 15 s: LT-UA compares the traffic of five to ten minutes with the forecast
 
 
 @njit_call
 def follow_targets(fleet: FleetArrays, state: ReplayState, now: float) -> None:
-    """Bring every pool to its target, or past it, reductions first so that their VMs can be had."""
+    """Scale every pool to its target or reactive target; removals first, as their VMs can then be used."""
     for pool in range(state.pool.size):
         wanted = max(state.pool[pool].target, state.pool[pool].reactive_target)
         unit = max(1, fleet.team[pool])
@@ -57,7 +57,7 @@ def follow_targets(fleet: FleetArrays, state: ReplayState, now: float) -> None:
 
 @njit_call
 def keep_minimum(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> None:
-    """Replace what died: no rule leaves a pool below the fewest instances that it may have."""
+    """Replace failed instances: fill a pool up to its minimum, whatever the rule."""
     if is_led_pool(fleet, pool):
         return
     while active_instances(state, pool) < fleet.min_instances[pool] and grow_pool(fleet, state, pool, now):
@@ -68,7 +68,7 @@ def keep_minimum(fleet: FleetArrays, state: ReplayState, pool: int, now: float) 
 def apply_scaling_rule(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
 ) -> None:
-    """One step of a rule that looks at the fleet, at most one per cooldown: add, remove, or leave."""
+    """Make one step of a rule that observes the fleet, at most one per cooldown: add, remove, or nothing."""
     if (
         rules.scaling in (Scaling.FOLLOW, Scaling.REFLEX, Scaling.HPA)
         or now < state.pool[pool].cooldown_s
@@ -92,13 +92,13 @@ def apply_scaling_rule(
 def signal_decision(
     fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
 ) -> tuple[bool, bool]:
-    """Whether to grow and whether to shrink: reactive, LT-U and LT-UA.
+    """Return whether to grow and whether to shrink, for reactive, LT-U and LT-UA.
 
-    LT-UA's gap rule (SageServe 6.4) looks at traffic instead of memory in the last minutes of the hour: at
-    that of the last five to ten, since a burst drowns in the mean of the hour. Taken alone it would boot for
-    a handful of requests where next to none were forecast, so it does not act against the signal: no growth
-    below the lower threshold, no shrinking above the upper one. A pool that holds none of what is planned for
-    it grows when the endpoint's others are crowded.
+    LT-UA's gap rule (SageServe 6.4) compares traffic with the forecast in the last minutes of the control
+    interval. It uses the traffic of the last five to ten minutes, because a burst hardly changes the mean of
+    an hour. It never acts against the signal (no growth below the lower threshold, no shrinking above the
+    upper one): otherwise it would boot for a few requests where almost none were forecast. A pool without
+    instances but with a target grows when the endpoint's other pools are crowded.
     """
     over = is_crowded(fleet, rules, state, pool, rules.scale_out_share)
     under = is_slack(fleet, rules, state, pool, rules.scale_in_share)
@@ -110,36 +110,42 @@ def signal_decision(
     out, in_ = over and count < target, under and count > target
     if rules.scaling == Scaling.LT_UA and now - state.progress.hour_s >= rules.correction_s:
         endpoint = endpoint_index(fleet, fleet.llm[pool], fleet.region[pool])
-        seen = state.endpoint[endpoint].prior_window_tokens + state.endpoint[endpoint].window_tokens
+        arrived = state.endpoint[endpoint].prior_window_tokens + state.endpoint[endpoint].window_tokens
         forecast = state.endpoint[endpoint].forecast_tokens_per_s * (
             now - state.progress.prior_window_since_s
         )
-        out = out or (count >= target and seen > 0 and seen >= rules.surge_ratio * forecast and not under)
-        in_ = in_ or (count <= target and seen <= rules.slump_ratio * forecast and not over)
+        out = out or (
+            count >= target and arrived > 0 and arrived >= rules.surge_ratio * forecast and not under
+        )
+        in_ = in_ or (count <= target and arrived <= rules.slump_ratio * forecast and not over)
     return out, in_
 
 
 @njit_call
 def is_endpoint_crowded(fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int) -> bool:
-    """Whether the endpoint's pools call for one that holds nothing: it has no memory that could be full."""
-    are_there = False
+    """Return whether some pool of the endpoint is crowded, or none of them has an instance.
+
+    It decides for a pool without instances, which has no memory of its own to observe.
+    """
+    has_instances = False
     for other in fleet.pools_of[endpoint_index(fleet, fleet.llm[pool], fleet.region[pool])]:
         if other != NO_INDEX and active_instances(state, other) > 0:
-            are_there = True
+            has_instances = True
             if is_crowded(fleet, rules, state, other, rules.scale_out_share):
                 return True
-    return not are_there
+    return not has_instances
 
 
 @njit_call
 def pressure_decision(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
 ) -> tuple[bool, bool]:
-    """Whether to grow and whether to shrink under Chiron's two back-pressures.
+    """Return whether to grow and whether to shrink, by Chiron's two back-pressures.
 
-    Interactive and mixed pools: busy instances / all of them, against theta; shrinking must not bring it
-    above. Batch pools: output tokens at the queue manager / what the llm's batch instances make until the
-    head's deadline, each at the pace of a full batch in full memory; none waiting, none needed.
+    Interactive and mixed pools compare busy instances / all instances with theta; shrinking must not bring
+    the ratio above it. Batch pools compare the output tokens at the queue manager with what the llm's batch
+    instances make until the deadline of its first request, each at the pace of a full batch in full memory.
+    If no request waits there, they shrink.
     """
     llm = fleet.llm[pool]
     if is_batch_pool(fleet, pool):
@@ -168,58 +174,57 @@ def pressure_decision(
 def set_reactive_targets(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, now: float
 ) -> None:
-    """How many instances the work of each pool needs: more than there are at once, fewer when it is over.
+    """Set the instances that the work of each pool needs: they rise at once, and end when the plan suffices.
 
-    That is what comes and waits there, and its part of the llm's held niw, which is due before it ages. It is
-    over where the endpoint's plan sustains all that its pools do: a pool that the plan gives up is dealt
-    requests for as long as it stands.
+    The work is what arrives and waits at the pool, and its part of the llm's deferred batch requests, which
+    must be done before they age. The correction ends once the planned instances of the endpoint sustain all
+    work of its pools. It does not look at the pool alone, because a pool that the plan has released receives
+    requests as long as it runs.
     """
     for llm in range(state.llm.size):
-        sustained = 0.0
+        capacity = 0.0
         for pool in range(state.pool.size):
             if fleet.llm[pool] == llm and fleet.role[pool] != Role.DECODE:
-                sustained += active_instances(state, pool) * fleet.tokens_per_s[pool]
-        due = due_tokens_per_s(trace, rules, state, llm, now) / sustained if sustained > 0 else 0.0
+                capacity += active_instances(state, pool) * fleet.tokens_per_s[pool]
+        due_share = due_tokens_per_s(trace, rules, state, llm, now) / capacity if capacity > 0 else 0.0
         for pool in range(state.pool.size):
             if fleet.llm[pool] != llm or is_led_pool(fleet, pool):
                 continue
-            work, there = (
-                reactive_work_tokens_per_s(fleet, rules, state, pool, due),
-                active_instances(state, pool),
-            )
-            wish = math.ceil(work / fleet.tokens_per_s[pool] - ROUNDING_INSTANCES)
-            nothing = there == 0 and state.pool[pool].target == 0
-            if is_plan_enough(fleet, rules, state, pool, due) or nothing:
+            work = reactive_work_tokens_per_s(fleet, rules, state, pool, due_share)
+            count = active_instances(state, pool)
+            needed = math.ceil(work / fleet.tokens_per_s[pool] - ROUNDING_INSTANCES)
+            is_unused = count == 0 and state.pool[pool].target == 0
+            if is_plan_enough(fleet, rules, state, pool, due_share) or is_unused:
                 state.pool[pool].reactive_target = 0
-            elif work > rules.reactive_share * there * fleet.tokens_per_s[pool]:
-                state.pool[pool].reactive_target = max(state.pool[pool].reactive_target, wish)
+            elif work > rules.reactive_share * count * fleet.tokens_per_s[pool]:
+                state.pool[pool].reactive_target = max(state.pool[pool].reactive_target, needed)
             else:
-                state.pool[pool].reactive_target = min(state.pool[pool].reactive_target, wish)
+                state.pool[pool].reactive_target = min(state.pool[pool].reactive_target, needed)
 
 
 @njit_call
 def reactive_work_tokens_per_s(
-    fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, due: float
+    fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, due_share: float
 ) -> float:
-    """Tokens/s that come, wait and are `due`, a share of what the pool's instances sustain."""
-    there = active_instances(state, pool) * fleet.tokens_per_s[pool]
-    return work_tokens_per_s(rules, state, pool) + (due * there if due > 0 else 0.0)
+    """Return the pool's work in tokens/s: arrivals, backlog, and `due_share` of its capacity."""
+    capacity = active_instances(state, pool) * fleet.tokens_per_s[pool]
+    return work_tokens_per_s(rules, state, pool) + (due_share * capacity if due_share > 0 else 0.0)
 
 
 @njit_call
-def is_plan_enough(fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, due: float) -> bool:
-    """Whether what is planned of the pool's endpoint sustains all the work of its pools."""
+def is_plan_enough(fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, due_share: float) -> bool:
+    """Return whether the planned instances of the pool's endpoint sustain all the work of its pools."""
     work, planned = 0.0, 0.0
     for other in fleet.pools_of[endpoint_index(fleet, fleet.llm[pool], fleet.region[pool])]:
         if other != NO_INDEX and not is_led_pool(fleet, other):
-            work += reactive_work_tokens_per_s(fleet, rules, state, other, due)
+            work += reactive_work_tokens_per_s(fleet, rules, state, other, due_share)
             planned += state.pool[other].target * fleet.tokens_per_s[other]
     return work <= planned
 
 
 @njit_call
 def due_tokens_per_s(trace: TraceArrays, rules: Rules, state: ReplayState, llm: int, now: float) -> float:
-    """Input tokens/s at which the llm's held niw is done before the first of it ages."""
+    """Return the input tokens/s at which the llm's deferred requests are done before the first one ages."""
     head = state.llm[llm].manager_head
     if head == NO_INDEX:
         return 0.0
@@ -229,25 +234,25 @@ def due_tokens_per_s(trace: TraceArrays, rules: Rules, state: ReplayState, llm: 
 
 @njit_call
 def set_hpa_targets(fleet: FleetArrays, rules: Rules, state: ReplayState, now: float) -> None:
-    """Kubernetes' rule on memory: ceil(instances * utilisation / target), those that boot counted as unused.
+    """Set targets by Kubernetes' rule on memory: ceil(instances * utilisation / target).
 
-    Within the tolerance nothing changes. To shrink takes five minutes of smaller wishes, and the largest
-    of them counts.
+    Booting instances count as unused. Within the tolerance nothing changes. A pool shrinks after five minutes
+    of smaller recommendations, to the largest of them.
     """
     for pool in range(state.pool.size):
         count = active_instances(state, pool)
         each = rules.scale_out_share * fleet.kv_capacity[fleet.kind[pool]]
-        wish = math.ceil(state.pool[pool].kv_used / each)
+        wanted = math.ceil(state.pool[pool].kv_used / each)
         if abs(state.pool[pool].kv_used - count * each) <= HPA_TOLERANCE_SHARE * count * each:
-            wish = count
-        state.pool[pool].target = max(wish, count)
-        if wish >= count:
+            wanted = count
+        state.pool[pool].target = max(wanted, count)
+        if wanted >= count:
             state.pool[pool].highest_recommendation = NO_INDEX
         elif state.pool[pool].highest_recommendation == NO_INDEX:
-            state.pool[pool].highest_recommendation = wish
+            state.pool[pool].highest_recommendation = wanted
             state.pool[pool].cooldown_s = now + HPA_STABILISATION_COOLDOWNS * rules.cooldown_s
         elif now < state.pool[pool].cooldown_s:
-            state.pool[pool].highest_recommendation = max(state.pool[pool].highest_recommendation, wish)
+            state.pool[pool].highest_recommendation = max(state.pool[pool].highest_recommendation, wanted)
         else:
-            state.pool[pool].target = max(state.pool[pool].highest_recommendation, wish)
+            state.pool[pool].target = max(state.pool[pool].highest_recommendation, wanted)
             state.pool[pool].highest_recommendation = NO_INDEX

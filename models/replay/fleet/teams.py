@@ -1,8 +1,8 @@
-"""Teams: instances that prefill and those that decode for them come, go and die together (Cauchy's combos).
+"""Teams of paired pools: a group of prefill and decode instances that boot, drain and fail together.
 
-Where team[pool] > 0 the pool stands in blocks of so many slots. The block of the same ordinal in the pool
-that it hands on to is the rest of its team; requests are handed over within it. Targets and limits are those
-of the pool that prefills, which leads. A team boots as one: as long as the slowest of its instances.
+They are Cauchy's combos (3.2, 3.5). If team[pool] > 0, the pool's slots form blocks of that size. The block
+with the same index in the paired pool is the rest of the team. KV transfers stay within a team. Targets and
+limits are those of the prefill pool, which leads. A team boots as long as the slowest of its instances.
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -25,13 +25,13 @@ from fleetcast.models.world.mechanisms import Role, Status
 
 @njit_call
 def is_led_pool(fleet: FleetArrays, pool: int) -> bool:
-    """Whether the pool's instances do as those do that hand on to them."""
+    """Return whether the pool is the decode side of paired pools: its instances follow the prefill side."""
     return fleet.team[pool] > 0 and fleet.role[pool] == Role.DECODE
 
 
 @njit_call
 def grow_pool(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
-    """One more instance, or team, from where it comes fastest; False where the limits leave none."""
+    """Add one instance, or team, from the fastest source; return False if the limits allow none."""
     if fleet.team[pool] == 0:
         return add_instance(fleet, state, pool, now)
     return add_team(fleet, state, pool, now)
@@ -39,7 +39,7 @@ def grow_pool(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> 
 
 @njit_call
 def shrink_pool(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
-    """One instance, or team, fewer; False at the least."""
+    """Remove one instance, or team; return False at the minimum."""
     if fleet.team[pool] == 0:
         return remove_instance(fleet, state, pool, now)
     return remove_team(fleet, state, pool, now)
@@ -47,7 +47,7 @@ def shrink_pool(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -
 
 @njit_call
 def add_team(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
-    """The team whose first instance comes fastest; none where not all of it finds room."""
+    """Add the team whose first instance comes fastest; return False if not all of it fits under the caps."""
     team = first_team_with_status(fleet, state, pool, Status.DRAINING)
     if team == NO_INDEX:
         team = first_team_with_status(fleet, state, pool, Status.DONATED)
@@ -58,11 +58,8 @@ def add_team(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> b
     delay_s = team_boot_s(fleet, state, pool, team)
     if delay_s > 0:
         state.pool[pool].next_boot_sample += 1
-    for status in (
-        Status.DRAINING,
-        Status.DONATED,
-        Status.GONE,
-    ):  # the team's own donated ones are not what makes room
+    # Its donated instances boot before GPUs are reclaimed, so that none of them is taken for that.
+    for status in (Status.DRAINING, Status.DONATED, Status.GONE):
         for side in (pool, fleet.then[pool]):
             for slot in range(first_team_slot(fleet, side, team), first_team_slot(fleet, side, team + 1)):
                 if state.instance[slot].status != status:
@@ -79,7 +76,7 @@ def add_team(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> b
 
 @njit_call
 def remove_team(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
-    """One that still boots, else the one with least to do, which finishes its work first."""
+    """Remove a booting team, else the least loaded one, which drains; return False at the minimum."""
     if active_instances(state, pool) - fleet.team[pool] < fleet.min_instances[pool]:
         return False
     team = first_team_with_status(fleet, state, pool, Status.BOOTING)
@@ -105,25 +102,25 @@ def remove_team(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -
 
 @njit_call
 def first_team_slot(fleet: FleetArrays, pool: int, team: int) -> int:
-    """The first slot of a team in the pool."""
+    """Return the first slot of a team in the pool."""
     return fleet.slots[pool] + team * fleet.team[pool]
 
 
 @njit_call
 def team_index(fleet: FleetArrays, slot: int) -> int:
-    """Which team of its pool the slot is of."""
+    """Return the index of the slot's team in its pool."""
     return (slot - fleet.slots[fleet.pool[slot]]) // fleet.team[fleet.pool[slot]]
 
 
 @njit_call
 def team_count(fleet: FleetArrays, pool: int) -> int:
-    """How many teams the pool's slots are."""
+    """Return the number of teams in the pool's slots."""
     return (fleet.slots[pool + 1] - fleet.slots[pool]) // fleet.team[pool]
 
 
 @njit_call
 def first_team_with_status(fleet: FleetArrays, state: ReplayState, pool: int, status: int) -> int:
-    """The first team whose first instance is in this status; NOBODY if none."""
+    """Return the first team whose first instance is in this status; NO_INDEX if none."""
     for team in range(team_count(fleet, pool)):
         if state.instance[first_team_slot(fleet, pool, team)].status == status:
             return team
@@ -132,7 +129,7 @@ def first_team_with_status(fleet: FleetArrays, state: ReplayState, pool: int, st
 
 @njit_call
 def team_load_tokens(fleet: FleetArrays, state: ReplayState, pool: int, team: int) -> int:
-    """Tokens that all instances of a team have to process."""
+    """Return the tokens that all instances of a team have to process."""
     load = 0
     for side in (pool, fleet.then[pool]):
         for slot in range(first_team_slot(fleet, side, team), first_team_slot(fleet, side, team + 1)):
@@ -142,7 +139,7 @@ def team_load_tokens(fleet: FleetArrays, state: ReplayState, pool: int, team: in
 
 @njit_call
 def has_team_room(fleet: FleetArrays, state: ReplayState, pool: int, team: int) -> bool:
-    """Whether those of the team that are gone fit under the caps, donated ones of others taken back."""
+    """Return whether the team's GONE instances fit under the caps if donated ones of others are reclaimed."""
     region = fleet.region[pool]
     for side in (pool, fleet.then[pool]):
         gpu = fleet.gpu[fleet.kind[side]]
@@ -166,7 +163,7 @@ def has_team_room(fleet: FleetArrays, state: ReplayState, pool: int, team: int) 
 
 @njit_call
 def team_boot_s(fleet: FleetArrays, state: ReplayState, pool: int, team: int) -> float:
-    """Seconds until the slowest instance of the team serves; 0 where all do still."""
+    """Return the seconds until the slowest instance of the team serves; 0 if all still serve or drain."""
     longest_s = 0.0
     for side in (pool, fleet.then[pool]):
         for slot in range(first_team_slot(fleet, side, team), first_team_slot(fleet, side, team + 1)):

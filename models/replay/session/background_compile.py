@@ -1,7 +1,7 @@
-"""The kernel compiled by a process beside this one, while other work is done.
+"""Compile the kernel in a background process while this process does other work.
 
-Numba keeps the interpreter busy while it compiles, so a thread would not do. The process only fills the cache
-on disk; where it fails, whoever needs the kernel compiles it, as if it had never been.
+Numba keeps the interpreter busy while it compiles, so a thread would not help. The process only fills the
+cache on disk. If it fails, the first process that needs the kernel compiles it.
 """
 
 import os
@@ -22,18 +22,18 @@ from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.project_paths import CODE
 
-LIMIT_S = 600.0  # a compilation that takes longer is given up
+LIMIT_S = 600.0  # a longer compilation is stopped
 _running: list[subprocess.Popen[bytes]] = []
 
 
 @contextmanager
 def compile_in_background() -> Iterator[None]:
-    """Compile beside the block, unless that was done before; what is not done when it ends is given up."""
+    """Compile in the background during a `with` block, unless the kernel is cached; stop at its end."""
     if is_kernel_cached() or _running:
         yield
         return
     command = [sys.executable, "-m", "fleetcast.models.replay.session.background_compile"]
-    # A session of its own: Ctrl-C is ours to handle. Its input ends when we do, be it by kill -9.
+    # A new session: Ctrl-C reaches only this process. The child's input ends with it, even on kill -9.
     with subprocess.Popen(
         command, cwd=CODE, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
@@ -47,12 +47,12 @@ def compile_in_background() -> Iterator[None]:
 
 
 def is_compiling() -> bool:
-    """Whether a process beside this one is at it."""
+    """Return whether a background process is compiling."""
     return any(process.poll() is None for process in _running)
 
 
-def wait_for_compilation(tell: Callable[[int], None]) -> None:
-    """Wait until nobody compiles, telling every second how many have passed."""
+def wait_for_compilation(progress: Callable[[int], None]) -> None:
+    """Wait until no background process compiles; call `progress` every second with the seconds passed."""
     for process in _running:
         passed_s = 0
         while process.poll() is None:
@@ -60,19 +60,17 @@ def wait_for_compilation(tell: Callable[[int], None]) -> None:
                 process.wait(1.0)
             except subprocess.TimeoutExpired:
                 passed_s += 1
-                tell(passed_s)
+                progress(passed_s)
 
 
 def compile_kernel() -> None:
-    """Play nothing for a second, on a fleet like any other: the cache on disk is full afterwards."""
+    """Compile the kernel into the cache on disk, by an empty replay of one second."""
     catalogue = load_catalogue()
     config = load_config("office", catalogue)
     catalogue = catalogue.serving(config.fleet.deployments)
     fleet = make_fleet(catalogue, config.fleet, config.replay, seed=0)
-    nobody = np.zeros((1, fleet.gpus.size, fleet.network_s.shape[0]))
-    replay_trace(
-        EMPTY_TRACE, fleet, Schedule(nobody), make_rules(catalogue, config.replay, "follow"), horizon_s=1.0
-    )
+    schedule = Schedule(np.zeros((1, fleet.gpus.size, fleet.network_s.shape[0])))
+    replay_trace(EMPTY_TRACE, fleet, schedule, make_rules(catalogue, config.replay, "follow"), horizon_s=1.0)
 
 
 def _end_with_input() -> None:

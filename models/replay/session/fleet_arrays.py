@@ -1,4 +1,7 @@
-"""A fleet, laid out for the kernel from the catalogue and the configuration."""
+"""Build the kernel's arrays of a fleet from the catalogue and the configuration.
+
+Letters of shapes are those of kernel_inputs.py.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,17 +20,17 @@ from fleetcast.models.world.pool_rows import InstanceKind, PoolRow, build_pool_r
 from fleetcast.models.world.replay_config import ReplayConfig
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-SPOT_SIGMA = 0.69  # lognormal spread that puts the largest of 100 draws at five times the median
+SPOT_SIGMA = 0.69  # lognormal sigma at which the largest of 100 samples is five times the median
 SPOT_DRAWS = 4096
-NETWORK_DRAWS = 65_521  # prime, so that no rhythm of the arrivals meets the same ones
+NETWORK_DRAWS = 65_521  # prime, so that arrivals at a regular interval do not share samples
 
 
 def make_fleet(
     catalogue: Catalogue, config: FleetConfig, replay: ReplayConfig, seed: int, pooling: str = "unified"
 ) -> FleetArrays:
-    """Lay a configured fleet out for the kernel; ConfigError where an llm does not fit its GPUs.
+    """Build the arrays of a configured fleet; ConfigError where an llm does not fit on its GPUs.
 
-    `seed` draws the minutes that reclaiming a spot instance takes; `pooling` is a name in POOLINGS.
+    `seed` is that of the spot boot times and network delays; `pooling` is a name in POOLINGS.
     """
     missing = [llm for llm in catalogue.llms if llm not in config.deployments]
     if missing:
@@ -59,7 +62,7 @@ def make_fleet(
 
 
 def interactive_tier_mask(catalogue: Catalogue) -> Bools:
-    """Which tiers are, shape (T,)."""
+    """Return which tiers are interactive, shape (T,)."""
     return np.array([not tier.is_held for tier in catalogue.tiers.values()])
 
 
@@ -71,7 +74,7 @@ def pool_fields(
     kinds: Sequence[InstanceKind],
     capacity: Ints,
 ) -> dict[str, Any]:
-    """The fields of Fleet by pool, slot and llm; `capacity` in KV tokens, shape (J,)."""
+    """Return the fields of FleetArrays by pool, slot and llm; `capacity`: shape (J,), KV tokens."""
     llms, regions = list(catalogue.llms), list(catalogue.regions)
     kind = np.array([kinds.index(row.kind) for row in rows])
     slots = np.array([row.max_instances for row in rows])
@@ -100,7 +103,7 @@ def pool_fields(
         "llm_max_request_tokens": np.array(
             [longest[(llm == code) & answers].max() for code in range(len(llms))]
         ),
-        "holds": np.array([is_mixed[llm == code].any() for code in range(len(llms))]),
+        "defers_batch_tier": np.array([is_mixed[llm == code].any() for code in range(len(llms))]),
         "share": np.array([row.share for row in rows]),
         "weight": np.array([row.weight for row in rows]),
         "team": np.array([row.team for row in rows]),
@@ -119,7 +122,7 @@ def pool_fields(
 def kind_fields(
     catalogue: Catalogue, config: FleetConfig, kinds: Sequence[InstanceKind], moves: bool
 ) -> dict[str, Any]:
-    """The fields of Fleet by kind; `moves`: requests move between instances."""
+    """Return the fields of FleetArrays by kind; `moves`: requests move between instances."""
     gpus = list(catalogue.gpus)
     by_layer = config.kv_transfer == "layers"
     return {
@@ -145,7 +148,7 @@ def kind_fields(
 
 
 def region_fields(catalogue: Catalogue) -> dict[str, Any]:
-    """The fields of Fleet by region."""
+    """Return the fields of FleetArrays by region."""
     regions = list(catalogue.regions)
     sites = catalogue.regions.values()
     preference = np.full((len(regions), len(regions)), NO_INDEX)
@@ -161,10 +164,10 @@ def region_fields(catalogue: Catalogue) -> dict[str, Any]:
 def link_token_s(
     catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, gpus: int, *, is_needed: bool = False
 ) -> float:
-    """Seconds in which an instance sends one token's KV cache: over its GPUs' links, or over the one said.
+    """Return the seconds in which an instance sends one token's KV cache, over its GPUs' or [fleet]'s link.
 
-    0 where nothing is known of its links: then no pool on it hands over (consistency.py). ConfigError where
-    requests move between instances (`is_needed`).
+    It is 0 where no link is known: then no pool on this GPU type can send caches (consistency.py).
+    ConfigError for that where requests move between instances (`is_needed`).
     """
     per_gpu = catalogue.gpus[gpu].link_gbit_per_s
     if is_needed and config.link_gbit_per_s is None and per_gpu is None:
@@ -177,37 +180,37 @@ def link_token_s(
 
 
 def pools_by_endpoint(endpoint: Ints, endpoints: int) -> Ints:
-    """The pools of each endpoint in their order, shape (endpoints, most pools of one)."""
-    own = [np.flatnonzero(endpoint == each) for each in range(endpoints)]
-    table = np.full((endpoints, max(map(len, own))), NO_INDEX)
-    for row, pools in enumerate(own):
+    """Return the pools of each endpoint in order, shape (L*G, W); endpoint: shape (E,), of each pool."""
+    by_endpoint = [np.flatnonzero(endpoint == each) for each in range(endpoints)]
+    table = np.full((endpoints, max(map(len, by_endpoint))), NO_INDEX)
+    for row, pools in enumerate(by_endpoint):
         table[row, : len(pools)] = pools
     return table
 
 
 def instance_kv_tokens(catalogue: Catalogue, config: FleetConfig, kind: InstanceKind) -> int:
-    """KV tokens that fit on an instance, in whole blocks: as its engine says, else by formula."""
+    """Return the KV tokens that fit on an instance, in whole blocks: its engine's, else by formula."""
     if kind.engine.kv_tokens is None:
         return kv_capacity_tokens(catalogue, config, kind.llm, kind.gpu, kind.gpus)
     return kind.engine.kv_tokens // config.kv_block_tokens * config.kv_block_tokens
 
 
 def spot_delays_s(replay: ReplayConfig, seed: int) -> Floats:
-    """Seconds to reclaim a spot instance: lognormal about the median, at most the maximum (SageServe 7.1)."""
-    draws = np.random.default_rng([seed, 0x5907]).lognormal(
+    """Sample seconds to reclaim a spot instance, shape (SPOT_DRAWS,): clipped lognormal (SageServe 7.1)."""
+    samples = np.random.default_rng([seed, 0x5907]).lognormal(
         np.log(replay.boot_spot_s), SPOT_SIGMA, SPOT_DRAWS
     )
-    return np.clip(draws, replay.boot_spot_s / 2, replay.boot_spot_max_s)
+    return np.clip(samples, replay.boot_spot_s / 2, replay.boot_spot_max_s)
 
 
 def boot_cold_s(catalogue: Catalogue, replay: ReplayConfig, llm: str, region: str, gpu: str) -> float:
-    """Seconds of a cold start: longer where the weights come from elsewhere."""
+    """Return the seconds of a cold start: longer where the region does not store the weights."""
     is_local = llm in catalogue.regions[region].weights
     return catalogue.gpus[gpu].boot_factor * (replay.boot_local_s if is_local else replay.boot_remote_s)
 
 
 def network_factors(replay: ReplayConfig, seed: int) -> Floats:
-    """Draws of the network's delay in that of the catalogue, its median: lognormal."""
+    """Sample network delay / median delay, shape (NETWORK_DRAWS,) or (1,): lognormal."""
     if replay.network_sigma == 0:
         return np.ones(1)
     return np.random.default_rng([seed, 0x4E7]).lognormal(0.0, replay.network_sigma, NETWORK_DRAWS)

@@ -1,4 +1,7 @@
-"""Before the kernel runs: a fleet is set up, or what is unfinished is carried over."""
+"""State before the kernel runs: of a fresh fleet, or carried over with the unfinished requests.
+
+Letters of shapes are those of kernel_inputs.py and state.py.
+"""
 
 from typing import Any
 
@@ -31,9 +34,9 @@ from fleetcast.models.world.mechanisms import STATES, Prefix, Status
 
 
 def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> ReplayState:
-    """The fleet at time 0: `start` instances of each pool serve, the others it has are donated."""
+    """Return the state at time 0: `start` instances of each pool serve, shape (E,), others are donated."""
     levels = rules.headroom_share.size
-    slots, pools, llms = fleet.pool.size, fleet.kind.size, fleet.holds.size
+    slots, pools, llms = fleet.pool.size, fleet.kind.size, fleet.defers_batch_tier.size
     status = initial_statuses(fleet, start)
     instances = np.zeros((pools, 5), np.int64)
     np.add.at(instances, (fleet.pool, status), 1)
@@ -49,7 +52,7 @@ def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> ReplayState:
         central=CENTRAL_RECORDS.make(llms * levels),
         lane=LANE_RECORDS.make(slots, lane_count(rules) + 1),
         pool_level=POOL_LEVEL_RECORDS.make(pools, levels),
-        crossing=np.zeros((slots, fleet.kv_block_tokens), np.int64),
+        block_crossings=np.zeros((slots, fleet.kv_block_tokens), np.int64),
         finish_key=np.zeros((slots, fleet.max_batch.max()), np.int64),
         requests_by_level=np.zeros((slots, levels), np.int64),
         **empty_caches(fleet),
@@ -62,18 +65,17 @@ def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> ReplayState:
     state.clock["heap"] = state.clock["place"] = np.arange(slots + 1)
     state.instance["stale"], state.instance["status"] = np.arange(slots), status
     init_lines(fleet, state)
-    state.pool["next_boot_sample"] = (
-        np.arange(pools) * fleet.boot_spot_s.size // pools
-    )  # each begins at another draw
+    # Each pool begins at another sample.
+    state.pool["next_boot_sample"] = np.arange(pools) * fleet.boot_spot_s.size // pools
     state.pool["kv_room"] = instances[:, Status.SERVING] * fleet.kv_capacity[fleet.kind]
-    # Rules of a whole catalogue may play a fleet of one of its llms, whose requests have one leg.
+    # Rules of a whole catalogue may be used for a fleet of one of its llms, whose requests have one leg.
     state.llm["go_on_below"] = rules.go_on_below[:llms]
     state.pool_level["headroom_share"] = rules.headroom_share
     return state
 
 
 def initial_statuses(fleet: FleetArrays, start: Ints) -> Ints:
-    """Of each instance at time 0, shape (N,)."""
+    """Return the status of each instance at time 0, shape (N,); start: shape (E,), serving instances."""
     rank = np.arange(fleet.pool.size) - fleet.slots[fleet.pool]
     status = np.where(rank < fleet.instances_at_start[fleet.pool], Status.DONATED, Status.GONE)
     status[rank < start[fleet.pool]] = Status.SERVING
@@ -81,22 +83,25 @@ def initial_statuses(fleet: FleetArrays, start: Ints) -> Ints:
 
 
 def init_lines(fleet: FleetArrays, state: ReplayState) -> None:
-    """The instances of each pool stand in line for requests: those that serve are its first."""
+    """Initialise the heaps of instances of each pool: those that serve come first."""
     instance, slots = state.instance, np.arange(fleet.pool.size)
     rank, last = slots - fleet.slots[fleet.pool], fleet.slots[1:] - 1
-    state.line["queue"][instance["status"] == Status.SERVING] = 0.0
+    state.line["sort_key"][instance["status"] == Status.SERVING] = 0.0
     state.line["slot_heap"], state.line["slot_heap_position"] = slots, rank
     instance["is_changed"] = fleet.by_freeness
     instance["next_changed"] = np.where(rank > 0, slots - 1, NO_INDEX)
-    state.pool["turn"] = state.pool["first_changed"] = last
+    state.pool["last_chosen_slot"] = state.pool["first_changed"] = last
 
 
 def count_gpus(fleet: FleetArrays, status: Ints) -> Ints:
-    """GPUs of the instances that there are, shape (G, P); ValueError where a region may not have so many."""
+    """Return the GPUs of instances that are not GONE, shape (G, P); ValueError above a region's cap.
+
+    `status`: shape (N,), of each instance.
+    """
     used_gpus = np.zeros_like(fleet.cap_gpus)
-    held = status != Status.GONE
-    kind = fleet.slot_kind[held]
-    np.add.at(used_gpus, (fleet.region[fleet.pool[held]], fleet.gpu[kind]), fleet.gpus[kind])
+    has_vm = status != Status.GONE
+    kind = fleet.slot_kind[has_vm]
+    np.add.at(used_gpus, (fleet.region[fleet.pool[has_vm]], fleet.gpu[kind]), fleet.gpus[kind])
     if (used_gpus > fleet.cap_gpus).any():
         region, gpu = np.argwhere(used_gpus > fleet.cap_gpus)[0]
         raise ValueError(
@@ -107,7 +112,7 @@ def count_gpus(fleet: FleetArrays, status: Ints) -> Ints:
 
 
 def empty_caches(fleet: FleetArrays) -> dict[str, Any]:
-    """The fields of State for the prompts that instances have cached: a place for all that fit."""
+    """Return the fields of ReplayState for cached prompt blocks, with rows for all blocks that fit."""
     slots = fleet.pool.size
     rows = 0
     if fleet.prefix == Prefix.BLOCKS:
@@ -120,7 +125,7 @@ def empty_caches(fleet: FleetArrays) -> dict[str, Any]:
 
 
 def new_request_records(requests: int, fleet: FleetArrays) -> dict[str, npt.NDArray[Any]]:
-    """The members of State with a record per request, for requests that nothing has happened to."""
+    """Return the fields of ReplayState with a record per request, shape (requests,), for new requests."""
     return {
         "request": REQUEST_RECORDS.make(requests),
         "sharing": SHARING_RECORDS.make(requests if fleet.prefix != Prefix.NONE else 0),
@@ -129,7 +134,7 @@ def new_request_records(requests: int, fleet: FleetArrays) -> dict[str, npt.NDAr
 
 
 def is_unfinished(state: ReplayState) -> np.ndarray:
-    """Which requests have not ended, shape (R,)."""
+    """Return which requests have not ended, shape (R,)."""
     request = state.request
     return np.isnan(request["finish_s"]) & ~request["refused"] & ~request["spared"]
 
@@ -137,18 +142,19 @@ def is_unfinished(state: ReplayState) -> np.ndarray:
 def carry_over_requests(
     trace: TraceArrays, state: ReplayState, more: TraceArrays, fleet: FleetArrays
 ) -> tuple[TraceArrays, ReplayState]:
-    """Forget the requests that have ended and append `more`; whatever names a request follows its move."""
+    """Drop the ended requests, append `more`, and renumber all fields that hold the row of a request."""
     kept = is_unfinished(state)
-    place = np.full(kept.size + 1, NO_INDEX)  # the last entry is where NOBODY goes: to NOBODY
+    # The last entry maps NO_INDEX to NO_INDEX.
+    place = np.full(kept.size + 1, NO_INDEX)
     place[:-1][kept] = np.arange(kept.sum())
     requests = new_request_records(more.arrival_s.size, fleet)
-    travelling = state.progress.moving
-    moving = place[state.transfer["moving"][:travelling]]
+    count = state.progress.in_flight
+    in_flight = place[state.transfer["in_flight"][:count]]
     for name, fresh in requests.items():
         old = getattr(state, name)
         requests[name] = np.concatenate([old[kept] if old.size else old, fresh])
     requests["request"]["next"][: kept.sum()] = place[state.request["next"][kept]]
-    requests["transfer"]["moving"][:travelling] = moving
+    requests["transfer"]["in_flight"][:count] = in_flight
     lists = (
         (INSTANCE_RECORDS, state.instance),
         (LLM_RECORDS, state.llm),
@@ -156,11 +162,11 @@ def carry_over_requests(
         (LANE_RECORDS, state.lane),
     )
     for records, array in lists:
-        for name in records.holding("request"):
+        for name in records.fields_of_unit("request"):
             array[name] = place[array[name]]
     for slot, batch in enumerate(state.instance["batch"]):
-        own = state.finish_key[slot, :batch]
-        own[:] = (own >> 32 << 32) | place[own & REQUEST_BITS]
+        keys = state.finish_key[slot, :batch]
+        keys[:] = (keys >> 32 << 32) | place[keys & REQUEST_BITS]
     state.progress.arrived, state.progress.ended = kept[: state.progress.arrived].sum(), 0
     state = state._replace(**requests)
     if trace.then.size or more.then.size:

@@ -1,8 +1,8 @@
-"""Requests as chains of legs, and back: what goes into a replay with cascades, and what comes out of it.
+"""Requests as chains of legs, and back: the input of a replay with cascades, and its outcome by request.
 
 A request for an llm that is a cascade becomes one row for each of its llms, and for each answer that an llm
-of ours judges (Trace, questions.py). Of their answers one counts: the last that was made. Shadows are rows
-that nobody waits for.
+of the fleet judges (answer_legs.py). The last answer that was made counts. Shadow rows are answers for which
+no user waits. R rows, N requests.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,11 +29,11 @@ from fleetcast.models.world.replay_config import Cascade
 
 
 class LegTrace(NamedTuple):
-    """R rows of requests, those of a request together."""
+    """A trace of R legs; the legs of a request are consecutive."""
 
     trace: TraceArrays
-    answerer: Ints  # (R,) the llm whose answer the row makes or judges
-    is_shadow: Bools  # (R,) nobody waits for it
+    answerer: Ints  # (R,) llm whose answer the row makes or judges
+    is_shadow: Bools  # (R,) no user waits for it
 
 
 def expand_cascades(
@@ -42,9 +42,9 @@ def expand_cascades(
     cascades: Mapping[str, Cascade],
     answers_of: Callable[[Cascade, Ints], JudgedAnswers],
 ) -> LegTrace:
-    """The requests with a row for each leg that they may take, and the shadows beside them.
+    """Return the requests with a row for each leg that they may take, and with shadow rows.
 
-    `answers_of` says what the llms of a cascade make of some requests, by their place, (N,).
+    `answers_of` returns the judged answers of a cascade's llms to the requests at these rows, shape (n,).
     """
     llms = list(catalogue.llms)
     parts = list(_parts(trace, llms, cascades, answers_of))
@@ -66,18 +66,21 @@ def _parts(
     cascades: Mapping[str, Cascade],
     answers_of: Callable[[Cascade, Ints], JudgedAnswers],
 ) -> Iterator[tuple[Ints, Ints, TraceArrays, Bools]]:
-    """Of each cascade, and of the rest: request and answerer of each row, the rows, which are shadows."""
-    for asked, cascade in cascades.items():
-        own = np.flatnonzero(trace.llm == llms.index(asked))
-        answers = answers_of(cascade, own)
+    """Yield for each cascade, then for the other requests: request, llm, trace and is_shadow by row.
+
+    The arrays have shape (rows,).
+    """
+    for name, cascade in cascades.items():
+        requests = np.flatnonzero(trace.llm == llms.index(name))
+        answers = answers_of(cascade, requests)
         codes = np.array([llms.index(llm) for llm in cascade.llms])
         judge = int(NO_INDEX) if cascade.judge_llm is None else llms.index(cascade.judge_llm)
         below = np.array(cascade.escalation_shares)
         plan = CascadeLayout(below, codes, judge, cascade.rubric_tokens, cascade.shadow_share)
         legs = config_cascade_legs(cascade, plan, answers)
-        made = as_single_legs(legs_to_trace(legs, plan, answers, trace.arrival_s[own]))
-        yield own[legs.question], codes[legs.place], made, legs.is_shadow
-    rest = np.flatnonzero(~np.isin(trace.llm, [llms.index(asked) for asked in cascades]))
+        rows = as_single_legs(legs_to_trace(legs, plan, answers, trace.arrival_s[requests]))
+        yield requests[legs.question], codes[legs.place], rows, legs.is_shadow
+    rest = np.flatnonzero(~np.isin(trace.llm, [llms.index(name) for name in cascades]))
     yield (
         rest,
         trace.llm[rest].astype(np.int64),
@@ -87,60 +90,61 @@ def _parts(
 
 
 def config_cascade_legs(cascade: Cascade, plan: CascadeLayout, answers: JudgedAnswers) -> Legs:
-    """The legs of a cascade's requests: chains, or those whom a router chose, whose threshold is a share."""
+    """Return the legs of a cascade's requests: chains, or one llm each where it routes at arrival."""
     if not cascade.at_arrival:
         return cascade_legs(plan, answers, is_whole=cascade.is_judged_outside)
     return routed_legs_with_shadows(plan, choose_answers(cascade, answers).kept, len(cascade.llms))
 
 
 def choose_answers(cascade: Cascade, answers: JudgedAnswers) -> SelectedAnswers:
-    """Who makes an answer to each request, and whose counts."""
+    """Return which llms answer each request, and which answer counts."""
     if cascade.at_arrival:
         return select_answers(answers, "route", 1 - np.cumprod(cascade.escalation_shares))
     return select_answers(answers, "cascade", cascade.escalation_shares)
 
 
 def as_single_legs(trace: TraceArrays) -> TraceArrays:
-    """The rows with a place in a chain each, where they have none yet."""
+    """Return the trace with leg columns; rows without them become chains of one leg."""
     if trace.leg.size == trace.arrival_s.size:
         return trace
     rows = trace.arrival_s.size
-    first, nobody = np.zeros(rows, np.int8), np.full(rows, NO_INDEX, np.int32)
-    return trace._replace(leg=first, then=nobody, score=np.ones(rows, np.float32))
+    first, no_next = np.zeros(rows, np.int8), np.full(rows, NO_INDEX, np.int32)
+    return trace._replace(leg=first, then=no_next, score=np.ones(rows, np.float32))
 
 
 def request_indices(trace: TraceArrays) -> Ints:
-    """The request of each row, by its position among them."""
+    """Return the index of each row's request, shape (R,)."""
     return np.cumsum(trace.leg == 0) - 1 if trace.leg.size else np.arange(trace.arrival_s.size)
 
 
 def first_leg_rows(trace: TraceArrays) -> Ints | slice:
-    """The row of each request's first leg; all as a slice, not copied, where there are no others."""
+    """Return the row of each request's first leg, shape (N,); without chains a slice of all (no copy)."""
     return np.flatnonzero(trace.leg == 0) if trace.leg.size else slice(None)
 
 
 def sum_legs(trace: TraceArrays, of_rows: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
-    """The sum of each request's rows."""
+    """Return the sum over each request's legs, shape (N,), of a column of shape (R,), in its unit."""
     return np.add.reduceat(of_rows, np.flatnonzero(trace.leg == 0)) if trace.leg.size else of_rows
 
 
 def answer_rows(trace: TraceArrays, outcome: Outcome) -> Ints | slice:
-    """The row that says what became of each request, in their order.
+    """Return the row with the outcome of each request, shape (N,), or a slice of all without chains.
 
-    The leg that it waits for, else the last that was answered, else the one that was refused.
+    It is the leg that is still queued, else the last one that finished, else the one that was refused.
     """
     first = first_leg_rows(trace)
     if isinstance(first, slice):
         return first
     status, n = outcome.status, trace.arrival_s.size
     rows, cases = np.arange(n), (status == Ending.QUEUED, status == Ending.FINISHED, status == Ending.REFUSED)
-    rank = np.select(cases, (3 * n - rows, n + 1 + rows, n - rows))  # the first, the last, the first of these
+    # Highest rank: the first queued leg, then the last finished one, then the first refused one.
+    rank = np.select(cases, (3 * n - rows, n + 1 + rows, n - rows))
     best = np.maximum.reduceat(rank, first)
     return np.select((best > 2 * n, best > n), (3 * n - best, best - n - 1), n - best)
 
 
 def leg_begin_s(trace: TraceArrays, rules: Rules, outcome: Outcome) -> Floats:
-    """When each leg began, shape (R,): with the arrival, or when the answer before it had been judged."""
+    """Return when each leg began, shape (R,), seconds: at arrival, or after the judging before it."""
     if not trace.leg.size:
         return trace.arrival_s
     begun, later = trace.arrival_s.copy(), np.flatnonzero(trace.leg > 0)

@@ -1,4 +1,4 @@
-"""What became of the requests of a replay, and what the fleet spent on them."""
+"""Outcome of a replay: times and status of each request, and the use of the fleet."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ REQUEST_TIMES = ("first_token_s", "finish_s", "dispatched_s", "admitted_s")
 
 
 class FleetUsage(NamedTuple):
-    """What the fleet did hour by hour, as in Outcome."""
+    """Use of the fleet hour by hour; units are those of Outcome."""
 
     instance_s: Floats  # (hours, E, 4)
     kv_used: Floats  # (hours, E)
@@ -23,42 +23,42 @@ class FleetUsage(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of every request, and what the fleet spent."""
+    """Outcome of R requests, and the use of the fleet; times are seconds on the trace's clock."""
 
-    row: Ints  # (R,) place among all requests that the session was ever fed
-    status: npt.NDArray[np.int8]  # (R,) position in STATUSES
-    first_token_s: Floats  # (R,) on the trace's clock, network included; NaN if never
-    finish_s: Floats  # (R,) likewise
+    row: Ints  # (R,) index among all requests that were appended to the session
+    status: npt.NDArray[np.int8]  # (R,) Ending
+    first_token_s: Floats  # (R,) network included; NaN if never
+    finish_s: Floats  # (R,) network included; NaN if never
     dispatched_s: Floats  # (R,) when it reached its instance's queue; NaN if never
     admitted_s: Floats  # (R,) when it entered that instance's batch; NaN if never
-    slot: Ints  # (R,) the instance; NOBODY if never dispatched
-    served_region: npt.NDArray[np.int16]  # (R,) NOBODY if never dispatched
-    network_s: Floats  # (R,) added because another region served it
+    slot: Ints  # (R,) the instance; NO_INDEX if never dispatched
+    served_region: npt.NDArray[np.int16]  # (R,) NO_INDEX if never dispatched
+    network_s: Floats  # (R,) delay added because another region served it
     preemptions: npt.NDArray[np.int32]  # (R,)
-    reused: npt.NDArray[np.int32]  # (R,) tokens of its prompt that were cached when it was admitted last
-    sent_from: Ints  # (R,) the instance before `slot`, that handed it over; NOBODY; (0,) where none may
-    sent_s: Floats  # (R,) when it did; NaN if never; (0,)
-    came_s: Floats  # (R,) when its cache had come; NaN if never; (0,)
+    reused: npt.NDArray[np.int32]  # (R,) prompt tokens found in the cache at its latest admission
+    sent_from: Ints  # (R,) slot that sent it to `slot`; NO_INDEX: none; (0,) for a fleet without transfers
+    sent_s: Floats  # (R,) when it was sent; NaN if never; (0,)
+    came_s: Floats  # (R,) when its cache arrived; NaN if never; (0,)
     joined_s: Floats  # (R,) when it entered the batch of `slot` with that cache; NaN if never; (0,)
-    instance_s: Floats  # (hours, E, 4) instance-seconds in STATES, by pool, in the hours played
+    instance_s: Floats  # (hours, E, 4) instance-seconds in STATES, by pool
     kv_used: Floats  # (hours, E) token-seconds of KV memory in use at the serving instances
-    kv_room: Floats  # (hours, E) token-seconds of what they had
-    moved: Ints  # (hours, E, 3) moves from there: of requests that wait (queued), or decode (live); given up
+    kv_room: Floats  # (hours, E) token-seconds of their KV capacity
+    moved: Ints  # (hours, E, 3) moves from the pool: of waiting requests, of decoding ones, aborted
     cached_tokens: int  # computed so far by prefill and decode; the last token of a request is not cached
     recomputed_tokens: int  # of these, lost by preemption and computed again
-    reused_tokens: int  # of prompts, so far, that were cached when they were admitted
+    reused_tokens: int  # prompt tokens so far, found in the cache at admission
     events: int  # kernel events so far, for benchmarks
 
     @property
     def kv_share(self) -> Floats:
-        """Time-mean effective memory utilisation, shape (hours, E); NaN where none served."""
+        """Time-mean effective memory utilisation, shape (hours, E); NaN where no instance served."""
         return utilisation_share(self.kv_used, self.kv_room)
 
 
 def collect_outcome(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, row: Ints, spent: FleetUsage
+    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, row: Ints, usage: FleetUsage
 ) -> Outcome:
-    """What became of the requests of `trace`, whose places are `row`; the network delay is added here."""
+    """Return the outcome of the trace's requests, network delay included; row: shape (R,), indices."""
     progress = state.progress
     served_by, refused, spared, first_token_s, finish_s, dispatched_s, admitted_s, preemptions = copy_columns(
         state.request, "served_by", "refused", "spared", *REQUEST_TIMES, "preemptions"
@@ -72,8 +72,8 @@ def collect_outcome(
     served = np.where(dispatched, fleet.region[fleet.pool[slot]], NO_INDEX).astype(np.int16)
     delay_s = fleet.network_s[trace.region, served]
     arrival_us = np.round(trace.arrival_s * 1e6).astype(np.int64)
-    drawn = fleet.network_factor[arrival_us % fleet.network_factor.size]
-    network_s = np.where(dispatched, delay_s * drawn, 0.0)
+    factor = fleet.network_factor[arrival_us % fleet.network_factor.size]
+    network_s = np.where(dispatched, delay_s * factor, 0.0)
     cases = (np.isfinite(finish_s), refused, spared)
     status = np.select(cases, (Ending.FINISHED, Ending.REFUSED, Ending.SPARED), Ending.QUEUED)
     return Outcome(
@@ -92,7 +92,7 @@ def collect_outcome(
         sent_s,
         came_s,
         joined_s,
-        *spent,
+        *usage,
         int(progress.cached_tokens),
         int(progress.lost_tokens),
         int(progress.reused_tokens),
@@ -101,6 +101,6 @@ def collect_outcome(
 
 
 def utilisation_share(used: Floats, room: Floats) -> Floats:
-    """Used over room; NaN where there was no room."""
+    """Return used / room, both token-seconds and of one shape; NaN where room is 0."""
     with np.errstate(invalid="ignore"):
         return used / room

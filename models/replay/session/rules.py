@@ -1,4 +1,4 @@
-"""The configured rules, laid out for the kernel: thresholds, clocks, levels, gears, failures."""
+"""Build the kernel's rules from the configuration: thresholds, intervals, levels, gears, failures."""
 
 import itertools
 from typing import Any
@@ -25,11 +25,15 @@ from fleetcast.models.world.replay_config import LevelsConfig, ReplayConfig
 
 
 def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap: bool = True) -> Rules:
-    """The kernel's view of the configured thresholds; `leap=False` plays every decode step (for tests)."""
+    """Build the rules of a configured policy; `leap=False` plays every decode step (for tests).
+
+    ValueError for an unknown `scaling`.
+    """
     if scaling not in SCALINGS:
         raise ValueError(f"Unknown scaling {scaling!r}; there are {', '.join(SCALINGS)}.")
+    # Scores are uniform, so the share that escalates is the threshold.
     judged = {
-        llm: (share, cascade.judge_s)  # scores are uniform: so many lie below
+        llm: (share, cascade.judge_s)
         for cascade in replay.cascades.values()
         if cascade.is_judged_outside
         for llm, share in zip(cascade.llms, cascade.escalation_shares, strict=False)
@@ -44,9 +48,9 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         "spread": code_of_name(PoolSpread, replay.spread),
         "opportunism": code_of_name(Opportunism, replay.opportunism),
     }
-    said = {name: value for name, value in vars(replay).items() if name in Rules._fields}  # as it stands
+    unchanged = {name: value for name, value in vars(replay).items() if name in Rules._fields}
     return Rules(
-        **said | coded,
+        **unchanged | coded,
         **level_fields(replay.levels),
         **move_fields(replay),
         **gear_fields(catalogue, replay),
@@ -62,7 +66,7 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
 
 
 def level_fields(levels: LevelsConfig) -> dict[str, Any]:
-    """The fields of Rules for levels of priority."""
+    """Return the fields of Rules for priority levels."""
     return {
         "headroom_share": headroom_shares(levels),
         "is_headroom_adaptive": levels.headroom_adapts,
@@ -75,7 +79,7 @@ def level_fields(levels: LevelsConfig) -> dict[str, Any]:
 
 
 def move_fields(replay: ReplayConfig) -> dict[str, Any]:
-    """The fields of Rules for moves between instances."""
+    """Return the fields of Rules for moves between instances."""
     moves = replay.moves
     return {
         "balance_s": moves.interval_s if replay.is_balanced else np.inf,
@@ -90,43 +94,46 @@ def move_fields(replay: ReplayConfig) -> dict[str, Any]:
 
 
 def gear_fields(catalogue: Catalogue, replay: ReplayConfig) -> dict[str, Any]:
-    """The fields of Rules that say which threshold holds when; no gears where no cascade has any."""
+    """Return the fields of Rules for gears, which set thresholds; no gears where no cascade has any."""
     llms = list(catalogue.llms)
-    most = max((1 + len(one.gears) for one in replay.cascades.values() if one.gears), default=0)
-    seen, least = np.full(len(llms), NO_INDEX), np.full((len(llms), most), np.inf)
+    most = max((1 + len(cascade.gears) for cascade in replay.cascades.values() if cascade.gears), default=0)
+    observed, least = np.full(len(llms), NO_INDEX), np.full((len(llms), most), np.inf)
     below, by = np.zeros((len(llms), most)), GEARS_BY[0]
     for cascade in replay.cascades.values():
         if not cascade.gears:
             continue
         by = cascade.gears_by
         for leg, (llm, behind) in enumerate(itertools.pairwise(llms.index(llm) for llm in cascade.llms)):
-            seen[llm] = llms.index(cascade.llms[0]) if by == "rate" else behind
+            observed[llm] = llms.index(cascade.llms[0]) if by == "rate" else behind
             shares = [cascade.escalation_shares, *(gear.escalation_shares for gear in cascade.gears)]
             below[llm, : len(shares)] = [share[leg] for share in shares]
             least[llm, : len(shares)] = [0.0, *(gear.at_least for gear in cascade.gears)]
     return {
         "gears_by": code_of_name(GearTrigger, by),
-        "gear_llm": seen,
+        "gear_llm": observed,
         "gear_from": least,
         "gear_below": below,
     }
 
 
 def headroom_shares(levels: LevelsConfig) -> Floats:
-    """h e^(-decay p) of each level p, shape (K,); none where there is one level only (Llumnix, eq. 3)."""
+    """Return h e^(-decay p) of each level p, shape (K,), of memory; 0 for a single level (Llumnix, eq. 3)."""
     if levels.count == 1:
         return np.zeros(1)
     return levels.headroom_share * np.exp(-levels.headroom_decay * np.arange(levels.count))
 
 
 def ceiling_shares(levels: LevelsConfig) -> Floats:
-    """Of each level, shape (K,): by rank from 1 for level 0 down to the least for the last one."""
+    """Return the saturation ceiling of each level, shape (K,): linear from 1 for level 0 to the least one."""
     least = 1.0 if levels.least_ceiling_share is None else levels.least_ceiling_share
     return np.linspace(1.0, least, levels.count)
 
 
 def urgencies(allowance_s: Floats, is_held: Bools) -> Ints:
-    """The class of each tier, shape (T,): interactive ones by allowance; the others with the last of them."""
+    """Return the urgency class of each tier, shape (T,): interactive ones by allowance, the others the last.
+
+    allowance_s: shape (T,), seconds; is_held: shape (T,), the tier is not interactive.
+    """
     steps = np.unique(allowance_s[~is_held])
     return np.where(is_held, max(steps.size - 1, 0), np.searchsorted(steps, allowance_s))
 
@@ -134,7 +141,7 @@ def urgencies(allowance_s: Floats, is_held: Bools) -> Ints:
 def add_failures(
     rules: Rules, fleet: FleetArrays, per_instance_day: float, horizon_s: float, seed: int
 ) -> Rules:
-    """The rules and a draw of failures: each slot has a Poisson clock, heard only while it serves."""
+    """Return the rules with sampled failures: a Poisson process per slot; it counts while the slot serves."""
     rng = np.random.default_rng([seed, 0xDEAD])
     slots = fleet.pool.size
     count = rng.poisson(per_instance_day * horizon_s / 86_400.0 * slots)

