@@ -1,7 +1,7 @@
-"""When things run. Importing this package comes first, so that it can speak to libraries before they load."""
+"""Jobs, schedules and the command line. Import this package first: it sets variables that libraries read."""
 
 import os
 
-# The arrays of a forecast are small: BLAS threads would only wait for each other, at four times the CPU time.
+# The arrays of a forecast are small. With several BLAS threads a forecast takes four times the CPU time.
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")

@@ -1,4 +1,4 @@
-"""`fleetcast advise`: what to run tomorrow, as one page and its numbers, from a trace and no config."""
+"""`fleetcast advise`: recommend tomorrow's fleet from a trace alone, as one page and its numbers."""
 
 from datetime import date
 from pathlib import Path
@@ -28,40 +28,45 @@ def advise_command(
         Path | None, typer.Argument(help="A trace, of any format that `fleetcast ingest` reads.")
     ] = None,
     trace: Annotated[
-        str | None, typer.Option(help="Instead of a file: a trace that has landed, logs or metrics.")
+        str | None, typer.Option(help="Instead of a file: the name of a trace in the lake, logs or metrics.")
     ] = None,
     config: Annotated[
-        str | None, typer.Option(help="Instead of a file: a config, whose night has been run.")
+        str | None, typer.Option(help="Instead of a file: a config whose nightly run has finished.")
     ] = None,
     as_: Annotated[
         str | None,
         typer.Option(
             "--assume-llm",
             "--as",
-            help="The llm to assume where the trace names none, or one without a profile.",
+            help="The llm to assume where the trace names no llm, or one without a latency profile.",
         ),
     ] = None,
     on: Annotated[
         str | None,
-        typer.Option("--fleet", "--on", help='The fleet of today, like "8 x llama3.1-8b@h100-80gb".'),
+        typer.Option("--fleet", "--on", help='Today\'s fleet, like "8 x llama3.1-8b@h100-80gb".'),
     ] = None,
     gpus: Annotated[
-        str | None, typer.Option(help="GPU types that may be rented, joined by commas; else all timed ones.")
+        str | None,
+        typer.Option(help="GPU types to choose from, with commas between; default: all that were timed."),
     ] = None,
     outputs: Annotated[
         int | None,
-        typer.Option(help="Output tokens to assume where a file does not tell them.", min=1, max=2**31 - 1),
+        typer.Option(
+            help="Output tokens to assume per request where a file does not have them.", min=1, max=2**31 - 1
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the page; else one of data/figures.", file_okay=False)
+        Path | None,
+        typer.Option(help="The folder of the page; default: a folder in data/figures.", file_okay=False),
     ] = None,
     date_: DayOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Say what to run tomorrow, on which GPUs, what it saves and how sure that is: a page, and its numbers.
+    """Recommend what to run tomorrow and on which GPUs, with the saving and its uncertainty, as one page.
 
-    The trace lands in a lake of its own beside the page; the lake of the configs stays as it is. It is
-    characterised, foreseen, planned and replayed; what it does not say stands on the page, a line each.
+    fleetcast writes the trace into a separate lake next to the page; the lake of the configs does not change.
+    It characterises the trace, forecasts it, plans the next day and replays the plan. The page also lists
+    what cannot be concluded from this trace, one line each.
 
         fleetcast advise my-trace.csv.gz
 
@@ -69,60 +74,63 @@ def advise_command(
 
         fleetcast ingest --from http://prometheus:9090 --name mine && fleetcast advise --trace mine
 
-        fleetcast advise --config office --date 2025-07-15   # from what its night has made
+        fleetcast advise --config office --date 2025-07-15   # from the results of its nightly run
     """
     with cli_errors():
         from fleetcast.assets.advice.advise import AdviceRequest
         from fleetcast.models.replay.session import background_compile
 
-        if sum(one is not None for one in (file, trace, config)) != 1:
-            raise ValueError("Name one of: a trace FILE, --trace NAME of one that has landed, --config NAME.")
+        if sum(source is not None for source in (file, trace, config)) != 1:
+            raise ValueError("Name one of: a trace FILE, --trace NAME of a trace in the lake, --config NAME.")
         progress = make_progress(quiet)
         with background_compile.compile_in_background():
             if config is not None:
                 if as_ or on or gpus or outputs:
                     raise ValueError(
-                        "--assume-llm, --fleet, --gpus and --outputs go with a trace; a config says them "
-                        "itself."
+                        "--assume-llm, --fleet, --gpus and --outputs go with a trace; a config has these "
+                        "values itself."
                     )
                 numbers, files = advise_on_config(config, parse_day(date_), out, progress)
             else:
                 if date_ is not None:
-                    raise ValueError("--date goes with --config; a trace is read to its end.")
+                    raise ValueError("--date goes with --config; of a trace, all days are read.")
                 if trace is not None and outputs is not None:
-                    raise ValueError("--outputs goes with a FILE; a trace that has landed has its outputs.")
-                types = tuple(one.strip() for one in gpus.split(",")) if gpus else ()
+                    raise ValueError("--outputs goes with a FILE; a trace in the lake has its outputs.")
+                types = tuple(name.strip() for name in gpus.split(",")) if gpus else ()
                 path = None if file is None else expand_path(file)
                 numbers, files = advise_on_trace(
                     AdviceRequest(path, trace, as_, on, types, outputs), out, progress
                 )
         for line in numbers["answer"]:
             OUT.print(line, soft_wrap=True, markup=False)
-        said = len(numbers["cannot"])
+        limits = len(numbers["cannot"])
         OUT.print(
-            f"page     {short_path(files.page)}   (with {said} lines on what it cannot say)", soft_wrap=True
+            f"page     {short_path(files.page)}   (with {limits} lines on what cannot be concluded)",
+            soft_wrap=True,
         )
         OUT.print(f"numbers  {short_path(files.numbers)}", soft_wrap=True)
 
 
 def advise_on_trace(
-    asked: "AdviceRequest", out: Path | None, progress: "Progress"
+    request: "AdviceRequest", out: Path | None, progress: "Progress"
 ) -> tuple[dict[str, Any], "AdviceFiles"]:
-    """The numbers and files of a trace."""
+    """Return the advice on a trace, and the files that were written."""
     from fleetcast.assets.advice.advice_files import write_advice
-    from fleetcast.assets.advice.advise import ADVICE_FOLDER
-    from fleetcast.assets.advice.advise import advise_trace as numbers_of
+    from fleetcast.assets.advice.advise import ADVICE_FOLDER, advise_trace
     from fleetcast.assets.advice.import_trace import trace_name
 
     folder = parse_output_folder(out) or ADVICE_FOLDER / (
-        trace_name(asked.file) if asked.file else str(asked.trace)
+        trace_name(request.file) if request.file else str(request.trace)
     )
-    numbers = numbers_of(asked, folder, progress)
+    numbers = advise_trace(request, folder, progress)
     return numbers, write_advice(numbers, folder)
 
 
 def parse_output_folder(out: Path | None) -> Path | None:
-    """The folder that --out names; ValueError for one in a bucket, which would be a folder called s3:."""
+    """Return the folder that --out names.
+
+    Raises ValueError for a bucket: s3://x would become a local folder called s3:.
+    """
     if out is not None and out.parts[:1] == ("s3:",):
         raise ValueError(f"--out {out}: a page is written to a disk. Name a folder, and copy it from there.")
     return None if out is None else expand_path(out).resolve()
@@ -131,7 +139,7 @@ def parse_output_folder(out: Path | None) -> Path | None:
 def advise_on_config(
     config: str, day: date | None, out: Path | None, progress: "Progress"
 ) -> tuple[dict[str, Any], "AdviceFiles"]:
-    """The numbers and files of a day of a config, told to Dagster too."""
+    """Return the advice on a day of a config and the files that were written; report them to Dagster."""
     from fleetcast.assets.advice.advice_files import write_advice
     from fleetcast.assets.advice.metadata import describe_advice
     from fleetcast.assets.advice.nightly_advice import advise_nightly_run

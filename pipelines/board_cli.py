@@ -1,4 +1,4 @@
-"""`fleetcast board`: the planners of five papers and fleetcast, to the same attainment and quality."""
+"""`fleetcast board`: compare the planners of five papers with fleetcast at equal attainment and quality."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -20,23 +20,26 @@ from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_perce
 
 def board_command(
     planner: Annotated[
-        list[str] | None, typer.Option("--planner", help="One of them, or any policy; may be repeated.")
+        list[str] | None,
+        typer.Option("--planner", help="Only this planner, or any policy; may be repeated."),
     ] = None,
     ideas: Annotated[
         bool,
-        typer.Option("--ideas", help="Also what each idea on the way to fleetcast is worth. Twice as long."),
+        typer.Option("--ideas", help="Also the saving of each idea of fleetcast. Takes twice as long."),
     ] = False,
     draws: Annotated[
-        int, typer.Option(help="Also so many other draws of the day's requests. Half as long again for each.")
+        int,
+        typer.Option(help="Also this many resamples of the day's requests. Each adds half of the time."),
     ] = 0,
     date_: DayOption = None,
     config: ConfigOption = "together",
     quiet: QuietOption = False,
 ) -> None:
-    """What would every planner cost on a planned day, where all attain the same? Minutes.
+    """Compare what each planner costs on a planned day at the same SLO attainment. Takes minutes.
 
-    How much of an instance each plan counts on is searched until every tier attains its target; on a day on
-    which nobody can, as much of it as the least able planner does.
+    For each planner, fleetcast searches the capacity share (the utilisation target of its plans) at which
+    every tier reaches its SLO target. If some planner cannot reach a target on that day, the required
+    fraction is the best value of the weakest planner.
 
         fleetcast nightly --config together && fleetcast board
 
@@ -60,15 +63,18 @@ def board_command(
 
 
 def show_planners(found: pa.Table, trace: str, day: date) -> None:
-    """A line a planner, the cheapest first; below, why one is not found, and what the figures are worth."""
-    every = found.to_pylist()
-    rows = [row for row in every if row["ideas"] is None] or every
+    """Print a line per planner, cheapest first, then the resolution of the search and why planners failed.
+
+    `found`: rows of the mart planner_board.
+    """
     from fleetcast.assets.studies.planner_figures import describe_required_attainment
 
+    all_rows = found.to_pylist()
+    rows = [row for row in all_rows if row["ideas"] is None] or all_rows
     title = f"{trace}, {day}: USD where {describe_required_attainment(found.to_pandas())}"
-    heads = ("\nplanner", "\nUSD", "over\nours, %", "error\n± %", "GPU-\nhours", "least\nany", "\nwhole",
-             "\nrouted", "\nplan", "\nboots", "held\nbeside", "TTFT s\np95", "TPOT ms\np95",
-             "\nquality")  # fmt: skip
+    heads = ("\nplanner", "\nUSD", "over fleet-\ncast, %", "error\n± %", "GPU-\nhours", "lower\nbound",
+             "whole in-\nstances", "\nrouting", "\nplan", "\nbooting", "\nscaling", "TTFT s\np95",
+             "TPOT ms\np95", "\nquality")  # fmt: skip
     parts = ("fluid_usd", "whole_usd", "routing_usd", "planned_usd", "boot_usd", "scaling_usd")
     lines = [
         (
@@ -85,9 +91,9 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
         for row in rows
     ]
     show_board(title, heads, lines)
-    apart = max((row["noise_share"] for row in rows if row["noise_share"] is not None), default=0.0)
+    resolution = max((row["noise_share"] for row in rows if row["noise_share"] is not None), default=0.0)
     OUT.print(
-        f"read where trials lie up to {format_percent(apart, '.1f')} % apart: differences below say nothing"
+        f"resolution of the search: {format_percent(resolution, '.1f')} %; smaller differences mean nothing"
     )
     show_draws(rows)
     for row in rows:
@@ -99,20 +105,21 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
 
 
 def show_draws(rows: Sequence[Mapping[str, Any]]) -> None:
-    """What each costs above fleetcast where another draw of the day's requests came."""
-    most, told = max((row["draws"] or 0 for row in rows), default=0), []
+    """Print the cost of each planner above that of fleetcast over the resamples of the day's requests."""
+    most, ranges = max((row["draws"] or 0 for row in rows), default=0), []
     for row in rows:
         if row["draws"] and row["low_over_fleetcast_share"] is not None and row["planner"] != "fleetcast":
             ends = " to ".join(
-                format_percent(row[f"{end}_over_ours_share"], "+.1f") for end in ("low", "high")
+                format_percent(row[f"{end}_over_fleetcast_share"], "+.1f") for end in ("low", "high")
             )
-            told.append(f"{row['planner']} {ends} %" + (f" ({row['draws']})" if row["draws"] < most else ""))
-    if told:
-        OUT.print(f"over fleetcast in {most} other draws of the requests: {', '.join(told)}", soft_wrap=True)
+            count = f" ({row['draws']})" if row["draws"] < most else ""
+            ranges.append(f"{row['planner']} {ends} %{count}")
+    if ranges:
+        OUT.print(f"over fleetcast in {most} resamples of the requests: {', '.join(ranges)}", soft_wrap=True)
 
 
 def show_ideas(found: pa.Table) -> None:
-    """A line a step, both ways."""
+    """Print the saving of each idea, added in order and in reverse order; `found`: rows of idea_worth."""
     rows = found.to_pylist()
     if len({row["way"] for row in rows}) < 2:
         return
@@ -126,4 +133,4 @@ def show_ideas(found: pa.Table) -> None:
         )
         for row in rows
     ]
-    show_board("what each idea saves", ("way", "one idea more", "USD", "saved", "%"), lines)
+    show_board("what each idea saves", ("order", "added idea", "USD", "saved", "%"), lines)

@@ -1,4 +1,4 @@
-"""`fleetcast calibrate`: a latency profile for the user's own engine, and a verdict on it."""
+"""`fleetcast calibrate`: fit a latency profile to your engine's log, and validate it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fleetcast.models.world.config import RunConfig
     from fleetcast.models.world.fleet_config import Deployment, FleetConfig
 
-LIMIT_OPTIONS = {  # limits of an engine that a fit hangs on, and how to say them
+LIMIT_OPTIONS = {  # engine limits that the fit depends on, and the option that sets each
     "max_batch": "--max-batch (vLLM's max_num_seqs)",
     "max_prefill_tokens": "--max-prefill-tokens (vLLM's max_num_batched_tokens)",
     "kv_tokens": "--kv-tokens (its start-up log's GPU KV cache size)",
@@ -26,38 +26,48 @@ LIMIT_OPTIONS = {  # limits of an engine that a fit hangs on, and how to say the
 
 
 def calibrate_command(
-    llm: Annotated[str, typer.Option(help="A name of data/catalogue/llms.toml.")],
-    gpu: Annotated[str, typer.Option(help="A name of data/catalogue/gpus.toml.")],
+    llm: Annotated[str, typer.Option(help="A name from data/catalogue/llms.toml.")],
+    gpu: Annotated[str, typer.Option(help="A name from data/catalogue/gpus.toml.")],
     tensor_parallel: Annotated[int, typer.Option(help="GPUs of one instance.", min=1, max=64)],
     file: Annotated[
         Path | None, typer.Argument(help="The requests of one instance: CSV or JSON lines.", metavar="[FILE]")
     ] = None,
     engine: Annotated[
-        Path | None, typer.Option(help="What the engine says of itself: metadata (JSON) or start-up log.")
+        Path | None, typer.Option(help="The engine's limits: its metadata (JSON) or its start-up log.")
     ] = None,
-    max_batch: Annotated[int | None, typer.Option(help="LoggedRequests in a batch.", min=1, max=4096)] = None,
+    max_batch: Annotated[
+        int | None, typer.Option(help="Maximum number of requests in a batch.", min=1, max=4096)
+    ] = None,
     max_prefill_tokens: Annotated[
-        int | None, typer.Option(help="Prompt tokens in a step.", min=2, max=1_000_000)
+        int | None, typer.Option(help="Maximum number of prompt tokens in a step.", min=2, max=1_000_000)
     ] = None,
     kv_tokens: Annotated[
-        int | None, typer.Option(help="Tokens of KV cache that fit.", min=1, max=1_000_000_000)
+        int | None, typer.Option(help="Tokens that fit into the KV cache.", min=1, max=1_000_000_000)
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Judge the profile that there is; fit none.")
+        bool, typer.Option("--check", help="Only validate the profile of the catalogue; fit none.")
     ] = False,
-    ttft_limit: Annotated[float, typer.Option(help="Error that passes, a share.", min=0.0)] = 0.15,
-    e2e_limit: Annotated[float, typer.Option(help="The same of TPOT and E2E.", min=0.0)] = 0.07,
-    write: Annotated[bool, typer.Option("--write", help="Put it into data/catalogue/latency.toml.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write it whatever the verdict is.")] = False,
-    config: Annotated[str, typer.Option(help="Whose [fleet] says what nobody else does.")] = "office",
+    ttft_limit: Annotated[
+        float, typer.Option(help="Largest TTFT error that passes, a share.", min=0.0)
+    ] = 0.15,
+    e2e_limit: Annotated[
+        float, typer.Option(help="Largest TPOT and E2E error that passes, a share.", min=0.0)
+    ] = 0.07,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write the profile into data/catalogue/latency.toml.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write the profile even if it fails.")] = False,
+    config: Annotated[
+        str, typer.Option(help="The config whose [fleet] sets the engine limits that are given nowhere else.")
+    ] = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Find the profile with which the replay meets a log of requests; without a log, estimate one.
+    """Fit a latency profile so that the replay matches a log of requests; without a log, estimate a profile.
 
-    The log has all requests that ONE instance served in a stretch of time: a CSV with arrival_s,
-    input_tokens, output_tokens, ttft_s, e2e_s (seconds; the last two from the arrival on), or JSON lines of
-    vLLM. It is replayed some thousand times; three of ten requests are left out of the fit and judge it. The
-    block printed is one for data/catalogue/latency.toml; one that does not pass is not written.
+    The log has all requests that ONE instance served in a period: a CSV with arrival_s, input_tokens,
+    output_tokens, ttft_s, e2e_s (seconds; the last two from the arrival on), or JSON lines of vLLM. fleetcast
+    replays it about a thousand times. Three of ten requests are held out of the fit and validate it.
+    fleetcast prints a block for data/catalogue/latency.toml. It does not write a profile that fails.
 
         fleetcast calibrate log.jsonl --engine meta.json --llm llama3.1-8b --gpu h100-80gb --tensor-parallel 1
 
@@ -74,7 +84,7 @@ def calibrate_command(
 
         if write and not IS_CHECKOUT:
             exit_with_message(
-                "--write needs a checkout: an installed catalogue is not changed. Leave it out."
+                "--write needs a checkout: an installed catalogue is not changed. Leave --write out."
             )
         catalogue = load_catalogue()
         require_known(llm, catalogue.llms, "llm", "--llm")
@@ -87,16 +97,20 @@ def calibrate_command(
         else:
             chosen = load_config(resolve_config(config), catalogue)
             log = read_log(expand_path(file))
-            said = {"max_batch": max_batch, "max_prefill_tokens": max_prefill_tokens, "kv_tokens": kv_tokens}
-            deployment = resolve_deployment(deployment, engine, said)
+            given = {"max_batch": max_batch, "max_prefill_tokens": max_prefill_tokens, "kv_tokens": kv_tokens}
+            deployment = resolve_deployment(deployment, engine, given)
             for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet, log.requests, file.name)]:
                 ERR.print(note, markup=False, soft_wrap=True)
             limits = {"TTFT": ttft_limit, "TPOT": e2e_limit, "E2E": e2e_limit}
-            measured = CalibrationLog(log.requests, file.name, llm, deployment, catalogue, chosen, limits)
-            profile, verdict = (
-                check_existing_profile(measured) if check else fit_profile(measured, make_progress(quiet))
+            calibration_log = CalibrationLog(
+                log.requests, file.name, llm, deployment, catalogue, chosen, limits
             )
-            passes = show_verdict(verdict)
+            profile, checks = (
+                check_existing_profile(calibration_log)
+                if check
+                else fit_profile(calibration_log, make_progress(quiet))
+            )
+            passes = show_verdict(checks)
         if not check:
             OUT.print(profile_as_toml(profile), end="", markup=False, soft_wrap=True)
         elif not passes:
@@ -106,47 +120,53 @@ def calibrate_command(
 
 
 class CalibrationLog(NamedTuple):
-    """A log of one instance, what it is the log of, and how far a profile may be off."""
+    """A log of one instance, what it was measured on, and the errors that are allowed.
+
+    `name` is the name of the file, `limits` has the largest error that passes by metric, a share.
+    """
 
     requests: "LoggedRequests"
-    name: str  # of the file
+    name: str
     llm: str
     deployment: "Deployment"
     catalogue: "Catalogue"
     config: "RunConfig"
-    limits: Mapping[str, float]  # by metric, a share
+    limits: Mapping[str, float]
 
 
-def check_existing_profile(of: CalibrationLog) -> "tuple[LatencyProfile, list[CalibrationCheck]]":
-    """The profile that there is, and how far it is off."""
+def check_existing_profile(log: CalibrationLog) -> "tuple[LatencyProfile, list[CalibrationCheck]]":
+    """Return the profile of the catalogue, and the checks of its error on the log."""
     from fleetcast.models.trials.engine_calibration import validate_profile
 
-    profile = of.catalogue.profile(of.llm, of.deployment.gpu, of.deployment.tensor_parallel)
-    return profile, validate_profile(of.requests, profile, of.deployment, of.catalogue, of.config, of.limits)
+    profile = log.catalogue.profile(log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
+    return profile, validate_profile(
+        log.requests, profile, log.deployment, log.catalogue, log.config, log.limits
+    )
 
 
-def fit_profile(of: CalibrationLog, progress: "Progress") -> "tuple[LatencyProfile, list[CalibrationCheck]]":
-    """The profile with which the replay meets the log, and how far it is off; says which engine fits best."""
+def fit_profile(log: CalibrationLog, progress: "Progress") -> "tuple[LatencyProfile, list[CalibrationCheck]]":
+    """Fit a profile to the log and print the engine hypotheses; return it with the checks of its error."""
     from fleetcast.assets.studies.profile_toml import deployment_line
     from fleetcast.models.replay.compiled import is_kernel_cached
-    from fleetcast.models.trials.engine_calibration import calibrate_profile as fit
-    from fleetcast.models.trials.engine_calibration import engine_hypotheses
+    from fleetcast.models.trials.engine_calibration import calibrate_profile, engine_hypotheses
 
     first = "" if is_kernel_cached() else "compile the replay, "  # a minute, once
-    with progress.bar(f"{first}replay the log", len(engine_hypotheses(of.deployment))) as done:
-        found = fit(of.requests, of.llm, of.deployment, of.catalogue, of.config, of.name, of.limits, done)
+    with progress.bar(f"{first}replay the log", len(engine_hypotheses(log.deployment))) as done:
+        found = calibrate_profile(
+            log.requests, log.llm, log.deployment, log.catalogue, log.config, log.name, log.limits, done
+        )
     show_hypotheses(found)
-    ERR.print(f"As a deployment: {deployment_line(of.llm, found.deployment)}", markup=False, soft_wrap=True)
+    ERR.print(f"As a deployment: {deployment_line(log.llm, found.deployment)}", markup=False, soft_wrap=True)
     return found.profile, found.verdict
 
 
-def save_profile(profile: "LatencyProfile", may: bool) -> None:
-    """Write the profile into the catalogue, where it may be."""
+def save_profile(profile: "LatencyProfile", is_allowed: bool) -> None:
+    """Write the profile into the catalogue; exit with code 2 if it did not pass and was not forced."""
     from fleetcast.assets.studies.profile_toml import LATENCY_TOML, write_profile
 
-    if not may:
+    if not is_allowed:
         exit_with_message(
-            "the profile does not pass and was not written. Look at the engine's limits and the log, "
+            "the profile does not pass and was not written. Check the engine's limits and the log, "
             "raise --ttft-limit or --e2e-limit, or write it with --force."
         )
     replaced = write_profile(profile, LATENCY_TOML)
@@ -156,9 +176,12 @@ def save_profile(profile: "LatencyProfile", may: bool) -> None:
 
 
 def resolve_deployment(
-    deployment: "Deployment", engine: Path | None, said: dict[str, int | None]
+    deployment: "Deployment", engine: Path | None, given: dict[str, int | None]
 ) -> "Deployment":
-    """The deployment with the limits that the engine says, or the user, who is right where they differ."""
+    """Return the deployment with the limits of the engine's file; `given` limits of options come first.
+
+    Raises CalibrationError if the file has another tensor_parallel.
+    """
     import dataclasses
 
     from fleetcast.assets.studies.engine_logs import CalibrationError, read_engine_limits
@@ -172,63 +195,69 @@ def resolve_deployment(
         )
     if limits.pop("has_prefix_cache", False):
         ERR.print(
-            "The engine caches prefixes: prompts that share a beginning look cheaper than they are.",
+            "The engine caches prefixes: prompts that share a prefix look cheaper than they are.",
             soft_wrap=True,
         )
-    told = {name: value for name, value in said.items() if value is not None}
-    return dataclasses.replace(deployment, **{**limits, **told})
+    options = {name: value for name, value in given.items() if value is not None}
+    return dataclasses.replace(deployment, **{**limits, **options})
 
 
 def note_assumed_limits(
     deployment: "Deployment", fleet: "FleetConfig", requests: "LoggedRequests", name: str
 ) -> list[str]:
-    """What nobody says of the engine, by name; CalibrationError where what is said contradicts the log."""
+    """Return a note for each engine limit that is assumed.
+
+    Raises CalibrationError if the log has more requests at once than max_batch.
+    """
     from fleetcast.assets.studies.engine_logs import CalibrationError, max_concurrency
 
     limits, running = fleet.engine(deployment), max_concurrency(requests)
     if running > limits.max_batch:
         raise CalibrationError(
             f"{name}: {running} requests run at once, max_batch is {limits.max_batch}. Is it the log of one "
-            "instance? Say the engine's own limit with --max-batch or --engine."
+            "instance? Set the engine's limit with --max-batch or --engine."
         )
     notes = []
     for field, option in LIMIT_OPTIONS.items():
         if getattr(deployment, field) is None:
             value = getattr(limits, field)
-            taken = "by formula" if value is None else f"{value:,}"
-            notes.append(f"Nobody says {field}: taken {taken}. Say it with {option}, or --engine.")
+            assumed = "computed from a formula" if value is None else f"{value:,} assumed"
+            notes.append(f"{field} is not given: {assumed}. Set it with {option}, or --engine.")
     return notes
 
 
 def show_hypotheses(found: "Calibration") -> None:
-    """Which engine fits best, and what the others miss by."""
-    (best, error), *others = found.hypotheses.items()
+    """Print the engine hypothesis that fits best, and the mean errors of the others.
+
+    Exits with code 2 if the log looks like that of more than one instance.
+    """
+    (best, best_error), *others = found.hypotheses.items()
     ERR.print(
-        f"{found.fitted} requests fitted, {found.held_out} left out, the first ones neither.",
+        f"{found.fitted} requests fitted, {found.held_out} held out, the first ones neither.",
         soft_wrap=True,
     )
-    ERR.print(f"Best: {best} (mean error {error:.1%}).", soft_wrap=True)
-    for other, its in others:
-        ERR.print(f"  {other}: {its:.1%}", soft_wrap=True)
+    ERR.print(f"Best: {best} (mean error {best_error:.1%}).", soft_wrap=True)
+    for other, error in others:
+        ERR.print(f"  {other}: {error:.1%}", soft_wrap=True)
     if best.instances > 1:
-        exit_with_message("more than one instance served this log. Part it by instance and give one of them.")
+        exit_with_message("more than one instance served this log. Split it by instance and pass one part.")
 
 
-def show_verdict(verdict: "list[CalibrationCheck]") -> bool:
-    """A line a metric; whether all of them pass."""
-    for metric in dict.fromkeys(line.metric for line in verdict):
-        own = [line for line in verdict if line.metric == metric]
-        told = ", ".join(
-            f"{line.of} {line.signed_error_share:.1%}"
-            if line.of == "a request"
-            else f"{line.of} {line.measured_s:.3g} s {line.signed_error_share:+.1%}"
-            for line in own
+def show_verdict(checks: "list[CalibrationCheck]") -> bool:
+    """Print a line per metric; return whether all checks pass."""
+    for metric in dict.fromkeys(check.metric for check in checks):
+        of_metric = [check for check in checks if check.metric == metric]
+        errors = ", ".join(
+            f"{check.of} {check.signed_error_share:.1%}"
+            if check.of == "a request"
+            else f"{check.of} {check.measured_s:.3g} s {check.signed_error_share:+.1%}"
+            for check in of_metric
         )
-        passes = all(line.passes for line in own)
+        passes = all(check.passes for check in of_metric)
         ERR.print(
-            f"{metric}: {told}; limit {own[0].limit_share:.0%}: {'pass' if passes else 'FAIL'}",
+            f"{metric}: {errors}; limit {of_metric[0].limit_share:.0%}: {'pass' if passes else 'FAIL'}",
             style=None if passes else "red",
             markup=False,
             soft_wrap=True,
         )
-    return all(line.passes for line in verdict)
+    return all(check.passes for check in checks)

@@ -1,4 +1,4 @@
-"""`fleetcast`: all commands, those of the night here. Heavy imports wait until a command needs them."""
+"""The `fleetcast` command, with the nightly commands. Heavy imports wait until a command needs them."""
 
 import os
 import socket
@@ -64,7 +64,7 @@ UI_HOST = "127.0.0.1"
 
 @cli_app.callback()
 def fleetcast() -> None:
-    """Forecast the demand on a fleet of LLM servers, plan it, replay it: what does each policy cost and miss?
+    """Forecast the demand on a fleet of LLM servers, plan it, and replay the plan: cost, SLO attainment.
 
     **Start here**
 
@@ -87,12 +87,12 @@ def fleetcast() -> None:
 def nightly_command(
     date_: DayOption = None,
     days: Annotated[
-        int, typer.Option(help="How many days, up to --date, one after the other.", min=1, max=3660)
+        int, typer.Option(help="Number of days, one after the other; --date is the last.", min=1, max=3660)
     ] = 1,
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Run a day from its requests to the scoreboard: history first, then forecast, plan, replay, score.
+    """Run a day from its requests to the scoreboard: history, forecast, plan, replay, score.
 
         fleetcast nightly
 
@@ -102,7 +102,7 @@ def nightly_command(
 
         fleetcast nightly --config azure --quiet
 
-    Exit code 0 only when every check holds; 1 when one does not; 2 for a mistake, said in one line.
+    Exit codes: 0 if every check holds; 1 if one does not; 2 for a wrong input, with the reason in one line.
     """
     is_broken = False
     with cli_errors():
@@ -118,7 +118,7 @@ def nightly_command(
                 OUT.print(f"figures  {short_path(night.figures)}/*.png")
                 OUT.print(f'tables   {short_path(night.warehouse)}   (fleetcast sql "from scoreboard")')
                 OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
-                OUT.print("next     fleetcast plan ahead   (the fleet of the day to come)")
+                OUT.print("next     fleetcast plan ahead   (the fleet of the next day)")
             show_short_plans(night.short)
             show_refused(night.refused)
             show_checks(night.checks, night.broken, night.alarms)
@@ -132,7 +132,7 @@ def replay_command(
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Replay one policy on a day that `nightly` has planned, and print its row of the scoreboard.
+    """Replay one policy on a day that `nightly` has planned; print its row of the scoreboard.
 
     fleetcast replay --policy reactive
     """
@@ -149,15 +149,15 @@ def replay_command(
 
 
 def backtest_command(
-    days: Annotated[int, typer.Option(help="How many days, up to --date.", min=1, max=3660)] = 3,
+    days: Annotated[int, typer.Option(help="Number of days; --date is the last.", min=1, max=3660)] = 3,
     tier: Annotated[
-        str, typer.Option(help="A tier, or interactive: all that nobody holds back as one series.")
+        str, typer.Option(help="A tier, or interactive: the sum of all tiers that are not deferred.")
     ] = "interactive",
     date_: DayOption = None,
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Forecast past days by every method and print the leaderboard; a minute or two a day.
+    """Forecast past days with every method and print the leaderboard. Takes one to two minutes a day.
 
     fleetcast backtest --days 7
 
@@ -179,28 +179,28 @@ def backtest_command(
 def ui_command(
     port: Annotated[int, typer.Option(help="A free port of this machine.", min=1, max=65535)] = 3000,
 ) -> None:
-    """Open Dagster's pages on this machine: lineage, runs, plots, checks; Ctrl-C ends it.
+    """Start Dagster's web pages on this machine: lineage, runs, plots, checks. Ctrl-C stops it.
 
-    FLEETCAST_DEPLOYMENT=deploy.toml shows the configs of that file beside each other.
+    FLEETCAST_DEPLOYMENT=deploy.toml shows all configs of that file.
 
-    Its calendar has the days of the traces in data/config and in the lake; days that land while it is open
-    appear when the code location is reloaded there (Deployment, Reload).
+    The calendar has the days of the traces in data/config and in the lake. To see days that land while the
+    pages are open, reload the code location there (Deployment, Reload).
     """
     with cli_errors():
         with socket.socket() as probe:
             if probe.connect_ex((UI_HOST, port)) == 0:
                 exit_with_message(
-                    f"Port {port} answers already. Is the UI running? Stop it, or choose another --port."
+                    f"Port {port} is in use. Is the UI running already? Stop it, or choose another --port."
                 )
         from fleetcast.assets.lake.partitions import FEW_DAYS_VARIABLE
         from fleetcast.pipelines.deployment import dagster_dev_arguments
         from fleetcast.pipelines.runs import set_dagster_home
 
-        shown = dagster_dev_arguments()
+        arguments = dagster_dev_arguments()
         set_dagster_home()
         os.environ[FEW_DAYS_VARIABLE] = "1"
-        OUT.print(f"http://{UI_HOST}:{port}   (Ctrl-C ends it)")
-        command = ["-W", "ignore", "-m", "dagster", "dev", *shown, "-h", UI_HOST, "-p", str(port)]
+        OUT.print(f"http://{UI_HOST}:{port}   (Ctrl-C stops it)")
+        command = ["-W", "ignore", "-m", "dagster", "dev", *arguments, "-h", UI_HOST, "-p", str(port)]
         os.execv(sys.executable, [sys.executable, *command])
 
 
@@ -235,7 +235,7 @@ cli_app.add_typer(serve_cli.serve_app, name="serve")
 
 
 def main() -> None:
-    """Entry point of the `fleetcast` command."""
+    """Run the `fleetcast` command."""
     warnings.showwarning = show_warning
     with shutdown.handle_signals(show_interrupted):
         cli_app()

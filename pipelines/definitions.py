@@ -1,4 +1,4 @@
-"""The one screen: every asset, check, job, schedule, sensor and resource of fleetcast."""
+"""Dagster's definitions: every asset, check, job, schedule, sensor and resource of fleetcast."""
 
 import dagster as dg
 

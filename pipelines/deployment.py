@@ -1,7 +1,7 @@
-"""Several configs in one Dagster instance: each is a code location, which is a process with an environment.
+"""Several configs in one Dagster instance. Each config is a code location: a process with an environment.
 
-So the same definitions serve them all, and each has its config, lake and executor, its own schedules and
-sensor, its own days, and asset keys that begin with its name.
+All locations load the same definitions. Each location has a config, a lake, an executor, schedules, a sensor
+and days of its own. Its asset keys begin with its name.
 """
 
 import fcntl
@@ -37,22 +37,24 @@ from fleetcast.models.world.toml_dataclasses import (
     require_known,
 )
 
-IN_ONE_PROCESS = "in_process"  # a process per step would cost two seconds each
-PACKAGES = {"ray": "dagster_ray", "k8s": "dagster_k8s"}  # that an executor needs, and the extra brings
+IN_ONE_PROCESS = "in_process"  # the default: a process per step takes two seconds more each
+PACKAGES = {"ray": "dagster_ray", "k8s": "dagster_k8s"}  # by executor: needed, installed by the extra
 MODULE = "fleetcast.pipelines.locations"
 HOST, PORT = "127.0.0.1", 4000
 
 
 def require_executor(name: str, where: str = EXECUTOR_VARIABLE) -> None:
-    """Refuse an executor that nobody knows, or whose packages are not here."""
+    """Raise ConfigError for an unknown executor, or one whose packages are not installed."""
     require_known(name, EXECUTORS, "executor", where)
     if name in PACKAGES and find_spec(PACKAGES[name]) is None:
-        raise ConfigError(f"{where} is {name}, whose packages are not here: pip install 'fleetcast[{name}]'.")
+        raise ConfigError(
+            f"{where} is {name}, whose packages are not installed: pip install 'fleetcast[{name}]'."
+        )
 
 
 @dataclass(frozen=True)
 class Location:
-    """[locations.NAME]: a config, its lake, where its steps run; where its server listens, if it has one."""
+    """[locations.NAME]: a config, its lake and executor, and the address of its code server, if any."""
 
     config: str
     lake: str = ""
@@ -62,52 +64,53 @@ class Location:
 
 
 def read_deployment(path: Path) -> dict[str, Location]:
-    """The locations of a deployment's file, by name. ConfigError says in a line what is wrong with it.
+    """Return the locations of a deployment file by name. Raises ConfigError if the file is wrong.
 
-    `lake` and `executor` above the tables are those of every location that names none. Paths are seen from
-    the file.
+    `lake` and `executor` above the tables are the defaults of all locations. Paths are relative to the file.
     """
     tables = read_toml(path)
     for key in tables:
         require_known(key, ("lake", "executor", "locations"), "key", path.name)
     shared: dict[str, Any] = {key: tables[key] for key in ("lake", "executor") if key in tables}
-    if not isinstance(named := tables.get("locations"), dict) or not named:
-        raise ConfigError(f'{path.name} names no config. Write one: [locations.office] config = "office".')
-    return {name: _location(name, shared, table, path) for name, table in named.items()}
+    if not isinstance(locations := tables.get("locations"), dict) or not locations:
+        raise ConfigError(f'{path.name} names no config. Add one: [locations.office] config = "office".')
+    return {name: _parse_location(name, shared, table, path) for name, table in locations.items()}
 
 
-def _location(name: str, shared: dict[str, Any], table: object, path: Path) -> Location:
+def _parse_location(name: str, shared: dict[str, Any], table: object, path: Path) -> Location:
     where = f"{path.name} [locations.{name}]"
     if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
-        raise ConfigError(f"{where}: a location is called by letters, digits and _. Give it another name.")
-    said: Location = build_dataclass(
+        raise ConfigError(
+            f"{where}: the name of a location has letters, digits and _ only. Give it another name."
+        )
+    read: Location = build_dataclass(
         Location, {**shared, **table} if isinstance(table, dict) else table, where
     )
-    require_executor(said.executor, f"{where} executor")
-    config = str(path.parent.resolve() / said.config) if said.config.endswith(".toml") else said.config
-    lake = said.lake if "://" in said.lake or not said.lake else str(path.parent.resolve() / said.lake)
-    return Location(config, lake, said.executor, said.host, said.port)
+    require_executor(read.executor, f"{where} executor")
+    config = str(path.parent.resolve() / read.config) if read.config.endswith(".toml") else read.config
+    lake = read.lake if "://" in read.lake or not read.lake else str(path.parent.resolve() / read.lake)
+    return Location(config, lake, read.executor, read.host, read.port)
 
 
 def check_deployment(locations: dict[str, Location]) -> None:
-    """Read every config. ConfigError where one is wrong, or two would write the same days of one lake."""
+    """Load every config. Raises ConfigError if one is wrong, or if two write the same days of one lake."""
     catalogue = load_catalogue()
     owners: dict[tuple[str, str], str] = {}
-    for name, one in locations.items():
-        trace = load_config(one.config, catalogue).trace.name
-        owner = owners.setdefault((trace, one.lake), name)
+    for name, location in locations.items():
+        trace = load_config(location.config, catalogue).trace.name
+        owner = owners.setdefault((trace, location.lake), name)
         if owner != name:
             raise ConfigError(
                 f"The locations {owner} and {name} both make the trace {trace!r} in one lake. "
-                "Give one another [trace] name, or another lake."
+                "Give one of them another [trace] name, or another lake."
             )
 
 
 def enter_location(name: str) -> None:
-    """Make this process, and what it starts, the location of that name, as FLEETCAST_DEPLOYMENT says.
+    """Set the environment of this process and its children to that location of FLEETCAST_DEPLOYMENT.
 
-    A run or a step is what started it: it was told all that stands there, on another machine by the executor.
-    This comes before anything is imported that the environment speaks to.
+    A run or a step inherits this environment, on another machine through the executor. Call this before you
+    import a module that reads the environment.
     """
     if os.environ.get(LOCATION_VARIABLE) == name:
         return
@@ -115,25 +118,29 @@ def enter_location(name: str) -> None:
     if file := os.environ.get(DEPLOYMENT_VARIABLE):
         locations = read_deployment(Path(file))
         require_known(name, locations, "location", Path(file).name)
-        one = locations[name]
-        beside = [other for other, told in locations.items() if told.lake == one.lake]
-        told = {
-            CONFIG_VARIABLE: one.config,
-            EXECUTOR_VARIABLE: one.executor,
-            LANDS_VARIABLE: "yes" if beside[0] == name else "no",
+        chosen = locations[name]
+        first_of_lake = next(other for other in locations if locations[other].lake == chosen.lake)
+        os.environ |= {
+            CONFIG_VARIABLE: chosen.config,
+            EXECUTOR_VARIABLE: chosen.executor,
+            LANDS_VARIABLE: "yes" if name == first_of_lake else "no",
         }
-        os.environ |= told | ({LAKE_VARIABLE: one.lake} if one.lake else {})
+        if chosen.lake:
+            os.environ[LAKE_VARIABLE] = chosen.lake
         os.environ.pop(CONFIG_TEXT_VARIABLE, None)
 
 
 def find_location(name: str | None) -> Location:
-    """The location of that name in FLEETCAST_DEPLOYMENT; without a name what the environment says."""
+    """Return the location of that name in FLEETCAST_DEPLOYMENT; without a name that of the environment.
+
+    Raises ConfigError if the deployment file, or the location in it, is missing.
+    """
     if name is None:
         return Location(config="", executor=os.environ.get(EXECUTOR_VARIABLE) or IN_ONE_PROCESS)
     file = os.environ.get(DEPLOYMENT_VARIABLE)
     if file is None:
         raise ConfigError(
-            f"{DEPLOYMENT_VARIABLE} names no file, so that there is no location {name}. Set it, or name none."
+            f"{DEPLOYMENT_VARIABLE} names no file, so there is no location {name}. Set it, or name none."
         )
     locations = read_deployment(Path(file))
     require_known(name, locations, "location", Path(file).name)
@@ -141,9 +148,10 @@ def find_location(name: str | None) -> Location:
 
 
 def take_port(host: str, port: int) -> None:
-    """Hold a port until this process, or what it becomes, has ended. ConfigError where another has it.
+    """Reserve a port until this process, or the program it execs, has ended. Raises ConfigError if taken.
 
-    gRPC lets two servers listen on one port: the lock is for those that start at once, the probe for others.
+    gRPC lets two servers listen on one port. The lock finds a server that starts at the same moment, the
+    probe any other.
     """
     taken = f"Port {port} of {host} is taken: is this code server running? Stop it, or choose another --port."
     lock = (Path(tempfile.gettempdir()) / f"fleetcast-{os.getuid()}-{port}.lock").open("a")
@@ -158,7 +166,7 @@ def take_port(host: str, port: int) -> None:
 
 
 def dagster_dev_arguments() -> list[str]:
-    """What `dagster dev` is told to load: FLEETCAST_DEPLOYMENT's locations, or the one of the environment."""
+    """Return the arguments of `dagster dev`: FLEETCAST_DEPLOYMENT's locations, or that of the environment."""
     if (file := os.environ.get(DEPLOYMENT_VARIABLE)) is None:
         require_executor(os.environ.get(EXECUTOR_VARIABLE) or IN_ONE_PROCESS)
         return ["-m", "fleetcast.pipelines.definitions"]
@@ -166,18 +174,18 @@ def dagster_dev_arguments() -> list[str]:
     locations = read_deployment(path)
     check_deployment(locations)
     os.environ[DEPLOYMENT_VARIABLE] = str(path)
-    written = HOME / "data" / ".dagster" / "workspace.yaml"
-    written.parent.mkdir(parents=True, exist_ok=True)
-    written.write_text(workspace_yaml(locations), encoding="utf-8")
-    return ["-w", str(written)]
+    workspace = HOME / "data" / ".dagster" / "workspace.yaml"
+    workspace.parent.mkdir(parents=True, exist_ok=True)
+    workspace.write_text(workspace_yaml(locations), encoding="utf-8")
+    return ["-w", str(workspace)]
 
 
 def workspace_yaml(locations: dict[str, Location]) -> str:
-    """A workspace.yaml: Dagster starts the server of a location, unless that has a port."""
+    """Return a workspace.yaml. Dagster starts the code server of each location that has no port."""
     entries = [
         {"python_module": {"module_name": MODULE, "attribute": name, "location_name": name}}
-        if one.port is None
-        else {"grpc_server": {"host": one.host, "port": one.port, "location_name": name}}
-        for name, one in locations.items()
+        if location.port is None
+        else {"grpc_server": {"host": location.host, "port": location.port, "location_name": name}}
+        for name, location in locations.items()
     ]
     return yaml.safe_dump({"load_from": entries}, sort_keys=False)

@@ -1,4 +1,4 @@
-"""`fleetcast error`: how far the scoreboard may be off because the latency profiles are."""
+"""`fleetcast error`: how much errors in the latency profiles change the scoreboard."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
@@ -28,20 +28,22 @@ UNCHANGED_CASE = "as_is"  # the case of a what-if that changes nothing
 
 def error_command(
     policy: Annotated[
-        list[str] | None, typer.Option(help="Only this policy; may be repeated. Else all that were replayed.")
+        list[str] | None,
+        typer.Option(help="Only this policy; may be repeated. Default: all that were replayed."),
     ] = None,
-    draws: Annotated[int, typer.Option(help="Draws of the latencies, 2 to 1,000.")] = 12,
+    draws: Annotated[int, typer.Option(help="Number of resampled latency profiles, 2 to 1,000.")] = 12,
     against: Annotated[
-        str | None, typer.Option(help=f"The policy that the others are held against; else {BASE}.")
+        str | None, typer.Option(help=f"The policy to compare the others with; default: {BASE}.")
     ] = None,
     date_: DayOption = None,
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Replay a day on latencies that are off by the error of their profiles: what of the scoreboard lasts?
+    """Replay a day on latencies that are off by the error of their profiles: how does the scoreboard move?
 
-    All policies meet the same draws. An interval holds nine of ten draws; a difference that turns round
-    within them is not carried, and is marked. Plans stay as they were made. A minute for each draw or less.
+    All policies use the same samples of the latency errors. An interval holds nine of ten samples. A
+    difference between two policies that changes its sign within them is marked: it is not significant. Plans
+    do not change. A sample takes a minute or less.
 
         fleetcast error
 
@@ -59,8 +61,8 @@ def error_command(
         settings, day = load_settings_and_day(config, date_)
         base = [against] if against else []
         latency_error.open_loop_policies(settings, day, base)  # before minutes are spent
-        asked = [*policy, *base] if policy else []
-        table = latency_error.replay_latency_draws(settings, day, asked, draws, make_progress(quiet))
+        policies = [*policy, *base] if policy else []
+        table = latency_error.replay_latency_draws(settings, day, policies, draws, make_progress(quiet))
         publish_on_demand(error_draws, settings, AssetRows(table, {"day": day}))
         show_errors(settings, day, read_scoreboard(settings, day), against)
         OUT.print(f"figure   {short_path(latency_error.draw_latency_error(settings, day))}")
@@ -68,7 +70,10 @@ def error_command(
 
 
 def show_errors(settings: RunSettings, day: date, board: pa.Table, against: str | None = None) -> None:
-    """Under a scoreboard: the latencies that it stands on and, where it is known, how far they move it."""
+    """Print the errors of the latency profiles and, after `fleetcast error`, their effect on the scoreboard.
+
+    `board`: rows of the mart scoreboard; `against`: the policy that the others are compared with.
+    """
     from fleetcast.assets.studies.latency_error import (
         profile_errors,
         read_score_differences,
@@ -79,7 +84,7 @@ def show_errors(settings: RunSettings, day: date, board: pa.Table, against: str 
     found = read_score_intervals(settings, day, board)
     line = f"latencies: {describe_profile_errors(profile_errors(settings))}"
     if not found:
-        OUT.print(f"{line} in the median   (what that does to the board: fleetcast error)", soft_wrap=True)
+        OUT.print(f"{line} in the median   (effect on the scoreboard: fleetcast error)", soft_wrap=True)
         return
     policies = list(dict.fromkeys(row["policy"] for row in found))
     base = against or (BASE if BASE in policies else policies[0])
@@ -89,12 +94,12 @@ def show_errors(settings: RunSettings, day: date, board: pa.Table, against: str 
     show_intervals(found, of_day, base, f"{settings.trace}, {day}", shown)
     OUT.print(f"{line} in the median", soft_wrap=True)
     for name in (attainment_column(first), "usd"):
-        if told := describe_pairs(of_day, name):
-            OUT.print(told, soft_wrap=True)
+        if pairs := describe_pairs(of_day, name):
+            OUT.print(pairs, soft_wrap=True)
 
 
 def interval_columns(first: str, tiers: Iterable[str]) -> dict[str, tuple[str, Callable[[Any], str]]]:
-    """Figures of the board by name: their heads, how they are written; the strictest tier comes first."""
+    """Return the head and the format of each column by its name; `first` is the strictest tier."""
 
     def share(value: float | None) -> str:
         return format_percent(value, ".1f")
@@ -119,35 +124,44 @@ def show_intervals(
     title: str,
     shown: Mapping[str, tuple[str, Callable[[Any], str]]],
 ) -> None:
-    """A row per policy, an interval beside each figure; ~ where its difference from `base` is not carried."""
+    """Print a row per policy with an interval after each figure.
+
+    ~ marks a figure whose difference from the policy `base` is not significant.
+
+    Parameters
+    ----------
+    found : rows of the mart scoreboard_intervals
+    of_day : rows of the mart scoreboard_differences
+    shown : head and format of each column by its name
+    """
+    from fleetcast.assets.studies.latency_error import ENDS
+
     by_name = {(row["policy"], row["figure"]): row for row in found}
     not_carried = {
         (row["policy"], row["figure"])
         for row in of_day
         if row["against"] == base and row["difference"] and not row["is_carried"]
     }
-    from fleetcast.assets.studies.latency_error import ENDS
-
     figures = [name for name in shown if any(row["figure"] == name for row in found)]
     rows = []
     for policy in dict.fromkeys(row["policy"] for row in found):
         cells = [policy]
         for name in figures:
-            row, write = by_name.get((policy, name)), shown[name][1]
+            row, form = by_name.get((policy, name)), shown[name][1]
             mark = "~" if (policy, name) in not_carried else " "
-            value, low, high = ("–",) * 3 if row is None else (write(row[key]) for key in ENDS)
+            value, low, high = ("–",) * 3 if row is None else (form(row[key]) for key in ENDS)
             cells.append(f"{value} ({low} to {high}){mark}")
         rows.append(cells)
     draws = max(row["draws"] for row in found)
     show_board(
-        f"{title}, {draws} draws of its latencies   (nine of ten draws; ~ not to be told from {base})",
+        f"{title}, {draws} samples of the latency errors   (nine of ten; ~ not significant against {base})",
         ("\npolicy", *(shown[name][0] for name in figures)),
         rows,
     )
 
 
 def describe_pairs(of_day: Sequence[Row], name: str) -> str:
-    """How many of all differences between two policies the error carries, and which it does not."""
+    """Say how many differences between policies are significant in the column `name`, and which are not."""
     by_pair = {(row["policy"], row["against"]): row for row in of_day if row["figure"] == name}
     policies = list(dict.fromkeys(policy for policy, _ in by_pair))
     pairs = [pair for pair in combinations(policies, 2) if by_pair[pair]["difference"]]
@@ -156,63 +170,71 @@ def describe_pairs(of_day: Sequence[Row], name: str) -> str:
         return ""
     more = f" and {len(not_carried) - SHOWN_PAIRS} more" if len(not_carried) > SHOWN_PAIRS else ""
     listed = f"; not {', '.join(not_carried[:SHOWN_PAIRS])}{more}" if not_carried else ""
-    return f"{name}: the error carries {len(pairs) - len(not_carried)} of {len(pairs)} differences{listed}"
+    significant = len(pairs) - len(not_carried)
+    return f"{name}: {significant} of {len(pairs)} differences are significant{listed}"
 
 
 def describe_cost_error(settings: RunSettings, rows: Sequence[Row]) -> str:
-    """How far a plan's cost may be off for its latencies alone; `rows` of a plan: llm, usd."""
+    """Say how far latency errors alone may move the cost of a plan; `rows` of the plan have llm and usd."""
     from fleetcast.assets.studies.latency_error import profile_errors, usd_error_share
     from fleetcast.models.latency.latency_errors import describe_profile_errors
 
     return (
-        f"Latencies: {describe_profile_errors(profile_errors(settings))} in the median; for that alone "
+        f"Latencies: {describe_profile_errors(profile_errors(settings))} in the median; from that alone "
         f"the plan's cost may be "
         f"{format_percent(usd_error_share(settings, rows), '.1f')} % off (nine of ten times)."
     )
 
 
 def show_savings(settings: RunSettings, day: date, board: pa.Table) -> None:
-    """Under what forecasts are worth: how much of each saving the error of the latencies may be."""
+    """Print the saving of each forecast method, and the part of it that latency errors may explain.
+
+    `board`: rows of the mart decision_leaderboard.
+    """
     saved = {row["method"]: row["saved_on_last_value_share"] for row in board.to_pylist()}
-    _show_carried(settings, day, "Savings on last value", saved, "methods")
+    _show_saved_shares(settings, day, "Savings on last value", saved, "methods")
 
 
 def show_differences(settings: RunSettings, day: date, cases: pa.Table) -> None:
-    """Under a what-if: how much of each case's difference in cost the error of the latencies may be."""
+    """Print the saving of each what-if case, and the part of it that latency errors may explain.
+
+    `cases`: rows of the mart whatifs.
+    """
     usd = dict(zip(cases["case_name"].to_pylist(), cases["usd"].to_pylist(), strict=True))
     base = UNCHANGED_CASE if UNCHANGED_CASE in usd else next(iter(usd))
-    less = {name: 1 - value / usd[base] for name, value in usd.items() if name != base and usd[base]}
-    _show_carried(settings, day, f"USD saved on {base}", less, "cases")
+    saved = {name: 1 - value / usd[base] for name, value in usd.items() if name != base and usd[base]}
+    _show_saved_shares(settings, day, f"USD saved on {base}", saved, "cases")
 
 
-def _show_carried(
+def _show_saved_shares(
     settings: RunSettings, day: date, what: str, saved: Mapping[str, float | None], sharers: str
 ) -> None:
-    """The error of the cost of the day's plan, and the part of each saving, a share of it, that this may be.
+    """Print the error of the day's planned cost, and the part of each saving that this error may explain.
 
-    The cautious reading: it takes nothing of the error for common to what is compared.
+    `saved` has a share of the cost by name. This is an upper bound: it treats no part of the error as common
+    to the two costs that are compared.
     """
     from fleetcast.assets.studies.latency_error import usd_error_share
 
     spent = settings.lake.sql("reads/planned_usd.sql", trace=settings.trace, day=day).to_pylist()
     error_share = usd_error_share(settings, spent)
-    told = [
+    savings = [
         f"{name} {format_percent(share, '.1f')} % "
         f"({format_percent(min(1.0, error_share / abs(share)), '.0f')} %)"
         for name, share in saved.items()
         if share
     ]
-    if spent and told:
+    if spent and savings:
         OUT.print(describe_cost_error(settings, spent), soft_wrap=True)
         OUT.print(
-            f"{what}, and the part of each that this may be: {', '.join(told)}; less, as all {sharers} share "
-            "these latencies",
+            f"{what}, and the part of each that this error may explain: {', '.join(savings)}; less in fact, "
+            f"as all {sharers} share these latencies",
             soft_wrap=True,
         )
 
 
 def describe_replayed_saving(settings: RunSettings, day: date, policy: str) -> str:
-    """What a policy costs in the replay beside BASE, in all draws of the latencies; "" without draws."""
+    """Compare the replayed cost of a policy with BASE over the samples of latency errors; "" without any."""
     from fleetcast.assets.replays.scorecards import read_scoreboard
     from fleetcast.assets.studies.latency_error import read_score_differences, read_score_intervals
 
@@ -220,15 +242,17 @@ def describe_replayed_saving(settings: RunSettings, day: date, policy: str) -> s
         return ""
     if not read_score_intervals(settings, day, read_scoreboard(settings, day)):
         return ""
-    wanted = (policy, BASE, "usd")
+    key = (policy, BASE, "usd")
     found = [
-        r for r in read_score_differences(settings, day) if (r["policy"], r["against"], r["figure"]) == wanted
+        row
+        for row in read_score_differences(settings, day)
+        if (row["policy"], row["against"], row["figure"]) == key
     ]
     if not found:
         return ""
     value, low, high = (found[0][end] for end in ("difference", "low", "high"))
-    carries = "carries" if found[0]["is_carried"] else "does not carry"
+    verdict = "is" if found[0]["is_carried"] else "is not"
     return (
-        f"Replayed, {policy} costs {value:+,.0f} USD beside {BASE}, {low:+,.0f} to {high:+,.0f} in nine of "
-        f"ten draws of the latencies: their error {carries} that."
+        f"Replayed, {policy} costs {value:+,.0f} USD compared with {BASE}, {low:+,.0f} to {high:+,.0f} in "
+        f"nine of ten samples of the latency errors: this {verdict} significant."
     )

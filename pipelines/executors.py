@@ -1,4 +1,4 @@
-"""Where the steps of a run are computed: FLEETCAST_EXECUTOR names one of Dagster's executors."""
+"""The executor that computes the steps of a run. FLEETCAST_EXECUTOR names one of Dagster's executors."""
 
 import importlib
 import os
@@ -18,6 +18,7 @@ from fleetcast.assets.lake.environment_variables import (
 from fleetcast.assets.lake.process_resources import CORES_VARIABLE, usable_cores
 from fleetcast.pipelines.deployment import IN_ONE_PROCESS, require_executor
 
+# Variables that hold for this machine only: a step on another machine does not inherit them.
 OF_THIS_MACHINE = {
     DEPLOYMENT_VARIABLE,
     LANDS_VARIABLE,
@@ -32,7 +33,7 @@ DELEGATING = {
 
 
 def build_executor() -> dg.ExecutorDefinition:
-    """The executor that the environment names; ConfigError for one that cannot be."""
+    """Return the executor that the environment names. Raises ConfigError for one that cannot run here."""
     name = os.environ.get(EXECUTOR_VARIABLE) or IN_ONE_PROCESS
     require_executor(name)
     if name == IN_ONE_PROCESS:
@@ -43,19 +44,25 @@ def build_executor() -> dg.ExecutorDefinition:
     delegating: dg.ExecutorDefinition = getattr(importlib.import_module(module), attribute)
     if name == "k8s":
         return delegating.configured({"env_vars": step_environment()}, name)
-    # Ray keeps what asks for no core on its head.
+    # Ray would run steps that request no core on its head node.
     return delegating.configured({"ray": {"env_vars": step_environment(), "num_cpus": step_cores()}}, name)
 
 
 def step_environment() -> Sequence[str]:
-    """What a step on another machine is told, as NAME=VALUE: the config with its text, the lake, the rest."""
+    """Return the environment of a step on another machine, as NAME=VALUE texts.
+
+    It has the config with its text, the lake, and the other variables of fleetcast.
+    """
     config, text = read_process_config()
-    told = {CONFIG_VARIABLE: config, CONFIG_TEXT_VARIABLE: text, LAKE_VARIABLE: LAKE}
-    own = {name for name in os.environ if name.startswith("FLEETCAST_")} - OF_THIS_MACHINE
-    told |= {name: os.environ[name] for name in own - told.keys()}
-    return [f"{name}={value}" for name, value in sorted(told.items()) if value]
+    environment = {name: value for name, value in os.environ.items() if name.startswith("FLEETCAST_")}
+    environment |= {CONFIG_VARIABLE: config, CONFIG_TEXT_VARIABLE: text, LAKE_VARIABLE: LAKE}
+    return [
+        f"{name}={value}"
+        for name, value in sorted(environment.items())
+        if value and name not in OF_THIS_MACHINE
+    ]
 
 
 def step_cores() -> int:
-    """What a step asks of the machine that it runs on."""
+    """Return the number of cores that a step requests."""
     return usable_cores() if CORES_VARIABLE in os.environ else 1

@@ -1,4 +1,4 @@
-"""`fleetcast gpus`: which GPUs to rent for an llm, and whether prefill and decode should stand apart."""
+"""`fleetcast gpus`: which GPUs to rent for an llm, and whether to disaggregate prefill and decode."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -31,45 +31,56 @@ RENT_KIND_TITLES = {
 
 
 def gpus_command(
-    llm: Annotated[str | None, typer.Option(help="Else the one with most input tokens to come.")] = None,
-    gpus_: Annotated[
-        str | None, typer.Option("--gpus", help="Types, joined by commas. Else all whose kernels were timed.")
+    llm: Annotated[
+        str | None, typer.Option(help="The llm; default: the one with the most forecast input tokens.")
     ] = None,
-    cap: Annotated[list[str] | None, typer.Option(help="TYPE=COUNT: no more of it; may be repeated.")] = None,
+    gpus_: Annotated[
+        str | None,
+        typer.Option("--gpus", help="GPU types, with commas between. Default: all whose kernels were timed."),
+    ] = None,
+    cap: Annotated[
+        list[str] | None,
+        typer.Option(help="TYPE=COUNT: at most this many GPUs of the type; may be repeated."),
+    ] = None,
     apart: Annotated[
         bool,
         typer.Option(
-            "--disaggregated", "--apart", help="Only combos: prefill and decode on instances of their own."
+            "--disaggregated", "--apart", help="Only fleets with prefill and decode on separate instances."
         ),
     ] = False,
-    together: Annotated[bool, typer.Option("--colocated", "--together", help="No combos.")] = False,
+    together: Annotated[
+        bool, typer.Option("--colocated", "--together", help="Only fleets without disaggregation.")
+    ] = False,
     prices: Annotated[
-        Path | None, typer.Option(help="A TOML file, USD per GPU-hour by type. Else gpus.toml.")
+        Path | None, typer.Option(help="A TOML file with USD per GPU-hour by type. Default: gpus.toml.")
     ] = None,
     ttft_slo_s: Annotated[
-        float | None, typer.Option(help="To the first token. Else as the strictest tier.", min=0.001)
+        float | None,
+        typer.Option(help="TTFT target in seconds. Default: that of the strictest tier.", min=0.001),
     ] = None,
     tpot_slo_s: Annotated[
-        float | None, typer.Option(help="Per token after it. Else as the strictest tier.", min=0.0001)
+        float | None,
+        typer.Option(help="TPOT target in seconds. Default: that of the strictest tier.", min=0.0001),
     ] = None,
     buckets: Annotated[
-        str | None, typer.Option(help="INPUTS/OUTPUTS, edges in tokens like 512/100,500: plan by bucket too.")
+        str | None,
+        typer.Option(help="Also plan by bucket. INPUTS/OUTPUTS: edges in tokens, like 512/100,500."),
     ] = None,
     date_: NextDayOption = None,
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Say which GPUs to rent for an llm: USD per token by phase, what parting them saves, the best fleets.
+    """Recommend GPUs for an llm: USD per token by phase, the saving of disaggregation, the best fleets.
 
-    The fleet stands all day and carries the largest load that is foreseen (--date, else the day after the
-    last one), at the quantile that plans cover, of the requests that nobody holds back. Each is replayed on
-    the busiest hour of the day before, at that pace.
+    The fleet runs all day. It carries the largest forecast load of the day (--date, default: the day after
+    the last one) at the quantile that plans cover, without the deferred tiers. fleetcast replays each fleet
+    on the busiest hour of the day before, scaled to that load.
 
         fleetcast gpus
 
         fleetcast gpus --llm llama3.1-8b --gpus h100-80gb,a100-80gb,l40s-48gb --cap a100-80gb=16
 
-        fleetcast gpus --apart --prices prices.toml --tpot-slo-s 0.03
+        fleetcast gpus --disaggregated --prices prices.toml --tpot-slo-s 0.03
     """
     with cli_errors():
         from fleetcast.assets.pages.on_demand_asset import AssetRows
@@ -83,17 +94,17 @@ def gpus_command(
         settings = load_cli_settings(config)
         day = parse_day(date_) or next_plan_day(settings)
         way = "apart" if apart else "together" if together else "any"
-        asked = rent_query.build_rent_query(
+        query = rent_query.build_rent_query(
             settings, day, llm, gpus_, cap or [], way, ttft_slo_s, tpot_slo_s, make_progress(quiet)
         )
         if buckets is not None:
-            asked = asked._replace(edges=rent_buckets.parse_bucket_edges(buckets))
+            query = query._replace(edges=rent_buckets.parse_bucket_edges(buckets))
         if prices is not None:
-            settings = rent_query.with_prices(settings, expand_path(prices), asked.gpus)
-        found = rent_answer.answer_rent_query(settings, day, asked, make_progress(quiet))
+            settings = rent_query.with_prices(settings, expand_path(prices), query.gpus)
+        found = rent_answer.answer_rent_query(settings, day, query, make_progress(quiet))
         _, table = rent_answer.write_rent_tables(settings, day, found)
-        publish_on_demand(gpu_fleets, settings, AssetRows(table, {"day": day, "llm": asked.llm}))
-        show_prices(found, asked.llm, settings.trace, day)
+        publish_on_demand(gpu_fleets, settings, AssetRows(table, {"day": day, "llm": query.llm}))
+        show_prices(found, query.llm, settings.trace, day)
         show_fleets(found)
         show_note(found.short)
         show_note(found.rare)
@@ -101,23 +112,22 @@ def gpus_command(
             OUT.print(describe_opportunism(found), soft_wrap=True)
         OUT.print(describe_rent_answer(found), soft_wrap=True)
         OUT.print(
-            f"figure   {short_path(settings.figures(day))}/phase_prices_{asked.llm}.png", soft_wrap=True
+            f"figure   {short_path(settings.figures(day))}/phase_prices_{query.llm}.png", soft_wrap=True
         )
         OUT.print('tables   fleetcast sql "from phase_prices", "from gpu_fleets"')
 
 
 def show_prices(found: "RentAnswer", llm: str, trace: str, day: date) -> None:
-    """USD per million tokens by phase and GPU type, then the bound."""
-    from fleetcast.models.latency.latency_errors import catalogue_errors
-    from fleetcast.models.latency.latency_errors import describe_profile_errors as latencies
+    """Print USD per million tokens by phase and GPU type, then the largest saving of disaggregation."""
+    from fleetcast.models.latency.latency_errors import catalogue_errors, describe_profile_errors
     from fleetcast.models.plan.phase_costs import cheapest_price_per_gpu
 
     setting, load = found.setting, found.setting.load
-    turn = {turn.gpu: turn for turn in found.turns}
+    turns = {turn.gpu: turn for turn in found.turns}
     rows = []
     shown = {*cheapest_price_per_gpu(found.prices, load), found.bound.prefill, found.bound.decode}
-    for price in sorted(shown, key=lambda one: one.usd_per_request(load)):
-        at = turn.get(price.gpu)
+    for price in sorted(shown, key=lambda price: price.usd_per_request(load)):
+        turn = turns.get(price.gpu)
         rows.append(
             [
                 f"{price.gpus}x{price.gpu}",
@@ -128,43 +138,42 @@ def show_prices(found: "RentAnswer", llm: str, trace: str, day: date) -> None:
                     1e6 * price.usd_per_request(load) / (load.input_tokens + load.output_tokens), ".3f"
                 ),
                 f"{price.batch}",
-                "–" if at is None else f"{at.prefill_usd:.2f} and {at.decode_usd:.2f}",
+                "–" if turn is None else f"{turn.prefill_usd:.2f} and {turn.decode_usd:.2f}",
             ]
         )
     heads = ("\ninstance", "USD per\nGPU-hour", "USD per million\ntokens in", "\nout", "\nboth",
              "decode\nbatch", "cheapest in prefill and\nin decode below, USD")  # fmt: skip
     show_board(
-        f"{llm} of {trace} on {day}: {load.input_tokens:,.0f} tokens in, {load.output_tokens:,.0f} out in "
-        f"the mean, {setting.per_s:,.1f} requests/s",
+        f"{llm} of {trace} on {day}: mean {load.input_tokens:,.0f} input and {load.output_tokens:,.0f} "
+        f"output tokens, {setting.per_s:,.1f} requests/s",
         heads,
         rows,
     )
     used = {(price.gpu, price.gpus) for price in found.prices}
-    told = [
+    errors = [
         e for e in catalogue_errors(setting.catalogue) if (e.profile.gpu, e.profile.tensor_parallel) in used
     ]
-    OUT.print(f"latencies: {latencies(told)} in the median", soft_wrap=True)
+    OUT.print(f"latencies: {describe_profile_errors(errors)} in the median", soft_wrap=True)
     OUT.print(describe_saving_bound(found), soft_wrap=True)
 
 
 def describe_saving_bound(found: "RentAnswer") -> str:
-    """What apart can save, and between whom."""
+    """Say how much disaggregation can save at most, and with which GPU for each phase."""
     bound = found.bound
     if bound.saving_share == 0:
         return (
-            f"Apart saves nothing: {bound.together.gpu} is cheapest in prefill and in decode. It may help "
-            "latency."
+            f"Disaggregation saves nothing: {bound.together.gpu} is cheapest in prefill and in decode. It "
+            "may help latency."
         )
     return (
-        f"Apart saves at most {format_percent(bound.saving_share, '.1f')} % of GPU cost: prefill is "
-        f"cheapest on "
-        f"{bound.prefill.gpus}x{bound.prefill.gpu}, decode on {bound.decode.gpus}x{bound.decode.gpu}, both "
-        f"on {bound.together.gpus}x{bound.together.gpu}."
+        f"Disaggregation saves at most {format_percent(bound.saving_share, '.1f')} % of GPU cost: prefill is "
+        f"cheapest on {bound.prefill.gpus}x{bound.prefill.gpu}, decode on "
+        f"{bound.decode.gpus}x{bound.decode.gpu}, both on {bound.together.gpus}x{bound.together.gpu}."
     )
 
 
 def show_fleets(found: "RentAnswer") -> None:
-    """The best fleet of each kind, and what it met."""
+    """Print the best fleet of each kind with its replayed attainment and latencies."""
     from fleetcast.assets.studies.rent_query import describe_targets
 
     tier = found.setting.tier
@@ -182,44 +191,51 @@ def show_fleets(found: "RentAnswer") -> None:
         ]
         for kind, fleet in found.fleets.items()
     ]
-    heads = ("\nfleet", "\nrented", "\nGPUs", "USD\nan hour", "million tokens\nper USD", "TTFT in\ntime, %",
-             "TPOT in\ntime, %", "TTFT\np95, s", "TPOT\np95, ms")  # fmt: skip
+    heads = ("\nfleet", "\nrented", "\nGPUs", "USD\nper hour", "million tokens\nper USD",
+             "TTFT at-\ntained, %", "TPOT at-\ntained, %", "TTFT\np95, s", "TPOT\np95, ms")  # fmt: skip
     target = format_percent(tier.attainment_target_share, ".0f")
-    show_board(f"fleets of which {target} % of requests are in time ({describe_targets(tier)})", heads, rows)
+    show_board(f"fleets for an attainment of {target} % ({describe_targets(tier)})", heads, rows)
 
 
 def describe_opportunism(found: "RentAnswer") -> str:
-    """By which rule requests do both phases at one instance of a team, as the replay found it best."""
+    """Say when a request of a paired pool runs both phases on one instance: the best rule of the replay."""
     rules = found.setting.config.replay
     if rules.opportunism == "off":
-        return "In teams every request is handed on: doing both phases at one instance serves no more."
+        return (
+            "In paired pools every request has a KV transfer: both phases on one instance serve no more load."
+        )
     return (
-        "In teams a request begins where it decodes if that is idle, and stays where it was prefilled while "
-        f"{rules.opportunism_weight:g} x the tokens left there are fewer than those left where it would go."
+        "In paired pools a request is prefilled where it decodes if that instance is idle. It decodes where "
+        f"it was prefilled while {rules.opportunism_weight:g} x the backlog there, in tokens, is below the "
+        "backlog where it would go."
     )
 
 
 def describe_rent_answer(found: "RentAnswer") -> str:
-    """The answer in one sentence."""
+    """Return the recommendation in one sentence."""
     best, bound = found.fleets[found.best], format_percent(found.bound.saving_share, ".1f")
     rented = join_gpu_names([f"{count} {gpu}" for gpu, count in best.gpus.items()])
     target, attained = found.setting.tier.attainment_target_share, best.met.attainment_share
     late = (
-        f" It attains {format_percent(attained, '.1f')} % of {format_percent(target, '.0f')} %."
+        f" Its attainment is {format_percent(attained, '.1f')} %, below the target of "
+        f"{format_percent(target, '.0f')} %."
         if attained < target
         else ""
     )
     if found.best == "by_bucket":
         rented += ", each for its own buckets"
     if not best.is_disaggregated:
-        return f"Rent {rented}, together: apart would save at most {bound} %.{late}"
+        return f"Rent {rented}, colocated: disaggregation would save at most {bound} %.{late}"
     others = [fleet.usd_per_hour for fleet in found.fleets.values() if not fleet.is_disaggregated]
     if not others:
-        return f"Rent {rented}, apart: GPU time lets that save at most {bound} %.{late}"
+        return f"Rent {rented}, disaggregated: by GPU time this saves at most {bound} %.{late}"
     less = format_percent(1 - best.usd_per_hour / min(others), ".1f")
-    return f"Rent {rented}, apart: {less} % less than together (by GPU time alone at most {bound} %).{late}"
+    return (
+        f"Rent {rented}, disaggregated: {less} % less than colocated (by GPU time alone at most {bound} %)."
+        f"{late}"
+    )
 
 
 def join_gpu_names(names: Sequence[str]) -> str:
-    """A list as a sentence has it."""
+    """Join names with commas and a final "and"."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,4 +1,4 @@
-"""`fleetcast plan export | ran | grade`: a plan for whoever carries it out, and what became of it."""
+"""`fleetcast plan export | ran | grade`: export a plan to a cluster, import the fleet that ran, and grade."""
 
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -27,11 +27,11 @@ select
     policy, tier, ran_in_time_share, advised_in_time_share, gained_share, replay_error_share, is_beyond_error
 from graded_shadow where trace = $trace and day = $day order by policy, tier
 """
-SCALER = "fleetcast-scaler.default:6000"  # as it would be called in a cluster
+SCALER = "fleetcast-scaler.default:6000"  # the service's usual address in a cluster
 
 
 class ExportFormat(StrEnum):
-    """How a plan is written."""
+    """The format of an exported plan."""
 
     JSON = "json"
     K8S = "k8s"
@@ -42,7 +42,7 @@ class ExportFormat(StrEnum):
 
 
 class ExportMode(StrEnum):
-    """What an exported plan may do."""
+    """What an exported plan may change: nothing, the minimum of replicas, or the replicas."""
 
     ADVISORY = "advisory"
     FLOOR = "floor"
@@ -54,8 +54,9 @@ def export_command(
         ExportFormat,
         typer.Option(
             "--format",
-            help="json; k8s: KEDA ScaledObjects with the plan as cron; keda-scaler: those that ask "
-            "fleetcast serve scaler; hpa: under llm-d; capacity-buffer: nodes ahead; ray-serve: its calls.",
+            help="json; k8s: KEDA ScaledObjects with cron triggers; keda-scaler: KEDA ScaledObjects that "
+            "query fleetcast serve scaler; hpa: for llm-d; capacity-buffer: nodes ahead of time; ray-serve: "
+            "its calls.",
         ),
     ],
     policy: PolicyOption = "corrected",
@@ -64,34 +65,39 @@ def export_command(
     config: ConfigOption = "office",
     mode: Annotated[
         ExportMode,
-        typer.Option(help="Whether the plan is only told, the least that is held, or all there is."),
+        typer.Option(
+            help="advisory: the plan changes nothing; floor: it is the minimum; active: it sets the replicas."
+        ),
     ] = ExportMode.ACTIVE,
     target: Annotated[
-        str, typer.Option(help="What runs an llm, as GROUP/VERSION/KIND; it has a scale subresource.")
+        str,
+        typer.Option(help="The object that runs an llm, GROUP/VERSION/KIND, with a scale subresource."),
     ] = "apps/v1/Deployment",
-    namespace: Annotated[str, typer.Option(help="Of the cluster's objects.")] = "default",
+    namespace: Annotated[str, typer.Option(help="The namespace of the cluster's objects.")] = "default",
     triggers: Annotated[
         Path | None,
-        typer.Option(help="Mode floor: a YAML list of your own triggers, which may hold more than the plan."),
+        typer.Option(help="Mode floor: a YAML list of your own triggers, which may scale above the plan."),
     ] = None,
-    scaler: Annotated[str, typer.Option(help="keda-scaler: HOST:PORT where KEDA finds it.")] = SCALER,
+    scaler: Annotated[
+        str, typer.Option(help="keda-scaler: HOST:PORT where KEDA reaches the scaler.")
+    ] = SCALER,
     hour: Annotated[
-        int, typer.Option(help="hpa, capacity-buffer: the hour of the day they are for.", min=0, max=23)
+        int, typer.Option(help="hpa, capacity-buffer: the hour of the day to export.", min=0, max=23)
     ] = 0,
     node_lead_minutes: Annotated[
-        float, typer.Option(help="capacity-buffer: what a node takes to come.", min=0, max=24 * 60)
+        float, typer.Option(help="capacity-buffer: minutes until a node is ready.", min=0, max=24 * 60)
     ] = 5.0,
     question: Annotated[
         str | None,
-        typer.Option(help="json, k8s: of `plan quality`, as it names it, the plan that was chosen."),
+        typer.Option(help="json, k8s: export the plan that `plan quality` printed under this name."),
     ] = None,
 ) -> None:
-    """Write a day's plan to stdout: JSON with load, cost and reasons, or what scales one cluster.
+    """Write a day's plan to stdout: JSON with load, cost and reasons, or objects that scale one cluster.
 
-    Replicas are asked for as long before they have to serve as they boot ([replay] boot_local_s or
-    boot_remote_s). k8s acts by cron and only within the hours of its plan, so it is refused for a plan that
-    has not begun or is over, unless its mode is advisory. Every object carries the decision_id of its rows
-    of all_plans.
+    Replicas are requested one boot time before they have to serve ([replay] boot_local_s or boot_remote_s).
+    k8s uses cron and works only within the hours of its plan. fleetcast refuses to write it for a plan that
+    has not begun or is over, unless the mode is advisory. Every object has the decision_id of its rows of
+    all_plans.
 
         fleetcast plan export --format json > plan.json
 
@@ -120,7 +126,7 @@ def export_command(
         day = parse_day(date_) or settings.config.trace.replay_day
         rows = read_plan_rows(settings, day, policy, region)
         file = None if triggers is None else expand_path(triggers)
-        asked = ExportOptions(
+        options = ExportOptions(
             mode=mode.value,
             target=parse_scale_target(target),
             namespace=namespace,
@@ -132,37 +138,40 @@ def export_command(
             node_lead_s=60 * node_lead_minutes,
         )
         if format_ is ExportFormat.K8S:
-            require_plan_running(rows, asked, datetime.now(UTC))
-        written = (
+            require_plan_running(rows, options, datetime.now(UTC))
+        text = (
             plan_to_json(rows)
             if format_ is ExportFormat.JSON
-            else CLUSTER_FORMATS[format_.value](settings, rows, asked)
+            else CLUSTER_FORMATS[format_.value](settings, rows, options)
         )
-        typer.echo(written.rstrip("\n"))
+        typer.echo(text.rstrip("\n"))
 
 
 def ran_command(
     file: Annotated[
-        Path | None, typer.Argument(help="CSV: at, region, workload, replicas; or Prometheus' JSON.")
+        Path | None,
+        typer.Argument(help="CSV: at, region, workload, replicas; or JSON of a Prometheus range query."),
     ] = None,
     from_: Annotated[
         str | None, typer.Option("--from", help="A Prometheus server, instead of a file.")
     ] = None,
     date_: DayOption = None,
     step: Annotated[int, typer.Option(help="--from: seconds between two readings.", min=15, max=3600)] = 60,
-    where: Annotated[str, typer.Option(help="--from: further matchers, like 'namespace=\"prod\"'.")] = "",
+    where: Annotated[
+        str, typer.Option(help="--from: further label matchers, like 'namespace=\"prod\"'.")
+    ] = "",
     config: ConfigOption = "office",
 ) -> None:
-    """Tell the lake which fleet really ran: ready replicas of each workload over time.
+    """Import the fleet that really ran: ready replicas of each workload over time.
 
         fleetcast plan ran --from http://prometheus:9090 --date 2025-07-15 --config mine.toml
 
         fleetcast plan ran replicas.csv --config mine.toml
 
-    A server is asked for a day: for what kube-state-metrics says of Deployments and StatefulSets that are
-    called as in `plan export`, else for the processes of each llm that vLLM or SGLang have. A file is CSV, or
-    the saved JSON answer to a range query whose series have the labels region and deployment. What was there
-    of the same days is replaced.
+    From a server fleetcast reads one day: the kube-state-metrics of the Deployments and StatefulSets with the
+    names that `plan export` writes, or else the vLLM or SGLang processes of each llm. A file is CSV, or the
+    saved JSON response to a range query whose series have the labels region and deployment. The import
+    replaces earlier rows of the same days.
     """
     with cli_errors():
         from fleetcast.assets.plans.observed_fleet import import_observed_fleet
@@ -184,19 +193,21 @@ def ran_command(
 
 def grade_command(
     date_: DayOption = None,
-    policy: Annotated[str, typer.Option(help="Whose advice: day_ahead or rolling.")] = "day_ahead",
+    policy: Annotated[
+        str, typer.Option(help="The policy that made the plan: day_ahead or rolling.")
+    ] = "day_ahead",
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Grade a day's advice against the fleet that ran: GPU-hours saved, requests in time, the replay's error.
+    """Compare a day's plan with the fleet that ran: GPU-hours saved, SLO attainment, the error of the replay.
 
         fleetcast plan grade --date 2025-07-15
 
         fleetcast sql "from graded_decisions where verdict = 'short'"
 
-    Both fleets are replayed on the requests of the day, which must have been planned (`fleetcast nightly`).
-    Where the trace tells what its requests waited, how far the replay is off stands beside the gain: a gain
-    below it says nothing.
+    fleetcast replays both fleets on the requests of the day, which needs a plan (`fleetcast nightly`). If the
+    trace has measured latencies, the table also has the error of the replay: a gain below that error means
+    nothing.
     """
     with cli_errors():
         from fleetcast.assets.pages.on_demand_asset import AssetRows
@@ -207,6 +218,6 @@ def grade_command(
         settings, day = load_settings_and_day(config, date_)
         table = grade_shadow(settings, day, policy, make_progress(quiet))
         publish_on_demand(shadow_runs, settings, AssetRows(table, {"day": day}))
-        asked = {"trace": settings.trace, "day": day}
-        show_table(settings.lake.sql("queries/graded_shadow.sql", **asked).to_reader())
-        show_table(settings.lake.sql(SHADOW_BY_TIER_SQL, **asked).to_reader())
+        params = {"trace": settings.trace, "day": day}
+        show_table(settings.lake.sql("queries/graded_shadow.sql", **params).to_reader())
+        show_table(settings.lake.sql(SHADOW_BY_TIER_SQL, **params).to_reader())

@@ -1,4 +1,4 @@
-"""What runs together."""
+"""Dagster's jobs."""
 
 from typing import Any
 
@@ -14,17 +14,17 @@ RUN_EXECUTOR = build_executor()
 
 
 def run_settings() -> dict[str, Any]:
-    """What a run brings along: of a config of one's own the text, so that its file is needed nowhere else."""
-    told = SettingsResource.deployed()
-    said = {"config": told.config, "text": told.text, "lake": told.lake}
-    return {"resources": {"settings": {"config": said}}} if told.text else {}
+    """Return the run config: for a custom config its text, so that no other machine needs its file."""
+    settings = SettingsResource.deployed()
+    values = {"config": settings.config, "text": settings.text, "lake": settings.lake}
+    return {"resources": {"settings": {"config": values}}} if settings.text else {}
 
 
 SETTINGS = run_settings()
 
 
 def select_assets(*names: str) -> dg.AssetSelection:
-    """The assets of these names."""
+    """Return the selection of the assets with these names."""
     return dg.AssetSelection.assets(*map(build_asset_key, names))
 
 
@@ -35,7 +35,10 @@ def define_job(
     partitions: dg.PartitionsDefinition | None = None,
     needs_config: bool = False,
 ) -> Any:  # Dagster does not export the type
-    """A job of these assets; one that `needs_config` without a default brings no settings along."""
+    """Return a job of these assets.
+
+    A job with `needs_config` gets no default run config: the user gives one in the launchpad.
+    """
     return dg.define_asset_job(
         name,
         selection,
@@ -47,12 +50,12 @@ def define_job(
 
 
 LAND_JOB = define_job(
-    "land", select_assets("landing"), "Bring the trace files of data/landing into the lake."
+    "land", select_assets("landing"), "Import the trace files of data/landing into the lake."
 )
 HISTORY_JOB = define_job(
     "history",
     select_assets("requests", "demand"),
-    "A day of requests and its demand: what later forecasts learn from.",
+    "A day of requests and its demand: the history that later forecasts use.",
     DAY_PARTITIONS,
 )
 NIGHTLY_JOB = define_job(

@@ -1,4 +1,4 @@
-"""`fleetcast sql`, `explore`, `explain`, `timeline`: questions to the lake, and why a request was late."""
+"""`fleetcast sql`, `explore`, `explain`, `timeline`: query the lake, and explain why a request was late."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,20 +22,21 @@ from fleetcast.pipelines.terminal_tables import OUT, format_figure, show_board, 
 def sql_command(
     query: Annotated[str, typer.Argument(help="A query, or a file with one.", metavar="FILE|QUERY")],
     param: Annotated[
-        list[str] | None, typer.Option(help="What a $NAME of the query stands for.", metavar="NAME=VALUE")
+        list[str] | None, typer.Option(help="The value of $NAME in the query.", metavar="NAME=VALUE")
     ] = None,
     date_: DayOption = None,
     config: ConfigOption = "office",
     memory_gib: Annotated[
-        float, typer.Option(help="Memory that it may take; on disk four times as much.", min=0.1, max=4096)
+        float,
+        typer.Option(help="Memory limit of the query, GiB; on disk four times as much.", min=0.1, max=4096),
     ] = QueryLimits().memory_gib,
     time_limit_s: Annotated[
-        float, typer.Option(help="Seconds that it may work.", min=0.01, max=604_800)
+        float, typer.Option(help="Time limit of the query, seconds.", min=0.01, max=604_800)
     ] = QueryLimits().time_limit_s,
 ) -> None:
-    """Ask the lake: every table, mart and macro by name. In a pipe the answer is CSV.
+    """Query the lake in SQL: every table, mart and macro by name. In a pipe the result is CSV.
 
-    $trace and $day in a query stand for the config's trace and the day, any other $name for its --param.
+    In a query $trace and $day are the config's trace and the day; --param sets any other $name.
 
         fleetcast sql "from scoreboard"
 
@@ -49,22 +50,24 @@ def sql_command(
         from fleetcast.assets.lake.empty_query_hints import explain_empty_result, query_parameters
 
         settings, day = load_settings_and_day(config, date_)
-        given = {"trace": settings.trace, "day": day, **parse_params(param or [], query_parameters(query))}
-        with settings.lake.answer(query, QueryLimits(memory_gib, time_limit_s), **given) as answer:
+        params = {"trace": settings.trace, "day": day, **parse_params(param or [], query_parameters(query))}
+        with settings.lake.answer(query, QueryLimits(memory_gib, time_limit_s), **params) as answer:
             rows = show_table(answer)
         if not rows:
-            show_why_empty(explain_empty_result(settings.lake, query, given))
+            show_why_empty(explain_empty_result(settings.lake, query, params))
 
 
 def show_why_empty(reasons: Iterable[str]) -> None:
-    """Why a query has no rows."""
+    """Print why a query has no rows."""
     ERR.print(" ".join(["No rows.", *reasons]), style="yellow", markup=False, soft_wrap=True)
 
 
 def explore_command(
-    folder: Annotated[Path, typer.Argument(help="Where the project goes: empty, or one already.")],
+    folder: Annotated[
+        Path, typer.Argument(help="The project's folder: empty, or one that has such a project.")
+    ],
 ) -> None:
-    """Write a Rill project over the lake: a metrics view and a dashboard for each mart, from the SQL headers.
+    """Write a Rill project on the lake: a metrics view and a dashboard for each mart, from the SQL headers.
 
     fleetcast explore ~/fleetcast-rill && rill start ~/fleetcast-rill
     """
@@ -79,12 +82,12 @@ def explore_command(
 
 
 def explain_command(
-    request: Annotated[int, typer.Argument(help="A request_id of outcomes.", metavar="REQUEST")],
+    request: Annotated[int, typer.Argument(help="A request_id of the table outcomes.", metavar="REQUEST")],
     date_: DayOption = None,
     config: ConfigOption = "office",
 ) -> None:
-    """Say why a request got its first token when it did: held, queued behind whom, prefilled, sent elsewhere;
-    and where it went, if it was handed on.
+    """Explain a request's time to first token: deferral, queue, prefill, another region. List its stages if
+    several instances served it.
 
     fleetcast sql sql/queries/why_late.sql   # the latest requests of the day
 
@@ -92,28 +95,32 @@ def explain_command(
     """
     with cli_errors():
         settings, day = load_settings_and_day(config, date_)
-        told = settings.lake.sql("queries/why_late.sql", trace=settings.trace, day=day, request=request)
-        if not told.num_rows:
+        params = {"trace": settings.trace, "day": day, "request": request}
+        delays = settings.lake.sql("queries/why_late.sql", **params)
+        if not delays.num_rows:
             exit_with_message(
                 f"No replay of {settings.trace} on {day} has a request {request}. "
-                "Look some up: fleetcast sql sql/queries/why_late.sql"
+                "List some ids: fleetcast sql sql/queries/why_late.sql"
             )
-        legs = settings.lake.sql("queries/request_legs.sql", trace=settings.trace, day=day, request=request)
-        show_explanation(told, legs)
+        legs = settings.lake.sql("queries/request_legs.sql", **params)
+        show_explanation(delays, legs)
 
 
-def show_explanation(told: pa.Table, legs: pa.Table) -> None:
-    """One request under each policy: what the time to its first token was made of, and where it went."""
-    rows = told.to_pylist()
+def show_explanation(delays: pa.Table, legs: pa.Table) -> None:
+    """Print the parts of a request's time to first token, and its stages, under each policy.
+
+    `delays`: rows of queries/why_late.sql, `legs`: rows of queries/request_legs.sql, all of one request.
+    """
+    rows = delays.to_pylist()
     OUT.print(
         "request {request_id}: {tier} for {llm} from {region}, {arrived_at:%Y-%m-%d %H:%M:%S} UTC, "
-        "{input_tokens:,} tokens in, {output_tokens:,} out".format(**rows[0])
+        "{input_tokens:,} input tokens, {output_tokens:,} output tokens".format(**rows[0])
     )
-    waits = {"TTFT s": "ttft_s", "drafts s": "earlier_s", "held s": "held_s", "queued s": "waited_s",
-             "prefill s": "prefill_s", "net s": "network_s"}  # fmt: skip
+    waits = {"TTFT s": "ttft_s", "drafts s": "earlier_s", "deferred s": "held_s", "queued s": "waited_s",
+             "prefill s": "prefill_s", "network s": "network_s"}  # fmt: skip
     if not any(row["earlier_s"] for row in rows):
         del waits["drafts s"]
-    heads = ("policy", *waits, "ahead (tokens)", "prefilled by")
+    heads = ("policy", *waits, "queued ahead (tokens)", "prefilled by")
     explained = []
     for row in rows:
         times = (row[name] for name in waits.values())
@@ -126,7 +133,7 @@ def show_explanation(told: pa.Table, legs: pa.Table) -> None:
     show_legs(legs)
     for row in rows:
         if row["preemptions"]:
-            OUT.print(f"{row['policy']}: its memory was taken {row['preemptions']} times and it began anew.")
+            OUT.print(f"{row['policy']}: it was preempted {row['preemptions']} times and started again.")
         if row["booting"] and row["booting"] > 0.01:
             OUT.print(
                 f"{row['policy']}: {row['booting']:.2f} instances of its llm were booting in that hour."
@@ -134,7 +141,10 @@ def show_explanation(told: pa.Table, legs: pa.Table) -> None:
 
 
 def show_legs(legs: pa.Table) -> None:
-    """Where a request went, leg by leg, under each policy under which several instances had it."""
+    """Print the stages of a request under each policy where several instances served it.
+
+    `legs`: rows of queries/request_legs.sql.
+    """
     times = ("came_s", "began_s", "first_token_s", "ended_s")
     rows = [
         (
@@ -147,19 +157,20 @@ def show_legs(legs: pa.Table) -> None:
         for row in legs.to_pylist()
     ]
     if rows:
-        heads = ("policy", "leg", "hand-\nover s", "came s", "in batch s", "1st token s", "ended s", "where")
-        show_board("its legs, seconds from its arrival", heads, rows)
+        heads = ("\npolicy", "\nstage", "KV trans-\nfer s", "\narrived s", "\nin batch s", "1st to-\nken s",
+                 "\nended s", "\nwhere")  # fmt: skip
+        show_board("stages of the request, seconds from its arrival", heads, rows)
 
 
 def timeline_command(
-    llm: Annotated[str, typer.Option(help="Whose requests.")],
-    region: Annotated[str, typer.Option(help="Where they were served.")],
+    llm: Annotated[str, typer.Option(help="The llm of the requests.")],
+    region: Annotated[str, typer.Option(help="The region that served them.")],
     hour: Annotated[int, typer.Option(help="Hour of the day, UTC.", min=0, max=23)],
-    policy: Annotated[str, typer.Option(help="Under which policy.")] = "lt_i",
+    policy: Annotated[str, typer.Option(help="The replayed policy.")] = "lt_i",
     date_: DayOption = None,
     config: ConfigOption = "office",
 ) -> None:
-    """Write an hour of one endpoint as a Chrome trace: hand-over, queue, prefill and decode of every request.
+    """Write an hour of one endpoint as a Chrome trace: KV transfer, queue, prefill, decode of every request.
 
     fleetcast timeline --llm bloom-176b --region east --hour 19
     """

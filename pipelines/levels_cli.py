@@ -1,4 +1,4 @@
-"""`fleetcast levels`: how many levels of priority, how much headroom, and whether moving requests pays."""
+"""`fleetcast levels`: how many priority levels to use, how much headroom, and whether migration pays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -26,32 +26,38 @@ STACK_NAMES = ", ".join(REPLAY_STACKS)
 
 def levels_command(
     llm: Annotated[
-        str | None, typer.Option(help="Whose requests; else the endpoint that has most to do.")
+        str | None, typer.Option(help="The llm of the endpoint; default: the endpoint with the most load.")
     ] = None,
-    region: Annotated[str | None, typer.Option(help="Where they come from, and are served.")] = None,
+    region: Annotated[str | None, typer.Option(help="The region of the endpoint.")] = None,
     levels_: Annotated[
-        str, typer.Option("--levels", help="How many levels of priority, 1 to 10.")
+        str, typer.Option("--levels", help="Numbers of priority levels to try, each 1 to 10.")
     ] = "1,2,3,4,6,10",
     by: Annotated[
-        str, typer.Option(help=f"How needs and levels are dealt: {', '.join(LEVELS_BY[:-1])}.")
+        str, typer.Option(help=f"How TTFT targets and levels are assigned: {', '.join(LEVELS_BY[:-1])}.")
     ] = "enterprise",
     stack: Annotated[
-        str | None, typer.Option(help=f"Of {STACK_NAMES}; all without it, edf always.", show_default=False)
+        str | None,
+        typer.Option(
+            help=f"Stacks to try, of {STACK_NAMES}; default: all. edf always runs.", show_default=False
+        ),
     ] = None,
-    load: Annotated[str, typer.Option(help="Requests for each one of the day.")] = "1",
+    load: Annotated[str, typer.Option(help="Factors on the number of requests.")] = "1",
     headroom: Annotated[
-        str | None, typer.Option(help="Shares of an instance's memory for level 0; else the stack's own.")
+        str | None,
+        typer.Option(help="Shares of an instance's memory to reserve for level 0; default: the stack's."),
     ] = None,
     needs: Annotated[
         str | None,
-        typer.Option(help="Seconds: the strictest and the loosest need that are drawn; else the tiers'."),
+        typer.Option(
+            help="STRICTEST,LOOSEST: range of the sampled TTFT targets, seconds; default: the tiers'."
+        ),
     ] = None,
-    hours: Annotated[int, typer.Option(help="The busiest of the day on end.")] = 4,
+    hours: Annotated[int, typer.Option(help="Length of the busiest stretch of the day to replay.")] = 4,
     date_: DayOption = None,
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Try levels of priority at an endpoint, by stack: needs met by level, the fewest instances for all.
+    """Try priority levels at an endpoint, by stack: targets met by level, the fewest instances that meet all.
 
         fleetcast levels
 
@@ -59,8 +65,9 @@ def levels_command(
 
         fleetcast levels --by uniform --load .7,.9,1.1 --headroom 0,.1,.2
 
-    Each request wants its first token within a time, on ten steps; levels see it as a class. The trace's own
-    tiers are tried beside it. Instances are fixed. A minute or two.
+    Each request gets a TTFT target, one of ten values. The levels group these values into classes. fleetcast
+    also tries the tiers of the trace. The number of instances is fixed in each trial. Takes one to two
+    minutes.
     """
     with cli_errors():
         from fleetcast.assets.pages.on_demand_asset import AssetRows
@@ -76,19 +83,24 @@ def levels_command(
 
         settings, day = load_settings_and_day(config, date_)
         stacks = LevelsQuery().stacks if stack is None else split_names(stack)
-        shares = () if headroom is None else parse_numbers("--headroom", headroom, float)
-        asked = LevelsQuery(
-            llm, region, parse_numbers("--levels", levels_, int), by, stacks, parse_numbers("--load", load,
-            float), shares,
-            None if needs is None else parse_pair("--needs", needs), hours,
-        )  # fmt: skip
-        table = try_levels(settings, day, asked, make_progress(quiet))
-        of = level_trials_scope(day, table)
-        publish_on_demand(level_trials, settings, AssetRows(table, of))
-        place = {name: of[name] for name in ("llm", "region")}
-        for rows in read_level_values(settings, day, **place):
+        query = LevelsQuery(
+            llm,
+            region,
+            parse_numbers("--levels", levels_, int),
+            by,
+            stacks,
+            parse_numbers("--load", load, float),
+            () if headroom is None else parse_numbers("--headroom", headroom, float),
+            None if needs is None else parse_pair("--needs", needs),
+            hours,
+        )
+        table = try_levels(settings, day, query, make_progress(quiet))
+        scope = level_trials_scope(day, table)
+        publish_on_demand(level_trials, settings, AssetRows(table, scope))
+        endpoint = {name: scope[name] for name in ("llm", "region")}
+        for rows in read_level_values(settings, day, **endpoint):
             show_levels(rows, read_in_time_shares(settings, day, rows[0]), settings.trace, day)
-        for sentence in describe_endpoint_levels(settings, day, **place):
+        for sentence in describe_endpoint_levels(settings, day, **endpoint):
             OUT.print(sentence, markup=False, soft_wrap=True)
         OUT.print(
             f"figures  {short_path(settings.figures(day))}/level_value.png, level_ttft, headroom, ablation"
@@ -96,15 +108,15 @@ def levels_command(
         OUT.print('tables   fleetcast sql "from level_value", "from level_isolation", "from level_trials"')
 
 
-def split_names(said: str) -> tuple[str, ...]:
-    """The names of a list with commas."""
-    return tuple(part.strip() for part in said.split(","))
+def split_names(text: str) -> tuple[str, ...]:
+    """Return the names of a list with commas."""
+    return tuple(part.strip() for part in text.split(","))
 
 
-def parse_numbers(option: str, said: str, kind: Callable[[str], N]) -> tuple[N, ...]:
-    """The numbers of a list with commas; ConfigError names what is none."""
+def parse_numbers(option: str, text: str, kind: Callable[[str], N]) -> tuple[N, ...]:
+    """Return the numbers of a list with commas. Raises ConfigError for a part that is not a number."""
     found = []
-    for part in split_names(said):
+    for part in split_names(text):
         try:
             found.append(kind(part))
         except ValueError as error:
@@ -113,19 +125,22 @@ def parse_numbers(option: str, said: str, kind: Callable[[str], N]) -> tuple[N, 
     return tuple(found)
 
 
-def parse_pair(option: str, said: str) -> tuple[float, float]:
-    """Two numbers; ConfigError for more or fewer."""
-    found = parse_numbers(option, said, float)
+def parse_pair(option: str, text: str) -> tuple[float, float]:
+    """Return two numbers. Raises ConfigError for more or fewer."""
+    found = parse_numbers(option, text, float)
     if len(found) != 2:
         raise ConfigError(f"{option}: got {len(found)} numbers, needed two: STRICTEST,LOOSEST.")
     return found[0], found[1]
 
 
-def read_in_time_shares(settings: RunSettings, day: date, of: Mapping[str, Any]) -> Mapping[Any, float]:
-    """The share in time on today's instances, by stack, levels, headroom and level."""
+def read_in_time_shares(settings: RunSettings, day: date, row: Mapping[str, Any]) -> Mapping[Any, float]:
+    """Return the SLO attainment on today's instances, a share, by (stack, levels, headroom_share, level).
+
+    `row`: a row of the mart level_value, which names the endpoint, the targets and the load.
+    """
     names = ("llm", "region", "needs_by", "load_factor")
     rows = settings.lake.sql(
-        "reads/levels_in_time.sql", trace=settings.trace, day=day, **{name: of[name] for name in names}
+        "reads/levels_in_time.sql", trace=settings.trace, day=day, **{name: row[name] for name in names}
     )
     keys = ("stack", "levels", "headroom_share", "level")
     return {tuple(row[name] for name in keys): row["share"] for row in rows.to_pylist()}
@@ -134,16 +149,18 @@ def read_in_time_shares(settings: RunSettings, day: date, of: Mapping[str, Any])
 def show_levels(
     rows: Sequence[Mapping[str, Any]], in_time: Mapping[Any, float], trace: str, day: date
 ) -> None:
-    """A line for each stack, number of levels and headroom."""
+    """Print a line for each stack, number of levels and headroom.
+
+    `rows`: rows of the mart level_value of one endpoint; `in_time`: from read_in_time_shares.
+    """
     most = max(row["levels"] for row in rows)
-    of = rows[0]
-    today = f"in time %,\n{of['today_instances']} of them"
-    heads = ["", "fewest\ninstances", "\nwithin", "saved on\none level", today]
+    endpoint = rows[0]
+    today = f"attained %,\n{endpoint['today_instances']} instances"
+    heads = ["", "fewest\ninstances", "resolu-\ntion", "saved on\none level", today]
     heads += [f"level\n{code}" for code in range(most)]
     lines = []
-    for row in sorted(
-        rows, key=lambda r: (list(REPLAY_STACKS).index(r["stack"]), r["levels"], r["headroom_share"])
-    ):
+    stacks = list(REPLAY_STACKS)
+    for row in sorted(rows, key=lambda r: (stacks.index(r["stack"]), r["levels"], r["headroom_share"])):
         key = (row["stack"], row["levels"], row["headroom_share"])
         headroom = (
             f", {row['headroom_share']:.0%} headroom" if row["headroom_share"] and row["levels"] > 1 else ""
@@ -155,7 +172,8 @@ def show_levels(
             format_figure(row[name], ",.0f") for name in ("instances", "resolution", "saved_on_one_level")
         ]
         lines.append((f"{row['stack']}, {row['levels']}{headroom}", *counts, *shares))
-    load = "" if of["load_factor"] == 1 else f", {of['load_factor']:g} times the load"
-    show_board(
-        f"{of['llm']} in {of['region']}, {trace}, {day}: needs by {of['needs_by']}{load}", heads, lines
+    load = "" if endpoint["load_factor"] == 1 else f", {endpoint['load_factor']:g} times the load"
+    title = (
+        f"{endpoint['llm']} in {endpoint['region']}, {trace}, {day}: targets by {endpoint['needs_by']}{load}"
     )
+    show_board(title, heads, lines)

@@ -1,15 +1,15 @@
-"""What Dagster loads of a deployment: the definitions of a location, as the attribute of that name.
+"""The module that Dagster loads for a deployment. Attribute NAME has the definitions of the location NAME.
 
     dagster code-server start -m fleetcast.pipelines.locations -a NAME
 
-A run and its steps find their definitions by module and attribute, so that they know their location too.
+A run and its steps find their definitions by module and attribute, so they know their location too.
 """
 
 from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """The definitions of the location of that name, with its environment."""
+    """Enter the location of that name, and return its definitions."""
     if name.startswith("_"):
         raise AttributeError(name)
     from fleetcast.pipelines.deployment import enter_location

@@ -1,4 +1,4 @@
-"""The order of a night's work: land what was dropped, make the history that is missing, then run the day."""
+"""The nightly run: import new trace files, compute the missing history, then run the day."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, timedelta
@@ -17,7 +17,7 @@ from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.pages.on_demand_asset import AssetRows
 from fleetcast.assets.replays import nightly_replays, replays, scorecards
-from fleetcast.assets.studies_on_demand import backtests as asset
+from fleetcast.assets.studies_on_demand import backtests as backtests_asset
 from fleetcast.assets.traces.ingest import landed_files
 from fleetcast.models.replay.session import background_compile
 from fleetcast.models.world.toml_dataclasses import require_known
@@ -27,33 +27,48 @@ UNREAD = "landing: every_file_is_read"
 
 
 class NightlyRun(NamedTuple):
-    """What a night left: the scoreboard, where the rest lies, and how the checks went."""
+    """The results of a nightly run.
+
+    board : rows of the mart scoreboard; None if a failed check stopped the run before it
+    other_targets : attainment by target where tiers have several targets
+    figures, warehouse : the folder of the figures, the file of the published database
+    checks : number of checks
+    broken, alarms : names of the checks that failed, and of those that only warn
+    refused : why files in data/landing were not imported
+    short : plans that the fleet cannot carry, rows of sql/queries/short_plans.sql
+    """
 
     trace: str
     day: date
-    board: pa.Table | None  # None where a failed check stopped the night before it
+    board: pa.Table | None
     other_targets: pa.Table | None
     figures: LakePath
     warehouse: LakePath
     checks: int
     broken: Sequence[str]
-    alarms: Sequence[str]  # checks that warned
-    refused: Sequence[str]  # why files in data/landing were not taken
-    short: Sequence[Mapping[str, Any]]  # of plans that the fleet cannot carry: sql/queries/short_plans.sql
+    alarms: Sequence[str]
+    refused: Sequence[str]
+    short: Sequence[Mapping[str, Any]]
 
 
 class LandingSummary(NamedTuple):
-    """What became of the landed files, one mapping of texts per file."""
+    """The results of the job land.
+
+    files : texts by name for each imported file
+    findings : data quality findings that are not ok
+    refused : why other files were not imported
+    checks, broken : number of checks, names of those that failed
+    """
 
     files: Sequence[Mapping[str, Any]]
-    findings: Sequence[Mapping[str, Any]]  # of their quality, those that are not simply ok
-    refused: Sequence[str]  # why the others were not taken
+    findings: Sequence[Mapping[str, Any]]
+    refused: Sequence[str]
     checks: int
     broken: Sequence[str]
 
 
 def run_night(resource: SettingsResource, day: date | None, progress: Progress) -> NightlyRun:
-    """Run a day from its requests to the scoreboard, its history first."""
+    """Run the missing history, then a day from its requests to the scoreboard."""
     settings = resource.load()
     day = day or settings.config.trace.replay_day
     require_in_calendar(day)
@@ -78,7 +93,7 @@ def _run_night(
     for first, last in demand_history.consecutive_stretches(sorted(missing)):
         ran = run_job("history", resource, first, progress, until=last)
         checks, broken = checks + ran.checks, broken + ran.broken
-    if set(broken) <= {UNREAD}:  # a bad file must not keep the night from its work
+    if set(broken) <= {UNREAD}:  # a file that cannot be read does not stop the nightly run
         ran = run_job("nightly", resource, day, progress)
         alarms = ran.alarms
         checks, broken = checks + ran.checks, broken + ran.broken
@@ -96,32 +111,35 @@ def _run_night(
 def run_nights(
     resource: SettingsResource, last: date | None, days: int, progress: Progress
 ) -> Iterator[NightlyRun]:
-    """Run so many days up to `last`, one night after the other; one without a scoreboard ends it."""
+    """Yield the nightly runs of `days` days up to `last`; stop after a run without a scoreboard."""
     last = last or resource.load().config.trace.replay_day
     for back in reversed(range(days)):
-        night = run_night(resource, last - timedelta(days=back), progress)
-        yield night
-        if night.board is None:
+        result = run_night(resource, last - timedelta(days=back), progress)
+        yield result
+        if result.board is None:
             return
 
 
 def land_files(resource: SettingsResource, progress: Progress) -> LandingSummary:
-    """Bring every file in data/landing into the lake."""
+    """Import every file in data/landing into the lake."""
     set_dagster_home()
     ran = run_job("land", resource, None, progress)
-    told = ran.result.asset_materializations_for_node("landing")[0].metadata
+    metadata = ran.result.asset_materializations_for_node("landing")[0].metadata
     files, findings = (
-        [record.data for record in cast(dg.TableMetadataValue, told[name]).records]
+        [record.data for record in cast(dg.TableMetadataValue, metadata[name]).records]
         for name in ("files", "quality")
     )
-    refused = cast(Sequence[str], cast(dg.JsonMetadataValue, told["refused"]).value)
+    refused = cast(Sequence[str], cast(dg.JsonMetadataValue, metadata["refused"]).value)
     return LandingSummary(files, findings, refused, ran.checks, ran.broken)
 
 
 def run_backtests(
     resource: SettingsResource, last: date | None, days: int, tier: str, progress: Progress
 ) -> tuple[pa.Table, LakePath]:
-    """Backtest the days up to `last`, their history first; the leaderboard, and the folder of its figure."""
+    """Run the missing history, then backtest `days` days up to `last`.
+
+    Returns the rows of the mart forecast_leaderboard, and the folder of its figure.
+    """
     settings = resource.load()
     require_known(tier, (INTERACTIVE, *settings.catalogue.tiers), "tier", "--tier")
     last = last or settings.config.trace.replay_day
@@ -139,15 +157,16 @@ def run_backtests(
         run_job("history", resource, begin, progress, until=end)
     table = backtests.backtest_methods(settings, first, last, tier, progress)
     settings.lake.publish()
-    said = asset.metadata(settings, AssetRows(table, {"day": last, "tier": tier}))
-    report_materializations(asset.name, {(first + timedelta(days=n)).isoformat(): said for n in range(days)})
+    metadata = backtests_asset.metadata(settings, AssetRows(table, {"day": last, "tier": tier}))
+    partitions = [(first + timedelta(days=n)).isoformat() for n in range(days)]
+    report_materializations(backtests_asset.name, dict.fromkeys(partitions, metadata))
     return backtests.read_forecast_leaderboard(settings, tier), settings.figures(last)
 
 
 def replay_policy(
     resource: SettingsResource, day: date | None, policy: str, progress: Progress
 ) -> tuple[pa.Table, str, date]:
-    """Replay one policy on a planned day; its row of the scoreboard, the trace and the day."""
+    """Replay one policy on a planned day; return its row of the scoreboard, the trace and the day."""
     settings = resource.load()
     require_known(policy, settings.config.rules, "policy", "replay")
     day = day or settings.config.trace.replay_day

@@ -1,4 +1,4 @@
-"""Options that commands share, and what becomes of them."""
+"""Options that several commands share, and the functions that parse them."""
 
 from collections.abc import Sequence
 from datetime import date, datetime
@@ -20,39 +20,41 @@ ConfigOption = Annotated[
     typer.Option(
         envvar="FLEETCAST_CONFIG",
         show_envvar=False,
-        help="A file of data/config by name, or a TOML file by path; ~ is your home.",
+        help="The name of a config in data/config, or the path of a TOML file; ~ is your home.",
     ),
 ]
 DayOption = Annotated[
     datetime | None,
     typer.Option(
-        "--date", formats=["%Y-%m-%d"], help="The day, UTC; without it the last day of the config's trace."
+        "--date", formats=["%Y-%m-%d"], help="The day, UTC; default: the last day of the config's trace."
     ),
 ]
-PolicyOption = Annotated[str, typer.Option(help=f"Whose plan: {', '.join(planned_policies())}, rolling.")]
+PolicyOption = Annotated[
+    str, typer.Option(help=f"The policy of the plan: {', '.join(planned_policies())}, rolling.")
+]
 RegionOption = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No bars, only the result.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, only the result.")]
 
 
 def resolve_config(name: str) -> str:
-    """A path that stays true wherever the process goes; the name of a shipped config as it is."""
+    """Return the name of a shipped config as it is, and any other as an absolute path."""
     path = config_path(name)
     return name if path == CONFIG_DIR / f"{name}.toml" else str(path.resolve())
 
 
 def load_cli_settings(config: str) -> RunSettings:
-    """The settings of --config."""
+    """Return the settings of --config."""
     return lake_settings.load_settings(resolve_config(config))
 
 
 def load_settings_and_day(config: str, moment: datetime | None) -> tuple[RunSettings, date]:
-    """The settings of --config, and the day of --date or the last of the config's trace."""
+    """Return the settings of --config, and the day of --date or the last day of the config's trace."""
     settings = load_cli_settings(config)
     return settings, parse_day(moment) or settings.config.trace.replay_day
 
 
 def parse_day(moment: datetime | None) -> date | None:
-    """The day of --date; ConfigError for one on which no request can be."""
+    """Return the day of --date. Raises ConfigError for a day outside the years that fleetcast supports."""
     if moment is None:
         return None
     require_in_years(moment.date(), 1, "--date")
@@ -60,17 +62,20 @@ def parse_day(moment: datetime | None) -> date | None:
 
 
 def expand_path(path: Path) -> Path:
-    """A path as a shell would have written it: `--changes=~/x.toml` reaches us as it is."""
+    """Return the path with ~ expanded: a shell does not expand it in `--changes=~/x.toml`."""
     return path.expanduser()
 
 
 def make_progress(quiet: bool) -> Progress:
-    """Bars, or nothing."""
+    """Return progress bars, or with --quiet a progress that prints nothing."""
     return Progress() if quiet else ProgressBars()
 
 
 def parse_params(texts: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """The parameters of NAME=VALUE texts; ValueError names one that is none, or that the query lacks."""
+    """Return the values of NAME=VALUE texts by name.
+
+    Raises ValueError for a text without =, or for a name that is not in `known`.
+    """
     pairs = [text.partition("=") for text in texts]
     for (name, equals, _), text in zip(pairs, texts, strict=True):
         if not equals:

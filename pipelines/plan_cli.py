@@ -1,4 +1,4 @@
-"""`fleetcast plan`: a plan with its reasons, of a day, ahead, rolling, to buy for, or handed on."""
+"""`fleetcast plan`: show, make, export and grade plans, and list the GPUs to buy."""
 
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
@@ -28,14 +28,14 @@ plan_app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
 NextDayOption = Annotated[
     datetime | None,
     typer.Option(
-        "--date", formats=["%Y-%m-%d"], help="The day, UTC; without it the one after the last with demand."
+        "--date", formats=["%Y-%m-%d"], help="The day, UTC; default: the day after the last one with demand."
     ),
 ]
 
 
 @plan_app.callback()
 def plan_group() -> None:
-    """Show the plan of a day with its reasons, or hand it to whoever carries it out."""
+    """Show the plan of a day with its reasons, make plans for the next days, or export them to a cluster."""
 
 
 @plan_app.command("show")
@@ -45,13 +45,13 @@ def show_command(
     date_: DayOption = None,
     config: ConfigOption = "office",
 ) -> None:
-    """Print a day's plan: the fleet to begin with, every change with its reason, GPUs and USD by hour.
+    """Print a day's plan: the fleet of the first hour, every change with its reason, GPUs and USD by hour.
 
-    The fullest endpoint is told by its load, buffer included, of what its instances sustain; above 100 %
-    another region helps. In a pipe it is CSV: the fleet of the first hour, then the changes. Hours before
-    the day in which nobody was collecting are told on stderr: the forecast does not know them. So is how far
-    the cost may be off because the latency profiles are, and after `fleetcast error` what that leaves of the
-    saving.
+    For the endpoint with the highest utilisation, fleetcast prints its load, with the buffer, as a share of
+    its capacity; above 100 % another region helps. In a pipe the output is CSV: the fleet of the first hour,
+    then the changes. On stderr fleetcast prints the hours before the day without data, because the forecast
+    does not know them, and how far errors of the latency profiles may move the cost. After `fleetcast error`
+    it also prints whether the replayed saving is significant.
 
         fleetcast plan show --region east
     """
@@ -61,16 +61,16 @@ def show_command(
 
 
 def _print_plans(settings: RunSettings, days: Sequence[date], policy: str, region: str | None) -> None:
-    """Print the plans of days in a row; what the first of them does not know, none knows."""
+    """Print the plans of consecutive days. The gaps in the data before the first day hold for all of them."""
     from fleetcast.assets.demand.demand_history import unknown_history_sentence
     from fleetcast.assets.plans.plan_export import ordered_plan_steps, read_plan_rows
 
-    rows = [read_plan_rows(settings, day, policy, region) for day in days]
-    asked = {"trace": settings.trace, "policy": policy, "region": region}
-    hours = [settings.lake.sql("queries/plan_by_hour.sql", day=day, **asked).to_pylist() for day in days]
-    show_plans([(ordered_plan_steps(of_day), by_hour) for of_day, by_hour in zip(rows, hours, strict=True)])
+    plans = [read_plan_rows(settings, day, policy, region) for day in days]
+    params = {"trace": settings.trace, "policy": policy, "region": region}
+    hours = [settings.lake.sql("queries/plan_by_hour.sql", day=day, **params).to_pylist() for day in days]
+    show_plans([(ordered_plan_steps(rows), by_hour) for rows, by_hour in zip(plans, hours, strict=True)])
     show_note(unknown_history_sentence(settings, days[0]))
-    show_note(describe_cost_error(settings, [row for of_day in rows for row in of_day]))
+    show_note(describe_cost_error(settings, [row for rows in plans for row in rows]))
     for day in days if region is None else ():
         show_note(describe_replayed_saving(settings, day, policy))
 
@@ -78,11 +78,11 @@ def _print_plans(settings: RunSettings, days: Sequence[date], policy: str, regio
 @plan_app.command("ahead")
 def ahead_command(
     date_: NextDayOption = None,
-    days: Annotated[int, typer.Option(help="How many days, from --date on.", min=1, max=2)] = 1,
+    days: Annotated[int, typer.Option(help="Number of days; --date is the first.", min=1, max=2)] = 1,
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Plan a day to come, or two, from the demand so far, and print each like `plan show`.
+    """Plan the next day, or the next two, from the demand so far, and print each like `plan show`.
 
         fleetcast plan ahead
 
@@ -90,9 +90,9 @@ def ahead_command(
 
         fleetcast plan export --format keda-scaler --policy day_ahead --date DAY --region east
 
-    Each hour carries a quantile of its largest load, as it is foreseen when the day begins, that of a second
-    day when the first one begins. The plan starts from what the day-ahead plan of the day before leaves, else
-    from all instances of the config.
+    Each hour of the plan carries a quantile of its largest load. The forecast of both days is made at the
+    start of the first day. The plan starts from the fleet at the end of the day-ahead plan of the day before,
+    or else from all instances of the config.
     """
     with cli_errors():
         from fleetcast.assets.pages.on_demand_asset import AssetRows
@@ -102,13 +102,13 @@ def ahead_command(
 
         settings = load_cli_settings(config)
         first = parse_day(date_) or next_plan_day(settings)
-        coming = [first + timedelta(days=number) for number in range(days)]
-        for day in coming:
+        planned_days = [first + timedelta(days=number) for number in range(days)]
+        for day in planned_days:
             table = plan_ahead(settings, day, make_progress(quiet))
             publish_on_demand(
                 day_ahead_plans, settings, AssetRows(table, {"day": day, "policy": DAY_AHEAD_POLICY})
             )
-        _print_plans(settings, coming, DAY_AHEAD_POLICY, None)
+        _print_plans(settings, planned_days, DAY_AHEAD_POLICY, None)
 
 
 @plan_app.command("rolling")
@@ -116,13 +116,14 @@ def rolling_command(
     at: Annotated[
         datetime | None,
         typer.Option(
-            formats=["%Y-%m-%dT%H:%M"], help="When it is made, UTC; without it when demand is known until."
+            formats=["%Y-%m-%dT%H:%M"],
+            help="The time of planning, UTC; default: the end of the known demand.",
         ),
     ] = None,
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Plan the next 48 hours from the demand until now; print the days that it reaches like `plan show`.
+    """Plan the next 48 hours from the demand until now; print the days of the plan like `plan show`.
 
         fleetcast plan rolling
 
@@ -130,9 +131,9 @@ def rolling_command(
 
         fleetcast plan export --format keda-scaler --policy rolling --date 2025-07-15 --region east
 
-    [plan.rolling] says how often the schedule makes one, whether it carries max(current, predicted), and by
-    how many instances an hour may differ from the one before. The rolling plan before it is where it starts
-    from. Of each hour the plan that was made last is shown, exported and served.
+    [plan.rolling] sets how often the schedule makes a plan, whether the plan carries max(current, predicted),
+    and the largest change of instances from one hour to the next. A plan starts from the rolling plan before
+    it. For each hour, fleetcast shows, exports and serves the latest plan.
     """
     with cli_errors():
         from fleetcast.assets.plans.rolling_plan import ROLLING_POLICY, plan_rolling
@@ -148,33 +149,35 @@ def rolling_command(
 @plan_app.command("buy")
 def buy_command(
     reserved: Annotated[
-        float, typer.Option(help="What a reserved GPU-hour costs of one on demand, as your contract says.")
+        float,
+        typer.Option(help="Price of a reserved GPU-hour as a share of the on-demand price (your contract)."),
     ],
-    spot: Annotated[float, typer.Option(help="The same of one of spot; 1: none is to be had.")] = 1.0,
-    weeks: Annotated[int, typer.Option(help="How many whole weeks back.", min=1, max=104)] = 4,
+    spot: Annotated[
+        float, typer.Option(help="Price of a spot GPU-hour as a share of on demand; 1: no spot.")
+    ] = 1.0,
+    weeks: Annotated[int, typer.Option(help="Number of whole past weeks to learn from.", min=1, max=104)] = 4,
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """List which GPUs to reserve, to buy on demand and to take from spot, from the need of past weeks.
+    """List which GPUs to reserve, to buy on demand and to take from spot, from the demand of past weeks.
 
         fleetcast plan buy --reserved 0.6 --spot 0.35
 
         fleetcast sql "from commitments where gpu = 'h100-80gb'"
 
-    Interactive load is bought on demand where it exceeds what is reserved; what may wait is done where
-    reserved GPUs are idle, else on spot. The regret of a commitment is what it cost above the best one of
-    each week in hindsight. A lost place is one region without its GPUs of a type, on the day of the largest
-    need: what the others would buy on top, and what they have no room for.
+    Interactive load above the reserved GPUs is bought on demand. Deferred batch load runs on idle reserved
+    GPUs, or else on spot. The regret of a commitment is its cost above the best commitment of each week in
+    hindsight. A lost pool is a region that loses its GPUs of one type on the day of the largest demand: the
+    list has what the other regions would buy in addition, and what they have no capacity for.
     """
     with cli_errors():
         from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.plans_on_demand import commitments
-        from fleetcast.assets.studies.buying import PurchaseTerms
-        from fleetcast.assets.studies.buying import write_buying_list as list_of
+        from fleetcast.assets.studies.buying import PurchaseTerms, write_buying_list
         from fleetcast.pipelines.runs import publish_on_demand
 
         settings = load_cli_settings(config)
-        day, table = list_of(settings, PurchaseTerms(reserved, spot), weeks, make_progress(quiet))
+        day, table = write_buying_list(settings, PurchaseTerms(reserved, spot), weeks, make_progress(quiet))
         publish_on_demand(commitments, settings, AssetRows(table, {"day": day}))
         board = settings.lake.sql("queries/what_to_buy.sql", trace=settings.trace, day=day)
         show_table(board.to_reader())

@@ -1,6 +1,7 @@
-"""A day's plan in the terminal, as it is carried out: the fleet, its changes, what the hours cost."""
+"""Print a day's plan in the terminal: the fleet of the first hour, its changes, load and cost by hour."""
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -19,30 +20,30 @@ STEP_COLUMNS = (
 
 
 def show_plans(plans: Sequence[tuple[Sequence[Row], Sequence[Row]]]) -> None:
-    """Print the plans of some days; in a pipe their steps alone, as one CSV.
+    """Print the plans of several days; in a pipe only their steps, as one CSV.
 
-    The steps of a plan are the endpoints of its first hour and then every change, its hours the rows of
-    plan_by_hour.
+    Each plan is a pair: its steps, which are the endpoints of its first hour and then every change, and its
+    hours, which are rows of queries/plan_by_hour.sql.
     """
     if not sys.stdout.isatty():
         all_steps = [{name: step[name] for name in STEP_COLUMNS} for steps, _ in plans for step in steps]
         write_csv(pa.Table.from_pylist(all_steps).to_reader(), sys.stdout.buffer)
         return
     for steps, hours in plans:
-        _show_day(steps, hours)
+        _show_plan(steps, hours)
 
 
-def _show_day(steps: Sequence[Row], hours: Sequence[Row]) -> None:
+def _show_plan(steps: Sequence[Row], hours: Sequence[Row]) -> None:
     begin = steps[0]["hour_start"]
     OUT.print("{trace}, {day}, plan of {policy}".format(**steps[0]))
-    OUT.print(_fleet([step for step in steps if step["hour_start"] == begin]))
-    OUT.print(_changes(steps, begin))
-    OUT.print(_hours(hours))
+    OUT.print(_fleet_table([step for step in steps if step["hour_start"] == begin]))
+    OUT.print(_change_table(steps, begin))
+    OUT.print(_hour_table(hours))
     gpu_hours, usd = (sum(hour[name] for hour in hours) for name in ("gpus", "usd"))
     OUT.print(f"the day: {gpu_hours:,} GPU-hours, {usd:,.0f} USD")
 
 
-def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
+def _new_table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False
     )
@@ -53,40 +54,40 @@ def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
     return table
 
 
-def _fleet(steps: Sequence[Row]) -> Table:
-    """Instances of each llm, a column per region."""
+def _fleet_table(steps: Sequence[Row]) -> Table:
+    """Return the instances of each llm and deployment, a column per region."""
     regions = list(dict.fromkeys(step["region"] for step in steps))
     title = f"\ninstances from {steps[0]['hour_start']:%H:%M} UTC on"
-    table = _table(title, ("llm", "of GPUs"), regions)
-    held = {(step["llm"], _kind(step), step["region"]): str(step["instances"]) for step in steps}
-    for llm, kind in dict.fromkeys((step["llm"], _kind(step)) for step in steps):
-        table.add_row(llm, kind, *(held.get((llm, kind, region), "–") for region in regions))
+    table = _new_table(title, ("llm", "deployment"), regions)
+    counts = {(step["llm"], _deployment(step), step["region"]): str(step["instances"]) for step in steps}
+    for llm, deployment in dict.fromkeys((llm, deployment) for llm, deployment, _ in counts):
+        table.add_row(llm, deployment, *(counts.get((llm, deployment, region), "–") for region in regions))
     return table
 
 
-def _kind(step: Row) -> str:
-    """What the instances are, and which part of a request they do where it is not all of it."""
+def _deployment(step: Row) -> str:
+    """Return the GPUs of an instance, with its phase if it serves only prefill or decode."""
     gpus = f"{step['gpus_per_instance']} x {step['gpu']}"
     return gpus if step["role"] == "whole" else f"{gpus}, {step['role']}"
 
 
-def _changes(steps: Sequence[Row], begin: datetime) -> Table:
-    """What to add and what to give up, hour by hour, and why; of which kind, where an llm has several."""
-    kinds = {(step["llm"], _kind(step)) for step in steps}
-    several = {llm for llm, _ in kinds if sum(one == llm for one, _ in kinds) > 1}
-    table = _table("\nchanges", ("hour", "region", "llm"), ("from", "to"))
-    table.add_column("what and why", overflow="fold")
+def _change_table(steps: Sequence[Row], begin: datetime) -> Table:
+    """Return the changes by hour with their reasons; with the deployment where an llm has several."""
+    deployments = {(step["llm"], _deployment(step)) for step in steps}
+    count_by_llm = Counter(llm for llm, _ in deployments)
+    table = _new_table("\nchanges", ("hour", "region", "llm"), ("from", "to"))
+    table.add_column("change and reason", overflow="fold")
     for step in (step for step in steps if step["hour_start"] > begin):
         counts = (str(step[name]) for name in ("instances_before", "instances"))
-        llm = f"{step['llm']}, {_kind(step)}" if step["llm"] in several else step["llm"]
+        llm = f"{step['llm']}, {_deployment(step)}" if count_by_llm[step["llm"]] > 1 else step["llm"]
         table.add_row(f"{step['hour_start']:%H:%M}", step["region"], llm, *counts, step["why"])
     return table
 
 
-def _hours(hours: Sequence[Row]) -> Table:
-    """What each hour holds and costs, and what it lacks."""
-    heads = ("in-\nstances", "\nGPUs", "\nUSD", "from\nspot", "\nstarted", "to\nspot", "fullest,\n%")
-    table = _table("\nby hour", ("\nhour",), (*heads, "short,\ntokens/s"))
+def _hour_table(hours: Sequence[Row]) -> Table:
+    """Return the instances, GPUs, USD, changes, utilisation and missing capacity of each hour."""
+    heads = ("in-\nstances", "\nGPUs", "\nUSD", "from\nspot", "\nstarted", "to\nspot", "highest\nload, %")
+    table = _new_table("\nby hour", ("\nhour",), (*heads, "short,\ntokens/s"))
     for hour in hours:
         fullest = "–" if hour["fullest_share"] is None else f"{100 * hour['fullest_share']:,.0f}"
         short = max(hour["short_tokens_per_s"], hour["short_llm_tokens_per_s"])

@@ -1,4 +1,4 @@
-"""`fleetcast plan quality`: which llm answers what, on which GPUs, for a quality and a latency."""
+"""`fleetcast plan quality`: the cheapest routing of requests to llms and GPUs for a quality and a latency."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -17,22 +17,24 @@ if TYPE_CHECKING:
 
 
 def quality_command(
-    quality: Annotated[float, typer.Option(help="The least mean score of the answers, 0 to 1.")],
-    latency: Annotated[float, typer.Option(help="The most P95 from arrival to the last token, seconds.")],
-    budget: Annotated[float | None, typer.Option(help="The most to be spent, USD per hour.")] = None,
+    quality: Annotated[float, typer.Option(help="Minimum mean score of the answers, 0 to 1.")],
+    latency: Annotated[
+        float, typer.Option(help="Maximum P95 latency from arrival to the last token, seconds.")
+    ],
+    budget: Annotated[float | None, typer.Option(help="Maximum cost, USD per hour.")] = None,
     front: Annotated[
-        bool, typer.Option("--front", help="Other policies too, and cost over quality by judge.")
+        bool, typer.Option("--front", help="Also plan other policies, and cost over quality by judge.")
     ] = False,
     whatif: Annotated[
-        bool, typer.Option("--whatif", help="The cases of data/quality_cases.toml too, each planned.")
+        bool, typer.Option("--whatif", help="Also plan each case of data/quality_cases.toml.")
     ] = False,
     regions: Annotated[
-        bool, typer.Option("--regions", help="The cheapest plan over all regions of the catalogue too.")
+        bool, typer.Option("--regions", help="Also plan over all regions of the catalogue.")
     ] = False,
     config: ConfigOption = "quality",
     quiet: QuietOption = False,
 ) -> None:
-    """Plan which llm answers what on which GPUs, at the least cost for a quality and a latency.
+    """Plan which llm answers which requests on which GPUs, at the lowest cost for a quality and a latency.
 
         fleetcast plan quality --quality 0.58 --latency 12
 
@@ -42,10 +44,11 @@ def quality_command(
 
         fleetcast plan quality --quality 0.58 --latency 12 --regions
 
-    Tables of every shape propose, whole replays decide. The cheapest plan that keeps both is told, with
-    quality and P95 on questions and arrivals that it was not chosen on. Quality is that of the answers that
-    have landed for the trace, else of [quality] answers in the config, as they were fitted; that any of its
-    llms will do is the config's claim. The questions are the trace's requests, where the lake has them.
+    fleetcast finds candidate plans with latency tables of every deployment, and decides by complete replays.
+    It prints the cheapest plan that meets both requirements, with quality and P95 on questions and arrivals
+    that were not used to choose it. Quality comes from the answers in the lake for the trace, or else from
+    the fitted [quality] answers of the config; fleetcast trusts the config that each of its llms may answer.
+    The questions are the requests of the trace, if the lake has them.
     """
     with cli_errors():
         from fleetcast.assets.plans.quality_requirements import QualityRequirement
@@ -57,27 +60,28 @@ def quality_command(
         from fleetcast.pipelines.runs import publish_on_demand
 
         settings = load_cli_settings(config)
-        question = QualityRequirement(quality, latency, float("inf") if budget is None else budget)
-        plans, lacking = plan_quality(settings, question, front, make_progress(quiet), whatif)
-        publish_on_demand(quality_plans, settings, quality_plan_result(settings, question.name))
+        required = QualityRequirement(quality, latency, float("inf") if budget is None else budget)
+        plans, not_found = plan_quality(settings, required, front, make_progress(quiet), whatif)
+        publish_on_demand(quality_plans, settings, quality_plan_result(settings, required.name))
+        market = plans[0].market
         show_chosen_plan(plans[0])
         show_compared_plans(plans)
-        for name, why in lacking.items():
+        for name, why in not_found.items():
             OUT.print(f"{name}: {why}", soft_wrap=True)
-        show_step_costs(requirement_step_costs(plans[0].market, question))
-        show_best_plans(best_plans_by_tables(plans[0].market, question))
+        show_step_costs(requirement_step_costs(market, required))
+        show_best_plans(best_plans_by_tables(market, required))
         if regions:
-            show_regions(plans[0].market, plan_over_regions(settings, plans[0].market, question))
-        OUT.print(f"figure   {short_path(draw_quality(settings, question.name))}", soft_wrap=True)
+            show_regions(market, plan_over_regions(settings, market, required))
+        OUT.print(f"figure   {short_path(draw_quality(settings, required.name))}", soft_wrap=True)
         OUT.print('tables   fleetcast sql "from quality_board", "from quality_front"')
         OUT.print(
-            f"export   fleetcast plan export --format json --config {config} --question {question.name}",
+            f"export   fleetcast plan export --format json --config {config} --question {required.name}",
             soft_wrap=True,
         )
 
 
 def show_chosen_plan(plan: "QualityPlan") -> None:
-    """The pools of the plan that was chosen, and what became of it."""
+    """Print the pools of the chosen plan with its replayed quality and P95 latency."""
     from fleetcast.assets.plans.quality_tables import quality_pool_rows
 
     offer, served = plan.market.offers[plan.rule], plan.served
@@ -105,57 +109,59 @@ def show_chosen_plan(plan: "QualityPlan") -> None:
         )
         for row in quality_pool_rows(plan)
     ]
-    heads = ("\nllm", "\na replica", "repli-\ncas", "\nGPUs", "\nUSD/h", "asked\n%", "answers\n%",
-             "leg P95\ns")  # fmt: skip
+    heads = ("\nllm", "\nper replica", "repli-\ncas", "\nGPUs", "\nUSD/h", "calls per\nrequest, %",
+             "answers\n%", "stage\nP95 s")  # fmt: skip
     show_board("", heads, rows)
 
 
 def describe_judge(plan: "QualityPlan") -> str:
-    """The judge by name, its llm if it is one of ours, its skill, and the sample that keeps scores known."""
+    """Return the judge's name, its llm if the fleet serves it, its skill, and its shadow share."""
     judging = plan.market.judging
-    said = plan.market.name if judging.llm is None else f"{plan.market.name} ({judging.llm})"
+    text = plan.market.name if judging.llm is None else f"{plan.market.name} ({judging.llm})"
     if judging.judge.skill is not None:
-        said += f" of skill {judging.judge.skill:g}"
+        text += f" of skill {judging.judge.skill:g}"
     if judging.shadow_share:
-        said += f", shadows of {format_percent(judging.shadow_share, '.3g')} % of the requests"
-    return said
+        text += f", shadows of {format_percent(judging.shadow_share, '.3g')} % of the requests"
+    return text
 
 
 def show_compared_plans(plans: Sequence["QualityPlan"]) -> None:
-    """What others would cost, and the fronts."""
+    """Print the cost, quality and P95 latency of all plans; the first one is the chosen plan."""
     chosen = plans[0].answer.usd_per_hour
     rows = [
         (
-            one.name,
-            format_figure(one.answer.usd_per_hour, ",.2f"),
-            format_percent(one.answer.usd_per_hour / chosen - 1, "+.0f"),
-            format_figure(one.served.quality, ".3f"),
-            format_figure(one.served.p95_s, ",.2f"),
-            format_figure(one.answer.latency_s, ",.2f"),
+            plan.name,
+            format_figure(plan.answer.usd_per_hour, ",.2f"),
+            format_percent(plan.answer.usd_per_hour / chosen - 1, "+.0f"),
+            format_figure(plan.served.quality, ".3f"),
+            format_figure(plan.served.p95_s, ",.2f"),
+            format_figure(plan.answer.latency_s, ",.2f"),
         )
-        for one in plans
+        for plan in plans
     ]
-    heads = ("\nplan", "\nUSD/h", "over\nchosen, %", "\nquality", "P95\ns", "promised\ns")
-    show_board("beside it, each replayed", heads, rows)
+    heads = ("\nplan", "\nUSD/h", "over\nchosen, %", "\nquality", "P95\ns", "P95 by\ntables, s")
+    show_board("compared with other plans, each replayed", heads, rows)
 
 
 def show_step_costs(steps: Mapping[str, float | None]) -> None:
-    """What one step of either requirement costs."""
+    """Print what one step of each requirement costs, USD/h; None: there is no plan."""
     for name, usd in steps.items():
         OUT.print(f"{name}: " + ("no plan" if usd is None else f"{usd:+,.2f} USD/h by the tables"))
 
 
 def show_best_plans(best: Mapping[str, "tuple[float, PointPlan] | None"]) -> None:
-    """What either requirement could be, where the other one and the budget stay."""
+    """Print the best value of each requirement while the other one and the budget stay the same."""
     for name, found in best.items():
         if found is not None:
-            quality, one = found
-            told = f"{one.latency_s:.2f} s, quality {quality:.3f}, {one.usd_per_hour:,.2f} USD/h"
-            OUT.print(f"{name}: {told} by the tables")
+            quality, plan = found
+            OUT.print(
+                f"{name}: {plan.latency_s:.2f} s, quality {quality:.3f}, {plan.usd_per_hour:,.2f} USD/h "
+                "by the tables"
+            )
 
 
 def show_regions(market: "Market", places: "RegionalPlan") -> None:
-    """What stands where in a plan over regions, who answers, and what regions do for each other."""
+    """Print the replicas by region, the llms that answer each region, and the load moved between regions."""
     from fleetcast.assets.plans.regional_quality import describe_moved_load, regional_replicas
 
     rows = [
@@ -170,13 +176,15 @@ def show_regions(market: "Market", places: "RegionalPlan") -> None:
     ]
     spread = places.spread
     gap = format_percent(max(spread.gap_share, 0.0), ".1f")
-    title = f"over regions, by the tables: {spread.usd_per_hour:,.2f} USD/h, none is {gap} % cheaper"
-    show_board(title, ("region", "llm", "a replica", "replicas", "USD/h"), rows)
+    title = (
+        f"over regions, by the tables: {spread.usd_per_hour:,.2f} USD/h, at most {gap} % above the optimum"
+    )
+    show_board(title, ("region", "llm", "per replica", "replicas", "USD/h"), rows)
     for name, per_s, shares in zip(places.names, places.requests_per_s, places.answered, strict=True):
-        who = ", ".join(
+        by_llm = ", ".join(
             f"{llm} {format_percent(share, '.0f')} %"
             for llm, share in zip(market.quality_config.llms, shares, strict=True)
         )
-        OUT.print(f"{name}: {per_s:.1f} requests/s, answered by {who}", soft_wrap=True)
+        OUT.print(f"{name}: {per_s:.1f} requests/s, answered by {by_llm}", soft_wrap=True)
     for line in describe_moved_load(market, places):
         OUT.print(line, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Running Dagster jobs inside this process, quietly, on the embedded instance."""
+"""Run Dagster jobs in this process, without Dagster's log, on the embedded instance."""
 
 import logging
 import os
@@ -21,23 +21,23 @@ QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
 
 class RunFailed(ValueError):
-    """A run that stopped; the message is what a person needs to know of it."""
+    """A run failed; the message is the reason for the user."""
 
 
 class RunResult(NamedTuple):
-    """A run that came to its end, and how its checks went."""
+    """A finished run: the number of its checks, the names of those that failed, of those that only warn."""
 
     result: dg.ExecuteInProcessResult
     checks: int
     broken: list[str]
-    alarms: list[str]  # checks that only warn
+    alarms: list[str]
 
 
 def set_dagster_home() -> None:
-    """Let Dagster keep its records beside the lake's folder, unless DAGSTER_HOME says otherwise."""
+    """Set DAGSTER_HOME, unless it is set, to fleetcast's home; copy dagster.yaml there if it is missing."""
     os.environ.setdefault("DAGSTER_HOME", str(HOME))
-    if not (said := HOME / "dagster.yaml").is_file():  # installed from a wheel
-        shutil.copyfile(ROOT / "dagster.yaml", said)
+    if not (config := HOME / "dagster.yaml").is_file():  # fleetcast is installed from a wheel
+        shutil.copyfile(ROOT / "dagster.yaml", config)
     os.chdir(HOME)  # the paths in dagster.yaml are relative
 
 
@@ -48,9 +48,9 @@ def run_job(
     progress: Progress,
     until: date | None = None,
 ) -> RunResult:
-    """Run a job in this process, of a day or of all days `until` another.
+    """Run a job in this process, on one day or on all days from `day` to `until`.
 
-    RunFailed says in a line what stopped it, KeyboardInterrupt that you did.
+    Raises RunFailed with the reason in one line, or KeyboardInterrupt if a signal stopped the run.
     """
     logging.getLogger("alembic").setLevel(logging.WARNING)
     with dg.DagsterInstance.get() as instance:
@@ -67,36 +67,37 @@ def run_job(
     failed = [(f"{c.asset_key.to_user_string()}: {c.check_name}", c.severity) for c in checks if not c.passed]
     broken = [name for name, severity in failed if severity is dg.AssetCheckSeverity.ERROR]
     alarms = [name for name, severity in failed if severity is dg.AssetCheckSeverity.WARN]
-    why = "" if result.success or broken else _why(result)
-    if why:
-        raise RunFailed(why)
+    if not result.success and not broken:
+        raise RunFailed(_failure_reason(result))
     return RunResult(result, len(checks), broken, alarms)
 
 
 def unmaterialized_days(asset: str, days: Iterable[date]) -> list[date]:
-    """The days of which Dagster has never been told: a run that was killed tells nothing of what it made."""
+    """Return the days without a materialization in Dagster: a run that was killed reports nothing."""
     with dg.DagsterInstance.get() as instance:
-        told = instance.get_materialized_partitions(build_asset_key(asset))
-    return [day for day in days if day.isoformat() not in told]
+        materialized = instance.get_materialized_partitions(build_asset_key(asset))
+    return [day for day in days if day.isoformat() not in materialized]
 
 
-def report_materializations(asset: str, said: Mapping[str | None, Mapping[str, Any]]) -> None:
-    """Tell Dagster of work done outside a run, by partition: its pages show it like that of a run."""
+def report_materializations(
+    asset: str, metadata_by_partition: Mapping[str | None, Mapping[str, Any]]
+) -> None:
+    """Report work outside of a run to Dagster, by partition; its pages show it like that of a run."""
     set_dagster_home()
     with dg.DagsterInstance.get() as instance:
-        for partition, metadata in said.items():
+        for partition, metadata in metadata_by_partition.items():
             event = dg.AssetMaterialization(build_asset_key(asset), partition=partition, metadata=metadata)
             instance.report_runless_asset_event(event)
 
 
 def publish_on_demand(row: OnDemandAsset, settings: RunSettings, *made: AssetRows) -> None:
-    """Publish what was made of an asset on demand from the command line, and tell Dagster of it."""
+    """Publish the lake, and report the rows of an asset that a command has made to Dagster."""
     settings.lake.publish()
     report_materializations(row.name, {row.partition(one.of): row.metadata(settings, one) for one in made})
 
 
-def _why(result: dg.ExecuteInProcessResult) -> str:
-    """The first failure of a run, in the words of whoever raised it."""
+def _failure_reason(result: dg.ExecuteInProcessResult) -> str:
+    """Return the message of the first failure of a run."""
     for event in result.all_events:
         if event.is_step_failure:
             failure = event.step_failure_data
@@ -107,4 +108,4 @@ def _why(result: dg.ExecuteInProcessResult) -> str:
                 error = error.cause
             if error:
                 return f"{event.step_key}: {error.message.strip()}"
-    return f"The run {result.run_id} failed before its first step; its page in the UI says why."
+    return f"The run {result.run_id} failed before its first step; its page in the UI has the reason."

@@ -1,4 +1,4 @@
-"""When the nightly job runs by itself."""
+"""The schedules of the nightly job and of the plans."""
 
 import dagster as dg
 
@@ -8,24 +8,23 @@ from fleetcast.pipelines.jobs import NIGHTLY_JOB, ON_DEMAND, SETTINGS
 
 
 def deployed_config() -> RunConfig:
-    """The one config that runs by themselves read."""
+    """Return the config that scheduled runs use."""
     return SettingsResource.deployed().load().config
 
 
 def describe_deployed_config() -> str:
-    """What runs by themselves read, as a sentence for their pages: one config, whose trace may have ended."""
+    """Describe the config of scheduled runs for their pages in Dagster."""
     config = deployed_config()
     trace = config.trace
     return (
-        f"It runs the config {config.file.stem} alone, whose trace {trace.name} has the days "
-        f"{trace.first_day} to {trace.replay_day}. FLEETCAST_CONFIG names another, FLEETCAST_DEPLOYMENT "
-        "several. The history that the first days are forecast from is made by the job history, or by "
-        "fleetcast nightly --date DAY."
+        f"It runs the config {config.file.stem} only. Its trace {trace.name} has the days {trace.first_day} "
+        f"to {trace.replay_day}. Set FLEETCAST_CONFIG for another config, FLEETCAST_DEPLOYMENT for several. "
+        "The job history, or fleetcast nightly --date DAY, makes the history that the first forecasts need."
     )
 
 
 def cron_line(every_minutes: int) -> str:
-    """The cron line of every so many minutes of an hour, or hours of a day."""
+    """Return the cron line for a period in minutes, which divides an hour or is whole hours."""
     if every_minutes < 60:
         return f"*/{every_minutes} * * * *"
     return "0 * * * *" if every_minutes == 60 else f"0 */{every_minutes // 60} * * *"
@@ -35,14 +34,14 @@ NIGHTLY_SCHEDULE = dg.build_schedule_from_partitioned_job(
     NIGHTLY_JOB,
     hour_of_day=2,
     minute_of_hour=0,
-    description=f"Every night at 02:00 UTC: the day before. Off until switched on. "
+    description=f"Every night at 02:00 UTC: run the day before. Off until switched on. "
     f"{describe_deployed_config()}",
 )
 PLAN_AHEAD_SCHEDULE = dg.ScheduleDefinition(
     job=ON_DEMAND["plan_ahead"],
     cron_schedule="30 2 * * *",
     run_config=SETTINGS,
-    description=f"After the night: the plan of the day to come. Off until switched on. "
+    description=f"After the nightly run: the plan of the next day. Off until switched on. "
     f"{describe_deployed_config()}",
 )
 ROLLING_SCHEDULE = dg.ScheduleDefinition(
@@ -50,7 +49,7 @@ ROLLING_SCHEDULE = dg.ScheduleDefinition(
     run_config=SETTINGS,
     cron_schedule=cron_line(deployed_config().plan.rolling.every_minutes),
     description=(
-        "Every [plan.rolling] every_minutes: the next 48 hours from now. Off until switched on. "
+        "Every [plan.rolling] every_minutes: plan the next 48 hours. Off until switched on. "
         f"{describe_deployed_config()}"
     ),
 )
@@ -59,8 +58,8 @@ GRADE_SCHEDULE = dg.build_schedule_from_partitioned_job(
     hour_of_day=3,
     minute_of_hour=0,
     description=(
-        "Every night at 03:00 UTC: the advice of the day before against the fleet that ran, which "
-        f"fleetcast plan ran has told. Off until switched on. {describe_deployed_config()}"
+        "Every night at 03:00 UTC: compare the plan of the day before with the fleet that ran, which "
+        f"fleetcast plan ran imports. Off until switched on. {describe_deployed_config()}"
     ),
 )
 SCHEDULES = [NIGHTLY_SCHEDULE, PLAN_AHEAD_SCHEDULE, ROLLING_SCHEDULE, GRADE_SCHEDULE]

@@ -1,4 +1,4 @@
-"""What a night prints: the scoreboard, other targets, the leaderboard of forecasts, plans that are short."""
+"""Print the tables of a nightly run: scoreboard, other targets, forecast leaderboard, short plans."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -12,15 +12,18 @@ from fleetcast.pipelines.terminal_tables import format_figure, format_percent, s
 
 
 def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
-    """The scoreboard of a day: what each policy cost and what it missed; quality, where it is known."""
-    told = board.to_pylist()
-    first = strictest_scored_tier(told)
+    """Print the cost and SLO attainment of each policy, and the quality of the answers where it is known.
+
+    `board`: rows of the mart scoreboard.
+    """
+    policies = board.to_pylist()
+    first = strictest_scored_tier(policies)
     others = [tier for tier in scoreboard_tiers(board) if tier != first]
-    is_known = any(row["quality"] is not None for row in told)
-    title = f"{trace}, {day}   (attainment and distance in %, TTFT in s)"
+    has_quality = any(row["quality"] is not None for row in policies)
+    title = f"{trace}, {day}   (attainment and cost over clairvoyant in %, TTFT in s)"
     heads = ("\n\npolicy", f"SLA\nattained\n{first}", "\nworst\nllm", *(f"\n\n{tier}" for tier in others),
-             f"TTFT\np95\n{first}", "\nGPU-\nhours", "\nleft\nto do", "\n\nUSD",
-             "over\nclair-\nvoyant", *(["\n\nquality"] if is_known else []))  # fmt: skip
+             f"TTFT\np95\n{first}", "\nGPU-\nhours", "backlog\nGPU-\nhours", "\n\nUSD",
+             "over\nclair-\nvoyant", *(["\n\nquality"] if has_quality else []))  # fmt: skip
     shares = ("attainment_share", "worst_llm_attainment_share", *map(attainment_column, others))
     rows = [
         (
@@ -29,15 +32,15 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
             format_figure(row["ttft_p95_s"], ".2f"),
             *(format_figure(row[name], ",.0f") for name in ("gpu_hours", "backlog_gpu_hours", "usd")),
             format_percent(row["over_clairvoyant_share"], "+.1f"),
-            *([format_figure(row["quality"], ".3f")] if is_known else []),
+            *([format_figure(row["quality"], ".3f")] if has_quality else []),
         )
-        for row in told
+        for row in policies
     ]
     show_board(title, heads, rows)
 
 
 def show_other_targets(found: pa.Table | None) -> None:
-    """How tiers fared by targets that the scoreboard does not tell apart."""
+    """Print the attainment of each target for the tiers with several targets."""
     if found is None or found.num_rows == 0:
         return
     heads = ("\n\npolicy", "\n\ntier", "all\ntargets,\n%", "\nTTFT,\n%", "\nTPOT,\n%", "TTFT\np95,\ns",
@@ -56,14 +59,14 @@ def show_other_targets(found: pa.Table | None) -> None:
 
 
 def show_leaderboard(board: pa.Table) -> None:
-    """The methods side by side an hour ahead, the best first."""
+    """Print the forecast methods an hour ahead, the best first; `board`: rows of forecast_leaderboard."""
     rows = [row for row in board.to_pylist() if row["horizon_minutes"] == 60]
     title = f"{rows[0]['tier']}, an hour ahead, over all days backtested   (shares in %)"
     heads = ("\n\nmethod", "\n\nWAPE", "\npinball\nloss", "at or\nbelow\nP90", "hour's\npeak\nunder",
-             "peak\nabove\nits P90", "series\nwith P90\noff", "saved by the\nplanned one\n(95 % interval)",
+             "peak\nabove\nits P90", "series\nwith P90\noff", "saved by the\nplan's method\n(95 % interval)",
              "CPU ms\nper fore-\ncast")  # fmt: skip
     shares = ("wape_share", "pinball_share", "below_p90_share", "under_share", "above_peak_p90_share")
-    told = []
+    lines = []
     for row in rows:
         saved, low, high = (
             format_percent(row[f"saved{name}_share"], ".1f") for name in ("", "_low", "_high")
@@ -71,12 +74,15 @@ def show_leaderboard(board: pa.Table) -> None:
         interval = "" if row["saved_share"] is None else saved if low == "–" else f"{saved} ({low} to {high})"
         figures = (format_percent(row[name], ".1f") for name in shares)
         off = f"{row['p90_off_endpoints']} of {row['endpoints']}"
-        told.append((row["method"], *figures, off, interval, format_figure(row["cpu_ms"], ",.1f")))
-    show_board(title, heads, told)
+        lines.append((row["method"], *figures, off, interval, format_figure(row["cpu_ms"], ",.1f")))
+    show_board(title, heads, lines)
 
 
 def show_short_plans(plans: Sequence[Mapping[str, Any]]) -> None:
-    """Which plans the fleet cannot carry, and how many instances are missing in their worst hour."""
+    """Warn of plans that the fleet cannot carry, with the instances missing in their worst hour.
+
+    `plans`: rows of queries/short_plans.sql.
+    """
     for plan in plans:
         line = (
             "{policy}: the fleet is too small in {short_hours} of 24 hours; at {hour_start:%H:%M} {llm} in "

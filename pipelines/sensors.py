@@ -1,4 +1,4 @@
-"""What starts a run when something happens."""
+"""The sensor that starts the import of new trace files."""
 
 import os
 from pathlib import Path
@@ -11,24 +11,25 @@ from fleetcast.pipelines.jobs import LAND_JOB, SETTINGS
 
 
 def newest_change_time(files: list[Path]) -> float:
-    """When the newest file or mapping was changed or put there, seconds since 1970; 0 without files."""
+    """Return when the newest trace or mapping file changed, seconds since 1970; 0 without files."""
     stats = [p.stat() for p in (*files, *LANDING_DIR.glob("*.toml"))]
-    return max((max(s.st_mtime, s.st_ctime) for s in stats), default=0.0)  # a copy may keep its old mtime
+    # A copy may keep its old mtime, but has a new ctime.
+    return max((max(s.st_mtime, s.st_ctime) for s in stats), default=0.0)
 
 
 @dg.sensor(
     job=LAND_JOB,
     minimum_interval_seconds=30,
     default_status=dg.DefaultSensorStatus.STOPPED
-    if os.environ.get(LANDS_VARIABLE) == "no"  # another location of the same lake does
+    if os.environ.get(LANDS_VARIABLE) == "no"  # another location of the same lake imports
     else dg.DefaultSensorStatus.RUNNING,
     description=(
-        "Lands what is new in data/landing, whatever config its trace belongs to. It starts no night: "
+        "Imports new files of data/landing, for all configs. It does not start the nightly run: "
         "the schedule and fleetcast nightly do."
     ),
 )
 def landing_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-    """Land what is new in data/landing; the cursor is the time of the newest file that was seen."""
+    """Import new files in data/landing; the cursor is the change time of the newest file so far."""
     files = landed_files()
     seen, now = float(context.cursor or 0.0), newest_change_time(files)
     if not files or now <= seen:

@@ -1,4 +1,4 @@
-"""`fleetcast serve`: what answers while others run: a plan to a cluster, the definitions to Dagster."""
+"""`fleetcast serve`: servers for a cluster's autoscaler, and for Dagster."""
 
 import os
 import re
@@ -19,7 +19,7 @@ INSTANT = "%Y-%m-%dT%H:%M"
 
 @serve_app.callback()
 def serve_group() -> None:
-    """Serve plans from the lake to whoever scales a cluster, or the definitions to Dagster."""
+    """Serve plans from the lake to a cluster's autoscaler, or the definitions to Dagster."""
 
 
 @serve_app.command("scaler")
@@ -30,7 +30,7 @@ def scaler_command(
     now: Annotated[
         datetime | None,
         typer.Option(
-            formats=[INSTANT], help="UTC: where its clock begins, to try it on a day that has been."
+            formats=[INSTANT], help="The start of the server's clock, UTC, to test it on a past day."
         ),
     ] = None,
 ) -> None:
@@ -40,10 +40,10 @@ def scaler_command(
 
         fleetcast plan export --format keda-scaler --policy day_ahead --region east | kubectl apply -f -
 
-    A new plan is served ten seconds after it was written. After its end the same hour a day before is held,
-    and the floor once it is two days old, or while the last value foresees an endpoint better than the
-    forecast does (the alarm forecasts_beat_last_value). Each change of state is a line here. There is no TLS:
-    listen on an address that only the cluster reaches.
+    A new plan is served ten seconds after it was written. After the end of the plan, the scaler serves the
+    same hour of the day before. It serves the floor if the plan is two days old, or while the last value
+    forecasts an endpoint better than the forecast (the alarm forecasts_beat_last_value). The server prints
+    each change of state. It has no TLS: listen on an address that only the cluster can reach.
     """
     with cli_errors():
         import asyncio
@@ -54,13 +54,13 @@ def scaler_command(
         if not re.fullmatch(r"\S+:\d{1,5}", address) or int(address.rpartition(":")[2]) > 65_535:
             raise ValueError(f"--address: got {address!r}, needed HOST:PORT, like 0.0.0.0:6000.")
         ahead = timedelta(0) if now is None else now.replace(tzinfo=UTC) - datetime.now(UTC)
-        served = CurrentPlan(load_cli_settings(config), policy, lambda: datetime.now(UTC) + ahead)
+        plan = CurrentPlan(load_cli_settings(config), policy, lambda: datetime.now(UTC) + ahead)
         host = address.rpartition(":")[0]
         asyncio.run(
             run_scaler_server(
-                KedaScaler(served, lambda line: OUT.print(line, markup=False, soft_wrap=True)),
+                KedaScaler(plan, lambda line: OUT.print(line, markup=False, soft_wrap=True)),
                 address,
-                lambda port: OUT.print(f"serving {policy} on {host}:{port}   (Ctrl-C ends it)"),
+                lambda port: OUT.print(f"serving {policy} on {host}:{port}   (Ctrl-C stops it)"),
             )
         )
 
@@ -68,17 +68,20 @@ def scaler_command(
 @serve_app.command("code")
 def code_command(
     location: Annotated[
-        str | None, typer.Argument(help="Of FLEETCAST_DEPLOYMENT; without it the one of the environment.")
+        str | None,
+        typer.Argument(help="A location of FLEETCAST_DEPLOYMENT; default: that of the environment."),
     ] = None,
-    port: Annotated[int | None, typer.Option(help="Instead of that of the file.", min=1, max=65535)] = None,
-    host: Annotated[str | None, typer.Option(help="Instead of that of the file.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="The port; default: that of the file.", min=1, max=65535)
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="The host; default: that of the file.")] = None,
 ) -> None:
-    """Serve the definitions of a location to Dagster's daemon and pages (gRPC), until Ctrl-C.
+    """Serve the definitions of a location to Dagster's daemon and web server (gRPC), until Ctrl-C.
 
         FLEETCAST_DEPLOYMENT=deploy.toml fleetcast serve code chat
 
-    A server of its own is asked for where daemon and pages are other processes or machines. It takes a port
-    that nobody has: of two servers on one port the older code would answer.
+    You need this server if the daemon and the web server are other processes or machines. It refuses a port
+    that is taken: with two servers on one port, the one with the older code would reply.
     """
     with cli_errors():
         from fleetcast.pipelines import deployment
@@ -87,7 +90,7 @@ def code_command(
         listen = (host or chosen.host, port or chosen.port or deployment.PORT)
         deployment.require_executor(chosen.executor)
         deployment.take_port(*listen)
-        OUT.print(f"serving {location or 'fleetcast'} on {listen[0]}:{listen[1]}   (Ctrl-C ends it)")
+        OUT.print(f"serving {location or 'fleetcast'} on {listen[0]}:{listen[1]}   (Ctrl-C stops it)")
         module = "fleetcast.pipelines." + ("locations" if location else "definitions")
         target = [module, *(("-a", location) if location else ())]
         command = ["-h", listen[0], "-p", str(listen[1]), "--location-name", location or "fleetcast"]
@@ -97,9 +100,9 @@ def code_command(
 
 @serve_app.command("workspace")
 def workspace_command(
-    file: Annotated[Path, typer.Argument(help="A deployment's file: its locations.")],
+    file: Annotated[Path, typer.Argument(help="A deployment file with locations.")],
 ) -> None:
-    """Print the workspace.yaml of a deployment, once each of its configs has been read and found sound.
+    """Check all configs of a deployment, and print its workspace.yaml.
 
     fleetcast serve workspace deploy.toml > workspace.yaml
     """

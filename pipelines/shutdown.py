@@ -1,9 +1,10 @@
-"""How a command ends when it is told to: by Ctrl-C, or by the SIGTERM of systemd, Kubernetes and `timeout`.
+"""End a command on Ctrl-C, or on the SIGTERM of systemd, Kubernetes and `timeout`.
 
-Dagster swaps the handlers of both and forgets a signal that comes between two of its looks; DuckDB turns one
-into an error of its own; compiled code keeps Python from its handlers. But Python also writes each signal to
-the wake-up descriptor, at once and whatever runs: a thread reads it there. The work has GRACE_S to leave by
-itself, then the process ends where it stands: whatever is not in the lake by then was never moved there.
+Signal handlers are not enough. Dagster replaces both handlers and can lose a signal that arrives between two
+of its checks. DuckDB turns a signal into an error of its own. Python runs no handler during compiled code.
+But Python also writes each signal to the wake-up descriptor, at once and whatever runs: a thread reads it
+there. The command has GRACE_S to end by itself, then the thread ends the process. The lake stays complete:
+files move into it only when they are whole.
 """
 
 import multiprocessing
@@ -20,13 +21,13 @@ from contextlib import contextmanager
 from fleetcast.assets.lake.store import OPEN_SCRATCH_FOLDERS
 
 GRACE_S = 5.0
-SIGNAL_WAIT_S = 2.0  # the ear has a signal a moment after the handlers
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}  # 128 + signal, as shells say it
-STOP_BYTE = b"\0"  # no signal has this number
+SIGNAL_WAIT_S = 2.0  # the listener's thread gets a signal a moment after the handlers
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}  # exit code 128 + signal, as in shells
+STOP_BYTE = b"\0"  # ends the listener's thread; no signal has this number
 
 
 class SignalListener:
-    """Hears of the signals that are to end this process, and sees to it that they do."""
+    """A thread that receives the signals which end this process, and ends it after GRACE_S at the latest."""
 
     def __init__(self, end_with: Iterable[signal.Signals], last_words: Callable[[], None]) -> None:
         self.end_with, self.last_words = frozenset(end_with), last_words
@@ -36,48 +37,48 @@ class SignalListener:
         self._write.setblocking(False)
 
     def listen(self) -> None:
-        """Begin, from the main thread: SIGTERM means what Ctrl-C does, as in Dagster's runs."""
+        """Start to listen, from the main thread. SIGTERM then acts like Ctrl-C, as in Dagster's runs."""
         if signal.SIGTERM in self.end_with:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-        sys.unraisablehook = self._once_more
-        sys.warnoptions.append("ignore:resource_tracker")  # it cleans up after an end by force, aloud
+        sys.unraisablehook = self._raise_again
+        sys.warnoptions.append("ignore:resource_tracker")  # it would warn of what a forced end leaves
         signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-        self._thread = threading.Thread(target=self._listen, name="ear", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="signal-listener", daemon=True)
         self._thread.start()
 
     def rest(self) -> None:
-        """Hear no more: what holds on to the interpreter while it ends makes libraries complain of leaks."""
+        """Stop to listen: a thread that lives while the interpreter ends makes libraries warn of leaks."""
         signal.set_wakeup_fd(-1)
         sys.unraisablehook = sys.__unraisablehook__
         if self.signal is None:
             self._write.send(STOP_BYTE)
             self._thread.join()
 
-    def told(self) -> signal.Signals | None:
-        """The signal that came, if one did."""
+    def received(self) -> signal.Signals | None:
+        """Return the signal that arrived, if any."""
         if select.select([self._read], [], [], 0)[0]:
             self.is_signalled.wait(SIGNAL_WAIT_S)
         return self.signal
 
-    def _once_more(self, lost: "sys.UnraisableHookArgs") -> None:
-        """A handler's exception that fell into a callback of compiled code is raised again, outside of it."""
+    def _raise_again(self, lost: "sys.UnraisableHookArgs") -> None:
+        """Raise the interrupt again that a handler raised inside a callback of compiled code."""
         if issubclass(lost.exc_type, Exception):
             sys.__unraisablehook__(lost)
         else:
             threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,)).start()
 
     def _listen(self) -> None:
-        while not self.end_with.intersection(heard := self._read.recv(1, socket.MSG_PEEK)):
-            if self._read.recv(1) == STOP_BYTE:  # else a signal that is not ours
+        while not self.end_with.intersection(received := self._read.recv(1, socket.MSG_PEEK)):
+            if self._read.recv(1) == STOP_BYTE:  # any other byte is a signal that does not end this process
                 return
-        self.signal = signal.Signals(heard[0])
+        self.signal = signal.Signals(received[0])
         self.is_signalled.set()
         threading.Event().wait(GRACE_S)
         end_process(CODES[self.signal], self.last_words)
 
 
 def end_process(code: int, last_words: Callable[[], None]) -> None:
-    """End this process and its children now; nothing of the lake is half-written at any instant."""
+    """End this process and its children now. The lake has no partial files at any time."""
     for child in multiprocessing.active_children():
         child.kill()
         child.join(1.0)
@@ -96,30 +97,35 @@ _listener: SignalListener | None = None
 def handle_signals(
     last_words: Callable[[], None], end_with: Iterable[signal.Signals] = tuple(CODES)
 ) -> Iterator[None]:
-    """In here these signals end the process in seconds; `last_words` are said if it is by force.
+    """Within this context, end the process within seconds of these signals.
 
-    A command that was told to end, and did not complete, ends with the code of the signal.
+    `last_words` is called if the process has to be ended by force. A command that does not complete after a
+    signal ends with the exit code of the signal.
     """
     global _listener
-    ear = _listener = SignalListener(end_with, last_words)
-    ear.listen()
+    listener = _listener = SignalListener(end_with, last_words)
+    listener.listen()
     try:
         yield
     except SystemExit as left:
-        if left.code and (heard := received_signal()) is not None:
-            end_process(CODES[heard], lambda: None)  # at once: libraries would speak of what they were doing
+        if left.code and (received := received_signal()) is not None:
+            # End at once: libraries would print what they were doing.
+            end_process(CODES[received], lambda: None)
         raise
     finally:
-        ear.rest()
+        listener.rest()
         _listener = None
 
 
 def received_signal() -> signal.Signals | None:
-    """The signal that is to end this process, if one came; an exception may be a moment ahead of the ear."""
-    return _listener.told() if _listener else None
+    """Return the signal that ends this process, if one arrived.
+
+    It waits up to SIGNAL_WAIT_S: an exception may be raised a moment before the listener has the signal.
+    """
+    return _listener.received() if _listener else None
 
 
 def raise_if_signalled() -> None:
-    """KeyboardInterrupt if a signal came, whatever became of it."""
+    """Raise KeyboardInterrupt if a signal arrived, even if a library has caught it."""
     if received_signal() is not None:
         raise KeyboardInterrupt

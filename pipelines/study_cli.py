@@ -1,4 +1,4 @@
-"""`fleetcast study`: the questions that a paper asked, asked here, and the answers side by side."""
+"""`fleetcast study`: repeat the experiments of papers, and compare the results with the published values."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from fleetcast.models.world.catalogue import Catalogue
     from fleetcast.models.world.catalogue_entries import Tier
 
-ListOption = Annotated[bool, typer.Option("--list", help="Name the studies, and what each asks.")]
+ListOption = Annotated[bool, typer.Option("--list", help="List the studies with the question of each.")]
 BaseConfigOption = Annotated[
     str | None,
-    typer.Option("--config", help="Ask it on this config instead of the one that the study names."),
+    typer.Option("--config", help="Run the study on this config instead of the one that it names."),
 ]
 
 
 def study_command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Studies of data/studies; without any they are named.", metavar="NAME"),
+        typer.Argument(help="Studies of data/studies; without a name, list them.", metavar="NAME"),
     ] = None,
     list_: ListOption = False,
     config: BaseConfigOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Run studies: every variant of a config under every policy, and beside it what the paper says.
+    """Run studies: every variant of a config under every policy, compared with the values of the paper.
 
         fleetcast study --list
 
@@ -39,8 +39,8 @@ def study_command(
 
         fleetcast sql sql/queries/against_the_paper.sql
 
-    A study takes minutes: a trace of its own with its forecasts, then each variant planned and replayed like
-    a night. Nothing of the nightly tables is touched; the answers lie in the table studies.
+    A study takes minutes: it makes its own trace and forecasts, then plans and replays each variant like a
+    nightly run. It changes no nightly tables; the results are in the mart studies.
     """
     with cli_errors():
         from fleetcast.assets.lake.settings import load_settings
@@ -56,13 +56,12 @@ def study_command(
             return
         lake, progress = load_settings("office").lake, make_progress(quiet)
         base = resolve_config(config) if config else None
-        chosen = {name: load_study(name, lake, base) for name in names}  # all are read before one is run
+        chosen = {name: load_study(name, lake, base) for name in names}  # read all before the first run
         studies.write_paper_values(lake)
         for name, variants in chosen.items():
             catalogue = variants[0].settings.catalogue
             show_study(name, studies.run_study(variants, progress), catalogue)
-            told = lake.sql("queries/against_the_paper.sql").filter(pc.field("study") == name)
-            show_paper_values(told)
+            show_paper_values(lake.sql("queries/against_the_paper.sql").filter(pc.field("study") == name))
             OUT.print(f"figure   {short_path(draw_study(lake, name, catalogue))}", soft_wrap=True)
         studies.drop_unused_lakes(lake, [variant for variants in chosen.values() for variant in variants])
         lake.publish()
@@ -71,26 +70,26 @@ def study_command(
 
 
 def study_columns(tiers: Mapping[str, "Tier"], first: str) -> list[tuple[str, str, str, str]]:
-    """The columns of a study's board: head, metric, tier, how it is written. `first`: the strictest tier."""
+    """Return the columns of a study's table: head, metric, tier, format. `first`: the strictest tier."""
     others = [tier for tier in tiers if tier != first]
     return [
         ("instance-\nhours", "instance_hours", "all", ",.0f"),
         ("by quarter\nof an hour", "quarter_instance_hours", "all", ",.0f"),
         ("GPU-\nhours", "gpu_hours", "all", ",.0f"),
-        ("\nleft", "backlog_gpu_hours", "all", ",.0f"),
+        ("\nbacklog", "backlog_gpu_hours", "all", ",.0f"),
         ("\nwasted", "wasted_gpu_hours", "all", ",.1f"),
         ("memory\n%", "kv_utilisation_share", "all", "%.1f"),
-        (f"in time %\n{first}", "attainment_share", first, "%.1f"),
+        (f"attained %\n{first}", "attainment_share", first, "%.1f"),
         *((f"\n{tier}", "attainment_share", tier, "%.1f") for tier in others),
         ("TTFT s\nP75", "ttft_p75_s", first, ",.2f"),
         (f"{first}\nP95", "ttft_p95_s", first, ",.2f"),
         ("E2E s\nP95", "e2e_p95_s", first, ",.1f"),
-        *((f"{name}\nleft", "unfinished", name, ",.0f") for name, tier in tiers.items() if tier.is_held),
+        *((f"{name}\nbacklog", "unfinished", name, ",.0f") for name, tier in tiers.items() if tier.is_held),
     ]
 
 
 def show_study(name: str, table: pa.Table, catalogue: "Catalogue") -> None:
-    """A line for each variant and policy."""
+    """Print a line for each variant and policy; `table`: rows of the mart studies of one study."""
     rows = table.filter(pc.field("llm") == "all").to_pylist()
     values = {(r["variant"], r["policy"], r["metric"], r["tier"]): r["value"] for r in rows}
     present = {row["tier"] for row in rows}
@@ -99,18 +98,18 @@ def show_study(name: str, table: pa.Table, catalogue: "Catalogue") -> None:
     heads = ("\nvariant, policy", *(head for head, *_ in columns))
     lines = []
     for variant, policy in dict.fromkeys((row["variant"], row["policy"]) for row in rows):
-        told = []
+        cells = []
         for _, metric, tier, form in columns:
             value = values.get((variant, policy, metric, tier))
-            told.append(format_percent(value, form[1:]) if form[0] == "%" else format_figure(value, form))
-        lines.append((f"{variant}, {policy}", *told))
+            cells.append(format_percent(value, form[1:]) if form[0] == "%" else format_figure(value, form))
+        lines.append((f"{variant}, {policy}", *cells))
     show_board(name, heads, lines)
 
 
-def show_paper_values(told: pa.Table) -> None:
-    """A line for each figure of a paper: what it says, what was found."""
+def show_paper_values(found: pa.Table) -> None:
+    """Print a line for each value of a paper with fleetcast's; rows of queries/against_the_paper.sql."""
     lines = []
-    for row in told.to_pylist():
+    for row in found.to_pylist():
         is_share = row["against"] is not None or row["metric"].endswith("_share")
         form = (
             (lambda value: format_percent(value, "+.1f"))
@@ -118,7 +117,7 @@ def show_paper_values(told: pa.Table) -> None:
             else (lambda value: format_figure(value, ",.1f"))
         )
         of = " ".join(row[key] for key in ("tier", "llm") if row[key] != "all")
-        against = f" against {row['against']}" if row["against"] else ""
+        against = f" compared with {row['against']}" if row["against"] else ""
         what = f"{row['variant']}, {row['policy']}{against}: {row['metric']} {of}".rstrip()
         lines.append(
             (
@@ -128,5 +127,5 @@ def show_paper_values(told: pa.Table) -> None:
             )
         )
     if lines:
-        heads = ("what", "paper", "fleetcast", "integral", "where")
-        show_board("beside the paper, shares in %", heads, lines)
+        heads = ("metric", "paper", "fleetcast", "by time integral", "where")
+        show_board("compared with the paper, shares in %", heads, lines)

@@ -1,4 +1,4 @@
-"""What a person sees in the terminal: bars, one-line errors, what several commands tell."""
+"""Terminal output that commands share: progress bars, one-line errors, notes, results of checks."""
 
 import signal
 import sys
@@ -22,11 +22,11 @@ START_DIR = Path.cwd()  # before anything changes it
 
 
 class ProgressBars(Progress):
-    """Progress on stderr: on a terminal a bar that is gone when it is done, elsewhere a line a stage."""
+    """Progress on stderr: a bar that disappears at the end; without a terminal one line per stage."""
 
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Step]:
-        """Draw one bar with the time that is left, or say what is waited for and then how long it took."""
+        """Draw one bar with the remaining time; without a terminal print the label, then the elapsed time."""
         if not ERR.is_terminal:
             with _line(label):
                 yield lambda done: None
@@ -38,13 +38,13 @@ class ProgressBars(Progress):
             yield lambda done: bars.update(task, completed=done)
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         ERR.print(line, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def _line(label: str) -> Iterator[None]:
-    """One plain line: what is done, and, when that has come to its end, the seconds that it took."""
+    """Print the label, and at the end the elapsed seconds on the same line."""
     begun_s = time.monotonic()
     ERR.print(f"{label} ...", end="", markup=False, soft_wrap=True)
     ERR.file.flush()
@@ -57,17 +57,17 @@ def _line(label: str) -> Iterator[None]:
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    """A warning of fleetcast's as one line on stderr; those of libraries are for developers."""
+    """Print a warning of fleetcast as one line on stderr; ignore the warnings of libraries."""
     if category is FutureWarning and str(message).endswith("from 0.2 on."):
         ERR.print(str(message), style="yellow", markup=False, soft_wrap=True)
 
 
 @contextmanager
 def cli_errors() -> Iterator[None]:
-    """Say a mistake in one line (exit 2), an interruption too (130, SIGTERM 143), never with a traceback."""
+    """Print a user error (exit 2) or an interruption (130, SIGTERM 143) in one line, without a traceback."""
     try:
         yield
-    except typer.Exit:  # a RuntimeError too
+    except typer.Exit:  # a RuntimeError, so it comes before that case
         raise
     except BaseException as error:
         is_interrupt = isinstance(
@@ -81,61 +81,59 @@ def cli_errors() -> Iterator[None]:
 
 
 def dagster_error_types(name: str) -> tuple[type[BaseException], ...]:
-    """An error of Dagster's, where it has been imported: only then can it be met, and that takes a second."""
+    """Return that error class of Dagster, or nothing if Dagster is not imported, which takes a second."""
     dagster = sys.modules.get("dagster")
     return () if dagster is None else (getattr(dagster, name),)
 
 
 def exit_with_error(error: BaseException) -> NoReturn:
-    """Say what is wrong with the input, or what the machine refuses, in one line; a defect and
-    a reader who has seen enough (`| head`) come out as they are.
+    """Print a wrong input or an error of the machine in one line and exit with code 2.
+
+    Any other error is raised again: a defect, or a closed pipe (`| head`).
     """
     if isinstance(error, dagster_error_types("Failure")):
         exit_with_message(getattr(error, "description", None) or "The run failed.")
-    if isinstance(error, (ValueError, RuntimeError)):  # a mistake; a defect that was noticed
+    if isinstance(error, (ValueError, RuntimeError)):  # a wrong input; a defect that fleetcast detected
         exit_with_message(str(error))
-    if isinstance(error, OSError) and not isinstance(
-        error, BrokenPipeError
-    ):  # a folder that cannot be written, a disk that is full
+    # For example a folder without write permission, or a full disk.
+    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         exit_with_message(f"{error.filename or 'The machine'}: {error.strerror or error}.")
     raise error
 
 
 def show_interrupted() -> None:
-    """A line on what an interruption left."""
-    ERR.print(
-        "Interrupted. Nothing half-written was kept; the same command goes on from here.", style="yellow"
-    )
+    """Print that the command was interrupted, and how to continue."""
+    ERR.print("Interrupted. The lake has no partial files; run the same command to continue.", style="yellow")
 
 
 def exit_with_message(line: str) -> NoReturn:
-    """One red line on stderr, exit code 2."""
+    """Print one red line on stderr and exit with code 2."""
     ERR.print(f"Error: {line}", style="red", soft_wrap=True, markup=False)
     raise typer.Exit(2)
 
 
 def show_note(line: str) -> None:
-    """What is to be known of a result, if anything: beside it, so that a pipe does not have it."""
+    """Print a note on a result to stderr, so that it does not enter a pipe; nothing for ""."""
     if line:
         ERR.print(line, style="yellow", markup=False, soft_wrap=True)
 
 
 def show_refused(reasons: Sequence[str]) -> None:
-    """The files of data/landing that were not taken, a line each."""
+    """Print the files of data/landing that were not imported, with the reason, a line each."""
     for reason in reasons:
         ERR.print(f"Not landed: {reason}", style="yellow", markup=False, soft_wrap=True)
 
 
 def show_checks(checks: int, broken: Sequence[str], alarms: Sequence[str] = ()) -> None:
-    """How many checks hold, which do not, and which only warn."""
+    """Print how many checks hold, which failed, and which only warn."""
     for alarm in alarms:
-        OUT.print(f"alarm    {alarm}   (rows and meaning: its page in the UI)", style="yellow")
+        OUT.print(f"alarm    {alarm}   (rows and explanation: its page in the UI)", style="yellow")
     for check in broken:
         OUT.print(f"check failed  {check}", style="red")
     OUT.print(f"checks   {checks - len(broken) - len(alarms)} of {checks} hold")
 
 
 def short_path(path: LakePath) -> str:
-    """A path as short as it can be said from here."""
+    """Return the path relative to the start folder if it is below, else the path."""
     is_below = isinstance(path, Path) and path.is_relative_to(START_DIR)
     return str(path.relative_to(str(START_DIR)) if is_below else path)

@@ -1,4 +1,4 @@
-"""Tables in the terminal: nothing is ever cut off; what is too wide goes on below."""
+"""Tables in the terminal. No cell is cut off: columns that do not fit continue in a table below."""
 
 import math
 import sys
@@ -15,13 +15,13 @@ from rich.text import Text
 from fleetcast.assets.pages.value_format import format_value
 from fleetcast.pipelines.csv_text import write_csv
 
-UNBOUNDED = 10_000  # a file or a pipe has no edge
+UNBOUNDED = 10_000  # characters per line of a file or a pipe
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else UNBOUNDED)
 MAX_SHOWN_ROWS = 100
 
 
 def show_board(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Rows whose first cell names them; columns that do not fit go on in a table below, named again."""
+    """Print rows, named by their first cell; columns that do not fit go into tables below, named again."""
     rows = list(rows)
     widths = _widths(heads, rows)
     room, pages = OUT.width - widths[0], [list[int]()]
@@ -35,13 +35,13 @@ def show_board(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) 
         columns = (0, *page)
         numbers = frozenset(range(1, len(columns)))
         cells = ([row[column] for column in columns] for row in rows)
-        OUT.print(_table([heads[column] for column in columns], cells, numbers))
+        OUT.print(_new_table([heads[column] for column in columns], cells, numbers))
 
 
 def show_table(answer: pa.RecordBatchReader) -> int:
-    """A query's answer: CSV for a pipe; for a person a table, or a block per row where that is too wide.
+    """Print the result of a query: CSV in a pipe, else a table, or a block per row if the table is too wide.
 
-    Returns its rows, of which a person sees the first SHOWN_ROWS.
+    Returns the number of rows. A terminal shows the first MAX_SHOWN_ROWS.
     """
     if not sys.stdout.isatty():
         return write_csv(answer, sys.stdout.buffer)
@@ -59,7 +59,7 @@ def show_table(answer: pa.RecordBatchReader) -> int:
         numbers = {
             n for n, kind in enumerate(kinds) if pa.types.is_floating(kind) or pa.types.is_integer(kind)
         }
-        OUT.print(_table(names, rows, numbers, gap=2))
+        OUT.print(_new_table(names, rows, numbers, gap=2))
     else:
         for row in rows:
             show_record(names, row)
@@ -69,7 +69,7 @@ def show_table(answer: pa.RecordBatchReader) -> int:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a column; as Arrow writes them where Python has none: its years end with 9999."""
+    """Return the values of a column; as Arrow's text if Python has no such value (a year after 9999)."""
     try:
         return column.to_pylist(maps_as_pydicts="strict")
     except OverflowError:
@@ -77,7 +77,7 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 
 
 def show_record(names: Sequence[str], values: Sequence[str]) -> None:
-    """One row as a block, a line for each column."""
+    """Print one row as a block, a line for each column."""
     width = max(map(len, names))
     for name, value in zip(names, values, strict=True):
         OUT.print(f"{name:<{width}}  {value}", markup=False, soft_wrap=True)
@@ -85,27 +85,27 @@ def show_record(names: Sequence[str], values: Sequence[str]) -> None:
 
 
 def format_percent(share: float | None, spec: str) -> str:
-    """A share of 0 to 1 in per cent."""
+    """Format a share of 0 to 1 in per cent."""
     return format_figure(None if share is None else 100 * share, spec)
 
 
 def format_figure(value: float | None, spec: str) -> str:
-    """A number in its format, a dash for nothing."""
+    """Format a number; a dash for None or NaN."""
     return "–" if value is None or math.isnan(value) else f"{value:{spec}}"
 
 
 def _widths(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[int]:
-    """Characters of the widest line of each column."""
+    """Return the number of characters of the widest line of each column."""
     columns = zip(heads, *rows, strict=True)
     return [max(map(len, chain.from_iterable(cell.split("\n") for cell in column))) for column in columns]
 
 
-def _table(
+def _new_table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[int], gap: int = 1
 ) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, gap - 1, 0, 0), show_edge=False)
     for column, head in enumerate(heads):
         table.add_column(head, justify="right" if column in numbers else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*map(Text, row))  # brackets are no markup
+        table.add_row(*map(Text, row))  # Text: brackets in a cell are not markup
     return table

@@ -1,4 +1,4 @@
-"""`fleetcast ingest`, `forget`, `characterise`, `generate`: traces into the lake, out of it, others alike."""
+"""`fleetcast ingest`, `forget`, `characterise`, `generate`: import, remove, describe, make traces."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -14,33 +14,40 @@ from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_perce
 
 NO_TRACE_FILES = "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
 SHOWN_FINDINGS = 20
-TraceArgument = Annotated[str, typer.Argument(help="A trace of the lake by name.", metavar="TRACE")]
+TraceArgument = Annotated[str, typer.Argument(help="The name of a trace in the lake.", metavar="TRACE")]
 
 
 def ingest_command(
     from_: Annotated[
         str | None,
-        typer.Option("--from", help="A Prometheus server: its metrics come into data/landing first."),
+        typer.Option("--from", help="A Prometheus server: download its metrics into data/landing first."),
     ] = None,
-    name: Annotated[str, typer.Option(help="Of the folder and the trace, with --from.")] = "prometheus",
-    days: Annotated[int, typer.Option(help="How many, up to --until.", min=1, max=3660)] = 14,
+    name: Annotated[
+        str, typer.Option(help="--from: the name of the folder and of the trace.")
+    ] = "prometheus",
+    days: Annotated[
+        int, typer.Option(help="--from: number of days that end at --until.", min=1, max=3660)
+    ] = 14,
     until: Annotated[
         datetime | None,
-        typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M"], help="UTC; without it now."),
+        typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M"], help="--from: the end, UTC; default: now."),
     ] = None,
-    step: Annotated[int, typer.Option(help="Seconds between two readings.", min=1, max=3600)] = 60,
-    where: Annotated[str, typer.Option(help="Further label matchers, like 'namespace=\"prod\"'.")] = "",
+    step: Annotated[int, typer.Option(help="--from: seconds between two readings.", min=1, max=3600)] = 60,
+    where: Annotated[
+        str, typer.Option(help="--from: further label matchers, like 'namespace=\"prod\"'.")
+    ] = "",
     quiet: QuietOption = False,
 ) -> None:
-    """Bring the trace files in data/landing into the lake; rows that break a rule go to quarantine.
+    """Import the trace files in data/landing into the lake; rows that break a rule go to quarantine.
 
-    A file is recognised by its content. What it lacks (region, llm, tier) comes from a mapping file beside
-    it: data/landing/README.md says how.
+    fleetcast recognises a file by its content. Missing columns (region, llm, tier) come from a mapping file
+    next to it: see data/landing/README.md.
 
         cp AzureLLMInferenceTrace_conv.csv.gz data/landing/ && fleetcast ingest
 
-    Without logs: from what vLLM, SGLang or Dynamo export to Prometheus. What came is kept; a second time asks
-    for the rest. A token is taken from the environment variable PROMETHEUS_TOKEN.
+    Without logs, use the metrics that vLLM, SGLang or Dynamo export to Prometheus. fleetcast keeps what
+    it has downloaded; a second call downloads the rest. Set PROMETHEUS_TOKEN in the environment if the server
+    needs a token.
 
         fleetcast ingest --from http://prometheus:9090 --name mine --where 'namespace="prod"'
     """
@@ -65,24 +72,24 @@ def ingest_command(
     raise typer.Exit(1 if landed.broken else 0)
 
 
-def forget_command(file: Annotated[str, typer.Argument(help="A landed file, by its name.")]) -> None:
-    """Take a landed file out of the lake again, with all its requests.
+def forget_command(file: Annotated[str, typer.Argument(help="The name of an imported file.")]) -> None:
+    """Remove an imported file from the lake, with all its requests.
 
     fleetcast forget AzureLLMInferenceTrace_conv.csv.gz
     """
     with cli_errors():
         from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.traces.ingest import LANDING_DIR
-        from fleetcast.assets.traces.landing import forget_file as take_out
+        from fleetcast.assets.traces.landing import forget_file
 
-        traces = take_out(load_settings("office"), file)
+        traces = forget_file(load_settings("office"), file)
         OUT.print(f"{file} is no longer in the trace {', '.join(traces)}.", markup=False)
         if (LANDING_DIR / file).exists():
-            OUT.print("It still lies in data/landing: take it away, or the next ingest lands it again.")
+            OUT.print("It is still in data/landing: remove it, or the next ingest imports it again.")
 
 
 def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
-    """What became of each landed file, two lines each."""
+    """Print the format, trace and row counts of each imported file, two lines each."""
     for file in files:
         OUT.print(
             f"{file['file']}   {file['format']} -> trace {file['trace']}, {file['days']}", soft_wrap=True
@@ -94,7 +101,7 @@ def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
 
 
 def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
-    """What is to be known of the quality of the landed traces, a line each, warnings in yellow."""
+    """Print the data quality findings of the imported traces, a line each, warnings in yellow."""
     for finding in findings[:SHOWN_FINDINGS]:
         what = "{aspect}: {detail}".format(**finding)
         rows = " ({rows} rows, {share})".format(**finding) if finding["rows"] else ""
@@ -106,9 +113,9 @@ def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
 
 
 def characterise_command(trace: TraceArgument, quiet: QuietOption = False) -> None:
-    """Say what a trace is like: load by tier, bursts, season, gaps, and how far it can be foreseen.
+    """Characterise a trace: load by tier, bursts, season, gaps between requests, forecast skill.
 
-    The definitions stand in sql/tables/characterisation.sql; everything else in the marts.
+    See sql/tables/characterisation.sql for the definitions. The marts have further tables.
 
         fleetcast characterise office
 
@@ -116,23 +123,23 @@ def characterise_command(trace: TraceArgument, quiet: QuietOption = False) -> No
     """
     with cli_errors():
         from fleetcast.assets.demand.character_figures import character_figures_folder
-        from fleetcast.assets.demand.characterise import characterise_trace as describe
+        from fleetcast.assets.demand.characterise import characterise_trace
         from fleetcast.assets.lake.settings import load_settings
         from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies_on_demand import characterisation
         from fleetcast.pipelines.runs import publish_on_demand
 
-        settings = load_settings("office")  # of which only the lake counts
+        settings = load_settings("office")  # only its lake is used
         lake = settings.lake
-        table = describe(lake, trace, make_progress(quiet))
+        table = characterise_trace(lake, trace, make_progress(quiet))
         publish_on_demand(characterisation, settings, AssetRows(table, {"trace": trace}))
         show_character(table, trace)
         OUT.print(f"figures  {short_path(character_figures_folder(lake, trace))}/*.png")
-        OUT.print('tables   fleetcast sql "from characterisation"   (meaning: sql/README.md)')
+        OUT.print('tables   fleetcast sql "from characterisation"   (columns: sql/README.md)')
 
 
 def show_character(parts: pa.Table, trace: str) -> None:
-    """What a trace and its parts are like, one line each."""
+    """Print the character of a trace and its parts, a line each; `parts`: rows of characterisation."""
     heads = ("\npart", "requests\nper s", "tokens\nper s", "peak\nin mean", "dis-\npersion", "gap CV\npooled",
              "\nclient", "Poisson\n%", "strength\nday", "\nweek", "bursts\n%", "level\nchanges",
              "skill, %\n10 min", "\n60 min", "\n120 min")  # fmt: skip
@@ -156,20 +163,23 @@ def show_character(parts: pa.Table, trace: str) -> None:
 
 
 def generate_command(
-    like: Annotated[str, typer.Option(help="The trace of the lake that it is fitted to.")],
-    days: Annotated[int, typer.Option(help="How many days to make.", min=1)] = 28,
-    scale: Annotated[float, typer.Option(help="Requests, in those of the original.")] = 1.0,
+    like: Annotated[str, typer.Option(help="The original: a trace in the lake.")],
+    days: Annotated[int, typer.Option(help="Number of days to generate.", min=1)] = 28,
+    scale: Annotated[float, typer.Option(help="Factor on the number of requests of the original.")] = 1.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same requests.", min=0)] = 7,
-    name: Annotated[str | None, typer.Option(help="Of the new trace; without it LIKE_xSCALE.")] = None,
+    name: Annotated[str | None, typer.Option(help="The name of the new trace; default: LIKE_xSCALE.")] = None,
     first_day: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Without it that of the original.")
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], help="The first day; default: that of the original."),
     ] = None,
-    changes: Annotated[Path | None, typer.Option(help="A file like data/changes/example.toml.")] = None,
+    changes: Annotated[
+        Path | None, typer.Option(help="A file with changes, like data/changes/example.toml.")
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Make a trace that behaves like another one, client by client, and can be used as a [trace].
+    """Generate a trace that behaves like another one, client by client. A config can use it as its [trace].
 
-    Growth, new apps, bursts, another share of niw, an outage, holidays: data/changes/example.toml.
+    For growth, new apps, bursts, another share of niw, an outage or holidays see data/changes/example.toml.
 
         fleetcast generate --like office --days 28 --scale 5 --seed 7
 
@@ -182,7 +192,7 @@ def generate_command(
         from fleetcast.models.world.catalogue import load_catalogue
 
         lake, catalogue = Lake(), load_catalogue()
-        order = generator.GenerationRequest(
+        request = generator.GenerationRequest(
             like=like,
             name=name or f"{like}_x{scale:g}",
             first_day=first_day.date() if first_day else None,
@@ -191,16 +201,16 @@ def generate_command(
             seed=seed,
             changes=load_changes(expand_path(changes)) if changes else TraceChanges(),
         )
-        requests = generator.generate_trace(lake, catalogue, order, make_progress(quiet))
+        requests = generator.generate_trace(lake, catalogue, request, make_progress(quiet))
         lake.publish()
-        first = order.first_day or lake.days("requests", order.name)[0]
+        first = request.first_day or lake.days("requests", request.name)[0]
         for line in (
-            f"{requests:,} requests like {like} on {days} days, as the trace {order.name}",
-            f"  fleetcast characterise {order.name}",
-            "  a config that runs nights on it:",
+            f"{requests:,} requests like {like} on {days} days, as the trace {request.name}",
+            f"  fleetcast characterise {request.name}",
+            "  a config for nightly runs on it:",
             '    based_on = "office"',
             "    [trace]",
-            f'    name = "{order.name}"',
+            f'    name = "{request.name}"',
             f"    first_day = {first}",
             f"    days = {days}",
             f"    seed = {seed}",

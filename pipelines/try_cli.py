@@ -1,4 +1,4 @@
-"""`fleetcast try`: a trace file on fleets that are named on the command line."""
+"""`fleetcast try`: replay a trace file on fleets given on the command line."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,25 +18,30 @@ if TYPE_CHECKING:
 
 def try_command(
     file: Annotated[
-        Path, typer.Argument(help="A trace as `fleetcast ingest` reads it, or a folder NAME.metrics.")
+        Path,
+        typer.Argument(help="A trace file that `fleetcast ingest` can read, or a folder NAME.metrics."),
     ],
     on: Annotated[
         list[str],
         typer.Option("--fleet", "--on", help='A fleet, like "8 x llama3.1-8b@h100-80gb"; may be repeated.'),
     ],
-    config: Annotated[str, typer.Option(help="Whose [fleet] and [replay] say how engines batch.")] = "office",
+    config: Annotated[
+        str, typer.Option(help="The config whose [fleet] and [replay] set batching and the other rules.")
+    ] = "office",
     prefix: Annotated[
         str | None,
-        typer.Option(help="Of prompts, what is cached: none; given, as recorded; blocks, by hashes."),
+        typer.Option(help="Prefix cache: none; given: hits as recorded; blocks: from the prefix hashes."),
     ] = None,
     routing: Annotated[
-        str | None, typer.Option(help="To an instance: least_work, shortest_queue, round_robin, least_kv.")
+        str | None,
+        typer.Option(help="Instance routing: least_work, shortest_queue, round_robin or least_kv."),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Replay a trace file on a fleet, or on several side by side: percentiles, attainment, cost, a figure.
+    """Replay a trace file on one or several fleets: latency percentiles, attainment, cost, a figure.
 
-    Nothing enters the lake. A fleet of one llm takes all requests; one of several takes each by its llm.
+    fleetcast writes nothing into the lake. A fleet with one llm serves all requests; a fleet with several
+    serves each request by its llm.
 
         fleetcast try trace.csv --fleet "8 x llama3.1-8b@h100-80gb" --fleet "4 x llama3.1-8b@h100-80gb"
 
@@ -54,10 +59,8 @@ def try_command(
         from fleetcast.models.world.config_loading import load_config
 
         catalogue = load_catalogue()
-        chosen, path = (
-            with_replay_options(load_config(resolve_config(config), catalogue), prefix, routing),
-            expand_path(file),
-        )
+        chosen = with_replay_options(load_config(resolve_config(config), catalogue), prefix, routing)
+        path = expand_path(file)
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
         catalogue = extend_catalogue(catalogue, chosen.fleet, chosen.file.name)
         fleets = {text: try_fleet.parse_fleet(text, catalogue, chosen) for text in on}
@@ -71,20 +74,20 @@ def try_command(
                 found.append(try_fleet.run_fleet_trial(text, pools, rows, catalogue, chosen))
                 done(len(found))
         hours = rows["arrival_s"].iloc[-1] / 3600
-        are_drawn = ", drawn from what was counted" if report.format == METRICS_FORMAT else ""
+        sampled = ", sampled from the metrics" if report.format == METRICS_FORMAT else ""
         OUT.print(
-            f"{path.name}   ({report.format}: {len(rows):,} requests in {hours:,.2f} h{are_drawn}, "
+            f"{path.name}   ({report.format}: {len(rows):,} requests in {hours:,.2f} h{sampled}, "
             f"{report.rows_quarantined:,} rows left out)",
             markup=False,
             soft_wrap=True,
         )
         show_fleet_trials(found, try_fleet.attainment_keys(found, catalogue), chosen.fleet.prefix != "none")
-        if (drawn := try_fleet.draw_ttft_cdf(path, found, rows, catalogue)) is not None:
-            OUT.print(f"figure  {short_path(drawn)}", soft_wrap=True)
+        if (figure := try_fleet.draw_ttft_cdf(path, found, rows, catalogue)) is not None:
+            OUT.print(f"figure  {short_path(figure)}", soft_wrap=True)
 
 
 def with_replay_options(config: "RunConfig", prefix: str | None, routing: str | None) -> "RunConfig":
-    """The config with what was said on the command line; ConfigError for a name that nobody knows."""
+    """Return the config with the options of the command line. Raises ConfigError for an unknown name."""
     import dataclasses
 
     from fleetcast.models.world.mechanisms import PREFIXES, ROUTINGS
@@ -101,21 +104,27 @@ def with_replay_options(config: "RunConfig", prefix: str | None, routing: str | 
 
 
 def show_fleet_trials(found: Sequence["FleetTrial"], tiers: Mapping[str, str], reuses: bool) -> None:
-    """A line a fleet."""
+    """Print a line per fleet.
+
+    `tiers` has the attainment column of each tier; without `reuses` the prefix cache has no column.
+    """
     times = [f"{name}_p{level}_s" for name in ("ttft", "tpot", "e2e") for level in (50, 95, 99)]
-    heads = ("fleet", *(f"{name}\nin time %" for name in tiers),
+    heads = ("fleet", *(f"{name}\nattained %" for name in tiers),
              *(f"{name.split('_')[0].upper()} s\n{name.split('_')[1]}" for name in times),
              "GPUs", "GPU-\nhours", "\nUSD", "re-\nfused", "un-\nfinished", "prompt\nreused %")  # fmt: skip
     counts = ("gpus", "gpu_hours", "usd", "refused", "unfinished")
     lines = [
         (
-            one.fleet,
-            *(format_percent(one.row.get(key), ".1f") for key in tiers.values()),
-            *(format_figure(one.row[name], ",.3f" if name.startswith("tpot") else ",.2f") for name in times),
-            *(format_figure(one.row[name], ",.0f") for name in counts),
-            format_percent(one.row["reused_share"], ".1f"),
+            trial.fleet,
+            *(format_percent(trial.row.get(key), ".1f") for key in tiers.values()),
+            *(
+                format_figure(trial.row[name], ",.3f" if name.startswith("tpot") else ",.2f")
+                for name in times
+            ),
+            *(format_figure(trial.row[name], ",.0f") for name in counts),
+            format_percent(trial.row["reused_share"], ".1f"),
         )
-        for one in found
+        for trial in found
     ]
     if not reuses:
         heads, lines = heads[:-1], [line[:-1] for line in lines]

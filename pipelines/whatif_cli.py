@@ -1,4 +1,4 @@
-"""`fleetcast whatif` and `fleetcast decide`: a planned day under other conditions, or by other forecasts."""
+"""`fleetcast whatif` and `fleetcast decide`: a planned day in other conditions, or by other forecasts."""
 
 from datetime import date
 from typing import Annotated
@@ -20,14 +20,14 @@ from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_perce
 
 def whatif_command(
     cases: Annotated[
-        list[str] | None, typer.Argument(help="Cases of data/whatif.toml; without any all.", metavar="CASE")
+        list[str] | None, typer.Argument(help="Cases of data/whatif.toml; default: all.", metavar="CASE")
     ] = None,
-    policy: Annotated[str, typer.Option(help="Which is planned and replayed.")] = "corrected",
+    policy: Annotated[str, typer.Option(help="The policy to plan and replay.")] = "corrected",
     date_: DayOption = None,
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
-    """Plan and replay a day under other demand, prices, GPUs, regions, budgets: cost against attainment.
+    """Plan and replay a day with other demand, prices, GPUs, regions, budgets: cost and SLO attainment.
 
         fleetcast whatif
 
@@ -35,10 +35,10 @@ def whatif_command(
 
         fleetcast whatif demand_1_3 --policy reactive
 
-    The day must have forecasts (`fleetcast nightly`). A case takes some ten seconds. Its row tells what the
-    day cost, what it attained, and what its plan could not carry: hours in which load is served nowhere,
-    demand served farther away than epsilon allows, the part of niw's buffer that is given up, hours in which
-    an endpoint has fewer instances than its minimum.
+    The day must have forecasts (`fleetcast nightly`). A case takes about ten seconds. Its row has the cost,
+    the attainment, and what the plan could not carry: hours with load that no region serves, demand served
+    in more distant regions than epsilon allows, the missing part of niw's buffer, hours in which an endpoint
+    has fewer instances than its minimum.
     """
     with cli_errors():
         from fleetcast.assets.studies.whatif import draw_whatif_cases, list_made_cases, run_whatif_cases
@@ -57,7 +57,7 @@ def whatif_command(
 def decide_command(
     date_: DayOption = None, config: ConfigOption = "office", quiet: QuietOption = False
 ) -> None:
-    """Let every forecast method plan a planned day and replay it: what is each worth? Minutes.
+    """Plan and replay a planned day with every forecast method, to compare their value. Takes minutes.
 
     fleetcast decide
 
@@ -66,12 +66,12 @@ def decide_command(
     with cli_errors():
         from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies import decisions
-        from fleetcast.assets.studies_on_demand import decisions as asset
+        from fleetcast.assets.studies_on_demand import decisions as decisions_asset
         from fleetcast.pipelines.runs import publish_on_demand
 
         settings, day = load_settings_and_day(config, date_)
         table = decisions.try_forecasts(settings, day, make_progress(quiet))
-        publish_on_demand(asset, settings, AssetRows(table, {"day": day}))
+        publish_on_demand(decisions_asset, settings, AssetRows(table, {"day": day}))
         board = decisions.read_decision_board(settings, day)
         show_decisions(board, settings.trace, day)
         show_savings(settings, day, board)
@@ -80,7 +80,7 @@ def decide_command(
 
 
 def show_whatifs(cases: pa.Table, trace: str, day: date, policy: str) -> None:
-    """What each case of a what-if costs and attains."""
+    """Print the cost and attainment of each what-if case; `cases`: rows of the mart whatifs."""
     title = f"what if under {policy}, {trace}, {day}   (attainment in %)"
     attained = [row["attainment_by_tier"] or {} for row in cases.to_pylist(maps_as_pydicts="strict")]
     tiers = list(dict.fromkeys(tier for row in attained for tier in row))
@@ -104,24 +104,26 @@ def show_whatifs(cases: pa.Table, trace: str, day: date, policy: str) -> None:
 
 
 def show_decisions(board: pa.Table, trace: str, day: date) -> None:
-    """What each forecast costs where all attain the same, the cheapest first."""
+    """Print the cost of each forecast method at equal attainment, the cheapest first.
+
+    `board`: rows of the mart decision_leaderboard.
+    """
     rows = board.to_pylist()
     at = f"{format_percent(rows[0]['matched_share'], '.0f')} % attainment of {rows[0]['tier']}"
-    title = f"what a forecast is worth, {trace}, {day}   (GPU-hours at {at})"
+    title = f"value of forecasts, {trace}, {day}   (GPU-hours at {at})"
     heads = ("\nforecast", "GPU-\nhours", "\nUSD", "for the\nerror", "for\nboots", "over\ntruth, %",
              "saved on last\nvalue, %", "on seasonal\nnaive, %")  # fmt: skip
     shares = ("over_truth_share", "saved_on_last_value_share", "saved_on_seasonal_naive_share")
-    told = []
+    lines = []
     for row in rows:
         figures = (
             format_figure(row[name], ",.0f") for name in ("gpu_hours", "usd", "forecast_usd", "boot_usd")
         )
-        told.append((row["method"], *figures, *(format_percent(row[name], "+.1f") for name in shares)))
-    show_board(title, heads, told)
-    apart = max((row["noise_share"] for row in rows if row["noise_share"] is not None), default=0.0)
+        lines.append((row["method"], *figures, *(format_percent(row[name], "+.1f") for name in shares)))
+    show_board(title, heads, lines)
+    resolution = max((row["noise_share"] for row in rows if row["noise_share"] is not None), default=0.0)
     OUT.print(
-        f"read between replays up to {format_percent(apart, '.1f')} % apart: differences below that say "
-        f"nothing"
+        f"resolution of the search: {format_percent(resolution, '.1f')} %; smaller differences mean nothing"
     )
     for row in rows:
         if row["failure_reason"]:

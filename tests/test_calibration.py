@@ -248,7 +248,7 @@ def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
         cli_app, ["calibrate", str(log), *options(*limits, "--e2e-limit", "0", "--force")]
     )
     assert told.exit_code == 0, told.stderr
-    assert "Nobody says kv_tokens: taken by formula. Say it with --kv-tokens" in told.stderr
+    assert "kv_tokens is not given: computed from a formula. Set it with --kv-tokens" in told.stderr
     assert "max_batch: taken" not in told.stderr
     assert 'batching = "whole", max_batch = 64, max_prefill_tokens = 8192' in told.stderr
     assert "the profile was replaced" in told.stderr

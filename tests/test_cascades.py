@@ -393,7 +393,14 @@ def test_explain_and_timeline_show_legs_and_hand_overs(
         cli_app, ["explain", str(one["request_id"]), "--config", str(night.config.file)]
     )
     assert said.exit_code == 0, said.output
-    for text in ("its legs", "1 prefill", "2 decode", "3 whole", "drafts", f"{LARGE} on h100-80gb"):
+    for text in (
+        "stages of the request",
+        "1 prefill",
+        "2 decode",
+        "3 whole",
+        "drafts",
+        f"{LARGE} on h100-80gb",
+    ):
         assert text in said.output, said.output
     hour = int(night.lake.sql(
         "select hour(arrived_at) as h from outcomes where request_id = $r limit 1", r=int(one["request_id"])

@@ -48,7 +48,9 @@ def test_help_teaches_with_examples():
         assert command in told
         assert f"fleetcast {command}" in invoke(command, "--help").output or command == "ui"
     assert "cp my-trace.csv.gz data/landing/" in told
-    assert "A request_id of outcomes." in invoke("explain", "--help").output  # arguments have theirs too
+    assert (
+        "A request_id of the table outcomes." in invoke("explain", "--help").output
+    )  # arguments have theirs too
 
 
 def test_a_folder_is_no_config(tmp_path):
@@ -159,7 +161,7 @@ def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
 def test_the_ui_refuses_a_port_that_answers():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert f"Port {port} answers already" in one_line(invoke("ui", "--port", str(port)))
+        assert f"Port {port} is in use" in one_line(invoke("ui", "--port", str(port)))
 
 
 @pytest.mark.parametrize(

@@ -118,11 +118,11 @@ def test_jobs_schedules_and_sensors():
     }
     assert [cron_line(minutes) for minutes in (15, 60, 360)] == ["*/15 * * * *", "0 * * * *", "0 */6 * * *"]
     for schedule in defs.schedules or []:
-        assert "config office alone, whose trace office has the days 2025-07-01 to 2025-07-15." in (
+        assert "config office only. Its trace office has the days 2025-07-01 to 2025-07-15." in (
             schedule.description or ""
         )
     assert [s.name for s in defs.sensors or []] == ["landing_sensor"]
-    assert all("starts no night" in (s.description or "") for s in defs.sensors or [])
+    assert all("does not start the nightly run" in (s.description or "") for s in defs.sensors or [])
 
 
 def test_every_sql_check_guards_an_asset_and_stops_what_lies_behind_it():

@@ -406,7 +406,7 @@ def test_the_command_says_what_it_made_and_what_is_wrong(lake, monkeypatch, tmp_
     assert made.exit_code == 0, made.output
     assert "requests like small on 2 days, as the trace small_x2" in made.output
     config = tmp_path / "hinted.toml"
-    config.write_text(made.output.partition("runs nights on it:")[2])
+    config.write_text(made.output.partition("for nightly runs on it:")[2])
     assert load_config(str(config), CATALOGUE).trace == TraceConfig("small_x2", date(2025, 7, 1), 2, 7)
     assert lake.sql("checks/requests_are_valid.sql", trace="small_x2").num_rows == 0
     assert lake.sql("checks/request_ids_are_unique.sql", trace="small_x2").num_rows == 0

@@ -89,7 +89,7 @@ def test_the_fleet_of_a_day_to_come_is_found_replayed_and_told(
     assert describe_rent_answer(found).startswith(
         f"Rent {next(iter(best.gpus.values()))} {next(iter(best.gpus))}"
     )
-    assert "Apart saves at most" in describe_saving_bound(found)
+    assert "Disaggregation saves at most" in describe_saving_bound(found)
     rent_answer.write_rent_tables(own, DAY, found)
     own.lake.publish()
     where = {"trace": "mine", "day": DAY}

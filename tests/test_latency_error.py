@@ -154,7 +154,7 @@ def test_without_error_every_draw_is_the_scoreboard_to_the_last_bit(replayed, mo
     assert [row["policy"] for row in rows[:: len(names)]] == list(POLICIES)
     assert all(row["low"] == row["value"] == row["high"] and row["draws"] == 2 for row in rows)
     error_cli.show_errors(replayed, DAY, board)
-    assert "2 draws of its latencies" in capsys.readouterr().out
+    assert "2 samples of the latency errors" in capsys.readouterr().out
     other = board.set_column(board.column_names.index("usd"), "usd", pa.array([1.0] * board.num_rows))
     error_cli.show_errors(replayed, DAY, other)  # a board that these draws are not of
     shown = capsys.readouterr().out
@@ -236,7 +236,7 @@ def test_a_difference_is_carried_where_it_holds_draw_by_draw(tmp_path: Path, cap
     error_cli.show_intervals(rows, pairs, "a", "t", error_cli.interval_columns("iw_fast", ["iw_fast"]))
     marked = {line[0] for line in capsys.readouterr().out.splitlines() if line.endswith("~")}
     assert marked == {"c", "e"}  # d does not differ
-    assert "the error carries 2 of 9 differences; not a and c, a and e, " in error_cli.describe_pairs(
+    assert "2 of 9 differences are significant; not a and c, a and e, " in error_cli.describe_pairs(
         pairs, "usd"
     )
 
@@ -265,12 +265,12 @@ def test_savings_tell_which_part_the_error_of_the_latencies_may_be(replayed, cap
         r"llama3.1-8b, llama3.2-3b estimated, 11 % off in the median; .* may be \d+\.\d % off", first
     )
     part = f"{200 * error:.0f} %"  # of a half
-    assert f"each that this may be: arima 2.0 % (100 %), truth 50.0 % ({part});" in second
+    assert f"each that this error may explain: arima 2.0 % (100 %), truth 50.0 % ({part});" in second
     cases = pa.table({"case_name": ["dear", "as_is", "cheap"], "usd": [150.0, 100.0, 50.0]})
     error_cli.show_differences(replayed, DAY, cases)
     assert (
-        f"on as_is, and the part of each that this may be: dear -50.0 % ({part}), cheap 50.0 % ({part});"
-        in capsys.readouterr().out
+        "on as_is, and the part of each that this error may explain: "
+        f"dear -50.0 % ({part}), cheap 50.0 % ({part});" in capsys.readouterr().out
     )
 
 
@@ -285,10 +285,10 @@ def test_a_plan_tells_what_the_draws_leave_of_its_saving(replayed, tmp_path, mon
     def line(policy: str, day: date = DAY) -> str:
         return error_cli.describe_replayed_saving(own, day, policy)
 
-    assert "static costs +5 USD beside lt_ua, +31 to +49 in nine of ten draws" in line("static")
-    assert line("static").endswith("their error carries that.")
-    assert "reactive costs -5 USD beside lt_ua, -18 to +9 in nine of ten draws" in line("reactive")
-    assert line("reactive").endswith("their error does not carry that.")
+    assert "static costs +5 USD compared with lt_ua, +31 to +49 in nine of ten samples" in line("static")
+    assert line("static").endswith("this is significant.")
+    assert "reactive costs -5 USD compared with lt_ua, -18 to +9 in nine of ten samples" in line("reactive")
+    assert line("reactive").endswith("this is not significant.")
     assert line("lt_ua") == line("corrected") == line("static", DAY - timedelta(days=1)) == ""
     board = board.set_column(1, "usd", pa.array([1.0, 1.0, 1.0]))  # that these draws are not of
     assert line("static") == ""

@@ -223,8 +223,8 @@ def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None
     assert board.loc["fleetcast", ["total_usd", "capacity_share"]].tolist() == [810.0, 0.9]
     assert board.loc["fleetcast", "noise_share"] == pytest.approx(10 / 810)
     assert board["failure_reason"].dropna().to_dict() == {
-        "slow": "never in time", "bad": "never as good as asked",
-        "torn": "in time or as good as asked, never both",
+        "slow": "no trial meets the SLO targets", "bad": "no trial meets the quality",
+        "torn": "no trial meets the SLO targets and the quality together",
     }  # fmt: skip
     assert board.drop("fleetcast")["total_usd"].isna().all()
 

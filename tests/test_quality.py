@@ -79,7 +79,7 @@ def test_the_report_finds_what_was_put_in(steady):
         "the first day begins at 06:00, the last ends at 23"
     )
     assert "missing days" not in report
-    assert report["silences"][0]["detail"].startswith("1 silences of 90 minutes where 450 requests")
+    assert report["silences"][0]["detail"].startswith("1 gaps of 90 minutes where 450 requests")
     silence = steady.sql("select silence_start, silence_end, slots from silences").to_pylist()
     hour = {None: None} | {START + timedelta(hours=h): h for h in (6, 30, 31.5, 96)}
     assert [(hour[s["silence_start"]], hour[s["silence_end"]], s["slots"]) for s in silence] == [
@@ -155,12 +155,12 @@ def test_a_name_of_the_source_is_one_llm_and_is_told(lake):
     llms = {pair["source_llm"]: pair["llm"] for pair in pairs}
     assert (len(pairs), llms["GPT-4"], llms["llama2-70b"]) == (3, "bloom-176b", "llama2-70b")
     told = {f["detail"]: f["rows"] for f in found(lake)["llm"]}
-    assert told == {"GPT-4 is taken as bloom-176b": 100, f"ChatGPT is taken as {llms['ChatGPT']}": 100}
+    assert told == {"GPT-4 is mapped to bloom-176b": 100, f"ChatGPT is mapped to {llms['ChatGPT']}": 100}
 
 
 def test_a_coarse_clock_is_named_and_gaps_are_withheld(lake: Lake, steady: Lake) -> None:
     (grid,) = found(steady)["arrival grid"]
-    assert grid["detail"] == "all arrivals lie on a grid of 12 s: gaps between them say nothing"
+    assert grid["detail"] == "all arrivals lie on a grid of 12 s: gaps between them mean nothing"
     days = steady.days("requests", "t")
     write_arrival_windows(steady, "t", days[1])
     assert steady.read("arrival_windows", trace="t", day=days[1]).num_rows == 0

@@ -351,7 +351,7 @@ def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_u
         {"truth": 0.5, "last_value": 5 / 3.4 - 1, "arima": np.nan}, nan_ok=True
     )
     assert board["failure_reason"].dropna().to_dict() == {
-        "arima": "still attains 97.0 % counting on 1.2 times the capacity"
+        "arima": "still attains 97.0 % at 1.2 times the capacity"
     }
     parts = ["fluid_usd", "rounding_usd", "routing_usd", "forecast_usd", "boot_usd"]
     assert board.loc["last_value", parts].tolist() == pytest.approx([10, 7, 22 - 17, 46 - 5 - 22, 5])

@@ -126,7 +126,7 @@ def test_a_request_of_more_items_than_anybody_sends_is_put_aside(tmp_path):
 
 def test_more_requests_than_anybody_wants_are_refused(tmp_path):
     with pytest.raises(
-        IngestError, match=r"it stands for 6\d+ requests: give it a rate_scale in its mapping file\.$"
+        IngestError, match=r"it has 6\d+ requests: give it a rate_scale in its mapping file\.$"
     ):
         land(tmp_path, {"chunk-0-trace.csv": b"0,1000000,1,Gamma,1,1", "chunk-0-dataset.json": b"{}"})
 

@@ -105,7 +105,7 @@ def test_a_night_ends_in_seconds_at_every_stage_and_leaves_whole_files(stage: st
             break
     time.sleep(0.3)
     said = ended(process, signal.SIGTERM)
-    assert said.strip() == "Interrupted. Nothing half-written was kept; the same command goes on from here."
+    assert said.strip() == "Interrupted. The lake has no partial files; run the same command to continue."
     for path in (folder / "lake").rglob("*.parquet"):
         pq.read_table(path, partitioning=None)
     assert list((folder / "lake" / ".scratch").glob("*")) == []
@@ -128,6 +128,6 @@ def test_a_signal_that_is_swallowed_lost_or_turned_into_an_error_ends_it_too(
     child = int(process.stdout.readline())
     time.sleep(0.2)
     said = ended(process, by)
-    assert said.strip() == "Interrupted. Nothing half-written was kept; the same command goes on from here."
+    assert said.strip() == "Interrupted. The lake has no partial files; run the same command to continue."
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)

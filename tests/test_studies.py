@@ -174,7 +174,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Lake]:
         result = CliRunner().invoke(cli_app, ["study", "tiny", "--quiet"])
     assert result.exit_code == 0, result.output
     assert "as_is, lt_ua" in result.stdout
-    assert "lt_ua against siloed: gpu_hours llama2-70b" in result.stdout
+    assert "lt_ua compared with siloed: gpu_hours llama2-70b" in result.stdout
     assert "-37.5" in result.stdout
     return lake, Lake(kept)
 

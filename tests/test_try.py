@@ -102,7 +102,7 @@ def test_saved_metrics_are_tried_like_a_file_and_another_folder_is_refused(
     (folder / "0.json").write_text(json.dumps(answer([results(labels, *one) for one in found])))
     result = CliRunner().invoke(cli_app, ["try", str(folder), "--on", LARGE, "--quiet"])
     assert result.exit_code == 0, result.output
-    assert re.search(r"prometheus: 900 requests in 0\.9\d h, drawn from what was counted", result.output)
+    assert re.search(r"prometheus: 900 requests in 0\.9\d h, sampled from the metrics", result.output)
     result = CliRunner().invoke(cli_app, ["try", str(tmp_path), "--on", LARGE])
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "is a folder. Name a trace file in it; saved answers of a Prometheus server" in result.stderr

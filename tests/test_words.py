@@ -44,6 +44,7 @@ BANNED = frozenset(
     ]
 )
 WORD = re.compile(r"[a-z]+")
+VALUE = re.compile(r"'\w+'")  # a value of a column in SQL, which stays
 
 
 def words(text: str) -> list[str]:
@@ -78,7 +79,8 @@ def test_code_speaks_the_words_of_the_field(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [*SQL, *PAGES], ids=lambda path: str(path.relative_to(ROOT)))
 def test_sql_and_pages_speak_the_words_of_the_field(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    text = path.read_text(encoding="utf-8")
+    lines = (VALUE.sub("", text) if path.suffix == ".sql" else text).splitlines()
     assert not [
         f"{n}: {', '.join(sorted(banned_in(text)))}" for n, text in enumerate(lines, 1) if banned_in(text)
     ]

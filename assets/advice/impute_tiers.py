@@ -44,7 +44,7 @@ def impute_tiers_and_llms(
     elif not by_name and as_llm:  # the source names no llm: landing distributed the catalogue's
         unprofiled = {row["llm"]: row["requests"] for row in rows if row["llm"] != as_llm}
     substitute = as_llm or (DEFAULT_LLM if not by_name and "llm" not in mapped else None)
-    distributed_tiers = int(lake.sql("reads/advice_trace.sql", trace=trace)["dealt"][0].as_py())
+    distributed_tiers = int(lake.sql("reads/advice_trace.sql", trace=trace)["tiers_from_shares"][0].as_py())
     strictest = catalogue.strictest_tier(catalogue.tiers)
     if unprofiled or (distributed_tiers and "tier" not in mapped):
         _rewrite_days(lake, trace, catalogue, unprofiled, as_llm, None if "tier" in mapped else strictest)

@@ -1,9 +1,9 @@
 -- No endpoint left the quantiles of the planned forecast so often in a day that its demand must have changed.
 -- grain: trace, day, llm, region
 -- reads: forecasts
--- units: hours of the day whose largest bucket came out above its P95, or above or below its P50
--- Of 24 hours 1.2 should be above the P95 and 12 above the P50. Six, and 22 on one side, come by chance once in a
--- thousand and once in thirty thousand days if hours are independent; since they are not quite, it is an alarm only.
+-- units: hours of the day whose largest bucket was above its P95, or above or below its P50
+-- Of 24 hours 1.2 should be above the P95 and 12 above the P50. Six, and 22 on one side, happen by chance once in a
+-- thousand and once in thirty thousand days if hours are independent; they are not quite, so it is only an alarm.
 with hours as (
     select
         trace, day, llm, region, cutoff,

@@ -1,7 +1,7 @@
--- On no endpoint and tier was the last value closer to what came than the planned forecast, by a twentieth or more.
+-- On no endpoint and tier was the last value better than the planned forecast by 5 % or more.
 -- grain: trace, day, tier, llm, region
 -- reads: forecasts
--- units: *_wape_share absolute error in what came; null where nothing came
+-- units: *_wape_share absolute error over real demand; null where that is 0
 with summed as (
     select
         trace, day, tier, llm, region, method,
@@ -22,6 +22,6 @@ paired as (
     where own.method = $method and naive.method = 'last_value'
 )
 
--- Of some dozen endpoints one is behind by less on most days: that is chance.
+-- Of about a dozen endpoints, one is behind by less on most days by chance.
 select * from paired
 where own_wape_share > 1.05 * last_value_wape_share

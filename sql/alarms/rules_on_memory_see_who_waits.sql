@@ -1,9 +1,9 @@
--- No endpoint was scaled by its memory while that stood low and most of an hour's interactive requests came too late.
+-- No endpoint scaled by its memory utilisation while that was low and most of an hour's interactive requests were late.
 -- grain: trace, day, policy, llm, region
 -- reads: scorecard, fleet_hours
--- units: hours of the day; kv_utilisation_share 0 to 1, the highest of these hours; missed_share of their requests
--- Memory stands for the load where it is what runs out (SageServe 4). Where it does not (an llm on more GPUs than its
--- cache needs, short prompts) a rule sees spare instances while requests wait: give the policy signal = "both".
+-- units: hours of the day; kv_utilisation_share 0 to 1, the largest of these hours; missed_share of their requests
+-- Memory utilisation measures the load if memory is the bottleneck (SageServe 4). If not (an llm on more GPUs than its
+-- cache needs, short prompts), the rule sees spare instances while requests wait: set the policy's signal = "both".
 with late as (
     select
         trace, day, policy, llm, region, hour_start,

@@ -1,4 +1,4 @@
--- A request that several instances had is told by its last leg: the llm and instance that count, and when it ended.
+-- The outcome of a request with several stages is that of its last stage: its llm, its instance, its end.
 -- grain: trace, day, policy, request_id
 -- reads: outcomes, legs
 -- units: seconds
@@ -13,7 +13,7 @@ with last_legs as (
     group by trace, day, policy, request_id
 ),
 
-told as (
+finished_requests as (
     select trace, day, policy, request_id, served_llm, instance, e2e_s - network_s as ended_s
     from outcomes
     where
@@ -22,7 +22,7 @@ told as (
 ),
 
 offending as (
-    select * from told
+    select * from finished_requests
     left join last_legs using (trace, day, policy, request_id)
     where
         served_llm is distinct from last_llm

@@ -24,7 +24,7 @@ demanded as (
     group by trace, day, region, llm, tier, app
 ),
 
--- A day whose demand was never built breaks nothing: only days that have demand are compared.
+-- Only days with demand are compared: a day whose demand was never built breaks nothing.
 compared as (
     select
         trace, day, region, llm, tier, app,

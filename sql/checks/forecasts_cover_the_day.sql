@@ -1,7 +1,7 @@
--- Every method forecasts every bucket of the day once for every llm, region and tier, as a number from 0; at midnight too.
+-- Every method forecasts every bucket of the day once for every llm, region and tier, with a number from 0; at midnight too.
 -- grain: made, trace, day, method, measure, tier, llm, region
 -- reads: forecasts, day_ahead_forecasts
--- units: least of the measure per second; made hourly or at_midnight
+-- units: smallest value of the measure per second; made hourly or at_midnight
 with every_forecast as (
     select 'hourly' as made, * from forecasts
     union all by name

@@ -1,4 +1,4 @@
--- Every forecast covers the hour that begins at its cutoff, and nothing that was known by then.
+-- Every forecast covers the hour that begins at its cutoff, and no bucket before its cutoff.
 -- grain: trace, day, method, measure, tier, llm, region, bucket_start
 -- reads: forecasts
 -- units: instants UTC

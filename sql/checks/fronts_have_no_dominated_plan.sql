@@ -1,4 +1,4 @@
--- No plan of a front of quality is beaten by another of it in cost, quality and latency.
+-- No plan of a quality front is dominated by another one in cost, quality and latency.
 -- grain: trace, question, judge, plan
 -- reads: quality_front
 -- units: US dollars per hour, scores 0 to 1, seconds

@@ -1,4 +1,4 @@
--- No llm answers a request twice: an answer is judged once, and the next one is another llm's.
+-- No llm answers a request twice: an answer is judged once, and the next answer is from another llm.
 -- grain: trace, day, policy, request_id, llm
 -- reads: legs
 -- units: answers, each with a first token

@@ -1,4 +1,4 @@
--- In every window a plan's capacity and flows carry the demand and the buffer, and what is exported is imported.
+-- In every window a plan's capacity and flows carry the demand and the buffer, and exports equal imports.
 -- grain: trace, day, policy, llm, role, window_start, region
 -- reads: plan_windows
 -- units: input tokens per second

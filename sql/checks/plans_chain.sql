@@ -1,4 +1,4 @@
--- Every hour of a plan begins with the instances that the hour before it planned.
+-- Every hour of a plan begins with the planned instances of the hour before.
 -- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: plans
 -- units: instances

@@ -1,4 +1,4 @@
--- Every hour of the paper's plans serves an llm's demand and buffer in all regions together, or says how much is short.
+-- Every hour of the paper's plans serves an llm's demand and buffer in all regions together, or reports the shortage.
 -- grain: trace, day, policy, llm, role, hour_start
 -- reads: plans
 -- units: input tokens per second
@@ -11,7 +11,7 @@ with regions as (
     from plans
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
         and programme = 'paper'  -- the corrected plans are checked window by window
-        and policy <> 'static'  -- its rows carry each region's own largest hour, which need not be the same hour
+        and policy <> 'static'  -- its rows have the largest hour of each region, not the same hour in all
     group by trace, day, policy, llm, role, region, hour_start
 ),
 

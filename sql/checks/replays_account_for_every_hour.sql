@@ -1,4 +1,4 @@
--- Under every policy every hour of the fleet is there, and no endpoint has negative instance-seconds.
+-- Every policy has every hour of the fleet, and no endpoint has negative instance-seconds.
 -- grain: trace, day, policy
 -- reads: fleet_hours
 -- units: instance-seconds

@@ -1,16 +1,16 @@
--- Every request of the day ends exactly once under every policy: finished, refused, or still queued and said so.
+-- Every request of the day ends exactly once under every policy: finished, refused, or reported as still queued.
 -- grain: trace, day, policy
 -- reads: requests, outcomes
--- units: requests; unsound ones contradict their own status
--- ids = sum of the hashes of the ids: with the counts equal it differs when one is lost and another there twice
-with asked as (
+-- units: requests; unsound requests contradict their own status
+-- ids = sum of the hashes of the ids: with equal counts it differs if one is lost and another one is there twice
+with arrived as (
     select trace, day, count(*) as requests, sum(hash(request_id)) as ids
     from requests
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
     group by trace, day
 ),
 
-judged as (
+checked as (
     select
         trace, day, policy, request_id,
         case status
@@ -28,16 +28,16 @@ ended as (
         count(*) as ends,
         sum(hash(request_id)) as ids,
         count(*) - count_if(is_sound) as unsound
-    from judged
+    from checked
     group by trace, day, policy
 ),
 
 offending as (
-    select trace, day, policy, requests, ends, asked.ids = ended.ids as are_the_same, unsound
+    select trace, day, policy, requests, ends, arrived.ids = ended.ids as are_the_same, unsound
     from ended
-    left join asked using (trace, day)
+    left join arrived using (trace, day)
     where requests is distinct from ends
-        or asked.ids is distinct from ended.ids
+        or arrived.ids is distinct from ended.ids
         or unsound > 0
 )
 

@@ -1,7 +1,7 @@
--- Every request keeps the rules of the canonical request and lies in the folder of its own day.
+-- Every request obeys the rules of the canonical request and is in the folder of its own day.
 -- grain: trace, request_id
 -- reads: requests
--- units: tokens, seconds; $tiers: those of the catalogue, any name without it
+-- units: tokens, seconds; $tiers: those of the catalogue; without it any name is valid
 with offending as (
     select *
     from requests

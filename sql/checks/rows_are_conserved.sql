@@ -1,4 +1,4 @@
--- Every row of a landed file was kept or quarantined, and is still where it was put.
+-- Every row of a landed file was kept or quarantined, and is still in its table.
 -- grain: trace, file
 -- reads: ingests, requests, answers, quarantine
 -- units: rows

@@ -1,4 +1,4 @@
--- Under every plan for quality each request has one answer that counts: what the llms answer sums to all of them.
+-- Every request has one final answer under every quality plan: the shares of the llms sum to 1.
 -- grain: trace, question, plan
 -- reads: quality_plans, quality_pools
 -- units: shares 0 to 1

@@ -1,5 +1,5 @@
--- decision_id: what a plan decides on like instances in a region for an hour, by one name that plan rows, exports, the scaler and grades share.
--- units: twelve hexadecimal digits; made_at is when the plan was made, null where the policy and the day say it
+-- decision_id: id of a plan's decision on the like instances of a region for an hour, the same in plan rows, exports, the scaler and grades.
+-- units: twelve hexadecimal digits; made_at is the time of planning, null where policy and day identify the plan
 create or replace macro decision_id(trace, policy, made_at, llm, role, region, gpu, gpus_per_instance, hour_start) as
     left(
         md5(

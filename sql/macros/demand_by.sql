@@ -17,7 +17,7 @@ create or replace macro demand_by(minutes) as table
     from demand
     group by trace, day, region, llm, tier, app, time_bucket(to_minutes(minutes), bucket_start);
 
--- Demand per endpoint (llm and region) and tier: the series that are forecast and planned for.
+-- Demand per endpoint (llm and region) and tier: the series for forecasts and plans.
 create or replace macro demand_series(minutes) as table
     select
         trace,

@@ -1,13 +1,13 @@
--- slo: the formulas of every metric, once (models/metrics.py has those of single requests, a test compares them).
--- A request is met when it met every target that its tier has. With a ttft_slo_s its first token came within it;
--- without one its last token came by the deadline. With a tpot_slo_s its tokens came that fast as well. What never
--- came is missed; but a request without ttft_slo_s that still waited when the replay ended, with its deadline
--- ahead, is pending, neither met nor missed.
--- units: *_s seconds from arrival, queued_s null unless the request still waited at the end of the replay
+-- slo: the formulas of every metric, in one place (models/metrics.py has those of single requests, a test compares).
+-- A request is met if it met every target of its tier. With a ttft_slo_s its first token was within that time;
+-- without one its last token was before the deadline. With a tpot_slo_s its TPOT was within that too. A request that
+-- was never served is missed. But a request without ttft_slo_s that was still queued at the end of the replay, before
+-- its deadline, is pending: neither met nor missed.
+-- units: *_s seconds from arrival, queued_s null unless the request was still queued at the end of the replay
 create or replace macro is_ttft_met(ttft_s, ttft_slo_s) as
     coalesce(ttft_s <= ttft_slo_s, false);
 
--- tpot_s is null where a single token came: its pace meets any target
+-- tpot_s is null for a single token, which meets any target
 create or replace macro is_tpot_met(tpot_s, e2e_s, tpot_slo_s) as
     coalesce(e2e_s is not null and coalesce(tpot_s <= tpot_slo_s, tpot_slo_s is not null), false);
 
@@ -18,18 +18,18 @@ create or replace macro is_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, de
 create or replace macro is_pending(queued_s, ttft_slo_s, deadline_s) as
     coalesce(ttft_slo_s is null and queued_s < deadline_s, false);
 
--- met in all decided requests; null when none is decided
+-- met over all decided requests; null if none is decided
 create or replace macro attainment_share(met, requests, pending) as
     met / nullif(requests - pending, 0);
 
--- p50, p90, p95, p99 over the requests that got that far, linear between ranks
+-- p50, p90, p95, p99 over the requests that got this far, linear between ranks
 create or replace macro percentiles(seconds) as
     quantile_cont(seconds, [0.50, 0.90, 0.95, 0.99]);
 
 create or replace macro gpu_hours(instance_s, gpus_per_instance) as
     instance_s * gpus_per_instance / 3600;
 
--- serving, booting and draining are paid for; a donated instance earns its own keep as spot
+-- serving, booting and draining are paid for; a donated instance pays for itself as spot
 create or replace macro paid_s(serving_s, booting_s, draining_s) as
     serving_s + booting_s + draining_s;
 

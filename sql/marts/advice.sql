@@ -1,9 +1,9 @@
--- advice: what was advised for each hour before it began: of the day to come, as it was exported and served, and of rolling plans.
+-- advice: the planned instances of each hour before it began: day-ahead plans as exported and served, and rolling plans.
 -- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: day_ahead_plans, plans, all_plans
 -- units: instances; usd US dollars of the hour; instants are UTC
--- made_at = when a rolling plan was made; null of the others
--- decision_id = names this decision, as in all_plans
+-- made_at = time of planning of a rolling plan; null for other plans
+-- decision_id = id of this decision, as in all_plans
 with given as (
     select * from day_ahead_plans
     union all by name

@@ -1,9 +1,9 @@
--- all_plans: the plans that policies followed, made before the day (plans) or as it went (closed_plans), and those of days to come; of rolling plans, for each hour the one that was made last.
+-- all_plans: the plans of all policies, made before the day (plans) or in closed loop (closed_plans), and those of coming days; for rolling plans the latest plan of each hour.
 -- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: plans, closed_plans, day_ahead_plans, rolling_plans
--- units: as in plans, whose columns it has
--- made_at = when a rolling plan was made, UTC; null of the others
--- decision_id = names this decision in exports, at the scaler and in grades
+-- units: see plans, which has the other columns
+-- made_at = time of planning of a rolling plan, UTC; null for other plans
+-- decision_id = id of this decision in exports, at the scaler and in grades
 with together as (
     select * from plans
     where policy not in (select policy from closed_plans)

@@ -1,14 +1,14 @@
--- buying_list: of each GPU type and region what to reserve, to buy on demand and to take from spot, with the regret of it and of losing the place.
+-- buying_list: for each GPU type and region the GPUs to reserve, to buy on demand and to take from spot, with the regret and the effect of losing the pool.
 -- grain: trace, day, region, gpu
 -- reads: commitments, lost_pools
--- units: GPUs; *_gpu_hours GPU-hours a week, *_usd US dollars of a week or as the name says, *_share 0 to 1
--- need_p50_gpus = that interactive load needs in half of the hours at most
--- need_p99_gpus = in all but one of a hundred
--- need_max_gpus = ever
--- saved_share = against buying all of it on demand
--- regret_usd = above the best commitment of each week in hindsight, mean of the weeks
--- lost_more_usd_per_day = what the other regions would buy on top if this one lost these GPUs
--- lost_short_gpus = that they would have no room for
+-- units: GPUs; *_gpu_hours GPU-hours a week, *_usd US dollars a week unless the name says otherwise, *_share 0 to 1
+-- need_p50_gpus = GPUs that interactive load needs in at most half of the hours: the median
+-- need_p99_gpus = the 99 % quantile of this need
+-- need_max_gpus = the maximum of this need
+-- saved_share = saving compared with buying all GPUs on demand
+-- regret_usd = cost above the best commitment of each week in hindsight, mean of the weeks
+-- lost_more_usd_per_day = what the other regions would buy in addition if this region lost these GPUs
+-- lost_short_gpus = GPUs that the other regions have no capacity for
 with quantiles as (
     select
         trace, day, region, gpu,

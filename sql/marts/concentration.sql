@@ -1,14 +1,14 @@
--- concentration: how unevenly the requests of a trace are spread over its apps and over its clients.
+-- concentration: how unevenly the requests of a trace are distributed over its apps and clients.
 -- grain: trace, of_what
 -- reads: demand
 -- units: *_share 0 to 1
 -- trace = name of the trace <- demand.trace
 -- of_what = app, or client: an app in one region with one llm and tier <- demand.app
--- members = apps or clients with a request
--- top_share = requests of the largest one, in all <- demand.requests
--- top_tenth_share = requests of the largest tenth of them (at least one), in all <- demand.requests
--- effective_members = 1 / sum of squared shares (inverse Herfindahl index): how many equal ones were as uneven
--- gini = Gini coefficient of their requests: 0 all equal, towards 1 one has all
+-- members = number of apps or clients with a request
+-- top_share = share of all requests from the largest one <- demand.requests
+-- top_tenth_share = share of all requests from the largest tenth of them (at least one) <- demand.requests
+-- effective_members = 1 / sum of squared shares (inverse Herfindahl index): the number of equal members with the same concentration
+-- gini = Gini coefficient of their requests: 0 if all are equal, towards 1 if one has all
 with members as (
     select trace, 'app' as of_what, app as member, sum(requests) as requests
     from demand
@@ -29,7 +29,7 @@ ranked as (
     from members
 ),
 
-told as (
+summarised as (
     select
         trace, of_what,
         any_value(members) as members,
@@ -41,4 +41,4 @@ told as (
     group by trace, of_what
 )
 
-select * from told
+select * from summarised

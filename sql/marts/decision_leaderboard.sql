@@ -1,25 +1,25 @@
--- decision_leaderboard: what each forecast method costs where all attain the same, each driving the same plan and replay.
+-- decision_leaderboard: cost of each forecast method at equal attainment, with the same planner and replay.
 -- grain: trace, day, method
 -- reads: decisions, plan_bounds
 -- units: GPU-hours, US dollars, shares 0 to 1
--- method = how the plan's demand was forecast; truth is what came
--- tier = whose attainment is compared: the one with the strictest SLO
--- matched_share = attainment of that tier at which all are compared: its target
--- gpu_hours = at that attainment, on the straight line between the two replays next to it; null where there are none
--- noise_share = by how much the GPU-hours of these two replays differ: the resolution of the comparison
--- failure_reason = null, or why there is no such attainment
--- usd = at that attainment
--- fluid_usd, rounding_usd, routing_usd, forecast_usd, boot_usd = its parts, as in regret
--- fluid_usd = the least that any fleet must spend on the day
--- rounding_usd = instances are whole, are held for whole hours, and never fewer than the minimum
--- routing_usd = each region serves most of its own, with buffer: the clairvoyant forecast above that, without boots
--- forecast_usd = the method above the clairvoyant forecast, without boots
--- boot_usd = booting
+-- method = the forecast method of the plan; truth is the real demand
+-- tier = the tier whose attainment is compared: the one with the strictest SLO
+-- matched_share = attainment of that tier at which methods are compared: its target
+-- gpu_hours = at that attainment, by linear interpolation between the two nearest replays; null where there are none
+-- noise_share = difference of the GPU-hours of these two replays: the resolution of the comparison
+-- failure_reason = null, or why this attainment was not reached
+-- usd = cost at that attainment
+-- fluid_usd, rounding_usd, routing_usd, forecast_usd, boot_usd = the parts of usd, as in regret
+-- fluid_usd = lower bound on the cost of any fleet for the day
+-- rounding_usd = cost of whole instances, held for whole hours, and of the minimum of instances
+-- routing_usd = cost of serving most of the load in its region, and of the buffer: the clairvoyant forecast above that, without boots
+-- forecast_usd = cost of the method above the clairvoyant forecast, without boots
+-- boot_usd = cost of booting
 -- over_truth_share = GPU-hours above those of the clairvoyant forecast
 -- saved_on_last_value_share = GPU-hours below those of the last value
 -- saved_on_seasonal_naive_share = GPU-hours below those of the seasonal naive forecast
--- as_planned_attainment_share = of the tier, where the plan counts on the whole capacity
--- as_planned_gpu_hours = likewise
+-- as_planned_attainment_share = attainment of the tier if the plan uses the whole capacity
+-- as_planned_gpu_hours = GPU-hours of that plan
 with neighbours as (
     select
         *,
@@ -58,10 +58,10 @@ reached as (
         method,
         case
             when min(attainment_share) >= any_value(matched_share)
-                then format('still attains {:.1f} % counting on {:.1f} times the capacity',
+                then format('still attains {:.1f} % at {:.1f} times the capacity',
                     100 * min(attainment_share), max(capacity_share))
             when max(attainment_share) < any_value(matched_share)
-                then format('attains only {:.1f} % counting on {:.1f} of the capacity',
+                then format('attains only {:.1f} % at {:.1f} of the capacity',
                     100 * max(attainment_share), min(capacity_share))
         end as failure_reason
     from decisions

@@ -1,17 +1,17 @@
--- decisions: cost and attainment of the plan that each forecast method makes, by how much of an instance it counts on; a view over trials for one release.
+-- decisions: cost and attainment of the plans of each forecast method, by capacity share; a view over trials for one release.
 -- grain: trace, day, method, capacity_share
 -- reads: trials
 -- units: US dollars, GPU-hours, shares 0 to 1
 -- trace = name of the trace <- trials.trace
 -- day = UTC <- trials.day
--- method = how the plan's demand was forecast; truth is what came <- trials.variant
--- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/target_search.py searches it)
+-- method = the forecast method of the plan; truth is the real demand <- trials.variant
+-- capacity_share = share of an instance's capacity within its SLO that the plan uses (models/plan/target_search.py searches it)
 -- usd = cost of the day, as in scoreboard
--- boot_usd = of it, booting
+-- boot_usd = part of usd for booting
 -- gpu_hours = serving, booting and draining
--- tier = the interactive one with the strictest targets that the trace has <- trials.tier
--- attainment_share = of its requests whose TTFT is within the SLO
--- missed_share = of interactive requests that missed their SLO
+-- tier = the interactive tier of the trace with the strictest targets <- trials.tier
+-- attainment_share = share of its requests with TTFT within the SLO
+-- missed_share = share of interactive requests that missed their SLO
 -- matched_share = attainment at which methods are compared: the tier's target
 select
     trace, day, variant as method, knobs['capacity_share'] as capacity_share,

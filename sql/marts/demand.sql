@@ -1,15 +1,15 @@
--- demand: requests and tokens that arrive per region, llm, tier, app and minute of one day of one trace.
+-- demand: requests and tokens by region, llm, tier, app and minute of one day of one trace.
 -- grain: region, llm, tier, app, bucket_start
 -- reads: requests
 -- units: tokens; a bucket covers [bucket_start, bucket_start + 1 minute), UTC
 -- region varchar = where the requests come from <- requests.region
--- llm varchar = the served network that they ask for <- requests.llm
+-- llm varchar = the requested llm <- requests.llm
 -- tier varchar = urgency class <- requests.tier
--- app varchar = the application that sends them <- requests.app
+-- app varchar = the application <- requests.app
 -- bucket_start timestamptz = first instant of the minute, UTC <- requests.arrived_at
--- requests bigint = requests that arrive in it <- requests.request_id
+-- requests bigint = requests that arrive in the minute <- requests.request_id
 -- input_tokens bigint = their input tokens <- requests.input_tokens
--- output_tokens bigint = the output tokens that they will get <- requests.output_tokens
+-- output_tokens bigint = their output tokens <- requests.output_tokens
 with arrivals as (
     select
         *,

@@ -1,13 +1,13 @@
--- energy: joules of the boards that served each llm beside their USD, where the power of these boards was measured.
+-- energy: joules of the GPU boards that served each llm, and their USD, where the power of the boards was measured.
 -- grain: trace, day, policy, llm
 -- reads: fleet_hours, outcomes
 -- units: *_gpu_hours GPU-hours, usd US dollars, joules J of the whole day, joules_per_token J per token
--- serving_gpu_hours = serving, or ready to; booting and draining are left out
--- measured_gpu_hours = of them, on boards whose power at work was measured with this llm (latency.toml board_w)
+-- serving_gpu_hours = serving or ready to serve, without booting and draining
+-- measured_gpu_hours = part of them on boards whose power under load was measured with this llm (latency.toml board_w)
 -- usd = serving, booting and draining
--- joules = as if the boards were at work whenever they serve: no more than that; null where some were not measured
--- tokens = prompt and answer of the requests that this llm ended <- outcomes.input_tokens, outcomes.output_tokens
--- joules_per_token = of both kinds together
+-- joules = upper bound: as if serving boards were always under load; null where some were not measured
+-- tokens = prompt and output tokens of the requests that this llm finished <- outcomes.input_tokens, outcomes.output_tokens
+-- joules_per_token = per prompt or output token
 with fleets as (
     select
         trace, day, policy, llm,

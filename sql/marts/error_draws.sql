@@ -1,13 +1,13 @@
--- error_draws: the figures of the scoreboard in worlds whose latencies are off by the error of their profiles; a view over trials for one release.
+-- error_draws: the scoreboard on sampled latencies, which are off by the error of their profiles; a view over trials for one release.
 -- grain: trace, day, policy, draw, figure
 -- reads: trials
--- units: those of the figure in scoreboard
+-- units: those of the column in scoreboard
 -- trace = name of the trace <- trials.trace
 -- day = UTC <- trials.day
--- policy = who scaled the fleet <- trials.policy
--- draw = of the latencies, the same for all policies (models/latency/latency_errors.py); 0 are the profiles as they are <- trials.draw
+-- policy = the scaling policy <- trials.policy
+-- draw = number of the sample of latency errors, the same for all policies (models/latency/latency_errors.py); 0: the profiles without error <- trials.draw
 -- figure = a column of scoreboard, or TIER_attainment_share <- trials.metric
--- value = of the figure <- trials.value
+-- value = value of this column <- trials.value
 select
     trace, day, policy, draw,
     case

@@ -1,12 +1,12 @@
--- fleet_by_hour: what the fleet held and cost, per policy and hour, against what the true demand needed.
+-- fleet_by_hour: the fleet's GPUs and cost by policy and hour, compared with what the true demand needed.
 -- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: fleet_hours, plans
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_gpus GPUs (mean over the hour), kv_utilisation_share 0 to 1
--- wasted_gpu_hours = booting: paid for and serving nobody
--- usd = serving, booting and draining at the price of the GPU
--- boot_usd = of it, booting
+-- wasted_gpu_hours = booting: paid for, but not serving yet
+-- usd = cost of serving, booting and draining
+-- boot_usd = part of usd for booting
 -- held_gpus = serving, booting and draining
--- needed_gpus = what the true demand and buffer of the hour fill, by the clairvoyant plan's capacity, each kind its share of it; not rounded up
+-- needed_gpus = GPUs for the true demand and buffer of the hour at the capacity of the clairvoyant plan, in its mix of kinds; not rounded up
 with counted as (
     select
         *,

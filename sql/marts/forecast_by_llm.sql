@@ -1,4 +1,4 @@
--- forecast_by_llm: interactive input tokens/s of all regions, as forecast at the hour's start and as they came.
+-- forecast_by_llm: interactive input tokens/s of all regions: the forecast at the start of the hour and the real demand.
 -- grain: trace, day, method, llm, bucket_start
 -- reads: forecasts
 -- units: *_per_s input tokens per second, mean over the bucket

@@ -1,12 +1,12 @@
--- forecast_coverage: whether the P90 of each hour's peak holds, series by series, over all days that were forecast.
+-- forecast_coverage: whether the P90 of each hour's peak holds, by series, over all days with forecasts.
 -- grain: trace, measure, tier, method, llm, region, made
 -- reads: forecasts, day_ahead_forecasts
 -- units: *_share 0 to 1; hours
 -- made = hour_ahead, or day_ahead: at midnight, for the whole day
--- hours = how many were forecast and came
--- peak_below_p90_share = of these, how many peaks came out at or below their P90: nine in ten should
--- wape_share = absolute error in what came
--- p90_note = whether the P90 is too low (below 87 % of 100 hours or more stayed below) or too high (above 93 %)
+-- hours = hours with a forecast and a real demand
+-- peak_below_p90_share = share of the hours whose peak was at or below its P90: 0.9 is right
+-- wape_share = absolute error over real demand
+-- p90_note = whether the P90 is too low (fewer than 87 % of at least 100 hours were below) or too high (more than 93 %)
 with together as (
     select 'hour_ahead' as made, * from forecasts
     union all by name

@@ -1,13 +1,13 @@
--- forecast_errors: how good the forecasts of a day were: error, whether P90 holds, how often a peak was above its forecast.
--- A living endpoint had demand on the day, or some method expected it to: of the others any quantile holds.
+-- forecast_errors: quality of a day's forecasts: error, coverage of the P90, how often a peak exceeded its forecast.
+-- A living endpoint had demand on the day, or a method forecast some. For all others any quantile holds.
 -- grain: trace, day, measure, tier, method, llm
 -- reads: forecasts
--- tier = urgency class, or interactive: all that nobody holds back as one series
+-- tier = urgency class, or interactive: the sum of all tiers that are not deferred
 -- units: wape_share = absolute error in what came; other shares 0 to 1, of living endpoints
--- below_p90_share = buckets that came out at or below their P90
--- under_share = hours whose peak came out above the largest bucket of the mean forecast
--- peak_below_p90_share = hours whose peak came out at or below its own P90
--- note = methods that do worse than the last value
+-- below_p90_share = share of buckets at or below their P90
+-- under_share = share of hours whose peak exceeded the largest bucket of the mean forecast
+-- peak_below_p90_share = share of hours whose peak was at or below its own P90
+-- note = methods that are worse than the last value
 with hours as (
     select
         trace, day, measure, tier, method, llm, region, cutoff,

@@ -1,12 +1,12 @@
--- forecast_leaderboard: the methods side by side over all endpoints, per tier and horizon.
+-- forecast_leaderboard: the forecast methods compared over all endpoints, by tier and horizon.
 -- grain: trace, tier, method, horizon_minutes
 -- reads: forecast_losses, backtest_intervals
 -- units: *_share 0 to 1, cpu_ms milliseconds of CPU per forecast of one series
--- wape_share = absolute error in what came, over all endpoints
--- pinball_share = pinball loss of P50, P90 and P95 in their mean, in what came
--- others as in forecast_losses, in the mean of the living endpoints
--- endpoints = of those, how many; p90_off_endpoints = with a p90_note: the mart forecast_losses says which
--- saved_share = how much lower the WAPE of the planned method is than this one's; null for itself
+-- wape_share = absolute error over real demand, over all endpoints
+-- pinball_share = mean pinball loss of P50, P90 and P95 over the real demand
+-- other columns as in forecast_losses, mean over the living endpoints
+-- endpoints = number of living endpoints; p90_off_endpoints = those with a p90_note, see the mart forecast_losses
+-- saved_share = how much lower the WAPE of the planned method is than that of this method; null for the planned method
 -- saved_low_share, saved_high_share = its 95 % interval by a paired bootstrap of days
 with combined as (
     select

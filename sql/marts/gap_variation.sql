@@ -1,5 +1,5 @@
--- gap_variation: how bursty the arrivals of a trace and of its parts are, pooled and client by client.
--- Pooled arrivals hide the burstiness of those who send them: compare gap_cv with client_gap_cv (ServeGen section 3).
+-- gap_variation: burstiness of the arrivals of a trace and its parts, pooled and by client.
+-- Pooled arrivals hide the burstiness of single clients: compare gap_cv with client_gap_cv (ServeGen section 3).
 -- grain: trace, tier, region, llm, app
 -- reads: arrival_windows
 -- units: coefficients of variation (1 for a Poisson process); *_share 0 to 1, of the tested windows
@@ -8,13 +8,13 @@
 -- region = where the requests come from, or all <- arrival_windows.region
 -- llm = the served network, or all <- arrival_windows.llm
 -- app = the application, or all <- arrival_windows.app
--- gap_cv = of the gaps between all its arrivals in windows of ten minutes, mean by gaps <- arrival_windows.cv
+-- gap_cv = of the gaps between all arrivals in windows of ten minutes, mean weighted by gaps <- arrival_windows.cv
 -- client_gap_cv = the same within each client (app in a region with one llm and tier) <- arrival_windows.cv
--- poisson_share = windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
--- gamma_share = the same of gamma gaps <- arrival_windows.gamma_p
--- weibull_share = the same of Weibull gaps <- arrival_windows.weibull_p
--- lognormal_share = the same of lognormal gaps <- arrival_windows.lognormal_p
--- hyperexponential_share = the same of gaps of two exponential phases <- arrival_windows.hyperexponential_p
+-- poisson_share = share of windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
+-- gamma_share = the same for gamma gaps <- arrival_windows.gamma_p
+-- weibull_share = the same for Weibull gaps <- arrival_windows.weibull_p
+-- lognormal_share = the same for lognormal gaps <- arrival_windows.lognormal_p
+-- hyperexponential_share = the same for hyperexponential gaps with two phases <- arrival_windows.hyperexponential_p
 with client as (
     select
         trace,

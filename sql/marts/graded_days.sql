@@ -1,10 +1,10 @@
--- graded_days: what a day's advice would have cost and saved against the fleet that ran, and how often either was too small.
+-- graded_days: cost and saving of a day's plan compared with the fleet that ran, and how often each of them was too small.
 -- grain: trace, day, policy
 -- reads: graded_decisions
 -- units: *_gpu_hours GPU-hours and *_usd US dollars of the whole day, *_hours hours of endpoints
--- saved_gpu_hours = those that ran less those advised; below 0 the advice is dearer
--- advised_short_hours = in which fewer instances were advised than the true demand needed
--- ran_short_hours = in which fewer ran than it needed
+-- saved_gpu_hours = GPU-hours that ran less those of the plan; below 0 the plan is more expensive
+-- advised_short_hours = hours in which the plan had fewer instances than the true demand needed
+-- ran_short_hours = hours in which fewer instances ran than the true demand needed
 select
     trace, day, policy,
     sum(ran_instances * gpus_per_instance) as ran_gpu_hours,

@@ -1,11 +1,11 @@
--- graded_decisions: each decision that was advised against what ran in that hour and what the true demand needed.
+-- graded_decisions: each planned decision compared with the fleet that ran in that hour and with the need of the true demand.
 -- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: advice, ran_fleets, plans
--- units: *_instances instances (mean of the hour), *_gpu_hours GPU-hours, *_usd US dollars; below 0 the advice is dearer
--- decision_id = names the decision, as in all_plans, exports and the scaler's answers
--- ran_instances = ready replicas that really ran
--- needed_instances = those of the clairvoyant plan of the true demand
--- verdict = saved: fewer and enough; short: fewer and too few; covered: more, where what ran was too few; spent: more, where it was enough; same
+-- units: *_instances instances (mean of the hour), *_gpu_hours GPU-hours, *_usd US dollars; below 0 the plan is more expensive
+-- decision_id = id of the decision, as in all_plans, exports and the scaler's responses
+-- ran_instances = ready replicas that ran
+-- needed_instances = instances of the clairvoyant plan for the true demand
+-- verdict = saved: fewer and enough; short: fewer and too few; covered: more, where the fleet that ran was too small; spent: more, where it was enough; same
 with needed as (
     select trace, day, hour_start, llm, role, region, gpu, gpus_per_instance, instances as needed_instances
     from plans

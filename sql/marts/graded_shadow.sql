@@ -1,13 +1,13 @@
--- graded_shadow: what each tier would have gained or missed by a day's advice, with the error of the replay beside it; graded_days has what it costs.
+-- graded_shadow: SLO attainment of each tier under a day's plan and on the fleet that ran, with the error of the replay; graded_days has the cost.
 -- grain: trace, day, policy, tier
 -- reads: shadow_runs
 -- units: *_share 0 to 1, *_s seconds
--- ran_in_time_share = of the tier's requests, whose first token came in time when the fleet that ran is replayed
--- advised_in_time_share = the same of the advised fleet
--- gained_share = advised less ran: below 0 the advice would have missed more
--- measured_in_time_share = of those whose waiting the trace tells; null where it tells none
--- replay_error_share = the replay of what ran less what was measured; null where nothing was
--- is_beyond_error = whether the gain is larger than that error: else it says nothing
+-- ran_in_time_share = share of the tier's requests with TTFT within its target, in the replay of the fleet that ran
+-- advised_in_time_share = the same for the planned fleet
+-- gained_share = planned less ran: below 0 the plan would have missed more
+-- measured_in_time_share = the measured share, over requests with a measured TTFT in the trace; null without measurements
+-- replay_error_share = replayed share of the fleet that ran less the measured share; null without measurements
+-- is_beyond_error = whether the gain is larger than that error: if not, it means nothing
 with of_tiers as (
     select
         trace, day, policy, tier,

@@ -1,12 +1,12 @@
--- growth: what a mean day of one trace has, in a mean day of another (SageServe section 3: about 5 in seven months).
+-- growth: load of a mean day of one trace over that of another trace (SageServe section 3: about 5 in seven months).
 -- grain: trace, before, tier
 -- reads: demand, tiers
--- units: ratios; a day is a recorded one
--- trace = the later trace, or any other <- demand.trace
+-- units: ratios; days are recorded days
+-- trace = the later trace, or any other trace <- demand.trace
 -- before = the trace that it is compared with <- demand.trace
--- tier = urgency class, interactive for all that nobody holds back, or all <- demand.tier
--- requests_ratio = requests per day here, in those of `before` <- demand.requests
--- tokens_ratio = the same of input and output tokens <- demand.input_tokens, demand.output_tokens
+-- tier = urgency class, interactive: the sum of all tiers that are not deferred, or all <- demand.tier
+-- requests_ratio = requests per day over those of `before` <- demand.requests
+-- tokens_ratio = the same for input and output tokens <- demand.input_tokens, demand.output_tokens
 with summed as (
     select
         trace, tier,

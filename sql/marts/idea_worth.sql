@@ -1,15 +1,15 @@
--- idea_worth: what each idea on the way from the plainest fleet to fleetcast saves, added in the order of the planner and in the reverse one.
+-- idea_worth: saving of each idea between the simplest fleet and fleetcast, added in the planner's order and in the reverse order.
 -- grain: trace, day, way, place
 -- reads: planner_board
 -- units: US dollars, shares 0 to 1
 -- way = forward: in the order of models/world/planners.py; backward: in the reverse one
--- place = 0 the plainest fleet, then one idea more each time
--- idea = that is added there; null at 0
--- planner = that has it, and those before it
--- required_ratio = of every target, what is asked <- planner_board.required_ratio
--- total_usd = where that is attained and quality is kept <- planner_board.total_usd
--- saved_usd = by the idea, on the place before it
--- saved_share = of what the place before it costs
+-- place = number of ideas so far; 0 is the simplest fleet
+-- idea = the idea added at this place; null at 0
+-- planner = the planner with this idea and those before
+-- required_ratio = required fraction of every target <- planner_board.required_ratio
+-- total_usd = cost at that attainment and the required quality <- planner_board.total_usd
+-- saved_usd = saving of the idea compared with the place before
+-- saved_share = the same as a share of the cost of the place before
 -- noise_share = the resolution of the search <- planner_board.noise_share
 with stepped as (
     select *, if(ideas = '', [], string_split(ideas, ', ')) as list from planner_board where ideas is not null

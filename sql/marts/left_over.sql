@@ -1,9 +1,9 @@
--- left_over: non-interactive requests that no instance had yet when the day ended, and what they would still cost.
+-- left_over: non-interactive requests that no instance had at the end of the day, and their remaining cost.
 -- grain: trace, day, policy, llm
 -- reads: outcomes, plans, fleet_hours
 -- units: requests, tokens, GPU-hours, US dollars
--- gpu_hours = at what an instance sustains, in the mean of its kinds, of prefill and decode together where they are apart: what spare capacity would have taken of them for nothing is not known
--- usd = of these
+-- gpu_hours = at an instance's capacity, mean of its kinds, prefill and decode together where disaggregated: what spare capacity would have served for free is not known
+-- usd = cost of these GPU-hours
 with held as (
     select
         trace, day, policy,

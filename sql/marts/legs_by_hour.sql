@@ -1,20 +1,20 @@
--- legs_by_hour: which llms answered the finished requests of an hour, drafts included, and how long each took.
+-- legs_by_hour: the llms that answered the finished requests of an hour, drafts included, and their latencies.
 -- grain: trace, day, policy, llm, served_llm, hour_start
 -- reads: outcomes, legs
 -- units: requests, shares 0 to 1, *_s seconds
 -- trace = name of the trace <- outcomes.trace
 -- day = UTC <- outcomes.day
--- policy = under which the fleet was scaled <- outcomes.policy
--- llm = that was asked for <- outcomes.llm
--- served_llm = that answered <- outcomes.served_llm, legs.llm
--- hour_start = of the arrivals, UTC <- outcomes.arrived_at
--- requests = that asked for the llm and were finished
--- answers = that this llm made to them; verdicts of a judge are none
--- stage_share = answers by request
--- kept_share = of the requests, those whose answer that counts is this one; of all that answered it sums to 1
--- leg_mean_s = from when it was asked to its last token <- outcomes.e2e_s, legs.ended_s
--- leg_p95_s = likewise
--- judge_mean_s = that judging the answer before it took; null where there is none <- legs.hand_over_s
+-- policy = the scaling policy <- outcomes.policy
+-- llm = the requested llm <- outcomes.llm
+-- served_llm = the llm that answered <- outcomes.served_llm, legs.llm
+-- hour_start = hour of the arrivals, UTC <- outcomes.arrived_at
+-- requests = finished requests for the requested llm
+-- answers = answers of this llm to them, without verdicts of a judge
+-- stage_share = answers per request
+-- kept_share = share of the requests whose final answer is from this llm; it sums to 1 over the llms
+-- leg_mean_s = from the start of the stage to its last token <- outcomes.e2e_s, legs.ended_s
+-- leg_p95_s = see leg_mean_s
+-- judge_mean_s = time to judge the answer before; null without a judge <- legs.hand_over_s
 with finished as (
     select
         trace, day, policy, request_id, llm, served_llm, legs,
@@ -31,7 +31,7 @@ of_hours as (
     group by trace, day, policy, llm, hour_start
 ),
 
--- A first token begins an answer; instances that have it without one decode what another began.
+-- An answer begins with a stage that has a first token; a later stage without one decodes the same answer.
 visits as (
     select
         *,
@@ -52,7 +52,7 @@ several as (
     group by trace, day, policy, request_id, answer
 ),
 
--- Windows are over requests of several legs only: most days have none.
+-- The windows cover only requests with several stages: most days have none.
 ended as (
     select *, answer = max(answer) over (partition by trace, day, policy, request_id) as is_kept
     from several

@@ -1,19 +1,19 @@
--- level_isolation: how far the highest level is kept from what the lowest suffers, on today's instances.
+-- level_isolation: how well the highest level is isolated from the lowest, on today's instances.
 -- grain: trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels
 -- reads: level_trials
 -- units: *_s seconds from the arrival, shares 0 to 1; made by fleetcast levels
--- needs_by = how needs and levels were dealt
--- load_factor = requests for each one of the day
--- stack = how requests came to instances
--- headroom_share = of an instance's memory, for level 0
--- levels = how many there were, two or more
--- instances = that served
--- top_missed_share = of the requests of level 0, those that did not get what they needed in time
--- bottom_missed_share = the same of the lowest level
--- top_ttft_p99_s = to the first token, of level 0
--- bottom_ttft_p99_s = of the lowest level
--- top_e2e_p99_s = to the last token, of level 0
--- bottom_e2e_p99_s = of the lowest level
+-- needs_by = how TTFT targets and levels were assigned
+-- load_factor = factor on the number of requests
+-- stack = the policy stack
+-- headroom_share = share of an instance's memory reserved for level 0
+-- levels = number of levels, two or more
+-- instances = number of instances
+-- top_missed_share = share of the requests of level 0 that missed their target
+-- bottom_missed_share = the same for the lowest level
+-- top_ttft_p99_s = time to first token, level 0
+-- bottom_ttft_p99_s = the same for the lowest level
+-- top_e2e_p99_s = time to the last token, level 0
+-- bottom_e2e_p99_s = the same for the lowest level
 select
     trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels, instances,
     1 - min_by(met / requests, level)                                     as top_missed_share,

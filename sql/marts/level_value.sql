@@ -1,20 +1,20 @@
--- level_value: the fewest instances that meet every need of an endpoint, for each stack and number of levels.
+-- level_value: the fewest instances that meet every TTFT target of an endpoint, for each stack and number of levels.
 -- grain: trace, day, llm, region, needs_by, load_factor, stack, headroom_share, levels
 -- reads: level_trials
 -- units: instances, shares 0 to 1; made by fleetcast levels
--- needs_by = how needs and levels were dealt
--- load_factor = requests for each one of the day
--- stack = how requests came to instances; edf looks at needs themselves: what many levels come near to
--- headroom_share = of an instance's memory, for level 0; no headroom with one level
--- levels = how many there were
--- instances = the fewest that met every need; null where none of those tried did
--- resolution = above the most that were found too few: the answer lies between
--- saved_on_one_level = instances fewer than the same stack with one level
--- saved_on_fewer = instances fewer than the next smaller number of levels that was tried
--- limit_instances = the fewest of edf
--- today_instances = that serve today
--- today_met_share = of all requests, those that got what they needed on today's instances
--- today_worst_need_share = the same of the need that came off worst, over an idle instance
+-- needs_by = how TTFT targets and levels were assigned
+-- load_factor = factor on the number of requests
+-- stack = the policy stack; edf uses the targets themselves, the limit of many levels
+-- headroom_share = share of an instance's memory reserved for level 0; none with one level
+-- levels = number of levels
+-- instances = the fewest instances that met every target; null if no trial did
+-- resolution = distance to the largest number that was too few: the true value is in between
+-- saved_on_one_level = saving in instances compared with the same stack and one level
+-- saved_on_fewer = saving in instances compared with the next smaller number of levels
+-- limit_instances = the fewest instances with edf
+-- today_instances = number of instances today
+-- today_met_share = share of all requests within their target on today's instances
+-- today_worst_need_share = the same for the target with the worst attainment, over an idle instance
 with wholes as (
     select * from level_trials where level = 'all'
 ),

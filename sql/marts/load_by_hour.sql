@@ -8,7 +8,7 @@
 -- tier = urgency class <- demand.tier
 -- region = where the requests come from <- demand.region
 -- llm = the served network <- demand.llm
--- app = the application that sends them <- demand.app
+-- app = the application <- demand.app
 -- requests = requests that arrive in the hour <- demand.requests
 -- requests_per_s = their rate, RPS <- demand.requests
 -- tokens_per_s = input and output tokens of these requests, TPS <- demand.input_tokens, demand.output_tokens

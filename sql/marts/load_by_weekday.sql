@@ -1,4 +1,4 @@
--- load_by_weekday: what a day of the week brings to a tier, and whether weekends are quieter (SageServe section 3).
+-- load_by_weekday: mean load of a tier by day of the week: are weekends quieter? (SageServe section 3).
 -- grain: trace, tier, weekday
 -- reads: demand
 -- units: requests and tokens per day, means over the recorded days of that weekday
@@ -6,9 +6,9 @@
 -- tier = urgency class <- demand.tier
 -- weekday = 1 is Monday, 7 Sunday; UTC <- demand.day
 -- days = recorded days of that weekday
--- requests_per_day = requests of a mean day of them <- demand.requests
--- tokens_per_day = input and output tokens of a mean day of them <- demand.input_tokens, demand.output_tokens
--- of_mean_working_day = its requests in those of a mean Monday to Friday; null where none was recorded
+-- requests_per_day = requests on a mean day <- demand.requests
+-- tokens_per_day = input and output tokens on a mean day <- demand.input_tokens, demand.output_tokens
+-- of_mean_working_day = requests over those of a mean Monday to Friday; null where none was recorded
 with by_day as (
     select
         trace, tier, day,

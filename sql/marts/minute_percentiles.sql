@@ -1,4 +1,4 @@
--- minute_percentiles: how unevenly an endpoint is loaded within an hour: percentiles over its sixty minutes.
+-- minute_percentiles: how unevenly the load of an endpoint is distributed within an hour: percentiles over its sixty minutes.
 -- grain: trace, region, llm, hour_start
 -- reads: demand
 -- units: requests and tokens per minute; a minute without a request counts as 0
@@ -8,10 +8,10 @@
 -- hour_start = first instant of the hour, UTC <- demand.bucket_start
 -- requests_p50 = requests of a median minute <- demand.requests
 -- requests_p95 = exceeded by three minutes of the hour <- demand.requests
--- requests_max = requests of the fullest minute <- demand.requests
+-- requests_max = requests of the busiest minute <- demand.requests
 -- tokens_p50 = input and output tokens of a median minute <- demand.input_tokens, demand.output_tokens
 -- tokens_p95 = exceeded by three minutes of the hour <- demand.input_tokens, demand.output_tokens
--- tokens_max = tokens of the fullest minute <- demand.input_tokens, demand.output_tokens
+-- tokens_max = tokens of the busiest minute <- demand.input_tokens, demand.output_tokens
 with by_minute as (
     select
         trace, region, llm, bucket_start,
@@ -31,7 +31,7 @@ by_hour as (
     group by all
 ),
 
-told as (
+summarised as (
     select
         trace, region, llm, hour_start,
         list_aggregate(requests, 'quantile_cont', 0.5) as requests_p50,
@@ -43,4 +43,4 @@ told as (
     from by_hour
 )
 
-select * from told
+select * from summarised

@@ -1,12 +1,12 @@
--- phase_prices: USD per million tokens by phase and deployment, and who is cheapest in what.
+-- phase_prices: USD per million tokens by phase and deployment, and the cheapest deployment of each phase.
 -- grain: trace, day, llm, gpu, gpus_per_instance
 -- reads: gpu_prices
 -- units: US dollars, shares 0 to 1; made by fleetcast gpus
--- usd_per_gpu_hour, usd_per_million_input_tokens, usd_per_million_output_tokens = as in gpu_prices
--- usd_per_million_tokens = of both, as the mean request has them
--- is_best_of_gpu = as in gpu_prices
--- is_cheapest_prefill, is_cheapest_decode, is_cheapest_together = whether no other deployment does it for less
--- prefill_turns_at_usd, decode_turns_at_usd, disaggregation_saving_bound_share, latency, median_error_share = as in gpu_prices
+-- usd_per_gpu_hour, usd_per_million_input_tokens, usd_per_million_output_tokens = see gpu_prices
+-- usd_per_million_tokens = both phases, in the mix of the mean request
+-- is_best_of_gpu = see gpu_prices
+-- is_cheapest_prefill, is_cheapest_decode, is_cheapest_together = whether no other deployment is cheaper
+-- prefill_turns_at_usd, decode_turns_at_usd, disaggregation_saving_bound_share, latency, median_error_share = see gpu_prices
 select
     trace,
     day,

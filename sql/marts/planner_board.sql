@@ -1,39 +1,39 @@
--- planner_board: what a day costs under each planner where all attain the same, and quality is kept.
+-- planner_board: cost of a day under each planner at equal attainment and quality.
 -- grain: trace, day, planner
 -- reads: planner_trials
 -- units: US dollars, GPU-hours, seconds, shares 0 to 1
--- planner = who plans (models/world/planners.py)
--- what = the planner in words
--- ideas = of the planners on the way from none of our ideas to all, those that it has; null of others
--- total_usd = usd and backlog_usd of the cheapest trial that keeps all that is asked; null where there is none, likewise all below
+-- planner = the planner (models/world/planners.py)
+-- what = description of the planner
+-- ideas = the ideas of the planner, for the planners between none of fleetcast's ideas and all; null for other planners
+-- total_usd = usd and backlog_usd of the cheapest trial that meets all requirements; null where there is none, like all columns below
 -- usd = cost of the day
--- backlog_usd = what the non-interactive requests that nobody had served by midnight would still cost
--- capacity_share = of what an instance sustains within its SLO, that the plan counts on there
--- required_ratio = of every target, what is asked: 1, or where nobody attains that what the least able planner does at best <- planner_trials.required_ratio
--- worst_tier = the tier that is nearest to its target
+-- backlog_usd = remaining cost of the non-interactive requests that were not served by midnight
+-- capacity_share = share of an instance's capacity within its SLO that the plan uses
+-- required_ratio = required fraction of every target: 1, or, where no planner reaches it, the best value of the weakest planner <- planner_trials.required_ratio
+-- worst_tier = the tier closest to its target
 -- attained_ratio = its attainment over its target
--- quality = mean score of the answers that count; null where [quality] asks none
--- ttft_p95_s = of iw_fast, to the first token
--- tpot_p95_s = of the tiers with a target for it
--- e2e_p95_s = of iw_fast, to the last token
--- fluid_usd = the least that any fleet must spend if the llms answer that are asked
--- whole_usd = instances are whole, held for an hour, and no fewer than the minimum
--- routing_usd = each region serves most of its own, with buffer and boot times: the clairvoyant plan
--- planned_usd = the planner's plan above the clairvoyant one; below 0 where smaller llms answer
--- boot_usd = booting
--- scaling_usd = what was held beyond the plan, or beyond the clairvoyant one where nothing is planned by the hour
--- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times; null where no hours are planned
--- draws = of the day's requests, in which it attains what is asked; null where none was searched
--- low_usd = the least that it costs in them
--- high_usd = the most
--- low_over_fleetcast_share = the least that it costs above fleetcast in one draw of both
--- high_over_fleetcast_share = the most
--- noise_share = how much cheaper the nearest trial is that does not keep what is asked: the resolution of the search
+-- quality = mean score of the final answers; null without a [quality] requirement
+-- ttft_p95_s = time to first token, iw_fast
+-- tpot_p95_s = time per output token, tiers with a TPOT target
+-- e2e_p95_s = time to the last token, iw_fast
+-- fluid_usd = lower bound on the cost of any fleet if the requested llms answer
+-- whole_usd = cost of whole instances, held for an hour, and of the minimum of instances
+-- routing_usd = cost of serving most of the load in its region, of buffer and boot times: the clairvoyant plan
+-- planned_usd = the planner's plan above the clairvoyant plan; below 0 where smaller llms answer
+-- boot_usd = cost of booting
+-- scaling_usd = cost of instances beyond the plan, or beyond the clairvoyant plan if the planner has no hourly plan
+-- usd_error_share = error of the cost from errors of the latency profiles, in 90 of 100 cases; null without an hourly plan
+-- draws = number of resamples of the day's requests in which it meets the requirements; null without resamples
+-- low_usd = lowest cost over the resamples
+-- high_usd = highest cost over the resamples
+-- low_over_fleetcast_share = lowest cost above fleetcast, with both on the same resample
+-- high_over_fleetcast_share = highest cost above fleetcast
+-- noise_share = how much cheaper the nearest trial is that misses a requirement: the resolution of the search
 -- over_fleetcast_share = total_usd above that of fleetcast
--- best_ratio = the most that attained_ratio was in any trial
--- best_quality = the most that quality was in any trial
--- failure_reason = null, or what no trial kept
-with told as (
+-- best_ratio = largest attained_ratio of all trials
+-- best_quality = highest quality of all trials
+-- failure_reason = null, or the requirement that no trial met
+with scored as (
     select
         * exclude (draw, rounding_usd, minimum_usd, hour_usd, foresight_usd),
         coalesce(draw, 0)                      as draw,
@@ -47,7 +47,7 @@ with told as (
 
 kept as (
     select *
-    from told
+    from scored
     where is_in_time and is_good
     qualify row_number() over (partition by trace, day, draw, planner order by total_usd, capacity_share) = 1
 ),
@@ -72,17 +72,17 @@ redrawn as (
         max(compared.total_usd)       as high_usd,
         min(compared.over_fleetcast_share) as low_over_fleetcast_share,
         max(compared.over_fleetcast_share) as high_over_fleetcast_share
-    from told
+    from scored
     left join compared using (trace, day, draw, planner, capacity_share)
     where draw > 0
     group by all
 ),
 
 nearest as (
-    select told.trace, told.day, told.planner, max(told.total_usd) as total_usd
-    from told
+    select scored.trace, scored.day, scored.planner, max(scored.total_usd) as total_usd
+    from scored
     inner join found using (trace, day, draw, planner)
-    where not (told.is_in_time and told.is_good) and told.total_usd < found.total_usd
+    where not (scored.is_in_time and scored.is_good) and scored.total_usd < found.total_usd
     group by all
 ),
 
@@ -93,11 +93,11 @@ planners as (
         max(attained_ratio) as best_ratio,
         max(quality)        as best_quality,
         case
-            when not bool_or(is_in_time) then 'never in time'
-            when not bool_or(is_good) then 'never as good as asked'
-            when not bool_or(is_in_time and is_good) then 'in time or as good as asked, never both'
+            when not bool_or(is_in_time) then 'no trial meets the SLO targets'
+            when not bool_or(is_good) then 'no trial meets the quality'
+            when not bool_or(is_in_time and is_good) then 'no trial meets the SLO targets and the quality together'
         end as failure_reason
-    from told
+    from scored
     where draw = 0
     group by trace, day, planner
 )

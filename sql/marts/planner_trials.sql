@@ -1,34 +1,34 @@
--- planner_trials: cost and attainment of a day under each planner, by how much of an instance its plan counts on; a view over trials for one release.
+-- planner_trials: cost and attainment of a day under each planner, by capacity share; a view over trials for one release.
 -- grain: trace, day, draw, planner, capacity_share
 -- reads: trials
 -- units: US dollars, GPU-hours, seconds, shares 0 to 1
 -- trace = name of the trace
 -- day = UTC
--- planner = who plans (models/world/planners.py)
--- what = the planner in words
--- ideas = of the planners on the way from none of our ideas to all, those that it has; null of others
--- draw = 0: the day as it came; from 1: another draw of its requests within each hour (models/traffic/day_resample.py)
--- capacity_share = of what an instance sustains within its SLO, that the plan counts on (models/plan/target_search.py searches it)
+-- planner = the planner (models/world/planners.py)
+-- what = description of the planner
+-- ideas = the ideas of the planner, for the planners between none of fleetcast's ideas and all; null for other planners
+-- draw = 0: the real day; from 1: a resample of its requests within each hour (models/traffic/day_resample.py)
+-- capacity_share = share of an instance's capacity within its SLO that the plan uses (models/plan/target_search.py searches it)
 -- usd = cost of the day, as in scoreboard
--- backlog_usd = what the non-interactive requests that nobody had served by midnight would still cost
+-- backlog_usd = remaining cost of the non-interactive requests that were not served by midnight
 -- gpu_hours = serving, booting and draining
--- required_ratio = of every target, what is asked of all planners: 1, or less on a day on which none attains that
--- attained_ratio = attainment over its target, of the tier that is furthest below: from 1 on all targets are met
--- worst_tier = that tier
--- required_quality = mean score that [quality] asks; null where it asks none
--- quality = mean score of the answers that count
--- ttft_p95_s = of the strictest tier, to the first token
--- tpot_p95_s = of the tiers with a target for it
--- e2e_p95_s = of the strictest tier, to the last token
--- fluid_usd = a part of the cost
--- rounding_usd = likewise
--- minimum_usd = likewise
--- hour_usd = likewise
--- routing_usd = likewise
--- foresight_usd = likewise
--- boot_usd = likewise
--- scaling_usd = likewise
--- usd_error_share = how far the cost may be off for the error of the latency profiles, 90 of 100 times; null where no hours are planned
+-- required_ratio = required fraction of every target, for all planners: 1, or less on a day when no planner reaches it
+-- attained_ratio = attainment over target of the tier that is furthest below its target; all targets are met from 1
+-- worst_tier = the tier of attained_ratio
+-- required_quality = mean score that [quality] requires; null without a requirement
+-- quality = mean score of the final answers
+-- ttft_p95_s = time to first token, strictest tier
+-- tpot_p95_s = time per output token, tiers with a TPOT target
+-- e2e_p95_s = time to the last token, strictest tier
+-- fluid_usd = part of the cost, see regret
+-- rounding_usd = part of the cost, see regret
+-- minimum_usd = part of the cost, see regret
+-- hour_usd = part of the cost, see regret
+-- routing_usd = part of the cost, see regret
+-- foresight_usd = part of the cost, see regret
+-- boot_usd = part of the cost, see regret
+-- scaling_usd = part of the cost, see regret
+-- usd_error_share = error of the cost from errors of the latency profiles, in 90 of 100 cases; null without an hourly plan
 select
     trace, day, variant as planner, any_value(labels['what']) as what, any_value(labels['ideas']) as ideas,
     resample::bigint as draw, knobs['capacity_share'] as capacity_share,

@@ -1,13 +1,13 @@
--- prefix_reuse: how much of the prompts an endless prefix cache would have had already, where a trace has block hashes.
+-- prefix_reuse: share of the prompts that an infinite prefix cache would have had, for traces with block hashes.
 -- grain: trace, llm
 -- reads: requests
--- units: blocks as the source cuts them (512 tokens in Mooncake); *_share 0 to 1
+-- units: blocks of the source's size (512 tokens in Mooncake); *_share 0 to 1
 -- trace = name of the trace <- requests.trace
--- llm = the served network, whose cache it would be <- requests.llm
+-- llm = the served network, which has the cache <- requests.llm
 -- requests = requests with hashes <- requests.request_id
 -- blocks = blocks of their prompts
--- distinct_blocks = different ones among them: each has to be computed once
--- reuse_share = blocks that an earlier request had, in all; a hash stands for the block and all before it
+-- distinct_blocks = different blocks: each has to be computed once
+-- reuse_share = share of all blocks that an earlier request had; a hash stands for the block and all blocks before it
 with hashed as (
     select null::varchar as trace, null::varchar as llm, null::ubigint[] as prefix_hashes
     where false

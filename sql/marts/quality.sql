@@ -1,13 +1,13 @@
--- quality: what is known about how sound a landed trace is, one finding a row.
+-- quality: data quality findings of a landed trace, one row per finding.
 -- grain: file, aspect, detail
 -- reads: requests, quarantine, ingests, silences, prefix_reuse, metric_findings
--- units: rows; share of the file's rows, kept ones for what is found among them
--- file varchar = the landed file; all of them where the finding is of the whole trace
--- aspect varchar = what was looked at
--- rows bigint = rows that it is about, null where it is not about rows
--- share double = of the file's rows
--- detail varchar = what was found
--- verdict varchar = ok, note (know it), warn (look into it)
+-- units: rows; share of the file's rows; for findings on kept rows, of the kept rows
+-- file varchar = the landed file; all if the finding is about the whole trace
+-- aspect varchar = the aspect that was checked
+-- rows bigint = number of rows; null where the finding is not about rows
+-- share double = share of the file's rows
+-- detail varchar = the finding
+-- verdict varchar = ok, note (for information), warn (please check)
 with landed as (
     select file, format, rows_in, rows_kept, rows_out_of_order, largest_step_back_s, clock
     from ingests
@@ -22,7 +22,7 @@ kept as (
     where trace = $trace and source in (select file from landed)
 ),
 
--- What was drawn from counters has no repetitions, limits and grids of its own.
+-- Requests sampled from metrics have no duplicates, limits and time grids of their own.
 logged as (
     select * from kept
     where file in (select file from landed where format <> 'prometheus')
@@ -83,14 +83,14 @@ alike as (
 
 repeated as (
     select file, 'duplicates' as aspect, sum(requests - 1)::bigint as rows, rows / any_value(rows_kept) as share,
-        'kept, though alike in instant, tokens, llm and session' as detail,
+        'kept, but equal in instant, tokens, llm and session' as detail,
         if(share > 0.01, 'warn', 'note') as verdict
     from alike
     inner join landed using (file)
     group by file
 ),
 
--- A limit shows as a spike at the largest count with next to nothing in the two per cent below it.
+-- A limit shows as a spike at the largest count, with almost no requests in the two per cent below it.
 limits as (
     select file, max(input_tokens) as most_in, max(output_tokens) as most_out
     from logged
@@ -134,7 +134,7 @@ tiers as (
 
 renamed as (
     select file, 'llm' as aspect, count(*) as rows, rows / any_value(rows_kept) as share,
-        source_llm || ' is taken as ' || llm as detail, 'note' as verdict
+        source_llm || ' is mapped to ' || llm as detail, 'note' as verdict
     from kept
     inner join landed using (file)
     where source_llm <> llm
@@ -179,7 +179,7 @@ truncated as (
     where hour(first_at) >= 1 or hour(last_at) < 23
     union all
     select 'all' as file, 'missing days' as aspect, null as rows, null as share,
-        missing || ' days between the first and the last have no request: they are 0 where no silence covers them'
+        missing || ' days between the first and the last have no request: they count as 0 where no gap covers them'
         as detail, 'note' as verdict
     from ends
     where missing > 0
@@ -187,18 +187,18 @@ truncated as (
 
 silent as (
     select 'all' as file, 'silences' as aspect, null as rows, null as share,
-        count(*) || ' silences of ' || 10 * sum(slots) || ' minutes where ' || round(sum(expected_requests))::bigint
-        || ' requests were to be expected; the longest from '
+        count(*) || ' gaps of ' || 10 * sum(slots) || ' minutes where ' || round(sum(expected_requests))::bigint
+        || ' requests were expected; the longest from '
         || strftime(arg_max(silence_start, slots), '%Y-%m-%d %H:%M') as detail,
         'warn' as verdict
     from silences
     where
         trace = $trace and silence_end is not null
-        and silence_start >= (select min(first_at) from days) + interval '1 day'  -- on the first nothing is usual
+        and silence_start >= (select min(first_at) from days) + interval '1 day'  -- the first day has no history
     having count(*) > 0
 ),
 
--- A source whose clock is coarse: gaps between arrivals, and the peak of a second, are then the clock's.
+-- If the source's clock is coarse, gaps between arrivals and the peak of a second are artefacts of the clock.
 instants as (
     select file, epoch_us(arrived_at) - min(epoch_us(arrived_at)) over (partition by file) as since_us
     from logged
@@ -206,7 +206,7 @@ instants as (
 
 gridded as (
     select file, 'arrival grid' as aspect, null as rows, null as share,
-        'all arrivals lie on a grid of ' || max(seconds) || ' s: gaps between them say nothing' as detail,
+        'all arrivals lie on a grid of ' || max(seconds) || ' s: gaps between them mean nothing' as detail,
         'note' as verdict
     from (
         select file, seconds
@@ -220,14 +220,14 @@ gridded as (
 
 shared as (
     select 'all' as file, 'reusable prompts' as aspect, null as rows, reuse_share as share,
-        'of the blocks of prompts for ' || llm || ', seen in an earlier one: [fleet] prefix = "blocks" reuses them'
+        'of the blocks of prompts for ' || llm || ', also in an earlier one: [fleet] prefix = "blocks" reuses them'
         as detail, 'note' as verdict
     from prefix_reuse
     where trace = $trace and reuse_share > 0
     union all
     select file, 'reusable prompts' as aspect, count(cached_tokens) as rows,
         sum(cached_tokens) / sum(input_tokens) filter (cached_tokens is not null) as share,
-        'of the prompt tokens, cached where they were seen: [fleet] prefix = "given" reuses them' as detail,
+        'of the prompt tokens were cached when the trace was recorded: [fleet] prefix = "given" reuses them' as detail,
         'note' as verdict
     from kept
     group by file

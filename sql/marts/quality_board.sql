@@ -1,21 +1,21 @@
--- quality_board: the plans of a question side by side: cost, quality, latency, GPUs, who answers, and what they cost above the chosen one.
+-- quality_board: the plans of a query compared: cost, quality, latency, GPUs, share of each llm, and the cost above the chosen plan.
 -- grain: trace, question, plan
 -- reads: quality_plans, quality_pools
 -- units: US dollars per hour, seconds, scores and shares 0 to 1
 -- trace = name of the config's trace <- quality_plans.trace
--- question = what was asked <- quality_plans.question
--- plan = its name <- quality_plans.plan
--- kind = chosen; baseline, as tables say; policy, sized by replays; whatif; or front <- quality_plans.kind
+-- question = name of the query <- quality_plans.question
+-- plan = name of the plan <- quality_plans.plan
+-- kind = chosen; baseline, sized by tables; policy, sized by replays; whatif; or front <- quality_plans.kind
 -- rule = cascade or route <- quality_plans.rule
--- judge = who sends on, or routes <- quality_plans.judge
--- usd_per_hour = of replicas and judge <- quality_plans.usd_per_hour
--- over_chosen_share = above the chosen plan of the question <- quality_plans.usd_per_hour
--- quality = replayed <- quality_plans.quality
--- p95_s = replayed <- quality_plans.p95_s
--- promised_p95_s = by the tables <- quality_plans.promised_p95_s
--- is_kept = quality and P95 are as asked, within a standard error of the quality <- quality_plans.quality, quality_plans.p95_s
--- gpus = of all replicas <- quality_pools.gpus
--- who = share of the requests that each llm's answer counts for, the largest first <- quality_pools.final_answer_share
+-- judge = the judge or router <- quality_plans.judge
+-- usd_per_hour = cost of replicas and judge <- quality_plans.usd_per_hour
+-- over_chosen_share = cost above the chosen plan of the query <- quality_plans.usd_per_hour
+-- quality = replayed quality <- quality_plans.quality
+-- p95_s = replayed P95 <- quality_plans.p95_s
+-- promised_p95_s = P95 by the tables <- quality_plans.promised_p95_s
+-- is_kept = whether quality and P95 meet the query, within a standard error of the quality <- quality_plans.quality, quality_plans.p95_s
+-- gpus = GPUs of all replicas <- quality_pools.gpus
+-- who = share of requests by llm of the final answer, largest first <- quality_pools.final_answer_share
 with held as (
     select
         trace,
@@ -37,7 +37,7 @@ shares as (
         from quality_pools
         group by trace, question, plan, llm
     )
-    where share > 0 -- a judge of ours answers nobody
+    where share > 0 -- an llm judge gives no final answers
     group by trace, question, plan
 )
 

@@ -1,17 +1,17 @@
--- quality_front: the plans of a question that no other one of the same judge beats in cost, quality and latency as replayed.
+-- quality_front: the Pareto front of a query: plans that no plan with the same judge beats in replayed cost, quality and latency.
 -- grain: trace, question, plan
 -- reads: quality_plans
 -- units: US dollars per hour, seconds, scores 0 to 1
 -- trace = name of the config's trace <- quality_plans.trace
--- question = what was asked <- quality_plans.question
--- judge = who sends on, or routes <- quality_plans.judge
--- plan = its name <- quality_plans.plan
+-- question = name of the query <- quality_plans.question
+-- judge = the judge or router <- quality_plans.judge
+-- plan = name of the plan <- quality_plans.plan
 -- rule = cascade or route <- quality_plans.rule
--- usd_per_hour = of replicas and judge <- quality_plans.usd_per_hour
--- quality = replayed <- quality_plans.quality
--- p95_s = replayed <- quality_plans.p95_s
--- promised_quality = on the questions that thresholds were chosen on <- quality_plans.promised_quality
--- promised_p95_s = by the tables <- quality_plans.promised_p95_s
+-- usd_per_hour = cost of replicas and judge <- quality_plans.usd_per_hour
+-- quality = replayed quality <- quality_plans.quality
+-- p95_s = replayed P95 <- quality_plans.p95_s
+-- promised_quality = quality on the questions that the thresholds were chosen on <- quality_plans.promised_quality
+-- promised_p95_s = P95 by the tables <- quality_plans.promised_p95_s
 select
     own.trace,
     own.question,

@@ -1,18 +1,18 @@
--- regret: what each policy spent above the least that any fleet must spend on the day's true demand, in parts that add up.
+-- regret: cost of each policy above the lower bound of any fleet for the day's true demand, in parts that add up.
 -- grain: trace, day, policy
 -- reads: fleet_by_hour, all_plans, plan_bounds, left_over
 -- units: *_usd US dollars, regret_share 0 upwards
 -- usd = serving, booting and draining, as in scoreboard
--- fluid_usd = the least: instances divided at will, moved at once between windows and regions (models/plan/cost_bounds.py)
--- rounding_usd = instances are whole
--- minimum_usd = and of each llm at least the configured minimum
--- hour_usd = and are held for the whole hour
--- routing_usd = and each region serves most of its own, with buffer and boot times: the clairvoyant plan
--- foresight_usd = the policy's plan above the clairvoyant one: the error of its forecast, and the quantile or headroom that it holds against it; 0 where nothing is planned
--- boot_usd = booting: paid for and serving nobody
--- scaling_usd = what the policy held beyond its plan (or, unplanned, the clairvoyant one): late to give up, draining; below 0 it held less
--- backlog_usd = what the non-interactive requests that nobody had served by midnight would still cost (left_over)
--- regret_share = regret_usd in fluid_usd
+-- fluid_usd = lower bound: fractional instances that move at once between windows and regions (models/plan/cost_bounds.py)
+-- rounding_usd = additional cost of whole instances
+-- minimum_usd = the same, with the configured minimum of each llm
+-- hour_usd = additional cost of holding them for the whole hour
+-- routing_usd = additional cost of serving most of the load in its region, of buffer and boot times: the clairvoyant plan
+-- foresight_usd = the policy's plan above the clairvoyant plan: forecast error, and the quantile or headroom against it; 0 without a plan
+-- boot_usd = cost of booting
+-- scaling_usd = cost of instances beyond the plan (or, without a plan, beyond the clairvoyant one): late scale-in, draining; below 0 there were fewer
+-- backlog_usd = remaining cost of the non-interactive requests that were not served by midnight (left_over)
+-- regret_share = regret_usd over fluid_usd
 with spent as (
     select
         trace, day, policy,

@@ -1,26 +1,26 @@
--- scoreboard: one row per policy: what a day cost, what it missed, and how far from the clairvoyant it was.
+-- scoreboard: cost, SLO attainment and cost above the clairvoyant plan of a day, one row per policy.
 -- grain: trace, day, policy
 -- reads: scorecard, tier_attainment, tier_places, outcomes, fleet_by_hour, left_over
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s, e2e_p95_s and tpot_p95_s seconds
--- attainment_by_tier = of each tier, the requests that met all its targets (sql/macros/slo.sql): attainment_by_tier['niw']; scoreboard_by_tier has a row for each
+-- attainment_by_tier = share of the requests of each tier that met all its targets (sql/macros/slo.sql): attainment_by_tier['niw']; scoreboard_by_tier has a row per tier
 -- strictest_tier = the interactive tier with the shortest TTFT target, then TPOT target; null where none has one
--- attainment_share = of the strictest tier
--- worst_llm_attainment_share = of the strictest tier, of the llm that met its SLO least often
--- ttft_attainment_share = of the tiers with a TTFT target, whose first token came in time, whatever their pace
--- tpot_attainment_share = of the tiers with a target for time per output token, whose tokens came so fast; null where none has one
--- missed_share = interactive requests that missed their SLO
--- pending = requests without a TTFT target that still waited at the end with their deadline ahead
--- ttft_p95_s = of the strictest tier
--- e2e_p95_s = of the strictest tier, to the last token
--- tpot_p95_s = of the tiers with a target for time per output token; null where none has one
--- quality = mean score of the answers that count; null where [quality] does not say whose answers these are
+-- attainment_share = attainment of the strictest tier
+-- worst_llm_attainment_share = the same for the llm with the lowest attainment
+-- ttft_attainment_share = share with TTFT within its target, of the tiers with such a target
+-- tpot_attainment_share = share with TPOT within its target, of the tiers with such a target; null where no tier has one
+-- missed_share = share of interactive requests that missed their SLO
+-- pending = requests without a TTFT target that were still queued at the end, before their deadline
+-- ttft_p95_s = time to first token of the strictest tier
+-- e2e_p95_s = time to the last token, strictest tier
+-- tpot_p95_s = of the tiers with a TPOT target; null where no tier has one
+-- quality = mean score of the final answers; null where [quality] has no answers for this trace
 -- gpu_hours = serving, booting and draining
--- instance_hours = of the same time, of instances of whatever size
+-- instance_hours = instance-hours of the same states, whatever the size of the instances
 -- wasted_gpu_hours = booting
--- boot_usd = what that cost
--- backlog_gpu_hours = what the non-interactive requests that nobody had served by midnight would still take (left_over)
--- kv_utilisation_share = mean of the serving instances' KV memory, weighted by GPU-hours
--- over_clairvoyant_share = GPU-hours and backlog_gpu_hours above those of the clairvoyant; null when it was not replayed
+-- boot_usd = cost of booting
+-- backlog_gpu_hours = GPU-hours that the non-interactive requests not served by midnight would still need (left_over)
+-- kv_utilisation_share = mean KV cache utilisation of the serving instances, weighted by GPU-hours
+-- over_clairvoyant_share = GPU-hours and backlog_gpu_hours above those of the clairvoyant policy; null if it was not replayed
 with attained as (
     select
         trace, day, policy,
@@ -71,7 +71,7 @@ waited as (
         any_value(percentiles[3]) filter (where measure = 2) as e2e_p95_s
     from percentiles_of_day([ttft_s, e2e_s], tier) as ranked
     semi join (from tier_places where is_strictest) as strictest
-        on (ranked.trace, ranked.day, whom) = (strictest.trace, strictest.day, strictest.tier)
+        on (ranked.trace, ranked.day, subject) = (strictest.trace, strictest.day, strictest.tier)
     group by trace, day, policy
 ),
 

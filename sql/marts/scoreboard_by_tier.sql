@@ -1,15 +1,15 @@
--- scoreboard_by_tier: what every tier met under each policy of a day, by all its targets and by each alone.
+-- scoreboard_by_tier: attainment of every tier under each policy of a day, by all its targets and by each target.
 -- grain: trace, day, policy, tier
 -- reads: tier_attainment, outcomes
--- units: requests, *_share 0 to 1, *_s seconds; percentiles over the requests that got that far
--- is_held = whether the queue manager may hold the tier's requests; the others are interactive
--- place = of the tier, from 1: interactive tiers come first, then those with the shortest targets
--- is_strictest = whether it is the interactive tier with the shortest TTFT target, then TPOT target; never true without one
--- attainment_share = requests that met all targets of the tier (sql/macros/slo.sql)
--- worst_llm_attainment_share = the same, of the llm that met its SLO least often
--- ttft_attainment_share = whose first token came in time; null where the tier has no such target
--- tpot_attainment_share = whose tokens came fast enough; null where the tier has no such target
--- pending = requests without a TTFT target that still waited at the end with their deadline ahead
+-- units: requests, *_share 0 to 1, *_s seconds; percentiles over the requests that got this far
+-- is_held = whether the queue manager may defer the tier's requests; the other tiers are interactive
+-- place = rank of the tier, from 1: interactive tiers first, then those with the shortest targets
+-- is_strictest = whether it is the interactive tier with the shortest TTFT target, then TPOT target; false for a tier without one
+-- attainment_share = share of requests that met all targets of the tier (sql/macros/slo.sql)
+-- worst_llm_attainment_share = the same for the llm with the lowest attainment
+-- ttft_attainment_share = share with TTFT within its target; null where the tier has no such target
+-- tpot_attainment_share = share with TPOT within its target; null where the tier has no such target
+-- pending = requests without a TTFT target that were still queued at the end, before their deadline
 with waited as (
     select
         trace, day, policy, tier,
@@ -20,11 +20,11 @@ with waited as (
     group by trace, day, policy, tier
     union all
     select
-        trace, day, policy, whom as tier,
+        trace, day, policy, subject as tier,
         any_value(percentiles) filter (where measure = 1) as ttft,
         any_value(percentiles) filter (where measure = 2) as tpot
     from percentiles_of_day([ttft_s, tpot_s], tier)
-    group by trace, day, policy, whom
+    group by trace, day, policy, subject
 ),
 
 joined as (

@@ -1,26 +1,26 @@
--- scoreboard_differences: which differences between policies outlast the error of the latency profiles.
+-- scoreboard_differences: the differences between policies that are significant given the error of the latency profiles.
 -- grain: trace, day, policy, against, figure
 -- reads: error_draws
--- units: those of the figure in scoreboard
--- against = the policy that is compared with, in the same draws of the latencies
+-- units: those of the column in scoreboard
+-- against = the other policy, on the same samples of the latency errors
 -- figure = a column of scoreboard
--- difference = figure of policy above that of against
--- low = a twentieth of the draws of the latencies lies below it, linear between ranks
--- high = likewise above it
--- is_carried = low and high lie on the side of 0 on which difference lies: the error does not turn it round
+-- difference = figure of policy less figure of against
+-- low = 5 % quantile over the samples of the latency errors, linear between ranks
+-- high = 95 % quantile, likewise
+-- is_carried = whether low and high have the sign of difference: the error does not reverse it
 with compared as (
     select
-        ours.trace,
-        ours.day,
-        ours.policy,
-        theirs.policy as against,
-        ours.figure,
-        max(ours.value - theirs.value) filter (where draw = 0) as difference,
-        quantile_cont(ours.value - theirs.value, 0.05) filter (where draw > 0) as low,
-        quantile_cont(ours.value - theirs.value, 0.95) filter (where draw > 0) as high
-    from error_draws as ours
-    inner join error_draws as theirs using (trace, day, figure, draw)
-    where ours.policy <> theirs.policy
+        own.trace,
+        own.day,
+        own.policy,
+        other.policy as against,
+        own.figure,
+        max(own.value - other.value) filter (where draw = 0) as difference,
+        quantile_cont(own.value - other.value, 0.05) filter (where draw > 0) as low,
+        quantile_cont(own.value - other.value, 0.95) filter (where draw > 0) as high
+    from error_draws as own
+    inner join error_draws as other using (trace, day, figure, draw)
+    where own.policy <> other.policy
     group by all
 )
 

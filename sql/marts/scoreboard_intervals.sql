@@ -1,12 +1,12 @@
--- scoreboard_intervals: how far the figures of the scoreboard may be off because the latency profiles are.
+-- scoreboard_intervals: uncertainty of the scoreboard from errors of the latency profiles.
 -- grain: trace, day, policy, figure
 -- reads: error_draws
--- units: those of the figure in scoreboard
+-- units: those of the column in scoreboard
 -- figure = a column of scoreboard
--- value = as in scoreboard, when the latencies were drawn
--- low = a twentieth of the draws of the latencies lies below it, linear between ranks
--- high = likewise above it
--- draws = of the latencies
+-- value = value in the scoreboard at the time of the sampling
+-- low = 5 % quantile over the samples of the latency errors, linear between ranks
+-- high = 95 % quantile, likewise
+-- draws = number of samples of the latency errors
 select
     trace,
     day,

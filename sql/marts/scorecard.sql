@@ -1,36 +1,36 @@
--- scorecard: what the requests met, per policy, llm, region, tier and hour of arrival, of one day.
+-- scorecard: SLO attainment and latencies by policy, llm, region, tier and hour of arrival, of one day.
 -- grain: policy, llm, region, tier, hour_start
 -- reads: outcomes
--- units: *_s seconds from arrival, percentiles over the requests that got that far; *_share 0 to 1
--- policy = under which the fleet was scaled <- outcomes.policy
+-- units: *_s seconds from arrival, percentiles over the requests that got this far; *_share 0 to 1
+-- policy = the scaling policy <- outcomes.policy
 -- llm = the served network <- outcomes.llm
--- region = where the request came from, not where it was served <- outcomes.region
+-- region = the region of the user, not the one that served the request <- outcomes.region
 -- tier = urgency class <- outcomes.tier
--- is_held = whether the queue manager may hold that tier's requests; the others are interactive <- outcomes.is_held
+-- is_held = whether the queue manager may defer that tier's requests; the other tiers are interactive <- outcomes.is_held
 -- hour_start = first instant of the hour of arrival, UTC <- outcomes.arrived_at
--- requests = all of them <- outcomes.request_id
+-- requests = number of requests <- outcomes.request_id
 -- met = requests within all their targets (sql/macros/slo.sql) <- outcomes.ttft_s, outcomes.tpot_s, outcomes.e2e_s, outcomes.deadline_s
--- ttft_met = whose first token came in time, whatever their pace; null where the tier has no such target <- outcomes.ttft_s
--- tpot_met = whose tokens came fast enough, however late the first; null where the tier has no such target <- outcomes.tpot_s
--- pending = requests without a TTFT target that still waited at the end with their deadline ahead <- outcomes.queued_s
--- missed = all the others
--- served_elsewhere = requests served in another region than their own <- outcomes.served_region
--- preemptions = how often their memory was taken and they began anew <- outcomes.preemptions
--- attainment_share = met in met + missed; null when none is decided
--- ttft_attainment_share = likewise of ttft_met <- outcomes.ttft_s
--- tpot_attainment_share = likewise of tpot_met <- outcomes.tpot_s
--- ttft_p50_s = to the first token, median <- outcomes.ttft_s
--- ttft_p90_s = to the first token, 90th percentile <- outcomes.ttft_s
--- ttft_p95_s = to the first token, 95th percentile <- outcomes.ttft_s
--- ttft_p99_s = to the first token, 99th percentile <- outcomes.ttft_s
--- tpot_p50_s = per output token after the first, median <- outcomes.tpot_s
--- tpot_p90_s = per output token after the first, 90th percentile <- outcomes.tpot_s
--- tpot_p95_s = per output token after the first, 95th percentile <- outcomes.tpot_s
--- tpot_p99_s = per output token after the first, 99th percentile <- outcomes.tpot_s
--- e2e_p50_s = to the last token, median <- outcomes.e2e_s
--- e2e_p90_s = to the last token, 90th percentile <- outcomes.e2e_s
--- e2e_p95_s = to the last token, 95th percentile <- outcomes.e2e_s
--- e2e_p99_s = to the last token, 99th percentile <- outcomes.e2e_s
+-- ttft_met = requests with TTFT within its target, whatever their TPOT; null where the tier has no such target <- outcomes.ttft_s
+-- tpot_met = requests with TPOT within its target, whatever their TTFT; null where the tier has no such target <- outcomes.tpot_s
+-- pending = requests without a TTFT target that were still queued at the end, before their deadline <- outcomes.queued_s
+-- missed = requests that missed a target
+-- served_elsewhere = requests that another region served <- outcomes.served_region
+-- preemptions = number of preemptions: requests lost their memory and started again <- outcomes.preemptions
+-- attainment_share = met over met + missed; null if no request is decided
+-- ttft_attainment_share = the same for ttft_met <- outcomes.ttft_s
+-- tpot_attainment_share = the same for tpot_met <- outcomes.tpot_s
+-- ttft_p50_s = time to first token, median <- outcomes.ttft_s
+-- ttft_p90_s = time to first token, 90th percentile <- outcomes.ttft_s
+-- ttft_p95_s = time to first token, 95th percentile <- outcomes.ttft_s
+-- ttft_p99_s = time to first token, 99th percentile <- outcomes.ttft_s
+-- tpot_p50_s = time per output token after the first, median <- outcomes.tpot_s
+-- tpot_p90_s = time per output token after the first, 90th percentile <- outcomes.tpot_s
+-- tpot_p95_s = time per output token after the first, 95th percentile <- outcomes.tpot_s
+-- tpot_p99_s = time per output token after the first, 99th percentile <- outcomes.tpot_s
+-- e2e_p50_s = time to the last token, median <- outcomes.e2e_s
+-- e2e_p90_s = time to the last token, 90th percentile <- outcomes.e2e_s
+-- e2e_p95_s = time to the last token, 95th percentile <- outcomes.e2e_s
+-- e2e_p99_s = time to the last token, 99th percentile <- outcomes.e2e_s
 with judged as (
     select
         * replace (may_wait(is_held, tier) as is_held),

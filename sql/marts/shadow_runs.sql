@@ -1,18 +1,18 @@
--- shadow_runs: what interactive requests met on the fleet that ran and on the one that was advised, both replayed (fleetcast plan grade); a view over trials for one release.
+-- shadow_runs: attainment of interactive requests on the fleet that ran and on the planned fleet, both replayed (fleetcast plan grade); a view over trials for one release.
 -- grain: trace, day, policy, fleet, tier
 -- reads: trials
 -- units: requests; *_s seconds from arrival to the first token
 -- trace = name of the trace <- trials.trace
 -- day = UTC <- trials.day
--- policy = whose advice
--- fleet = ran or advised <- trials.variant
+-- policy = the policy of the plan
+-- fleet = ran, or advised: the planned fleet <- trials.variant
 -- tier = urgency class <- trials.tier
--- requests = all of them <- trials.value
--- in_time = whose first token came within the tier's target <- trials.value
--- ttft_p95_s = within which 95 % had it <- trials.value
--- measured = requests of which the trace tells what they waited; null of the advised fleet <- requests.source_ttft_s
--- measured_in_time = of these, in time where they really ran <- requests.source_ttft_s
--- measured_ttft_p95_s = within which 95 % of them had it there <- requests.source_ttft_s
+-- requests = number of requests <- trials.value
+-- in_time = requests with TTFT within the tier's target <- trials.value
+-- ttft_p95_s = 95th percentile of TTFT <- trials.value
+-- measured = requests with a measured TTFT in the trace; null for the planned fleet <- requests.source_ttft_s
+-- measured_in_time = of these, requests with the measured TTFT within the target <- requests.source_ttft_s
+-- measured_ttft_p95_s = 95th percentile of the measured TTFT <- requests.source_ttft_s
 select
     trace, day, labels['advice'] as policy, variant as fleet, tier,
     max(value) filter (where metric = 'requests')::bigint           as requests,

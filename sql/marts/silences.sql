@@ -1,18 +1,18 @@
--- silences: stretches in which nobody was collecting: before the first request, and where the requests broke off.
--- A slot of ten minutes is judged by what came before it and by nothing later: days that land afterwards change
--- nothing about it. In an empty slot was to be expected the least of two: of the five slots before the last one with
--- a request, and of what nine in ten of the earlier slots of its hour brought, on the same weekday, else on days of
--- the same kind (Monday to Friday; Saturday and Sunday); on the first day, of three in four slots of any hour. A
--- silence begins in the slot by which 20 requests were to be expected and none came, within three hours of the last
--- one: exp(-20) for Poisson arrivals. It lasts until the next request. What stops when it always stops has none, nor
--- has what broke off three times in the week before, as bursts do: its empty hours and days are zero.
+-- silences: gaps in the data: before the first request, and where requests stop for longer than chance explains.
+-- A slot of ten minutes is judged by the slots before it only, so days that land later change nothing about it.
+-- The expected requests of an empty slot are the smaller of two values: those of the five slots before the last slot with
+-- a request, and those that nine in ten of the earlier slots of its hour had, on the same weekday or else on days of
+-- the same kind (Monday to Friday; Saturday and Sunday); on the first day, three in four slots of any hour. A
+-- gap begins in the slot where 20 requests were expected and none arrived, within three hours of the last
+-- request: probability exp(-20) for Poisson arrivals. It lasts until the next request. Load that stops regularly is no
+-- gap, and load that stopped three times in the week before, like bursts, is none: its empty hours and days are zero.
 -- grain: silence_end
 -- reads: requests
--- units: requests; a silence covers [silence_start, silence_end), UTC
--- silence_start timestamptz = first instant of the first silent slot; null before the first request
--- silence_end timestamptz = first instant of the slot of the next request, the minute of the first one; null while none has come
--- slots bigint = silent slots of ten minutes between the first request and the end of the last day
--- expected_requests double = requests that the earlier days let expect in them
+-- units: requests; a gap covers [silence_start, silence_end), UTC
+-- silence_start timestamptz = first instant of the first slot of the gap; null before the first request
+-- silence_end timestamptz = first instant of the slot of the next request (the minute of the very first one); null while there is none
+-- slots bigint = slots of ten minutes in the gap between the first request and the end of the last day
+-- expected_requests double = requests expected in them from the earlier days
 with filled as (
     select
         time_bucket(interval '10 minutes', arrived_at) as slot,
@@ -31,7 +31,7 @@ ends as (
     from filled
 ),
 
--- Three hours more than the last day, with which the requests may break off.
+-- Three hours more than the last day: requests may stop within them.
 every_slot as (
     select
         first_slot,

@@ -1,4 +1,4 @@
--- source_latency: what the requests of a trace waited where it was taken, as far as its source says (SageServe figure 6c).
+-- source_latency: latencies measured when the trace was recorded, where its source has them (SageServe figure 6c).
 -- grain: trace, tier, region, llm
 -- reads: requests
 -- units: seconds; percentiles linear between ranks, over the requests whose source has the time
@@ -6,15 +6,15 @@
 -- tier = urgency class <- requests.tier
 -- region = where the requests come from <- requests.region
 -- llm = the served network <- requests.llm
--- requests = requests with one time or both <- requests.request_id
--- ttft_mean_s = to the first token
--- ttft_p50_s = the same, median
--- ttft_p95_s = the same, 95th percentile
--- ttft_p99_s = the same, 99th percentile
--- e2e_mean_s = to the last token
--- e2e_p50_s = the same, median
--- e2e_p95_s = the same, 95th percentile
--- e2e_p99_s = the same, 99th percentile
+-- requests = requests with at least one of the two times <- requests.request_id
+-- ttft_mean_s = time to first token, mean
+-- ttft_p50_s = time to first token, median
+-- ttft_p95_s = time to first token, 95th percentile
+-- ttft_p99_s = time to first token, 99th percentile
+-- e2e_mean_s = time to the last token, mean
+-- e2e_p50_s = time to the last token, median
+-- e2e_p95_s = time to the last token, 95th percentile
+-- e2e_p99_s = time to the last token, 99th percentile
 with timed as (
     select null::varchar as trace, null::double as source_ttft_s, null::double as source_e2e_s
     where false

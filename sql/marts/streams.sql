@@ -1,4 +1,4 @@
--- streams: requests and tokens per minute of the whole trace and of its parts, as the characterisation reads them.
+-- streams: requests and tokens per minute of the whole trace and of its parts, the input of the characterisation.
 -- grain: trace, tier, region, llm, app, bucket_start
 -- reads: demand
 -- units: tokens; a bucket covers [bucket_start, bucket_start + 1 minute), UTC
@@ -8,7 +8,7 @@
 -- llm = the served network, or all <- demand.llm
 -- app = the application, or all <- demand.app
 -- bucket_start = first instant of the minute, UTC <- demand.bucket_start
--- requests = requests that arrive in it <- demand.requests
+-- requests = requests that arrive in the minute <- demand.requests
 -- tokens = their input and output tokens <- demand.input_tokens, demand.output_tokens
 with summed as (
     select

@@ -1,15 +1,15 @@
--- tier_attainment: how often every tier met its targets under each policy of a day, and which tiers come first.
+-- tier_attainment: SLO attainment of every tier under each policy of a day, and the order of the tiers.
 -- grain: trace, day, policy, tier
 -- reads: scorecard, tier_places
 -- units: requests, *_share 0 to 1
--- is_held = whether the queue manager may hold the tier's requests; the others are interactive
--- place = of the tier, from 1: interactive tiers come first, then those with the shortest targets
--- is_strictest = whether it is the interactive tier with the shortest TTFT target, then TPOT target; never true without one
--- attainment_share = requests that met all targets of the tier (sql/macros/slo.sql)
--- worst_llm_attainment_share = the same, of the llm that met its SLO least often
--- ttft_attainment_share = whose first token came in time; null where the tier has no such target
--- tpot_attainment_share = whose tokens came fast enough; null where the tier has no such target
--- pending = requests without a TTFT target that still waited at the end with their deadline ahead
+-- is_held = whether the queue manager may defer the tier's requests; the other tiers are interactive
+-- place = rank of the tier, from 1: interactive tiers first, then those with the shortest targets
+-- is_strictest = whether it is the interactive tier with the shortest TTFT target, then TPOT target; false for a tier without one
+-- attainment_share = share of requests that met all targets of the tier (sql/macros/slo.sql)
+-- worst_llm_attainment_share = the same for the llm with the lowest attainment
+-- ttft_attainment_share = share with TTFT within its target; null where the tier has no such target
+-- tpot_attainment_share = share with TPOT within its target; null where the tier has no such target
+-- pending = requests without a TTFT target that were still queued at the end, before their deadline
 with attained as (
     select
         trace, day, policy, tier,

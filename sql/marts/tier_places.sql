@@ -1,8 +1,8 @@
--- tier_places: the tiers of a scored day in order: interactive tiers come first, then those with the shortest targets.
+-- tier_places: the tiers of a scored day in order: interactive tiers first, then those with the shortest targets.
 -- grain: trace, day, tier
 -- reads: scorecard, tiers
 -- units: place counts from 1
--- is_strictest = whether it is the interactive tier with the shortest TTFT target, then TPOT target; never true without one
+-- is_strictest = whether it is the interactive tier with the shortest TTFT target, then TPOT target; false for a tier without one
 with scored as (
     select distinct trace, day, tier
     from scorecard

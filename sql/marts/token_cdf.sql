@@ -1,4 +1,4 @@
--- token_cdf: share of the requests of an llm that have at most so many tokens (SageServe figure 10).
+-- token_cdf: cumulative distribution of the tokens of an llm's requests (SageServe figure 10).
 -- grain: trace, llm, kind, tokens
 -- reads: token_histogram
 -- units: tokens; share 0 to 1
@@ -7,7 +7,7 @@
 -- kind = input, output, or total: both together <- token_histogram.kind
 -- tokens = upper edge of a step of 10 ^ (1 / 20) <- token_histogram.tokens
 -- requests = requests in the step <- token_histogram.requests
--- share = of the llm's requests, those in this step and below
+-- share = share of the llm's requests in this step and below
 with summed as (
     select trace, llm, kind, tokens, sum(requests)::bigint as requests
     from token_histogram

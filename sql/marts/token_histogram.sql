@@ -1,10 +1,10 @@
--- token_histogram: how many requests have so many tokens, in twenty steps per factor of ten, on one day of one trace.
+-- token_histogram: number of requests by number of tokens, in twenty steps per factor of ten, on one day of one trace.
 -- grain: tier, llm, app, kind, tokens
 -- reads: requests
 -- units: tokens, the upper edge of the step
 -- tier varchar = urgency class <- requests.tier
--- llm varchar = the served network that they ask for <- requests.llm
--- app varchar = the application that sends them <- requests.app
+-- llm varchar = the requested llm <- requests.llm
+-- app varchar = the application <- requests.app
 -- kind varchar = input, output, or total: both together
 -- tokens double = upper edge of the step, a power of 10 ^ (1 / 20) <- requests.input_tokens, requests.output_tokens
 -- requests bigint = requests in the step
@@ -20,7 +20,7 @@ with counted as (
     group by all
 ),
 
-told as (
+steps as (
     select
         tier, llm, app,
         unnest(['input', 'output', 'total']) as kind,
@@ -34,7 +34,7 @@ summed as (
         tier, llm, app, kind,
         pow(10, step / 20) as tokens,
         sum(requests)::bigint as requests
-    from told
+    from steps
     group by all
 )
 

@@ -1,11 +1,11 @@
--- tokens_per_usd: tokens that were served per US dollar, by policy, beside what it attained: Cauchy's metric.
+-- tokens_per_usd: served tokens per US dollar by policy, with the attainment: Cauchy's metric.
 -- grain: trace, day, policy
 -- reads: outcomes, scoreboard
 -- units: tokens, US dollars, shares 0 to 1
--- served_tokens = input and output tokens of the requests that ended
+-- served_tokens = input and output tokens of the finished requests
 -- usd = cost of the day, as in scoreboard
 -- tokens_per_usd = served_tokens over usd
--- attainment_share, missed_share = as in scoreboard: at unlike attainment the metric says little
+-- attainment_share, missed_share = see scoreboard: at different attainment the metric means little
 with served as (
     select trace, day, policy, sum(input_tokens + output_tokens)::double as served_tokens
     from outcomes

@@ -1,4 +1,4 @@
--- top_apps: the applications of a trace by their requests, over all tiers and within each (SageServe figure 6a).
+-- top_apps: the applications of a trace ordered by requests, over all tiers and within each (SageServe figure 6a).
 -- grain: trace, tier, app
 -- reads: demand
 -- units: requests, tokens; *_share 0 to 1
@@ -6,10 +6,10 @@
 -- tier = urgency class, or all <- demand.tier
 -- app = the application <- demand.app
 -- place = 1 for the app with the most requests
--- requests = of the whole trace <- demand.requests
--- request_share = in the tier's requests
--- cumulated_share = of this app and those before it
--- token_share = input and output tokens, in the tier's <- demand.input_tokens, demand.output_tokens
+-- requests = requests of the whole trace <- demand.requests
+-- request_share = share of the tier's requests
+-- cumulated_share = share of this app and those before it
+-- token_share = share of the tier's input and output tokens <- demand.input_tokens, demand.output_tokens
 with summed as (
     select
         trace,

@@ -1,9 +1,9 @@
--- tpot_histogram: how many requests had their tokens at a pace, in fifty steps per factor of ten; tiers with such a target.
+-- tpot_histogram: number of requests by time per output token, in fifty steps per factor of ten, for tiers with a TPOT target.
 -- grain: trace, day, policy, tier, tpot_s
 -- reads: outcomes
 -- units: tpot_s seconds per output token after the first, the upper edge of its bin
--- requests = in this bin; the first one has those of a single token too, whose pace meets any target
--- share = of all requests of the tier, those in this bin and the faster ones; what lacks to 1 was never served
+-- requests = requests in this bin; the first bin includes requests with a single token, which meet any target
+-- share = share of all requests of the tier in this bin and the faster ones; the rest up to 1 was never served
 with binned as (
     select
         trace, day, policy, tier,

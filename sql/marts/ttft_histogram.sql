@@ -1,9 +1,9 @@
--- ttft_histogram: how many requests had their first token within a time, in fifty steps per factor of ten.
+-- ttft_histogram: number of requests by time to first token, in fifty steps per factor of ten.
 -- grain: trace, day, policy, tier, ttft_s
 -- reads: outcomes
 -- units: ttft_s seconds from arrival to the first token, the upper edge of its bin
--- requests = in this bin
--- share = of all requests of the tier, those in this bin and the faster ones; what lacks to 1 was never served
+-- requests = requests in this bin
+-- share = share of all requests of the tier in this bin and the faster ones; the rest up to 1 was never served
 with binned as (
     select
         trace, day, policy, tier,

@@ -4,18 +4,18 @@
 -- units: US dollars, GPU-hours, shares 0 to 1, hours
 -- trace = name of the trace <- trials.trace
 -- day = UTC <- trials.day
--- case_name = its name in data/whatif.toml; with "@" and the policy where that is not corrected <- trials.variant
--- policy = which was planned and replayed <- trials.policy
--- what = what is different
+-- case_name = name of the case in data/whatif.toml; with "@" and the policy if that is not corrected <- trials.variant
+-- policy = the planned and replayed policy <- trials.policy
+-- what = description of the change
 -- usd = cost of the day, as in scoreboard
 -- gpu_hours = serving, booting and draining
--- attainment_by_tier = of each tier, the requests that met all its targets: attainment_by_tier['niw']
--- missed_share = of interactive requests that missed their SLO
--- dearest_hour_usd = what the dearest hour of the day cost
--- short_hours = hours in which the plan could not carry all of an llm's load
--- remote_share = of the planned demand, served elsewhere beyond what epsilon allows
--- buffer_short_share = of the buffer for requests that may be held, given up
--- below_minimum_hours = hours in which an endpoint was planned fewer instances than its minimum
+-- attainment_by_tier = share of the requests of each tier that met all its targets: attainment_by_tier['niw']
+-- missed_share = share of interactive requests that missed their SLO
+-- dearest_hour_usd = cost of the most expensive hour of the day
+-- short_hours = hours in which the plan could not carry all load of an llm
+-- remote_share = share of the planned demand served in more distant regions than epsilon allows
+-- buffer_short_share = missing share of the buffer for requests that may be deferred
+-- below_minimum_hours = hours in which an endpoint had fewer planned instances than its minimum
 select
     trace, day, variant as case_name, policy, any_value(labels['what']) as what,
     max(value) filter (where metric = 'usd')                        as usd,

@@ -1,10 +1,10 @@
--- Should prefill and decode stand apart? What it saves at most, by prices of phases, and what the best fleets saved.
+-- Should prefill and decode be disaggregated? The largest possible saving by phase prices, and the saving of the best fleets.
 -- grain: trace, day, llm
 -- reads: phase_prices, gpu_fleets
--- units: US dollars of an hour, shares 0 to 1; made by fleetcast gpus
--- prefill_gpu, decode_gpu = the cheapest type of each phase; where they are alike, sizes of instances may differ
--- together_usd = the cheapest fleet whose instances do whole requests; null where none was asked for
--- saved_share = what the best fleet of combos costs less
+-- units: US dollars per hour, shares 0 to 1; made by fleetcast gpus
+-- prefill_gpu, decode_gpu = the cheapest GPU type of each phase; if both are the same, the instance sizes may differ
+-- together_usd = the cheapest fleet without disaggregation; null if it was not searched
+-- saved_share = saving of the best disaggregated fleet
 with prices as (
     select
         trace, day, llm,

@@ -1,4 +1,4 @@
--- When in the week is it busiest? The three fullest hours of the week of every tier, and the quietest one.
+-- When is the week busiest? The three busiest hours of the week of every tier, and the quietest one.
 -- grain: trace, tier, weekday, hour
 -- reads: load_by_hour
 -- units: requests per second; weekday 1 is Monday, UTC

@@ -1,4 +1,4 @@
--- For each question and judge: what is the cheapest plan that keeps quality and latency in the replay?
+-- For each query and judge: what is the cheapest plan that meets quality and latency in the replay?
 -- grain: trace, question, judge
 -- reads: quality_board
 -- units: US dollars per hour, seconds, scores 0 to 1

@@ -1,9 +1,9 @@
--- Who sends in clumps? The clients whose gaps vary most, beside the share of the trace that they send.
+-- Which clients send in clumps? The clients whose gaps vary most, with their share of the trace.
 -- grain: trace, app, region, llm, tier
 -- reads: arrival_windows
 -- units: *_cv coefficients of variation, 1 for a Poisson process; gap_share 0 to 1
--- gap_cv = over all windows of ten minutes, mean by gaps
--- largest_cv = of the clumpiest ten minutes
+-- gap_cv = over all windows of ten minutes, mean weighted by gaps
+-- largest_cv = of the ten minutes with the largest value
 with clients as (
     select
         trace, app, region, llm, tier,

@@ -1,4 +1,4 @@
--- Where does the money go? GPU-hours and dollars of each llm, by what its instances were doing.
+-- Where does the money go? GPU-hours and dollars of each llm by the state of its instances.
 -- grain: trace, day, policy, llm
 -- reads: fleet_by_hour
 -- units: *_gpu_hours GPU-hours, usd US dollars

@@ -1,8 +1,8 @@
--- What does a forecast lose when it is made at midnight for the whole day instead of every hour for the next one?
--- The hours are those of endpoints that had demand on the day or were expected to: of the others any quantile holds.
+-- How much worse is a forecast made at midnight for the whole day than one made every hour for the next hour?
+-- Only endpoints that had demand on the day or a forecast above 0: for all others any quantile holds.
 -- grain: trace, day, method, llm
 -- reads: day_ahead_forecasts, forecasts
--- units: *_wape_share absolute error in what came; *_p90_share hours whose peak came out at or below its P90
+-- units: *_wape_share absolute error over real demand; *_p90_share share of hours whose peak was at or below its P90
 with together as (
     select 'hour_ahead' as made, * from forecasts
     union all by name

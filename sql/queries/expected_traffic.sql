@@ -1,7 +1,7 @@
--- How many requests and tokens are expected per hour, endpoint and tier, and how many came?
+-- How many requests and tokens are forecast per hour, endpoint and tier, and how many came?
 -- grain: trace, day, method, measure, tier, llm, region, cutoff
 -- reads: forecasts
--- units: expected, came per second in the mean of the hour; expected_p90 of the hour's largest bucket
+-- units: expected, came per second, mean of the hour; expected_p90 for the hour's largest bucket
 with hours as (
     select
         trace, day, method, measure, tier, llm, region, cutoff,

@@ -1,4 +1,4 @@
--- How good are the forecasts? Error, whether P90 holds, how often the hour's peak was above its forecast, per tier, method and llm.
+-- How good are the forecasts? Error, coverage of the P90, hours whose peak exceeded its forecast, by tier, method and llm.
 -- grain: trace, day, measure, tier, method, llm
 -- reads: forecast_errors
 -- units: *_share 0 to 1, as in sql/marts/forecast_errors.sql

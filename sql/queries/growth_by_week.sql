@@ -1,10 +1,10 @@
--- What grows from week to week? Requests of every app, week by week, against the same hours a week earlier.
+-- What grows from week to week? Requests of every app by week, compared with the same hours a week earlier.
 -- grain: trace, app, week_start
 -- reads: load_by_hour
 -- units: requests; growth_share 0.1 is a tenth more than a week earlier; no row before the second week
--- compared_hours = hours of the week that were recorded a week earlier too: a week that has only begun is fairly compared
--- requests = of the app in these hours
--- requests_before = of the app in the same hours a week earlier
+-- compared_hours = hours of the week that were recorded a week earlier too, so that an incomplete week is compared fairly
+-- requests = requests of the app in these hours
+-- requests_before = requests of the app in the same hours a week earlier
 with by_hour as (
     select trace, app, hour_start, sum(requests) as requests
     from load_by_hour
@@ -47,7 +47,7 @@ weeks as (
     group by all
 ),
 
-told as (
+rated as (
     select
         trace, app, week_start, compared_hours, requests, requests_before,
         requests / nullif(requests_before, 0) - 1 as growth_share
@@ -55,5 +55,5 @@ told as (
     inner join weeks using (trace, week_start)
 )
 
-select * from told
+select * from rated
 order by trace, week_start, requests desc

@@ -1,4 +1,4 @@
--- Whose requests are the heaviest? Tokens per request of every tier, llm and region (SageServe section 3 found niw of one llm).
+-- Which requests are the longest? Tokens per request of every tier, llm and region (SageServe section 3 found niw of one llm).
 -- grain: trace, tier, llm, region
 -- reads: load_by_hour
 -- units: tokens per request, input and output; of_mean 1 is the trace's mean

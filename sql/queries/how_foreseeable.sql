@@ -1,4 +1,4 @@
--- Which parts of the load can be foreseen, and how far? Skill of the best simple forecast over holding the last value.
+-- Which parts of the load can be forecast, and how far ahead? Skill of the best simple forecast over the last value.
 -- grain: trace, tier, region, llm, app
 -- reads: characterisation
 -- units: skill_* 0 to 1; strengths 0 to 1

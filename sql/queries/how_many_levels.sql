@@ -1,9 +1,9 @@
--- How many levels of priority? The fewest instances that meet every need, by stack and number of levels.
+-- How many priority levels? The fewest instances that meet every TTFT target, by stack and number of levels.
 -- grain: llm, region, needs_by, load_factor, stack, headroom_share, levels
 -- reads: level_value
 -- units: instances, shares 0 to 1; made by fleetcast levels
--- saved_on_fewer = instances fewer than the next smaller number of levels that was tried; resolution: within so many
--- limit_instances = of edf, which looks at needs themselves
+-- saved_on_fewer = saving in instances compared with the next smaller number of levels; resolution: uncertainty of the number
+-- limit_instances = with edf, which uses the targets themselves
 select
     llm, region, needs_by, load_factor, stack, headroom_share, levels,
     instances, resolution, saved_on_one_level, saved_on_fewer, limit_instances,

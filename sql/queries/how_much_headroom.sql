@@ -1,9 +1,9 @@
--- How much headroom? What level 0 misses less and the lowest level waits more than with the least headroom tried.
+-- How much headroom? Fewer misses of level 0 and longer waits of the lowest level than with the least headroom.
 -- grain: llm, region, needs_by, load_factor, stack, levels, headroom_share
 -- reads: level_isolation
 -- units: *_s seconds, shares 0 to 1; made by fleetcast levels, e.g. with --headroom 0,0.1,0.2
--- top_saved_share = of the requests of level 0, those that miss their need no more
--- bottom_cost_s = by how much later the lowest level has its first token at the 99th percentile
+-- top_saved_share = share of the requests of level 0 that no longer miss their target
+-- bottom_cost_s = additional TTFT of the lowest level at the 99th percentile
 select
     llm, region, needs_by, load_factor, stack, levels, headroom_share,
     top_missed_share,

@@ -1,7 +1,7 @@
--- When did it burst, where, and how much came on top? The twenty largest bursts of a trace.
+-- When and where were the bursts, and how large? The twenty largest bursts of a trace.
 -- grain: trace, tier, region, llm, app, starts_at
 -- reads: episodes
--- units: minutes; ratio to the median of the hours around; extra_requests requests beyond that median
+-- units: minutes; ratio to the median of the hours around; extra_requests requests above that median
 select trace, starts_at, tier, region, llm, app, minutes, ratio, extra_requests
 from episodes
 where kind = 'burst'

@@ -1,7 +1,7 @@
--- How long do requests take, by tier and by the region that serves them? Seconds to the last token (SageServe figure 6c).
+-- How long do requests take, by tier and serving region? Seconds to the last token (SageServe figure 6c).
 -- grain: trace, day, policy, tier, region
 -- reads: outcomes
--- units: *_s seconds from arrival to the last token; requests that finished
+-- units: *_s seconds from arrival to the last token; finished requests
 select
     trace, day, policy, tier,
     served_region as region,

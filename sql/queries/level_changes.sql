@@ -1,7 +1,7 @@
--- Which parts of the load stepped up or down for good, and when?
+-- Which parts of the load changed their level lastingly, and when?
 -- grain: trace, tier, region, llm, app, starts_at
 -- reads: episodes
--- units: ratio of the level after to that before, daily rhythm apart
+-- units: level after over level before, without the daily rhythm
 select trace, starts_at, tier, region, llm, app, ratio
 from episodes
 where kind = 'change'

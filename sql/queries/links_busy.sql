@@ -1,17 +1,17 @@
--- How busy are the links over which prompts' caches go from prefill to decode? Hour by hour, of those that carried any.
+-- How busy are the links that transfer KV caches from prefill to decode? By hour, for links with a transfer.
 -- grain: policy, hour_start, region, llm, role, gpu
 -- reads: legs, requests
--- units: *_share 0 to 1, *_s seconds; hour_start is of the caches' coming, UTC
--- role, gpu = of the instances at one end: prefill sends, decode receives
--- links = instances that sent or received a cache; caches = that they did
--- busy_share = of the hour in which their links carried caches, in the mean; busiest_share: the busiest of them
--- hand_over_p50_s, hand_over_p95_s = from the end of the prompt's pass until the cache had come
+-- units: *_share 0 to 1, *_s seconds; hour_start is the hour in which the caches arrived, UTC
+-- role, gpu = the instances at one end: prefill sends, decode receives
+-- links = instances that sent or received a cache; caches = number of caches
+-- busy_share = mean share of the hour in which their links transferred caches; busiest_share = that of the busiest link
+-- hand_over_p50_s, hand_over_p95_s = from the end of the prompt's prefill until the cache had arrived
 with received as (
     select
         policy, request_id, leg, region, llm, role, gpu, instance, link_s, hand_over_s,
         time_bucket(interval 1 hour, arrived_at + to_microseconds((1e6 * came_s)::bigint)) as hour_start
     from legs
-    inner join (select request_id, arrived_at from requests where trace = $trace and day = $day::date) as asked
+    inner join (select request_id, arrived_at from requests where trace = $trace and day = $day::date) as arrivals
         using (request_id)
     where trace = $trace and day = $day::date and link_s is not null
 ),
@@ -38,7 +38,7 @@ by_link as (
     group by policy, hour_start, region, llm, role, gpu, instance
 ),
 
-told as (
+by_hour as (
     select
         policy, hour_start, region, llm, role, gpu,
         count(*)                       as links,
@@ -54,5 +54,5 @@ select
     * exclude (hand_overs_s),
     list_aggregate(hand_overs_s, 'quantile_disc', 0.5)  as hand_over_p50_s,
     list_aggregate(hand_overs_s, 'quantile_disc', 0.95) as hand_over_p95_s
-from told
+from by_hour
 order by policy, hour_start, region, llm, role, gpu

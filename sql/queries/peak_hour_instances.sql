@@ -1,8 +1,8 @@
--- Are the instances of an endpoint loaded alike in the busiest hour? Tokens per minute among them (SageServe figure 6e).
+-- Do the instances of an endpoint have equal load in the busiest hour? Tokens per minute by instance (SageServe figure 6e).
 -- grain: trace, day, policy, region, llm, minute
 -- reads: outcomes
--- units: *_tokens input and output tokens of a minute's arrivals on one instance; percentiles over those that got any
-with asked as (
+-- units: *_tokens input and output tokens of a minute's arrivals on one instance; percentiles over instances with arrivals
+with finished_requests as (
     select
         trace, day, policy, instance,
         served_region as region,
@@ -18,19 +18,19 @@ with asked as (
 
 busiest as (
     select trace, day, policy, hour_start
-    from asked
+    from finished_requests
     group by trace, day, policy, hour_start
     qualify row_number() over (partition by trace, day, policy order by count(*) desc, hour_start) = 1
 ),
 
 by_instance as (
     select trace, day, policy, region, llm, minute, instance, sum(tokens) as tokens
-    from asked
+    from finished_requests
     inner join busiest using (trace, day, policy, hour_start)
     group by all
 ),
 
-told as (
+by_minute as (
     select
         trace, day, policy, region, llm, minute,
         count(*) as instances,
@@ -41,5 +41,5 @@ told as (
     group by all
 )
 
-select * from told
+select * from by_minute
 order by trace, day, policy, region, llm, minute

@@ -1,8 +1,8 @@
--- How much does what requests take vary within the busiest hour of a day? By minute of arrival (SageServe figure 6d).
+-- How much do latencies vary within the busiest hour of a day? By minute of arrival (SageServe figure 6d).
 -- grain: trace, day, policy, tier, minute
 -- reads: outcomes
--- units: *_s seconds from arrival to the last token, of requests that finished; deviation_s standard deviation, null of one
-with asked as (
+-- units: *_s seconds from arrival to the last token, finished requests; deviation_s standard deviation, null for one request
+with finished_requests as (
     select *
     from outcomes
     where
@@ -12,7 +12,7 @@ with asked as (
 
 busiest as (
     select trace, day, policy, time_bucket(interval 1 hour, arrived_at) as hour_start
-    from asked
+    from finished_requests
     group by trace, day, policy, hour_start
     qualify row_number() over (partition by trace, day, policy order by count(*) desc, hour_start) = 1
 )
@@ -23,7 +23,7 @@ select
     count(*) as requests,
     avg(e2e_s) as mean_s,
     stddev_samp(e2e_s) as deviation_s
-from asked
+from finished_requests
 inner join busiest using (trace, day, policy)
 where time_bucket(interval 1 hour, arrived_at) = hour_start
 group by trace, day, policy, tier, minute

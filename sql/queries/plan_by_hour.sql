@@ -1,10 +1,10 @@
--- What does each plan hold in every hour, what does it cost, and what can it not carry?
+-- How many instances has each plan in every hour, what do they cost, and what can the plan not carry?
 -- grain: trace, day, policy, hour_start
 -- reads: all_plans
--- units: counts of instances and GPUs, usd US dollars of the hour, *_tokens_per_s input tokens/s; of $region or of all
--- fullest_share = largest load of an endpoint, buffer included, of what its instances are counted on to serve
--- short_tokens_per_s = what regions lack of their own share of demand
--- short_llm_tokens_per_s = what llms lack in all regions together
+-- units: counts of instances and GPUs, usd US dollars of the hour, *_tokens_per_s input tokens/s; of $region or of all regions
+-- fullest_share = largest load of an endpoint, with the buffer, over the capacity of its instances
+-- short_tokens_per_s = capacity that regions are short of for their share of demand
+-- short_llm_tokens_per_s = capacity that llms are short of in all regions together
 with services as (
     select
         trace, day, policy, hour_start, llm, role, region,

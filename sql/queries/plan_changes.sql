@@ -1,4 +1,4 @@
--- What does each plan change, hour by hour, and why?
+-- What does each plan change in each hour, and why?
 -- grain: trace, day, policy, hour_start, llm, role, region, gpu, gpus_per_instance
 -- reads: all_plans
 -- units: instances; reclaimed from spot, started cold, donated to spot

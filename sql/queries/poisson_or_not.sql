@@ -1,4 +1,4 @@
--- Do requests arrive as a Poisson process, and what comes nearest? Tiers and the largest clients, over the tested windows.
+-- Do requests arrive as a Poisson process, and which family fits best? Tiers and the largest clients, over the tested windows.
 -- grain: trace, level, tier, region, llm, app
 -- reads: arrival_windows
 -- units: *_share of windows in which the family is not rejected at 5 %, 0 to 1; *_distance Kolmogorov-Smirnov

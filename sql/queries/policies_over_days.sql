@@ -1,11 +1,11 @@
--- Over all days that were replayed: what did each policy spend, and how often was the strictest tier served in time?
+-- Over all replayed days: what did each policy spend, and how often was the strictest tier served in time?
 -- grain: trace, policy
 -- reads: scoreboard, tier_attainment
 -- units: replayed_days days, gpu_hours GPU-hours, usd US dollars, *_share 0 to 1
--- attainment_share = of the strictest tier, over the requests of all days, so that a full day counts for more than a quiet one
--- backlog_gpu_hours = to be had still for what waited at the midnights, as in scoreboard
--- worst_llm_attainment_share = of the llm with the least on the worst day
--- worst_day_attainment_share = of the day with the least
+-- attainment_share = attainment of the strictest tier over the requests of all days, so a busy day counts more than a quiet one
+-- backlog_gpu_hours = GPU-hours that the requests not served at the midnights would still need, as in scoreboard
+-- worst_llm_attainment_share = attainment of the worst llm on the worst day
+-- worst_day_attainment_share = attainment on the worst day
 with spent as (
     select
         trace, policy,

@@ -1,14 +1,14 @@
--- Where did a request go, leg by leg? Of requests that several instances had; without $request those handed over slowest.
+-- Where did a request go, stage by stage? For requests that several instances served; without $request those with the slowest KV transfer.
 -- grain: policy, request_id, leg
 -- reads: legs
--- units: *_s seconds from the arrival, without network; hand_over_s lasted so long
--- leg = 1 is the first
--- llm = that answered; role = what its instance does of a request: whole, prefill or decode
--- hand_over_s = what lay before the leg: a cache on its way, or a judge; null before the first
--- came_s = when it was in the instance's queue
--- began_s = when it was in its batch
--- first_token_s = when its first token was made there; null where it was not
--- ended_s = when the instance was done with it
+-- units: *_s seconds from the arrival, without network; hand_over_s is a duration
+-- leg = number of the stage, from 1
+-- llm = the llm that answered; role = phase of its instance: whole, prefill or decode
+-- hand_over_s = time before the stage: KV transfer or a judge; null for the first stage
+-- came_s = arrival in the instance's queue
+-- began_s = admission to its batch
+-- first_token_s = first token, if it was made there; else null
+-- ended_s = end of the stage
 with named as (
     select policy, request_id
     from legs

@@ -1,7 +1,7 @@
--- How much of what may wait would fit into the quiet hours? Interactive tokens below their daily peak, against the day's tokens of held tiers.
+-- How much of the deferrable load would fit into the quiet hours? Interactive tokens below their daily peak, compared with the day's tokens of deferrable tiers.
 -- grain: trace, day, region
 -- reads: load_by_hour, tiers
--- units: tokens; held_in_room 1 is as much as there is room under the day's interactive peak
+-- units: tokens; held_in_room 1 fills the room under the day's interactive peak
 with by_hour as (
     select
         trace, day, region, hour_start,

@@ -1,7 +1,7 @@
--- Do regions help each other? Requests of each region and tier that were served in another, and what they waited.
+-- Do regions help each other? Requests of each region and tier that another region served, and their latency.
 -- grain: trace, day, policy, tier, region, served_region
 -- reads: outcomes
--- units: requests, ttft_p95_s seconds; share of the region's served requests of the tier, 0 to 1
+-- units: requests, ttft_p95_s seconds; share of the served requests of the region and tier, 0 to 1
 with counted as (
     select
         trace, day, policy, tier, region, served_region,

@@ -1,4 +1,4 @@
--- Shadow mode: what would the corrected plan have held in each hour, against what each policy really ran, on the true demand?
+-- Shadow mode: how many GPUs would the corrected plan have had in each hour, compared with those that each policy ran, on the true demand?
 -- grain: trace, day, policy, hour_start
 -- reads: fleet_by_hour, plans
 -- units: *_gpus GPUs (mean over the hour), *_usd US dollars, *_short_endpoints endpoints below 80 % of their true peak

@@ -1,7 +1,7 @@
--- Where was the fleet too small for what a plan had to carry, and by how much? The worst hour of every policy's plan.
+-- Where was the fleet too small for the load of a plan, and by how much? The worst hour of every policy's plan.
 -- grain: trace, day, policy
 -- reads: all_plans
--- units: *_tokens_per_s input tokens/s, missing_instances instances of the kind that serves most, short_hours hours
+-- units: *_tokens_per_s input tokens/s, missing_instances instances of the kind with the highest capacity, short_hours hours
 with short as (
     select
         trace, day, policy, hour_start, llm, role, region,

@@ -1,9 +1,9 @@
--- When was each request of one endpoint handed over, queued, prefilled, decoded? One hour of one policy, for a timeline.
+-- When was each request of one endpoint transferred, queued, prefilled, decoded? One hour of one policy, for a timeline.
 -- grain: policy, request_id, leg
 -- reads: outcomes, legs
--- units: *_s seconds of the day, *_tokens tokens; $policy, $llm, $region (where it was served) and $hour choose
--- handed_from_s = when the hand-over to this instance began
--- queued_from_s = when its instance got it
+-- units: *_s seconds of the day, *_tokens tokens; $policy, $llm, $region (that served it) and $hour select the requests
+-- handed_from_s = start of the KV transfer to this instance
+-- queued_from_s = arrival in its instance's queue
 with day_of as (
     select *, epoch(arrived_at) - epoch($day::timestamp) as arrival_s
     from outcomes
@@ -26,8 +26,8 @@ visits as (
 
 timed as (
     select
-        asked.policy, request_id, visits.leg, visits.role, visits.instance,
-        asked.tier, asked.app, asked.input_tokens, asked.output_tokens, asked.preemptions,
+        arrived.policy, request_id, visits.leg, visits.role, visits.instance,
+        arrived.tier, arrived.app, arrived.input_tokens, arrived.output_tokens, arrived.preemptions,
         arrival_s,
         arrival_s + came_s - coalesce(hand_over_s, 0) as handed_from_s,
         arrival_s + came_s as queued_from_s,
@@ -35,7 +35,7 @@ timed as (
         arrival_s + coalesce(first_token_s, began_s) as decode_from_s,
         arrival_s + ended_s as finished_s
     from visits
-    inner join day_of as asked using (request_id)
+    inner join day_of as arrived using (request_id)
 )
 
 select * from timed

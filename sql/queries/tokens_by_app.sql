@@ -1,4 +1,4 @@
--- How long are the requests of each app? Median, 95th and 99th percentile of its tokens.
+-- How long are the requests of each app? Median, 95th and 99th percentile of their tokens.
 -- grain: trace, app, kind
 -- reads: token_histogram
 -- units: tokens, rounded up to a step of 10 ^ (1 / 20)
@@ -16,7 +16,7 @@ shared as (
     from summed
 ),
 
-told as (
+summarised as (
     select
         trace, app, kind,
         sum(requests)::bigint as requests,
@@ -27,5 +27,5 @@ told as (
     group by trace, app, kind
 )
 
-select * from told
+select * from summarised
 order by trace, requests desc, app, kind

@@ -1,4 +1,4 @@
--- Are the instances of a region loaded alike? Tokens per minute between the instances that served, hour by hour (SageServe figure 6e).
+-- Do the instances of a region have equal load? Tokens per minute by serving instance and hour (SageServe figure 6e).
 -- grain: trace, day, policy, region, llm, hour_start
 -- reads: outcomes
 -- units: *_tokens input and output tokens per minute and instance, by the minute of the first token
@@ -15,7 +15,7 @@ with by_minute as (
     group by all
 ),
 
-told as (
+summarised as (
     select
         trace, day, policy, region, llm,
         time_bucket(interval 1 hour, minute) as hour_start,
@@ -27,5 +27,5 @@ told as (
     group by all
 )
 
-select * from told
+select * from summarised
 order by trace, day, policy, region, llm, hour_start

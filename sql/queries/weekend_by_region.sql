@@ -1,7 +1,7 @@
--- Do weekends quieten every region alike? A weekend day in a working day, per tier and region.
+-- Are weekends quieter in every region? Load of a weekend day over that of a working day, by tier and region.
 -- grain: trace, tier, region
 -- reads: load_by_hour
--- units: requests per day; weekend_ratio 1 is as on working days; null where one of both was not recorded
+-- units: requests per day; weekend_ratio 1 is equal load; null where one of the two was not recorded
 with by_day as (
     select trace, tier, region, day, isodow(day) >= 6 as is_weekend, sum(requests) as requests
     from load_by_hour

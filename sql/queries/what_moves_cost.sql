@@ -1,15 +1,15 @@
--- What do moves cost, and what do they buy? Stacks with moves beside the same without, on today's instances.
+-- What do migrations cost, and what do they improve? Stacks with migrations compared with the same stacks without, on today's instances.
 -- grain: llm, region, needs_by, load_factor, stack, headroom_share, levels
 -- reads: level_trials, level_value
 -- units: *_s seconds, shares 0 to 1, instances; made by fleetcast levels
--- without = the stack that is the same but for the moves
--- moves_per_request = of those that wait and of those that decode
--- given_up_share = of live moves begun: the request finished or lost its memory first, or the other one went
--- stopped_p99_s = of a live move, from the last token at the one instance until the request went on at the other
--- met_gain_share, worst_need_gain_share = requests in time, more than without; of all, and of the need that came off worst
--- ttft_p99_gain_s, e2e_p99_gain_s = seconds earlier than without
--- preemptions_saved = fewer than without
--- instances_saved = fewer that meet every need
+-- without = the same stack without migrations
+-- moves_per_request = migrations per request, of queued and of decoding requests
+-- given_up_share = aborted share of the started live migrations: the request finished or was preempted before, or the other instance stopped
+-- stopped_p99_s = for live migrations: last token on one instance to first token on the other
+-- met_gain_share, worst_need_gain_share = additional share of requests in time; of all requests, and of the target with the worst attainment
+-- ttft_p99_gain_s, e2e_p99_gain_s = reduction compared with the stack without migrations
+-- preemptions_saved = reduction compared with the stack without migrations
+-- instances_saved = reduction of the instances that meet every target
 with pairs as (
     select * from (values ('llumnix', 'freeness'), ('jsq_moves', 'jsq')) as pair (stack, without)
 ),

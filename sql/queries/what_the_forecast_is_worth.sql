@@ -1,4 +1,4 @@
--- What is a forecast worth? What each policy spends and misses, beside the reactive policy on the same day.
+-- What is a forecast worth? Cost and missed requests of each policy, compared with the reactive policy on the same day.
 -- grain: trace, day, policy
 -- reads: scoreboard
 -- units: *_gpu_hours GPU-hours, *_usd US dollars, *_share 0 to 1

@@ -1,9 +1,9 @@
--- What is a better judge worth: the cheapest plan of a front that keeps the quality, by rule and judge, against one by lot?
+-- What is a better judge worth? The cheapest plan of a front that meets the quality, by rule and judge, compared with a random judge.
 -- grain: trace, question, rule, judge
 -- reads: quality_plans
 -- units: US dollars per hour, scores 0 to 1
--- judge_skill = correlation of what the judge says with how good the answer is; null: as fitted with the answers
--- saved_usd_per_hour = less than with a judge that draws lots; null where that one keeps the quality at no cost
+-- judge_skill = correlation of the judge's estimate with the score of the answer; null: as fitted with the answers
+-- saved_usd_per_hour = saving compared with a random judge; null where that judge cannot meet the quality at any cost
 select
     trace,
     question,

@@ -1,4 +1,4 @@
--- Which forecast pays: GPU-hours of each method's plan where all attain the same, cheapest first.
+-- Which forecast pays? GPU-hours of each method's plan at equal attainment, cheapest first.
 -- grain: trace, day, method
 -- reads: decision_leaderboard
 -- units: GPU-hours, US dollars, shares 0 to 1; made by fleetcast decide

@@ -1,10 +1,10 @@
--- Who answers under the plan that was chosen: requests and money by llm, and the P95 of its leg.
+-- Which llms answer under the chosen plan? Requests and money by llm, and the P95 of its stage.
 -- grain: trace, question, llm
 -- reads: quality_plans, quality_pools
 -- units: US dollars per hour, seconds, shares 0 to 1
--- stage_share = of the requests that the llm answers, drafts included
--- final_answer_share = of the requests whose answer is the llm's
--- money_share = of what all replicas cost
+-- stage_share = answers of the llm per request, drafts included
+-- final_answer_share = share of requests whose final answer comes from the llm
+-- money_share = share of the cost of all replicas
 select
     pools.trace,
     pools.question,

@@ -1,12 +1,12 @@
--- Which app drove Tuesday's peak in the east? The fullest hour of the day in every region, app by app, against that hour on other days.
+-- Which app caused Tuesday's peak in the east? The busiest hour of the day in every region by app, compared with that hour on other days.
 -- grain: trace, region, app
 -- reads: load_by_hour
--- units: requests; *_share 0 to 1; $day chooses the day, without it the fullest one of the trace
+-- units: requests; *_share 0 to 1; $day selects the day, default the busiest day of the trace
 -- hour_start = the peak hour of the region, UTC
--- request_share = of the region's requests in that hour
--- requests = of the app in the peak hour
--- usual_requests = of the app in the same hour of the other days, mean; null where there is no other day
--- extra_requests = beyond the usual ones: the app at the top drove the peak
+-- request_share = share of the region's requests in that hour
+-- requests = requests of the app in the peak hour
+-- usual_requests = mean requests of the app in the same hour of the other days; null where there is no other day
+-- extra_requests = requests above the usual ones: the first app caused the peak
 with by_hour as (
     select trace, day, hour_start, region, app, sum(requests) as requests
     from load_by_hour
@@ -36,7 +36,7 @@ usual as (
     group by all
 ),
 
-told as (
+compared as (
     select
         by_hour.trace, by_hour.region, by_hour.app, by_hour.hour_start,
         by_hour.requests,
@@ -48,5 +48,5 @@ told as (
     left join usual using (trace, region, app)
 )
 
-select * from told
+select * from compared
 order by trace, region, extra_requests desc

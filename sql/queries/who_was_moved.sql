@@ -1,10 +1,10 @@
--- Who was moved? Live moves by level under each policy whose requests move, and how late those were beside the others.
+-- Which requests migrated? Live migrations by level under each policy with migrations, and their latency compared with the other requests.
 -- grain: policy, level
 -- reads: outcomes
 -- units: *_s seconds, shares 0 to 1
--- moved = requests whose last hand-over was a live move; moved_share: of the level's
--- stopped_p50_s, stopped_p99_s = from the last token at the one instance until the request went on at the other
--- moved_e2e_p50_s, others_e2e_p50_s = to the last token, of those and of the others of the level
+-- moved = requests whose last transfer was a live migration; moved_share = share of the level's requests
+-- stopped_p50_s, stopped_p99_s = from the last token on one instance to the first token on the other
+-- moved_e2e_p50_s, others_e2e_p50_s = time to the last token, of the migrated and of the other requests of the level
 select
     policy,
     level,

@@ -1,15 +1,15 @@
--- Why was a request late? What its first token waited for, under each policy; without $request the latest interactive ones.
+-- Why was a request late? The parts of its time to first token under each policy; without $request the latest interactive requests.
 -- grain: policy, request_id
 -- reads: outcomes, legs, fleet_hours
--- units: *_s seconds, *_tokens tokens, booting instances in the mean of the hour
--- instance = the one that made its first token; request_legs.sql tells of all that had it
--- earlier_s = answers of other llms that would not do, and judging them (a cascade)
--- held_s = from then until an instance had it: at the queue manager (tiers that it may hold), or while none served
--- waited_s = in that instance's queue
--- prefill_s = from admission to the first token
--- network_s = because another region served it
--- ahead = requests of that instance without a first token yet when this one joined, their input tokens
--- booting = instances of its llm on their way in the region that served it
+-- units: *_s seconds, *_tokens tokens, booting mean number of booting instances in the hour
+-- instance = the instance that made its first token; request_legs.sql has all instances
+-- earlier_s = time of rejected answers of other llms, and of judging them (a cascade)
+-- held_s = time from then until an instance took the request: deferral by the queue manager, or no serving instance
+-- waited_s = time in that instance's queue
+-- prefill_s = time from admission to the first token
+-- network_s = network time to another region
+-- ahead = requests of that instance without a first token when this one joined, and their input tokens
+-- booting = booting instances of its llm in the region that served it
 with named as (
     select policy, unnest(max_by(request_id, coalesce(ttft_s, 1e9), 5)) as request_id
     from outcomes
@@ -24,7 +24,7 @@ began as (
     group by policy, request_id
 ),
 
-stood as (
+placed as (
     select
         outcomes.* replace (coalesce(began.instance, outcomes.instance) as instance),
         arrived_at + to_microseconds((1e6 * (earlier_s + held_s))::bigint) as joined_at
@@ -33,24 +33,24 @@ stood as (
     where trace = $trace and day = $day::date
 ),
 
-asked as (
-    select stood.*
-    from stood
+chosen as (
+    select placed.*
+    from placed
     inner join named using (policy, request_id)
 ),
 
 ahead as (
     select
-        asked.policy, asked.request_id,
+        chosen.policy, chosen.request_id,
         count(*) as ahead,
         sum(other.input_tokens)::bigint as ahead_input_tokens
-    from asked
-    inner join stood as other
-        on other.policy = asked.policy and other.instance = asked.instance
-        and other.request_id <> asked.request_id
-        and other.joined_at <= asked.joined_at
-        and other.arrived_at + to_microseconds((1e6 * (other.ttft_s - other.network_s))::bigint) > asked.joined_at
-    group by asked.policy, asked.request_id
+    from chosen
+    inner join placed as other
+        on other.policy = chosen.policy and other.instance = chosen.instance
+        and other.request_id <> chosen.request_id
+        and other.joined_at <= chosen.joined_at
+        and other.arrived_at + to_microseconds((1e6 * (other.ttft_s - other.network_s))::bigint) > chosen.joined_at
+    group by chosen.policy, chosen.request_id
 ),
 
 booting as (
@@ -60,21 +60,21 @@ booting as (
     group by policy, llm, region, hour_start
 ),
 
-told as (
+explained as (
     select
-        asked.policy, asked.request_id, asked.arrived_at, asked.tier, asked.llm, asked.region,
-        asked.served_region, asked.instance, asked.input_tokens, asked.output_tokens, asked.status,
-        asked.ttft_s, asked.ttft_slo_s, asked.legs, asked.earlier_s, asked.held_s, asked.waited_s, asked.prefill_s, asked.network_s,
-        asked.e2e_s, asked.preemptions,
+        chosen.policy, chosen.request_id, chosen.arrived_at, chosen.tier, chosen.llm, chosen.region,
+        chosen.served_region, chosen.instance, chosen.input_tokens, chosen.output_tokens, chosen.status,
+        chosen.ttft_s, chosen.ttft_slo_s, chosen.legs, chosen.earlier_s, chosen.held_s, chosen.waited_s, chosen.prefill_s, chosen.network_s,
+        chosen.e2e_s, chosen.preemptions,
         coalesce(ahead.ahead, 0) as ahead,
         coalesce(ahead.ahead_input_tokens, 0) as ahead_input_tokens,
         booting.booting as booting
-    from asked
+    from chosen
     left join ahead using (policy, request_id)
     left join booting
-        on booting.policy = asked.policy and booting.llm = asked.served_llm
-        and booting.region = asked.served_region and booting.hour_start = date_trunc('hour', asked.arrived_at)
+        on booting.policy = chosen.policy and booting.llm = chosen.served_llm
+        and booting.region = chosen.served_region and booting.hour_start = date_trunc('hour', chosen.arrived_at)
 )
 
-select * from told
+select * from explained
 order by policy, ttft_s desc nulls last

@@ -1,4 +1,4 @@
--- advice_forecast: what the next day of an endpoint is expected to bring, by hour.
+-- advice_forecast: the forecast of an endpoint's next day by hour.
 -- grain: hour, llm, region
 -- reads: day_ahead_forecasts
 -- units: input tokens per second

@@ -1,4 +1,4 @@
--- advice_forecast_errors: how wrong the forecasts made at midnight were, over all endpoints.
+-- advice_forecast_errors: errors of the forecasts made at midnight, over all endpoints.
 -- grain: one row
 -- reads: forecast_coverage
 -- units: hours; shares

@@ -1,4 +1,4 @@
--- advice_plan: the plan made the day before, of a day to come ($table is day_ahead_plans) or of one that ran (plans).
+-- advice_plan: the plan made the day before, for a coming day ($table is day_ahead_plans) or for one that ran (plans).
 -- grain: hour, region, llm, role, gpu
 -- reads: day_ahead_plans, plans
 -- units: tokens per second; USD

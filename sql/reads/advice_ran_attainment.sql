@@ -1,4 +1,4 @@
--- advice_ran_attainment: the share of requests in time on the fleet that ran.
+-- advice_ran_attainment: share of requests within their TTFT target on the fleet that ran.
 -- grain: one row
 -- reads: shadow_runs
 -- units: share

@@ -1,4 +1,4 @@
--- advice_replayed_requests: the requests of one day, or of the whole trace without one, in order of arrival.
+-- advice_replayed_requests: the requests of one day, or without a day of the whole trace, in order of arrival.
 -- grain: request
 -- reads: requests
 -- units: seconds since 1970; tokens

@@ -1,4 +1,4 @@
--- advice_settled_requests: a day of a trace with dealt tiers made the strictest, and llms without a profile replaced.
+-- advice_settled_requests: a day of a trace; the strictest tier replaces tiers from shares, and llms without a profile are replaced.
 -- grain: request
 -- reads: requests
 -- units: as requests

@@ -1,4 +1,4 @@
--- advice_trace: what a trace that was brought is, by its requests.
+-- advice_trace: summary of an imported trace by its requests.
 -- grain: one row
 -- reads: requests
 -- units: requests; UTC instants; tokens
@@ -7,6 +7,6 @@ select
     sum(input_tokens)::double as input_tokens, sum(output_tokens)::double as output_tokens,
     count(distinct app)::bigint as apps, any_value(app) as app,
     list(distinct region order by region) as regions, list(distinct tier order by tier) as tiers,
-    count_if(tier_source = 'dealt')::bigint as dealt
+    count_if(tier_source = 'dealt')::bigint as tiers_from_shares
 from requests
 where trace = $trace

@@ -1,4 +1,4 @@
--- advice_trace_of_demand: what a trace of a nightly run is, by its demand.
+-- advice_trace_of_demand: summary of the trace of a nightly run by its demand.
 -- grain: one row
 -- reads: demand
 -- units: requests; UTC instants; tokens

@@ -1,4 +1,4 @@
--- autoscaler_samples: requests of each endpoint by sample of an autoscaler.
+-- autoscaler_samples: requests of each endpoint in each sample of an autoscaler.
 -- grain: llm, region, sample
 -- reads: requests
 -- units: requests

@@ -1,4 +1,4 @@
--- largest_hour: the most instances that the corrected plan holds at an endpoint.
+-- largest_hour: the largest number of instances of the corrected plan at an endpoint.
 -- grain: one row
 -- reads: plans
 -- units: instances

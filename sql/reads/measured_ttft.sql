@@ -1,4 +1,4 @@
--- measured_ttft: how many requests of each tier have a measured TTFT in time.
+-- measured_ttft: requests of each tier with a measured TTFT, and those within the target.
 -- grain: tier
 -- reads: requests
 -- units: requests; seconds

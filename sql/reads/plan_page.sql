@@ -15,7 +15,7 @@ with services as (
 
 select
     llm, window_start,
-    min(planned_tokens_per_s) as planned_tokens_per_s,  -- what prefills and what decodes serve the same
+    min(planned_tokens_per_s) as planned_tokens_per_s,  -- prefill and decode serve the same requests
     max(expected_tokens_per_s) as expected_tokens_per_s,
     max(actual_tokens_per_s) as actual_tokens_per_s
 from services

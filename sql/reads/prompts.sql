@@ -1,4 +1,4 @@
--- prompts: the earliest requests of each llm and app of which the source gives sessions or block hashes.
+-- prompts: the earliest requests of each llm and app for which the source has sessions or block hashes.
 -- grain: request
 -- reads: requests
 -- units: tokens; microseconds since 1970

@@ -1,5 +1,5 @@
--- token_mix: a sample of each llm's requests of a day with their tokens, and prompt tokens that a cache has ($prefix).
--- With blocks: those that an earlier request of the day has, which is what one cache that forgets nothing finds.
+-- token_mix: a sample of each llm's requests of a day with their tokens, and the prompt tokens that a cache has ($prefix).
+-- With blocks: blocks that an earlier request of the day had, the hits of one cache without eviction.
 -- grain: request
 -- reads: requests
 -- units: tokens; requests

@@ -1,4 +1,4 @@
--- token_moments: means and mean squares of the logarithms of each client's tokens, the same in any order of rows.
+-- token_moments: means and mean squares of the logarithms of each client's tokens, independent of the order of rows.
 -- grain: app, region, llm, tier
 -- reads: requests
 -- units: logarithms of 1 + tokens

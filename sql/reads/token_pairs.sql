@@ -1,4 +1,4 @@
--- token_pairs: input and output tokens of requests, at most so many of each client and hour, spread evenly by size.
+-- token_pairs: input and output tokens of requests, at most $most for each client and hour, evenly spread by size.
 -- grain: request
 -- reads: requests
 -- units: tokens; hour of the day, UTC

@@ -1,4 +1,4 @@
--- whatifs_in_order: the what-ifs of a day in the order in which they are named.
+-- whatifs_in_order: the what-ifs of a day in the order of $names.
 -- grain: case_name
 -- reads: whatifs
 -- units: as whatifs

@@ -1,7 +1,7 @@
--- What llms answered to queries and how well: a row an answer. They become no requests but the table answers.
+-- Answers of llms to queries with their scores, one row per answer. They go to the table answers, not to requests.
 -- grain: row
 -- reads: source
--- units: tokens; score from 0 to 1; hardness and what a judge says in any unit that rises
+-- units: tokens; score from 0 to 1; hardness and judges in any unit, larger is harder or better
 -- format: csv
 -- recognised by: query_id, llm, score, output_tokens
 -- may have: input_tokens, hardness, judge_*

@@ -1,5 +1,5 @@
 -- Azure multimodal inference trace of 2025 (Azure/AzurePublicDataset) as canonical requests.
--- No file of it was at hand: written from the schema that is published with it.
+-- Written from the published schema; not tested on a file of it.
 -- grain: row
 -- reads: source
 -- units: tokens, images

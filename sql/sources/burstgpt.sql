@@ -1,5 +1,5 @@
 -- BurstGPT traces (HPMLL/BurstGPT, v1.1 to v2.0) as canonical requests; a response of 0 tokens is a failure.
--- No file of it was at hand: written from its README and header line.
+-- Written from its README and header line; not tested on a file of it.
 -- grain: row
 -- reads: source
 -- units: tokens; Timestamp and Elapsed time in seconds, which v1.1 has without Session ID and Elapsed time

@@ -1,5 +1,5 @@
--- The canonical request itself, for instance from another lake, or from a trace that no format here describes.
--- What it does not say, by a null or by the lack of the column, comes from the mapping, the rules and the tier.
+-- The canonical request, for example from another lake, or from a trace without a format here.
+-- Values that are null or missing come from the mapping, the rules and the tier.
 -- grain: row
 -- reads: source
 -- units: tokens, seconds
@@ -7,7 +7,7 @@
 -- recognised by: request_id, arrived_at, input_tokens, output_tokens
 -- may have: region, llm, tier, app, deadline_s, session_id, query_id, cached_tokens, prefix_hashes, images, source_llm, source_ttft_s, source_e2e_s, tier_source, tier_confidence
 -- clock: as given, UTC where the column has no zone
--- ids: as given, so that shares are dealt by a hash of them
+-- ids: as given; the mapping's shares use a hash of them
 select
     row,
     complaint,

@@ -1,5 +1,5 @@
--- The GitHub Copilot coding agent trace of 2026 (Azure/AzurePublicDataset): a session a line, a request per llm call.
--- No file of it was at hand: written from the schema.json that is published with it.
+-- The GitHub Copilot coding agent trace of 2026 (Azure/AzurePublicDataset): one session per line, one request per llm call.
+-- Written from the published schema.json; not tested on a file of it.
 -- grain: row, part
 -- reads: source
 -- units: tokens; duration_ms in milliseconds
@@ -27,7 +27,7 @@ unnested as (
     from listed
 ),
 
-told as (
+canonical as (
     select
         row,
         part::integer as part,
@@ -50,4 +50,4 @@ told as (
     from unnested
 )
 
-select * from told
+select * from canonical

@@ -1,5 +1,5 @@
--- Request traces of NVIDIA Dynamo (dynamo.request.trace.v1) as canonical requests; tool events are put aside.
--- No file of it was at hand: written from the reference of the schema and its examples.
+-- Request traces of NVIDIA Dynamo (dynamo.request.trace.v1) as canonical requests; tool events go to quarantine.
+-- Written from the reference of the schema and its examples; not tested on a file of it.
 -- grain: row
 -- reads: source
 -- units: tokens; *_ms in milliseconds; hashes are of the prompt up to and with each block of trace_block_size tokens
@@ -7,7 +7,7 @@
 -- recognised by: schema, event_type, event_time_unix_ms
 -- may have: request, agent_context
 -- clock: UTC, milliseconds since 1970
-with told as (
+with canonical as (
     select
         row,
         case
@@ -37,4 +37,4 @@ with told as (
     from source
 )
 
-select * from told
+select * from canonical

@@ -1,8 +1,8 @@
 -- OpenTelemetry spans of the GenAI conventions, exported as OTLP JSON lines, as canonical requests.
--- A span with gen_ai.usage tokens is a request, any other is put aside. Names before 1.27 of the conventions
+-- A span with gen_ai.usage tokens is a request; any other goes to quarantine. Names before 1.27 of the conventions
 -- (prompt_tokens, completion_tokens) are read too. The app is the service.name of the resource.
--- No file of it was at hand: written from the conventions; gen_ai.latency.time_to_first_token is what some
--- servers say.
+-- Written from the conventions; not tested on a file of it. Some servers have
+-- gen_ai.latency.time_to_first_token.
 -- grain: row, part
 -- reads: source
 -- units: tokens; start and end in nanoseconds since 1970, kept to the microsecond; time to first token in s
@@ -41,46 +41,46 @@ read as (
     select
         *,
         one.service as app,
-        json_extract(one.span, '$.attributes[*]') as said,
+        json_extract(one.span, '$.attributes[*]') as span_attributes,
         whole(coalesce(
-            otel_value(said, 'gen_ai.usage.input_tokens'), otel_value(said, 'gen_ai.usage.prompt_tokens')
+            otel_value(span_attributes, 'gen_ai.usage.input_tokens'), otel_value(span_attributes, 'gen_ai.usage.prompt_tokens')
         )) as input_tokens,
         whole(coalesce(
-            otel_value(said, 'gen_ai.usage.output_tokens'), otel_value(said, 'gen_ai.usage.completion_tokens')
+            otel_value(span_attributes, 'gen_ai.usage.output_tokens'), otel_value(span_attributes, 'gen_ai.usage.completion_tokens')
         )) as output_tokens,
         try_cast(one.span ->> '$.startTimeUnixNano' as ubigint) as start_ns,
         try_cast(one.span ->> '$.endTimeUnixNano' as ubigint) as end_ns
     from unnested
 ),
 
-told as (
+canonical as (
     select
         row,
         part,
         case
             when complaint is not null then complaint
             when one is null then 'no request: the line has no span'
-            when otel_value(said, 'error.type') is not null and coalesce(output_tokens, 0) = 0
-                then 'failure: ' || otel_value(said, 'error.type')
+            when otel_value(span_attributes, 'error.type') is not null and coalesce(output_tokens, 0) = 0
+                then 'failure: ' || otel_value(span_attributes, 'error.type')
             when input_tokens is null and output_tokens is null
                 then 'no request: the span has no gen_ai.usage tokens'
         end as complaint,
         nth(dice, part) as request_id,
         at_epoch(start_ns / 1e9) as arrived_at,
         coalesce(
-            otel_value(said, 'gen_ai.response.model'), otel_value(said, 'gen_ai.request.model')
+            otel_value(span_attributes, 'gen_ai.response.model'), otel_value(span_attributes, 'gen_ai.request.model')
         ) as source_llm,
         app,
         input_tokens,
         output_tokens,
-        whole(otel_value(said, 'gen_ai.usage.cache_read.input_tokens')) as cached_tokens,
-        otel_value(said, 'gen_ai.conversation.id') as session_id,
+        whole(otel_value(span_attributes, 'gen_ai.usage.cache_read.input_tokens')) as cached_tokens,
+        otel_value(span_attributes, 'gen_ai.conversation.id') as session_id,
         try_cast(coalesce(
-            otel_value(said, 'gen_ai.response.time_to_first_chunk'),
-            otel_value(said, 'gen_ai.latency.time_to_first_token')
+            otel_value(span_attributes, 'gen_ai.response.time_to_first_chunk'),
+            otel_value(span_attributes, 'gen_ai.latency.time_to_first_token')
         ) as double) as source_ttft_s,
         case when end_ns >= start_ns then (end_ns - start_ns) / 1e9 end as source_e2e_s
     from read
 )
 
-select * from told
+select * from canonical

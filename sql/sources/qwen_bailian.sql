@@ -1,7 +1,7 @@
 -- Qwen-Bailian traces (alibaba-edu/qwen-bailian-usagetraces-anon) as canonical requests.
--- A turn names its parent by chat_id; the file gives no id to a whole conversation, so the session is the root
--- where the turn is the first or second, and stays unknown further down.
--- No file of it was at hand: written from its README.
+-- A turn names its parent by chat_id. The file has no id of the whole conversation, so the session is the root
+-- for the first and second turn, and unknown for later turns.
+-- Written from its README; not tested on a file of it.
 -- grain: row
 -- reads: source
 -- units: tokens; timestamp in seconds; hashes of 16-token blocks

@@ -1,6 +1,6 @@
 -- Traces of the SageServe simulator (shashwatj07/SageServe, generate_random_trace.py) as canonical requests.
--- No trace of it is public; read from the simulator's generator. sla is a deadline in seconds, -1 for none;
--- regions lists the regions by preference as digits, which count the regions of the catalogue. batch_size is
+-- No such trace is public; written from the simulator's generator. sla is a deadline in seconds, -1 for none;
+-- regions lists the regions by preference as digits, which number the catalogue's regions. batch_size is
 -- repeated on each of a batch's rows, so a row is one request.
 -- grain: row
 -- reads: source

@@ -1,13 +1,13 @@
 -- ServeGen client rates and token distributions (alibaba/ServeGen, data/CATEGORY/NAME packed as tar) as requests.
 -- A client has a rate and a pattern of gaps for each slot of 600 s and token distributions for each window of 6 h.
--- A slot gets rate x 600 x rate_scale requests, rounded by chance; the gaps between them are drawn from its Gamma or
--- Weibull shape, stretched to fill the slot and turned by chance, so that the counts are the measured ones and the
+-- A slot has rate x 600 x rate_scale requests, rounded at random; the gaps between them come from its Gamma or
+-- Weibull shape, stretched to fill the slot and rotated at random, so that the counts are the measured ones and the
 -- bursts inside the slot are kept (as in ServeGen section 3, where pooled arrivals hide the bursts of clients), but
--- none comes always at its edge. Input and output tokens are drawn independently from the client's last window with
--- data. A client without token file takes the distributions of all others together, and its app says so:
+-- no request is always at the slot's edge. Input and output tokens are sampled independently from the last window with
+-- data. A client without a token file uses the distributions of all other clients; its app has the name
 -- client-5-pooled-tokens. A multimodal client has text_tokens instead of
--- input_tokens, and how many images, audios and videos a request has, each with tokens of its own: all of them together
--- are the input. A window in which a client sent nothing has {} or an output of 0 alone.
+-- input_tokens, and the number of images, audios and videos of a request, each with its own tokens: the input is the sum
+-- of all. A window in which a client sent nothing has {} or only an output of 0.
 -- grain: row, part
 -- reads: source
 -- units: tokens, seconds; a row is a member of the archive
@@ -56,7 +56,7 @@ bounded as (
         case
             when sum(requests) over () > 2e8
                 then error(
-                    'it stands for ' || (sum(requests) over ())::bigint || ' requests: give it a rate_scale in '
+                    'it has ' || (sum(requests) over ())::bigint || ' requests: give it a rate_scale in '
                     || 'its mapping file'
                 )
             when complaint is not null then 0
@@ -65,7 +65,7 @@ bounded as (
     from sized
 ),
 
--- The gap before each request, and one more before the end of the slot; a line that is no slot gives one row.
+-- The gap before each request, and one more before the end of the slot; a line that is not a slot has one row.
 gaps as (
     select * exclude (said, requests), unnest(range(1, drawn + 2)) as nth_of_slot
     from bounded
@@ -176,8 +176,8 @@ windowed as (
     asof left join known on placed.tokens_of = known.client and placed.looked_up_s >= known.window_s
 ),
 
--- Each request asks at a level between 0 and 1: its tokens are those of the last entry that begins below it.
-asked as (
+-- Each request has a level between 0 and 1: its tokens are those of the last entry that begins below it.
+levels as (
     select
         row,
         part,
@@ -204,7 +204,7 @@ ladder as (
     select client, window_s, kind, below as level, tokens, null::bigint as row, null::integer as part, null as dice
     from cumulated
     union all by name
-    select * from asked
+    select * from levels
 ),
 
 climbed as (
@@ -221,7 +221,7 @@ found as (
     where row is not null
 ),
 
--- Each image, audio and video asks for its own tokens.
+-- Each image, audio and video has its own level.
 items as (
     select
         row,
@@ -272,7 +272,7 @@ answered as (
     group by row, part
 ),
 
-told as (
+canonical as (
     select
         row,
         part,
@@ -292,4 +292,4 @@ told as (
     left join weighed using (row, part)
 )
 
-select * from told
+select * from canonical

@@ -1,8 +1,8 @@
 -- Traces of the Splitwise simulator (Mutinifni/splitwise-sim, generate_trace.py) as canonical requests.
--- No file of it was at hand: written from the script that makes them.
+-- Written from the generating script; not tested on a file of it.
 -- grain: row
 -- reads: source
--- units: tokens; arrival_timestamp in seconds; a batch of several is refused, none is known to exist
+-- units: tokens; arrival_timestamp in seconds; a batch of several requests is refused, none is known to exist
 -- format: csv
 -- recognised by: request_id, request_type, application_id, arrival_timestamp, batch_size, prompt_size, token_size
 -- clock: relative, seconds from the start that the mapping names

@@ -1,7 +1,7 @@
 -- The SwissAI serving trace (eth-easl/swissai-serving-trace, OpenTela) as canonical requests.
--- Where the source counted no tokens it says -1: such a row is put aside with that reason.
--- No file of it was at hand: written from its published list of fields; bucket_ids is in some of its files
--- only.
+-- If the source counted no tokens it has -1: such a row goes to quarantine with that reason.
+-- Written from its published list of fields; not tested on a file of it. Only some of its files have
+-- bucket_ids.
 -- grain: row
 -- reads: source
 -- units: tokens; hashes are ids of 16-token buckets, in the bucket files only

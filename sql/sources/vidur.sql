@@ -1,5 +1,5 @@
 -- Traces of the Vidur simulator (microsoft/vidur) as canonical requests.
--- No file of it was at hand: written from the header of its processed traces.
+-- Written from the header of its processed traces; not tested on a file of it.
 -- grain: row
 -- reads: source
 -- units: tokens; arrived_at in seconds

@@ -1,13 +1,13 @@
--- Macros for sources that give rates instead of requests: chances and gaps, all drawn from the row's dice.
+-- Macros for sources with rates instead of requests: random numbers and gaps, all from the row's dice.
 -- reads: none
 -- chance(dice, n) = the n-th uniform number of a row, above 0 and below 1
 -- weibull_gap(shape, dice, slot, n) = a Weibull gap of scale 1, by the inverse; shape 1 is exponential
 -- uniform(number) = the lower 32 bits of a random number, as a number above 0 and below 1
--- gamma_candidate(shape, text) = a draw by Marsaglia and Tsang (2000) from 96 bits of the text's hash, null where
--- rejected; from its halves, for numbers of 128 bits divide slowly
+-- gamma_candidate(shape, text) = a candidate by Marsaglia and Tsang (2000) from 96 bits of the text's hash, null if
+-- rejected; computed from halves, because numbers of 128 bits divide slowly
 -- gamma_gap(shape, dice, slot, n) = a Gamma gap of scale 1: the first of four candidates of shape + 1 that is
--- accepted (all four are rejected less than once in 100,000 draws), times chance^(1 / shape); coalesce alone would
--- draw all four
+-- accepted (all four are rejected less than once in 100,000 times), times chance^(1 / shape); coalesce alone would
+-- compute all four
 create or replace temp macro chance(dice, n) as
     (md5_number_lower(dice || ':' || n) % 4294967296 + 0.5) / 4294967296;
 

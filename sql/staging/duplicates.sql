@@ -1,8 +1,8 @@
--- Of requests with the same id the first stays; the trace's other files are older than the file that lands.
--- A format without ids draws them from file and row, so the same requests in two files (one packed, or two
--- exports that overlap) are found by instant, tokens and the source's llm: where, in the time that both files
+-- Of requests with the same id the first one stays; the trace's other files are older than this file.
+-- A format without ids makes them from file and row, so the same requests in two files (one packed, or two
+-- exports that overlap) are matched by instant, tokens and the source's llm: if, in the time that both files
 -- cover, at least half of the rows are in the other file too, they are the same requests, each as often as there.
--- A place is the row, then the part of it, in one number: 2^32 parts to a row.
+-- A position is the row and the part of it in one number: 2^32 parts to a row.
 -- reads: staged, requests
 update staged
 set reason = 'its request_id is already in the trace, from ' || other.source

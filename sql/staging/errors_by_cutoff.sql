@@ -1,4 +1,4 @@
--- Absolute error of each method at each cutoff over all series of a trace and tier: what paired_bootstrap resamples.
+-- Absolute error of each method at each cutoff over all series of a trace and tier, the input of paired_bootstrap.
 -- grain: horizon_minutes, method, cutoff
 -- reads: backtests
 -- units: error input tokens/s, summed over series and the buckets within the horizon

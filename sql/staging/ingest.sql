@@ -1,4 +1,4 @@
--- What became of the landed file.
+-- The import of the landed file.
 -- grain: file
 -- reads: staged
 -- units: rows; rows_out_of_order are kept rows earlier than the kept row before them (in the same member of

@@ -1,4 +1,4 @@
--- The answers that a landed file brings.
+-- The answers of a landed file.
 -- grain: query_id, llm
 -- reads: staged
 -- units: tokens; score from 0 to 1

@@ -1,4 +1,4 @@
--- One day of a landed file: the requests that it brings.
+-- One day of a landed file: its requests.
 -- grain: request_id
 -- reads: staged
 -- units: tokens, seconds

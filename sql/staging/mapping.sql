@@ -1,20 +1,20 @@
--- Macros for sql/sources: numbers and instants from text, names from the mapping file beside the trace.
+-- Macros for sql/sources: numbers and instants from text, names from the mapping file of the trace.
 -- reads: none
--- csv_fields(line) = the fields of a line of CSV: a comma in quotes separates nothing, a quote in quotes is
+-- csv_fields(line) = the fields of a line of CSV: a comma in quotes does not separate, a quote in quotes is
 -- written twice (RFC 4180, section 2); a quote that does not end in the line is a character like any other
--- whole(value) = the whole number that the text stands for, null where it is none (12.7 is not rounded)
--- instant(value) = the UTC instant of a text; one without a zone is taken as UTC
--- at_epoch(seconds) = the instant so many seconds after 1970, null outside 1868 to 2071
--- at_start(seconds) = the instant so many seconds after the start that the mapping names, within a century
--- hashes(value) = a JSON list of whole numbers from 0 as block hashes; null where one of them is not
--- named(name) = the catalogue's name for what a source calls a region or tier, as label_names of the mapping says
+-- whole(value) = the whole number in the text, null if it is not one (12.7 is not rounded)
+-- instant(value) = the UTC instant of a text; a text without a zone is UTC
+-- at_epoch(seconds) = the instant this many seconds after 1970, null outside 1868 to 2071
+-- at_start(seconds) = the instant this many seconds after the start that the mapping names, within a century
+-- hashes(value) = a JSON list of whole numbers from 0 as block hashes; null if one of them is not
+-- named(name) = the catalogue's name for the source's name of a region or tier, by label_names of the mapping
 -- otel_value(attributes, key) = the value of an attribute in a list of OTLP's key and value pairs
--- nth(dice, n) = dice of the n-th request of a row that holds several
--- fair(id) = dice of a request: its id where the format draws that from the row's dice, else a hash of the id,
--- for given ids count up, are instants, or have their figures in the upper bits
--- mapped(key, dice) = a name for region, llm, tier or app, drawn by its share with a slice of the row's dice
--- called(name, dice) = the llm of the catalogue for a name of the source: its own, else as [llm_names] of the
--- mapping says, else dealt out by the name, so that one name is one llm
+-- nth(dice, n) = dice of the n-th request of a row with several requests
+-- fair(id) = dice of a request: its id if the format makes that from the row's dice, else a hash of the id,
+-- because given ids may count up, be instants, or vary only in the upper bits
+-- mapped(key, dice) = a name for region, llm, tier or app, chosen by its share with some bits of the row's dice
+-- called(name, dice) = the catalogue's llm for a name of the source: the same name, else by [llm_names] of the
+-- mapping, else by the mapping's shares with a hash of the name, so that one name is one llm
 create or replace temp macro csv_fields(line) as
     if(
         contains(line, '"'),
@@ -43,7 +43,7 @@ create or replace temp macro at_start(seconds) as
             then getvariable('start') + to_microseconds(round(1e6 * try_cast(seconds as double))::bigint)
     end;
 
--- By way of JSON, which DuckDB parses ten times as fast as a list in a text.
+-- Via JSON, which DuckDB parses ten times as fast as a list in a text.
 create or replace temp macro hashes(value) as
     case
         when len(try_cast(try_cast(value as json) as ubigint[]))
@@ -57,7 +57,7 @@ create or replace temp macro nth(dice, n) as
 create or replace temp macro fair(id) as
     if(getvariable('has_given_ids'), md5_number_lower(id::varchar), id);
 
--- Each key reads 16 bits of its own, so that region, llm, tier and app of a row are independent.
+-- Each key uses its own 16 bits, so that region, llm, tier and app of a row are independent.
 create or replace temp macro mapped(key, dice) as
     list_extract(
         getvariable(key || '_names'),

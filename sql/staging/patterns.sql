@@ -1,11 +1,11 @@
--- Apps whose tier would be dealt out, judged once per trace by how they begin to arrive: bursts with silence between,
+-- Infers the tier of apps without one, once per trace, from their first arrivals: bursts with silence between them,
 -- or office hours. The first 71 hours after an app's first request can show bursts, the first 167 both: an hour less
--- than three days and a week, so that files of whole days suffice. They are judged as soon as the trace has a later
--- request, from 1,000 requests on, and the verdict stays in the lake (tier_verdicts): it is the same however the
--- trace was cut into files. Bursts: four fifths of the requests come in a tenth of all five minutes, which batch jobs
--- do (BurstGPT's API log) and people do not. Office hours: an hour of a weekday brings at least twice what one of
--- the weekend does, which people do (SageServe 3); an hour without requests counts. A row that this file landed
--- before without a verdict stays as it was.
+-- than three days and a week, so that files of whole days suffice. The rules run as soon as the trace has a later
+-- request, from 1,000 requests on. The verdict stays in the lake (tier_verdicts), so it does not depend on how the
+-- trace was split into files. Bursts: four fifths of the requests are in a tenth of all five minutes, as of batch jobs
+-- (BurstGPT's API log), not of people. Office hours: an hour of a weekday has at least twice the requests of one at
+-- the weekend, as of people (SageServe 3); an hour without requests counts. A row of this file that landed earlier
+-- without a verdict does not change.
 -- reads: staged, requests, ingests, tier_verdicts
 create temp table new_verdicts as (
 with unjudged as (
@@ -16,7 +16,7 @@ with unjudged as (
         and app not in (select app from tier_verdicts where trace = getvariable('trace'))
 ),
 
-dealt as (
+arrivals as (
     select app, arrived_at
     from staged
     where tier_source = 'dealt' and reason is null and app in (from unjudged)
@@ -40,7 +40,7 @@ ends as (
 
 begun as (
     select app, min(arrived_at) as first_at, unnest([71, 167]) as hours
-    from dealt
+    from arrivals
     group by app
 ),
 
@@ -59,7 +59,7 @@ slots as (
         count(*) as requests,
         count_if(isodow(arrived_at) <= 5) as on_weekdays
     from looks
-    inner join dealt on looks.app = dealt.app and arrived_at < first_at + to_hours(hours)
+    inner join arrivals on looks.app = arrivals.app and arrived_at < first_at + to_hours(hours)
     group by all
 ),
 

@@ -1,4 +1,4 @@
--- The rows of the landed file that break a rule, with the rule and the text as it stood there.
+-- The rows of the landed file that break a rule, with the rule and the original text.
 -- grain: file, row
 -- reads: staged, source
 -- units: row counts data rows from 1; raw is cut after 4,000 characters

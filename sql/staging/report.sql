@@ -1,4 +1,4 @@
--- What became of a landed file: its row of ingests, the days it has requests on, and why rows were refused.
+-- The import of a landed file: its row of ingests, the days with requests, and the reasons of refused rows.
 -- grain: file
 -- reads: ingests, requests, quarantine
 -- units: rows
@@ -26,10 +26,10 @@ refused as (
     from refusals
 ),
 
-told as (
+joined as (
     select ingests.* exclude (sha256), days, reasons
     from ingests, days_there, refused
     where trace = $trace and file = $file
 )
 
-select * from told
+select * from joined

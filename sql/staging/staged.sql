@@ -1,7 +1,7 @@
 -- The rows of a landed file as canonical requests, each with the first rule that it breaks (null: none).
 -- grain: row, part
 -- reads: parsed
--- units: tokens, seconds; part counts the requests of a row that holds several
+-- units: tokens, seconds; part counts the requests of a row with several
 with every_column as (
     select
         null::bigint as row,
@@ -30,7 +30,7 @@ with every_column as (
     where false
 ),
 
-said as (
+completed as (
     select * from every_column
     union all by name
     select * from parsed
@@ -46,7 +46,7 @@ filled as (
             coalesce(app, mapped('app', fair(request_id)), 'unknown') as app,
             coalesce(nullif(output_tokens, 0), getvariable('output_tokens'), output_tokens) as output_tokens
         )
-    from said
+    from completed
 ),
 
 ruled as (

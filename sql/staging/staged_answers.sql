@@ -1,7 +1,7 @@
 -- The rows of a landed file as answers, each with the first rule that it breaks (null: none).
 -- grain: row
 -- reads: parsed, answers
--- units: tokens; part and arrived_at stand for those of requests
+-- units: tokens; part and arrived_at are those of requests
 with named as (
     select
         * replace (
@@ -12,8 +12,8 @@ with named as (
             nullif(trim(input_tokens), '') as input_tokens,
             nullif(trim(hardness), '') as hardness,
             map_from_entries(list_transform(
-                list_filter(map_entries(judges), lambda said: trim(said.value) <> ''),
-                lambda said: {'key': said.key, 'value': try_cast(said.value as double)}
+                list_filter(map_entries(judges), lambda entry: trim(entry.value) <> ''),
+                lambda entry: {'key': entry.key, 'value': try_cast(entry.value as double)}
             )) as judges
         )
     from parsed
@@ -30,24 +30,24 @@ ruled as (
             when not list_contains(getvariable('llms'), coalesce(llm, ''))
                 then 'unknown llm ' || coalesce(llm, '')
             when not isfinite(coalesce(score, 'nan'::double))
-                then 'score is missing or no number'
+                then 'score is missing or not a number'
             when not (score between 0 and 1)
-                then 'score lies outside 0 to 1: divide by the best grade there is'
+                then 'score lies outside 0 to 1: divide by the best possible grade'
             when output_tokens is null
                 then 'output_tokens is missing or not a whole number'
             when output_tokens < 1 or output_tokens > 2147483647
                 then 'output_tokens lies outside 1 to 2147483647'
             when input_tokens is not null and not coalesce(whole(input_tokens) between 1 and 2147483647, false)
-                then 'input_tokens is no whole number from 1 to 2147483647'
+                then 'input_tokens is not a whole number from 1 to 2147483647'
             when hardness is not null and not isfinite(coalesce(try_cast(hardness as double), 'nan'::double))
-                then 'hardness is no number'
-            when len(list_filter(map_values(judges), lambda said: not isfinite(coalesce(said, 'nan'::double)))) > 0
-                then 'what a judge says is no number'
+                then 'hardness is not a number'
+            when len(list_filter(map_values(judges), lambda entry: not isfinite(coalesce(entry, 'nan'::double)))) > 0
+                then 'the estimate of a judge is not a number'
         end as reason
     from named
 ),
 
--- Of the answers of an llm to a query the first stays; the trace's other files are older than the one that lands.
+-- Of the answers of an llm to a query the first one stays; the trace's other files are older than this one.
 once as (
     select
         ruled.*,

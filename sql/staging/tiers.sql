@@ -1,9 +1,9 @@
--- The tier of a request where neither its source nor the mapping names one: the first rule that speaks.
--- The limits follow SageServe 2.2 (first token within a second or a minute, or a deadline of hours); the
--- confidences are judgements, there to be weighed, not measured. Silent rules leave the tier to the mapping's
--- shares, and so do rules whose tier the catalogue does not have: tier_source = dealt, confidence 0. sql/staging/patterns.sql then looks at how such an app arrives.
+-- The tier of a request if neither its source nor the mapping has one: the first rule that applies.
+-- The limits follow SageServe 2.2 (first token within a second or a minute, or a deadline of hours). The
+-- confidences are estimates, not measured. If no rule applies, or the catalogue does not have the rule's tier,
+-- the tier follows the mapping's shares: tier_source 'dealt', confidence 0. sql/staging/patterns.sql then checks the arrivals of such an app.
 -- reads: none
--- tier_by_rule(app, initiator, deadline_s, ttft_s) = tier, rule and confidence; null where no rule speaks
+-- tier_by_rule(app, initiator, deadline_s, ttft_s) = tier, rule and confidence; null if no rule applies
 create or replace temp macro tier_by_rule(app, initiator, deadline_s, ttft_s) as
     case
         when deadline_s <= 60

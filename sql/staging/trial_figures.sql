@@ -1,7 +1,7 @@
--- trial_figures: what a policy cost and met in a lake, a row per figure, over all days or those of one trace and day.
+-- trial_figures: cost and attainment of a policy in a lake, a row per metric, over all days or one trace and day.
 -- grain: policy, metric, tier, llm
 -- reads: outcomes, fleet_hours, left_over
--- units: value in the unit that the metric names; sql/tables/trials.sql says what each metric is
+-- units: value in the unit that the metric names; see sql/tables/trials.sql for each metric
 with of_fleet as (
     select * from fleet_hours
     where policy = $policy and trace = coalesce($trace, trace) and day = coalesce($day::date, day)

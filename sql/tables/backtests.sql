@@ -1,27 +1,27 @@
--- backtests: what every method would have forecast on past days, every hour up to two hours ahead.
+-- backtests: the forecasts that every method would have made on past days, every hour for the next two hours.
 -- grain: trace, tier, day, method, llm, region, cutoff, bucket_start
 -- reads: backtests
 -- units: *_per_s input tokens per second, means over the bucket; instants are UTC
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
--- tier = urgency class, or interactive: all that nobody holds back as one series <- demand.tier
--- method varchar = how it was forecast: a name of models/forecast
+-- tier = urgency class, or interactive: the sum of all tiers that are not deferred <- demand.tier
+-- method varchar = the forecast method, a name of models/forecast
 -- llm varchar = the served network <- demand.llm
 -- region varchar = where the requests come from <- demand.region
--- cutoff timestamptz = instant from which on the demand was unknown to it
+-- cutoff timestamptz = when the forecast was made: demand from this instant on was unknown
 -- bucket_start timestamptz = first instant of the bucket <- demand.bucket_start
 -- bucket_minutes integer = length of the bucket
--- forecast_per_s double = what was expected: the middle of the likely <- demand.input_tokens
--- actual_per_s double = what came <- demand.input_tokens
--- p50_per_s double = the bucket is as likely above it as below
--- p90_per_s double = nine buckets in ten lie below
--- p95_per_s double = nineteen in twenty do
--- peak_p50_per_s double = the same of the largest bucket of the hour ahead
--- peak_p90_per_s double = the same
--- peak_p95_per_s double = the same
--- fallback varchar = what forecast instead and why; null where the method itself did
--- reason varchar = whom an ensemble listened to, heaviest first; null for a single method
--- cpu_s double = CPU seconds of a forecast of the series, in the mean
--- naive_step_per_s double = mean change from bucket to bucket in the history: what MASE measures against
+-- forecast_per_s double = the forecast, the median <- demand.input_tokens
+-- actual_per_s double = the real demand <- demand.input_tokens
+-- p50_per_s double = median of the bucket
+-- p90_per_s double = 90 % quantile of the bucket
+-- p95_per_s double = 95 % quantile of the bucket
+-- peak_p50_per_s double = median of the largest bucket of the next hour
+-- peak_p90_per_s double = its 90 % quantile
+-- peak_p95_per_s double = its 95 % quantile
+-- fallback varchar = the method that forecast instead, and why; null where the method itself did
+-- reason varchar = the methods in an ensemble with their weights, largest first; null for a single method
+-- cpu_s double = mean CPU seconds of one forecast of the series
+-- naive_step_per_s double = mean absolute change from bucket to bucket in the history: the denominator of MASE
 select * from backtests
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

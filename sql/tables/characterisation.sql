@@ -1,37 +1,37 @@
--- characterisation: how bursty, how seasonal and how foreseeable a trace and its parts are, one row per part.
+-- characterisation: how bursty, seasonal and predictable a trace and its parts are, one row per part.
 -- grain: trace, tier, region, llm, app
 -- reads: characterisation
--- units: *_strength, *_share and skill_* 0 to 1, acf_* -1 to 1; dispersion and *_cv ratios; null where the record is too short to say
+-- units: *_strength, *_share and skill_* 0 to 1, acf_* -1 to 1; dispersion and *_cv ratios; null where the record is too short
 -- trace = name of the trace <- demand.trace
 -- region varchar = where the requests come from, or all <- demand.region
 -- llm varchar = the served network, or all <- demand.llm
 -- tier varchar = urgency class, or all <- demand.tier
 -- app varchar = the application (the ten with the most requests), or all <- demand.app
--- requests bigint = of the whole trace <- demand.requests
+-- requests bigint = requests of the whole trace <- demand.requests
 -- requests_per_s double = over the recorded time, RPS <- demand.requests
 -- tokens_per_s double = input and output tokens of these requests, TPS <- demand.input_tokens, demand.output_tokens
--- peak_requests_per_s double = of the fullest minute <- demand.requests
--- dispersion double = variance in mean of the minutes of an hour, about its straight line; 1 for a Poisson process
+-- peak_requests_per_s double = rate in the busiest minute <- demand.requests
+-- dispersion double = variance over mean of the minutes of an hour, without the linear trend; 1 for a Poisson process
 -- gap_cv double = coefficient of variation of the gaps between arrivals, see the mart gap_variation <- arrival_windows.cv
 -- client_gap_cv double = the same within each client <- arrival_windows.cv
--- poisson_share double = tested windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
--- gamma_share double = the same of gamma gaps <- arrival_windows.gamma_p
--- weibull_share double = the same of Weibull gaps <- arrival_windows.weibull_p
--- lognormal_share double = the same of lognormal gaps <- arrival_windows.lognormal_p
--- hyperexponential_share double = the same of gaps of two exponential phases <- arrival_windows.hyperexponential_p
+-- poisson_share double = share of tested windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
+-- gamma_share double = the same for gamma gaps <- arrival_windows.gamma_p
+-- weibull_share double = the same for Weibull gaps <- arrival_windows.weibull_p
+-- lognormal_share double = the same for lognormal gaps <- arrival_windows.lognormal_p
+-- hyperexponential_share double = the same for hyperexponential gaps with two phases <- arrival_windows.hyperexponential_p
 -- daily_strength double = 1 - Var(remainder) / Var(season + remainder) of hours, by STL (Wang, Smith and Hyndman 2006)
--- weekly_strength double = the same of the week, on what the day leaves; needs two weeks; both less what noise would have
--- acf_10min double = correlation of ten minutes with the ten before
+-- weekly_strength double = the same for the week, after the daily season is removed; needs two weeks; both are corrected for noise
+-- acf_10min double = correlation of ten minutes with the ten minutes before
 -- acf_1h double = correlation of an hour with the hour before
 -- acf_1d double = correlation of an hour with the same hour of the day before
 -- acf_1w double = correlation of an hour with the same hour of the week before
--- bursts bigint = episodes of minutes with twice the median of the hours around and six Poisson sigmas above it
--- burst_share double = requests in bursts beyond that median, in all
--- changes bigint = lasting changes of the level, daily rhythm apart (binary segmentation; see episodes)
--- best_10min varchar = the simple forecast with the least absolute error ten minutes ahead
+-- bursts bigint = number of bursts: minutes above twice the median of the hours around, and six Poisson sigmas above it
+-- burst_share double = share of all requests that come in bursts, beyond that median
+-- changes bigint = number of lasting level changes, without the daily rhythm (binary segmentation; see episodes)
+-- best_10min varchar = the simple forecast with the smallest absolute error ten minutes ahead
 -- best_60min varchar = the same an hour ahead
 -- best_120min varchar = the same two hours ahead
--- skill_10min double = 1 - its mean absolute error in that of holding the last value; 0 where that is the best
+-- skill_10min double = 1 - its mean absolute error over that of the last value; 0 where the last value is best
 -- skill_60min double = the same an hour ahead
 -- skill_120min double = the same two hours ahead
 select * from characterisation

@@ -1,34 +1,34 @@
--- closed_plans: plans of the policies in closed loop, each hour from the fleet that the replay had when it began.
+-- closed_plans: plans of the closed-loop policies, each hour planned from the fleet of the replay at its start.
 -- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: closed_plans
--- units: as in plans
+-- units: see plans
 -- trace = name of the trace
 -- day = UTC
--- policy = which policy planned as it went
--- programme varchar = which of models/plan made it: paper or corrected
+-- policy = the closed-loop policy
+-- programme varchar = the optimisation model in models/plan: paper or corrected
 -- hour_start timestamptz = first instant of the hour
 -- llm varchar = the served network
--- role varchar = what the instances, or teams, do of each request: whole, prefill or decode
--- region varchar = where the instances stand
--- gpu varchar = GPU type of an instance; of a team what prefills > what decodes
+-- role varchar = phase of the instances or paired pools: whole requests, prefill or decode
+-- region varchar = the region of the instances
+-- gpu varchar = GPU type of an instance; for a paired pool prefill type > decode type
 -- demand_tokens_per_s double = interactive load to carry: the largest bucket of the hour
--- buffer_tokens_per_s double = kept free for requests that may be held
--- capacity_tokens_per_s double = what an instance of this kind is counted on to serve within its SLO
--- gpus_per_instance bigint = GPUs of an instance, or of a whole team
--- instances_before bigint = serving or booting in the replay when the hour began
+-- buffer_tokens_per_s double = buffer for requests that may be deferred
+-- capacity_tokens_per_s double = capacity of an instance within its SLO that the plan assumes
+-- gpus_per_instance bigint = GPUs of an instance, or of a whole paired pool
+-- instances_before bigint = serving or booting in the replay at the start of the hour
 -- instances bigint = planned for this hour
--- delta bigint = instances added (or removed, below 0)
--- reclaimed bigint = of those added, taken back from the spot pool of the same kind
--- started bigint = of those added, started cold
--- donated bigint = given to the spot pool
--- why varchar = the reason of a change in words; null where nothing changes
--- short_tokens_per_s double = what the region lacks of its own share of demand, all kinds together
--- short_llm_tokens_per_s double = what the llm lacks in all regions together
--- status varchar = how the solver ended
--- gap_share double = how far from the optimum it may be
+-- delta bigint = change of the number of instances
+-- reclaimed bigint = of the added instances, those reclaimed from the spot pool of the same kind
+-- started bigint = of the added instances, those with a cold start
+-- donated bigint = released to the spot pool
+-- why varchar = the reason of a change in words; null without a change
+-- short_tokens_per_s double = capacity that the region is short of for its share of demand, all kinds together
+-- short_llm_tokens_per_s double = capacity that the llm is short of in all regions together
+-- status varchar = the solver's status
+-- gap_share double = optimality gap
 -- usd double = cost of the planned instances
--- plan_usd double = what the whole hour costs, all endpoints together
--- plan_bound_usd double = no plan costs less, as the solver proved
--- plan_lp_bound_usd double = the same with fractional instances
+-- plan_usd double = cost of the whole hour, all endpoints together
+-- plan_bound_usd double = the solver's lower bound on that cost
+-- plan_lp_bound_usd double = the lower bound with fractional instances
 select * from closed_plans
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,22 +1,22 @@
--- commitments: what reserving so many GPUs of a type in a region would have cost in past weeks (fleetcast plan buy).
+-- commitments: what a reservation of this many GPUs of a type in a region would have cost in past weeks (fleetcast plan buy).
 -- grain: trace, day, region, gpu, reserved_gpus
 -- reads: commitments
--- units: GPUs; *_gpu_hours GPU-hours a week; reserved_usd, on_demand_usd, spot_usd USD per GPU-hour, *_usd else US dollars of a week
+-- units: GPUs; *_gpu_hours GPU-hours a week; reserved_usd, on_demand_usd, spot_usd USD per GPU-hour, other *_usd US dollars a week
 -- trace = name of the trace <- demand.trace
 -- day = the last day of the weeks <- demand.day
--- region varchar = where the GPUs stand <- demand.region
+-- region varchar = the region of the GPUs <- demand.region
 -- gpu varchar = GPU type
--- weeks bigint = how many were looked at
--- reserved_usd double = of a reserved GPU-hour
--- on_demand_usd double = of one on demand
--- spot_usd double = of one of spot
--- reserved_gpus bigint = paid for at every hour
--- exceeded_share double = of the hours, in which interactive load needs more <- demand.input_tokens
--- on_demand_gpu_hours double = bought by the hour, mean of the weeks
--- spot_gpu_hours double = taken from spot for what may wait, mean of the weeks <- demand.input_tokens
--- usd_per_week double = all of it, mean of the weeks
--- regret_usd double = above the best commitment of each week in hindsight, mean of the weeks
--- worst_regret_usd double = the same of the week in which it is largest
--- is_best boolean = the cheapest over all weeks
+-- weeks bigint = number of weeks
+-- reserved_usd double = price of a reserved GPU-hour
+-- on_demand_usd double = price of an on-demand GPU-hour
+-- spot_usd double = price of a spot GPU-hour
+-- reserved_gpus bigint = number of reserved GPUs, paid for every hour
+-- exceeded_share double = share of the hours in which interactive load needs more GPUs <- demand.input_tokens
+-- on_demand_gpu_hours double = bought on demand, mean of the weeks
+-- spot_gpu_hours double = bought on spot for deferred batch load, mean of the weeks <- demand.input_tokens
+-- usd_per_week double = total cost, mean of the weeks
+-- regret_usd double = cost above the best commitment of each week in hindsight, mean of the weeks
+-- worst_regret_usd double = the same for the week with the largest regret
+-- is_best boolean = whether it is the cheapest over all weeks
 select * from commitments
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,26 +1,26 @@
--- day_ahead_forecasts: what the planned method expected of the whole day, made at midnight from what was known then.
+-- day_ahead_forecasts: forecasts of the whole day, made at midnight with the method that plans use.
 -- grain: trace, day, method, measure, tier, llm, region, bucket_start
 -- reads: day_ahead_forecasts
 -- units: *_per_s of the measure, means over the bucket; instants are UTC
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
 -- measure varchar = input_tokens
--- tier varchar = interactive: all that nobody holds back as one series, what plans cover <- demand.tier
--- method varchar = how it was forecast: the one that is planned with
+-- tier varchar = interactive: the sum of all tiers that are not deferred, which plans cover <- demand.tier
+-- method varchar = the forecast method that plans use
 -- llm varchar = the served network <- demand.llm
 -- region varchar = where the requests come from <- demand.region
--- cutoff timestamptz = instant from which on the demand was unknown to it: midnight, of the second day to come that before the first
+-- cutoff timestamptz = when the forecast was made: demand from this instant on was unknown: midnight; for the second of two days the midnight before the first
 -- bucket_start timestamptz = first instant of the bucket <- demand.bucket_start
 -- bucket_minutes integer = length of the bucket
--- forecast_per_s double = what was expected: the middle of the likely, which for bursts lies below their mean <- demand.input_tokens
--- actual_per_s double = what came; null where that is not known yet <- demand.input_tokens
--- p50_per_s double = the bucket is as likely above it as below <- demand.input_tokens
--- p90_per_s double = nine buckets in ten lie below
--- p95_per_s double = nineteen in twenty do
--- peak_p50_per_s double = the same of the largest bucket of the hour, on each of its rows <- demand.input_tokens
--- peak_p90_per_s double = what the day-ahead plan covers by default
--- peak_p95_per_s double = and what it may cover
--- fallback varchar = what forecast instead and why; null where the method itself did
--- reason varchar = whom an ensemble listened to, heaviest first; null for a single method
+-- forecast_per_s double = the forecast, the median; for bursts it is below the mean <- demand.input_tokens
+-- actual_per_s double = the real demand; null where it is not known yet <- demand.input_tokens
+-- p50_per_s double = median of the bucket <- demand.input_tokens
+-- p90_per_s double = 90 % quantile of the bucket
+-- p95_per_s double = 95 % quantile of the bucket
+-- peak_p50_per_s double = median of the largest bucket of the hour, the same on each row of the hour <- demand.input_tokens
+-- peak_p90_per_s double = its 90 % quantile, which the day-ahead plan covers by default
+-- peak_p95_per_s double = its 95 % quantile, which the plan may cover instead
+-- fallback varchar = the method that forecast instead, and why; null where the method itself did
+-- reason varchar = the methods in an ensemble with their weights, largest first; null for a single method
 select * from day_ahead_forecasts
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,25 +1,25 @@
--- fleet_hours: what the instances of an endpoint did in an hour under a policy.
+-- fleet_hours: states of the instances of an endpoint in an hour under a policy.
 -- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: fleet_hours
 -- units: *_s instance-seconds; moved_* requests; kv_utilisation_share 0 to 1; instants are UTC
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
--- policy = under which the fleet was scaled
+-- policy = the scaling policy
 -- hour_start timestamptz = first instant of the hour
 -- llm varchar = the served network
--- role varchar = what the instances do of each request: whole, prefill or decode
--- region varchar = where the instances stand
+-- role varchar = phase of the instances: whole requests, prefill or decode
+-- region varchar = the region of the instances
 -- gpu varchar = GPU type of an instance
 -- gpus_per_instance bigint = GPUs of an instance
--- serving_s double = serving, or ready to
--- booting_s double = on their way: paid for and serving nobody
--- draining_s double = finishing what they have before they go
--- donated_s double = lent out as spot instances
+-- serving_s double = serving or ready to serve
+-- booting_s double = booting: paid for, but not serving yet
+-- draining_s double = draining: finishing their requests before release
+-- donated_s double = donated to spot
 -- kv_utilisation_share double = mean share of the KV memory in use
 -- usd_per_gpu_hour double = price of the GPU
--- board_w double = W of a GPU's board at work, as measured for this llm on so many of it; null where nobody measured
--- moved_queued bigint = requests that waited here and were moved to another instance
--- moved_live bigint = requests that decoded here and began to move to another instance
--- moves_given_up bigint = of those, that ended where they were or began anew
+-- board_w double = W of a GPU's board under load, measured for this llm on this many GPUs; null without a measurement
+-- moved_queued bigint = queued requests that migrated to another instance
+-- moved_live bigint = decoding requests that started to migrate to another instance
+-- moves_given_up bigint = migrations that were aborted: the request ended on the first instance or was preempted
 select * from fleet_hours
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,26 +1,26 @@
--- gpu_fleets: the best fleet of one GPU type, of several, and of combos, each replayed at a peak to come (fleetcast gpus).
+-- gpu_fleets: the best fleet of one GPU type, of several types, and with disaggregation, each replayed at the forecast peak (fleetcast gpus).
 -- grain: trace, day, llm, fleet, option
 -- reads: gpu_fleets
 -- units: US dollars, GPUs, requests/s, seconds, shares 0 to 1
 -- trace = name of the trace <- day_ahead_forecasts.trace
--- day = UTC, the one to rent for <- day_ahead_forecasts.day
+-- day = UTC, the day to rent for <- day_ahead_forecasts.day
 -- llm = the served network <- day_ahead_forecasts.llm
--- fleet varchar = one_type; mixed_types, each instance does whole requests; combos, prefill and decode may stand apart; by_bucket, as mixed_types, each for the requests planned for it
--- option varchar = what is rented: GPUs of an instance x type; before > those that prefill, behind it those that decode
--- options bigint = how many
--- goodput_per_s double = requests/s that one sustains within its targets, by replay
--- gpus bigint = of all of them
--- usd_per_hour double = of all of them
--- is_disaggregated boolean = whether it is a combo
--- required_requests_per_s double = the largest load that is foreseen, at the quantile that plans cover, requests/s
--- fleet_usd_per_hour double = of the whole fleet
--- is_best boolean = whether it is the cheapest of those that attain their target
--- attainment_share double = of the busiest hour's requests at that load, those that met all targets
--- ttft_attainment_share double = whose first token came in time
--- tpot_attainment_share double = whose tokens came fast enough; null without such a target
--- ttft_p95_s double = to the first token
--- tpot_p95_s double = per output token after the first
--- served_per_s double = requests/s that ended
--- tokens_per_usd double = input and output tokens of these requests, per US dollar
+-- fleet varchar = one_type; mixed_types: each instance serves whole requests; combos: prefill and decode may be disaggregated; by_bucket: mixed_types, each instance serves the requests planned for it
+-- option varchar = what is rented: GPUs of an instance x type; for combos prefill > decode
+-- options bigint = number of them
+-- goodput_per_s double = requests/s that one of them sustains within its targets, by replay
+-- gpus bigint = GPUs of all of them
+-- usd_per_hour double = cost of all of them
+-- is_disaggregated boolean = whether prefill and decode are disaggregated
+-- required_requests_per_s double = the largest forecast load at the quantile that plans cover, requests/s
+-- fleet_usd_per_hour double = cost of the whole fleet
+-- is_best boolean = whether it is the cheapest fleet that reaches its target
+-- attainment_share double = share of the requests that met all targets, in the busiest hour at that load
+-- ttft_attainment_share double = share with TTFT within its target
+-- tpot_attainment_share double = share with TPOT within its target; null without such a target
+-- ttft_p95_s double = time to first token
+-- tpot_p95_s double = time per output token after the first
+-- served_per_s double = finished requests/s
+-- tokens_per_usd double = input and output tokens of the finished requests per US dollar
 select * from gpu_fleets
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

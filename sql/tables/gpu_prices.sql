@@ -1,24 +1,24 @@
--- gpu_prices: what a token costs by phase on each GPU type that holds an llm, at the load of a day (fleetcast gpus).
+-- gpu_prices: cost of a token by phase on each GPU type that can hold an llm, at the load of a day (fleetcast gpus).
 -- grain: trace, day, llm, gpu, gpus_per_instance
 -- reads: gpu_prices
 -- units: US dollars, tokens, seconds, shares 0 to 1
 -- trace = name of the trace <- day_ahead_forecasts.trace
--- day = UTC, the one to rent for <- day_ahead_forecasts.day
+-- day = UTC, the day to rent for <- day_ahead_forecasts.day
 -- llm = the served network <- day_ahead_forecasts.llm
 -- gpu varchar = GPU type
--- gpus_per_instance bigint = its tensor-parallel degree
--- usd_per_gpu_hour double = price, of the catalogue or of --prices
--- usd_per_million_input_tokens double = of prompt, on an instance that does nothing else
--- usd_per_million_output_tokens double = of answer, on an instance that does nothing else, at decode_batch
--- decode_batch bigint = requests: the largest batch within memory and the pace wanted
+-- gpus_per_instance bigint = tensor-parallel degree
+-- usd_per_gpu_hour double = price in the catalogue or in --prices
+-- usd_per_million_input_tokens double = prompt tokens on an instance that only prefills
+-- usd_per_million_output_tokens double = output tokens on an instance that only decodes, at decode_batch
+-- decode_batch bigint = requests: the largest batch within the memory and the TPOT target
 -- tpot_s double = seconds of a decode step at that batch
--- is_best_of_gpu boolean = whether a whole request costs least at this degree
--- prefill_turns_at_usd double = USD per GPU-hour below which the type is the cheapest in prefill, the others as they are
--- decode_turns_at_usd double = the same in decode; between both it pays to part the phases
--- mean_input_tokens double = of a request, yesterday <- requests.input_tokens
--- mean_output_tokens double = of a request, yesterday <- requests.output_tokens
--- disaggregation_saving_bound_share double = what prefill and decode on GPUs of their own save at most, of the cost (models/plan/phase_costs.py)
--- latency varchar = how the times came about: measured, calibrated, composed (in part) or estimated
--- median_error_share double = how far they are off
+-- is_best_of_gpu boolean = whether a whole request is cheapest at this degree
+-- prefill_turns_at_usd double = USD per GPU-hour below which the type is cheapest in prefill, with the other prices unchanged
+-- decode_turns_at_usd double = the same for decode; between the two values disaggregation pays
+-- mean_input_tokens double = mean input tokens of a request of the day before <- requests.input_tokens
+-- mean_output_tokens double = mean output tokens of a request of the day before <- requests.output_tokens
+-- disaggregation_saving_bound_share double = largest share of the cost that disaggregation can save (models/plan/phase_costs.py)
+-- latency varchar = source of the latencies: measured, calibrated, composed (in part) or estimated
+-- median_error_share double = their median error
 select * from gpu_prices
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

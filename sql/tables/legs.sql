@@ -1,23 +1,23 @@
--- legs: which instances had a request, one after the other, of requests that several had.
+-- legs: the stages of requests that several instances served.
 -- grain: trace, day, policy, request_id, leg
 -- reads: legs
--- units: *_s seconds from the arrival, without network; null where it never came to that
+-- units: *_s seconds from the arrival, without network; null where the stage did not get there
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
--- policy = under which the fleet was scaled
--- request_id ubigint = of the request <- requests.request_id
--- leg integer = 1 is the first
--- llm varchar = that answered
--- role varchar = what its instance does of a request: whole, prefill or decode
--- region varchar = where the instance stands
+-- policy = the scaling policy
+-- request_id ubigint = the request <- requests.request_id
+-- leg integer = number of the stage, from 1
+-- llm varchar = the llm that answered
+-- role varchar = phase at this stage: whole request, prefill or decode
+-- region varchar = the region of the instance
 -- gpu varchar = GPU type of the instance
--- judges boolean = whether it judged the answer before
--- instance bigint = its number
--- hand_over_s double = what lay before the leg: a cache on its way, or a judge; null before the first
--- link_s double = in which the links of both instances carried the cache of its prompt, of a leg that decodes; else null
--- came_s double = to when it was in the instance's queue
--- began_s double = to when it was in its batch
--- first_token_s double = to its first token, where that was made there
--- ended_s double = to when the instance was done with it
+-- judges boolean = whether this stage judged the answer before
+-- instance bigint = number of the instance
+-- hand_over_s double = time before the stage: KV transfer or a judge; null for the first stage
+-- link_s double = time in which both instances' links carried the KV cache of the prompt, for a decode stage; else null
+-- came_s double = arrival in the instance's queue
+-- began_s double = admission to the instance's batch
+-- first_token_s double = first token, if it was made at this stage
+-- ended_s double = end of the stage
 select * from legs
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,39 +1,39 @@
--- level_trials: an endpoint's busiest hours on fixed instances: what each level met, by stack, number of levels, headroom, load.
+-- level_trials: an endpoint's busiest hours on a fixed number of instances: attainment by level, for each stack, number of levels, headroom and load.
 -- grain: trace, day, llm, region, needs_by, stack, levels, headroom_share, load_factor, instances, level
 -- reads: level_trials
--- units: *_s seconds from the arrival; shares 0 to 1; headroom_decay and load_factor ratios; GPU-hours, US dollars; null where so many never came to that
+-- units: *_s seconds from the arrival; shares 0 to 1; headroom_decay and load_factor ratios; GPU-hours, US dollars; null where too few requests got there
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
 -- llm varchar = the served network <- requests.llm
--- region varchar = where the requests came from, and where they were served <- requests.region
--- needs_by varchar = how needs and levels were dealt: a sampler, or the trace's own tier or app
--- stack varchar = how requests came to instances (models/replay/README.md#stacks); edf looks at needs, not at levels
--- levels integer = how many there were
--- headroom_share double = of its memory, that an instance kept free for level 0 while it had one of those; with several levels only
--- headroom_decay double = each level keeps e^-decay of what the one above it keeps
--- load_factor double = requests for each one of the day
--- instances bigint = that served, all the time
--- hours bigint = the busiest of the day on end, that were played
--- seed bigint = of what was drawn
--- is_today boolean = whether so many serve today: in the largest hour of the corrected plan, else at the config's start
--- is_met boolean = whether of each need's requests as many were in time as its target says, of those that an idle instance serves in time
--- worst_need_share double = of the need that came off worst, the requests that were in time, over those on an idle instance
--- level varchar = of priority, 0 the highest; all: of all requests together
--- requests bigint = how many there were
--- finished bigint = of them, until four times the hours later
--- met bigint = of them, those that got what they needed in time
--- ttft_p50_s double = to the first token; one that never came is later than all
--- ttft_p95_s double = likewise
--- ttft_p99_s double = likewise
--- e2e_p50_s double = to the last token
--- e2e_p99_s double = likewise
--- preemptions bigint = how often memory was taken and a request began anew
--- moved_queued bigint = moves of requests that waited; of all levels together only
--- moved_live bigint = moves of requests that decoded, begun; by level the requests whose last hand-over was one
--- moves_given_up bigint = of those begun, that left nobody elsewhere; not by level
--- stopped_p99_s double = of the last move of each, from its last token at the one instance until it went on at the other
--- recomputed_tokens bigint = lost by preemption and computed again; of all levels together only, as the next two
--- gpu_hours double = of the instances in these hours
--- usd double = their price
+-- region varchar = the region of the requests and of the instances <- requests.region
+-- needs_by varchar = how TTFT targets and levels were assigned: by a sampler, or by the trace's tier or app
+-- stack varchar = the policy stack (models/replay/README.md#stacks); edf uses the targets themselves, not levels
+-- levels integer = number of levels
+-- headroom_share double = share of an instance's memory reserved for level 0 while it has such a request; only with several levels
+-- headroom_decay double = each level reserves e^-decay of what the level above reserves
+-- load_factor double = factor on the number of requests
+-- instances bigint = number of instances, constant
+-- hours bigint = number of replayed hours, the busiest stretch of the day
+-- seed bigint = seed of the random numbers
+-- is_today boolean = whether it is today's number: the largest hour of the corrected plan, else the config's start
+-- is_met boolean = whether every target was met as often as its tier requires, counted on the requests that an idle instance would serve in time
+-- worst_need_share double = for the target with the worst attainment: requests in time over those in time on an idle instance
+-- level varchar = priority level, 0 is the highest; all: all requests together
+-- requests bigint = number of requests
+-- finished bigint = number of requests finished before four times the hours had passed
+-- met bigint = number of requests with TTFT within its target
+-- ttft_p50_s double = time to first token; a request without a first token counts as the longest
+-- ttft_p95_s double = see ttft_p50_s
+-- ttft_p99_s double = see ttft_p50_s
+-- e2e_p50_s double = time to the last token
+-- e2e_p99_s double = see e2e_p50_s
+-- preemptions bigint = number of preemptions: the request lost its memory and started again
+-- moved_queued bigint = migrations of queued requests; only for all levels together
+-- moved_live bigint = migrations of decoding requests, started; by level the number of requests whose last transfer was a migration
+-- moves_given_up bigint = started migrations that were aborted; not by level
+-- stopped_p99_s double = interruption by the last migration of each request: last token on one instance to first token on the other
+-- recomputed_tokens bigint = tokens lost by preemption and computed again; only for all levels together, like the next two columns
+-- gpu_hours double = GPU-hours of the instances in these hours
+-- usd double = cost of these GPU-hours
 select * from level_trials
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

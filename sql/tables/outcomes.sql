@@ -1,41 +1,41 @@
--- outcomes: what became of every request under every replayed policy.
+-- outcomes: the result of every request under every replayed policy.
 -- grain: trace, day, policy, request_id
 -- reads: outcomes
--- units: *_s seconds from arrival; tokens; score 0 to 1; null where it never came to that
+-- units: *_s seconds from arrival; tokens; score 0 to 1; null where the request did not get there
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
--- policy = under which the fleet was scaled
--- request_id ubigint = of the request <- requests.request_id
--- region varchar = where the request came from <- requests.region
+-- policy = the scaling policy
+-- request_id ubigint = the request <- requests.request_id
+-- region varchar = the region of the request <- requests.region
 -- llm varchar = the served network <- requests.llm
 -- tier varchar = urgency class <- requests.tier
 -- app varchar = the application <- requests.app
 -- arrived_at timestamptz = instant of the arrival, UTC <- requests.arrived_at
--- input_tokens integer = tokens of its prompt <- requests.input_tokens
--- output_tokens integer = tokens that it got <- requests.output_tokens
--- is_held boolean = whether its tier is one that the queue manager may hold; the others are interactive
--- deadline_s double = by when its last token was wanted <- requests.deadline_s
--- ttft_slo_s double = by when its first token was wanted; null where the deadline counts instead
--- tpot_slo_s double = time per output token that was wanted; null where any pace would do
--- served_llm varchar = the llm of the answer that counts: the last one of a cascade; judged by an llm of ours, its times are those of the verdict
--- served_region varchar = where that was made
--- status varchar = finished, queued (still, at the end of the replay) or refused
--- score double = how good that answer is; null where [quality] does not say whose answers these are
--- ttft_s double = to its first token
--- tpot_s double = time per output token: from the first to the last, for each one after the first; null with only one
--- e2e_s double = to its last token
--- queued_s double = to the end of the replay, of a request that still waited then
--- preemptions integer = how often its memory was taken and it began anew
--- level integer = of priority, 0 the highest ([replay.levels])
--- moves integer = live moves to another instance that it was told of: 1 where its last hand-over was one, else 0
--- stopped_s double = in that move, from its last token at the one instance until it went on at the other
--- reused_tokens integer = of its prompt, those that its instance had cached and did not compute
--- legs integer = how many instances had it, one after the other; the table legs tells of each where there are several
--- instance bigint = number of the last of them
--- earlier_s double = answers of other llms that would not do, and judging them
--- held_s double = from then until an instance had it
--- waited_s double = in that instance's queue
--- prefill_s double = from its admission to its first token
--- network_s double = because another region served it
+-- input_tokens integer = prompt tokens <- requests.input_tokens
+-- output_tokens integer = output tokens <- requests.output_tokens
+-- is_held boolean = whether the queue manager may defer the tier; the other tiers are interactive
+-- deadline_s double = deadline of the last token <- requests.deadline_s
+-- ttft_slo_s double = TTFT target; null where the deadline counts instead
+-- tpot_slo_s double = TPOT target; null without such a target
+-- served_llm varchar = the llm of the final answer: the last one of a cascade; after an llm judge of the fleet, times are those of its verdict
+-- served_region varchar = the region of that llm
+-- status varchar = finished, queued (at the end of the replay) or refused
+-- score double = score of the final answer; null where [quality] has no answers for this request
+-- ttft_s double = time to first token
+-- tpot_s double = time per output token after the first; null with only one token
+-- e2e_s double = time to the last token
+-- queued_s double = time to the end of the replay, if the request was still queued
+-- preemptions integer = number of preemptions: the request lost its memory and started again
+-- level integer = priority level, 0 is the highest ([replay.levels])
+-- moves integer = 1 if its last transfer was a live migration to another instance, else 0
+-- stopped_s double = interruption by that migration: last token on one instance to first token on the other
+-- reused_tokens integer = prompt tokens that the instance had in its prefix cache
+-- legs integer = number of stages; if above 1, the table legs has a row for each
+-- instance bigint = number of the instance of the last stage
+-- earlier_s double = time of rejected answers of other llms, and of judging them
+-- held_s double = time from then until an instance took the request: deferral
+-- waited_s double = time in that instance's queue
+-- prefill_s double = time from admission to the first token
+-- network_s double = network time to another region
 select * from outcomes
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,15 +1,15 @@
--- paper_values: what papers tell of the studies of data/studies: their CSV files, as they are.
+-- paper_values: published values for the studies of data/studies, from their CSV files.
 -- grain: paper, study, variant, policy, against, metric, tier, llm
 -- reads: paper_values
--- units: value in the unit that the metric names, as in studies; a share of change where against is said
+-- units: value in the unit that the metric names, as in studies; with `against`, a relative change
 -- paper = the CSV file in data/studies
--- study varchar = which study asks the same <- studies.study
--- variant varchar = under which of its variants <- studies.variant
--- policy varchar = of which policy <- studies.policy
--- against varchar = value is the change from this policy to the other, in its value; null: value stands alone
+-- study varchar = the study that repeats the experiment <- studies.study
+-- variant varchar = the variant of the study <- studies.variant
+-- policy varchar = the policy <- studies.policy
+-- against varchar = the value is the relative change from this policy; null: an absolute value
 -- metric varchar = as in studies <- studies.metric
 -- tier varchar = as in studies <- studies.tier
 -- llm varchar = as in studies <- studies.llm
--- value double = what the paper says in words
--- section varchar = where it says so
+-- value double = the published value
+-- section varchar = the section of the paper
 select * from paper_values

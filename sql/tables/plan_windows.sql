@@ -1,22 +1,22 @@
--- plan_windows: what a corrected plan serves in each window of its hours, and where.
+-- plan_windows: load that a corrected plan serves in each window of its hours, by region.
 -- grain: trace, day, policy, llm, role, region, window_start
 -- reads: plan_windows
 -- units: *_per_s input tokens per second; instants are UTC
 -- trace = name of the trace <- forecasts.trace
 -- day = UTC <- forecasts.day
--- policy varchar = whose plan
+-- policy varchar = the policy of the plan
 -- hour_start timestamptz = first instant of the hour
 -- window_start timestamptz = first instant of the window <- forecasts.bucket_start
 -- llm varchar = the served network <- forecasts.llm
--- role varchar = what the capacity does of each request: whole, prefill or decode
+-- role varchar = phase of the capacity: whole requests, prefill or decode
 -- region varchar = where the requests come from <- forecasts.region
 -- demand_tokens_per_s double = interactive load to carry <- forecasts.peak_p90_per_s
--- buffer_tokens_per_s double = kept free for requests that may be held <- demand.input_tokens
--- capacity_tokens_per_s double = what the region's instances are counted on to serve by then
--- exports_tokens_per_s double = of the region's demand, served elsewhere
--- imports_tokens_per_s double = of other regions' demand, served here
--- unserved_tokens_per_s double = served nowhere
--- remote_tokens_per_s double = of the exports, beyond what epsilon allows
--- buffer_short_tokens_per_s double = of the buffer, given up
+-- buffer_tokens_per_s double = buffer for requests that may be deferred <- demand.input_tokens
+-- capacity_tokens_per_s double = capacity of the region's instances in this window
+-- exports_tokens_per_s double = demand of the region that other regions serve
+-- imports_tokens_per_s double = demand of other regions that this region serves
+-- unserved_tokens_per_s double = demand that no region serves
+-- remote_tokens_per_s double = part of the exports beyond what epsilon allows
+-- buffer_short_tokens_per_s double = part of the buffer that is missing
 select * from plan_windows
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

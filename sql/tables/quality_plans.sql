@@ -1,30 +1,30 @@
--- quality_plans: plans of which llm answers what, each replayed whole, for a question that was asked of `fleetcast plan quality`, or for a night's policies.
+-- quality_plans: plans of which llm answers which requests, each replayed completely, for one query of `fleetcast plan quality`, or for the policies of a nightly run.
 -- grain: trace, question, plan
 -- reads: quality_plans
 -- units: US dollars per hour, seconds, judge_skill and *quality* scores 0 to 1, requests/s
 -- trace = name of the config's trace
--- question = what was asked: quality, latency, budget; of a night's policies its day, as night_2025-07-04
--- plan varchar = chosen, or what stands beside it, of a night its policy: a baseline, a case by its name, or of a front by rule, judge and number
--- kind varchar = chosen; baseline, as tables say; policy, sized by replays; whatif (of data/quality_cases.toml); or front
--- rule varchar = cascade: an answer is judged and perhaps followed by the next llm's; route: a router chooses before
--- answers varchar = where qualities come from: answers that landed for the trace, or a fitted model; and whose lengths
--- judge varchar = who sends on, or routes, of quality.toml
--- judge_skill double = correlation of what the judge says with how good the answer is; null: as fitted with the answers
--- judge_llm varchar = the llm of ours that is this judge; null: a service outside
--- thresholds varchar = of the llms but the last: the share of all answers, or questions, that lie below
--- shadow_share double = of the requests, that all llms that serve answer, so that scores stay known
--- requests_per_s double = that come
--- required_quality double = the least mean score
--- required_latency_s double = the most P95 from arrival to the last token
--- budget_usd_per_hour double = the most to be spent; null where nothing was said
--- usd_per_hour double = of all replicas, and of the judge; of equal_money what is set aside: as much for each llm as for the dearest
--- promised_quality double = on the questions that thresholds were chosen on
--- promised_p95_s double = by the tables: each llm's P95 is no more, or those of the legs together
--- quality double = replayed, on other questions
--- quality_low double = of its 95 % interval
--- quality_high double = likewise
--- p95_s double = replayed, with other arrivals; null where requests never ended
--- p95_low_s double = of its 95 % interval
--- p95_high_s double = likewise
+-- question = name of the query: quality, latency, budget; for the policies of a nightly run its day, like night_2025-07-04
+-- plan varchar = chosen, or a compared plan: a baseline, a case by its name, or a plan of a front by rule, judge and number; for a nightly run the policy
+-- kind varchar = chosen; baseline, sized by tables; policy, sized by replays; whatif (of data/quality_cases.toml); or front
+-- rule varchar = cascade: an answer is judged and the next llm may answer again; route: a router chooses the llm before
+-- answers varchar = source of qualities and answer lengths: answers landed for the trace, or a fitted model
+-- judge varchar = the judge or router of quality.toml
+-- judge_skill double = correlation of the judge's estimate with the score of the answer; null: as fitted with the answers
+-- judge_llm varchar = the llm of the fleet that is this judge; null: an external service
+-- thresholds varchar = for each llm but the last: share of all answers, or questions, below the threshold
+-- shadow_share double = share of requests that all llms answer, so that their scores stay known
+-- requests_per_s double = arrival rate
+-- required_quality double = minimum mean score
+-- required_latency_s double = maximum P95 from arrival to the last token
+-- budget_usd_per_hour double = maximum cost; null without a budget
+-- usd_per_hour double = cost of all replicas and of the judge; for equal_money the budget: the same for each llm as for the most expensive one
+-- promised_quality double = quality on the questions that the thresholds were chosen on
+-- promised_p95_s double = P95 by the tables: of each llm, or of all stages together
+-- quality double = replayed quality, on other questions
+-- quality_low double = lower end of its 95 % interval
+-- quality_high double = upper end of its 95 % interval
+-- p95_s double = replayed P95, with other arrivals; null where some requests never finished
+-- p95_low_s double = lower end of its 95 % interval
+-- p95_high_s double = upper end of its 95 % interval
 select * from quality_plans
 where trace = coalesce($trace, trace)

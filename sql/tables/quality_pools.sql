@@ -1,21 +1,21 @@
--- quality_pools: the replicas of each plan of quality_plans, and what their llm does in its replay.
+-- quality_pools: the replicas of each plan of quality_plans, and the results of their llm in the replay.
 -- grain: trace, question, plan, llm, gpu, tensor_parallel, pipeline_parallel
 -- reads: quality_pools
 -- units: US dollars per hour, seconds, shares 0 to 1
 -- trace = name of the config's trace
--- question = what was asked <- quality_plans.question
--- plan varchar = whose replicas they are <- quality_plans.plan
--- llm varchar = that they serve
+-- question = name of the query <- quality_plans.question
+-- plan varchar = the plan <- quality_plans.plan
+-- llm varchar = the llm
 -- gpu varchar = GPU type
--- tensor_parallel bigint = GPUs over which a stage is split
--- pipeline_parallel bigint = stages
--- instances bigint = replicas
--- gpus bigint = of all replicas
--- usd_per_hour double = of all replicas
--- load_share double = of what comes to the llm, what is dealt to these replicas
--- stage_share double = answers by request that the llm makes, drafts included; of a judge of ours those that it judges
--- shadow_share double = likewise, of shadow samples that nobody waits for
--- final_answer_share double = of the requests whose answer is the llm's
--- leg_p95_s double = P95 of the llm's own leg, from when it was asked to its last token
+-- tensor_parallel bigint = GPUs of one pipeline stage
+-- pipeline_parallel bigint = number of pipeline stages
+-- instances bigint = number of replicas
+-- gpus bigint = GPUs of all replicas
+-- usd_per_hour double = cost of all replicas
+-- load_share double = share of the llm's load that these replicas serve
+-- stage_share double = answers of the llm per request, drafts included; for an llm judge of the fleet the answers that it judges
+-- shadow_share double = the same for shadow samples, which no user waits for
+-- final_answer_share double = share of requests whose final answer comes from the llm
+-- leg_p95_s double = P95 of the llm's stage, from its start to its last token
 select * from quality_pools
 where trace = coalesce($trace, trace)

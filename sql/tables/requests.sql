@@ -1,28 +1,28 @@
--- requests: what arrived: one row per request of a generated or landed trace, by trace and day.
+-- requests: one row per request of a generated or landed trace, by trace and day.
 -- grain: trace, request_id
 -- reads: requests
 -- units: tokens; *_s seconds; tier_confidence 0 to 1; instants are UTC
 -- trace = name of the trace
 -- day = UTC day of the arrival
--- request_id ubigint = a number that no other request of the trace has
+-- request_id ubigint = id of the request, unique in the trace
 -- arrived_at timestamptz = instant of the arrival, UTC
--- region varchar = where the request comes from
--- llm varchar = the served network that it asks for
+-- region varchar = the region of the user
+-- llm varchar = the requested llm
 -- tier varchar = urgency class
--- app varchar = the application that sends it
--- input_tokens integer = tokens of its prompt
--- output_tokens integer = tokens that it will get
--- deadline_s double = by when its last token is wanted, from its arrival
--- source varchar = the landed file, or how it was made
--- session_id varchar = the conversation or agent run that it belongs to; null where the source does not say, as all below
--- query_id varchar = of the query that answers landed to, where the source says
--- cached_tokens integer = of the input, found in a cache where the trace was taken
+-- app varchar = the application
+-- input_tokens integer = prompt tokens
+-- output_tokens integer = tokens of the answer
+-- deadline_s double = deadline of the last token, from the arrival
+-- source varchar = the landed file, or the generator
+-- session_id varchar = the conversation or agent run; null where the source does not have it, like all columns below
+-- query_id varchar = query id that matches the landed answers
+-- cached_tokens integer = prompt tokens that were in a cache when the trace was recorded
 -- prefix_hashes ubigint[] = hashes of the prompt's blocks, in order
--- images integer = pictures in the prompt
--- source_llm varchar = what the source calls the llm
--- source_ttft_s double = time to first token as measured where the trace was taken
--- source_e2e_s double = time to the last token as measured there
--- tier_source varchar = who says the tier: given, mapping, dealt, or the rule of sql/staging/tiers.sql
--- tier_confidence double = 1 where it is given, 0 where it was dealt out
+-- images integer = images in the prompt
+-- source_llm varchar = the source's name of the llm
+-- source_ttft_s double = time to first token, measured when the trace was recorded
+-- source_e2e_s double = time to the last token, measured when the trace was recorded
+-- tier_source varchar = source of the tier: given, mapping, 'dealt' (by the mapping's shares), or the rule of sql/staging/tiers.sql
+-- tier_confidence double = 1 if the tier is given, 0 if it comes from the mapping's shares
 select * from requests
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,36 +1,36 @@
--- rolling_plans: instances per endpoint and hour of the next 48, planned again and again (fleetcast plan rolling).
+-- rolling_plans: instances per endpoint and hour of the next 48 hours, planned repeatedly (fleetcast plan rolling).
 -- grain: trace, made_at, policy, llm, role, region, gpu, gpus_per_instance, hour_start
 -- reads: rolling_plans
 -- units: *_per_s input tokens per second; instances; usd US dollars of the hour; instants are UTC
 -- trace = name of the trace <- demand.trace
--- made_day = UTC day on which it was made, in whose file it lies
--- made_at timestamptz = when it was made: nothing that came later is in it
+-- made_day = UTC day of made_at, which names the file
+-- made_at timestamptz = time of planning: the plan uses no later data
 -- day date = UTC day of the hour
 -- policy varchar = rolling
--- programme varchar = which of models/plan made it: paper or corrected
+-- programme varchar = the optimisation model in models/plan: paper or corrected
 -- hour_start timestamptz = first instant of the hour
 -- llm varchar = the served network <- demand.llm
--- role varchar = what the instances do of each request: whole, prefill or decode
--- region varchar = where the instances stand <- demand.region
+-- role varchar = phase of the instances: whole requests, prefill or decode
+-- region varchar = the region of the instances <- demand.region
 -- gpu varchar = GPU type of an instance
--- demand_tokens_per_s double = interactive load to carry: the largest bucket of the hour, of the first one what has come <- demand.input_tokens
--- buffer_tokens_per_s double = kept free for requests that may be held <- demand.input_tokens
--- capacity_tokens_per_s double = what an instance of this kind is counted on to serve within its SLO
+-- demand_tokens_per_s double = interactive load to carry: the largest bucket of the hour; for the first hour the demand so far <- demand.input_tokens
+-- buffer_tokens_per_s double = buffer for requests that may be deferred <- demand.input_tokens
+-- capacity_tokens_per_s double = capacity of an instance within its SLO that the plan assumes
 -- gpus_per_instance bigint = GPUs of an instance
--- instances_before bigint = planned for the hour before; in the first hour what the rolling plan before it holds, else what the config starts with
+-- instances_before bigint = planned for the hour before; in the first hour those of the previous rolling plan, else those of the config
 -- instances bigint = planned for this hour
--- delta bigint = instances added (or removed, below 0)
--- reclaimed bigint = of those added, taken back from the spot pool of the same kind
--- started bigint = of those added, started cold
--- donated bigint = given to the spot pool
--- why varchar = the reason of a change in words; null where nothing changes
--- short_tokens_per_s double = what the region lacks of its own share of demand, all kinds together
--- short_llm_tokens_per_s double = what the llm lacks in all regions together
--- status varchar = how the solver ended
--- gap_share double = how far from the optimum it may be
+-- delta bigint = change of the number of instances
+-- reclaimed bigint = of the added instances, those reclaimed from the spot pool of the same kind
+-- started bigint = of the added instances, those with a cold start
+-- donated bigint = released to the spot pool
+-- why varchar = the reason of a change in words; null without a change
+-- short_tokens_per_s double = capacity that the region is short of for its share of demand, all kinds together
+-- short_llm_tokens_per_s double = capacity that the llm is short of in all regions together
+-- status varchar = the solver's status
+-- gap_share double = optimality gap
 -- usd double = cost of the planned instances
--- plan_usd double = what the whole hour costs, all endpoints together
--- plan_bound_usd double = no plan costs less, as the solver proved
--- plan_lp_bound_usd double = the same with fractional instances
+-- plan_usd double = cost of the whole hour, all endpoints together
+-- plan_bound_usd double = the solver's lower bound on that cost
+-- plan_lp_bound_usd double = the lower bound with fractional instances
 select * from rolling_plans
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

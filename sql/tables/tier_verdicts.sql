@@ -1,14 +1,14 @@
--- tier_verdicts: how each app without a given tier was judged by its first days, once and for all of the trace.
+-- tier_verdicts: tiers inferred from the first days of each app without a given tier, once per trace.
 -- grain: trace, app
 -- reads: tier_verdicts
 -- units: confidence 0 to 1; hours; instants are UTC
 -- trace = name of the trace
 -- app varchar = the application
--- tier varchar = of its requests that land from then on; null where no rule spoke: they are dealt out
+-- tier varchar = the tier for later requests of the app; null where no rule applied: they follow the mapping's shares
 -- rule varchar = bursts or office_hours (sql/staging/patterns.sql)
--- confidence double = what the rule is worth
--- first_at timestamptz = its first request, where the hours begin that were looked at
--- hours bigint = how many were looked at
--- requests bigint = that came in them
+-- confidence double = confidence in the rule
+-- first_at timestamptz = first request of the app, the start of the observed hours
+-- hours bigint = number of observed hours
+-- requests bigint = requests in these hours
 select * from tier_verdicts
 where trace = coalesce($trace, trace)

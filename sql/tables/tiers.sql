@@ -1,12 +1,12 @@
--- tiers: the urgency classes of the catalogue, as they stood when a day of the trace was last made or landed.
+-- tiers: the urgency classes of the catalogue when a day of the trace was last generated or imported.
 -- grain: trace, tier
 -- reads: tiers
 -- units: *_s seconds, attainment_target_share 0 to 1
 -- trace = name of the trace
--- tier varchar = its name
--- ttft_slo_s double = by when the first token is wanted; null where the deadline counts instead
--- tpot_slo_s double = time per output token that is wanted; null where any pace will do
--- deadline_s double = by when the last token is wanted, of requests that do not say
--- attainment_target_share double = of its requests, so many are to meet all their targets
--- is_held boolean = whether the queue manager may hold its requests; the others are interactive, and what plans cover
+-- tier varchar = name of the tier
+-- ttft_slo_s double = TTFT target; null where the deadline counts instead
+-- tpot_slo_s double = TPOT target; null without such a target
+-- deadline_s double = default deadline of the last token
+-- attainment_target_share double = required share of requests that meet all targets
+-- is_held boolean = whether the queue manager may defer its requests; the other tiers are interactive, and plans cover them
 select * from tiers where trace = coalesce($trace, trace)

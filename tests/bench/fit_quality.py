@@ -71,7 +71,7 @@ def as_toml(name: str, model: AnswerModel, skill: float) -> str:
         return "[\n" + "".join(f"  [{', '.join(f'{x:g}' for x in row)}],\n" for row in rows) + "]"
 
     return f"""\
-# How well llms answer, how long, and who can tell. Written by tests/bench/fit_quality.py.
+# Quality and length of llms' answers, and the judges. Written by tests/bench/fit_quality.py.
 [answers.{name}]
 llms = [{", ".join(f'"{llm}"' for llm in model.llms)}]
 questions = {model.questions}
@@ -91,7 +91,7 @@ source = "by definition: draws lots"
 [judges.learned]
 seconds = 0.02
 usd_per_1000 = 0.0
-source = "skill as fitted above; seconds: estimated for a classifier beside the llm"
+source = "skill as fitted above; seconds: estimated for a classifier next to the llm"
 
 [judges.llm]
 skill = {skill}

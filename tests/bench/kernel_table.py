@@ -6,9 +6,8 @@ import measurements
 from fleetcast.models.world.kernel_times import KernelTimes
 
 HEAD = """\
-# What kernels take on a GPU type: models/latency/composed_profiles.py has the formulas. How the
-# coefficients were
-# fitted to tables of single kernels (sources below) stands in tests/kernel_fit.py. Written by
+# Kernel times by GPU type; models/latency/composed_profiles.py has the formulas, tests/kernel_fit.py the fit
+# of the coefficients to tables of single kernels (sources below). Written by
 # tests/bench/kernel_table.py. Seconds; tokens of a pass; weights of a product by the bits of each.
 """
 
