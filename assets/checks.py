@@ -28,7 +28,7 @@ CHECKS: Mapping[str, Sequence[str]] = {
     "plans": ("plans_cover_demand", "plan_windows_balance", "plans_chain"),
     "replays": (
         *("replays_end_every_request_once", "replays_account_for_every_hour"),
-        *("answers_are_those_of_the_last_leg", "nobody_is_judged_twice"),
+        *("answers_come_from_the_last_leg", "no_answer_is_judged_twice"),
     ),
     "quality_plans": ("shares_of_answers_sum_to_one", "fronts_have_no_dominated_plan"),
     "scorecard": ("scorecard_conserves_requests",),

@@ -64,7 +64,7 @@ def advise_command(
 ) -> None:
     """Recommend what to run tomorrow and on which GPUs, with the saving and its uncertainty, as one page.
 
-    fleetcast writes the trace into a separate lake next to the page; the lake of the configs does not change.
+    It writes the trace into a separate lake next to the page; the lake of the configs does not change.
     It characterises the trace, forecasts it, plans the next day and replays the plan. The page also lists
     what cannot be concluded from this trace, one line each.
 

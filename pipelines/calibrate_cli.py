@@ -65,9 +65,9 @@ def calibrate_command(
     """Fit a latency profile so that the replay matches a log of requests; without a log, estimate a profile.
 
     The log has all requests that ONE instance served in a period: a CSV with arrival_s, input_tokens,
-    output_tokens, ttft_s, e2e_s (seconds; the last two from the arrival on), or JSON lines of vLLM. fleetcast
+    output_tokens, ttft_s, e2e_s (seconds; the last two from the arrival on), or JSON lines of vLLM. It
     replays it about a thousand times. Three of ten requests are held out of the fit and validate it.
-    fleetcast prints a block for data/catalogue/latency.toml. It does not write a profile that fails.
+    It prints a block for data/catalogue/latency.toml. It does not write a profile that fails.
 
         fleetcast calibrate log.jsonl --engine meta.json --llm llama3.1-8b --gpu h100-80gb --tensor-parallel 1
 

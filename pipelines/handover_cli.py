@@ -205,7 +205,7 @@ def grade_command(
 
         fleetcast sql "from graded_decisions where verdict = 'short'"
 
-    fleetcast replays both fleets on the requests of the day, which needs a plan (`fleetcast nightly`). If the
+    It replays both fleets on the requests of the day, which needs a plan (`fleetcast nightly`). If the
     trace has measured latencies, the table also has the error of the replay: a gain below that error means
     nothing.
     """

@@ -65,7 +65,7 @@ def levels_command(
 
         fleetcast levels --by uniform --load .7,.9,1.1 --headroom 0,.1,.2
 
-    Each request gets a TTFT target, one of ten values. The levels group these values into classes. fleetcast
+    Each request gets a TTFT target, one of ten values. The levels group these values into classes. It
     also tries the tiers of the trace. The number of instances is fixed in each trial. Takes one to two
     minutes.
     """

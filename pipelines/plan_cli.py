@@ -49,7 +49,7 @@ def show_command(
 
     For the endpoint with the highest utilisation, fleetcast prints its load, with the buffer, as a share of
     its capacity; above 100 % another region helps. In a pipe the output is CSV: the fleet of the first hour,
-    then the changes. On stderr fleetcast prints the hours before the day without data, because the forecast
+    then the changes. On stderr it prints the hours before the day without data, because the forecast
     does not know them, and how far errors of the latency profiles may move the cost. After `fleetcast error`
     it also prints whether the replayed saving is significant.
 

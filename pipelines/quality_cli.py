@@ -44,10 +44,10 @@ def quality_command(
 
         fleetcast plan quality --quality 0.58 --latency 12 --regions
 
-    fleetcast finds candidate plans with latency tables of every deployment, and decides by complete replays.
+    It finds candidate plans with latency tables of every deployment, and decides by complete replays.
     It prints the cheapest plan that meets both requirements, with quality and P95 on questions and arrivals
     that were not used to choose it. Quality comes from the answers in the lake for the trace, or else from
-    the fitted [quality] answers of the config; fleetcast trusts the config that each of its llms may answer.
+    the fitted [quality] answers of the config; it trusts the config that each of its llms may answer.
     The questions are the requests of the trace, if the lake has them.
     """
     with cli_errors():

@@ -40,7 +40,7 @@ def ingest_command(
 ) -> None:
     """Import the trace files in data/landing into the lake; rows that break a rule go to quarantine.
 
-    fleetcast recognises a file by its content. Missing columns (region, llm, tier) come from a mapping file
+    The file is recognised by its content. Missing columns (region, llm, tier) come from a mapping file
     next to it: see data/landing/README.md.
 
         cp AzureLLMInferenceTrace_conv.csv.gz data/landing/ && fleetcast ingest

@@ -40,7 +40,7 @@ def try_command(
 ) -> None:
     """Replay a trace file on one or several fleets: latency percentiles, attainment, cost, a figure.
 
-    fleetcast writes nothing into the lake. A fleet with one llm serves all requests; a fleet with several
+    It writes nothing into the lake. A fleet with one llm serves all requests; a fleet with several
     serves each request by its llm.
 
         fleetcast try trace.csv --fleet "8 x llama3.1-8b@h100-80gb" --fleet "4 x llama3.1-8b@h100-80gb"

@@ -45,7 +45,7 @@ def graded_shadow(t: Tables) -> Frame:
 
 
 @twin(**ASKED)
-def energy_beside_usd(t: Tables) -> Frame:
+def energy_and_usd(t: Tables) -> Frame:
     """Bloom on 8 x A100 was measured at 254 W a board; of llama2-70b on H100 nobody knows."""
     keys, hours = ["trace", "day", "policy", "llm"], t.fleet_hours
     hours["serving_gpu_hours"] = hours["serving_s"] * hours["gpus_per_instance"] / 3600

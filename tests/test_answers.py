@@ -196,7 +196,7 @@ def test_judges_go_from_lots_to_knowing() -> None:
 @pytest.mark.parametrize(
     ("rule", "thresholds", "message"),
     [
-        ("cascade", [0.5], "3 llms need 2 of them, each from 0 to 1"),
+        ("cascade", [0.5], "3 llms need 2, each from 0 to 1"),
         ("cascade", [0.5, 1.5], "each from 0 to 1"),
         ("route", [0.6, 0.3], r"out of order: those of a router must not fall\. Sort them"),
     ],
@@ -208,7 +208,7 @@ def test_thresholds_that_cannot_be_are_refused(rule: str, thresholds: list[float
 
 def test_a_model_that_cannot_be_is_refused() -> None:
     rows = [*MODEL.correlation[:-1], tuple(0.99 * (-1) ** n for n in range(9))]
-    with pytest.raises(ConfigError, match="no normal has them"):
+    with pytest.raises(ConfigError, match="is not positive definite"):
         dataclasses.replace(MODEL, correlation=tuple(rows))
     with pytest.raises(ConfigError, match=r"3 llms need 10 rows of correlation"):
         dataclasses.replace(MODEL, correlation=MODEL.correlation[:-1])

@@ -270,10 +270,10 @@ def test_answers_by_hour_are_those_of_the_legs(
 @pytest.mark.parametrize(
     ("check", "change"),
     [
-        ("answers_are_those_of_the_last_leg", "select * replace (ended_s + 0.001 as ended_s) from legs"),
-        ("answers_are_those_of_the_last_leg", f"select * replace ('{SMALL}' as llm) from legs"),
-        ("answers_are_those_of_the_last_leg", "select * from legs where false"),
-        ("nobody_is_judged_twice", "select * replace (came_s as first_token_s) from legs"),
+        ("answers_come_from_the_last_leg", "select * replace (ended_s + 0.001 as ended_s) from legs"),
+        ("answers_come_from_the_last_leg", f"select * replace ('{SMALL}' as llm) from legs"),
+        ("answers_come_from_the_last_leg", "select * from legs where false"),
+        ("no_answer_is_judged_twice", "select * replace (came_s as first_token_s) from legs"),
     ],
 )
 def test_a_check_of_legs_finds_what_it_is_for(

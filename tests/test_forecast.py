@@ -114,7 +114,7 @@ def test_actuals_lie_beside_their_forecasts_and_end_in_nan() -> None:
         ({"method": "zzz"}, "Known: last_value, seasonal_naive, seasonal_naive_day"),
         ({"horizon": 0}, "horizon: got 0, needed at least 1 bucket"),
         ({"first_cutoff": 9}, r"first_cutoff: got 9, needed 0 \.\. 6"),
-        ({"demand": np.zeros(6)}, r"demand has the shape \(6,\), needed \(series, buckets\)"),
+        ({"demand": np.zeros(6)}, r"demand: got the shape \(6,\), needed \(series, buckets\)"),
         ({"demand": np.array([[1.0, -2.0]] * 2)}, "demand of series 0, bucket 1: got -2.0"),
     ],
 )

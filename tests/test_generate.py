@@ -384,9 +384,9 @@ def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypa
     assert count == sum(
         lake.read("requests", trace="twin", day=date(2025, 7, day)).num_rows for day in (1, 2)
     )
-    with pytest.raises(LakeError, match="another trace 'twin' already"):
+    with pytest.raises(LakeError, match="already has another trace 'twin'"):
         generate_trace(lake, CATALOGUE, order("twin", scale=2.0), Progress())
-    with pytest.raises(LakeError, match="another trace 'small' already"):
+    with pytest.raises(LakeError, match="already has another trace 'small'"):
         generate_trace(lake, CATALOGUE, order("small"), Progress())
     monkeypatch.setattr(fit_trace_clients, "MOST_CLIENTS", 10)
     with pytest.raises(LakeError, match=r"'small' has \d+ clients .* more than 10\. Give it fewer apps"):

@@ -145,7 +145,7 @@ def judged_here(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
 def test_every_answer_but_the_last_has_a_verdict_of_our_judge(judged_here: RunSettings) -> None:
     """Nobody is told of shadows; what was found good is shown when the verdict is there."""
     lake = judged_here.lake
-    for check in ("answers_are_those_of_the_last_leg", "nobody_is_judged_twice", "plans_cover_demand"):
+    for check in ("answers_come_from_the_last_leg", "no_answer_is_judged_twice", "plans_cover_demand"):
         assert lake.sql(f"checks/{check}.sql", trace=judged_here.trace, day=DAY).num_rows == 0, check
     told = lake.sql("select * from outcomes where status = 'finished'").to_pandas()
     assert told.groupby("policy").size().nunique() == 1

@@ -35,9 +35,8 @@ lake.sql("select trace, day, policy, usd, attainment_by_tier['iw_fast'] from sco
 [contract.yaml](contract.yaml) is the marts' data contract (Open Data Contract Standard 3.1), written by
 `python -m fleetcast.assets.lake.contract`. Keep the one that you rely on, and let your CI run
 `python -m fleetcast.assets.lake.contract FILE`: it names every column that is gone or means something else.
-`fleetcast explore FOLDER` writes a Rill project with a dashboard for each mart. Rill itself was not to be had
-here: each file is held against what Rill's parser refuses, each model and measure is asked in DuckDB
-(`tests/test_contract.py`).
+`fleetcast explore FOLDER` writes a Rill project with a dashboard for each mart. `tests/test_contract.py`
+checks each file against the rules of Rill's parser, and runs each model and measure in DuckDB. Rill itself was not run.
 
 Where to begin:
 
@@ -131,7 +130,7 @@ INDEX_SUBJECTS: Mapping[str, tuple[str, ...]] = {
             "marts/regret",
             "queries/cost_by_llm",
         ),
-        *("marts/tokens_per_usd", "marts/energy", "queries/energy_beside_usd", "queries/peak_hour_instances"),
+        *("marts/tokens_per_usd", "marts/energy", "queries/energy_and_usd", "queries/peak_hour_instances"),
         *("queries/uneven_instances", "queries/timeline"),
     ),
     "Stages of a request, and moves": (
