@@ -108,7 +108,7 @@ def interval_columns(first: str, tiers: Iterable[str]) -> dict[str, tuple[str, C
         return format_figure(value, ",.0f")
 
     return {
-        attainment_column(first): (f"SLA attained\n{first}, %", share),
+        attainment_column(first): (f"SLO attained\n{first}, %", share),
         "worst_llm_attainment_share": ("\nworst llm, %", share),
         **{attainment_column(tier): (f"\n{tier}, %", share) for tier in tiers if tier != first},
         "ttft_p95_s": (f"TTFT p95\n{first}, s", lambda value: format_figure(value, ".2f")),

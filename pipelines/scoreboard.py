@@ -20,8 +20,8 @@ def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
     first = strictest_scored_tier(policies)
     others = [tier for tier in scoreboard_tiers(board) if tier != first]
     has_quality = any(row["quality"] is not None for row in policies)
-    title = f"{trace}, {day}   (attainment and cost over clairvoyant in %, TTFT in s)"
-    heads = ("\n\npolicy", f"SLA\nattained\n{first}", "\nworst\nllm", *(f"\n\n{tier}" for tier in others),
+    title = f"{trace}, {day}   (attainment, and GPU-hours over clairvoyant, in %; TTFT in s)"
+    heads = ("\n\npolicy", f"SLO\nattained\n{first}", "\nworst\nllm", *(f"\n\n{tier}" for tier in others),
              f"TTFT\np95\n{first}", "\nGPU-\nhours", "backlog\nGPU-\nhours", "\n\nUSD",
              "over\nclair-\nvoyant", *(["\n\nquality"] if has_quality else []))  # fmt: skip
     shares = ("attainment_share", "worst_llm_attainment_share", *map(attainment_column, others))

@@ -85,7 +85,7 @@ def show_whatifs(cases: pa.Table, trace: str, day: date, policy: str) -> None:
     attained = [row["attainment_by_tier"] or {} for row in cases.to_pylist(maps_as_pydicts="strict")]
     tiers = list(dict.fromkeys(tier for row in attained for tier in row))
     heads = ("\n\ncase", "\n\nUSD", "USD,\ndear-\nest h", "\nGPU-\nhours",
-             *(("SLA\nattained\n" if n == 0 else "\n\n") + tier for n, tier in enumerate(tiers)),
+             *(("SLO\nattained\n" if n == 0 else "\n\n") + tier for n, tier in enumerate(tiers)),
              "plan\nshort,\nhours", "too\nfar,\n%", "buffer\nlost,\n%", "below\nmin,\nhours")  # fmt: skip
     rows = [
         (

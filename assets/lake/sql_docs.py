@@ -36,7 +36,8 @@ lake.sql("select trace, day, policy, usd, attainment_by_tier['iw_fast'] from sco
 `python -m fleetcast.assets.lake.contract`. Keep the one that you rely on, and let your CI run
 `python -m fleetcast.assets.lake.contract FILE`: it names every column that is gone or means something else.
 `fleetcast explore FOLDER` writes a Rill project with a dashboard for each mart. `tests/test_contract.py`
-checks each file against the rules of Rill's parser, and runs each model and measure in DuckDB. Rill itself was not run.
+checks each file against the rules of Rill's parser, and runs each model and measure in DuckDB. Rill itself
+was not run.
 
 Where to begin:
 

@@ -21,7 +21,7 @@ METHODS = ("arima", "weighted")
 TARGETS = {
     "plan_gpu_hours_ratio_to_lt_ua": Target(
         "",
-        "a week of office_large: GPU-hours of corrected over those of lt_ua, left to do in the end included",
+        "a week of office_large: GPU-hours of corrected over those of lt_ua, the backlog at the end included",
         at_most=0.93,
     ),
     "plan_attainment_over_lt_ua": Target("", "the same week: iw_fast attainment, difference", at_least=0.0),
@@ -33,7 +33,7 @@ TARGETS = {
     ),
 }
 for _policy in POLICIES:
-    TARGETS[f"plan_gpu_hours_{_policy}"] = Target("GPU-h", f"the same week: {_policy}, left to do included")
+    TARGETS[f"plan_gpu_hours_{_policy}"] = Target("GPU-h", f"the same week: {_policy}, backlog included")
     TARGETS[f"plan_attainment_{_policy}"] = Target("", f"the same week: {_policy}, iw_fast in time")
 
 
@@ -70,7 +70,7 @@ def week() -> Figures:
 
 
 def told(lake: Lake, policy: str) -> dict[str, float]:
-    """What a policy spent, left to do included, and how many of iw_fast came in time."""
+    """What a policy spent, backlog included, and how many of iw_fast came in time."""
     rows = lake.sql("marts/studies.sql", policy=policy, in_one_go=True)
     rows = rows.filter(pc.equal(rows["llm"], "all")).to_pylist()
     value = {(row["metric"], row["tier"]): row["value"] for row in rows}

@@ -39,7 +39,7 @@ TARGETS = {
         "", "office_bursts: iw_fast missed by corrected over the least of any other rule", at_most=1.0
     ),
     "sageserve_burst_corrected_over_lt_ua_gpu_hours": Target(
-        "", "the same day: GPU-hours over those of lt_ua, those left to do at midnight too", at_most=1.0
+        "", "the same day: GPU-hours over those of lt_ua, the backlog at midnight included", at_most=1.0
     ),
     "sageserve_burst_missed_share": Target("", "the same day: iw_fast missed by corrected"),
     "sageserve_calm_cost_of_reflex": Target(
