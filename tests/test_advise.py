@@ -64,7 +64,7 @@ def trace(path: Path, hours: int, per_hour: int, **more: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def advised(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunSettings]:
+def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunSettings]:
     """Advise on three days of a service, with today's fleet; no search for GPUs, levels or latency errors."""
     folder = tmp_path_factory.mktemp("advise")
     file = trace(folder / "service.csv", 72, 150)
@@ -80,8 +80,8 @@ def advised(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, A
     return folder / "out", json.loads(files.numbers.read_text(encoding="utf-8")), settings
 
 
-def test_the_page_shows_the_plan_table(advised: tuple[Path, dict[str, Any], RunSettings]) -> None:
-    _, found, settings = advised
+def test_the_page_shows_the_plan_table(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
+    _, found, settings = output
     rows = settings.lake.read("day_ahead_plans", trace="service", day=NEXT).to_pandas()
     tomorrow = found["tomorrow"]
     assert tomorrow["day"] == str(NEXT)
@@ -94,8 +94,8 @@ def test_the_page_shows_the_plan_table(advised: tuple[Path, dict[str, Any], RunS
     assert all(row["forecast_tokens_per_s"] > 0 for row in tomorrow["by_hour"])
 
 
-def test_the_saving_equals_a_direct_replay(advised: tuple[Path, dict[str, Any], RunSettings]) -> None:
-    folder, found, settings = advised
+def test_the_saving_equals_a_direct_replay(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
+    folder, found, settings = output
     saving, [board] = (
         found["saving"],
         [row for row in found["board"]["policies"] if row["policy"] == "day_ahead"],
@@ -130,9 +130,9 @@ def test_the_saving_equals_a_direct_replay(advised: tuple[Path, dict[str, Any], 
 
 
 def test_without_a_current_fleet_a_plain_one_is_the_baseline(
-    advised: tuple[Path, dict[str, Any], RunSettings],
+    output: tuple[Path, dict[str, Any], RunSettings],
 ) -> None:
-    _, found, settings = advised
+    _, found, settings = output
     usd = {row["policy"]: row["usd"] for row in found["board"]["policies"]}
     saving = policy_comparison.saving_section(settings, DAY, found["board"], None)
     assert saving is not None
@@ -141,8 +141,8 @@ def test_without_a_current_fleet_a_plain_one_is_the_baseline(
     assert not saving["is_told"]
 
 
-def test_the_page_has_the_numbers_and_loads_nothing(advised: tuple[Path, dict[str, Any], RunSettings]) -> None:
-    folder, found, _ = advised
+def test_the_page_has_numbers_and_loads_nothing(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
+    folder, found, _ = output
     text = (folder / "advice.html").read_text(encoding="utf-8")
     assert text == render_advice_page(found)  # a function of advice.json alone
     assert not re.search(r"https?://|<script|<link|<img|@import|url\((?!#)", text)
@@ -250,8 +250,8 @@ def write_scored_answers(path: Path) -> Path:
 
 def import_file(file: Path, folder: Path, **more: Any) -> tuple[ImportedTrace, dict[str, str]]:
     """Import a file into a lake of its own; return the trace and its limitations. Nothing is planned."""
-    imported = import_trace.import_trace_file(file, folder, load_catalogue(), None, Progress(), **more)
-    return imported, lines({"cannot": limitations.list_limitations(imported, load_catalogue(), empty_sections(imported))})
+    new = import_trace.import_trace_file(file, folder, load_catalogue(), None, Progress(), **more)
+    return new, lines({"cannot": limitations.list_limitations(new, load_catalogue(), empty_sections(new))})
 
 
 def test_missing_output_tokens_are_assumed_and_known_ones_stay(tmp_path: Path) -> None:
@@ -309,8 +309,8 @@ def test_distributed_llms_are_reported_and_assume_llm_replaces_them(tmp_path: Pa
     assert "names no region and no llm and no tier: values were distributed" in notes["dealt"]
     assert "--assume-llm NAME" in notes["dealt"]
     assert "one token long" in notes["outputs"]
-    came = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, "qwen3-32b")
-    assert (came.llms, came.distributed_keys, came.requests) == (("qwen3-32b",), ("region", "tier"), 200)
+    named = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, "qwen3-32b")
+    assert (named.llms, named.distributed_keys, named.requests) == (("qwen3-32b",), ("region", "tier"), 200)
 
 
 def test_a_day_that_is_cut_short_is_reported_and_planned(tmp_path: Path) -> None:
@@ -324,16 +324,16 @@ def test_a_day_that_is_cut_short_is_reported_and_planned(tmp_path: Path) -> None
     assert (many.last_at.date(), many.day_to_plan) == (DAY, NEXT)
 
 
-def test_files_that_advise_did_not_write_are_kept(
-    advised: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
+def test_files_not_written_by_advise_are_kept(
+    output: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
 ) -> None:
     for name in ("lake", "landing"):
-        precious = trace(tmp_path / name / name / "own.csv", 3, 20)
+        kept = trace(tmp_path / name / name / "own.csv", 3, 20)
         with pytest.raises(ConfigError, match=r"would be removed.*--out"):
-            import_file(precious, tmp_path / name)
+            import_file(kept, tmp_path / name)
         with pytest.raises(ConfigError, match=r"would be removed.*--out"):
-            import_trace.copy_landed_trace(advised[2].lake, "service", tmp_path / name, load_catalogue(), None)
-        assert precious.is_file()
+            import_trace.copy_landed_trace(output[2].lake, "service", tmp_path / name, load_catalogue(), None)
+        assert kept.is_file()
     again = tmp_path / "again"
     page = import_file(trace(tmp_path / "a.csv", 3, 20), again)[0]
     for _ in range(2):
@@ -388,15 +388,15 @@ def test_bad_options_are_refused_in_one_line(
 
 
 def test_a_trace_of_the_lake_is_copied_and_not_changed(
-    advised: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
+    output: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
 ) -> None:
-    lake = advised[2].lake
+    lake = output[2].lake
     before = sorted((str(path), path.stat().st_mtime_ns) for path in lake.root.rglob("*.parquet"))
-    came = import_trace.copy_landed_trace(lake, "service", tmp_path, load_catalogue(), None)
+    imported = import_trace.copy_landed_trace(lake, "service", tmp_path, load_catalogue(), None)
     assert sorted((str(path), path.stat().st_mtime_ns) for path in lake.root.rglob("*.parquet")) == before
-    assert came.lake.content("requests") == lake.content("requests")
-    assert (came.requests, came.llms, came.last_whole_day) == (
-        advised[1]["trace"]["requests"], ("llama3.1-8b",), DAY,
+    assert imported.lake.content("requests") == lake.content("requests")
+    assert (imported.requests, imported.llms, imported.last_whole_day) == (
+        output[1]["trace"]["requests"], ("llama3.1-8b",), DAY,
     )  # fmt: skip
 
 

@@ -141,8 +141,8 @@ def test_the_board_averages_live_endpoints_only(ran: RunSettings) -> None:
                 below = rows_of["actual_per_s"] <= rows_of[f"{level}_per_s"]
                 share = below.groupby(rows_of["endpoint"]).mean().mean()
                 assert shown.loc[(method, minutes), f"below_{level}_share"] == pytest.approx(share)
-            came, mean = rows_of["actual_per_s"], rows_of["forecast_per_s"]
-            smape = (2 * (came - mean).abs() / (came + mean)).fillna(0).groupby(rows_of["endpoint"]).mean()
+            real, mean = rows_of["actual_per_s"], rows_of["forecast_per_s"]
+            smape = (2 * (real - mean).abs() / (real + mean)).fillna(0).groupby(rows_of["endpoint"]).mean()
             assert shown.loc[(method, minutes), "smape_share"] == pytest.approx(smape.mean())
 
 
@@ -194,17 +194,17 @@ def test_a_series_with_a_wrong_p90_is_named(ran: RunSettings) -> None:
             )
             table = pa.Table.from_pandas(later, SCHEMAS["forecasts"], preserve_index=False)
             ran.lake.write("forecasts", table, trace="often", day=day)
-            coverage = ran.lake.sql("from forecast_coverage where trace = 'often'").to_pandas()
-            coverage = coverage.set_index("region")
-            assert (coverage["hours"] == 24 * (number + 1)).all()
+            shown = ran.lake.sql("from forecast_coverage where trace = 'often'").to_pandas()
+            shown = shown.set_index("region")
+            assert (shown["hours"] == 24 * (number + 1)).all()
             if number == 0:
-                assert coverage["p90_note"].isna().all()
+                assert shown["p90_note"].isna().all()
     finally:
         for day in days:
             ran.lake.path("forecasts", trace="often", day=day).unlink(missing_ok=True)
-    assert coverage.loc[["central", "west"], "p90_note"].tolist() == ["P90 too low", "P90 too high"]
-    assert coverage.loc["east", "peak_below_p90_share"] == pytest.approx(below)
-    assert coverage.loc["east", "wape_share"] == pytest.approx(wape(own["actual_per_s"], own["forecast_per_s"]))
+    assert shown.loc[["central", "west"], "p90_note"].tolist() == ["P90 too low", "P90 too high"]
+    assert shown.loc["east", "peak_below_p90_share"] == pytest.approx(below)
+    assert shown.loc["east", "wape_share"] == pytest.approx(wape(own["actual_per_s"], own["forecast_per_s"]))
     notes = [ran.lake.sql(f"select p90_note({share}, 100)").to_pylist()[0] for share in (0.88, 0.92, 0.869)]
     assert [next(iter(note.values())) for note in notes] == [None, None, "P90 too low"]
     assert set(ran.lake.sql("from forecast_coverage where trace = 'small'")["made"].to_pylist()) == {
@@ -216,14 +216,14 @@ def test_every_tier_and_measure_is_forecast(ran: RunSettings) -> None:
     rows = ran.lake.read("forecasts", trace="small", day=DAY).to_pandas()
     assert rows.groupby(["method", "measure", "tier"]).size().eq(12 * 96).all()
     assert len(rows) == len(FAST) * 3 * 4 * 12 * 96  # methods, measures, tiers, series, buckets
-    came = ran.lake.sql(
+    totals = ran.lake.sql(
         "select tier, sum(input_tokens) as input_tokens, sum(output_tokens) as output_tokens, "
         "sum(requests) as requests from demand where trace = 'small' and day = $day group by tier",
         day=DAY,
     ).to_pandas().set_index("tier").astype(float)  # fmt: skip
-    came.loc["interactive"] = came.loc[["iw_fast", "iw_normal"]].sum()
+    totals.loc["interactive"] = totals.loc[["iw_fast", "iw_normal"]].sum()
     for (measure, tier), part in rows[rows["method"] == "weighted"].groupby(["measure", "tier"]):
-        assert (part["actual_per_s"] * 900).sum() == pytest.approx(came.loc[tier, measure])
+        assert (part["actual_per_s"] * 900).sum() == pytest.approx(totals.loc[tier, measure])
         share = part["forecast_per_s"].sum() / part["actual_per_s"].sum()
         assert (0.5 if tier == "interactive" else 0.0) < share < 1.5  # few requests: the middle lies low
         assert (part["p90_per_s"] >= part["p50_per_s"]).all()
@@ -241,8 +241,8 @@ def test_a_change_of_demand_raises_an_alarm(ran: RunSettings) -> None:
     ask = {"trace": "changed", "day": DAY, "method": "weighted"}
     hour = table["cutoff"].to_numpy().astype("datetime64[h]").astype(np.int64) % 24
     for factor, hours, rings in ((1.0, 24, False), (9.0, 8, True), (0.1, 24, True)):
-        came = table["actual_per_s"].to_numpy()
-        actual = pa.array(np.where(hour < hours, factor, 1.0) * came)
+        demand = table["actual_per_s"].to_numpy()
+        actual = pa.array(np.where(hour < hours, factor, 1.0) * demand)
         at = table.schema.get_field_index("actual_per_s")
         changed = table.set_column(at, "actual_per_s", actual)
         ran.lake.write("forecasts", changed, trace="changed", day=DAY)

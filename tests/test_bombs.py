@@ -97,12 +97,12 @@ class Bars(Progress):
     """Records how far each bar got."""
 
     def __init__(self) -> None:
-        self.came: dict[str, int] = {}
+        self.progress: dict[str, int] = {}
 
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Step]:
-        self.came[label] = 0
-        yield lambda done: self.came.update({label: done})
+        self.progress[label] = 0
+        yield lambda done: self.progress.update({label: done})
 
 
 def test_the_mapping_file_lifts_the_ratio_and_a_bar_shows_progress(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_the_mapping_file_lifts_the_ratio_and_a_bar_shows_progress(tmp_path: Pat
     (tmp_path / "rows.toml").write_text("unpack_ratio = 100_000")
     report = ingest_file(path, Lake(tmp_path / "lake"), CATALOGUE, bars)
     assert report.rows_in == 100_000
-    assert bars.came["text of rows.csv.gz"] == len(HEADER + ROW * 100_000)
-    assert {"rows of rows.csv.gz", "days of rows.csv.gz"} <= bars.came.keys()
+    assert bars.progress["text of rows.csv.gz"] == len(HEADER + ROW * 100_000)
+    assert {"rows of rows.csv.gz", "days of rows.csv.gz"} <= bars.progress.keys()
 
 
 def test_a_file_that_takes_too_long_is_stopped(tmp_path: Path) -> None:
