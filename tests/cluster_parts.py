@@ -1,6 +1,6 @@
 """The real parts of a cluster, as processes of this machine: Postgres, Dagster's servers, Ray with two nodes.
 
-Each says in a sentence what is missing where it cannot be had; all of them end with the block they are in.
+A missing part is named in one sentence; all processes end with the block that starts them.
 """
 
 import json
@@ -35,18 +35,18 @@ FLEETCAST = (*PYTHON, "-c", "from fleetcast.pipelines.cli import main; main()")
 
 
 class Missing(Exception):
-    """A part that is not on this machine; the message says how to get it."""
+    """A part that is not on this machine; the message names the way to install it."""
 
 
 def free_port(host: str = NODES[0]) -> int:
-    """A port that nobody has at the moment."""
+    """A port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
 
 
 def wait_until(is_so: Callable[[], Any], what: str, limit_s: float = 60.0, every_s: float = 0.1) -> Any:
-    """What `is_so` gives as soon as that is something; TimeoutError says what did not come."""
+    """The first true value of `is_so`; TimeoutError names what did not happen."""
     ends_s = time.monotonic() + limit_s
     while time.monotonic() < ends_s:
         if given := is_so():
@@ -88,16 +88,16 @@ class Postgres:
         assert done.returncode == 0, done.stdout + done.stderr
 
     def stop(self) -> None:
-        """End it at once, as a machine that loses its power does: what was not committed is gone."""
+        """End it at once, as a power failure does: uncommitted data is lost."""
         self._run("pg_ctl", "-D", self.folder / "data", "-m", "immediate", "-w", "stop")
 
     def _run(self, program: str, *options: Any) -> subprocess.CompletedProcess[str]:
         command = [*self.user, str(self.programs / program), *map(str, options)]
         # A server that is left running keeps what it inherits open: so no pipes.
-        with (self.folder / "said").open("w+") as said:
-            done = subprocess.run(command, cwd=self.folder, stdout=said, stderr=said, timeout=120)
-            said.seek(0)
-            text = said.read()
+        with (self.folder / "said").open("w+") as output:
+            done = subprocess.run(command, cwd=self.folder, stdout=output, stderr=output, timeout=120)
+            output.seek(0)
+            text = output.read()
         return subprocess.CompletedProcess(command, done.returncode, text, text)
 
 
@@ -124,7 +124,7 @@ class Servers:
         self.running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *command: str, **more: str) -> subprocess.Popen[bytes]:
-        """Start one; what it says goes to NAME.log."""
+        """Start one; its output goes to NAME.log."""
         log = (self.folder / f"{name}.log").open("ab")
         self.running[name] = subprocess.Popen(
             command,
@@ -143,7 +143,7 @@ class Servers:
         process.wait()
 
     def log(self, name: str) -> str:
-        """What it said so far."""
+        """Its output so far."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def end(self) -> None:
@@ -169,11 +169,11 @@ class Cluster:
             table["port"] = free_port()
         lines = list[str]()
         for name, table in locations.items():
-            lines += [f"[locations.{name}]", *(f"{key} = {json.dumps(said)}" for key, said in table.items())]
+            lines += [f"[locations.{name}]", *(f"{key} = {json.dumps(v)}" for key, v in table.items())]
         (folder / "deploy.toml").write_text("\n".join(lines), encoding="utf-8")
-        said = yaml.safe_load((ROOT / "data" / "deploy" / "dagster.yaml").read_text(encoding="utf-8"))
-        said["run_monitoring"]["poll_interval_seconds"] = 2  # ten, where nobody waits for it
-        (folder / "dagster.yaml").write_text(yaml.safe_dump(said), encoding="utf-8")
+        config = yaml.safe_load((ROOT / "data" / "deploy" / "dagster.yaml").read_text(encoding="utf-8"))
+        config["run_monitoring"]["poll_interval_seconds"] = 2  # ten, outside of tests
+        (folder / "dagster.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         environment = (
             os.environ
             | more
@@ -217,7 +217,7 @@ class Cluster:
     ) -> str:  # fmt: skip
         """Put a run into the queue, of all assets of the job or of some without their checks; its id."""
         ends = {f"dagster/asset_partition_range_{end}": at for end, at in (("start", day), ("end", until))}
-        asked = {self.key(location, name) for name in only}
+        selection = {self.key(location, name) for name in only}
         port = self.locations[location]["port"]
         target = GrpcServerTarget(host=NODES[0], port=port, socket=None, location_name=location)
         wait_until(lambda: self.is_loaded(target, location), f"the code of {location}", 120, 1.0)
@@ -227,14 +227,14 @@ class Cluster:
             (repository,) = code.get_repositories().values()
             selector = JobSubsetSelector(
                 location, repository.name, job, None,
-                asset_selection=asked or None, asset_check_selection=set() if asked else None,
+                asset_selection=selection or None, asset_check_selection=set() if selection else None,
             )  # fmt: skip
             chosen = code.get_job(selector)
-            told = {**(tags or {}), **(ends if until else {"dagster/partition": day})}
+            run_tags = {**(tags or {}), **(ends if until else {"dagster/partition": day})}
             planned = code.get_execution_plan(chosen, {}, None, None, instance=self.instance)
             plan = planned.execution_plan_snapshot
             run = self.instance.create_run(
-                job_name=job, run_id=None, run_config={}, status=None, tags=told, root_run_id=None,
+                job_name=job, run_id=None, run_config={}, status=None, tags=run_tags, root_run_id=None,
                 parent_run_id=None, step_keys_to_execute=plan.step_keys_to_execute,
                 execution_plan_snapshot=plan, job_snapshot=chosen.job_snapshot,
                 parent_job_snapshot=chosen.parent_job_snapshot, asset_selection=selector.asset_selection,
@@ -268,7 +268,7 @@ class Cluster:
         return [entry.dagster_event for entry in entries if entry.dagster_event]
 
     def why(self, run: str) -> str:
-        """What a run says of its failures."""
+        """The failures of a run, as text."""
         failed = [event for event in self.events(run) if event.is_failure]
         return "\n".join(str(event.event_specific_data or event.message) for event in failed)
 
@@ -278,7 +278,7 @@ class Cluster:
         return dg.AssetKey(list(parts))
 
     def number(self, run: dg.DagsterRun) -> int:
-        """How many runs came before it."""
+        """The number of runs before it."""
         record = self.instance.get_run_record_by_id(run.run_id)
         return record.storage_id
 
@@ -288,7 +288,7 @@ class Cluster:
 
 
 def answers(port: int, host: str = NODES[0]) -> bool:
-    """Whether somebody listens there."""
+    """Whether a server listens there."""
     with socket.socket() as probe:
         return probe.connect_ex((host, port)) == 0
 
@@ -297,7 +297,7 @@ def answers(port: int, host: str = NODES[0]) -> bool:
 
 
 class Ray:
-    """A head and a node of Ray, each on a loopback address of its own: machines, as far as Ray can tell."""
+    """A head and a node of Ray, each on a loopback address of its own: to Ray these are two machines."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         if not (find_spec("ray") and find_spec("dagster_ray")):
@@ -316,7 +316,7 @@ class Ray:
         self.add()
 
     def add(self) -> None:
-        """Start the other node; a machine with much to do may need to try again."""
+        """Start the other node; a busy machine may need a second attempt."""
 
         def is_there() -> bool:
             if NODES[1] not in self.servers.running or self.servers.running[NODES[1]].poll() is not None:

@@ -1,4 +1,4 @@
-"""What clusters accept, as facts of their schemas, and a check of an object against them.
+"""Schemas of what clusters accept, as facts, and a check of an object against them.
 
 Written down from kedacore/keda config/crd/bases/keda.sh_scaledobjects.yaml and keda.sh reference
 scaledobject-spec 2.22 (limits, triggers as texts); Kubernetes API reference autoscaling/v2 and v1; llm-d
@@ -45,7 +45,7 @@ SPECS: dict[tuple[str, str], dict[str, Any]] = {
 
 
 def faults(one: dict[str, Any]) -> list[str]:
-    """Everything about an object that its cluster would refuse; empty where it is accepted."""
+    """Every fault for which its cluster would refuse an object; empty where it is accepted."""
     kind = one.get("apiVersion"), one.get("kind")
     metadata = one.get("metadata", {})
     found = [] if DNS.fullmatch(metadata.get("name", "")) else [f"name {metadata.get('name')}"]
@@ -80,7 +80,7 @@ def _shape(value: Any, wanted: Any, at: str) -> list[str]:
 
 
 def _rules(kind: str, spec: dict[str, Any]) -> list[str]:
-    """What a webhook or a validation rule of the schema asks beyond the shape."""
+    """Rules of a webhook or of the schema beyond the shape."""
     found = []
     if kind == "ScaledObject":
         names = [one["name"] for one in spec["triggers"] if "name" in one]

@@ -23,17 +23,17 @@ from fleetcast.pipelines.shutdown import SignalListener
 
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
-EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer swallow it, test by test
+EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replace the handler, test by test
 
 
 def pytest_configure() -> None:
-    """Listen before anything replaces the handlers. What a shell starts behind itself ignores Ctrl-C."""
+    """Listen before anything replaces the handlers. A shell's background processes ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     EAR.listen()
 
 
 def pytest_unconfigure() -> None:
-    """Quieten what nanobind (DuckDB's bindings) prints of objects that live until the interpreter's end."""
+    """Suppress what nanobind (DuckDB's bindings) prints of objects that live until the interpreter's end."""
     EAR.rest()
     atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
 
@@ -68,7 +68,7 @@ def wired_scored(wired_day: RunSettings, tmp_path_factory: pytest.TempPathFactor
 
 
 def made_by_one(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """A folder that one process of the session fills and all read."""
+    """A folder that one process of the session fills and all processes read."""
     session = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         session = session.parent

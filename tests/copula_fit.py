@@ -1,7 +1,7 @@
-"""Fit the copula of models/quality/answer_copula.py to answers that were judged.
+"""Fit the copula of models/quality/answer_copula.py to scored answers.
 
 A variable x becomes g(x) = E[Z | x], the mean of the normal in its class of ties, whose Hermite coefficients
-are a_k. Mehler's formula gives what correlation r of the normals the data show:
+are a_k. Mehler's formula gives the correlation r of the normals that the data show:
 
     E[g(X) h(Y)] = sum_k r^k a_k b_k        biserial and tetrachoric correlations are its special cases
 """
@@ -13,11 +13,11 @@ from fleetcast.models.quality.answer_copula import MARGINAL_KNOTS, AnswerModel
 from fleetcast.models.quality.answers import JudgedAnswers
 
 TERMS = 120  # of Mehler's series
-MOST = 0.995  # a correlation is looked for up to here
+MOST = 0.995  # the upper end of the search for a correlation
 
 
 def fit(answers: JudgedAnswers, source: str) -> AnswerModel:
-    """The model of answers that were judged; ValueError where two variables leave no correlation to find."""
+    """The model of scored answers; ValueError where two variables leave no correlation to find."""
     columns = [*answers.score.T, *answers.output_tokens.T, answers.input_tokens, *answers.judged.T]
     means, coefficients = zip(*(class_means(column) for column in [*columns, answers.hardness]), strict=True)
     size = len(means)
@@ -60,7 +60,7 @@ def class_means(values: Floats | Ints) -> tuple[Floats, Floats]:
     edges = norm.ppf(np.concatenate([[0.0], np.cumsum(counts) / values.size]).clip(0, 1))
     density = norm.pdf(edges)
     means = -np.diff(density) * values.size / counts
-    # a_k = E[g He_k] / sqrt(k!): what is under each step is He_(k-1) phi between its edges
+    # a_k = E[g He_k] / sqrt(k!): the integral under each step is He_(k-1) phi between its edges
     inner, jumps = edges[1:-1], np.diff(means)
     coefficients, before, now = np.zeros(TERMS), np.zeros(inner.size), np.ones(inner.size)
     for k in range(1, TERMS + 1):  # now: He_(k-1) / sqrt((k-1)!)

@@ -1,4 +1,4 @@
-"""Series that forecasts are tested on: an office week, and everything odd."""
+"""Test series for forecasts: an office week, and odd ones."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ Floats = NDArray[np.float64]
 
 
 def office(days: int = 10, seed: int = 0) -> Floats:
-    """Hourly demand with a day, a weekend and noise that remembers, shape (days * 24,)."""
+    """Hourly demand with a daily and weekly season and autocorrelated noise, shape (days * 24,)."""
     noise = np.random.default_rng(seed)
     hours = np.arange(days * SEASON)
     day = 2.0 + np.sin(2 * np.pi * hours / SEASON)

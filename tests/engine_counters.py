@@ -1,4 +1,4 @@
-"""What a vLLM process would export of given requests, and query_range's answers over many of them."""
+"""Counters that a vLLM process exports for given requests, and query_range's answers over many of them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

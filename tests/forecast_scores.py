@@ -8,7 +8,7 @@ from fleetcast.models.aliases import Floats
 
 
 def wape(actual: Floats, predicted: Floats) -> float:
-    """Sum of absolute errors over the sum of the actual demand, a share; nan where nothing was demanded."""
+    """Sum of absolute errors over the sum of the actual demand, a share; nan where that sum is 0."""
     known = ~np.isnan(actual)
     demanded = float(actual[known].sum())
     return float(np.abs(actual - predicted)[known].sum()) / demanded if demanded > 0 else float("nan")
@@ -26,7 +26,7 @@ def pinball(actual: Floats, quantiles: Floats, levels: Sequence[float]) -> Float
 
 
 def covered_share(actual: Floats, quantile: Floats) -> float:
-    """Share of the known buckets that came out at or below the quantile."""
+    """Share of the known buckets at or below the quantile."""
     known = ~np.isnan(actual)
     return float((actual <= quantile)[known].mean()) if known.any() else float("nan")
 

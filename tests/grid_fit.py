@@ -1,8 +1,8 @@
-"""Profiles fitted to a grid of measured points, and how far off they are on points left out of the fit.
+"""Profiles fitted to a grid of measured points, and their errors on points left out of the fit.
 
 The seconds that a cached token adds to a decode step (g) are measured at batch 1 only, over the length of
-one context. Where the llm is split over many GPUs that slope says how long one context takes to walk
-through, not what many contexts beside each other cost; noise of a step adds to it. Reading the cache has
+one context. Where the llm is split over many GPUs that slope is the time to read one context, not the
+cost of many contexts at once; noise of a step adds to it. Reading the cache has
 a floor, its bytes over the peak bandwidth, and g may be up to KV_CEILING times that.
 """
 
@@ -35,7 +35,7 @@ def fit(measured: Measured, floor_s: float) -> ProfileFit:
     KV_CEILING * floor_s; f[B] is what the decode step at batch B leaves after its cache is paid, never
     falling with B.
 
-    Raises ValueError where a column holds what was not measured, or no request was measured alone.
+    Raises ValueError where a column lacks measurements, or no request was measured alone.
     """
     require_measured(measured)
     tokens = measured.prompt_tokens * measured.batch
@@ -93,7 +93,7 @@ def held_out_errors(measured: Measured, floor_s: float) -> Floats:
     """`relative_errors` of every setting when all its repetitions are left out of the fit, shape (3, points).
 
     A setting is a (prompt_tokens, batch) pair. The smallest and the largest of either kind are always
-    kept: knots are linear between what was measured, and nothing is claimed beyond.
+    kept: knots are linear between measurements, and there is no claim beyond them.
     """
     settings = np.stack([measured.prompt_tokens, measured.batch], axis=1)
     errors = []

@@ -1,4 +1,4 @@
-"""A plan of a day that is written down, not solved: counts by hour, alike for every llm and region."""
+"""A day plan written by hand, not solved: counts by hour, the same for every llm and region."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -33,6 +33,6 @@ def plan_rows(settings: RunSettings, day: date, policy: str, counts: Sequence[in
 
 
 def write_plan(settings: RunSettings, day: date, counts: Sequence[int]) -> None:
-    """The day-ahead plan of `day`, as it is made before it begins."""
+    """Write the day-ahead plan of `day`, as if it was made before the day begins."""
     made = pa.Table.from_pylist(plan_rows(settings, day, "day_ahead", counts), schema=SCHEMAS["plans"])
     settings.lake.write("day_ahead_plans", made, trace=settings.trace, day=day)

@@ -1,4 +1,4 @@
-"""`fleetcast advise`: its numbers against the plan and a direct replay; the page; what a trace lacks."""
+"""`fleetcast advise`: its numbers against the plan and a direct replay; the page; limitations of a trace."""
 
 import json
 import re
@@ -43,7 +43,7 @@ DAY, NEXT = date(2025, 3, 5), date(2025, 3, 6)
 
 
 def trace(path: Path, hours: int, per_hour: int, **more: Any) -> Path:
-    """Requests of a service that is busiest at noon, as BurstGPT writes them; `more` replaces columns."""
+    """Write requests of a service that is busiest at noon, as BurstGPT does; `more` replaces columns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(3)
     rate = 1.0 - 0.8 * np.cos(2 * np.pi * np.arange(hours) / 24)
@@ -64,8 +64,8 @@ def trace(path: Path, hours: int, per_hour: int, **more: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunSettings]:
-    """Three days of a service, with what runs today; GPUs and levels are not sought, nor latencies drawn."""
+def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunSettings]:
+    """Advise on three days of a service, with today's fleet; no search for GPUs, levels or latency errors."""
     folder = tmp_path_factory.mktemp("advise")
     file = trace(folder / "service.csv", 72, 150)
     with pytest.MonkeyPatch.context() as patch:
@@ -80,22 +80,22 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return folder / "out", json.loads(files.numbers.read_text(encoding="utf-8")), settings
 
 
-def test_the_plan_of_the_page_is_that_of_the_table(made: tuple[Path, dict[str, Any], RunSettings]) -> None:
-    _, found, settings = made
+def test_the_page_shows_the_plan_table(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
+    _, found, settings = output
     rows = settings.lake.read("day_ahead_plans", trace="service", day=NEXT).to_pandas()
     tomorrow = found["tomorrow"]
     assert tomorrow["day"] == str(NEXT)
     assert tomorrow["usd"] == pytest.approx(rows["usd"].sum()) != 0
     assert tomorrow["gpu_hours"] == (rows["instances"] * rows["gpus_per_instance"]).sum()
     carried = (rows["instances"] * rows["capacity_tokens_per_s"]).groupby(rows["hour_start"]).sum()
-    told = [row["carries_tokens_per_s"] for row in tomorrow["by_hour"]]
-    assert told == pytest.approx(carried.to_list())
-    assert {row["gpu"] for row in tomorrow["hours"]} == {"l40s-48gb"}  # what runs today
+    planned = [row["carries_tokens_per_s"] for row in tomorrow["by_hour"]]
+    assert planned == pytest.approx(carried.to_list())
+    assert {row["gpu"] for row in tomorrow["hours"]} == {"l40s-48gb"}  # today's GPU type
     assert all(row["forecast_tokens_per_s"] > 0 for row in tomorrow["by_hour"])
 
 
-def test_the_saving_is_that_of_a_direct_replay(made: tuple[Path, dict[str, Any], RunSettings]) -> None:
-    folder, found, settings = made
+def test_the_saving_equals_a_direct_replay(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
+    folder, found, settings = output
     saving, [board] = (
         found["saving"],
         [row for row in found["board"]["policies"] if row["policy"] == "day_ahead"],
@@ -112,7 +112,7 @@ def test_the_saving_is_that_of_a_direct_replay(made: tuple[Path, dict[str, Any],
     office = load_config("office", catalogue)
     rows = pd.read_csv(folder / "landing" / "service.csv")
     day = rows[rows["Timestamp"] >= 2 * 86_400]
-    asked = pd.DataFrame(
+    requests = pd.DataFrame(
         {
             "arrival_s": (day["Timestamp"] - day["Timestamp"].iloc[0]).to_numpy(),
             "llm": "llama3.1-8b",
@@ -124,31 +124,31 @@ def test_the_saving_is_that_of_a_direct_replay(made: tuple[Path, dict[str, Any],
         }
     )
     direct = try_fleet.run_fleet_trial(
-        TODAY, try_fleet.parse_fleet(TODAY, catalogue, office), asked, catalogue, office
+        TODAY, try_fleet.parse_fleet(TODAY, catalogue, office), requests, catalogue, office
     )
     assert saving["today_in_time_share"] == pytest.approx(direct.row["iw_fast_attainment_share"], abs=2e-3)
 
 
-def test_without_what_runs_today_the_plainest_fleet_stands_for_it(
-    made: tuple[Path, dict[str, Any], RunSettings],
+def test_without_a_current_fleet_a_plain_one_is_the_baseline(
+    output: tuple[Path, dict[str, Any], RunSettings],
 ) -> None:
-    _, found, settings = made
+    _, found, settings = output
     usd = {row["policy"]: row["usd"] for row in found["board"]["policies"]}
     saving = policy_comparison.saving_section(settings, DAY, found["board"], None)
     assert saving is not None
     assert saving["usd"] == usd["static"] - usd["day_ahead"]
-    assert saving["low_usd"] <= saving["high_usd"]  # of the latencies that were drawn
+    assert saving["low_usd"] <= saving["high_usd"]  # over the resampled latencies
     assert not saving["is_told"]
 
 
-def test_the_page_shows_the_numbers_and_loads_nothing(made: tuple[Path, dict[str, Any], RunSettings]) -> None:
-    folder, found, _ = made
+def test_the_page_has_numbers_and_loads_nothing(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
+    folder, found, _ = output
     text = (folder / "advice.html").read_text(encoding="utf-8")
-    assert text == render_advice_page(found)  # of advice.json as it lies there, and of nothing else
+    assert text == render_advice_page(found)  # a function of advice.json alone
     assert not re.search(r"https?://|<script|<link|<img|@import|url\((?!#)", text)
     tomorrow, saving = found["tomorrow"], found["saving"]
-    for told in (tomorrow["usd"], saving["today_usd"], saving["advised_usd"]):
-        assert f"{told:,.2f}" in text
+    for amount_usd in (tomorrow["usd"], saving["today_usd"], saving["advised_usd"]):
+        assert f"{amount_usd:,.2f}" in text
     assert all(f"<code>{one.split(' &&')[0]}" in unescape(text) for one in found["commands"].values())
     other = json.loads(json.dumps(found))
     other["tomorrow"]["usd"] += 1000.0
@@ -165,36 +165,36 @@ def test_a_template_escapes_its_values_and_refuses_a_missing_one(tmp_path: Path)
 
 
 def lines(found: dict[str, Any]) -> dict[str, str]:
-    """The lines of what cannot be said, by key."""
+    """The lines of the limitations, by key."""
     assert all("\n" not in one["line"] for one in found["cannot"])
     return {one["key"]: one["line"] for one in found["cannot"]}
 
 
 def test_a_trace_of_an_hour_is_sized_by_replay(tmp_path: Path) -> None:
-    """And one client, no llm, no urgency, no region: each is a line."""
+    """The trace also has one client only, no llm, no urgency and no region: each is a line."""
     rng = np.random.default_rng(4)
     at = pd.Timestamp("2025-03-03T09:00") + pd.to_timedelta(np.sort(3500 * rng.random(40_000)), unit="s")
     rows = {"TIMESTAMP": at, "ContextTokens": rng.integers(1, 4000, 40_000), "GeneratedTokens": 200}
     pd.DataFrame(rows).to_csv(tmp_path / "hour.csv", index=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
-        asked = AdviceRequest(tmp_path / "hour.csv", current_fleet="1 x llama3.1-8b@l40s-48gb")
-        found = advise_trace(asked, tmp_path / "out", Progress())
+        query = AdviceRequest(tmp_path / "hour.csv", current_fleet="1 x llama3.1-8b@l40s-48gb")
+        found = advise_trace(query, tmp_path / "out", Progress())
     assert found["board"] is None
     assert found["tomorrow"]["basis"] == "trace"
-    told = lines(found)
-    assert {"short", "one_client", "llm", "tier", "region", "levels", "quality"} <= set(told)
-    assert "1.0 hours, not two whole days" in told["short"]
+    notes = lines(found)
+    assert {"short", "one_client", "llm", "tier", "region", "levels", "quality"} <= set(notes)
+    assert "1.0 hours, not two whole days" in notes["short"]
     [size] = [row for row in found["tomorrow"]["hours"] if row["hour"] == 9]
     settings = load_settings(str(tmp_path / "out" / "advice.toml"), str(tmp_path / "out" / "lake"))
     rows_there = short_trace.read_requests_by_hour(settings)
     office = load_config("office", load_catalogue())
-    asked_rows = rows_there.assign(tier="iw_fast", cached_tokens=pd.NA, prefix_hashes=None)
+    request_rows = rows_there.assign(tier="iw_fast", cached_tokens=pd.NA, prefix_hashes=None)
 
     def attained(count: int) -> float:
         fleet = f"{count} x llama3.1-8b@l40s-48gb"
         pools = try_fleet.parse_fleet(fleet, load_catalogue(), office)
-        return try_fleet.run_fleet_trial(fleet, pools, asked_rows, load_catalogue(), office).row[
+        return try_fleet.run_fleet_trial(fleet, pools, request_rows, load_catalogue(), office).row[
             "iw_fast_attainment_share"
         ]
 
@@ -206,7 +206,7 @@ def test_a_trace_of_an_hour_is_sized_by_replay(tmp_path: Path) -> None:
     render_advice_page(found)
 
 
-def test_an_llm_that_nobody_profiled_has_no_fleet_until_another_stands_for_it(tmp_path: Path) -> None:
+def test_an_llm_without_profile_has_no_fleet_until_it_is_mapped(tmp_path: Path) -> None:
     file = trace(tmp_path / "gpt.csv", 30, 20, Model="gpt-9")
     found = advise_trace(AdviceRequest(file), tmp_path / "out", Progress())
     assert found["tomorrow"] is None
@@ -220,7 +220,7 @@ def test_an_llm_that_nobody_profiled_has_no_fleet_until_another_stands_for_it(tm
     assert found["trace"]["unprofiled_llms"] == {}
 
 
-def test_requests_of_no_profile_leave_the_others_a_plan(tmp_path: Path) -> None:
+def test_llms_without_profile_do_not_prevent_a_plan_for_others(tmp_path: Path) -> None:
     names = np.where(np.arange(100_000) % 4 == 0, "gpt-9", "llama3.1-8b")
     whole = trace(tmp_path / "all.csv", 20, 20)
     count = len(pd.read_csv(whole))
@@ -233,34 +233,34 @@ def test_requests_of_no_profile_leave_the_others_a_plan(tmp_path: Path) -> None:
     assert {row["llm"] for row in found["tomorrow"]["hours"]} == {"llama3.1-8b"}
 
 
-def mute(path: Path) -> Path:
-    """Requests as Azure writes them, without the column of output tokens and with a zone of their own."""
+def write_azure(path: Path) -> Path:
+    """Write requests as Azure does, without the column of output tokens and in a different time zone."""
     at = pd.date_range("2025-03-03T09:00", periods=10, freq="min", tz="+05:30")
     pd.DataFrame({"TIMESTAMP": at, "ContextTokens": 500}).to_csv(path, index=False)
     return path
 
 
-def judged_answers(path: Path) -> Path:
-    """Answers, which are no requests."""
+def write_scored_answers(path: Path) -> Path:
+    """Write scored answers, which are not requests."""
     pd.DataFrame({"query_id": ["q"], "llm": "llama3.1-8b", "score": 0.5, "output_tokens": 9}).to_csv(
         path, index=False
     )
     return path
 
 
-def came_of(file: Path, folder: Path, **more: Any) -> tuple[ImportedTrace, dict[str, str]]:
-    """A file in a lake of its own, and what cannot be said of it; nothing is planned."""
-    came = import_trace.import_trace_file(file, folder, load_catalogue(), None, Progress(), **more)
-    return came, lines({"cannot": limitations.list_limitations(came, load_catalogue(), empty_sections(came))})
+def import_file(file: Path, folder: Path, **more: Any) -> tuple[ImportedTrace, dict[str, str]]:
+    """Import a file into a lake of its own; return the trace and its limitations. Nothing is planned."""
+    new = import_trace.import_trace_file(file, folder, load_catalogue(), None, Progress(), **more)
+    return new, lines({"cannot": limitations.list_limitations(new, load_catalogue(), empty_sections(new))})
 
 
-def test_outputs_that_no_file_tells_are_assumed_and_told_ones_stay(tmp_path: Path) -> None:
-    came, told = came_of(mute(tmp_path / "mute.csv"), tmp_path / "a", output_tokens=150)
-    assert (came.requests, came.output_tokens) == (10, 1500)
-    assert "150 tokens are assumed (--outputs)" in told["outputs"]
-    assert "(10) each is 10.0 %" in told["few"]
-    assert "without a time zone are read as UTC" in told["clock"]
-    assert f"{came.first_at:%H:%M}" == "03:30"  # of 09:00 in a zone 5:30 ahead
+def test_missing_output_tokens_are_assumed_and_known_ones_stay(tmp_path: Path) -> None:
+    imported, notes = import_file(write_azure(tmp_path / "mute.csv"), tmp_path / "a", output_tokens=150)
+    assert (imported.requests, imported.output_tokens) == (10, 1500)
+    assert "150 tokens are assumed (--outputs)" in notes["outputs"]
+    assert "(10) each is 10.0 %" in notes["few"]
+    assert "without a time zone are read as UTC" in notes["clock"]
+    assert f"{imported.first_at:%H:%M}" == "03:30"  # of 09:00 in a zone 5:30 ahead
     file = trace(tmp_path / "half.csv", 3, 20)
     rows = pd.read_csv(file)
     rows["Response tokens"] = rows["Response tokens"].astype("Int64").mask(np.arange(len(rows)) % 2 == 0)
@@ -268,86 +268,86 @@ def test_outputs_that_no_file_tells_are_assumed_and_told_ones_stay(tmp_path: Pat
     begun = file.with_suffix(".toml").read_text(encoding="utf-8")
     file.with_suffix(".toml").unlink()
     share = (len(rows) + 1) // 2 / len(rows)
-    left, told = came_of(file, tmp_path / "b")
+    left, notes = import_file(file, tmp_path / "b")
     assert left.requests == len(rows) // 2
-    assert f"({100 * share:,.0f} %) are left out, and nothing is planned for them" in told["left_out"]
-    assert "--outputs TOKENS" in told["left_out"]
-    assert "assumed to arrive at 2024-01-01 00:" in told["clock"]
+    assert f"({100 * share:,.0f} %) are left out, and nothing is planned for them" in notes["left_out"]
+    assert "--outputs TOKENS" in notes["left_out"]
+    assert "assumed to arrive at 2024-01-01 00:" in notes["clock"]
     file.with_suffix(".toml").write_text(begun, encoding="utf-8")
-    came, told = came_of(file, tmp_path / "b", output_tokens=150)
-    assert came.requests == len(rows)
-    assert came.output_tokens == rows["Response tokens"].fillna(150).sum()
-    assert not {"left_out", "clock"} & told.keys()  # its mapping file tells the start
+    imported, notes = import_file(file, tmp_path / "b", output_tokens=150)
+    assert imported.requests == len(rows)
+    assert imported.output_tokens == rows["Response tokens"].fillna(150).sum()
+    assert not {"left_out", "clock"} & notes.keys()  # its mapping file has the start
 
 
-def test_regions_that_the_catalogue_lacks_are_one_place_beside_those_it_has(tmp_path: Path) -> None:
+def test_unknown_regions_are_planned_as_one_region(tmp_path: Path) -> None:
     at, rows = pd.date_range("2025-03-03", periods=300, freq="min", tz="UTC"), np.arange(300)
     named = np.select([rows % 3 == 0, rows % 3 == 1], ["east", "eu-1"], 'a "quoted" one')
-    tokens = {"input_tokens": 500, "output_tokens": np.where(rows % 2 == 0, 50, 0)}  # 0: not told
+    tokens = {"input_tokens": 500, "output_tokens": np.where(rows % 2 == 0, 50, 0)}  # 0: unknown
     file = tmp_path / "away.parquet"
     pd.DataFrame({"request_id": rows, "arrived_at": at, **tokens, "region": named}).to_parquet(file)
-    came, told = came_of(file, tmp_path / "a", output_tokens=50)
-    assert (came.requests, came.regions, came.left_out) == (300, ("central", "east"), {})
-    assert came.output_tokens == 300 * 50
-    assert "(67 % of the rows): all of these are planned in one region, called central" in told["region"]
+    imported, notes = import_file(file, tmp_path / "a", output_tokens=50)
+    assert (imported.requests, imported.regions, imported.left_out) == (300, ("central", "east"), {})
+    assert imported.output_tokens == 300 * 50
+    assert "(67 % of the rows): all of these are planned in one region, called central" in notes["region"]
     file.with_suffix(".toml").write_text(
         'label_names = { "eu-1" = "west", \'a "quoted" one\' = "west" }', encoding="utf-8"
     )
-    came, told = came_of(file, tmp_path / "a")  # its own mapping goes before
-    assert (came.regions, "region" in told) == (("east", "west"), False)
+    imported, notes = import_file(file, tmp_path / "a")  # its own mapping has precedence
+    assert (imported.regions, "region" in notes) == (("east", "west"), False)
 
 
-def test_a_trace_whose_llms_were_dealt_says_so_and_takes_the_one_that_is_named(tmp_path: Path) -> None:
+def test_distributed_llms_are_reported_and_assume_llm_replaces_them(tmp_path: Path) -> None:
     at = pd.date_range("2025-03-03T09:00", periods=200, freq="min")
     rows = {"TIMESTAMP": at, "ContextTokens": 500, "GeneratedTokens": 1}
     pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)
     catalogue, lake = load_catalogue(), Lake(tmp_path / "lake")
     land_file(tmp_path / "a.csv", lake, catalogue)
-    came = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, None)
-    assert came.distributed_keys == ("region", "llm", "tier")
-    told = lines({"cannot": limitations.list_limitations(came, catalogue, empty_sections(came))})
-    assert "names no region and no llm and no tier: values were distributed" in told["dealt"]
-    assert "--assume-llm NAME" in told["dealt"]
-    assert "one token long" in told["outputs"]
-    came = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, "qwen3-32b")
-    assert (came.llms, came.distributed_keys, came.requests) == (("qwen3-32b",), ("region", "tier"), 200)
+    imported = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, None)
+    assert imported.distributed_keys == ("region", "llm", "tier")
+    notes = lines({"cannot": limitations.list_limitations(imported, catalogue, empty_sections(imported))})
+    assert "names no region and no llm and no tier: values were distributed" in notes["dealt"]
+    assert "--assume-llm NAME" in notes["dealt"]
+    assert "one token long" in notes["outputs"]
+    named = import_trace.copy_landed_trace(lake, "azure_llm", tmp_path / "out", catalogue, "qwen3-32b")
+    assert (named.llms, named.distributed_keys, named.requests) == (("qwen3-32b",), ("region", "tier"), 200)
 
 
-def test_a_day_that_breaks_off_unnoticed_is_planned_itself(tmp_path: Path) -> None:
-    """Of few requests nobody can tell that more would have come; of many the lake knows the silence."""
-    few, _ = came_of(trace(tmp_path / "few.csv", 50, 60), tmp_path / "a")
+def test_a_day_that_is_cut_short_is_reported_and_planned(tmp_path: Path) -> None:
+    """With few requests the cut cannot be detected; with many the lake knows the gap."""
+    few, _ = import_file(trace(tmp_path / "few.csv", 50, 60), tmp_path / "a")
     assert (few.last_at.date(), few.day_to_plan) == (DAY, DAY)
     found = empty_sections(few) | {"tomorrow": {"day": DAY, "not_known": ""}}
-    told = lines({"cannot": limitations.list_limitations(few, load_catalogue(), found)})
-    assert "breaks off at 01:5" in told["cut"]
-    many, _ = came_of(trace(tmp_path / "many.csv", 50, 300), tmp_path / "b")
+    notes = lines({"cannot": limitations.list_limitations(few, load_catalogue(), found)})
+    assert "breaks off at 01:5" in notes["cut"]
+    many, _ = import_file(trace(tmp_path / "many.csv", 50, 300), tmp_path / "b")
     assert (many.last_at.date(), many.day_to_plan) == (DAY, NEXT)
 
 
-def test_what_no_page_left_in_a_folder_is_never_removed(
-    made: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
+def test_files_not_written_by_advise_are_kept(
+    output: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
 ) -> None:
     for name in ("lake", "landing"):
-        precious = trace(tmp_path / name / name / "own.csv", 3, 20)
+        kept = trace(tmp_path / name / name / "own.csv", 3, 20)
         with pytest.raises(ConfigError, match=r"would be removed.*--out"):
-            came_of(precious, tmp_path / name)
+            import_file(kept, tmp_path / name)
         with pytest.raises(ConfigError, match=r"would be removed.*--out"):
-            import_trace.copy_landed_trace(made[2].lake, "service", tmp_path / name, load_catalogue(), None)
-        assert precious.is_file()
+            import_trace.copy_landed_trace(output[2].lake, "service", tmp_path / name, load_catalogue(), None)
+        assert kept.is_file()
     again = tmp_path / "again"
-    page = came_of(trace(tmp_path / "a.csv", 3, 20), again)[0]
+    page = import_file(trace(tmp_path / "a.csv", 3, 20), again)[0]
     for _ in range(2):
         with pytest.raises(ConfigError, match="lies in the folder of the page"):
             import_trace.copy_landed_trace(page.lake, "a", again, load_catalogue(), None)
         with pytest.raises(ConfigError, match="lies in the folder of the page"):
-            came_of(again / "landing" / "a.csv", again)
+            import_file(again / "landing" / "a.csv", again)
     assert page.lake.count("requests") == page.requests
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_work_begins(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_refused_before_work_begins(tmp_path: Path) -> None:
     file = trace(tmp_path / "a.csv", 3, 20)
     with pytest.raises(ConfigError, match=r"cannot be written: Not a directory\. Name another folder: --out"):
-        came_of(file, file / "page")
+        import_file(file, file / "page")
     with pytest.raises(ValueError, match="a page is written to a disk"):
         parse_output_folder(Path("s3://bucket/page"))
 
@@ -366,15 +366,15 @@ REFUSED: list[tuple[Callable[[Path], list[str]], str]] = [
     (lambda at: ["--trace", "nobody"], "has no requests"),
     (lambda at: ["--trace", "nobody", "--outputs", "9"], "goes with a FILE"),
     (lambda at: ["--config", "office", "--outputs", "9"], "--outputs go with a trace"),
-    (lambda at: [str(mute(at / "column.csv"))], "advise --outputs 200"),
+    (lambda at: [str(write_azure(at / "column.csv"))], "advise --outputs 200"),
     (lambda at: [str(at)], "is a folder. Name a trace file in it"),
-    (lambda at: [str(judged_answers(at / "answers.csv"))], "holds scored answers, not requests"),
+    (lambda at: [str(write_scored_answers(at / "answers.csv"))], "holds scored answers, not requests"),
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), REFUSED, ids=[said for _, said in REFUSED])
-def test_what_is_refused_is_refused_in_a_line(
-    options: Callable[[Path], list[str]], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("options", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_bad_options_are_refused_in_one_line(
+    options: Callable[[Path], list[str]], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fleetcast.models.replay.session import background_compile
 
@@ -383,20 +383,20 @@ def test_what_is_refused_is_refused_in_a_line(
     out = [] if "--config" in options(tmp_path) else ["--out", str(tmp_path / "out")]
     found = CliRunner().invoke(cli_app, ["advise", *options(tmp_path), *out, "-q"])
     assert found.exit_code == 2, found.output
-    assert said in found.stderr
+    assert message in found.stderr
     assert len(found.stderr.strip().splitlines()) == 1
 
 
-def test_a_trace_of_the_lake_is_copied_and_left_alone(
-    made: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
+def test_a_trace_of_the_lake_is_copied_and_not_changed(
+    output: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
 ) -> None:
-    lake = made[2].lake
+    lake = output[2].lake
     before = sorted((str(path), path.stat().st_mtime_ns) for path in lake.root.rglob("*.parquet"))
-    came = import_trace.copy_landed_trace(lake, "service", tmp_path, load_catalogue(), None)
+    imported = import_trace.copy_landed_trace(lake, "service", tmp_path, load_catalogue(), None)
     assert sorted((str(path), path.stat().st_mtime_ns) for path in lake.root.rglob("*.parquet")) == before
-    assert came.lake.content("requests") == lake.content("requests")
-    assert (came.requests, came.llms, came.last_whole_day) == (
-        made[1]["trace"]["requests"], ("llama3.1-8b",), DAY,
+    assert imported.lake.content("requests") == lake.content("requests")
+    assert (imported.requests, imported.llms, imported.last_whole_day) == (
+        output[1]["trace"]["requests"], ("llama3.1-8b",), DAY,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Tables by the replay and plans replayed whole: what thresholds at their ends are, what a table promises."""
+"""Answer tables by replay and whole plans replayed: extreme thresholds, and what a table promises."""
 
 import dataclasses
 
@@ -76,7 +76,7 @@ def alone() -> RoutingOutcome:
 
 
 @pytest.mark.parametrize(("rule", "threshold"), [("cascade", 0.0), ("route", 1.0)])
-def test_where_nobody_goes_on_the_small_llm_is_alone_bit_by_bit(
+def test_threshold_zero_equals_the_small_llm_alone_bit_by_bit(
     rule: str, threshold: float, alone: RoutingOutcome
 ) -> None:
     found = play(rule, threshold)
@@ -84,11 +84,11 @@ def test_where_nobody_goes_on_the_small_llm_is_alone_bit_by_bit(
     np.testing.assert_array_equal(found.score, alone.score)
 
 
-def test_where_everybody_goes_on_all_legs_are_taken() -> None:
+def test_threshold_one_takes_all_legs() -> None:
     found = play("cascade", 1.0)
     assert (found.kept == 1).all()
     assert [leg.size for leg in found.leg_s] == [ARRIVAL_S.size] * 2
-    # the judge's seconds come on top of both legs, and on top of the one that it accepts
+    # the judge's seconds are added to both legs, and to the one leg of an accepted answer
     accepted = play("cascade", 0.5)
     first = accepted.kept == 0
     np.testing.assert_allclose(
@@ -114,8 +114,8 @@ def test_the_replay_keeps_the_answers_that_the_thresholds_choose(
     assert worst < found.quality < best
 
 
-def test_a_router_is_two_replays_apart() -> None:
-    """Requests of two llms meet nowhere: each llm serves its own as if the others did not come."""
+def test_a_router_equals_two_separate_replays() -> None:
+    """The requests of two llms never meet: each llm serves its own as if the others did not arrive."""
     rows = DRAWN.rows(slice(0, ARRIVAL_S.size))
     both = play("route", 0.5)
     for place, (shape, count) in enumerate(((SMALL, 2), (LARGE, 3))):
@@ -128,7 +128,7 @@ def test_a_router_is_two_replays_apart() -> None:
         np.testing.assert_array_equal(both.answer_latency_s[own], alone.answer_latency_s)
 
 
-def test_what_a_router_sends_to_nobody_goes_to_the_next_larger_llm() -> None:
+def test_an_llm_without_instances_routes_to_the_next_larger_llm() -> None:
     rows = DRAWN.rows(slice(0, ARRIVAL_S.size))
     found = replay_routing_plan(
         RoutingPlan("route", (0.5,), {LARGE: (3, 1.0)}, 0.0), rows, ARRIVAL_S, CATALOGUE, CONFIG
@@ -140,34 +140,34 @@ JUDGE = ReplicaShape("qwen3-8b", GPU, 1, 1)
 RUBRIC = 100
 
 
-def judged_by_ours(threshold: float) -> RoutingOutcome:
-    """The cascade with a judge that is an llm of ours; its verdicts are those of the service outside."""
+def play_with_llm_judge(threshold: float) -> RoutingOutcome:
+    """Play the cascade with an llm of the fleet as judge; its verdicts are those of the external service."""
     pools = {SMALL: (2, 1.0), LARGE: (3, 1.0), JUDGE: (1, 1.0)}
     serving = RoutingPlan("cascade", (threshold,), pools, 0.0, JUDGE.llm, RUBRIC)
     world = add_roofline_profiles(CATALOGUE, [JUDGE])
     return replay_routing_plan(serving, DRAWN.rows(slice(0, ARRIVAL_S.size)), ARRIVAL_S, world, CONFIG)
 
 
-def test_a_judge_of_ours_says_the_same_and_everybody_waits_for_its_leg(alone: RoutingOutcome) -> None:
-    """The draft of whom it accepts counts from when it was judged; who goes on has all three legs."""
-    outside, ours = play("cascade", 0.5, judge_s=0.0), judged_by_ours(0.5)
-    np.testing.assert_array_equal(ours.kept, outside.kept)
-    np.testing.assert_array_equal(ours.score, outside.score)
-    size, gone = ARRIVAL_S.size, ours.kept == 1
-    assert ours.llms == ("llama3.1-8b", "llama3.1-70b", "qwen3-8b")
-    assert [leg.size for leg in ours.leg_s] == [size, gone.sum(), size]
-    # the small llm never waits for the judge: its legs are those of a fleet without one
-    np.testing.assert_array_equal(ours.leg_s[0], alone.leg_s[0])
-    waited_s = ours.answer_latency_s - ours.leg_s[0] - ours.leg_s[2]
+def test_an_llm_judge_gives_equal_verdicts_and_adds_its_leg(alone: RoutingOutcome) -> None:
+    """An accepted draft's latency ends at its verdict; a request that goes on has all three legs."""
+    external, internal = play("cascade", 0.5, judge_s=0.0), play_with_llm_judge(0.5)
+    np.testing.assert_array_equal(internal.kept, external.kept)
+    np.testing.assert_array_equal(internal.score, external.score)
+    size, gone = ARRIVAL_S.size, internal.kept == 1
+    assert internal.llms == ("llama3.1-8b", "llama3.1-70b", "qwen3-8b")
+    assert [leg.size for leg in internal.leg_s] == [size, gone.sum(), size]
+    # the small llm never waits for the judge: its legs are those of a fleet without a judge
+    np.testing.assert_array_equal(internal.leg_s[0], alone.leg_s[0])
+    waited_s = internal.answer_latency_s - internal.leg_s[0] - internal.leg_s[2]
     np.testing.assert_allclose(waited_s[~gone], 0.0, atol=1e-9)
-    np.testing.assert_allclose(waited_s[gone], ours.leg_s[1], rtol=1e-9)
-    none = judged_by_ours(0.0)
-    assert none.leg_s[2].size == 0, "no answer can be found wanting: nobody judges"
+    np.testing.assert_allclose(waited_s[gone], internal.leg_s[1], rtol=1e-9)
+    none = play_with_llm_judge(0.0)
+    assert none.leg_s[2].size == 0, "no answer can be rejected: no judge runs"
     np.testing.assert_array_equal(none.answer_latency_s, alone.answer_latency_s)
 
 
-def test_a_judge_of_ours_reads_prompt_answer_and_rubric() -> None:
-    """One question alone: its leg is that of a request so long, for one token."""
+def test_an_llm_judge_reads_prompt_answer_and_rubric() -> None:
+    """A single question: its leg is that of a request of this length, for one token."""
     rows, once = DRAWN.rows(slice(0, 1)), np.zeros(1)
     world, pools = (
         add_roofline_profiles(CATALOGUE, [JUDGE]),
@@ -177,17 +177,17 @@ def test_a_judge_of_ours_reads_prompt_answer_and_rubric() -> None:
         RoutingPlan("cascade", (1.0,), pools, 0.0, JUDGE.llm, RUBRIC), rows, once, world, CONFIG
     )
     read = rows.input_tokens + rows.output_tokens[:, 0] + RUBRIC
-    as_asked = rows._replace(
+    as_request = rows._replace(
         llms=(JUDGE.llm, LARGE.llm), input_tokens=read, output_tokens=np.ones((1, 2), np.int64)
     )
     expected = replay_routing_plan(
-        RoutingPlan("route", (1.0,), {JUDGE: (1, 1.0)}, 0.0), as_asked, once, world, CONFIG
+        RoutingPlan("route", (1.0,), {JUDGE: (1, 1.0)}, 0.0), as_request, once, world, CONFIG
     )
     np.testing.assert_allclose(found.leg_s[2], expected.answer_latency_s, rtol=1e-12)
 
 
 @pytest.mark.parametrize("rule", ["cascade", "route"])
-def test_shadows_are_a_share_that_nobody_waits_for_and_whose_load_is_charged(rule: str) -> None:
+def test_shadows_add_load_but_no_latency(rule: str) -> None:
     share, size = 0.2, ARRIVAL_S.size
     pools = {SMALL: (2, 1.0), LARGE: (3, 1.0)}
     rows = DRAWN.rows(slice(0, size))
@@ -210,7 +210,7 @@ def test_shadows_are_a_share_that_nobody_waits_for_and_whose_load_is_charged(rul
 def test_plans_cover_the_legs_verdicts_and_shadows_that_the_replay_plays(
     rule: str, shadow_share: float
 ) -> None:
-    """By request and llm; of a sampled question every answer is judged once, whoever made it."""
+    """By request and llm; each answer to a sampled question is judged once, whichever llm made it."""
     rows, limits = DRAWN.rows(slice(0, ARRIVAL_S.size)), np.array([[0.5]])
     pools, world = (
         {SMALL: (2, 1.0), LARGE: (3, 1.0), JUDGE: (2, 1.0)},
@@ -230,7 +230,7 @@ def test_plans_cover_the_legs_verdicts_and_shadows_that_the_replay_plays(
     assert (sum(found.shadow_legs) > 0) == (shadow_share > 0)
 
 
-def test_a_router_looks_at_every_request_where_it_has_a_choice() -> None:
+def test_a_router_scores_every_request_where_it_has_a_choice() -> None:
     who = [select_answers(DRAWN, "route", [limit]) for limit in (0.0, 0.3, 1.0)]
     assert router_calls_per_request("route", who).tolist() == [0.0, 1.0, 0.0]
     assert router_calls_per_request("cascade", who).tolist() == [0.0, 0.0, 0.0]
@@ -278,7 +278,7 @@ def offer() -> QualityOffer:
 
 @pytest.mark.parametrize("latency_s", [13.0, 20.0])
 def test_a_plan_keeps_what_its_tables_promise(offer: QualityOffer, latency_s: float) -> None:
-    """Replayed on questions and arrivals that it has not seen."""
+    """Replay it on unseen questions and arrivals."""
     demand = QualityDemand(20.0, np.where(np.arange(len(CATALOGUE.gpus)) == 0, 64, 0))
     wide = dataclasses.replace(CONFIG, fleet=dataclasses.replace(CONFIG.fleet, max_batch=128))
     rows = DRAWN.rows(slice(4_000, 8_000))
@@ -294,7 +294,7 @@ def test_a_plan_keeps_what_its_tables_promise(offer: QualityOffer, latency_s: fl
             serving = RoutingPlan("route", tuple(offer.thresholds[plan.point]), pools, 0.0)
             found = replay_routing_plan(serving, rows, arrival_s, CATALOGUE, wide)
             assert found.p95_s <= 1.05 * latency_s
-            # two standard errors of what the tables were made from and of what was replayed
+            # two standard errors of the data behind the tables and of the replay
             apart = 2 * np.hypot(offer.error[plan.point], found.score.std() / np.sqrt(found.score.size))
             assert found.quality == pytest.approx(offer.quality[plan.point], abs=apart)
 
@@ -305,8 +305,8 @@ SERVICE = shift.Service([SMALL, LARGE], 40, SHIPPED.judges["learned"], 0.5, 25.0
 STAYS = shift.Plan(np.array([2, 3]), np.array([0.4]), 12.0, 213.0, 400.0, 0.4)
 
 
-def test_a_plan_that_stays_is_the_replay_of_the_plan_bit_by_bit() -> None:
-    """Row after row, on a fleet that could grow, and with gears that all say the same."""
+def test_without_shifts_the_run_equals_the_replay_of_its_plan() -> None:
+    """Row after row, on a fleet that could grow, with gears that are all equal."""
     rows = DRAWN.rows(slice(0, ARRIVAL_S.size))
     load = shift.Load(rows, ARRIVAL_S, np.zeros(ARRIVAL_S.size, np.int64))
     judge_s = SERVICE.judge.seconds
@@ -320,7 +320,7 @@ def test_a_plan_that_stays_is_the_replay_of_the_plan_bit_by_bit() -> None:
         assert found.usd_per_hour == pytest.approx(14 * CATALOGUE.gpus[GPU].usd_per_hour)
 
 
-def test_a_new_plan_is_made_where_the_load_has_left_the_band_and_the_fleet_follows_by_ones() -> None:
+def test_load_outside_the_band_triggers_a_new_plan_one_step_at_a_time() -> None:
     phases = [shift.Phase(600.0, 6.0), shift.Phase(900.0, 24.0)]
     load = shift.loaded(DRAWN, phases, seed=3)
     small = STAYS._replace(instances=np.array([1, 1]), requests_per_s=6.0)
@@ -331,11 +331,11 @@ def test_a_new_plan_is_made_where_the_load_has_left_the_band_and_the_fleet_follo
     assert (calm.plans, found.plans) == (0, 1)
     assert found.usd_per_hour > calm.usd_per_hour
     assert (found.served.kept >= 0).all()
-    assert found.served.answer_latency_s.size == load.arrival_s.size, "shadows are nobody's"
+    assert found.served.answer_latency_s.size == load.arrival_s.size, "shadows belong to no request"
     target = np.array([2, 3])
     for wanted, after in (([4, 3], [3, 3]), ([1, 4], [2, 4]), ([1, 3], [1, 3]), ([2, 3], [2, 3])):
         np.testing.assert_array_equal(shift.step_towards(target, np.array(wanted), SERVICE), after)
-    full = SERVICE._replace(gpus=14)  # no room for one more: one that is not wanted goes first
+    full = SERVICE._replace(gpus=14)  # no room for one more: an unwanted one goes first
     np.testing.assert_array_equal(shift.step_towards(target, np.array([1, 4]), full), [1, 3])
 
 

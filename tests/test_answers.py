@@ -1,4 +1,4 @@
-"""Answers, the model of them, judges, and how they join a trace: laws, and the figures that were fitted."""
+"""Answers, their model, judges and the join with a trace: laws, and the figures that were fitted."""
 
 import dataclasses
 
@@ -37,7 +37,7 @@ def test_two_halves_of_a_normal_have_the_tetrachoric_correlation(r: float) -> No
     assert normal_correlation(mean_x, mean_y, of_x, of_y) == pytest.approx(r, abs=2e-3)
 
 
-def test_what_is_drawn_has_the_marginals_and_correlations_of_the_model() -> None:
+def test_samples_have_the_marginals_and_correlations_of_the_model() -> None:
     for n, shares in enumerate(MODEL.grade_shares):
         error = np.sqrt(shares[1] * shares[0] / MANY)
         assert DRAWN.score[:, n].mean() == pytest.approx(shares[1], abs=4 * error)
@@ -46,7 +46,7 @@ def test_what_is_drawn_has_the_marginals_and_correlations_of_the_model() -> None
     np.testing.assert_allclose(again.matrix, MODEL.matrix, atol=0.03)
 
 
-def test_what_is_known_stays_and_the_rest_follows_it() -> None:
+def test_known_values_stay_and_the_rest_is_conditional_on_them() -> None:
     rng = np.random.default_rng(0)
     correlation = np.array([[1.0, 0.6, 0.3], [0.6, 1.0, 0.5], [0.3, 0.5, 1.0]])
     z = rng.standard_normal((MANY, 1))
@@ -58,31 +58,31 @@ def test_what_is_known_stays_and_the_rest_follows_it() -> None:
 def requests(
     inputs: np.ndarray, outputs: np.ndarray, llm: str = "llama3.1-8b", app: np.ndarray | None = None
 ) -> ServedRequests:
-    """Requests that one llm served, which name no query."""
-    nobody = np.full(inputs.size, None)
-    return ServedRequests(np.full(inputs.size, llm), nobody if app is None else app, inputs, outputs, nobody)
+    """Requests that one llm served, without query ids."""
+    no_ids = np.full(inputs.size, None)
+    return ServedRequests(np.full(inputs.size, llm), no_ids if app is None else app, inputs, outputs, no_ids)
 
 
 def test_a_request_keeps_its_own_lengths_and_long_ones_are_answered_worse() -> None:
     rng = np.random.default_rng(1)
     inputs, outputs = rng.integers(1, 5000, 20_000), np.round(rng.lognormal(5, 1, 20_000)).astype(int) + 1
     app = rng.integers(0, 3, 20_000)
-    asked = requests(inputs, outputs, app=app)
-    answers = sample_request_answers(MODEL, JUDGES["learned"], asked, seed=5)
+    served = requests(inputs, outputs, app=app)
+    answers = sample_request_answers(MODEL, JUDGES["learned"], served, seed=5)
     np.testing.assert_array_equal(answers.input_tokens, inputs)
     np.testing.assert_array_equal(answers.output_tokens[:, 1], outputs)
     short = outputs <= np.quantile(outputs, 0.2)
     assert answers.score[short, 1].mean() > answers.score[~short, 1].mean() + 0.05
-    again = sample_request_answers(MODEL, JUDGES["learned"], asked, seed=5)
+    again = sample_request_answers(MODEL, JUDGES["learned"], served, seed=5)
     for one, other in zip(answers[1:], again[1:], strict=True):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(ConfigError, match=r"unknown llm 'llama2-70b'"):
         sample_request_answers(MODEL, JUDGES["learned"], requests(inputs, outputs, "llama2-70b"), seed=5)
 
 
-def test_requests_as_long_as_the_models_make_other_llms_as_long_as_the_models() -> None:
-    asked = requests(DRAWN.input_tokens, DRAWN.output_tokens[:, 1])
-    found = sample_request_answers(MODEL, JUDGES["learned"], asked, seed=6)
+def test_requests_of_model_length_give_other_llms_model_lengths() -> None:
+    served = requests(DRAWN.input_tokens, DRAWN.output_tokens[:, 1])
+    found = sample_request_answers(MODEL, JUDGES["learned"], served, seed=6)
     for llm in (0, 2):
         theirs = np.quantile(found.output_tokens[:, llm], (0.1, 0.5, 0.9))
         assert theirs == pytest.approx(np.quantile(DRAWN.output_tokens[:, llm], (0.1, 0.5, 0.9)), rel=0.05)
@@ -91,7 +91,7 @@ def test_requests_as_long_as_the_models_make_other_llms_as_long_as_the_models() 
 LANDED = LandedAnswers(np.array([f"q{n}" for n in range(MANY)]), DRAWN)
 
 
-def test_answers_that_landed_go_to_requests_of_like_length() -> None:
+def test_landed_answers_join_requests_of_similar_length() -> None:
     inputs, outputs = DRAWN.input_tokens[:5000] * 3, DRAWN.output_tokens[:5000, 1] * 2
     found = sample_request_answers(LANDED, JUDGES["learned"], requests(inputs, outputs), seed=0)
     np.testing.assert_array_equal(found.output_tokens[:, 1], outputs)
@@ -100,12 +100,12 @@ def test_answers_that_landed_go_to_requests_of_like_length() -> None:
     assert found.score[~slow, 1].mean() > found.score[slow, 1].mean()
 
 
-def test_what_is_chosen_on_one_half_is_judged_on_answers_to_other_queries() -> None:
-    """Every query has a hardness of its own, by which it is known again."""
+def test_the_two_halves_share_no_query() -> None:
+    """Every query has its own hardness, which identifies it."""
     few = LandedAnswers(LANDED.query_id[:301], DRAWN.rows(slice(0, 301)))
-    asked = requests(DRAWN.input_tokens[:999], DRAWN.output_tokens[:999, 1])
+    served = requests(DRAWN.input_tokens[:999], DRAWN.output_tokens[:999, 1])
     for found in (
-        sample_request_answers(few, JUDGES["learned"], asked, 1),
+        sample_request_answers(few, JUDGES["learned"], served, 1),
         sample_landed_answers(few, JUDGES["learned"], 999, 1),
     ):
         chosen_on, judged_on = (set(half.hardness) for half in found.halves())
@@ -114,26 +114,26 @@ def test_what_is_chosen_on_one_half_is_judged_on_answers_to_other_queries() -> N
         assert len(found.hardness) == 999
 
 
-def test_a_request_takes_the_answers_to_its_own_query_whoever_served_it() -> None:
+def test_a_request_takes_the_answers_to_its_query_from_any_llm() -> None:
     """Two llms served in turn; every third names its query, the others are joined by their lengths."""
     at = np.random.default_rng(4).integers(0, MANY, 3000)
     own = np.arange(3000) % 2 + 1
     query = np.where(np.arange(3000) % 3 == 0, LANDED.query_id[at], None)
     tokens = DRAWN.input_tokens[at], 2 * DRAWN.output_tokens[at, own]
-    asked = ServedRequests(np.array(DRAWN.llms)[own], np.full(3000, "app"), *tokens, query)
-    found = sample_request_answers(LANDED, JUDGES["learned"], asked, seed=0)
+    served = ServedRequests(np.array(DRAWN.llms)[own], np.full(3000, "app"), *tokens, query)
+    found = sample_request_answers(LANDED, JUDGES["learned"], served, seed=0)
     named = np.arange(3000) % 3 == 0
     np.testing.assert_array_equal(found.score[named], DRAWN.score[at[named]])
     np.testing.assert_array_equal(found.judged[named], DRAWN.judged[at[named]])
     assert (found.score[~named] != DRAWN.score[at[~named]]).any(axis=1).mean() > 0.1
     np.testing.assert_array_equal(found.output_tokens[np.arange(3000), own], tokens[1])
-    other = asked._replace(query_id=np.where(named, "nobody's", None))
+    other = served._replace(query_id=np.where(named, "nobody's", None))
     with pytest.raises(ConfigError, match=r"None of the 1,000 requests .* is among the 40,000 queries"):
         sample_request_answers(LANDED, JUDGES["learned"], other, seed=0)
 
 
 def test_requests_that_are_sent_on_are_longer_than_others() -> None:
-    """Drawing quality apart from length would give the large llm a fifth to a third too little."""
+    """Sampling quality independently of length would give the large llm a fifth to a third too little."""
     two = DRAWN.of(["llama3.1-8b", "llama3.1-70b"])
     sent = select_answers(two, "cascade", [0.3]).reached[:, 1]
     assert two.output_tokens[sent, 1].mean() / two.output_tokens[:, 1].mean() > 1.3
@@ -153,7 +153,7 @@ def test_thresholds_at_their_ends_are_one_llm_alone(rule: str) -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=4, max_size=4))
-def test_who_goes_on_never_falls_as_thresholds_rise(four: list[float]) -> None:
+def test_the_share_that_goes_on_never_falls_as_thresholds_rise(four: list[float]) -> None:
     few = DRAWN.rows(slice(0, 300))
     low, high = np.minimum(four[:2], four[2:]), np.maximum(four[:2], four[2:])
     before, after = select_answers(few, "cascade", low), select_answers(few, "cascade", high)
@@ -165,7 +165,7 @@ def test_who_goes_on_never_falls_as_thresholds_rise(four: list[float]) -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=4, max_size=4))
 def test_quality_never_falls_with_thresholds_where_no_larger_llm_is_worse(four: list[float]) -> None:
-    """On real answers it may: the best is reached before all goes to the largest."""
+    """On real answers it may: the best is reached before all requests go to the largest llm."""
     few = DRAWN.rows(slice(0, 300))
     never_worse = few._replace(score=np.maximum.accumulate(few.score, axis=1))
     low, high = np.minimum(four[:2], four[2:]), np.maximum(four[:2], four[2:])
@@ -178,7 +178,7 @@ def test_quality_never_falls_with_thresholds_where_no_larger_llm_is_worse(four: 
     assert some > every
 
 
-def test_judges_go_from_lots_to_knowing() -> None:
+def test_judges_range_from_random_to_oracle() -> None:
     two = DRAWN.of(["llama3.1-8b", "llama3.1-70b"])
     rng = np.random.default_rng(2)
     found = {name: skill(apply_judge(two, judge, rng), "cascade") for name, judge in JUDGES.items()}
@@ -188,7 +188,7 @@ def test_judges_go_from_lots_to_knowing() -> None:
     knows = apply_judge(two, JUDGES["oracle"], rng)
     sent = select_answers(knows, "cascade", [(two.score[:, 0] == 0).mean()]).reached[:, 1]
     np.testing.assert_array_equal(sent, two.score[:, 0] == 0)
-    assert skill(knows, "route") == pytest.approx(0.90, abs=0.01)  # it says so before the answer, too
+    assert skill(knows, "route") == pytest.approx(0.90, abs=0.01)  # it is known before the answer, too
     half = apply_judge(two, Judge(0.0, 0.0, "", 0.5), rng)
     assert np.corrcoef(half.judged[:, 0], two.score[:, 0])[0, 1] == pytest.approx(0.5, abs=0.02)
 
@@ -201,12 +201,12 @@ def test_judges_go_from_lots_to_knowing() -> None:
         ("route", [0.6, 0.3], r"out of order: those of a router must not fall\. Sort them"),
     ],
 )
-def test_thresholds_that_cannot_be_are_refused(rule: str, thresholds: list[float], message: str) -> None:
+def test_invalid_thresholds_are_refused(rule: str, thresholds: list[float], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         select_answers(DRAWN, rule, thresholds)
 
 
-def test_a_model_that_cannot_be_is_refused() -> None:
+def test_an_invalid_model_is_refused() -> None:
     rows = [*MODEL.correlation[:-1], tuple(0.99 * (-1) ** n for n in range(9))]
     with pytest.raises(ConfigError, match="is not positive definite"):
         dataclasses.replace(MODEL, correlation=tuple(rows))

@@ -1,4 +1,4 @@
-"""The generator keeps the figures of SageServe section 3 and is reproducible; tiling does what it says."""
+"""The generator reproduces SageServe section 3 and is deterministic; tiling keeps its laws."""
 
 import dataclasses
 from datetime import UTC, date, datetime, timedelta
@@ -31,7 +31,7 @@ def week() -> DayColumns:
     return DayColumns._make(np.concatenate(columns) for columns in zip(*days, strict=True))
 
 
-def test_shares_are_those_of_the_paper(week):
+def test_shares_match_the_paper(week):
     tiers = np.bincount(week.tier) / week.tier.size
     assert tiers[IW_FAST] + tiers[IW_NORMAL] == pytest.approx(0.72, abs=0.02)
     assert tiers[IW_FAST] > tiers[IW_NORMAL] > tiers[NIW] > 0
@@ -47,7 +47,7 @@ def test_shares_are_those_of_the_paper(week):
     assert cell[NIW, :, WEST].sum() < 0.05 * cell[NIW].sum()
 
 
-def test_token_sizes_are_those_of_the_paper(week):
+def test_token_sizes_match_the_paper(week):
     assert np.mean(week.input_tokens > 1000) > 0.75
     assert np.mean(week.output_tokens < 1000) > 0.95
     assert np.mean(week.input_tokens[week.tier == IW_FAST] < 4000) == pytest.approx(0.95, abs=0.02)
@@ -71,7 +71,7 @@ def test_november_2024_is_a_fifth_of_july_2025_and_has_no_normal_tier(week):
     small = dataclasses.replace(before, requests_per_day=before.requests_per_day / 2)
     days = [office_day(small, before.first_week + timedelta(days=k), 7, NAMES) for k in range(7)]
     old = DayColumns._make(np.concatenate(columns) for columns in zip(*days, strict=True))
-    scale = 0.5 / (200_000 / OFFICE.requests_per_day)  # both were drawn thinned
+    scale = 0.5 / (200_000 / OFFICE.requests_per_day)  # both samples were thinned
     tokens = [int(made.input_tokens.sum(dtype=np.int64) + made.output_tokens.sum()) for made in (week, old)]
     assert scale * week.tier.size / old.tier.size == pytest.approx(5.0, rel=0.05)
     assert scale * tokens[0] / tokens[1] == pytest.approx(5.0, rel=0.1)
@@ -149,7 +149,7 @@ def test_broken_parameters_are_refused(change, message):
 
 
 def template(arrived_us: list[int]) -> DayColumns:
-    """A trace whose input tokens are the row numbers, so that a tiled request tells where it comes from."""
+    """A trace whose input tokens are the row numbers, so that a tiled request shows its origin."""
     rows = np.arange(len(arrived_us))
     codes = [np.zeros(rows.size, np.int16)] * 4
     return DayColumns(np.array(arrived_us), *codes, rows.astype(np.int32), np.ones(rows.size, np.int32))

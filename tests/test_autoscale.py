@@ -1,4 +1,4 @@
-"""Cauchy's autoscaler: in balance it does nothing, it acts within a window, and it starts before it stops."""
+"""Cauchy's autoscaler: no action in balance, an action within a window, starts before stops."""
 
 import numpy as np
 import pytest
@@ -25,17 +25,17 @@ MINUTE = 6  # samples
 
 
 def best(rate: float, held: Ints) -> Ints:
-    """The cheapest combos that sustain the rate, of the GPUs that are left."""
+    """The cheapest combos that sustain the rate, within the remaining GPUs."""
     left = OFFER._replace(cap_gpus=OFFER.cap_gpus - held @ OFFER.uses)
     goodput = GOODPUT[None]
     return combo_lp.solve_combo_lp("mc_lp", left, np.array([rate]), goodput, np.ones((1, 2))).counts[0]
 
 
 def after(step: float, minutes: int = 25) -> Ints:
-    """Targets where 20 requests/s become so many times that after ten minutes."""
-    came = np.full(minutes * MINUTE, 20.0)
-    came[10 * MINUTE :] *= step
-    return cauchy_targets(came, GOODPUT, best, START)
+    """Targets where, after ten minutes, 20 requests/s are multiplied by `step`."""
+    arrivals = np.full(minutes * MINUTE, 20.0)
+    arrivals[10 * MINUTE :] *= step
+    return cauchy_targets(arrivals, GOODPUT, best, START)
 
 
 @pytest.mark.parametrize("step", [1.0, 0.85, 1.15])
@@ -56,14 +56,14 @@ def test_a_step_is_followed_within_a_window() -> None:
     assert GOODPUT @ shrunk[-1] < 12.0 + 5.0
 
 
-def test_it_looks_again_after_every_window() -> None:
+def test_it_decides_again_after_every_window() -> None:
     """A load that keeps growing is followed once in each window."""
     table = cauchy_targets(20.0 * 2 ** (np.arange(60) / 12), GOODPUT, best, START)
     changes = 1 + np.flatnonzero((np.diff(table, axis=0) != 0).any(axis=1))
     assert changes.tolist() == [12, 24, 36, 48]
 
 
-def test_what_is_given_up_serves_for_the_grace_and_windows_do_not_overlap() -> None:
+def test_released_combos_serve_for_the_grace_and_windows_do_not_overlap() -> None:
     shrunk = after(0.5)
     decided = 10 * MINUTE + 6  # the mean of the window falls below 16 with the fifth of twelve samples
     first = int(np.argmax((shrunk != START).any(axis=1)))
@@ -82,8 +82,8 @@ def test_what_is_given_up_serves_for_the_grace_and_windows_do_not_overlap() -> N
 
 def test_every_refinement_starts_before_it_stops() -> None:
     """Small combos become large ones after half an hour: for 90 seconds both stand."""
-    came = np.full(45 * MINUTE, 20.0)
-    table = cauchy_targets(came, GOODPUT, best, np.array([10, 0]))
+    arrivals = np.full(45 * MINUTE, 20.0)
+    table = cauchy_targets(arrivals, GOODPUT, best, np.array([10, 0]))
     wanted = best(20.0, np.zeros(2, np.int64))
     assert wanted.tolist() == [0, 4]
     refined = 30 * MINUTE
@@ -97,20 +97,20 @@ def test_a_fleet_without_gpus_left_stays_as_it_is() -> None:
     assert (cauchy_targets(np.full(300, 900.0), GOODPUT, best, full) == full).all()
 
 
-def naive(came: np.ndarray, start: Ints, scaler: CauchySettings = DEFAULT_CAUCHY_SETTINGS) -> Ints:
-    """Sample by sample, each mean by itself."""
+def naive(arrivals: np.ndarray, start: Ints, scaler: CauchySettings = DEFAULT_CAUCHY_SETTINGS) -> Ints:
+    """The twin: sample by sample, each mean by itself."""
     held, acted = start.copy(), 0
     window, refine = int(scaler.window_s // scaler.sample_s), int(scaler.refine_s // scaler.sample_s)
-    table, lingering = np.zeros((2, came.size, held.size), np.int64)
-    for now in range(came.size):
+    table, lingering = np.zeros((2, arrivals.size, held.size), np.int64)
+    for now in range(arrivals.size):
         if now - acted >= window:
-            lacking = came[now - window : now].mean() - GOODPUT @ held
+            lacking = arrivals[now - window : now].mean() - GOODPUT @ held
             if abs(lacking) > scaler.ratio * (GOODPUT @ held):
                 change = best(lacking, held) if lacking > 0 else -combos_to_release(held, GOODPUT, -lacking)
                 add_grace_period(lingering, now, -np.minimum(change, 0), scaler.grace_s / scaler.sample_s)
                 held, acted = held + change, now
-            elif now - acted >= refine and came[now - refine : now].any():
-                wanted = best(came[now - refine : now].mean(), np.zeros_like(held))
+            elif now - acted >= refine and arrivals[now - refine : now].any():
+                wanted = best(arrivals[now - refine : now].mean(), np.zeros_like(held))
                 add_grace_period(
                     lingering, now, np.maximum(held - wanted, 0), scaler.boot_s / scaler.sample_s
                 )
@@ -121,29 +121,29 @@ def naive(came: np.ndarray, start: Ints, scaler: CauchySettings = DEFAULT_CAUCHY
 
 @pytest.mark.parametrize("seed", range(6))
 def test_it_equals_its_naive_twin(seed: int) -> None:
-    """Over busy hours, even ones, and ones in which nobody comes."""
+    """Over busy hours, even ones, and ones without requests."""
     rng = np.random.default_rng(seed)
     level = np.repeat(rng.choice([0.0, 0.0, 8.0, 20.0, 60.0], 40), 45)[: rng.integers(0, 1800)]
-    came = rng.poisson(level) / 10.0 if seed % 2 else level
+    arrivals = rng.poisson(level) / 10.0 if seed % 2 else level
     start = rng.integers(0, 9, 2)
-    assert (cauchy_targets(came, GOODPUT, best, start) == naive(came, start)).all()
+    assert (cauchy_targets(arrivals, GOODPUT, best, start) == naive(arrivals, start)).all()
 
 
 @given(st.lists(st.floats(0, 200), min_size=30, max_size=300), st.integers(0, 9), st.integers(0, 9))
-def test_no_target_is_negative_or_above_the_caps_but_for_the_grace(came, small, large) -> None:
+def test_no_target_is_negative_or_above_the_caps_but_for_the_grace(arrivals, small, large) -> None:
     def larger(rate: float, held: Ints) -> Ints:
         return np.array([0, min(int(np.ceil(rate / 5.0)), 40 - int(held[1]))])
 
     start = np.array([small, large + 1])
-    table = cauchy_targets(np.array(came), GOODPUT, larger, start)
+    table = cauchy_targets(np.array(arrivals), GOODPUT, larger, start)
     assert (table >= 0).all()
-    settled = cauchy_targets(np.array(came), GOODPUT, larger, start, CauchySettings(grace_s=0.0, boot_s=0.0))
-    assert (settled <= table).all()
-    assert (settled <= 40).all()
+    now = cauchy_targets(np.array(arrivals), GOODPUT, larger, start, CauchySettings(grace_s=0.0, boot_s=0.0))
+    assert (now <= table).all()
+    assert (now <= 40).all()
 
 
 @given(st.integers(0, 9), st.integers(0, 9), st.floats(0, 100))
-def test_what_is_given_up_never_exceeds_the_excess(small, large, excess) -> None:
+def test_release_never_exceeds_the_excess(small, large, excess) -> None:
     held = np.array([small, large])
     gone = combos_to_release(held, GOODPUT, excess)
     assert ((gone >= 0) & (gone <= held)).all()

@@ -1,4 +1,4 @@
-"""Backtests: the marts say what the plain formulas say, alarms ring when they should, and processes agree."""
+"""Backtests: the marts equal the plain formulas, alarms ring when they should, and processes agree."""
 
 from datetime import date, timedelta
 
@@ -44,7 +44,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     return settings
 
 
-def test_every_hour_of_the_days_is_forecast_two_hours_ahead(ran: RunSettings) -> None:
+def test_every_hour_is_forecast_two_hours_ahead(ran: RunSettings) -> None:
     rows = ran.lake.read("backtests", trace="small").to_pandas()
     assert sorted(rows["day"].unique()) == [DAY, DAY + timedelta(days=1)]
     assert len(rows) == len(TIERS) * len(FAST) * 12 * 48 * 12  # methods, series, cutoffs, buckets
@@ -66,25 +66,25 @@ def test_the_mart_of_losses_equals_the_formulas(ran: RunSettings, minutes: int, 
         return rows[name].to_numpy().reshape(48, 12)[:, : minutes // 10]
 
     actual, mean = grid("actual_per_s"), grid("forecast_per_s")
-    told = ran.lake.sql(
+    mart = ran.lake.sql(
         "select * from forecast_losses where method = 'weighted' and llm = 'bloom-176b' and region = 'east' "
         "and horizon_minutes = $minutes and tier = $tier", minutes=minutes, tier=tier,
     ).to_pylist()[0]  # fmt: skip
     known = ~np.isnan(actual)
     both = np.where(actual + mean > 0, actual + mean, 1.0)
     off = np.abs(actual - mean)
-    assert told["buckets"] == known.sum()
-    assert told["wape_share"] == pytest.approx(wape(actual, mean))
-    assert told["smape_share"] == pytest.approx((2 * off / both)[known].mean())
-    assert told["mase"] == pytest.approx(off[known].mean() / rows["naive_step_per_s"].iloc[0])
+    assert mart["buckets"] == known.sum()
+    assert mart["wape_share"] == pytest.approx(wape(actual, mean))
+    assert mart["smape_share"] == pytest.approx((2 * off / both)[known].mean())
+    assert mart["mase"] == pytest.approx(off[known].mean() / rows["naive_step_per_s"].iloc[0])
     for name, level in (("p50", 0.50), ("p90", 0.90), ("p95", 0.95)):
         quantile = grid(f"{name}_per_s")
         loss = pinball(actual, quantile[..., None], (level,))
-        assert told[f"pinball_{name}"] == pytest.approx(np.nansum(loss))
-        assert told[f"below_{name}_share"] == pytest.approx(covered_share(actual, quantile))
+        assert mart[f"pinball_{name}"] == pytest.approx(np.nansum(loss))
+        assert mart[f"below_{name}_share"] == pytest.approx(covered_share(actual, quantile))
     hour = rows[rows["bucket_start"] - rows["cutoff"] < timedelta(hours=1)]
     peaks = (hour[f"{name}_per_s"].to_numpy().reshape(48, 6) for name in ("actual", "forecast"))
-    assert told["under_share"] == pytest.approx(under_forecast_share(*peaks))
+    assert mart["under_share"] == pytest.approx(under_forecast_share(*peaks))
 
 
 def test_a_day_without_demand_is_refused(ran: RunSettings) -> None:
@@ -94,7 +94,7 @@ def test_a_day_without_demand_is_refused(ran: RunSettings) -> None:
         backtests.backtest_methods(ran, DAY, date(2025, 7, 9), "interactive", Progress())
 
 
-def test_the_leaderboard_has_every_method_with_its_interval_and_draws(ran: RunSettings) -> None:
+def test_the_leaderboard_has_every_method_with_interval_and_resamples(ran: RunSettings) -> None:
     board = backtests.read_forecast_leaderboard(ran, "interactive").to_pandas()
     assert sorted(set(zip(board["horizon_minutes"], board["method"], strict=True))) == [
         (minutes, method) for minutes in (10, 60, 120) for method in FAST
@@ -112,15 +112,15 @@ def test_the_leaderboard_has_every_method_with_its_interval_and_draws(ran: RunSe
     assert [axes.get_title() for axes in figure.axes] == titles
 
 
-def test_only_living_endpoints_are_in_the_mean_of_a_board(ran: RunSettings) -> None:
-    """An endpoint of which nobody expected anything, and from which nothing came, holds every quantile."""
+def test_the_board_averages_live_endpoints_only(ran: RunSettings) -> None:
+    """An endpoint that expects and receives nothing fulfils every quantile, so it is left out."""
     table = ran.lake.read("backtests", trace="small", tier="niw", day=DAY).to_pandas()
     frame = table.drop(columns=["trace", "tier", "day"])
     where = frame["region"] + frame["llm"]
     dead, idle = sorted(set(where))[:2]
     rates = [name for name in frame if name.endswith("_per_s") and name != "naive_step_per_s"]
     frame.loc[where == dead, rates] = 0.0
-    frame.loc[where == idle, "actual_per_s"] = 0.0  # nothing came, but it was expected
+    frame.loc[where == idle, "actual_per_s"] = 0.0  # expected, but nothing arrived
     frame["tier"] = "niw"
     rows = pa.Table.from_pandas(frame, preserve_index=False).select(SCHEMAS["backtests"].names)
     ran.lake.write("backtests", rows, trace="dead", tier="niw", day=DAY)
@@ -128,29 +128,29 @@ def test_only_living_endpoints_are_in_the_mean_of_a_board(ran: RunSettings) -> N
         board = ran.lake.sql("from forecast_leaderboard where trace = 'dead'").to_pandas()
     finally:
         ran.lake.path("backtests", trace="dead", tier="niw", day=DAY).unlink()
-    told = board.set_index(["method", "horizon_minutes"])
+    shown = board.set_index(["method", "horizon_minutes"])
     own = frame[(where != dead) & frame["actual_per_s"].notna()].assign(endpoint=where)
     for minutes in (10, 60, 120):
         judged = own[own["bucket_start"] - own["cutoff"] < timedelta(minutes=minutes)]
         living = judged.groupby("endpoint")[["actual_per_s", "forecast_per_s"]].sum().gt(0).any(axis=1)
-        assert (told.xs(minutes, level="horizon_minutes")["endpoints"] == living.sum()).all()
+        assert (shown.xs(minutes, level="horizon_minutes")["endpoints"] == living.sum()).all()
         for method, all_rows in judged.groupby("method"):
             sums = all_rows.groupby("endpoint")[["actual_per_s", "forecast_per_s"]].transform("sum")
             rows_of = all_rows[(sums > 0).any(axis=1)]
             for level in ("p50", "p90", "p95"):
                 below = rows_of["actual_per_s"] <= rows_of[f"{level}_per_s"]
                 share = below.groupby(rows_of["endpoint"]).mean().mean()
-                assert told.loc[(method, minutes), f"below_{level}_share"] == pytest.approx(share)
-            came, mean = rows_of["actual_per_s"], rows_of["forecast_per_s"]
-            smape = (2 * (came - mean).abs() / (came + mean)).fillna(0).groupby(rows_of["endpoint"]).mean()
-            assert told.loc[(method, minutes), "smape_share"] == pytest.approx(smape.mean())
+                assert shown.loc[(method, minutes), f"below_{level}_share"] == pytest.approx(share)
+            real, mean = rows_of["actual_per_s"], rows_of["forecast_per_s"]
+            smape = (2 * (real - mean).abs() / (real + mean)).fillna(0).groupby(rows_of["endpoint"]).mean()
+            assert shown.loc[(method, minutes), "smape_share"] == pytest.approx(smape.mean())
 
 
-def test_a_forecast_worse_than_the_last_value_is_flagged_and_rings(ran: RunSettings) -> None:
-    told = read_day_forecast_errors(ran, DAY).to_pandas().set_index(["tier", "llm", "method"])
-    assert set(told.index.get_level_values("tier")) == {"interactive", "iw_fast", "iw_normal", "niw"}
-    for (tier, llm, _method), row in told.iterrows():
-        is_worse = row["wape_share"] > told.loc[(tier, llm, "last_value"), "wape_share"]
+def test_a_forecast_worse_than_the_last_value_raises_an_alarm(ran: RunSettings) -> None:
+    errors = read_day_forecast_errors(ran, DAY).to_pandas().set_index(["tier", "llm", "method"])
+    assert set(errors.index.get_level_values("tier")) == {"interactive", "iw_fast", "iw_normal", "niw"}
+    for (tier, llm, _method), row in errors.iterrows():
+        is_worse = row["wape_share"] > errors.loc[(tier, llm, "last_value"), "wape_share"]
         assert (row["note"] == "worse than the last value") == is_worse
     rang = {}
     for method in FAST:
@@ -160,24 +160,24 @@ def test_a_forecast_worse_than_the_last_value_is_flagged_and_rings(ran: RunSetti
     assert rang["seasonal_naive"] > rang["weighted"]
 
 
-def test_only_living_endpoints_are_in_the_shares_of_a_day(ran: RunSettings) -> None:
-    """An endpoint where nothing is expected and nothing comes changes no share, be it there or not."""
+def test_dead_endpoints_do_not_change_the_shares_of_a_day(ran: RunSettings) -> None:
+    """An endpoint where nothing is expected and nothing arrives changes no share, present or not."""
     frame = ran.lake.read("forecasts", trace="small", day=DAY).drop_columns(["trace", "day"]).to_pandas()
     dead = (frame["llm"] == frame["llm"].min()) & (frame["region"] == frame["region"].min())
     frame.loc[dead, [name for name in frame if name.endswith("_per_s")]] = 0.0
-    told = []
+    frames = []
     try:
         for rows in (frame, frame[~dead]):
             table = pa.Table.from_pandas(rows, SCHEMAS["forecasts"], preserve_index=False)
             ran.lake.write("forecasts", table, trace="dead", day=DAY)
-            told.append(ran.lake.sql("from forecast_errors where trace = 'dead' order by all").to_pandas())
+            frames.append(ran.lake.sql("from forecast_errors where trace = 'dead' order by all").to_pandas())
     finally:
         ran.lake.path("forecasts", trace="dead", day=DAY).unlink()
-    pd.testing.assert_frame_equal(*told)
+    pd.testing.assert_frame_equal(*frames)
 
 
-def test_a_series_whose_p90_does_not_hold_is_named(ran: RunSettings) -> None:
-    """Five days of one endpoint too low, of one too high, of one as they came; a single day names none."""
+def test_a_series_with_a_wrong_p90_is_named(ran: RunSettings) -> None:
+    """Five days of one endpoint too low, one too high, one exact; a single day names none."""
     frame = ran.lake.read("forecasts", trace="small", day=DAY).drop_columns(["trace", "day"]).to_pandas()
     frame = frame[(frame["tier"] == "interactive") & (frame["measure"] == "requests")]
     frame = frame[(frame["llm"] == frame["llm"].min()) & (frame["method"] == "weighted")]
@@ -194,17 +194,17 @@ def test_a_series_whose_p90_does_not_hold_is_named(ran: RunSettings) -> None:
             )
             table = pa.Table.from_pandas(later, SCHEMAS["forecasts"], preserve_index=False)
             ran.lake.write("forecasts", table, trace="often", day=day)
-            told = ran.lake.sql("from forecast_coverage where trace = 'often'").to_pandas()
-            told = told.set_index("region")
-            assert (told["hours"] == 24 * (number + 1)).all()
+            shown = ran.lake.sql("from forecast_coverage where trace = 'often'").to_pandas()
+            shown = shown.set_index("region")
+            assert (shown["hours"] == 24 * (number + 1)).all()
             if number == 0:
-                assert told["p90_note"].isna().all()
+                assert shown["p90_note"].isna().all()
     finally:
         for day in days:
             ran.lake.path("forecasts", trace="often", day=day).unlink(missing_ok=True)
-    assert told.loc[["central", "west"], "p90_note"].tolist() == ["P90 too low", "P90 too high"]
-    assert told.loc["east", "peak_below_p90_share"] == pytest.approx(below)
-    assert told.loc["east", "wape_share"] == pytest.approx(wape(own["actual_per_s"], own["forecast_per_s"]))
+    assert shown.loc[["central", "west"], "p90_note"].tolist() == ["P90 too low", "P90 too high"]
+    assert shown.loc["east", "peak_below_p90_share"] == pytest.approx(below)
+    assert shown.loc["east", "wape_share"] == pytest.approx(wape(own["actual_per_s"], own["forecast_per_s"]))
     notes = [ran.lake.sql(f"select p90_note({share}, 100)").to_pylist()[0] for share in (0.88, 0.92, 0.869)]
     assert [next(iter(note.values())) for note in notes] == [None, None, "P90 too low"]
     assert set(ran.lake.sql("from forecast_coverage where trace = 'small'")["made"].to_pylist()) == {
@@ -216,14 +216,14 @@ def test_every_tier_and_measure_is_forecast(ran: RunSettings) -> None:
     rows = ran.lake.read("forecasts", trace="small", day=DAY).to_pandas()
     assert rows.groupby(["method", "measure", "tier"]).size().eq(12 * 96).all()
     assert len(rows) == len(FAST) * 3 * 4 * 12 * 96  # methods, measures, tiers, series, buckets
-    came = ran.lake.sql(
+    totals = ran.lake.sql(
         "select tier, sum(input_tokens) as input_tokens, sum(output_tokens) as output_tokens, "
         "sum(requests) as requests from demand where trace = 'small' and day = $day group by tier",
         day=DAY,
     ).to_pandas().set_index("tier").astype(float)  # fmt: skip
-    came.loc["interactive"] = came.loc[["iw_fast", "iw_normal"]].sum()
+    totals.loc["interactive"] = totals.loc[["iw_fast", "iw_normal"]].sum()
     for (measure, tier), part in rows[rows["method"] == "weighted"].groupby(["measure", "tier"]):
-        assert (part["actual_per_s"] * 900).sum() == pytest.approx(came.loc[tier, measure])
+        assert (part["actual_per_s"] * 900).sum() == pytest.approx(totals.loc[tier, measure])
         share = part["forecast_per_s"].sum() / part["actual_per_s"].sum()
         assert (0.5 if tier == "interactive" else 0.0) < share < 1.5  # few requests: the middle lies low
         assert (part["p90_per_s"] >= part["p50_per_s"]).all()
@@ -236,13 +236,13 @@ def test_an_unknown_tier_is_named(ran: RunSettings) -> None:
         backtests.backtest_methods(ran, DAY, DAY, "iw_fats", Progress())
 
 
-def test_a_change_of_demand_rings(ran: RunSettings) -> None:
+def test_a_change_of_demand_raises_an_alarm(ran: RunSettings) -> None:
     table = ran.lake.read("forecasts", trace="small", day=DAY).drop_columns(["trace", "day"])
     ask = {"trace": "changed", "day": DAY, "method": "weighted"}
     hour = table["cutoff"].to_numpy().astype("datetime64[h]").astype(np.int64) % 24
     for factor, hours, rings in ((1.0, 24, False), (9.0, 8, True), (0.1, 24, True)):
-        came = table["actual_per_s"].to_numpy()
-        actual = pa.array(np.where(hour < hours, factor, 1.0) * came)
+        demand = table["actual_per_s"].to_numpy()
+        actual = pa.array(np.where(hour < hours, factor, 1.0) * demand)
         at = table.schema.get_field_index("actual_per_s")
         changed = table.set_column(at, "actual_per_s", actual)
         ran.lake.write("forecasts", changed, trace="changed", day=DAY)
@@ -250,7 +250,7 @@ def test_a_change_of_demand_rings(ran: RunSettings) -> None:
     ran.lake.path("forecasts", trace="changed", day=DAY).unlink()
 
 
-def test_two_processes_walk_as_one_would() -> None:
+def test_two_processes_give_the_result_of_one() -> None:
     demand = np.arange(1.0, 4.0)[:, None] * np.ones(54)  # constant: arima gives up at once, series by series
     phase = np.tile(np.arange(56) % 168, (3, 1))
     panel, clock = walks.Panel([], demand, phase, np.ones(phase.shape)), BacktestClock(50, 2, 2, 24)

@@ -1,4 +1,4 @@
-"""What a trace suffers on its way, for every reader: nothing lost, nothing twice, a refusal is one line."""
+"""Bad input to every reader: no request lost, none counted twice, a refusal is one line."""
 
 import gzip
 import json
@@ -42,11 +42,11 @@ def is_conserved(lake: Lake) -> bool:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_spoilt_file_gives_the_same_requests(name, tmp_path):
-    """BOM, CRLF, numbers as text, a row in another encoding, packed: the spoilt row alone is lost."""
+    """BOM, CRLF, numbers as text, a row in another encoding, compression: only the bad row is lost."""
     clean, lake = fixture(name), Lake(tmp_path / "lake")
     text = as_text(name, clean.read_text()).strip()
     spoilt = b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode() + b"\r\n" + GARBAGE + b"\r\n"
-    path = tmp_path / clean.name  # recognised by content: the name says nothing of the packing
+    path = tmp_path / clean.name  # recognised by content: the name does not tell the compression
     path.write_bytes((gzip.compress, zstd)[TEXTS.index(name) % 2](spoilt))
     report = ingest_file(path, lake, CATALOGUE)
     expected = json.loads((TRACES / f"{name}.expected.json").read_text())
@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, tmp_path):
     header = content.splitlines()[0] + b"\n" if fixture(name).suffix == ".csv" else b"\n\n"
     renamed = content.replace(wanted[-1].encode(), b"nonsense")
     lake, path = Lake(tmp_path / "lake"), tmp_path / "trace.bin"
-    for spoilt, said in (
+    for spoilt, message in (
         (gzip.compress(content)[:-9], "cannot be read|GZIP"),
         (zstd(content)[:-3], "cannot be read: Truncated compressed stream"),
         (b"", "is empty"),
@@ -100,15 +100,15 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, tmp_path):
         (content.decode().encode("utf-16"), "neither text nor Parquet"),
     ):
         path.write_bytes(spoilt)
-        with pytest.raises(IngestError, match=said) as caught:
+        with pytest.raises(IngestError, match=message) as caught:
             ingest_file(path, lake, CATALOGUE)
         assert "trace.bin" in str(caught.value)
         assert "\n" not in str(caught.value)
     assert list(lake.root.rglob("*.parquet")) == []
 
 
-def test_names_keep_their_letters_whatever_a_line_beside_them_is_written_in(tmp_path):
-    """UTF-8 beyond Latin, and a line of Latin-1: bytes that are no UTF-8 are marked, the request stays."""
+def test_names_stay_intact_when_another_line_has_another_encoding(tmp_path):
+    """UTF-8 beyond Latin, and a line of Latin-1: invalid UTF-8 bytes are marked, the request stays."""
     row = '{{"timestamp": {}, "input_length": 5, "output_length": 5, "session_id": "{}"}}\n'.format
     lines = (
         row(0, "\u65e5\u672c \u20ac").encode()
@@ -123,7 +123,7 @@ def test_names_keep_their_letters_whatever_a_line_beside_them_is_written_in(tmp_
 
 
 def test_a_long_zstd_file_without_its_end_is_refused(tmp_path):
-    """DuckDB alone would land the rows before the break, and say nothing."""
+    """DuckDB alone would land the rows before the break without an error."""
     rows = (f"2023-11-16 10:00:00,{n},{n * n % 997}" for n in range(1, 200_000))
     path = tmp_path / "a.csv.zst"
     path.write_bytes(zstd("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]).encode())[:-20])
@@ -164,7 +164,7 @@ def with_a_null(document):
 
 @pytest.mark.parametrize("name", ["azure_llm", "copilot_agent", "swissai"])
 def test_an_instant_without_zone_is_utc(name, tmp_path):
-    """And the quality report says how the reader took it."""
+    """The quality report states how the reader took it."""
     clean, lake = fixture(name), Lake(tmp_path / "lake")
     text = clean.read_text().replace("02:00:00+02:00", "00:00:00Z")
     path = tmp_path / clean.name

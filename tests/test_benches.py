@@ -1,4 +1,4 @@
-"""The benches live: what has a small size runs, and the programs of all others import what there is."""
+"""The benches work: small sizes run, and the programs of all others import."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from fleetcast.models.world.project_paths import HOME
 
 
 def test_every_bench_imports_and_small_sizes_run() -> None:
-    """All in one process. A bench that lacks data or a package says so in its line and is skipped."""
+    """All in one process. A bench that lacks data or a package prints a line and is skipped."""
     done = subprocess.run(
         [sys.executable, "tests/bench", "--smoke"], cwd=HOME, capture_output=True, text=True, timeout=600
     )

@@ -30,8 +30,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingest_bounds, "UNCHECKED_BYTES", MIB)
 
 
-class Nothing(io.RawIOBase):
-    """As many zeroes as are asked for."""
+class Zeroes(io.RawIOBase):
+    """Returns as many zeroes as requested."""
 
     def read(self, size: int = -1) -> bytes:
         return bytes(size)
@@ -49,7 +49,7 @@ def archive(path: Path, mode: str) -> None:
         for name in ("chunk-0-trace.csv", "chunk-0-dataset.json"):
             member = tarfile.TarInfo(name)
             member.size = BLOCKS * MIB
-            packed.addfile(member, Nothing())
+            packed.addfile(member, Zeroes())
 
 
 def parquet(path: Path) -> None:
@@ -82,37 +82,37 @@ def test_a_bomb_is_refused_before_it_is_written_anywhere(name: str, tmp_path: Pa
     begun = time.monotonic()
     with pytest.raises(IngestError) as refused:
         ingest_file(path, lake, CATALOGUE)
-    told = str(refused.value)
+    message = str(refused.value)
     if name.startswith("blank"):
-        assert told == f"{name} begins with more than 100,000 blank lines. Remove them."
+        assert message == f"{name} begins with more than 100,000 blank lines. Remove them."
     else:
-        assert told.startswith(f"{name} unpacks to more than 100 times its size")
-        assert "give it a higher unpack_ratio in" in told
-    assert "\n" not in told
+        assert message.startswith(f"{name} unpacks to more than 100 times its size")
+        assert "give it a higher unpack_ratio in" in message
+    assert "\n" not in message
     assert time.monotonic() - begun < 10
     assert [p for p in lake.root.rglob("*") if p.is_file() and p.name != "VERSION"] == []
 
 
 class Bars(Progress):
-    """Notes how far each bar came."""
+    """Records how far each bar got."""
 
     def __init__(self) -> None:
-        self.came: dict[str, int] = {}
+        self.progress: dict[str, int] = {}
 
     @contextmanager
     def bar(self, label: str, total: int) -> Iterator[Step]:
-        self.came[label] = 0
-        yield lambda done: self.came.update({label: done})
+        self.progress[label] = 0
+        yield lambda done: self.progress.update({label: done})
 
 
-def test_the_mapping_file_lifts_the_ratio_and_a_bar_says_how_far_it_is(tmp_path: Path) -> None:
+def test_the_mapping_file_lifts_the_ratio_and_a_bar_shows_progress(tmp_path: Path) -> None:
     path, bars = tmp_path / "rows.csv.gz", Bars()
     path.write_bytes(gzip.compress(HEADER + ROW * 100_000))
     (tmp_path / "rows.toml").write_text("unpack_ratio = 100_000")
     report = ingest_file(path, Lake(tmp_path / "lake"), CATALOGUE, bars)
     assert report.rows_in == 100_000
-    assert bars.came["text of rows.csv.gz"] == len(HEADER + ROW * 100_000)
-    assert {"rows of rows.csv.gz", "days of rows.csv.gz"} <= bars.came.keys()
+    assert bars.progress["text of rows.csv.gz"] == len(HEADER + ROW * 100_000)
+    assert {"rows of rows.csv.gz", "days of rows.csv.gz"} <= bars.progress.keys()
 
 
 def test_a_file_that_takes_too_long_is_stopped(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Buckets of requests, and how they are dealt out to options."""
+"""Buckets of requests, and how they are distributed to options."""
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ from fleetcast.models.plan.request_buckets import BucketEdges, distribute_reques
 EDGES = BucketEdges((512, 2048), (256,))
 
 
-def test_a_request_lies_where_its_input_and_its_app_s_answers_lie() -> None:
-    """Six buckets; what it answers itself does not enter; a new app is taken for all of yesterday."""
+def test_a_bucket_depends_on_input_and_the_app_s_past_answers() -> None:
+    """Six buckets; its own answer does not count; a new app takes the mean of all apps of yesterday."""
     expected = expected_output_tokens(
         np.array([0, 1, 2, 0]), np.array([0, 0, 1]), np.array([100, 300, 800], np.int32)
     )
@@ -30,8 +30,8 @@ def test_a_request_lies_where_its_input_and_its_app_s_answers_lie() -> None:
 
 
 @given(st.integers(1, 300), st.integers(0, 10**6))
-def test_no_option_is_ever_a_request_off_its_share(requests, seed) -> None:
-    """After any number of a bucket's requests; so equal shares are dealt in turn."""
+def test_each_option_stays_within_one_request_of_its_share(requests, seed) -> None:
+    """After any number of a bucket's requests; so equal shares take turns."""
     rng = np.random.default_rng(seed)
     bucket = rng.integers(0, 3, requests)
     shares = rng.dirichlet([0.5] * 4, 3) * rng.uniform(0.1, 1.0, (3, 1))  # some of a bucket may be unserved
@@ -45,9 +45,9 @@ def test_no_option_is_ever_a_request_off_its_share(requests, seed) -> None:
     assert distribute_requests(np.zeros(6, int), np.ones((1, 3))).tolist() == [0, 1, 2, 0, 1, 2]
 
 
-def test_bad_buckets_are_one_line() -> None:
-    for given_, told in (((0, 5), "by input: got 0, 5"), ((9, 9), "by input: got 9, 9")):
-        with pytest.raises(PlanError, match=told):
+def test_bad_buckets_are_refused_in_one_line() -> None:
+    for given_, message in (((0, 5), "by input: got 0, 5"), ((9, 9), "by input: got 9, 9")):
+        with pytest.raises(PlanError, match=message):
             BucketEdges(given_, ())
     with pytest.raises(PlanError, match="Bucket 2 has requests, and no option has a share"):
         distribute_requests(np.array([1]), np.array([[1.0], [0.0]]))

@@ -26,22 +26,22 @@ NEEDS = st.lists(st.integers(0, 6), min_size=24, max_size=24)
 
 
 @given(st.lists(st.tuples(NEEDS, NEEDS), min_size=1, max_size=3), st.integers(1, 9), st.integers(1, 10))
-def test_every_commitment_costs_what_hour_by_hour_it_costs(days, reserved: int, spot: int) -> None:
+def test_a_commitment_costs_the_sum_of_its_hours(days, reserved: int, spot: int) -> None:
     need, held = (np.array([day[n] for day in days], float) for n in (0, 1))
     found = commitment_costs(need, held, CommitmentPrices(float(reserved), 10.0, float(spot)))
     for level in range(int(need.max()) + 1):
         for d, (own, waiting) in enumerate(days):
             left, usd = float(sum(waiting)), 0.0
-            for asked in own:
-                usd += level * reserved + max(asked - level, 0) * 10.0
-                left -= min(left, max(level - asked, 0))
+            for needed in own:
+                usd += level * reserved + max(needed - level, 0) * 10.0
+                left -= min(left, max(level - needed, 0))
             assert found.spot_gpu_hours[level, d] == pytest.approx(left)
             assert found.usd[level, d] == pytest.approx(usd + left * spot)
 
 
 @given(NEEDS, st.integers(1, 9))
-def test_without_what_may_wait_the_best_commitment_is_the_newsvendors(need: list[int], reserved: int) -> None:
-    """So much that at most the share of the price is exceeded, and one less would be too little."""
+def test_without_batch_tier_the_best_commitment_is_the_newsvendor_s(need: list[int], reserved: int) -> None:
+    """So many that the share of the price is not exceeded; one fewer would be too few."""
     usd = commitment_costs(
         np.array([need], float), np.zeros((1, 24)), CommitmentPrices(float(reserved), 10.0, 1.0)
     ).usd[:, 0]
@@ -56,7 +56,7 @@ def test_the_best_of_each_week_has_no_regret() -> None:
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
-    """Eight days, of which the first is beyond the whole week."""
+    """Eight days; the first is before the whole week."""
     folder = tmp_path_factory.mktemp("buying")
     found = load_settings(small_config(folder, days=str(DAYS)), folder / "lake")
     for n in range(DAYS):
@@ -65,20 +65,20 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     return found
 
 
-def test_needs_are_what_the_requests_fill(settings: RunSettings) -> None:
+def test_needs_equal_the_load_of_the_requests(settings: RunSettings) -> None:
     days = whole_weeks(settings, 4)
     assert (days[0], days[-1], len(days)) == (FIRST + timedelta(days=1), FIRST + timedelta(days=7), 7)
     needs = gpu_needs(settings, days, SUSTAINED)
-    asked = (
+    requests = (
         "from requests where region = 'east' and llm = 'llama2-70b' and day = $day and hour(arrived_at) = 15"
     )
     peak = settings.lake.sql(
-        f"select sum(input_tokens) / 900 as per_s {asked} and tier <> 'niw' "
+        f"select sum(input_tokens) / 900 as per_s {requests} and tier <> 'niw' "
         "group by time_bucket(interval 15 minutes, arrived_at) order by per_s desc limit 1",
         day=days[2],
     ).to_pylist()[0]["per_s"]
     held = settings.lake.sql(
-        f"select sum(input_tokens) / 3600 as per_s {asked} and tier = 'niw'", day=days[2]
+        f"select sum(input_tokens) / 3600 as per_s {requests} and tier = 'niw'", day=days[2]
     ).to_pylist()[0]["per_s"]
     llms = list(settings.catalogue.llms)
     alone = [per_s if llm == "llama2-70b" else 1e12 for llm, per_s in zip(llms, SUSTAINED, strict=True)]
@@ -125,20 +125,20 @@ def test_the_list_and_a_lost_region(settings: RunSettings, monkeypatch: pytest.M
     at = int(together.max(axis=1).argmax())
     dear = []
     for h in range(24):
-        asked = {r: needs[r, "h100-80gb"].interactive[at, h] for r in elsewhere}
-        before = sum(max(n - listed.loc[r, "reserved_gpus"], 0) for r, n in asked.items())
+        before_by_region = {r: needs[r, "h100-80gb"].interactive[at, h] for r in elsewhere}
+        before = sum(max(n - listed.loc[r, "reserved_gpus"], 0) for r, n in before_by_region.items())
         dear.append(max(max(whole[h] - lost["reserved_elsewhere_gpus"], 0) - before, 0))
     assert lost["more_usd_per_day"] == pytest.approx(usd * sum(dear))
     assert max(dear) > 0
     assert draw_commitments(settings, day).stat().st_size > 10_000
 
 
-def test_what_cannot_be_listed_is_said(settings: RunSettings, tmp_path: Path) -> None:
-    for terms, said in (
+def test_bad_terms_are_refused(settings: RunSettings, tmp_path: Path) -> None:
+    for terms, message in (
         (PurchaseTerms(0.0, 1.0), "--reserved: got 0"),
         (PurchaseTerms(0.6, 1.5), "--spot: got 1.5"),
     ):
-        with pytest.raises(ValueError, match=rf"^{said}, needed a share of the price on demand"):
+        with pytest.raises(ValueError, match=rf"^{message}, needed a share of the price on demand"):
             write_buying_list(settings, terms, 4, Progress())
     few = load_settings(small_config(tmp_path), tmp_path / "lake")
     few.lake.write("demand", settings.lake.part("demand", trace="small", day=FIRST), trace="small", day=FIRST)

@@ -1,4 +1,4 @@
-"""The calendar: whose clock, which holidays, what is known beforehand; and that forecasts listen to it."""
+"""The calendar: time zones, holidays, known events; and that forecasts use them."""
 
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -21,7 +21,7 @@ YORK = Calendar("America/New_York", (Holiday(date(2025, 3, 10), "a day off", reg
 
 @pytest.mark.parametrize("calendar", [PLAIN, YORK])
 @pytest.mark.parametrize("region", ["east", "west"])
-def test_phases_equal_a_look_at_the_local_clock(calendar: Calendar, region: str) -> None:
+def test_phases_equal_the_local_clock(calendar: Calendar, region: str) -> None:
     first = date(2025, 3, 6)  # the clocks of New York go forward on the 9th
     found = week_phases(calendar, first, 15, 8 * 96, region)
     for bucket in range(8 * 96):
@@ -32,7 +32,7 @@ def test_phases_equal_a_look_at_the_local_clock(calendar: Calendar, region: str)
         assert found[bucket] == weekday * 96 + local.hour * 4 + local.minute // 15
 
 
-def test_a_forecast_after_a_clock_change_and_on_a_holiday_looks_at_the_right_hour() -> None:
+def test_forecasts_use_the_right_hour_after_a_clock_change_and_on_holidays() -> None:
     hours = 24 * 21
     phase = week_phases(YORK, date(2025, 2, 20), 60, hours + 1, "east")
     demand = 100.0 + phase[:hours]  # every hour of the local week has its own demand
@@ -44,7 +44,7 @@ def test_a_forecast_after_a_clock_change_and_on_a_holiday_looks_at_the_right_hou
 
 
 def factors_of(calendar: Calendar, days: int, llm: str = "a", demand: Floats | None = None) -> Floats:
-    """Of the hours of so many days from a Monday on; without demand nothing is learnt."""
+    """Factors of the hours of `days` days from a Monday on; without demand nothing is learnt."""
     known = event_occurrences(calendar, date(2025, 3, 3), 60, 24 * days, llm, "east")
     nothing = np.full(24 * days, np.nan)
     return event_demand_factors(
@@ -52,7 +52,7 @@ def factors_of(calendar: Calendar, days: int, llm: str = "a", demand: Floats | N
     )
 
 
-def test_a_known_event_is_taken_out_of_the_past_and_put_into_the_forecast() -> None:
+def test_a_known_event_is_removed_from_the_past_and_added_to_the_forecast() -> None:
     start = datetime(2025, 3, 4, 10, 30)
     launch = Event(start, "launch", 90, factor=3.0, llms=("a",))
     again = datetime(2025, 3, 12, 0, tzinfo=UTC)
@@ -72,7 +72,7 @@ def test_a_known_event_is_taken_out_of_the_past_and_put_into_the_forecast() -> N
 
 
 def test_the_factor_of_an_event_is_learnt_from_those_that_ended_a_day_before() -> None:
-    """A drill at 10:30 on three days: said to double, it makes 4 and 6 times as much of that demand."""
+    """A drill at 10:30 on three days, announced as a doubling, makes 4 and 6 times as much demand."""
     drills = [Event(datetime(2025, 3, day, 10, 30), "drill", 90, factor=2.0) for day in (12, 13, 14)]
     other = Event(datetime(2025, 3, 14, 10), "other", 60)
     usual = 10.0 + np.arange(24 * 14) % 24
@@ -147,7 +147,7 @@ def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:
         ("tz = 1", "unknown key 'tz'"),
     ],
 )
-def test_a_calendar_that_makes_no_sense_is_refused(text: str, message: str, tmp_path) -> None:
+def test_an_invalid_calendar_is_refused(text: str, message: str, tmp_path) -> None:
     (tmp_path / "odd.toml").write_text(text)
     with pytest.raises(ConfigError, match=message):
         load_calendar("odd", tmp_path)

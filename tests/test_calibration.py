@@ -1,4 +1,4 @@
-"""Calibration: an engine comes back from a log of its requests; a profile that is off does not pass."""
+"""Calibration: an engine is recovered from the log of its requests; a wrong profile does not pass."""
 
 import dataclasses
 import json
@@ -49,10 +49,10 @@ TRUE = LatencyProfile(LLM, GPU, GPUS, *TRUTH, None, "made up")
 ENGINES = Path(__file__).parents[2] / "shared" / "data" / "engines"
 
 
-def a_log(
+def make_log(
     requests_per_s: float, deployment: Deployment, count: int = 400, instances: int = 1, noise: float = 0.0
 ) -> LoggedRequests:
-    """What the made-up engine does to Poisson arrivals, with every time off by some noise."""
+    """Log what the made-up engine does to Poisson arrivals, with some noise on every time."""
     rng = np.random.default_rng(17)
     arrival_s = 1.7e9 + np.cumsum(rng.exponential(1 / requests_per_s, count))
     inputs = np.clip(rng.lognormal(6.8, 0.8, count), 16, 8000).astype(np.int32)
@@ -63,9 +63,9 @@ def a_log(
     return log._replace(ttft_s=ttft_s * factors[0], e2e_s=ttft_s * factors[0] + (e2e_s - ttft_s) * factors[1])
 
 
-def test_an_engine_comes_back_from_the_log_of_its_requests_and_is_told_from_others() -> None:
+def test_an_engine_is_recovered_from_its_log_and_differs_from_others() -> None:
     unknown = dataclasses.replace(CHUNKED, batching=None, async_scheduling=None)
-    found = calibrate_profile(a_log(2.0, CHUNKED), LLM, unknown, CATALOGUE, OFFICE, "log.csv")
+    found = calibrate_profile(make_log(2.0, CHUNKED), LLM, unknown, CATALOGUE, OFFICE, "log.csv")
     assert next(iter(found.hypotheses)) == Hypothesis("chunked", True, 1)
     assert found.deployment == CHUNKED
     off = {(line.metric, line.of): abs(line.signed_error_share) for line in found.verdict}
@@ -77,9 +77,9 @@ def test_an_engine_comes_back_from_the_log_of_its_requests_and_is_told_from_othe
     assert found.fitted + found.held_out == 390
 
 
-def test_the_log_of_two_instances_is_told_from_that_of_one() -> None:
+def test_the_log_of_two_instances_differs_from_that_of_one() -> None:
     found = calibrate_profile(
-        a_log(6.0, CHUNKED, 300, instances=2), LLM, CHUNKED, CATALOGUE, OFFICE, "log.csv"
+        make_log(6.0, CHUNKED, 300, instances=2), LLM, CHUNKED, CATALOGUE, OFFICE, "log.csv"
     )
     best, other = found.hypotheses.items()
     assert (best[0].instances, other[0].instances) == (2, 1)
@@ -90,9 +90,9 @@ OFF = [(1.3, 1, 1), (0.7, 1, 1), (1, 1.3, 1), (1, 0.8, 1), (1, 1, 8)]
 
 
 @pytest.mark.parametrize("times", [(1, 1, 1), *OFF])
-def test_a_profile_that_is_off_does_not_pass(times: tuple[float, ...]) -> None:
-    """Prefill, decode and the cache's reading, so many times as slow as the engine."""
-    log = a_log(2.0, WHOLE)
+def test_a_wrong_profile_does_not_pass(times: tuple[float, ...]) -> None:
+    """Prefill, decode and cache reads, each this many times as slow as the engine."""
+    log = make_log(2.0, WHOLE)
     off = dataclasses.replace(
         TRUE,
         prefill_s=tuple(times[0] * s for s in TRUE.prefill_s),
@@ -105,7 +105,7 @@ def test_a_profile_that_is_off_does_not_pass(times: tuple[float, ...]) -> None:
 
 
 def test_right_percentiles_of_the_wrong_requests_do_not_pass() -> None:
-    log = a_log(2.0, WHOLE)
+    log = make_log(2.0, WHOLE)
     order = np.random.default_rng(0).permutation(log.e2e_s.size)
     verdict = validate_profile(
         log._replace(ttft_s=log.ttft_s[order], e2e_s=log.e2e_s[order]), TRUE, WHOLE, CATALOGUE, OFFICE
@@ -114,7 +114,7 @@ def test_right_percentiles_of_the_wrong_requests_do_not_pass() -> None:
 
 
 def test_a_log_that_the_deployment_cannot_have_served_is_refused() -> None:
-    log = a_log(1.0, WHOLE, 120)
+    log = make_log(1.0, WHOLE, 120)
     huge = np.where(np.arange(120) == 9, 2_000_000, log.input_tokens).astype(np.int32)
     with pytest.raises(ValueError, match=r"one has 2000000 input .*Name the deployment that was measured"):
         calibrate_profile(log._replace(input_tokens=huge), LLM, WHOLE, CATALOGUE, OFFICE, "log.csv")
@@ -144,7 +144,7 @@ LINE = {"input_toks": 7, "output_toks": 3, "arrival_time": 100.5, "queued_ts": 5
         "last_token_ts": 8.0}  # fmt: skip
 
 
-def test_two_clocks_are_brought_together_by_the_least_difference(tmp_path: Path) -> None:
+def test_two_clocks_are_aligned_by_the_least_difference(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     late = {**LINE, "arrival_time": 101.0, "queued_ts": 6.5, "first_token_ts": 7.0}
     path.write_text("\n".join(json.dumps(row) for row in (LINE, late, LINE)))
@@ -157,8 +157,8 @@ def test_two_clocks_are_brought_together_by_the_least_difference(tmp_path: Path)
         read_log(path)
 
 
-def test_tokens_that_were_cut_are_named(tmp_path: Path) -> None:
-    log = a_log(1.0, WHOLE, 120)
+def test_truncated_tokens_are_reported(tmp_path: Path) -> None:
+    log = make_log(1.0, WHOLE, 120)
     cut = log._replace(output_tokens=np.minimum(log.output_tokens, 200).astype(np.int32))
     (note,) = read_log(as_csv(cut, tmp_path / "cut.csv")).notes
     assert "exactly 200 output tokens: they were cut there" in note
@@ -187,7 +187,7 @@ def test_tokens_that_were_cut_are_named(tmp_path: Path) -> None:
         ),
     ],
 )  # fmt: skip
-def test_engines_say_their_limits(tmp_path: Path, text: str, limits: dict[str, object]) -> None:
+def test_limits_are_read_from_engine_output(tmp_path: Path, text: str, limits: dict[str, object]) -> None:
     path = tmp_path / "start.log"
     path.write_text(text)
     assert read_engine_limits(path) == limits
@@ -235,7 +235,7 @@ def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
     monkeypatch.setattr(fleetcast.assets.studies.profile_toml, "LATENCY_TOML", catalogue)
     for name in ("GENERATIONS", "SIMPLEX_TRIES"):  # a coarse fit will do
         monkeypatch.setattr(engine_fit, name, 2)
-    log, engine = as_csv(a_log(4.0, WHOLE, 300), tmp_path / "my log.csv"), tmp_path / "meta.json"
+    log, engine = as_csv(make_log(4.0, WHOLE, 300), tmp_path / "my log.csv"), tmp_path / "meta.json"
     engine.write_text('{"max_num_seqs": 64, "enable_chunked_prefill": false, "async_scheduling": false}')
     limits = ["--engine", str(engine), "--max-prefill-tokens", "8192", "--write"]
     strict = CliRunner().invoke(cli_app, ["calibrate", str(log), *options(*limits, "--e2e-limit", "0")])
@@ -244,15 +244,15 @@ def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
     assert "limit 0%: FAIL" in strict.stderr
     assert "the profile does not pass and was not written" in strict.stderr
     assert catalogue.read_text() == (CATALOGUE_DIR / "latency.toml").read_text()
-    told = CliRunner().invoke(
+    done = CliRunner().invoke(
         cli_app, ["calibrate", str(log), *options(*limits, "--e2e-limit", "0", "--force")]
     )
-    assert told.exit_code == 0, told.stderr
-    assert "kv_tokens is not given: computed from a formula. Set it with --kv-tokens" in told.stderr
-    assert "max_batch: taken" not in told.stderr
-    assert 'batching = "whole", max_batch = 64, max_prefill_tokens = 8192' in told.stderr
-    assert "the profile was replaced" in told.stderr
-    (printed,) = tomllib.loads(told.stdout)["profile"]
+    assert done.exit_code == 0, done.stderr
+    assert "kv_tokens is not given: computed from a formula. Set it with --kv-tokens" in done.stderr
+    assert "max_batch: taken" not in done.stderr
+    assert 'batching = "whole", max_batch = 64, max_prefill_tokens = 8192' in done.stderr
+    assert "the profile was replaced" in done.stderr
+    (printed,) = tomllib.loads(done.stdout)["profile"]
     before = tomllib.loads((CATALOGUE_DIR / "latency.toml").read_text())["profile"]
     after = tomllib.loads(catalogue.read_text())["profile"]
     assert after[-1] == printed
@@ -261,30 +261,30 @@ def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
     assert catalogue.read_text().startswith("# Latency profiles")
 
 
-def test_the_profile_that_there_is_can_be_judged(tmp_path: Path) -> None:
-    log = as_csv(a_log(2.0, WHOLE, 300), tmp_path / "log.csv")  # of an engine slower than the catalogue's
-    told = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--check")])
-    assert told.exit_code == 1
-    assert "E2E: P50 " in told.stderr
-    assert "FAIL" in told.stderr
-    assert told.stdout == ""
+def test_the_existing_profile_can_be_checked(tmp_path: Path) -> None:
+    log = as_csv(make_log(2.0, WHOLE, 300), tmp_path / "log.csv")  # of an engine slower than the catalogue's
+    done = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--check")])
+    assert done.exit_code == 1
+    assert "E2E: P50 " in done.stderr
+    assert "FAIL" in done.stderr
+    assert done.stdout == ""
 
 
 def test_a_log_and_limits_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
-    made = a_log(4.0, WHOLE, 200)
+    made = make_log(4.0, WHOLE, 200)
     log, engine = as_csv(made, tmp_path / "log.csv"), tmp_path / "meta.json"
     running = max_concurrency(made)
-    told = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--max-batch", str(running - 1))])
-    assert told.exit_code == 2
-    assert f"{running} requests run at once, max_batch is {running - 1}. Is it the log of one" in told.stderr
+    done = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--max-batch", str(running - 1))])
+    assert done.exit_code == 2
+    assert f"{running} requests run at once, max_batch is {running - 1}. Is it the log of one" in done.stderr
     engine.write_text('{"tensor_parallel_size": 4}')
-    told = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--engine", str(engine))])
-    assert "tensor_parallel is 4, --tensor-parallel 2. Name the deployment that was measured" in told.stderr
+    done = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--engine", str(engine))])
+    assert "tensor_parallel is 4, --tensor-parallel 2. Name the deployment that was measured" in done.stderr
 
 
-@pytest.mark.skipif(not ENGINES.exists(), reason="no engine logs beside the project")
+@pytest.mark.skipif(not ENGINES.exists(), reason="no engine logs next to the project")
 def test_the_roofline_of_gpus_without_nvlink_knows_their_link() -> None:
-    """36 % too fast without the sums between them, 25 % at all that PCIe has, were the host not between."""
+    """36 % too fast without the all-reduce time, 25 % with full PCIe bandwidth: the host limits it."""
     log = read_log(ENGINES / "rtxpro6000_qwen3-32b_tp2" / "requests.jsonl").requests
     engine = Deployment("rtxpro6000-96gb", 2, max_batch=128, max_prefill_tokens=2048, batching="chunked",
                         async_scheduling=False)  # fmt: skip
@@ -295,8 +295,8 @@ def test_the_roofline_of_gpus_without_nvlink_knows_their_link() -> None:
     assert off["TTFT"] < 0.10
 
 
-@pytest.mark.skipif(not ENGINES.exists(), reason="no engine logs beside the project")
-def test_a_real_engine_is_foretold_within_a_few_percent() -> None:
+@pytest.mark.skipif(not ENGINES.exists(), reason="no engine logs next to the project")
+def test_a_real_engine_is_predicted_within_a_few_percent() -> None:
     folder = ENGINES / "rtxpro6000_qwen3-32b_tp2"
     log, limits = read_log(folder / "requests.jsonl"), read_engine_limits(folder / "meta.json")
     assert limits == {
@@ -315,10 +315,10 @@ def test_a_real_engine_is_foretold_within_a_few_percent() -> None:
 
 
 def test_without_a_log_the_command_estimates(tmp_path: Path) -> None:
-    told = CliRunner().invoke(
+    done = CliRunner().invoke(
         cli_app, ["calibrate", "--llm", LLM, "--gpu", "h200-141gb", "--tensor-parallel", "4"]
     )
-    (printed,) = tomllib.loads(told.stdout)["profile"]
+    (printed,) = tomllib.loads(done.stdout)["profile"]
     profile = estimate_profile(LLM, Deployment("h200-141gb", 4), CATALOGUE)
     assert printed["decode_s"] == list(profile.decode_s)
     path = tmp_path / "latency.toml"
@@ -334,7 +334,7 @@ def test_a_mistake_at_the_command_is_one_line(tmp_path: Path) -> None:
         ([str(tmp_path / "no.csv"), "--llm", LLM], "There is no file"),
         (["--llm", "llama3.1-9b"], "unknown llm 'llama3.1-9b'. Did you mean 'llama3.1-8b'?"),
     ):
-        told = CliRunner().invoke(cli_app, ["calibrate", *arguments, *options])
-        assert told.exit_code == 2
-        assert message in told.stderr
-        assert len(told.stderr.strip().splitlines()) == 1
+        done = CliRunner().invoke(cli_app, ["calibrate", *arguments, *options])
+        assert done.exit_code == 2
+        assert message in done.stderr
+        assert len(done.stderr.strip().splitlines()) == 1

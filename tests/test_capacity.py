@@ -1,4 +1,4 @@
-"""Capacity is what the replay itself sustains: it holds at that load, and not at a third more."""
+"""Capacity is the load that the replay sustains: the SLO holds at that load, not at a third more."""
 
 import dataclasses
 
@@ -42,14 +42,14 @@ def with_batching(config: RunConfig, batching: str) -> RunConfig:
     return dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, batching=batching))
 
 
-def by_throughput(batching: str = "whole") -> RunConfig:
-    """The config whose plans count on what instances serve at all."""
+def with_throughput_metric(batching: str = "whole") -> RunConfig:
+    """The config whose plans use throughput, without the SLO."""
     plan = dataclasses.replace(CONFIG.plan, capacity="throughput")
     return with_batching(dataclasses.replace(CONFIG, plan=plan), batching)
 
 
 def with_target(tier: str, **target: float) -> Catalogue:
-    """The catalogue with another target of a tier."""
+    """The catalogue with another SLO target of a tier."""
     changed = dataclasses.replace(CATALOGUE.tiers[tier], **target)
     return dataclasses.replace(CATALOGUE, tiers={**CATALOGUE.tiers, tier: changed})
 
@@ -62,7 +62,7 @@ def test_capacity_rises_with_a_looser_slo() -> None:
 
 
 def test_a_target_per_output_token_alone_lowers_capacity_of_the_strictest_tier_only() -> None:
-    """Below the pace of large batches the batches must stay small; the tier that plans aim at decides."""
+    """Below the pace of large batches the batches stay small; the tier that plans aim at decides."""
     paces_s = (0.038, 0.042, 0.05, 10.0)
     within = [capacity(catalogue=with_target("iw_fast", tpot_slo_s=pace_s)) for pace_s in paces_s]
     assert within == sorted(within)
@@ -70,7 +70,7 @@ def test_a_target_per_output_token_alone_lowers_capacity_of_the_strictest_tier_o
     assert within[-1] == capacity() == capacity(catalogue=with_target("iw_normal", tpot_slo_s=paces_s[0]))
 
 
-def test_a_target_that_no_idle_instance_meets_is_refused() -> None:
+def test_an_slo_that_an_idle_instance_misses_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"No request of llama2-70b meets the targets of iw_fast .* 2 x h100"
     ):
@@ -89,13 +89,13 @@ def test_capacity_is_the_same_when_measured_again() -> None:
 def waits_s(
     requests_per_instance_s: float, seed: int, tensor_parallel: int = 2, config: RunConfig = CONFIG
 ) -> np.ndarray:
-    """Seconds to each first token at such a load, in order of arrival: other draws, twice as many."""
+    """Seconds to each first token at this load, in order of arrival: new samples, twice as many."""
     instances, requests = 4, 40_000
     rng = np.random.default_rng(seed)
     picks = rng.integers(0, MIX[0].size, requests)
     tokens = [column[picks] for column in MIX]
     arrival_s = np.cumsum(rng.exponential(1 / (instances * requests_per_instance_s), requests))
-    nobody = np.zeros(requests, np.int16)
+    zeros = np.zeros(requests, np.int16)
     here = Region(("here",), {}, {GPU: tensor_parallel * instances}, (), "a test")
     alone = dataclasses.replace(CATALOGUE, llms={LLM: CATALOGUE.llms[LLM]}, regions={"here": here})
     same = dict.fromkeys(("instances_at_start", "min_instances", "max_instances"), instances)
@@ -103,7 +103,7 @@ def waits_s(
     fleet = make_fleet(alone, sized, CONFIG.replay, seed=0)
     until_s = arrival_s[-1] + 1.0
     outcome = replay_trace(
-        TraceArrays(arrival_s, nobody, nobody, nobody, *tokens),
+        TraceArrays(arrival_s, zeros, zeros, zeros, *tokens),
         fleet,
         Schedule(np.full((1, 1), instances), hour_s=until_s),
         make_rules(CATALOGUE, CONFIG.replay, "follow"),
@@ -113,7 +113,7 @@ def waits_s(
 
 
 def attained_share(load_share: float, seed: int) -> float:
-    """Share of first tokens within the SLO at so much of the capacity."""
+    """Share of first tokens within the SLO at this share of the capacity."""
     slo_s = CATALOGUE.tiers["iw_fast"].ttft_slo_s
     assert slo_s is not None
     return float(np.mean(waits_s(load_share * capacity() / MIX[0].mean(), seed) <= slo_s))
@@ -130,8 +130,8 @@ def test_the_target_is_attained_up_to_the_capacity_and_not_beyond() -> None:
 def test_below_its_throughput_an_endpoint_keeps_up_and_above_it_falls_behind(
     tensor_parallel: int, batching: str
 ) -> None:
-    """The law that defines it: the waits at the end of a long stretch are as short as before, or longer."""
-    config = by_throughput(batching)
+    """The defining law: the waits at the end of a long stretch stay as short as before, or grow."""
+    config = with_throughput_metric(batching)
     tokens_per_s = capacity(tensor_parallel, config=config)
 
     def growth_s(load_share: float) -> float:
@@ -145,21 +145,21 @@ def test_below_its_throughput_an_endpoint_keeps_up_and_above_it_falls_behind(
     assert capacity(tensor_parallel, config=with_batching(CONFIG, batching)) < tokens_per_s
 
 
-def test_no_more_is_sustained_in_time_than_at_all() -> None:
-    """Where memory has room for a thousand, first tokens come in time while the batches grow and grow."""
+def test_capacity_never_exceeds_throughput() -> None:
+    """Where memory has room for a thousand, first tokens arrive in time while the batches keep growing."""
     alone = {LLM: (Deployment(GPU, 8),)}
     fleet = dataclasses.replace(CONFIG.fleet, deployments=alone, max_batch=4096)
     roomy = extend_catalogue(CATALOGUE, fleet, "a test")
     in_time, at_all = (
         capacity(8, config=dataclasses.replace(config, fleet=fleet), catalogue=roomy)
-        for config in (CONFIG, by_throughput())
+        for config in (CONFIG, with_throughput_metric())
     )
     assert in_time == at_all
 
 
-def test_throughput_asks_for_no_target_and_the_parts_of_requests_have_their_own() -> None:
-    config = by_throughput()
-    strict = with_target("iw_fast", ttft_slo_s=1e-6)  # within which nobody could serve
+def test_throughput_ignores_slos_and_phases_have_their_own() -> None:
+    config = with_throughput_metric()
+    strict = with_target("iw_fast", ttft_slo_s=1e-6)  # so short that no instance can meet it
     assert capacity(config=config, catalogue=strict) == capacity(config=config)
     assert capacity(config=config, mix=(MIX[0], 3 * MIX[1])) < capacity(config=config)
     prefill, decode = (Deployment(GPU, 2, role=role) for role in ("prefill", "decode"))
@@ -175,7 +175,7 @@ def test_throughput_asks_for_no_target_and_the_parts_of_requests_have_their_own(
         capacity(config=config, mix=(np.full(9, 10_000_000, np.int32), MIX[1][:9]))
 
 
-def test_prompts_too_long_for_the_slo_on_an_empty_instance_do_not_make_capacity_vanish() -> None:
+def test_prompts_too_long_for_the_slo_do_not_make_capacity_zero() -> None:
     inputs = MIX[0].copy()
     inputs[: inputs.size // 5] = 16_000  # a fifth can never make it
     assert capacity(mix=(inputs, MIX[1])) > 0.1 * capacity()
@@ -187,11 +187,11 @@ def test_an_empty_mix_is_refused() -> None:
         capacity(mix=(nothing, nothing))
 
 
-def test_parts_of_requests_are_measured_apart() -> None:
-    """Who decodes is not held up by prompts, who prefills not by answers: both sustain more than the whole.
+def test_prefill_and_decode_are_measured_separately() -> None:
+    """Decode does not wait for prompts, nor prefill for answers: both sustain more than the whole.
 
-    Prefill does not care how long answers are, decode sustains less input the longer they are; and neither
-    depends on how many instances of the other the trial has, as long as they are to spare.
+    Prefill does not depend on the length of answers; decode sustains less input as they grow. Neither
+    depends on how many instances of the other the trial has, as long as there are enough.
     """
     prefill, decode = (Deployment(GPU, 2, role=role) for role in ("prefill", "decode"))
 

@@ -1,4 +1,4 @@
-"""Cascades from a config: what a request goes through, what a plan carries, what a night tells of it."""
+"""Cascades from a config: the stages of a request, the load of a plan, and the tables of a nightly run."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ SHARE, JUDGE_S = 0.4, 0.25
 POLICIES = ("reactive", "dynamo", "lt_ua", "corrected_closed", "clairvoyant")
 
 
-def written(folder: Path, cascades: str) -> str:
+def as_file(folder: Path, cascades: str) -> str:
     path = folder / "cascade.toml"
     path.write_text(f'based_on = "office"\n[replay.cascades]\n{cascades}\n')
     return str(path)
@@ -83,24 +83,24 @@ def written(folder: Path, cascades: str) -> str:
         ('llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [1.5]', "escalation_shares"),
     ],
 )
-def test_a_cascade_that_cannot_be_is_refused_by_name(tmp_path: Path, cascade: str, message: str) -> None:
-    path = written(tmp_path, f"{LARGE} = {{ {cascade}, judge_s = 0.1 }}")
+def test_an_invalid_cascade_is_refused_by_name(tmp_path: Path, cascade: str, message: str) -> None:
+    path = as_file(tmp_path, f"{LARGE} = {{ {cascade}, judge_s = 0.1 }}")
     with pytest.raises(ConfigError) as refused:
         load_config(path, load_catalogue())
     assert message in str(refused.value)
     assert f"[replay.cascades] {LARGE}" in str(refused.value) or f"cascades.{LARGE}" in str(refused.value)
 
 
-def test_two_cascades_must_judge_an_llm_alike(tmp_path: Path) -> None:
+def test_two_cascades_must_score_an_llm_alike(tmp_path: Path) -> None:
     one = f'llms = ["{SMALL}", "{LARGE}"], escalation_shares = [0.4], judge_s'
     other = f'llms = ["{SMALL}", "{OTHER}"], escalation_shares = [0.4], judge_s'
     alike = load_config(
-        written(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.1 }}"), load_catalogue()
+        as_file(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.1 }}"), load_catalogue()
     )
     assert len(alike.replay.cascades) == 2
     with pytest.raises(ConfigError, match=r"answers of llama3.1-8b are judged in another cascade too"):
         load_config(
-            written(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.2 }}"), load_catalogue()
+            as_file(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.2 }}"), load_catalogue()
         )
 
 
@@ -108,7 +108,7 @@ def test_two_cascades_must_judge_an_llm_alike(tmp_path: Path) -> None:
     ("by", "seen"), [("rate", [2, NO_INDEX, 2, NO_INDEX]), ("load", [1, NO_INDEX, 0, NO_INDEX])]
 )
 def test_the_gears_of_a_cascade_are_those_of_its_llms(by: str, seen: list[int]) -> None:
-    """Of three llms; below the first gear the shares that are said hold."""
+    """Of three llms; below the first gear the configured shares hold."""
     gears = (Gear(3.0, (0.4, 0.2)), Gear(6.0, (0.1, 0.0)))
     three = Cascade((SMALL, OTHER, LARGE), (0.5, 0.25), 0.1, gears, by)
     replay = dataclasses.replace(load_config("office", load_catalogue()).replay, cascades={LARGE: three})
@@ -119,10 +119,10 @@ def test_the_gears_of_a_cascade_are_those_of_its_llms(by: str, seen: list[int]) 
     assert found.gear_below[[2, 0]].tolist() == [[0.5, 0.4, 0.1], [0.25, 0.2, 0.0]]
 
 
-def test_what_comes_to_each_llm() -> None:
+def test_stages_per_request_of_each_llm() -> None:
     three = Cascade(("llama3.2-3b", SMALL, LARGE), (0.5, 0.25), 0.1)
     catalogue = load_catalogue().serving(LLMS)
-    told = stages_per_request(catalogue, {LARGE: three, OTHER: Cascade((SMALL, OTHER), (0.25,), 0.1)})
+    stages = stages_per_request(catalogue, {LARGE: three, OTHER: Cascade((SMALL, OTHER), (0.25,), 0.1)})
     expected = {
         "bloom-176b": [0.25, 0, 1.0, 0],
         "llama2-70b": [0, 0.125, 0.5, 1.0],
@@ -132,11 +132,11 @@ def test_what_comes_to_each_llm() -> None:
     assert list(catalogue.llms) == LLMS
     without = stages_per_request(catalogue, {OTHER: Cascade(("llama3.2-3b", SMALL), (0.5,), 0.1)})
     assert without[0].tolist() == [0, 0, 0.5, 1.0]
-    np.testing.assert_array_equal(told, [expected[llm] for llm in LLMS])
+    np.testing.assert_array_equal(stages, [expected[llm] for llm in LLMS])
 
 
-def drawn(trace: TraceArrays) -> Callable[[Cascade, Ints], JudgedAnswers]:
-    """Answers as long as their requests, whose scores are lots."""
+def random_answers(trace: TraceArrays) -> Callable[[Cascade, Ints], JudgedAnswers]:
+    """Answers as long as their requests, with random scores."""
     settings = RunSettings(Lake(Path()), load_catalogue(), load_config("office", load_catalogue()))
     return AnswerSampler(settings, DAY, None, trace.input_tokens, trace.output_tokens).answers
 
@@ -144,7 +144,7 @@ def drawn(trace: TraceArrays) -> Callable[[Cascade, Ints], JudgedAnswers]:
 def test_every_request_has_the_legs_of_its_cascade() -> None:
     cascades = {LARGE: Cascade((SMALL, "llama3.2-3b", LARGE), (0.5, 0.5), 0.1)}
     trace = a_trace([0.0, 1.0, 2.0], [5, 6, 7], [1, 2, 3])._replace(llm=np.array([1, 0, 1], np.int16))
-    legs, answerer, is_shadow = expand_cascades(trace, load_catalogue(), cascades, drawn(trace))
+    legs, answerer, is_shadow = expand_cascades(trace, load_catalogue(), cascades, random_answers(trace))
     assert (answerer == legs.llm).all()
     assert not is_shadow.any()
     assert legs.llm.tolist() == [2, 3, 1, 0, 2, 3, 1]
@@ -164,8 +164,8 @@ def test_every_request_has_the_legs_of_its_cascade() -> None:
         )
     )
 )
-def test_the_answer_that_counts_is_the_last_that_was_made(chains: list[list[int]]) -> None:
-    """Told once more, request by request: it waits; else its last answer; else it was refused."""
+def test_the_last_answer_of_a_request_counts(chains: list[list[int]]) -> None:
+    """The twin, request by request: it waits; else its last answer; else it was refused."""
 
     def of(chain: list[int]) -> int:
         for wanted, pick in ((Ending.QUEUED, min), (Ending.FINISHED, max), (Ending.REFUSED, min)):
@@ -180,30 +180,30 @@ def test_the_answer_that_counts_is_the_last_that_was_made(chains: list[list[int]
     starts = np.cumsum([0, *map(len, chains)])
     expected = [int(start) + of(chain) for start, chain in zip(starts, chains, strict=False)]
 
-    class Said:
+    class Rows:
         status = np.array([status for chain in chains for status in chain], np.int8)
 
     if leg.size:
-        assert answer_rows(trace, Said).tolist() == expected  # type: ignore[arg-type]
+        assert answer_rows(trace, Rows).tolist() == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
-def test_nobody_or_everybody_goes_on_and_between_them_their_share(share: float) -> None:
+def test_the_expected_share_of_requests_goes_on(share: float) -> None:
     rng = np.random.default_rng(1)
-    asked = a_trace(np.arange(2000) / 4, rng.integers(1, 99, 2000), rng.integers(1, 20, 2000))
+    requests = a_trace(np.arange(2000) / 4, rng.integers(1, 99, 2000), rng.integers(1, 20, 2000))
     two = {OTHER: Cascade((OTHER, LARGE), (share,), 0.25)}
-    trace = expand_cascades(asked, load_catalogue(), two, drawn(asked)).trace
+    trace = expand_cascades(requests, load_catalogue(), two, random_answers(requests)).trace
     outcome = run(trace, two_llms(8), judged(share, 0.25))
     gone = outcome.status[1::2] == Ending.FINISHED
     assert gone.mean() == pytest.approx(share, abs=0.04)
     if share == 0:
-        alone = run(asked, two_llms(8), judged(share))
+        alone = run(requests, two_llms(8), judged(share))
         np.testing.assert_array_equal(outcome.finish_s[::2], alone.finish_s)
 
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
-    """A night of a small llm, whose prompts and answers stand apart, before a large one."""
+    """A nightly run: a small llm with separate prefill and decode, then a large one."""
     folder = tmp_path_factory.mktemp("cascade")
     named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
     config = Path(small_config(folder, policies=named, requests_per_day="20_000.0", instances_at_start="10"))
@@ -225,7 +225,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
 
 
 @pytest.fixture(scope="module")
-def told(night: RunSettings) -> pd.DataFrame:
+def rows(night: RunSettings) -> pd.DataFrame:
     return night.lake.sql("select * from outcomes").to_pandas()
 
 
@@ -234,21 +234,19 @@ def legs(night: RunSettings) -> pd.DataFrame:
     return night.lake.sql("select * from legs order by policy, request_id, leg").to_pandas()
 
 
-def test_a_night_with_a_cascade_keeps_every_check(night: RunSettings) -> None:
+def test_a_nightly_run_with_a_cascade_passes_every_check(night: RunSettings) -> None:
     for check in sorted((SQL / "checks").glob("*.sql")):
         assert night.lake.sql(f"checks/{check.name}", trace=night.trace, day=DAY).num_rows == 0, check.name
 
 
-def test_answers_by_hour_are_those_of_the_legs(
-    night: RunSettings, told: pd.DataFrame, legs: pd.DataFrame
-) -> None:
-    """The large llm's requests: the small one drafts all, a share goes on, one answer each counts."""
+def test_answers_by_hour_equal_the_legs(night: RunSettings, rows: pd.DataFrame, legs: pd.DataFrame) -> None:
+    """Of the large llm's requests the small one drafts all, a share goes on, one answer each counts."""
     found = night.lake.sql("select * from legs_by_hour").to_pandas()
-    done = told[told["status"] == "finished"].assign(hour_start=lambda t: t["arrived_at"].dt.floor("h"))
+    done = rows[rows["status"] == "finished"].assign(hour_start=lambda t: t["arrived_at"].dt.floor("h"))
     keys = ["policy", "llm", "hour_start"]
     np.testing.assert_allclose(found.groupby(keys)["kept_share"].sum(), 1.0, atol=1e-12)
-    asked = done.groupby(keys).size().rename("asked").reset_index()
-    both = found.merge(asked, on=keys, validate="many_to_one")
+    counts = done.groupby(keys).size().rename("asked").reset_index()
+    both = found.merge(counts, on=keys, validate="many_to_one")
     assert len(both) == len(found)
     assert (both["requests"] == both["asked"]).all()
     small = both[(both["llm"] == LARGE) & (both["served_llm"] == SMALL)]
@@ -257,7 +255,7 @@ def test_answers_by_hour_are_those_of_the_legs(
     large = both[(both["llm"] == LARGE) & (both["served_llm"] == LARGE)]
     assert (large["stage_share"] == large["kept_share"]).all()
     assert (large["judge_mean_s"] == JUDGE_S).all()
-    # a draft lasts from when the prefill instance had it to the last token of the one that decodes
+    # a draft lasts from its arrival at the prefill instance to the last token of the decoding instance
     own = legs[(legs["policy"] == "lt_ua") & (legs["llm"] == SMALL)]
     own = own.merge(done[["policy", "request_id", "llm", "hour_start"]], on=["policy", "request_id"])
     own = own[own["llm_y"] == LARGE].groupby(["request_id", "hour_start"])
@@ -276,7 +274,7 @@ def test_answers_by_hour_are_those_of_the_legs(
         ("no_answer_is_judged_twice", "select * replace (came_s as first_token_s) from legs"),
     ],
 )
-def test_a_check_of_legs_finds_what_it_is_for(
+def test_each_check_of_legs_finds_its_fault(
     night: RunSettings, tmp_path: Path, check: str, change: str
 ) -> None:
     lake, place = Lake(tmp_path), {"trace": night.trace, "day": DAY, "policy": "lt_ua"}
@@ -287,18 +285,18 @@ def test_a_check_of_legs_finds_what_it_is_for(
     assert lake.sql(f"checks/{check}.sql", trace="other").num_rows == 0
 
 
-def test_a_share_of_the_large_ones_requests_comes_to_it(told: pd.DataFrame) -> None:
-    for policy, own in told[told["llm"] == LARGE].groupby("policy"):
+def test_a_share_of_the_large_llm_s_requests_reaches_it(rows: pd.DataFrame) -> None:
+    for policy, own in rows[rows["llm"] == LARGE].groupby("policy"):
         assert set(own["served_llm"]) == {SMALL, LARGE}
         assert (own["served_llm"] == LARGE).mean() == pytest.approx(SHARE, abs=0.03), policy
-    others = told[told["llm"] != LARGE]
+    others = rows[rows["llm"] != LARGE]
     assert (others["served_llm"] == others["llm"]).all()
-    # what is drawn is the same under every policy
-    assert told.groupby("request_id")["served_llm"].nunique().max() == 1
+    # samples are the same under every policy
+    assert rows.groupby("request_id")["served_llm"].nunique().max() == 1
 
 
-def test_the_time_to_a_first_token_is_the_sum_of_its_parts(told: pd.DataFrame) -> None:
-    done = told[told["status"] == "finished"]
+def test_the_time_to_a_first_token_is_the_sum_of_its_parts(rows: pd.DataFrame) -> None:
+    done = rows[rows["status"] == "finished"]
     parts = done[["earlier_s", "held_s", "waited_s", "prefill_s", "network_s"]].sum(axis=1)
     np.testing.assert_allclose(parts, done["ttft_s"], rtol=1e-9)
     is_second = (done["llm"] == LARGE) & (done["served_llm"] == LARGE)
@@ -306,8 +304,8 @@ def test_the_time_to_a_first_token_is_the_sum_of_its_parts(told: pd.DataFrame) -
     assert (done.loc[~is_second, "earlier_s"] == 0).all()
 
 
-def test_the_legs_of_a_request_follow_each_other(told: pd.DataFrame, legs: pd.DataFrame) -> None:
-    done = told[told["status"] == "finished"]
+def test_the_legs_of_a_request_follow_each_other(rows: pd.DataFrame, legs: pd.DataFrame) -> None:
+    done = rows[rows["status"] == "finished"]
     counted = legs.groupby(["policy", "request_id"]).size()
     both = done.set_index(["policy", "request_id"])
     several = both[both["legs"] > 1]
@@ -333,7 +331,7 @@ def test_the_legs_of_a_request_follow_each_other(told: pd.DataFrame, legs: pd.Da
     assert (last["instance_x"] == last["instance_y"]).all()
 
 
-def test_a_plan_carries_what_comes_to_each_llm(night: RunSettings) -> None:
+def test_a_plan_carries_the_load_of_each_llm(night: RunSettings) -> None:
     tokens = night.lake.sql(
         "select llm, sum(input_tokens)::double as tokens from requests "
         "where day = $day and tier <> 'niw' group by llm",
@@ -364,8 +362,8 @@ def test_a_plan_carries_what_comes_to_each_llm(night: RunSettings) -> None:
     assert planned[LARGE, "whole"] == pytest.approx(of_hours[LARGE])
 
 
-def test_capacity_is_measured_on_the_mix_of_what_comes(night: RunSettings) -> None:
-    """A sample of the small llm's own requests and of the large one's, as many of each as come."""
+def test_capacity_is_measured_on_the_arriving_mix(night: RunSettings) -> None:
+    """A sample of the small llm's own requests and of the large one's, in their proportion."""
     rows = night.lake.sql(
         "select llm, input_tokens, output_tokens from requests where day = $day and tier <> 'niw'",
         day=date(2025, 7, 2),
@@ -379,20 +377,20 @@ def test_capacity_is_measured_on_the_mix_of_what_comes(night: RunSettings) -> No
     cascades = {LARGE: Cascade((SMALL, tiny), (0.25,), 0.1)}
     replay_config = dataclasses.replace(night.config.replay, cascades=cascades)
     other = dataclasses.replace(night, config=dataclasses.replace(night.config, replay=replay_config))
-    asked = rows.groupby("llm").size()
-    assert len(token_mixes(other, DAY)[tiny][0]) == asked[tiny] + round(0.25 * asked[LARGE])
+    requests = rows.groupby("llm").size()
+    assert len(token_mixes(other, DAY)[tiny][0]) == requests[tiny] + round(0.25 * requests[LARGE])
 
 
-def test_explain_and_timeline_show_legs_and_hand_overs(
+def test_explain_and_timeline_show_legs_and_kv_transfers(
     night: RunSettings, legs: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = legs[(legs["policy"] == "lt_ua") & (legs["leg"] == 3)]
     one = own.iloc[0]
     monkeypatch.setattr(lake_settings, "load_settings", lambda _: night)
-    said = CliRunner().invoke(
+    shown = CliRunner().invoke(
         cli_app, ["explain", str(one["request_id"]), "--config", str(night.config.file)]
     )
-    assert said.exit_code == 0, said.output
+    assert shown.exit_code == 0, shown.output
     for text in (
         "stages of the request",
         "1 prefill",
@@ -401,7 +399,7 @@ def test_explain_and_timeline_show_legs_and_hand_overs(
         "drafts",
         f"{LARGE} on h100-80gb",
     ):
-        assert text in said.output, said.output
+        assert text in shown.output, shown.output
     hour = int(night.lake.sql(
         "select hour(arrived_at) as h from outcomes where request_id = $r limit 1", r=int(one["request_id"])
     )["h"][0].as_py())  # fmt: skip

@@ -1,4 +1,4 @@
-"""The catalogue and the run configuration: what ships loads, and every mistake is named with its remedy."""
+"""The catalogue and the run config: the shipped files load; every mistake is named with its remedy."""
 
 import dataclasses
 import re
@@ -33,7 +33,7 @@ SHARES = LEVELS + 'count = 3\nby = "shares"\n'
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A copy of the shipped files that a test may spoil."""
+    """A copy of the shipped files that a test may change."""
     for folder in (CATALOGUE_DIR, CONFIG_DIR):
         shutil.copytree(folder, tmp_path / folder.name)
     return tmp_path
@@ -41,7 +41,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def edit(data: Path) -> Edit:
-    """Replace what a pattern finds in one of the copied files; it must be there."""
+    """Replace the match of a pattern in one of the copied files; it must exist."""
 
     def replace(file: str, pattern: str, by: str) -> None:
         path = data / file
@@ -57,7 +57,7 @@ def load(data: Path) -> None:
 
 
 def test_a_catalogue_is_read_again_when_a_figure_of_it_has_changed(data: Path, edit: Edit) -> None:
-    """Also where the file is as long as before."""
+    """Also where the file keeps its length."""
     first = load_catalogue(data / "catalogue")
     assert load_catalogue(data / "catalogue") is first
     edit("catalogue/gpus.toml", r"^memory_gib = 80\.0", "memory_gib = 96.0")
@@ -189,7 +189,7 @@ def test_a_mistake_is_named_with_its_file_and_its_remedy(
     assert "\n" not in str(refused.value)
 
 
-def test_a_whole_number_stands_for_a_float_and_an_optional_key_may_be_absent(data: Path, edit: Edit) -> None:
+def test_an_integer_is_read_as_a_float_and_optional_keys_may_be_absent(data: Path, edit: Edit) -> None:
     edit("config/office.toml", "^epsilon = .*$", "epsilon = 1")
     config = load_config("office", CATALOGUE, data / "config")
     assert isinstance(config.plan.epsilon, float)
@@ -203,7 +203,7 @@ def test_bytes_that_are_no_text_are_not_toml(data: Path) -> None:
         load(data)
 
 
-def test_a_config_based_on_another_says_only_what_differs(tmp_path: Path) -> None:
+def test_a_config_based_on_another_holds_only_differences(tmp_path: Path) -> None:
     older = load_config("office_2024", CATALOGUE)
     assert (older.fleet, older.forecast, older.plan, older.replay) == (
         (OFFICE.fleet, OFFICE.forecast, OFFICE.plan, OFFICE.replay)
@@ -255,14 +255,14 @@ def test_a_config_based_on_another_says_only_what_differs(tmp_path: Path) -> Non
             mine(text)
 
 
-def test_a_config_is_based_on_what_there_is_and_not_on_itself(data: Path) -> None:
+def test_the_base_of_a_config_must_exist_and_not_be_itself(data: Path) -> None:
     for name, message in (("ofice", "There is no file ofice"), ("a", "not based on this one")):
         (data / "config" / "a.toml").write_text(f'based_on = "{name}"\n')
         with pytest.raises(ConfigError, match=message):
             load_config("a", CATALOGUE, data / "config")
 
 
-def test_an_unknown_config_names_those_that_exist() -> None:
+def test_an_unknown_config_is_refused_with_the_known_names() -> None:
     there = ", ".join(sorted(path.stem for path in CONFIG_DIR.glob("*.toml")))
     with pytest.raises(ConfigError, match=rf"no config 'ofice'; in data/config there is: {there}\."):
         load_config("ofice", CATALOGUE)
@@ -353,7 +353,7 @@ def test_a_fleet_needs_a_region_with_its_gpus():
         ("methods", '["arima"]', r"methods must have method and paper_method among them"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_made(
+def test_invalid_settings_are_refused_before_work_begins(
     data: Path, edit: Edit, key: str, value: str, message: str
 ) -> None:
     edit("config/office.toml", rf"^{re.escape(key)} = [^#\n]*", f"{key} = {value} ")
@@ -375,7 +375,7 @@ def test_a_cold_start_takes_longer_where_the_weights_are_not_in_the_region() -> 
 
 
 def test_reclaiming_a_spot_instance_takes_minutes_about_the_median() -> None:
-    """SageServe 7.1: a minute in the median, five at most; one seed, one draw."""
+    """SageServe 7.1: a minute in the median, five at most; one seed gives one sample."""
     spot_s = make_fleet(SERVING, OFFICE.fleet, OFFICE.replay, seed=1).boot_spot_s
     assert sorted(spot_s)[spot_s.size // 2] == pytest.approx(60.0, rel=0.05)
     assert 30.0 <= spot_s.min() < 40.0
@@ -385,23 +385,23 @@ def test_reclaiming_a_spot_instance_takes_minutes_about_the_median() -> None:
     assert (other != spot_s).any()
 
 
-def test_the_power_of_boards_is_the_median_of_what_was_measured() -> None:
-    """Splitwise's average_power is a share of the board's 400 W; where it is 0 nobody measured."""
+def test_the_power_of_boards_is_the_median_of_measurements() -> None:
+    """Splitwise's average_power is a share of the board's 400 W; 0 means not measured."""
     if not SPLITWISE.exists():
-        pytest.skip(f"{SPLITWISE.name} is not beside this checkout")
+        pytest.skip(f"{SPLITWISE.name} is not next to this checkout")
     rows = pd.read_csv(SPLITWISE).query("average_power > 0")
     keys = ["model", "hardware", "tensor_parallel"]
     measured = 400.0 * rows.groupby(keys)["average_power"].median()
-    told = {
+    median_power = {
         (one.llm, one.gpu, one.tensor_parallel): one.board_w
         for one in load_catalogue().latency
         if one.board_w is not None
     }
-    assert told == pytest.approx(measured.to_dict(), abs=0.05)
+    assert median_power == pytest.approx(measured.to_dict(), abs=0.05)
 
 
-def test_names_of_yesterday_are_read_with_one_line(data: Path, edit: Edit) -> None:
-    """What a key or a planner was called before is read as what it is called now, once said."""
+def test_old_names_are_read_with_one_warning(data: Path, edit: Edit) -> None:
+    """An old name of a key or a planner is read as the new name, with one warning line."""
 
     def read() -> RunConfig:
         return load_config("together", load_catalogue(data / "catalogue"), data / "config")

@@ -16,13 +16,13 @@ EAST, BULK = "[catalogue.regions.east]\n", "[catalogue.tiers.bulk]\n"
 NEW_GPU = "memory_gib = 96\npeak_tflops = 900\nbandwidth_tb_per_s = 4\nusd_per_hour = 3\nsource = 'x'\n"
 
 
-def written(folder: Path, text: str, name: str = "mine", base: str = "office") -> str:
+def as_file(folder: Path, text: str, name: str = "mine", base: str = "office") -> str:
     path = folder / f"{name}.toml"
     path.write_text(f'based_on = "{base}"\n{text}')
     return str(path)
 
 
-def test_what_a_config_changes_reaches_the_fleet_and_nothing_else_does(tmp_path: Path) -> None:
+def test_only_the_changes_of_a_config_reach_the_fleet(tmp_path: Path) -> None:
     text = """
     [catalogue.regions.west]
     cap_gpus = { h100-80gb = 250 }
@@ -35,7 +35,7 @@ def test_what_a_config_changes_reaches_the_fleet_and_nothing_else_does(tmp_path:
     """
     lake = tmp_path / "lake"
     plain = load_settings("office", lake)
-    mine = load_settings(written(tmp_path, text), lake)
+    mine = load_settings(as_file(tmp_path, text), lake)
     before, after = (fleet_and_rules(settings, "reactive") for settings in (plain, mine))
     west, llama = list(plain.catalogue.regions).index("west"), list(plain.catalogue.llms).index("llama2-70b")
     assert after[0].cap_gpus[west].tolist() != before[0].cap_gpus[west].tolist()
@@ -48,15 +48,15 @@ def test_what_a_config_changes_reaches_the_fleet_and_nothing_else_does(tmp_path:
     assert mine.catalogue.tiers["iw_normal"].deadline_s == plain.catalogue.tiers["iw_normal"].deadline_s
 
 
-def test_the_changes_of_a_config_lie_over_those_of_the_one_below(
+def test_changes_of_a_config_override_those_of_its_base(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fleetcast.models.world import config_loading
 
-    below = written(tmp_path, "[catalogue.tiers.iw_fast]\nttft_slo_s = 2.0\ndeadline_s = 50.0\n", "below")
+    below = as_file(tmp_path, "[catalogue.tiers.iw_fast]\nttft_slo_s = 2.0\ndeadline_s = 50.0\n", "below")
     (tmp_path / "office.toml").write_bytes((config_loading.CONFIG_DIR / "office.toml").read_bytes())
     above = "[catalogue.tiers.iw_fast]\nttft_slo_s = 3.0\n[catalogue.gpus.h100-80gb]\nusd_per_hour = 1.0\n"
-    tables = config_loading.read_tables(Path(written(tmp_path, above, "above", Path(below).stem)), tmp_path)
+    tables = config_loading.read_tables(Path(as_file(tmp_path, above, "above", Path(below).stem)), tmp_path)
     config = config_loading.build_config(tables, tmp_path / "above.toml", WORLD)
     assert config.catalogue == {
         "tiers": {"iw_fast": {"ttft_slo_s": 3.0, "deadline_s": 50.0}},
@@ -64,8 +64,8 @@ def test_the_changes_of_a_config_lie_over_those_of_the_one_below(
     }
 
 
-def test_a_gpu_that_says_everything_is_new(tmp_path: Path) -> None:
-    mine = load_settings(written(tmp_path, f"[catalogue.gpus.mi300x]\n{NEW_GPU}"), Lake(tmp_path).root)
+def test_a_gpu_with_every_key_is_new(tmp_path: Path) -> None:
+    mine = load_settings(as_file(tmp_path, f"[catalogue.gpus.mi300x]\n{NEW_GPU}"), Lake(tmp_path).root)
     assert mine.catalogue.gpus["mi300x"].memory_gib == 96.0
 
 
@@ -97,6 +97,6 @@ def test_a_gpu_that_says_everything_is_new(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_mistake_is_one_line_with_its_file_and_its_remedy(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as refused:
-        load_settings(written(tmp_path, text), tmp_path / "lake")
+        load_settings(as_file(tmp_path, text), tmp_path / "lake")
     assert "\n" not in str(refused.value)
     assert "mine.toml" in str(refused.value) or "llms.toml" in str(refused.value)

@@ -1,4 +1,4 @@
-"""A trace is characterised as its definitions say: against naive twins, known processes, and real traces."""
+"""Characterising a trace follows its definitions: naive twins, known processes, and real traces."""
 
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -48,7 +48,7 @@ RHYTHM = 60 * (1 + 0.8 * np.sin(2 * np.pi * MINUTES / 1440))
 
 @settings(max_examples=25)
 @given(st.integers(0, 10_000), st.integers(1, 600), st.sampled_from([250_000 * 500, 250_000 * 3000]))
-def test_variation_by_window_is_what_counting_gives(seed, rows, window_us):
+def test_variation_by_window_equals_counting(seed, rows, window_us):
     """On a grid of quarter seconds, so that gaps of 0 and arrivals on a window's edge really happen."""
     rng = np.random.default_rng(seed)
     arrived_us = 250_000 * np.sort(rng.integers(0, 2001, rows))
@@ -67,7 +67,7 @@ def test_variation_by_window_is_what_counting_gives(seed, rows, window_us):
         assert (gaps, pytest.approx(cv)) == expected[key]
 
 
-def test_distances_and_shapes_are_those_of_scipy():
+def test_distances_and_shapes_equal_scipy():
     rng = np.random.default_rng(0)
     gaps = rng.gamma(0.5, 2.0, 400)
     assert fit_gaps(gaps, "exponential", rng).distance == pytest.approx(
@@ -86,7 +86,7 @@ def test_distances_and_shapes_are_those_of_scipy():
 
 
 @pytest.mark.parametrize("family", GAP_FAMILIES)
-def test_p_values_are_honest_and_can_reject(family):
+def test_p_values_are_calibrated_and_can_reject(family):
     """Gaps of the family itself are rejected at 5 % about one time in twenty; clumped ones nearly always."""
     rng = np.random.default_rng(1)
     own = [fit_gaps(draw_gaps(rng, family, 0.6, (100,)), family, rng).p_value for _ in range(80)]
@@ -97,8 +97,8 @@ def test_p_values_are_honest_and_can_reject(family):
 
 
 @pytest.mark.parametrize("family", ["gamma", "weibull", "lognormal", "hyperexponential"])
-def test_gaps_are_told_to_be_of_their_family(family):
-    """Of twenty windows with a variation of 3 most are nearest to the family that they are drawn from."""
+def test_the_family_of_gaps_is_recognised(family):
+    """Of twenty windows with a variation of 3 most are nearest to the family that generated them."""
     rng = np.random.default_rng(3)
     windows = [draw_gaps(rng, family, shape_of_cv(family, 3.0), (400,)) for _ in range(20)]
     best = [
@@ -109,7 +109,7 @@ def test_gaps_are_told_to_be_of_their_family(family):
 
 @pytest.mark.parametrize("family", ["gamma", "weibull", "lognormal", "hyperexponential"])
 @pytest.mark.parametrize("cv", [0.5, 1.0, 3.0])
-def test_gaps_have_the_variation_that_is_asked_for(family, cv):
+def test_sampled_gaps_have_the_requested_variation(family, cv):
     gaps = draw_gaps(np.random.default_rng(2), family, shape_of_cv(family, cv), (400_000,))
     if family == "hyperexponential":
         cv = max(cv, 1.0)  # two phases vary no less than one
@@ -117,7 +117,7 @@ def test_gaps_have_the_variation_that_is_asked_for(family, cv):
     assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.1 if family == "lognormal" else 0.05)
 
 
-def test_a_fit_refuses_what_it_cannot_judge():
+def test_a_fit_refuses_insufficient_data():
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="needs 30 gaps above 0, got 3"):
         fit_gaps(np.ones(3), "gamma", rng)
@@ -165,7 +165,7 @@ def test_seasons_are_strong_where_they_are_and_weak_where_not():
     assert min(season_strengths(hourly * weekend + noise)) > 0.8
     daily, weekly = season_strengths(hourly + noise)
     assert daily > 0.95
-    assert weekly < 0.25  # the days alone make no week
+    assert weekly < 0.25  # days alone make no week
     noises = [np.random.default_rng(seed).normal(60, 3, 336) for seed in range(6)]
     assert np.mean([season_strengths(one) for one in noises], axis=0) == pytest.approx((0, 0), abs=0.08)
     assert np.isnan(season_strengths(hourly[:47])).all()
@@ -175,7 +175,7 @@ def test_seasons_are_strong_where_they_are_and_weak_where_not():
     assert np.isnan(autocorrelation(np.ones(100), 1))
 
 
-def test_a_lasting_change_is_found_and_rhythm_is_none():
+def test_a_lasting_change_is_found_and_a_rhythm_is_not():
     hourly = poisson(RHYTHM.reshape(-1, 60).sum(axis=1) * np.where(np.arange(336) % 168 >= 120, 0.3, 1.0))
     assert find_level_changes(hourly, 0) == []
     hourly[200:] *= 1.7
@@ -279,7 +279,7 @@ def test_pooling_hides_the_burstiness_of_clients(lake, monkeypatch):
     assert characterise_trace(lake, "clients", Progress()).equals(table)
 
 
-def test_what_only_some_sources_have(tmp_path):
+def test_optional_columns_are_characterised(tmp_path):
     """Hashes of prompts and times of the source, in columns that most traces lack."""
     there = Lake(tmp_path / "lake")
     write_clients(there, days=1, apps=1, cv=1.0)
@@ -310,10 +310,10 @@ def test_tables_have_the_columns_and_the_grain_of_their_header(lake, name):
     assert not rows.duplicated(list(sql.listed("grain"))).any()
 
 
-def test_figures_say_what_was_found(lake):
+def test_figures_show_the_findings(lake):
     paths = draw_character_figures(lake, "clients")
     of_the_load = ["apps", "apps_by_hour", "burstiness", "endpoints", "load", "regions", "tiers", "tokens"]
-    assert sorted(paths) == of_the_load  # what requests took only where they were replayed
+    assert sorted(paths) == of_the_load  # latency figures only where the trace was replayed
     assert all(path.stat().st_size > 10_000 for path in paths.values())
 
 
@@ -322,9 +322,9 @@ def test_an_unknown_trace_is_named(lake):
         characterise_trace(lake, "nobody", Progress())
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real Azure trace is not beside this checkout")
-def test_an_hour_of_a_real_trace_says_what_it_can_and_no_more(tmp_path):
-    """Azure 2023: requests come in clumps; an hour tells nothing of days."""
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real Azure trace is not next to this checkout")
+def test_an_hour_of_a_real_trace_gives_no_daily_figures(tmp_path):
+    """Azure 2023: requests arrive in clumps; one hour shows nothing about days."""
     lake = Lake(tmp_path / "lake")
     ingest_file(SHARED / "AzureLLMInferenceTrace_conv.csv.gz", lake, load_catalogue())
     (whole,) = [

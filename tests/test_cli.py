@@ -1,4 +1,4 @@
-"""What a person at the terminal meets: results, one-line errors, exit codes."""
+"""The command line for a user: results, one-line errors, exit codes."""
 
 import socket
 import time
@@ -43,11 +43,11 @@ def one_line(result) -> str:
 
 
 def test_help_teaches_with_examples():
-    told = invoke("--help").output
+    help_text = invoke("--help").output
     for command in ("nightly", "ingest", "forget", "replay", "sql", "ui"):
-        assert command in told
+        assert command in help_text
         assert f"fleetcast {command}" in invoke(command, "--help").output or command == "ui"
-    assert "cp my-trace.csv.gz data/landing/" in told
+    assert "cp my-trace.csv.gz data/landing/" in help_text
     assert (
         "A request_id of the table outcomes." in invoke("explain", "--help").output
     )  # arguments have theirs too
@@ -58,7 +58,7 @@ def test_a_folder_is_no_config(tmp_path):
     assert "Name a TOML file" in one_line(invoke("nightly", "--config", str(tmp_path / "a.toml")))
 
 
-def test_an_unknown_config_names_those_that_there_are():
+def test_an_unknown_config_is_refused_with_the_known_names():
     assert "office" in one_line(invoke("nightly", "--config", "offce"))
 
 
@@ -68,7 +68,7 @@ def test_an_unknown_key_of_a_config_is_refused_with_the_nearest(tmp_path):
     assert "Did you mean 'min_instances'?" in one_line(invoke("nightly", "--config", str(path)))
 
 
-def test_a_day_that_has_not_been_is_refused():
+def test_a_future_day_is_refused():
     assert "2099-12-31 is not in the calendar" in one_line(invoke("nightly", "--date", "2099-12-31"))
 
 
@@ -76,45 +76,45 @@ def test_an_unknown_policy_is_refused_with_the_nearest():
     assert "lt_ua" in one_line(invoke("replay", "--policy", "lt_uaa"))
 
 
-def test_sql_answers_in_csv_when_piped_and_says_what_is_wrong():
+def test_sql_writes_csv_when_piped_and_one_line_errors():
     result = invoke("sql", "select 42 as answer, 'a,b' as text")
     assert result.exit_code == 0
     assert result.stdout == '"answer","text"\n42,"a,b"\n'
     nested = "[1, 2]::ubigint[] as l, {'a': date '2024-02-29'} as s, null::int[] as l, interval 1 day as i"
-    told = invoke("sql", f"select {nested}").stdout.splitlines()[1]
-    assert told == '"[1, 2]","{""a"": ""2024-02-29""}",,"[0, 1, 0]"'
+    lines = invoke("sql", f"select {nested}").stdout.splitlines()[1]
+    assert lines == '"[1, 2]","{""a"": ""2024-02-29""}",,"[0, 1, 0]"'
     data = "'ab'::blob as b, ['ab'::blob] as l, {'x': 'ab'::blob} as s, '101'::bit as t, 10::bignum as n"
-    told = invoke("sql", f"select {data}, union_value(a := 1) as u, 1 as a, 2 as a").stdout.splitlines()
-    assert told[1] == '"6162","[""6162""]","{""x"": ""6162""}","101","10","1",1,2'
+    lines = invoke("sql", f"select {data}, union_value(a := 1) as u, 1 as a, 2 as a").stdout.splitlines()
+    assert lines[1] == '"6162","[""6162""]","{""x"": ""6162""}","101","10","1",1,2'
     assert "no_such_table" in one_line(invoke("sql", "from no_such_table"))
     assert "worst_hours" in one_line(invoke("sql", "queries/worst_hour.sql"))
 
 
-def test_sql_stops_a_query_that_wants_too_much_and_says_how_to_give_it_more():
+def test_sql_stops_a_query_over_its_limits_and_names_the_options():
     many = "select list(a.range) from range(100_000_000) a, range(100) b"
-    told = one_line(invoke("sql", many, "--memory-gib", "0.25"))
-    assert "more than 0.25 GiB of memory and 1 GiB on disk" in told
-    assert "--memory-gib 1" in told
+    error = one_line(invoke("sql", many, "--memory-gib", "0.25"))
+    assert "more than 0.25 GiB of memory and 1 GiB on disk" in error
+    assert "--memory-gib 1" in error
     endless = (
         "select count(*) from range(1_000_000_000) a, range(1_000_000_000) b where a.range * b.range = -1"
     )
     begun = time.monotonic()
-    told = one_line(invoke("sql", endless, "--time-limit-s", "0.5"))
-    assert "was stopped after 0.5 s." in told
-    assert "--time-limit-s 5" in told
+    error = one_line(invoke("sql", endless, "--time-limit-s", "0.5"))
+    assert "was stopped after 0.5 s." in error
+    assert "--time-limit-s 5" in error
     assert time.monotonic() - begun < 20
 
 
-def test_sql_takes_parameters_and_says_why_there_is_no_row():
-    asked = invoke("sql", "select $policy as policy, hour(timestamp '2025-07-15 12:00') = $hour as is_noon",
+def test_sql_takes_parameters_and_explains_an_empty_result():
+    found = invoke("sql", "select $policy as policy, hour(timestamp '2025-07-15 12:00') = $hour as is_noon",
                    "--param", "policy=lt_i", "--param", "hour=12")  # fmt: skip
-    assert asked.stdout == '"policy","is_noon"\n"lt_i",true\n'
+    assert found.stdout == '"policy","is_noon"\n"lt_i",true\n'
     assert "Did you mean 'policy'?" in one_line(invoke("sql", "select $policy", "--param", "polcy=lt_i"))
     assert "must be NAME=VALUE" in one_line(invoke("sql", "select $policy", "--param", "policy"))
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("queries/timeline.sql", "It lacks $policy, $hour, $llm, $region: give each as --param NAME=VALUE."),
         ("queries/which_forecast_pays.sql", "decisions has nothing of trace t of day 2025-07-15: fleet"),
@@ -122,9 +122,9 @@ def test_sql_takes_parameters_and_says_why_there_is_no_row():
         ("from scoreboard", "The table outcomes has nothing: fleetcast nightly fills it."),
     ],
 )  # fmt: skip
-def test_a_recipe_without_rows_names_what_it_lacks(query, said, tmp_path):
+def test_a_recipe_without_rows_names_what_it_lacks(query, message, tmp_path):
     given = {"trace": "t", "day": date(2025, 7, 15)}
-    assert said in " ".join(explain_empty_result(Lake(tmp_path), query, given))
+    assert message in " ".join(explain_empty_result(Lake(tmp_path), query, given))
 
 
 @pytest.mark.parametrize("width", [24, 60, 400])
@@ -146,26 +146,26 @@ def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
     )
     terminal_tables.show_board("board", ("policy", *(f"two\nlines {n}" for n in range(6))),
                       [("lt_i", *(f"{n},234,567" for n in range(6)))])  # fmt: skip
-    told = sheet.getvalue()
+    printed = sheet.getvalue()
     for n in range(6):
-        assert f"1,234,{568 + n}" in told
-        assert f"{n},234,567" in told
-    assert "[x]" in told
-    assert "6162" in told
-    assert "['6162']" in told
-    assert "b'" not in told
-    assert "2025-07-15 01:00:00" in told
-    assert "…" not in told
+        assert f"1,234,{568 + n}" in printed
+        assert f"{n},234,567" in printed
+    assert "[x]" in printed
+    assert "6162" in printed
+    assert "['6162']" in printed
+    assert "b'" not in printed
+    assert "2025-07-15 01:00:00" in printed
+    assert "…" not in printed
 
 
-def test_the_ui_refuses_a_port_that_answers():
+def test_the_ui_refuses_a_port_in_use():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"Port {port} is in use" in one_line(invoke("ui", "--port", str(port)))
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "said"),
+    ("raised", "code", "message"),
     [
         (KeyboardInterrupt(), 130, "Interrupted."),
         (ValueError("got 3, needed 4"), 2, "Error: got 3, needed 4"),
@@ -173,16 +173,16 @@ def test_the_ui_refuses_a_port_that_answers():
         (PermissionError(13, "Permission denied", "lake"), 2, "Error: lake: Permission denied."),
     ],
 )
-def test_what_goes_wrong_is_said_in_one_line(raised, code, said, capsys):
+def test_errors_are_printed_in_one_line(raised, code, message, capsys):
     with pytest.raises(Exception, match=str(code)) as left, cli_errors():
         raise raised
     assert left.value.exit_code == code
-    assert capsys.readouterr().err.startswith(said)
+    assert capsys.readouterr().err.startswith(message)
 
 
 @contextmanager
 def at_home(folder: Path, **changes: str) -> Iterator[SettingsResource]:
-    """Three days of a trickle, in a lake and a Dagster home of their own."""
+    """Three days of little load, in a lake and a Dagster home of their own."""
     config = small_config(folder, **changes)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DAGSTER_HOME", str(folder))
@@ -193,12 +193,12 @@ def at_home(folder: Path, **changes: str) -> Iterator[SettingsResource]:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[SettingsResource]:
-    """One policy, and no night yet."""
+    """One policy, and no nightly run yet."""
     with at_home(tmp_path, policies='["reactive"]') as resource:
         yield resource
 
 
-def test_several_nights_run_in_order_until_one_has_no_scoreboard(small, monkeypatch):
+def test_nightly_runs_stop_at_the_first_without_scoreboard(small, monkeypatch):
     boards = {date(2025, 7, 1): pa.table({}), date(2025, 7, 2): None, date(2025, 7, 3): pa.table({})}
 
     def fake(resource, day, progress):
@@ -223,14 +223,14 @@ def test_the_default_config_loads():
 
 
 def test_a_second_config_must_not_overwrite_the_results_of_the_first(small, tmp_path):
-    """Configs of the same name in two folders are two; a name is free again when its config is gone."""
+    """Two folders may hold a config of the same name; a name is free again when its config is deleted."""
     (tmp_path / "other").mkdir()
     first, other = (
         load_settings(small_config(folder), small.lake) for folder in (tmp_path, tmp_path / "other")
     )
     with pytest.raises(ValueError, match="No history"):
         nightly_run.run_night(small, date(2025, 7, 1), Progress())
-    demand_history.claim_trace_name(other)  # a night that cannot be claims nothing
+    demand_history.claim_trace_name(other)  # a refused run claims nothing
     with pytest.raises(
         ValueError, match=r"'small' belongs to .*/other/small\.toml; .*small\.toml would .*: rm -r /"
     ):
@@ -239,7 +239,7 @@ def test_a_second_config_must_not_overwrite_the_results_of_the_first(small, tmp_
     demand_history.claim_trace_name(first)
 
 
-def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tmp_path, monkeypatch, capsys):
+def test_a_bad_file_in_landing_is_reported_and_others_still_land(small, tmp_path, monkeypatch, capsys):
     from fleetcast.assets.traces import landing
 
     good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
@@ -258,14 +258,14 @@ def test_a_bad_file_in_landing_is_told_and_keeps_no_other_from_landing(small, tm
         ("warn", "clipped tokens"), ("note", "truncated days"), ("note", "tier"),
     ]  # fmt: skip
     show_findings(landed.findings)
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
         "warn  azure_llm good.csv  clipped tokens: input_tokens end in a spike at 2048 (30 rows, 100 %)"
-        in said
+        in output
     )
 
 
-def test_nothing_in_landing_is_said_in_a_line(monkeypatch):
+def test_an_empty_landing_folder_is_reported_in_one_line(monkeypatch):
     from fleetcast.assets.traces import ingest
 
     monkeypatch.setattr(ingest, "landed_files", list)

@@ -1,4 +1,4 @@
-"""Closed loop: hours planned from the fleet that is there; and what each forecast is worth."""
+"""Closed loop: each hour is planned from the running fleet; and the value of each forecast."""
 
 import dataclasses
 from datetime import UTC, date, datetime, timedelta
@@ -30,7 +30,7 @@ SILENT = datetime(2025, 7, 3, 12, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> SettingsResource:
-    """Two days of history and a third one that is planned in closed loop, under LT-UA's rule."""
+    """Two days of history and a third that is planned in closed loop, under LT-UA's rule."""
     folder = tmp_path_factory.mktemp("planned")
     config = small_config(folder, policies=f'["{CLOSED}"]', failures_per_instance_day="20.0", **ONE_TRIAL)
     resource = SettingsResource(config=config, lake=str(folder / "lake"))
@@ -55,16 +55,16 @@ def instances(settings: RunSettings, table: str, column: str) -> list[int]:
     return settings.lake.sql(query)[column].to_pylist()
 
 
-def test_where_instances_die_a_closed_plan_knows_and_replaces_them(planned):
-    """LT-UA adds nothing while memory is idle: without a new plan the dead would stay away."""
+def test_a_closed_plan_replaces_dead_instances(planned):
+    """LT-UA adds nothing while memory is idle: without a new plan dead instances are not replaced."""
     least = planned.config.fleet.min_instances
     before = instances(planned, "closed_plans", "instances_before")
     assert min(before) < least
     assert min(instances(planned, "closed_plans", "instances")) >= least
-    assert min(instances(planned, "plans", "instances_before")) >= least  # the open loop thinks they live
+    assert min(instances(planned, "plans", "instances_before")) >= least  # the open loop assumes they live
 
 
-def test_where_nothing_differs_closed_and_open_loop_plan_the_same(planned):
+def test_without_differences_closed_and_open_loop_plans_are_equal(planned):
     replay_config = dataclasses.replace(planned.config.replay, failures_per_instance_day=0.0)
     settings = dataclasses.replace(planned, config=dataclasses.replace(planned.config, replay=replay_config))
     replay_day(settings, DAY, [CLOSED], Progress())
@@ -72,7 +72,7 @@ def test_where_nothing_differs_closed_and_open_loop_plan_the_same(planned):
         assert instances(settings, "closed_plans", column) == instances(settings, "plans", column)
 
 
-def test_a_closed_plan_starts_from_what_serves_and_boots(planned):
+def test_a_closed_plan_starts_from_serving_and_booting_instances(planned):
     session = Session(*fleet_and_rules(planned, "lt_i"), np.zeros(len(planned.grid.pools)))
     there = np.random.default_rng(2).integers(0, 9, session.instances().shape)
     session.state.instances[:, 1:] = there
@@ -82,27 +82,27 @@ def test_a_closed_plan_starts_from_what_serves_and_boots(planned):
     np.testing.assert_array_equal(donated, by_state["donated"])
 
 
-def test_a_closed_plan_and_a_judged_forecast_carry_the_load_of_their_name(planned):
+def test_closed_plans_and_scored_forecasts_use_the_named_load(planned):
     loads, rows = day_loads(planned, DAY), read_day_plans(planned, DAY)
-    told = {name: load.demand for name, load in loads.items()}
-    assert not np.array_equal(told["forecast"], told["corrected"].max(axis=-1, keepdims=True))
-    asked = closed_loop.closed_loop_problems(planned, DAY, CLOSED, rows)
-    np.testing.assert_array_equal([hour.demand_tokens_per_s for hour in asked], told["corrected"])
+    demand = {name: load.demand for name, load in loads.items()}
+    assert not np.array_equal(demand["forecast"], demand["corrected"].max(axis=-1, keepdims=True))
+    problems = closed_loop.closed_loop_problems(planned, DAY, CLOSED, rows)
+    np.testing.assert_array_equal([hour.demand_tokens_per_s for hour in problems], demand["corrected"])
     trial = decisions.make_trial_planner(planned, DAY, "iw_fast", Progress())
     quantile = read_forecast_windows(planned, DAY, "last_value")[1]
-    for method, expected in (("last_value", quantile), (decisions.TRUTH, told["truth"])):
+    for method, expected in (("last_value", quantile), (decisions.TRUTH, demand["truth"])):
         carried = trial(method, 1.0).schedule.forecast_tokens_per_s
         np.testing.assert_array_equal(carried, planned.grid.services_to_llms(expected.max(axis=-1), axis=1))
 
 
-def test_each_forecast_is_replayed_and_compared_where_all_attain_the_same(planned, monkeypatch):
+def test_forecasts_are_compared_at_equal_attainment(planned, monkeypatch):
     two = (1.0, 0.002, None)  # replays of each method
-    monkeypatch.setattr(experiment, "next_point", lambda tried, *_: two[len(tried)])
+    monkeypatch.setattr(experiment, "next_point", lambda trials, *_: two[len(trials)])
     table = decisions.try_forecasts(planned, DAY, Progress())
     assert set(table["method"].to_pylist()) == {"last_value", "truth"}
     assert set(table["tier"].to_pylist()) == {"iw_fast"}
     by_share = table.to_pandas().pivot(index="method", columns="capacity_share", values="gpu_hours")
-    assert (by_share[0.002] > by_share[1.0]).all()  # the less a plan counts on, the more it holds
+    assert (by_share[0.002] > by_share[1.0]).all()  # a plan with less capacity share holds more
     board = planned.lake.sql("select * from decision_leaderboard").to_pandas().set_index("method")
     assert board.loc["truth", "as_planned_gpu_hours"] == by_share.loc["truth", 1.0]
 
@@ -118,18 +118,18 @@ def test_a_case_is_a_partition_of_the_what_ifs(night, planned):
     assert "4 USD" in row["what"]
 
 
-def test_the_day_to_come_is_an_asset(night, planned, monkeypatch):
+def test_the_day_ahead_plan_is_an_asset(night, planned, monkeypatch):
     monkeypatch.setattr(plan_ahead, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
     done = defs.resolve_job_def("plan_ahead").execute_in_process(
         resources={"settings": night, "progress": Progress()}
     )
-    [said] = done.asset_materializations_for_node("day_ahead_plans")
-    assert said.metadata["day"].value == (DAY + timedelta(days=1)).isoformat()
+    [event] = done.asset_materializations_for_node("day_ahead_plans")
+    assert event.metadata["day"].value == (DAY + timedelta(days=1)).isoformat()
     assert planned.lake.read("day_ahead_plans", trace=planned.trace).num_rows == 24 * 12
 
 
-def test_a_silent_hour_of_the_day_stops_no_policy(planned):
-    """Where nobody collected, nothing is replayed: the load of the minutes before is nothing, not unknown."""
+def test_an_hour_without_data_stops_no_policy(planned):
+    """Hours without collected data are not replayed: their load is zero, not unknown."""
     rows = pa.table({"silence_start": [SILENT], "silence_end": [SILENT + timedelta(hours=1)],
                      "slots": [60], "expected_requests": [1.0]})  # fmt: skip
     silences = rows.cast(SCHEMAS["silences"])

@@ -1,6 +1,6 @@
-"""Beyond one machine, with real parts: Postgres, a daemon with its queue, code servers, Ray with two nodes.
+"""A run on several machines, with real parts: Postgres, a daemon with its queue, code servers, Ray.
 
-Where a part is not there the test says how to get it. tests/bench/scaleout.py has what kills do to the same.
+Where a part is missing the test prints how to get it. tests/bench/scaleout.py repeats this with kills.
 """
 
 import os
@@ -27,8 +27,8 @@ from fleetcast.pipelines.deployment import check_deployment, read_deployment
 DAYS = ("2025-07-01", "2025-07-02")
 
 
-def said(folder: Path, *options: str, **environment: str) -> str:
-    """What `fleetcast` says on stderr, having refused in one line."""
+def refusal(folder: Path, *options: str, **environment: str) -> str:
+    """The one line on stderr with which `fleetcast` refuses."""
     done = subprocess.run(
         [*FLEETCAST, *options], cwd=folder, env=os.environ | environment, capture_output=True, text=True
     )
@@ -38,7 +38,7 @@ def said(folder: Path, *options: str, **environment: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
             '[locations.a]\nconfig = "office"\nexecutor = "celery"',
@@ -55,18 +55,18 @@ def said(folder: Path, *options: str, **environment: str) -> str:
         ('[locations.a]\nconfig = "office"\nexecutor = "k8s"', "pip install 'fleetcast[k8s]'"),
     ],
 )
-def test_what_cannot_be_deployed_is_said_in_a_line(tmp_path, monkeypatch, text, told):
+def test_a_bad_deployment_is_refused_in_one_line(tmp_path, monkeypatch, text, message):
     monkeypatch.setitem(sys.modules, "dagster_k8s", None)
     file = tmp_path / "deploy.toml"
     file.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as refused:
         check_deployment(read_deployment(file))
-    assert told in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_the_image_runs_as_a_number_and_the_values_are_yaml():
-    """Of a name Kubernetes does not know whether it is root, and `runAsNonRoot` refuses it."""
+    """Kubernetes cannot check a user name for root, so `runAsNonRoot` refuses it."""
     folder = ROOT / "data" / "deploy"
     users = re.findall(r"^USER (\S+)$", (folder / "Containerfile").read_text(encoding="utf-8"), re.MULTILINE)
     assert users
@@ -75,7 +75,7 @@ def test_the_image_runs_as_a_number_and_the_values_are_yaml():
 
 
 def test_two_code_servers_never_share_a_port(tmp_path):
-    """gRPC would let them, and the older one's code would answer."""
+    """gRPC would allow it, and the older server's code would answer."""
     port = str(free_port())
     first = subprocess.Popen(
         [*FLEETCAST, "serve", "code", "--port", port], cwd=tmp_path, stdout=subprocess.PIPE
@@ -83,9 +83,9 @@ def test_two_code_servers_never_share_a_port(tmp_path):
     assert first.stdout is not None
     try:
         assert b"serving fleetcast" in first.stdout.readline()
-        told = said(tmp_path, "serve", "code", "--port", port)
-        assert f"Port {port} of 127.0.0.1 is taken" in told
-        other = said(tmp_path, "serve", "code", FLEETCAST_EXECUTOR="ry")
+        taken = refusal(tmp_path, "serve", "code", "--port", port)
+        assert f"Port {port} of 127.0.0.1 is taken" in taken
+        other = refusal(tmp_path, "serve", "code", FLEETCAST_EXECUTOR="ry")
         assert "FLEETCAST_EXECUTOR: unknown executor 'ry'. Did you mean 'ray'?" in other
     finally:
         first.kill()
@@ -114,7 +114,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         pytest.skip(str(reason))
 
 
-def test_days_through_postgres_the_queue_and_ray_are_those_of_one_process(cluster, tmp_path):
+def test_results_through_postgres_queue_and_ray_equal_one_process(cluster, tmp_path):
     config = tmp_path / "small.toml"
     resource = SettingsResource(config=str(config), lake=str(tmp_path / "own"))
     assert (
@@ -127,24 +127,24 @@ def test_days_through_postgres_the_queue_and_ray_are_those_of_one_process(cluste
         )
         .success
     )
-    config.unlink()  # its text goes with the run
+    config.unlink()  # its text is stored with the run
     runs = {name: cluster.submit(name, "history", *DAYS) for name in ("here", "ray")}
     for name, run in runs.items():
         assert cluster.ended(run).status.value == "SUCCESS", cluster.why(run)
-        ours, theirs = Lake(tmp_path / "own"), Lake(tmp_path / name)
+        local, remote = Lake(tmp_path / "own"), Lake(tmp_path / name)
         for table in ("requests", "demand"):
             for day in map(date.fromisoformat, DAYS):
                 of_day = {"trace": "small", "day": day}
-                assert theirs.part(table, **of_day).equals(ours.part(table, **of_day)), (name, table, day)
+                assert remote.part(table, **of_day).equals(local.part(table, **of_day)), (name, table, day)
     for name in runs:  # the page of a day shows the trace of its own location
-        told = cluster.instance.get_materialized_partitions(cluster.key(name, "demand"))
-        assert told == set(DAYS)
+        partitions = cluster.instance.get_materialized_partitions(cluster.key(name, "demand"))
+        assert partitions == set(DAYS)
     assert not cluster.instance.get_materialized_partitions(cluster.key("demand"))
     assert "Ray job" in " ".join(event.message or "" for event in cluster.events(runs["ray"]))
 
 
-def test_what_one_copies_speaks_of_settings_that_there_are():
-    """As far as it goes without a cluster: YAML that parses, and variables that the code reads."""
+def test_the_files_to_copy_use_existing_settings():
+    """As far as possible without a cluster: YAML that parses, and variables that the code reads."""
     deploy = ROOT / "data" / "deploy"
     for path in deploy.rglob("*.yaml"):
         assert yaml.safe_load(path.read_text(encoding="utf-8")), path

@@ -1,4 +1,4 @@
-"""Combos: which are worth trying, and their goodput by replay."""
+"""Combos: which ones the search keeps, and their goodput by replay."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ QUICK = PhasePrice(
 WIDE = PhasePrice("wide", 2, 3.0, 3 * 4e-8, 3 * 3e-7, 64, 0.02)
 
 
-def test_a_team_does_what_its_slower_part_has_time_for() -> None:
+def test_a_team_is_as_fast_as_its_slower_phase() -> None:
     one = Combo(None, ComboPart(QUICK, 1))
     assert one.per_s(LOAD) == pytest.approx(1 / (1000 * 36e-6 + 200 * 1.44e-3))
     team = Combo(ComboPart(QUICK, 1), ComboPart(WIDE, 2))
@@ -41,8 +41,8 @@ def test_a_team_does_what_its_slower_part_has_time_for() -> None:
     assert team.tokens_per_usd(LOAD, 1.0) == pytest.approx(1200 * 3600 / 10)
 
 
-def test_no_team_is_cheaper_than_the_bound_says() -> None:
-    """Whole instances leave one of the phases idle: a token costs as the bound has it, or more."""
+def test_no_team_is_cheaper_than_the_bound() -> None:
+    """Whole instances leave one of the phases idle: a token costs as much as the bound, or more."""
     bound = saving_bound([QUICK, WIDE], LOAD)
     assert bound.saving_share > 0
     best = 1200 / disaggregated_request_usd(bound.prefill, bound.decode, LOAD)
@@ -67,10 +67,10 @@ def test_the_filter_keeps_the_better_direction_and_one_team_of_each_size() -> No
     assert kept[0].per_s(LOAD) == max(combo.per_s(LOAD) for combo in of_one_size)
 
 
-def test_links_carry_one_cache_at_a_time_whatever_the_gpus_have_time_for() -> None:
+def test_links_carry_one_cache_at_a_time() -> None:
     slow, wide = (price._replace(link_token_s=s) for price, s in ((QUICK, 1e-3), (WIDE, 2e-5)))
     for p, d, links in ((1, 3, 1), (2, 1, 1), (3, 20, 3)):
-        carried = links / (1000 * 1e-3)  # the slower end tells
+        carried = links / (1000 * 1e-3)  # the slower end limits
         assert Combo(ComboPart(slow, p), ComboPart(wide, d)).per_s(LOAD) == pytest.approx(carried)
         assert carried < Combo(ComboPart(QUICK, p), ComboPart(WIDE, d)).per_s(LOAD)
     assert Combo(None, ComboPart(slow, 1)).per_s(LOAD) == Combo(None, ComboPart(QUICK, 1)).per_s(LOAD)
@@ -112,7 +112,7 @@ TEAMS = [(1, 1, 0.99), (1, 3, 0.99), (2, 1, 0.99), (2, 3, 0.5)]
 
 @pytest.mark.parametrize(("prefill", "decode", "least"), TEAMS)
 def test_no_team_sends_more_than_its_links_carry(prefill: int, decode: int, least: float) -> None:
-    """A flood over 2 Gb/s: one link carries the closed form; of several, senders wait for each other."""
+    """Overload over 2 Gb/s: one link carries the closed form; with several, senders wait for each other."""
     config = dataclasses.replace(CONFIG, fleet=dataclasses.replace(CONFIG.fleet, link_gbit_per_s=2.0))
     fleet = fixed_fleet({LLM: [(PREFILL, prefill), (DECODE, decode)]}, CATALOGUE.serving([LLM]), config)
     drawn = sample_requests(*MIX)

@@ -1,4 +1,4 @@
-"""The marts' contract is that of their headers and breaks where a meaning changes; Rill's project runs."""
+"""The marts' contract equals their headers and breaks where a meaning changes; Rill's project runs."""
 
 import copy
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def column(of: dict[str, Any], mart_name: str, name: str) -> dict[str, Any]:
     return next(one for one in mart(of, mart_name)["properties"] if one["name"] == name)
 
 
-def test_the_contract_is_that_of_the_headers() -> None:
+def test_the_contract_equals_the_headers() -> None:
     promised = read_contract(CONTRACT_FILE)
     now = build_contract(promised["version"])
     assert contract_violations(promised, now) == [], "run python -m fleetcast.assets.lake.contract"
@@ -44,7 +44,7 @@ def test_the_contract_is_that_of_the_headers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said", "version"),
+    ("change", "message", "version"),
     [
         (lambda c: column(c, "regret", "usd").update(description="euros"), "regret.usd: descr", "3.0.0"),
         (lambda c: column(c, "regret", "usd").update(physicalType="DATE"), "regret.usd: physical", "3.0.0"),
@@ -56,21 +56,21 @@ def test_the_contract_is_that_of_the_headers() -> None:
         (lambda c: None, None, "2.1.5"),
     ],
 )  # fmt: skip
-def test_a_meaning_that_changes_breaks_it(
-    change: Change, said: str | None, version: str, monkeypatch: pytest.MonkeyPatch
+def test_a_changed_meaning_breaks_the_contract(
+    change: Change, message: str | None, version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The promise is changed here, which is the same as the lake having changed since."""
+    """The contract is changed here; this equals a change of the lake."""
     now = build_contract("2.1.5")
     monkeypatch.setattr(contracts, "build_contract", lambda of="1.0.0": {**copy.deepcopy(now), "version": of})
     promised = copy.deepcopy(now)
     change(promised)
     lines = contract_violations(promised, now)
-    assert len(lines) == (0 if said is None else 1)
-    assert all(line.startswith(str(said)) for line in lines)
+    assert len(lines) == (0 if message is None else 1)
+    assert all(line.startswith(str(message)) for line in lines)
     assert renew_contract(promised)["version"] == version
 
 
-def test_a_consumer_can_check_what_it_relies_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_consumer_can_check_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     relied = yaml.safe_load(CONTRACT_FILE.read_text())
     column(relied, "scoreboard", "usd")["physicalType"] = "DECIMAL"
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(relied))
@@ -82,12 +82,12 @@ def test_a_consumer_can_check_what_it_relies_on(tmp_path: Path, capsys: pytest.C
         read_contract(tmp_path / "other.yaml")
 
 
-def test_rill_takes_the_project(tmp_path: Path) -> None:
-    """By what its parser refuses; and what it would refuse is found."""
+def test_rill_accepts_the_project(tmp_path: Path) -> None:
+    """Its parser accepts it; and a fault is found."""
     write_rill_project(Lake(tmp_path / "lake"), tmp_path)
     assert faults(tmp_path) == []
     view, model = tmp_path / "metrics" / "energy_metrics.yaml", tmp_path / "models" / "rows_of_energy.sql"
-    for path, old, new, said in (
+    for path, old, new, message in (
         (view, "measures:", "measure:", "energy_metrics.yaml has the key measure"),
         (view, "name: sum_joules\n", "name: rows\n", "rows is there twice"),
         (view, "model: rows_of_energy", "model: energy", "of no model: energy"),
@@ -99,12 +99,12 @@ def test_rill_takes_the_project(tmp_path: Path) -> None:
         text = path.read_text()
         assert old in text, old
         path.write_text(text.replace(old, new, 1))
-        assert any(said in fault for fault in faults(tmp_path)), said
+        assert any(message in fault for fault in faults(tmp_path)), message
         path.write_text(text)
 
 
-def test_rills_models_and_measures_can_be_asked(tmp_path: Path) -> None:
-    """As Rill asks them: an attached warehouse that is only read, each measure over its model."""
+def test_rill_s_models_and_measures_can_be_queried(tmp_path: Path) -> None:
+    """As Rill queries them: an attached read-only warehouse, each measure over its model."""
     lake = Lake(tmp_path / "lake")
     where = {"trace": "none", "day": "2025-01-01"}
     for table in ("demand", "scorecard"):
@@ -119,8 +119,8 @@ def test_rills_models_and_measures_can_be_asked(tmp_path: Path) -> None:
             model = tmp_path / "rill" / "models" / f"rows_of_{name}.sql"
             con.execute(f"create view {name} as (select * from ({model.read_text()}))")
             view = yaml.safe_load((tmp_path / "rill" / "metrics" / f"{name}_metrics.yaml").read_text())
-            asked = [*(one["expression"] for one in view["measures"])]
-            con.execute(f"select {', '.join(asked)} from {name}").fetchall()
+            expressions = [*(one["expression"] for one in view["measures"])]
+            con.execute(f"select {', '.join(expressions)} from {name}").fetchall()
             named = [one["column"] for one in view["dimensions"]] + [view.get("timeseries", "1")]
             con.execute(f"select {', '.join(named)} from {name}").fetchall()
     board = yaml.safe_load((tmp_path / "rill" / "metrics" / "scoreboard_metrics.yaml").read_text())

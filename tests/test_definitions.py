@@ -30,7 +30,7 @@ from fleetcast.pipelines.schedules import cron_line
 DAY = date(2025, 7, 3)
 
 
-def test_the_assets_and_what_they_are_made_from():
+def test_the_assets_and_their_inputs():
     graph = defs.resolve_asset_graph()
     made_from = {
         node.key.to_user_string(): (node.group_name, sorted(k.to_user_string() for k in node.parent_keys))
@@ -125,7 +125,7 @@ def test_jobs_schedules_and_sensors():
     assert all("does not start the nightly run" in (s.description or "") for s in defs.sensors or [])
 
 
-def test_every_sql_check_guards_an_asset_and_stops_what_lies_behind_it():
+def test_every_sql_check_guards_an_asset_and_blocks_downstream():
     guarded = [name for names in CHECKS.values() for name in names]
     assert sorted(guarded) == sorted(path.stem for path in (SQL / "checks").glob("*.sql"))
     specs = [spec for check in defs.asset_checks or [] for spec in check.check_specs]
@@ -146,18 +146,18 @@ def test_the_landing_sensor_runs_once_per_change(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sensors, "LANDING_DIR", tmp_path)
     monkeypatch.setattr(sensors, "landed_files", lambda: sorted(tmp_path.glob("*.csv")))
-    ask = lambda cursor: sensors.landing_sensor(dg.build_sensor_context(cursor=cursor))  # noqa: E731
-    assert isinstance(ask(None), dg.SkipReason)
+    evaluate = lambda cursor: sensors.landing_sensor(dg.build_sensor_context(cursor=cursor))  # noqa: E731
+    assert isinstance(evaluate(None), dg.SkipReason)
     (tmp_path / "a.csv").write_text("x")
-    first = ask(None)
+    first = evaluate(None)
     assert len(first.run_requests) == 1
-    assert isinstance(ask(first.cursor), dg.SkipReason)
+    assert isinstance(evaluate(first.cursor), dg.SkipReason)
     (tmp_path / "a.toml").write_text("trace = 't'")  # its mapping changed
-    assert ask(first.cursor).run_requests[0].run_key != first.run_requests[0].run_key
+    assert evaluate(first.cursor).run_requests[0].run_key != first.run_requests[0].run_key
 
 
 def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_path):
-    """A few dozen days instead of thousands; those from yesterday on come by themselves, for the schedule."""
+    """A few dozen days instead of thousands; the schedule adds those from yesterday on."""
     lake, landed = Lake(tmp_path), date(2023, 11, 30)
     empty = pa.table({f.name: pa.nulls(0, f.type) for f in SCHEMAS["requests"]}, schema=SCHEMAS["requests"])
     lake.write("requests", empty, trace="t", day=landed)
@@ -174,14 +174,14 @@ def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_pa
         "2026-03-03",
         "2026-03-04",
     ]
-    asked = "from fleetcast.assets.lake.partitions import DAY_PARTITIONS; "
-    asked += "print(len(DAY_PARTITIONS.get_partition_keys()), DAY_PARTITIONS.exclusions is None)"
+    script = "from fleetcast.assets.lake.partitions import DAY_PARTITIONS; "
+    script += "print(len(DAY_PARTITIONS.get_partition_keys()), DAY_PARTITIONS.exclusions is None)"
     for few, most in (("1", 1000), ("", 10_000)):
         env = os.environ | {partitions.FEW_DAYS_VARIABLE: few}
-        told = subprocess.run(
-            [sys.executable, "-c", asked], env=env, cwd=ROOT, capture_output=True, text=True
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=env, cwd=ROOT, capture_output=True, text=True
         )
-        count, is_whole = told.stdout.split()
+        count, is_whole = done.stdout.split()
         assert (int(count) < most, is_whole) == (True, str(not few))
     assert partitions.DAY_PARTITIONS.has_partition_key("2021-02-03")  # the command line runs any day
 
@@ -196,7 +196,7 @@ def run(name: str, day: date, resource: SettingsResource) -> dg.ExecuteInProcess
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dg.ExecuteInProcessResult, SettingsResource]:
-    """Two days of history, then the third through the whole chain."""
+    """Two days of history, then the third through the whole pipeline."""
     folder = tmp_path_factory.mktemp("run")
     resource = SettingsResource(config=small_config(folder), lake=str(folder / "lake"))
     for number in (1, 2):
@@ -207,9 +207,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dg.ExecuteInProcessRe
 def test_a_small_day_runs_through_and_every_check_holds(ran):
     result, resource = ran
     assert result.success
-    checks, beside = result.get_asset_check_evaluations(), ("landing", "quality_plans")
+    checks, elsewhere = result.get_asset_check_evaluations(), ("landing", "quality_plans")
     assert {check.check_name for check in checks} == {
-        n for names in (CHECKS, ALARMS) for a, ns in names.items() if a not in beside for n in ns
+        n for names in (CHECKS, ALARMS) for a, ns in names.items() if a not in elsewhere for n in ns
     }
     assert all(check.passed for check in checks if check.severity is dg.AssetCheckSeverity.ERROR)
     settings = resource.load()
@@ -221,42 +221,42 @@ def test_a_small_day_runs_through_and_every_check_holds(ran):
     ]  # fmt: skip
 
 
-def test_what_an_asset_says_about_itself(ran):
+def test_the_metadata_of_assets(ran):
     result, _ = ran
-    said = {
+    by_asset = {
         e.asset_key.to_user_string(): e.materialization.metadata
         for e in result.get_asset_materialization_events()
     }
-    assert {metadata["trace"].value for metadata in said.values()} == {"small"}  # days are shared by traces
-    assert said["demand"]["dagster/row_count"].value > 0
-    columns = {c.name: c.description for c in said["demand"]["dagster/column_schema"].value.columns}
+    assert {metadata["trace"].value for metadata in by_asset.values()} == {"small"}  # traces share days
+    assert by_asset["demand"]["dagster/row_count"].value > 0
+    columns = {c.name: c.description for c in by_asset["demand"]["dagster/column_schema"].value.columns}
     assert columns["llm"]
-    lineage = said["demand"]["dagster/column_lineage"].value.deps_by_column
+    lineage = by_asset["demand"]["dagster/column_lineage"].value.deps_by_column
     assert [(dep.asset_key.to_user_string(), dep.column_name) for dep in lineage["bucket_start"]] == [
         ("requests", "arrived_at")
     ]
     assert lineage.keys() == columns.keys()
-    assert "data:image/png;base64," in said["figures"]["ttft_cdf"].value
-    assert "clairvoyant" in said["scorecard"]["scoreboard"].value
-    assert "On 2025-07-04 run" in said["advice"]["answer"].value
-    assert "data:image/png;base64," in said["plans"]["plan"].value
-    assert all(record.data["why"] for record in said["plans"]["changes"].records)
+    assert "data:image/png;base64," in by_asset["figures"]["ttft_cdf"].value
+    assert "clairvoyant" in by_asset["scorecard"]["scoreboard"].value
+    assert "On 2025-07-04 run" in by_asset["advice"]["answer"].value
+    assert "data:image/png;base64," in by_asset["plans"]["plan"].value
+    assert all(record.data["why"] for record in by_asset["plans"]["changes"].records)
 
 
-def test_the_trials_of_levels_tell_their_answer_and_show_their_figures(ran):
-    asked = {"levels": [1, 2], "stacks": ["jsq", "freeness"], "headrooms": [0.1, 0.2], "hours": 1}
+def test_level_trials_have_their_answer_and_figures_as_metadata(ran):
+    config = {"levels": [1, 2], "stacks": ["jsq", "freeness"], "headrooms": [0.1, 0.2], "hours": 1}
     done = defs.resolve_job_def("levels").execute_in_process(
         partition_key=DAY.isoformat(),
         resources={"settings": ran[1], "progress": Progress()},
-        run_config={"ops": {"level_trials": {"config": asked}}},
+        run_config={"ops": {"level_trials": {"config": config}}},
     )
-    said = done.get_asset_materialization_events()[0].materialization.metadata
+    metadata = done.get_asset_materialization_events()[0].materialization.metadata
     for name in ("level_value", "level_ttft", "headroom", "ablation"):
-        assert "data:image/png;base64," in said[name].value
-    assert "needs by enterprise: jsq needs" in said["answer"].value
-    assert "needs by tier: jsq needs" in said["answer"].value
+        assert "data:image/png;base64," in metadata[name].value
+    assert "needs by enterprise: jsq needs" in metadata["answer"].value
+    assert "needs by tier: jsq needs" in metadata["answer"].value
     trials = ran[1].load().lake.sql("from level_trials").to_pandas()
-    assert said["dagster/row_count"].value == len(trials)
+    assert metadata["dagster/row_count"].value == len(trials)
     assert set(trials["stack"]) == {"jsq", "freeness", "edf"}
     assert set(trials["headroom_share"]) == {0.0, 0.1, 0.2}
     assert set(trials["levels"]) == {1, 2, 3, 10}  # edf sees each step: three tiers, ten needs
@@ -264,14 +264,14 @@ def test_the_trials_of_levels_tell_their_answer_and_show_their_figures(ran):
 
 @pytest.fixture(scope="module")
 def characterised(ran) -> Lake:
-    """The same lake, its three days characterised too, and a twin generated from them."""
+    """The same lake with its three days characterised, and a twin generated from them."""
     lake = ran[1].load().lake
     done = defs.resolve_job_def("characterise").execute_in_process(
         resources={"settings": ran[1], "progress": Progress()}
     )
-    said = done.get_asset_materialization_events()[0].materialization.metadata
-    assert "data:image/png;base64," in said["burstiness"].value
-    assert all(column.description for column in said["dagster/column_schema"].value.columns)
+    metadata = done.get_asset_materialization_events()[0].materialization.metadata
+    assert "data:image/png;base64," in metadata["burstiness"].value
+    assert all(column.description for column in metadata["dagster/column_schema"].value.columns)
     return lake
 
 
@@ -309,12 +309,12 @@ def test_every_recipe_answers_and_has_its_grain(characterised, path):
         "what_the_judge_is_worth",
         "graded_shadow",
         "what_to_buy",
-    }  # of a trickle
+    }  # of little load
     assert len(rows) > 0 or path.stem in rare
 
 
 @pytest.mark.parametrize("folder", ["tables", "marts"])
-def test_headers_tell_of_columns_that_there_are(characterised, folder):
+def test_headers_describe_existing_columns(characterised, folder):
     with characterised.connect() as con:
         views = con.execute(
             "select table_name, list(column_name) from duckdb_columns() group by all"
@@ -338,7 +338,7 @@ def test_all_policies_start_from_the_first_hour_of_the_forecast_plan(ran):
     )
     for policy, drive in policy_schedules(settings, DAY).items():
         fleet, rules = fleet_and_rules(settings, policy)
-        if policy == "chiron":  # it begins with its own: 10, 5 and 5
+        if policy == "chiron":  # it starts from its own rule: 10, 5 and 5
             assert Session(fleet, rules, drive.start).instances()[:, 0].tolist() == [10] * 12 + [5] * 24
             continue
         shared, given = (Session(fleet, rules, start).instances() for start in (first_hour, drive.start))
@@ -347,26 +347,26 @@ def test_all_policies_start_from_the_first_hour_of_the_forecast_plan(ran):
             assert given[:, 0].tolist() == first_hour.ravel().tolist()
 
 
-def test_a_users_mistake_is_one_line_and_is_not_tried_again(tmp_path):
+def test_a_user_error_is_one_line_and_is_not_retried(tmp_path):
     resource = SettingsResource(config=small_config(tmp_path), lake=str(tmp_path / "lake"))
     result = run("nightly", date(2025, 7, 1), resource)  # the first day of the trace has no history
     failed = next(event for event in result.all_events if event.is_step_failure)
     assert failed.step_key == "forecasts"
-    told = failed.step_failure_data.user_failure_data.description
-    assert told.startswith("No history to forecast 2025-07-01 from")
-    assert "\n" not in told
+    message = failed.step_failure_data.user_failure_data.description
+    assert message.startswith("No history to forecast 2025-07-01 from")
+    assert "\n" not in message
     assert not [event for event in result.all_events if event.is_step_up_for_retry]
 
 
-def test_every_step_of_a_night_is_tried_again_where_its_process_dies():
-    """The steps that cut and end a day's replays too; checks only look."""
+def test_every_step_is_retried_when_its_process_dies():
+    """The steps that cut and end a day's replays too; checks only read."""
     nodes = defs.resolve_job_def("nightly").all_node_defs
     steps = [node for node in nodes if isinstance(node, dg.OpDefinition)]
     looks = {f"{asset}_{check}" for known in (CHECKS, ALARMS) for asset in known for check in known[asset]}
     assert {node.name for node in steps if node.retry_policy is None} <= looks
 
 
-def test_a_broken_check_stops_the_night(tmp_path, monkeypatch):
+def test_a_failed_check_stops_the_nightly_run(tmp_path, monkeypatch):
     resource = SettingsResource(config=small_config(tmp_path), lake=str(tmp_path / "lake"))
     from fleetcast.assets.demand import demand
 
@@ -390,9 +390,9 @@ def forget_a_row(table, lake, trace, day):
 
 
 def test_a_location_begins_every_key_and_has_the_days_of_its_trace(tmp_path):
-    """In a process of its own, since the environment is read when the code is."""
+    """In its own process, since the environment is read when the code is imported."""
     env = {**os.environ, "FLEETCAST_LOCATION": "chat", "FLEETCAST_CONFIG": small_config(tmp_path)}
-    asked = (
+    script = (
         "from fleetcast.pipelines.definitions import defs; "
         "from fleetcast.assets.lake.partitions import DAY_PARTITIONS; "
         "keys = defs.resolve_asset_graph().get_all_asset_keys(); "
@@ -402,6 +402,6 @@ def test_a_location_begins_every_key_and_has_the_days_of_its_trace(tmp_path):
         "print(all(job.get_job_snapshot_id() for job in jobs))"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", asked], env=env, cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-W", "ignore", "-c", script], env=env, cwd=ROOT, capture_output=True, text=True
     )
     assert done.stdout.splitlines() == ["22 {'chat'} 2025-07-01", "True"], done.stderr

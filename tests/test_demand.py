@@ -1,4 +1,4 @@
-"""Demand as regular series: the same as counting by hand, nan where a day is missing, 0 where nobody came."""
+"""Demand as regular series: equal to counting; nan where a day is missing, 0 where no request came."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -52,7 +52,7 @@ def write_day(lake: Lake, day: date, rows: int, seed: int) -> list[tuple]:
 
 
 @pytest.mark.parametrize("minutes", [5, 60])
-def test_the_matrix_is_what_counting_gives(lake, minutes):
+def test_the_matrix_equals_counting(lake, minutes):
     expected = np.full((len(LLMS), len(REGIONS), len(TIERS), 3 * 1440 // minutes), np.nan)
     for offset in (0, 2):  # the day between is missing
         day = DAY + timedelta(days=offset)
@@ -69,7 +69,7 @@ def test_the_matrix_is_what_counting_gives(lake, minutes):
     np.testing.assert_array_equal(found.tier_series("niw"), found.per_s[:, :, 2])
 
 
-def test_days_that_are_missing_are_named(lake):
+def test_missing_days_are_reported(lake):
     with pytest.raises(LakeError, match=r"'t' has no requests on 2025-07-01.* no day at all: make it"):
         build_demand(lake, "t", DAY)
     write_day(lake, DAY, 3, 0)
@@ -84,7 +84,7 @@ def test_days_that_are_missing_are_named(lake):
         read_demand_matrix(lake, "t", DAY, DAY, 7, CATALOGUE)
 
 
-def test_a_name_that_the_catalogue_lost_is_named(lake):
+def test_a_name_missing_in_the_catalogue_is_reported(lake):
     write_day(lake, DAY, 50, 0)
     requests = lake.read("requests").drop_columns(["trace", "day"])
     renamed = pa.array(["gone" if llm == LLMS[0] else llm for llm in requests["llm"].to_pylist()])
@@ -94,7 +94,7 @@ def test_a_name_that_the_catalogue_lost_is_named(lake):
         read_demand_matrix(lake, "t", DAY, DAY, 15, CATALOGUE)
 
 
-def test_days_are_made_as_the_config_says(lake):
+def test_days_are_generated_from_the_config(lake):
     office = load_config("office", CATALOGUE).trace
     assert make_request_day(lake, office, CATALOGUE, office.first_day) > 800_000
     made = lake.read("requests", trace="office")

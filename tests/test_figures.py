@@ -1,4 +1,4 @@
-"""The figures: every label is its own point's and covers no other; no tier and no policy goes unseen."""
+"""The figures: every label belongs to its point and covers no other; every tier and policy is visible."""
 
 from datetime import UTC, date, datetime
 
@@ -41,11 +41,11 @@ def test_only_points_that_touch_share_a_label_and_no_label_covers_another_or_a_p
         for begin, end, other in boxes[:n]:
             assert right <= begin or end <= left or abs(height - other) >= 2 * HALF_LINE_HEIGHT - 1e-9
         for m, (at, middle) in enumerate(ends):
-            is_beside = right <= at or at <= left
-            assert m == n or is_beside or abs(height - middle) >= HALF_LINE_HEIGHT + POINT_SIZE[1] - 1e-9
+            is_apart = right <= at or at <= left
+            assert m == n or is_apart or abs(height - middle) >= HALF_LINE_HEIGHT + POINT_SIZE[1] - 1e-9
 
 
-def test_a_label_stays_beside_a_point_that_is_alone():
+def test_a_label_is_next_to_a_single_point():
     assert figure_style.label_positions(np.array([0.2, 0.99]), np.array([0.5, 0.5]), [5, 5]) == [
         (0.2 + LABEL_GAP, 0.5),
         pytest.approx((0.99 - LABEL_GAP - 5 * LETTER_WIDTH, 0.5)),  # left of it: the axes end
@@ -57,14 +57,14 @@ def test_equal_curves_share_a_line_and_others_do_not():
     assert replay_figures.group_same_curves(nines) == [["lt_u", "lt_ua"], ["corrected"]]
 
 
-def test_the_strictest_slo_of_the_tiers_that_are_there():
+def test_the_strictest_slo_of_the_present_tiers():
     catalogue = load_catalogue()
     assert catalogue.strictest_tier(["niw", "iw_normal", "iw_fast"]) == "iw_fast"
     assert catalogue.strictest_tier(["niw", "iw_normal"]) == "iw_normal"
     assert catalogue.strictest_tier(["niw"]) is None
 
 
-def scored(settings: RunSettings, tier: str) -> RunSettings:
+def score_five_requests(settings: RunSettings, tier: str) -> RunSettings:
     """A lake of its own with five requests of a tier under one policy, scored."""
     ttft_slo_s = settings.catalogue.tiers[tier].ttft_slo_s
     row = {**dict.fromkeys(SCHEMAS["outcomes"].names), "arrived_at": datetime(2025, 7, 15, tzinfo=UTC)}
@@ -89,10 +89,10 @@ def scored(settings: RunSettings, tier: str) -> RunSettings:
 
 
 @pytest.mark.parametrize(
-    ("tier", "said"), [("iw_normal", "iw_normal requests, %"), ("niw", replay_figures.NO_INTERACTIVE)]
+    ("tier", "label"), [("iw_normal", "iw_normal requests, %"), ("niw", replay_figures.NO_INTERACTIVE)]
 )
-def test_a_trace_without_iw_fast_has_a_scoreboard_and_figures(tmp_path, monkeypatch, tier, said):
-    settings = scored(load_settings("office", tmp_path / "lake"), tier)
+def test_a_trace_without_iw_fast_has_a_scoreboard_and_figures(tmp_path, monkeypatch, tier, label):
+    settings = score_five_requests(load_settings("office", tmp_path / "lake"), tier)
     (row,) = settings.lake.sql("select * from scoreboard").to_pylist(maps_as_pydicts="strict")
     share = {"iw_normal": 0.8, "niw": 1.0}[tier]
     assert (row["requests"], row["attainment_by_tier"]) == (5, {tier: share})
@@ -107,4 +107,4 @@ def test_a_trace_without_iw_fast_has_a_scoreboard_and_figures(tmp_path, monkeypa
     assert all(path.is_file() for path in figure_files.draw_day_figures(settings, DAY, chosen).values())
     texts = [axes.get_ylabel() for figure in drawn for axes in figure.axes]
     texts += [text.get_text() for figure in drawn for text in figure.texts]
-    assert said in texts
+    assert label in texts

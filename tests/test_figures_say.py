@@ -1,4 +1,4 @@
-"""What the figures say: their lines, bars, points and titles are the figures of the marts, in their units."""
+"""Content of the figures: lines, bars, points and titles equal the marts, in their units."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -37,7 +37,7 @@ def line(axes: Axes, colour: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def filled(axes: Axes) -> float:
-    """The area of what is filled, in units of the axes: its steps times their hours."""
+    """The filled area, in units of the axes: its steps times their hours."""
     (path,) = [patch.get_paths()[0] for patch in axes.collections]
     x, y = path.vertices.T
     return float(abs(np.dot(x, np.roll(y, 1)) - np.dot(y, np.roll(x, 1))) / 2)
@@ -48,7 +48,7 @@ def texts(axes: Axes) -> list[str]:
 
 
 def legends(figure: Any) -> dict[str, Any]:
-    """What the legend of a figure calls each colour."""
+    """The legend's label of each colour."""
     (legend,) = figure.legends
     return {text.get_text(): patch.get_facecolor() for text, patch in
             zip(legend.get_texts(), legend.get_patches(), strict=True)}  # fmt: skip
@@ -75,7 +75,7 @@ def test_demand_and_forecast_are_those_of_the_planned_method(wired_scored: RunSe
     assert figure.get_supylabel() == "interactive input, thousand tokens/s"
 
 
-def test_each_panel_has_the_gpus_of_its_policy_against_what_was_needed(wired_scored: RunSettings) -> None:
+def test_each_panel_has_the_held_and_needed_gpus_of_its_policy(wired_scored: RunSettings) -> None:
     policies = list(wired_scored.config.replay.policies)
     figure = replay_figures.REPLAY_DRAWINGS["instances_against_demand"](wired_scored, DAY)
     gpus = mart(wired_scored, "fleet_by_hour").groupby(["policy", "hour_start"])[["held_gpus", "needed_gpus"]]
@@ -87,7 +87,7 @@ def test_each_panel_has_the_gpus_of_its_policy_against_what_was_needed(wired_sco
         assert axes.get_title(loc="left") == f"{policy}  {gpus.loc[policy, 'held_gpus'].sum():,.0f} GPU-h"
 
 
-def test_what_runs_out_of_its_panel_says_how_far() -> None:
+def test_a_value_beyond_its_panel_is_labelled() -> None:
     held = {"lt_i": np.where(HOURS.hour == 3, 50.0, 4.0), "static": np.full(24, 6.0)}
     frame = pd.concat(
         pd.DataFrame({"policy": p, "hour_start": HOURS, "held_gpus": h, "needed_gpus": 5.0})
@@ -105,7 +105,7 @@ def test_the_curves_of_first_tokens_count_every_request_of_the_strictest_tier(
     figure = replay_figures.REPLAY_DRAWINGS["ttft_cdf"](wired_scored, DAY)
     (axes,) = figure.axes
     rows = mart(wired_scored, "outcomes").query("tier == 'iw_fast'")
-    told = dict(text.split("  ") for text in texts(axes) if "in time" in text)
+    labels = dict(text.split("  ") for text in texts(axes) if "in time" in text)
     for policy in wired_scored.config.replay.policies:
         own = rows[rows["policy"] == policy]["ttft_s"]
         seconds, nines = line(axes, POLICY_COLOURS[policy])
@@ -113,12 +113,12 @@ def test_the_curves_of_first_tokens_count_every_request_of_the_strictest_tier(
             10 ** -nines[nines < 3], [1 - np.mean(own <= s) for s in seconds[nines < 3]]
         )
         edge = max(s for s in seconds if s <= 1.3)  # of the bins
-        assert told[policy] == f"{100 * np.mean(own <= edge):.1f} % in time"
+        assert labels[policy] == f"{100 * np.mean(own <= edge):.1f} % in time"
     assert "SLO 1.3 s" in texts(axes)
     assert axes.get_ylabel() == "iw_fast requests, %"
 
 
-def test_a_point_stands_at_what_a_policy_cost_and_missed(wired_scored: RunSettings) -> None:
+def test_a_point_is_at_the_cost_and_misses_of_its_policy(wired_scored: RunSettings) -> None:
     figure = replay_figures.REPLAY_DRAWINGS["cost_against_misses"](wired_scored, DAY)
     (axes,) = figure.axes
     policies = list(wired_scored.config.replay.policies)
@@ -135,11 +135,11 @@ def test_a_point_stands_at_what_a_policy_cost_and_missed(wired_scored: RunSettin
     )
 
 
-def test_the_page_of_the_plan_has_what_it_expects_what_came_and_what_it_can_serve(
+def test_the_plan_page_has_forecast_actual_load_and_capacity(
     wired_day: RunSettings,
 ) -> None:
-    asked = {"trace": wired_day.trace, "day": DAY, "policy": plan_page.PLAN_PAGE_POLICY}
-    frame = wired_day.lake.sql("reads/plan_page.sql", **asked).to_pandas()
+    parameters = {"trace": wired_day.trace, "day": DAY, "policy": plan_page.PLAN_PAGE_POLICY}
+    frame = wired_day.lake.sql("reads/plan_page.sql", **parameters).to_pandas()
     plans = wired_day.lake.read("plans", trace=wired_day.trace, day=DAY).to_pandas()
     windows = wired_day.lake.read("plan_windows", trace=wired_day.trace, day=DAY).to_pandas()
     figure = plan_page.draw_plan(frame)
@@ -147,11 +147,11 @@ def test_the_page_of_the_plan_has_what_it_expects_what_came_and_what_it_can_serv
         own = windows[windows["llm"] == llm]
         need = own.assign(need=own["demand_tokens_per_s"] + own["buffer_tokens_per_s"])
         of = need.groupby(["policy", "window_start"])[["need", "capacity_tokens_per_s"]].sum() / 1e3
-        ours, truth = of.loc["corrected"], of.loc["clairvoyant"]
-        np.testing.assert_allclose(line(axes, BLUE)[1][:-1], ours["need"])
-        np.testing.assert_allclose(line(axes, INK)[1][:-1], ours["capacity_tokens_per_s"])
+        corrected, truth = of.loc["corrected"], of.loc["clairvoyant"]
+        np.testing.assert_allclose(line(axes, BLUE)[1][:-1], corrected["need"])
+        np.testing.assert_allclose(line(axes, INK)[1][:-1], corrected["capacity_tokens_per_s"])
         assert filled(axes) == pytest.approx(truth["need"].sum() / 3)
-        spare = 1 - truth["need"].sum() / ours["capacity_tokens_per_s"].sum()
+        spare = 1 - truth["need"].sum() / corrected["capacity_tokens_per_s"].sum()
         assert axes.get_title(loc="left") == f"{llm}   {spare:.0%} to spare"
     changed = plans[(plans["policy"] == "corrected") & plans["why"].notna()]
     assert plan_page.read_plan_changes(wired_day, DAY)["why"].to_pylist() == (
@@ -218,7 +218,7 @@ def portrait(**whole: float) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(("days", "minutes"), [(3, 60), (1, 1)])
-def test_load_is_told_per_second_and_its_season_in_the_headline(days: int, minutes: int) -> None:
+def test_load_is_per_second_and_its_season_in_the_headline(days: int, minutes: int) -> None:
     times = pd.date_range("2025-07-01", periods=1440 * days, freq="min")
     load = pd.DataFrame({"minute": times, "tier": "niw", "requests": 6.0, "tokens": 60_000.0})
     upper, lower = character_figures.draw_load(load, portrait()).axes
@@ -241,7 +241,7 @@ def test_the_largest_apps_are_shown_by_requests_and_tokens() -> None:
     assert axes.get_title(loc="left") == "a sends 60% of the requests, of 3 apps"
 
 
-def test_tokens_are_told_by_their_median() -> None:
+def test_tokens_are_summarised_by_their_median() -> None:
     rows = [
         {"kind": kind, "llm": llm, "tokens": tokens * (10 if kind == "input" else 1), "requests": requests}
         for kind in character_figures.TOKEN_KINDS
@@ -327,16 +327,16 @@ def test_the_panels_of_latency_have_quartiles_deviation_and_the_percentiles_of_t
 
 
 @pytest.mark.parametrize(
-    ("dispersion", "said"),
+    ("dispersion", "title"),
     [
         (1.2, "Minutes disperse near Poisson; gaps have a CV of 1.70"),
         (3.0, "Minutes disperse 3.0 times Poisson; gaps have a CV of 1.70"),
         (np.nan, "Gaps vary by 1.70 of their mean"),
     ],
 )
-def test_burstiness_is_told_of_everything_and_of_its_parts(dispersion: float, said: str) -> None:
+def test_burstiness_is_shown_for_the_whole_and_its_parts(dispersion: float, title: str) -> None:
     left, right = character_figures.draw_burstiness(portrait(dispersion=dispersion)).axes
-    assert left.get_title(loc="left") == said
+    assert left.get_title(loc="left") == title
     assert [label.get_text() for label in left.get_yticklabels()] == ["rag", "everything"]
     assert left.lines[0].get_xdata().tolist()[0] == 5.0
     pooled, by_client = right.lines[:2]

@@ -1,4 +1,4 @@
-"""The first run and the next: nothing is made twice, nobody waits in silence, nothing is left running."""
+"""The first run and the next: nothing is made twice, progress is visible, no process is left running."""
 
 import os
 import re
@@ -45,19 +45,19 @@ ENTRIES = (advance_events, account_fleet, watchdog_limit, start_control_interval
 
 
 class First(NamedTuple):
-    """A night that was stopped in its history, and the night after it."""
+    """A nightly run that was stopped in its history, and the nightly run after it."""
 
     resource: SettingsResource
-    stopped: str  # what the one that was stopped said
-    left: dict[str, int]  # what it had made
-    told: str  # what the whole one said on a terminal that is none
+    stopped: str  # output of the stopped run
+    left: dict[str, int]  # files of the stopped run
+    stderr: str  # output of the complete run on a stream that is no terminal
     night: NightlyRun
-    compiled: list[list[object]]  # of the kernel, before there was any night
+    compiled: list[list[object]]  # of the kernel, before any nightly run
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[First]:
-    """Three days of a trickle, one policy, in a lake and a Dagster home of their own; tests go on in it."""
+    """Three days of little load, one policy, in a lake and a Dagster home of their own; tests go on in it."""
     folder, honest, seen = tmp_path_factory.mktemp("nights"), demand.build_demand, list[date]()
 
     def one_day_only(lake, trace, day):
@@ -79,9 +79,9 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[First]:
             with pytest.raises(RunFailed) as failed:
                 run_night(resource, DAY, Progress())
         left = made(resource.load())
-        with redirect_stderr(StringIO()) as told:
+        with redirect_stderr(StringIO()) as stderr:
             whole = run_night(resource, DAY, ProgressBars())
-        yield First(resource, str(failed.value), left, told.getvalue(), whole, compiled)
+        yield First(resource, str(failed.value), left, stderr.getvalue(), whole, compiled)
 
 
 def made(settings: RunSettings) -> dict[str, int]:
@@ -91,12 +91,12 @@ def made(settings: RunSettings) -> dict[str, int]:
 
 
 def stages_made_again(before: dict[str, int], after: dict[str, int]) -> set[str]:
-    """The tables, and figures, of which a file is new or was written again."""
+    """The tables and figures of which a file is new or was rewritten."""
     return {path.split("/")[1] for path in after if after[path] != before.get(path)}
 
 
 def needed(settings: RunSettings) -> set[str]:
-    """The stages that would be made again; their notes stay as they are."""
+    """The stages that would be made again; their notes are not changed."""
     notes = {p: p.read_text() for p in (settings.lake.root / "made_from").rglob("*") if p.is_file()}
     found, content = set(), stage_cache.stage_input_digest(settings, "replays", DAY)
     if not settings.lake.is_made_from("outcomes", content, trace="small", day=DAY, policy="lt_i"):
@@ -111,7 +111,7 @@ def needed(settings: RunSettings) -> set[str]:
     return found
 
 
-def test_the_history_is_one_run_that_tells_of_each_day_and_goes_on_where_it_was_stopped(first):
+def test_the_history_is_one_run_that_reports_each_day_and_resumes(first):
     settings = first.resource.load()
     before = {path: at for path, at in first.left.items() if not path.startswith("lake/tiers")}
     assert first.stopped == "no more"
@@ -122,32 +122,32 @@ def test_the_history_is_one_run_that_tells_of_each_day_and_goes_on_where_it_was_
         assert sorted(run.status.value for run in runs) == ["FAILURE", "SUCCESS"]
         for table in ("requests", "demand"):
             events = instance.fetch_materializations(dg.AssetKey(table), limit=100).records
-            told = {event.partition_key: event.asset_materialization.metadata for event in events}
-            assert sorted(told) == ["2025-07-01", "2025-07-02", "2025-07-03"]
-            for day, said in told.items():
+            stderr = {event.partition_key: event.asset_materialization.metadata for event in events}
+            assert sorted(stderr) == ["2025-07-01", "2025-07-02", "2025-07-03"]
+            for day, metadata in stderr.items():
                 rows = settings.lake.count(table, trace="small", day=date.fromisoformat(day))
-                assert said["dagster/row_count"].value == rows > 0
-                assert said["dagster/column_schema"].value.columns
+                assert metadata["dagster/row_count"].value == rows > 0
+                assert metadata["dagster/column_schema"].value.columns
 
 
-def test_where_output_is_piped_a_stage_is_a_line_with_its_seconds(first, capsys):
-    lines = first.told.removesuffix("\n").split("\n")
-    assert all(re.fullmatch(r"[ -~]+ \.\.\. \d+\.\d s", line) for line in lines), first.told
+def test_piped_output_has_one_line_with_seconds_per_stage(first, capsys):
+    lines = first.stderr.removesuffix("\n").split("\n")
+    assert all(re.fullmatch(r"[ -~]+ \.\.\. \d+\.\d s", line) for line in lines), first.stderr
     assert {line.split()[0] for line in lines} >= {"requests", "demand", "forecast", "plan", "replay", "draw"}
     with pytest.raises(KeyboardInterrupt), ProgressBars().bar("plan", 3):
         raise KeyboardInterrupt
     assert re.fullmatch(r"plan \.\.\. stopped after \d+\.\d s\n", capsys.readouterr().err)
 
 
-def test_a_stage_is_made_again_only_when_what_it_is_made_from_has_changed(first, monkeypatch, capsys):
+def test_a_stage_is_made_again_only_when_its_inputs_changed(first, monkeypatch, capsys):
     small, board = first.resource, first.night.board
-    assert [list(entry.signatures) for entry in ENTRIES] == first.compiled  # beside is compiled what is used
+    assert [list(entry.signatures) for entry in ENTRIES] == first.compiled  # only what is used is compiled
     settings = small.load()
     lake, before = settings.lake, made(settings)
     run_night(small, DAY, ProgressBars())
     assert made(settings) == before
-    told = "replays of 2025-07-03 are up to date: their inputs have not changed"
-    assert told in capsys.readouterr().err
+    message = "replays of 2025-07-03 are up to date: their inputs have not changed"
+    assert message in capsys.readouterr().err
     assert needed(settings) == set()
 
     lake.path("outcomes", trace="small", day=DAY, policy="lt_i").unlink()
@@ -158,8 +158,8 @@ def test_a_stage_is_made_again_only_when_what_it_is_made_from_has_changed(first,
         *("day_ahead_forecasts", "day_ahead_plans"),  # of the day after, for its advice
     }
     past = lake.path("demand", trace="small", day=date(2025, 7, 2))
-    os.utime(past)  # as if it had been written again
-    assert needed(settings) == {"forecasts", "plans", "figures", "advice"}  # replays go by what it says
+    os.utime(past)  # as if it had been rewritten
+    assert needed(settings) == {"forecasts", "plans", "figures", "advice"}  # replays compare its content
     os.utime(past, ns=(again[str(past.relative_to(lake.root.parent))],) * 2)
     assert needed(settings) == set()
     small_config(Path(small.config).parent, **ONE, epsilon="0.7")
@@ -170,7 +170,7 @@ def test_a_stage_is_made_again_only_when_what_it_is_made_from_has_changed(first,
 class Analyst(Progress):
     """Opens the published file read-only, in a process of its own, whenever a long step begins."""
 
-    ASKS = """if True:
+    SCRIPT = """if True:
         import sys
         import duckdb
         for file in sys.stdin:
@@ -183,8 +183,8 @@ class Analyst(Progress):
 
     def __init__(self, warehouse: Path) -> None:
         self.warehouse, self.answers = warehouse, []
-        asks = [sys.executable, "-c", self.ASKS]
-        self.process = subprocess.Popen(asks, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, "-c", self.SCRIPT]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self):
         return self
@@ -199,8 +199,8 @@ class Analyst(Progress):
         yield lambda done: None
 
 
-def test_a_night_makes_what_is_missing_and_only_that(first, monkeypatch, capsys):
-    """The last one has another seed, and in one hour more to do than an instance of each llm can."""
+def test_a_nightly_run_makes_only_missing_stages(first, monkeypatch, capsys):
+    """The last run has another seed, and in one hour more load than one instance of each llm can serve."""
     small, whole = first.resource, first.night
     assert whole.broken == []
     assert whole.board["policy"].to_pylist() == ["lt_i"]
@@ -236,15 +236,15 @@ def test_a_night_makes_what_is_missing_and_only_that(first, monkeypatch, capsys)
     assert whole.short == []
     assert {row["policy"] for row in third.short} >= {"lt_i", "clairvoyant"}
     show_short_plans(third.short)  # by how much
-    said = capsys.readouterr().err
-    assert re.search(r"lt_i: the fleet is too small in \d+ of 24 hours; at \d\d:00 \S+ in ", said)
-    assert "Raise max_instances or cap_gpus." in said
+    stderr = capsys.readouterr().err
+    assert re.search(r"lt_i: the fleet is too small in \d+ of 24 hours; at \d\d:00 \S+ in ", stderr)
+    assert "Raise max_instances or cap_gpus." in stderr
     runs.report_materializations(
         "whatifs", {dg.MultiPartitionKey({"day": "2025-07-03", "case": "as_is"}): {"trace": "small"}}
     )
     with dg.DagsterInstance.get() as instance:
-        told = instance.get_latest_materialization_event(dg.AssetKey("whatifs")).asset_materialization
-        assert (told.partition, told.metadata["trace"].value) == ("as_is|2025-07-03", "small")
+        event = instance.get_latest_materialization_event(dg.AssetKey("whatifs")).asset_materialization
+        assert (event.partition, event.metadata["trace"].value) == ("as_is|2025-07-03", "small")
         assert {run.tags.get("trace") for run in instance.get_runs()} == {"small"}
 
     small_config(path.parent, **ONE, **(LONE | {"min_instances": "0"}), seed="8")
@@ -255,7 +255,7 @@ def test_a_night_makes_what_is_missing_and_only_that(first, monkeypatch, capsys)
         assert lake.sql(f"select distinct policy from {table}")["policy"].to_pylist() == ["lt_i"]
 
 
-def test_a_stage_that_did_not_end_is_made_again(tmp_path):
+def test_an_unfinished_stage_is_made_again(tmp_path):
     settings = load_settings(small_config(tmp_path, **ONE), tmp_path / "lake")
     with pytest.raises(ZeroDivisionError), stage_cache.rebuild_if_changed(settings, "plans", DAY):
         raise ZeroDivisionError
@@ -265,7 +265,7 @@ def test_a_stage_that_did_not_end_is_made_again(tmp_path):
 
 
 def is_there(process: int) -> bool:
-    """Whether a process is alive; a zombie that nobody has asked for is not."""
+    """Whether a process is alive; a zombie without a waiting parent is not."""
     status = Path(f"/proc/{process}/stat")
     return status.is_file() and status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
@@ -282,8 +282,8 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="t
 
 @needs_proc
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_the_process_that_compiles_ends_with_the_night_however_that_ends(tmp_path, how):
-    """The compiler sleeps here instead: a cache of its own, so that it has something to do."""
+def test_the_compiling_process_ends_with_the_nightly_run(tmp_path, how):
+    """The compiler sleeps here instead: a cache of its own, so that there is something to compile."""
     night_script = (
         "import time; from fleetcast.models.replay.session import background_compile\n"
         "background_compile.is_kernel_cached = lambda: False\n"
@@ -302,7 +302,7 @@ def test_the_process_that_compiles_ends_with_the_night_however_that_ends(tmp_pat
         assert gone_within(compiler, 20)
 
 
-def test_a_compilation_that_fails_is_waited_for_no_longer(monkeypatch):
+def test_a_failed_compilation_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(background_compile, "is_kernel_cached", lambda: False)
     monkeypatch.setattr(sys, "executable", "/bin/false")
     seconds = list[int]()

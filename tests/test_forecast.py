@@ -1,4 +1,4 @@
-"""Forecasts: made from the past alone, equal to their naive twins, and never an error on an odd series."""
+"""Forecasts: made from the past alone, equal to their naive twins, and no error on odd series."""
 
 import functools
 import logging
@@ -56,7 +56,7 @@ def test_a_config_may_name_every_method() -> None:
 
 
 @pytest.mark.parametrize("method", FORECAST_METHODS)
-def test_what_comes_after_a_cutoff_changes_nothing_before_it(method: str) -> None:
+def test_data_after_a_cutoff_does_not_change_earlier_forecasts(method: str) -> None:
     demand = office(16)[None]
     changed = demand.copy()
     changed[:, 200:] = 1e6 * np.random.default_rng(1).random(changed[:, 200:].shape)
@@ -67,7 +67,7 @@ def test_what_comes_after_a_cutoff_changes_nothing_before_it(method: str) -> Non
     assert before[:, 2:].tobytes() != after[:, 2:].tobytes()
 
 
-def test_a_method_is_handed_the_past_and_its_own_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_receives_the_past_and_its_last_state(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, list[float], int, int | None]] = []
 
     def spy(past: Past, state: int | None) -> Forecast:
@@ -75,7 +75,7 @@ def test_a_method_is_handed_the_past_and_its_own_last_state(monkeypatch: pytest.
         seen.append((buckets, past.demand[:, -1].tolist(), past.phase.shape[1], state))
         for handed in (past.demand, past.phase):
             with pytest.raises(ValueError, match="read-only"):
-                handed[:] = -1  # a method that scribbles on its past harms nobody
+                handed[:] = -1  # a method that overwrites its past does no damage
         return Forecast(np.full((2, 2), -5.0), buckets)
 
     monkeypatch.setitem(FORECAST_METHODS, "spy", spy)
@@ -100,7 +100,7 @@ def test_a_forecast_that_diverges_is_replaced_and_named_for_that_series_alone(
     assert fallbacks.tolist() == [["last_value: the forecast diverged"] * 2, [""] * 2]
 
 
-def test_actuals_lie_beside_their_forecasts_and_end_in_nan() -> None:
+def test_actuals_are_aligned_with_forecasts_and_end_in_nan() -> None:
     demand, clock = np.arange(6.0)[None], BacktestClock(2, 3, 2, 2)
     assert actual_demand(demand, clock)[:, :, 0].tolist() == [[2.0, 5.0]]
     assert np.isnan(actual_demand(demand, clock)[0, 1, 1])
@@ -118,7 +118,7 @@ def test_actuals_lie_beside_their_forecasts_and_end_in_nan() -> None:
         ({"demand": np.array([[1.0, -2.0]] * 2)}, "demand of series 0, bucket 1: got -2.0"),
     ],
 )
-def test_what_cannot_be_walked_is_refused(changes: dict[str, object], message: str) -> None:
+def test_invalid_walks_are_refused(changes: dict[str, object], message: str) -> None:
     demand, method = changes.pop("demand", np.zeros((1, 6))), changes.pop("method", "last_value")
     clock = BacktestClock(**{**{"first_cutoff": 2, "every": 1, "horizon": 1, "season": 2}, **changes})  # type: ignore
     with pytest.raises(ValueError, match=message):
@@ -145,14 +145,14 @@ def test_seasonal_naive_equals_a_search_backwards(past: list[float], horizon: in
         assert predicted[step] == want
 
 
-def test_the_level_is_that_of_the_last_hour_over_the_same_hour_a_week_ago() -> None:
+def test_the_level_is_the_last_hour_over_the_same_hour_a_week_ago() -> None:
     rising = np.concatenate([office(7), 2.0 * office(7)])[:200]
     assert seasonal_level(past_of(rising, 3)).mean[0] == pytest.approx(2.0 * rising[200 - 168 : 203 - 168])
     steep = np.concatenate([office(7), 100.0 * office(7)])[:200]
-    assert seasonal_level(past_of(steep, 1)).mean[0, 0] == pytest.approx(5.0 * steep[200 - 168])  # no further
+    assert seasonal_level(past_of(steep, 1)).mean[0, 0] == pytest.approx(5.0 * steep[200 - 168])  # no higher
     for bucket, value in ((199, np.nan), (31, 0.0)):
         unknown = np.where(np.arange(200) == bucket, value, rising)
-        assert seasonal_level(past_of(unknown, 1)).mean[0, 0] == rising[200 - 168]  # no level to compare
+        assert seasonal_level(past_of(unknown, 1)).mean[0, 0] == rising[200 - 168]  # no level to compare with
 
 
 @given(values, st.sampled_from([1, 2, 3]))
@@ -168,7 +168,7 @@ def test_the_profile_is_each_bucket_s_mean_pulled_to_the_day_s(past: list[float]
         assert week[bucket] == pytest.approx(pulled)
         if bucket == len(past) % (7 * season):
             same = own or day  # the weeks that are known at this time, else the days
-            # the days weigh a billionth of the weeks
+            # the days have a billionth of the weight of the weeks
             assert seasonal_mean(one).mean[0, 0] == pytest.approx(sum(same) / len(same), abs=1e-6)
 
 
@@ -235,18 +235,18 @@ def test_arima_is_the_series_itself_at_the_order_of_the_lowest_aic() -> None:
     assert mean == pytest.approx(best.forecast(3))
 
 
-def test_a_method_that_does_not_converge_says_so_and_is_not_tried_again_that_day(
+def test_a_method_without_convergence_warns_and_is_not_refitted_that_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tried: list[object] = []
-    monkeypatch.setattr(statespace, "_fit_order", lambda adjusted, order: tried.append(order))
+    orders: list[object] = []
+    monkeypatch.setattr(statespace, "_fit_order", lambda adjusted, order: orders.append(order))
     _, fallbacks = walk_forward(office()[None], "arima", BacktestClock(200, 6, 1, SEASON))
     assert set(fallbacks.ravel()) == {"last_value: arima did not converge"}
-    assert tried == [*PLAIN_ORDERS, *PLAIN_ORDERS]  # at the cutoffs 200 and 224 of seven
+    assert orders == [*PLAIN_ORDERS, *PLAIN_ORDERS]  # at the cutoffs 200 and 224 of seven
 
 
-def test_recent_days_equals_a_look_at_each_day_before() -> None:
-    """From a Tuesday after four days: working days listen to working days, the last hour sets the level."""
+def test_recent_days_equals_a_twin_over_each_past_day() -> None:
+    """From a Tuesday after four days: working days use working days, the last hour sets the level."""
     series, floor = office(5)[:98], 0.01 * office(5)[:98].mean()
     weekday = [(4 + bucket // SEASON) % 7 for bucket in range(122)]  # it began on a Friday
 
@@ -278,7 +278,7 @@ def test_on_off_is_the_likelier_of_nothing_and_the_latest_size() -> None:
 
 
 def test_a_burst_under_way_lasts_as_long_as_those_before_it_did() -> None:
-    """Told by a look at every run of high buckets, from each end; one bucket in twenty is not known."""
+    """The twin looks at every run of high buckets, from each end; one bucket in twenty is unknown."""
     rng = np.random.default_rng(6)
     lengths = rng.choice([2, 5], 60)
     parts = [(rng.uniform(1, 1.2, rng.integers(3, 12)), rng.uniform(8, 9, size)) for size in lengths]
@@ -313,18 +313,18 @@ def known_last(series: Floats) -> float:
     return float(known[-1]) if known.size else 0.0
 
 
-def test_a_service_that_is_shut_at_night_is_not_intermittent() -> None:
-    """Told slot by slot, from what each bucket knows."""
+def test_a_service_that_closes_at_night_is_not_intermittent() -> None:
+    """The twin goes slot by slot, from what is known at each bucket."""
     rng = np.random.default_rng(4)
     shut = np.tile([0.0, 0.0, 0.0, 5.0], 30)
     rare = np.where(rng.random(120) < 0.3, 1.0, 0.0)
     torn = np.where(rng.random(120) < 0.2, np.nan, rare)
     found = is_intermittent(np.stack([shut, rare, torn]), 4)
-    for series, told in zip((shut, rare, torn), found, strict=True):
+    for series, is_rare in zip((shut, rare, torn), found, strict=True):
         for end in range(121):
             slots = [series[n:end:4] for n in range(4)]
             on = np.concatenate([slot for slot in slots if (slot > 0).any()] or [np.zeros(0)])
-            assert told[end] == ((on == 0).sum() > 0.5 * (~np.isnan(on)).sum())
+            assert is_rare[end] == ((on == 0).sum() > 0.5 * (~np.isnan(on)).sum())
     assert not found[0].any()
     assert found[1:, 40:].all()
 
@@ -334,7 +334,7 @@ def test_a_service_that_is_shut_at_night_is_not_intermittent() -> None:
 
 @functools.cache
 def walked_odd(method: str, name: str, clock: BacktestClock) -> Walk:
-    """Once for the method itself and for every ensemble of which it is one."""
+    """Walked once for the method itself and for every ensemble that contains it."""
     return walk_forward(
         ODD[name][None], method, clock if method in SLOW_METHODS else warm_up_clock(clock, method)
     )
@@ -359,7 +359,7 @@ def test_odd_series_never_raise(method: str, name: str, caplog: pytest.LogCaptur
     assert np.isfinite(mean).all()
     assert ((mean >= 0) & (mean <= 3 * highest)).all()
     assert mean.shape == (1, 2, 3)
-    assert caplog.messages == []  # Prophet and its engine chatter
+    assert caplog.messages == []  # Prophet and its engine log messages
     if method in ("arima", "adjusted_arima"):
         assert [bool(why) for why in fallbacks[0]] == [name in HOPELESS] * 2
 
@@ -386,7 +386,7 @@ def test_methods_that_know_the_season_beat_those_that_do_not_on_the_azure_hours(
 
 
 @needs_real_series
-def test_the_default_holds_on_real_series_and_never_falls_behind_the_naive_methods() -> None:
+def test_the_default_is_never_worse_than_naive_methods_on_real_series() -> None:
     for name, held in real_series().items():
         found = predicted(held, ("weighted", *NAIVE))
         assert ratio_to_naive(held, found, "weighted") < 1.0, name
@@ -396,10 +396,10 @@ def test_the_default_holds_on_real_series_and_never_falls_behind_the_naive_metho
 
 
 @pytest.mark.filterwarnings("ignore:Provided `endog`")
-def test_the_in_sample_errors_of_the_published_artefact_flatter_it() -> None:
+def test_the_published_in_sample_errors_are_optimistic() -> None:
     """SageServe's released simulator predicts one step in-sample by an ARIMA(3,1,2) of the whole week.
 
-    Nobody has such a forecast when the hour begins: what was knowable then is off by half as much again.
+    No forecast can know this when the hour begins: one from known data is off by half as much again.
     """
     from statsmodels.tsa.arima.model import ARIMA
 

@@ -1,4 +1,4 @@
-"""Quantiles and ensembles: equal to naive twins, made from the past alone, holding on held-out days."""
+"""Quantiles and ensembles: equal to naive twins, made from the past alone, valid on held-out days."""
 
 import math
 
@@ -65,8 +65,8 @@ def predicted(demand: Floats, clock: BacktestClock) -> dict[str, Prediction]:
     st.sampled_from(["shifted", "wiped out", "scaled"]),
     st.integers(1, 30),
 )
-def test_no_future_changes_a_prediction(older_days: int, cut: int, how: str, amount: int) -> None:
-    """Neither of a young series nor of one whose level may break."""
+def test_the_future_does_not_change_a_prediction(older_days: int, cut: int, how: str, amount: int) -> None:
+    """Neither for a young series nor for one whose level may break."""
     days, older = 5 + older_days, older_days * SEASON
     demand, clock = np.stack([office(days), office(days, 1)]), BacktestClock(90 + older, 4, 6, SEASON)
     demand[1] *= np.where(np.arange(demand.shape[1]) < 80 + older, 1.0, 4.0)
@@ -136,7 +136,7 @@ def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
     actual[0, :3] = actual[0, 5:9] = np.nan
     actual[1, :, 2] *= 0.0
     mean[1, 100] = 50.0  # a known event
-    mean[0, 40:90, :2] = actual[0, 40:90, :2] = 0.0  # empty, and foreseen
+    mean[0, 40:90, :2] = actual[0, 40:90, :2] = 0.0  # empty, and forecast as empty
     lags = (1, lag, lag)  # of each hour ahead
     of_buckets, of_peaks = calibrate_quantiles(mean, actual, level, highest, lags, 2)
     assert of_peaks.shape == (2, 230, 2, len(QUANTILE_LEVELS))
@@ -156,7 +156,7 @@ def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
 
 
 def naive_growth(error: Floats) -> Floats:
-    """By how much units far ahead grow at each cutoff, of one series whose next hour is known after it."""
+    """Growth of units with the lead time at each cutoff, of one series; its next hour is known after it."""
     found = []
     for now in range(len(error)):
         known = [float(e) for e in error[:now] if e == e]
@@ -169,8 +169,8 @@ def naive_growth(error: Floats) -> Floats:
     return np.array(found)
 
 
-def test_days_are_covered_where_nights_are_empty_and_foreseen() -> None:
-    """Of six services that are shut at night, weeks apart from what anything was tuned to."""
+def test_days_are_covered_when_nights_are_empty_by_forecast() -> None:
+    """Six services that close at night, weeks apart from all data used for tuning."""
     rng, season = np.random.default_rng(8), 2 * SEASON
     is_open = (np.arange(season) // 2 >= 9) & (np.arange(season) // 2 < 18)
     demand = np.tile(is_open, 28) * rng.gamma(9.0, 1 / 9.0, (6, 28 * season))
@@ -178,8 +178,8 @@ def test_days_are_covered_where_nights_are_empty_and_foreseen() -> None:
     came = actual_demand(demand, BacktestClock(14 * season, 2, 2, season))
     is_busy = np.tile(is_open, 14)[::2][: came.shape[1]]
     busy = covered_share(came[:, is_busy].max(axis=-1), found.peak_quantiles[:, is_busy, 0, 1])
-    assert busy == pytest.approx(0.90, abs=0.04)  # 67 % where nights count as well
-    assert found.peak_quantiles[:, ~is_busy, 0, 1].mean() < 0.05  # and next to nothing at night
+    assert busy == pytest.approx(0.90, abs=0.04)  # 67 % where nights are included
+    assert found.peak_quantiles[:, ~is_busy, 0, 1].mean() < 0.05  # almost nothing at night
 
 
 def test_quantiles_hold_on_held_out_days_with_a_weekend() -> None:
@@ -232,7 +232,7 @@ def test_a_day_ahead_every_hour_s_peak_is_covered() -> None:
     assert np.mean(off) < 0.15
 
 
-def test_a_known_event_lifts_the_mean_and_the_tail_the_first_time_it_comes() -> None:
+def test_a_known_event_lifts_mean_and_tail_at_its_first_occurrence() -> None:
     """Five times the usual on one afternoon: P90 lies above the mean as far as on other days."""
     factor = np.ones((24, 16 * SEASON))
     factor[:, 14 * SEASON + 12 : 14 * SEASON + 18] = 5.0
@@ -257,11 +257,11 @@ def test_a_known_event_lifts_the_mean_and_the_tail_the_first_time_it_comes() -> 
 
 
 def all_alike(cutoffs: int, members: int = 2) -> SeriesKinds:
-    nobody, always = np.zeros(members, np.bool_), np.ones((1, cutoffs), np.bool_)
-    return SeriesKinds(nobody, always, 0, nobody, ~always)
+    never, always = np.zeros(members, np.bool_), np.ones((1, cutoffs), np.bool_)
+    return SeriesKinds(never, always, 0, never, ~always)
 
 
-def test_weights_follow_the_discounted_errors_of_each_hour_ahead_that_are_known_by_then() -> None:
+def test_weights_follow_the_known_discounted_errors_of_each_hour_ahead() -> None:
     rng = np.random.default_rng(1)
     mean, actual = rng.uniform(1, 9, (2, 1, 40, 5)), rng.uniform(1, 9, (1, 40, 5))
     actual[0, 10], actual[0, 11, 0] = np.nan, np.nan
@@ -277,7 +277,7 @@ def test_weights_follow_the_discounted_errors_of_each_hour_ahead_that_are_known_
                 known = [float(np.nanmean(off[k])) for k in range(now - lag + 1) if (off[k] == off[k]).any()]
                 shares = [0.5 ** (age / HALF_LIFE) for age in range(len(known))][::-1]
                 losses.append(float(np.average(known, weights=shares)) if known else float("nan"))
-            losses = before if any(loss != loss for loss in losses) else losses  # as the hour before it
+            losses = before if any(loss != loss for loss in losses) else losses  # use the hour before
             before = losses
             if not losses:
                 assert found[:, 0, now, ahead].tolist() == [1.0, 0.0]  # nothing known: the first member
@@ -304,7 +304,7 @@ def test_weights_follow_the_losses_and_the_choice_stays_until_it_is_clear() -> N
     assert words[2].startswith("other 7")
 
 
-def test_an_aperiodic_series_ends_up_with_methods_that_know_no_season() -> None:
+def test_an_aperiodic_series_selects_methods_without_season() -> None:
     steps = np.random.default_rng(2).normal(0.0, 0.1, (4, 480))
     clock = BacktestClock(14 * SEASON, 1, 1, SEASON)
     demand = np.exp(np.cumsum(steps, axis=1))
@@ -318,7 +318,7 @@ def test_an_aperiodic_series_ends_up_with_methods_that_know_no_season() -> None:
     }
 
 
-def test_a_break_of_level_makes_the_past_of_the_members_forgotten() -> None:
+def test_a_level_break_resets_the_past_losses_of_members() -> None:
     """One member was three times as good as the other for a week, and is three times as bad now."""
     error = np.ones((2, 1, 200, 2))
     error[0, :, :168], error[1, :, :168] = 0.1, 0.3
@@ -328,15 +328,15 @@ def test_a_break_of_level_makes_the_past_of_the_members_forgotten() -> None:
     weights = ensemble_weights(error, unit, (1, 24), weight_by_loss, grown)[:, 0]
     assert weights[0, 169].min() > 0.99  # one hour is an outlier
     assert weights[1, 170, 0] > 0.99  # two are not
-    assert weights[1, 170, 1] > 0.99  # nor a day ahead, where nothing has been judged since
+    assert weights[1, 170, 1] > 0.99  # nor a day ahead, where no loss is known since then
     young = ensemble_weights(error, unit, (1, 24), weight_by_loss, kinds)[:, 0]
     assert young[0, 170].min() > 0.99  # in its first week a series breaks every weekend
     noisy = error.copy()
-    noisy[1, :, 168:] = 0.8  # nobody was near: noise
+    noisy[1, :, 168:] = 0.8  # no member was near: noise
     assert ensemble_weights(noisy, unit, (1, 24), weight_by_loss, grown)[0, 0, 170, 0] > 0.99
 
 
-def test_a_young_series_listens_to_its_latest_days_and_an_old_one_does_not() -> None:
+def test_only_a_young_series_uses_its_latest_days() -> None:
     demand, clock = office(12)[None], BacktestClock(4 * SEASON, 6, SEASON, SEASON)
     reasons = predicted(demand, clock)["weighted"].reasons[0]
     has_member = ["recent_days" in text for text in reasons]
@@ -364,7 +364,7 @@ def test_an_unknown_method_is_refused_with_the_nearest_name() -> None:
 # --- losses --------------------------------------------------------------------------------------------
 
 
-def test_losses_by_hand_ignore_what_is_unknown() -> None:
+def test_losses_by_hand_ignore_unknown_values() -> None:
     actual = np.array([[10.0, 20.0], [30.0, np.nan], [np.nan, np.nan]])
     mean = np.array([[12.0, 19.0], [30.0, 99.0], [1.0, 1.0]])
     assert wape(actual, mean) == 3.0 / 60.0
@@ -376,7 +376,7 @@ def test_losses_by_hand_ignore_what_is_unknown() -> None:
     assert pinball(np.array([10.0]), np.array([[8.0, 14.0]]), (0.5, 0.9))[0] == pytest.approx([1.0, 0.4])
 
 
-def test_the_bootstrap_tells_a_real_difference_from_none() -> None:
+def test_the_bootstrap_distinguishes_a_real_difference_from_none() -> None:
     rng = np.random.default_rng(3)
     errors = rng.uniform(0.5, 1.5, 240)
     better = bootstrap_difference(0.8 * errors, errors, 24)

@@ -1,4 +1,4 @@
-"""A generated trace behaves like the one it is fitted to, and otherwise only as it is told."""
+"""A generated trace behaves like the fitted one, except for the requested changes."""
 
 import dataclasses
 from datetime import UTC, date, datetime, timedelta
@@ -124,7 +124,7 @@ def test_scale_and_ratio_change_the_whole_and_its_parts_only():
     assert weekly[~is_niw].sum() == pytest.approx(3 * weekly[is_niw].sum())
 
 
-def test_a_new_app_is_like_the_one_it_is_said_to_be():
+def test_a_new_app_is_like_its_model_app():
     made, apps = apply_client_changes(
         traffic(), TraceChanges(new_apps=(NewApp("agents", "rag", 0.5),)), 1.0, NAMES, APPS
     )
@@ -191,7 +191,7 @@ def test_the_example_file_loads_and_a_typo_is_named(tmp_path):
 # --- fitting -------------------------------------------------------------------------------------------
 
 
-def test_rates_are_recovered_conserve_and_keep_the_prior_where_nothing_was_recorded():
+def test_rates_are_recovered_conserved_and_keep_the_prior_without_data():
     hours = np.arange(336)
     of_week = hours % 168
     true = 1000 * (1.5 + np.sin(2 * np.pi * np.arange(168) / 24)) * np.where(np.arange(168) >= 120, 0.4, 1.0)
@@ -282,7 +282,7 @@ def test_original_and_generated_side_by_side(lake):
     assert grown["requests_ratio"][0].as_py() == pytest.approx(1.0, abs=0.03)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real Azure trace is not beside this checkout")
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the real Azure trace is not next to this checkout")
 def test_an_hour_of_a_real_trace_is_as_bursty_when_generated(tmp_path):
     """Azure 2023, whose minutes disperse eighty times as much as Poisson arrivals: within a third of that."""
     lake = Lake(tmp_path / "lake")
@@ -306,15 +306,15 @@ def test_a_trace_of_one_instant_is_made_into_days(tmp_path, instants_us):
     lake.write(
         "requests", canonical_requests(columns, FIRST, "x", CATALOGUE, ["chat"]), trace="small", day=FIRST
     )
-    said = Said()
-    assert generate_trace(lake, CATALOGUE, order("twin", days=2), said) > 0
-    assert said.lines == [
+    progress = RecordedLines()
+    assert generate_trace(lake, CATALOGUE, order("twin", days=2), progress) > 0
+    assert progress.lines == [
         "small was recorded for 1 minute(s), so its daily pattern is unknown. Every hour of the new trace "
         "has the rate of these minutes; --scale changes it."
     ]
 
 
-class Said(Progress):
+class RecordedLines(Progress):
     """Keeps the lines that stay."""
 
     def __init__(self) -> None:
@@ -324,7 +324,7 @@ class Said(Progress):
         self.lines.append(line)
 
 
-def test_a_client_that_is_away_on_the_busiest_day_is_made_too(tmp_path):
+def test_a_client_absent_on_the_busiest_day_is_generated_too(tmp_path):
     lake = Lake(tmp_path / "lake")
     for number, requests in enumerate((300, 400)):  # one app a day
         at = np.sort(np.random.default_rng(number).integers(0, 86_400_000_000, requests))
@@ -340,8 +340,8 @@ def test_a_client_that_is_away_on_the_busiest_day_is_made_too(tmp_path):
     }
 
 
-def test_a_client_of_the_night_sends_nothing_by_day():
-    """Half of its endpoint's load comes from 22 to 6; what is left by day is chance of the fit."""
+def test_a_night_client_sends_nothing_by_day():
+    """Half of its endpoint's load comes from 22 to 6; the rest by day is noise of the fit."""
     hour = np.arange(7 * 24)
     at_night = (hour % 24 >= 22) | (hour % 24 < 6)
     counts = np.random.default_rng(0).poisson(120.0 * at_night)[None].astype(float)
@@ -352,7 +352,7 @@ def test_a_client_of_the_night_sends_nothing_by_day():
     assert by_minute.sum() == pytest.approx(counts.sum(), rel=0.01)
 
 
-def test_of_many_tokens_each_hour_keeps_those_that_have_its_mean(lake, monkeypatch):
+def test_many_tokens_are_subsampled_with_the_mean_of_each_hour(lake, monkeypatch):
     clients = lake.sql(
         "select distinct app, region, llm, tier from requests where trace = 'small' order by all"
     ).to_pandas()
@@ -375,7 +375,7 @@ def test_of_many_tokens_each_hour_keeps_those_that_have_its_mean(lake, monkeypat
     assert mean_kept[busy].mean() == pytest.approx(mean[busy].mean(), rel=0.02)
 
 
-def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypatch):
+def test_a_generation_resumes_and_a_different_one_is_refused(lake, monkeypatch):
     whole = lake.read("requests", trace="twin", day=date(2025, 7, 2))
     count = generate_trace(lake, CATALOGUE, order("twin", days=2), Progress())
     assert lake.read("requests", trace="twin", day=date(2025, 7, 2)).equals(whole)
@@ -397,7 +397,7 @@ def test_an_order_goes_on_where_it_stopped_and_another_is_refused(lake, monkeypa
         generate_trace(lake, CATALOGUE, order("new", like="nobody"), Progress())
 
 
-def test_the_command_says_what_it_made_and_what_is_wrong(lake, monkeypatch, tmp_path):
+def test_the_command_prints_results_and_errors(lake, monkeypatch, tmp_path):
     monkeypatch.setattr(generator, "fit_clients", lambda *given: (traffic(requests_per_hour=10.0), APPS))
     monkeypatch.setattr("fleetcast.assets.lake.warehouse.Lake", lambda: lake)
     made = CliRunner().invoke(

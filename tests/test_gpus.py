@@ -1,4 +1,4 @@
-"""`fleetcast gpus`: a day to come carried by fleets that are replayed; bad input is said in one line."""
+"""`fleetcast gpus`: a coming day carried by fleets that are replayed; bad input is one line."""
 
 import dataclasses
 from datetime import date, timedelta
@@ -21,7 +21,7 @@ from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.gpus_cli import describe_rent_answer, describe_saving_bound
 
 LLM, H100, A100 = "llama3.1-8b", "h100-80gb", "a100-80gb"
-DAY = date(2025, 7, 4)  # to come
+DAY = date(2025, 7, 4)  # a coming day
 BUSY, PER_MINUTE = 12, 150  # requests in every minute of that hour; two in all others
 DEPLOYMENTS = """
 "llama3.1-8b" = { gpu = "h100-80gb", tensor_parallel = 1 }
@@ -31,7 +31,7 @@ DEPLOYMENTS = """
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
-    """Three landed days of one llm; of the other nothing ever comes."""
+    """Three landed days of one llm; the other llm has no requests."""
     own = mine(tmp_path_factory.mktemp("gpus"), DEPLOYMENTS, "seasonal_naive_day")
     rng = np.random.default_rng(2)
     seconds = np.concatenate(
@@ -46,7 +46,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     return own
 
 
-def asked(settings: RunSettings, *caps: str, way: str = "any", **targets: float) -> rent_query.RentQuery:
+def rent(settings: RunSettings, *caps: str, way: str = "any", **targets: float) -> rent_query.RentQuery:
     slos = targets.get("ttft_slo_s"), targets.get("tpot_slo_s")
     return rent_query.build_rent_query(settings, DAY, LLM, f"{H100},{A100}", caps, way, *slos, Progress())
 
@@ -57,12 +57,12 @@ def priced(settings: RunSettings, folder: Path, **usd: float) -> RunSettings:
     return rent_query.with_prices(settings, folder / "p.toml", (H100, A100))
 
 
-def test_the_fleet_of_a_day_to_come_is_found_replayed_and_told(
+def test_the_fleet_of_a_coming_day_is_found_replayed_and_reported(
     settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rent_fleets, "MAX_COMBOS", 4)
     own = priced(settings, tmp_path, h100=3.0, a100=1.25)
-    found = rent_answer.answer_rent_query(own, DAY, asked(own, tpot_slo_s=0.05), Progress())
+    found = rent_answer.answer_rent_query(own, DAY, rent(own, tpot_slo_s=0.05), Progress())
     load = found.setting.load
     _, quantile = read_forecast_windows(own, DAY, "seasonal_naive_day", "day_ahead_forecasts")
     assert found.setting.per_s == pytest.approx(quantile[:, 1].sum(axis=1).max() / load.input_tokens)
@@ -104,36 +104,36 @@ def test_the_fleet_of_a_day_to_come_is_found_replayed_and_told(
     assert draw_phase_prices(own, DAY, LLM).stat().st_size > 10_000
 
 
-def test_caps_hold_and_say_who_is_short(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caps_hold_and_a_shortage_is_reported(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rent_fleets, "combo_goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
-    free = rent_answer.answer_rent_query(settings, DAY, asked(settings, way="together"), Progress())
+    free = rent_answer.answer_rent_query(settings, DAY, rent(settings, way="together"), Progress())
     assert free.short == ""
     assert set(free.fleets) == {"one_type", "mixed_types"}
     cheap = next(iter(free.fleets["one_type"].gpus))
     held = rent_answer.answer_rent_query(
-        settings, DAY, asked(settings, f"{cheap}=0", way="together"), Progress()
+        settings, DAY, rent(settings, f"{cheap}=0", way="together"), Progress()
     )
     assert cheap not in held.fleets["mixed_types"].gpus
     assert held.fleets["one_type"].usd_per_hour > free.fleets["one_type"].usd_per_hour
-    nothing = asked(settings, f"{H100}=0", f"{A100}=0")
+    nothing = rent(settings, f"{H100}=0", f"{A100}=0")
     with pytest.raises(
         ValueError, match=r"0 h100-80gb.* are short: llama3.1-8b of [\d.]+ of [\d.]+ requests/s"
     ):
         rent_answer.answer_rent_query(settings, DAY, nothing, Progress())
-    apart = rent_answer.answer_rent_query(settings, DAY, asked(settings, way="apart"), Progress())
+    apart = rent_answer.answer_rent_query(settings, DAY, rent(settings, way="apart"), Progress())
     assert set(apart.fleets) == {"combos"}
     assert apart.fleets["combos"].is_disaggregated
 
 
-def test_a_fleet_by_bucket_serves_what_was_planned_for_each_gpu_type(
+def test_a_fleet_by_bucket_serves_the_plan_of_each_gpu_type(
     settings: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Buckets are told from prompts and from what the app answered on the day before."""
+    """Buckets follow from prompts and from the app's answers on the day before."""
     for module in (rent_buckets, rent_fleets):
         monkeypatch.setattr(module, "combo_goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
     edges = rent_buckets.parse_bucket_edges("1000/100")
     found = rent_answer.answer_rent_query(
-        settings, DAY, asked(settings, way="together")._replace(edges=edges), Progress()
+        settings, DAY, rent(settings, way="together")._replace(edges=edges), Progress()
     )
     by_bucket, mixed = found.fleets["by_bucket"], found.fleets["mixed_types"]
     assert by_bucket.met.attainment_share >= 0.95
@@ -156,30 +156,30 @@ def test_a_fleet_by_bucket_serves_what_was_planned_for_each_gpu_type(
     world, crowd = found.setting, busiest_hour(settings, DAY, LLM, "iw_fast", 200_000.0)
     pools = [rent_fleets.team_pools(world, mixed.held[0][0], count)[0] for count in (40, 1)]
     for place, low, high in ((0, 0.95, 1.0), (1, 0.0, 0.2)):
-        dealt = np.full(bucket.size, place)
-        met = replay_hour(world.catalogue, world.config, world.tier, pools, crowd, dealt)
-        assert low <= met.attainment_share <= high, "each pool takes what is dealt to it, and nothing else"
-    for text, told in (
+        place_of = np.full(bucket.size, place)
+        met = replay_hour(world.catalogue, world.config, world.tier, pools, crowd, place_of)
+        assert low <= met.attainment_share <= high, "each pool takes its own requests, and nothing else"
+    for text, message in (
         ("512", "it must be INPUTS/OUTPUTS in tokens"),
         ("5,x/3", "it must be"),
         ("9,5/3", "input: got 9, 5"),
     ):
-        with pytest.raises(PlanError, match=told):
+        with pytest.raises(PlanError, match=message):
             rent_buckets.parse_bucket_edges(text)
 
 
-def test_the_busiest_hour_comes_at_the_pace_of_the_peak(settings: RunSettings) -> None:
+def test_the_busiest_hour_has_the_rate_of_the_peak(settings: RunSettings) -> None:
     hour = busiest_hour(settings, DAY, LLM, "iw_fast", 5_000.0)
     assert hour.day == date(2025, 7, 3)
     tokens = float(hour.trace.input_tokens.sum())
     assert tokens / hour.until_s == pytest.approx(5_000.0)
-    assert hour.trace.arrival_s.size == pytest.approx(0.9 * 60 * PER_MINUTE, rel=0.02)  # niw is held
+    assert hour.trace.arrival_s.size == pytest.approx(0.9 * 60 * PER_MINUTE, rel=0.02)  # niw is held back
     assert 0 <= hour.trace.arrival_s[0] < hour.trace.arrival_s[-1] < hour.until_s
     assert hour.trace.input_tokens.flags.writeable
 
 
 def test_bad_input_is_one_line(settings: RunSettings, tmp_path: Path) -> None:
-    for text, told in (
+    for text, message in (
         (f"{H100} = -1\n{A100} = 2", "p.toml h100-80gb: got -1, needed USD per GPU-hour above 0"),
         (f"{H100} = 0\n{A100} = 2", "p.toml h100-80gb: got 0, needed USD per GPU-hour above 0"),
         (f'{H100} = "3"\n{A100} = 2', "p.toml h100-80gb: got '3', needed USD"),
@@ -187,23 +187,23 @@ def test_bad_input_is_one_line(settings: RunSettings, tmp_path: Path) -> None:
         ("h10 = 3", "p.toml: unknown gpu 'h10'"),
     ):
         (tmp_path / "p.toml").write_text(text)
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             rent_query.with_prices(settings, tmp_path / "p.toml", (H100, A100))
     with pytest.raises(ConfigError, match="--cap a100-80gb: it must be TYPE=COUNT"):
-        asked(settings, "a100-80gb")
-    unknown = asked(settings)._replace(gpus=("h100",))
+        rent(settings, "a100-80gb")
+    unknown = rent(settings)._replace(gpus=("h100",))
     with pytest.raises(ConfigError, match="unknown gpu 'h100'"):
         rent_query.build_rent_scenario(settings, DAY, unknown)
     with pytest.raises(ValueError, match="No interactive traffic of llama2-70b is forecast on 2025-07-04"):
-        rent_query.build_rent_scenario(settings, DAY, asked(settings)._replace(llm="llama2-70b"))
+        rent_query.build_rent_scenario(settings, DAY, rent(settings)._replace(llm="llama2-70b"))
     with pytest.raises(ConfigError, match="unknown llm 'qwen3-8b'"):
-        rent_query.build_rent_scenario(settings, DAY, asked(settings)._replace(llm="qwen3-8b"))
-    slow = rent_query.build_rent_scenario(settings, DAY, asked(settings, tpot_slo_s=0.001))
+        rent_query.build_rent_scenario(settings, DAY, rent(settings)._replace(llm="qwen3-8b"))
+    slow = rent_query.build_rent_scenario(settings, DAY, rent(settings, tpot_slo_s=0.001))
     with pytest.raises(
         ConfigError, match=r"No instance .* holds llama3.1-8b \(15 GiB of weights\): 1, 2, 4, 8 x h100"
     ):
         rent_query.deployment_prices(slow)
-    late = asked(settings, ttft_slo_s=0.001)
+    late = rent(settings, ttft_slo_s=0.001)
     with pytest.raises(ValueError, match=r"meets the targets of iw_fast \(first token in 0.001 s\)"):
         rent_answer.answer_rent_query(settings, DAY, late._replace(gpus=(H100,), way="together"), Progress())
     both = CliRunner().invoke(cli_app, ["gpus", "--apart", "--together"])
@@ -217,8 +217,8 @@ def test_a_gpu_without_a_price_and_an_llm_without_room_are_one_line(settings: Ru
         return dataclasses.replace(settings, catalogue=dataclasses.replace(settings.catalogue, gpus=gpus))
 
     with pytest.raises(ConfigError, match=r"h100-80gb has no price above 0. Give one: --prices FILE"):
-        rent_query.build_rent_scenario(with_gpus(usd_per_hour=0.0), DAY, asked(settings))
-    small = rent_query.build_rent_scenario(with_gpus(memory_gib=1.0), DAY, asked(settings))
+        rent_query.build_rent_scenario(with_gpus(usd_per_hour=0.0), DAY, rent(settings))
+    small = rent_query.build_rent_scenario(with_gpus(memory_gib=1.0), DAY, rent(settings))
     with pytest.raises(
         ConfigError, match=r"No instance .* \(15 GiB of weights\): 1, 2, 4, 8 x h100-80gb too small; 1"
     ):

@@ -1,4 +1,4 @@
-"""What ran, as a file tells it, and yesterday's advice graded against it: by twins, and where they agree."""
+"""Yesterday's fleet, read from a file, and yesterday's advice graded against it: twins and agreement."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -25,13 +25,13 @@ from fleetcast.assets.traces.request_days import make_request_day
 DAY = date(2025, 7, 3)
 ADVISED = [3] * 8 + [4] * 8 + [2] * 8
 NEEDED = [2] * 6 + [4] * 6 + [3] * 4 + [2] * 4 + [3] * 4
-MEASURED_S = 0.4  # that every request of the day waited, as its trace says
+MEASURED_S = 0.4  # TTFT of every request of the day in its trace
 COLUMNS = "at,region,workload,replicas\n"
 
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
-    """A day whose requests say what they waited, with what was advised and what was needed."""
+    """A day whose requests hold their TTFT, with the advised and the needed fleet."""
     folder = tmp_path_factory.mktemp("graded")
     settings = load_settings(small_config(folder, requests_per_day="12_000.0"), folder / "lake")
     make_request_day(settings.lake, settings.config.trace, settings.catalogue, DAY)
@@ -60,7 +60,7 @@ def file(tmp_path: Path) -> Iterator[Callable[[str, str], Path]]:
 
 
 def advised(settings: RunSettings, more: int = 0) -> list[tuple[str, str, str, float]]:
-    """At, region, workload and replicas: what the day-ahead plan advises and so many more."""
+    """At, region, workload and replicas: the replicas of the day-ahead plan plus `more`."""
     return [
         (row["hour_start"].isoformat(), region, one.name, row["instances"] + more)
         for region in settings.catalogue.regions
@@ -75,20 +75,20 @@ def as_csv(rows: list[tuple[str, str, str, float]]) -> str:
 
 def graded(settings: RunSettings) -> tuple[pd.DataFrame, pd.DataFrame]:
     grade_shadow(settings, DAY, "day_ahead", Progress())
-    return told(settings, "graded_shadow"), told(settings, "graded_decisions")
+    return rows_of(settings, "graded_shadow"), rows_of(settings, "graded_decisions")
 
 
-def told(settings: RunSettings, mart: str) -> pd.DataFrame:
+def rows_of(settings: RunSettings, mart: str) -> pd.DataFrame:
     where = "where trace = $trace and day = $day and policy = 'day_ahead'"
     return settings.lake.sql(f"from {mart} {where}", trace=settings.trace, day=DAY).to_pandas()
 
 
-def test_where_what_ran_was_what_was_advised_nothing_is_saved_or_missed(night: RunSettings, file) -> None:
+def test_a_fleet_equal_to_the_advice_saves_and_misses_nothing(night: RunSettings, file) -> None:
     assert import_observed_fleet(night, file("ran.csv", as_csv(advised(night)))) == {DAY: 24}
     board, decisions = graded(night)
     assert list(board["tier"].sort_values()) == ["iw_fast", "iw_normal"]
     assert (board["gained_share"] == 0).all()
-    assert (told(night, "graded_days")[["saved_gpu_hours", "saved_usd"]] == 0).all().all()
+    assert (rows_of(night, "graded_days")[["saved_gpu_hours", "saved_usd"]] == 0).all().all()
     assert set(decisions["verdict"]) == {"same"}
     assert (board["ran_ttft_p95_s"] == board["advised_ttft_p95_s"]).all()
     assert (board["measured_in_time_share"] == 1).all()  # 0.4 s is in time for both tiers
@@ -98,7 +98,7 @@ def test_where_what_ran_was_what_was_advised_nothing_is_saved_or_missed(night: R
     assert set(decisions["decision_id"]) == ids
 
 
-def test_each_decision_is_judged_as_by_hand(night: RunSettings, file) -> None:
+def test_each_decision_is_graded_as_by_hand(night: RunSettings, file) -> None:
     """Two more than advised in even hours, one fewer in odd ones."""
     rows = advised(night)
     ran = [(*row[:3], max(row[3] + (2 if int(row[0][11:13]) % 2 == 0 else -1), 0)) for row in rows]
@@ -116,17 +116,17 @@ def test_each_decision_is_judged_as_by_hand(night: RunSettings, file) -> None:
         assert row["verdict"] == (fewer if plan < real else more if plan > real else "same")
         assert row["saved_usd"] == pytest.approx((real - plan) * row["gpus_per_instance"] * usd)
     assert {"saved", "short", "covered", "spent"} == set(decisions["verdict"])
-    (one,) = told(night, "graded_days").to_dict("records")  # once, however many tiers there are
+    (one,) = rows_of(night, "graded_days").to_dict("records")  # one row, however many tiers there are
     assert one["saved_gpu_hours"] == pytest.approx(one["ran_gpu_hours"] - one["advised_gpu_hours"])
     assert one["saved_gpu_hours"] == pytest.approx(decisions["saved_gpu_hours"].sum())
-    asked = {"trace": night.trace, "day": DAY}
-    recipe = night.lake.sql("queries/graded_shadow.sql", **asked).to_pandas()
+    parameters = {"trace": night.trace, "day": DAY}
+    recipe = night.lake.sql("queries/graded_shadow.sql", **parameters).to_pandas()
     assert recipe["saved_usd"].sum() == pytest.approx(decisions["saved_usd"].sum())
     assert recipe["gained_share"].tolist() == [board["gained_share"].min()]
     assert one["advised_short_hours"] == (both["advised_instances"] < both["instances"]).sum()
 
 
-def test_the_advice_that_was_given_goes_before_the_one_of_the_night(night: RunSettings, file) -> None:
+def test_given_advice_has_precedence_over_the_nightly_one(night: RunSettings, file) -> None:
     import_observed_fleet(night, file("ran.csv", as_csv([(*row[:3], 5) for row in advised(night)])))
     write_plan(night, DAY, [6] * 24)
     try:
@@ -139,8 +139,8 @@ def test_the_advice_that_was_given_goes_before_the_one_of_the_night(night: RunSe
     assert set(decisions["advised_instances"]) == {6, 7}
 
 
-def test_the_fleet_that_ran_stands_as_the_file_says(night: RunSettings, file, monkeypatch) -> None:
-    """Counts are of replicas that serve: nothing boots when they change, and the first hour is the start."""
+def test_the_replayed_fleet_equals_the_file(night: RunSettings, file, monkeypatch) -> None:
+    """Counts are of serving replicas: nothing boots when they change, and the first hour is the start."""
     counts = {(at, region, name): n % 3 for n, (at, region, name, _) in enumerate(advised(night))}
     import_observed_fleet(night, file("ran.csv", as_csv([(*key, n) for key, n in counts.items()])))
     played: list[Any] = []
@@ -156,7 +156,7 @@ def test_the_fleet_that_ran_stands_as_the_file_says(night: RunSettings, file, mo
     assert (drive.start == drive.targets[0]).all()
 
 
-def test_a_smaller_fleet_that_ran_is_replayed_as_it_was(night: RunSettings, file) -> None:
+def test_a_smaller_fleet_is_replayed_unchanged(night: RunSettings, file) -> None:
     rows = [(at, region, name, 0 if region == "west" else 1) for at, region, name, _ in advised(night)]
     import_observed_fleet(night, file("ran.csv", as_csv(rows)))
     board, _ = graded(night)
@@ -165,7 +165,7 @@ def test_a_smaller_fleet_that_ran_is_replayed_as_it_was(night: RunSettings, file
     assert fast["is_beyond_error"] == (fast["gained_share"] > abs(fast["replay_error_share"]))
 
 
-def test_an_hour_is_the_mean_of_its_samples_whoever_tells_them(night: RunSettings, file) -> None:
+def test_an_hour_is_the_mean_of_its_samples_in_any_format(night: RunSettings, file) -> None:
     begin, name = midnight(DAY), "bloom-176b-h100-80gb"
     rows = [
         ((begin + timedelta(minutes=m)).isoformat(), "east", name, n) for m, n in ((0, 2), (30, 5), (60, 7))
@@ -182,9 +182,9 @@ def test_an_hour_is_the_mean_of_its_samples_whoever_tells_them(night: RunSetting
         ]
 
 
-def test_a_file_that_does_not_say_what_ran_is_refused(night: RunSettings, file) -> None:
+def test_an_invalid_fleet_file_is_refused(night: RunSettings, file) -> None:
     name = "bloom-176b-h100-80gb"
-    for text, said in (
+    for text, message in (
         ("at,region,replicas\n", r"lacks the column workload; needed at, region, workload, replicas"),
         (COLUMNS, r"has no sample"),
         (COLUMNS + f"noon,east,{name},2\n", r"entry 1: at 'noon' .* must be an instant like"),
@@ -195,7 +195,7 @@ def test_a_file_that_does_not_say_what_ran_is_refused(night: RunSettings, file) 
         (COLUMNS + "2025-07-03T00:00,east,bloom-176b-h100,2\n", rf"entry 1.*bloom-176b-h100.*{name}"),
         (COLUMNS + f"2025-07-03T00:00,eats,{name},2\n", r"entry 1.*eats.*east"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             import_observed_fleet(night, file("ran.csv", text))
     with pytest.raises(ValueError, match=r"ran\.json is no Prometheus response .* region and deployment"):
         import_observed_fleet(night, file("ran.json", '{"status": "error", "errorType": "bad_data"}'))
