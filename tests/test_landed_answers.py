@@ -69,7 +69,7 @@ def questions(folder: Path, judge: str = "own", **changes: object) -> Questions:
 
 
 def test_a_plan_uses_and_names_the_landed_answers(tmp_path: Path) -> None:
-    """A judge column without a router gives a cascade alone. Scores are halved, so they differ from the model's."""
+    """A judge column without a router gives a cascade only. Halved scores differ from the model's."""
     land(tmp_path, table(score=np.concatenate([0.5 * DRAWN.score[:, 0], 0.5 * DRAWN.score[:, 1]])))
     printed = " ".join(run_plan_quality(tmp_path, "--quality=0.28", "--latency=30", judge="own").split())
     assert "cascade by the judge own" in printed

@@ -1,4 +1,4 @@
-"""Missing columns are imputed in their configured shares, for ids of any pattern, each column independently."""
+"""Missing columns are imputed in their configured shares, for ids of any pattern, each column on its own."""
 
 import re
 import tempfile

@@ -1,4 +1,4 @@
-"""Latency profiles: the catalogue equals the fit to the measurements; invalid profiles and points are refused."""
+"""Latency profiles: the catalogue equals the fit to the measurements; invalid profiles are refused."""
 
 import dataclasses
 

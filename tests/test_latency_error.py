@@ -183,14 +183,14 @@ def test_slower_engines_attain_less_and_all_policies_share_them(replayed, monkey
 
 
 def test_impossible_draws_are_refused_in_one_line(replayed) -> None:
-    for policy, day, draws, error, line in (
+    for policies, day, draws, error, line in (
         ([], DAY, 1, ValueError, r"draws is 1, must be 2 to 1000"),
         ([], DAY - timedelta(days=1), 2, LakeError, r"no outcomes on 2025-07-02\. It has 2025-07-03"),
         (["lt_ux"], DAY, 2, ConfigError, r"unknown policy 'lt_ux'"),
         (["corrected_closed"], DAY, 2, ConfigError, r"unknown policy with an open-loop plan"),
     ):
         with pytest.raises(error, match=line) as caught:
-            latency_error.replay_latency_draws(replayed, day, policy, draws, Progress())
+            latency_error.replay_latency_draws(replayed, day, policies, draws, Progress())
         assert "\n" not in str(caught.value)
     other = dataclasses.replace(replayed, catalogue=dataclasses.replace(replayed.catalogue, latency=()))
     with pytest.raises(ConfigError, match=r"results of 2025-07-03 are not of small.toml as it is now"):

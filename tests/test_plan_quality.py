@@ -121,7 +121,7 @@ def test_the_chosen_plan_is_the_cheapest_that_keeps_the_constraints(
 
 
 def test_the_board_has_each_policy_as_replayed(printed_plan: tuple[str, RunSettings]) -> None:
-    """The small llm alone has too little quality. All others keep both, and none costs less than fleetcast."""
+    """The small llm alone lacks quality. All others keep both, and none costs less than fleetcast."""
     _, settings = printed_plan
     board = settings.lake.sql("select * from quality_board where kind = 'policy'").to_pandas()
     board = board.set_index("plan")
