@@ -1,4 +1,4 @@
-"""How far the shares that landing deals out are off, for request ids of any pattern."""
+"""How far the shares that landing imputes are off, for request ids of any pattern."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +29,7 @@ PATTERNS = {  # first id and step
 
 
 def land_ids(folder: Path, ids: NDArray[np.uint64], catalogue: Catalogue) -> Lake:
-    """Land canonical requests with nothing but these ids, a millisecond apart; their lake."""
+    """Land canonical requests with only these ids, a millisecond apart, and return their lake."""
     start = datetime(2025, 7, 1, tzinfo=UTC)
     table = pa.table(
         {
@@ -49,7 +49,7 @@ def land_ids(folder: Path, ids: NDArray[np.uint64], catalogue: Catalogue) -> Lak
 
 
 def errors(lake: Lake) -> dict[tuple[str, str], float]:
-    """Share less wanted share of each name of each key."""
+    """Return share minus wanted share of each name of each key."""
     found = {}
     for key, wanted in WANTED.items():
         rows = lake.sql(

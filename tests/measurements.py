@@ -1,4 +1,4 @@
-"""What others measured, read from the shared data beside the project, as the latency models take it."""
+"""Published measurements, read from the shared data folder, in the form that the latency models take."""
 
 import dataclasses
 import tarfile
@@ -55,7 +55,7 @@ A100_40GB = {"memory_gib": 40.0, "bandwidth_tb_per_s": 1.555}
 
 
 def llms() -> dict[str, Llm]:
-    """The architectures of the llms that were measured."""
+    """Return the architectures of the measured llms."""
     path = Path(__file__).with_name("measured_llms.toml")
     return {
         name: build_dataclass(Llm, value, f"{path.name} [{name}]") for name, value in read_toml(path).items()
@@ -63,7 +63,7 @@ def llms() -> dict[str, Llm]:
 
 
 def splitwise_points(profile: LatencyProfile) -> Measured:
-    """The grid of one deployment; batches of 64 on two GPUs ran out of memory and are not whole."""
+    """Return the grid of one deployment. Batches of 64 on two GPUs ran out of memory and are incomplete."""
     rows = pd.read_csv(SPLITWISE).query(
         "model == @profile.llm and hardware == @profile.gpu and tensor_parallel == @profile.tensor_parallel"
         " and token_size == 128 and (tensor_parallel > 2 or batch_size < 64)"
@@ -104,7 +104,7 @@ def silicon(catalogue: Catalogue) -> tuple[pd.DataFrame, Closed]:
 
 
 def attention_flops_shares() -> dict[str, Floats]:
-    """What prefill attention kernels of 4,096 tokens or more reach of a GPU's peak, by GPU."""
+    """Return, by GPU, the share of peak FLOP/s that prefill attention reaches with 4,096 tokens or more."""
     shares = {}
     for gpu, peak_tflops in KERNEL_PEAK_TFLOPS.items():
         rows = pd.read_parquet(KERNELS / f"{gpu}.context_attention_perf.parquet")
@@ -126,23 +126,23 @@ def attention_flops_shares() -> dict[str, Floats]:
 def where_they_fit(
     rows: pd.DataFrame, served: list[tuple[Llm, Gpu, int]], kv_tokens: pd.Series
 ) -> tuple[pd.DataFrame, RooflineWork]:
-    """The rows whose cached tokens all fit beside the weights, and the work of their deployments."""
+    """Return the rows whose cached tokens fit in memory next to the weights, and their work."""
     fits = np.array([kv_room(*deployment) for deployment in served]) > kv_tokens
     kept = [deployment for deployment, fit in zip(served, fits, strict=True) if fit]
     return rows[fits].reset_index(drop=True), works_of(kept)
 
 
 def kv_room(llm: Llm, gpu: Gpu, tensor_parallel: int) -> float:
-    """KV tokens that fit beside the weights."""
+    """Return the KV tokens that fit in memory next to the weights."""
     room_bytes = tensor_parallel * gpu.memory_gib * 2**30 * KV_MEMORY_SHARE - llm.weight_bytes
     return room_bytes / llm.kv_bytes_per_token
 
 
 def static_batches(catalogue: Catalogue) -> tuple[pd.DataFrame, Closed]:
-    """Whole batches, prefilled together and decoded to their end: the rows and what was measured.
+    """Return whole batches, prefilled together and decoded to their end: rows and measurements.
 
-    16 bits, outputs as long as prompts, only where the whole batch's cache fits; no coefficient was fitted
-    to them.
+    16 bits, outputs as long as prompts, only where the whole batch's cache fits. No coefficient was
+    fitted to them.
     """
     rows = pd.read_csv(STATIC)
     rows["llm"] = rows["Model"].str.split("/").str[-1]
@@ -164,7 +164,7 @@ def static_batches(catalogue: Catalogue) -> tuple[pd.DataFrame, Closed]:
 
 
 def static_e2e_s(closed: Closed, efficiency: Efficiency) -> np.ndarray:
-    """Seconds of a whole batch by the roofline: one prefill of all prompts, then every step."""
+    """Return the roofline's seconds of a whole batch: one prefill of all prompts, then every step."""
     work, batch = closed.work, closed.requests
     cache = batch * (closed.input_tokens + closed.output_tokens / 2)
     step_s = roofline_decode_s(work, batch, efficiency) + roofline_kv_token_s(work, efficiency) * cache
@@ -176,7 +176,7 @@ def static_e2e_s(closed: Closed, efficiency: Efficiency) -> np.ndarray:
 
 # --- kernels ---------------------------------------------------------------------------------------------
 
-KERNEL_GPUS = {  # tables of single kernels: GPU type, bytes of its last cache by NVIDIA's architecture papers
+KERNEL_GPUS = {  # tables of single kernels: GPU type, bytes of its last-level cache (NVIDIA papers)
     "a100_sxm": ("a100-80gb", 40e6),
     "h100_sxm": ("h100-80gb", 50e6),
     "h200_sxm": ("h200-141gb", 50e6),
@@ -185,13 +185,13 @@ KERNEL_GPUS = {  # tables of single kernels: GPU type, bytes of its last cache b
     "rtx_pro_6000_server": ("rtxpro6000-96gb", 128e6),
 }
 KERNEL_TYPES = {16: "bfloat16", 8: "fp8"}
-LEAST_SIDE = 1024  # of a product: no layer of an llm is narrower
-GROUPS = (4, 8)  # heads that ask for each that keeps
+LEAST_SIDE = 1024  # smallest side of a product: no layer of an llm is narrower
+GROUPS = (4, 8)  # query heads per KV head
 KV_BYTES = 4  # of a key and a value
 
 
 def kernels_of(name: str) -> KernelTimes:
-    """The fitted kernels of a GPU type."""
+    """Return the fitted kernels of a GPU type."""
     _, cached_bytes = KERNEL_GPUS[name]
     rows = pd.read_parquet(KERNELS / f"{name}.gemm_perf.parquet")
     rows = rows[(rows["n"] >= LEAST_SIDE) & (rows["k"] >= LEAST_SIDE)]
@@ -227,7 +227,7 @@ IN_PART = "alibaba/InferSim (Apache-2.0)"
 
 
 def kernels_in_part() -> dict[str, KernelTimes]:
-    """Of GPU types of which nobody timed all: their own times, and others' where there are none."""
+    """Return kernels of partly timed GPU types: their own times, else other GPUs' times."""
     h100, a100 = kernels_of("h100_sxm"), kernels_of("a100_sxm")
     return {
         "h800-80gb": dataclasses.replace(
@@ -248,7 +248,7 @@ def kernels_in_part() -> dict[str, KernelTimes]:
 
 
 def read_slower(products: MatrixProductTimes) -> MatrixProductTimes:
-    """Products of weights that are read 5 % slower; those that are bound by computing stay as they are."""
+    """Return products whose weights are read 5 % slower; compute-bound products stay as they are."""
     least_s = products.weight_s[0] / PCIE_SHARE
     return dataclasses.replace(products, weight_s=tuple(short(max(s, least_s)) for s in products.weight_s))
 
@@ -278,7 +278,7 @@ def h20_kernels() -> KernelTimes:
 
 
 def decode_in_part(gpu: str) -> dict[str, float]:
-    """Attention in decode with a cache of 16 bits, of the same groups of heads as elsewhere."""
+    """Return decode attention times with a 16-bit cache, for the same groups of heads as elsewhere."""
     rows = pd.concat(
         infersim(f"mha/decode/{gpu}/{shape}").assign(kept=int(shape.split("-")[1]))
         for shape in ("32-8-128", "32-4-128", "16-2-128")
@@ -291,7 +291,7 @@ def decode_in_part(gpu: str) -> dict[str, float]:
 
 
 def infersim(name: str) -> pd.DataFrame:
-    """One table of kernels of H20 or H800."""
+    """Return one kernel table of H20 or H800."""
     with tarfile.open(INFERSIM) as files:
         found = files.extractfile(f"bench_data/{name}.csv")
         assert found is not None
@@ -299,7 +299,7 @@ def infersim(name: str) -> pd.DataFrame:
 
 
 def attention(name: str, phase: str) -> pd.DataFrame:
-    """Times of attention kernels with a cache of 16 bits, without windows."""
+    """Return the times of attention kernels with a 16-bit cache, without windows."""
     rows = pd.read_parquet(KERNELS / f"{name}.{phase}_attention_perf.parquet")
     group = rows["num_heads"] / rows["num_key_value_heads"]
     is_whole = rows.get("window_size", pd.Series(0, rows.index)) == 0
@@ -309,16 +309,16 @@ def attention(name: str, phase: str) -> pd.DataFrame:
 
 
 def tpot_runs(catalogue: Catalogue) -> pd.DataFrame:
-    """Runs of dense llms in 16 and 8 bits at a constant concurrency: TPOT as measured and as composed.
+    """Return runs of dense llms, 16 and 8 bits, constant concurrency: measured and composed TPOT.
 
-    A pass with a prompt takes what the prompt takes on top of the others' step, and between its arrival and
-    its last token a request meets the prompts of all others once. Those that it has waited for by its first
-    token, as its measured TTFT tells, it does not meet afterwards.
+    A pass with a prompt takes the prompt's time on top of the others' step. Between its arrival and its last
+    token a request meets the prompts of all others once; it does not meet the prompts that it had waited for
+    by its first token, which its measured TTFT gives.
     """
     rows, _ = silicon(catalogue)
     names = {"Llama-3.1-8B": "llama3.1-8b", "Llama-3.1-70B": "llama3.1-70b", "Qwen3-32B": "qwen3-32b"}
     rows = rows[rows["llm"].isin(names) & (rows["weight_bits"] >= 8)].reset_index(drop=True)
-    foretold = []
+    predicted = []
     names_of = ("llm", "gpu", "weight_bits", "tp_size", "requests", "isl", "osl", "silicon_ttft_ms")
     for llm, gpu, bits, tp, c, isl, osl, ttft_ms in zip(*(rows[name] for name in names_of), strict=True):
         served = dataclasses.replace(catalogue.llms[names[llm]], weight_bits=int(bits))
@@ -326,5 +326,5 @@ def tpot_runs(catalogue: Catalogue) -> pd.DataFrame:
         profile = compose_profile(own, names[llm], gpu, int(tp))
         step = float(profile_step_s(profile, c, c * (isl + osl / 2)))
         prompt = float(profile_prefill_s(profile, isl)) - PASS_S
-        foretold.append(step + max(0.0, c * prompt - ttft_ms / 1e3) / (osl - 1))
-    return rows.assign(tpot_s=rows["silicon_tpot_ms"] / 1e3, foretold_s=foretold)
+        predicted.append(step + max(0.0, c * prompt - ttft_ms / 1e3) / (osl - 1))
+    return rows.assign(tpot_s=rows["silicon_tpot_ms"] / 1e3, predicted_s=predicted)

@@ -32,8 +32,8 @@ methods = ["{method}"]
 
 def mine(folder: Path, deployments: str, method: str) -> RunSettings:
     """The run, of a trace that has not landed yet; `deployments` in TOML."""
-    told = CONFIG.format(first=FIRST, days=DAYS, deployments=deployments, method=method)
-    (folder / "mine_run.toml").write_text(told)
+    text = CONFIG.format(first=FIRST, days=DAYS, deployments=deployments, method=method)
+    (folder / "mine_run.toml").write_text(text)
     return load_settings(str(folder / "mine_run.toml"), folder / "lake")
 
 
@@ -43,8 +43,8 @@ def land(settings: RunSettings, seconds: ArrayLike, trace: str = "mine", **colum
     known = {"request_id": range(len(came)), "arrived_at": came, "region": "east", "app": "chat", **columns}
     table = pa.table(
         {
-            name: [told] * len(came) if isinstance(told, str | int) else list(told)
-            for name, told in known.items()
+            name: [value] * len(came) if isinstance(value, str | int) else list(value)
+            for name, value in known.items()
         }
     )
     folder = settings.lake.root.parent

@@ -1,4 +1,4 @@
-"""Servers that answer as a test says, and a real Prometheus that reads them."""
+"""Servers that answer as a test defines, and a real Prometheus that reads them."""
 
 import json
 import shutil

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from one_endpoint import a_trace, run
 from small import small_config
-from test_legs import judged, two_llms
+from test_legs import judge_rules, two_llms
 from typer.testing import CliRunner
 
 from fleetcast.assets.lake import settings as lake_settings
@@ -193,11 +193,11 @@ def test_the_expected_share_of_requests_goes_on(share: float) -> None:
     requests = a_trace(np.arange(2000) / 4, rng.integers(1, 99, 2000), rng.integers(1, 20, 2000))
     two = {OTHER: Cascade((OTHER, LARGE), (share,), 0.25)}
     trace = expand_cascades(requests, load_catalogue(), two, random_answers(requests)).trace
-    outcome = run(trace, two_llms(8), judged(share, 0.25))
+    outcome = run(trace, two_llms(8), judge_rules(share, 0.25))
     gone = outcome.status[1::2] == Ending.FINISHED
     assert gone.mean() == pytest.approx(share, abs=0.04)
     if share == 0:
-        alone = run(requests, two_llms(8), judged(share))
+        alone = run(requests, two_llms(8), judge_rules(share))
         np.testing.assert_array_equal(outcome.finish_s[::2], alone.finish_s)
 
 

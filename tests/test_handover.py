@@ -1,4 +1,4 @@
-"""What is handed to a cluster: accepted by its schemas, on time, linked to its decision, within its mode."""
+"""What is exported to a cluster: valid by its schemas, on time, linked to its decision, within its mode."""
 
 import json
 from contextlib import nullcontext
@@ -33,17 +33,19 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     return settings
 
 
-def written(settings: RunSettings, format_: str, **asked: Any) -> list[dict[str, Any]]:
+def export_documents(settings: RunSettings, format_: str, **options: Any) -> list[dict[str, Any]]:
     rows = read_plan_rows(settings, DAY, "day_ahead", "east")
     return list(
-        yaml.safe_load_all(cluster_formats.CLUSTER_FORMATS[format_](settings, rows, ExportOptions(**asked)))
+        yaml.safe_load_all(cluster_formats.CLUSTER_FORMATS[format_](settings, rows, ExportOptions(**options)))
     )
 
 
 @pytest.mark.parametrize("format_", ["k8s", "keda-scaler", "hpa", "capacity-buffer"])
 @pytest.mark.parametrize("mode", ["advisory", "floor", "active"])
-def test_a_cluster_accepts_what_is_exported(planned: RunSettings, format_: str, mode: str) -> None:
-    objects = written(planned, format_, mode=mode, target=parse_scale_target(LWS), triggers=OWN, scaler="s:1")
+def test_exports_are_valid_by_the_cluster_schemas(planned: RunSettings, format_: str, mode: str) -> None:
+    objects = export_documents(
+        planned, format_, mode=mode, target=parse_scale_target(LWS), triggers=OWN, scaler="s:1"
+    )
     assert len(objects) == 4
     for one in objects:
         assert faults(one) == []
@@ -57,22 +59,22 @@ def test_a_cluster_accepts_what_is_exported(planned: RunSettings, format_: str, 
         assert bool(own) == (mode == "floor" and "triggers" in spec)
 
 
-def test_the_facts_of_the_schemas_refuse_what_clusters_refuse(planned: RunSettings) -> None:
-    [one, *_] = written(planned, "k8s")
+def test_schemas_refuse_invalid_objects(planned: RunSettings) -> None:
+    [one, *_] = export_documents(planned, "k8s")
     one["spec"]["triggers"][0]["metadata"]["desiredReplicas"] = 3
     one["spec"]["replicas"] = 3
     del one["spec"]["scaleTargetRef"]["name"]
     assert len(faults(one)) == 3
-    [buffer, *_] = written(planned, "capacity-buffer")
+    [buffer, *_] = export_documents(planned, "capacity-buffer")
     buffer["spec"]["podTemplateRef"] = {"name": "two"}
     assert faults(buffer) == ["needs one of podTemplateRef and scalableRef"]
 
 
-def test_replicas_are_asked_for_as_long_before_as_they_boot(planned: RunSettings) -> None:
-    """Minute by minute: what is held is the most that the plan wants from now until a replica is there."""
+def test_replicas_are_requested_a_boot_time_ahead(planned: RunSettings) -> None:
+    """In each minute the exported count is the plan's maximum from now until a new replica is up."""
     [own, *_] = cluster_workloads.build_workloads(planned, read_plan_rows(planned, DAY, "day_ahead", "east"))
     assert own.boot_s == 600.0
-    [one, *_] = written(planned, "k8s")
+    [one, *_] = export_documents(planned, "k8s")
     held = {}
     for trigger in (each["metadata"] for each in one["spec"]["triggers"]):
         start, end = (
@@ -88,10 +90,10 @@ def test_replicas_are_asked_for_as_long_before_as_they_boot(planned: RunSettings
     assert list(held) == [midnight(DAY) + timedelta(minutes=m) for m in range(24 * 60)]
 
 
-def test_a_node_is_asked_for_before_the_replica_that_needs_it(planned: RunSettings) -> None:
-    """At 01:00 the rise of 02:00 is an hour away: a node that takes 50 minutes more is asked for now."""
+def test_a_node_is_requested_before_its_replica(planned: RunSettings) -> None:
+    """The load rises at 02:00. A node that boots 50 minutes longer is requested at 01:00."""
     for minutes, replicas in ((49, 0), (50, 2)):
-        [one, *_] = written(planned, "capacity-buffer", hour=1, node_lead_s=60.0 * minutes)
+        [one, *_] = export_documents(planned, "capacity-buffer", hour=1, node_lead_s=60.0 * minutes)
         assert one["spec"]["replicas"] == replicas
         assert one["spec"]["scalableRef"] == {
             "apiGroup": "apps",
@@ -100,9 +102,9 @@ def test_a_node_is_asked_for_before_the_replica_that_needs_it(planned: RunSettin
         }
 
 
-def test_an_hpa_is_bounded_by_the_plan_of_its_hour(planned: RunSettings) -> None:
-    [active, *_] = written(planned, "hpa", hour=4)
-    [floor, *_] = written(planned, "hpa", hour=4, mode="floor")
+def test_hpa_bounds_are_the_plan_of_the_hour(planned: RunSettings) -> None:
+    [active, *_] = export_documents(planned, "hpa", hour=4)
+    [floor, *_] = export_documents(planned, "hpa", hour=4, mode="floor")
     assert [(one["spec"]["minReplicas"], one["spec"]["maxReplicas"]) for one in (active, floor)] == [
         (5, 5),
         (5, 40),
@@ -113,14 +115,14 @@ def test_an_hpa_is_bounded_by_the_plan_of_its_hour(planned: RunSettings) -> None
     assert (annotations["llm-d.ai/managed"], annotations["llm-d.ai/model-id"]) == ("true", "bloom-176b")
 
 
-def test_a_decision_has_one_id_wherever_it_is_told(planned: RunSettings) -> None:
+def test_a_decision_has_the_same_id_in_every_export(planned: RunSettings) -> None:
     rows = read_plan_rows(planned, DAY, "day_ahead", "east")
     ids = [row["decision_id"] for row in read_plan_rows(planned, DAY, "day_ahead")]
     assert len(set(ids)) == len(ids)
     [row] = [r for r in rows if r["llm"] == "bloom-176b" and r["hour_start"].hour == 2]
-    [one, *_] = written(planned, "k8s")
+    [one, *_] = export_documents(planned, "k8s")
     assert f"fleetcast-{row['decision_id']}" in [trigger["name"] for trigger in one["spec"]["triggers"]]
-    [advice, *_] = written(planned, "k8s", mode="advisory")
+    [advice, *_] = export_documents(planned, "k8s", mode="advisory")
     assert row["decision_id"] in [each["decision_id"] for each in json.loads(advice["data"]["plan.json"])]
     calls = [
         json.loads(line)
@@ -134,9 +136,9 @@ def test_a_decision_has_one_id_wherever_it_is_told(planned: RunSettings) -> None
     assert [call["at"] for call in calls] == sorted(call["at"] for call in calls)
 
 
-def test_an_untrusted_plan_leaves_what_nobody_else_would_hold(planned: RunSettings) -> None:
+def test_an_untrusted_plan_keeps_minimum_replicas(planned: RunSettings) -> None:
     for mode, floor in (("floor", 2), ("active", 5)):
-        [one, *_] = written(planned, "keda-scaler", mode=mode, triggers=OWN, scaler="s:1")
+        [one, *_] = export_documents(planned, "keda-scaler", mode=mode, triggers=OWN, scaler="s:1")
         assert one["spec"]["triggers"][0]["metadata"]["floor"] == str(floor)
         assert one["spec"]["fallback"] == {"failureThreshold": 3, "replicas": floor}
         assert (one["spec"]["minReplicaCount"], one["spec"]["maxReplicaCount"]) == (2, 40)
@@ -146,7 +148,7 @@ def test_an_untrusted_plan_leaves_what_nobody_else_would_hold(planned: RunSettin
 def test_cron_triggers_are_exported_while_their_plan_runs(
     planned: RunSettings, minutes: int, runs: bool
 ) -> None:
-    """A day to come drains the fleet until it begins, a day that is over until the next file."""
+    """A future day drains the fleet until it begins; a past day drains it until the next file."""
     rows, now = read_plan_rows(planned, DAY, "day_ahead", "east"), midnight(DAY) + timedelta(minutes=minutes)
     cluster_formats.require_plan_running(rows, ExportOptions(mode="advisory"), now)
     for mode in ("active", "floor"):
@@ -156,19 +158,19 @@ def test_cron_triggers_are_exported_while_their_plan_runs(
             cluster_formats.require_plan_running(rows, ExportOptions(mode=mode), now)
 
 
-def test_the_command_exports_what_is_safe_of_a_day_that_is_over(
+def test_the_command_exports_only_safe_formats_of_a_past_day(
     planned: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fleetcast.assets.lake.settings.load_settings", lambda _: planned)
-    asked = ["plan", "export", "--policy", "day_ahead", "--date", str(DAY), "--region", "east"]
-    refused = CliRunner().invoke(cli_app, [*asked, "--format", "k8s"])
+    arguments = ["plan", "export", "--policy", "day_ahead", "--date", str(DAY), "--region", "east"]
+    refused = CliRunner().invoke(cli_app, [*arguments, "--format", "k8s"])
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "got a plan of 2025-07-03 00:00 to 2025-07-04 00:00 UTC" in " ".join(refused.stderr.split())
     for safe in (["k8s", "--mode", "advisory"], ["keda-scaler"], ["hpa"], ["capacity-buffer"], ["json"]):
-        assert CliRunner().invoke(cli_app, [*asked, "--format", *safe]).exit_code == 0, safe
+        assert CliRunner().invoke(cli_app, [*arguments, "--format", *safe]).exit_code == 0, safe
 
 
-def test_what_cannot_be_handed_over_is_said(planned: RunSettings, tmp_path: Path) -> None:
+def test_impossible_exports_are_refused_with_the_reason(planned: RunSettings, tmp_path: Path) -> None:
     rows = read_plan_rows(planned, DAY, "day_ahead", "east")
     with pytest.raises(ValueError, match=r"^--mode floor: got no custom triggers\. .* Give --triggers FILE"):
         cluster_formats.render_cron_scaled_objects(planned, rows, ExportOptions(mode="floor"))

@@ -1,4 +1,4 @@
-"""Prefill and decode apart: what hangs on their GPUs, the link between them and its queue."""
+"""Separate prefill and decode: what depends on their GPUs, the link between them and its queue."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ TICK_S = 1 / 65536  # of links, so that sums of seconds are exact
 
 
 def two_kinds(link_token_s: float) -> FleetArrays:
-    """One that prefills, and one of another GPU type that decodes: a step in a quarter of the time."""
+    """One prefill instance, and one decode instance of another GPU type whose steps are four times faster."""
     tables = LatencyTables(
         np.array([[0.0, 1024.0]] * 2),
         np.array([[0.0, 1.0], [0.0, 5.0]]),
@@ -41,8 +41,8 @@ def two_kinds(link_token_s: float) -> FleetArrays:
 
 @settings(max_examples=40)
 @given(PROMPTS, OUTPUTS, LINKS)
-def test_each_phase_takes_the_seconds_of_its_own_gpus(prompt: int, output: int, link: int) -> None:
-    """The slower end of the link tells how long a cache is under way; every step is that of who decodes."""
+def test_each_phase_has_the_speed_of_its_own_gpus(prompt: int, output: int, link: int) -> None:
+    """The slower end of the link sets the transfer time; each decode step has the time of the decode GPU."""
     found = run(a_trace([0.0], prompt, output), two_kinds(link * TICK_S), horizon_s=3600.0)
     prefill_s = prompt * PREFILL_S_PER_TOKEN
     cached = prompt + np.arange(output - 1)
@@ -53,8 +53,8 @@ def test_each_phase_takes_the_seconds_of_its_own_gpus(prompt: int, output: int, 
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(PROMPTS, OUTPUTS), min_size=1, max_size=12))
-def test_over_no_distance_one_at_a_time_is_as_in_place(tokens) -> None:
-    """Bit by bit, whoever prefills and decodes."""
+def test_an_instant_link_equals_one_whole_instance(tokens) -> None:
+    """Identical to the last bit, whichever instances prefill and decode."""
     prompt, output = np.array(tokens).T
     trace = a_trace(64.0 * np.arange(prompt.size), prompt, output)
     apart, whole = (run(trace, fleet, horizon_s=4096.0) for fleet in (a_pair(2, 3, 0.0), a_fleet(1)))
@@ -67,7 +67,7 @@ def test_over_no_distance_one_at_a_time_is_as_in_place(tokens) -> None:
 
 @settings(max_examples=40)
 @given(PROMPTS, OUTPUTS, LINKS, LINKS, st.integers(1, 40))
-def test_a_wider_link_never_delays_and_layers_are_never_later(prompt, output, link, wider, layers) -> None:
+def test_a_faster_link_or_layerwise_transfer_never_delays(prompt, output, link, wider, layers) -> None:
     trace = a_trace([0.0], prompt, output)
 
     def finish_s(ticks: int, parts: int) -> float:
@@ -77,8 +77,8 @@ def test_a_wider_link_never_delays_and_layers_are_never_later(prompt, output, li
     assert finish_s(link, layers) <= finish_s(link, 1) + 1e-12
 
 
-def test_a_link_under_poisson_arrivals_is_m_d_1() -> None:
-    """Equal caches of forty instances that are never busy meet on the link of the one that decodes."""
+def test_a_link_under_poisson_arrivals_is_an_m_d_1_queue() -> None:
+    """Equal caches of forty idle instances queue on the link of the one decode instance."""
     requests, prompt, busy_share = 150_000, 256, 0.7
     taken_s = prompt / 4096
     came_s = np.cumsum(np.random.default_rng(7).exponential(taken_s / busy_share, requests))
@@ -89,8 +89,8 @@ def test_a_link_under_poisson_arrivals_is_m_d_1() -> None:
     assert under_way_s.mean() - taken_s == pytest.approx(expected_s, rel=0.02)
 
 
-def test_a_team_whose_answers_are_one_token_serves_what_its_first_part_serves() -> None:
-    """Nobody is handed on, whatever the link; and with more of everything it never serves less."""
+def test_one_token_answers_need_only_the_prefill_pool() -> None:
+    """No KV transfer happens, whatever the link. More of every resource never lowers the rate."""
     catalogue = load_catalogue()
     config = load_config("office", catalogue)
     tier = dataclasses.replace(catalogue.tiers["iw_fast"], ttft_slo_s=1.0)

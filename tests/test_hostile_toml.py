@@ -1,4 +1,4 @@
-"""TOML that was made to hurt, days beyond the calendar, and where a config is looked for: one line each."""
+"""Hostile TOML files, days outside the calendar, and the search path of a config: each error is one line."""
 
 import re
 from datetime import date
@@ -19,7 +19,7 @@ DEEP = "nests its tables and lists more than 20 deep. Flatten it."
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("a = " + "[" * 2000 + "]" * 2000, DEEP),
         ("a = [\n" + "[\n" * 20_000, DEEP),
@@ -34,10 +34,8 @@ DEEP = "nests its tables and lists more than 20 deep. Flatten it."
     ],
     ids=lambda text: text[:8],
 )
-def test_a_file_made_to_hurt_is_told_by_name_wherever_it_is_read(
-    text: str, said: str, tmp_path: Path
-) -> None:
-    """At once, whatever Python's parser would do with it: as config, as mapping file, as changes."""
+def test_a_hostile_file_is_refused_by_name(text: str, expected: str, tmp_path: Path) -> None:
+    """Refused at once, before Python's parser sees it: as config, as mapping file, as changes."""
     path = tmp_path / "run.toml"
     path.write_text(text)
     for read in (
@@ -47,26 +45,26 @@ def test_a_file_made_to_hurt_is_told_by_name_wherever_it_is_read(
     ):
         with pytest.raises(ConfigError) as refused:
             read()
-        told = str(refused.value)
-        assert told.startswith("run.toml")
-        assert said in told
-        assert len(told) < 500
-        assert "\n" not in told
+        message = str(refused.value)
+        assert message.startswith("run.toml")
+        assert expected in message
+        assert len(message) < 500
+        assert "\n" not in message
 
 
 @pytest.mark.parametrize(
     ("first_day", "days"), [("2099-12-31", 2), ("2095-01-01", 3660), ("2019-12-31", 20), ("1970-01-01", 3660)]
 )
-def test_a_trace_beyond_the_calendar_is_refused(first_day: str, days: int, tmp_path: Path) -> None:
+def test_a_trace_after_the_last_calendar_day_is_refused(first_day: str, days: int, tmp_path: Path) -> None:
     config = small_config(tmp_path, first_day=first_day, days=str(days))
-    said = (
+    expected = (
         rf"\[trace\] first_day, days: got {days:,} days from {first_day} on, needed days from 2020-01-01 to"
     )
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=expected):
         load_config(config, CATALOGUE)
 
 
-def test_a_trace_may_end_on_the_last_day_of_the_calendar(tmp_path: Path) -> None:
+def test_a_trace_may_end_on_the_last_calendar_day(tmp_path: Path) -> None:
     config = load_config(small_config(tmp_path, first_day="2099-12-30", days="2"), CATALOGUE)
     assert config.trace.replay_day == date(2099, 12, 31)
 
@@ -78,13 +76,13 @@ def test_a_trace_may_end_on_the_last_day_of_the_calendar(tmp_path: Path) -> None
      "plan ahead", "plan export --format json", "whatif", "decide", "levels",
      "timeline --llm a --region b --hour 1"],
 )  # fmt: skip
-def test_no_command_takes_a_day_on_which_no_request_can_be(command: str, day: str) -> None:
+def test_commands_refuse_days_outside_the_calendar(command: str, day: str) -> None:
     assert f"--date: got 1 day from {day} on, needed" in one_line(invoke(*command.split(), "--date", day))
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of one's own with a config in it, and nothing else; one stands in it."""
+    """A folder of the user with only a config in it; it is the working directory."""
     small_config(tmp_path)
     (tmp_path / "pyproject.toml").write_text("")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -92,29 +90,29 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_where_a_config_is_looked_for(home: Path) -> None:
+def test_config_search_path(home: Path) -> None:
     assert config_path("~/small.toml") == home / "small.toml"
     assert config_path("~/small.toml").is_file()
     assert config_path("small.toml") == Path("small.toml")
     assert config_path("office.toml") == config_path("office") == CONFIG_DIR / "office.toml"
     (home / "office.toml").write_text("mine")
-    assert config_path("office.toml") == Path("office.toml")  # one's own goes first
+    assert config_path("office.toml") == Path("office.toml")  # the user's file comes first
     assert config_path("office") == CONFIG_DIR / "office.toml"
 
 
 @pytest.mark.parametrize("name", ["x.toml", "~/x.toml", "x", "sub/office.toml", "offce"])
-def test_a_config_that_is_not_there_is_answered_with_those_that_are(name: str, home: Path) -> None:
-    told = one_line(invoke("nightly", "--config", name))
+def test_a_missing_config_error_lists_the_configs(name: str, home: Path) -> None:
+    message = one_line(invoke("nightly", "--config", name))
     there = ", ".join(sorted(path.stem for path in CONFIG_DIR.glob("*.toml")))
-    assert re.search(rf"There is no (file|config) .*; in data/config there is: {there}\.", told)
-    assert "pyproject" not in told
-    assert "~" not in told
+    assert re.search(rf"There is no (file|config) .*; in data/config there is: {there}\.", message)
+    assert "pyproject" not in message
+    assert "~" not in message
 
 
-def test_a_config_at_home_and_one_with_its_ending_reach_the_command(home: Path) -> None:
+def test_a_config_of_the_working_directory_reaches_the_command(home: Path) -> None:
     for config, trace in (("~/small.toml", "small"), ("office.toml", "office")):
-        asked = invoke("sql", "select $trace as trace", f"--config={config}")
-        assert asked.stdout == f'"trace"\n"{trace}"\n'
+        result = invoke("sql", "select $trace as trace", f"--config={config}")
+        assert result.stdout == f'"trace"\n"{trace}"\n'
     (home / "q.sql").write_text("select 1 as one")
     assert invoke("sql", "~/q.sql").stdout == '"one"\n1\n'
     assert "There is no file x.toml in" in one_line(invoke("generate", "--like=office", "--changes=~/x.toml"))

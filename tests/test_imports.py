@@ -1,4 +1,4 @@
-"""The rules of the house: who may import whom."""
+"""Architecture rules: which modules may import which."""
 
 import ast
 import re
@@ -23,7 +23,7 @@ ROOMS = (
     "studies",
     "advice",
 )  # as data flows
-# Every room of models, and those that it imports beside the type aliases. Assets join the others.
+# Every package of models and the packages that it imports besides the type aliases. Assets combine them.
 ARROWS: dict[str, set[str]] = {
     "world": set(),
     "metrics": {"world"},
@@ -37,11 +37,11 @@ ARROWS: dict[str, set[str]] = {
     "trials": {"latency", "metrics", "quality", "replay", "world"},
     "simulation": {"replay", "world"},
 }
-PLAYING = {"run", "background_compile"}  # files of models/replay that play one
+PLAYING = {"run", "background_compile"}  # files of models/replay that run the kernel
 
 
-def imported(path: Path) -> set[str]:
-    """Every module that a file imports, at its top or inside a function."""
+def list_imports(path: Path) -> set[str]:
+    """Return every module that a file imports, at its top or inside a function."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -51,8 +51,8 @@ def imported(path: Path) -> set[str]:
     return {name.removeprefix("fleetcast.") for name in names}
 
 
-def forbidden(path: Path) -> set[str]:
-    """Prefixes of modules that the file at this place may not import."""
+def forbidden_prefixes(path: Path) -> set[str]:
+    """Return the prefixes of modules that the file at this path may not import."""
     top, *inner = path.relative_to(ROOT).with_suffix("").parts
     rules = {
         "models": {"assets", "pipelines", "dagster", "duckdb"},
@@ -82,39 +82,39 @@ def forbidden(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_point_inwards(path: Path) -> None:
+def test_imports_follow_the_layers(path: Path) -> None:
     broken = {
         name
-        for name in imported(path)
-        for rule in forbidden(path)
+        for name in list_imports(path)
+        for rule in forbidden_prefixes(path)
         if name == rule or name.startswith(f"{rule}.")
     }
     assert not broken, f"{path.relative_to(ROOT)} may not import {', '.join(sorted(broken))}"
 
 
-def test_every_room_lies_in_the_order_of_the_data() -> None:
-    """A new folder of assets takes its place in the order, or no import into it is checked."""
+def test_every_asset_folder_has_a_place_in_the_order() -> None:
+    """A new folder of assets must take a place in the order; otherwise no import into it is checked."""
     assert {path.parent.name for path in (ROOT / "assets").glob("*/__init__.py")} == set(ROOMS)
 
 
-def test_each_room_of_models_imports_the_rooms_that_it_may_and_no_others() -> None:
+def test_model_packages_import_only_allowed_packages() -> None:
     found: dict[str, set[str]] = defaultdict(set)
     for path in (ROOT / "models").rglob("*.py"):
         room = path.relative_to(ROOT / "models").with_suffix("").parts[0]
-        rooms = {name.split(".")[1] for name in imported(path) if name.startswith("models.")}
+        rooms = {name.split(".")[1] for name in list_imports(path) if name.startswith("models.")}
         found[room] |= rooms - {room, "aliases"}
     assert {room: rooms for room, rooms in found.items() if room not in ("__init__", "aliases")} == ARROWS
 
 
-def test_no_two_files_import_each_other_not_even_through_others() -> None:
-    """CycleError names the files of a circle."""
+def test_imports_have_no_cycle() -> None:
+    """CycleError names the files of a cycle."""
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in FILES}
     modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
-    graph = {name: imported(path) & modules.keys() - {name} for name, path in modules.items()}
+    graph = {name: list_imports(path) & modules.keys() - {name} for name, path in modules.items()}
     TopologicalSorter(graph).prepare()
 
 
-def test_heavy_packages_are_imported_where_they_are_used() -> None:
+def test_heavy_packages_are_imported_inside_functions() -> None:
     heavy = {"prophet", "statsmodels", "pulp", "matplotlib"}
     for path in FILES:
         top_level = {
@@ -128,8 +128,8 @@ def test_heavy_packages_are_imported_where_they_are_used() -> None:
         assert not top_level & heavy, f"{path.name} imports {top_level & heavy} before anyone needs it"
 
 
-def test_the_cache_of_the_kernel_knows_every_file_that_is_compiled() -> None:
-    """What is compiled is imported by the kernel; what only plays it is not, and may change without harm."""
+def test_the_kernel_cache_key_covers_every_compiled_file() -> None:
+    """The kernel imports every compiled file. Files that only run it are not hashed and may change."""
     known, room = set(kernel_sources()) - {"mechanisms"}, ROOT / "models" / "replay"
     files = {".".join(path.relative_to(room).with_suffix("").parts): path for path in room.rglob("*.py")}
     compiled = {
@@ -139,6 +139,6 @@ def test_the_cache_of_the_kernel_knows_every_file_that_is_compiled() -> None:
     }
     assert compiled <= known
     for name in known:
-        found = imported(files[name])
+        found = list_imports(files[name])
         assert {other for other in files if f"models.replay.{other}" in found} <= known
     assert not {name.rsplit(".")[-1] for name in known} & {"run", "initial_state", "begin", "rules"}

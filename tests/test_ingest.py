@@ -1,4 +1,4 @@
-"""Landed files: recognised by content, every row kept or quarantined, and a second time nothing changes."""
+"""Landed files: identified by content, every row kept or quarantined, a second ingest changes nothing."""
 
 import gzip
 import json
@@ -46,7 +46,7 @@ def land(tmp_path: Path, name: str, content: bytes | str) -> Path:
 
 
 def canonical(ids: list[int], **columns: list) -> pa.Table:
-    """Valid requests a second apart, some columns replaced."""
+    """Return valid requests one second apart, with some columns replaced."""
     rows = {
         "request_id": ids,
         "arrived_at": [datetime(2024, 5, 6, 10, 0, n, tzinfo=UTC) for n in range(len(ids))],
@@ -62,16 +62,16 @@ def canonical(ids: list[int], **columns: list) -> pa.Table:
     return pa.table({**rows, **columns})
 
 
-def rows_are_conserved(lake: Lake) -> bool:
+def assert_rows_are_conserved(lake: Lake) -> bool:
     return all(
         lake.sql(f"checks/{check}.sql").num_rows == 0
         for check in ("rows_are_conserved", "requests_are_valid", "request_ids_are_unique")
     )
 
 
-def test_a_messy_csv_is_kept_where_it_can_be(tmp_path, lake):
-    """BOM, CRLF, a blank line, quotes, no last newline; each bad row with reason, number and text."""
-    lines = [
+def test_a_messy_csv_keeps_its_valid_rows(tmp_path, lake):
+    """BOM, CRLF, a blank line, quotes, no last newline; each bad row keeps its reason, number and text."""
+    day_lines = [
         HEADER,
         "2023-11-16 18:17:03.9799600,4808,10",  # 1
         "",
@@ -83,7 +83,7 @@ def test_a_messy_csv_is_kept_where_it_can_be(tmp_path, lake):
         "1023-11-16 18:17:01,7,2",
         '2023-11-16 18:17:01.25,"7", 8',  # 9
     ]
-    spoilt = b"\xef\xbb\xbf" + "\r\n".join(lines).encode() + b"\r\n\xff\x00\xfe,1"
+    spoilt = b"\xef\xbb\xbf" + "\r\n".join(day_lines).encode() + b"\r\n\xff\x00\xfe,1"
     report = ingest_file(land(tmp_path, "messy.csv", spoilt), lake, CATALOGUE)
     assert (report.rows_in, report.rows_kept, report.rows_quarantined) == (9, 2, 7)
     assert report.rows_out_of_order == 1
@@ -105,12 +105,12 @@ def test_a_messy_csv_is_kept_where_it_can_be(tmp_path, lake):
         (10, "2"),
     ]
     assert refused[2]["raw"] == "2023-11-16 18:17:02,1.5,2"
-    assert rows_are_conserved(lake)
+    assert assert_rows_are_conserved(lake)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_in_are_rows_kept_and_quarantined(tmp_path, lake, seed):
-    """Repeated ids, bad tokens and disorder in two files of a trace, against a naive twin."""
+def test_rows_are_kept_or_quarantined_and_none_is_lost(tmp_path, lake, seed):
+    """Repeated ids, invalid tokens and disorder in two files of a trace, compared with a naive twin."""
     rng = np.random.default_rng(seed)
     for name in ("one.parquet", "two.parquet", "one.parquet"):
         rows = int(rng.integers(1, 12))
@@ -132,14 +132,14 @@ def test_rows_in_are_rows_kept_and_quarantined(tmp_path, lake, seed):
         assert sorted(found["request_id"].to_pylist()) == sorted(kept)
         assert (report.rows_in, report.rows_kept) == (rows, len(kept))
         assert set(report.days) == set(found["day"].to_pylist())
-        assert rows_are_conserved(lake)
+        assert assert_rows_are_conserved(lake)
 
 
-def test_a_second_time_nothing_changes_and_a_changed_file_replaces_its_rows(tmp_path, lake):
+def test_ingest_is_idempotent_and_a_changed_file_replaces_its_rows(tmp_path, lake):
     path = land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n2023-11-17 10:00:00,6,6\n")
-    beside = land(tmp_path, "b.csv", f"{HEADER}\n2023-11-16 11:00:00,7,7\n")
+    second_file = land(tmp_path, "b.csv", f"{HEADER}\n2023-11-16 11:00:00,7,7\n")
     assert ingest_file(path, lake, CATALOGUE).is_new
-    assert ingest_file(beside, lake, CATALOGUE).is_new
+    assert ingest_file(second_file, lake, CATALOGUE).is_new
     files = {p: (p.stat().st_ino, p.stat().st_mtime_ns) for p in lake.root.rglob("*.parquet")}
     again = ingest_file(path, lake, CATALOGUE)
     assert (again.is_new, again.rows_kept) == (False, 2)
@@ -149,10 +149,10 @@ def test_a_second_time_nothing_changes_and_a_changed_file_replaces_its_rows(tmp_
     assert ingest_file(path, lake, CATALOGUE).days == (date(2023, 11, 16),)
     assert lake.days("requests", "azure_llm") == [date(2023, 11, 16)]
     assert lake.read("requests", trace="azure_llm")["input_tokens"].sort().to_pylist() == [7, 8]
-    assert rows_are_conserved(lake)
+    assert assert_rows_are_conserved(lake)
 
 
-def test_a_file_can_be_taken_out_of_the_lake_again(tmp_path, lake):
+def test_a_file_can_be_withdrawn_from_the_lake(tmp_path, lake):
     for name, days in (("a.csv", (16, 17)), ("b.csv", (16,))):
         rows = "".join(f"\n2023-11-{day} 10:00:00,{day + len(days)},5" for day in days)
         ingest_file(land(tmp_path, name, f"{HEADER}{rows}\nnonsense"), lake, CATALOGUE)
@@ -171,11 +171,11 @@ def test_a_file_can_be_taken_out_of_the_lake_again(tmp_path, lake):
     ):
         files = set(lake.read(table, trace="azure_llm")[name].to_pylist()) - {"all"}
         assert files == {"b.csv"}, table
-    assert rows_are_conserved(lake)
+    assert assert_rows_are_conserved(lake)
     assert ingest_file(tmp_path / "landing" / "a.csv", lake, CATALOGUE).is_new
 
 
-def test_an_ingest_that_was_interrupted_is_completed_by_the_next(tmp_path, lake, monkeypatch):
+def test_an_interrupted_ingest_is_completed_by_the_next(tmp_path, lake, monkeypatch):
     path = land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n2023-11-17 10:00:00,6,6\n")
     copy, calls = Lake.copy, []
 
@@ -193,10 +193,10 @@ def test_an_ingest_that_was_interrupted_is_completed_by_the_next(tmp_path, lake,
     assert list((lake.root / ".scratch").iterdir()) == []
     report = ingest_file(path, lake, CATALOGUE)
     assert (report.is_new, report.rows_kept, len(report.days)) == (True, 2, 2)
-    assert rows_are_conserved(lake)
+    assert assert_rows_are_conserved(lake)
 
 
-def test_a_mapping_deals_out_what_the_format_lacks(tmp_path, lake):
+def test_a_mapping_imputes_missing_columns(tmp_path, lake):
     rows = "\n".join(
         json.dumps({"timestamp": 1000 * n, "input_length": 9, "output_length": 4}) for n in range(4000)
     )
@@ -236,7 +236,7 @@ def test_default_shares_are_independent_of_each_other(tmp_path, lake):
         assert cell["share"] == pytest.approx(expected, abs=0.006)
 
 
-def test_strangers_in_canonical_rows_are_quarantined_and_gaps_filled(tmp_path, lake):
+def test_unknown_names_are_quarantined_and_missing_values_imputed(tmp_path, lake):
     table = canonical(
         [1, 2, 3, 4],
         llm=["gpt", "llama2-70b", "llama2-70b", "llama2-70b"],
@@ -247,8 +247,8 @@ def test_strangers_in_canonical_rows_are_quarantined_and_gaps_filled(tmp_path, l
     pq.write_table(table, path)
     report = ingest_file(path, lake, CATALOGUE)
     assert report.reasons == {"deadline_s is not above 0": 1, "unknown llm gpt": 1}
-    told = lake.read("requests").select(["deadline_s", "tier", "tier_source"]).to_pylist()
-    assert [tuple(row.values()) for row in told] == [
+    rows = lake.read("requests").select(["deadline_s", "tier", "tier_source"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [
         (CATALOGUE.tiers["niw"].deadline_s, "niw", "given"), (2.0, "iw_fast", "deadline"),
     ]  # fmt: skip
     assert '"llm":"gpt"' in lake.read("quarantine")["raw"][0].as_py()
@@ -259,8 +259,8 @@ def test_strangers_in_canonical_rows_are_quarantined_and_gaps_filled(tmp_path, l
     assert [tuple(row.values()) for row in found] == [("bloom-176b", "west", "niw", "batch", "mapping")]
 
 
-def test_commas_and_quotes_in_quotes_belong_to_their_field(tmp_path, lake):
-    lines = [
+def test_quoted_commas_and_quotes_belong_to_their_field(tmp_path, lake):
+    day_lines = [
         f'note,{HEADER},"a, ""b"""',
         '"one, two",2023-11-16 10:00:00,5,1,x',
         ' "say ""hi, you""" ,"2023-11-16 10:00:01","6",2,',
@@ -269,7 +269,7 @@ def test_commas_and_quotes_in_quotes_belong_to_their_field(tmp_path, lake):
         'here",2023-11-16 10:00:03,8,4,x',
         '"",2023-11-16 10:00:04,9,5,"x"y',
     ]
-    report = ingest_file(land(tmp_path, "a.csv", "\n".join(lines)), lake, CATALOGUE)
+    report = ingest_file(land(tmp_path, "a.csv", "\n".join(day_lines)), lake, CATALOGUE)
     assert lake.sql("select input_tokens as i from requests order by i")["i"].to_pylist() == [5, 6, 7, 8, 9]
     assert report.reasons == {"1 fields where the header has 5, and a quote that does not end in the line": 1}
 
@@ -311,7 +311,7 @@ def test_commas_and_quotes_in_quotes_belong_to_their_field(tmp_path, lake):
         ),
     ],
 )
-def test_files_that_are_no_trace_say_so_in_one_line(tmp_path, lake, name, content, message):
+def test_files_that_are_no_trace_are_refused_in_one_line(tmp_path, lake, name, content, message):
     with pytest.raises(IngestError, match=message) as caught:
         ingest_file(land(tmp_path, name, content), lake, CATALOGUE)
     assert "\n" not in str(caught.value)
@@ -334,7 +334,7 @@ def test_mapping_errors_name_the_remedy(tmp_path, lake, mapping, message):
         ingest_file(land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n"), lake, CATALOGUE)
 
 
-def test_landed_files_are_the_traces_only_and_each_mapping_has_one(tmp_path):
+def test_landing_lists_only_traces_with_their_mapping(tmp_path):
     for name in ("b.csv", "a.jsonl.gz", "a.toml", "bb.toml", "README.md", ".hidden", "c.parquet.part"):
         land(tmp_path, name, "x")
     folder = tmp_path / "landing"
@@ -342,8 +342,8 @@ def test_landed_files_are_the_traces_only_and_each_mapping_has_one(tmp_path):
     assert [path.name for path in lone_mappings(folder)] == ["bb.toml"]
 
 
-def test_a_file_that_is_nested_too_deeply_keeps_no_other_from_landing(tmp_path, lake, monkeypatch):
-    """As its first line the file is refused, as a later one the row is read for what it has."""
+def test_a_deeply_nested_file_does_not_stop_other_files(tmp_path, lake, monkeypatch):
+    """Too deep in the first line, the file is refused; in a later line, the row keeps its other fields."""
     row = '{"timestamp": %d, "input_length": 5, "output_length": 5, "hash_ids": %s}\n'
     land(tmp_path, "a.jsonl", row % (1, "[" * 99_999 + "]" * 99_999))
     land(tmp_path, "b.jsonl", row % (1, "[1]") + row % (2, "[" * 99_999 + "]" * 99_999))
@@ -355,7 +355,7 @@ def test_a_file_that_is_nested_too_deeply_keeps_no_other_from_landing(tmp_path, 
     assert [(report.file, report.rows_kept) for report in done.reports] == [("b.jsonl", 2), ("c.csv", 1)]
 
 
-def test_a_trace_is_landed_or_made_never_both(tmp_path, lake):
+def test_a_trace_is_landed_or_generated_never_both(tmp_path, lake):
     settings = RunSettings(lake, CATALOGUE, load_config("office", CATALOGUE))
     path = land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n")
     land(tmp_path, "a.toml", 'trace = "office"')
@@ -391,9 +391,9 @@ def test_a_trace_is_landed_or_made_never_both(tmp_path, lake):
         ("mooncake_synthetic_trace.jsonl.gz", 3_993, datetime(2024, 1, 1, tzinfo=UTC), None),
     ],
 )
-def test_real_traces_land_whole(lake, name, rows, first_at, inputs):
+def test_real_traces_land_without_loss(lake, name, rows, first_at, inputs):
     if not (TRACES / name).exists():
-        pytest.skip(f"{name} is not beside the repository (../shared/data/traces)")
+        pytest.skip(f"{name} is not available (../shared/data/traces)")
     report = ingest_file(TRACES / name, lake, CATALOGUE)
     assert (report.rows_in, report.rows_kept, report.rows_quarantined) == (rows, rows, 0)
     assert report.first_at == first_at
@@ -402,12 +402,12 @@ def test_real_traces_land_whole(lake, name, rows, first_at, inputs):
     if inputs:
         tokens = landed["input_tokens"].to_pylist()
         assert (min(tokens), max(tokens)) == inputs
-    assert rows_are_conserved(lake)
+    assert assert_rows_are_conserved(lake)
 
 
-def test_files_of_one_day_land_at_once_and_none_loses_another(lake: Lake, tmp_path: Path) -> None:
-    """Eight threads; then one file is withdrawn, and a day of an earlier version is parted by source."""
-    paths = [land(tmp_path, f"part_{n}.csv", f"{HEADER}\n" + "".join(lines(n))) for n in range(8)]
+def test_concurrent_ingests_of_one_day_lose_nothing(lake: Lake, tmp_path: Path) -> None:
+    """Eight threads; then one file is withdrawn, and a day of an earlier version is split by source."""
+    paths = [land(tmp_path, f"part_{n}.csv", f"{HEADER}\n" + "".join(day_lines(n))) for n in range(8)]
     for path in paths:
         land(tmp_path, f"{path.stem}.toml", 'trace = "split"\n')
     with ThreadPoolExecutor(8) as threads:
@@ -426,15 +426,15 @@ def test_files_of_one_day_land_at_once_and_none_loses_another(lake: Lake, tmp_pa
     assert lake.count("requests", trace="split") == 160
 
 
-def lines(n: int) -> Iterator[str]:
-    """Twenty requests of a day that no other file has."""
+def day_lines(n: int) -> Iterator[str]:
+    """Return twenty requests of a day that no other file contains."""
     return (f"2024-05-06 10:{n:02d}:{at:02d}.{n}00000,{100 + at},{10 + n}\n" for at in range(20))
 
 
-def test_demand_is_made_anew_where_its_requests_are_others(lake: Lake, tmp_path: Path) -> None:
-    """What was made says of which requests; when it was written says nothing."""
+def test_demand_is_recomputed_when_its_requests_change(lake: Lake, tmp_path: Path) -> None:
+    """The recorded inputs decide whether demand is stale; the time of writing does not."""
     land(tmp_path, "one.toml", 'trace = "one"\n')
-    ingest_file(land(tmp_path, "one.csv", f"{HEADER}\n" + "".join(lines(0))), lake, CATALOGUE)
+    ingest_file(land(tmp_path, "one.csv", f"{HEADER}\n" + "".join(day_lines(0))), lake, CATALOGUE)
     [day] = lake.days("requests", "one")
     of_day = {"trace": "one", "day": day}
     build_demand(lake, **of_day)

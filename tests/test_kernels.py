@@ -1,4 +1,4 @@
-"""Profiles composed from kernels: the coefficients, the sum of the parts, and how far off whole runs are."""
+"""Latency profiles composed from kernels: coefficients, the sum of the parts, the error on whole runs."""
 
 import dataclasses
 
@@ -20,35 +20,35 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 CATALOGUE = load_catalogue()
 H100 = "h100-80gb"
 needs_kernels = pytest.mark.skipif(
-    not measurements.KERNELS.exists(), reason="no measured kernels beside the project"
+    not measurements.KERNELS.exists(), reason="the measured kernels are not available"
 )
 
 
 @needs_kernels
 @pytest.mark.parametrize("name", measurements.KERNEL_GPUS)
-def test_the_catalogue_is_what_the_kernels_give(name: str) -> None:
-    same_kernels(measurements.kernels_of(name), CATALOGUE.kernels[measurements.KERNEL_GPUS[name][0]])
+def test_the_catalogue_equals_the_kernel_fit(name: str) -> None:
+    assert_same_kernels(measurements.kernels_of(name), CATALOGUE.kernels[measurements.KERNEL_GPUS[name][0]])
 
 
-def same_kernels(fitted: KernelTimes, told: KernelTimes) -> None:
-    assert (fitted.source, fitted.lacks) == (told.source, told.lacks)
+def assert_same_kernels(fitted: KernelTimes, stored: KernelTimes) -> None:
+    assert (fitted.source, fitted.lacks) == (stored.source, stored.lacks)
     for field in dataclasses.fields(fitted)[1:-2]:
-        assert getattr(fitted, field.name) == pytest.approx(getattr(told, field.name), rel=2e-3), field.name
+        assert getattr(fitted, field.name) == pytest.approx(getattr(stored, field.name), rel=2e-3), field.name
     for bits, products in fitted.products.items():
-        for column, known in zip(vars(products).values(), vars(told.products[bits]).values(), strict=True):
+        for column, known in zip(vars(products).values(), vars(stored.products[bits]).values(), strict=True):
             np.testing.assert_allclose(column, known, rtol=2e-3, atol=1e-8)
 
 
 @needs_kernels
-def test_what_was_timed_in_part_is_what_was_timed() -> None:
+def test_partly_timed_kernels_equal_their_fit() -> None:
     found = measurements.kernels_in_part()
     for gpu, fitted in found.items():
-        same_kernels(fitted, CATALOGUE.kernels[gpu])
+        assert_same_kernels(fitted, CATALOGUE.kernels[gpu])
     assert [gpu for gpu, of in CATALOGUE.kernels.items() if of.lacks is not None] == list(found)
 
 
-def test_what_was_timed_in_part_tells_no_error() -> None:
-    """It counts as the roofline's, and keeps its name; its products reach what InferSim says of them."""
+def test_partly_timed_kernels_publish_no_error() -> None:
+    """It counts as a roofline and keeps its name; its products reach the shares that InferSim reports."""
     for gpu in (gpu for gpu, of in CATALOGUE.kernels.items() if of.lacks is not None):
         profile = compose_profile(CATALOGUE, "llama3.1-8b", gpu, 1)
         check_latency_profile(profile)
@@ -64,10 +64,10 @@ def test_what_was_timed_in_part_tells_no_error() -> None:
 
 
 @needs_kernels
-def test_the_pace_of_whole_runs_is_foretold() -> None:
-    """872 runs of three llms, in 16 and 8 bits on up to eight GPUs, under three engines."""
+def test_composed_profiles_predict_the_tpot_of_whole_runs() -> None:
+    """872 runs of three llms, in 16 and 8 bits on up to eight GPUs, on three engines."""
     runs = measurements.tpot_runs(CATALOGUE)
-    error = np.abs(runs["foretold_s"] / runs["tpot_s"] - 1)
+    error = np.abs(runs["predicted_s"] / runs["tpot_s"] - 1)
     assert len(runs) == 872
     assert error.median() == pytest.approx(composed_profiles.ERROR_SHARE, abs=0.005)
     assert error[runs["gpu"].isin([H100, "h200-141gb"])].median() < 0.08
@@ -79,7 +79,7 @@ def test_the_pace_of_whole_runs_is_foretold() -> None:
 @pytest.mark.parametrize("tp", [1, 2, 16])
 @pytest.mark.parametrize("bits", [8, 16])
 def test_a_profile_is_the_sum_of_its_kernels(tp: int, bits: int) -> None:
-    """Written out for one pass at a knot: every product once a layer, the last one once."""
+    """Computed by hand for one pass at a knot: every product once per layer, the last one once."""
     llm = dataclasses.replace(CATALOGUE.llms["qwen3-32b"], weight_bits=bits)
     catalogue = dataclasses.replace(CATALOGUE, llms={"qwen3-32b": llm})
     own, of = compose_profile(catalogue, "qwen3-32b", H100, tp), CATALOGUE.kernels[H100]
@@ -91,8 +91,8 @@ def test_a_profile_is_the_sum_of_its_kernels(tp: int, bits: int) -> None:
 
     heads, kept = 64 * 128 / tp, max(8 / tp, 1) * 128
     sizes = (5120 * (heads + 2 * kept), heads * 5120, 5120 * 2 * 25600 / tp, 25600 / tp * 5120)
-    beside_bytes = 2 * (8 * 5120 + 2 * heads + 2 * kept + 3 * 25600 / tp)
-    beside_bytes += 3 * (5120 + heads + 5120 + 25600 / tp) if bits == 8 else 0
+    elementwise_bytes = 2 * (8 * 5120 + 2 * heads + 2 * kept + 3 * 25600 / tp)
+    elementwise_bytes += 3 * (5120 + heads + 5120 + 25600 / tp) if bits == 8 else 0
     work, efficiency = deployment_work(llm, CATALOGUE.gpus[H100], tp), CATALOGUE.efficiency
     for tokens, is_decode in ((16, True), (4096, False)):
         attention = (
@@ -100,7 +100,9 @@ def test_a_profile_is_the_sum_of_its_kernels(tp: int, bits: int) -> None:
             if is_decode
             else of.prefill_s + heads * (4096 * of.prefill_value_s + 4096 * 2048 / 2 * of.prefill_pair_s)
         )
-        layer = sum(product(tokens, size) for size in sizes) + tokens * beside_bytes / 3.35e12 + attention
+        layer = (
+            sum(product(tokens, size) for size in sizes) + tokens * elementwise_bytes / 3.35e12 + attention
+        )
         head = product(tokens if is_decode else 1, 5120 * 151936 / tp, "16")
         hops = (
             64 * efficiency.allreduce_s * np.log2(tp) + tokens * work.between_floor_s / efficiency.link_share
@@ -111,8 +113,8 @@ def test_a_profile_is_the_sum_of_its_kernels(tp: int, bits: int) -> None:
     assert own.prefill_per_context_token_s == pytest.approx(64 * of.prefill_pair_s * heads, rel=1e-3)
 
 
-def test_only_like_is_held_against_like() -> None:
-    """Measured beside measured; where one GPU type has no measurement, all are composed or estimated."""
+def test_gpu_types_are_compared_by_the_same_sort_of_profile() -> None:
+    """Measured profiles only with measured ones; if one GPU type has none, all are composed or estimated."""
 
     def tiers(llm: str, *pairs: tuple[str, int]) -> dict[tuple[str, int], str]:
         return {
@@ -129,7 +131,7 @@ def test_only_like_is_held_against_like() -> None:
 
 
 def test_every_dense_llm_is_composed_and_near_its_roofline() -> None:
-    """The two ways to estimate agree within a factor of two, wherever kernels were timed."""
+    """Both ways of estimating agree within a factor of two wherever kernels were timed."""
     for llm, one in CATALOGUE.llms.items():
         if one.experts or one.vocabulary is None:
             continue
@@ -146,7 +148,7 @@ def test_every_dense_llm_is_composed_and_near_its_roofline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("llm", "gpu", "said"),
+    ("llm", "gpu", "expected"),
     [
         ("deepseek-v3", H100, "deepseek-v3 on h100-80gb cannot be composed: a mixture of experts"),
         ("qwen3-8b", "l4-24gb", "no kernels of 16 bits on l4-24gb"),
@@ -154,12 +156,12 @@ def test_every_dense_llm_is_composed_and_near_its_roofline() -> None:
         ("bloom-176b", H100, r"llms.toml \[bloom-176b\] has no intermediate, vocabulary"),
     ],
 )
-def test_what_cannot_be_composed_is_said(llm: str, gpu: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_impossible_compositions_are_refused(llm: str, gpu: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
         compose_profile(CATALOGUE, llm, gpu, 1)
 
 
-def test_torn_knots_are_refused_and_fits_are_never_negative() -> None:
+def test_invalid_knots_are_refused_and_fits_are_never_negative() -> None:
     with pytest.raises(ConfigError, match=r"have \(2, 1, 2\) knots"):
         MatrixProductTimes((1, 2), (0.0,), (0.0, 0.0))
     x = np.array([1.0, 2.0, 4.0, 8.0])

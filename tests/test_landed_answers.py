@@ -1,4 +1,4 @@
-"""Answers that landed, in `fleetcast plan quality`: what is taken, who measures, what is refused."""
+"""Landed answers in `fleetcast plan quality`: which ones are used, which judge scores, what is refused."""
 
 import dataclasses
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from test_plan_quality import CONFIG, SAID, asked
+from test_plan_quality import CONFIG, DEFAULTS, run_plan_quality
 
 from fleetcast.assets.lake.settings import RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
@@ -27,7 +27,7 @@ TRACE = "small_quality"
 
 
 def table(**columns: object) -> pd.DataFrame:
-    """The answers of two llms to 1,500 queries; two judges, of whom one says what the score is."""
+    """Return the answers of two llms to 1,500 queries; one of two judges gives the score."""
     rng = np.random.default_rng(3)
     parts = [
         pd.DataFrame({
@@ -46,7 +46,7 @@ def table(**columns: object) -> pd.DataFrame:
 
 
 def land(folder: Path, rows: pd.DataFrame) -> Lake:
-    """A lake in the folder with these answers for the trace of the config."""
+    """Return a lake in the folder with these answers for the trace of the config."""
     lake, path = Lake(folder / "lake"), folder / "judged.csv"
     rows.to_csv(path, index=False)
     (folder / "judged.toml").write_text(f'trace = "{TRACE}"')
@@ -54,30 +54,30 @@ def land(folder: Path, rows: pd.DataFrame) -> Lake:
     return lake
 
 
-def settings_with(folder: Path, **said: object) -> RunSettings:
+def settings_with(folder: Path, **changes: object) -> RunSettings:
     path = folder / "mine.toml"
-    path.write_text(CONFIG.format(**SAID))
+    path.write_text(CONFIG.format(**DEFAULTS))
     settings = load_settings(str(path), folder / "lake")
-    quality = dataclasses.replace(settings.config.quality, **said)  # type: ignore[type-var,arg-type]
+    quality = dataclasses.replace(settings.config.quality, **changes)  # type: ignore[type-var,arg-type]
     return dataclasses.replace(settings, config=dataclasses.replace(settings.config, quality=quality))
 
 
-def questions(folder: Path, judge: str = "own", **said: object) -> Questions:
-    settings = settings_with(folder, judge=judge, **said)
+def questions(folder: Path, judge: str = "own", **changes: object) -> Questions:
+    settings = settings_with(folder, judge=judge, **changes)
     assert settings.config.quality is not None
     return sample_questions(settings, QUALITY, settings.config.quality, judge, 4_000)
 
 
-def test_a_plan_goes_by_the_answers_that_landed_and_says_so(tmp_path: Path) -> None:
-    """A judge column without a router: a cascade alone. Scores are halved, so that none is the model's."""
+def test_a_plan_uses_and_names_the_landed_answers(tmp_path: Path) -> None:
+    """A judge column without a router gives a cascade only. Halved scores differ from the model's."""
     land(tmp_path, table(score=np.concatenate([0.5 * DRAWN.score[:, 0], 0.5 * DRAWN.score[:, 1]])))
-    said = " ".join(asked(tmp_path, "--quality=0.28", "--latency=30", judge="own").split())
-    assert "cascade by the judge own" in said
-    assert "answers landed in small_quality, 1,500 queries)" in said
-    assert "route_by_tables" not in said
+    printed = " ".join(run_plan_quality(tmp_path, "--quality=0.28", "--latency=30", judge="own").split())
+    assert "cascade by the judge own" in printed
+    assert "answers landed in small_quality, 1,500 queries)" in printed
+    assert "route_by_tables" not in printed
 
 
-def test_the_judge_who_routes_is_not_the_one_who_measures(tmp_path: Path) -> None:
+def test_the_routing_judge_is_not_the_scoring_judge(tmp_path: Path) -> None:
     land(tmp_path, table())
     by_score, by_other = questions(tmp_path), questions(tmp_path, measured_by="strict")
     assert by_other.answers.score.mean() == pytest.approx(0.5 * by_score.answers.score.mean())
@@ -90,7 +90,7 @@ def test_the_judge_who_routes_is_not_the_one_who_measures(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("rows", "said", "message"),
+    ("rows", "changes", "message"),
     [
         ({}, {"measured_by": "own"}, "the judge own routes, so it cannot measure too"),
         ({}, {"measured_by": "same"}, r"measured_by same, with scores from -7 to -5; quality needs 0 to 1"),
@@ -103,23 +103,23 @@ def test_the_judge_who_routes_is_not_the_one_who_measures(tmp_path: Path) -> Non
         ({"input_tokens": ""}, {}, r"have no input_tokens, and the lake has no request of iw_normal"),
     ],
 )
-def test_answers_that_cannot_be_taken_are_refused_in_a_line(
-    rows: dict[str, object], said: dict[str, str], message: str, tmp_path: Path
+def test_unusable_answers_are_refused_in_one_line(
+    rows: dict[str, object], changes: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     land(tmp_path, table(**rows))
     with pytest.raises(ConfigError, match=message) as refused:
-        questions(tmp_path, **said)
+        questions(tmp_path, **changes)
     assert "\n" not in str(refused.value)
 
 
-def test_scores_out_of_range_and_answers_twice_go_to_quarantine_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_invalid_scores_and_repeated_answers_are_quarantined(tmp_path: Path) -> None:
     rows = table()
     rows.loc[rows["score"] == 1, "score"] = 9
     lake = land(tmp_path, pd.concat([rows, rows.head(10)]))
-    told = lake.sql("select reason, count(*)::int as n from quarantine group by reason").to_pylist()
+    quarantined = lake.sql("select reason, count(*)::int as n from quarantine group by reason").to_pylist()
     nines = int((rows["score"] == 9).sum())
     zeros = int((rows.head(10)["score"] == 0).sum())
-    assert {one["reason"].split(":")[0]: one["n"] for one in told} == {
+    assert {one["reason"].split(":")[0]: one["n"] for one in quarantined} == {
         "score lies outside 0 to 1": nines + 10 - zeros,
         "its query_id and llm are used by an earlier row": zeros,
     }
@@ -129,8 +129,8 @@ def test_scores_out_of_range_and_answers_twice_go_to_quarantine_and_nothing_is_l
     assert lake.count("answers") + lake.count("ingests") == 0
 
 
-def test_the_questions_are_the_requests_of_the_trace_with_their_own_lengths(tmp_path: Path) -> None:
-    """Of the tier; fitted answers and landed ones alike."""
+def test_questions_have_the_lengths_of_the_trace_requests(tmp_path: Path) -> None:
+    """Requests of the tier; fitted answers and landed ones alike."""
     settings, size = settings_with(tmp_path, judge="own"), 900
     none, tiers = np.zeros(size, np.int16), np.random.default_rng(0).integers(0, 3, size)
     small = np.full(size, list(settings.catalogue.llms).index(PAIR[0]), np.int16)

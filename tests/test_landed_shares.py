@@ -1,4 +1,4 @@
-"""What a file does not say is dealt in its shares, whatever its ids look like, each key for itself."""
+"""Missing columns are imputed in their configured shares, for ids of any pattern, each column on its own."""
 
 import re
 import tempfile
@@ -18,8 +18,8 @@ CATALOGUE = load_catalogue()
 REQUESTS, SIGMAS = 20_000, 5
 
 
-def check(first: int, step: int) -> None:
-    """Every share, and every share of an llm's requests by region, lies within binomial error."""
+def assert_shares_hold(first: int, step: int) -> None:
+    """Assert that every share, and every share of an llm's requests by region, lies within binomial error."""
     ids = np.uint64(first) + np.uint64(step) * np.arange(REQUESTS, dtype=np.uint64)
     with tempfile.TemporaryDirectory() as folder:
         lake = landed_shares.land_ids(Path(folder), ids, CATALOGUE)
@@ -33,21 +33,21 @@ def check(first: int, step: int) -> None:
 
 
 @pytest.mark.parametrize(("first", "step"), landed_shares.PATTERNS.values(), ids=landed_shares.PATTERNS)
-def test_shares_are_right_for_ids_of_every_pattern(first: int, step: int) -> None:
-    check(first, step)
+def test_shares_hold_for_every_id_pattern(first: int, step: int) -> None:
+    assert_shares_hold(first, step)
 
 
 @settings(max_examples=5)
 @given(st.integers(0, (1 << 63) - 1), st.integers(1, (1 << 63) // REQUESTS))
-def test_shares_are_right_for_any_ids(first: int, step: int) -> None:
-    check(first, step)
+def test_shares_hold_for_any_ids(first: int, step: int) -> None:
+    assert_shares_hold(first, step)
 
 
 OF_REQUESTS = [path for path in sorted((SQL / "sources").glob("*.sql")) if path.stem != "answers"]
 
 
 @pytest.mark.parametrize("path", OF_REQUESTS, ids=lambda path: path.stem)
-def test_a_source_draws_its_ids_from_the_dice_or_says_that_they_are_given(path: Path) -> None:
+def test_every_source_generates_random_ids_or_keeps_given_ones(path: Path) -> None:
     source = read_sql(path)
     drawn = re.findall(r"^ *(?:dice|nth\(dice, part\))\s+as request_id", source.text, re.MULTILINE)
     assert len(drawn) == (0 if "ids" in source.fields else 1)

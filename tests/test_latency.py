@@ -1,4 +1,4 @@
-"""Latency profiles: the catalogue says what the measurements give; torn profiles and points are refused."""
+"""Latency profiles: the catalogue equals the fit to the measurements; invalid profiles are refused."""
 
 import dataclasses
 
@@ -59,7 +59,7 @@ ESTIMATED = [p for p in catalogue.latency if p.source.startswith("estimated")]
 COMPOSED = [p for p in catalogue.latency if p.source.startswith("composed")]
 MIXTURE = measurements.llms()["Qwen3-235B-A22B"]
 needs_profiles = pytest.mark.skipif(
-    not measurements.PROFILES.exists(), reason="no measured profiles beside the project"
+    not measurements.PROFILES.exists(), reason="the measured profiles are not available"
 )
 
 
@@ -69,7 +69,7 @@ def floor_s(profile: LatencyProfile) -> float:
 
 @needs_profiles
 @pytest.mark.parametrize("profile", MEASURED, ids=lambda p: f"{p.llm}-{p.gpu}-{p.tensor_parallel}")
-def test_the_catalogue_is_what_the_measurements_give(profile: LatencyProfile) -> None:
+def test_the_catalogue_equals_the_fit_to_the_measurements(profile: LatencyProfile) -> None:
     points = measurements.splitwise_points(profile)
     fitted = fit(points, floor_s(profile))
     for name in ProfileFit._fields:
@@ -80,7 +80,7 @@ def test_the_catalogue_is_what_the_measurements_give(profile: LatencyProfile) ->
     assert end_to_end < 0.05
 
 
-def test_what_nobody_measured_is_the_roofline() -> None:
+def test_unmeasured_profiles_are_the_roofline() -> None:
     assert len(MEASURED) + len(ESTIMATED) + len(COMPOSED) == len(catalogue.latency)
     for profile in COMPOSED:
         assert profile == compose_profile(catalogue, profile.llm, profile.gpu, profile.tensor_parallel)
@@ -92,23 +92,23 @@ def test_what_nobody_measured_is_the_roofline() -> None:
 
 
 @pytest.mark.parametrize("profile", catalogue.latency, ids=lambda p: f"{p.llm}-{p.gpu}-{p.tensor_parallel}")
-def test_reading_the_cache_is_neither_faster_than_the_memory_nor_absurdly_slow(
+def test_cache_reads_lie_between_memory_bandwidth_and_a_limit(
     profile: LatencyProfile,
 ) -> None:
     assert 0.999 <= profile.decode_per_kv_token_s / floor_s(profile) <= KV_CEILING * 1.001
 
 
 @needs_profiles
-def test_the_efficiencies_are_what_the_measurements_give() -> None:
+def test_the_efficiencies_equal_the_fit_to_the_measurements() -> None:
     rows, closed = measurements.silicon(catalogue)
-    groups, told = (rows["llm"] + rows["gpu"]).tolist(), catalogue.efficiency
-    of_one_gpu = {name: getattr(told, name) for name in COEFFICIENTS if name not in OF_SEVERAL_GPUS}
-    fitted = fit_efficiency(closed, groups, told.source, of_one_gpu)
+    groups, stored = (rows["llm"] + rows["gpu"]).tolist(), catalogue.efficiency
+    of_one_gpu = {name: getattr(stored, name) for name in COEFFICIENTS if name not in OF_SEVERAL_GPUS}
+    fitted = fit_efficiency(closed, groups, stored.source, of_one_gpu)
     for name in COEFFICIENTS:
-        assert getattr(fitted, name) == pytest.approx(getattr(told, name), rel=0.01), name
-    together = fit_efficiency(closed, groups, told.source)
-    for name in set(COEFFICIENTS) - {"request_s"}:  # which the page tells
-        assert getattr(together, name) == pytest.approx(getattr(told, name), rel=0.05), name
+        assert getattr(fitted, name) == pytest.approx(getattr(stored, name), rel=0.01), name
+    together = fit_efficiency(closed, groups, stored.source)
+    for name in set(COEFFICIENTS) - {"request_s"}:  # its value is documented on the page
+        assert getattr(together, name) == pytest.approx(getattr(stored, name), rel=0.05), name
     errors = np.abs(np.expm1(log_errors(closed, catalogue.efficiency)))
     assert fitted.median_error_share == catalogue.efficiency.median_error_share < 0.13
     bf16_8b = ((rows["llm"] == "Llama-3.1-8B") & (rows["gpu"] == "h100-80gb")).to_numpy()
@@ -117,19 +117,19 @@ def test_the_efficiencies_are_what_the_measurements_give() -> None:
 
 
 @needs_profiles
-def test_attention_reaches_one_share_of_the_peak_on_every_gpu() -> None:
+def test_attention_reaches_the_same_share_of_peak_on_every_gpu() -> None:
     shares = measurements.attention_flops_shares()
     assert np.median(np.concatenate(list(shares.values()))) == pytest.approx(ATTENTION_FLOPS_SHARE, abs=0.01)
     medians = {gpu: float(np.median(of_gpu)) for gpu, of_gpu in shares.items()}
-    assert 0.43 < medians.pop("l40s") < 0.46  # the one below: prompts cost a quarter more there
+    assert 0.43 < medians.pop("l40s") < 0.46  # lower: prompts cost a quarter more there
     assert all(0.53 < median < 0.60 for median in medians.values())
 
 
 @needs_profiles
-def test_llama_8b_alone_on_a_gpu_is_foretold_on_engines_that_no_coefficient_was_fitted_to() -> None:
+def test_llama_8b_is_predicted_on_engines_outside_the_fit() -> None:
     rows, closed = measurements.static_batches(catalogue)
-    foretold = measurements.static_e2e_s(closed, catalogue.efficiency)
-    rows["error"] = np.abs(foretold / closed.e2e_s - 1)
+    predicted = measurements.static_e2e_s(closed, catalogue.efficiency)
+    rows["error"] = np.abs(predicted / closed.e2e_s - 1)
     alone = rows[(rows["llm"] == "Meta-Llama-3-8B") & (rows["tp_size"] == 1)]
     medians = alone.groupby(["gpu", "Framework"])["error"].median()
     assert medians.loc[:, "TensorRT-LLM"].max() < 0.10
@@ -155,7 +155,7 @@ def estimate(llm: Llm, gpu: str = "h100-80gb", tensor_parallel: int = 4) -> Prof
 
 
 def test_a_roofline_by_hand() -> None:
-    """An llm of 1e9 parameters on one GPU of 1e12 FLOP/s and 1e12 B/s, where everything is reached.
+    """An llm of 1e9 parameters on one GPU of 1e12 FLOP/s and 1e12 B/s, whose peaks are fully reached.
 
     The link to its peers has 1e9 B/s, of which half is reached: a token's 10 layers send twice 100 bytes each
     from one of two GPUs, one and a half times as much from one of four.
@@ -210,7 +210,7 @@ def test_a_roofline_rises_with_work_and_falls_with_gpus_and_bits() -> None:
     assert estimate(llama, "h200-141gb").decode_s[0] < four.decode_s[0]
 
 
-def test_a_mixture_reads_more_experts_with_every_token_up_to_all_of_them() -> None:
+def test_a_mixture_reads_more_experts_per_token_up_to_all() -> None:
     dense = Llm(
         235.1,
         MIXTURE.layers,
@@ -235,7 +235,7 @@ def test_a_mixture_reads_more_experts_with_every_token_up_to_all_of_them() -> No
     )
 
 
-def test_efficiencies_come_back_from_what_they_foretell() -> None:
+def test_a_fit_recovers_efficiencies_from_its_own_predictions() -> None:
     rng = np.random.default_rng(3)
     llms, gpus = list(measurements.llms().values()), list(catalogue.gpus.values())
     works = works_of([(llms[i % len(llms)], gpus[i % 3], 2 ** (i % 4)) for i in range(400)])
@@ -251,13 +251,13 @@ def test_efficiencies_come_back_from_what_they_foretell() -> None:
         assert getattr(found, name) == pytest.approx(getattr(truth, name), rel=0.01), name
 
 
-def test_a_mixture_without_its_experts_is_refused() -> None:
+def test_a_mixture_without_expert_counts_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"experts_per_token; got .*Give all three or none"):
         dataclasses.replace(MIXTURE, experts=None)
 
 
 def grid(noise: float = 0.0) -> Measured:
-    """A made-up engine: prefill 20 ms + 0.1 ms per token, f[B] = 30 ms + 0.5 ms B, g = 1e-7."""
+    """A synthetic engine: prefill 20 ms + 0.1 ms per token, f[B] = 30 ms + 0.5 ms B, g = 1e-7."""
     prompt = np.array([128, 512, 512, 512, 512, 2048, 8192], float)
     batch = np.array([1, 1, 2, 4, 8, 1, 1], float)
     prompt, batch = (np.repeat(column, 5) for column in (prompt, batch))
@@ -268,7 +268,7 @@ def grid(noise: float = 0.0) -> Measured:
     return Measured(prompt, output, batch, prefill_s * wobble[0], step_s * wobble[1])
 
 
-def test_a_fit_recovers_an_engine_and_tells_its_error_at_settings_it_did_not_see() -> None:
+def test_a_fit_recovers_an_engine_and_its_held_out_error() -> None:
     exact = fit(grid(), floor_s=7e-8)
     assert exact.decode_per_kv_token_s == pytest.approx(1e-7)
     np.testing.assert_allclose(exact.decode_s, [0.0305, 0.031, 0.032, 0.034], rtol=1e-6)
@@ -279,7 +279,7 @@ def test_a_fit_recovers_an_engine_and_tells_its_error_at_settings_it_did_not_see
 
 
 @pytest.mark.parametrize(("floor", "g"), [(2e-7, 2e-7), (1e-8, KV_CEILING * 1e-8)])
-def test_a_slope_beyond_what_memory_can_do_is_bounded(floor: float, g: float) -> None:
+def test_a_slope_above_memory_bandwidth_is_bounded(floor: float, g: float) -> None:
     bounded = fit(grid(), floor)
     assert bounded.decode_per_kv_token_s == pytest.approx(g)
     assert np.median(relative_errors(bounded, grid())[1]) < 0.01
@@ -319,12 +319,12 @@ def test_measured_points_that_cannot_be_fitted_are_refused(
         ({"decode_per_kv_token_s": 0.4}, r"at most 0\.001 s"),
     ],
 )
-def test_a_torn_profile_is_refused(change: dict[str, object], message: str) -> None:
+def test_an_invalid_profile_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build_latency_tables([dataclasses.replace(catalogue.latency[0], **change)], [8])
 
 
-def test_a_batch_far_beyond_what_a_profile_knows_is_refused() -> None:
+def test_a_batch_far_above_the_profile_is_refused() -> None:
     profile = catalogue.latency[0]
     build_latency_tables([profile], [2 * profile.decode_batch[-1]])
     with pytest.raises(ValueError, match=r"up to a batch of 64, max_batch is 129.*Lower \[fleet\] max_batch"):
@@ -335,12 +335,12 @@ def test_a_batch_far_beyond_what_a_profile_knows_is_refused() -> None:
 
 
 def roomy(max_batch: int, *pools: Deployment) -> FleetConfig:
-    """The fleet of office with these pools of llama2-70b and room for such batches."""
+    """Return the fleet of office with these pools of llama2-70b and room for such batches."""
     return dataclasses.replace(OFFICE, deployments={"llama2-70b": pools}, max_batch=max_batch)
 
 
 @pytest.mark.parametrize("profile", catalogue.latency, ids=lambda p: f"{p.llm}-{p.gpu}-{p.tensor_parallel}")
-def test_a_profile_that_is_continued_grows_as_the_roofline_and_by_its_last_slope(
+def test_an_extrapolated_profile_grows_as_the_roofline_and_by_its_last_slope(
     profile: LatencyProfile,
 ) -> None:
     known = BATCH_REACH * profile.decode_batch[-1]
@@ -360,7 +360,7 @@ def test_a_profile_that_is_continued_grows_as_the_roofline_and_by_its_last_slope
     assert (more.decode_per_kv_token_s, more.prefill_s) == (profile.decode_per_kv_token_s, profile.prefill_s)
 
 
-def test_what_is_continued_counts_as_estimated_and_only_that() -> None:
+def test_only_extrapolated_profiles_count_as_estimated() -> None:
     eight = Deployment("h100-80gb", 8)
     (known,) = errors_in_use(extend_catalogue(catalogue, roomy(128, eight), "f"), [("llama2-70b", [eight])])
     (beyond,) = errors_in_use(extend_catalogue(catalogue, roomy(129, eight), "f"), [("llama2-70b", [eight])])
@@ -372,7 +372,7 @@ def test_what_is_continued_counts_as_estimated_and_only_that() -> None:
     assert [p.llm for p in other.latency if "beyond" in p.source] == ["llama2-70b"] * 6
 
 
-def test_the_fleet_of_the_paper_may_fill_its_memory() -> None:
+def test_the_fleet_of_the_paper_can_fill_its_memory() -> None:
     settings = load_settings("paper")
     fleet = make_fleet(settings.catalogue, settings.config.fleet, settings.config.replay, seed=0)
     assert (fleet.max_batch == 4096).all()
@@ -383,7 +383,7 @@ def test_the_fleet_of_the_paper_may_fill_its_memory() -> None:
     assert (slope[:, 4000] > 0.99 * slope[:, 200]).all()  # no step is quicker than the line
 
 
-def test_no_batch_has_more_requests_than_memory_has_blocks() -> None:
+def test_batches_are_limited_by_memory_blocks() -> None:
     two = Deployment("h100-80gb", 2)
     extend_catalogue(catalogue, roomy(3169, two), "own.toml")
     message = (
@@ -398,7 +398,7 @@ def test_no_batch_has_more_requests_than_memory_has_blocks() -> None:
 # --- several stages
 
 
-def test_stages_share_layers_and_fill_and_drain() -> None:
+def test_pipeline_stages_share_layers_and_fill_and_drain() -> None:
     whole = catalogue.profile("llama2-70b", "h100-80gb", 4)
     for stages in (2, 4):
         many = split_into_stages(whole, stages, hop_s=0.0)
@@ -418,7 +418,7 @@ def test_stages_share_layers_and_fill_and_drain() -> None:
         assert step_s(slower, at, 0) - step_s(many, at, 0) == pytest.approx((stages - 1) * at / stages * 1e-3)
 
 
-def test_a_hop_is_a_hidden_state_over_the_links_of_a_stage() -> None:
+def test_a_pipeline_hop_sends_a_hidden_state_over_the_links() -> None:
     hidden, link = catalogue.llms["llama2-70b"].hidden, catalogue.gpus["h100-80gb"].link_gbit_per_s
     assert (hidden, link is None) == (8192, False)
     seconds = hop_token_s(catalogue, "llama2-70b", "h100-80gb", 4)

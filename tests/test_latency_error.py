@@ -1,4 +1,4 @@
-"""The error of the latency profiles: what it is, what it does to the scoreboard, which differences last."""
+"""The error of the latency profiles: its size, its effect on the scoreboard, and which differences hold."""
 
 import dataclasses
 import re
@@ -65,7 +65,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
 
 
 def by_draw(table: pa.Table, figure: str) -> pd.DataFrame:
-    """A row per draw, a column per policy."""
+    """Return one row per draw, one column per policy."""
     frame = table.to_pandas()
     return frame[frame["figure"] == figure].pivot(index="draw", columns="policy", values="value")
 
@@ -73,7 +73,7 @@ def by_draw(table: pa.Table, figure: str) -> pd.DataFrame:
 # --- the error of a profile ------------------------------------------------------------------------------
 
 
-def test_an_error_is_what_the_profile_tells_else_the_roofline_s() -> None:
+def test_an_error_is_the_published_one_or_the_roofline_s() -> None:
     mine = dataclasses.replace(
         CATALOGUE.profile("llama2-70b", "h100-80gb", 2),
         source="calibrated: 300 requests of log.csv",
@@ -90,14 +90,14 @@ def test_an_error_is_what_the_profile_tells_else_the_roofline_s() -> None:
         ("measured", 0.0552, 0.0144),
         ("estimated", 0.11, 0.11),
         ("calibrated", 0.02, 0.02),
-        ("composed", 0.11, 0.11),  # of stages that nobody measured together
+        ("composed", 0.11, 0.11),  # of stages that were not measured together
     ]
     assert describe_profile_errors(found).startswith(
         "bloom-176b measured, 1 to 6 % off; llama3.1-8b estimated, 11 % off; "
     )
 
 
-def test_draws_have_the_error_as_their_median_and_no_bias_whatever_else_is_deployed() -> None:
+def test_draws_have_the_error_as_their_median_and_no_bias() -> None:
     bloom, llama = errors_in_use(CATALOGUE, H100)
     many, dozen = error_factors(llama, 1000, seed=7), error_factors(llama, 12, seed=7)
     assert np.median(np.abs(np.log(many)), axis=0) == pytest.approx([0.11, 0.11], rel=0.01)
@@ -131,10 +131,10 @@ def test_prefill_moves_with_its_context_and_decode_with_its_cache() -> None:
     assert moved.decode_per_kv_token_s == 3 * profile.decode_per_kv_token_s
 
 
-# --- what it does to the scoreboard ----------------------------------------------------------------------
+# --- its effect on the scoreboard -------------------------------------------------------------------------
 
 
-def test_without_error_every_draw_is_the_scoreboard_to_the_last_bit(replayed, monkeypatch, capsys) -> None:
+def test_without_error_every_draw_equals_the_scoreboard(replayed, monkeypatch, capsys) -> None:
     errors = latency_error.profile_errors(replayed)
     exact = [error._replace(prefill_share=0.0, decode_share=0.0) for error in errors]
     monkeypatch.setattr(latency_error, "profile_errors", lambda _: exact)
@@ -156,13 +156,13 @@ def test_without_error_every_draw_is_the_scoreboard_to_the_last_bit(replayed, mo
     error_cli.show_errors(replayed, DAY, board)
     assert "2 samples of the latency errors" in capsys.readouterr().out
     other = board.set_column(board.column_names.index("usd"), "usd", pa.array([1.0] * board.num_rows))
-    error_cli.show_errors(replayed, DAY, other)  # a board that these draws are not of
+    error_cli.show_errors(replayed, DAY, other)  # the draws belong to another board
     shown = capsys.readouterr().out
     assert "fleetcast error" in shown
     assert "draws" not in shown
 
 
-def test_slower_engines_attain_less_and_all_policies_meet_the_same_ones(replayed, monkeypatch) -> None:
+def test_slower_engines_attain_less_and_all_policies_share_them(replayed, monkeypatch) -> None:
     def slower(catalogue: Catalogue, *_: object) -> list[Catalogue]:
         return [
             dataclasses.replace(
@@ -182,44 +182,44 @@ def test_slower_engines_attain_less_and_all_policies_meet_the_same_ones(replayed
     assert by_draw(table, "gpu_hours")["static"].nunique() == 1  # plans stay as they were made
 
 
-def test_what_cannot_be_drawn_is_said_in_a_line(replayed) -> None:
-    for asked, day, draws, error, line in (
+def test_impossible_draws_are_refused_in_one_line(replayed) -> None:
+    for policies, day, draws, error, line in (
         ([], DAY, 1, ValueError, r"draws is 1, must be 2 to 1000"),
         ([], DAY - timedelta(days=1), 2, LakeError, r"no outcomes on 2025-07-02\. It has 2025-07-03"),
         (["lt_ux"], DAY, 2, ConfigError, r"unknown policy 'lt_ux'"),
         (["corrected_closed"], DAY, 2, ConfigError, r"unknown policy with an open-loop plan"),
     ):
         with pytest.raises(error, match=line) as caught:
-            latency_error.replay_latency_draws(replayed, day, asked, draws, Progress())
+            latency_error.replay_latency_draws(replayed, day, policies, draws, Progress())
         assert "\n" not in str(caught.value)
     other = dataclasses.replace(replayed, catalogue=dataclasses.replace(replayed.catalogue, latency=()))
     with pytest.raises(ConfigError, match=r"results of 2025-07-03 are not of small.toml as it is now"):
         latency_error.open_loop_policies(other, DAY, [])
 
 
-# --- which differences last ------------------------------------------------------------------------------
+# --- which differences hold ------------------------------------------------------------------------------
 
 
-def told(lake: Lake, usd: dict[str, Sequence[float]]) -> None:
-    """Draws of one figure, written as a study writes them; the first is the scoreboard's."""
+def write_draws(lake: Lake, usd: dict[str, Sequence[float]]) -> None:
+    """Write draws of one figure as a study writes them; the first draw is the scoreboard's."""
     draws = [(policy, n, value) for policy, values in usd.items() for n, value in enumerate(values)]
     rows = [({"variant": policy, "policy": policy, "draw": n}, {"usd": value}) for policy, n, value in draws]
     lake.write("trials", trial_rows(rows), experiment="error", trace="office", day=DAY)
 
 
-def test_a_difference_is_carried_where_it_holds_draw_by_draw(tmp_path: Path, capsys) -> None:
-    """The intervals of a and b overlap all over; b is dearer in every draw. c is dearer in most of them."""
+def test_a_difference_is_certain_if_it_holds_in_every_draw(tmp_path: Path, capsys) -> None:
+    """The intervals of a and b overlap, yet b is dearer in every draw. c is dearer in most of them."""
     lake, rng = Lake(tmp_path), np.random.default_rng(5)
     world = rng.normal(1000, 100, 12)
     flips = np.where(np.arange(12) < 3, -5.0, 20.0)
-    told(
+    write_draws(
         lake,
         {
             "a": [1000, *world],
             "b": [1010, *(world + 10)],
             "c": [1020, *(world + flips)],
             "d": [1000, *world],
-            "e": [990, *(world + 10)],  # as told cheaper than a, in all draws dearer
+            "e": [990, *(world + 10)],  # cheaper than a on the scoreboard, dearer in all draws
         },
     )
     query = "from scoreboard_intervals where policy = 'b'"
@@ -241,8 +241,8 @@ def test_a_difference_is_carried_where_it_holds_draw_by_draw(tmp_path: Path, cap
     )
 
 
-def test_the_cost_of_a_plan_is_off_as_its_llms_are(replayed) -> None:
-    """Of two llms that err apart, each weighs what is spent on it."""
+def test_the_error_of_a_plan_weighs_its_llms_by_cost(replayed) -> None:
+    """Each of two llms with independent errors weighs by the cost spent on it."""
 
     def share(usd: dict[str, float]) -> float:
         rows = [{"llm": llm, "usd": value / 2} for llm, value in usd.items() for _ in range(2)]
@@ -254,7 +254,7 @@ def test_the_cost_of_a_plan_is_off_as_its_llms_are(replayed) -> None:
     assert share({}) == 0.0
 
 
-def test_savings_tell_which_part_the_error_of_the_latencies_may_be(replayed, capsys) -> None:
+def test_savings_state_the_part_due_to_latency_error(replayed, capsys) -> None:
     spent = replayed.lake.sql("reads/planned_usd.sql", trace=replayed.trace, day=DAY).to_pylist()
     error = latency_error.usd_error_share(replayed, spent)
     assert 0.02 < error < 0.4
@@ -274,10 +274,10 @@ def test_savings_tell_which_part_the_error_of_the_latencies_may_be(replayed, cap
     )
 
 
-def test_a_plan_tells_what_the_draws_leave_of_its_saving(replayed, tmp_path, monkeypatch) -> None:
+def test_a_plan_states_the_interval_of_its_saving(replayed, tmp_path, monkeypatch) -> None:
     lake = Lake(tmp_path)
     usd = {"static": [100.0, 130, 140, 150], "reactive": [90, 80, 110, 100], "lt_ua": [95.0, 100, 100, 100]}
-    told(lake, usd)
+    write_draws(lake, usd)
     board = pa.table({"policy": list(usd), "usd": [values[0] for values in usd.values()]})
     monkeypatch.setattr(scorecards, "read_scoreboard", lambda *_: board)
     own = dataclasses.replace(replayed, lake=lake, config=load_settings("office").config)
@@ -290,5 +290,5 @@ def test_a_plan_tells_what_the_draws_leave_of_its_saving(replayed, tmp_path, mon
     assert "reactive costs -5 USD compared with lt_ua, -18 to +9 in nine of ten samples" in line("reactive")
     assert line("reactive").endswith("this is not significant.")
     assert line("lt_ua") == line("corrected") == line("static", DAY - timedelta(days=1)) == ""
-    board = board.set_column(1, "usd", pa.array([1.0, 1.0, 1.0]))  # that these draws are not of
+    board = board.set_column(1, "usd", pa.array([1.0, 1.0, 1.0]))  # the draws belong to another board
     assert line("static") == ""

@@ -1,4 +1,4 @@
-"""Chains of legs: hand-overs of a cache, judges between two answers, requests spread over pools."""
+"""Stages of a request: KV transfers, judges between two answers, requests spread over pools."""
 
 import json
 import os
@@ -22,8 +22,8 @@ PROMPT = 1024
 X = PROMPT * TOKEN_S  # seconds that a prompt's cache takes
 
 
-def chained(trace: TraceArrays, score: float | np.ndarray) -> TraceArrays:
-    """Each request with a second leg behind it, on the second llm."""
+def with_second_stage(trace: TraceArrays, score: float | np.ndarray) -> TraceArrays:
+    """Return the trace with a second stage after each request, on the second llm."""
     rows = 2 * trace.arrival_s.size
     leg = np.arange(rows) % 2
     twice = TraceArrays(*(np.repeat(column, 2) for column in trace[:6]))
@@ -36,7 +36,7 @@ def chained(trace: TraceArrays, score: float | np.ndarray) -> TraceArrays:
 
 
 def two_llms(instances: int, **changes: object) -> FleetArrays:
-    """Two llms with as many like instances each."""
+    """Return two llms with the same number of identical instances each."""
     two = dict.fromkeys(("region", "kind"), np.zeros(2, np.int64))
     return a_fleet(
         2 * instances,
@@ -64,7 +64,7 @@ def two_llms(instances: int, **changes: object) -> FleetArrays:
     )
 
 
-def judged(below: float, judge_s: float = 0.0) -> Rules:
+def judge_rules(below: float, judge_s: float = 0.0) -> Rules:
     return some_rules(go_on_below=np.array([below, below]), judge_s=np.array([judge_s, judge_s]))
 
 
@@ -74,45 +74,45 @@ def busy_trace(requests: int = 2000, rate_per_s: float = 6.0) -> TraceArrays:
     return a_trace(arrival_s, rng.integers(1, 400, requests), rng.integers(1, 60, requests))
 
 
-# --- teams
+# --- paired pools
 
 
-def teams(of_prefill: int, of_decode: int, count: int = 2, **changes: object) -> FleetArrays:
-    """So many teams of so many instances each, of which one at least serves."""
+def paired_pools(of_prefill: int, of_decode: int, count: int = 2, **changes: object) -> FleetArrays:
+    """Return `count` paired pools of so many instances each, of which at least one pair is running."""
     sizes = np.array([of_prefill, of_decode])
     return a_pair(*(sizes * count).tolist(), TOKEN_S, team=sizes, min_instances=sizes, **changes)
 
 
-def test_a_request_goes_to_the_team_with_least_to_do_and_is_handed_over_within_it() -> None:
-    """Though both that prefill are idle, and the one that decodes for the first is not the least busy."""
+def test_a_request_stays_within_the_least_loaded_pair() -> None:
+    """Both prefill instances are idle, and the first pair's decode instance is not the least busy one."""
     trace = a_trace([0.0, 4.0, 8.0], PROMPT, [400, 200, 400])
-    apart, any_pairing = (run(trace, one) for one in (teams(1, 1), a_pair(2, 2, TOKEN_S)))
+    apart, any_pairing = (run(trace, one) for one in (paired_pools(1, 1), a_pair(2, 2, TOKEN_S)))
     assert (apart.sent_from.tolist(), apart.slot.tolist()) == ([0, 1, 1], [2, 3, 3])
     assert (any_pairing.sent_from.tolist(), any_pairing.slot.tolist()) == ([0, 0, 0], [2, 3, 3])
-    paired = run(a_trace([0.0, 0.0], PROMPT, 400), teams(1, 2, 1))
+    paired = run(a_trace([0.0, 0.0], PROMPT, 400), paired_pools(1, 2, 1))
     assert paired.slot.tolist() == [1, 2], "within a team the one with least to do"
 
 
-def test_a_team_dies_together_and_boots_together() -> None:
-    """Half of the first team dies; all of it is booted anew and serves again at one instant."""
-    fleet = teams(1, 2, 2, boot_cold_s=np.array([16.0, 64.0]))
+def test_a_pair_fails_and_boots_as_one() -> None:
+    """Half of the first pair fails; all of it is booted again and serves from one instant on."""
+    fleet = paired_pools(1, 2, 2, boot_cold_s=np.array([16.0, 64.0]))
     rules = some_rules(failure_s=np.array([8.0]), failure_slot=np.array([2]), monitor_s=1.0)
     session = Session(fleet, rules, [[2]])
     session.append_trace(a_trace([0.5], PROMPT, 400))
     for until_s, target, serving in (
         (7.5, [2, 4], [2, 4]),
         (8.5, [2, 4], [1, 2]),
-        (40.0, [2, 4], [1, 2]),  # the one that prefills waits for the others
+        (40.0, [2, 4], [1, 2]),  # the prefill instance waits for the others
         (80.0, [2, 4], [2, 4]),
-        (300.0, [1, 0], [1, 2]),  # those that decode follow, whatever their target
+        (300.0, [1, 0], [1, 2]),  # the decode instances follow, whatever their target
     ):
         session.play(Schedule([target], hour_s=256.0), until_s)
         assert session.instances()[:, 0].tolist() == serving
 
 
-def test_nobody_is_sent_to_the_part_of_a_team_that_boots_still() -> None:
-    """A team that is given up drains; called back, its busy instance serves at once, its idle one later."""
-    session = Session(teams(2, 1, 2), some_rules(monitor_s=1.0), [[4, 2]])
+def test_no_request_goes_to_the_booting_part_of_a_pair() -> None:
+    """A released pair drains. Recalled, its busy instance serves at once, its idle one later."""
+    session = Session(paired_pools(2, 1, 2), some_rules(monitor_s=1.0), [[4, 2]])
     session.append_trace(a_trace([0.0, 0.0, 3.0], [8 * PROMPT, 16 * PROMPT, PROMPT], 4))
     for until_s, target, serving in ((1.0, [4, 2], [4, 2]), (2.0, [2, 1], [2, 1]), (3.5, [4, 2], [3, 1])):
         spent = session.play(Schedule([target], hour_s=256.0), until_s)
@@ -124,7 +124,7 @@ def test_nobody_is_sent_to_the_part_of_a_team_that_boots_still() -> None:
 # --- prefill and decode apart
 
 
-def test_a_lone_request_meets_the_closed_form_in_bulk_and_by_layer() -> None:
+def test_a_lone_transfer_meets_the_closed_form_in_bulk_and_by_layer() -> None:
     trace = a_trace([0.0], PROMPT, 50)
     whole = run(trace, a_fleet(1))
     bulk = run(trace, a_pair(1, 1, TOKEN_S))
@@ -137,8 +137,8 @@ def test_a_lone_request_meets_the_closed_form_in_bulk_and_by_layer() -> None:
     assert slow.finish_s[0] - whole.finish_s[0] == 1 / 8 + 8 * X - 1.0
 
 
-def test_a_link_carries_one_cache_after_the_other() -> None:
-    """Two prompts leave one pass at once; the second cache waits for the first, also at the receiver."""
+def test_a_link_sends_one_cache_at_a_time() -> None:
+    """Two prompts leave one pass together; the second cache waits for the first, also at the receiver."""
     trace = a_trace([0.0, 0.0], PROMPT // 2, 2)
     outcome = run(trace, a_pair(1, 2, TOKEN_S, max_batch=2))
     step_s = 1 / 32 + PROMPT // 2 * KV_S
@@ -149,8 +149,8 @@ def test_a_link_carries_one_cache_after_the_other() -> None:
     assert apart.finish_s.tolist() == ends
 
 
-def test_the_sender_keeps_the_blocks_until_the_cache_has_come() -> None:
-    """A prompt that needs the whole memory waits at the sender for the transfer of the one before it."""
+def test_the_sender_keeps_its_blocks_until_the_transfer_ends() -> None:
+    """A prompt that needs the whole memory waits at the sender for the previous transfer."""
     fleet = a_pair(
         1, 1, TOKEN_S, kv_capacity=np.array([PROMPT + 8]), max_request_tokens=np.full(2, PROMPT + 8)
     )
@@ -160,7 +160,7 @@ def test_the_sender_keeps_the_blocks_until_the_cache_has_come() -> None:
     assert outcome.first_token_s.tolist() == [1.0, 1.0 + X + 1.0]
 
 
-def test_where_nobody_decodes_a_request_stays() -> None:
+def test_a_request_stays_where_no_decode_instance_runs() -> None:
     trace = a_trace([0.0], PROMPT, 50)
     fleet = a_pair(1, 1, TOKEN_S, min_instances=np.array([1, 0]))
     outcome = run(trace, fleet, targets=[[1, 0]])
@@ -168,8 +168,8 @@ def test_where_nobody_decodes_a_request_stays() -> None:
     assert outcome.finish_s[0] == run(trace, a_fleet(1)).finish_s[0]
 
 
-def test_one_alone_stays_where_it_was_prefilled_and_one_behind_others_begins_where_it_decodes() -> None:
-    """The opportunistic path: nobody waits for a link; a busy instance sends who comes to an idle one."""
+def test_opportunistic_transfers_depend_on_load() -> None:
+    """No request waits for a link; a busy instance sends new requests to an idle one."""
     idle = some_rules(opportunism=Opportunism.IDLE)
     alone = run(a_trace([0.0], PROMPT, 50), a_pair(1, 1, TOKEN_S), idle)
     assert (alone.slot.tolist(), alone.sent_from.tolist()) == ([0], [NO_INDEX])
@@ -181,8 +181,8 @@ def test_one_alone_stays_where_it_was_prefilled_and_one_behind_others_begins_whe
     assert three.sent_from.tolist() == [0, NO_INDEX, NO_INDEX]
 
 
-def test_what_is_left_weighs_where_a_request_decodes() -> None:
-    """Weight 0 keeps all while the other one has anything to do, an endless one nobody."""
+def test_the_backlog_weight_decides_where_a_request_decodes() -> None:
+    """Weight 0 keeps all requests while the other instance is busy, an infinite weight keeps none."""
     trace, pair = busy_trace(400, 1.0), a_pair(1, 1, TOKEN_S)
     kept, sent, off = (
         run(trace, pair, some_rules(opportunism=how, opportunism_weight=weight))
@@ -193,13 +193,13 @@ def test_what_is_left_weighs_where_a_request_decodes() -> None:
         )
     )
     share = [np.mean(out.sent_from != NO_INDEX) for out in (kept, sent, off)]
-    assert share[0] < 0.4 < share[1] < share[2], "an idle one is asked first, at the arrival"
+    assert share[0] < 0.4 < share[1] < share[2], "an idle one comes first, at the arrival"
     assert all((out.status == Ending.FINISHED).all() for out in (kept, sent, off))
 
 
 @pytest.mark.parametrize("slot", [0, 1])
-def test_a_cache_on_its_way_dies_with_either_end(slot: int) -> None:
-    """The request is routed anew and computed again, by the twin of the instance that died."""
+def test_a_cache_in_flight_is_lost_with_either_end(slot: int) -> None:
+    """The request is routed and computed again, by the twin of the failed instance."""
     rules = some_rules(failure_s=np.array([1.0 + X / 2]), failure_slot=np.array([2 * slot]))
     outcome = run(a_trace([0.0], PROMPT, 50), a_pair(2, 2, TOKEN_S), rules)
     again_s = 1.0 + X / 2 + (PROMPT + 1) * PREFILL_S_PER_TOKEN
@@ -210,7 +210,7 @@ def test_a_cache_on_its_way_dies_with_either_end(slot: int) -> None:
     assert outcome.finish_s[0] > again_s + (PROMPT + 1) * TOKEN_S
 
 
-def test_a_session_saved_with_caches_on_their_way_goes_on_identically(tmp_path: Path) -> None:
+def test_a_session_saved_with_caches_in_flight_resumes_identically(tmp_path: Path) -> None:
     trace, fleet = busy_trace(400), a_pair(4, 4, 1 / 256, max_batch=8)
     drive, until_s = Schedule(np.array([[4, 4]]), hour_s=1e6), float(trace.arrival_s[-1]) + 1.0
     whole = Session(fleet, some_rules(), [4, 4])
@@ -228,12 +228,12 @@ def test_a_session_saved_with_caches_on_their_way_goes_on_identically(tmp_path: 
 
 @pytest.mark.parametrize("c", [2.0, 0.25])
 @pytest.mark.parametrize("is_chain", [False, True])
-def test_scaling_all_times_links_and_judges_included_scales_all_results(is_chain: bool, c: float) -> None:
+def test_scaling_all_times_scales_all_results(is_chain: bool, c: float) -> None:
     def at(scale: float) -> np.ndarray:
         trace, fleet, rules = busy_trace(300), a_pair(3, 3, scale * TOKEN_S, max_batch=8), some_rules()
         if is_chain:
-            trace = chained(trace, np.linspace(0, 1, 300))
-            fleet, rules = two_llms(2), judged(0.5, judge_s=0.75 * scale)
+            trace = with_second_stage(trace, np.linspace(0, 1, 300))
+            fleet, rules = two_llms(2), judge_rules(0.5, judge_s=0.75 * scale)
         tables = fleet.latency
         scaled = {name: scale * getattr(tables, name) for name in ("prefill_s", "prefill_slope", "decode_s")}
         latency = tables._replace(**scaled, decode_kv_s=scale * tables.decode_kv_s)
@@ -245,7 +245,7 @@ def test_scaling_all_times_links_and_judges_included_scales_all_results(is_chain
     assert np.isfinite(at(1.0)).any()
 
 
-def test_an_instance_that_drains_is_given_away_when_its_last_cache_has_come() -> None:
+def test_a_draining_instance_is_released_after_its_last_transfer() -> None:
     fleet = a_pair(1, 1, TOKEN_S, min_instances=np.array([0, 1]))
     drive = Schedule([[1, 1], [0, 1]], hour_s=1.0 + X / 2)
     outcome = replay_trace(a_trace([0.0], PROMPT, 50), fleet, drive, some_rules(), 2 * (1.0 + X / 2))
@@ -253,8 +253,8 @@ def test_an_instance_that_drains_is_given_away_when_its_last_cache_has_come() ->
     assert (serving, draining, donated) == (1.0 + X / 2, X / 2, 1.0)
 
 
-def test_a_lone_request_gives_way_to_a_cache_that_has_not_left_and_comes_back() -> None:
-    """The prompt of the first fills the memory until its slow link is done; the second decodes beside it."""
+def test_a_request_is_preempted_by_an_outbound_cache_and_resumes() -> None:
+    """The first prompt fills the memory until its slow transfer ends; the second decodes there too."""
     capacity = np.array([1100])
     fleet = a_pair(1, 1, 1 / 128, min_instances=np.array([1, 0]), kv_capacity=capacity)
     fleet = fleet._replace(max_request_tokens=np.array([1100, 1100]), llm_max_request_tokens=capacity)
@@ -270,8 +270,8 @@ def test_a_lone_request_gives_way_to_a_cache_that_has_not_left_and_comes_back() 
 # --- live moves
 
 
-def moved(ask_s: float, until_s: float = 64.0, **rules: Any) -> tuple[Session, bool]:
-    """A lone request on the first of two instances whose steps are constant, asked to go to the second."""
+def replay_move(ask_s: float, until_s: float = 64.0, **rules: Any) -> tuple[Session, bool]:
+    """Replay one request on the first of two instances with constant steps, and request its live move."""
     fleet = a_fleet(2, has_transfers=True, link_token_s=np.array([TOKEN_S]))
     fleet = fleet._replace(latency=fleet.latency._replace(decode_kv_s=np.zeros((1, 2))))
     session = Session(fleet, some_rules(**rules), [2])
@@ -283,12 +283,12 @@ def moved(ask_s: float, until_s: float = 64.0, **rules: Any) -> tuple[Session, b
     return session, begins
 
 
-def test_a_lone_move_meets_the_closed_form_of_its_copies() -> None:
-    """First token at 1 s, a step each 1/32 s; asked at 2 s, when 31 boundaries are over."""
+def test_a_live_move_meets_the_closed_form_of_its_copies() -> None:
+    """First token at 1 s, a step each 1/32 s; the move is requested at 2 s, after 31 step boundaries."""
     end_s = 2.0 + (PROMPT + 31) * TOKEN_S  # of the first copy: the 40th boundary is over
     last = int((end_s - 1.0) * 32)
     assert last == 40
-    session, begins = moved(2.0, last_copy_tokens=16, move_s=0.25)
+    session, begins = replay_move(2.0, last_copy_tokens=16, move_s=0.25)
     left_s, rest = 1.0 + (last + 1) / 32, last + 1 - 31
     assert begins
     assert session.state.request["served_by"].tolist() == [1]
@@ -298,26 +298,26 @@ def test_a_lone_move_meets_the_closed_form_of_its_copies() -> None:
     assert session.state.instance["out_free_s"].tolist() == [left_s + rest * TOKEN_S, 0.0]
 
 
-def test_a_move_of_little_is_one_copy_more_and_a_move_that_cannot_be_is_none() -> None:
-    several, _ = moved(2.0, last_copy_tokens=2, max_copies=8)
-    one, _ = moved(2.0, last_copy_tokens=16)
+def test_a_small_move_is_one_copy_and_an_impossible_move_is_none() -> None:
+    several, _ = replay_move(2.0, last_copy_tokens=2, max_copies=8)
+    one, _ = replay_move(2.0, last_copy_tokens=16)
     stopped = [session.state.request["finish_s"][0] - (1.0 + 499 / 32) for session in (several, one)]
     assert 0 < stopped[0] < stopped[1] <= 16 * TOKEN_S + 1 / 32
     for ask_s, why in ((0.5, "in prefill"), (32.0, "ended")):
-        session, begins = moved(ask_s)
+        session, begins = replay_move(ask_s)
         assert not begins, why
         assert session.state.request["served_by"].tolist() == [0]
 
 
-def test_a_copy_is_given_up_when_its_request_ends_first_or_its_target_dies() -> None:
+def test_a_move_is_aborted_when_its_request_ends_or_its_target_fails() -> None:
     almost_s = 1.0 + 498 / 32
-    session, begins = moved(almost_s)
+    session, begins = replay_move(almost_s)
     assert begins
     assert (session.state.request["served_by"][0], session.state.request["finish_s"][0]) == (
         0,
         1.0 + 499 / 32,
     )
-    session, begins = moved(2.0, failure_s=np.array([2.125]), failure_slot=np.array([1]))
+    session, begins = replay_move(2.0, failure_s=np.array([2.125]), failure_slot=np.array([1]))
     assert begins
     assert (session.state.request["served_by"][0], session.state.request["finish_s"][0]) == (
         0,
@@ -327,54 +327,56 @@ def test_a_copy_is_given_up_when_its_request_ends_first_or_its_target_dies() -> 
     assert (session.state.transfer["migrating_to"] == NO_INDEX).all()
 
 
-# --- chains
+# --- cascades
 
 
-def test_without_a_judge_s_doubt_a_cascade_is_its_first_llm_alone() -> None:
+def test_with_threshold_zero_a_cascade_is_its_first_llm() -> None:
     trace = busy_trace()
     alone = run(trace, a_fleet(6, 8))
-    outcome = run(chained(trace, 0.5), two_llms(6), judged(below=0.5))
+    outcome = run(with_second_stage(trace, 0.5), two_llms(6), judge_rules(below=0.5))
     np.testing.assert_array_equal(outcome.finish_s[::2], alone.finish_s)
     assert (outcome.status[1::2] == Ending.SPARED).all()
 
 
-def test_the_next_leg_begins_when_the_judge_has_read_the_answer() -> None:
-    outcome = run(chained(a_trace([0.0], 32, 8), 0.0), two_llms(1), judged(below=0.5, judge_s=0.25))
+def test_the_next_stage_begins_after_the_verdict() -> None:
+    outcome = run(
+        with_second_stage(a_trace([0.0], 32, 8), 0.0), two_llms(1), judge_rules(below=0.5, judge_s=0.25)
+    )
     first, second = outcome.finish_s
     assert outcome.dispatched_s.tolist() == [0.0, first + 0.25]
     assert second == 2 * first + 0.25
     assert (outcome.status == Ending.FINISHED).all()
 
 
-def test_the_share_that_goes_on_never_falls_as_the_threshold_rises() -> None:
+def test_the_escalated_share_never_falls_as_the_threshold_rises() -> None:
     trace = busy_trace()
     scores = np.random.default_rng(5).uniform(size=trace.arrival_s.size)
     shares = []
     for below in (0.0, 0.25, 0.5, 0.75, 2.0):
-        outcome = run(chained(trace, scores), two_llms(8), judged(below))
+        outcome = run(with_second_stage(trace, scores), two_llms(8), judge_rules(below))
         shares.append(np.mean(outcome.status[1::2] != Ending.SPARED))
         assert shares[-1] == np.mean(scores < below)
     assert shares == sorted(shares)
 
 
-def test_a_row_of_the_plan_may_bring_other_thresholds() -> None:
-    """All go on in the first hour, nobody in the second, and those of the rules hold in none."""
+def test_a_plan_row_can_override_thresholds() -> None:
+    """All requests continue in the first hour, none in the second; the rules' thresholds never apply."""
     trace, hour_s = busy_trace(400, 4.0), 64.0
     drive = Schedule([[8, 8]] * 2, hour_s=hour_s, go_on_below=[[2.0, 2.0], [0.0, 0.0]])
-    outcome = replay_trace(chained(trace, 0.5), two_llms(8), drive, judged(0.5), 2 * hour_s)
+    outcome = replay_trace(with_second_stage(trace, 0.5), two_llms(8), drive, judge_rules(0.5), 2 * hour_s)
     first_s = outcome.finish_s[::2]
     gone = outcome.status[1::2] != Ending.SPARED
     np.testing.assert_array_equal(gone, first_s < hour_s)
     assert 0.2 < gone.mean() < 0.8
 
 
-def test_a_burst_shifts_the_gear_by_rate_at_once_and_a_full_llm_behind_by_load() -> None:
-    """Nobody is judged well enough; 4 a second come, and 40 for half a minute."""
+def test_gears_follow_the_rate_and_the_load_of_the_next_llm() -> None:
+    """No answer scores well enough; 4 requests a second arrive, and 40 during half a minute."""
     arrival_s = np.sort(np.concatenate([np.arange(0, 240, 0.25), np.arange(100, 130, 0.025)]))
-    trace = chained(a_trace(arrival_s, 64, 16), 0.5)
+    trace = with_second_stage(a_trace(arrival_s, 64, 16), 0.5)
 
     def gone_by(by: int, seen: int, least: float) -> np.ndarray:
-        rules = judged(1.0)._replace(
+        rules = judge_rules(1.0)._replace(
             monitor_s=4.0,
             gears_by=by,
             gear_llm=np.array([seen, NO_INDEX]),
@@ -396,19 +398,19 @@ def test_a_burst_shifts_the_gear_by_rate_at_once_and_a_full_llm_behind_by_load()
     assert by_rate[2] == by_load[2] == 1.0
 
 
-def test_a_chain_that_is_none_is_refused_by_name() -> None:
-    good = chained(busy_trace(3), 0.5)
+def test_an_invalid_chain_is_refused_by_name() -> None:
+    good = with_second_stage(busy_trace(3), 0.5)
     bad = {
         "must be a later row": good._replace(then=np.array([0, -1, 3, -1, 5, -1], np.int32)),
         "same arrival and region": good._replace(then=np.array([3, -1, -1, -1, 5, -1], np.int32)),
         "must be one further": good._replace(leg=np.array([0, 2, 0, 1, 0, 1], np.int8)),
         "follow exactly one other": good._replace(then=np.array([-1, -1, 3, -1, 5, -1], np.int32)),
     }
-    for said, trace in bad.items():
-        with pytest.raises(ValueError, match=said):
-            replay_trace(trace, two_llms(1), Schedule([[1, 1]], hour_s=64.0), judged(0.5), 64.0)
+    for message, trace in bad.items():
+        with pytest.raises(ValueError, match=message):
+            replay_trace(trace, two_llms(1), Schedule([[1, 1]], hour_s=64.0), judge_rules(0.5), 64.0)
     with pytest.raises(ValueError, match="needs a fleet whose has_transfers is set"):
-        run(good, two_llms(1)._replace(has_transfers=False), judged(0.5))
+        run(good, two_llms(1)._replace(has_transfers=False), judge_rules(0.5))
     assert fill_leg_columns(busy_trace(3)).then.tolist() == [NO_INDEX] * 3
 
 
@@ -445,17 +447,17 @@ def three_pools(weight: list[float]) -> FleetArrays:
         (PoolSpread.GOODPUT, [0.5 * 1, 0.25 * 2, 2.0 * 3]),
     ],
 )
-def test_each_pool_is_dealt_its_share_to_within_a_request(spread: int, shares: list[float]) -> None:
+def test_each_pool_gets_its_share_to_within_one_request(spread: int, shares: list[float]) -> None:
     fleet, trace = three_pools([0.5, 0.25, 2.0]), busy_trace(600)
     outcome = run(trace, fleet, some_rules(spread=spread, route_utilisation_share=1.0))
     pool = fleet.pool[outcome.slot]
     for n in (1, 10, 100, 600):
-        dealt = np.bincount(pool[:n], minlength=3)
-        assert (np.abs(dealt - n * np.array(shares) / sum(shares)) < 1).all()
+        counts = np.bincount(pool[:n], minlength=3)
+        assert (np.abs(counts - n * np.array(shares) / sum(shares)) < 1).all()
 
 
-def test_a_pool_listed_twice_is_one_with_both_instances() -> None:
-    """Dealt in turn between two pools of one instance each, or between both in one pool: the same bits."""
+def test_two_pools_of_one_equal_one_pool_of_two() -> None:
+    """Distributed in turn over two pools of one instance each, or over both in one pool: identical bits."""
     two = {name: getattr(three_pools([1, 1, 1]), name)[:2] for name in (
         "takes", "role", "then", "max_request_tokens", "share", "weight", "team", "tokens_per_s",
         "boot_cold_s",
@@ -471,7 +473,7 @@ def test_a_pool_listed_twice_is_one_with_both_instances() -> None:
     assert set(by_pools.slot) == {0, 1}
 
 
-def test_most_unused_memory_goes_first() -> None:
+def test_the_pool_with_most_free_memory_is_first() -> None:
     outcome = run(a_trace([0.0] * 3, 8, 4), three_pools([1, 1, 1]), some_rules(spread=PoolSpread.MOST_UNUSED))
     assert three_pools([1, 1, 1]).pool[outcome.slot].tolist() == [2, 2, 2]
 
@@ -479,16 +481,16 @@ def test_most_unused_memory_goes_first() -> None:
 # --- as plain Python
 
 
-def test_the_kernel_plays_the_same_as_plain_python() -> None:
+def test_the_compiled_kernel_equals_plain_python() -> None:
     """Without its compiler the kernel is a slow Python program with the same results."""
     command = (sys.executable, "-c", PLAIN)
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    said = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
-    assert json.loads(said) == small_replays()
+    output = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    assert json.loads(output) == small_replays()
 
 
 def small_replays() -> list[list[float]]:
-    """Finish times of small replays of every mechanism of this file."""
+    """Return finish times of small replays of every mechanism of this file."""
     trace = busy_trace(60)
     failing = some_rules(scaling=1, failure_s=np.array([3.0]), failure_slot=np.array([0]))
     tight = a_fleet(2, 4, kv_capacity=np.array([900]))
@@ -499,7 +501,7 @@ def small_replays() -> list[list[float]]:
     outcomes = (
         play(trace, tight, failing),
         play(trace, a_pair(2, 2, TOKEN_S, max_batch=4), failing),
-        play(chained(trace, np.linspace(0, 1, 60)), two_llms(2), judged(0.5, 0.25)),
+        play(with_second_stage(trace, np.linspace(0, 1, 60)), two_llms(2), judge_rules(0.5, 0.25)),
         play(trace, three_pools([1, 1, 1]), some_rules(spread=PoolSpread.GOODPUT)),
     )
     assert all((outcome.status != Ending.QUEUED).all() for outcome in outcomes)

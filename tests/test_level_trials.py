@@ -1,4 +1,4 @@
-"""fleetcast levels: trials are what a replay by hand gives, the search finds the fewest, in words too."""
+"""`fleetcast levels`: trials equal a replay by hand, the search finds the fewest instances, the report."""
 
 import dataclasses
 from pathlib import Path
@@ -43,8 +43,8 @@ FEW = LevelsQuery(
 # --- needs and levels ------------------------------------------------------------------------------------
 
 
-def test_a_step_of_needs_belongs_to_the_level_in_whose_share_its_middle_lies() -> None:
-    """Ten steps of the enterprise sampler under four levels: shares .10, .35, .35, .20, whole steps each."""
+def test_a_step_of_needs_has_the_level_of_its_middle() -> None:
+    """Ten steps of the enterprise sampler under four levels: shares .10, .35, .35, .20, in whole steps."""
     ten, four = level_shares("enterprise", 10), level_shares("enterprise", 4)
     level = levels_of_steps(ten, four)
     assert level.tolist() == [0, 1, 1, 1, 1, 2, 2, 2, 2, 3]
@@ -57,8 +57,8 @@ def test_a_step_of_needs_belongs_to_the_level_in_whose_share_its_middle_lies() -
             assert np.abs(off).max() <= level_shares(by, 10).max()  # never by more than a step
 
 
-def test_applications_with_the_strictest_needs_are_the_highest_levels() -> None:
-    """Three apps with half, a quarter and a quarter of the requests; that of the first half wants 60 s."""
+def test_apps_with_the_strictest_needs_get_the_highest_levels() -> None:
+    """Three apps with half, a quarter and a quarter of the requests; the app with half of them needs 60 s."""
     app = np.array([0, 0, 0, 0, 1, 1, 2, 2])
     need_s = np.array([60.0, 60.0, 60.0, 60.0, 1.0, 60.0, 1.0, 1.0])
     assert assign_levels_by_app(app, need_s, 2).tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
@@ -82,14 +82,14 @@ def test_levels_by_app_are_those_of_the_day(wired_day: RunSettings) -> None:
 
 
 def levels_settings(settings: RunSettings, **levels: Any) -> RunSettings:
-    """The settings with other figures in [replay.levels]."""
+    """Return the settings with other values in [replay.levels]."""
     return changed(settings, "replay", levels=dataclasses.replace(settings.config.replay.levels, **levels))
 
 
 # --- stacks ------------------------------------------------------------------------------------------------
 
 
-def test_a_stack_is_what_its_row_says_whatever_the_config(wired_day: RunSettings) -> None:
+def test_a_stack_follows_its_row_whatever_the_config(wired_day: RunSettings) -> None:
     found = {
         name: make_rules(wired_day.catalogue, apply_stack(wired_day.config.replay, stack), "follow")
         for name, stack in REPLAY_STACKS.items()
@@ -121,7 +121,7 @@ def test_a_stack_is_what_its_row_says_whatever_the_config(wired_day: RunSettings
     assert apply_stack(wired_day.config.replay, REPLAY_STACKS["config"]) == wired_day.config.replay
 
 
-def test_a_headroom_that_is_said_is_for_stacks_that_have_one(wired_day: RunSettings) -> None:
+def test_headroom_applies_only_to_stacks_with_headroom(wired_day: RunSettings) -> None:
     shares = {
         name: apply_stack(wired_day.config.replay, REPLAY_STACKS[name], 0.07).levels.headroom_share
         for name in ("config", "freeness", "llumnix", "jsq", "jsq_moves")
@@ -138,8 +138,8 @@ def endpoint(wired_day: RunSettings) -> Endpoint:
 
 
 @pytest.fixture(scope="module")
-def tried(wired_day: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
-    """A lake of its own, with the trials of FEW."""
+def level_trials_run(wired_day: RunSettings, tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
+    """Return the settings of a separate lake that holds the trials of FEW."""
     own = dataclasses.replace(wired_day, lake=Lake(tmp_path_factory.mktemp("levels") / "lake"))
     for table in ("requests", "plans"):
         rows = wired_day.lake.read(table, trace="wired", day=DAY).drop_columns(["trace", "day"])
@@ -167,41 +167,41 @@ def test_the_busiest_hours_of_an_endpoint_are_read(wired_day: RunSettings, endpo
 
 
 @pytest.mark.parametrize(("stack", "count"), [("llumnix", 3), ("edf", 1)])
-def test_a_trial_is_what_a_replay_counted_by_hand_gives(endpoint: Endpoint, stack: str, count: int) -> None:
+def test_a_trial_equals_a_replay_counted_by_hand(endpoint: Endpoint, stack: str, count: int) -> None:
     ends_s = (TIGHT_S, ENDS_S[1])
     bench = LevelBench(endpoint, DAY, ends_s)
     wanted, key = bench.request_needs("uniform"), LevelTrialKey(stack, 4, 0.2, 1.0, count)
     assert np.allclose([tier.ttft_slo_s for tier in wanted.needs.tiers.values()][::9], ends_s)
     assert wanted.idle_share[0] < 0.98
     assert wanted.idle_share[-1] == 1.0
-    told = bench.trial(wanted, key).set_index("level")
+    trial = bench.trial(wanted, key).set_index("level")
     level = levels_of_needs(wanted.needs, "uniform", 4)
-    asked = endpoint.trace._replace(tier=wanted.needs.step, level=level)
+    requests = endpoint.trace._replace(tier=wanted.needs.step, level=level)
     outcome, fleet = replay_endpoint(
-        endpoint, wanted.needs.tiers, config_under_stack(endpoint, stack, 4, 0.2), asked, count
+        endpoint, wanted.needs.tiers, config_under_stack(endpoint, stack, 4, 0.2), requests, count
     )
     needs_s = np.geomspace(*ends_s, 10)[wanted.needs.step]
     ttft_s = outcome.first_token_s - endpoint.trace.arrival_s
     in_time = ttft_s <= needs_s
-    assert told.index.tolist() == ["all", "0", "1", "2", "3"]
+    assert trial.index.tolist() == ["all", "0", "1", "2", "3"]
     for name, own in (("all", level >= 0), *((str(p), level == p) for p in range(4))):
-        row = told.loc[name]
+        row = trial.loc[name]
         assert (row["requests"], row["met"]) == (own.sum(), in_time[own].sum())
         assert row["finished"] == (outcome.status[own] == Ending.FINISHED).sum()
         assert row["preemptions"] == outcome.preemptions[own].sum()
         later = np.sort(np.where(np.isnan(ttft_s), np.inf, ttft_s)[own])
         assert row["ttft_p95_s"] == later[int(np.ceil(0.95 * own.sum())) - 1]
-    assert told.loc["all", "moved_live"] == outcome.moved[..., 1].sum()
-    assert told.loc["all", "moves_given_up"] == outcome.moved[..., 2].sum()
+    assert trial.loc["all", "moved_live"] == outcome.moved[..., 1].sum()
+    assert trial.loc["all", "moves_given_up"] == outcome.moved[..., 2].sum()
     if stack == "llumnix":
         by_level = [(outcome.sent_from[level == p] != NO_INDEX).sum() for p in range(4)]
-        assert told.loc["0":"3", "moved_live"].tolist() == by_level
+        assert trial.loc["0":"3", "moved_live"].tolist() == by_level
         assert sum(by_level) > 0
     shares_in_time = [in_time[wanted.needs.step == step].mean() for step in range(10)]
     worst = (np.array(shares_in_time) / wanted.idle_share).min()
-    assert told["worst_need_share"].tolist() == pytest.approx([worst] * 5)
+    assert trial["worst_need_share"].tolist() == pytest.approx([worst] * 5)
     hours = count * endpoint.deployment.gpus
-    assert told.loc["all", ["gpu_hours", "usd"]].tolist() == [hours, hours * 9.5]
+    assert trial.loc["all", ["gpu_hours", "usd"]].tolist() == [hours, hours * 9.5]
     assert fleet.pool.size == count
 
 
@@ -214,11 +214,11 @@ def test_more_load_is_more_requests_with_the_same_needs(endpoint: Endpoint) -> N
     assert twice["ttft_p99_s"] > once["ttft_p99_s"]
 
 
-def test_the_search_has_tried_what_meets_and_what_does_not(tried: RunSettings) -> None:
-    trials = tried.lake.sql("from level_trials where level = 'all'").to_pandas()
+def test_the_search_brackets_the_needed_instances(level_trials_run: RunSettings) -> None:
+    trials = level_trials_run.lake.sql("from level_trials where level = 'all'").to_pandas()
     assert set(trials["needs_by"]) == {"uniform", "tier"}
     assert sorted(trials.loc[trials["needs_by"] == "uniform", "levels"].unique()) == [1, 3, 10]
-    rows = tried.lake.sql("from level_value").to_pandas()
+    rows = level_trials_run.lake.sql("from level_value").to_pandas()
     cases = ["needs_by", "stack", "levels", "headroom_share"]
     assert {tuple(row) for row in rows[cases].to_numpy()} >= {
         ("uniform", stack, 3, share) for stack in ("freeness", "llumnix") for share in (0.1, 0.3)
@@ -235,16 +235,16 @@ def test_the_search_has_tried_what_meets_and_what_does_not(tried: RunSettings) -
         assert row.instances == 1 or not is_met[row.instances - 1]
 
 
-def test_the_answer_and_the_figures_are_those_of_the_trials(tried: RunSettings) -> None:
-    asked = {"llm": LLMS[1], "region": "south"}
-    by_uniform, by_tier = read_level_values(tried, DAY, **asked)
+def test_report_and_figures_are_those_of_the_trials(level_trials_run: RunSettings) -> None:
+    endpoint = {"llm": LLMS[1], "region": "south"}
+    by_uniform, by_tier = read_level_values(level_trials_run, DAY, **endpoint)
     assert {row["needs_by"] for row in by_uniform} == {"uniform"}
-    assert describe_endpoint_levels(tried, DAY, **asked) == [
+    assert describe_endpoint_levels(level_trials_run, DAY, **endpoint) == [
         describe_level_trials(by_uniform),
         describe_level_trials(by_tier),
     ]
-    drawings = level_figures.level_drawings(**asked, needs_by="uniform", load=1.0)
-    figures = {name: draw(tried, DAY) for name, draw in drawings.items()}
+    drawings = level_figures.level_drawings(**endpoint, needs_by="uniform", load=1.0)
+    figures = {name: draw(level_trials_run, DAY) for name, draw in drawings.items()}
     jsq = {row["levels"]: row["instances"] for row in by_uniform if row["stack"] == "jsq"}
     panel = figures["level_value"].axes[1]
     assert panel.get_title() == "needs by uniform"
@@ -256,7 +256,7 @@ def test_the_answer_and_the_figures_are_those_of_the_trials(tried: RunSettings) 
     assert [text.get_text() for text in figures["headroom"].axes[0].texts][:2] == [" 10%", " 30%"]
 
 
-# --- the answer --------------------------------------------------------------------------------------------
+# --- the report --------------------------------------------------------------------------------------------
 
 
 def value(stack: str, levels: int, instances: int | None, share: float = 0.0) -> dict[str, Any]:
@@ -268,7 +268,7 @@ def value(stack: str, levels: int, instances: int | None, share: float = 0.0) ->
     )
 
 
-def test_the_answer_in_words() -> None:
+def test_the_report_in_words() -> None:
     rows = [value("jsq", 1, 11), value("jsq", 2, 9), value("jsq", 3, 9), value("jsq", 4, 9)]
     rows += [value("jsq_moves", n, count) for n, count in ((1, 11), (2, 9), (3, 8), (4, 8))]
     rows += [value("freeness", 1, 14, 0.1), value("freeness", 2, 12, 0.1), value("freeness", 2, 12, 0.2)]
@@ -286,17 +286,17 @@ def test_the_answer_in_words() -> None:
     )
 
 
-def test_a_percentile_counts_those_that_never_came_as_last() -> None:
+def test_a_percentile_counts_unfinished_requests_as_last() -> None:
     assert percentile_s(np.array([3.0, np.nan, 1.0, 2.0]), 50) == 2.0
     assert percentile_s(np.array([3.0, np.nan, 1.0, 2.0]), 75) == 3.0
     assert np.isnan(percentile_s(np.array([3.0, np.nan, 1.0, 2.0]), 99))
 
 
-# --- what cannot be ----------------------------------------------------------------------------------------
+# --- refusals ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("options", "message"),
     [
         ("--levels 1,11", "--levels: got 11, needed whole numbers from 1 to 10."),
         ("--levels 1,x", "--levels: got 'x', needed whole numbers with commas between."),
@@ -309,11 +309,11 @@ def test_a_percentile_counts_those_that_never_came_as_last() -> None:
         ("--needs 3", "--needs: got 1 numbers, needed two: STRICTEST,LOOSEST."),
     ],
 )
-def test_what_cannot_be_tried_is_one_line(said: str, told: str, tmp_path: Path) -> None:
-    assert told in one_line(invoke("levels", *said.split(), "--date", "2024-01-01"))
+def test_impossible_trials_are_refused_in_one_line(options: str, message: str, tmp_path: Path) -> None:
+    assert message in one_line(invoke("levels", *options.split(), "--date", "2024-01-01"))
 
 
-def test_needs_that_cross_or_that_nobody_can_meet_are_one_line(endpoint: Endpoint) -> None:
+def test_crossing_or_impossible_needs_are_refused_in_one_line(endpoint: Endpoint) -> None:
     with pytest.raises(ConfigError, match=r"Needs from 3 s to 2 s: the strictest must be above 0 s"):
         LevelBench(endpoint, DAY, (3.0, 2.0)).request_needs("uniform")
     with pytest.raises(
@@ -322,12 +322,12 @@ def test_needs_that_cross_or_that_nobody_can_meet_are_one_line(endpoint: Endpoin
         LevelBench(endpoint, DAY, (1e-4, 2.0)).request_needs("uniform")
 
 
-def test_an_endpoint_of_several_pools_or_that_nobody_asked_is_one_line(wired_day: RunSettings) -> None:
+def test_an_endpoint_without_requests_or_with_several_pools_is_refused(wired_day: RunSettings) -> None:
     [pool] = wired_day.config.fleet.deployments[LLMS[1]]
     twice = {**wired_day.config.fleet.deployments, LLMS[1]: (pool, pool)}
     with pytest.raises(ConfigError, match=f"{LLMS[1]} has 2 pools in south; levels are tested on one pool"):
         read_endpoint(changed(wired_day, "fleet", deployments=twice), DAY, LLMS[1], "south", 1)
-    empty = dataclasses.replace(wired_day, lake=Lake(wired_day.lake.root.parent / "nobody"))
+    empty = dataclasses.replace(wired_day, lake=Lake(wired_day.lake.root.parent / "empty"))
     rows = wired_day.lake.read("requests", trace="wired", day=DAY).drop_columns(["trace", "day"])
     empty.lake.write("requests", rows.slice(0, 0), trace="wired", day=DAY)
     with pytest.raises(ConfigError, match=f"No request of {LLMS[1]} in any region on {DAY}"):

@@ -1,4 +1,4 @@
-"""Apps sleep, wake and remember; requests come in clumps, batches and on grids; tokens drift by the hour."""
+"""Demand levels: apps sleep and remember; requests come in clumps, batches and grids; tokens drift."""
 
 import dataclasses
 from datetime import date, timedelta
@@ -29,7 +29,7 @@ DAYS = 56
 HOUR_OF_WEEK = np.arange(24 * DAYS) % 168
 
 
-def drawn(levels, days=DAYS, seed=3):
+def draw_levels(levels, days=DAYS, seed=3):
     return np.concatenate(
         [
             draw_level_stretch(levels, seed, FIRST + timedelta(days=n), FIRST, n % 7).day_levels()
@@ -43,22 +43,22 @@ def correlation(load, lag):
     return np.mean([np.corrcoef(row[:-lag], row[lag:])[0, 1] for row in load])
 
 
-def stays(load):
-    """Share of the hours asleep, and hours of a sleep in the mean."""
+def sleep_statistics(load):
+    """Return the share of hours asleep, and the mean hours of a sleep."""
     off = load == 0
     return off.mean(), off.sum() / (off[:, 1:] & ~off[:, :-1]).sum()
 
 
 @pytest.mark.parametrize(("falls_asleep", "wakes"), [(0.05, 0.2), (0.3, 0.1)])
-def test_a_two_state_process_keeps_its_share_and_its_stays(falls_asleep, wakes):
+def test_a_two_state_process_keeps_its_share_and_sleep_length(falls_asleep, wakes):
     """Asleep for a share p / (p + q) of the hours, 1 / q hours at a time."""
     rng = np.random.default_rng(0)
     on = np.ones((20, 24 * DAYS), bool)
     for hour in range(1, 24 * DAYS):
         change = rng.random(20)
         on[:, hour] = np.where(on[:, hour - 1], change >= falls_asleep, change < wakes)
-    made = drawn(fit_app_levels(on * rng.poisson(1000, on.shape).astype(float), HOUR_OF_WEEK))
-    share, hours = stays(made)
+    made = draw_levels(fit_app_levels(on * rng.poisson(1000, on.shape).astype(float), HOUR_OF_WEEK))
+    share, hours = sleep_statistics(made)
     assert share == pytest.approx(falls_asleep / (falls_asleep + wakes), abs=0.05)
     assert hours == pytest.approx(1 / wakes, rel=0.25)
     assert made.mean() == pytest.approx(1, abs=0.05)
@@ -73,7 +73,7 @@ def test_a_load_keeps_its_variation_its_memory_and_its_season():
             walk[part, :, hour] = memory * walk[part, :, hour - 1] + fresh
     season = np.sin(2 * np.pi * HOUR_OF_WEEK / 24)
     load = 2000 * np.exp(0.5 * season + 0.4 * walk[0] + 0.4 * walk[1])
-    made = drawn(fit_app_levels(load, HOUR_OF_WEEK))
+    made = draw_levels(fit_app_levels(load, HOUR_OF_WEEK))
     assert made.std() / made.mean() == pytest.approx(load.std() / load.mean(), rel=0.1)
     for lag in (1, 6, 24, 72, 168):
         assert correlation(made, lag) == pytest.approx(correlation(load, lag), abs=0.1), lag
@@ -82,7 +82,7 @@ def test_a_load_keeps_its_variation_its_memory_and_its_season():
     assert midnights == pytest.approx(noons, abs=0.08)
 
 
-def test_only_who_moves_beyond_week_and_chance_has_a_life_of_its_own():
+def test_only_series_beyond_season_and_noise_get_a_level():
     rng = np.random.default_rng(2)
     week = np.tile(200.0 + 100 * np.sin(np.arange(336) / 4), (3, 1))
     load = rng.poisson(week).astype(float)
@@ -95,7 +95,7 @@ def test_only_who_moves_beyond_week_and_chance_has_a_life_of_its_own():
 
 @settings(max_examples=15)
 @given(st.floats(0.05, 1.0), st.floats(1.2, 8.0))
-def test_batches_have_the_cumulants_that_they_are_fitted_to(share, size):
+def test_batches_have_the_cumulants_of_their_fit(share, size):
     mean = 1 + share * (size - 1)
     second = (1 - share + share * size * (2 * size - 1)) / mean
     third = (1 - share + share * size * (6 * size**2 - 6 * size + 1)) / mean
@@ -103,7 +103,7 @@ def test_batches_have_the_cumulants_that_they_are_fitted_to(share, size):
     assert np.ravel(found) == pytest.approx([share, size], rel=1e-6)
 
 
-def test_seconds_are_as_dispersed_as_their_batches_say():
+def test_the_dispersion_of_seconds_is_that_of_their_batches():
     spacing = Spacing(np.zeros(1, np.int64), np.array([0.2]), np.array([6.0]))
     minute, _ = draw_arrivals(np.random.default_rng(0), np.full((1, 1440), 120.0), np.ones((1, 144)), spacing)
     assert minute.size == pytest.approx(1440 * 120, rel=0.03)
@@ -113,7 +113,7 @@ def test_seconds_are_as_dispersed_as_their_batches_say():
     assert found[0] == pytest.approx((0.8 + 0.2 * 6 * 11) / 2, rel=0.06)
 
 
-def test_no_clump_has_a_favourite_place_in_its_window():
+def test_clumps_are_uniform_in_their_window():
     spacing = Spacing(np.full(30, list(GAP_FAMILIES).index("gamma")), np.zeros(30), np.ones(30))
     minute, sender = draw_arrivals(
         np.random.default_rng(0), np.full((30, 1440), 6.0), np.full((30, 144), 6.0), spacing
@@ -134,8 +134,8 @@ def test_a_grid_is_found_and_kept():
     assert snap_to_grid(np.array([0, 2, 7]), 5, 2).tolist() == [2, 2, 7]
 
 
-def test_an_app_that_sends_as_one_clumps_over_its_clients():
-    """Dealt out over four clients the clumps of one sender stay together, in the shares of their rates."""
+def test_clumps_of_one_sender_stay_together_over_clients():
+    """Distributed over four clients, the clumps of one sender stay together, in the shares of their rates."""
     rate = np.array([4.0, 2.0, 1.0, 1.0])[:, None] * np.full((4, 168), 500.0)
     alone = dataclasses.replace(traffic(cv=4.0), requests_per_hour=rate)
     spacing = Spacing(*(values[:1] for values in alone.spacing))
@@ -153,8 +153,8 @@ def test_an_app_that_sends_as_one_clumps_over_its_clients():
     assert np.bincount(day.llm) / day.llm.size == pytest.approx([0.5, 0.25, 0.125, 0.125], abs=0.02)
 
 
-def test_tokens_drift_as_they_did_on_the_day_that_is_lived_through():
-    """Every pair says its day and hour: a made hour has those of one day; each day comes once in three."""
+def test_tokens_drift_as_on_the_source_day():
+    """A pair states its day and hour: a generated hour has pairs of one day, each day once in three."""
     day, hour = np.divmod(np.arange(3 * 24).repeat(60), 24)
     pairs = np.stack([1 + 24 * day + hour, 1 + day], axis=1).astype(np.int32)
     history = traffic().history._replace(
@@ -178,7 +178,7 @@ def test_tokens_drift_as_they_did_on_the_day_that_is_lived_through():
     assert min(sum(one == {day} for one in lived) for day in (1, 2, 3)) >= 2
 
 
-def test_a_new_app_sleeps_like_the_other_but_not_with_it():
+def test_a_copied_app_sleeps_alike_but_independently():
     on = np.random.default_rng(0).random((1, 24 * DAYS)) < 0.5
     led = dataclasses.replace(
         traffic(),
@@ -201,7 +201,7 @@ def test_a_new_app_sleeps_like_the_other_but_not_with_it():
     assert np.mean(asleep[1] == asleep[2]) == pytest.approx(0.5, abs=0.15)
 
 
-def test_a_day_with_levels_is_the_same_whichever_days_are_drawn():
+def test_a_generated_day_does_not_depend_on_other_days():
     levels = fit_app_levels(
         np.random.default_rng(0).poisson(20.0, (3, 336)).astype(float), np.arange(336) % 168
     )
@@ -212,8 +212,8 @@ def test_a_day_with_levels_is_the_same_whichever_days_are_drawn():
     assert not np.array_equal(alone, draw_level_stretch(levels, 6, day, FIRST, 4).day_levels())
 
 
-def test_every_quantile_of_a_level_comes_as_often_in_a_stretch_as_it_did():
-    """A memory of four days and a CV of 2: two weeks have the mean and the variation of the record."""
+def test_a_stretch_keeps_the_distribution_of_a_level():
+    """With a memory of four days and a CV of 2, two weeks have the mean and the variation of the record."""
     rng = np.random.default_rng(0)
     walk = rng.standard_normal((2, 336))
     for hour in range(1, 336):
@@ -222,14 +222,14 @@ def test_every_quantile_of_a_level_comes_as_often_in_a_stretch_as_it_did():
     levels = fit_app_levels(counts, np.arange(336) % 168)
     assert levels.stretch_days == 14
     for seed in range(3):
-        made = drawn(levels, days=28, seed=seed).reshape(2, 2, 336)
+        made = draw_levels(levels, days=28, seed=seed).reshape(2, 2, 336)
         assert made.mean(axis=2) == pytest.approx(1.0, abs=0.03)
         cv = counts.std(axis=1) / counts.mean(axis=1)
         assert made.std(axis=2) == pytest.approx(np.repeat(cv[:, None], 2, axis=1), rel=0.1)
 
 
-def test_the_days_go_together_whose_levels_are_alike():
-    """Tokens stay with the load that they came with; each day is lived through once in a stretch."""
+def test_source_days_are_matched_by_level():
+    """Tokens stay with the load that they came with; each day is used once in a stretch."""
     rng = np.random.default_rng(1)
     of_days = rng.permutation(np.exp(np.linspace(-1, 1, 14)))
     counts = rng.poisson(500 * np.repeat(of_days, 24)).astype(float)[None]
@@ -262,8 +262,8 @@ def test_the_days_go_together_whose_levels_are_alike():
     assert np.array_equal(made.argsort(), seen.argsort())
 
 
-def test_tokens_go_with_the_load_by_the_hour():
-    """An hour has the tokens of one in which as much was sent: only in quiet hours were requests heavy."""
+def test_tokens_follow_the_load_of_the_hour():
+    """An hour has the tokens of an hour with as much load: only quiet hours had heavy requests."""
     rng = np.random.default_rng(1)
     of_hours = rng.permutation(np.exp(np.linspace(-1.5, 1.5, 336)))
     counts = rng.poisson(500 * of_hours).astype(float)[None]
@@ -295,8 +295,8 @@ def test_tokens_go_with_the_load_by_the_hour():
     assert mean[~is_busy].mean() > 800
 
 
-def test_an_hour_has_the_mean_tokens_of_the_hour_that_it_lives_through():
-    """Heavy tails: drawn one by one, the mean of an hour would stray by a third."""
+def test_an_hour_has_the_mean_tokens_of_its_source_hour():
+    """Heavy tails: drawn one by one, the mean of an hour would be off by a third."""
     rng = np.random.default_rng(2)
     pairs = np.repeat(np.ceil(rng.lognormal(5, 2, (24 * 300, 1))), 2, axis=1).astype(np.int32)
     made = dataclasses.replace(

@@ -1,4 +1,4 @@
-"""Metrics as a trace: every reading keeps its requests and tokens, whatever happens to counters."""
+"""A trace from metrics: every reading keeps its requests and tokens, whatever happens to the counters."""
 
 import json
 from datetime import UTC, datetime
@@ -37,7 +37,7 @@ MODEL = "llama2-70b"
 
 
 def process(seed: int, first_s: float = 0.0, last_s: float = 6 * 3600.0, per_s: float = 0.5) -> Served:
-    """Requests that one process served between two instants of the day."""
+    """Return requests that one process served between two instants of the day."""
     rng = np.random.default_rng(seed)
     size = rng.poisson(per_s * (last_s - first_s))
     arrived = MIDNIGHT + np.sort(rng.uniform(first_s, last_s, size))
@@ -49,7 +49,7 @@ def process(seed: int, first_s: float = 0.0, last_s: float = 6 * 3600.0, per_s: 
 def series(
     served: Served, labels: dict[str, str], t: np.ndarray = T, late_s: float = 0.0
 ) -> list[dict[str, Any]]:
-    """All counters of a process as query_range writes them; read `late_s` later than its instants."""
+    """Return all counters of a process as query_range writes them, read `late_s` after its instants."""
     found = counters(served, t + late_s, t[::60] + late_s)
     labels = {"model_name": MODEL, **labels}
     return [results(labels, name, le, at - late_s, value) for name, le, at, value in found]
@@ -58,7 +58,7 @@ def series(
 def land(
     tmp_path: Path, *parts: list[dict[str, Any]], mapping: str = 'tier = "iw_fast"\nregion = "east"'
 ) -> tuple[Lake, IngestReport]:
-    """Bring answers into a lake of their own."""
+    """Import answers into a separate lake."""
     folder = tmp_path / "mine.metrics"
     folder.mkdir(exist_ok=True)
     (tmp_path / "mine.toml").write_text(mapping)
@@ -84,7 +84,7 @@ def by_minute(lake: Lake) -> np.ndarray:
 
 
 def true_minutes(*processes: Served) -> np.ndarray:
-    """What the same processes' logs say, by the instant of the first token."""
+    """Return what the logs of the same processes give, by the instant of the first token."""
     found = np.zeros((360, 2))
     for served in processes:
         minute = ((served.arrived - MIDNIGHT) // 60).astype(int)
@@ -95,8 +95,8 @@ def true_minutes(*processes: Served) -> np.ndarray:
     return found
 
 
-def said(lake: Lake, aspect: str) -> list[str]:
-    """The findings of an aspect."""
+def find_details(lake: Lake, aspect: str) -> list[str]:
+    """Return the findings of an aspect."""
     rows = lake.read("metric_findings", trace="mine").to_pylist()
     return [
         f"{row['verdict']}: {row['detail']} {row['rows'] or ''}".strip()
@@ -106,7 +106,7 @@ def said(lake: Lake, aspect: str) -> list[str]:
 
 
 def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
-    """Two processes, one of which two jobs read 20 s apart: counted once; a second time nothing changes."""
+    """Two processes; two jobs read one of them 20 s apart: counted once. A second import changes nothing."""
     one, other = process(1), process(2)
     twice = series(one, {"instance": "a", "job": "pods"}, late_s=20.0)
     lake, report = land(
@@ -122,7 +122,7 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
         "select epoch(arrived_at) as t, input_tokens as i, output_tokens as o from requests"
     ).to_pandas()
     counted = np.concatenate([p.arrived[p.arrived + p.ttft_s <= T[-1]] for p in (one, other)])
-    assert rows["t"].mean() == pytest.approx(counted.mean(), abs=1.0)  # they are counted 4 s later
+    assert rows["t"].mean() == pytest.approx(counted.mean(), abs=1.0)  # the counters lag by 4 s
     for column, values in (
         ("i", [p.input_tokens for p in (one, other)]),
         ("o", [p.output_tokens for p in (one, other)]),
@@ -133,10 +133,11 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
     done = sum(p.output_tokens[p.arrived + p.e2e_s <= T[-1]].sum() for p in (one, other))
     assert rows["o"].sum() == done
     assert (
-        said(lake, "read twice") == ["note: instance=a, job=pods repeats another series: counted once"]
+        find_details(lake, "read twice")
+        == ["note: instance=a, job=pods repeats another series: counted once"]
         or True
     )
-    assert "the rank of a length is known to within" in said(lake, "confidence")[1]
+    assert "the rank of a length is known to within" in find_details(lake, "confidence")[1]
     assert {"read twice", "confidence", "kept"} <= set(assess_trace(lake, "mine")["aspect"].to_pylist())
     assert lake.sql("select distinct measure from engine_histograms").num_rows == 3
     assert not land_metrics(tmp_path / "mine.metrics", lake, CATALOGUE).is_new
@@ -146,8 +147,8 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
     assert not lake.files("requests") + lake.files("metric_findings") + lake.files("engine_histograms")
 
 
-def test_processes_that_come_go_and_restart_lose_nothing_that_was_read(tmp_path: Path) -> None:
-    """One begins within the readings, one ends, one begins again at 0, one was old when it was first read."""
+def test_starting_and_restarting_processes_lose_no_reading(tmp_path: Path) -> None:
+    """One begins within the readings, one ends, one restarts at 0, one was old at its first reading."""
     ends, begins = process(1, 0, 7200), process(2, 7230, 6 * 3600)
     again = [process(3, 0, 3590), process(4, 3605, 6 * 3600)]
     old = process(5, -36_000, 6 * 3600)
@@ -174,14 +175,14 @@ def test_processes_that_come_go_and_restart_lose_nothing_that_was_read(tmp_path:
     assert np.abs(found - true)[:, 0].max() < 20
     quarters = np.abs((found - true).reshape(24, 15, 2).sum(axis=1))[:, 1]
     assert quarters.max() < 0.02 * true[:, 1].sum() / 24
-    assert said(lake, "joined late") == [
+    assert find_details(lake, "joined late") == [
         "note: 1 processes had counted before they were first read: left out"
     ]
-    assert said(lake, "restarts")[0].startswith("note: 1 counters of requests began again")
+    assert find_details(lake, "restarts")[0].startswith("note: 1 counters of requests began again")
 
 
-def test_what_nobody_read_is_unknown_and_what_some_read_is_spread(tmp_path: Path) -> None:
-    """Two hours in which nobody read are left out and told; one process alone is spread over its gap."""
+def test_unread_hours_are_unknown_and_partial_gaps_are_spread(tmp_path: Path) -> None:
+    """Two hours without any reading are left out and reported; one process alone is spread over its gap."""
     one, other = process(1), process(2)
     out = (T > MIDNIGHT + 7200) & (T < MIDNIGHT + 14_400)
     alone = (T > MIDNIGHT + 15_000) & (T < MIDNIGHT + 18_000)
@@ -191,9 +192,11 @@ def test_what_nobody_read_is_unknown_and_what_some_read_is_spread(tmp_path: Path
     found, true = by_minute(lake), true_minutes(one, other)
     assert found[121:239].sum() == 0
     assert found[260:300].sum(axis=0) == pytest.approx(true[260:300].sum(axis=0), rel=0.05)
-    assert said(lake, "gaps")[0].startswith("warn: 1 gaps, 2.0 h in all, without a reading of an endpoint")
+    assert find_details(lake, "gaps")[0].startswith(
+        "warn: 1 gaps, 2.0 h in all, without a reading of an endpoint"
+    )
     assess_trace(lake, "mine")
-    left_out = int(said(lake, "gaps")[0].split()[-1])
+    left_out = int(find_details(lake, "gaps")[0].split()[-1])
     whole = sum(int((p.arrived + p.ttft_s <= T[-1]).sum()) for p in (one, other))
     assert report.rows_kept + left_out == whole
     assert (
@@ -204,8 +207,8 @@ def test_what_nobody_read_is_unknown_and_what_some_read_is_spread(tmp_path: Path
     )
 
 
-def test_other_names_other_buckets_and_a_frontend(tmp_path: Path) -> None:
-    """An upgrade changes buckets, a frontend counts the same requests again: each is read as it is."""
+def test_renamed_metrics_other_buckets_and_a_frontend(tmp_path: Path) -> None:
+    """An upgrade changes buckets, a frontend counts the same requests again: each is read correctly."""
     old, new = process(1, 0, 10_800), process(2, 10_815, 6 * 3600)
     before, after = (
         series(old, {"instance": "a"}, T[T <= MIDNIGHT + 10_800]),
@@ -215,14 +218,14 @@ def test_other_names_other_buckets_and_a_frontend(tmp_path: Path) -> None:
     lake, report = land(tmp_path, before, after)
     true, found = true_minutes(old, new), by_minute(lake)
     assert found.sum(axis=0) == pytest.approx(true.sum(axis=0), rel=0.002)
-    assert said(lake, "other buckets") == [
+    assert find_details(lake, "other buckets") == [
         f"note: {m}_tokens come in 2 layouts of buckets: each is read with its own bounds"
         for m in ("input", "output")
     ]
     share = "select avg((input_tokens <= $bound)::int) as share from requests where hour(arrived_at) >= 4"
     for bound in (500, 1000, 2000):
-        ours = lake.sql(share, bound=bound)["share"][0].as_py()
-        assert ours == pytest.approx((new.input_tokens <= bound).mean(), abs=0.03)
+        share_below = lake.sql(share, bound=bound)["share"][0].as_py()
+        assert share_below == pytest.approx((new.input_tokens <= bound).mean(), abs=0.03)
     names = {
         "vllm:request_prompt_tokens": "dynamo_frontend_input_sequence_tokens",
         "vllm:request_generation_tokens": "dynamo_frontend_output_sequence_tokens",
@@ -240,14 +243,14 @@ def test_other_names_other_buckets_and_a_frontend(tmp_path: Path) -> None:
             }
             frontend.append({**one, "metric": metric})
     again, both = land(tmp_path, before, [], frontend)
-    assert abs(both.rows_kept - old.arrived.size) < 30  # of the last ones not all had ended
-    assert said(again, "read twice") == [
+    assert abs(both.rows_kept - old.arrived.size) < 30  # some of the last requests had not ended
+    assert find_details(again, "read twice") == [
         f"note: vllm counts {MODEL} behind a frontend: the frontend's counters are used"
     ]
     assert report.rows_kept > both.rows_kept
 
 
-def test_answers_that_cannot_be_used_are_findings_and_the_rest_lands(tmp_path: Path) -> None:
+def test_unusable_answers_are_findings_and_the_rest_lands(tmp_path: Path) -> None:
     folder = tmp_path / "mine.metrics"
     folder.mkdir()
     for name, text in (
@@ -273,7 +276,7 @@ def test_answers_that_cannot_be_used_are_findings_and_the_rest_lands(tmp_path: P
     assert "\n" not in str(caught.value)
     lake, report = land(tmp_path, series(process(1), {"instance": "a"}))
     assert report.rows_kept > 10_000
-    found = " | ".join(said(lake, "answers") + said(lake, "other metrics"))
+    found = " | ".join(find_details(lake, "answers") + find_details(lake, "other metrics"))
     for text in (
         "a.json is no JSON answer",
         "b.json is an error: timeout, query timed out",
@@ -290,8 +293,8 @@ def test_answers_that_cannot_be_used_are_findings_and_the_rest_lands(tmp_path: P
         land_metrics(folder, lake, CATALOGUE)
 
 
-def test_answers_beside_logs_are_refused_and_one_alone_is_told_where_to_go(tmp_path: Path) -> None:
-    """Requests that logs and metrics both know would count twice."""
+def test_metrics_with_logs_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    """Requests that logs and metrics both contain would count twice."""
     part = series(process(1, last_s=600), {"instance": "a"}, T[:12])
     lake, _ = land(tmp_path, part)
     (tmp_path / "log.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2025-07-02 10:00:00,5,5\n")
@@ -313,8 +316,8 @@ def test_answers_beside_logs_are_refused_and_one_alone_is_told_where_to_go(tmp_p
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_two_processes_behind_one_balancer_are_never_taken_for_one(seed: int) -> None:
-    """In turn they get as many requests each, to one; their tokens drift apart all the same."""
+def test_two_balanced_processes_are_never_merged(seed: int) -> None:
+    """They alternate and get the same requests to within one; their tokens drift apart all the same."""
     rng = np.random.default_rng(seed)
     n, minutes = 20, 600
     t = np.arange(minutes) * 60.0
@@ -327,7 +330,7 @@ def test_two_processes_behind_one_balancer_are_never_taken_for_one(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_drawn_lengths_have_the_sums_and_the_buckets(seed: int) -> None:
+def test_generated_lengths_keep_sums_and_buckets(seed: int) -> None:
     rng = np.random.default_rng(seed)
     bounds = np.array([1, 10, 100, 1000, 10_000, np.inf])
     true = np.ceil(rng.lognormal(5, 1.5, 20_000))
@@ -350,7 +353,7 @@ def test_drawn_lengths_have_the_sums_and_the_buckets(seed: int) -> None:
     assert ranks == pytest.approx(cumulative[1:-1] / true.size, abs=0.03)
 
 
-def test_labels_and_cache_hits_go_where_they_belong(tmp_path: Path) -> None:
+def test_labels_and_cache_hits_reach_their_columns(tmp_path: Path) -> None:
     """A region and a tier by labels and their names; a quarter, then half of the prompt tokens were cached.
 
     The cache's counters have another name from the fourth hour on, in the same process.
@@ -379,6 +382,6 @@ def test_labels_and_cache_hits_go_where_they_belong(tmp_path: Path) -> None:
         "group by h order by h"
     )["s"].to_pylist()
     assert cached == pytest.approx([0.25, 0.25, 0.25, 0.5, 0.5, 0.5], abs=0.01)
-    assert said(lake, "renamed")[0].startswith(
+    assert find_details(lake, "renamed")[0].startswith(
         "note: vllm:gpu_prefix_cache_hits_total: read while its newer name"
     )

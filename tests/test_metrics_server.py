@@ -1,4 +1,4 @@
-"""Metrics from a server: a real Prometheus that scrapes engines of the test, and bad servers."""
+"""Metrics from a server: a real Prometheus that scrapes engines of the test, and faulty servers."""
 
 import json
 import threading
@@ -26,12 +26,12 @@ from fleetcast.models.world.engine_metrics import load_engine_metrics
 CATALOGUE = load_catalogue()
 UNTIL = datetime(2025, 7, 4)
 BOUNDS = (100.0, 200.0, 500.0, float("inf"))
-LENGTHS = (80, 150, 150, 400)  # of the prompts, in turn
+LENGTHS = (80, 150, 150, 400)  # of the prompts, in order
 OUTPUT = 20
 
 
 class Engine:
-    """Counters of vLLM, as its /metrics shows them; it begins again at 0 when it is told to."""
+    """Counters of vLLM, as its /metrics shows them; a restart sets them to 0."""
 
     def __init__(self) -> None:
         self.lock, self.requests, self.total = threading.Lock(), 0, 0
@@ -63,8 +63,8 @@ class Engine:
         return "\n".join(lines) + "\n"
 
 
-def test_a_real_prometheus_gives_every_request_that_its_engines_counted(tmp_path: Path) -> None:
-    """Two engines, of which one restarts in between: no request and no token is lost."""
+def test_a_real_prometheus_loses_no_request(tmp_path: Path) -> None:
+    """Two engines, of which one restarts: no request and no token is lost."""
     engines = [Engine(), Engine()]
     with (
         served(lambda _: (200, {"Content-Type": "text/plain"}, engines[0].text().encode())) as one,
@@ -82,7 +82,7 @@ def test_a_real_prometheus_gives_every_request_that_its_engines_counted(tmp_path
         now_s, folder = int(time.time()), tmp_path / "mine.metrics"
         order = MetricsDownload(url, folder, now_s - 30, now_s, 1, 'job="engines"')
         came = [download_metrics(order, load_engine_metrics(), 1.0, Progress()) for _ in range(2)]
-    assert came[0].asked == came[1].kept > came[1].asked == came[0].kept == 0
+    assert came[0].downloaded == came[1].kept > came[1].downloaded == came[0].kept == 0
     lake = Lake(tmp_path / "lake")
     report = land_metrics(folder, lake, CATALOGUE)
     total = sum(engine.total for engine in engines)
@@ -92,12 +92,12 @@ def test_a_real_prometheus_gives_every_request_that_its_engines_counted(tmp_path
     assert rows["o"].sum() == total * OUTPUT
     below = [(rows["i"] <= bound).mean() for bound in BOUNDS[:3]]
     assert below == pytest.approx([0.25, 0.75, 1.0], abs=0.05)
-    said = " ".join(lake.sql("select detail from metric_findings")["detail"].to_pylist())
-    assert "1 counters of requests began again" in said
+    details = " ".join(lake.sql("select detail from metric_findings")["detail"].to_pylist())
+    assert "1 counters of requests began again" in details
 
 
 def wait_until_scraped(url: str, engines: list[Engine]) -> None:
-    """Until it has what the engines count now, and has had it for a whole second: the step of the test."""
+    """Wait until it has the current counts, and has had them for a whole second: the step of the test."""
     client = prometheus_client.PrometheusClient(url, time.monotonic() + 30)
     expected = sorted(engine.requests for engine in engines)
     for _ in range(300):
@@ -117,7 +117,7 @@ NAMES = json.dumps({"status": "success", "data": ["up"]}).encode()
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "body", "said"),
+    ("status", "headers", "body", "message"),
     [
         (401, {}, b"<html>", f"refuses access: 401. Put a token .* {TOKEN_VARIABLE}"),
         (429, {"Retry-After": "0"}, b"slow down", "answers 429, 5 times. The answers so far are kept"),
@@ -130,15 +130,20 @@ NAMES = json.dumps({"status": "success", "data": ["up"]}).encode()
         (200, {}, NAMES, "knows no metric of vLLM, SGLang or Dynamo between"),
     ],
 )
-def test_a_server_that_answers_badly_is_one_line(
-    status: int, headers: dict[str, str], body: bytes, said: str, tmp_path: Path
+def test_a_bad_answer_is_reported_in_one_line(
+    status: int, headers: dict[str, str], body: bytes, message: str, tmp_path: Path
 ) -> None:
-    with served(lambda _: (status, headers, body)) as url, pytest.raises(IngestError, match=said) as caught:
+    with (
+        served(lambda _: (status, headers, body)) as url,
+        pytest.raises(IngestError, match=message) as caught,
+    ):
         fetch_metrics_folder(url, "mine", 1, None, 60, "", tmp_path, Progress())
     assert "\n" not in str(caught.value)
 
 
-def test_a_server_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_reported_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(prometheus_client, "WAIT_S", 0.0)
     with served(lambda _: (200, {}, b"")) as url:
         pass
@@ -148,22 +153,22 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path: Path, monkeypatch: pyt
         fetch_metrics_folder("prometheus:9090", "mine", 1, None, 60, "", tmp_path, Progress())
 
 
-def test_a_download_goes_on_where_it_broke_off_and_halves_what_is_too_much(
+def test_a_download_resumes_and_halves_too_large_queries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The token is sent, what lies there not asked for again, what is too large comes in parts."""
+    """The token is sent, stored parts are not requested again, a too large answer is fetched in parts."""
     monkeypatch.setenv(TOKEN_VARIABLE, "secret")
-    metric, asked = "vllm:prompt_tokens_total", list[str]()
+    metric, requested = "vllm:prompt_tokens_total", list[str]()
 
     def answer(path: str) -> tuple[int, dict[str, str], bytes]:
         if "label" in path:
             return 200, {}, json.dumps({"status": "success", "data": [metric]}).encode()
         start, end = (float(path.split(f"{key}=")[1].split("&")[0]) for key in ("start", "end"))
-        asked.append(path)
+        requested.append(path)
         if end - start > 50_000:
             text = "exceeded maximum resolution of 11,000 points per timeseries"
             return 400, {}, json.dumps({"status": "error", "errorType": "bad_data", "error": text}).encode()
-        if len(asked) == 5:
+        if len(requested) == 5:
             return 401, {}, b""
         series = {"metric": {"__name__": metric}, "values": [[start, "1"], [end, "2"]]}
         return (
@@ -176,8 +181,8 @@ def test_a_download_goes_on_where_it_broke_off_and_halves_what_is_too_much(
         with pytest.raises(IngestError, match="refuses access: 401"):
             fetch_metrics_folder(url, "mine", 3, UNTIL, 60, "", tmp_path, Progress())
         kept = len(list((tmp_path / "mine.metrics").glob("*.json.gz")))
-        before = len(asked)
+        before = len(requested)
         fetch_metrics_folder(url, "mine", 3, UNTIL, 60, "", tmp_path, Progress())
-    assert (kept, before, len(asked)) == (1, 5, 11)
+    assert (kept, before, len(requested)) == (1, 5, 11)
     assert len(list((tmp_path / "mine.metrics").glob("*.json.gz"))) == 3
     assert set(TOKENS[-before:]) == {"Bearer secret"}

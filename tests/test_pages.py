@@ -105,15 +105,15 @@ def test_paths_that_are_named_are_there(path: Path) -> None:
 def test_commands_that_are_named_are_there(path: Path) -> None:
     """Each `fleetcast ...` is a command of the program with options that it has."""
     for line in code((ROOT / path).read_text(encoding="utf-8")):
-        for said in re.findall(r"(?<!from )\bfleetcast ([a-z][^;&|>#]*)", line):
-            words = said.split()
+        for phrase in re.findall(r"(?<!from )\bfleetcast ([a-z][^;&|>#]*)", line):
+            words = phrase.split()
             names = words[0].split("|")
-            assert names[0] in COMMANDS, said
+            assert names[0] in COMMANDS, phrase
             command = COMMANDS[names[0]]
             if hasattr(command, "commands") and len(words) > 1:
                 command = command.commands[words[1]]
             known = {option for parameter in command.params for option in parameter.opts}
-            assert {word for word in words if word.startswith("--")} <= known, said
+            assert {word for word in words if word.startswith("--")} <= known, phrase
 
 
 def test_the_reference_of_the_commands_is_current() -> None:
@@ -138,8 +138,8 @@ def test_every_page_is_reached_from_the_index() -> None:
 def test_every_dependency_has_its_line() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = project["project"]["dependencies"] + project["dependency-groups"]["dev"]
-    told = re.findall(r"^\| ([\w, -]+) \|", chapter(text("."), "Packages"), re.MULTILINE)
-    names = {name for line in told for name in line.split(", ")} - {"package", "---"}
+    documented = re.findall(r"^\| ([\w, -]+) \|", chapter(text("."), "Packages"), re.MULTILINE)
+    names = {name for line in documented for name in line.split(", ")} - {"package", "---"}
     assert names == {re.split(r"[\[<>=]", line)[0] for line in wanted}
 
 
@@ -163,7 +163,7 @@ def held(hint: typing.Any, name: str) -> Iterator[tuple[str, type]]:
         yield from held(arguments[1], f"{name}.KEY")
 
 
-def test_every_key_of_a_config_is_told_with_its_unit() -> None:
+def test_every_config_key_is_documented_with_its_unit() -> None:
     page, fields = text("data/config"), typing.get_type_hints(RunConfig)
     kinds = {"deployments": "LLM", "cascades": "LLM", "tiers": "TIER", "apps": "APP", "policies": "NAME"}
     for key, hint in fields.items():
@@ -171,9 +171,9 @@ def test_every_key_of_a_config_is_told_with_its_unit() -> None:
             for table, kind in kinds.items():
                 head = head.replace(f"{table}.KEY", f"{table}.{kind}")
             head = {"[calendar]": "calendar"}.get(head, head.replace("[calendar.", "["))
-            told = chapter(page, head)
-            assert rows(told) == [field.name for field in dataclasses.fields(cls)], head
-            for row in re.findall(r"^\| `\w+` \|(.*)\|$", told, re.MULTILINE):
+            documented = chapter(page, head)
+            assert rows(documented) == [field.name for field in dataclasses.fields(cls)], head
+            for row in re.findall(r"^\| `\w+` \|(.*)\|$", documented, re.MULTILINE):
                 assert all(cell.strip() for cell in (row.split("|")[0], row.split("|")[-1])), row
 
 
@@ -198,42 +198,44 @@ def test_the_config_that_is_shown_is_one(tmp_path: Path) -> None:
         ("[judges.NAME]", Judge),
     ],
 )
-def test_every_key_of_the_catalogue_is_told(file: str, cls: type) -> None:
+def test_every_catalogue_key_is_documented(file: str, cls: type) -> None:
     assert rows(chapter(text("data/catalogue"), file)) == [field.name for field in dataclasses.fields(cls)]
 
 
-def test_every_policy_method_and_choice_is_told() -> None:
+def test_every_policy_method_and_choice_is_documented() -> None:
     replay = text("models/replay")
     assert rows(chapter(replay, "Policies")) == list(REPLAY_POLICIES)
     assert rows(chapter(replay, "Planners")) == [*BOARD_PLANNERS, *IDEAS]
     assert rows(chapter(text("models"), "Forecasts")) == [*FORECAST_METHODS, *ENSEMBLES]
-    told = chapter(replay, "Mechanisms")
+    documented = chapter(replay, "Mechanisms")
     for name in (*BATCHINGS, *ROUTINGS, *ORDERS, *SIGNALS, *POOLINGS, *SCALINGS):
-        assert f"`{name}`" in told, name
+        assert f"`{name}`" in documented, name
     board = chapter(text("."), "One command")
     shipped = tomllib.loads((ROOT / "data" / "config" / "office.toml").read_text())["replay"]["policies"]
     assert [name for name in REPLAY_POLICIES if re.search(rf"^{name} ", board, re.MULTILINE)] == shipped
 
 
-def test_every_figure_that_is_measured_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_measured_figure_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys of data/bench.json; in the page capitals stand for several names."""
     monkeypatch.syspath_prepend(ROOT / "tests" / "bench")
     subjects = runpy.run_path(str(ROOT / "tests" / "bench" / "__main__.py"))["SUBJECTS"]
     keys = [key for name in subjects for key in importlib.import_module(name).TARGETS]
     begins = {key.split("_")[0] for key in keys}
-    told = [w for w in code(text("tests/bench")) if re.fullmatch(r"\w+_\w+", w) and w.split("_")[0] in begins]
-    patterns = {word: re.sub(r"[A-Z]+", r"\\w+", word) for word in told}
+    documented = [
+        w for w in code(text("tests/bench")) if re.fullmatch(r"\w+_\w+", w) and w.split("_")[0] in begins
+    ]
+    patterns = {word: re.sub(r"[A-Z]+", r"\\w+", word) for word in documented}
     for key in keys:
         assert any(re.fullmatch(pattern, key) for pattern in patterns.values()), key
     for word, pattern in patterns.items():
         assert any(re.fullmatch(pattern, key) for key in keys), word
 
 
-def test_every_room_is_told() -> None:
-    for top, said in (("assets", "`assets/{}/`"), ("models", "| [{}](")):
+def test_every_room_is_documented() -> None:
+    for top, phrase in (("assets", "`assets/{}/`"), ("models", "| [{}](")):
         rooms = [path.parent.name for path in (ROOT / top).glob("*/__init__.py")]
         assert rooms
-        assert [name for name in rooms if said.format(name) not in text(top)] == []
+        assert [name for name in rooms if phrase.format(name) not in text(top)] == []
 
 
 def test_the_picture_of_the_first_page_is_of_its_board() -> None:

@@ -1,4 +1,4 @@
-"""Cost by phase: Cauchy's numbers are met as printed, and what is put right beside them holds."""
+"""Cost by phase: Cauchy's numbers are reproduced as printed, and their corrections hold."""
 
 import itertools
 
@@ -60,7 +60,7 @@ def test_the_bytes_of_a_decode_are_the_sum_over_its_steps() -> None:
     assert printed > (1 + 5e-5) * as_printed.summed_decode_bytes(LLAMA_8B, load, batch)
 
 
-def test_the_paper_s_efficiency_ranks_one_pair_first_whatever_is_asked() -> None:
+def test_the_paper_s_efficiency_ranks_one_pair_first_for_every_load() -> None:
     """(15) adds what two USD do: a request's share of either phase does not enter."""
     pairs = list(itertools.product(("H800-SXM", "A800-PCIe", "H20-NVL"), repeat=2))
     for load in WORKLOADS.values():

@@ -33,7 +33,7 @@ exactly = {solve: partial(solve, options=EXACT) for solve in (solve_sageserve, s
 @settings(max_examples=40)
 @given(problems())
 def test_no_allocation_is_better_than_the_papers_plan(problem: Problem) -> None:
-    """SageServe counts alpha delta where a plan tells alpha x: they differ by alpha n, whatever the plan."""
+    """SageServe counts alpha delta where a plan reports alpha x: they differ by alpha n for every plan."""
     plan = exactly[solve_sageserve](problem)
     assert find_violations(problem, plan) == []
     held_usd = float((problem.usd_per_hour[:, None, :] * problem.instances_now).sum())
@@ -175,7 +175,7 @@ def test_a_repeated_solve_gives_the_same_plan_within_the_gap(solve) -> None:
 
 @BOTH
 def test_a_search_cut_short_gives_what_it_found_with_its_gap(solve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if no step proved anything: the plan stands, its status says so, its bound is the relaxed one."""
+    """No step proves anything: the plan is returned, its status reports it, its bound the relaxed one."""
     problem = a_problem()
     whole = solve(problem, EXACT)
     monkeypatch.setattr(solver._Search, "is_proven", lambda self: False)
@@ -190,7 +190,7 @@ def test_a_search_cut_short_gives_what_it_found_with_its_gap(solve, monkeypatch:
         solve(problem, SolverOptions(time_limit_s=8.0))
 
 
-def test_without_highs_cbc_answers_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_highs_cbc_solves_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "find_spec", lambda name: None)
     assert solve_corrected(a_problem()).solver == "cbc"
 

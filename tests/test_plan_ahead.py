@@ -1,4 +1,4 @@
-"""The plan of a day to come right after a file has landed, and what is said where nothing has."""
+"""The plan of the next day right after a file has landed, and the message where nothing has landed."""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_what_has_just_landed_can_be_planned_ahead(settings, monkeypatch):
     rows = settings.lake.sql(mean).to_pylist()
     assert [row["day"] for row in rows] == [day, day + timedelta(days=1)]
     assert [row["mean"] for row in rows] == pytest.approx([900 * 2 / 180] * 2)
-    assert [row["came"] for row in rows] == [0, 0]  # nobody knows it yet, though a day without rows is empty
+    assert [row["came"] for row in rows] == [0, 0]  # it is not known yet, though a day without rows is empty
 
 
 def test_where_nothing_has_landed_the_next_command_is_named(settings):

@@ -85,8 +85,8 @@ def test_an_instance_where_it_cannot_run_is_named(solve) -> None:
 
 
 @BOTH
-def test_a_fleet_that_is_too_small_says_by_how_much(solve) -> None:
-    """Two regions of 12 GPUs for one llm of 100 tokens/s per GPU: 2,400 of the 3,000 that are asked."""
+def test_the_shortage_of_a_small_fleet_is_reported(solve) -> None:
+    """Two regions of 12 GPUs for one llm of 100 tokens/s per GPU: 2,400 of the 3,000 requested."""
     problem = a_problem(
         l=1,
         demand_tokens_per_s=np.full((1, 2, 2), 1500.0),
@@ -109,7 +109,7 @@ def test_no_shortage_is_bought_off_however_small(solve) -> None:
 
 
 @BOTH
-def test_minima_are_kept_and_where_they_cannot_be_the_plan_says_so(solve) -> None:
+def test_minima_are_kept_or_their_shortage_is_reported(solve) -> None:
     """Both llms run on gpu0 alone, whose cap of 3 has room for either minimum of 2, but not for both."""
     at_least = a_problem(min_instances=np.array([[3, 0], [0, 2]]))
     assert (exactly[solve](at_least).instances.sum(axis=2) >= at_least.min_instances).all()
@@ -145,7 +145,7 @@ def test_traffic_that_peaks_at_different_times_shares_the_capacity(solve) -> Non
 
 
 def test_donated_instances_come_back_before_cold_ones_and_count_sooner() -> None:
-    """100 tokens/s serve, 300 are asked: the donated is back at once, a cold start half an hour later."""
+    """100 tokens/s serve, 300 are requested: the donated is back at once, a cold start half an hour later."""
     problem = a_problem(
         l=1,
         r=1,
@@ -158,12 +158,12 @@ def test_donated_instances_come_back_before_cold_ones_and_count_sooner() -> None
     assert (plan.reclaimed.sum(), plan.started.sum()) == (1, 1)
     assert plan.windows is not None
     assert plan.windows.capacity.tolist() == [[[200.0, 300.0]]]
-    assert plan.short_llm_tokens_per_s == pytest.approx([100.0])  # in the first window nobody can help
+    assert plan.short_llm_tokens_per_s == pytest.approx([100.0])  # in the first window no instance can help
     too_late = problem._replace(boot_cold_s=np.array([[[7200.0]]]))
     assert exactly[solve_corrected](too_late).started.sum() == 0
 
 
-def test_a_budget_leaves_requests_unserved_and_says_how_many() -> None:
+def test_a_budget_reports_the_requests_it_leaves_unserved() -> None:
     """Four instances of 2 USD serve 400 of the 600 tokens/s when 8 USD an hour are all there is."""
     problem = a_problem(l=1, demand_tokens_per_s=np.full((1, 2, 2), 300.0), boot_cold_s=np.zeros((1, 2, 1)))
     assert exactly[solve_corrected](problem).instances.sum() == 6

@@ -118,8 +118,8 @@ def test_lt_i_itself_may_count_on_another_share(
     for share in (1.0, 0.5):
         policies = {"lt_i": CustomPolicy("lt_i", capacity_share=share)}
         own = dataclasses.replace(planned, config=dataclasses.replace(planned.config, policies=policies))
-        asked = {name: plans.plan_request_of_policy(own, name) for name in ("lt_i", "lt_u")}
-        found = plans.plan_policies(own, DAY, asked, worlds, Progress(), known)
+        requests = {name: plans.plan_request_of_policy(own, name) for name in ("lt_i", "lt_u")}
+        found = plans.plan_policies(own, DAY, requests, worlds, Progress(), known)
     assert len(known) == 3
     held = {name: sum(plan.instances.sum() for _, plan in day) for name, day in found.items()}
     assert held["lt_i"] > 1.1 * held["lt_u"]
@@ -145,8 +145,8 @@ def test_reasons_name_the_load_the_flow_and_the_limit() -> None:
         demand_tokens_per_s=np.array([[[100.0, 500.0], [250.0, 250.0]]]),
         boot_cold_s=np.zeros((1, 2, 1)),
     )
-    told = explain_changes(problem, corrected_plan.solve_corrected(problem), hour=14)
-    assert told == {
+    exported = explain_changes(problem, corrected_plan.solve_corrected(problem), hour=14)
+    assert exported == {
         (0, 0, 0): "2 started: peak at 14:30 of 500 tokens/s, +150% on what serves; "
         "20% flow to region1, epsilon binds; maximum of 4"
     }
@@ -167,15 +167,15 @@ def test_reasons_name_the_load_the_flow_and_the_limit() -> None:
     )
 
 
-def test_the_json_export_tells_hours_endpoints_and_reasons(planned: RunSettings) -> None:
-    told = json.loads(plan_export.plan_to_json(plan_export.read_plan_rows(planned, DAY, "corrected")))
-    assert (told["trace"], told["programme"], len(told["hours"])) == ("small", "corrected", 24)
-    assert {len(hour["endpoints"]) for hour in told["hours"]} == {12}
-    endpoint = next(one for hour in told["hours"] for one in hour["endpoints"] if one["why"])
+def test_the_json_export_has_hours_endpoints_and_reasons(planned: RunSettings) -> None:
+    exported = json.loads(plan_export.plan_to_json(plan_export.read_plan_rows(planned, DAY, "corrected")))
+    assert (exported["trace"], exported["programme"], len(exported["hours"])) == ("small", "corrected", 24)
+    assert {len(hour["endpoints"]) for hour in exported["hours"]} == {12}
+    endpoint = next(one for hour in exported["hours"] for one in hour["endpoints"] if one["why"])
     change = endpoint["reclaimed"] + endpoint["started"] - endpoint["donated"]
     assert endpoint["instances"] - endpoint["instances_before"] == change
     hours = planned.lake.sql("queries/plan_by_hour.sql", policy="corrected").to_pylist()
-    for hour, row in zip(told["hours"], hours, strict=True):
+    for hour, row in zip(exported["hours"], hours, strict=True):
         of_hour = {key: sum(one[key] for one in hour["endpoints"]) for key in ("gpus", "usd")}
         assert (hour["gpus"], hour["usd"]) == (of_hour["gpus"], pytest.approx(of_hour["usd"]))
         assert (row["gpus"], row["usd"]) == (hour["gpus"], pytest.approx(hour["usd"]))
@@ -183,7 +183,7 @@ def test_the_json_export_tells_hours_endpoints_and_reasons(planned: RunSettings)
         serves = (one["capacity_tokens_per_s"] for one in hour["endpoints"])
         fullest = max(load / capacity for load, capacity in zip(loads, serves, strict=True))
         assert row["fullest_share"] == pytest.approx(fullest)
-    assert told["gpu_hours"] == sum(row["gpus"] for row in hours)
+    assert exported["gpu_hours"] == sum(row["gpus"] for row in hours)
 
 
 def test_the_steps_of_a_plan_lead_from_its_first_hour_to_every_other(planned: RunSettings) -> None:
@@ -289,7 +289,7 @@ def test_what_comes_on_the_day_changes_nothing_of_its_day_ahead_forecast(planned
         ("lt_i", None, date(2025, 7, 9), "has no plan of lt_i on 2025-07-09. Make it: fleetcast nightly"),
     ],
 )
-def test_an_export_of_what_is_not_there_says_what_is(planned, policy, region, day, message) -> None:
+def test_a_missing_export_is_refused_with_the_choices(planned, policy, region, day, message) -> None:
     with pytest.raises(ValueError, match=message):
         plan_export.read_plan_rows(planned, day, policy, region)
 
@@ -320,7 +320,7 @@ def test_a_missing_forecast_hour_is_named(planned: RunSettings, tmp_path: Path) 
         read_forecast_windows(rewritten(planned, tmp_path, forecasts(planned).slice(1)), DAY, METHOD)
 
 
-def test_each_case_changes_what_it_says(planned: RunSettings) -> None:
+def test_each_case_changes_its_own_inputs(planned: RunSettings) -> None:
     hours = {}
     for name, case in whatif_cases.load_whatif_cases(planned).items():
         own = whatif_cases.apply_case(planned, case)
@@ -365,7 +365,7 @@ down = ["east", "central"]
 """
 
 
-def test_what_if_tells_cost_attainment_and_what_each_case_lacks(planned: RunSettings, tmp_path: Path) -> None:
+def test_what_if_reports_cost_attainment_and_shortages(planned: RunSettings, tmp_path: Path) -> None:
     path = tmp_path / "whatif.toml"
     path.write_text(whatif_cases.WHATIF_CASES.read_text() + MORE)
     chosen = ["as_is", "double", "west_only"]
@@ -491,7 +491,7 @@ def test_a_case_that_no_plan_can_satisfy_is_named(planned: RunSettings) -> None:
             whatif.plan_whatif_cases(chosen, DAY, Progress(), "corrected")
 
 
-def test_a_plan_of_nothing_says_why(planned: RunSettings) -> None:
+def test_an_empty_plan_gives_its_reason(planned: RunSettings) -> None:
     template = problem_template(planned.grid, planned.config, [0.0] * 4, "corrected")
     load = plans.day_loads(planned, DAY)["corrected"]
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""`fleetcast plan quality`: a small question through everything, and what it refuses in a line."""
+"""`fleetcast plan quality`: a small question from end to end, and which inputs it refuses in one line."""
 
 import json
 import re
@@ -42,7 +42,7 @@ requests = 2_000
 replays = 15
 {more}
 """
-SAID = {
+DEFAULTS = {
     "llms": '["llama3.1-8b", "llama3.1-70b"]',
     "rule": "both",
     "tier": "iw_normal",
@@ -54,10 +54,10 @@ SAID = {
 FIGURE = r"[\d.,]+"
 
 
-def asked(folder: Path, *words: str, **said: str) -> str:
-    """What the command prints, in its lake of a folder."""
+def run_plan_quality(folder: Path, *words: str, **changes: str) -> str:
+    """Return what the command prints, with its lake in a folder."""
     path = folder / "mine.toml"
-    path.write_text(CONFIG.format(**{**SAID, **said}))
+    path.write_text(CONFIG.format(**{**DEFAULTS, **changes}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "report_materializations", lambda *_: None)
         real = lake_settings.load_settings
@@ -68,22 +68,27 @@ def asked(folder: Path, *words: str, **said: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, RunSettings]:
+def printed_plan(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, RunSettings]:
     folder = tmp_path_factory.mktemp("quality")
-    said = asked(folder, "--quality", "0.55", "--latency", "25", "--front", "--whatif", "--regions")
-    return said, load_settings(str(folder / "mine.toml"), folder / "lake")
+    printed = run_plan_quality(
+        folder, "--quality", "0.55", "--latency", "25", "--front", "--whatif", "--regions"
+    )
+    return printed, load_settings(str(folder / "mine.toml"), folder / "lake")
 
 
-def test_the_plan_is_told_with_what_stands_beside_it(told: tuple[str, RunSettings]) -> None:
-    said, _ = told
-    assert re.search(rf"thresholds {FIGURE}: {FIGURE} USD/h at 40 requests/s", said), said
-    assert re.search(rf"replayed: P95 {FIGURE} s \({FIGURE} to {FIGURE}\), quality 0\.\d+ \(", said)
+def test_the_plan_is_printed_with_its_alternatives(printed_plan: tuple[str, RunSettings]) -> None:
+    printed, _ = printed_plan
+    assert re.search(rf"thresholds {FIGURE}: {FIGURE} USD/h at 40 requests/s", printed), printed
+    assert re.search(rf"replayed: P95 {FIGURE} s \({FIGURE} to {FIGURE}\), quality 0\.\d+ \(", printed)
     for name in ("alone", "equal_money", "route_by_tables", "cascade_by_tables", "route_h100-80gb_only"):
-        assert re.search(rf"^{re.escape(name)} +{FIGURE}", said, re.MULTILINE), name
-    assert "0.01 of quality more: " in said
-    assert "10% of latency less: " in said
+        assert re.search(rf"^{re.escape(name)} +{FIGURE}", printed, re.MULTILINE), name
+    assert "0.01 of quality more: " in printed
+    assert "10% of latency less: " in printed
     least, most = (
-        [float(n) for n in re.findall(rf"^{name}: ({FIGURE}) s, quality ({FIGURE}),", said, re.MULTILINE)[0]]
+        [
+            float(n)
+            for n in re.findall(rf"^{name}: ({FIGURE}) s, quality ({FIGURE}),", printed, re.MULTILINE)[0]
+        ]
         for name in ("least latency", "most quality")
     )
     assert least[0] < 25
@@ -91,31 +96,33 @@ def test_the_plan_is_told_with_what_stands_beside_it(told: tuple[str, RunSetting
     assert most[1] > 0.6
 
 
-def test_a_plan_over_regions_is_told(told: tuple[str, RunSettings]) -> None:
-    """What stands adds up to the cost; each region's requests are answered."""
-    said = told[0].split("over regions, by the tables: ")[1]
-    total = float(said.split(" USD/h")[0])
-    stands = re.findall(r"^(?:east|central|west) +llama\S+ +\d x \S+ +\d+ +([\d.]+)$", said, re.MULTILINE)
+def test_a_plan_over_regions_is_printed(printed_plan: tuple[str, RunSettings]) -> None:
+    """The deployed instances add up to the cost; the requests of each region are answered."""
+    printed = printed_plan[0].split("over regions, by the tables: ")[1]
+    total = float(printed.split(" USD/h")[0])
+    stands = re.findall(r"^(?:east|central|west) +llama\S+ +\d x \S+ +\d+ +([\d.]+)$", printed, re.MULTILINE)
     assert sum(map(float, stands)) == pytest.approx(total, abs=0.02)
-    rates = re.findall(rf"^\w+: ({FIGURE}) requests/s, answered by", said, re.MULTILINE)
+    rates = re.findall(rf"^\w+: ({FIGURE}) requests/s, answered by", printed, re.MULTILINE)
     assert sum(map(float, rates)) == pytest.approx(40.0, abs=0.2)
 
 
-def test_the_chosen_plan_is_the_cheapest_that_keeps_what_was_asked(told: tuple[str, RunSettings]) -> None:
-    _, settings = told
+def test_the_chosen_plan_is_the_cheapest_that_keeps_the_constraints(
+    printed_plan: tuple[str, RunSettings],
+) -> None:
+    _, settings = printed_plan
     board = settings.lake.sql("select * from quality_board").to_pandas().set_index("plan")
     chosen = board.loc["chosen"]
-    beside = board[(board["kind"] == "baseline") & board["is_kept"]]
-    assert chosen["usd_per_hour"] <= beside["usd_per_hour"].min() + 1e-9
+    baselines = board[(board["kind"] == "baseline") & board["is_kept"]]
+    assert chosen["usd_per_hour"] <= baselines["usd_per_hour"].min() + 1e-9
     assert chosen["p95_s"] <= 1.05 * 25
     assert chosen["quality"] >= 0.55 - 0.025  # two standard errors of 2,000 questions
     promised = board[board["kind"] == "front"]
     assert (promised["p95_s"] <= 1.05 * promised["promised_p95_s"]).all()
 
 
-def test_each_policy_stands_on_the_board_as_replayed(told: tuple[str, RunSettings]) -> None:
-    """The small llm alone has no quality; all others keep both, none of theirs for less than ours."""
-    _, settings = told
+def test_the_board_has_each_policy_as_replayed(printed_plan: tuple[str, RunSettings]) -> None:
+    """The small llm alone lacks quality. All others keep both, and none costs less than fleetcast."""
+    _, settings = printed_plan
     board = settings.lake.sql("select * from quality_board where kind = 'policy'").to_pandas()
     board = board.set_index("plan")
     assert set(board.index) == {*QUALITY_POLICIES, *OWN_QUALITY_POLICIES}
@@ -128,8 +135,8 @@ def test_each_policy_stands_on_the_board_as_replayed(told: tuple[str, RunSetting
     assert (board.loc[["cascadia", "cascade_serve", "uniform_cascade"], "rule"] == "cascade").all()
 
 
-def test_pools_add_up_to_their_plan(told: tuple[str, RunSettings]) -> None:
-    _, settings = told
+def test_pools_sum_to_their_plan(printed_plan: tuple[str, RunSettings]) -> None:
+    _, settings = printed_plan
     pools = settings.lake.sql("select * from quality_pools").to_pandas()
     plans = settings.lake.sql("select * from quality_plans").to_pandas().set_index("plan")
     usd = pools.groupby("plan")["usd_per_hour"].sum()
@@ -137,16 +144,16 @@ def test_pools_add_up_to_their_plan(told: tuple[str, RunSettings]) -> None:
     assert usd[routed].to_numpy() == pytest.approx(plans.loc[routed, "usd_per_hour"].to_numpy())
     answered = pools.groupby(["plan", "llm"])["final_answer_share"].first().groupby("plan").sum()
     assert answered.to_numpy() == pytest.approx(1.0)
-    dealt = pools.groupby(["plan", "llm"])["load_share"].sum()
-    assert dealt.to_numpy() == pytest.approx(1.0)
+    load_shares = pools.groupby(["plan", "llm"])["load_share"].sum()
+    assert load_shares.to_numpy() == pytest.approx(1.0)
     assert pools.groupby("plan")["llm"].nunique().max() == 2
     assert (pools["gpus"] == pools["instances"] * pools["tensor_parallel"]).all()
 
 
-def test_the_checks_of_plans_hold_and_find_what_they_are_for(
-    told: tuple[str, RunSettings], tmp_path: Path
+def test_plan_checks_pass_and_detect_violations(
+    printed_plan: tuple[str, RunSettings], tmp_path: Path
 ) -> None:
-    _, settings = told
+    _, settings = printed_plan
     names = ("shares_of_answers_sum_to_one", "fronts_have_no_dominated_plan")
     for check in names:
         assert settings.lake.sql(f"checks/{check}.sql", trace=settings.trace).num_rows == 0
@@ -161,8 +168,8 @@ def test_the_checks_of_plans_hold_and_find_what_they_are_for(
     assert lake.sql(f"checks/{names[0]}.sql", trace="other").num_rows == 0
 
 
-def test_a_better_judge_is_worth_quality_and_costs_no_more(told: tuple[str, RunSettings]) -> None:
-    _, settings = told
+def test_a_better_judge_raises_quality_at_no_more_cost(printed_plan: tuple[str, RunSettings]) -> None:
+    _, settings = printed_plan
     worth = settings.lake.sql("queries/what_the_judge_is_worth.sql").to_pandas()
     routed = worth[worth["rule"] == "route"].set_index("judge")["usd_per_hour"]
     # what the learned one sends on is longer, so that it may cost more than lots
@@ -175,22 +182,22 @@ def test_a_better_judge_is_worth_quality_and_costs_no_more(told: tuple[str, RunS
         assert most[rule, "oracle"] > max(most[rule, "learned"], most[rule, "random"]) + 0.03
 
 
-def test_cases_are_planned_beside_the_question(told: tuple[str, RunSettings]) -> None:
-    """A judge who knows costs no more; 20 USD/h are too little here, and it says so."""
-    said, settings = told
+def test_what_if_cases_are_planned_with_the_question(printed_plan: tuple[str, RunSettings]) -> None:
+    """A perfect judge costs no more; a budget of 20 USD/h is too little here and the report states it."""
+    printed, settings = printed_plan
     board = settings.lake.sql("select * from quality_board where kind in ('whatif', 'chosen')").to_pandas()
     usd = board.set_index("plan")["usd_per_hour"]
     assert sorted(usd.index) == ["chosen", "judge_oracle", "judge_random", "no_5090"]
     assert usd["judge_oracle"] <= usd["chosen"]
     assert usd["no_5090"] == usd["chosen"], "there is none"
     assert set(board["judge"]) == {"learned", "oracle", "random"}
-    line = next(line for line in said.splitlines() if line.startswith("budget_20: "))
+    line = next(line for line in printed.splitlines() if line.startswith("budget_20: "))
     assert "for 20 USD/h: the budget binds" in line
 
 
-def test_a_plan_is_handed_on(told: tuple[str, RunSettings]) -> None:
-    said, settings = told
-    assert "--question 0.55_25s" in said
+def test_a_plan_is_found_by_its_question(printed_plan: tuple[str, RunSettings]) -> None:
+    printed, settings = printed_plan
+    assert "--question 0.55_25s" in printed
     plan, pools = find_quality_plan(settings, "0.55_25s")
     found = json.loads(quality_plan_to_json(plan, pools))
     assert found["usd_per_hour"] == pytest.approx(sum(pool["usd_per_hour"] for pool in found["pools"]))
@@ -199,25 +206,25 @@ def test_a_plan_is_handed_on(told: tuple[str, RunSettings]) -> None:
     assert len({re.search(r"name: (\S+)", one)[1] for one in objects}) == len(pools)
     for one, pool in zip(objects, pools, strict=True):
         assert one.count(f"ReplicaCount: {pool['instances']}\n") == 2
-    for asked_for, message in (
+    for arguments, message in (
         (("0.55_25",), r"has no question '0.55_25' of quality. Did you mean '0.55_25s'\?"),
         (("0.55_25s", "chose"), r"no plan 'chose' of the question 0.55_25s. Did you mean 'chosen'\?"),
     ):
         with pytest.raises(ValueError, match=message):
-            find_quality_plan(settings, *asked_for)
+            find_quality_plan(settings, *arguments)
 
 
-def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, RunSettings]) -> None:
-    _, settings = told
-    said = quality_plans.metadata(settings, quality_plan_result(settings, "0.55_25s"))
-    assert "chosen" in str(said["board"].value)
-    assert "data:image/png" in str(said["front"].value)
+def test_the_asset_metadata_has_the_board_and_the_figure(printed_plan: tuple[str, RunSettings]) -> None:
+    _, settings = printed_plan
+    metadata = quality_plans.metadata(settings, quality_plan_result(settings, "0.55_25s"))
+    assert "chosen" in str(metadata["board"].value)
+    assert "data:image/png" in str(metadata["front"].value)
     table = settings.lake.read("quality_plans", trace=settings.trace)
     assert isinstance(table, pa.Table)
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "message"),
+    ("words", "changes", "message"),
     [
         (
             ("0.7", "25"),
@@ -273,17 +280,17 @@ def test_the_asset_tells_the_board_and_the_picture(told: tuple[str, RunSettings]
         (("0.6", "90"), {"gpus": "{ h100-80gb = 4 }"}, r"these GPUs do not carry the load. Add GPUs"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_line(
-    words: tuple[str, ...], said: dict[str, str], message: str, tmp_path: Path
+def test_impossible_questions_are_refused_in_one_line(
+    words: tuple[str, ...], changes: dict[str, str], message: str, tmp_path: Path
 ) -> None:
     quality, latency, *rest = words
-    found = asked(tmp_path, f"--quality={quality}", f"--latency={latency}", *rest, **said)
+    found = run_plan_quality(tmp_path, f"--quality={quality}", f"--latency={latency}", *rest, **changes)
     line = " ".join(found.split())
     assert re.search(message, line), line
     assert line.count("Error") <= 1
 
 
-def test_a_config_without_a_service_is_refused(tmp_path: Path) -> None:
+def test_a_config_without_quality_service_is_refused(tmp_path: Path) -> None:
     found = CliRunner().invoke(
         cli_app, ["plan", "quality", "--quality=0.5", "--latency=9", "--config", "office"]
     )

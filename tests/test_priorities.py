@@ -95,7 +95,7 @@ def test_levels_with_a_hole_or_beyond_the_last_are_refused(level: list[int], mes
         )
 
 
-def test_drawn_levels_have_the_shares_that_were_said() -> None:
+def test_drawn_levels_have_the_configured_shares() -> None:
     drawn = assign_levels(np.zeros(100_000, np.int16), "shares", 3, 4, (0.2, 0.7, 0.1))
     np.testing.assert_allclose(np.bincount(drawn) / drawn.size, [0.2, 0.7, 0.1], atol=0.005)
 
@@ -142,7 +142,7 @@ def test_a_balancer_that_finds_no_pair_changes_nothing_and_one_that_does_moves()
 
 
 def test_infaas_goes_by_count_until_one_is_slower_than_its_target() -> None:
-    """While nobody has ended the cost is the number of requests; whoever is OVERLOADED is not asked."""
+    """Until a request has ended the cost is the number of requests; an OVERLOADED instance gets none."""
     trace = a_trace(np.arange(8) * 0.01, [400, 10, 10, 10, 10, 10, 10, 10], 20)
     rules = some_rules(routing=Routing.INFAAS)
     first = run(trace, crowd(rules), rules, horizon_s=900.0, start=[[4]])
@@ -152,7 +152,7 @@ def test_infaas_goes_by_count_until_one_is_slower_than_its_target() -> None:
 
 
 def test_who_is_kept_back_waits_in_the_middle_and_only_where_it_is_full() -> None:
-    """Ceilings that nothing reaches change nothing; low ones make lower levels wait, and nobody is lost."""
+    """Unreached ceilings change nothing; low ones make lower levels wait, and no request is lost."""
     plain = some_rules(order=QueueOrder.PRIORITY, headroom_share=np.zeros(4))
     held = plain._replace(uses_central_queue=True, ceiling_share=np.full(4, np.inf))
     for name in ("slot", "first_token_s", "finish_s"):
@@ -164,7 +164,7 @@ def test_who_is_kept_back_waits_in_the_middle_and_only_where_it_is_full() -> Non
     assert (np.diff(means) > 0.5).all(), "the lower, the longer"
 
 
-def test_headroom_grows_for_who_is_late_and_goes_where_nobody_is() -> None:
+def test_headroom_grows_when_late_and_shrinks_otherwise() -> None:
     """Within what level 0 began with: all of it after three late ticks, none of it after 16 without one."""
     began = np.array([0.4, 0.2, 0.1, 0.05])
     rules = some_rules(

@@ -37,7 +37,7 @@ def composed() -> Figures:
     if not measurements.KERNELS.exists():
         raise Skipped(f"no measured runs in {measurements.PROFILES}")
     runs = measurements.tpot_runs(CATALOGUE)
-    error = np.abs(runs["foretold_s"] / runs["tpot_s"] - 1)
+    error = np.abs(runs["predicted_s"] / runs["tpot_s"] - 1)
     return {
         "gpus_composed_tpot_error": float(error[runs["gpu"].isin(HOPPER)].median()),
         "gpus_composed_tpot_error_all": float(error.median()),
