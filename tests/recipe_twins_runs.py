@@ -358,12 +358,12 @@ def worst_hours(t: Tables) -> Frame:
 @twin()
 def against_the_paper(t: Tables) -> Frame:
     keys = ["study", "variant", "policy", "metric", "tier", "llm"]
-    known = t.studies.set_index(keys)["value"].to_dict()
-    known |= {(*k[:3], "missed_share", *k[4:]): 1 - v for k, v in known.items() if k[3] == "attainment_share"}
+    here = t.studies.set_index(keys)["value"].to_dict()
+    here |= {(*k[:3], "missed_share", *k[4:]): 1 - v for k, v in here.items() if k[3] == "attainment_share"}
     found = t.paper_values.rename(columns={"value": "paper_value"})
 
     def value(row: pd.Series, metric: str) -> float:
-        own, base = (known.get((row["study"], row["variant"], policy, metric, row["tier"], row["llm"]), np.nan)
+        own, base = (here.get((row["study"], row["variant"], policy, metric, row["tier"], row["llm"]), np.nan)
                      for policy in (row["policy"], row["against"]))  # fmt: skip
         return own if pd.isna(row["against"]) else own / base - 1
 
