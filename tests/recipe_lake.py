@@ -22,7 +22,7 @@ from fleetcast.models.characterise.gap_families import GAP_FAMILIES
 Frame = pd.DataFrame
 TIMES = ("ttft", "e2e", "stopped")  # of a trial of levels
 START = datetime(2025, 7, 3, tzinfo=UTC)
-ASKED = {"trace": "wired", "day": DAY}
+TRACE_DAY = {"trace": "wired", "day": DAY}
 PLACE = {"region": "north", "llm": LLMS[0], "tier": "iw_fast"}
 TWINS: dict[str, tuple[Callable[["Tables"], Frame], dict[str, Any]]] = {}
 
@@ -83,7 +83,7 @@ def write_by_hand(lake: Lake) -> None:
 
 def write_commitments(lake: Lake) -> None:
     """Three commitments each of two regions, and what is lost with either."""
-    told = [
+    new_rows = [
         {"region": region, "gpu": "h100-80gb", "weeks": 2, "reserved_gpus": 8 * n, "is_best": n == best}
         | {"exceeded_share": (0.7, 0.2, 0.0)[n], "on_demand_gpu_hours": 100.0 / (n + 1)}
         | {"spot_gpu_hours": 10.0 * n, "usd_per_week": 900.0 + 100.0 * abs(n - best)}
@@ -91,23 +91,24 @@ def write_commitments(lake: Lake) -> None:
         for region, best in (("north", 1), ("south", 2))
         for n in range(3)
     ]
-    lake.write("commitments", rows("commitments", told), **ASKED)
+    lake.write("commitments", rows("commitments", new_rows), **TRACE_DAY)
     lost = [
         {"region": region, "gpu": "h100-80gb", "more_on_demand_gpus": 3.0, "short_gpus": short}
         for region, short in (("north", 0.0), ("south", 4.0))
     ]
-    lake.write("lost_pools", rows("lost_pools", lost), **ASKED)
+    lake.write("lost_pools", rows("lost_pools", lost), **TRACE_DAY)
 
 
 def write_shadow(lake: Lake) -> None:
     """A fleet that ran beside its plans, and what two tiers met on it and on the advised one."""
-    told = ("hour_start", "llm", "role", "region", "gpu", "gpus_per_instance")
+    new_rows = ("hour_start", "llm", "role", "region", "gpu", "gpus_per_instance")
     plans = lake.sql("select * from plans where policy = 'clairvoyant'").to_pylist()
     ran = [
-        {name: row[name] for name in told} | {"instances": row["instances"] + (n % 3) - 0.75, "samples": 4}
+        {name: row[name] for name in new_rows}
+        | {"instances": row["instances"] + (n % 3) - 0.75, "samples": 4}
         for n, row in enumerate(plans)
     ]
-    lake.write("ran_fleets", rows("ran_fleets", ran), **ASKED)
+    lake.write("ran_fleets", rows("ran_fleets", ran), **TRACE_DAY)
     met = [
         (
             {"variant": fleet, "labels": {"advice": "day_ahead"}},
@@ -122,7 +123,7 @@ def write_shadow(lake: Lake) -> None:
             ("advised", "iw_normal", 995, None, None),
         )
     ]
-    lake.write("trials", trial_rows(met), experiment="grade", **ASKED)
+    lake.write("trials", trial_rows(met), experiment="grade", **TRACE_DAY)
 
 
 def write_rented(lake: Lake) -> None:
@@ -139,7 +140,7 @@ def write_rented(lake: Lake) -> None:
             "decode_turns_at_usd": 5.0}
             for k, gpu in enumerate(gpus) for size in (1, 2)
         ]  # fmt: skip
-        lake.write("gpu_prices", rows("gpu_prices", prices), **ASKED, llm=llm)
+        lake.write("gpu_prices", rows("gpu_prices", prices), **TRACE_DAY, llm=llm)
         fleets = [
             {
                 "fleet": kind,
@@ -162,7 +163,7 @@ def write_rented(lake: Lake) -> None:
             for m, kind in enumerate(("one_type", "mixed_types", "combos")[: 3 - n])
             for k, gpu in enumerate(gpus[: 1 + (m > 0)])
         ]
-        lake.write("gpu_fleets", rows("gpu_fleets", fleets), **ASKED, llm=llm)
+        lake.write("gpu_fleets", rows("gpu_fleets", fleets), **TRACE_DAY, llm=llm)
 
 
 def write_quality(lake: Lake) -> None:
@@ -176,9 +177,9 @@ def write_quality(lake: Lake) -> None:
             figures = {"usd_per_hour": 20 + (7 * n + q) % 13, "quality": 0.4 + (11 * n % 19 + q) / 64}
             figures |= {"p95_s": None if n == 9 else 8 + (5 * n) % 7, "required_quality": 0.45 + q / 32}
             figures["quality_low"] = figures["quality"] - 0.02
-            told = {"plan": plan, "kind": kind, "rule": rule, "judge": judge}
+            new_rows = {"plan": plan, "kind": kind, "rule": rule, "judge": judge}
             figures["required_latency_s"] = 10.0 + 2 * q
-            plans.append(told | figures | {"judge_skill": 0.0 if judge == "random" else None})
+            plans.append(new_rows | figures | {"judge_skill": 0.0 if judge == "random" else None})
             pools += [
                 {"plan": plan, "llm": llm, "gpu": gpu, "tensor_parallel": 1, "pipeline_parallel": 1}
                 | {"instances": n + m, "gpus": 2 * (n + m), "usd_per_hour": 3.0 * (n + m)}
@@ -194,28 +195,28 @@ def write_studies(lake: Lake) -> None:
     """Two variants of a study, of which a paper tells one that was not run as well."""
     figures = ("quarter_instance_hours", "instance_hours", "gpu_hours", "attainment_share")
     for n, variant in enumerate(("a", "b")):
-        told = [
+        new_rows = [
             {"policy": policy, "metric": metric, "llm": llm, "value": (7 + 3 * n + 2 * p + k + len(llm)) / 64}
             | {"tier": "iw_fast" if metric == "attainment_share" else "all"}
             for p, policy in enumerate(("reactive", "lt_ua")) for k, metric in enumerate(figures)
             for llm in (LLMS[0], "all")
         ]  # fmt: skip
         keys = {"variant": variant, "purpose": "judged", "resample": 0, "draw": 0, "knobs": []}
-        told = [row | keys | {"labels": [("study", "s")]} for row in told]
-        lake.write("trials", rows("trials", told), f"s@{variant}", experiment="study", **ASKED)
-    said = [
+        new_rows = [row | keys | {"labels": [("study", "s")]} for row in new_rows]
+        lake.write("trials", rows("trials", new_rows), f"s@{variant}", experiment="study", **TRACE_DAY)
+    values = [
         {"study": "s", "variant": variant, "policy": "lt_ua", "against": against, "metric": metric}
         | {"tier": "iw_fast" if metric == "missed_share" else "all", "llm": llm, "value": 0.25}
         | {"section": "7"}
         for variant in ("a", "b", "never_run") for against in (None, "reactive") for llm in (LLMS[0], "all")
         for metric in ("quarter_instance_hours", "gpu_hours", "missed_share")
     ]  # fmt: skip
-    lake.write("paper_values", rows("paper_values", said), paper="p")
+    lake.write("paper_values", rows("paper_values", values), paper="p")
 
 
 def write_level_trials(lake: Lake) -> None:
     """Trials of two endpoints: four stacks, three numbers of levels, some with several headrooms."""
-    rng, told = np.random.default_rng(16), []
+    rng, new_rows = np.random.default_rng(16), []
     stacks = {"jsq": (0.0,), "jsq_moves": (0.0,), "freeness": (0.1, 0.2), "llumnix": (0.1, 0.2)}
     cases = [(stack, levels, share) for stack, shares in stacks.items() for levels in (1, 2, 4)
              for share in (shares if levels > 1 else shares[:1])]  # fmt: skip
@@ -232,21 +233,21 @@ def write_level_trials(lake: Lake) -> None:
                     whole = {name: int(rng.integers(0, 99)) for name in MOVE_COLUMNS}
                     for level in ("all", *map(str, range(levels))):
                         requests = int(rng.integers(50, 99))
-                        told.append(
+                        new_rows.append(
                             key | (whole if level == "all" else {}) | {"level": level, "requests": requests}
                             | {"met": int(rng.integers(0, requests)), "preemptions": int(rng.integers(0, 9))}
                             | {f"{name}_p99_s": float(rng.uniform(1, 9)) for name in TIMES}
                             | ({"ttft_p99_s": None} if level == "1" else {})
                         )  # fmt: skip
-    lake.write("level_trials", rows("level_trials", told), **ASKED)
+    lake.write("level_trials", rows("level_trials", new_rows), **TRACE_DAY)
 
 
 def write_legs(lake: Lake) -> None:
     """Requests that were handed on, under a policy of their own: the fleet of the others hands nothing on."""
-    asked = lake.read("requests", **ASKED)["request_id"].to_pylist()
-    told = [
+    request_ids = lake.read("requests", **TRACE_DAY)["request_id"].to_pylist()
+    new_rows = [
         {
-            "request_id": asked[1000 * n],
+            "request_id": request_ids[1000 * n],
             "leg": leg,
             "role": role,
             "llm": LLMS[0],
@@ -260,7 +261,7 @@ def write_legs(lake: Lake) -> None:
         for n in range(1, 12)
         for leg, role in ((1, "prefill"), (2, "decode"))
     ]
-    lake.write("legs", rows("legs", told), **ASKED, policy="by_hand")
+    lake.write("legs", rows("legs", new_rows), **TRACE_DAY, policy="by_hand")
 
 
 def write_days(lake: Lake, rng: np.random.Generator) -> None:
@@ -295,13 +296,13 @@ def write_character(lake: Lake, rng: np.random.Generator) -> None:
         | {f"{f}_distance": (n * k % 17) / 50 for k, f in enumerate(GAP_FAMILIES, start=3)}
         for n in range(120)
     ]
-    lake.write("arrival_windows", rows("arrival_windows", windows), **ASKED)
+    lake.write("arrival_windows", rows("arrival_windows", windows), **TRACE_DAY)
     steps = [
         {"tier": "niw", "llm": llm, "app": app, "kind": kind, "tokens": float(tokens)}
         | {"requests": int(rng.integers(1, 99))} for app in ("rag", "chat") for kind in ("input", "output")
         for llm in LLMS for tokens in range(10, 410, 10)
     ]  # fmt: skip
-    lake.write("token_histogram", rows("token_histogram", steps), **ASKED)
+    lake.write("token_histogram", rows("token_histogram", steps), **TRACE_DAY)
 
 
 def write_judged_forecasts(lake: Lake) -> None:
@@ -311,7 +312,7 @@ def write_judged_forecasts(lake: Lake) -> None:
         for method, base in (("truth", 20.0), ("last_value", 30.0), ("seasonal_naive", 25.0))
         for share, usd, met in ((1.0, base, 0.98), (1.2, base - 5, 0.92))
     ]
-    lake.write("trials", trial_rows(trials), experiment="decide", **ASKED)
+    lake.write("trials", trial_rows(trials), experiment="decide", **TRACE_DAY)
     backtests = [
         {"method": method, "llm": LLMS[0], "region": region, "cutoff": START, "bucket_minutes": 10}
         | {"bucket_start": START + timedelta(minutes=10 * n), "actual_per_s": 4.0}
@@ -324,7 +325,7 @@ def write_judged_forecasts(lake: Lake) -> None:
 
 def write_prefixes(lake: Lake) -> None:
     """A trace whose requests tell the blocks of their prompts."""
-    requests = lake.read("requests", **ASKED).drop_columns(["trace", "day"]).slice(0, 8)
+    requests = lake.read("requests", **TRACE_DAY).drop_columns(["trace", "day"]).slice(0, 8)
     hashes = pa.array([[1, 2, 3], [1, 2], [1, 2, 3, 4], None] * 2, pa.list_(pa.uint64()))
     at = requests.column_names.index("prefix_hashes")
     lake.write("requests", requests.set_column(at, "prefix_hashes", hashes), trace="hashed", day=DAY)
@@ -332,10 +333,10 @@ def write_prefixes(lake: Lake) -> None:
 
 def write_short_plans(lake: Lake) -> None:
     """Two hours in which regions are short, and one in which an llm is."""
-    plans = lake.read("plans", **ASKED).drop_columns(["trace", "day"]).to_pandas()
+    plans = lake.read("plans", **TRACE_DAY).drop_columns(["trace", "day"]).to_pandas()
     short = (plans["policy"] == "lt_i") & (plans["hour_start"].dt.hour.isin([3, 4]))
     plans.loc[short, "short_tokens_per_s"] = np.arange(short.sum()) * 100.0
     alone = (plans["policy"] == "corrected") & (plans["hour_start"].dt.hour == 5)
     plans.loc[alone, "short_llm_tokens_per_s"] = 1234.0
     table = pa.Table.from_pandas(plans, preserve_index=False)
-    lake.write("plans", table, **ASKED)
+    lake.write("plans", table, **TRACE_DAY)

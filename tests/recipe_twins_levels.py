@@ -2,7 +2,7 @@
 
 import numpy as np
 import pandas as pd
-from recipe_lake import ASKED, Frame, Tables, twin
+from recipe_lake import TRACE_DAY, Frame, Tables, twin
 
 CASE = ["llm", "region", "needs_by", "load_factor", "stack", "headroom_share", "levels"]
 PAIRS = {"llumnix": "freeness", "jsq_moves": "jsq"}  # with moves: without
@@ -26,7 +26,7 @@ def values_of(t: Tables) -> Frame:
     return Frame(found)
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def how_many_levels(t: Tables) -> Frame:
     values = values_of(t)
     way = ["llm", "region", "needs_by", "load_factor"]
@@ -45,21 +45,21 @@ def how_many_levels(t: Tables) -> Frame:
     return values
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def how_much_headroom(t: Tables) -> Frame:
     trials = t.level_trials.query("is_today and level != 'all' and levels > 1 and stack != 'edf'")
     trials["missed"] = 1 - trials["met"] / trials["requests"]
     top = trials[trials["level"] == "0"].set_index(CASE)["missed"]
     bottom = trials[trials["level"].astype(int) == trials["levels"] - 1].set_index(CASE)["ttft_p99_s"]
-    told = Frame({"top_missed_share": top, "bottom_ttft_p99_s": bottom}).reset_index()
-    least = told.sort_values("headroom_share").groupby([key for key in CASE if key != "headroom_share"])
-    told["top_saved_share"] = least["top_missed_share"].transform("first") - told["top_missed_share"]
+    table = Frame({"top_missed_share": top, "bottom_ttft_p99_s": bottom}).reset_index()
+    least = table.sort_values("headroom_share").groupby([key for key in CASE if key != "headroom_share"])
+    table["top_saved_share"] = least["top_missed_share"].transform("first") - table["top_missed_share"]
     first_s = least["bottom_ttft_p99_s"].transform(lambda seconds: seconds.iloc[0])
-    told["bottom_cost_s"] = told["bottom_ttft_p99_s"] - first_s
-    return told
+    table["bottom_cost_s"] = table["bottom_ttft_p99_s"] - first_s
+    return table
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def who_was_moved(t: Tables) -> Frame:
     def later(seconds: pd.Series, share: float) -> float:
         known = np.sort(seconds.dropna().to_numpy())
@@ -81,7 +81,7 @@ def who_was_moved(t: Tables) -> Frame:
     return Frame(found)
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def what_moves_cost(t: Tables) -> Frame:
     trials = t.level_trials.query("is_today and level == 'all'")
     trials = trials.merge(values_of(t)[[*CASE, "instances"]], on=CASE, suffixes=("", "_fewest"))

@@ -4,7 +4,7 @@ from datetime import date, timedelta
 
 import numpy as np
 import pandas as pd
-from recipe_lake import ASKED, Frame, Tables, ranked, summed, twin
+from recipe_lake import TRACE_DAY, Frame, Tables, ranked, summed, twin
 
 from fleetcast.models.characterise.gap_families import GAP_FAMILIES
 
@@ -89,7 +89,7 @@ def growth_by_week(t: Tables) -> Frame:
     return Frame(found)
 
 
-@twin(**{**ASKED, "day": date(2025, 6, 26)})
+@twin(**{**TRACE_DAY, "day": date(2025, 6, 26)})
 def who_drove_the_peak(t: Tables) -> Frame:
     load, found = hourly(t), []
     for region, own in load.groupby("region"):
@@ -136,13 +136,13 @@ def poisson_or_not(t: Tables) -> Frame:
     own = t.arrival_windows.dropna(subset="exponential_p")
     for family in GAP_FAMILIES:
         own[f"{family}_ok"] = own[f"{family}_p"] >= 0.05
-    said = {"exponential": "poisson"}
+    names_of = {"exponential": "poisson"}
     return summed(
         own,
         ["trace", "level", "tier", "region", "llm", "app"],
         windows=("cv", "size"),
-        **{f"{said.get(f, f)}_share": (f"{f}_ok", "mean") for f in GAP_FAMILIES},
-        **{f"{said.get(f, f)}_distance": (f"{f}_distance", "median") for f in GAP_FAMILIES},
+        **{f"{names_of.get(f, f)}_share": (f"{f}_ok", "mean") for f in GAP_FAMILIES},
+        **{f"{names_of.get(f, f)}_distance": (f"{f}_distance", "median") for f in GAP_FAMILIES},
     )
 
 
@@ -233,7 +233,7 @@ def day_ahead_errors(t: Tables) -> Frame:
     return found.assign(**shares, **held)
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def which_forecast_pays(t: Tables) -> Frame:
     """Half way between 0.98 and 0.92 lies 0.95: halfway between the two costs."""
     costs = {"truth": 17.5, "last_value": 27.5, "seasonal_naive": 22.5}

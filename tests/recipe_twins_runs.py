@@ -2,13 +2,13 @@
 
 import numpy as np
 import pandas as pd
-from recipe_lake import ASKED, START, Frame, Tables, ranked, summed, twin
+from recipe_lake import START, TRACE_DAY, Frame, Tables, ranked, summed, twin
 from wired import LLMS
 
 # --- plans ---------------------------------------------------------------------------------------------
 
 
-@twin(**ASKED, region="north")
+@twin(**TRACE_DAY, region="north")
 def plan_by_hour(t: Tables) -> Frame:
     keys = ["trace", "day", "policy", "hour_start"]
     own = t.all_plans.query("region == 'north'")
@@ -24,7 +24,7 @@ def plan_by_hour(t: Tables) -> Frame:
     )  # fmt: skip
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def graded_shadow(t: Tables) -> Frame:
     keys = ["hour_start", "llm", "role", "region", "gpu", "gpus_per_instance"]
     own, best = (
@@ -35,16 +35,16 @@ def graded_shadow(t: Tables) -> Frame:
     gpus = own.index.get_level_values("gpus_per_instance")
     dear = (own["usd"] / plan.replace(0, np.nan)).groupby(level=["gpu", "gpus_per_instance"]).transform("max")
     each = (own["usd"] / plan.replace(0, np.nan)).fillna(dear)
-    told = {
+    table = {
         "trace": "wired", "day": own["day"].iloc[0], "policy": "day_ahead",
         "saved_gpu_hours": ((ran - plan) * gpus).sum(), "saved_usd": ((ran - plan) * each).sum(),
         "advised_short_hours": (plan < need).sum(), "ran_short_hours": (ran < need).sum(),
     }  # fmt: skip
     names = ("least_gained_tier", "gained_share", "replay_error_share", "is_beyond_error")
-    return Frame([told | dict(zip(names, ("iw_normal", 0.005, 0.09, False), strict=True))])
+    return Frame([table | dict(zip(names, ("iw_normal", 0.005, 0.09, False), strict=True))])
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def energy_and_usd(t: Tables) -> Frame:
     """Bloom on 8 x A100 was measured at 254 W a board; of llama2-70b on H100 nobody knows."""
     keys, hours = ["trace", "day", "policy", "llm"], t.fleet_hours
@@ -58,12 +58,12 @@ def energy_and_usd(t: Tables) -> Frame:
         ended.assign(llm=ended["served_llm"], tokens=ended["input_tokens"] + ended["output_tokens"])
         .groupby(keys)["tokens"].sum()
     )  # fmt: skip
-    asked = own.set_index(keys).index
-    own["joules_per_token"] = 3.6e6 * own["kwh"] / tokens.reindex(asked).to_numpy()
+    row_keys = own.set_index(keys).index
+    own["joules_per_token"] = 3.6e6 * own["kwh"] / tokens.reindex(row_keys).to_numpy()
     return own
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def what_to_buy(t: Tables) -> Frame:
     own = t.commitments
     none = own[own["reserved_gpus"] == 0].set_index("region")["usd_per_week"]
@@ -74,7 +74,7 @@ def what_to_buy(t: Tables) -> Frame:
     return best[["trace", "day", "region", "gpu", *names, "worst_regret_usd", "lost_short_gpus"]]
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def which_gpus(t: Tables) -> Frame:
     keys, found = ["trace", "day", "llm", "fleet"], []
     for key, own in t.gpu_fleets.groupby(keys):
@@ -87,7 +87,7 @@ def which_gpus(t: Tables) -> Frame:
     return Frame(found)
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def apart_or_together(t: Tables) -> Frame:
     found = []
     for llm, own in t.gpu_prices.groupby("llm"):
@@ -102,7 +102,7 @@ def apart_or_together(t: Tables) -> Frame:
     return Frame(found)
 
 
-@twin(**ASKED, policy="corrected")
+@twin(**TRACE_DAY, policy="corrected")
 def plan_changes(t: Tables) -> Frame:
     own = t.all_plans.query("policy == 'corrected'")
     own = own[own[["reclaimed", "started", "donated"]].sum(axis=1) > 0]
@@ -110,7 +110,7 @@ def plan_changes(t: Tables) -> Frame:
     return own[[*keys, "instances_before", "instances", "reclaimed", "started", "donated", "why"]]
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def short_plans(t: Tables) -> Frame:
     plans, found = t.all_plans, []
     for policy, own in plans.groupby("policy"):
@@ -142,12 +142,12 @@ def shadow(t: Tables) -> Frame:
     fleet["plan_usd"] = plan["usd"].reindex(at).to_numpy()
     fleet["held_short"] = fleet["held_gpus"] < 0.8 * fleet["needed_gpus"]
     fleet["plan_short"] = fleet["plan_gpus"] < 0.8 * fleet["needed_gpus"]
-    told = summed(
+    table = summed(
         fleet, ["trace", "day", "policy", "hour_start"], held_gpus=("held_gpus", "sum"),
         plan_gpus=("plan_gpus", "sum"), held_usd=("usd", "sum"), plan_usd=("plan_usd", "sum"),
         held_short_endpoints=("held_short", "sum"), plan_short_endpoints=("plan_short", "sum"),
     )  # fmt: skip
-    return told.assign(saved_usd=told["held_usd"] - told["plan_usd"])
+    return table.assign(saved_usd=table["held_usd"] - table["plan_usd"])
 
 
 # --- replays -------------------------------------------------------------------------------------------
@@ -184,24 +184,24 @@ def served_elsewhere(t: Tables) -> Frame:
     return counts
 
 
-@twin(**ASKED, policy="lt_ua", llm=LLMS[0], region="south", hour=3)
+@twin(**TRACE_DAY, policy="lt_ua", llm=LLMS[0], region="south", hour=3)
 def timeline(t: Tables) -> Frame:
     own = t.outcomes.query(
         f"policy == 'lt_ua' and llm == '{LLMS[0]}' and served_region == 'south' and status == 'finished'"
     )
     own = own[own["arrived_at"].dt.hour == 3]
     arrival_s = (own["arrived_at"] - START).dt.total_seconds()
-    told = {
+    table = {
         "queued_from_s": arrival_s + own["held_s"],
         "prefill_from_s": arrival_s + own["held_s"] + own["waited_s"],
         "decode_from_s": arrival_s + own["ttft_s"] - own["network_s"],
         "finished_s": arrival_s + own["e2e_s"] - own["network_s"],
     }
-    told["handed_from_s"] = told["queued_from_s"]
-    return own[["policy", "request_id", "instance", "tier"]].assign(leg=1, role="whole", **told)
+    table["handed_from_s"] = table["queued_from_s"]
+    return own[["policy", "request_id", "instance", "tier"]].assign(leg=1, role="whole", **table)
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def request_legs(t: Tables) -> Frame:
     found = []
     for _, own in t.legs.groupby("policy"):
@@ -211,11 +211,13 @@ def request_legs(t: Tables) -> Frame:
     return pd.concat(found)
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def links_busy(t: Tables) -> Frame:
     keys = ["policy", "request_id"]
-    asked = t.requests[t.requests["day"].astype(str) == str(ASKED["day"])][["request_id", "arrived_at"]]
-    got = t.legs.dropna(subset="link_s").merge(asked, on="request_id")
+    row_keys = t.requests[t.requests["day"].astype(str) == str(TRACE_DAY["day"])][
+        ["request_id", "arrived_at"]
+    ]
+    got = t.legs.dropna(subset="link_s").merge(row_keys, on="request_id")
     came = got["arrived_at"] + pd.to_timedelta((1e6 * got["came_s"]).round().astype("int64"), unit="us")
     got["hour_start"] = came.dt.floor("h")
     gave = t.legs.merge(
@@ -224,7 +226,7 @@ def links_busy(t: Tables) -> Frame:
         suffixes=("_own", ""),
     )
     ends = pd.concat([got, gave])
-    told = []
+    table = []
     for at, own in ends.groupby(["policy", "hour_start", "region", "llm", "role", "gpu"]):
         busy = own.groupby("instance")["link_s"].sum() / 3600
         figures = {
@@ -235,11 +237,11 @@ def links_busy(t: Tables) -> Frame:
         }
         middle, late = (np.quantile(own["hand_over_s"], q, method="inverted_cdf") for q in (0.5, 0.95))
         of = dict(zip(["policy", "hour_start", "region", "llm", "role", "gpu"], at, strict=True))
-        told.append(of | figures | {"hand_over_p50_s": middle, "hand_over_p95_s": late})
-    return pd.DataFrame(told)
+        table.append(of | figures | {"hand_over_p50_s": middle, "hand_over_p95_s": late})
+    return pd.DataFrame(table)
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def uneven_instances(t: Tables) -> Frame:
     own = t.outcomes.query("status == 'finished'").assign(
         tokens=lambda f: f["input_tokens"] + f["output_tokens"]
@@ -304,7 +306,7 @@ def what_the_forecast_is_worth(t: Tables) -> Frame:
     )
 
 
-@twin(**ASKED)
+@twin(**TRACE_DAY)
 def why_late(t: Tables) -> Frame:
     first = (
         t.legs.dropna(subset="first_token_s")
@@ -356,12 +358,12 @@ def worst_hours(t: Tables) -> Frame:
 @twin()
 def against_the_paper(t: Tables) -> Frame:
     keys = ["study", "variant", "policy", "metric", "tier", "llm"]
-    ours = t.studies.set_index(keys)["value"].to_dict()
-    ours |= {(*k[:3], "missed_share", *k[4:]): 1 - v for k, v in ours.items() if k[3] == "attainment_share"}
+    here = t.studies.set_index(keys)["value"].to_dict()
+    here |= {(*k[:3], "missed_share", *k[4:]): 1 - v for k, v in here.items() if k[3] == "attainment_share"}
     found = t.paper_values.rename(columns={"value": "paper_value"})
 
     def value(row: pd.Series, metric: str) -> float:
-        own, base = (ours.get((row["study"], row["variant"], policy, metric, row["tier"], row["llm"]), np.nan)
+        own, base = (here.get((row["study"], row["variant"], policy, metric, row["tier"], row["llm"]), np.nan)
                      for policy in (row["policy"], row["against"]))  # fmt: skip
         return own if pd.isna(row["against"]) else own / base - 1
 

@@ -53,42 +53,44 @@ def faults(folder: Path) -> list[str]:
         found += [f"{name} lies beside a YAML file of its name"] if path.with_suffix(".yaml").exists() else []
     files = [path for path in folder.rglob("*.yaml") if path.name != "rill.yaml"]
     read = {path: yaml.safe_load(path.read_text()) for path in files}
-    views = {path.stem.lower() for path, said in read.items() if said.get("type") == "metrics_view"}
-    for path, said in read.items():
-        kind = said.get("type")
+    views = {path.stem.lower() for path, content in read.items() if content.get("type") == "metrics_view"}
+    for path, content in read.items():
+        kind = content.get("type")
         if kind not in TYPED:
             found.append(f"{path.name}: no type {kind}")
             continue
-        found += _keys(said, TYPED[kind] | COMMON, path.name)
+        found += _keys(content, TYPED[kind] | COMMON, path.name)
         found += (
-            [f"{path.name}: version {said['version']!r}"] if type(said.get("version", 1)) is not int else []
+            [f"{path.name}: version {content['version']!r}"]
+            if type(content.get("version", 1)) is not int
+            else []
         )
         if kind == "metrics_view":
-            found += [f"{path.name}: {fault}" for fault in _view(said, set(models))]
+            found += [f"{path.name}: {fault}" for fault in _view(content, set(models))]
         if kind == "explore":
-            found += [] if str(said.get("metrics_view")).lower() in views else [f"{path.name}: of no view"]
+            found += [] if str(content.get("metrics_view")).lower() in views else [f"{path.name}: of no view"]
             for key in ("dimensions", "measures"):
                 found += (
                     []
-                    if said.get(key, "*") == "*" or isinstance(said[key], list)
+                    if content.get(key, "*") == "*" or isinstance(content[key], list)
                     else [f"{path.name}: {key}"]
                 )
-        if kind == "connector" and said.get("driver") != "duckdb":
-            found.append(f"{path.name}: driver {said.get('driver')}")
+        if kind == "connector" and content.get("driver") != "duckdb":
+            found.append(f"{path.name}: driver {content.get('driver')}")
     return found
 
 
-def _keys(said: dict[str, Any], known: set[str], where: str) -> list[str]:
-    return [f"{where} has the key {key}" for key in said if key not in known]
+def _keys(content: dict[str, Any], known: set[str], where: str) -> list[str]:
+    return [f"{where} has the key {key}" for key in content if key not in known]
 
 
 def _model(sql: str, models: dict[str, Path]) -> list[str]:
     """One select, whose tables are no other model and not itself."""
     with duckdb.connect() as con:
-        told = json.loads(con.execute("select json_serialize_sql(?)", [sql]).fetchone()[0])
-    if told.get("error") or len(told["statements"]) != 1:
-        return [f"is no select: {told.get('error_message')}"]
-    return [f"refers to the model {name}" for name in _tables(told) if name.lower() in models]
+        parsed = json.loads(con.execute("select json_serialize_sql(?)", [sql]).fetchone()[0])
+    if parsed.get("error") or len(parsed["statements"]) != 1:
+        return [f"is no select: {parsed.get('error_message')}"]
+    return [f"refers to the model {name}" for name in _tables(parsed) if name.lower() in models]
 
 
 def _tables(node: Any) -> list[str]:
@@ -98,18 +100,18 @@ def _tables(node: Any) -> list[str]:
     return own + [name for one in inner for name in _tables(one)]
 
 
-def _view(said: dict[str, Any], models: set[str]) -> list[str]:
-    found = [] if str(said.get("model")).lower() in models else [f"of no model: {said.get('model')}"]
-    names = [str(said["timeseries"]).lower()] if "timeseries" in said else []
+def _view(content: dict[str, Any], models: set[str]) -> list[str]:
+    found = [] if str(content.get("model")).lower() in models else [f"of no model: {content.get('model')}"]
+    names = [str(content["timeseries"]).lower()] if "timeseries" in content else []
     for key, known in DEAR.items():
-        for one in said.get(key, ()):
+        for one in content.get(key, ()):
             found += _keys(one, known, key)
             found += [f"{k}: {v!r} is no text" for k, v in one.items() if not isinstance(v, str)]
             names.append(one["name"].lower())
     found += [f"{name} is there twice" for name in set(names) if names.count(name) > 1]
-    found += [f"{one['name']}: column or expression" for one in said.get("dimensions", ())
+    found += [f"{one['name']}: column or expression" for one in content.get("dimensions", ())
               if ("column" in one) == ("expression" in one)]  # fmt: skip
-    found += [] if said.get("measures") else ["no measure"]
+    found += [] if content.get("measures") else ["no measure"]
     return found + [
-        f"{one['name']} has no expression" for one in said.get("measures", ()) if not one.get("expression")
+        f"{one['name']} has no expression" for one in content.get("measures", ()) if not one.get("expression")
     ]

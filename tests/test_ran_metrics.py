@@ -48,7 +48,7 @@ def rows(settings: RunSettings, day: Any = DAY) -> dict[tuple[str, str, int], tu
     }
 
 
-def test_a_real_prometheus_tells_what_runs(settings: RunSettings, tmp_path: Path) -> None:
+def test_prometheus_metrics_give_the_running_fleet(settings: RunSettings, tmp_path: Path) -> None:
     """Ready replicas of one llm as Kubernetes counts them, of another the processes that its engine has."""
     kube = "\n".join(
         f'{READY}{{deployment="{name}",namespace="{space}",region="east"}} {count}'
@@ -68,15 +68,15 @@ def test_a_real_prometheus_tells_what_runs(settings: RunSettings, tmp_path: Path
         served(text(engine)) as three,
         prometheus_of(tmp_path, [one, two, three]) as url,
     ):
-        ends_s, found, said = time.monotonic() + 20, {}, None
+        ends_s, found, message = time.monotonic() + 20, {}, None
         while len(found) < 2 or min(n for _, n in found.values()) < 4:
-            assert time.monotonic() < ends_s, (found, said)
+            assert time.monotonic() < ends_s, (found, message)
             time.sleep(0.5)
             try:
                 import_fleet_metrics(settings, url, TODAY, 1, "", landing(tmp_path))
                 found = rows(settings, TODAY)
             except ValueError as error:
-                said = error  # at first nothing is read yet
+                message = error  # at first nothing is read yet
 
     assert {key[:2] for key in found} == {("east", "llama2-70b"), ("west", "bloom-176b")}
     for (_, llm, _), (instances, _) in found.items():
@@ -103,7 +103,7 @@ def answering(series: dict[str, list[tuple[dict[str, str], list[tuple[int, int]]
     return answer
 
 
-def test_who_is_gone_while_others_are_read_counts_as_none(settings: RunSettings, tmp_path: Path) -> None:
+def test_absent_pool_counts_zero_where_others_are_scraped(settings: RunSettings, tmp_path: Path) -> None:
     """Half an hour of two replicas, a quarter without any, a quarter in which nobody read."""
     there = {
         "count(up)": [({}, [(minute, 5) for minute in range(45)])],
@@ -131,9 +131,9 @@ def test_who_is_gone_while_others_are_read_counts_as_none(settings: RunSettings,
     }
 
 
-def test_what_a_server_cannot_tell_is_said_in_one_line(settings: RunSettings, tmp_path: Path) -> None:
+def test_missing_server_metrics_are_reported_in_one_line(settings: RunSettings, tmp_path: Path) -> None:
     labels = {"deployment": NAME}
-    for there, said in (
+    for there, message in (
         ({}, r"neither ready replicas \(kube-state-metrics\) of .* nor an engine .* with \{a=\"b\"\}\. Give"),
         (
             {"kube_deployment": [(labels, [(1, 1)])]},
@@ -141,7 +141,7 @@ def test_what_a_server_cannot_tell_is_said_in_one_line(settings: RunSettings, tm
         ),
         ({"kube_deployment": [({**labels, "region": "eats"}, [(1, 1)])]}, r"unknown region 'eats'.*east"),
     ):
-        with served(answering(there)) as url, pytest.raises(ValueError, match=said) as caught:
+        with served(answering(there)) as url, pytest.raises(ValueError, match=message) as caught:
             import_fleet_metrics(settings, url, DAY, 60, 'a="b"', landing(tmp_path))
         assert "\n" not in str(caught.value)
     with served(lambda _: (401, {}, b"")) as url, pytest.raises(ValueError, match="refuses access: 401"):

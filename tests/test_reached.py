@@ -132,7 +132,7 @@ def test_plans_choose_among_gpu_types_and_fill_an_endpoint(night: RunSettings) -
     assert held["most"].max() == night.config.fleet.max_instances
 
 
-def test_the_page_tells_of_each(night: RunSettings) -> None:
-    told = PAGE.read_text(encoding="utf-8").split("## What acts where")[1].split("\n## ")[0]
-    named = re.findall(r"^\| ([^|`]+?) \| `(\w+)` \|", told, re.MULTILINE)
+def test_every_mechanism_is_described_on_the_page(night: RunSettings) -> None:
+    section = PAGE.read_text(encoding="utf-8").split("## What acts where")[1].split("\n## ")[0]
+    named = re.findall(r"^\| ([^|`]+?) \| `(\w+)` \|", section, re.MULTILINE)
     assert named == [(mechanism, policy) for mechanism, (policy, _) in SWITCHES.items()]

@@ -40,9 +40,9 @@ def test_a_recipe_answers_what_pandas_counts(tables: Tables, name: str) -> None:
     values = [column for column in expected.columns if column not in grain]
     assert values
     for column in values:
-        ours, theirs = both[column], both[f"{column}_twin"]
-        if ours.dtype.kind in "if" and theirs.dtype.kind in "if":
+        own, theirs = both[column], both[f"{column}_twin"]
+        if own.dtype.kind in "if" and theirs.dtype.kind in "if":
             near = {"rtol": 1e-9, "atol": 1e-9}  # a difference of two sums may be 0 or next to it
-            np.testing.assert_allclose(ours.astype(float), theirs.astype(float), **near, err_msg=column)
+            np.testing.assert_allclose(own.astype(float), theirs.astype(float), **near, err_msg=column)
         else:
-            assert ours.fillna("").astype(str).tolist() == theirs.fillna("").astype(str).tolist(), column
+            assert own.fillna("").astype(str).tolist() == theirs.fillna("").astype(str).tolist(), column

@@ -18,18 +18,18 @@ def test_whole_blocks_come_again_within_their_hour(quarters: list[int], seed: in
     arrived = np.sort(np.array(quarters, np.int64))
     rows, at = resample_arrivals(arrived, np.random.default_rng(seed))
     picks = np.random.default_rng(seed).integers(0, 12, 288)
-    dealt = []
+    expected = []
     for place, pick in enumerate(picks):
         block = place // 12 * 12 + pick
-        dealt += [
+        expected += [
             (n, us + (place - block) * BLOCK_US) for n, us in enumerate(arrived) if us // BLOCK_US == block
         ]
-    assert list(zip(rows, at, strict=True)) == dealt
+    assert list(zip(rows, at, strict=True)) == expected
     assert (np.diff(at) >= 0).all()
     assert (at // RESAMPLE_HOUR_US == arrived[rows] // RESAMPLE_HOUR_US).all()
 
 
-def test_an_hour_brings_as_much_on_average_and_differs_as_its_blocks_do() -> None:
+def test_resampled_hour_keeps_mean_and_block_variance() -> None:
     """The variance of the hour's sum is that of twelve independent blocks."""
     per_block = np.random.default_rng(1).poisson(30, 288)
     starts = BLOCK_US * np.arange(288)

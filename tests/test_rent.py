@@ -62,7 +62,7 @@ def test_one_workload_gets_the_best_of_all_fleets(programme: str) -> None:
         assert combo_lp_violations(offer, rates, goodput, found) == []
 
 
-def test_each_programme_weighs_what_it_says() -> None:
+def test_each_optimisation_model_uses_its_own_weights() -> None:
     efficiency = np.array([[2.0, 4.0, 0.0], [1.0, 8.0, 3.0]])
     offer = offers(1, 2)[0]._replace(usd_per_hour=np.array([3.0, 5.0, 7.0]))
     of = {name: combo_lp.combo_lp_weights(name, offer, efficiency) for name in combo_lp.COMBO_LPS}
@@ -120,12 +120,12 @@ def test_shares_cost_no_more_than_slices_and_slices_no_more_than_one_type(seed: 
     offer = RentalOffer(
         ("a", "b", "c"), ("a", "b", "c"), usd, np.eye(3, dtype=np.int64), np.full(3, NO_GPU_CAP)
     )
-    ours, theirs = (
+    found_rent, theirs = (
         solve_shares(offer, rates, goodput, options=EXACT_SOLVER),
         solve_melange(offer, rates, goodput),
     )
     alone = min(np.ceil((rates / goodput[:, n]).sum()) * usd[n] for n in range(3))
-    assert ours.usd_per_hour <= theirs.usd_per_hour + 1e-9 <= alone + 2e-9
+    assert found_rent.usd_per_hour <= theirs.usd_per_hour + 1e-9 <= alone + 2e-9
     one = solve_shares(offer, rates[:1], goodput[:1], options=EXACT_SOLVER)
     cheapest = combo_lp.solve_combo_lp("mc_lp", offer, rates[:1], goodput[:1], np.ones((1, 3)))
     assert one.usd_per_hour == pytest.approx(cheapest.usd_per_hour)
@@ -141,8 +141,8 @@ def test_what_is_not_counted_on_costs_more() -> None:
     assert shares_violations(roomy, rates, goodput, whole, 0.5)
 
 
-def tampered(found: RentalPlan, **said: object) -> RentalPlan:
-    return found._replace(**said)  # type: ignore[arg-type]
+def tampered(found: RentalPlan, **changes: object) -> RentalPlan:
+    return found._replace(**changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_every_line_of_a_tampered_choice_is_found(solve, checked) -> None:
         "load": tampered(found, counts=found.counts * 0),
     }
     for line, choice in broken.items():
-        told = checked(offer, PUBLISHED_RATES, PUBLISHED_TPUT, choice)
-        assert any(one.startswith(f"{line}:") for one in told), line
+        violations = checked(offer, PUBLISHED_RATES, PUBLISHED_TPUT, choice)
+        assert any(one.startswith(f"{line}:") for one in violations), line
     unable = PUBLISHED_TPUT * np.array([[1.0, 0.0]])
     assert any(one.startswith("able:") for one in checked(offer, PUBLISHED_RATES, unable, found))
     short = combo_lp.solve_combo_lp("mc_lp", offer, PUBLISHED_RATES, PUBLISHED_TPUT, np.ones((4, 2)))
@@ -174,7 +174,7 @@ def test_every_line_of_a_tampered_choice_is_found(solve, checked) -> None:
 
 
 @pytest.mark.parametrize(
-    ("usd", "rate", "goodput", "said"),
+    ("usd", "rate", "goodput", "message"),
     [
         (float("nan"), 1.0, 1.0, "a: got a price of nan USD an hour, needed >= 0"),
         (-1.0, 1.0, 1.0, "a: got a price of -1.0 USD an hour"),
@@ -182,10 +182,10 @@ def test_every_line_of_a_tampered_choice_is_found(solve, checked) -> None:
         (1.0, 1.0, 0.0, "Bucket 1: none of a serves it within its targets"),
     ],
 )
-def test_what_is_no_offer_is_refused(usd: float, rate: float, goodput: float, said: str) -> None:
+def test_what_is_no_offer_is_refused(usd: float, rate: float, goodput: float, message: str) -> None:
     offer = RentalOffer(("a",), ("a",), np.array([usd]), np.ones((1, 1), np.int64), np.array([NO_GPU_CAP]))
     for ask in (solve_shares, solve_melange):
-        with pytest.raises(PlanError, match=said):
+        with pytest.raises(PlanError, match=message):
             ask(offer, np.array([rate]), np.array([[goodput]]))
 
 

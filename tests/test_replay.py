@@ -109,14 +109,14 @@ def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
     """Every few seconds some requests are asked to go elsewhere, most of which cannot."""
     trace, fleet, rules, (targets, forecasts, start) = case
     rng, size = np.random.default_rng(seed), trace.arrival_s.size
-    asked = rng.integers(0, [size, fleet.pool.size], (PARTS, 24, 2)).tolist()  # (request, slot)
+    move_requests = rng.integers(0, [size, fleet.pool.size], (PARTS, 24, 2)).tolist()  # (request, slot)
     plan = tuple([row for row in rows for _ in range(PARTS // 2)] for rows in (targets, forecasts))
 
     def play(its_rules: Rules) -> tuple[Outcome, int]:
         session = Session(fleet, its_rules, start)
         session.append_trace(trace)
         for part in range(PARTS):
-            for request, slot in asked[part]:
+            for request, slot in move_requests[part]:
                 session.move(request, slot)
             row = Schedule(*(rows[part : part + 1] for rows in plan), hour_s=PART_S)
             spent = session.play(row, (part + 1) * PART_S)
@@ -126,7 +126,7 @@ def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
     leapt, given_up = play(rules)
     stepped, given_up_stepped = play(rules._replace(steps_per_event=1))
     assert_same(leapt, stepped)
-    naively, _ = assert_twin_agrees(leapt, case, (*plan, start), PART_S, asked)
+    naively, _ = assert_twin_agrees(leapt, case, (*plan, start), PART_S, move_requests)
     assert given_up == given_up_stepped == sum(request.given_up for request in naively)
     done = leapt.status == Ending.FINISHED
     if (leapt.status != Ending.QUEUED).all():  # 11. a move computes nothing
@@ -280,7 +280,7 @@ def test_a_request_stands_in_exactly_one_place(
     assert sorted(found) == list(range(legs.leg.size))
 
 
-def test_threads_side_by_side_change_nothing() -> None:
+def test_parallel_threads_give_identical_results() -> None:
     """Invariant 6: several policies on one trace in two threads, bit-identical to one by one."""
     rng, requests = np.random.default_rng(11), 30_000
     arrival_s = np.cumsum(rng.exponential(0.02, requests))
@@ -292,8 +292,8 @@ def test_threads_side_by_side_change_nothing() -> None:
         return run_one(trace, fleet, its_rules, horizon_s=1024.0, start=[[20]])
 
     with ThreadPoolExecutor(2) as threads:
-        for alone, beside in zip(map(one, rules), threads.map(one, rules), strict=True):
-            assert_same(alone, beside)
+        for alone, threaded in zip(map(one, rules), threads.map(one, rules), strict=True):
+            assert_same(alone, threaded)
 
 
 @settings(max_examples=300)

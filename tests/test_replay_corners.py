@@ -37,7 +37,7 @@ def test_the_last_hour_may_be_a_part_of_one() -> None:
     assert outcome.instance_s[:, 0, 0].tolist() == [128.0, 64.0]
 
 
-def test_nobody_joins_at_a_boundary_before_it_came() -> None:
+def test_requests_join_batches_only_after_arrival() -> None:
     """On times that binary numbers cannot hold: a request that comes a hair after a boundary waits a step."""
     step_s, kv_s = 0.0371, 7.3e-8
     fleet = a_fleet(1, 8)

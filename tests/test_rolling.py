@@ -52,8 +52,8 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> int:
     return 6
 
 
-def asking(settings: RunSettings, **asked: object) -> RunSettings:
-    plan = dataclasses.replace(settings.config.plan, rolling=RollingConfig(**asked))  # type: ignore[arg-type]
+def asking(settings: RunSettings, **options: object) -> RunSettings:
+    plan = dataclasses.replace(settings.config.plan, rolling=RollingConfig(**options))  # type: ignore[arg-type]
     return dataclasses.replace(settings, config=dataclasses.replace(settings.config, plan=plan))
 
 
@@ -85,7 +85,7 @@ def test_a_rolling_plan_knows_nothing_from_now_on(settings: RunSettings, hours: 
 
 
 @pytest.mark.parametrize("holds", [False, True])
-def test_an_hour_carries_what_came_then_the_quantile_and_at_least_now_if_asked(
+def test_rolling_load_is_observed_then_quantile_with_optional_current_load_floor(
     settings: RunSettings, holds: bool
 ) -> None:
     """By hand, at 12:30 with buckets of a quarter: peaks of 1.2 times the mean, 9,000 tokens/s just now."""
@@ -94,8 +94,8 @@ def test_an_hour_carries_what_came_then_the_quantile_and_at_least_now_if_asked(
     known[..., -1] = 9000.0
     mean = 100.0 + np.arange(48 * 4.0).reshape(48, 4) * np.ones((llms, regions, 1, 1))
     peak = 1.2 * mean.max(axis=-1, keepdims=True)
-    asked = asking(settings, keeps_current_load=holds, every_minutes=30)
-    found = rolling_load(asked, NOON + timedelta(minutes=30), RollingForecast(known, mean, peak))
+    options = asking(settings, keeps_current_load=holds, every_minutes=30)
+    found = rolling_load(options, NOON + timedelta(minutes=30), RollingForecast(known, mean, peak))
     line = list(1.2 * (100.0 + np.arange(48 * 4)))
     if holds:
         line[:2] = [9000.0, 9000.0]
@@ -158,7 +158,7 @@ def test_a_rolling_plan_is_served_until_it_is_two_days_old(settings: RunSettings
         assert served.replica_target(key, None).state == state
 
 
-def test_an_instant_that_cannot_be_planned_from_is_said(settings: RunSettings) -> None:
+def test_unplannable_instant_is_refused(settings: RunSettings) -> None:
     with pytest.raises(ValueError, match=r"^--at: got 12:07, needed a whole number of 15 minutes"):
         plan_rolling(settings, datetime(2025, 7, 3, 12, 7, tzinfo=UTC), Progress())
     with pytest.raises(

@@ -76,9 +76,11 @@ class Running:
     def reference(self, **changed: str | None) -> Any:
         """What KEDA sends of the ScaledObject of bloom in east, which is the one that is exported."""
         rows = read_plan_rows(self.settings, DAY, "day_ahead", "east")
-        asked = ExportOptions(scaler="s:1", mode="floor", triggers=({"type": "cpu", "metadata": {}},))
+        options = ExportOptions(scaler="s:1", mode="floor", triggers=({"type": "cpu", "metadata": {}},))
         one = next(
-            iter(yaml.safe_load_all(cluster_formats.render_scaler_scaled_objects(self.settings, rows, asked)))
+            iter(
+                yaml.safe_load_all(cluster_formats.render_scaler_scaled_objects(self.settings, rows, options))
+            )
         )
         metadata = one["spec"]["triggers"][0]["metadata"] | changed
         kept = {name: value for name, value in metadata.items() if value is not None}
@@ -96,10 +98,10 @@ class Running:
         request = MESSAGE_CLASSES["GetMetricsRequest"](
             scaledObjectRef=self.reference(**changed), metricName="s0-f"
         )
-        answer, told = self.ask("GetMetrics", request)
+        answer, sent_metadata = self.ask("GetMetrics", request)
         [value] = answer.metricValues
         assert (value.metricName, value.metricValue) == ("s0-f", value.metricValueFloat)
-        return value.metricValue, told
+        return value.metricValue, sent_metadata
 
 
 @pytest.fixture
@@ -121,9 +123,9 @@ def test_the_plan_is_served_with_its_decision_and_a_new_one_soon_after(running: 
     }
     for hour, minute, row_of in ((0, 0, 0), (1, 49, 1), (1, 50, 2), (4, 59, 4), (5, 0, 5), (23, 59, 23)):
         wanted = rows[midnight(DAY) + timedelta(hours=row_of)]
-        held, told = running.replicas(midnight(DAY) + timedelta(hours=hour, minutes=minute))
+        held, sent_metadata = running.replicas(midnight(DAY) + timedelta(hours=hour, minutes=minute))
         assert held == wanted["instances"]
-        assert (told["state"], told["decision"]) == ("planned", wanted["decision_id"])
+        assert (sent_metadata["state"], sent_metadata["decision"]) == ("planned", wanted["decision_id"])
     spec, _ = running.ask("GetMetricSpec", running.reference())
     [metric] = spec.metricSpecs
     assert (metric.targetSize, metric.targetSizeFloat) == (1, 1.0)
@@ -134,16 +136,16 @@ def test_the_plan_is_served_with_its_decision_and_a_new_one_soon_after(running: 
     assert running.replicas(midnight(DAY))[0] == 7
 
 
-def test_an_old_plan_is_followed_for_a_day_and_then_the_floor_is_held_and_said(running: Running) -> None:
+def test_stale_plan_is_followed_one_day_then_floor_is_reported(running: Running) -> None:
     noon = midnight(DAY) + timedelta(hours=3)
     assert running.replicas(noon + timedelta(days=1))[0] == 5
     assert running.lines[-1].endswith(
         "yesterday 5: the plan ended at 2025-07-04 00:00: the same hour a day before"
     )
     for floor, held in (("3", 3), (None, 2)):
-        found, told = running.replicas(noon + timedelta(days=2), floor=floor)
+        found, sent_metadata = running.replicas(noon + timedelta(days=2), floor=floor)
         assert found == held
-        assert told == {
+        assert sent_metadata == {
             "state": "floor",
             "why": "no plan for now: the newest one ends at 2025-07-04 00:00",
             "decision": "",
@@ -181,7 +183,7 @@ def test_where_the_last_value_was_better_the_floor_is_held(running: Running) -> 
     assert not forgotten.startswith("alarm")  # nothing is known of how good forecasts are now
 
 
-def test_a_stream_tells_at_once_and_when_it_changes(running: Running) -> None:
+def test_stream_reports_at_once_and_on_change(running: Running) -> None:
     write_plan(running.settings, DAY, [0] * 2 + [1] * 22)
     running.served.refresh()
     running.moment = midnight(DAY)
@@ -193,7 +195,7 @@ def test_a_stream_tells_at_once_and_when_it_changes(running: Running) -> None:
 
 
 def test_a_trigger_that_means_nothing_is_refused_in_one_line(running: Running) -> None:
-    for changed, said in (
+    for changed, message in (
         ({"llm": None, "role": ""}, "lacks llm, role. Write it by fleetcast plan export"),
         ({"policy": "corrected"}, "this scaler serves that of day_ahead. Start it with --policy corrected"),
         ({"floor": "many"}, "has floor 'many'; it must be a whole number from 0"),
@@ -202,7 +204,7 @@ def test_a_trigger_that_means_nothing_is_refused_in_one_line(running: Running) -
         with pytest.raises(grpc.RpcError) as refused:
             running.ask("IsActive", running.reference(**changed))
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert said in refused.value.details()
+        assert message in refused.value.details()
     unknown = running.channel.unary_unary("/externalscaler.ExternalScaler/StreamMetricSpec")
     with pytest.raises(grpc.RpcError) as refused:
         unknown(b"", timeout=SOON_S)
@@ -219,18 +221,18 @@ def test_messages_are_on_the_wire_what_keda_reads() -> None:
     assert several.SerializeToString().hex() == "0a0e" + spec.SerializeToString().hex()
     value = MESSAGE_CLASSES["MetricValue"](metricName="m", metricValue=3, metricValueFloat=3.0)
     assert value.SerializeToString().hex() == "0a016d" + "1003" + "190000000000000840"
-    asked = MESSAGE_CLASSES["GetMetricsRequest"](scaledObjectRef=reference, metricName="m")
-    assert asked.SerializeToString().hex() == "0a0e" + reference.SerializeToString().hex() + "12016d"
+    options = MESSAGE_CLASSES["GetMetricsRequest"](scaledObjectRef=reference, metricName="m")
+    assert options.SerializeToString().hex() == "0a0e" + reference.SerializeToString().hex() + "12016d"
     assert MESSAGE_CLASSES["IsActiveResponse"](result=True).SerializeToString().hex() == "0801"
 
 
-def test_an_address_that_cannot_be_is_said(tmp_path: Path) -> None:
+def test_invalid_scaler_address_is_refused(tmp_path: Path) -> None:
     config = small_config(tmp_path)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        for address, said in (("6000", "needed HOST:PORT"), (f"127.0.0.1:{port}", "Cannot listen on")):
+        for address, message in (("6000", "needed HOST:PORT"), (f"127.0.0.1:{port}", "Cannot listen on")):
             ended = CliRunner().invoke(cli_app, ["serve", "scaler", "--address", address, "--config", config])
             assert ended.exit_code == 2
-            assert said in " ".join((ended.output + ended.stderr).split())
+            assert message in " ".join((ended.output + ended.stderr).split())

@@ -317,9 +317,9 @@ def test_a_day_of_many_requests_is_ranked_in_little_memory(tmp_path: Path) -> No
             f"ttft_s + 1 as e2e_s, ttft_s / 9 as tpot_s from range(6000000) as t(i)) to '{file}'"
         )
     lake.write("scorecard", lake.sql("marts/scorecard.sql", policy="none"), **WHERE)
-    asked = "from percentiles_of_day([ttft_s, e2e_s, tpot_s], tier) order by measure"
+    query = "from percentiles_of_day([ttft_s, e2e_s, tpot_s], tier) order by measure"
     with lake.connect(memory_limit="100MiB", threads="2") as con:
-        found = np.array([row[-1] for row in con.execute(asked).fetchall()])
+        found = np.array([row[-1] for row in con.execute(query).fetchall()])
         with pytest.raises(Exception, match="Out of Memory"):
             con.execute(f"select {', '.join(f'percentiles({name})' for name in NUMBERS[:3])} from outcomes")
     rank = np.array([0.50, 0.90, 0.95, 0.99]) * 5_999_999
@@ -464,10 +464,10 @@ def test_left_over_is_what_may_wait_and_no_instance_had_by_midnight(tmp_path: Pa
     plan = {"policy": "clairvoyant", "hour_start": START, "llm": "a", "region": "east", "gpu": "h100"}
     plan |= {"capacity_tokens_per_s": 20.0, "gpus_per_instance": 8, "instances": 1}
     lake.write("plans", full("plans", [plan]), **WHERE)
-    [told] = lake.sql("select * from left_over").to_pylist()
-    assert (told["requests"], told["input_tokens"]) == (4, 4 * 3600)  # the last one waits for llm a
-    assert told["gpu_hours"] == pytest.approx(4 * 3600 / (20.0 / 8) / 3600)
-    assert told["usd"] == pytest.approx(12.0 * told["gpu_hours"])
+    [left_row] = lake.sql("select * from left_over").to_pylist()
+    assert (left_row["requests"], left_row["input_tokens"]) == (4, 4 * 3600)  # the last one waits for llm a
+    assert left_row["gpu_hours"] == pytest.approx(4 * 3600 / (20.0 / 8) / 3600)
+    assert left_row["usd"] == pytest.approx(12.0 * left_row["gpu_hours"])
     tomorrow = {"trace": "t", "day": WHERE["day"] + timedelta(days=1)}
     later = [{**row, "arrived_at": START + timedelta(hours=30)} for row in (waits, {**waits, "held_s": 60.0})]
     lake.write("outcomes", outcomes(later), **tomorrow, policy="reactive")
@@ -476,7 +476,7 @@ def test_left_over_is_what_may_wait_and_no_instance_had_by_midnight(tmp_path: Pa
     for in_one_go, requests in ((False, 4 + 1), (True, 2 + 1)):  # of a week only who waits at its end
         study = lake.sql("staging/trial_figures.sql", policy="reactive", in_one_go=in_one_go).to_pylist()
         left = {row["llm"]: row["value"] for row in study if row["metric"] == "backlog_gpu_hours"}
-        assert left["a"] == left["all"] == pytest.approx(requests * told["gpu_hours"] / 4)
+        assert left["a"] == left["all"] == pytest.approx(requests * left_row["gpu_hours"] / 4)
 
 
 def test_why_late_counts_those_ahead_on_the_same_instance(tmp_path: Path) -> None:
@@ -491,8 +491,10 @@ def test_why_late_counts_those_ahead_on_the_same_instance(tmp_path: Path) -> Non
     ]
     lake.write("outcomes", outcomes(rows), **WHERE, policy="reactive")
     lake.write("fleet_hours", fleet_hours(3600.0, 1800.0), **WHERE, policy="reactive")
-    told = lake.sql("queries/why_late.sql", request=2, **WHERE).to_pylist()
-    assert [(row["ahead"], row["ahead_input_tokens"], row["waited_s"]) for row in told] == [(1, 300, 50.0)]
+    left_row = lake.sql("queries/why_late.sql", request=2, **WHERE).to_pylist()
+    assert [(row["ahead"], row["ahead_input_tokens"], row["waited_s"]) for row in left_row] == [
+        (1, 300, 50.0)
+    ]
     everything = lake.sql("queries/why_late.sql", **WHERE).to_pylist()
     assert {row["request_id"]: row["ahead"] for row in everything} == {0: 0, 1: 0, 2: 1}
 
@@ -528,9 +530,9 @@ def test_a_timeline_names_what_there_is_not(tmp_path: Path, wrong: dict, message
     lake, catalogue = Lake(tmp_path), load_catalogue()
     office = RunSettings(lake, catalogue, load_config("office", catalogue))
     lake.write("outcomes", outcomes([{}]), trace="office", day=START.date(), policy="reactive")
-    asked = {"day": START.date(), "policy": "reactive", "llm": "bloom-176b", "region": "east", "hour": 1}
+    query = {"day": START.date(), "policy": "reactive", "llm": "bloom-176b", "region": "east", "hour": 1}
     with pytest.raises(ValueError, match=message):
-        write_timeline(office, **(asked | wrong))
+        write_timeline(office, **(query | wrong))
 
 
 def test_a_rule_that_looks_at_memory_while_requests_wait_rings(tmp_path: Path) -> None:

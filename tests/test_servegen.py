@@ -85,7 +85,7 @@ def test_real_clients_keep_their_rates_their_tokens_and_their_silences(tmp_path)
     assert slots <= set(np.flatnonzero(silent))
 
 
-def test_a_multimodal_request_counts_its_text_and_every_item_and_an_empty_window_says_nothing(tmp_path):
+def test_multimodal_tokens_are_summed_and_empty_windows_are_skipped(tmp_path):
     """Keys as in ServeGen's mm-image; where nothing came all is 0, and the window before holds."""
     none = {
         f"{kind}_{what}": "{0: 1.0}" for kind in ("image", "audio", "video") for what in ("tokens", "count")

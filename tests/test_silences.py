@@ -167,11 +167,11 @@ def test_nothing_that_lands_later_changes_what_was_known(mine: RunSettings, per_
     later = arrivals(lambda hour: 3.0 * per_hour(12), 5, seed=2) + 86_400 * (FRIDAY + 1) + 6 * HOUR_S
     land(mine, later, "two")
     after = known_of(mine, MONDAY + timedelta(days=FRIDAY + 1))
-    for name, told in there.items():
-        assert told == after[name], name
+    for name, known in there.items():
+        assert known == after[name], name
 
 
-def test_an_edge_that_was_cut_is_unknown_and_said(mine: RunSettings) -> None:
+def test_truncated_edges_are_unknown_and_reported(mine: RunSettings) -> None:
     """The day after is forecast as if the rest of the last day were not there, not as if it were nothing."""
     hours, day = arrivals(by_day, 16) / HOUR_S, MONDAY + timedelta(days=15)
     land(mine, hours[hours < 14 * 24 + 15] * HOUR_S)
@@ -223,7 +223,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize(("seconds", "wanted", "unknown"), SMALL.values(), ids=SMALL)
-def test_of_a_small_trace_is_said_what_can_be_said(mine: RunSettings, seconds, wanted, unknown) -> None:
+def test_small_traces_report_known_and_unknown_figures(mine: RunSettings, seconds, wanted, unknown) -> None:
     """An hour tells its rate, and that the rest is not known; a burst that is over, nothing of tomorrow."""
     land(mine, seconds)
     day = MONDAY + timedelta(days=int(seconds[-1] // 86_400) + 1)
@@ -236,7 +236,7 @@ def test_of_a_small_trace_is_said_what_can_be_said(mine: RunSettings, seconds, w
     assert all(input_tokens.size for input_tokens, *_ in token_mixes(mine, day).values())
 
 
-def test_a_landed_day_whose_demand_nobody_built_is_unknown(mine: RunSettings) -> None:
+def test_landed_day_without_demand_is_unknown(mine: RunSettings) -> None:
     land(mine, arrivals(at_night, 3))
     mine.lake.path("demand", trace="mine", day=MONDAY + timedelta(days=1)).unlink()
     assert np.isnan(hourly(mine, 3)[24:]).nonzero()[0].tolist() == [*range(24)]

@@ -32,7 +32,7 @@ def landed(lake: Lake) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_reader_gives_the_rows_written_beside_its_fixture(name: str, tmp_path: Path) -> None:
+def test_each_reader_gives_the_expected_rows_of_its_fixture(name: str, tmp_path: Path) -> None:
     path, lake = fixture(name), Lake(tmp_path / "lake")
     report = ingest_file(path, lake, CATALOGUE)
     found = json.loads(json.dumps(landed(lake), default=str))

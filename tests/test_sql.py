@@ -127,14 +127,14 @@ def test_every_column_of_the_lake_has_its_meaning_and_its_unit(table: str) -> No
     assert set(sql.columns) - set(sql.types) <= {*PARTITIONS[table]} or table not in SCHEMAS
     named = re.findall(r"[\w*]+", sql.fields["units"])
     for column, kind in sql.types.items():
-        told = OWN_UNIT.search(column) or any(fnmatch(column, pattern) for pattern in named)
-        assert told or kind != "double", f"{table}.{column}: name its unit in the line of units"
+        has_unit = OWN_UNIT.search(column) or any(fnmatch(column, pattern) for pattern in named)
+        assert has_unit or kind != "double", f"{table}.{column}: name its unit in the line of units"
 
 
 def test_the_index_is_up_to_date_and_has_every_file_once():
     page = sql_docs.render_sql_index()
-    told = "run: python -m fleetcast.assets.lake.sql_docs"
-    assert sql_docs.SQL_INDEX.read_text(encoding="utf-8") == page, told
+    has_unit = "run: python -m fleetcast.assets.lake.sql_docs"
+    assert sql_docs.SQL_INDEX.read_text(encoding="utf-8") == page, has_unit
     folders = (*sql_docs.SQL_FILE_KINDS, "checks", "alarms")
     listed = re.findall(rf"^\| \[\w+\]\(((?:{'|'.join(folders)})/\w+\.sql)\)", page, re.MULTILINE)
     assert sorted(listed) == [name for name in FILES if name.split("/")[0] in folders]

@@ -80,12 +80,12 @@ def ended(process: subprocess.Popen[str], by: signal.Signals) -> str:
     process.send_signal(by)
     begun = time.monotonic()
     try:
-        _, said = process.communicate(timeout=60)
+        _, output = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 128 + by, said
+    assert process.returncode == 128 + by, output
     assert time.monotonic() - begun < WITHIN_S
-    return said
+    return output
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def test_a_night_ends_in_seconds_at_every_stage_and_leaves_whole_files(stage: st
         if line.strip() == stage:
             break
     time.sleep(0.3)
-    said = ended(process, signal.SIGTERM)
-    assert said.strip() == "Interrupted. The lake has no partial files; run the same command to continue."
+    output = ended(process, signal.SIGTERM)
+    assert output.strip() == "Interrupted. The lake has no partial files; run the same command to continue."
     for path in (folder / "lake").rglob("*.parquet"):
         pq.read_table(path, partitioning=None)
     assert list((folder / "lake" / ".scratch").glob("*")) == []
@@ -127,7 +127,7 @@ def test_a_signal_that_is_swallowed_lost_or_turned_into_an_error_ends_it_too(
     assert process.stdout is not None
     child = int(process.stdout.readline())
     time.sleep(0.2)
-    said = ended(process, by)
-    assert said.strip() == "Interrupted. The lake has no partial files; run the same command to continue."
+    output = ended(process, by)
+    assert output.strip() == "Interrupted. The lake has no partial files; run the same command to continue."
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)

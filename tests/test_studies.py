@@ -100,19 +100,19 @@ def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
 def test_days_in_one_go_are_one_long_day(wired_day: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits at midnight is served after it, by the fleet of midnight, and told with the day it came."""
     own = changed(wired_day, "replay", niw_pull_one_share=0.0, niw_pull_two_share=0.0)
-    told: list[tuple[ReplayWorkload, Outcome]] = []
+    values: list[tuple[ReplayWorkload, Outcome]] = []
     monkeypatch.setattr(
-        replays, "write_outcome", lambda s, d, p, workload, _, out, u: told.append((workload, out))
+        replays, "write_outcome", lambda s, d, p, workload, _, out, u: values.append((workload, out))
     )
     for policy in ("lt_ua", "corrected"):
-        told.clear()
+        values.clear()
         replays.replay_days(own, [DAY] * 3, [policy], Progress())
         drive = policy_schedules(own, DAY)[policy]
         thrice = [np.tile(np.asarray(rows), (3, *[1] * (np.ndim(rows) - 1))) for rows in drive[:2]]
         fleet, rules = fleet_and_rules(own, policy, days=3)
         sustained = planned_capacity(own.grid, own.config, read_day_plans(own, DAY))
         fleet = with_measured_capacity(own, fleet, sustained)
-        trace = told[0][0].trace
+        trace = values[0][0].trace
         all_days = TraceArrays(*(np.tile(c, 3) if c.size == trace.arrival_s.size else c for c in trace))
         arrival_s = np.concatenate([trace.arrival_s + day * DAY_S for day in range(3)])
         whole = replay_trace(
@@ -122,15 +122,15 @@ def test_days_in_one_go_are_one_long_day(wired_day: RunSettings, monkeypatch: py
             rules,
             3 * DAY_S,
         )
-        days = [outcome for _, outcome in told]
+        days = [outcome for _, outcome in values]
         held = np.concatenate([day.instance_s for day in days])
         np.testing.assert_allclose(held, whole.instance_s, atol=1e-6)
         for name in ("status", "slot", "preemptions"):
-            ours = np.concatenate([getattr(day, name) for day in days])
-            np.testing.assert_array_equal(ours, getattr(whole, name))
+            joined = np.concatenate([getattr(day, name) for day in days])
+            np.testing.assert_array_equal(joined, getattr(whole, name))
         for name in ("first_token_s", "finish_s", "admitted_s"):
-            ours = np.concatenate([getattr(day, name) + at * DAY_S for at, day in enumerate(days)])
-            np.testing.assert_allclose(ours, getattr(whole, name), rtol=0, atol=1e-6)
+            joined = np.concatenate([getattr(day, name) + at * DAY_S for at, day in enumerate(days)])
+            np.testing.assert_allclose(joined, getattr(whole, name), rtol=0, atol=1e-6)
         carried = days[0].finish_s > DAY_S
         assert (days[0].slot[carried] >= 0).all()
         late = np.count_nonzero(days[0].dispatched_s > DAY_S)
@@ -147,7 +147,7 @@ replayed_days = 2
 replay.policies = ["reactive", "siloed", "lt_ua"]
 catalogue.tiers.iw_fast.ttft_slo_s = 0.25
 """
-TOLD = "study,variant,policy,against,metric,tier,llm,value,section\n"
+HEADER = "study,variant,policy,against,metric,tier,llm,value,section\n"
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Lake]:
     studies.mkdir()
     few = small_config(folder, days="4", requests_per_day="6000.0")
     (studies / "tiny.toml").write_text(TINY.format(base=few))
-    (studies / "p.csv").write_text(f"{TOLD}tiny,as_is,lt_ua,siloed,gpu_hours,all,llama2-70b,-0.375,7.2\n")
+    (studies / "p.csv").write_text(f"{HEADER}tiny,as_is,lt_ua,siloed,gpu_hours,all,llama2-70b,-0.375,7.2\n")
     gone = pa.table({name: [] for name in SCHEMAS["trials"].names}, schema=SCHEMAS["trials"])
     lake.write("trials", gone, "tiny@no_longer_there", experiment="study", trace="t", day="2025-07-01")
 
@@ -183,7 +183,7 @@ def test_the_rows_of_a_study_are_what_was_replayed(ran: tuple[Lake, Lake]) -> No
     lake, kept = ran
     rows = lake.sql("select * from studies").to_pandas()
     assert not rows.duplicated(["study", "variant", "policy", "metric", "tier", "llm"]).any()
-    told = rows.set_index(["policy", "metric", "tier", "llm"])["value"]
+    values = rows.set_index(["policy", "metric", "tier", "llm"])["value"]
     outcomes = kept.sql("select * from outcomes").to_pandas()
     hours = kept.sql("select * from fleet_hours").to_pandas()
     assert set(rows["policy"]) == {"reactive", "siloed", "lt_ua"} == set(outcomes["policy"])
@@ -192,27 +192,29 @@ def test_the_rows_of_a_study_are_what_was_replayed(ran: tuple[Lake, Lake]) -> No
         fleet = hours[hours["policy"] == policy]
         paid = fleet[["serving_s", "booting_s", "draining_s"]].sum(axis=1)
         llama = fleet["llm"] == "llama2-70b"
-        assert told[policy, "instance_hours", "all", "llama2-70b"] == pytest.approx(paid[llama].sum() / 3600)
-        assert told[policy, "gpu_hours", "all", "all"] == pytest.approx(
+        assert values[policy, "instance_hours", "all", "llama2-70b"] == pytest.approx(
+            paid[llama].sum() / 3600
+        )
+        assert values[policy, "gpu_hours", "all", "all"] == pytest.approx(
             (paid * fleet["gpus_per_instance"]).sum() / 3600
         )
         wasted = (fleet["booting_s"] * fleet["gpus_per_instance"]).sum() / 3600
-        assert told[policy, "wasted_gpu_hours", "all", "all"] == pytest.approx(wasted)
+        assert values[policy, "wasted_gpu_hours", "all", "all"] == pytest.approx(wasted)
         own = outcomes[(outcomes["policy"] == policy) & (outcomes["tier"] == "iw_fast")]
         for name, of in (("all", own), ("bloom-176b", own[own["llm"] == "bloom-176b"])):
             met = (of["ttft_s"] <= 0.25).mean()
-            assert told[policy, "attainment_share", "iw_fast", name] == pytest.approx(met)
-            assert told[policy, "ttft_p75_s", "iw_fast", name] == pytest.approx(of["ttft_s"].quantile(0.75))
-            assert told[policy, "e2e_p95_s", "iw_fast", name] == pytest.approx(of["e2e_s"].quantile(0.95))
+            assert values[policy, "attainment_share", "iw_fast", name] == pytest.approx(met)
+            assert values[policy, "ttft_p75_s", "iw_fast", name] == pytest.approx(of["ttft_s"].quantile(0.75))
+            assert values[policy, "e2e_p95_s", "iw_fast", name] == pytest.approx(of["e2e_s"].quantile(0.95))
         worst = own.assign(met=own["ttft_s"] <= 0.25).groupby("llm")["met"].mean().min()
-        assert told[policy, "attainment_share", "iw_fast", "worst"] == pytest.approx(worst)
+        assert values[policy, "attainment_share", "iw_fast", "worst"] == pytest.approx(worst)
         niw = outcomes[(outcomes["policy"] == policy) & (outcomes["tier"] == "niw")]
-        assert told[policy, "unfinished", "niw", "all"] == niw["e2e_s"].isna().sum()
+        assert values[policy, "unfinished", "niw", "all"] == niw["e2e_s"].isna().sum()
         held = fleet.groupby("llm")[["serving_s", "booting_s"]].sum().sum(axis=1) / 3600
         for llm, integral in held.items():  # the most of a quarter is no less than its mean
-            most = told[policy, "quarter_instance_hours", "all", llm]
+            most = values[policy, "quarter_instance_hours", "all", llm]
             assert integral - 1e-9 <= most <= 1.5 * integral
-    siloed = told.sort_index()["siloed", "quarter_instance_hours", "all"]
+    siloed = values.sort_index()["siloed", "quarter_instance_hours", "all"]
     assert siloed["all"] == siloed.drop("all").sum() >= 2 * 24 * 4 * 3 * 2 * 2  # days, llms, regions, silos
 
 
@@ -275,7 +277,7 @@ def test_a_trace_that_a_study_names_stands_by_itself(monkeypatch: pytest.MonkeyP
     assert made.office.tiers["niw"].share == 0.28
 
 
-def test_a_study_is_asked_on_a_config_of_ones_own_that_is_based_on_a_shipped_one(tmp_path: Path) -> None:
+def test_study_runs_on_a_custom_config_based_on_a_shipped_one(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
     own.write_text('based_on = "office_large"\n[fleet]\nmax_instances = 177\n')
     variants = load_study("week", Lake(tmp_path / "lake"), str(own))
@@ -338,7 +340,7 @@ def test_a_study_that_cannot_be_is_refused_in_one_line(
         ),
     ],
 )
-def test_the_command_says_a_mistake_in_one_line(
+def test_command_reports_a_mistake_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     monkeypatch.setattr(lake_settings, "load_settings", lambda name: load_settings(name, tmp_path))
@@ -348,18 +350,18 @@ def test_the_command_says_a_mistake_in_one_line(
     assert message in line
 
 
-def test_the_list_names_every_study_and_each_is_told_on_its_page() -> None:
-    told = CliRunner().invoke(cli_app, ["study", "--list"]).stdout
+def test_study_list_is_complete_and_each_study_has_its_page() -> None:
+    values = CliRunner().invoke(cli_app, ["study", "--list"]).stdout
     page = (study_files.STUDIES_DIR / "README.md").read_text(encoding="utf-8")
     keys = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     assert sorted(keys) == sorted(field.name for field in dataclasses.fields(StudyHeader))
     for name in study_names():
-        assert f"{name}   " in told
+        assert f"{name}   " in values
         assert f"## {name}" in page
         assert load_study(name, Lake())
 
 
-def test_what_papers_say_is_asked_by_a_study_and_in_its_metrics(
+def test_paper_values_belong_to_studies_and_their_metrics(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     lake = Lake(tmp_path)

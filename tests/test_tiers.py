@@ -94,7 +94,7 @@ def outcomes(settings: RunSettings) -> pd.DataFrame:
     return settings.lake.sql("select * from outcomes where policy = 'corrected'").to_pandas()
 
 
-def test_every_tier_is_forecast_scored_and_told(settings: RunSettings, capsys) -> None:
+def test_every_tier_is_forecast_scored_and_printed(settings: RunSettings, capsys) -> None:
     known = set(settings.catalogue.tiers)
     for table, expected in (("forecasts", known | {INTERACTIVE}), ("scorecard", known), ("tiers", known)):
         assert set(settings.lake.sql(f"select distinct tier from {table}")["tier"].to_pylist()) == expected
@@ -103,8 +103,8 @@ def test_every_tier_is_forecast_scored_and_told(settings: RunSettings, capsys) -
     assert by_tier.groupby("tier")["is_held"].first().to_dict() == {
         "batch": True, "chat": False, "iw_fast": False, "iw_normal": False, "niw": True,
     }  # fmt: skip
-    told = attainment_by_target(settings, DAY).to_pandas()
-    assert told[["policy", "tier"]].to_numpy().tolist() == [
+    attainment = attainment_by_target(settings, DAY).to_pandas()
+    assert attainment[["policy", "tier"]].to_numpy().tolist() == [
         [policy, tier] for policy in ("corrected", "clairvoyant") for tier in ("chat", "batch")
     ]
     show_other_targets(attainment_by_target(settings, DAY, "corrected"))
@@ -112,7 +112,7 @@ def test_every_tier_is_forecast_scored_and_told(settings: RunSettings, capsys) -
     assert "tpot_cdf" in {path.stem for path in settings.figures(DAY).glob("*.png")}
 
 
-def test_plans_cover_what_nobody_holds_back_and_leave_the_rest_a_buffer(settings: RunSettings) -> None:
+def test_plans_cover_undeferred_tiers_and_buffer_the_rest(settings: RunSettings) -> None:
     found = read_demand_matrix(settings.lake, settings.trace, DAY, DAY, 60, settings.catalogue)
     single = {tier: found.tier_series(tier) for tier in settings.catalogue.tiers}
     together = single["chat"] + single["iw_fast"] + single["iw_normal"]
@@ -138,7 +138,7 @@ def test_what_may_wait_is_what_the_catalogue_holds_and_a_tier_it_lost_is_offendi
     assert lake.sql("checks/requests_are_valid.sql", tiers=known).num_rows == 0
 
 
-def test_attainment_is_by_all_targets_and_by_each_alone_as_the_twin_says(settings: RunSettings) -> None:
+def test_attainment_by_all_and_by_single_targets_equals_the_twin(settings: RunSettings) -> None:
     rows = outcomes(settings)
     twin = tpot_s(*rows[["ttft_s", "e2e_s", "output_tokens"]].to_numpy().T)
     np.testing.assert_allclose(rows["tpot_s"], twin, rtol=1e-12)
@@ -175,7 +175,7 @@ def test_the_scoreboard_counts_interactive_what_is_not_held(settings: RunSetting
 
 
 def test_forecasts_are_compared_by_the_strictest_tier_of_any_name(settings: RunSettings, monkeypatch) -> None:
-    monkeypatch.setattr(experiment, "next_point", lambda tried, *_: None if tried else 1.0)
+    monkeypatch.setattr(experiment, "next_point", lambda done, *_: None if done else 1.0)
     found = decisions.try_forecasts(settings, DAY, Progress()).to_pandas()
     assert set(found["tier"]) == {"chat"}
     assert found["attainment_share"].between(0.0, 1.0, inclusive="neither").all()

@@ -55,7 +55,7 @@ def file(rows: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def asked(file: Path, tmp_path_factory: pytest.TempPathFactory) -> try_fleet.TryRequests:
+def requested(file: Path, tmp_path_factory: pytest.TempPathFactory) -> try_fleet.TryRequests:
     return try_fleet.read_file_requests(file, CATALOGUE, tmp_path_factory.mktemp("scratch"), Progress())
 
 
@@ -80,15 +80,17 @@ def test_what_is_no_fleet_is_refused_in_one_line(file: Path, fleet: str, message
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_a_fleet_of_several_llms_must_have_all_that_are_asked_for(asked: try_fleet.TryRequests) -> None:
+def test_fleet_must_serve_every_requested_llm(
+    requested: try_fleet.TryRequests,
+) -> None:
     fleet = "1 x bloom-176b@h100-80gb + 4 x llama3.1-8b@h100-80gb"
     with pytest.raises(ConfigError, match=r"has no llama2-70b, which 1,000 requests need. Add it, or name"):
         try_fleet.run_fleet_trial(
-            fleet, try_fleet.parse_fleet(fleet, CATALOGUE, OFFICE), asked.rows, CATALOGUE, OFFICE
+            fleet, try_fleet.parse_fleet(fleet, CATALOGUE, OFFICE), requested.rows, CATALOGUE, OFFICE
         )
 
 
-def test_saved_metrics_are_tried_like_a_file_and_another_folder_is_refused(
+def test_saved_metrics_run_like_a_file_and_other_folders_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(try_fleet, "FIGURES", tmp_path / "figures")
@@ -116,40 +118,40 @@ def test_an_llm_stands_on_as_few_gpus_as_hold_it() -> None:
     assert list(degrees.values()) == [1, 2, 8]
 
 
-def test_figures_are_those_of_the_requests(asked: try_fleet.TryRequests) -> None:
+def test_figures_are_those_of_the_requests(requested: try_fleet.TryRequests) -> None:
     """Two llms on a fleet of both: each request goes to its own; all is counted once more."""
     text = f"{SMALL} + {LARGE}"
     pools = try_fleet.parse_fleet(text, CATALOGUE, OFFICE)
-    both = try_fleet.run_fleet_trial(text, pools, asked.rows, CATALOGUE, OFFICE)
+    both = try_fleet.run_fleet_trial(text, pools, requested.rows, CATALOGUE, OFFICE)
     alone = {
         llm: try_fleet.run_fleet_trial(
             one,
             try_fleet.parse_fleet(one, CATALOGUE, OFFICE),
-            asked.rows[asked.rows["llm"] == llm],
+            requested.rows[requested.rows["llm"] == llm],
             CATALOGUE,
             OFFICE,
         )
         for llm, one in (("llama3.1-8b", SMALL), ("llama2-70b", LARGE))
     }
     for llm, one in alone.items():
-        shift_s = asked.rows.loc[asked.rows["llm"] == llm, "arrival_s"]
+        shift_s = requested.rows.loc[requested.rows["llm"] == llm, "arrival_s"]
         assert shift_s.iloc[0] >= 0
-        own = both.ttft_s[(asked.rows["llm"] == llm).to_numpy()]
+        own = both.ttft_s[(requested.rows["llm"] == llm).to_numpy()]
         np.testing.assert_allclose(own, one.ttft_s, rtol=1e-9)
-    fast = (asked.rows["tier"] == "iw_fast").to_numpy()
+    fast = (requested.rows["tier"] == "iw_fast").to_numpy()
     assert both.row["iw_fast_attainment_share"] == pytest.approx((both.ttft_s[fast] <= 1.0).mean())
     assert both.row["ttft_p95_s"] == pytest.approx(np.quantile(both.ttft_s, 0.95))
-    hours = (asked.rows["arrival_s"].iloc[-1] + 1.0) / 3600
+    hours = (requested.rows["arrival_s"].iloc[-1] + 1.0) / 3600
     assert both.row["gpus"] == 4 * 1 + 2 * 4
     assert both.row["gpu_hours"] == pytest.approx(12 * hours)
     assert both.row["usd"] == pytest.approx(12.29 * 12 * hours)
     assert (both.row["refused"], both.row["unfinished"]) == (0, 0)
 
 
-def test_one_llm_takes_all_and_fewer_instances_are_later(asked: try_fleet.TryRequests) -> None:
+def test_one_llm_takes_all_and_fewer_instances_are_later(requested: try_fleet.TryRequests) -> None:
     rows = [
         try_fleet.run_fleet_trial(
-            text, try_fleet.parse_fleet(text, CATALOGUE, OFFICE), asked.rows, CATALOGUE, OFFICE
+            text, try_fleet.parse_fleet(text, CATALOGUE, OFFICE), requested.rows, CATALOGUE, OFFICE
         ).row
         for text in ("8 x llama2-70b@h100-80gb", "2 x llama2-70b@h100-80gb", "1 x llama2-70b@h100-80gb")
     ]
@@ -171,23 +173,23 @@ def test_a_newcomer_sees_a_board_and_a_figure_and_the_lake_stays_as_it_is(
     assert sorted(Lake().root.rglob("*service*")) == before
 
 
-def test_the_requests_are_those_of_the_file(rows: pd.DataFrame, asked: try_fleet.TryRequests) -> None:
+def test_the_requests_are_those_of_the_file(rows: pd.DataFrame, requested: try_fleet.TryRequests) -> None:
     """Arrivals from the first one on, tokens as they stand there; replayed once more beside the command."""
     arrival_s = (rows["arrived_at"] - rows["arrived_at"].iloc[0]).dt.total_seconds().to_numpy()
-    np.testing.assert_allclose(asked.rows["arrival_s"], arrival_s, atol=2e-6)
+    np.testing.assert_allclose(requested.rows["arrival_s"], arrival_s, atol=2e-6)
     for name in ("llm", "tier", "input_tokens", "output_tokens"):
-        assert asked.rows[name].tolist() == rows[name].tolist()
+        assert requested.rows[name].tolist() == rows[name].tolist()
     pools = try_fleet.parse_fleet(SMALL, CATALOGUE, OFFICE)
     alone = dataclasses.replace(CATALOGUE, llms={"llama3.1-8b": CATALOGUE.llms["llama3.1-8b"]})
     fleet = fixed_fleet({"llama3.1-8b": [(pools[0].deployment, 4)]}, alone, OFFICE)
-    nobody = np.zeros(len(rows), np.int16)
+    zero_ids = np.zeros(len(rows), np.int16)
     tier = np.where(
         rows["tier"] == "iw_fast", *(list(CATALOGUE.tiers).index(n) for n in ("iw_fast", "iw_normal"))
     )
     tokens = (rows[name].to_numpy(np.int32) for name in ("input_tokens", "output_tokens"))
-    trace = TraceArrays(arrival_s, nobody, nobody, tier.astype(np.int16), *tokens)
+    trace = TraceArrays(arrival_s, zero_ids, zero_ids, tier.astype(np.int16), *tokens)
     rules = make_rules(CATALOGUE, OFFICE.replay, "follow")
     own = replay_trace(trace, fleet, Schedule([[4]], hour_s=4000.0), rules, 3600.0)
     assert (own.status == Ending.FINISHED).all()
-    played = try_fleet.run_fleet_trial(SMALL, pools, asked.rows, CATALOGUE, OFFICE)
+    played = try_fleet.run_fleet_trial(SMALL, pools, requested.rows, CATALOGUE, OFFICE)
     np.testing.assert_allclose(played.ttft_s, own.first_token_s - trace.arrival_s, atol=1e-4)

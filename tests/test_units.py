@@ -72,7 +72,7 @@ def test_units_that_a_resumed_run_left_out_are_played_in_the_end(
 ) -> None:
     """Dagster resumes a killed run without the dynamic steps that had not begun, and calls that a success."""
     monkeypatch.setenv(replay_units.UNITS_VARIABLE, "llm")
-    monkeypatch.setattr(nightly_replays, "begin_units", lambda *asked: replay_units.nightly_units(night)[:1])
+    monkeypatch.setattr(nightly_replays, "begin_units", lambda *args: replay_units.nightly_units(night)[:1])
     for table, rows in played(night, tmp_path).items():
         assert rows.equals(at_once[table]), table
 
@@ -84,9 +84,7 @@ def test_a_day_by_the_hour_is_the_day_in_one_piece(
     monkeypatch.setattr(hourly_replay, "BYTES_PER_REQUEST", 10**12)
     read: list[tuple[int, int]] = []
     whole = hourly_replay.read_workload
-    monkeypatch.setattr(
-        hourly_replay, "read_workload", lambda *asked: read.append(asked[-1]) or whole(*asked)
-    )
+    monkeypatch.setattr(hourly_replay, "read_workload", lambda *args: read.append(args[-1]) or whole(*args))
     for table, rows in played(night, tmp_path).items():
         assert rows.equals(at_once[table]), table
     assert sorted(read) == sorted([(hour, hour + 1) for hour in range(24)] * len(POLICIES))
@@ -117,17 +115,17 @@ def test_a_unit_replays_what_is_not_there(
     for path in (stale, other):
         path.parent.mkdir(parents=True)
         path.touch()
-    told: list[list[str]] = []
+    replayed: list[list[str]] = []
     play = nightly_replays.replay_unit_days
     monkeypatch.setattr(
-        nightly_replays, "replay_unit_days", lambda *a: told.append([*a[2].policies]) or play(*a)
+        nightly_replays, "replay_unit_days", lambda *a: replayed.append([*a[2].policies]) or play(*a)
     )
     for missing in ("", "outcomes", "fleet_hours", ""):
-        if missing and told:
+        if missing and replayed:
             own.lake.path(missing, trace="wired", day=DAY, policy="reactive").unlink()
         (unit,) = nightly_replays.begin_units(own, DAY)
         nightly_replays.replay_missing_policies(own, DAY, unit, Progress())
-    assert told == [[*POLICIES], ["reactive"], ["reactive"]]
+    assert replayed == [[*POLICIES], ["reactive"], ["reactive"]]
     assert not stale.exists()
     assert not other.exists()
 
@@ -150,7 +148,7 @@ def test_llms_stay_together_where_something_couples_them(night: RunSettings) -> 
     ), "13 x 8 + 13 x 4 > 97 GPUs"
 
 
-def test_a_cut_that_nobody_knows_is_refused(night: RunSettings) -> None:
+def test_unknown_unit_cut_is_refused(night: RunSettings) -> None:
     with pytest.raises(ConfigError, match=r"FLEETCAST_UNITS: unknown cut 'llms'. .*'llm'"):
         replay_units.nightly_units(night, {replay_units.UNITS_VARIABLE: "llms"})
     with pytest.raises(ConfigError, match=r"FLEETCAST_UNITS: unknown unit 'lt_ua'. Known: all"):

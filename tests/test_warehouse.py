@@ -59,8 +59,8 @@ def test_a_partition_comes_back_as_it_was_written(lake):
     assert pq.read_metadata(path).row_group(0).column(0).compression == "ZSTD"
     read = lake.read("requests", trace="t")
     given = requests(3)
-    said = pa.schema([warehouse.SCHEMAS["requests"].field(name) for name in given.column_names])
-    assert read.select(given.column_names).cast(said) == given.cast(said)
+    given_schema = pa.schema([warehouse.SCHEMAS["requests"].field(name) for name in given.column_names])
+    assert read.select(given.column_names).cast(given_schema) == given.cast(given_schema)
     assert read["session_id"].null_count == 3  # what is optional and was not given
     assert (read["trace"][0].as_py(), read["day"][0].as_py()) == ("t", DAY)
     assert lake.days("requests", "t") == [DAY]
@@ -175,7 +175,7 @@ def test_a_newer_lake_is_not_touched(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\x00one"])
-def test_a_damaged_version_says_so(tmp_path, content):
+def test_damaged_lake_version_is_reported(tmp_path, content):
     (tmp_path / "VERSION").write_bytes(content)
     with pytest.raises(LakeVersionError, match=r"VERSION is damaged: it contains .* Write 1 into it\."):
         Lake(tmp_path)
@@ -319,15 +319,15 @@ def test_parameters_that_are_not_given_are_null(lake):
     assert lake.sql(query, trace="other", day=DAY)["n"].to_pylist() == [0]
 
 
-def test_the_published_file_says_what_its_columns_mean(lake):
+def test_published_file_documents_its_columns(lake):
     lake.write("requests", requests(2), **PARTITION)
     with duckdb.connect(str(lake.publish()), read_only=True) as reader:
-        told = dict(
+        described = dict(
             reader.execute(
                 "select column_name, comment from duckdb_columns() where table_name = 'top_apps'"
             ).fetchall()
         )
-    assert told == dict(read_sql("marts/top_apps.sql").columns)
+    assert described == dict(read_sql("marts/top_apps.sql").columns)
 
 
 def test_the_published_file_is_replaced_under_its_readers(lake):

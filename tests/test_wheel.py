@@ -19,8 +19,8 @@ PACKAGES = sysconfig.get_path("purelib")
 
 def uv() -> str:
     """The tool that builds it."""
-    beside = Path(sys.executable).with_name("uv")
-    found = str(beside) if beside.exists() else shutil.which("uv")
+    sibling = Path(sys.executable).with_name("uv")
+    found = str(sibling) if sibling.exists() else shutil.which("uv")
     return found or pytest.skip("no uv here: pip install uv")
 
 
@@ -43,36 +43,38 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment(installed: Path, cache: Path) -> dict[str, str]:
     """Nothing of ours but the wheel, and the kernel compiled in the checkout, whose sources are alike."""
-    ours, theirs = ROOT / "models" / "replay", installed / "fleetcast" / "models" / "replay"
-    for path in ours.rglob("*.py"):  # Numba compares when a source was written
-        os.utime(theirs / path.relative_to(ours), ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    sources, theirs = ROOT / "models" / "replay", installed / "fleetcast" / "models" / "replay"
+    for path in sources.rglob("*.py"):  # Numba compares when a source was written
+        os.utime(theirs / path.relative_to(sources), ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
     name = _CacheLocator.get_suitable_cache_subpath
-    if (compiled := cache_folder() / name(str(ours / "kernel.py"))).is_dir():
+    if (compiled := cache_folder() / name(str(sources / "kernel.py"))).is_dir():
         shutil.copytree(compiled, cache / cache_folder().name / name(str(theirs / "kernel.py")))
-    said = {key: value for key, value in os.environ.items() if not key.startswith("FLEETCAST")}
+    clean_env = {key: value for key, value in os.environ.items() if not key.startswith("FLEETCAST")}
     path = os.pathsep.join((str(installed), PACKAGES))
-    return said | {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(cache)}
+    return clean_env | {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(cache)}
 
 
 def test_a_night_and_a_question_in_an_empty_folder(installed, tmp_path):
     """Run as another user would: from an empty folder, the code's own folder read-only."""
-    said = environment(installed, tmp_path / "cache")
-    said.pop("DAGSTER_HOME", None)
+    clean_env = environment(installed, tmp_path / "cache")
+    clean_env.pop("DAGSTER_HOME", None)
     config = small_config(tmp_path, policies='["reactive", "lt_i"]', **ONE_TRIAL)
     work = tmp_path / "work"
     work.mkdir()
     before = {path for path in installed.rglob("*") if "__pycache__" not in path.parts}
     fleetcast = (sys.executable, "-c", "from fleetcast.pipelines.cli import main; main()")
-    night = run(*fleetcast, "nightly", "--config", config, "--quiet", cwd=work, env=said)
+    night = run(*fleetcast, "nightly", "--config", config, "--quiet", cwd=work, env=clean_env)
     assert night.returncode == 0, night.stdout + night.stderr
     assert "tables   data/lake/warehouse.duckdb" in night.stdout
-    asked = run(*fleetcast, "sql", "queries/policies_over_days.sql", "--config", config, cwd=work, env=said)
-    assert asked.stdout.count("\n") > 2, asked.stderr
+    query = run(
+        *fleetcast, "sql", "queries/policies_over_days.sql", "--config", config, cwd=work, env=clean_env
+    )
+    assert query.stdout.count("\n") > 2, query.stderr
     assert sorted(path.name for path in work.iterdir()) == ["dagster.yaml", "data"]
     assert {".dagster", "figures", "lake"} <= {path.name for path in (work / "data").iterdir()}
     assert {path for path in installed.rglob("*") if "__pycache__" not in path.parts} == before
     estimate = ("--llm", "llama2-70b", "--gpu", "h200-141gb", "--tensor-parallel", "2", "--write")
-    refused = run(*fleetcast, "calibrate", *estimate, cwd=work, env=said)
+    refused = run(*fleetcast, "calibrate", *estimate, cwd=work, env=clean_env)
     assert "needs a checkout" in refused.stderr
 
 
@@ -81,5 +83,5 @@ def test_it_installs_one_name(installed, tmp_path):
     assert sorted(path.name for path in installed.iterdir() if path.suffix != ".dist-info") == ["fleetcast"]
     surface = "from fleetcast import Fleet, Trace, replay; import fleetcast.models, importlib.util as u; "
     found = "print([u.find_spec(name) for name in ('models', 'assets', 'pipelines')])"
-    said = run(sys.executable, "-c", surface + found, cwd=tmp_path, env=environment(installed, tmp_path))
-    assert said.stdout == "[None, None, None]\n", said.stderr
+    clean_env = run(sys.executable, "-c", surface + found, cwd=tmp_path, env=environment(installed, tmp_path))
+    assert clean_env.stdout == "[None, None, None]\n", clean_env.stderr

@@ -161,14 +161,14 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: RunSettings) -> 
     }
 
 
-def test_requests_are_kept_back_where_the_config_says_so(wired: RunSettings) -> None:
+def test_config_sets_request_deferral(wired: RunSettings) -> None:
     replay = wired.config.replay
     levels = dataclasses.replace(replay.levels, least_ceiling_share=0.5)
     rules = make_rules(wired.catalogue, dataclasses.replace(replay, levels=levels), "lt_ua")
     assert (rules.uses_central_queue, rules.ceiling_share.tolist()) == (True, [1.0, 0.75, 0.5])
 
 
-def test_requests_move_where_the_policy_says_so(wired: RunSettings) -> None:
+def test_policy_sets_live_migration(wired: RunSettings) -> None:
     for policy, is_balanced in (("llumnix", True), ("corrected_llumnix", True), ("lt_ua", False)):
         fleet, rules = fleet_and_rules(wired, policy)
         assert (rules.balance_s, fleet.has_transfers) == ((1.5, True) if is_balanced else (np.inf, False))
@@ -278,14 +278,14 @@ def test_each_policy_follows_its_own_plan_by_its_own_rule_on_its_own_pools(
     fleet, rules = fleet_and_rules(wired, policy)
     assert pools_of(fleet) == pools
     kept = {name: value for name, value in rules._asdict().items() if not name.startswith("failure")}
-    said = {"order": "late_last"} if scaling == "reflex" else {}
+    changes = {"order": "late_last"} if scaling == "reflex" else {}
     if "llumnix" in policy:
-        said = {"order": "priority", "routing": "freeness", "is_balanced": True}
+        changes = {"order": "priority", "routing": "freeness", "is_balanced": True}
     if "cauchy" in policy or policy in ("melange", "corrected_combos"):
-        said |= {"spread": "goodput"}
+        changes |= {"spread": "goodput"}
     if policy in ANSWER_PLANNERS:
-        said |= {"spread": "weights"}
-    own = dataclasses.replace(wired.config.replay, **said)  # opportunism is weighted here, as theirs is
+        changes |= {"spread": "weights"}
+    own = dataclasses.replace(wired.config.replay, **changes)  # opportunism is weighted here, as theirs is
     np.testing.assert_equal(
         kept | {"failure_s": np.zeros(0), "failure_slot": np.zeros(0, np.int64)},
         make_rules(wired.catalogue, own, scaling)._asdict(),  # the signal of all is "both" here
@@ -307,7 +307,7 @@ def test_a_policy_of_ones_own_has_its_own_order_and_routing(wired: RunSettings) 
     assert [fleet_and_rules(by_memory, name)[1].signal for name in ("chiron", "lean", "lt_ua")] == [2, 2, 0]
 
 
-def test_a_stack_goes_under_any_policy_that_says_nothing_else(
+def test_stack_applies_to_policies_without_overrides(
     wired: RunSettings,
 ) -> None:
     own = {"moved": CustomPolicy("corrected", stack="llumnix")}
@@ -324,7 +324,7 @@ def test_a_stack_goes_under_any_policy_that_says_nothing_else(
     assert ORDERS[fleet_and_rules(settings, "corrected")[1].order] == "dpa"  # late_last
 
 
-def test_instances_die_as_often_as_the_config_says(wired: RunSettings) -> None:
+def test_failure_rate_comes_from_the_config(wired: RunSettings) -> None:
     def drawn(settings: RunSettings) -> Rules:
         return fleet_and_rules(settings, "lt_i")[1]
 
@@ -420,7 +420,7 @@ def test_each_policy_is_given_its_own_plan_and_forecast(drives: dict[str, Schedu
         assert drive.rows_per_hour == 1
 
 
-def test_who_begins_with_the_whole_fleet(day: RunSettings, drives: dict[str, Schedule]) -> None:
+def test_policies_starting_with_the_whole_fleet(day: RunSettings, drives: dict[str, Schedule]) -> None:
     of_chiron = np.repeat([4.0, 2.0, 2.0], len(PLACES))  # of the 8 that each endpoint has
     np.testing.assert_array_equal(drives["chiron"].start, of_chiron)
     all_do = policy_schedules(changed(day, "replay", start="whole"), DAY)
@@ -453,7 +453,7 @@ def test_instances_of_a_kind_that_the_config_does_not_have_are_left_out(day: Run
     np.testing.assert_array_equal(drive.forecast_tokens_per_s, table("corrected", 0.5))
 
 
-def test_pools_of_an_llm_stand_where_hand_on_and_weigh_as_the_config_says(wired: RunSettings) -> None:
+def test_pool_regions_transfers_and_weights_come_from_the_config(wired: RunSettings) -> None:
     prefill = Deployment("h100-80gb", 4, "prefill", then="far", min_instances=2, max_instances=7)
     near = Deployment("a100-80gb", 4, "decode", name="near", regions=("north",), weight=3.5)
     far = Deployment("a100-80gb", 8, "decode", name="far", instances_at_start=5)

@@ -115,7 +115,7 @@ def test_the_peak_is_that_of_the_days_before(loads) -> None:
     close(loads["peak"].buffer, 0.23 * niw.mean(axis=-1))
 
 
-def test_the_history_is_as_long_as_the_config_says(wired_day: RunSettings) -> None:
+def test_history_length_comes_from_the_config(wired_day: RunSettings) -> None:
     short = changed(wired_day, "forecast", history_days=1)
     close(plan_loads.day_loads(short, DAY)["peak"].demand[..., 0], came(1).max(axis=-1))
 
@@ -138,13 +138,18 @@ def test_each_quantile_is_read_from_its_own_column(wired_day: RunSettings, quant
 
 
 @pytest.mark.parametrize("kind", plans.PLAN_SOLVERS)
-def test_an_hour_is_asked_with_the_capacities_prices_and_limits_of_config_and_catalogue(
+def test_problem_has_capacities_prices_and_limits_of_config_and_catalogue(
     wired_day: RunSettings, kind: str
 ) -> None:
-    asked = problems.problem_template(wired_day.grid, wired_day.config, SUSTAINED, kind)._asdict()
-    names = asked.pop("llms"), asked.pop("regions"), asked.pop("gpus"), asked.pop("roles")
+    problem_fields = problems.problem_template(wired_day.grid, wired_day.config, SUSTAINED, kind)._asdict()
+    names = (
+        problem_fields.pop("llms"),
+        problem_fields.pop("regions"),
+        problem_fields.pop("gpus"),
+        problem_fields.pop("roles"),
+    )
     assert names == (LLMS, REGIONS, ("h100-80gb", "a100-80gb"), ("whole", "whole"))
-    assert asked.pop("options") == ("4 x h100-80gb", "8 x a100-80gb")
+    assert problem_fields.pop("options") == ("4 x h100-80gb", "8 x a100-80gb")
     bloom, llama = (share * SHARES[kind] for share in SUSTAINED)
     nothing = np.zeros((2, 3))
     expected = {
@@ -163,9 +168,9 @@ def test_an_hour_is_asked_with_the_capacities_prices_and_limits_of_config_and_ca
         "boot_cold_s": np.array([[480.0, 480.0, 1500.0], [1500.0, 480.0, 480.0]])[..., None] * SLOWER,
         **{"spot_earning_share": 0.84, "hysteresis_share": 0.06, "export_share": 0.04},
     }
-    assert asked.keys() == expected.keys()
+    assert problem_fields.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(asked[name], value, err_msg=name)
+        np.testing.assert_allclose(problem_fields[name], value, err_msg=name)
 
 
 @pytest.mark.parametrize("kind", plans.PLAN_SOLVERS)
@@ -190,11 +195,11 @@ def test_each_kind_is_solved_by_its_programme_with_the_configs_options(
 def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
     wired_day: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = {}
+    problem_fields = {}
 
     def measured(llm, deployment, catalogue, config, inputs, outputs, partner, cached) -> float:
         assert partner is None
-        asked[llm] = (
+        problem_fields[llm] = (
             deployment,
             sorted(zip(inputs.tolist(), outputs.tolist(), cached.tolist(), strict=True)),
         )
@@ -214,14 +219,14 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
         cached = np.where(np.arange(own.size) % 5 == 0, 0, before.input_tokens // 3)
         columns = (before.input_tokens, before.output_tokens, cached)
         tokens = zip(*(column[own].tolist() for column in columns), strict=True)
-        assert (asked[llm][0],) == wired_day.config.fleet.deployments[llm]
+        assert (problem_fields[llm][0],) == wired_day.config.fleet.deployments[llm]
         known = sorted(tokens)
         assert (
-            asked[llm][1] == known
+            problem_fields[llm][1] == known
             if len(known) <= request_mixes.MIX_SAMPLE
-            else set(asked[llm][1]) <= set(known)
+            else set(problem_fields[llm][1]) <= set(known)
         )
-    assert len(asked[LLMS[0]][1]) > 1000
+    assert len(problem_fields[LLMS[0]][1]) > 1000
 
 
 # --- the table -----------------------------------------------------------------------------------------
@@ -282,8 +287,8 @@ def test_teams_are_planned_by_the_quarter_where_they_boot_in_half_of_one(wired_d
         forecast = dataclasses.replace(wired_day.config.forecast, bucket_minutes=bucket)
         own = changed(wired_day, "replay", boot_local_s=boot_s)
         config = dataclasses.replace(own.config, forecast=forecast)
-        asked = ("corrected_combos", "corrected", "brisk", "lt_i")
-        assert [config.slots(name) for name in asked] == [slots, 1, 3, 1]
+        problem_fields = ("corrected_combos", "corrected", "brisk", "lt_i")
+        assert [config.slots(name) for name in problem_fields] == [slots, 1, 3, 1]
 
 
 def test_plans_begin_where_the_papers_first_hour_ends_and_cost_what_their_gpus_cost(table) -> None:
@@ -311,7 +316,7 @@ def test_the_least_that_any_fleet_costs_counts_on_whole_instances(wired_day: Run
     close(bounds.sort_values("hour_start")["fluid_usd"].to_numpy(), fluid)
 
 
-def test_a_plan_serves_more_where_more_is_asked(wired_day: RunSettings, loads) -> None:
+def test_plan_serves_more_when_required_attainment_rises(wired_day: RunSettings, loads) -> None:
     """The share of capacity and the limits reach the answer, not only the question."""
 
     def held(settings: RunSettings, kind: str = "corrected") -> np.ndarray:

@@ -169,7 +169,7 @@ ALIKE = {"cauchy": "cauchy_mixed", "corrected_combos": "corrected"}
 
 def test_each_policy_is_replayed_as_itself(wired_scored: RunSettings) -> None:
     """What the lake says of a policy is what its fleet, rules and drive give, and of no other policy."""
-    trace, told = read_workload(wired_scored, DAY).trace, set()
+    trace, found = read_workload(wired_scored, DAY).trace, set()
     drives = policy_schedules(wired_scored, DAY)
     outcomes = wired_scored.lake.sql(
         "select policy, ttft_s from outcomes order by policy, request_id"
@@ -189,8 +189,8 @@ def test_each_policy_is_replayed_as_itself(wired_scored: RunSettings) -> None:
         serving_s, booting_s, *_ = np.moveaxis(alone.instance_s.reshape(places).sum(axis=1), -1, 0)
         np.testing.assert_allclose(own["serving_s"], serving_s.ravel())
         np.testing.assert_allclose(own["booting_s"], booting_s.ravel())
-        told.add((round(ttft_s.sum(), 6), round(own["serving_s"].sum(), 6)))
-    assert len(told) == len(OPEN) - len(ALIKE)
+        found.add((round(ttft_s.sum(), 6), round(own["serving_s"].sum(), 6)))
+    assert len(found) == len(OPEN) - len(ALIKE)
 
 
 def test_a_reflex_counts_on_as_much_of_an_instance_as_its_plan(
@@ -199,13 +199,13 @@ def test_a_reflex_counts_on_as_much_of_an_instance_as_its_plan(
     own = replace(wired_scored, lake=Lake(tmp_path))
     shutil.copytree(wired_scored.lake.root, tmp_path, dirs_exist_ok=True)
     replay_day(own, DAY, ["lean", "hasty"], Progress())
-    told = own.lake.sql("select policy, ttft_s from outcomes order by policy, request_id").to_pandas()
+    found = own.lake.sql("select policy, ttft_s from outcomes order by policy, request_id").to_pandas()
     trace = read_workload(own, DAY).trace
     for policy, share in {"lean": 0.5, "hasty": 0.93}.items():
         fleet, rules = fleet_and_rules(own, policy)
         fleet = fleet._replace(tokens_per_s=share * np.array(SUSTAINED)[fleet.llm])
         alone = replay_trace(trace, fleet, policy_schedules(own, DAY)[policy], rules, DAY_S)
-        ttft_s = told.loc[told["policy"] == policy, "ttft_s"]
+        ttft_s = found.loc[found["policy"] == policy, "ttft_s"]
         np.testing.assert_allclose(ttft_s, alone.first_token_s - trace.arrival_s)
 
 
@@ -217,11 +217,11 @@ def test_a_scorecard_has_each_percentile_in_its_column(wired_scored: RunSettings
     for key, own in list(every.groupby(keys))[::7]:
         for name in ("ttft", "tpot", "e2e"):
             expected = metrics.percentiles(own[f"{name}_s"].to_numpy(float))
-            told = card.loc[key, [f"{name}_p{level}_s" for level in (50, 90, 95, 99)]]
-            np.testing.assert_allclose(told.to_numpy(float), expected, rtol=1e-9, err_msg=str(key))
+            found = card.loc[key, [f"{name}_p{level}_s" for level in (50, 90, 95, 99)]]
+            np.testing.assert_allclose(found.to_numpy(float), expected, rtol=1e-9, err_msg=str(key))
 
 
-def test_the_scoreboard_says_what_the_requests_met_and_the_fleet_spent(wired_scored: RunSettings) -> None:
+def test_scoreboard_reports_attainment_and_fleet_cost(wired_scored: RunSettings) -> None:
     """Counted once more from the rows, by the plain formulas of metrics.py."""
     board = read_scoreboard(wired_scored, DAY).to_pandas().set_index("policy")
     every = wired_scored.lake.sql("select * from outcomes").to_pandas()
@@ -263,12 +263,12 @@ def test_no_two_policies_have_one_outcome_and_all_stand_above_their_minimum(play
     spent = {policy: play(policy).instance_s[..., 0].sum(axis=1) / 3600.0 for policy in OPEN}
     for policy, hours in spent.items():
         assert hours.max() > 1.25 * len(LLMS) * len(REGIONS), policy
-    told = {
+    found = {
         policy: (hours.round(9).tolist(), np.nansum(play(policy).finish_s)) for policy, hours in spent.items()
     }
     for policy, other in ALIKE.items():
-        assert repr(told[policy]) == repr(told.pop(other))
-    assert len({repr(one) for one in told.values()}) == len(OPEN) - len(ALIKE)
+        assert repr(found[policy]) == repr(found.pop(other))
+    assert len({repr(one) for one in found.values()}) == len(OPEN) - len(ALIKE)
 
 
 def test_another_region_answers_later_by_the_network_between_them(

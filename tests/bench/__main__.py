@@ -60,29 +60,29 @@ def smoke() -> int:
             if sizes is None:
                 unsized.append(f"{subject} {function.__name__}")
             else:
-                failures += not tried(module, function, sizes)
+                failures += not run_function(module, function, sizes)
     OUT.print(f"imported only, no small size yet: {', '.join(unsized)}", soft_wrap=True)
     return 1 if failures else 0
 
 
-def tried(module: ModuleType, function: Callable[[], Figures], sizes: Mapping[str, Any]) -> bool:
+def run_function(module: ModuleType, function: Callable[[], Figures], sizes: Mapping[str, Any]) -> bool:
     """Run a function with small sizes; whether it gave the figures that its subject has targets for."""
     before = {name: getattr(module, name) for name in sizes}
     vars(module).update(sizes)
-    begun_s, said, found = time.process_time(), "", Figures()
+    begun_s, outcome, found = time.process_time(), "", Figures()
     try:
         found = function()
     except Skipped as reason:
-        said = f"skipped: {reason}"
+        outcome = f"skipped: {reason}"
     except Exception as error:  # whatever it is, the next one runs
-        said = f"failed: {type(error).__name__}: {error}"
+        outcome = f"failed: {type(error).__name__}: {error}"
     finally:
         vars(module).update(before)
     if unknown := found.keys() - module.TARGETS.keys():
-        said = f"failed: no target for {', '.join(sorted(unknown))}"
-    said = said or f"{time.process_time() - begun_s:.1f} CPU-s"
-    OUT.print(f"{module.__name__} {function.__name__}: {said}", soft_wrap=True, markup=False)
-    return not said.startswith("failed")
+        outcome = f"failed: no target for {', '.join(sorted(unknown))}"
+    outcome = outcome or f"{time.process_time() - begun_s:.1f} CPU-s"
+    OUT.print(f"{module.__name__} {function.__name__}: {outcome}", soft_wrap=True, markup=False)
+    return not outcome.startswith("failed")
 
 
 def texts_of(module: ModuleType) -> list[str]:

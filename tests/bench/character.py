@@ -47,7 +47,7 @@ def character_10m() -> Figures:
         rows = lake.sql("select sum(rows_kept)::bigint as rows from ingests")["rows"][0].as_py()
         characterised = wall_seconds(lambda: characterise_trace(lake, trace, Progress()))
         queries = [f"select * from {mart}" for mart in MARTS]
-        slowest = max(wall_seconds(lambda asked=query: lake.sql(asked), repeats=2) for query in queries)
+        slowest = max(wall_seconds(lambda text=query: lake.sql(text), repeats=2) for query in queries)
         return {
             "prepare_10m_seconds": prepared * REQUESTS / rows,
             "prepare_10m_peak_gb": memory,

@@ -93,10 +93,10 @@ def side_by_side() -> Figures:
         fleet = endpoint_fleet(workers, LLM, batching="chunked", max_prefill_tokens=8192)
         if (play_endpoint(trace, fleet, rules).status != Ending.FINISHED).any():
             raise RuntimeError(f"{workers} instances do not finish the trace: the comparison is not fair.")
-        ours_s = cpu_seconds(partial(play_endpoint, trace, fleet, rules), repeats=3)
+        fleetcast_s = cpu_seconds(partial(play_endpoint, trace, fleet, rules), repeats=3)
         theirs_s = dynamo_replay_cpu_seconds(trace, workers) - idle_s
         figures[f"dynamo_requests_per_s_{workers}"] = trace.arrival_s.size / theirs_s
-        figures[f"replay_over_dynamo_{workers}"] = theirs_s / ours_s
+        figures[f"replay_over_dynamo_{workers}"] = theirs_s / fleetcast_s
     return figures
 
 
@@ -183,16 +183,16 @@ def hashed_requests(copies: int) -> TraceArrays:
     arrival_s = np.array([row["timestamp"] / 1e3 for row in rows])
     span_s, used = arrival_s[-1] + 1.0, int(hashes.max()) + 1
     copy = np.arange(copies)[:, None]
-    nobody = np.zeros(copies * len(rows), np.int16)
+    zero_ids = np.zeros(copies * len(rows), np.int16)
     inputs, outputs = (
         np.tile(np.array([row[name] for row in rows], np.int32), copies)
         for name in ("input_length", "output_length")
     )
     return TraceArrays(
         (copy * span_s + arrival_s).ravel(),
-        nobody,
-        nobody,
-        nobody,
+        zero_ids,
+        zero_ids,
+        zero_ids,
         inputs,
         outputs,
         first_hash=np.cumsum([0, *counts * copies]),
@@ -219,9 +219,11 @@ def requests() -> TraceArrays:
     if not MOONCAKE.exists():
         return endpoint_trace(20_000, 20.0)
     rows = mooncake_rows()
-    nobody = np.zeros(len(rows), np.int16)
+    zero_ids = np.zeros(len(rows), np.int16)
     tokens = (np.array([row[name] for row in rows], np.int32) for name in ("input_length", "output_length"))
-    return TraceArrays(np.array([row["timestamp"] / 1e3 for row in rows]), nobody, nobody, nobody, *tokens)
+    return TraceArrays(
+        np.array([row["timestamp"] / 1e3 for row in rows]), zero_ids, zero_ids, zero_ids, *tokens
+    )
 
 
 def dynamo_replay_cpu_seconds(trace: TraceArrays, workers: int) -> float:

@@ -49,7 +49,7 @@ def real_logs() -> Figures:
     if not (SHARED / "engines").exists():
         raise Skipped("no engine logs in ../shared/data/engines")
     catalogue, (_, config) = load_catalogue(), setting()
-    e2e, ttft, unqueued, seconds, tried, refused = [], [], [], [], 0, 0
+    e2e, ttft, unqueued, seconds, profiles, refused = [], [], [], [], 0, 0
     for folder, (llm, gpu, degree) in LOGS.items():
         log = read_log(SHARED / "engines" / folder / "requests.jsonl").requests
         limits = read_engine_limits(SHARED / "engines" / folder / "meta.json")
@@ -64,14 +64,14 @@ def real_logs() -> Figures:
         unqueued.append(unqueued_ttft_error(folder, log, best.profile, best.deployment))
         for worse in made_worse(best.profile):
             verdict = validate_profile(log, worse, best.deployment, catalogue, config)
-            tried += 1
+            profiles += 1
             refused += not all(line.passes for line in verdict)
     return {
         "engines_e2e_error": max(e2e),
         "engines_ttft_error": max(ttft),
         "engines_unqueued_ttft_error": max(unqueued),
         "engines_calibrate_seconds": max(seconds),
-        "engines_bad_profiles": tried,
+        "engines_bad_profiles": profiles,
         "engines_bad_profiles_refused": refused,
     }
 

@@ -60,17 +60,17 @@ TARGETS = {
     },
     **{
         key("static", what, gpu, engine): Target(
-            "", f"{ROOFLINE}: {said}, {gpu}, {engine}; nothing was fitted to them"
+            "", f"{ROOFLINE}: {label}, {gpu}, {engine}; nothing was fitted to them"
         )
-        for what, said in (("all", "7 dense llms on 1 to 4 GPUs"), ("llama_3_8b", "Llama-3-8B on 1 GPU"))
+        for what, label in (("all", "7 dense llms on 1 to 4 GPUs"), ("llama_3_8b", "Llama-3-8B on 1 GPU"))
         for gpu in STATIC_GPUS
         for engine in ENGINES
     },
     **{
         key("wait", law): Target(
-            "", f"mean wait at 59 % load, 400,000 requests, over that of {said} theory", 0.98, 1.02
+            "", f"mean wait at 59 % load, 400,000 requests, over that of {label} theory", 0.98, 1.02
         )
-        for law, said in (("md1", "M/D/1"), ("mm1", "M/M/1"))
+        for law, label in (("md1", "M/D/1"), ("mm1", "M/M/1"))
     },
     key("isolated"): Target(
         "", "isolated requests: largest relative difference from the closed form", at_most=1e-12

@@ -213,8 +213,8 @@ def tails() -> Figures:
 def worst_by_chance(covered: list[Floats]) -> float:
     """The least coverage of any series, its days dealt to it from those of all: the median of DEALS deals."""
     days, rng = np.concatenate(covered), np.random.default_rng(0)
-    dealt = [min(rng.choice(days, own.size).mean() for own in covered) for _ in range(DEALS)]
-    return float(np.median(dealt))
+    coverages = [min(rng.choice(days, own.size).mean() for own in covered) for _ in range(DEALS)]
+    return float(np.median(coverages))
 
 
 def p90_by_lead(held: Held) -> tuple[Floats, Floats, list[list[Floats]]]:

@@ -64,9 +64,9 @@ def programmes() -> Figures:
     taken, gaps = [], []
     for seed in range(3):
         many, rng = offer(60, 6, seed), np.random.default_rng(seed)
-        served, asked = many.usd_per_hour * rng.uniform(0.5, 1.5, (60, 60)), rng.uniform(1.0, 30.0, 60)
+        served, demand = many.usd_per_hour * rng.uniform(0.5, 1.5, (60, 60)), rng.uniform(1.0, 30.0, 60)
         found = share_program.solve_shares(
-            many, asked, served, options=DEFAULT_SOLVER._replace(time_limit_s=30.0)
+            many, demand, served, options=DEFAULT_SOLVER._replace(time_limit_s=30.0)
         )
         taken.append(found.seconds)
         gaps.append(found.gap_share)
@@ -88,10 +88,10 @@ def command() -> Figures:
         raise Skipped(f"the lake has no office trace: run make run ({error})") from error
 
     def ask() -> None:
-        asked = rent_query.build_rent_query(
+        demand = rent_query.build_rent_query(
             settings, day, "llama3.1-8b", None, [], "any", None, None, Progress()
         )
-        rent_answer.answer_rent_query(settings, day, asked, Progress())
+        rent_answer.answer_rent_query(settings, day, demand, Progress())
 
     return {"gpus_command_seconds": wall_seconds(ask)}
 

@@ -82,7 +82,7 @@ def bucketed() -> Figures:
     setting, trace, app = mixed()
     half = REPLAYED // 2  # the first half is yesterday: its lengths are drawn as those of today
     expected = request_buckets.expected_output_tokens(app, app[:half], trace.output_tokens[:half])
-    told = {
+    buckets = {
         "one": np.zeros(REPLAYED, np.int64),
         "apps": EDGES.bucket(trace.input_tokens, expected),
         "truth": EDGES.bucket(trace.input_tokens, trace.output_tokens),
@@ -92,11 +92,11 @@ def bucketed() -> Figures:
         *combos.colocated_combos(known),
         *combos.filter_combos(combos.disaggregated_combos(known, (1, 2), range(1, 7)), setting.load, 4),
     ]
-    measured = {name: goodputs(setting, candidates, trace, bucket) for name, bucket in told.items()}
+    measured = {name: goodputs(setting, candidates, trace, bucket) for name, bucket in buckets.items()}
     usd = {}
     print("| | buckets | USD/h | in time | fleet |", "| --- | --- | --- | --- | --- |", sep="\n")
     for way, (name, solve, is_any) in WAYS.items():
-        bucket, (present, rate) = told[name], measured[name]
+        bucket, (present, rate) = buckets[name], measured[name]
         able = [n for n, c in enumerate(candidates) if (rate[:, n] > 0).any() and (is_any or not c.prefill)]
         options = [(candidates[n], float(rate[:, n].max())) for n in able]
         rented, share = attaining(solve, setting, options, trace, bucket, present, rate[:, able])
@@ -133,18 +133,18 @@ def attaining(solve, setting, options: RentOptions, trace, bucket, present, rate
     """The cheapest fleet of a programme that attains the target, asked for less and for more of the load."""
     row = np.searchsorted(present, np.clip(bucket, None, present[-1]))  # rare ones go with the next
     per_s = np.bincount(row, minlength=present.size) / REPLAYED * setting.per_s
-    offer, tried = build_rent_offer(options, {}), {}
+    offer, found_by_counts = build_rent_offer(options, {}), {}
     for factor in FACTORS:
         rented = solve(offer, factor * per_s, rate, options=DEFAULT_SOLVER._replace(time_limit_s=2.0))
         given = np.where(rented.counts > 0, rented.shares, 0.0)
         counts = tuple(map(int, rented.counts))
-        if counts not in tried and given.any(axis=1).all():
-            tried[counts] = (
+        if counts not in found_by_counts and given.any(axis=1).all():
+            found_by_counts[counts] = (
                 rented,
                 attained(setting, options, counts, trace, request_buckets.distribute_requests(row, given)),
             )
-    able = [one for one in tried.values() if one[1] >= ATTAINED]
-    return min(able or tried.values(), key=lambda one: one[0].usd_per_hour)
+    able = [one for one in found_by_counts.values() if one[1] >= ATTAINED]
+    return min(able or found_by_counts.values(), key=lambda one: one[0].usd_per_hour)
 
 
 def attained(

@@ -82,9 +82,9 @@ def setting_of(
 def hour_of(setting: RentScenario, requests: int, per_s: float | None = None) -> TraceArrays:
     """Poisson arrivals of the workload's requests."""
     came_s = np.cumsum(np.random.default_rng(8).exponential(1 / (per_s or setting.per_s), requests))
-    nobody = np.zeros(requests, np.int16)
+    zero_ids = np.zeros(requests, np.int16)
     tokens = (np.resize(own, requests) for own in setting.mix[:2])
-    return TraceArrays(came_s, nobody, nobody, nobody, *tokens)
+    return TraceArrays(came_s, zero_ids, zero_ids, zero_ids, *tokens)
 
 
 def met(
@@ -137,8 +137,11 @@ def options_of(setting: RentScenario) -> RentOptions:
     """Each deployment that does both phases, and the paper's twelve combos."""
     known = deployment_prices(setting)
     pairs = combos.disaggregated_combos(known, PREFILL_INSTANCES, DECODE_INSTANCES)
-    tried = [*combos.colocated_combos(known), *combos.filter_combos(pairs, setting.load, MAX_COMBOS)]
-    return [(combo, rate) for combo in tried if (rate := goodput(setting, combo)) > 0]
+    found_by_counts = [
+        *combos.colocated_combos(known),
+        *combos.filter_combos(pairs, setting.load, MAX_COMBOS),
+    ]
+    return [(combo, rate) for combo in found_by_counts if (rate := goodput(setting, combo)) > 0]
 
 
 def chosen(name: str, setting: RentScenario, options: RentOptions, caps: Mapping[str, int]) -> RentalPlan:
@@ -169,17 +172,17 @@ def attaining(
     target: float,
 ) -> tuple[RentalPlan, Found]:
     """The cheapest fleet of a programme that attains the target, asked for less and for more of the load."""
-    tried: dict[tuple[int, ...], tuple[RentalPlan, Found]] = {}
+    found_by_counts: dict[tuple[int, ...], tuple[RentalPlan, Found]] = {}
     for factor in FACTORS:
         rented = chosen(name, setting._replace(per_s=setting.per_s * factor), options, caps)
         counts = tuple(map(int, rented.counts))
-        if counts not in tried:
-            tried[counts] = rented, met(setting, pools_of(setting, options, counts), trace)
-    able = [one for one in tried.values() if one[1]["attained"] >= target]
-    return min(able or tried.values(), key=lambda one: one[0].usd_per_hour)
+        if counts not in found_by_counts:
+            found_by_counts[counts] = rented, met(setting, pools_of(setting, options, counts), trace)
+    able = [one for one in found_by_counts.values() if one[1]["attained"] >= target]
+    return min(able or found_by_counts.values(), key=lambda one: one[0].usd_per_hour)
 
 
-def said(options: RentOptions, counts: Sequence[int]) -> str:
+def fleet_text(options: RentOptions, counts: Sequence[int]) -> str:
     """The fleet in words."""
     held = [(combo.title, n) for (combo, _), n in zip(options, counts, strict=True) if n]
     return ", ".join(f"{n} ({title})" if n > 1 else title for title, n in held)

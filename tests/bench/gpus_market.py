@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from gpus_fleets import WORKLOADS, attaining, hour_of, options_of, said, setting_of
+from gpus_fleets import WORKLOADS, attaining, fleet_text, hour_of, options_of, setting_of
 from measure import Figures, Target
 
 from fleetcast.assets.studies.rent_query import deployment_prices
@@ -60,7 +60,8 @@ def market() -> Figures:
             usd = {name: rented.usd_per_hour for name, (rented, _) in found.items()}
             bound = phase_costs.saving_bound(known, setting.load).saving_share
             cells = " | ".join(f"{one:.2f}" for one in usd.values())
-            print(f"| {of}, {kind} | {bound:.1%} | {cells} | {said(options, found['shares'][0].counts)} |")
+            plan = fleet_text(options, found["shares"][0].counts)
+            print(f"| {of}, {kind} | {bound:.1%} | {cells} | {plan} |")
             figures[f"gpus_{of}_{kind}_usd_over_melange"] = usd["shares"] / usd["melange"]
             figures[f"gpus_{of}_{kind}_usd_over_best"] = usd["shares"] / min(usd.values())
             ratios.append(usd["melange"] / usd["shares"])

@@ -8,8 +8,8 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from gpus_fleets import LONG, WORKLOADS, attaining, goodput, hour_of, said
-from gpus_paper import ATTAINED, CAPS, REPLAYED, asked
+from gpus_fleets import LONG, WORKLOADS, attaining, fleet_text, goodput, hour_of
+from gpus_paper import ATTAINED, CAPS, REPLAYED, scenario_of
 from measure import Figures, Target
 
 from fleetcast.assets.studies.rent_fleets import KEEP_WEIGHTS, teams_worth_trying
@@ -48,7 +48,7 @@ def opportunism() -> Figures:
     print("| | weight | goodput of combos, median | of the best | USD/h off | weighted | in time | fleet |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for of in ALL:
-        setting = asked(of)
+        setting = scenario_of(of)
         teams = teams_worth_trying(setting, deployment_prices(setting))
         ways = {weight: under(setting, weight) for weight in (None, *KEEP_WEIGHTS)}
         rates = {w: np.array([goodput(way, combo) for combo in teams]) for w, way in ways.items()}
@@ -81,7 +81,7 @@ def fleet_of(
     options = [(combo, rate) for combo, rate in (*whole, *zip(teams, rates, strict=True)) if rate > 0]
     caps = CAPS if of in WORKLOADS else {}
     rented, met = attaining("shares", setting, options, caps, hour_of(setting, REPLAYED), ATTAINED)
-    return rented.usd_per_hour, met["attained"], said(options, rented.counts)
+    return rented.usd_per_hour, met["attained"], fleet_text(options, rented.counts)
 
 
 FUNCTIONS = (opportunism,)

@@ -11,12 +11,12 @@ from gpus_fleets import (
     LLM,
     WORKLOADS,
     attaining,
+    fleet_text,
     goodput,
     hour_of,
     met,
     options_of,
     pools_of,
-    said,
     setting_of,
 )
 from measure import Figures, Target
@@ -79,7 +79,7 @@ TARGETS = {
 }
 
 
-def asked(workload: str, catalogue: Catalogue = CATALOGUE) -> RentScenario:
+def scenario_of(workload: str, catalogue: Catalogue = CATALOGUE) -> RentScenario:
     """A workload on the paper's set."""
     return setting_of(catalogue, workload, TYPES, DEGREES, TIMES, LINK_GBIT_PER_S)
 
@@ -117,7 +117,7 @@ def by_phase() -> Figures:
     print("| | | H800 | A800 | H20 | bound |", "| --- | --- | --- | --- | --- | --- |", sep="\n")
     for reading, catalogue in readings.items():
         for of in WORKLOADS:
-            setting = asked(of, catalogue)
+            setting = scenario_of(of, catalogue)
             in_8 = catalogue.llms[LLM].weight_bits == 8
             known = [price for price in deployment_prices(setting) if not (in_8 and price.gpu == A800)]
             cells = []
@@ -143,7 +143,7 @@ def by_length() -> Figures:
         sep="\n",
     )
     for inputs, outputs, pace_s in LENGTHS:
-        setting = asked("longwriter")
+        setting = scenario_of("longwriter")
         tier = dataclasses.replace(setting.tier, tpot_slo_s=pace_s)
         setting = setting._replace(load=MeanRequest(inputs, outputs), tier=tier)
         known = deployment_prices(setting)
@@ -194,9 +194,9 @@ def exhaustive(
 ) -> tuple[int, tuple[float, tuple[int, ...]] | None]:
     """How many fleets cheaper than `below_usd` were tried; the cheapest that attains the target, if any."""
     every = sorted(set(every_fleet(setting, options, below_usd)))
-    for tried, (usd, counts) in enumerate(every, start=1):
+    for count, (usd, counts) in enumerate(every, start=1):
         if met(setting, pools_of(setting, options, counts), trace)["attained"] >= ATTAINED:
-            return tried, (usd, counts)
+            return count, (usd, counts)
     return len(every), None
 
 
@@ -206,23 +206,25 @@ def fleets() -> Figures:
     print("| | | USD/h | in time | E2E, s | TTFT, s | TPOT, ms | fleet | USD/h at 95 % |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for of in WORKLOADS:
-        setting = asked(of)
+        setting = scenario_of(of)
         options, trace = options_of(setting), hour_of(setting, REPLAYED)
         usd = {}
         for name in PROGRAMMES:
             rented, found = attaining(name, setting, options, CAPS, trace, ATTAINED)
             strict, _ = attaining(name, setting, options, CAPS, trace, STRICT)
             usd[name] = rented.usd_per_hour
-            told = row(of, name, usd[name], found, said(options, rented.counts))
-            print(f"{told} {strict.usd_per_hour:.2f} |")
+            printed = row(of, name, usd[name], found, fleet_text(options, rented.counts))
+            print(f"{printed} {strict.usd_per_hour:.2f} |")
         least = min(usd.values())
-        tried, best = exhaustive(setting, options, trace, least - 1e-9)
+        count, best = exhaustive(setting, options, trace, least - 1e-9)
         if best is None:
-            print(f"| {of} | of {tried} cheaper fleets | | none | | | | | |")
+            print(f"| {of} | of {count} cheaper fleets | | none | | | | | |")
         else:
             least, counts = best
             found = met(setting, pools_of(setting, options, counts), trace)
-            print(row(of, f"the best of {tried} cheaper fleets", least, found, said(options, counts)), "|")
+            print(
+                row(of, f"the best of {count} cheaper fleets", least, found, fleet_text(options, counts)), "|"
+            )
         gaps.append(usd["shares"] / least - 1)
         figures |= {
             f"gpus_paper_{of}_co_lp_over_melange": usd["melange"] / usd["co_lp"],
@@ -241,7 +243,7 @@ def row(of: str, name: str, usd: float, found: dict[str, float], fleet: str) -> 
 
 def long_prompts() -> Figures:
     """Prompts of 4,000 tokens, of which the bound says that parting pays: fleets without caps."""
-    setting = asked("long")
+    setting = scenario_of("long")
     options, trace = options_of(setting), hour_of(setting, REPLAYED)
     usd = {}
     print("| | | USD/h | in time | E2E, s | TTFT, s | TPOT, ms | fleet |")
@@ -249,7 +251,7 @@ def long_prompts() -> Figures:
     for name in ("melange", "co_lp, together", "co_lp", "mc_lp", "shares"):
         rented, found = attaining(name, setting, options, {}, trace, ATTAINED)
         usd[name] = rented.usd_per_hour
-        print(row("long", name, usd[name], found, said(options, rented.counts)))
+        print(row("long", name, usd[name], found, fleet_text(options, rented.counts)))
     return {
         "gpus_long_shares_over_melange": usd["melange"] / usd["shares"],
         "gpus_long_co_lp_over_melange": usd["melange"] / usd["co_lp"],
@@ -261,7 +263,7 @@ def long_prompts() -> Figures:
 
 def pair() -> Figures:
     """Two H800 and two H20, of which each type does one phase, or each its own pair: Figure 2."""
-    setting = asked("sharegpt")
+    setting = scenario_of("sharegpt")
     by_name = {(price.gpu, price.gpus): price for price in deployment_prices(setting)}
 
     def part(gpu: str, gpus: int = 1, instances: int = 1) -> ComboPart:
@@ -290,7 +292,7 @@ def dealt() -> Figures:
     print("| | instances | load | in turn | most unused | by goodput | in time, % |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for of in WORKLOADS:
-        setting = asked(of)
+        setting = scenario_of(of)
         both = [Combo(None, ComboPart(price, 1)) for price in deployment_prices(setting) if price.gpus == 1]
         rates = [goodput(setting, combo) for combo in both]
         unlike, like = list(zip(both, rates, strict=True)), [(both[0], rates[0])] * len(both)
@@ -302,14 +304,14 @@ def dealt() -> Figures:
                 for pool in team_pools(setting, combo, 2, f"t{n}", rate)
             ]
             trace = hour_of(setting, REPLAYED, per_s)
-            told = {
+            found_by_spread = {
                 spread: met(setting, pools, trace, spread)
                 for spread in ("round_robin", "most_unused", "goodput")
             }
-            times = " | ".join(f"{found['e2e_s']:.2f}" for found in told.values())
-            in_time = ", ".join(f"{100 * found['attained']:.0f}" for found in told.values())
+            times = " | ".join(f"{found['e2e_s']:.2f}" for found in found_by_spread.values())
+            in_time = ", ".join(f"{100 * found['attained']:.0f}" for found in found_by_spread.values())
             print(f"| {of} | {kind.partition('_')[0]} | {load:.0%} | {times} | {in_time} |")
-            saved = 1 - told["goodput"]["e2e_s"] / told["round_robin"]["e2e_s"]
+            saved = 1 - found_by_spread["goodput"]["e2e_s"] / found_by_spread["round_robin"]["e2e_s"]
             figures[f"gpus_distributed_{of}_{kind}_e2e_share"] = saved
     return figures
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from gpus_fleets import WORKLOADS, hour_of, options_of
-from gpus_paper import ATTAINED, CAPS, REPLAYED, asked, exhaustive
+from gpus_paper import ATTAINED, CAPS, REPLAYED, exhaustive, scenario_of
 from measure import Figures, Target
 from plan_cases import a_problem
 
@@ -160,16 +160,16 @@ def laid_out(world: World) -> tuple[FleetArrays, Ints, Ints]:
     return make_fleet(alone, fixed, boots, seed=0), np.array(option), np.array(each)
 
 
-def tried(world: World, table: Floats) -> tuple[float, float]:
+def cost_and_attainment(world: World, table: Floats) -> tuple[float, float]:
     """What share of the requests attains the targets, and tokens per USD, boots and draining paid."""
     fleet, option, each = laid_out(world)
     of_pools = table[:, option] * each
     rows = round(SECONDS / DEFAULT_CAUCHY_SETTINGS.sample_s)
     of_pools = np.broadcast_to(of_pools, (rows, of_pools.shape[1])) if len(of_pools) == 1 else of_pools[:rows]
     alone = dataclasses.replace(world.setting.catalogue, tiers={"asked": world.setting.tier})
-    dealt = dataclasses.replace(world.setting.config.replay, spread="goodput", opportunism="weighted")
+    replay_config = dataclasses.replace(world.setting.config.replay, spread="goodput", opportunism="weighted")
     drive = Schedule(of_pools, None, of_pools[0], HOUR_S, round(HOUR_S / DEFAULT_CAUCHY_SETTINGS.sample_s))
-    outcome = replay_trace(world.trace, fleet, drive, make_rules(alone, dealt, "follow"), SECONDS)
+    outcome = replay_trace(world.trace, fleet, drive, make_rules(alone, replay_config, "follow"), SECONDS)
     ttft_s = outcome.first_token_s - world.trace.arrival_s
     e2e_s = outcome.finish_s - world.trace.arrival_s
     met = is_tier_slo_met(world.setting.tier, ttft_s, e2e_s, world.trace.output_tokens)
@@ -186,12 +186,12 @@ def policies() -> Figures:
     figures, ratios = Figures(), dict[str, list[float]]()
     print("| | | share | in time | M tokens/USD |", "| --- | --- | --- | --- | --- |", sep="\n")
     for of in WORKLOADS:
-        setting = asked(of)
+        setting = scenario_of(of)
         trace = hour_of(setting, round(setting.per_s * SECONDS))
         world = World(setting, options_of(setting), trace._replace(arrival_s=trace.arrival_s * 0.999))
         found = {}
         for name, way in WAYS.items():
-            every = [(share, *tried(world, way(world, share))) for share in SHARES]
+            every = [(share, *cost_and_attainment(world, way(world, share))) for share in SHARES]
             able = [one for one in every if one[1] >= ATTAINED] or every[-1:]
             share, attained, found[name] = max(able, key=lambda one: one[2])
             print(f"| {of} | {name} | {share} | {attained:.1%} | {found[name] / 1e6:.2f} |")

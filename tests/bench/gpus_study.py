@@ -166,9 +166,9 @@ def scaled_and_not(setting: RentScenario, hour_s: np.ndarray) -> Figures:
     each = goodput(setting, Combo(None, ComboPart(deployment_prices(setting)[0], 1)))
     times = round(STANDING * each * hour_s[-1] / hour_s.size)
     came_s = np.sort(np.concatenate([hour_s + 0.7 * n for n in range(times)]))
-    nobody = np.zeros(came_s.size, np.int16)
+    zero_ids = np.zeros(came_s.size, np.int16)
     tokens = (np.resize(own, came_s.size) for own in setting.mix[:2])
-    trace = TraceArrays(came_s, nobody, nobody, nobody, *tokens)
+    trace = TraceArrays(came_s, zero_ids, zero_ids, zero_ids, *tokens)
     until_s = float(came_s[-1]) + 1.0
     per_s = np.histogram(came_s, np.arange(0.0, until_s + SAMPLE_S, SAMPLE_S))[0] / SAMPLE_S
     start = np.array([int(np.ceil(per_s.mean() / each))])  # for the mean of the hour, as in the paper

@@ -92,10 +92,10 @@ def played(
     )
     pools = [(Deployment(GPU, 2, role=role), n) for role, n in (("prefill", 1), ("decode", decode))]
     fleet = fixed_fleet({LLM: pools}, world, config)
-    nobody = np.zeros(REQUESTS, np.int16)
+    zero_ids = np.zeros(REQUESTS, np.int16)
     came_s = np.cumsum(np.random.default_rng(4).exponential(1 / per_s, REQUESTS))
     trace = TraceArrays(
-        came_s, nobody, nobody, nobody, *(np.full(REQUESTS, n, np.int32) for n in (INPUT, OUTPUT))
+        came_s, zero_ids, zero_ids, zero_ids, *(np.full(REQUESTS, n, np.int32) for n in (INPUT, OUTPUT))
     )
     until_s = float(came_s[-1]) + 600.0
     rules = make_rules(world, config.replay, "follow")

@@ -91,7 +91,7 @@ def mixed() -> Figures:
         packed = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise Skipped(f"commit {BEFORE} is not at hand; clone the whole history") from error
-    said: dict[Path, tuple[list[float], str]] = {}
+    by_tree: dict[Path, tuple[list[float], str]] = {}
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(packed)) as tree:
             tree.extractall(folder, filter="data")
@@ -100,8 +100,8 @@ def mixed() -> Figures:
                 seconds, digest = run_fresh(
                     sys.executable, "-c", MILLION if tree == ROOT else OLD, cwd=tree
                 ).split()
-                said.setdefault(tree, ([], digest))[0].append(float(seconds))
-    (before, old), (now, new) = said.values()
+                by_tree.setdefault(tree, ([], digest))[0].append(float(seconds))
+    (before, old), (now, new) = by_tree.values()
     return {"legs_mixed_speed_ratio": min(before) / min(now), "legs_mixed_same_bits": float(old == new)}
 
 

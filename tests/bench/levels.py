@@ -111,7 +111,7 @@ def switched_off() -> Figures:
     linked = fleet._replace(has_transfers=True), rules
     one_level = trace._replace(level=np.zeros_like(trace.level))
     cases = ((one_level, plain), (trace, (fleet, rules)), (trace, linked))
-    without_s, off_s, linked_s = (cpu_seconds(partial(play, asked, *one), 5) for asked, one in cases)
+    without_s, off_s, linked_s = (cpu_seconds(partial(play, workload, *one), 5) for workload, one in cases)
     return {"levels_off_slowdown": off_s / without_s, "levels_links_slowdown": linked_s / without_s}
 
 

@@ -58,16 +58,16 @@ def times_of(trace: TraceArrays, outcome: Outcome) -> dict[str, Any]:
     """What came of a trial: times pooled and of the highest and the lowest level, moves, memory taken."""
     ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
     done = outcome.status == Ending.FINISHED
-    told: dict[str, Any] = {"unfinished": int((~done).sum())}
+    table: dict[str, Any] = {"unfinished": int((~done).sum())}
     for name, seconds in (("ttft", ttft_s[done]), ("e2e", e2e_s[done])):
-        told |= {f"{name}_mean_s": seconds.mean(), f"{name}_p99_s": np.quantile(seconds, 0.99)}
+        table |= {f"{name}_mean_s": seconds.mean(), f"{name}_p99_s": np.quantile(seconds, 0.99)}
     lowest = int(trace.level.max())
     for name, level in (("top", 0), ("bottom", lowest)):
         own = done & (trace.level == level)
-        told |= {f"{name}_p50_s": np.median(ttft_s[own]), f"{name}_p99_s": np.quantile(ttft_s[own], 0.99)}
+        table |= {f"{name}_p50_s": np.median(ttft_s[own]), f"{name}_p99_s": np.quantile(ttft_s[own], 0.99)}
     moved = np.zeros(done.size, bool) if not outcome.sent_from.size else outcome.sent_from >= 0
     stopped_s = (outcome.joined_s - outcome.sent_s)[moved] if moved.any() else np.zeros(1)
-    return told | {
+    return table | {
         "moves": outcome.moved[..., :MOVE_ABORTED].sum() / done.size,
         "stopped_p99_s": float(np.nanquantile(stopped_s, 0.99)),
         "preemptions": outcome.preemptions.sum() / done.size,
@@ -105,11 +105,11 @@ def with_interval(values: np.ndarray, form: str = ".2f") -> str:
     return f"{values.mean():{form}} ±{half:{form}}"
 
 
-def beside(
+def compare_cases(
     frame: pd.DataFrame, base: str, columns: Iterable[str], ratio: bool, by: list[str]
 ) -> pd.DataFrame:
     """Of each case and `by` the paired ratio of the base to it, or its difference from the base."""
-    told = []
+    table = []
     for key, own in frame.groupby([*by, "case"], sort=False):
         here = frame[frame["case"] == base]
         for name, value in zip(by, key, strict=False):
@@ -119,8 +119,8 @@ def beside(
         for column in columns:
             pair = its[column] / mine[column] if ratio else mine[column] - its[column]
             row[column] = with_interval(pair.to_numpy(float))
-        told.append(row)
-    return pd.DataFrame(told)
+        table.append(row)
+    return pd.DataFrame(table)
 
 
 # --- X1, X3: the paper's own setup -------------------------------------------------------------------------
@@ -173,7 +173,7 @@ def x1() -> Figures:
     )
     show("X1: seconds", seconds)
     for base in ("infaas", "round_robin"):
-        show(f"X1: faster than {base}, x", beside(frame, base, TIMES, ratio=True, by=setup))
+        show(f"X1: faster than {base}, x", compare_cases(frame, base, TIMES, ratio=True, by=setup))
     first = seconds[
         (seconds["kv"] == 2048) & (seconds["batching"] == "whole") & (seconds["requests"] == 10_000)
     ]
@@ -199,7 +199,8 @@ def x1_by_load() -> Figures:
     show(f"X1 by load of {served_per_s:.0f} requests/s: seconds",
          frame.groupby(["load", "case"], sort=False)[columns].mean().reset_index())  # fmt: skip
     show(
-        "X1 by load: faster than round robin, x", beside(frame, "round_robin", TIMES, ratio=True, by=["load"])
+        "X1 by load: faster than round robin, x",
+        compare_cases(frame, "round_robin", TIMES, ratio=True, by=["load"]),
     )
     return {}
 
@@ -215,10 +216,10 @@ def x3() -> Figures:
         trace_of = paper_requests(10_000, PAPER_PER_S, by, levels)
         rows += trials(wanted, trace_of, FEW, by=by, levels=levels)
     frame = pd.DataFrame(rows)
-    told = beside(frame, "round_robin", ("ttft_p99_s", "e2e_p99_s"), ratio=True, by=["by", "levels"])
-    levels_told = frame.groupby(["by", "levels", "case"])[["top_p99_s", "bottom_p99_s"]].mean().reset_index()
-    told = told.merge(levels_told, on=["by", "levels", "case"])
-    show("X3: faster than round robin by the number of levels, x", told[told["case"] == "llumnix"])
+    table = compare_cases(frame, "round_robin", ("ttft_p99_s", "e2e_p99_s"), ratio=True, by=["by", "levels"])
+    by_level = frame.groupby(["by", "levels", "case"])[["top_p99_s", "bottom_p99_s"]].mean().reset_index()
+    table = table.merge(by_level, on=["by", "levels", "case"])
+    show("X3: faster than round robin by the number of levels, x", table[table["case"] == "llumnix"])
     return {}
 
 
@@ -254,14 +255,14 @@ def parts() -> dict[str, Stack]:
     }
 
 
-def with_levels(stack: Stack, **said: Any) -> Stack:
+def with_levels(stack: Stack, **changes: Any) -> Stack:
     """The stack with other figures of levels."""
-    return stack._replace(levels={**stack.levels, **said})
+    return stack._replace(levels={**stack.levels, **changes})
 
 
-def with_moves(stack: Stack, **said: Any) -> Stack:
+def with_moves(stack: Stack, **changes: Any) -> Stack:
     """The stack with other figures of moves."""
-    return stack._replace(moves={**stack.moves, **said})
+    return stack._replace(moves={**stack.moves, **changes})
 
 
 def office_tokens(requests: int, seed: int, input_tokens: float = INPUT_TOKENS) -> tuple[Any, Any]:
@@ -291,9 +292,9 @@ def requests_at(load: float, input_tokens: float = INPUT_TOKENS, by: str = "ente
         inputs, outputs = office_tokens(REQUESTS, seed, input_tokens)
         rng = np.random.default_rng([seed, 3])
         arrival_s = np.cumsum(rng.exponential(1 / (load * load_one_per_s(input_tokens)), REQUESTS))
-        nobody = np.zeros(REQUESTS, np.int16)
-        level = assign_levels(nobody, by, LEVELS, seed)
-        return TraceArrays(arrival_s, nobody, nobody, nobody, inputs, outputs, level=level)
+        zero_ids = np.zeros(REQUESTS, np.int16)
+        level = assign_levels(zero_ids, by, LEVELS, seed)
+        return TraceArrays(arrival_s, zero_ids, zero_ids, zero_ids, inputs, outputs, level=level)
 
     return trace_of
 
@@ -316,7 +317,7 @@ def x2() -> Figures:
     frame = pd.DataFrame(rows)
     means = frame.groupby(["load", "case"], sort=False)[[*SHOWN, "moves", "preemptions"]].mean().reset_index()
     show(f"X2: seconds, load 1 is {load_one_per_s():.2f} requests/s", means)
-    show("X2: seconds later than jsq", beside(frame, "jsq", SHOWN, ratio=False, by=["load"]))
+    show("X2: seconds later than jsq", compare_cases(frame, "jsq", SHOWN, ratio=False, by=["load"]))
     at_one = frame[frame["load"] == 1.0].groupby("case")["ttft_p99_s"].mean()
     return {"levels_study_moves_gain_s": float(at_one["jsq"] - at_one["jsq_moves"])}
 
@@ -341,7 +342,10 @@ def x5() -> Figures:
     show("X5: headroom", frame.groupby(["batch", "load", "case"], sort=False)[SHOWN].mean().reset_index())
     base = "freeness, 0, all"
     columns = ["top_p99_s", "bottom_p99_s"]
-    show(f"X5: seconds later than {base}", beside(frame, base, columns, ratio=False, by=["batch", "load"]))
+    show(
+        f"X5: seconds later than {base}",
+        compare_cases(frame, base, columns, ratio=False, by=["batch", "load"]),
+    )
     return {}
 
 
@@ -371,7 +375,7 @@ def x6() -> Figures:
     columns = [*SHOWN, "moves", "stopped_p99_s", "preemptions", "recomputed_share"]
     by = ["prompt", "gbit_per_s"]
     show("X6: moves", frame.groupby([*by, "case"], sort=False)[columns].mean().reset_index())
-    show("X6: seconds later than jsq", beside(frame, "jsq", SHOWN, ratio=False, by=by))
+    show("X6: seconds later than jsq", compare_cases(frame, "jsq", SHOWN, ratio=False, by=by))
     return {}
 
 
@@ -393,7 +397,7 @@ def x8() -> Figures:
         rows += trials(cases, requests_at(load), MANY, load=load)
     frame = pd.DataFrame(rows)
     show("X8: seconds", frame.groupby(["load", "case"], sort=False)[SHOWN].mean().reset_index())
-    show("X8: seconds later than jsq", beside(frame, "jsq", SHOWN, ratio=False, by=["load"]))
+    show("X8: seconds later than jsq", compare_cases(frame, "jsq", SHOWN, ratio=False, by=["load"]))
     return {}
 
 
@@ -409,8 +413,8 @@ def x4() -> Figures:
         settings = build_settings(Lake(Path(folder)), catalogue, config)
         write_day(settings.lake, day)
         for llm, region in (("bloom-176b", "east"), ("llama2-70b", "central"), ("llama3.1-8b", "east")):
-            asked = LevelsQuery(llm, region, (1, 2, 3, 4, 6, 10), "enterprise", stacks, hours=2)
-            try_levels(settings, day, asked, Progress())
+            levels_query = LevelsQuery(llm, region, (1, 2, 3, 4, 6, 10), "enterprise", stacks, hours=2)
+            try_levels(settings, day, levels_query, Progress())
             print(*describe_endpoint_levels(settings, day, llm, region), sep="\n")
         rows = settings.lake.sql(
             "select llm, needs_by, stack, levels, instances from level_value order by all"
@@ -419,12 +423,12 @@ def x4() -> Figures:
         show("X4: fewest instances by levels", wide)
         few = ("round_robin", "jsq", "jsq_moves")
         for ends_s in ((1.0, 60.0), (1.0, 600.0)):  # five times the load: a finer resolution
-            asked = LevelsQuery(
+            levels_query = LevelsQuery(
                 "llama2-70b", "central", (1, 2, 4, 10), "uniform", few, (5.0,), (), ends_s, hours=2
             )
-            tried = try_levels(settings, day, asked, Progress()).to_pandas()
+            outcomes = try_levels(settings, day, levels_query, Progress()).to_pandas()
             print(*describe_endpoint_levels(settings, day, "llama2-70b", "central"), sep="\n")
-            own = tried.query("level == 'all' and stack == 'jsq' and needs_by == 'uniform'")
+            own = outcomes.query("level == 'all' and stack == 'jsq' and needs_by == 'uniform'")
             worst = own.pivot_table("worst_need_share", "instances", "levels").reset_index()
             show(f"X4: the need that comes off worst, jsq, five times the load, to {ends_s[1]:g} s", worst)
     return {}

@@ -62,10 +62,10 @@ paper_method = "seasonal_level"
 [replay]
 policies = ["day_ahead"]
 """
-ASKED = "12 M requests in two weeks of 12 endpoints, 3 processes each, a reading a minute"
+WORKLOAD = "12 M requests in two weeks of 12 endpoints, 3 processes each, a reading a minute"
 TARGETS = {
     "live_metrics_to_plan_seconds": Target(
-        "s", f"{ASKED}: from the server to the plan of the day after; wall", at_most=120.0
+        "s", f"{WORKLOAD}: from the server to the plan of the day after; wall", at_most=120.0
     ),
     "live_metrics_to_plan_cpu_seconds": Target("s", "the same: CPU of the process, both cores"),
     "live_metrics_fetch_seconds": Target("s", "of these, until the answers lie in data/landing"),
@@ -180,8 +180,8 @@ def serve(logs: RunSettings, ready: Connection, seed: int) -> None:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
-            key = (asked.get("query"), float(asked["start"]), float(asked["end"]))
+            parameters = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query))
+            key = (parameters.get("query"), float(parameters["start"]), float(parameters["end"]))
             body = kept.get(key, names)
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))

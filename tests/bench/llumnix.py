@@ -29,11 +29,11 @@ def paper_trace(requests: int, requests_per_s: float, levels: int, by: str, seed
     """Poisson arrivals with the lengths of Table 1 and levels of a sampler."""
     rng = np.random.default_rng(seed)
     length = rng.choice(LENGTHS, requests, p=SHARES) + rng.integers(0, ABOVE, requests)
-    nobody = np.zeros(requests, np.int16)
+    zero_ids = np.zeros(requests, np.int16)
     prompts = (length // 2).astype(np.int32)
     arrival_s = np.cumsum(rng.exponential(1 / requests_per_s, requests))
-    trace = TraceArrays(arrival_s, nobody, nobody, nobody, prompts, (length - prompts).astype(np.int32))
-    return trace._replace(level=assign_levels(nobody, by, levels, seed))
+    trace = TraceArrays(arrival_s, zero_ids, zero_ids, zero_ids, prompts, (length - prompts).astype(np.int32))
+    return trace._replace(level=assign_levels(zero_ids, by, levels, seed))
 
 
 def paper_deployment(kv_tokens: int = KV_TOKENS, batching: str = "whole") -> Deployment:

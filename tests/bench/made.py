@@ -81,7 +81,7 @@ def statistics() -> Figures:
             lake.write("requests", rows, trace="first_week", day=day)
         second, held_out = side_by_side(lake, "servegen", "first_week", days[7:])
         large = large_apps(read(lake, "servegen", days[7:]))
-        first = told(read(lake, "first_week", days[:7]), large)
+        first = trace_statistics(read(lake, "first_week", days[:7]), large)
     return {
         "generate_statistics_within_15": within(original, made),
         "generate_statistics_within_15_held_out": within([second], [held_out]),
@@ -129,8 +129,10 @@ def side_by_side(lake: Lake, trace: str, like: str, days: Sequence[date]) -> tup
                 pd.DataFrame({**one, "input": columns.input_tokens, "output": columns.output_tokens})
             )
         whole = pd.concat(drawn)
-        made.append(told(whole[whole["at"].between(original["at"].min(), original["at"].max())], large))
-    before, after = told(original, large), pd.DataFrame(made).mean().to_dict()
+        made.append(
+            trace_statistics(whole[whole["at"].between(original["at"].min(), original["at"].max())], large)
+        )
+    before, after = trace_statistics(original, large), pd.DataFrame(made).mean().to_dict()
     for name, value in before.items():
         print(f"  {trace} like {like}: {name} {value:.3g} -> {after[name]:.3g}")
     return before, after
@@ -153,7 +155,7 @@ def large_apps(requests: pd.DataFrame) -> list[str]:
     return sorted(share.index[share >= LARGE_SHARE])
 
 
-def told(requests: pd.DataFrame, large: list[str]) -> Statistics:
+def trace_statistics(requests: pd.DataFrame, large: list[str]) -> Statistics:
     """The statistics of a trace; those by the hour only of a day or more."""
     at = requests["at"].to_numpy()
     hour = at // HOUR_US - at.min() // HOUR_US
@@ -210,13 +212,13 @@ def sessions() -> Figures:
             order = GenerationRequest(part, f"{part}_made", None, 1, MOONCAKE_SCALE, 7, TraceChanges())
             generate_trace(lake, catalogue, order, Progress())
             for trace in (part, f"{part}_made"):
-                found = told_of_sessions(lake, trace)
+                found = session_statistics(lake, trace)
                 print(f"  {trace}:", {name: round(value, 3) for name, value in found.items()})
                 figures |= {f"generate_sessions_{name}_{trace}": value for name, value in found.items()}
     return figures
 
 
-def told_of_sessions(lake: Lake, trace: str) -> Statistics:
+def session_statistics(lake: Lake, trace: str) -> Statistics:
     """The statistics of SESSIONS, told from the block hashes alone."""
     rows = lake.sql(
         "select epoch_us(arrived_at) as at, input_tokens as tokens, prefix_hashes as hashes from requests "
@@ -224,12 +226,12 @@ def told_of_sessions(lake: Lake, trace: str) -> Statistics:
         trace=trace,
     )
     hashes, at, tokens = rows["hashes"].combine_chunks(), rows["at"].to_numpy(), rows["tokens"].to_numpy()
-    nobody = np.full(at.size, -1)
+    zeros = np.full(at.size, -1)
     blocks = hashes.values.to_numpy().astype(np.uint64)
-    found = fit_sessions(nobody + 1, nobody, at, hashes.offsets.to_numpy().astype(np.int64), blocks)
+    found = fit_sessions(zeros + 1, zeros, at, hashes.offsets.to_numpy().astype(np.int64), blocks)
     before = np.flatnonzero(found.following >= 0)
     turn = found.following[before]
-    previous = nobody.copy()
+    previous = zeros.copy()
     previous[turn] = before
     turns = np.bincount(session_roots(previous))
     grown = tokens[turn].astype(float) - tokens[before]

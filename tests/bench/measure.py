@@ -94,10 +94,10 @@ def cpu_seconds_of(*command: str, cwd: Path = ROOT) -> float:
 
 def measured(subject: str, function: str) -> Figures | str:
     """The figures of one function, measured in a fresh process, or why it was skipped; shows what it says."""
-    *told, last = run_fresh(sys.executable, str(HERE / "measure.py"), subject, function).splitlines()
-    print(*told, sep="\n", end="\n" if told else "")
-    said: Figures | str = json.loads(last)
-    return said
+    *printed, last = run_fresh(sys.executable, str(HERE / "measure.py"), subject, function).splitlines()
+    print(*printed, sep="\n", end="\n" if printed else "")
+    figures: Figures | str = json.loads(last)
+    return figures
 
 
 if __name__ == "__main__":

@@ -96,9 +96,9 @@ def space_of(offer: QualityOffer, demand: QualityDemand) -> Space:
     gpus = [own * offer.gpus @ np.eye(types)[offer.gpu] for own in held]
     used = sum(own[every[:, 1 + llm]] for llm, own in enumerate(gpus))
     serves = [(own[every[:, 1 + llm]].sum(axis=1) > 0) for llm, own in enumerate(held)]
-    asked = [offer.shares[every[:, 0], llm] > 0 for llm in range(llms)]
+    is_required = [offer.shares[every[:, 0], llm] > 0 for llm in range(llms)]
     fits = (usd <= demand.budget_usd_per_hour) & (used <= demand.cap_gpus).all(axis=1)
-    for does, must in zip(serves, asked, strict=True):
+    for does, must in zip(serves, is_required, strict=True):
         fits &= does == must
     worth = np.zeros((llms, types))
     per_usd = offer.load_per_s[:, 0, -1] / offer.usd_per_hour
@@ -168,9 +168,9 @@ def picked(space: Space, rows: np.ndarray, found: list[PointPlan], pool: np.ndar
 
     x = torch.tensor(features(space, rows), dtype=torch.double)
     quality = np.array([space.offer.quality[one.point] for one in found])
-    told = np.column_stack([-np.log([one.latency_s for one in found]), np.log(quality / (1 - quality))])
-    mean, deviation = told.mean(axis=0), told.std(axis=0) + 1e-9
-    y = torch.tensor((told - mean) / deviation)
+    objectives = np.column_stack([-np.log([one.latency_s for one in found]), np.log(quality / (1 - quality))])
+    mean, deviation = objectives.mean(axis=0), objectives.std(axis=0) + 1e-9
+    y = torch.tensor((objectives - mean) / deviation)
     worst = (np.array([-np.log(WORST_S), np.log(LEAST_QUALITY / (1 - LEAST_QUALITY))]) - mean) / deviation
     exact = torch.full((len(y), 1), 1e-3, dtype=torch.double)
     with warnings.catch_warnings():

@@ -69,8 +69,8 @@ def mutants(*patterns: str) -> list[Mutant]:
     """Those of the list whose name, file or tests have one of the patterns; without any, all."""
     parts = tomllib.loads(LIST.read_text(encoding="utf-8"))["part"]
     every = [Mutant(**one, tests=tuple(part["tests"])) for part in parts for one in part["mutants"]]
-    told = {mutant.name: " ".join((*mutant[:2], *mutant.tests)) for mutant in every}
-    return [mutant for mutant in every if any(text in told[mutant.name] for text in patterns or ("",))]
+    description = {mutant.name: " ".join((*mutant[:2], *mutant.tests)) for mutant in every}
+    return [mutant for mutant in every if any(text in description[mutant.name] for text in patterns or ("",))]
 
 
 def wiring() -> Figures:
@@ -94,20 +94,20 @@ def survivors(chosen: Sequence[Mutant]) -> list[Mutant]:
             tree = free.get()
             try:
                 with applied(mutant, tree):
-                    code, said = tested(tree, mutant.tests)
+                    code, output = tested(tree, mutant.tests)
             finally:
                 free.put(tree)
             if code not in (PASSED, FAILED):
-                raise RuntimeError(f"{mutant.name}: its tests did not run.\n{said}")
+                raise RuntimeError(f"{mutant.name}: its tests did not run.\n{output}")
             print(
                 f"{mutant.name}: {'SURVIVED' if code == PASSED else 'noticed'}", file=sys.stderr, flush=True
             )
             return code == PASSED
 
         every = tuple(sorted({test for mutant in chosen for test in mutant.tests}))
-        for code, said in threads.map(lambda tree: tested(tree, every), tuple(free.queue)):
+        for code, output in threads.map(lambda tree: tested(tree, every), tuple(free.queue)):
             if code != PASSED:
-                raise RuntimeError(f"Without any change the tests do not pass.\n{said}")
+                raise RuntimeError(f"Without any change the tests do not pass.\n{output}")
         verdicts = threads.map(survives, chosen)
         return [mutant for mutant, is_alive in zip(chosen, verdicts, strict=True) if is_alive]
 

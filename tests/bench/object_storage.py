@@ -77,11 +77,11 @@ def absences() -> Figures:
                 time.sleep(s3_server.AWAY_S)
         seconds_of(night)
         os.environ.update(server.environ)
-        quiet, tried = (
+        quiet, with_absence = (
             {lake.below(path): path.read_bytes() for path in lake.root.rglob("*.parquet")}
             for lake in map(Lake, roots)
         )
-    return {"scaleout_s3_absences": left, "scaleout_s3_absences_survived": left * (quiet == tried)}
+    return {"scaleout_s3_absences": left, "scaleout_s3_absences_survived": left * (quiet == with_absence)}
 
 
 @contextmanager
@@ -105,10 +105,10 @@ def begun(folder: Path, server: s3_server.Server, config: str, lake: str) -> sub
 
 def seconds_of(night: "subprocess.Popen[str]") -> float:
     """What it took; RuntimeError with its last line where it failed."""
-    told, errors = night.communicate()
+    output, errors = night.communicate()
     if night.returncode:
         raise RuntimeError(errors.strip().splitlines()[-1])
-    return float(told.split()[-1])
+    return float(output.split()[-1])
 
 
 FUNCTIONS = (object_storage, absences)

@@ -66,14 +66,14 @@ def of_settings(settings: RunSettings, name: str) -> Figures:
     trials = settings.lake.sql("from planner_trials").to_pandas()
     board = planner_board.read_planner_board(settings, day).to_pandas().set_index("planner")
     print(board[["total_usd", "attained_ratio", "best_ratio", "noise_share", "failure_reason"]].to_string())
-    asked = min(float(board["required_ratio"].min()), float(board.loc[list(OTHERS), "best_ratio"].max()))
+    required = min(float(board["required_ratio"].min()), float(board.loc[list(OTHERS), "best_ratio"].max()))
     trials["total_usd"] = trials["usd"] + trials["backlog_usd"]
     is_good = (trials["quality"] >= trials["required_quality"]) | trials["required_quality"].isna()
-    usd = trials[(trials["attained_ratio"] >= asked) & is_good].groupby("planner")["total_usd"].min()
+    usd = trials[(trials["attained_ratio"] >= required) & is_good].groupby("planner")["total_usd"].min()
     apart, best = board["noise_share"].fillna(0.0), str(usd.drop("fleetcast").idxmin())
     return {
         f"board_systems{name}": int(board.loc[list(OTHERS), "total_usd"].notna().sum()),
-        f"board_required_ratio{name}": asked,
+        f"board_required_ratio{name}": required,
         f"fleetcast_over_best_usd{name}": float(usd["fleetcast"] / usd[best]),
         f"fleetcast_resolution_share{name}": float(max(apart["fleetcast"], apart[best])),
     }

@@ -56,20 +56,20 @@ def week() -> Figures:
             plan_day(own, day, Progress())
         for policy in POLICIES:  # one after the other: each holds sixty million outcomes
             replay_days(own, variant.days, [policy], Progress())
-        board = {policy: told(own.lake, policy) for policy in POLICIES}
+        board = {policy: policy_figures(own.lake, policy) for policy in POLICIES}
         least_usd = own.lake.sql("select sum(hour_usd) as usd from plan_bounds")["usd"][0].as_py()
-    paper, ours, best = (board[name] for name in ("lt_ua", "corrected", "clairvoyant"))
+    paper, corrected, best = (board[name] for name in ("lt_ua", "corrected", "clairvoyant"))
     return {
-        "plan_gpu_hours_ratio_to_lt_ua": ours["spent"] / paper["spent"],
-        "plan_attainment_over_lt_ua": ours["attained"] - paper["attained"],
-        "plan_regret_to_clairvoyant": ours["spent"] / best["spent"] - 1,
+        "plan_gpu_hours_ratio_to_lt_ua": corrected["spent"] / paper["spent"],
+        "plan_attainment_over_lt_ua": corrected["attained"] - paper["attained"],
+        "plan_regret_to_clairvoyant": corrected["spent"] / best["spent"] - 1,
         "plan_least_ratio_to_lt_ua": least_usd / paper["usd"],
         **{f"plan_gpu_hours_{name}": board[name]["spent"] for name in POLICIES},
         **{f"plan_attainment_{name}": board[name]["attained"] for name in POLICIES},
     }
 
 
-def told(lake: Lake, policy: str) -> dict[str, float]:
+def policy_figures(lake: Lake, policy: str) -> dict[str, float]:
     """What a policy spent, backlog included, and how many of iw_fast came in time."""
     rows = lake.sql("marts/studies.sql", policy=policy, in_one_go=True)
     rows = rows.filter(pc.equal(rows["llm"], "all")).to_pylist()

@@ -216,18 +216,18 @@ def requirements() -> Figures:
     homo = offer.only(shapes=offer.gpu == list(market.catalogue.gpus).index(H100))
     one_llm = market._replace(offers={"route": offer.only(points=offer.shares[:, -1] == 1)})
     ratios: dict[str, list[float]] = {name: [] for name in ("equal", "alone", "homo", "played")}
-    for asked, latency_s in REQUIREMENTS:
-        own = usd(least_cost_plan(offer, demand, asked, latency_s))
-        equal = usd(boute.cheapest_equal_spend_plan(offer, demand, asked, latency_s))
+    for required, latency_s in REQUIREMENTS:
+        own = usd(least_cost_plan(offer, demand, required, latency_s))
+        equal = usd(boute.cheapest_equal_spend_plan(offer, demand, required, latency_s))
         if np.isfinite(equal):
             ratios["equal"].append(own / equal)
         ratios["alone"].append(own / usd(boute.cheapest_last_llm_plan(offer, demand, latency_s)))
-        ratios["homo"].append(own / usd(least_cost_plan(homo, demand, asked, latency_s)))
-        ours = choose_quality_plan(market, QualityRequirement(asked, latency_s), Progress())
+        ratios["homo"].append(own / usd(least_cost_plan(homo, demand, required, latency_s)))
+        own_plan = choose_quality_plan(market, QualityRequirement(required, latency_s), Progress())
         theirs = choose_quality_plan(one_llm, QualityRequirement(0.4, latency_s), Progress())
-        ratios["played"].append(ours.answer.usd_per_hour / theirs.answer.usd_per_hour)
-        print(asked, latency_s, own, equal, ours.answer.usd_per_hour, theirs.answer.usd_per_hour,
-              ours.served.p95_s, {name: round(of[-1], 3) for name, of in ratios.items()})  # fmt: skip
+        ratios["played"].append(own_plan.answer.usd_per_hour / theirs.answer.usd_per_hour)
+        print(required, latency_s, own, equal, own_plan.answer.usd_per_hour, theirs.answer.usd_per_hour,
+              own_plan.served.p95_s, {name: round(of[-1], 3) for name, of in ratios.items()})  # fmt: skip
     return {f"quality_usd_over_{name}": float(np.mean(of)) for name, of in ratios.items()}
 
 
@@ -285,9 +285,9 @@ class Cascade:
         arrival_s = poisson_arrivals_s(REPLAYED, per_s, seed)
         return replay_routing_plan(serving, rows, arrival_s, self.world, self.config)
 
-    def candidates(self, asked: float) -> Iterator[tuple[int, np.ndarray]]:
+    def candidates(self, required: float) -> Iterator[tuple[int, np.ndarray]]:
         """The points with the best J, each with its allocation and those with some GPUs moved."""
-        order = sorted(range(len(self.offer.quality)), key=lambda point: self.search.score(point, asked))
+        order = sorted(range(len(self.offer.quality)), key=lambda point: self.search.score(point, required))
         for point in order[:BEST_POINTS]:
             gpus, latency_s = self.search.deployed(point)
             if not np.isfinite(latency_s):
@@ -304,10 +304,10 @@ class Cascade:
                 if moved[a] >= 0:
                     yield point, moved
 
-    def by_replay(self, asked: float) -> tuple[int, np.ndarray]:
+    def by_replay(self, required: float) -> tuple[int, np.ndarray]:
         """The candidate with the least replayed P95 among those with the quality."""
-        safe = self.offer.quality - self.offer.error >= asked
-        worth = [one for one in self.candidates(asked) if safe[one[0]]]
+        safe = self.offer.quality - self.offer.error >= required
+        worth = [one for one in self.candidates(required) if safe[one[0]]]
         found = run_parallel(lambda one: self.play(*one, seed=0), worth)
         took_s = [np.inf if one is None else one.p95_s for one in found]
         return worth[int(np.argmin(took_s))]
@@ -337,31 +337,38 @@ def cascadia_claims() -> Figures:
     own, gaps, over, proxy = cascade(), [], [], []
     against: dict[str, list[float]] = {"uniform_gpus": [], "uniform_parallelism": [], "cascade_serve": []}
     degrees = own.offer.gpus
-    for asked in CASCADE_QUALITIES:
-        found, whole = cascadia.search_cascade(own.search, asked), exhaustive(own.search, asked)
-        gaps.append(own.search.score(found.point, asked) / own.search.score(whole.point, asked) - 1)
+    for required in CASCADE_QUALITIES:
+        found, whole = cascadia.search_cascade(own.search, required), exhaustive(own.search, required)
+        gaps.append(own.search.score(found.point, required) / own.search.score(whole.point, required) - 1)
         safe = [
-            p for p in range(len(own.offer.quality)) if own.offer.quality[p] - own.offer.error[p] >= asked
+            p for p in range(len(own.offer.quality)) if own.offer.quality[p] - own.offer.error[p] >= required
         ]
         best = min(safe, key=lambda point: own.search.deployed(point)[1])
         gpus, latency_s = own.search.deployed(best)
         theirs_s = {
-            "uniform_gpus": best_uniform_point(own.search, asked)[1],
-            "uniform_parallelism": uniform_parallelism(own.tables, CASCADE_GPUS, degrees, asked)[1],
-            "cascade_serve": cascade_serve(own.tables, CASCADE_GPUS, asked)[1],
+            "uniform_gpus": best_uniform_point(own.search, required)[1],
+            "uniform_parallelism": uniform_parallelism(own.tables, CASCADE_GPUS, degrees, required)[1],
+            "cascade_serve": cascade_serve(own.tables, CASCADE_GPUS, required)[1],
         }
         for name, other_s in theirs_s.items():
             if np.isfinite(other_s):  # else it has no plan to compare with
                 against[name].append(latency_s / other_s)
-        point, moved = own.by_replay(asked)
+        point, moved = own.by_replay(required)
         for seed in FRESH_SEEDS:
-            ours, theirs = own.play(point, moved, seed), own.play(best, gpus, seed)
-            assert ours is not None
+            own_plan, theirs = own.play(point, moved, seed), own.play(best, gpus, seed)
+            assert own_plan is not None
             assert theirs is not None
-            over.append(ours.p95_s / theirs.p95_s)
+            over.append(own_plan.p95_s / theirs.p95_s)
             proxy.append(theirs.p95_s / latency_s)
         print(
-            asked, best, gpus, round(latency_s, 2), point, moved, round(over[-1], 3), round(ours.quality, 3)
+            required,
+            best,
+            gpus,
+            round(latency_s, 2),
+            point,
+            moved,
+            round(over[-1], 3),
+            round(own_plan.quality, 3),
         )
     return {
         "quality_algorithm1_gap": max(gaps),

@@ -125,15 +125,15 @@ def loads() -> Figures:
     for times, slack in CASES:
         demand = QualityDemand(times * market.demand.requests_per_s, times * market.demand.cap_gpus)
         over: dict[str, list[float]] = {"alone": [], "homo": []}
-        for asked, latency_s in REQUIREMENTS:
-            own = usd(least_cost_plan(offer, demand, asked, slack * latency_s))
+        for required, latency_s in REQUIREMENTS:
+            own = usd(least_cost_plan(offer, demand, required, slack * latency_s))
             over["alone"].append(own / usd(boute.cheapest_last_llm_plan(offer, demand, slack * latency_s)))
-            over["homo"].append(own / usd(least_cost_plan(homo, demand, asked, slack * latency_s)))
+            over["homo"].append(own / usd(least_cost_plan(homo, demand, required, slack * latency_s)))
         for name, of in over.items():
             figures[f"quality_usd_over_{name}_{times}x_{100 * slack:.0f}pct"] = float(np.mean(of))
-            asked_of = {f"{q:g}": value for (q, _), value in zip(REQUIREMENTS, of, strict=True)}
+            ratio_at = {f"{q:g}": value for (q, _), value in zip(REQUIREMENTS, of, strict=True)}
             case = {"against": name, "requests/s": demand.requests_per_s, "latency": slack}
-            rows.append({**case, **asked_of, "mean": np.mean(of)})
+            rows.append({**case, **ratio_at, "mean": np.mean(of)})
     show("USD/h against the 70B alone and H100 only, by load, latency and quality", DataFrame(rows))
     return figures
 

@@ -104,10 +104,10 @@ def shifts() -> Figures:
 
 def unique(names: Iterable[str]) -> list[str]:
     """With a number where a name comes again."""
-    told: list[str] = []
+    unique_names: list[str] = []
     for name in names:
-        told.append(name if name not in told else f"{name} ({told.count(name) + 1})")
-    return told
+        unique_names.append(name if name not in unique_names else f"{name} ({unique_names.count(name) + 1})")
+    return unique_names
 
 
 def plan_of(

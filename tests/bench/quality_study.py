@@ -37,16 +37,16 @@ from fleetcast.models.trials.model_routing import RoutingPlan, poisson_arrivals_
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 QUALITIES, DEADLINE_S = (0.48, 0.55, 0.61), 25.0
-BESIDE = ("alone_large", "uniform", "uniform_cascade", "cascade_serve", "cascadia", "boute", "boute_homo")
+BASELINES = ("alone_large", "uniform", "uniform_cascade", "cascade_serve", "cascadia", "boute", "boute_homo")
 PARTS = ("lots", "knows", "h100")
 TARGETS = {
     **{
         f"quality_study_over_{name}": Target("", f"USD/h of ours over {name}, both sized by replays, mean")
-        for name in (*BESIDE, *PARTS)
+        for name in (*BASELINES, *PARTS)
     },
     **{
         f"quality_study_compared_{name}": Target("", f"of six requirements, those that {name} keeps")
-        for name in (*BESIDE, *PARTS)
+        for name in (*BASELINES, *PARTS)
     },
     **{
         f"quality_study_{what}_over_{name}": Target("", f"32 H100, {how} against {name}, mean of three")
@@ -64,24 +64,28 @@ TARGETS = {
 def halves() -> Figures:
     """Every policy's plan, sized by replays, at six requirements; which part of the gain is whose."""
     settings = settings_with(points=25)
-    ours, lots, knows = (
+    forecast_market, lots, knows = (
         build_market(settings, Progress(), judge) for judge in ("learned", "random", "oracle")
     )
-    searched = {"ours": ours, "lots": lots, "knows": knows, "h100": of_h100(ours)}
+    searched = {"ours": forecast_market, "lots": lots, "knows": knows, "h100": of_h100(forecast_market)}
     rows = []
-    for asked, latency_s in REQUIREMENTS:
-        question = QualityRequirement(asked, latency_s)
+    for required, latency_s in REQUIREMENTS:
+        question = QualityRequirement(required, latency_s)
         cost = {name: least(market, question) for name, market in searched.items()}
-        for name in BESIDE:
-            found = first_sufficient_plan(ours, question, name, QUALITY_POLICIES[name](ours, question))
-            keeps = found and found.served.p95_s <= 1.02 * latency_s and found.served.quality >= asked - 0.01
+        for name in BASELINES:
+            found = first_sufficient_plan(
+                forecast_market, question, name, QUALITY_POLICIES[name](forecast_market, question)
+            )
+            keeps = (
+                found and found.served.p95_s <= 1.02 * latency_s and found.served.quality >= required - 0.01
+            )
             cost[name] = found.answer.usd_per_hour if found and keeps else np.inf
-        rows.append({"quality": asked, "P95": latency_s, **cost})
+        rows.append({"quality": required, "P95": latency_s, **cost})
     frame = DataFrame(rows)
     show("USD/h by requirement", frame)
     own = frame["ours"].to_numpy()
     figures = {}
-    for name in (*BESIDE, *PARTS):
+    for name in (*BASELINES, *PARTS):
         theirs = frame[name].to_numpy()
         kept = np.isfinite(theirs)
         figures[f"quality_study_compared_{name}"] = int(kept.sum())
@@ -109,16 +113,16 @@ def of_h100(market: Market) -> Market:
 def same_gpus() -> Figures:
     """Cascadia's comparison: three llms on 32 H100, deadlines and rates of every plan as replayed."""
     own, rows = cascade(), []
-    for asked in QUALITIES:
+    for required in QUALITIES:
         plans = {
-            "ours": own.by_replay(asked),
-            "cascadia": cascade_planners.cascadia_planner(own.tables, asked)(CASCADE_GPUS),
-            "cascade_serve": cascade_planners.cascadeserve_planner(own.tables, asked)(CASCADE_GPUS),
-            "uniform_gpus": cascade_planners.uniform_planner(own.tables, asked)(CASCADE_GPUS),
+            "ours": own.by_replay(required),
+            "cascadia": cascade_planners.cascadia_planner(own.tables, required)(CASCADE_GPUS),
+            "cascade_serve": cascade_planners.cascadeserve_planner(own.tables, required)(CASCADE_GPUS),
+            "uniform_gpus": cascade_planners.uniform_planner(own.tables, required)(CASCADE_GPUS),
         }
-        row: dict[str, float] = {"quality": asked}
+        row: dict[str, float] = {"quality": required}
         for name, plan in plans.items():
-            row[name], row[f"{name}_per_s"] = told(own, plan)
+            row[name], row[f"{name}_per_s"] = quality_and_rate(own, plan)
         row["alone"], row["alone_per_s"] = alone(own)
         point, gpus = plans["ours"]
         row["no judge"] = own.play(point, gpus, 11, judge_s=0.0).p95_s / row["ours"]
@@ -139,7 +143,7 @@ def same_gpus() -> Figures:
     return figures
 
 
-def told(own: Cascade, plan: cascade_planners.PointAndGpus) -> tuple[float, float]:
+def quality_and_rate(own: Cascade, plan: cascade_planners.PointAndGpus) -> tuple[float, float]:
     """P95 of a plan on fresh questions, and the rate up to which it keeps the deadline."""
     if plan is None or (first := own.play(*plan, 11)) is None:
         return np.inf, 0.0
@@ -200,13 +204,13 @@ def prices() -> Figures:
             rows.append(row)
     show("P95, s, of one llm for some 21 USD/h", DataFrame(rows))
     shipped = load_quality()
-    told_of = []
+    skills = []
     for judge in shipped.judges:
         own = shipped.judges[judge]
         drawn = generate_answers(shipped.answers["mmlu_pro"], own, 50_000, 9).of(PAIR)
         drawn = apply_judge(drawn, own, np.random.default_rng(9))
-        told_of.append({"judge": judge, "cascade": skill(drawn, "cascade"), "route": skill(drawn, "route")})
-    show("Skill (APGR, lots: 0.50)", DataFrame(told_of))
+        skills.append({"judge": judge, "cascade": skill(drawn, "cascade"), "route": skill(drawn, "route")})
+    show("Skill (APGR, lots: 0.50)", DataFrame(skills))
     return {}
 
 

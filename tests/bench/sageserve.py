@@ -31,8 +31,8 @@ like = "corrected"
 scaling = "follow"
 """
 PAGE = ROOT / "models" / "replay" / "README.md"
-TOLD = PAGE.read_text(encoding="utf-8").split("## What acts where")[1].split("\n## ")[0]
-MECHANISMS = len(re.findall(r"^\| [^|`]+? \| `\w+` \|", TOLD, re.MULTILINE))  # of the page's table
+SECTION = PAGE.read_text(encoding="utf-8").split("## What acts where")[1].split("\n## ")[0]
+MECHANISMS = len(re.findall(r"^\| [^|`]+? \| `\w+` \|", SECTION, re.MULTILINE))  # of the page's table
 PROOF = "test_a_mechanism_that_is_switched_off_is_missed"
 TARGETS = {
     "sageserve_burst_corrected_over_best_missed": Target(
@@ -83,12 +83,12 @@ def calm() -> Figures:
 def mechanisms() -> Figures:
     """The mechanisms that tests/test_reached.py finds to act in the night of stress."""
     with tempfile.TemporaryDirectory() as folder:
-        told = Path(folder) / "told.xml"
-        command = (sys.executable, "-m", "pytest", "-q", "tests/test_reached.py", f"--junitxml={told}")
+        report = Path(folder) / "report.xml"
+        command = (sys.executable, "-m", "pytest", "-q", "tests/test_reached.py", f"--junitxml={report}")
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-        if not told.exists():
+        if not report.exists():
             raise RuntimeError(ran.stdout + ran.stderr)
-        cases = ElementTree.parse(told).iter("testcase")
+        cases = ElementTree.parse(report).iter("testcase")
         proved = [one for one in cases if one.attrib["name"].startswith(PROOF) and not len(one)]
     return {"sageserve_mechanisms_exercised": float(len(proved))}
 

@@ -154,7 +154,7 @@ def kills() -> Figures:
         for trial in TRIALS:
             begun_s = time.monotonic()
             try:
-                how, is_well = tried(parts, trial)
+                how, is_well = run_trial(parts, trial)
             except Exception as error:  # the other trials go on
                 how, is_well = f"{type(error).__name__}: {str(error).splitlines()[0]}", False
             survived += is_well
@@ -163,7 +163,7 @@ def kills() -> Figures:
     return {"scaleout_kills": float(len(TRIALS)), "scaleout_kills_survived": float(survived)}
 
 
-def tried(parts: Stage, trial: Trial) -> tuple[str, bool]:
+def run_trial(parts: Stage, trial: Trial) -> tuple[str, bool]:
     """How a trial ended, in words, and whether it was survived."""
     parts.lakes.clear()
     run = parts.submit(trial)

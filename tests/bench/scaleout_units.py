@@ -135,9 +135,9 @@ def land_sources(settings: RunSettings, day: date) -> None:
     """The day as fifty services send it, a file each; ids are unique."""
     catalogue, office = settings.catalogue, settings.config.trace.office
     assert office is not None
-    asked = replace(office, requests_per_day=float(OF_SOURCE))
+    office_config = replace(office, requests_per_day=float(OF_SOURCE))
     for source in range(SOURCES):
-        columns = office_day(asked, day, source, TraceNames.of(catalogue))
+        columns = office_day(office_config, day, source, TraceNames.of(catalogue))
         table = canonical_requests(columns, day, f"service {source}", catalogue, list(office.apps))
         own = pa.array(np.uint64(source << 24) + table["request_id"].to_numpy())
         table = table.set_column(0, "request_id", own)

@@ -57,7 +57,7 @@ def under_load() -> Figures:
         try:
             assert server.stdout is not None
             port = int(server.stdout.readline())
-            late_s, stale_s = asyncio.run(asked(settings, port))
+            late_s, stale_s = asyncio.run(measure_calls(settings, port))
         finally:
             server.terminate()
             server.wait(10)
@@ -67,7 +67,7 @@ def under_load() -> Figures:
     }
 
 
-async def asked(settings: RunSettings, port: int) -> tuple[list[float], list[float]]:
+async def measure_calls(settings: RunSettings, port: int) -> tuple[list[float], list[float]]:
     """Seconds that each call took, from when it was due, and until each plan but the last was served."""
     kind = ("bloom-176b", "h100-80gb", 8, "whole")
     metadata = {"region": "east", "llm": kind[0], "gpu": kind[1], "gpusPerInstance": "8", "role": "whole"}
@@ -99,12 +99,12 @@ async def asked(settings: RunSettings, port: int) -> tuple[list[float], list[flo
 
         begun = time.perf_counter()
         calls = []
-        beside = asyncio.create_task(rewrite())
+        rewriting = asyncio.create_task(rewrite())
         for n in range(RATE * SECONDS):
             due = begun + n / RATE
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             calls.append(asyncio.create_task(one(due)))
-        await asyncio.gather(*calls, beside)
+        await asyncio.gather(*calls, rewriting)
         last = max(written)
         while last not in seen:
             await one(time.perf_counter())

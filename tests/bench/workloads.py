@@ -42,13 +42,13 @@ def endpoint_trace(requests: int, requests_per_s: float, output_tokens: float = 
     """Poisson arrivals of iw_fast requests with lognormal tokens."""
     rng = np.random.default_rng(1)
     arrival_s = np.cumsum(rng.exponential(1 / requests_per_s, requests))
-    nobody = np.zeros(requests, np.int16)
+    zero_ids = np.zeros(requests, np.int16)
 
     def tokens(mean: float, sigma: float) -> np.ndarray:
         return np.maximum(rng.lognormal(np.log(mean) - sigma**2 / 2, sigma, requests), 1).astype(np.int32)
 
     inputs, outputs = tokens(INPUT_TOKENS, INPUT_SIGMA), tokens(output_tokens, OUTPUT_SIGMA)
-    return TraceArrays(arrival_s, nobody, nobody, nobody, inputs, outputs)
+    return TraceArrays(arrival_s, zero_ids, zero_ids, zero_ids, inputs, outputs)
 
 
 def play_endpoint(trace: TraceArrays, fleet: FleetArrays, rules: Rules) -> Outcome:
