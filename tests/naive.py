@@ -88,6 +88,7 @@ class Instance:
     seen_kv: int = 0
     cache: list = field(default_factory=list)  # hashes that nobody holds, the least recently used first
     queue_dirty: bool = False
+    ended: int = 0  # requests that ended at this boundary, which an async engine still counts
     chunk: int = 0
     service_s: float = 0.0
 
@@ -543,6 +544,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         """Let the finished go and preempt while the next step does not fit; whether the batch changed."""
         changed = False
         done = [r for r in instance.batch if r.made == r.output_tokens]
+        instance.ended = len(done) if self.fleet.is_async[self.fleet.kind[instance.pool]] else 0
         if done:
             self.forget(instance)
         for request in sorted(done, key=lambda r: (r in fresh, r.admission_turn if r in fresh else r.turn)):
@@ -584,8 +586,12 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         self.notice(instance, instance.composed_s)
         if not (instance.batch or instance.joining or instance.waiting):
             self.notice(instance, now)
+        if not (instance.batch or instance.joining):
+            instance.ended = 0
         if instance.queue_dirty:
             self.admit(instance, now)
+        if instance.ended:
+            instance.queue_dirty, instance.ended = bool(instance.waiting), 0
         assert self.holding(instance) <= self.capacity(instance.pool), "invariant 3: what is held fits"
         b, latency = len(instance.batch), self.fleet.latency
         instance.began_s = now
@@ -618,7 +624,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         while instance.waiting:
             request = min(instance.waiting, key=lambda r: self.precedence(r, now))
             prompt = request.input_tokens + request.made
-            members = len(instance.batch) + len(instance.joining) + 1
+            members = len(instance.batch) + len(instance.joining) + instance.ended + 1
             held, block = [*instance.batch, *instance.joining], self.fleet.kv_block_tokens
             needed = self.memory(held, 1, instance.outbound)
             needed += -(-((request.transferred_tokens or prompt) + 1) // block) * block

@@ -138,6 +138,7 @@ CLOCK_RECORDS = Records(  # (C,) = (N + 1,)
 INSTANCE_RECORDS = Records(  # (N,)
     ("status", I64, "", 0, "Status"),
     ("phase", I64, "", Phase.IDLE, "Phase"),
+    ("ended", I64, "requests", 0, "at this boundary; an async engine composed its next step with them"),
     ("queue_dirty", BOOL, "", False, "it checks its queue at the next step boundary"),
     ("is_changed", BOOL, "", False, "its freeness may have risen since its sort_key was set"),
     ("base_s", F64, "s", 0, "start of the decode stretch, or of the prefill step"),

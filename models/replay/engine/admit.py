@@ -28,9 +28,13 @@ from fleetcast.models.world.mechanisms import Batching, Prefix, QueueOrder
 
 @njit_inline
 def has_batch_room(fleet: FleetArrays, state: ReplayState, slot: int) -> bool:
-    """Return whether the batch is not full."""
+    """Return whether the batch is not full.
+
+    An async engine composes a step before it knows which requests the step under way ends: these still count
+    (as in vLLM's AsyncScheduler).
+    """
     instance = state.instance[slot]
-    return instance.batch + instance.joining < fleet.max_batch[fleet.slot_kind[slot]]
+    return instance.batch + instance.joining + instance.ended < fleet.max_batch[fleet.slot_kind[slot]]
 
 
 @njit_inline

@@ -56,8 +56,13 @@ def begin_step(
         # An engine with nothing else to do does not wait for a step.
         if instance.joining + instance.batch == 0 and not has_waiting_request(state, slot):
             notice_arrivals(trace, state, slot, now)
+    if instance.batch + instance.joining == 0:
+        instance.ended = 0  # no step was composed
     if instance.queue_dirty:
         admit_waiting(trace, fleet, rules, state, slot, now)
+    if instance.ended > 0:
+        instance.queue_dirty = has_waiting_request(state, slot)
+        instance.ended = 0
     if instance.joining > 0:
         start_prefill_step(trace, fleet, state, slot, now)
     elif instance.batch > 0:
@@ -108,7 +113,8 @@ def start_decode_stretch(fleet: FleetArrays, rules: Rules, state: ReplayState, s
     """Start a decode stretch, up to the earliest finish or to the last step that fits in memory."""
     instance = state.instance[slot]
     steps = min((state.finish_key[slot, 0] >> 32) - instance.steps, rules.steps_per_event)
-    if has_unnoticed_request(state, slot) and can_make_batch_room(fleet, rules, state, slot):
+    knows_more_soon = instance.queue_dirty or has_unnoticed_request(state, slot)
+    if knows_more_soon and can_make_batch_room(fleet, rules, state, slot):
         # After one step the engine knows the requests that came during the last one.
         steps = 1
     instance.stretch = steps_in_memory(fleet, state, slot, steps)
@@ -258,6 +264,7 @@ def finish_request(
     assign_request(trace, fleet, state, slot, request, -1)
     note_service_time(state, slot, now - state.request[request].dispatched_s)
     instance.queue_dirty = True
+    instance.ended += fleet.is_async[fleet.slot_kind[slot]]
     state.progress.ended += 1
     if trace.then.size > 0:
         continue_chain(trace, rules, state, request, now)
