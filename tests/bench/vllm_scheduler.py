@@ -66,15 +66,19 @@ def compare_cases(cases: list[EngineCase]) -> list[float]:
     return list(worst.values())
 
 
+def recorded_settings(number: int) -> EngineCase:
+    """A small case of one engine; half of them are async, and in half the batch is full."""
+    case = sample_case(f"recorded {number}", 2_000 + number, RECORDED_REQUESTS)
+    case = case._replace(engines=1, async_scheduling=number % 2 == 0)
+    return (
+        case if number < RECORDED_CASES // 2 else case._replace(max_num_seqs=8, arrival_s=case.arrival_s / 20)
+    )
+
+
 def record_decisions() -> None:
-    """Write small cases of one engine each, with what vLLM's scheduler makes of them."""
+    """Write small cases with what vLLM's scheduler makes of them."""
     catalogue, (_, config) = load_catalogue(), setting()
-    cases = [
-        sample_case(f"recorded {n}", 2_000 + n, RECORDED_REQUESTS)._replace(
-            engines=1, async_scheduling=n % 2 == 0
-        )
-        for n in range(RECORDED_CASES)
-    ]
+    cases = [recorded_settings(number) for number in range(RECORDED_CASES)]
     every = np.arange(RECORDED_REQUESTS)
     inputs = [oracle_case(case, case_fleet(case, catalogue, config), every) for case in cases]
     rows = [{"case": case, "result": result} for case, result in zip(inputs, run_oracle(inputs), strict=True)]
