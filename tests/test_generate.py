@@ -389,7 +389,9 @@ def test_a_generation_resumes_and_a_different_one_is_refused(lake, monkeypatch):
     with pytest.raises(LakeError, match="already has another trace 'small'"):
         generate_trace(lake, CATALOGUE, order("small"), Progress())
     monkeypatch.setattr(fit_trace_clients, "MOST_CLIENTS", 10)
-    with pytest.raises(LakeError, match=r"'small' has \d+ clients .* more than 10\. Give it fewer apps"):
+    with pytest.raises(
+        LakeError, match=r"'small' has \d+ clients .* at most 10 are allowed\. Give it fewer apps"
+    ):
         generate_trace(lake, CATALOGUE, order("new"), Progress())
     with pytest.raises(ConfigError, match=r"--name: got '\.\./x', needed up to 60 letters"):
         generate_trace(lake, CATALOGUE, order("../x"), Progress())
