@@ -7,7 +7,7 @@ from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.table_queries import escape_quotes
 
 SQL_INDEX = SQL / "README.md"
-INTRODUCTION = """# Tables, marts and recipes
+INTRODUCTION = """# Tables, marts and queries
 
 Written from the first lines of these files by `python -m fleetcast.assets.lake.sql_docs`; change the files.
 Instants are UTC. The published `data/lake/warehouse.duckdb` carries the same texts as comments on its views
@@ -18,12 +18,12 @@ and columns.
 ```
 .venv/bin/fleetcast sql "from scoreboard"                                 # any table or mart
 .venv/bin/fleetcast sql "from demand_by(15) where llm = 'bloom-176b' limit 5"
-.venv/bin/fleetcast sql sql/queries/worst_hours.sql > worst_hours.csv     # a recipe; in a pipe CSV
+.venv/bin/fleetcast sql sql/queries/worst_hours.sql > worst_hours.csv     # a shipped query; CSV in a pipe
 .venv/bin/fleetcast sql sql/queries/plan_changes.sql --param policy=lt_ua
 ```
 
 In a query `$trace` and `$day` stand for the config's trace and `--date`, any other `$name` for its `--param`.
-From Python, also while a night is running:
+From Python, also during a nightly run:
 
 ```python
 import duckdb
