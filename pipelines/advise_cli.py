@@ -42,8 +42,7 @@ def advise_command(
         ),
     ] = None,
     on: Annotated[
-        str | None,
-        typer.Option("--fleet", "--on", help='Today\'s fleet, like "8 x llama3.1-8b@h100-80gb".'),
+        str | None, typer.Option("--fleet", "--on", help='Today\'s fleet, like "8 x llama3.1-8b@h100-80gb".')
     ] = None,
     gpus: Annotated[
         str | None,

@@ -20,16 +20,13 @@ from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_perce
 
 def board_command(
     planner: Annotated[
-        list[str] | None,
-        typer.Option("--planner", help="Only this planner, or any policy; may be repeated."),
+        list[str] | None, typer.Option("--planner", help="Only this planner, or any policy; may be repeated.")
     ] = None,
     ideas: Annotated[
-        bool,
-        typer.Option("--ideas", help="Also the saving of each idea of fleetcast. Takes twice as long."),
+        bool, typer.Option("--ideas", help="Also the saving of each idea of fleetcast. Takes twice as long.")
     ] = False,
     draws: Annotated[
-        int,
-        typer.Option(help="Also this many resamples of the day's requests. Each adds half of the time."),
+        int, typer.Option(help="Also this many resamples of the day's requests. Each adds half of the time.")
     ] = 0,
     date_: DayOption = None,
     config: ConfigOption = "together",

@@ -233,8 +233,7 @@ def show_hypotheses(found: "Calibration") -> None:
     """
     (best, best_error), *others = found.hypotheses.items()
     ERR.print(
-        f"{found.fitted} requests fitted, {found.held_out} held out, the first ones neither.",
-        soft_wrap=True,
+        f"{found.fitted} requests fitted, {found.held_out} held out, the first ones neither.", soft_wrap=True
     )
     ERR.print(f"Best: {best} (mean error {best_error:.1%}).", soft_wrap=True)
     for other, error in others:

@@ -4,7 +4,6 @@ import os
 import socket
 import sys
 import warnings
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -22,6 +21,7 @@ from fleetcast.pipelines.options import (
     ConfigOption,
     DayOption,
     QuietOption,
+    add_commands,
     make_progress,
     parse_day,
     resolve_config,
@@ -204,32 +204,31 @@ def ui_command(
         os.execv(sys.executable, [sys.executable, *command])
 
 
-TOP_COMMANDS: dict[str, Callable[..., None]] = {  # in the order of --help
-    "nightly": nightly_command,
-    "ingest": ingest_command,
-    "forget": forget_command,
-    "replay": replay_command,
-    "backtest": backtest_command,
-    "sql": sql_command,
-    "explore": explore_command,
-    "explain": explain_command,
-    "timeline": timeline_command,
-    "ui": ui_command,
-    "characterise": characterise_command,
-    "generate": generate_command,
-    "whatif": whatif_command,
-    "decide": decide_command,
-    "board": board_command,
-    "study": study_command,
-    "error": error_command,
-    "levels": levels_command,
-    "gpus": gpus_command,
-    "calibrate": calibrate_command,
-    "try": try_command,
-    "advise": advise_command,
-}
-for name, command in TOP_COMMANDS.items():
-    cli_app.command(name)(command)
+add_commands(  # in the order of --help
+    cli_app,
+    nightly_command,
+    ingest_command,
+    forget_command,
+    replay_command,
+    backtest_command,
+    sql_command,
+    explore_command,
+    explain_command,
+    timeline_command,
+    ui_command,
+    characterise_command,
+    generate_command,
+    whatif_command,
+    decide_command,
+    board_command,
+    study_command,
+    error_command,
+    levels_command,
+    gpus_command,
+    calibrate_command,
+    try_command,
+    advise_command,
+)
 cli_app.add_typer(plan_cli.plan_app, name="plan")
 cli_app.add_typer(serve_cli.serve_app, name="serve")
 

@@ -1,6 +1,5 @@
 """`fleetcast gpus`: which GPUs to rent for an llm, and whether to disaggregate prefill and decode."""
 
-from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -213,8 +212,10 @@ def describe_opportunism(found: "RentAnswer") -> str:
 
 def describe_rent_answer(found: "RentAnswer") -> str:
     """Return the recommendation in one sentence."""
+    from fleetcast.assets.studies.level_answer import join_all_names
+
     best, bound = found.fleets[found.best], format_percent(found.bound.saving_share, ".1f")
-    rented = join_gpu_names([f"{count} {gpu}" for gpu, count in best.gpus.items()])
+    rented = join_all_names([f"{count} {gpu}" for gpu, count in best.gpus.items()])
     target, attained = found.setting.tier.attainment_target_share, best.met.attainment_share
     late = (
         f" Its attainment is {format_percent(attained, '.1f')} %, below the target of "
@@ -234,8 +235,3 @@ def describe_rent_answer(found: "RentAnswer") -> str:
         f"Rent {rented}, disaggregated: {less} % less than colocated (by GPU time alone at most {bound} %)."
         f"{late}"
     )
-
-
-def join_gpu_names(names: Sequence[str]) -> str:
-    """Join names with commas and a final "and"."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

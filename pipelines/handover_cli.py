@@ -70,8 +70,7 @@ def export_command(
         ),
     ] = ExportMode.ACTIVE,
     target: Annotated[
-        str,
-        typer.Option(help="The object that runs an llm, GROUP/VERSION/KIND, with a scale subresource."),
+        str, typer.Option(help="The object that runs an llm, GROUP/VERSION/KIND, with a scale subresource.")
     ] = "apps/v1/Deployment",
     namespace: Annotated[str, typer.Option(help="The namespace of the cluster's objects.")] = "default",
     triggers: Annotated[

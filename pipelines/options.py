@@ -1,6 +1,6 @@
 """Options that several commands share, and the functions that parse them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated
@@ -34,6 +34,12 @@ PolicyOption = Annotated[
 ]
 RegionOption = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, only the result.")]
+
+
+def add_commands(app: typer.Typer, *functions: Callable[..., None]) -> None:
+    """Register the functions NAME_command as commands NAME, in this order."""
+    for function in functions:
+        app.command(function.__name__.removesuffix("_command"))(function)
 
 
 def resolve_config(name: str) -> str:

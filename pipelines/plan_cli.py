@@ -1,6 +1,6 @@
 """`fleetcast plan`: show, make, export and grade plans, and list the GPUs to buy."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, timedelta
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from fleetcast.pipelines.options import (
     PolicyOption,
     QuietOption,
     RegionOption,
+    add_commands,
     load_cli_settings,
     make_progress,
     parse_day,
@@ -184,11 +185,4 @@ def buy_command(
         show_note(f"figure   {short_path(settings.figures(day))}/commitments.png")
 
 
-PLAN_COMMANDS: dict[str, Callable[..., None]] = {
-    "quality": quality_command,
-    "export": export_command,
-    "ran": ran_command,
-    "grade": grade_command,
-}
-for name, command in PLAN_COMMANDS.items():
-    plan_app.command(name)(command)
+add_commands(plan_app, quality_command, export_command, ran_command, grade_command)

@@ -42,11 +42,7 @@ def set_dagster_home() -> None:
 
 
 def run_job(
-    name: str,
-    settings: SettingsResource,
-    day: date | None,
-    progress: Progress,
-    until: date | None = None,
+    name: str, settings: SettingsResource, day: date | None, progress: Progress, until: date | None = None
 ) -> RunResult:
     """Run a job in this process, on one day or on all days from `day` to `until`.
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 def try_command(
     file: Annotated[
-        Path,
-        typer.Argument(help="A trace file that `fleetcast ingest` can read, or a folder NAME.metrics."),
+        Path, typer.Argument(help="A trace file that `fleetcast ingest` can read, or a folder NAME.metrics.")
     ],
     on: Annotated[
         list[str],

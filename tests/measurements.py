@@ -8,15 +8,7 @@ import numpy as np
 import pandas as pd
 from grid_fit import Measured
 from grid_fit import step_s as profile_step_s
-from kernel_fit import (
-    KNOTS,
-    Timed,
-    TimedDecode,
-    fit_decode,
-    fit_prefill,
-    fit_products,
-    short,
-)
+from kernel_fit import KNOTS, Timed, TimedDecode, fit_decode, fit_prefill, fit_products, short
 from roofline_fit import Closed, works_of
 
 from fleetcast.models.aliases import Floats

@@ -86,7 +86,7 @@ class Instance:
     began_s: float = 0.0
     composed_s: float = 0.0  # when the step began that ended last
     seen_kv: int = 0
-    cache: list = field(default_factory=list)  # hashes that nobody holds, the least recently used first
+    cache: list = field(default_factory=list)  # hashes that no request holds, the least recently used first
     queue_dirty: bool = False
     ended: int = 0  # requests that ended at this boundary, which an async engine still counts
     chunk: int = 0
@@ -258,13 +258,13 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         serving = self.serving(pool)
         return sum(i.seen_kv for i in serving), len(serving) * self.capacity(pool)
 
-    def memory(self, requests, more=0, beside=()):
+    def memory(self, requests, more=0, other_holders=()):
         """Tokens of the blocks that hold the caches of an instance's requests, each with `more` tokens, and
-        of those `beside` them; a hashed block that several hold is there once."""
+        of those `next to` them; a hashed block that several hold is there once."""
         block = self.fleet.kv_block_tokens
         tokens = sum(-(-(r.cached + more) // block) * block for r in requests)
-        tokens += sum(-(-r.cached // block) * block for r in beside)
-        refs = [one for r in [*requests, *beside] for one in r.refs]
+        tokens += sum(-(-r.cached // block) * block for r in other_holders)
+        refs = [one for r in [*requests, *other_holders] for one in r.refs]
         return tokens - (len(refs) - len(set(refs))) * self.fleet.prefix_block_tokens
 
     def holding(self, instance):
@@ -339,10 +339,10 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             here = [e for e in free if self.endpoint(e) == self.endpoint(pool)]
             pool = next((e for e in here if self.keeps_up(e)), pool)
         if free and self.spread != "in_order":
-            pool = self.dealt([e for e in where if self.endpoint(e) == self.endpoint(pool)], used)
+            pool = self.distributed([e for e in where if self.endpoint(e) == self.endpoint(pool)], used)
         return pool
 
-    def dealt(self, pools, used):
+    def distributed(self, pools, used):
         """The pool that is next where the pools of an endpoint share its requests."""
         if self.spread == "most_unused":
             return max(pools, key=lambda e: (used[e][1] - used[e][0], -e))
@@ -474,7 +474,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         return min(tokens, request.input_tokens - 1)
 
     def forget(self, instance):
-        """The least recently used blocks that nobody holds go, as far as the others need their memory."""
+        """The least recently used blocks that no request holds go, as far as the others need their memory."""
         while instance.cache:
             cached = len(instance.cache) * self.fleet.prefix_block_tokens
             if self.holding(instance) + cached <= self.capacity(instance.pool):
@@ -557,8 +557,8 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             instance.queue_dirty = changed = True
         changed = self.let_go(instance, now) or changed
         capacity = self.capacity(instance.pool)
-        beside = instance.joining + instance.outbound
-        if self.memory(instance.batch, 1, beside) > capacity:
+        other_holders = instance.joining + instance.outbound
+        if self.memory(instance.batch, 1, other_holders) > capacity:
             self.forget(instance)
         while self.memory(instance.batch, 1, instance.joining + instance.outbound) > capacity:
             held = instance.batch + instance.joining
@@ -706,7 +706,7 @@ def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s, moves=
 
     policies = names of (scaling, order, batching by kind, routing, spread, prefix, signal); plan = (targets,
     forecasts, start);
-    moves = for each hour the (request, slot) of the live moves that are asked for when it begins.
+    moves = for each hour the (request, slot) of the live moves that are requested for when it begins.
     """
     targets, forecasts, start = plan
     run = Replay(rows, fleet, rules, policies, start)

@@ -252,7 +252,7 @@ class NaiveFleet:
         return memory if self.signal == "memory" else work
 
     def keeps_up(self, pool):
-        """Whether what comes and waits is sustained; nobody looks where memory is the signal."""
+        """Whether what comes and waits is sustained; the rule does not look where memory is the signal."""
         sustained = len(self.serving(pool)) * float(self.fleet.tokens_per_s[pool])
         return self.signal == "memory" or self.work(pool) < sustained
 

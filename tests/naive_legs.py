@@ -41,7 +41,7 @@ class NaiveLegs:
     # --- hand-over
 
     def sent(self, request, instance, now):
-        """Send a request on with its first token, if its pool hands over and somebody is there to take it."""
+        """Send a request on with its first token, if its pool hands over and an instance there takes it."""
         takers = self.takers(instance)
         if not takers:
             return False
@@ -145,7 +145,7 @@ class NaiveLegs:
         return end_s
 
     def let_go(self, instance, now):
-        """Those that leave go at a boundary, after those that finish; whether somebody did."""
+        """Those that leave go at a boundary, after those that finish; whether one did."""
         gone = False
         for request in sorted((r for r in instance.batch if r.leaves), key=lambda r: r.turn):
             there = self.instances[request.migrating_to]

@@ -14,7 +14,7 @@ class NaiveLevels:
     def lane(self, request):
         return request.level if self.by_level else request.tier
 
-    def freeness(self, instance, level=inf, beside=0):
+    def freeness(self, instance, level=inf, other_holders=0):
         """(M - V) / B for a request of this level; None: no headroom counts."""
         block = self.fleet.kv_block_tokens
         there = self.capacity(instance.pool) // block
@@ -30,7 +30,7 @@ class NaiveLevels:
         headroom = sum(share for p, share in shares if p in levels) * there
         running = len(instance.batch) + len(instance.joining)
         free = there - self.holding(instance) // block - demand - headroom
-        return (free - beside) / (running + 1) if beside else free / max(1, running)
+        return (free - other_holders) / (running + 1) if other_holders else free / max(1, running)
 
     def assigned(self, instance):
         """Those that are here, or whose cache is on its way here."""
@@ -150,4 +150,4 @@ class NaiveLevels:
             self.ask(first, to.slot, now)
 
     def worth(self, to, blocks, its):
-        return not self.rules.is_guarded or self.freeness(to, beside=blocks) > its
+        return not self.rules.is_guarded or self.freeness(to, other_holders=blocks) > its

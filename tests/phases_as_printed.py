@@ -13,7 +13,7 @@ bytes/s and costs p USD an hour; an instance has n of them.
     (5, 11)   S_prefill = n f A1                      S_decode = n b A2     tokens/s
     (14, 15)  CE = A1 f/p + A2 b/p                                          of the GPUs of each phase
 
-Two things of the text are put right beside it: (9) is above the sum (8) by B C4 R_out / 2, and (18) divides
+Two things of the text are put right next to it: (9) is above the sum (8) by B C4 R_out / 2, and (18) divides
 the bandwidth that hides a hand-over by B, although a batch has B caches to hand over. That (14) adds
 efficiencies, where costs add, is put right in phases.py.
 """

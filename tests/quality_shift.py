@@ -3,7 +3,7 @@
 Between control rows a controller looks at what came: every LOOK_S the rate, and of SAMPLED answers of the
 first llm their mean length and how many would be sent on. Where one has left the band around what the plan
 was made for, a new plan is made from the answers that all llms gave to a share of the requests (SHADOW_SHARE:
-extra requests that nobody waits for). It is there SOLVE_S later, and the fleet follows one instance at a
+extra requests that no one waits for). It is there SOLVE_S later, and the fleet follows one instance at a
 time. Gears and valve leave the fleet alone and move the threshold (quality_gears.py).
 """
 
@@ -215,7 +215,9 @@ def laid_out(service: Service, plan: Plan) -> FleetArrays:
 
 
 def fed(load: Load, shadow_share: float) -> tuple[Legs, TraceArrays]:
-    """All llms in a chain, since thresholds move; beside them every later leg of a share of the questions."""
+    """All llms in a chain, since thresholds move; next to them every later leg of a share of the
+    questions.
+    """
     llms = len(load.answers.llms)
     chains = Chains(np.ones(llms - 1), np.arange(llms), int(NO_INDEX), 0, shadow_share)
     is_first = np.broadcast_to(np.arange(llms) == 0, load.answers.score.shape)

@@ -1,4 +1,6 @@
-"""Real demand, read from the shared data beside the project, with the days that forecasts are held out on."""
+"""Real demand, read from the shared data next to the project, with the days that forecasts are held out
+on.
+"""
 
 import csv
 import io
@@ -35,7 +37,7 @@ def real_series() -> dict[str, Held]:
     """Every real series by name; FileNotFoundError where the data are not there."""
     clients = servegen_clients()
     total = clients.sum(axis=0, keepdims=True)
-    is_gap = total[0] == 0  # nobody collected
+    is_gap = total[0] == 0  # no data was collected
     is_large = clients.sum(axis=1) >= LEAST_SHARE * total.sum()
     ten_minutes, weeks = BacktestClock(7 * 144, 6, 6, 144), BacktestClock(14 * 24, 1, 1, 24)
     azure = _hourly("azure2024_code_hourly.csv", "processed_context_tokens")

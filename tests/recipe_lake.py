@@ -1,4 +1,4 @@
-"""The lake that recipes are asked on, and their twins: functions that count the same with pandas.
+"""The lake that recipes run on, and their twins: functions that count the same with pandas.
 
 It is wired.py's scored day, with tables of other commands and some days of a week before written by hand, so
 that no recipe may be empty.
@@ -28,7 +28,7 @@ TWINS: dict[str, tuple[Callable[["Tables"], Frame], dict[str, Any]]] = {}
 
 
 def twin(**params: Any) -> Callable[[Callable[["Tables"], Frame]], Callable[["Tables"], Frame]]:
-    """Register a function as what the recipe of its name must answer, asked with these parameters."""
+    """Register a function as what the recipe of its name must answer, with these parameters."""
 
     def register(function: Callable[["Tables"], Frame]) -> Callable[["Tables"], Frame]:
         TWINS[function.__name__] = function, params
@@ -100,7 +100,7 @@ def write_commitments(lake: Lake) -> None:
 
 
 def write_shadow(lake: Lake) -> None:
-    """A fleet that ran beside its plans, and what two tiers met on it and on the advised one."""
+    """A fleet that ran, and its plans, and what two tiers met on it and on the advised one."""
     new_rows = ("hour_start", "llm", "role", "region", "gpu", "gpus_per_instance")
     plans = lake.sql("select * from plans where policy = 'clairvoyant'").to_pylist()
     ran = [
@@ -127,7 +127,7 @@ def write_shadow(lake: Lake) -> None:
 
 
 def write_rented(lake: Lake) -> None:
-    """What `fleetcast gpus` writes, of two llms: for one of them no combo was asked for."""
+    """What `fleetcast gpus` writes, of two llms: for one of them no combo was requested."""
     gpus = ("h100-80gb", "a100-80gb", "l40s-48gb")
     for n, llm in enumerate(LLMS[:2]):
         prices = [
@@ -192,7 +192,7 @@ def write_quality(lake: Lake) -> None:
 
 
 def write_studies(lake: Lake) -> None:
-    """Two variants of a study, of which a paper tells one that was not run as well."""
+    """Two variants of a study, of which a paper publishes one that was not run as well."""
     figures = ("quarter_instance_hours", "instance_hours", "gpu_hours", "attainment_share")
     for n, variant in enumerate(("a", "b")):
         new_rows = [

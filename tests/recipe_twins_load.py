@@ -10,7 +10,7 @@ from fleetcast.models.characterise.gap_families import GAP_FAMILIES
 
 
 def shown(frame: Frame) -> Frame:
-    """Rows of the trace that is asked about; there is another one, for the prompts."""
+    """Rows of the trace in question; there is another one, for the prompts."""
     return frame[frame["trace"] == "wired"]
 
 

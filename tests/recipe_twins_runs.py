@@ -46,7 +46,7 @@ def graded_shadow(t: Tables) -> Frame:
 
 @twin(**TRACE_DAY)
 def energy_and_usd(t: Tables) -> Frame:
-    """Bloom on 8 x A100 was measured at 254 W a board; of llama2-70b on H100 nobody knows."""
+    """Bloom on 8 x A100 was measured at 254 W a board; of llama2-70b on H100 nothing is known."""
     keys, hours = ["trace", "day", "policy", "llm"], t.fleet_hours
     hours["serving_gpu_hours"] = hours["serving_s"] * hours["gpus_per_instance"] / 3600
     paid_s = hours["serving_s"] + hours["booting_s"] + hours["draining_s"]

@@ -2,7 +2,7 @@
 
     python tests/s3_server.py PORT AWAY_S        what `serving` starts
 
-On SIGUSR1 it is away for AWAY_S seconds: nobody listens. On SIGUSR2 it is full: a PUT is refused.
+On SIGUSR1 it is away for AWAY_S seconds: no one listens. On SIGUSR2 it is full: a PUT is refused.
 """
 
 import os

@@ -139,10 +139,7 @@ def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:
             r"x: it ends before it begins: got start 2025-01-02 .*, needed an end after the start\.$",
         ),
         ('[[event]]\nname = "x"\nstart = 2025-01-01T00:00:00Z', "x: needed one of minutes and end, for its"),
-        (
-            '[[event]]\nname = "x"\nstart = 2025-01-01\nend = 2025-01-03T00:00:00Z',
-            "start",
-        ),
+        ('[[event]]\nname = "x"\nstart = 2025-01-01\nend = 2025-01-03T00:00:00Z', "start"),
         ('[[holiday]]\nname = "x"', "the key 'day' is missing"),
         ("tz = 1", "unknown key 'tz'"),
     ],

@@ -155,15 +155,7 @@ def test_every_request_has_the_legs_of_its_cascade() -> None:
     assert ((legs.score >= 0) & (legs.score <= 1)).all()
 
 
-@given(
-    st.lists(
-        st.lists(
-            st.sampled_from(Ending),
-            min_size=1,
-            max_size=4,
-        )
-    )
-)
+@given(st.lists(st.lists(st.sampled_from(Ending), min_size=1, max_size=4)))
 def test_the_last_answer_of_a_request_counts(chains: list[list[int]]) -> None:
     """The twin, request by request: it waits; else its last answer; else it was refused."""
 

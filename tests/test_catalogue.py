@@ -94,12 +94,7 @@ def test_every_figure_of_the_catalogue_names_its_source() -> None:
     ("file", "pattern", "by", "message"),
     [
         # unknown names, with the nearest known one
-        (
-            "config/office.toml",
-            '"last_value",',
-            '"lst_value",',
-            r"method 'lst_value'.*'last_value'",
-        ),
+        ("config/office.toml", '"last_value",', '"lst_value",', r"method 'lst_value'.*'last_value'"),
         ("config/office.toml", '"static",', '"statik",', r"unknown policy 'statik'.*'static'"),
         ("config/office.toml", "^epsilon =", "epsilom =", r"office\.toml.*unknown key 'epsilom'.*'epsilon'"),
         ("config/office.toml", r"^\[plan\]", "[plann]", r"unknown key 'plann'\. Did you mean 'plan'\?"),
@@ -239,10 +234,7 @@ def test_a_config_based_on_another_holds_only_differences(tmp_path: Path) -> Non
             r"\[policies\.fleetcast\]: a shipped policy has this name",
         ),
         ('[policies.lt_i]\nlike = "lt_ua"\n', r"\[policies\.lt_i\]: a shipped policy has this name"),
-        (
-            '[policies.p]\nlike = "lt_uu"\n',
-            r"policies\.p like: unknown policy 'lt_uu'\. Did you mean 'lt_u'",
-        ),
+        ('[policies.p]\nlike = "lt_uu"\n', r"policies\.p like: unknown policy 'lt_uu'\. Did you mean 'lt_u'"),
         ('[policies."a/b"]\nlike = "lt_i"\n', r"got 'a/b', needed up to 60 letters"),
         ('[policies.p]\nlike = "hpa"\nquantile = 0.9\n', "hpa has no plan. Drop capacity_share and quantile"),
         ("[trace.office]\n", "trace: the key 'name' is missing"),

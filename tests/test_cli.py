@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import dagster as dg
 import pyarrow as pa
 import pytest
+import typer
 from rich.console import Console
 from small import small_config
 from typer.testing import CliRunner
@@ -270,3 +271,22 @@ def test_an_empty_landing_folder_is_reported_in_one_line(monkeypatch):
 
     monkeypatch.setattr(ingest, "landed_files", list)
     assert "data/landing has no trace file" in one_line(invoke("ingest"))
+
+
+@pytest.mark.parametrize(
+    ("command", "former", "name"),
+    [
+        ("try", "--on", "--fleet"),
+        ("advise", "--on", "--fleet"),
+        ("advise", "--as", "--assume-llm"),
+        ("gpus", "--apart", "--disaggregated"),
+        ("gpus", "--together", "--colocated"),
+    ],
+)
+def test_a_former_option_name_means_the_same(command, former, name):
+    parameters = typer.main.get_command(cli_app).commands[command].params
+    assert (
+        [one.name for one in parameters if former in one.opts]
+        == [one.name for one in parameters if name in one.opts]
+        != []
+    )

@@ -1,6 +1,7 @@
 """The figures: every label belongs to its point and covers no other; every tier and policy is visible."""
 
 from datetime import UTC, date, datetime
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import RunSettings, load_settings
@@ -108,3 +110,14 @@ def test_a_trace_without_iw_fast_has_a_scoreboard_and_figures(tmp_path, monkeypa
     texts = [axes.get_ylabel() for figure in drawn for axes in figure.axes]
     texts += [text.get_text() for figure in drawn for text in figure.texts]
     assert label in texts
+
+
+def test_a_saved_figure_carries_its_titles_and_numbers(tmp_path: Path) -> None:
+    """Pages compare a picture with the figures that they print."""
+    import matplotlib.pyplot as plt
+
+    figure, (left, right) = plt.subplots(1, 2)
+    left.set_title("static  12 GPU-h", loc="left")
+    right.text(0, 0, "up to 516")
+    figure_files.save_figure(figure, tmp_path / "figure.png")
+    assert Image.open(tmp_path / "figure.png").info["Description"] == "static  12 GPU-h\nup to 516"

@@ -135,9 +135,7 @@ def test_a_point_is_at_the_cost_and_misses_of_its_policy(wired_scored: RunSettin
     )
 
 
-def test_the_plan_page_has_forecast_actual_load_and_capacity(
-    wired_day: RunSettings,
-) -> None:
+def test_the_plan_page_has_forecast_actual_load_and_capacity(wired_day: RunSettings) -> None:
     parameters = {"trace": wired_day.trace, "day": DAY, "policy": plan_page.PLAN_PAGE_POLICY}
     frame = wired_day.lake.sql("reads/plan_page.sql", **parameters).to_pandas()
     plans = wired_day.lake.read("plans", trace=wired_day.trace, day=DAY).to_pandas()

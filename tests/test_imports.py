@@ -61,10 +61,7 @@ def forbidden_prefixes(path: Path) -> set[str]:
     }
     found = set(rules[top])
     if top == "models" and inner[0] == "replay" and inner[-1] not in PLAYING:
-        found |= {
-            "models.replay.run",
-            *({"models.replay.kernel"} if inner[-1] != "kernel" else ()),
-        }
+        found |= {"models.replay.run", *({"models.replay.kernel"} if inner[-1] != "kernel" else ())}
     if top == "assets" and inner not in (
         ["lake", "warehouse"],
         ["lake", "duckdb_connection"],

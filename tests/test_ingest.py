@@ -291,11 +291,7 @@ def test_quoted_commas_and_quotes_belong_to_their_field(tmp_path, lake):
             "Write TIMESTAMP, ContextTokens, GeneratedTokens with this spelling and separated by commas",
         ),
         ("a.jsonl", '{"SESSION_ID": 1, "turns": []}', "looks like copilot_agent but lacks .*session_id"),
-        (
-            "a.jsonl",
-            '{"Session_ID": 1, "Turns": []}',
-            "Write session_id, turns with this spelling\\.$",
-        ),
+        ("a.jsonl", '{"Session_ID": 1, "Turns": []}', "Write session_id, turns with this spelling\\.$"),
         ("a.csv", "a,b\n1,2", "is no trace format known here: csv with a, b. Known: answers, azure_llm"),
         ("a.png", b"\x89PNG\x00", "neither text nor Parquet"),
         ("a.jsonl", '{"timestamp": ', "not a complete object"),

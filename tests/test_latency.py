@@ -5,14 +5,7 @@ import dataclasses
 import measurements
 import numpy as np
 import pytest
-from grid_fit import (
-    KV_CEILING,
-    Measured,
-    fit,
-    held_out_errors,
-    relative_errors,
-    step_s,
-)
+from grid_fit import KV_CEILING, Measured, fit, held_out_errors, relative_errors, step_s
 from roofline_fit import (
     ATTENTION_FLOPS_SHARE,
     COEFFICIENTS,
@@ -92,9 +85,7 @@ def test_unmeasured_profiles_are_the_roofline() -> None:
 
 
 @pytest.mark.parametrize("profile", catalogue.latency, ids=lambda p: f"{p.llm}-{p.gpu}-{p.tensor_parallel}")
-def test_cache_reads_lie_between_memory_bandwidth_and_a_limit(
-    profile: LatencyProfile,
-) -> None:
+def test_cache_reads_lie_between_memory_bandwidth_and_a_limit(profile: LatencyProfile) -> None:
     assert 0.999 <= profile.decode_per_kv_token_s / floor_s(profile) <= KV_CEILING * 1.001
 
 
@@ -340,9 +331,7 @@ def roomy(max_batch: int, *pools: Deployment) -> FleetConfig:
 
 
 @pytest.mark.parametrize("profile", catalogue.latency, ids=lambda p: f"{p.llm}-{p.gpu}-{p.tensor_parallel}")
-def test_an_extrapolated_profile_grows_as_the_roofline_and_by_its_last_slope(
-    profile: LatencyProfile,
-) -> None:
+def test_an_extrapolated_profile_grows_as_the_roofline_and_by_its_last_slope(profile: LatencyProfile) -> None:
     known = BATCH_REACH * profile.decode_batch[-1]
     assert extend_profile(catalogue, profile, known) is profile
     most = 5 * known + 3

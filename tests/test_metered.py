@@ -258,14 +258,8 @@ def test_unusable_answers_are_findings_and_the_rest_lands(tmp_path: Path) -> Non
         ("b.json", '{"status": "error", "errorType": "timeout", "error": "query timed out"}'),
         ("c.json", '{"status": "success", "data": {"resultType": "vector", "result": []}}'),
         ("d.json", ""),
-        (
-            "e.json",
-            json.dumps(answer([{"metric": {}, "values": [[1, "2"]]}])),
-        ),
-        (
-            "f.json",
-            json.dumps(answer([{"metric": {"__name__": "vllm:prompt_tokens_total"}}])),
-        ),
+        ("e.json", json.dumps(answer([{"metric": {}, "values": [[1, "2"]]}]))),
+        ("f.json", json.dumps(answer([{"metric": {"__name__": "vllm:prompt_tokens_total"}}]))),
     ):
         (folder / name).write_text(text)
     lake = Lake(tmp_path / "lake")

@@ -153,11 +153,11 @@ def test_a_long_listing_is_read_to_its_end(lake, monkeypatch):
     assert len(lake.marks("demand")) == 6
     assert {path.name for path in (lake.root / "demand").glob("*")} == {"trace=t", "trace=u"}
     assert lake.sql("select count(*) as n from demand where trace = 't'")["n"].to_pylist() == [15]
-    beside = Lake(lake.root / "beside")
-    share_tables(lake, beside, ("demand",))
-    assert beside.marks("demand") == lake.marks("demand")
+    neighbour = Lake(lake.root / "neighbour")
+    share_tables(lake, neighbour, ("demand",))
+    assert neighbour.marks("demand") == lake.marks("demand")
     remove_tree(lake.root / "demand")
-    assert (lake.files("demand"), beside.count("demand")) == ([], 16)
+    assert (lake.files("demand"), neighbour.count("demand")) == ([], 16)
 
 
 # --- nothing lost --------------------------------------------------------------------------------------
@@ -267,14 +267,14 @@ def test_a_wrong_key_is_no_empty_lake(server, lake):
     lake.write("demand", rows(3), **one_day())
     with_auth(server, "0")
     try:
-        asked: list[Callable[[], object]] = [
+        calls: list[Callable[[], object]] = [
             partial(Lake, lake.root),
             partial(lake.sql, "from demand"),
             partial(lake.is_made_from, "demand", "it", **one_day()),
             (lake.root / "note").is_file,
             partial(lake.write, "demand", rows(1), **one_day()),
         ]
-        for ask in asked:
+        for ask in calls:
             with pytest.raises(
                 LakeError, match=r"s3://fleet refuses the key \(.*\)\. Renew AWS_ACCESS_KEY_ID"
             ):
@@ -287,8 +287,8 @@ def test_a_wrong_key_is_no_empty_lake(server, lake):
 def with_auth(server: s3_server.Server, from_request: str) -> None:
     """Have the server ask for a key that it knows, from some request on."""
     plain = {"Content-Type": "text/plain"}
-    asked = urllib.request.Request(f"{server.url}/moto-api/reset-auth", from_request.encode(), plain)
-    urllib.request.urlopen(asked, timeout=10).close()
+    calls = urllib.request.Request(f"{server.url}/moto-api/reset-auth", from_request.encode(), plain)
+    urllib.request.urlopen(calls, timeout=10).close()
 
 
 def test_a_full_bucket_keeps_what_was_there(server, lake):
@@ -314,5 +314,5 @@ def test_a_store_that_is_away_is_waited_for_and_not_for_ever(server, lake, monke
     monkeypatch.undo()
     for name, value in server.environ.items():
         monkeypatch.setenv(name, value)
-    lake.write("demand", rows(3), **one_day())  # while nobody listens yet
+    lake.write("demand", rows(3), **one_day())  # while no process listens yet
     assert lake.count("demand") == 3

@@ -1,4 +1,4 @@
-"""Teams as options of a plan: beside whole instances, by every programme, and by Cauchy's autoscaler."""
+"""Teams as options of a plan: among whole instances, by every programme, and by Cauchy's autoscaler."""
 
 import dataclasses
 import re
@@ -40,10 +40,7 @@ TEAM = ", ".join(
     f'{{ gpu = "{gpu}", tensor_parallel = 1, min_instances = 0, {side} }}' for gpu, side in SIDES
 )
 WHOLE = f'{{ gpu = "{H100}", tensor_parallel = 1, min_instances = 0 }}'
-MIX = {
-    LLM: "east = 0.9",
-    "llama3.2-3b": "east = 0.1",
-}
+MIX = {LLM: "east = 0.9", "llama3.2-3b": "east = 0.1"}
 BY_HOUR = [0.0] * 8 + [0.5, 1.0, 0.8, 1.0, 0.4] + [0.0] * 11  # idle hours are planned in no time
 DAY = date(2025, 7, 3)
 THETA = {PAIR: 22.0, H100: 10.0}  # tokens/s: 1.0 USD an hour for one of the pair, 1.2 on whole instances
@@ -105,7 +102,7 @@ def drive(night: RunSettings) -> Schedule:
     return policy_inputs.policy_schedules(night, DAY, ["cauchy"])["cauchy"]
 
 
-def test_a_team_is_one_option_beside_whole_instances(tmp_path: Path) -> None:
+def test_a_team_is_one_option_among_whole_instances(tmp_path: Path) -> None:
     settings = load_settings(config_of(tmp_path), tmp_path / "lake")
     assert (LLM, "whole") in settings.grid.services
     assert [option.title for option in settings.grid.options][-1] == PAIR

@@ -73,11 +73,11 @@ OFF = {  # planners with one of their mechanisms switched off
 @pytest.fixture(scope="module")
 def trials(night: RunSettings) -> pd.DataFrame:
     """Every planner, and each without a mechanism, at one point, whatever it attains there."""
-    asked = list[float]()
+    required = list[float]()
 
-    def once(tried: list[TargetTrial], ratio: float, near_share: float, *_: float) -> float | None:
-        asked.append(ratio)
-        return None if tried else SHARE
+    def once(rows_searched: list[TargetTrial], ratio: float, near_share: float, *_: float) -> float | None:
+        required.append(ratio)
+        return None if rows_searched else SHARE
 
     own = replace(night.config, policies={f"not_{name}": policy for name, policy in OFF.items()})
     with pytest.MonkeyPatch.context() as patch:
@@ -86,7 +86,7 @@ def trials(night: RunSettings) -> pd.DataFrame:
         patch.setattr(planner_board, "best_candidate_before", lambda *_: "all_ideas")
         named, settings = [*BOARD_PLANNERS, *own.policies], replace(night, config=own)
         found = planner_board.try_planners(settings, DAY, named, False, Progress()).to_pandas()
-    found.attrs["asked"] = asked
+    found.attrs["required"] = required
     return found
 
 
@@ -103,22 +103,22 @@ def test_each_planner_does_what_no_other_does(trials: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("off", OFF)
 def test_a_mechanism_that_is_switched_off_changes_the_day(trials: pd.DataFrame, off: str) -> None:
-    told = trials.set_index("planner")[["usd", "attained_ratio", "ttft_p95_s", "e2e_p95_s", "quality"]]
+    printed = trials.set_index("planner")[["usd", "attained_ratio", "ttft_p95_s", "e2e_p95_s", "quality"]]
     on = "fleetcast" if off.startswith("fleetcast") else off
-    assert told.loc[on].tolist() != told.loc[f"not_{off}"].tolist()
+    assert printed.loc[on].tolist() != printed.loc[f"not_{off}"].tolist()
     if on == "llumnix_hourly":  # without it nothing is left but the plan that it stands on
-        assert told.loc["not_llumnix_hourly"].tolist() == told.loc["sageserve"].tolist()
+        assert printed.loc["not_llumnix_hourly"].tolist() == printed.loc["sageserve"].tolist()
 
 
 def test_who_answers_shows_in_the_quality_and_never_without_it(
     night: RunSettings, trials: pd.DataFrame
 ) -> None:
     quality = trials.groupby("planner")["quality"].mean()[list(BOARD_PLANNERS)]
-    asks = {name for name in quality.index if night.config.rules[name].answers}
-    assert asks == {"cascadia_hourly", "boute_hourly", "fleetcast"}
+    routings = {name for name in quality.index if night.config.rules[name].answers}
+    assert routings == {"cascadia_hourly", "boute_hourly", "fleetcast"}
     best = quality["sageserve"]  # the largest llm answers all
-    assert (quality[list(asks)] < best - 0.01).all()
-    assert quality.drop(list(asks)).to_numpy() == pytest.approx(best, abs=2e-3)
+    assert (quality[list(routings)] < best - 0.01).all()
+    assert quality.drop(list(routings)).to_numpy() == pytest.approx(best, abs=2e-3)
 
 
 def test_hourly_plans_are_of_the_llms_that_answer(trials: pd.DataFrame) -> None:
@@ -132,7 +132,7 @@ def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path) -> None:
     rows = [
         trial(name, 0.8, usd[name], 1.0, ideas=", ".join(ablation_steps()[name])) for name in ablation_steps()
     ]
-    lake = tried(tmp_path, [*rows, trial("sageserve", 0.8, 5.0, 1.0)])
+    lake = rows_searched(tmp_path, [*rows, trial("sageserve", 0.8, 5.0, 1.0)])
     found = lake.sql("from idea_worth order by way, place").to_pandas()
     assert list(found["way"]) == ["backward"] * 6 + ["forward"] * 6
     for way, order in (("forward", list(IDEAS)), ("backward", list(reversed(IDEAS)))):
@@ -153,10 +153,10 @@ def test_planners_that_come_to_the_same_are_replayed_once(night: RunSettings) ->
     assert alike["sageserve"] == ["sageserve", "cascadia_hourly", "boute_hourly"]
 
 
-def test_ours_has_what_was_cheapest_on_the_day_before(
+def test_fleetcast_has_the_ideas_that_were_cheapest_on_the_day_before(
     night: RunSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not what attains too little, and all of it where nothing does; those that are alike are tried once."""
+    """Not what attains too little, and all of it where nothing does; those that are alike are played once."""
     costs = dict.fromkeys(candidate_ideas(), 20.0) | {"hourly_corrected_levels": 19.0}
     late, searched = {"hourly_corrected_answers"}, list[tuple[date, int]]()
 
@@ -187,19 +187,19 @@ def test_ours_has_what_was_cheapest_on_the_day_before(
 
 
 def trial(
-    planner: str, share: float, usd: float, ratio: float, quality: float = 0.6, asked: float = 1.0,
+    planner: str, share: float, usd: float, ratio: float, quality: float = 0.6, required: float = 1.0,
     draw: int = 0, **labels: str,
 ) -> tuple[dict, dict]:  # fmt: skip
     return {
         "variant": planner, "knobs": {"capacity_share": share}, "resample": draw,
         "labels": {"what": planner, **labels},
     }, {
-        "usd": usd, "backlog_usd": 10.0, "required_ratio": asked, ("attained_ratio", "iw_fast"): ratio,
+        "usd": usd, "backlog_usd": 10.0, "required_ratio": required, ("attained_ratio", "iw_fast"): ratio,
         ("attained_ratio", "niw"): 2.0, "required_quality": 0.55, "quality": quality,
     }  # fmt: skip
 
 
-def tried(folder: Path, rows: list[tuple[dict, dict]]) -> Lake:
+def rows_searched(folder: Path, rows: list[tuple[dict, dict]]) -> Lake:
     """A lake that has these trials."""
     lake = Lake(folder)
     lake.write("trials", trial_rows(rows), experiment="board", trace="t", day=DAY)
@@ -208,7 +208,7 @@ def tried(folder: Path, rows: list[tuple[dict, dict]]) -> Lake:
 
 def boarded(folder: Path, rows: list[tuple[dict, dict]]) -> pd.DataFrame:
     """The mart of these trials, by planner."""
-    return tried(folder, rows).sql("from planner_board").to_pandas().set_index("planner")
+    return rows_searched(folder, rows).sql("from planner_board").to_pandas().set_index("planner")
 
 
 def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_the_board_has_the_cheapest_trial_that_keeps_all(tmp_path: Path) -> None
     assert board.drop("fleetcast")["total_usd"].isna().all()
 
 
-def test_other_draws_of_the_day_are_beside_the_board_and_not_on_it(tmp_path: Path) -> None:
+def test_other_draws_of_the_day_are_no_rows_of_the_board(tmp_path: Path) -> None:
     """Compared draw by draw, each where it attains."""
     rows = [
         trial("fleetcast", 0.8, 990, 1.01), trial("dear", 0.8, 1090, 1.01, draw=0),
@@ -250,21 +250,21 @@ def test_other_draws_of_the_day_are_beside_the_board_and_not_on_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("best", "asked"), [((1.0, 0.5), 1.0), ((0.8, 0.9), 0.8), ((0.8, 0.7, None), 0.7), ((), 1.0)]
+    ("best", "required"), [((1.0, 0.5), 1.0), ((0.8, 0.9), 0.8), ((0.8, 0.7, None), 0.7), ((), 1.0)]
 )
-def test_where_nobody_attains_the_targets_all_are_asked_what_the_least_able_does(
-    best: tuple[float | None, ...], asked: float
+def test_where_no_planner_attains_the_targets_the_weakest_sets_the_bar(
+    best: tuple[float | None, ...], required: float
 ) -> None:
-    tried = [
+    rows_searched = [
         [] if one is None else [TargetTrial(1.0, 5.0, one - 0.1), TargetTrial(0.5, 9.0, one)] for one in best
     ]
-    assert required_attainment_ratio(tried) == asked
+    assert required_attainment_ratio(rows_searched) == required
 
 
-def test_the_board_asks_no_more_than_was_asked(tmp_path: Path) -> None:
+def test_the_board_requires_no_more_than_the_trials_did(tmp_path: Path) -> None:
     rows = [
-        trial("fleetcast", 0.8, 900, 0.85, asked=0.8), trial("fleetcast", 1.0, 700, 0.82, asked=0.8),
-        trial("fleetcast", 1.2, 600, 0.79, asked=0.8), trial("least", 0.5, 950, 0.8, asked=0.8),
+        trial("fleetcast", 0.8, 900, 0.85, required=0.8), trial("fleetcast", 1.0, 700, 0.82, required=0.8),
+        trial("fleetcast", 1.2, 600, 0.79, required=0.8), trial("least", 0.5, 950, 0.8, required=0.8),
     ]  # fmt: skip
     board = boarded(tmp_path, rows)
     assert board["total_usd"].to_dict() == {"fleetcast": 710.0, "least": 960.0}
@@ -276,7 +276,7 @@ def test_all_are_searched_to_the_same(trials: pd.DataFrame) -> None:
     ratios = trials["attained_ratio"]
     least = 1.0 if ratios.max() >= 1 else ratios.min()
     assert set(trials["required_ratio"]) == {least}
-    assert (trials.attrs["asked"][0], trials.attrs["asked"][-1]) == (1.0, least)
+    assert (trials.attrs["required"][0], trials.attrs["required"][-1]) == (1.0, least)
 
 
 @pytest.fixture(scope="module")
@@ -290,9 +290,9 @@ def again(night: RunSettings) -> tuple[dict[int, PlannerSearch], list[int]]:
         forecast_day(settings, day, progress)
 
     def once(
-        tried: list[TargetTrial], ratio: float, near_share: float, first: float, step: float
+        rows_searched: list[TargetTrial], ratio: float, near_share: float, first: float, step: float
     ) -> float | None:
-        return None if tried else first
+        return None if rows_searched else first
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "measure_capacities", measured)
@@ -351,11 +351,11 @@ def test_another_draw_is_planned_and_played_on_its_own_requests(
 
 
 @pytest.mark.parametrize("draws", [-1, 101])
-def test_draws_that_are_too_many_are_told_in_a_line(night: RunSettings, draws: int) -> None:
+def test_too_many_draws_are_refused_in_a_line(night: RunSettings, draws: int) -> None:
     with pytest.raises(ValueError, match=f"^{draws} draws of a day's requests: take 0 to 100"):
         planner_board.try_planners(night, DAY, (), False, Progress(), draws)
 
 
-def test_a_day_that_nobody_planned_is_told_in_a_line(night: RunSettings) -> None:
+def test_a_day_without_plans_is_refused_in_a_line(night: RunSettings) -> None:
     with pytest.raises(LakeError, match="has no plans on 2025-08-01"):
         planner_board.try_planners(night, date(2025, 8, 1), (), False, Progress())

@@ -96,10 +96,7 @@ def config_of(folder: Path, deployed: str, more: str = "") -> str:
             f'{PREFILL}, regions = ["east", "west"] }}, {DECODE}, regions = ["east"] }}',
             "no instance decodes (h100-80gb) in west. Give both the same regions, and these regions the",
         ),
-        (
-            f"{PREFILL}, min_instances = 9 }}, {DECODE} }}",
-            "min_instances = 9, instances_at_start = 2, max",
-        ),
+        (f"{PREFILL}, min_instances = 9 }}, {DECODE} }}", "min_instances = 9, instances_at_start = 2, max"),
         (f'{PREFILL}, role = "idle" }}', "role"),
     ],
 )
@@ -120,7 +117,7 @@ def test_pools_without_a_link_are_refused(tmp_path: Path) -> None:
     load_config(config_of(tmp_path, deployed, "link_gbit_per_s = 25.0"), unlinked)
 
 
-def test_requests_do_not_move_over_links_that_nobody_knows() -> None:
+def test_requests_do_not_move_over_unknown_links() -> None:
     world = load_catalogue()
     office = load_config("office", world)
     gpus = {name: dataclasses.replace(gpu, link_gbit_per_s=None) for name, gpu in world.gpus.items()}
@@ -130,8 +127,10 @@ def test_requests_do_not_move_over_links_that_nobody_knows() -> None:
         make_fleet(unlinked, office.fleet, office.under("llumnix").replay, 0)
 
 
-def asked(settings: RunSettings, theta: list[float], tokens_per_s: float, programme: str = "corrected"):
-    """An hour in which every region asks for so much."""
+def running_hour(
+    settings: RunSettings, theta: list[float], tokens_per_s: float, programme: str = "corrected"
+):
+    """An hour in which every region needs so much."""
     template = problem_template(settings.grid, settings.config, theta, programme)
     regions = len(template.regions)
     load = PlanLoad(np.full((1, 1, regions, 4), tokens_per_s), np.zeros((1, 1, regions)))
@@ -152,7 +151,7 @@ def test_the_cheaper_kind_is_planned_and_the_other_where_the_first_ones_limit_bi
     settings = load_settings(config_of(tmp_path, TWO_KINDS), tmp_path / "lake")
     assert [option[:2] for option in settings.grid.options] == [("h100-80gb", 2), ("h100-80gb", 4)]
     for tokens_per_s, cheap, dear in ((900, 1, 0), (5500, 6, 0), (7000, 6, 1), (12000, 6, 3)):
-        problem = asked(settings, [1000.0, 1400.0], float(tokens_per_s))._replace(
+        problem = running_hour(settings, [1000.0, 1400.0], float(tokens_per_s))._replace(
             epsilon=1.0, boot_cold_s=np.zeros((1, 3, 2))
         )
         central = list(problem.regions).index("central")
@@ -167,7 +166,7 @@ def test_an_instance_that_neither_part_can_do_without_is_planned_for_both(tmp_pa
     """Prefill serves 2,000 tokens/s an instance, decode 500: each carries the whole demand."""
     settings = load_settings(config_of(tmp_path, f"{PREFILL} }}, {DECODE} }}"), tmp_path / "lake")
     assert settings.grid.services == [(LLM, "prefill"), (LLM, "decode")]
-    problem = asked(settings, [2000.0, 500.0], 1400.0)._replace(epsilon=1.0)
+    problem = running_hour(settings, [2000.0, 500.0], 1400.0)._replace(epsilon=1.0)
     plan = solve_corrected(problem, EXACT)
     assert find_violations(problem, plan) == []
     assert plan.instances.sum(axis=2).tolist() == [[1] * 3, [3] * 3]
@@ -204,11 +203,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
     config = Path(
         small_config(
-            folder,
-            policies=named,
-            requests_per_day="20_000.0",
-            instances_at_start="3",
-            min_instances="1",
+            folder, policies=named, requests_per_day="20_000.0", instances_at_start="3", min_instances="1"
         )
     )
     text = config.read_text()
@@ -339,14 +334,14 @@ def test_spread_by_goodput_deals_what_the_plans_measured(night: RunSettings) -> 
 
 
 GRAINS = ("fleet_by_hour", "left_over", "regret", "all_plans", "fleet_hours", "plans", "plan_windows")
-ASKED = ("shadow", "plan_by_hour", "plan_changes", "short_plans", "why_late")
+HOUR_DEMAND = ("shadow", "plan_by_hour", "plan_changes", "short_plans", "why_late")
 
 
 def test_no_join_of_kinds_counts_a_row_twice(night: RunSettings) -> None:
     """Every table, mart and query has one row for each value of the grain that its header names."""
     found = {
         **{name: night.lake.sql(f"select * from {name}") for name in GRAINS},
-        **{name: night.lake.sql(f"queries/{name}.sql", trace=night.trace, day=DAY) for name in ASKED},
+        **{name: night.lake.sql(f"queries/{name}.sql", trace=night.trace, day=DAY) for name in HOUR_DEMAND},
     }
     for name, table in found.items():
         folder = next(path.parent.name for path in SQL.rglob(f"{name}.sql") if path.parent.name != "staging")

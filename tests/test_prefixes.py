@@ -65,18 +65,18 @@ def made_like(original: list[list[int]], requests: int = 12_000) -> tuple[np.nda
     own = [[block + 10**9 * int(of) for block in prompt] for of, prompt in zip(stream, original, strict=True)]
     tokens = BLOCK_TOKENS * np.array([len(prompt) for prompt in own])
     rng = np.random.default_rng(2)
-    asked = rng.integers(len(own), size=requests)
+    picked_streams = rng.integers(len(own), size=requests)
     ids = np.uint64(5 << 40) + np.arange(requests, dtype=np.uint64)
     templates = fit_prefixes(stream, tokens, *flat(own))
-    return stream[asked], chains(
-        *draw_prefixes(templates, stream[asked], tokens[asked], ids, rng, *alone(requests))
+    return stream[picked_streams], chains(
+        *draw_prefixes(templates, stream[picked_streams], tokens[picked_streams], ids, rng, *alone(requests))
     )
 
 
 def alone(requests: int) -> tuple[Turns, np.ndarray]:
     """Requests of no session."""
-    nobody = np.full(requests, -1)
-    return Turns(nobody, nobody), nobody
+    no_client = np.full(requests, -1)
+    return Turns(no_client, no_client), no_client
 
 
 def test_blocks_repeat_as_often_in_chains_that_are_trees(original):
@@ -149,10 +149,10 @@ def test_made_sessions_have_the_turns_the_growth_and_the_pauses_of_those_seen(is
     ]
     said = session if is_said else np.full(session.size, -1)
     fitted = of_sessions.fit_sessions(stream, said, at * second, *flat(prompts))
-    asked = np.sort(rng.integers(0, 6 * 3600 * second, 40_000))
-    of = (rng.random(asked.size) < 1 / 3).astype(np.int64)
+    picked_streams = np.sort(rng.integers(0, 6 * 3600 * second, 40_000))
+    of = (rng.random(picked_streams.size) < 1 / 3).astype(np.int64)
     of[::100] = -1
-    turns = of_sessions.draw_turns(fitted, of, asked, np.random.default_rng(4))
+    turns = of_sessions.draw_turns(fitted, of, picked_streams, np.random.default_rng(4))
     assert np.array_equal(turns.template >= 0, of == 0)
     goes_on = turns.previous >= 0
     assert goes_on[of == 0].mean() == pytest.approx(2 / 3, abs=0.01)
@@ -160,13 +160,13 @@ def test_made_sessions_have_the_turns_the_growth_and_the_pauses_of_those_seen(is
     _, counts = np.unique(root, return_counts=True)
     assert np.mean(counts == 3) > 0.99  # but those that midnight ends
     before = turns.previous[goes_on]
-    pause = (asked[goes_on] - asked[before]) / second
+    pause = (picked_streams[goes_on] - picked_streams[before]) / second
     assert pause.min() >= 60
     assert pause.mean() == pytest.approx(60, abs=8)  # and until a request of the stream is free
     assert np.array_equal(turn[turns.template[goes_on]], turn[turns.template[before]] + 1)
     tokens = BLOCK_TOKENS * np.array([len(prompt) for prompt in prompts])
     wanted = np.where(of == 0, tokens[turns.template], BLOCK_TOKENS)
-    ids = np.arange(asked.size, dtype=np.uint64)
+    ids = np.arange(picked_streams.size, dtype=np.uint64)
     templates = fit_prefixes(stream, tokens, *flat(prompts))
     made = chains(*draw_prefixes(templates, of, wanted, ids, np.random.default_rng(5), turns, fitted.kept))
     assert [len(chain) for chain, one in zip(made, of, strict=True) if one == 0] == (
@@ -184,9 +184,9 @@ def test_a_session_begins_like_one_of_its_hour_of_the_day():
     at = np.repeat([3 * hour, 15 * hour], 120) + np.tile(np.arange(120), 2)
     one, prompts = np.zeros(240, np.int64), [[n] for n in range(240)]
     fitted = of_sessions.fit_sessions(one, np.arange(240) // 2, at, *flat(prompts))
-    asked = np.repeat([3 * hour, 12 * hour, 15 * hour], 1000) + np.tile(np.arange(1000), 3)
+    picked_streams = np.repeat([3 * hour, 12 * hour, 15 * hour], 1000) + np.tile(np.arange(1000), 3)
     template = of_sessions.draw_turns(
-        fitted, np.zeros(3000, np.int64), asked, np.random.default_rng(0)
+        fitted, np.zeros(3000, np.int64), picked_streams, np.random.default_rng(0)
     ).template
     assert template[:1000].max() < 120
     assert template[2001:].min() >= 120  # the first one may still be due from noon

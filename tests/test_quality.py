@@ -134,7 +134,7 @@ def test_an_app_that_keeps_office_hours_is_interactive(lake):
         ('tier = "niw"', {"mapping": 3}),
     ],
 )
-def test_a_tier_is_inferred_only_where_nobody_gives_one(lake, mapping, sources):
+def test_a_tier_is_inferred_only_where_none_is_given(lake, mapping, sources):
     apps = ("Conversation log", "chat", "API log")
     land(lake, BURST, [f"{n},,1,GPT-4,5,5,10,{app}" for n, app in enumerate(apps)], mapping)
     rows = lake.read("requests").to_pylist()
@@ -147,15 +147,15 @@ def test_a_tier_is_inferred_only_where_nobody_gives_one(lake, mapping, sources):
     assert all(row["tier"] == "niw" for row in rows if row["tier_source"] == "mapping")
 
 
-def test_a_name_of_the_source_is_one_llm_and_is_told(lake):
+def test_a_name_of_the_source_is_one_llm_and_is_reported(lake):
     models = ["GPT-4", "ChatGPT", "llama2-70b"]
     rows = [f"{n},,1,{models[n % 3]},5,5,10,API log" for n in range(300)]
     land(lake, BURST, rows, 'llm_names = { "GPT-4" = "bloom-176b" }')
     pairs = lake.sql("select distinct source_llm, llm from requests order by source_llm").to_pylist()
     llms = {pair["source_llm"]: pair["llm"] for pair in pairs}
     assert (len(pairs), llms["GPT-4"], llms["llama2-70b"]) == (3, "bloom-176b", "llama2-70b")
-    told = {f["detail"]: f["rows"] for f in found(lake)["llm"]}
-    assert told == {"GPT-4 is mapped to bloom-176b": 100, f"ChatGPT is mapped to {llms['ChatGPT']}": 100}
+    notes = {f["detail"]: f["rows"] for f in found(lake)["llm"]}
+    assert notes == {"GPT-4 is mapped to bloom-176b": 100, f"ChatGPT is mapped to {llms['ChatGPT']}": 100}
 
 
 def test_a_coarse_clock_is_named_and_gaps_are_withheld(lake: Lake, steady: Lake) -> None:
@@ -166,7 +166,7 @@ def test_a_coarse_clock_is_named_and_gaps_are_withheld(lake: Lake, steady: Lake)
     assert steady.read("arrival_windows", trace="t", day=days[1]).num_rows == 0
 
 
-def test_what_prompts_share_is_told(lake: Lake) -> None:
+def test_what_prompts_share_is_reported(lake: Lake) -> None:
     path = lake.root.parent / "t.jsonl"
     rows = [(0, [1, 2, 3]), (37, [1, 2, 4]), (81, [1, 2, 3]), (95, [9])]
     lines = [

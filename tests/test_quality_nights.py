@@ -1,4 +1,4 @@
-"""Plans of who answers on an ordinary night: what they say is what is replayed, and what it cost is told."""
+"""Plans of who answers on an ordinary night: what they say is what is replayed, and its cost is reported."""
 
 import re
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
 
 
 @pytest.fixture(scope="module")
-def told(night: RunSettings) -> pd.DataFrame:
+def reported(night: RunSettings) -> pd.DataFrame:
     return night.lake.sql("select * from outcomes where status = 'finished'").to_pandas()
 
 
@@ -76,14 +76,14 @@ def test_every_check_holds(night: RunSettings) -> None:
 
 @pytest.mark.parametrize("policy", ANSWER_PLANNERS)
 def test_what_a_plan_says_of_who_answers_is_what_is_replayed(
-    night: RunSettings, told: pd.DataFrame, policy: str
+    night: RunSettings, reported: pd.DataFrame, policy: str
 ) -> None:
     """Shares, instances and quality; the config's own cascade, which `corrected` has, sends on others."""
-    asked = {"question": nightly_question_name(DAY), "plan": policy}
+    requirement = {"question": nightly_question_name(DAY), "plan": policy}
     where = "where question = $question and plan = $plan"
-    plan = night.lake.sql(f"from quality_plans {where}", **asked).to_pylist()[0]
-    pools = night.lake.sql(f"from quality_pools {where}", **asked).to_pandas()
-    own = told[told["policy"] == policy]
+    plan = night.lake.sql(f"from quality_plans {where}", **requirement).to_pylist()[0]
+    pools = night.lake.sql(f"from quality_pools {where}", **requirement).to_pandas()
+    own = reported[reported["policy"] == policy]
     limit = float(plan["thresholds"])
     sent = limit if plan["rule"] == "cascade" else 1 - limit
     assert 0.1 < sent < 0.9
@@ -101,24 +101,24 @@ def test_what_a_plan_says_of_who_answers_is_what_is_replayed(
     assert own["e2e_s"].quantile(0.95) <= 1.05 * plan["required_latency_s"]
 
 
-def test_quality_stands_on_the_scoreboard_beside_what_it_costs(
-    night: RunSettings, told: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+def test_the_scoreboard_shows_quality_and_cost(
+    night: RunSettings, reported: pd.DataFrame, capsys: pytest.CaptureFixture[str]
 ) -> None:
     board = night.lake.sql("select * from scoreboard").to_pandas().set_index("policy")
-    mean = told.groupby("policy")["score"].mean()
+    mean = reported.groupby("policy")["score"].mean()
     np.testing.assert_allclose(board["quality"].sort_index(), mean.sort_index())
     show_scoreboard(read_scoreboard(night, DAY), night.trace, DAY)
     shown = capsys.readouterr().out
     assert all(f"{quality:.3f}" in shown for quality in mean)
-    assert (told.loc[told["policy"] == "corrected", "served_llm"] == LARGE).mean() == pytest.approx(
+    assert (reported.loc[reported["policy"] == "corrected", "served_llm"] == LARGE).mean() == pytest.approx(
         0.56, abs=0.01
     )
     assert board.loc["quality", "usd"] <= board.loc[["cascadia", "boute"], "usd"].min() + 1e-6
 
 
-def test_answers_have_the_lengths_of_their_llm(night: RunSettings, told: pd.DataFrame) -> None:
-    """What is sent on is longer than the rest, and the small llm writes more than was asked for."""
-    own = told[told["policy"] == "cascadia"]
+def test_answers_have_the_lengths_of_their_llm(night: RunSettings, reported: pd.DataFrame) -> None:
+    """What is sent on is longer than the rest, and the small llm writes more than was required."""
+    own = reported[reported["policy"] == "cascadia"]
     is_on = own["served_llm"] == LARGE
     assert own.loc[is_on, "output_tokens"].mean() > 1.05 * own.loc[~is_on, "output_tokens"].mean()
     cascade = apply_quality_plan(night, DAY, "cascadia").config.replay.cascades[LARGE]
@@ -128,7 +128,9 @@ def test_answers_have_the_lengths_of_their_llm(night: RunSettings, told: pd.Data
 
 @pytest.fixture(scope="module")
 def judged_here(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
-    """A night whose judge is an llm of ours, with shadows, in the config's cascade and in a plan's."""
+    """A night whose judge is an llm of the catalogue, with shadows, in the config's cascade and in a
+    plan's.
+    """
     folder = tmp_path_factory.mktemp("judges")
     by = f'judge_llm = "{JUDGE}", rubric_tokens = {RUBRIC}, shadow_share = {SHADOWS}'
 
@@ -143,16 +145,16 @@ def judged_here(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
 
 
 def test_every_answer_but_the_last_has_a_verdict_of_our_judge(judged_here: RunSettings) -> None:
-    """Nobody is told of shadows; what was found good is shown when the verdict is there."""
+    """Shadows are not shown; what was found good is shown when the verdict is there."""
     lake = judged_here.lake
     for check in ("answers_come_from_the_last_leg", "no_answer_is_judged_twice", "plans_cover_demand"):
         assert lake.sql(f"checks/{check}.sql", trace=judged_here.trace, day=DAY).num_rows == 0, check
-    told = lake.sql("select * from outcomes where status = 'finished'").to_pandas()
-    assert told.groupby("policy").size().nunique() == 1
+    reported = lake.sql("select * from outcomes where status = 'finished'").to_pandas()
+    assert reported.groupby("policy").size().nunique() == 1
     legs = lake.sql("select * from legs order by policy, request_id, leg").to_pandas()
     plan = lake.sql("from quality_plans").to_pylist()[0]
     for policy, sent in (("corrected", 0.56), ("cascadia", float(plan["thresholds"]))):
-        own, its = told[told["policy"] == policy], legs[legs["policy"] == policy]
+        own, its = reported[reported["policy"] == policy], legs[legs["policy"] == policy]
         assert set(own["served_llm"]) == {SMALL, LARGE}
         assert (own["served_llm"] == LARGE).mean() == pytest.approx(sent, abs=0.01)
         assert (its["llm"] == JUDGE).equals(its["judges"])
@@ -172,12 +174,12 @@ def test_a_judge_and_shadows_are_work_that_plans_carry(judged_here: RunSettings)
     code = [list(settings.catalogue.llms).index(llm) for llm in (SMALL, LARGE, JUDGE)]
     assert work.known is not None
     made = [int((work.trace.llm == one).sum()) for one in code]
-    beside = [int((work.is_shadow & (work.trace.llm == one)).sum()) for one in code]
+    other_plans = [int((work.is_shadow & (work.trace.llm == one)).sum()) for one in code]
     gone = 0.56 * requests  # what stands behind the judge's verdict runs for these only
-    runs = np.array([made[0], gone + beside[1], made[2]])
+    runs = np.array([made[0], gone + other_plans[1], made[2]])
     shares = stages_per_request(settings.catalogue, settings.config.replay.cascades)[code[1], code]
     np.testing.assert_allclose(runs / requests, shares, atol=0.01)
-    assert beside[1] == pytest.approx(SHADOWS * 0.44 * requests, rel=0.1)
+    assert other_plans[1] == pytest.approx(SHADOWS * 0.44 * requests, rel=0.1)
     is_verdict = (work.trace.llm == code[2]) & (work.answerer == code[0])
     outputs = work.known.answers.output_tokens[:, 0]
     read = work.trace.input_tokens[is_verdict & (work.trace.leg == 1)] - RUBRIC
@@ -220,7 +222,7 @@ def test_a_policy_that_cannot_plan_is_refused_by_name(
         ("shadow_share = 1.5", "shadow_share"),
     ],
 )
-def test_a_judge_of_ours_that_cannot_be_is_refused(tmp_path: Path, said: str, message: str) -> None:
+def test_an_impossible_judge_of_the_catalogue_is_refused(tmp_path: Path, said: str, message: str) -> None:
     cascade = 'llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [0.4], judge_s = 0.1'
     path = tmp_path / "mine.toml"
     path.write_text(f'based_on = "office"\n[replay.cascades]\nllama2-70b = {{ {cascade}, {said} }}\n')

@@ -199,7 +199,9 @@ def test_the_programme_finds_what_brute_force_finds(seed: int, latency_s: float)
 
 @settings(max_examples=8)
 @given(SEEDS, st.floats(20, 60))
-def test_a_judge_of_ours_is_covered_and_its_legs_share_the_latency(seed: int, latency_s: float) -> None:
+def test_a_judge_of_the_catalogue_is_covered_and_its_legs_share_the_latency(
+    seed: int, latency_s: float
+) -> None:
     """The first of three llms judges the drafts of the second, of which the third answers some anew."""
     three = some_offer(seed, llms=3, gpu_types=1)
     gone = np.array([0.0, 0.2, 0.5, 0.8, 1.0])
@@ -237,8 +239,8 @@ def test_no_enumerated_plan_dominates_the_exact_front(seed: int) -> None:
         better = [e for e in exact if offer.quality[e.point] >= offer.quality[one.point]]
         assert min(e.latency_s for e in better) <= one.latency_s * 1.006
     for found in (exact, searched):
-        told = np.array([(one.latency_s, -offer.quality[one.point]) for one in found]).reshape(-1, 2)
-        assert not_dominated(told).all()
+        printed = np.array([(one.latency_s, -offer.quality[one.point]) for one in found]).reshape(-1, 2)
+        assert not_dominated(printed).all()
         assert all(one.usd_per_hour <= 9.0 + 1e-9 for one in found)
 
 
@@ -270,7 +272,7 @@ def test_the_best_split_of_a_load_is_that_of_capacities_that_add(
 ) -> None:
     rng = np.random.default_rng(seed)
     p95_s = np.cumsum(rng.uniform(0.1, 1, (replicas, units + 1)), axis=1)
-    p95_s[:, 0] = 0.0  # who has no load makes nobody wait
+    p95_s[:, 0] = 0.0  # who has no load makes no request wait
     found = best_split(p95_s, units)
     enough = [t for t in np.unique(p95_s) if ((p95_s <= t).sum(axis=1) - 1).sum() >= units]
     assert found == pytest.approx(min(enough))

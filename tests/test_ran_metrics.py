@@ -104,7 +104,7 @@ def answering(series: dict[str, list[tuple[dict[str, str], list[tuple[int, int]]
 
 
 def test_absent_pool_counts_zero_where_others_are_scraped(settings: RunSettings, tmp_path: Path) -> None:
-    """Half an hour of two replicas, a quarter without any, a quarter in which nobody read."""
+    """Half an hour of two replicas, a quarter without any, a quarter without readings."""
     there = {
         "count(up)": [({}, [(minute, 5) for minute in range(45)])],
         "kube_deployment": [
@@ -135,10 +135,7 @@ def test_missing_server_metrics_are_reported_in_one_line(settings: RunSettings, 
     labels = {"deployment": NAME}
     for there, message in (
         ({}, r"neither ready replicas \(kube-state-metrics\) of .* nor an engine .* with \{a=\"b\"\}\. Give"),
-        (
-            {"kube_deployment": [(labels, [(1, 1)])]},
-            r"no label 'region' .* small\.toml, labels = ",
-        ),
+        ({"kube_deployment": [(labels, [(1, 1)])]}, r"no label 'region' .* small\.toml, labels = "),
         ({"kube_deployment": [({**labels, "region": "eats"}, [(1, 1)])]}, r"unknown region 'eats'.*east"),
     ):
         with served(answering(there)) as url, pytest.raises(ValueError, match=message) as caught:

@@ -37,7 +37,7 @@ def fleet(**off: Callable[[FleetArrays], object]) -> Switch:
 
 
 def at_home(fleet: FleetArrays) -> np.ndarray:
-    """Nobody is served in another region than the own."""
+    """No request is served in another region than the own."""
     preference = np.full_like(fleet.preference, NO_INDEX)
     preference[:, 0] = np.arange(len(preference))
     return preference

@@ -21,7 +21,7 @@ from fleetcast.models.replay.run import TAIL_PERIODS, Schedule, Session, replay_
 from fleetcast.models.replay.session.initial_state import is_unfinished
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.trace_rows import fill_leg_columns, select_requests
-from fleetcast.models.replay.state import MOVE_ABORTED, REQUEST_BITS, ReplayState
+from fleetcast.models.replay.state import MOVE_ABORTED, REQUEST_BITS, State
 from fleetcast.models.world.mechanisms import (
     BATCHINGS,
     ORDERS,
@@ -67,7 +67,7 @@ def prompts_of(trace: TraceArrays) -> list[list[int]]:
     return [trace.hashes[a:b].tolist() for a, b in pairwise(trace.first_hash)]
 
 
-def joining(state: ReplayState) -> list[int]:
+def joining(state: State) -> list[int]:
     """The requests with pending prompts."""
     found = []
     for head, count in zip(state.instance["joining_head"], state.instance["joining"], strict=True):
@@ -106,7 +106,7 @@ PARTS = int(HORIZON_S / PART_S)
 def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
     case: tuple[TraceArrays, FleetArrays, Rules, Any], seed: int
 ) -> None:
-    """Every few seconds some requests are asked to go elsewhere, most of which cannot."""
+    """Every few seconds some requests are requested to move, most of which cannot."""
     trace, fleet, rules, (targets, forecasts, start) = case
     rng, size = np.random.default_rng(seed), trace.arrival_s.size
     move_requests = rng.integers(0, [size, fleet.pool.size], (PARTS, 24, 2)).tolist()  # (request, slot)

@@ -118,7 +118,9 @@ def test_memory_is_held_in_blocks() -> None:
 
 
 def test_pools_serve_their_own_tiers() -> None:
-    """Siloed: a batch request waits for the batch pool's only instance beside an idle interactive one."""
+    """Siloed: a batch request waits for the batch pool's only instance while there is an idle interactive
+    one.
+    """
     trace = a_trace([0, 0, 0], [1024, 1024, 8], 1)._replace(tier=np.array([2, 2, 0], np.int16))
     pools = {
         "pools_of": np.array([[0, 1]]),
@@ -194,7 +196,7 @@ def test_a_dead_instance_s_requests_are_recomputed_elsewhere() -> None:
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 def test_every_rule_replaces_the_dead_up_to_the_minimum(scaling: str) -> None:
-    """Both instances die at 2 s with nobody asking for anything: only the minimum brings them back."""
+    """Both instances die at 2 s without a rule that needs for anything: only the minimum brings them back."""
     rules = some_rules(
         scaling=SCALINGS.index(scaling), failure_s=np.array([2.0, 2.0]), failure_slot=np.array([0, 1])
     )

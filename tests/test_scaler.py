@@ -1,4 +1,4 @@
-"""The external scaler asked as KEDA asks it: the plan, what stands in for it, and what is refused."""
+"""The external scaler called as KEDA calls it: the plan, what stands in for it, and what is refused."""
 
 import asyncio
 import socket
@@ -89,7 +89,7 @@ class Running:
         )
 
     def ask(self, call: str, request: Any) -> tuple[Any, dict[str, str]]:
-        """The answer, and what is told beside it."""
+        """The answer, and what is reported next to it."""
         answer, made = stub(self.channel, call).with_call(request, timeout=SOON_S)
         return answer, {key.removeprefix("fleetcast-"): value for key, value in made.trailing_metadata()}
 

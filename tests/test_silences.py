@@ -1,4 +1,6 @@
-"""Silences of landed traces: told from the pattern so far, unknown to forecasts, changed by nothing later."""
+"""Silences of landed traces: inferred from the pattern so far, unknown to forecasts, changed by nothing
+later.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -65,7 +67,7 @@ def land(settings: RunSettings, seconds: np.ndarray, file: str = "one") -> None:
 
 
 def land_only(settings: RunSettings, seconds: np.ndarray, file: str = "one") -> tuple[date, ...]:
-    """Land requests: canonical Parquet, a mapping beside it; the days."""
+    """Land requests: canonical Parquet, a mapping next to it; the days."""
     folder, rng = settings.lake.root.parent, np.random.default_rng(seconds.size)
     us = (1e6 * seconds).astype(np.int64) + int(midnight(MONDAY).timestamp()) * 1_000_000
     rows = pa.table(
@@ -224,7 +226,7 @@ SMALL = {
 
 @pytest.mark.parametrize(("seconds", "wanted", "unknown"), SMALL.values(), ids=SMALL)
 def test_small_traces_report_known_and_unknown_figures(mine: RunSettings, seconds, wanted, unknown) -> None:
-    """An hour tells its rate, and that the rest is not known; a burst that is over, nothing of tomorrow."""
+    """An hour shows its rate, and that the rest is not known; a burst that is over, nothing of tomorrow."""
     land(mine, seconds)
     day = MONDAY + timedelta(days=int(seconds[-1] // 86_400) + 1)
     rows = forecast_day_ahead(mine, day, Progress()).to_pandas()

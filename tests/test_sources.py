@@ -1,4 +1,4 @@
-"""Every reader of sql/sources against a few rows of its format; what must come of them lies beside."""
+"""Every reader of sql/sources against a few rows of its format; what must come of them lies next to it."""
 
 import json
 from pathlib import Path
@@ -14,11 +14,11 @@ from fleetcast.models.world.catalogue import load_catalogue
 TRACES = Path(__file__).resolve().parent / "traces"
 FORMATS = sorted(path.stem for path in (SQL / "sources").glob("*.sql"))
 CATALOGUE = load_catalogue()
-DRAWN = ("request_id", "trace", "day", "source", "file")  # by hash, or told elsewhere
+DRAWN = ("request_id", "trace", "day", "source", "file")  # by hash, or reported elsewhere
 
 
 def fixture(name: str) -> Path:
-    """The few rows of a format; beside them lies NAME.expected.json."""
+    """The few rows of a format; next to them lies NAME.expected.json."""
     return next(p for p in TRACES.glob(f"{name}.*") if p.suffix != ".json")
 
 

@@ -116,7 +116,7 @@ def test_checks_of_requests_and_demand_pass_and_can_fail(lake, tmp_path):
     assert broken.sql("checks/demand_conserves_tokens.sql", trace="other").num_rows == 0
 
 
-OWN_UNIT = re.compile(r"(^|_)(s|usd|share|ratio|tokens|gpus|hours|w|requests)$|_per_")  # a name that tells it
+OWN_UNIT = re.compile(r"(^|_)(s|usd|share|ratio|tokens|gpus|hours|w|requests)$|_per_")  # a name that says it
 
 
 @pytest.mark.parametrize("table", PARTITIONS)
@@ -164,7 +164,7 @@ def test_growth_compares_a_week_that_has_only_begun_with_the_same_hours_a_week_e
 
 
 def test_a_new_format_is_one_file(lake, tmp_path, monkeypatch):
-    """A format that nobody here knows lands with an SQL file alone."""
+    """A format that is not known here lands with an SQL file alone."""
     from fleetcast.assets.traces import ingest, trace_formats
 
     catalogue = load_catalogue()

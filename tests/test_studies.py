@@ -62,7 +62,9 @@ def test_a_quarter_counts_the_most_that_a_timeline_has_in_it(data: st.DataObject
 
 
 def test_a_size_that_a_quarter_only_begins_with_counts_in_it() -> None:
-    """Four serve, nobody needs them: one goes at 0 s, the next with the first request after the cooldown."""
+    """Four serve, no request needs them: one goes at 0 s, the next with the first request after the
+    cooldown.
+    """
     rules = some_rules(scaling=Scaling.REACTIVE, cooldown_s=890.0, monitor_s=1e9, scale_in_share=0.3)
     session = WatchedSession(a_fleet(4, 8), rules, [4])
     session.append_trace(a_trace([900.5, 1500.0], 100, 5))
@@ -98,7 +100,9 @@ def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
 
 
 def test_days_in_one_go_are_one_long_day(wired_day: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits at midnight is served after it, by the fleet of midnight, and told with the day it came."""
+    """What waits at midnight is served after it, by the fleet of midnight, and reported with the day it
+    came.
+    """
     own = changed(wired_day, "replay", niw_pull_one_share=0.0, niw_pull_two_share=0.0)
     values: list[tuple[ReplayWorkload, Outcome]] = []
     monkeypatch.setattr(
@@ -334,10 +338,7 @@ def test_a_study_that_cannot_be_is_refused_in_one_line(
         (["scalling"], "data/studies: unknown study 'scalling'. Did you mean 'scaling'?"),
         (["scaling", "--config", "ofice"], "There is no config 'ofice'"),
         (["orders", "--config", "azure"], "no request of iw_fast"),
-        (
-            ["mixes", "--config", "azure"],
-            "changes [trace.office], but the requests of this config",
-        ),
+        (["mixes", "--config", "azure"], "changes [trace.office], but the requests of this config"),
     ],
 )
 def test_command_reports_a_mistake_in_one_line(

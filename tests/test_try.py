@@ -80,9 +80,7 @@ def test_what_is_no_fleet_is_refused_in_one_line(file: Path, fleet: str, message
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_fleet_must_serve_every_requested_llm(
-    requested: try_fleet.TryRequests,
-) -> None:
+def test_fleet_must_serve_every_requested_llm(requested: try_fleet.TryRequests) -> None:
     fleet = "1 x bloom-176b@h100-80gb + 4 x llama3.1-8b@h100-80gb"
     with pytest.raises(ConfigError, match=r"has no llama2-70b, which 1,000 requests need. Add it, or name"):
         try_fleet.run_fleet_trial(
@@ -174,7 +172,7 @@ def test_a_newcomer_sees_a_board_and_a_figure_and_the_lake_stays_as_it_is(
 
 
 def test_the_requests_are_those_of_the_file(rows: pd.DataFrame, requested: try_fleet.TryRequests) -> None:
-    """Arrivals from the first one on, tokens as they stand there; replayed once more beside the command."""
+    """Arrivals from the first one on, tokens as they stand there; replayed once more next to the command."""
     arrival_s = (rows["arrived_at"] - rows["arrived_at"].iloc[0]).dt.total_seconds().to_numpy()
     np.testing.assert_allclose(requested.rows["arrival_s"], arrival_s, atol=2e-6)
     for name in ("llm", "tier", "input_tokens", "output_tokens"):

@@ -347,7 +347,7 @@ def test_the_published_file_is_replaced_under_its_readers(lake):
 
 
 def test_who_publishes_later_lists_the_tables_later(lake):
-    """While another one publishes nobody lists tables: what is written meanwhile is not hidden."""
+    """While another one publishes no process lists tables: what is written meanwhile is not hidden."""
     with ThreadPoolExecutor(1) as threads:
         with exclusive_lock(lake.root / ".publishing"):
             publishing = threads.submit(lake.publish)

@@ -42,7 +42,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(installed: Path, cache: Path) -> dict[str, str]:
-    """Nothing of ours but the wheel, and the kernel compiled in the checkout, whose sources are alike."""
+    """Nothing of fleetcast but the wheel, and the kernel compiled in the checkout, whose sources are
+    alike.
+    """
     sources, theirs = ROOT / "models" / "replay", installed / "fleetcast" / "models" / "replay"
     for path in sources.rglob("*.py"):  # Numba compares when a source was written
         os.utime(theirs / path.relative_to(sources), ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
@@ -79,7 +81,7 @@ def test_a_night_and_a_question_in_an_empty_folder(installed, tmp_path):
 
 
 def test_it_installs_one_name(installed, tmp_path):
-    """No package called models, assets or pipelines beside the code of whoever installs it."""
+    """No package called models, assets or pipelines next to the code of whoever installs it."""
     assert sorted(path.name for path in installed.iterdir() if path.suffix != ".dist-info") == ["fleetcast"]
     surface = "from fleetcast import Fleet, Trace, replay; import fleetcast.models, importlib.util as u; "
     found = "print([u.find_spec(name) for name in ('models', 'assets', 'pipelines')])"

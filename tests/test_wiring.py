@@ -307,9 +307,7 @@ def test_a_policy_of_ones_own_has_its_own_order_and_routing(wired: RunSettings) 
     assert [fleet_and_rules(by_memory, name)[1].signal for name in ("chiron", "lean", "lt_ua")] == [2, 2, 0]
 
 
-def test_stack_applies_to_policies_without_overrides(
-    wired: RunSettings,
-) -> None:
+def test_stack_applies_to_policies_without_overrides(wired: RunSettings) -> None:
     own = {"moved": CustomPolicy("corrected", stack="llumnix")}
     own["mine"] = CustomPolicy("corrected", stack="llumnix", order="pf", is_balanced=False)
     config = dataclasses.replace(wired.config, policies={**wired.config.policies, **own})

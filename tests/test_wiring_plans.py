@@ -10,16 +10,7 @@ from datetime import timedelta
 import numpy as np
 import pandas as pd
 import pytest
-from wired import (
-    DAY,
-    LLMS,
-    PAPER_FACTOR,
-    REGIONS,
-    SUSTAINED,
-    TIERS,
-    changed,
-    requests,
-)
+from wired import DAY, LLMS, PAPER_FACTOR, REGIONS, SUSTAINED, TIERS, changed, requests
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans import plan_loads, plans, problems, request_mixes
@@ -105,7 +96,7 @@ def test_the_buffer_of_an_hour_is_the_niw_of_the_hour_before(loads) -> None:
     assert niw[0].all()
     close(loads["forecast"].buffer, niw[:-1])
     close(loads["corrected"].buffer, niw[:-1])
-    close(loads["truth"].buffer, niw[1:])  # nobody else may know it
+    close(loads["truth"].buffer, niw[1:])  # no other code may know it
 
 
 def test_the_peak_is_that_of_the_days_before(loads) -> None:
@@ -134,7 +125,7 @@ def test_each_quantile_is_read_from_its_own_column(wired_day: RunSettings, quant
     close(plan_loads.read_forecast_windows(own, DAY, "seasonal_naive")[1], factor * came())
 
 
-# --- what an hour is asked -----------------------------------------------------------------------------
+# --- inputs of an hour -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", plans.PLAN_SOLVERS)

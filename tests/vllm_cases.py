@@ -79,9 +79,9 @@ def case_fleet(case: EngineCase, catalogue: Catalogue, config: RunConfig) -> Fle
 
 
 def play_kernel(case: EngineCase, fleet: FleetArrays, catalogue: Catalogue, config: RunConfig) -> Played:
-    """What the requests meet in the replay, dealt by its router."""
-    nobody = np.zeros(case.arrival_s.size, np.int16)
-    trace = TraceArrays(case.arrival_s, nobody, nobody, nobody, case.input_tokens, case.output_tokens)
+    """What the requests meet in the replay, distributed by its router."""
+    all_zero = np.zeros(case.arrival_s.size, np.int16)
+    trace = TraceArrays(case.arrival_s, all_zero, all_zero, all_zero, case.input_tokens, case.output_tokens)
     until_s = float(case.arrival_s[-1]) + 1e5
     drive = Schedule([[case.engines]], hour_s=until_s)
     outcome = replay_trace(trace, fleet, drive, trial_rules(LLM, catalogue, config), until_s)

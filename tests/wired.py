@@ -94,14 +94,16 @@ def fill(settings: RunSettings) -> RunSettings:
 
 
 def with_cached(table: pa.Table) -> pa.Table:
-    """The same requests, of whose prompts a third was cached where they were seen; of some nobody knows."""
+    """The same requests, of whose prompts a third was cached where they were seen; of some it is not
+    known.
+    """
     third = table["input_tokens"].to_numpy() // 3
     known = pa.array(third, table.schema.field("cached_tokens").type, mask=np.arange(third.size) % 5 == 0)
     return table.set_column(table.schema.get_field_index("cached_tokens"), "cached_tokens", known)
 
 
 def requests(day: date) -> DayColumns:
-    """Two busy stretches in the morning and little beside them; every region and llm has its own share."""
+    """Two busy stretches in the morning and little else; every region and llm has its own share."""
     rng = np.random.default_rng(day.toordinal())
     hour = rng.choice([2, 3, 4, 5, 6, 7, 14, 23], REQUESTS, p=[0.05, 0.2, 0.3, 0.2, 0.13, 0.05, 0.05, 0.02])
     arrived_s = np.sort(3600 * hour + 3600 * rng.random(REQUESTS) ** 1.3)

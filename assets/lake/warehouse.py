@@ -34,14 +34,7 @@ from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.table_files import LakeVersionError, TableFiles
 from fleetcast.assets.lake.table_queries import empty_table_query, table_rows_query
 
-__all__ = [
-    "LAKE_VERSION",
-    "Connection",
-    "Lake",
-    "LakeError",
-    "LakeVersionError",
-    "one_line_errors",
-]
+__all__ = ["LAKE_VERSION", "Connection", "Lake", "LakeError", "LakeVersionError", "one_line_errors"]
 
 RESULT_BATCH_ROWS = 100_000  # rows per batch of a result
 STORAGE_VERSION = "v1.5.0"  # the format that the duckdb on PyPI reads

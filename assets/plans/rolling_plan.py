@@ -93,9 +93,7 @@ def rolling_load(settings: RunSettings, now: datetime, forecast: RollingForecast
     config, minutes = settings.config.plan, settings.config.forecast.bucket_minutes
     per_hour, elapsed = 60 // minutes, now.minute // minutes
     path = quantile_path(
-        forecast.mean,
-        np.broadcast_to(forecast.peak, forecast.mean.shape),
-        config.most_headroom_share,
+        forecast.mean, np.broadcast_to(forecast.peak, forecast.mean.shape), config.most_headroom_share
     )
     path = path.reshape(*path.shape[:2], -1)
     latest = forecast.known[..., -1:]

@@ -65,7 +65,4 @@ def closed_loop_problems(settings: RunSettings, day: date, policy: str, rows: pd
 def current_fleet(grid: Grid, session: Session) -> tuple[Ints, Ints]:
     """Return serving or booting instances, and donated ones, each of shape (services, regions, options)."""
     states = session.instances()
-    return (
-        grid.to_cells(states[:, _SERVING] + states[:, _BOOTING]),
-        grid.to_cells(states[:, _DONATED]),
-    )
+    return (grid.to_cells(states[:, _SERVING] + states[:, _BOOTING]), grid.to_cells(states[:, _DONATED]))

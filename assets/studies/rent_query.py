@@ -136,9 +136,7 @@ def build_rent_scenario(
     assert tier_name is not None  # check_tiers guarantees it
     tier = catalogue.tiers[tier_name]
     tier = dataclasses.replace(
-        tier,
-        ttft_slo_s=query.ttft_slo_s or tier.ttft_slo_s,
-        tpot_slo_s=query.tpot_slo_s or tier.tpot_slo_s,
+        tier, ttft_slo_s=query.ttft_slo_s or tier.ttft_slo_s, tpot_slo_s=query.tpot_slo_s or tier.tpot_slo_s
     )
     pairs = [(gpu, tp) for gpu in query.gpus for tp in TENSOR_PARALLEL]
     profiles = comparable_profiles(catalogue, query.llm, pairs)

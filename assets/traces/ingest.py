@@ -192,8 +192,5 @@ def read_ingest_report(lake: Lake, trace: str, file: str, is_new: bool) -> Inges
     row = lake.sql("staging/report.sql", trace=trace, file=file).to_pylist()[0]
     days, reasons = row.pop("days") or [], row.pop("reasons") or []
     return IngestReport(
-        **row,
-        days=tuple(days),
-        reasons={entry["reason"]: entry["rows"] for entry in reasons},
-        is_new=is_new,
+        **row, days=tuple(days), reasons={entry["reason"]: entry["rows"] for entry in reasons}, is_new=is_new
     )

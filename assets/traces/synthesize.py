@@ -132,12 +132,7 @@ def _synthesize_endpoint(
 
 
 def _draw_token_lengths(
-    rng: np.random.Generator,
-    shape: LengthHistogram,
-    requests: Ints,
-    tokens: Ints,
-    hour: Ints,
-    quarter: Ints,
+    rng: np.random.Generator, shape: LengthHistogram, requests: Ints, tokens: Ints, hour: Ints, quarter: Ints
 ) -> Ints:
     """Sample the lengths of the requests of consecutive intervals; neighbours in a quarter hour are joined.
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from fleetcast.models.replay.compiled import njit_call, njit_inline
 from fleetcast.models.replay.kernel_inputs import FleetArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 
 
 @njit_inline
-def reschedule_event(state: ReplayState, slot: int, at_s: float) -> None:
+def reschedule_event(state: State, slot: int, at_s: float) -> None:
     """Set the event of a clock (a slot, or the transfers) to `at_s` seconds and restore the heap."""
     state.clock[slot].event_s = at_s
     mark_freeness_stale(state, slot)
@@ -22,7 +22,7 @@ def reschedule_event(state: ReplayState, slot: int, at_s: float) -> None:
 
 
 @njit_inline
-def mark_freeness_stale(state: ReplayState, slot: int) -> None:
+def mark_freeness_stale(state: State, slot: int) -> None:
     """Mark the slot's freeness bounds as stale; the balancer computes them again (balance.py)."""
     if not state.clock[slot].is_stale:
         state.clock[slot].is_stale = True
@@ -31,7 +31,7 @@ def mark_freeness_stale(state: ReplayState, slot: int) -> None:
 
 
 @njit_inline
-def sift_line(fleet: FleetArrays, state: ReplayState, pool: int, slot: int) -> None:
+def sift_line(fleet: FleetArrays, state: State, pool: int, slot: int) -> None:
     """Restore the heap of the pool's instances after the slot's sort_key has changed."""
     first = fleet.slots[pool]
     sift_heap(
@@ -45,7 +45,7 @@ def sift_line(fleet: FleetArrays, state: ReplayState, pool: int, slot: int) -> N
 
 
 @njit_call
-def sift_transfers(state: ReplayState, size: int, request: int) -> None:
+def sift_transfers(state: State, size: int, request: int) -> None:
     """Restore the heap of the `size` transfers in flight after the request's ready_s has changed."""
     sift_heap(
         state.transfer["ready_s"],

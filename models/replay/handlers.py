@@ -25,14 +25,12 @@ from fleetcast.models.replay.fleet.scaling_rules import (
 )
 from fleetcast.models.replay.fleet.scaling_signal import smooth_rates
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Phase, Scaling, Status
 
 
 @njit_call
-def on_monitor_tick(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, now: float
-) -> None:
+def on_monitor_tick(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, now: float) -> None:
     """Do what must happen even when no request arrives: scaling, ageing, pulling deferred requests."""
     state.progress.monitor_s += rules.monitor_s
     if now - state.progress.window_since_s >= RECENT_COOLDOWNS * rules.cooldown_s:
@@ -66,7 +64,7 @@ def on_monitor_tick(
 
 @njit_call
 def admit_request(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, now: float
 ) -> None:
     """Begin a leg: route it at once, or defer it if its llm defers the batch tier and it is of that tier."""
     llm, origin = trace.llm[request], trace.region[request]
@@ -93,9 +91,7 @@ def admit_request(
 
 
 @njit_call
-def on_transfer_done(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, now: float
-) -> None:
+def on_transfer_done(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, now: float) -> None:
     """End the next transfer: a stage of a live move, a KV cache, or the judging before the next leg."""
     request = state.transfer[0].in_flight
     pop_in_flight(state, request)
@@ -109,7 +105,7 @@ def on_transfer_done(
 
 @njit_call
 def on_instance_event(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Handle the end of a boot, a prefill step or a decode stretch; then begin the next step."""
     instance = state.instance[slot]

@@ -34,18 +34,13 @@ from fleetcast.models.replay.handlers import (
     on_transfer_done,
 )
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Scaling
 
 
 @njit_entry
 def advance_events(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    until_s: float,
-    until_ended: bool,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, until_s: float, until_ended: bool
 ) -> None:
     """Run all events before `until_s`; with `until_ended` stop once every request has ended."""
     requests, failures = trace.arrival_s.size, rules.failure_s.size
@@ -83,12 +78,7 @@ def advance_events(
 
 @njit_entry
 def advance_with_balancer(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    until_s: float,
-    until_ended: bool,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, until_s: float, until_ended: bool
 ) -> None:
     """Do the same as advance_events, with the ticks of the balancer before `until_s`."""
     tick, requests = round(state.progress.balance_s / rules.balance_s), trace.arrival_s.size
@@ -107,7 +97,7 @@ def advance_with_balancer(
 
 
 @njit_call
-def next_event_s(trace: TraceArrays, rules: Rules, state: ReplayState) -> float:
+def next_event_s(trace: TraceArrays, rules: Rules, state: State) -> float:
     """Return the time of the next event; there always is one, as the monitor never stops."""
     next_s = min(state.clock[state.clock[0].heap].event_s, state.progress.monitor_s)
     if state.progress.arrived < trace.arrival_s.size:
@@ -118,13 +108,13 @@ def next_event_s(trace: TraceArrays, rules: Rules, state: ReplayState) -> float:
 
 
 @njit_entry
-def watchdog_limit(trace: TraceArrays, state: ReplayState) -> int:
+def watchdog_limit(trace: TraceArrays, state: State) -> int:
     """Return the most events at one instant that can be progress; above this the watchdog raises."""
     return 1000 + 16 * (trace.arrival_s.size + state.clock.size)
 
 
 @njit_entry
-def account_fleet(fleet: FleetArrays, state: ReplayState, now: float) -> None:
+def account_fleet(fleet: FleetArrays, state: State, now: float) -> None:
     """Add instance time and KV token-seconds up to now to the totals."""
     state.progress.now_s, state.progress.last_clock = now, NO_INDEX
     for slot in range(state.instance.size):
@@ -134,7 +124,7 @@ def account_fleet(fleet: FleetArrays, state: ReplayState, now: float) -> None:
 
 
 @njit_entry
-def start_control_interval(fleet: FleetArrays, rules: Rules, state: ReplayState, now: float) -> None:
+def start_control_interval(fleet: FleetArrays, rules: Rules, state: State, now: float) -> None:
     """Run the control tick; the targets and forecasts of this control interval are already in the state."""
     state.progress.hour_s, state.progress.last_clock = now, NO_INDEX
     if rules.scaling in (Scaling.FOLLOW, Scaling.REFLEX):
@@ -143,13 +133,7 @@ def start_control_interval(fleet: FleetArrays, rules: Rules, state: ReplayState,
 
 @njit_entry
 def migrate_request(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    request: int,
-    to: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, to: int, now: float
 ) -> bool:
     """Start a live move of a request to slot `to` between two events; return whether it begins."""
     return start_migration(trace, fleet, rules, state, request, to, now)

@@ -29,7 +29,7 @@ from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, 
 from fleetcast.models.replay.session.initial_state import carry_over_requests, initial_state, is_unfinished
 from fleetcast.models.replay.session.outcome import FleetUsage, Outcome, collect_outcome
 from fleetcast.models.replay.session.trace_rows import EMPTY_TRACE, assign_lanes, check_trace
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 
 TAIL_PERIODS = 4  # hours of the schedule in which requests may finish after the horizon
 
@@ -169,9 +169,9 @@ class Session:
         with np.load(path, allow_pickle=False) as saved:
             session.trace = TraceArrays(*(saved[f"trace.{name}"] for name in TraceArrays._fields))
             # The file keeps neither the record type nor its alignment.
-            loaded = {name: saved[f"state.{name}"] for name in ReplayState._fields}
+            loaded = {name: saved[f"state.{name}"] for name in State._fields}
             loaded = {name: loaded[name].view(fresh.dtype) for name, fresh in session.state._asdict().items()}
-            session.state = ReplayState(**loaded | {"progress": loaded["progress"][()]})
+            session.state = State(**loaded | {"progress": loaded["progress"][()]})
             session.row, session.appended = saved["row"], int(saved["appended"])
         if session.state.finish_key.shape != (fleet.pool.size, fleet.max_batch.max()):
             raise ValueError(

@@ -17,7 +17,7 @@ from fleetcast.models.replay.by_address import pass_by_address
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX
 from fleetcast.models.world.mechanisms import Phase
 
-MOVED_QUEUED, MOVED_LIVE, MOVE_ABORTED = range(3)  # columns of ReplayState.moved
+MOVED_QUEUED, MOVED_LIVE, MOVE_ABORTED = range(3)  # columns of State.moved
 REQUEST_BITS = (1 << 32) - 1  # the part of a finish_key that is the request
 
 COPY_BLOCK = 4096  # records copied at a time
@@ -236,7 +236,7 @@ POOL_LEVEL_RECORDS = Records(  # (E, K)
 
 
 @pass_by_address
-class ReplayState(NamedTuple):
+class State(NamedTuple):
     """Everything that changes. Saving these arrays saves the replay.
 
     The first fields, up to `pool_level`, are arrays of the records above, with their shapes.

@@ -42,11 +42,7 @@ class Turns(NamedTuple):
 
 
 def fit_sessions(
-    stream: Ints,
-    session: Ints,
-    arrived_us: Ints,
-    first_hash: Ints,
-    hashes: TurnHashes,
+    stream: Ints, session: Ints, arrived_us: Ints, first_hash: Ints, hashes: TurnHashes
 ) -> Sessions:
     """Find the sessions of requests in the order of their arrival.
 

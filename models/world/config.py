@@ -24,14 +24,7 @@ from fleetcast.models.world.policies import ANSWER_PLANNERS, SIGNAL_SCALINGS, Po
 from fleetcast.models.world.quality_config import QualityConfig
 from fleetcast.models.world.replay_config import ReplayConfig
 from fleetcast.models.world.stacks import REPLAY_STACKS, Stack
-from fleetcast.models.world.toml_dataclasses import (
-    KnownName,
-    OneOf,
-    PositiveShare,
-    Range,
-    Share,
-    TraceName,
-)
+from fleetcast.models.world.toml_dataclasses import KnownName, OneOf, PositiveShare, Range, Share, TraceName
 from fleetcast.models.world.traffic_config import OfficeTraffic, TiledTraffic
 
 FORECAST_QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts

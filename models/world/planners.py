@@ -66,9 +66,7 @@ BOARD_PLANNERS = {
         colour="#8FB8E0",
     ),
     "boute_hourly": SAGESERVE._replace(
-        what="BoUTE: an llm chosen at arrival, by its candidates",
-        answers="boute",
-        colour="#8A4FC7",
+        what="BoUTE: an llm chosen at arrival, by its candidates", answers="boute", colour="#8A4FC7"
     ),
     "fleetcast": policy_with_ideas(IDEAS)._replace(
         what="fleetcast: all ideas, or those that saved cost on the day before", colour="#0050A0"

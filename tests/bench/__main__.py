@@ -27,7 +27,7 @@ OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
 
 
 def main(wanted: list[str]) -> int:
-    """Measure the subjects asked for, or all; 0 when every function ran, whatever it found."""
+    """Measure the given subjects, or all; 0 when every function ran, whatever it found."""
     if "--smoke" in wanted:
         return smoke()
     if unknown := set(wanted) - set(SUBJECTS):
@@ -144,7 +144,7 @@ def number(value: float) -> str:
 
 
 def note(figures: Figures) -> None:
-    """Write the figures into data/bench.json, beside those of the subjects that were not measured now."""
+    """Write the figures into data/bench.json, next to those of the subjects that were not measured now."""
     before = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     RECORD.write_text(json.dumps({**before, **figures}, indent=2, sort_keys=True) + "\n")
 

@@ -1,4 +1,5 @@
-"""Plans and boards on made traffic: what a policy costs and attains there, beside the trace that it is like.
+"""Plans and boards on made traffic: what a policy costs and attains there, compared with the trace that it
+is like.
 
 python tests/bench/board.py [MECHANISM ...]    what goes with each mechanism of the generator, or some
 
@@ -243,8 +244,7 @@ def without_noise(traffic: ClientTraffic) -> ClientTraffic:
     """No noise by the minute and the day that clients share."""
     noise = traffic.noise
     return dataclasses.replace(
-        traffic,
-        noise=noise._replace(daily_share=0 * noise.daily_share, minute_share=0 * noise.minute_share),
+        traffic, noise=noise._replace(daily_share=0 * noise.daily_share, minute_share=0 * noise.minute_share)
     )
 
 

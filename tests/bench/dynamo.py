@@ -1,4 +1,4 @@
-"""Side by side with NVIDIA's ai-dynamo: its offline replay (mocker) and ours, on the same requests.
+"""Side by side with NVIDIA's ai-dynamo: its offline replay (mocker) and fleetcast's, on the same requests.
 
 It runs where DYNAMO_PYTHON names a Python that can import it. Both replays get the requests of the Mooncake
 trace where it lies in ../shared/data/traces, else those that the other figures are measured on, with chunked
@@ -40,7 +40,7 @@ PREFIX_WORKERS = 8
 MOCK_KV_TOKENS = 1 << 20  # 16,384 blocks of 64
 MOCK_BLOCK_TOKENS = 64
 COPIES = 20  # of the Mooncake trace, one after the other, for speed
-ROUTERS = {"round_robin": "round_robin", "kv_router": "least_work"}  # its router, and ours
+ROUTERS = {"round_robin": "round_robin", "kv_router": "least_work"}  # its router, and fleetcast's
 PERCENTILES = (50, 75, 90, 95, 99)
 PYTHON = os.environ.get("DYNAMO_PYTHON", sys.executable)
 INSTALL = (
@@ -80,7 +80,7 @@ TARGETS = {
 
 
 def side_by_side() -> Figures:
-    """The same requests through ai-dynamo's offline replay and ours, with 8 and 32 workers."""
+    """The same requests through ai-dynamo's offline replay and fleetcast's, with 8 and 32 workers."""
     try:
         idle_s = dynamo_cpu_seconds("-c", "import dynamo.replay")
     except (RuntimeError, OSError) as error:

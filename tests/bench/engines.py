@@ -104,7 +104,9 @@ def made_worse(profile: LatencyProfile) -> list[LatencyProfile]:
 
 
 def own_logs() -> Figures:
-    """Logs of our own replay, without noise: what the calibration makes of an engine that is exactly ours."""
+    """Logs of our own replay, without noise: what the calibration makes of an engine that is exactly the
+    kernel's.
+    """
     catalogue, config = setting()
     llm, gpu, degree = MADE
     truth = catalogue.profile(*MADE)

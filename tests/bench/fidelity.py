@@ -81,7 +81,7 @@ REQUESTS = 400_000
 
 
 def require_profiles() -> None:
-    """Skip where the shared measurements do not lie beside the project."""
+    """Skip where the shared measurements do not lie next to the project."""
     if not measurements.PROFILES.exists():
         raise Skipped("There are no measured profiles in ../shared/data/profiles. Put them there.")
 

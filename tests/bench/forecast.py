@@ -151,7 +151,7 @@ def many_series() -> Figures:
 
 
 def fleet(series: int) -> Held:
-    """The office series at so many levels, and the hour that nobody knows yet."""
+    """The office series at so many levels, and the hour that is not known yet."""
     fortnight = office_tokens(14)
     scale = np.random.default_rng(0).uniform(0.2, 5.0, (series, 1))
     demand = scale * fortnight[np.arange(series) % len(fortnight)]
@@ -160,7 +160,9 @@ def fleet(series: int) -> Held:
 
 
 def against_arima() -> Figures:
-    """The default beside plain ARIMA and the last value, on three office days and the Azure code week."""
+    """The default compared with plain ARIMA and the last value, on three office days and the Azure code
+    week.
+    """
     names = (DEFAULT, "arima", "last_value")
     office, azure = Held(office_tokens(20), office_clock(17)), real("azure_code_tuesday")
     error = [errors(held, predicted(held, names)) for held in (office, azure)]
@@ -211,7 +213,9 @@ def tails() -> Figures:
 
 
 def worst_by_chance(covered: list[Floats]) -> float:
-    """The least coverage of any series, its days dealt to it from those of all: the median of DEALS deals."""
+    """The least coverage of any series, its days assigned to it from those of all: the median of DEALS
+    deals.
+    """
     days, rng = np.concatenate(covered), np.random.default_rng(0)
     coverages = [min(rng.choice(days, own.size).mean() for own in covered) for _ in range(DEALS)]
     return float(np.median(coverages))
@@ -286,9 +290,9 @@ def worse_after(held: Held, factor: float) -> Floats:
 
 
 def clients() -> Figures:
-    """Every ServeGen client that sends in both weeks, beside the naive methods."""
+    """Every ServeGen client that sends in both weeks, compared with the naive methods."""
     demand = servegen_clients()
-    demand = np.where(demand.sum(axis=0) == 0, np.nan, demand)  # nobody collected
+    demand = np.where(demand.sum(axis=0) == 0, np.nan, demand)  # no data was collected
     clock = real("servegen").clock
     weeks = demand[:, : clock.first_cutoff], demand[:, clock.first_cutoff :]
     demand = demand[np.all([np.nansum(week, axis=1) > 0 for week in weeks], axis=0)]

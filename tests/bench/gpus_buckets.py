@@ -1,4 +1,4 @@
-"""Three apps on one llm: what it is worth to plan by bucket, told from what apps answered yesterday."""
+"""Three apps on one llm: what it is worth to plan by bucket, known from what apps answered yesterday."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ RUNPOD = {
 }  # USD per GPU-hour, medians of 2026-06-01 (afhubbard/gpu-prices)
 ATTAINED, REPLAYED, TIMES, LEAST = 0.90, 40_000, 8, 50  # requests that a bucket must have to count
 TIER = {"ttft_slo_s": 5.0, "tpot_slo_s": 0.030, "attainment_target_share": ATTAINED}
-FACTORS = 1.03 ** np.arange(-16, 8)  # of the load, that a programme is asked for
+FACTORS = 1.03 ** np.arange(-16, 8)  # of the load, that a program plans for
 EDGES = BucketEdges((512,), (100, 500))
-WAYS = {  # how buckets are told, by which programme, whether combos may be rented
+WAYS = {  # how buckets are known, by which programme, whether combos may be rented
     "one bucket": ("one", solve_shares, True),
     "by what apps answered": ("apps", solve_shares, True),
     "by what apps answered, Melange": ("apps", solve_melange, True),
@@ -130,7 +130,7 @@ def goodputs(setting, candidates, trace, bucket) -> tuple[np.ndarray, np.ndarray
 
 
 def attaining(solve, setting, options: RentOptions, trace, bucket, present, rate) -> tuple[RentalPlan, float]:
-    """The cheapest fleet of a programme that attains the target, asked for less and for more of the load."""
+    """The cheapest fleet of a programme that attains the target, for less and for more of the load."""
     row = np.searchsorted(present, np.clip(bucket, None, present[-1]))  # rare ones go with the next
     per_s = np.bincount(row, minlength=present.size) / REPLAYED * setting.per_s
     offer, found_by_counts = build_rent_offer(options, {}), {}
@@ -150,7 +150,9 @@ def attaining(solve, setting, options: RentOptions, trace, bucket, present, rate
 def attained(
     setting: RentScenario, options: RentOptions, counts: Sequence[int], trace: TraceArrays, option: np.ndarray
 ) -> float:
-    """Share of requests in time where each option takes what was dealt to it: tiers stand for options."""
+    """Share of requests in time where each option takes what was distributed to it: tiers stand for
+    options.
+    """
     held = [n for n, count in enumerate(counts) if count]
     names = {f"option{n}": setting.tier for n in held}
     alone = dataclasses.replace(setting.catalogue, tiers=names)

@@ -37,10 +37,10 @@ WORKLOADS = {  # Cauchy 4.1, 3.3.3: mean input and output tokens, requests/s, TT
     "sharegpt": (290, 207, 50.0, 5.0, 0.030),
     "longwriter": (337, 1330, 6.0, 1.0, 0.030),
 }
-LONG = {"long": (4000, 1000, 10.0, 5.0, 0.050)}  # ours: prompts of documents, answered at length
-SIGMA_IN, SIGMA_OUT = 0.6, 0.4  # of lognormal lengths; ours, as the paper names means alone
+LONG = {"long": (4000, 1000, 10.0, 5.0, 0.050)}  # chosen here: prompts of documents, answered at length
+SIGMA_IN, SIGMA_OUT = 0.6, 0.4  # of lognormal lengths; chosen here, as the paper names means alone
 REQUESTS, REPLAYED, ATTAINED = 20_000, 80_000, 0.90  # the paper names no share
-FACTORS = 1.02 ** np.arange(-8, 12)  # of the load, that a programme is asked for
+FACTORS = 1.02 ** np.arange(-8, 12)  # of the load, that a program plans for
 TAIL_S = 600.0
 Found = dict[str, float]  # what a fleet met
 
@@ -53,7 +53,7 @@ def setting_of(
     times: int = 1,
     link_gbit_per_s: float | None = None,
 ) -> RentScenario:
-    """A workload of the paper, so many times as fast, as `fleetcast gpus` would be asked for it."""
+    """A workload of the paper, so many times as fast, as `fleetcast gpus` would receive it."""
     inputs, outputs, per_s, ttft_slo_s, tpot_slo_s = {**WORKLOADS, **LONG}[workload]
     rng = np.random.default_rng(6)
     drawn = [
@@ -112,7 +112,7 @@ def met(
 def pools_of(
     setting: RentScenario, options: RentOptions, counts: Sequence[int]
 ) -> list[tuple[Deployment, int]]:
-    """The pools of so many of each option, requests dealt in proportion to what each sustains.
+    """The pools of so many of each option, requests distributed in proportion to what each sustains.
 
     A team is a pool pair of its own: its instances hand caches on among themselves.
     """
@@ -171,7 +171,7 @@ def attaining(
     trace: TraceArrays,
     target: float,
 ) -> tuple[RentalPlan, Found]:
-    """The cheapest fleet of a programme that attains the target, asked for less and for more of the load."""
+    """The cheapest fleet of a programme that attains the target, for less and for more of the load."""
     found_by_counts: dict[tuple[int, ...], tuple[RentalPlan, Found]] = {}
     for factor in FACTORS:
         rented = chosen(name, setting._replace(per_s=setting.per_s * factor), options, caps)

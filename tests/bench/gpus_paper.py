@@ -1,7 +1,7 @@
 """Cauchy's claims on its own GPU types: eight H800, A800 (PCIe) and H20 each, two to a server, 25 Gb/s.
 
 Profiles are composed in part (data/catalogue/kernels.toml says what stands for what): how far off whole runs
-are nobody knows. data/studies/gpus.md holds what this prints.
+are no one knows. data/studies/gpus.md holds what this prints.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ CATALOGUE = load_catalogue()
 H800, A800, H20 = TYPES = ("h800-80gb", "a800-80gb-pcie", "h20-96gb")
 DEGREES, LINK_GBIT_PER_S = (1, 2), 25.0
 CAPS = dict.fromkeys(TYPES, 8)
-TIMES = 4  # of the paper's rates, so that fleets are more than two GPUs and every one of them can be tried
+TIMES = 4  # of the paper's rates, so that fleets are more than two GPUs and every one of them can be played
 REPLAYED = 30_000
 LEAST_SHARE = 0.8  # of the load, that a fleet must sustain
 ATTAINED, STRICT = 0.90, 0.95  # of requests in time; the paper names no share
@@ -192,7 +192,7 @@ def every_fleet(
 def exhaustive(
     setting: RentScenario, options: RentOptions, trace: TraceArrays, below_usd: float
 ) -> tuple[int, tuple[float, tuple[int, ...]] | None]:
-    """How many fleets cheaper than `below_usd` were tried; the cheapest that attains the target, if any."""
+    """How many fleets cheaper than `below_usd` were played; the cheapest that attains the target, if any."""
     every = sorted(set(every_fleet(setting, options, below_usd)))
     for count, (usd, counts) in enumerate(every, start=1):
         if met(setting, pools_of(setting, options, counts), trace)["attained"] >= ATTAINED:
@@ -201,7 +201,9 @@ def exhaustive(
 
 
 def fleets() -> Figures:
-    """Each programme's fleet at equal attainment beside the cheapest of all fleets: Figures 6, 7 and 8."""
+    """Each programme's fleet at equal attainment compared with the cheapest of all fleets: Figures 6, 7 and
+    8.
+    """
     figures, gaps = Figures(), []
     print("| | | USD/h | in time | E2E, s | TTFT, s | TPOT, ms | fleet | USD/h at 95 % |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
@@ -286,7 +288,7 @@ def pair() -> Figures:
     return {"gpus_pair_gain_share": apart / rates["H800 > H800 and H20 > H20"] - 1}
 
 
-def dealt() -> Figures:
+def spread_by_weight() -> Figures:
     """Unlike and like instances under each way to deal requests out: Figure 9."""
     figures = Figures()
     print("| | instances | load | in turn | most unused | by goodput | in time, % |")
@@ -316,4 +318,4 @@ def dealt() -> Figures:
     return figures
 
 
-FUNCTIONS = (by_phase, by_length, fleets, long_prompts, pair, dealt)
+FUNCTIONS = (by_phase, by_length, fleets, long_prompts, pair, spread_by_weight)

@@ -1,7 +1,8 @@
-"""Cauchy's policies beside ours on its three workloads, at equal attainment, beside the best of all fleets.
+"""Cauchy's policies compared with fleetcast's on its three workloads, at equal attainment, compared with
+the best of all fleets.
 
 The load is steady, at four times the paper's rates. Each policy counts on a share of what options sustain;
-of the shares tried, the one with most tokens per USD whose requests attain the target. What boots and drains
+of the shares played, the one with most tokens per USD whose requests attain the target. What boots and drains
 is paid for. The fleets stand on the paper's eight H800, A800 and H20; costs of a whole day, with its ramps:
 the configs cauchy*.
 """

@@ -104,7 +104,7 @@ def moving() -> Figures:
 
 
 def switched_off() -> Figures:
-    """What the stack costs whom it does not serve: levels, and links, but nobody moves."""
+    """What the stack costs the requests that it does not serve: levels, and links, but no request moves."""
     trace = trace_of(REQUESTS)
     plain = endpoint(REPLAY_STACKS["jsq"]._replace(order="fcfs"), levels=1)
     fleet, rules = endpoint(REPLAY_STACKS["jsq"]._replace(order="fcfs"))
@@ -116,7 +116,7 @@ def switched_off() -> Figures:
 
 
 def ticks() -> Figures:
-    """A balancer that finds nobody to move, looking a hundred times as often."""
+    """A balancer that finds no request to move, looking a hundred times as often."""
     trace = trace_of(FEWER)
     fleet, rules = endpoint("jsq_moves")
     still = rules._replace(gap_blocks=1e12, from_blocks=np.inf)
@@ -128,7 +128,9 @@ def ticks() -> Figures:
 
 
 def many() -> Figures:
-    """Dispatch by freeness where there are twenty times as many instances, and beside the shortest queue."""
+    """Dispatch by freeness where there are twenty times as many instances, and compared with the shortest
+    queue.
+    """
     trace = trace_of(FEWER)
     cases = (("freeness", INSTANCES), ("freeness", MANY_INSTANCES), ("jsq", INSTANCES))
     few_s, many_s, jsq_s = (

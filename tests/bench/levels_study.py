@@ -1,6 +1,7 @@
 """Levels of priority, headroom and moves, part by part: data/studies/levels.md holds what this prints.
 
-Every trial of a table has the same requests, batching, memory and latency as its neighbours; nobody is cut.
+Every trial of a table has the same requests, batching, memory and latency as its neighbours; no request is
+cut.
 Seeds are paired: a difference is that of two stacks on the same requests. Intervals are 95 %, by Student's t.
 """
 
@@ -76,10 +77,7 @@ def times_of(trace: TraceArrays, outcome: Outcome) -> dict[str, Any]:
 
 
 def trials(
-    cases: Mapping[str, tuple[FleetArrays, Rules]],
-    trace_of: TraceOf,
-    seeds: Iterable[int],
-    **of: Any,
+    cases: Mapping[str, tuple[FleetArrays, Rules]], trace_of: TraceOf, seeds: Iterable[int], **of: Any
 ) -> Rows:
     """A row for each case and seed; `of` says what else they are."""
     rows = []

@@ -1,8 +1,8 @@
-"""Metrics instead of logs: two weeks of 12 endpoints from a server to a plan, beside what the logs say.
+"""Metrics instead of logs: two weeks of 12 endpoints from a server to a plan, compared with the logs.
 
 The requests are those of the office trace, served by three processes per endpoint, which count as vLLM does.
 All are of one tier: metrics do not tell tiers unless a label does. A server in another process answers as
-Prometheus' API does; tests/test_metrics_server.py asks a real one.
+Prometheus' API does; tests/test_metrics_server.py needs a real one.
 """
 
 import json
@@ -220,7 +220,7 @@ def curves(table: dict[tuple[int, int], np.ndarray], catalogue: Catalogue) -> Co
 
 
 def stretches(counted: Counted) -> Iterator[tuple[str, float, float]]:
-    """What will be asked: each metric, day by day. A server has it at hand, in one form or another."""
+    """The queries to come: each metric, day by day. A server has it at hand, in one form or another."""
     start = (first_day() - date(1970, 1, 1)).days * DAY_S
     for name in counted:
         for day in range(HISTORY):

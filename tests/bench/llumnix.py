@@ -63,7 +63,7 @@ def with_stack(config: RunConfig, stack: Stack, levels: int) -> RunConfig:
 
 
 def play(trace: TraceArrays, fleet: FleetArrays, rules: Rules) -> Outcome:
-    """Replay at an endpoint that does not scale, until all is done: nobody is cut."""
+    """Replay at an endpoint that does not scale, until all is done: no request is cut."""
     until_s = float(trace.arrival_s[-1]) + 1.0
     return replay_trace(
         trace, fleet, Schedule(np.diff(fleet.slots), hour_s=max(until_s, 86_400.0)), rules, until_s

@@ -219,7 +219,7 @@ def sessions() -> Figures:
 
 
 def session_statistics(lake: Lake, trace: str) -> Statistics:
-    """The statistics of SESSIONS, told from the block hashes alone."""
+    """The statistics of SESSIONS, derived from the block hashes alone."""
     rows = lake.sql(
         "select epoch_us(arrived_at) as at, input_tokens as tokens, prefix_hashes as hashes from requests "
         "where trace = $trace order by arrived_at, request_id",

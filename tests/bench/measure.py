@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SHARED = ROOT.parent / "shared" / "data"  # real traces, where a checkout lies beside them
+SHARED = ROOT.parent / "shared" / "data"  # real traces, where a checkout lies next to it them
 sys.path.append(str(ROOT / "tests"))  # its laws, and its readers of what others measured
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 

@@ -1,4 +1,4 @@
-"""BoUTE's search by Bayesian optimisation (5.2, 6) with its kernels, beside the exact front.
+"""BoUTE's search by Bayesian optimisation (5.2, 6) with its kernels, compared with the exact front.
 
     k      Matern 5/2 over the share that goes to the large llm + w(c) w(c') Matern 3/2 over the deployment
            + phi times the product of both; each with ARD and a scale, all by marginal likelihood, in doubles
@@ -34,9 +34,7 @@ WORST_S, LEAST_QUALITY = 60.0, 0.4  # where hypervolumes begin (quality.volume)
 LATENCIES_S = np.geomspace(1.0, 120.0, 400)  # at which a deployment is looked up; above them it does not do
 TARGETS = {
     "quality_front_over_mobo": Target(
-        "",
-        f"hypervolume of the exact front over BoTorch's at {EVALUATIONS} evaluations",
-        at_least=1.05,
+        "", f"hypervolume of the exact front over BoTorch's at {EVALUATIONS} evaluations", at_least=1.05
     ),
     "quality_mobo_seconds": Target("s", "CPU of these evaluations, mean of the seeds"),
     "quality_mobo_front_seconds": Target("s", "CPU of the exact front on the same tables"),

@@ -1,4 +1,4 @@
-"""A panel of StatsForecast's methods beside the default forecast, on the shared series by the hour.
+"""A panel of StatsForecast's methods compared with the default forecast, on the shared series by the hour.
 
 It runs where statsforecast can be imported: the group `panel`. Each method is fitted anew at every cutoff,
 from the same past, and judged an hour and a day ahead; 11 hours lie between cutoffs, so that all hours come.

@@ -67,11 +67,7 @@ def huge_hour() -> Figures:
     problem, plans = running_hour(50, 20, 5, SLACK), list[HourPlan]()
     solve = checked(corrected_plan.solve_corrected, time_limit_s=30.0)
     spent = wall_seconds(lambda: plans.append(solve(problem)))
-    return {
-        "plan_50_20_5_seconds": spent,
-        "plan_50_20_5_gap": plans[0].gap_share,
-        "plan_peak_gb": peak_gb(),
-    }
+    return {"plan_50_20_5_seconds": spent, "plan_50_20_5_gap": plans[0].gap_share, "plan_peak_gb": peak_gb()}
 
 
 def week() -> Figures:

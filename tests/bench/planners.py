@@ -1,4 +1,4 @@
-"""The planners' board: five published systems and ours, where all attain the same.
+"""The planners' board: five published systems and fleetcast, where all attain the same.
 
     python tests/bench planners
 
@@ -60,7 +60,9 @@ TARGETS = {
 
 
 def of_settings(settings: RunSettings, name: str) -> Figures:
-    """The board of a planned day; where ours alone attains the targets, at the most that another does."""
+    """The board of a planned day; where fleetcast alone attains the targets, at the most that another
+    does.
+    """
     day = settings.config.trace.replay_day
     planner_board.try_planners(settings, day, (), False, Progress())
     trials = settings.lake.sql("from planner_trials").to_pandas()

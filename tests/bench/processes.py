@@ -1,6 +1,8 @@
-"""Whole process against whole process: `fleetcast try` beside NVIDIA's ai-dynamo 1.3.1, on the same file.
+"""Whole process against whole process: `fleetcast try` compared with NVIDIA's ai-dynamo 1.3.1, on the same
+file.
 
-What a user waits for: start-up, reading the file, the replay, percentiles; ours draws a figure too. The file
+What a user waits for: start-up, reading the file, the replay, percentiles; fleetcast's draws a figure too.
+The file
 is the Mooncake trace so many times, one copy after the other. Both replay it on 8 instances by round robin
 with blocks of 512 tokens, and keep the prefixes that they have seen. dynamo.py has our kernel alone.
 """

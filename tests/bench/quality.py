@@ -210,7 +210,7 @@ def volume(offer: QualityOffer, plans: list[PointPlan]) -> float:
 
 
 def requirements() -> Figures:
-    """Six requirements: ours, equal money, 70B alone, H100 only."""
+    """Six requirements: fleetcast's, equal money, 70B alone, H100 only."""
     market = build_market(settings_with(rule="route", points=49), Progress())
     offer, demand = market.offers["route"], market.demand
     homo = offer.only(shapes=offer.gpu == list(market.catalogue.gpus).index(H100))

@@ -45,7 +45,7 @@ TARGETS = {
             ("quality", "quality"),
             ("usd_per_hour", "USD per hour"),
         )
-    },
+    }
 }
 
 

@@ -32,7 +32,7 @@ REQUESTS_PER_S = 50.0  # to 60 instances: a third of their KV memory is in use, 
 LIGHT_PER_S, HEAVY_PER_S = 10.0, 70.0  # a twentieth and half of it
 CHUNK_TOKENS = 2048  # the budget of a step
 REQUESTS, LEAPT, WEEK_REQUESTS = 1_000_000, 100_000, 10_000_000
-ENDLESS_GPUS = 1_000_000  # so that no region is too small for the instances asked for
+ENDLESS_GPUS = 1_000_000  # so that no region is too small for the requested instances
 WINDOW_S = 900.0  # a plan's load is the largest quarter of an hour
 TARGETS = {
     "replay_endpoint_requests_per_s": Target(

@@ -96,7 +96,7 @@ def mechanisms() -> Figures:
 def night(config: str) -> dict[str, dict[str, float]]:
     """The scoreboard of a night in a lake of its own, by policy."""
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["DAGSTER_HOME"] = folder  # its runs are nobody's
+        os.environ["DAGSTER_HOME"] = folder  # its runs belong to no location
         resource = SettingsResource(config=config, lake=str(Path(folder) / "lake"))
         run_night(resource, None, Progress())
         rows = resource.load().lake.sql(

@@ -1,6 +1,6 @@
 """What kill -9 does to a night on a cluster: Postgres, daemon, queue, code servers and Ray, all of them real.
 
-A run ends in success, by itself or once it has said why it did not and was asked for again; its tables are
+A run ends in success, by itself or after it reported why it did not and was started again; its tables are
 bit for bit those of one process, and no file is half written. tests/cluster_parts.py starts the parts.
 """
 
@@ -36,7 +36,7 @@ class Trial(NamedTuple):
     name: str
     location: str  # here: in one process; steps: a process each; ray: two nodes; bucket: in S3 too
     kill: Callable[["Stage", str], None]
-    max_runtime_s: str = ""  # of the run, where nobody is left to look after it
+    max_runtime_s: str = ""  # of the run, where nothing is left to look after it
 
 
 class Stage:
@@ -117,7 +117,7 @@ def kill_node(stage: Stage, run: str) -> None:
 
 
 def run_twice(stage: Stage, run: str) -> None:
-    """Nothing; the same day is asked for a second time at once, from another location into the same lake."""
+    """Nothing; the same day is requested a second time at once, from another location into the same lake."""
     other = stage.submit(Trial("", "steps", run_twice))
     stage.cluster.ended(other, LIMIT_S)
 

@@ -116,7 +116,7 @@ def small_day(folder: Path) -> RunSettings:
 
 
 def large(settings: RunSettings, policies: tuple[str, ...]) -> RunSettings:
-    """Ten times office_large, on regions whose caps bind nobody."""
+    """Ten times office_large, on regions whose caps do not bind."""
     config, catalogue = settings.config, settings.catalogue
     regions = {
         name: replace(region, cap_gpus=dict.fromkeys(region.cap_gpus, 100_000))

@@ -1,4 +1,4 @@
-"""The external scaler under load: a process of its own, asked over gRPC at a steady rate."""
+"""The external scaler under load: a process of its own, called over gRPC at a steady rate."""
 
 import asyncio
 import subprocess
@@ -20,7 +20,7 @@ from fleetcast.assets.plans.keda_messages import MESSAGE_CLASSES, SERVICE
 
 DAY = date(2025, 7, 3)
 RATE, SECONDS = 200, 20  # calls per second
-REWRITES_S = 4.0  # so often a new plan is written while it is asked
+REWRITES_S = 4.0  # so often a new plan is written while it answers
 TARGETS = {
     "live_scaler_p99_ms": Target(
         "ms",

@@ -47,10 +47,7 @@ def ingest_10m() -> Figures:
         spent = wall_seconds(lambda: reports.append(ingest_file(path, lake, catalogue)))
     if reports[0].rows_kept != reports[0].rows_in:
         raise RuntimeError(f"{reports[0].rows_quarantined} generated requests were quarantined.")
-    return {
-        "ingest_10m_seconds": spent * REQUESTS / reports[0].rows_in,
-        "ingest_10m_peak_gb": peak_gb(),
-    }
+    return {"ingest_10m_seconds": spent * REQUESTS / reports[0].rows_in, "ingest_10m_peak_gb": peak_gb()}
 
 
 def write_week(path: Path) -> None:

@@ -37,16 +37,14 @@ from fleetcast.models.replay.engine.queue import (
 from fleetcast.models.replay.event_queue import mark_freeness_stale
 from fleetcast.models.replay.fleet.instance_load import assign_request
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import MOVED_LIVE, MOVED_QUEUED, REQUEST_BITS, ReplayState
+from fleetcast.models.replay.state import MOVED_LIVE, MOVED_QUEUED, REQUEST_BITS, State
 from fleetcast.models.world.mechanisms import Prefix, Status
 
 NOT_PAIRED = math.nan  # freeness of an instance that is in no pair at this tick
 
 
 @njit_call
-def balance_pools(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, now: float
-) -> bool:
+def balance_pools(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, now: float) -> bool:
     """Run a tick for all pools; return whether a pair is possible before the next event."""
     refresh_stale_bounds(trace, fleet, rules, state, now)
     is_awake = False
@@ -58,7 +56,7 @@ def balance_pools(
 
 @njit_call
 def move_between_pairs(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, pool: int, now: float
 ) -> bool:
     """Move one request of each pair of the pool; return whether a pair is possible before the next event.
 
@@ -92,7 +90,7 @@ def move_between_pairs(
 
 
 @njit_call
-def freeness_extremes(state: ReplayState, first: int, end: int) -> tuple[int, int]:
+def freeness_extremes(state: State, first: int, end: int) -> tuple[int, int]:
     """Return the least free and the freest slot in no pair yet; ties to the lowest slot, NO_INDEX if none."""
     source, to, least, most = NO_INDEX, NO_INDEX, NEVER, -NEVER
     for slot in range(first, end):
@@ -106,7 +104,7 @@ def freeness_extremes(state: ReplayState, first: int, end: int) -> tuple[int, in
 
 @njit_call
 def evaluate_freeness(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Set the slot's freeness at this tick unless it takes part in a move; -inf if it drains."""
     instance = state.instance[slot]
@@ -119,7 +117,7 @@ def evaluate_freeness(
 
 @njit_call
 def refresh_stale_bounds(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, now: float
 ) -> None:
     """Compute the freeness bounds of the changed instances again, and with them those of their pools."""
     count, state.progress.stale = state.progress.stale, 0
@@ -153,7 +151,7 @@ def refresh_stale_bounds(
 
 @njit_call
 def refresh_freeness_bounds(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Set the bounds of the slot's freeness until it changes: at most the value now, at least at stretch end.
 
@@ -180,7 +178,7 @@ def can_pair(rules: Rules, least: float, most: float) -> bool:
 
 
 @njit_call
-def is_migrating(state: ReplayState, slot: int) -> bool:
+def is_migrating(state: State, slot: int) -> bool:
     """Return whether a request is being copied from or to the instance, or is in flight to it."""
     instance = state.instance[slot]
     return instance.migrating_out + instance.migrating_in + instance.inbound > 0
@@ -191,7 +189,7 @@ def move_one_request(
     trace: TraceArrays,
     fleet: FleetArrays,
     rules: Rules,
-    state: ReplayState,
+    state: State,
     slot: int,
     to: int,
     source_freeness: float,
@@ -231,7 +229,7 @@ def is_move_worthwhile(
     trace: TraceArrays,
     fleet: FleetArrays,
     rules: Rules,
-    state: ReplayState,
+    state: State,
     to: int,
     blocks: int,
     source_freeness: float,
@@ -250,7 +248,7 @@ def move_waiting_request(
     trace: TraceArrays,
     fleet: FleetArrays,
     rules: Rules,
-    state: ReplayState,
+    state: State,
     slot: int,
     lane: int,
     to: int,
@@ -271,7 +269,7 @@ def move_waiting_request(
 
 @njit_call
 def choose_decoding_request(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, now: float
 ) -> tuple[int, int]:
     """Return the decoding request to move, and its blocks: lowest level, fewest blocks, latest admission."""
     instance = state.instance[slot]

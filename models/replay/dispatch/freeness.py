@@ -30,7 +30,7 @@ from fleetcast.models.replay.engine.queue import (
 from fleetcast.models.replay.engine.step_time import stretch_s
 from fleetcast.models.replay.event_queue import sift_line
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Phase, QueueDemand, Status
 
 GROWS, SHRINKS = 0.25, 0.0625  # change of headroom at a monitor tick, as shares of its maximum
@@ -39,7 +39,7 @@ EVERY_LEVEL = 1 << 30  # in place of a request's level: all headroom counts
 
 
 @njit_call
-def demand_blocks(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int) -> int:
+def demand_blocks(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int) -> int:
     """Return the KV blocks that the waiting requests would take: the first of the first lane, or all."""
     if rules.demand == QueueDemand.ALL:
         return state.instance[slot].waiting_blocks
@@ -51,7 +51,7 @@ def demand_blocks(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: R
 
 
 @njit_call
-def headroom_blocks(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, level: int) -> float:
+def headroom_blocks(fleet: FleetArrays, rules: Rules, state: State, slot: int, level: int) -> float:
     """Return the KV blocks kept free for the levels at the slot; only those above `level` under that rule."""
     share = 0.0
     levels = state.requests_by_level.shape[1]
@@ -64,13 +64,7 @@ def headroom_blocks(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: 
 
 @njit_call
 def note_first_token(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    slot: int,
-    request: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, request: int, now: float
 ) -> None:
     """Count the request's first token, made at the slot, if it is late."""
     if deadline_s(trace, rules, request) < now:
@@ -78,7 +72,7 @@ def note_first_token(
 
 
 @njit_call
-def adapt_headroom(fleet: FleetArrays, rules: Rules, state: ReplayState) -> None:
+def adapt_headroom(fleet: FleetArrays, rules: Rules, state: State) -> None:
     """Adapt the headroom at a monitor tick: more for a level with late first tokens since the last one.
 
     It rises by a quarter of level 0's initial headroom, else falls by a sixteenth, between 0 and that.
@@ -96,7 +90,7 @@ def adapt_headroom(fleet: FleetArrays, rules: Rules, state: ReplayState) -> None
 
 @njit_call
 def unclaimed_blocks(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, level: int
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, level: int
 ) -> tuple[int, float]:
     """Return the blocks not held or demanded at the start of the slot's stretch, and the headroom blocks."""
     unclaimed = capacity_blocks(fleet, slot) - state.instance[slot].blocks
@@ -106,13 +100,7 @@ def unclaimed_blocks(
 
 @njit_call
 def free_blocks(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    slot: int,
-    level: int,
-    steps: int,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, level: int, steps: int
 ) -> float:
     """Return M - V in blocks for a request of this level, after `steps` of the stretch; < 0: overfull."""
     unclaimed, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
@@ -120,7 +108,7 @@ def free_blocks(
 
 
 @njit_call
-def running_requests(state: ReplayState, slot: int) -> int:
+def running_requests(state: State, slot: int) -> int:
     """Return B, the number of requests that the slot runs."""
     instance = state.instance[slot]
     return instance.batch + instance.joining
@@ -128,13 +116,7 @@ def running_requests(state: ReplayState, slot: int) -> int:
 
 @njit_call
 def instance_freeness(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    slot: int,
-    level: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, level: int, now: float
 ) -> float:
     """Return F of the slot, in blocks, for a request of this level, at its latest step boundary."""
     steps = known_steps(trace, fleet, state, slot, now)
@@ -143,13 +125,7 @@ def instance_freeness(
 
 @njit_call
 def freeness_bounds(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    slot: int,
-    level: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, level: int, now: float
 ) -> tuple[float, float]:
     """Return F of the slot now and at the end of its stretch, its bounds until the slot changes."""
     instance = state.instance[slot]
@@ -161,7 +137,7 @@ def freeness_bounds(
 
 
 @njit_call
-def known_steps(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> int:
+def known_steps(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, now: float) -> int:
     """Return the completed steps of the stretch; an async engine notices arrivals up to the last one."""
     passed = steps_passed(fleet, state, slot, now)
     if passed > 0 and has_unnoticed_request(state, slot):
@@ -173,13 +149,7 @@ def known_steps(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot
 
 @njit_call
 def freest_instance(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    pool: int,
-    level: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, pool: int, level: int, now: float
 ) -> int:
     """Return the serving instance of the pool with the largest freeness; ties to the lowest slot."""
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
@@ -210,7 +180,7 @@ def freest_instance(
 
 @njit_call
 def mean_freeness(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, pool: int, now: float
 ) -> float:
     """Return the mean freeness of the pool's serving instances, without headroom (3.6); 0 if none serves."""
     total, count = 0.0, 0

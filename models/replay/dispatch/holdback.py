@@ -13,7 +13,7 @@ from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.infaas import assigned_requests
 from fleetcast.models.replay.engine.queue import push_back
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Status
 
 WAITING_LIMIT = 5.0  # requests waiting at an instance
@@ -21,7 +21,7 @@ KV_LIMIT_SHARE = 0.8  # of the KV capacity
 
 
 @njit_call
-def pool_saturation(fleet: FleetArrays, state: ReplayState, pool: int) -> float:
+def pool_saturation(fleet: FleetArrays, state: State, pool: int) -> float:
     """Return the saturation of a pool with at least one serving instance; from 1 on it gets no request."""
     total, count = 0.0, 0
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
@@ -40,14 +40,14 @@ def pool_saturation(fleet: FleetArrays, state: ReplayState, pool: int) -> float:
 
 @njit_call
 def can_leave_central_queue(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, pool: int
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, pool: int
 ) -> bool:
     """Return whether the pool is empty enough for the request's level."""
     return pool_saturation(fleet, state, pool) < rules.ceiling_share[trace.level[request]]
 
 
 @njit_call
-def hold_in_central_queue(trace: TraceArrays, rules: Rules, state: ReplayState, request: int) -> None:
+def hold_in_central_queue(trace: TraceArrays, rules: Rules, state: State, request: int) -> None:
     """Append the request to the central queue of its llm, in the list of its level."""
     push_back(
         state,
@@ -59,12 +59,12 @@ def hold_in_central_queue(trace: TraceArrays, rules: Rules, state: ReplayState, 
 
 
 @njit_call
-def is_level_waiting(trace: TraceArrays, rules: Rules, state: ReplayState, request: int) -> bool:
+def is_level_waiting(trace: TraceArrays, rules: Rules, state: State, request: int) -> bool:
     """Return whether other requests of its llm and level already wait in the central queue."""
     return state.central[central_list_index(trace, rules, state, request)].central_head != NO_INDEX
 
 
 @njit_call
-def central_list_index(trace: TraceArrays, rules: Rules, state: ReplayState, request: int) -> int:
+def central_list_index(trace: TraceArrays, rules: Rules, state: State, request: int) -> int:
     """Return the index of the request's list in state.central."""
     return trace.llm[request] * rules.ceiling_share.size + trace.level[request]

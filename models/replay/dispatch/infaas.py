@@ -11,7 +11,7 @@ only ACTIVE ones are considered. The rule uses neither levels nor memory. The ta
 
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Status
 
 TARGET_S = 1.0
@@ -21,7 +21,7 @@ OVERLOADED, INTERFERED = 1.0, 0.5  # penalties
 
 
 @njit_call
-def assigned_requests(state: ReplayState, slot: int) -> int:
+def assigned_requests(state: State, slot: int) -> int:
     """Return the number of requests assigned to the slot and not finished."""
     count = 0
     for level in range(state.requests_by_level.shape[1]):
@@ -30,7 +30,7 @@ def assigned_requests(state: ReplayState, slot: int) -> int:
 
 
 @njit_call
-def infaas_penalty(state: ReplayState, slot: int) -> float:
+def infaas_penalty(state: State, slot: int) -> float:
     """Return the penalty of the slot's state in its cost; 0: it is ACTIVE."""
     service_s, count = state.instance[slot].service_s, assigned_requests(state, slot)
     if service_s > OVERLOADED_SHARE * TARGET_S and count > 2:
@@ -39,7 +39,7 @@ def infaas_penalty(state: ReplayState, slot: int) -> float:
 
 
 @njit_call
-def cheapest_instance(fleet: FleetArrays, state: ReplayState, pool: int) -> int:
+def cheapest_instance(fleet: FleetArrays, state: State, pool: int) -> int:
     """Return the cheapest serving instance, of the ACTIVE ones if there are any; ties to the lowest slot."""
     best, best_cost, best_is_active = NO_INDEX, 0.0, False
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
@@ -54,7 +54,7 @@ def cheapest_instance(fleet: FleetArrays, state: ReplayState, pool: int) -> int:
 
 
 @njit_call
-def note_service_time(state: ReplayState, slot: int, seconds: float) -> None:
+def note_service_time(state: State, slot: int, seconds: float) -> None:
     """Add to the slot's smoothed service time that of a request that ended `seconds` after its dispatch."""
     instance = state.instance[slot]
     before = instance.service_s

@@ -22,24 +22,18 @@ from fleetcast.models.replay.dispatch.opportunism import (
 from fleetcast.models.replay.event_queue import reschedule_event, sift_transfers
 from fleetcast.models.replay.fleet.instance_load import assign_request
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 
 
 @njit_call
-def has_transferred_cache(fleet: FleetArrays, state: ReplayState, request: int) -> bool:
+def has_transferred_cache(fleet: FleetArrays, state: State, request: int) -> bool:
     """Return whether the request's cache was sent with it, so that it need not be computed."""
     return fleet.has_transfers and state.transfer[request].transferred_tokens > 0
 
 
 @njit_call
 def start_transfer(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    slot: int,
-    request: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, request: int, now: float
 ) -> bool:
     """Send a request that has its first token to a decode instance; return False where it stays."""
     instance = state.instance[slot]
@@ -79,7 +73,7 @@ def transfer_token_s(fleet: FleetArrays, slot: int, to: int) -> float:
 
 
 @njit_call
-def push_in_flight(state: ReplayState, request: int) -> None:
+def push_in_flight(state: State, request: int) -> None:
     """Add a request, whose ready_s is set, to the transfers in flight."""
     size = state.progress.in_flight
     state.transfer[size].in_flight, state.transfer[request].in_flight_position = request, size
@@ -89,7 +83,7 @@ def push_in_flight(state: ReplayState, request: int) -> None:
 
 
 @njit_call
-def pop_in_flight(state: ReplayState, request: int) -> None:
+def pop_in_flight(state: State, request: int) -> None:
     """Remove a request from the transfers in flight."""
     size, at = state.progress.in_flight - 1, state.transfer[request].in_flight_position
     last = state.transfer[size].in_flight
@@ -101,7 +95,7 @@ def pop_in_flight(state: ReplayState, request: int) -> None:
 
 
 @njit_call
-def set_transfer_clock(state: ReplayState) -> None:
+def set_transfer_clock(state: State) -> None:
     """Set the clock of the transfers to the end of the next one."""
     next_s = state.transfer[state.transfer[0].in_flight].ready_s if state.progress.in_flight > 0 else NEVER
     reschedule_event(state, state.instance.size, next_s)

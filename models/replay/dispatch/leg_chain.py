@@ -13,7 +13,7 @@ from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.kv_transfer import push_in_flight
 from fleetcast.models.replay.fleet.scaling_signal import SMOOTHED_S
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import GearTrigger, Status
 
 
@@ -24,7 +24,7 @@ def is_first_leg(trace: TraceArrays, request: int) -> bool:
 
 
 @njit_call
-def continue_chain(trace: TraceArrays, rules: Rules, state: ReplayState, request: int, now: float) -> None:
+def continue_chain(trace: TraceArrays, rules: Rules, state: State, request: int, now: float) -> None:
     """After the end of a leg, begin the next one of its request, or skip all later ones."""
     llm, behind = trace.llm[request], trace.then[request]
     if behind != NO_INDEX and trace.score[request] < state.llm[llm].go_on_below:
@@ -35,7 +35,7 @@ def continue_chain(trace: TraceArrays, rules: Rules, state: ReplayState, request
 
 
 @njit_call
-def skip_later_legs(trace: TraceArrays, state: ReplayState, request: int) -> None:
+def skip_later_legs(trace: TraceArrays, state: State, request: int) -> None:
     """Mark all legs after this one as ended without having begun."""
     if trace.then.size == 0:
         return
@@ -47,7 +47,7 @@ def skip_later_legs(trace: TraceArrays, state: ReplayState, request: int) -> Non
 
 
 @njit_call
-def choose_gears(fleet: FleetArrays, rules: Rules, state: ReplayState) -> None:
+def choose_gears(fleet: FleetArrays, rules: Rules, state: State) -> None:
     """Choose the threshold of each llm that has gears; called at each monitor tick."""
     share = min(1.0, rules.monitor_s / SMOOTHED_S)
     for llm in range(state.llm.size):
@@ -70,7 +70,7 @@ def choose_gears(fleet: FleetArrays, rules: Rules, state: ReplayState) -> None:
 
 
 @njit_call
-def llm_load_share(fleet: FleetArrays, state: ReplayState, llm: int) -> float:
+def llm_load_share(fleet: FleetArrays, state: State, llm: int) -> float:
     """Return load / KV capacity, in tokens, over an llm's serving instances; 0 if none serves."""
     load, room = 0, 0
     for pool in range(fleet.kind.size):

@@ -15,7 +15,7 @@ from fleetcast.models.replay.engine.step_time import steps_until, stretch_s
 from fleetcast.models.replay.event_queue import drop_key, reschedule_event
 from fleetcast.models.replay.fleet.instance_load import assign_request
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import MOVE_ABORTED, REQUEST_BITS, ReplayState
+from fleetcast.models.replay.state import MOVE_ABORTED, REQUEST_BITS, State
 from fleetcast.models.world.mechanisms import Phase, Status
 
 LEAVING = -1  # migration_stage of a request that leaves at the next step boundary
@@ -23,13 +23,7 @@ LEAVING = -1  # migration_stage of a request that leaves at the next step bounda
 
 @njit_call
 def start_migration(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    request: int,
-    to: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, to: int, now: float
 ) -> bool:
     """Begin to move a decoding request to slot `to`; return False where that is not possible.
 
@@ -63,7 +57,7 @@ def start_migration(
 
 @njit_call
 def copy_next_stage(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, now: float
 ) -> None:
     """Copy what was cached since the last copy began, or let the request leave if little is left."""
     slot, to = state.request[request].served_by, state.transfer[request].migrating_to
@@ -86,7 +80,7 @@ def copy_next_stage(
 
 @njit_call
 def send_stage(
-    fleet: FleetArrays, state: ReplayState, request: int, slot: int, to: int, tokens: int, now: float
+    fleet: FleetArrays, state: State, request: int, slot: int, to: int, tokens: int, now: float
 ) -> None:
     """Start the transfer of `tokens` of a cache, after all that is queued on both links."""
     instance = state.instance[slot]
@@ -98,7 +92,7 @@ def send_stage(
 
 @njit_call
 def release_migrated(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Send the leaving requests at a step boundary, after the finished ones, in the order of the trace."""
     instance = state.instance[slot]
@@ -137,7 +131,7 @@ def release_migrated(
 
 
 @njit_call
-def next_leaving_request(state: ReplayState, slot: int) -> int:
+def next_leaving_request(state: State, slot: int) -> int:
     """Return the first of the slot's leaving requests, in the order of the trace; NO_INDEX if none."""
     first = NO_INDEX
     for at in range(state.instance[slot].batch):
@@ -151,7 +145,7 @@ def next_leaving_request(state: ReplayState, slot: int) -> int:
 
 
 @njit_call
-def abort_migration(fleet: FleetArrays, state: ReplayState, request: int) -> None:
+def abort_migration(fleet: FleetArrays, state: State, request: int) -> None:
     """Abort the move of a request; it stays at its instance, or is queued there again by the caller."""
     if state.transfer[request].migration_stage == LEAVING:
         state.instance[state.request[request].served_by].leaving -= 1
@@ -161,7 +155,7 @@ def abort_migration(fleet: FleetArrays, state: ReplayState, request: int) -> Non
 
 
 @njit_call
-def end_migration(fleet: FleetArrays, state: ReplayState, request: int, counted: int) -> None:
+def end_migration(fleet: FleetArrays, state: State, request: int, counted: int) -> None:
     """End the copying of a request; `counted` is the column of state.moved to count it in, or NO_INDEX."""
     slot = state.request[request].served_by
     if counted != NO_INDEX:
@@ -172,7 +166,7 @@ def end_migration(fleet: FleetArrays, state: ReplayState, request: int, counted:
 
 
 @njit_call
-def abort_migrations_to(fleet: FleetArrays, state: ReplayState, dead: int) -> None:
+def abort_migrations_to(fleet: FleetArrays, state: State, dead: int) -> None:
     """Abort the moves of leaving requests to an instance that has died."""
     for slot in range(state.instance.size):
         if state.instance[slot].leaving > 0:
@@ -183,7 +177,7 @@ def abort_migrations_to(fleet: FleetArrays, state: ReplayState, dead: int) -> No
 
 
 @njit_call
-def place_in_batch(state: ReplayState, slot: int, request: int) -> int:
+def place_in_batch(state: State, slot: int, request: int) -> int:
     """Return the request's position in the slot's finish_key heap; NO_INDEX if it does not decode there."""
     for at in range(state.instance[slot].batch):
         if state.finish_key[slot, at] & REQUEST_BITS == request:
@@ -192,7 +186,7 @@ def place_in_batch(state: ReplayState, slot: int, request: int) -> int:
 
 
 @njit_call
-def steps_passed(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> int:
+def steps_passed(fleet: FleetArrays, state: State, slot: int, now: float) -> int:
     """Return the number of steps of the slot's stretch whose boundary has passed at this instant."""
     if state.instance[slot].phase != Phase.DECODE:
         return 0
@@ -201,7 +195,7 @@ def steps_passed(fleet: FleetArrays, state: ReplayState, slot: int, now: float) 
 
 
 @njit_call
-def is_boundary_passed(fleet: FleetArrays, state: ReplayState, slot: int, steps: int, now: float) -> bool:
+def is_boundary_passed(fleet: FleetArrays, state: State, slot: int, steps: int, now: float) -> bool:
     """Return whether the boundary after `steps` is at exactly this instant and the slot has passed it.
 
     It has if the slot comes before the last clock that ran at this instant.
@@ -211,14 +205,14 @@ def is_boundary_passed(fleet: FleetArrays, state: ReplayState, slot: int, steps:
 
 
 @njit_call
-def cut_stretch_soon(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
+def cut_stretch_soon(fleet: FleetArrays, state: State, slot: int, now: float) -> None:
     """End a stretch at the next step boundary."""
     if state.instance[slot].phase == Phase.DECODE:
         cut_stretch_after(fleet, state, slot, steps_passed(fleet, state, slot, now) + 1)
 
 
 @njit_call
-def cut_stretch_after(fleet: FleetArrays, state: ReplayState, slot: int, steps: int) -> None:
+def cut_stretch_after(fleet: FleetArrays, state: State, slot: int, steps: int) -> None:
     """End a stretch after `steps` of its steps, if it is longer."""
     instance = state.instance[slot]
     if steps < instance.stretch:

@@ -15,12 +15,12 @@ from fleetcast.models.replay.engine.queue import has_unnoticed_request, has_wait
 from fleetcast.models.replay.fleet.instance_load import assign_request
 from fleetcast.models.replay.fleet.teams import first_team_slot, team_index
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Opportunism, Status
 
 
 @njit_call
-def choose_decode_instance(fleet: FleetArrays, state: ReplayState, slot: int) -> int:
+def choose_decode_instance(fleet: FleetArrays, state: State, slot: int) -> int:
     """Return the least loaded instance of the pool, or of the slot's team, that decodes what it prefills.
 
     NO_INDEX if none serves; ties to the lowest slot.
@@ -41,7 +41,7 @@ def choose_decode_instance(fleet: FleetArrays, state: ReplayState, slot: int) ->
 
 
 @njit_call
-def starting_instance(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int) -> int:
+def starting_instance(fleet: FleetArrays, rules: Rules, state: State, slot: int) -> int:
     """Return where a request routed to the slot begins: at the slot, or at an empty decode instance."""
     instance = state.instance[slot]
     if rules.opportunism == Opportunism.OFF or instance.joining + instance.batch == 0:
@@ -51,7 +51,7 @@ def starting_instance(fleet: FleetArrays, rules: Rules, state: ReplayState, slot
 
 
 @njit_call
-def should_keep_request(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, to: int) -> bool:
+def should_keep_request(fleet: FleetArrays, rules: Rules, state: State, slot: int, to: int) -> bool:
     """Return whether the slot keeps a request that has its first token, and does not send it to `to`."""
     instance = state.instance[slot]
     if rules.opportunism == Opportunism.WEIGHTED:
@@ -66,7 +66,7 @@ def should_keep_request(fleet: FleetArrays, rules: Rules, state: ReplayState, sl
 
 @njit_call
 def set_both_phases(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int, runs_both: bool
+    trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int, runs_both: bool
 ) -> None:
     """Set whether the slot runs both phases of the request, or the phase of its role, and adjust its load."""
     if state.transfer[request].runs_both_phases != runs_both:

@@ -7,13 +7,13 @@ from fleetcast.models.replay.engine.kv_memory import is_below_kv_share
 from fleetcast.models.replay.engine.queue import is_aged, pop_front, push_back
 from fleetcast.models.replay.fleet.scaling_signal import is_slack
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 
 PATIENCE_SHARE = 0.1  # of the time to ageing, in which a pull needs spare capacity by the whole signal
 
 
 @njit_call
-def defer_request(trace: TraceArrays, state: ReplayState, request: int) -> None:
+def defer_request(trace: TraceArrays, state: State, request: int) -> None:
     """Append a request of the batch tier to its llm's queue at the queue manager."""
     llm = trace.llm[request]
     push_back(state, state.llm["manager_head"], state.llm["manager_tail"], llm, request)
@@ -22,7 +22,7 @@ def defer_request(trace: TraceArrays, state: ReplayState, request: int) -> None:
 
 
 @njit_call
-def pop_deferred(trace: TraceArrays, state: ReplayState, llm: int) -> int:
+def pop_deferred(trace: TraceArrays, state: State, llm: int) -> int:
     """Take the request that has waited longest at the queue manager; there must be one."""
     request = pop_front(state, state.llm["manager_head"], llm)
     state.llm[llm].manager_output_tokens -= trace.output_tokens[request]
@@ -32,7 +32,7 @@ def pop_deferred(trace: TraceArrays, state: ReplayState, llm: int) -> int:
 
 @njit_call
 def has_spare_capacity(
-    fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, share: float, is_patient: bool
+    fleet: FleetArrays, rules: Rules, state: State, pool: int, share: float, is_patient: bool
 ) -> bool:
     """Return whether less than `share` of the pool is in use, by the rules' signal or by memory alone."""
     return is_slack(fleet, rules, state, pool, share) if is_patient else is_below_kv_share(state, pool, share)
@@ -40,7 +40,7 @@ def has_spare_capacity(
 
 @njit_call
 def pull_deferred(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, pool: int, now: float
 ) -> None:
     """Pull one deferred request to a pool below the first threshold, or two below the second (60 %, 50 %).
 
@@ -64,7 +64,7 @@ def pull_deferred(
 
 @njit_call
 def release_aged_deferred(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, llm: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, llm: int, now: float
 ) -> None:
     """Route the deferred requests that are old enough for priority 0, as interactive ones."""
     while state.llm[llm].manager_head != NO_INDEX and is_aged(trace, rules, state.llm[llm].manager_head, now):

@@ -18,14 +18,12 @@ from fleetcast.models.replay.fleet.instance_load import assign_request, endpoint
 from fleetcast.models.replay.fleet.scaling_signal import is_keeping_up
 from fleetcast.models.replay.fleet.teams import first_team_slot, team_count, team_load_tokens
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import PoolSpread, Prefix, Routing, Status
 
 
 @njit_call
-def choose_pool(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int
-) -> int:
+def choose_pool(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int) -> int:
     """Choose the pool of a request; NO_INDEX if none serves its llm.
 
     It is a pool below the utilisation threshold in the first preferred region that has one: by the spread
@@ -61,13 +59,7 @@ def choose_pool(
 
 @njit_call
 def choose_instance(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    pool: int,
-    request: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, pool: int, request: int, now: float
 ) -> int:
     """Choose a serving instance of the pool by the routing rule; ties to the lowest slot.
 
@@ -90,7 +82,7 @@ def choose_instance(
 
 
 @njit_call
-def instance_of_least_team(fleet: FleetArrays, state: ReplayState, pool: int) -> int:
+def instance_of_least_team(fleet: FleetArrays, state: State, pool: int) -> int:
     """Return the least loaded instance of the least loaded team; ties to the lowest.
 
     Prefill is short, so the load of a prefill instance is a poor measure of the load of its team.
@@ -112,13 +104,7 @@ def instance_of_least_team(fleet: FleetArrays, state: ReplayState, pool: int) ->
 
 @njit_call
 def choose_instance_by_rule(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    pool: int,
-    request: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, pool: int, request: int, now: float
 ) -> int:
     """Choose an instance by a rule other than SHORTEST_QUEUE."""
     if rules.routing == Routing.FREENESS:
@@ -143,13 +129,7 @@ def choose_instance_by_rule(
 
 @njit_call
 def dispatch_request(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    request: int,
-    pool: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, pool: int, now: float
 ) -> None:
     """Send the request to an instance of the pool, which must have a serving one."""
     slot = choose_instance(trace, fleet, rules, state, pool, request, now)
@@ -173,7 +153,7 @@ def dispatch_request(
 
 @njit_call
 def route_request(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, now: float
 ) -> int:
     """Send the request to a pool and return the pool; NO_INDEX if none serves, or if it is held back."""
     if rules.uses_central_queue and is_level_waiting(trace, rules, state, request):
@@ -192,7 +172,7 @@ def route_request(
 
 @njit_call
 def route_stranded(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, llm: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, llm: int, now: float
 ) -> None:
     """Route the requests that found no serving instance of their llm; some may have to wait longer."""
     request = state.llm[llm].stranded_head
@@ -205,7 +185,7 @@ def route_stranded(
 
 @njit_call
 def release_central_queue(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, llm: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, llm: int, now: float
 ) -> None:
     """Dispatch requests of the central queue, the highest level first, while their pool is empty enough."""
     levels = rules.ceiling_share.size

@@ -14,7 +14,7 @@ the weights of all. So the requests of a pool differ from its share by less than
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.engine.kv_memory import is_below_kv_share
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import PoolSpread, Status
 
 
@@ -26,16 +26,14 @@ def can_take_request(trace: TraceArrays, fleet: FleetArrays, pool: int, request:
 
 
 @njit_call
-def can_choose_pool(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, pool: int, request: int
-) -> bool:
+def can_choose_pool(trace: TraceArrays, fleet: FleetArrays, state: State, pool: int, request: int) -> bool:
     """Return whether `pool` is a pool (not NO_INDEX), has serving instances, and can take the request."""
     return pool != NO_INDEX and state.pool[pool].kv_room > 0 and can_take_request(trace, fleet, pool, request)
 
 
 @njit_call
 def choose_pool_by_spread(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, endpoint: int
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, endpoint: int
 ) -> int:
     """Choose the endpoint's next pool; NO_INDEX if none that can take the request is below the threshold."""
     is_free = False
@@ -62,7 +60,7 @@ def choose_pool_by_spread(
 
 
 @njit_call
-def spread_weight(fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int) -> float:
+def spread_weight(fleet: FleetArrays, rules: Rules, state: State, pool: int) -> float:
     """Return the weight that a pool adds to its credit with each request."""
     if rules.spread == PoolSpread.ROUND_ROBIN:
         return 1.0

@@ -17,19 +17,13 @@ from fleetcast.models.replay.engine.step_time import steps_until
 from fleetcast.models.replay.event_queue import mark_freeness_stale, reschedule_event
 from fleetcast.models.replay.fleet.instance_load import assign_request
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Phase, Prefix, Status
 
 
 @njit_call
 def enqueue_request(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    slot: int,
-    request: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, request: int, now: float
 ) -> None:
     """Put the request into the slot's queue; the engine checks it at the first possible step boundary.
 
@@ -43,7 +37,7 @@ def enqueue_request(
 
 
 @njit_call
-def check_queue_later(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float) -> None:
+def check_queue_later(fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float) -> None:
     """Let an async engine end its stretch after the step that follows the current one."""
     instance = state.instance[slot]
     if instance.phase == Phase.DECODE and can_make_batch_room(fleet, rules, state, slot):
@@ -54,7 +48,7 @@ def check_queue_later(fleet: FleetArrays, rules: Rules, state: ReplayState, slot
 
 @njit_call
 def check_queue_soon(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Let the instance check its queue at the next step boundary."""
     instance = state.instance[slot]
@@ -67,7 +61,7 @@ def check_queue_soon(
 
 @njit_call
 def deliver_cache(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, now: float
 ) -> None:
     """Handle the arrival of a cache: free the sender's memory and queue the request at its receiver."""
     release_sent_blocks(trace, fleet, rules, state, request, now)
@@ -79,7 +73,7 @@ def deliver_cache(
 
 @njit_call
 def release_sent_blocks(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, request: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, now: float
 ) -> None:
     """Free the sender's memory from which the request's cache was sent."""
     slot, tokens = state.transfer[request].source_slot, state.transfer[request].sender_tokens
@@ -103,7 +97,7 @@ def release_sent_blocks(
 
 @njit_call
 def recall_in_flight(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Put all requests in flight from or to a failed instance into its first list, to be routed again."""
     instance = state.instance[slot]
@@ -141,7 +135,7 @@ def recall_in_flight(
 
 
 @njit_call
-def lose_cache(fleet: FleetArrays, state: ReplayState, request: int) -> None:
+def lose_cache(fleet: FleetArrays, state: State, request: int) -> None:
     """Count the request's transferred cache as lost; it must be computed again."""
     if fleet.prefix != Prefix.NONE:
         state.sharing[request].held_hashes = 0

@@ -22,12 +22,12 @@ from fleetcast.models.replay.engine.prefix import (
 from fleetcast.models.replay.engine.queue import next_lane, pop_front, push_back
 from fleetcast.models.replay.event_queue import push_key
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Batching, Prefix, QueueOrder
 
 
 @njit_inline
-def has_batch_room(fleet: FleetArrays, state: ReplayState, slot: int) -> bool:
+def has_batch_room(fleet: FleetArrays, state: State, slot: int) -> bool:
     """Return whether the batch is not full.
 
     An async engine composes a step before it knows which requests the step under way ends: these still count
@@ -38,13 +38,13 @@ def has_batch_room(fleet: FleetArrays, state: ReplayState, slot: int) -> bool:
 
 
 @njit_inline
-def can_make_batch_room(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int) -> bool:
+def can_make_batch_room(fleet: FleetArrays, rules: Rules, state: State, slot: int) -> bool:
     """Return whether the batch is not full, or may preempt a request."""
     return rules.order == QueueOrder.PREEMPTIVE or has_batch_room(fleet, state, slot)
 
 
 @njit_inline
-def can_admit(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int) -> bool:
+def can_admit(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> bool:
     """Return whether the batch has a place, and memory for the prompt and one decode step of all requests.
 
     ORCA needs memory for the whole output of all requests instead.
@@ -66,7 +66,7 @@ def can_admit(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: 
 
 @njit_inline
 def admit_waiting(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Admit as many waiting requests as fit, in queue order; their prompts are then pending."""
     instance = state.instance[slot]
@@ -118,9 +118,7 @@ def admit_waiting(
 
 
 @njit_inline
-def admit_transferred(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int
-) -> None:
+def admit_transferred(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> None:
     """Add a request with a transferred cache to the decode batch; nothing is computed."""
     cached = state.transfer[request].transferred_tokens
     state.transfer[request].transferred_tokens = 0
@@ -130,18 +128,12 @@ def admit_transferred(
 
 
 @njit_inline
-def start_decoding(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int
-) -> None:
+def start_decoding(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> None:
     """Add a request whose cache is here to the decode batch; its latest token is not cached yet."""
     instance = state.instance[slot]
     left = trace.output_tokens[request] - state.request[request].generated
     cached = prompt_tokens(trace, state, request) - 1
     instance.kv += cached
     note_block_crossing(fleet, state, slot, cached, 1)
-    push_key(
-        state.finish_key[slot],
-        instance.batch,
-        (instance.steps + left) << 32 | request,
-    )
+    push_key(state.finish_key[slot], instance.batch, (instance.steps + left) << 32 | request)
     instance.batch += 1

@@ -41,13 +41,13 @@ from fleetcast.models.replay.engine.step_time import prefill_step_s, stretch_s
 from fleetcast.models.replay.event_queue import drop_key, reschedule_event
 from fleetcast.models.replay.fleet.instance_load import assign_request
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import REQUEST_BITS, ReplayState
+from fleetcast.models.replay.state import REQUEST_BITS, State
 from fleetcast.models.world.mechanisms import Batching, Phase, Prefix, QueueOrder
 
 
 @njit_inline
 def begin_step(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Begin the next step after a boundary: prefill if prompts are pending, else decode, else be idle."""
     instance = state.instance[slot]
@@ -73,9 +73,7 @@ def begin_step(
 
 
 @njit_inline
-def start_prefill_step(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, now: float
-) -> None:
+def start_prefill_step(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, now: float) -> None:
     """Start a step over pending prompt tokens: all of them, or as many as the budget leaves after decode."""
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
@@ -95,7 +93,7 @@ def start_prefill_step(
 
 
 @njit_inline
-def context_pairs(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, chunk: int) -> int:
+def context_pairs(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, chunk: int) -> int:
     """Return the sum, over the next `chunk` prompt tokens, of the cached tokens of their own prompts."""
     instance = state.instance[slot]
     request, done, pairs = instance.joining_head, instance.prefilled, 0
@@ -109,7 +107,7 @@ def context_pairs(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, sl
 
 
 @njit_inline
-def start_decode_stretch(fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float) -> None:
+def start_decode_stretch(fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float) -> None:
     """Start a decode stretch, up to the earliest finish or to the last step that fits in memory."""
     instance = state.instance[slot]
     steps = min((state.finish_key[slot, 0] >> 32) - instance.steps, rules.steps_per_event)
@@ -125,7 +123,7 @@ def start_decode_stretch(fleet: FleetArrays, rules: Rules, state: ReplayState, s
 
 @njit_inline
 def cut_stretch_to_admit(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """End the stretch at the next boundary, after a request joined the queue, if one may be admitted there.
 
@@ -144,7 +142,7 @@ def cut_stretch_to_admit(
 
 @njit_inline
 def end_prefill_step(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> bool:
     """End a prefill step, in mixed steps with one decode step; return whether the batch changed."""
     instance = state.instance[slot]
@@ -177,13 +175,7 @@ def end_prefill_step(
 
 @njit_inline
 def finish_prefill(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    slot: int,
-    request: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, request: int, now: float
 ) -> None:
     """Give a prefilled request its next token; then it finishes, decodes here, or is sent on to decode."""
     if state.request[request].generated == 0:
@@ -200,7 +192,7 @@ def finish_prefill(
 
 @njit_inline
 def end_decode_stretch(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> bool:
     """Account for the steps of the stretch; return whether the batch changed."""
     instance = state.instance[slot]
@@ -216,13 +208,7 @@ def end_decode_stretch(
 
 @njit_inline
 def end_decode_steps(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    slot: int,
-    steps: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, steps: int, now: float
 ) -> None:
     """Account for `steps` steps of the decode batch; the requests with all their tokens finish."""
     instance = state.instance[slot]
@@ -246,13 +232,7 @@ def end_decode_steps(
 
 @njit_inline
 def finish_request(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    rules: Rules,
-    state: ReplayState,
-    slot: int,
-    request: int,
-    now: float,
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, request: int, now: float
 ) -> None:
     """Finish a request that has all its tokens; the last one was never cached."""
     instance = state.instance[slot]

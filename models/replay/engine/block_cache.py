@@ -1,7 +1,7 @@
 """Cached prompt blocks of each instance: found by hash, evicted least recently used first.
 
 Each slot has a table of blocks (in use or free), a hash table of chains into it, and a list of idle blocks,
-which no request holds, the least recently used first. The functions take these arrays instead of ReplayState,
+which no request holds, the least recently used first. The functions take these arrays instead of State,
 because they then compile much faster. N slots, `rows` blocks of a table:
 
 cache    shape (N, rows, 5), columns HASH, HOLDERS, NEXT, OLDER, NEWER

@@ -13,7 +13,7 @@ one or in closed form. Between two changes it lags by at most one token per requ
 from fleetcast.models.replay.compiled import njit_inline
 from fleetcast.models.replay.event_queue import mark_freeness_stale
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Role, Status
 
 
@@ -30,13 +30,13 @@ def capacity_blocks(fleet: FleetArrays, slot: int) -> int:
 
 
 @njit_inline
-def note_block_crossing(fleet: FleetArrays, state: ReplayState, slot: int, cached: int, change: int) -> None:
+def note_block_crossing(fleet: FleetArrays, state: State, slot: int, cached: int, change: int) -> None:
     """Count a request with so many cached tokens into the decode batch (change = 1) or out of it (-1)."""
     state.block_crossings[slot, (cached - state.instance[slot].steps) % fleet.kv_block_tokens] += change
 
 
 @njit_inline
-def new_kv_blocks(fleet: FleetArrays, state: ReplayState, slot: int, steps: int) -> int:
+def new_kv_blocks(fleet: FleetArrays, state: State, slot: int, steps: int) -> int:
     """Return the number of new blocks that the next `steps` decode steps take."""
     instance = state.instance[slot]
     block = fleet.kv_block_tokens
@@ -50,7 +50,7 @@ def new_kv_blocks(fleet: FleetArrays, state: ReplayState, slot: int, steps: int)
 
 
 @njit_inline
-def steps_in_memory(fleet: FleetArrays, state: ReplayState, slot: int, most: int) -> int:
+def steps_in_memory(fleet: FleetArrays, state: State, slot: int, most: int) -> int:
     """Return how many decode steps the free blocks allow, at most `most`."""
     instance = state.instance[slot]
     block, batch = fleet.kv_block_tokens, instance.batch
@@ -67,7 +67,7 @@ def steps_in_memory(fleet: FleetArrays, state: ReplayState, slot: int, most: int
 
 
 @njit_inline
-def integrate_kv(state: ReplayState, pool: int, now: float) -> None:
+def integrate_kv(state: State, pool: int, now: float) -> None:
     """Integrate the pool's token-seconds up to now; call this before its totals change."""
     elapsed = now - state.pool[pool].kv_since_s
     state.pool[pool].kv_used_area += state.pool[pool].kv_used * elapsed
@@ -76,7 +76,7 @@ def integrate_kv(state: ReplayState, pool: int, now: float) -> None:
 
 
 @njit_inline
-def update_kv_in_use(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
+def update_kv_in_use(fleet: FleetArrays, state: State, slot: int, now: float) -> None:
     """Update the pool's KV tokens in use after a change of the slot's batch."""
     instance = state.instance[slot]
     if instance.status == Status.SERVING:
@@ -88,7 +88,7 @@ def update_kv_in_use(fleet: FleetArrays, state: ReplayState, slot: int, now: flo
 
 
 @njit_inline
-def is_below_kv_share(state: ReplayState, pool: int, share: float) -> bool:
+def is_below_kv_share(state: State, pool: int, share: float) -> bool:
     """Return whether the pool has serving instances and its utilisation is below `share`."""
     return state.pool[pool].kv_used < share * state.pool[pool].kv_room
 
@@ -100,7 +100,7 @@ def full_length_blocks(trace: TraceArrays, fleet: FleetArrays, request: int) -> 
 
 
 @njit_inline
-def reduce_kv_in_use(fleet: FleetArrays, state: ReplayState, slot: int, blocks: int, now: float) -> None:
+def reduce_kv_in_use(fleet: FleetArrays, state: State, slot: int, blocks: int, now: float) -> None:
     """Free so many blocks of the slot during a stretch, and reduce its pool's KV tokens in use."""
     instance = state.instance[slot]
     tokens = blocks * fleet.kv_block_tokens
@@ -114,7 +114,7 @@ def reduce_kv_in_use(fleet: FleetArrays, state: ReplayState, slot: int, blocks: 
 
 
 @njit_inline
-def admission_blocks(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, request: int) -> int:
+def admission_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, request: int) -> int:
     """Return the blocks that a waiting request would take: transferred cache or prompt, and a token."""
     if fleet.has_transfers and state.transfer[request].transferred_tokens > 0:
         return kv_blocks(fleet, state.transfer[request].transferred_tokens + 1)
@@ -128,7 +128,7 @@ def is_ranked_by_freeness(fleet: FleetArrays, pool: int) -> bool:
 
 
 @njit_inline
-def note_freeness_change(fleet: FleetArrays, state: ReplayState, slot: int) -> None:
+def note_freeness_change(fleet: FleetArrays, state: State, slot: int) -> None:
     """Note that the slot's freeness may have risen, so that the next dispatch evaluates it (freeness.py)."""
     instance = state.instance[slot]
     mark_freeness_stale(state, slot)
@@ -140,6 +140,6 @@ def note_freeness_change(fleet: FleetArrays, state: ReplayState, slot: int) -> N
 
 
 @njit_inline
-def prompt_tokens(trace: TraceArrays, state: ReplayState, request: int) -> int:
+def prompt_tokens(trace: TraceArrays, state: State, request: int) -> int:
     """Return the tokens to prefill: the input and, after a preemption, the tokens generated before it."""
     return trace.input_tokens[request] + state.request[request].generated

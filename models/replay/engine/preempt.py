@@ -18,14 +18,12 @@ from fleetcast.models.replay.engine.prefix import evict_prefix_blocks, release_k
 from fleetcast.models.replay.engine.queue import insert_in_order
 from fleetcast.models.replay.event_queue import drop_key
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import REQUEST_BITS, ReplayState
+from fleetcast.models.replay.state import REQUEST_BITS, State
 from fleetcast.models.world.mechanisms import QueueOrder
 
 
 @njit_call
-def preempt_while_full(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int
-) -> bool:
+def preempt_while_full(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int) -> bool:
     """Preempt the request admitted last while the next step does not fit; return whether any was preempted.
 
     Requests with pending prompts are preempted before decoding ones. Where the queue goes by level, decoding
@@ -49,7 +47,7 @@ def preempt_while_full(
 
 
 @njit_call
-def preempt_prefilling(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int) -> None:
+def preempt_prefilling(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int) -> None:
     """Preempt the request admitted last of those with pending prompts."""
     request = drop_last_joining(trace, fleet, state, slot)
     cached = prompt_tokens(trace, state, request)
@@ -58,9 +56,7 @@ def preempt_prefilling(trace: TraceArrays, fleet: FleetArrays, state: ReplayStat
 
 
 @njit_call
-def preempt_decoding(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int
-) -> None:
+def preempt_decoding(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int) -> None:
     """Preempt the decoding request admitted last, of the lowest level where the queue goes by level."""
     request = drop_last_decoding(trace, fleet, rules.order >= QueueOrder.PRIORITY, state, slot)
     cached = prompt_tokens(trace, state, request) - 1
@@ -70,13 +66,7 @@ def preempt_decoding(
 
 @njit_call
 def requeue_request(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    state: ReplayState,
-    slot: int,
-    request: int,
-    cached: int,
-    computed: int,
+    trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int, cached: int, computed: int
 ) -> None:
     """Release the memory of a preempted request and queue it at its place in the order of arrival."""
     instance = state.instance[slot]
@@ -90,7 +80,7 @@ def requeue_request(
 
 @njit_call
 def preempt_for_higher_level(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, request: int
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, request: int
 ) -> bool:
     """Preempt one request of a lower level than this one, which does not fit; return whether there was one.
 
@@ -109,7 +99,7 @@ def preempt_for_higher_level(
 
 
 @njit_call
-def drop_last_joining(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int) -> int:
+def drop_last_joining(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int) -> int:
     """Remove the request admitted last from the pending prompts and return it."""
     instance = state.instance[slot]
     request, before = instance.joining_head, NO_INDEX
@@ -133,7 +123,7 @@ def drop_last_joining(trace: TraceArrays, fleet: FleetArrays, state: ReplayState
 
 @njit_call
 def drop_last_decoding(
-    trace: TraceArrays, fleet: FleetArrays, by_level: bool, state: ReplayState, slot: int
+    trace: TraceArrays, fleet: FleetArrays, by_level: bool, state: State, slot: int
 ) -> int:
     """Remove the request admitted last, of the lowest level if `by_level`, from the decode batch; return it.
 

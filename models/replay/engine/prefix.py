@@ -23,7 +23,7 @@ from fleetcast.models.replay.engine.block_cache import (
 )
 from fleetcast.models.replay.engine.kv_memory import capacity_blocks, kv_blocks, prompt_tokens
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Prefix
 
 
@@ -35,16 +35,14 @@ def hashed_blocks(trace: TraceArrays, fleet: FleetArrays, request: int) -> int:
 
 
 @njit_call
-def cached_blocks(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int) -> int:
+def cached_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> int:
     """Return how many of the prompt's blocks, from the first on, the slot has cached."""
     first, blocks = trace.first_hash[request], hashed_blocks(trace, fleet, request)
     return count_cached_blocks(state.cache, state.bucket, slot, trace.hashes, first, blocks)
 
 
 @njit_call
-def shared_kv_blocks(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int
-) -> int:
+def shared_kv_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> int:
     """Return the KV blocks of the prompt that other requests hold at the slot: they take no new memory."""
     if fleet.prefix != Prefix.BLOCKS:
         return 0
@@ -61,9 +59,7 @@ def kv_blocks_per_hash(fleet: FleetArrays) -> int:
 
 
 @njit_call
-def reusable_tokens(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int
-) -> int:
+def reusable_tokens(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> int:
     """Return the tokens of the prompt that the slot would not have to compute."""
     if fleet.prefix == Prefix.BLOCKS:
         tokens = cached_blocks(trace, fleet, state, slot, request) * fleet.prefix_block_tokens
@@ -75,7 +71,7 @@ def reusable_tokens(
 
 
 @njit_call
-def tokens_to_compute(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, request: int) -> int:
+def tokens_to_compute(trace: TraceArrays, fleet: FleetArrays, state: State, request: int) -> int:
     """Return the tokens of the request's prompt that are to be computed."""
     prompt = prompt_tokens(trace, state, request)
     return prompt if fleet.prefix == Prefix.NONE else prompt - state.sharing[request].reused
@@ -83,7 +79,7 @@ def tokens_to_compute(trace: TraceArrays, fleet: FleetArrays, state: ReplayState
 
 @njit_call
 def hold_prefix(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int, reused: int
+    trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int, reused: int
 ) -> None:
     """Reuse the cached part of an admitted request's prompt, and hold all its blocks.
 
@@ -104,13 +100,7 @@ def hold_prefix(
 
 @njit_call
 def release_kv_blocks(
-    trace: TraceArrays,
-    fleet: FleetArrays,
-    state: ReplayState,
-    slot: int,
-    request: int,
-    cached: int,
-    computed: int,
+    trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int, cached: int, computed: int
 ) -> int:
     """Release the KV of a request with so many cached tokens; return the number of KV blocks set free.
 
@@ -127,7 +117,7 @@ def release_kv_blocks(
 
 
 @njit_call
-def evict_prefix_blocks(fleet: FleetArrays, state: ReplayState, slot: int) -> None:
+def evict_prefix_blocks(fleet: FleetArrays, state: State, slot: int) -> None:
     """Evict idle blocks, the least recently used first, as far as the other blocks need their memory."""
     if fleet.prefix == Prefix.BLOCKS:
         room = capacity_blocks(fleet, slot) - state.instance[slot].blocks
@@ -138,6 +128,6 @@ def evict_prefix_blocks(fleet: FleetArrays, state: ReplayState, slot: int) -> No
 
 
 @njit_call
-def clear_prefix_cache(state: ReplayState, slot: int) -> None:
+def clear_prefix_cache(state: State, slot: int) -> None:
     """Empty the slot's prefix cache."""
     clear_block_cache(state.cache, state.bucket, state.idle, slot)

@@ -13,14 +13,14 @@ import numpy as np
 from fleetcast.models.replay.compiled import njit_inline
 from fleetcast.models.replay.engine.kv_memory import admission_blocks
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import QueueOrder
 
 LAST_RANK = 1 << 30  # rank of batch-tier requests that are not aged: after all of priority 0
 
 
 @njit_inline
-def push_back(state: ReplayState, heads: np.ndarray, tails: np.ndarray, at: int, request: int) -> None:
+def push_back(state: State, heads: np.ndarray, tails: np.ndarray, at: int, request: int) -> None:
     """Append the request to list `at`; heads and tails: shape (lists,), requests."""
     state.request[request].next = NO_INDEX
     if heads[at] == NO_INDEX:
@@ -31,7 +31,7 @@ def push_back(state: ReplayState, heads: np.ndarray, tails: np.ndarray, at: int,
 
 
 @njit_inline
-def pop_front(state: ReplayState, heads: np.ndarray, at: int) -> int:
+def pop_front(state: State, heads: np.ndarray, at: int) -> int:
     """Remove and return the head of list `at`, which must not be empty; heads: shape (lists,), requests."""
     request = heads[at]
     heads[at] = state.request[request].next
@@ -39,7 +39,7 @@ def pop_front(state: ReplayState, heads: np.ndarray, at: int) -> int:
 
 
 @njit_inline
-def insert_in_order(state: ReplayState, heads: np.ndarray, tails: np.ndarray, at: int, request: int) -> None:
+def insert_in_order(state: State, heads: np.ndarray, tails: np.ndarray, at: int, request: int) -> None:
     """Insert the request into list `at` in order of arrival; heads and tails: shape (lists,), requests.
 
     It almost always belongs at one of the ends.
@@ -59,7 +59,7 @@ def insert_in_order(state: ReplayState, heads: np.ndarray, tails: np.ndarray, at
 
 @njit_inline
 def append_waiting(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int, now: float
 ) -> bool:
     """Queue the request at the instance; return False if a busy async engine does not know it yet."""
     instance = state.instance[slot]
@@ -76,7 +76,7 @@ def append_waiting(
 
 
 @njit_inline
-def notice_arrivals(trace: TraceArrays, state: ReplayState, slot: int, until_s: float) -> None:
+def notice_arrivals(trace: TraceArrays, state: State, slot: int, until_s: float) -> None:
     """Sort the requests that came up to `until_s` into their lanes; the instance will check its queue."""
     heads, tails = state.lane[slot]["head"], state.lane[slot]["tail"]
     unknown = heads.size - 1
@@ -87,7 +87,7 @@ def notice_arrivals(trace: TraceArrays, state: ReplayState, slot: int, until_s: 
 
 
 @njit_inline
-def first_waiting_lane(rules: Rules, state: ReplayState, slot: int, lane: int) -> int:
+def first_waiting_lane(rules: Rules, state: State, slot: int, lane: int) -> int:
     """Return the list with the earliest waiting request of a tier or level; NO_INDEX if none waits."""
     lists = state.lane.shape[1] - 1
     head = state.lane[slot, lane].head
@@ -99,13 +99,13 @@ def first_waiting_lane(rules: Rules, state: ReplayState, slot: int, lane: int) -
 
 
 @njit_inline
-def has_unnoticed_request(state: ReplayState, slot: int) -> bool:
+def has_unnoticed_request(state: State, slot: int) -> bool:
     """Return whether a request waits that the engine does not know of yet."""
     return state.lane[slot, state.lane.shape[1] - 1].head != NO_INDEX
 
 
 @njit_inline
-def has_waiting_request(state: ReplayState, slot: int) -> bool:
+def has_waiting_request(state: State, slot: int) -> bool:
     """Return whether a request that the engine knows of waits in any of the slot's lanes."""
     heads = state.lane[slot]["head"]
     for at in range(heads.size - 1):  # noqa: SIM110 (compiled code has no any)
@@ -164,7 +164,7 @@ def queue_rank(trace: TraceArrays, fleet: FleetArrays, rules: Rules, request: in
 
 
 @njit_inline
-def separate_expired(trace: TraceArrays, rules: Rules, state: ReplayState, slot: int, now: float) -> None:
+def separate_expired(trace: TraceArrays, rules: Rules, state: State, slot: int, now: float) -> None:
     """Move the requests whose deadline has passed from each tier's first list to its second one."""
     tiers = rules.allowance_s.size
     for tier in range(tiers):
@@ -178,7 +178,7 @@ def separate_expired(trace: TraceArrays, rules: Rules, state: ReplayState, slot:
 
 @njit_inline
 def next_lane(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> int:
     """Return the lane whose head is to be admitted next; NO_INDEX if no request waits.
 
@@ -209,7 +209,7 @@ def next_lane(
 
 
 @njit_inline
-def queue_class_count(rules: Rules, state: ReplayState) -> int:
+def queue_class_count(rules: Rules, state: State) -> int:
     """Return the number of tiers, or of levels where the order goes by level, that have a queue."""
     return (state.lane.shape[1] - 1) // (2 if rules.order == QueueOrder.DPA else 1)
 

@@ -12,7 +12,7 @@ import math
 
 from fleetcast.models.replay.compiled import njit_inline
 from fleetcast.models.replay.kernel_inputs import FleetArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 
 
 @njit_inline
@@ -26,7 +26,7 @@ def prefill_step_s(fleet: FleetArrays, kind: int, tokens: int) -> float:
 
 
 @njit_inline
-def stretch_s(fleet: FleetArrays, state: ReplayState, slot: int, steps: int) -> float:
+def stretch_s(fleet: FleetArrays, state: State, slot: int, steps: int) -> float:
     """Return T(steps), in seconds, of the slot's present batch."""
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
@@ -36,7 +36,7 @@ def stretch_s(fleet: FleetArrays, state: ReplayState, slot: int, steps: int) -> 
 
 
 @njit_inline
-def steps_until(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> int:
+def steps_until(fleet: FleetArrays, state: State, slot: int, now: float) -> int:
     """Return the number of steps, at least 1, whose boundary is the first at or after now."""
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch

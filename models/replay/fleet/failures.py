@@ -11,13 +11,13 @@ from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.fleet.lifecycle import change_status
 from fleetcast.models.replay.fleet.teams import first_team_slot, is_led_pool, team_index
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Phase, Prefix, Status
 
 
 @njit_call
 def fail_instance(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Fail a serving instance, and its whole team: release the VMs, then reroute the requests in order."""
     if state.instance[slot].status != Status.SERVING:
@@ -43,7 +43,7 @@ def fail_instance(
 
 @njit_call
 def lose_vm(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Release the VM and all that is cached there; its requests gather in its first list to be rerouted."""
     change_status(fleet, state, slot, Status.GONE, now)
@@ -54,7 +54,7 @@ def lose_vm(
 
 @njit_call
 def reroute_requests(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, slot: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Route the requests gathered at an instance that is GONE, in order of arrival."""
     if state.instance[slot].status != Status.GONE:
@@ -73,7 +73,7 @@ def reroute_requests(
 
 
 @njit_call
-def empty_instance(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
+def empty_instance(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, now: float) -> None:
     """Empty the slot and gather its requests in its first list, in order of arrival."""
     instance = state.instance[slot]
     # The current step is lost, the steps before it are not.

@@ -7,7 +7,7 @@ from fleetcast.models.replay.compiled import njit_inline
 from fleetcast.models.replay.engine.kv_memory import is_ranked_by_freeness, note_freeness_change
 from fleetcast.models.replay.event_queue import sift_line
 from fleetcast.models.replay.kernel_inputs import NEVER, FleetArrays, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Prefix, Role, Status
 
 
@@ -30,7 +30,7 @@ def is_batch_pool(fleet: FleetArrays, pool: int) -> bool:
 
 
 @njit_inline
-def work_tokens(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int) -> int:
+def work_tokens(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> int:
     """Return the tokens of the request that the slot processes: the prompt, the answer, or both.
 
     The role decides, unless the slot runs both phases. Prompt tokens cached at dispatch do not count.
@@ -47,7 +47,7 @@ def work_tokens(trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot
 
 @njit_inline
 def assign_request(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, slot: int, request: int, change: int
+    trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int, change: int
 ) -> None:
     """Add the request to the instance's load (change = 1), or remove it (-1)."""
     instance = state.instance[slot]
@@ -62,7 +62,7 @@ def assign_request(
 
 
 @njit_inline
-def update_line_position(fleet: FleetArrays, state: ReplayState, slot: int) -> None:
+def update_line_position(fleet: FleetArrays, state: State, slot: int) -> None:
     """Restore the slot's position in its pool by load or freeness; slots that do not serve go last."""
     instance = state.instance[slot]
     pool = fleet.pool[slot]

@@ -6,12 +6,12 @@ from fleetcast.models.replay.engine.prefix import clear_prefix_cache
 from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.fleet.instance_load import update_line_position
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Phase, Prefix, Status
 
 
 @njit_call
-def change_status(fleet: FleetArrays, state: ReplayState, slot: int, status: int, now: float) -> None:
+def change_status(fleet: FleetArrays, state: State, slot: int, status: int, now: float) -> None:
     """Change the status of an instance, and all totals that depend on it."""
     instance = state.instance[slot]
     pool, kind, old = fleet.pool[slot], fleet.slot_kind[slot], instance.status
@@ -35,7 +35,7 @@ def change_status(fleet: FleetArrays, state: ReplayState, slot: int, status: int
 
 
 @njit_call
-def account_instance(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
+def account_instance(fleet: FleetArrays, state: State, slot: int, now: float) -> None:
     """Add the instance's time up to now to the total of its status."""
     instance = state.instance[slot]
     if instance.status != Status.GONE:
@@ -45,7 +45,7 @@ def account_instance(fleet: FleetArrays, state: ReplayState, slot: int, now: flo
 
 
 @njit_call
-def first_slot_with_status(fleet: FleetArrays, state: ReplayState, pool: int, status: int) -> int:
+def first_slot_with_status(fleet: FleetArrays, state: State, pool: int, status: int) -> int:
     """Return the lowest slot of the pool in this status; NO_INDEX if none."""
     if state.instances[pool, status] > 0:
         for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
@@ -55,13 +55,13 @@ def first_slot_with_status(fleet: FleetArrays, state: ReplayState, pool: int, st
 
 
 @njit_call
-def active_instances(state: ReplayState, pool: int) -> int:
+def active_instances(state: State, pool: int) -> int:
     """Return the number of serving and booting instances, which a target is compared with."""
     return state.instances[pool, Status.SERVING] + state.instances[pool, Status.BOOTING]
 
 
 @njit_call
-def add_instance(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
+def add_instance(fleet: FleetArrays, state: State, pool: int, now: float) -> bool:
     """Add one instance from the fastest source; return False if the limits allow none.
 
     A draining instance returns at once, a donated one of the same llm within minutes, any other VM of the
@@ -86,7 +86,7 @@ def add_instance(fleet: FleetArrays, state: ReplayState, pool: int, now: float) 
 
 
 @njit_call
-def spot_boot_s(fleet: FleetArrays, state: ReplayState, pool: int) -> float:
+def spot_boot_s(fleet: FleetArrays, state: State, pool: int) -> float:
     """Return the seconds in which the pool's next donated instance returns, for a boot_factor of 1.
 
     Each pool goes through the samples by itself, so that no llm's boots depend on another's.
@@ -95,7 +95,7 @@ def spot_boot_s(fleet: FleetArrays, state: ReplayState, pool: int) -> float:
 
 
 @njit_call
-def resume_serving(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
+def resume_serving(fleet: FleetArrays, state: State, slot: int, now: float) -> None:
     """Let a draining instance serve again."""
     instance = state.instance[slot]
     if instance.donation_due_s != NEVER:
@@ -105,7 +105,7 @@ def resume_serving(fleet: FleetArrays, state: ReplayState, slot: int, now: float
 
 
 @njit_call
-def reclaim_gpus(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
+def reclaim_gpus(fleet: FleetArrays, state: State, pool: int, now: float) -> bool:
     """Take back donated VMs until an instance of the pool fits under the cap; return False if it cannot."""
     region, kind = fleet.region[pool], fleet.kind[pool]
     short = state.used_gpus[region, fleet.gpu[kind]] + fleet.gpus[kind]
@@ -136,7 +136,7 @@ def has_same_gpus(fleet: FleetArrays, pool: int, other: int) -> bool:
 
 
 @njit_call
-def remove_instance(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
+def remove_instance(fleet: FleetArrays, state: State, pool: int, now: float) -> bool:
     """Remove one instance: a booting one, else the least loaded one, which drains; False at the minimum."""
     if active_instances(state, pool) <= fleet.min_instances[pool]:
         return False
@@ -157,7 +157,7 @@ def remove_instance(fleet: FleetArrays, state: ReplayState, pool: int, now: floa
 
 
 @njit_call
-def donate_when_empty(fleet: FleetArrays, state: ReplayState, slot: int, now: float) -> None:
+def donate_when_empty(fleet: FleetArrays, state: State, slot: int, now: float) -> None:
     """Donate a draining instance to the spot pool, `donate_s` seconds after it has finished its work."""
     instance = state.instance[slot]
     if instance.status != Status.DRAINING or instance.phase != Phase.IDLE or instance.load > 0:

@@ -22,7 +22,7 @@ from fleetcast.models.replay.fleet.lifecycle import active_instances
 from fleetcast.models.replay.fleet.scaling_signal import is_crowded, is_slack, work_tokens_per_s
 from fleetcast.models.replay.fleet.teams import grow_pool, is_led_pool, shrink_pool
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Role, Scaling
 
 # Defaults of the HorizontalPodAutoscaler (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
@@ -34,7 +34,7 @@ RECENT_COOLDOWNS = 20.0  # of 15 s: LT-UA compares the traffic of five to ten mi
 
 
 @njit_call
-def follow_targets(fleet: FleetArrays, state: ReplayState, now: float) -> None:
+def follow_targets(fleet: FleetArrays, state: State, now: float) -> None:
     """Scale every pool to its target or reactive target; removals first, as their VMs can then be used."""
     for pool in range(state.pool.size):
         wanted = max(state.pool[pool].target, state.pool[pool].reactive_target)
@@ -56,7 +56,7 @@ def follow_targets(fleet: FleetArrays, state: ReplayState, now: float) -> None:
 
 
 @njit_call
-def keep_minimum(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> None:
+def keep_minimum(fleet: FleetArrays, state: State, pool: int, now: float) -> None:
     """Replace failed instances: fill a pool up to its minimum, whatever the rule."""
     if is_led_pool(fleet, pool):
         return
@@ -66,7 +66,7 @@ def keep_minimum(fleet: FleetArrays, state: ReplayState, pool: int, now: float) 
 
 @njit_call
 def apply_scaling_rule(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, pool: int, now: float
 ) -> None:
     """Make one step of a rule that observes the fleet, at most one per cooldown: add, remove, or nothing."""
     if (
@@ -90,7 +90,7 @@ def apply_scaling_rule(
 
 @njit_call
 def signal_decision(
-    fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
+    fleet: FleetArrays, rules: Rules, state: State, pool: int, now: float
 ) -> tuple[bool, bool]:
     """Return whether to grow and whether to shrink, for reactive, LT-U and LT-UA.
 
@@ -122,7 +122,7 @@ def signal_decision(
 
 
 @njit_call
-def is_endpoint_crowded(fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int) -> bool:
+def is_endpoint_crowded(fleet: FleetArrays, rules: Rules, state: State, pool: int) -> bool:
     """Return whether some pool of the endpoint is crowded, or none of them has an instance.
 
     It decides for a pool without instances, which has no memory of its own to observe.
@@ -138,7 +138,7 @@ def is_endpoint_crowded(fleet: FleetArrays, rules: Rules, state: ReplayState, po
 
 @njit_call
 def pressure_decision(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, pool: int, now: float
 ) -> tuple[bool, bool]:
     """Return whether to grow and whether to shrink, by Chiron's two back-pressures.
 
@@ -172,7 +172,7 @@ def pressure_decision(
 
 @njit_call
 def set_reactive_targets(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: ReplayState, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, now: float
 ) -> None:
     """Set the instances that the work of each pool needs: they rise at once, and end when the plan suffices.
 
@@ -204,7 +204,7 @@ def set_reactive_targets(
 
 @njit_call
 def reactive_work_tokens_per_s(
-    fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, due_share: float
+    fleet: FleetArrays, rules: Rules, state: State, pool: int, due_share: float
 ) -> float:
     """Return the pool's work in tokens/s: arrivals, backlog, and `due_share` of its capacity."""
     capacity = active_instances(state, pool) * fleet.tokens_per_s[pool]
@@ -212,7 +212,7 @@ def reactive_work_tokens_per_s(
 
 
 @njit_call
-def is_plan_enough(fleet: FleetArrays, rules: Rules, state: ReplayState, pool: int, due_share: float) -> bool:
+def is_plan_enough(fleet: FleetArrays, rules: Rules, state: State, pool: int, due_share: float) -> bool:
     """Return whether the planned instances of the pool's endpoint sustain all the work of its pools."""
     work, planned = 0.0, 0.0
     for other in fleet.pools_of[endpoint_index(fleet, fleet.llm[pool], fleet.region[pool])]:
@@ -223,7 +223,7 @@ def is_plan_enough(fleet: FleetArrays, rules: Rules, state: ReplayState, pool: i
 
 
 @njit_call
-def due_tokens_per_s(trace: TraceArrays, rules: Rules, state: ReplayState, llm: int, now: float) -> float:
+def due_tokens_per_s(trace: TraceArrays, rules: Rules, state: State, llm: int, now: float) -> float:
     """Return the input tokens/s at which the llm's deferred requests are done before the first one ages."""
     head = state.llm[llm].manager_head
     if head == NO_INDEX:
@@ -233,7 +233,7 @@ def due_tokens_per_s(trace: TraceArrays, rules: Rules, state: ReplayState, llm: 
 
 
 @njit_call
-def set_hpa_targets(fleet: FleetArrays, rules: Rules, state: ReplayState, now: float) -> None:
+def set_hpa_targets(fleet: FleetArrays, rules: Rules, state: State, now: float) -> None:
     """Set targets by Kubernetes' rule on memory: ceil(instances * utilisation / target).
 
     Booting instances count as unused. Within the tolerance nothing changes. A pool shrinks after five minutes

@@ -19,7 +19,7 @@ from fleetcast.models.replay.fleet.lifecycle import (
     spot_boot_s,
 )
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays
-from fleetcast.models.replay.state import ReplayState
+from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Role, Status
 
 
@@ -30,7 +30,7 @@ def is_led_pool(fleet: FleetArrays, pool: int) -> bool:
 
 
 @njit_call
-def grow_pool(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
+def grow_pool(fleet: FleetArrays, state: State, pool: int, now: float) -> bool:
     """Add one instance, or team, from the fastest source; return False if the limits allow none."""
     if fleet.team[pool] == 0:
         return add_instance(fleet, state, pool, now)
@@ -38,7 +38,7 @@ def grow_pool(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> 
 
 
 @njit_call
-def shrink_pool(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
+def shrink_pool(fleet: FleetArrays, state: State, pool: int, now: float) -> bool:
     """Remove one instance, or team; return False at the minimum."""
     if fleet.team[pool] == 0:
         return remove_instance(fleet, state, pool, now)
@@ -46,7 +46,7 @@ def shrink_pool(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -
 
 
 @njit_call
-def add_team(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
+def add_team(fleet: FleetArrays, state: State, pool: int, now: float) -> bool:
     """Add the team whose first instance comes fastest; return False if not all of it fits under the caps."""
     team = first_team_with_status(fleet, state, pool, Status.DRAINING)
     if team == NO_INDEX:
@@ -75,7 +75,7 @@ def add_team(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> b
 
 
 @njit_call
-def remove_team(fleet: FleetArrays, state: ReplayState, pool: int, now: float) -> bool:
+def remove_team(fleet: FleetArrays, state: State, pool: int, now: float) -> bool:
     """Remove a booting team, else the least loaded one, which drains; return False at the minimum."""
     if active_instances(state, pool) - fleet.team[pool] < fleet.min_instances[pool]:
         return False
@@ -119,7 +119,7 @@ def team_count(fleet: FleetArrays, pool: int) -> int:
 
 
 @njit_call
-def first_team_with_status(fleet: FleetArrays, state: ReplayState, pool: int, status: int) -> int:
+def first_team_with_status(fleet: FleetArrays, state: State, pool: int, status: int) -> int:
     """Return the first team whose first instance is in this status; NO_INDEX if none."""
     for team in range(team_count(fleet, pool)):
         if state.instance[first_team_slot(fleet, pool, team)].status == status:
@@ -128,7 +128,7 @@ def first_team_with_status(fleet: FleetArrays, state: ReplayState, pool: int, st
 
 
 @njit_call
-def team_load_tokens(fleet: FleetArrays, state: ReplayState, pool: int, team: int) -> int:
+def team_load_tokens(fleet: FleetArrays, state: State, pool: int, team: int) -> int:
     """Return the tokens that all instances of a team have to process."""
     load = 0
     for side in (pool, fleet.then[pool]):
@@ -138,7 +138,7 @@ def team_load_tokens(fleet: FleetArrays, state: ReplayState, pool: int, team: in
 
 
 @njit_call
-def has_team_room(fleet: FleetArrays, state: ReplayState, pool: int, team: int) -> bool:
+def has_team_room(fleet: FleetArrays, state: State, pool: int, team: int) -> bool:
     """Return whether the team's GONE instances fit under the caps if donated ones of others are reclaimed."""
     region = fleet.region[pool]
     for side in (pool, fleet.then[pool]):
@@ -162,7 +162,7 @@ def has_team_room(fleet: FleetArrays, state: ReplayState, pool: int, team: int) 
 
 
 @njit_call
-def team_boot_s(fleet: FleetArrays, state: ReplayState, pool: int, team: int) -> float:
+def team_boot_s(fleet: FleetArrays, state: State, pool: int, team: int) -> float:
     """Return the seconds until the slowest instance of the team serves; 0 if all still serve or drain."""
     longest_s = 0.0
     for side in (pool, fleet.then[pool]):

@@ -28,19 +28,19 @@ from fleetcast.models.replay.state import (
     REQUEST_RECORDS,
     SHARING_RECORDS,
     TRANSFER_RECORDS,
-    ReplayState,
+    State,
 )
 from fleetcast.models.world.mechanisms import STATES, Prefix, Status
 
 
-def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> ReplayState:
+def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> State:
     """Return the state at time 0: `start` instances of each pool serve, shape (E,), others are donated."""
     levels = rules.headroom_share.size
     slots, pools, llms = fleet.pool.size, fleet.kind.size, fleet.defers_batch_tier.size
     status = initial_statuses(fleet, start)
     instances = np.zeros((pools, 5), np.int64)
     np.add.at(instances, (fleet.pool, status), 1)
-    state = ReplayState(
+    state = State(
         progress=PROGRESS_RECORDS.make(1)[0],
         **new_request_records(0, fleet),
         clock=CLOCK_RECORDS.make(slots + 1),
@@ -82,7 +82,7 @@ def initial_statuses(fleet: FleetArrays, start: Ints) -> Ints:
     return status
 
 
-def init_lines(fleet: FleetArrays, state: ReplayState) -> None:
+def init_lines(fleet: FleetArrays, state: State) -> None:
     """Initialise the heaps of instances of each pool: those that serve come first."""
     instance, slots = state.instance, np.arange(fleet.pool.size)
     rank, last = slots - fleet.slots[fleet.pool], fleet.slots[1:] - 1
@@ -112,7 +112,7 @@ def count_gpus(fleet: FleetArrays, status: Ints) -> Ints:
 
 
 def empty_caches(fleet: FleetArrays) -> dict[str, Any]:
-    """Return the fields of ReplayState for cached prompt blocks, with rows for all blocks that fit."""
+    """Return the fields of State for cached prompt blocks, with rows for all blocks that fit."""
     slots = fleet.pool.size
     rows = 0
     if fleet.prefix == Prefix.BLOCKS:
@@ -125,7 +125,7 @@ def empty_caches(fleet: FleetArrays) -> dict[str, Any]:
 
 
 def new_request_records(requests: int, fleet: FleetArrays) -> dict[str, npt.NDArray[Any]]:
-    """Return the fields of ReplayState with a record per request, shape (requests,), for new requests."""
+    """Return the fields of State with a record per request, shape (requests,), for new requests."""
     return {
         "request": REQUEST_RECORDS.make(requests),
         "sharing": SHARING_RECORDS.make(requests if fleet.prefix != Prefix.NONE else 0),
@@ -133,15 +133,15 @@ def new_request_records(requests: int, fleet: FleetArrays) -> dict[str, npt.NDAr
     }
 
 
-def is_unfinished(state: ReplayState) -> np.ndarray:
+def is_unfinished(state: State) -> np.ndarray:
     """Return which requests have not ended, shape (R,)."""
     request = state.request
     return np.isnan(request["finish_s"]) & ~request["refused"] & ~request["spared"]
 
 
 def carry_over_requests(
-    trace: TraceArrays, state: ReplayState, more: TraceArrays, fleet: FleetArrays
-) -> tuple[TraceArrays, ReplayState]:
+    trace: TraceArrays, state: State, more: TraceArrays, fleet: FleetArrays
+) -> tuple[TraceArrays, State]:
     """Drop the ended requests, append `more`, and renumber all fields that hold the row of a request."""
     kept = is_unfinished(state)
     # The last entry maps NO_INDEX to NO_INDEX.

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, TraceArrays
-from fleetcast.models.replay.state import ReplayState, copy_columns
+from fleetcast.models.replay.state import State, copy_columns
 from fleetcast.models.world.mechanisms import Ending
 
 REQUEST_TIMES = ("first_token_s", "finish_s", "dispatched_s", "admitted_s")
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
 
 def collect_outcome(
-    trace: TraceArrays, fleet: FleetArrays, state: ReplayState, row: Ints, usage: FleetUsage
+    trace: TraceArrays, fleet: FleetArrays, state: State, row: Ints, usage: FleetUsage
 ) -> Outcome:
     """Return the outcome of the trace's requests, network delay included; row: shape (R,), indices."""
     progress = state.progress
