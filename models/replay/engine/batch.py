@@ -31,6 +31,7 @@ from fleetcast.models.replay.engine.kv_memory import (
 )
 from fleetcast.models.replay.engine.preempt import preempt_while_full
 from fleetcast.models.replay.engine.prefix import evict_prefix_blocks, release_kv_blocks, tokens_to_compute
+from fleetcast.models.replay.engine.prompt_chunks import is_chunked, next_chunk_tokens, take_chunk_blocks
 from fleetcast.models.replay.engine.queue import (
     has_unnoticed_request,
     has_waiting_request,
@@ -57,12 +58,16 @@ def begin_step(
         if instance.joining + instance.batch == 0 and not has_waiting_request(state, slot):
             notice_arrivals(trace, state, slot, now)
     if instance.batch + instance.joining == 0:
-        instance.ended = 0  # no step was composed
-    if instance.queue_dirty:
+        instance.ended = instance.ended_blocks = 0  # no step was composed
+        instance.has_preempted = False
+    if instance.joining > 0 and is_chunked(fleet, slot):
+        take_chunk_blocks(trace, fleet, state, slot, now)
+    if instance.queue_dirty and not instance.has_preempted:
         admit_waiting(trace, fleet, rules, state, slot, now)
     if instance.ended > 0:
         instance.queue_dirty = has_waiting_request(state, slot)
-        instance.ended = 0
+        instance.ended = instance.ended_blocks = 0
+    instance.has_preempted = False
     if instance.joining > 0:
         start_prefill_step(trace, fleet, state, slot, now)
     elif instance.batch > 0:
@@ -77,9 +82,7 @@ def start_prefill_step(trace: TraceArrays, fleet: FleetArrays, state: State, slo
     """Start a step over pending prompt tokens: all of them, or as many as the budget leaves after decode."""
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
-    chunk = instance.pending_prompt_tokens
-    if fleet.batching[kind] == Batching.CHUNKED:
-        chunk = min(chunk, max(1, fleet.max_prefill_tokens[kind] - batch))
+    chunk = next_chunk_tokens(fleet, state, slot)
     seconds = prefill_step_s(fleet, kind, chunk)
     if fleet.batching[kind] != Batching.WHOLE and batch > 0:
         pass_s = max(prefill_step_s(fleet, kind, chunk + batch), fleet.latency.decode_s[kind, batch])
@@ -237,14 +240,17 @@ def finish_request(
     """Finish a request that has all its tokens; the last one was never cached."""
     instance = state.instance[slot]
     state.request[request].finish_s = now
-    evict_prefix_blocks(fleet, state, slot)
+    evict_prefix_blocks(fleet, state, slot, 0)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
-    instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
+    released = release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
+    instance.blocks -= released
     instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
     assign_request(trace, fleet, state, slot, request, -1)
     note_service_time(state, slot, now - state.request[request].dispatched_s)
     instance.queue_dirty = True
-    instance.ended += fleet.is_async[fleet.slot_kind[slot]]
+    if fleet.is_async[fleet.slot_kind[slot]]:
+        instance.ended += 1
+        instance.ended_blocks += released
     state.progress.ended += 1
     if trace.then.size > 0:
         continue_chain(trace, rules, state, request, now)

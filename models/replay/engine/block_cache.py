@@ -1,4 +1,4 @@
-"""Cached prompt blocks of each instance: found by hash, evicted least recently used first.
+"""Cached blocks of each instance: found by hash, evicted least recently used first.
 
 Each slot has a table of blocks (in use or free), a hash table of chains into it, and a list of idle blocks,
 which no request holds, the least recently used first. The functions take these arrays instead of State,
@@ -7,7 +7,7 @@ because they then compile much faster. N slots, `rows` blocks of a table:
 cache    shape (N, rows, 5), columns HASH, HOLDERS, NEXT, OLDER, NEWER
 bucket   shape (N, power of two), first row of each hash chain, or NO_INDEX
 idle     shape (N, 4), columns OLDEST, NEWEST, COUNT, FREE
-hashes   shape (blocks of all prompts,), hashes of the trace; each stands for a block and all before it
+hashes   shape (blocks of all requests,), hashes of the trace; each stands for a block and all before it
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ HASH_MULTIPLIER = 0x9E3779B1
 @njit_call
 def hash_chain(bucket: Any, block_hash: int) -> int:
     """Return the index in `bucket` of the block's hash chain."""
-    return (block_hash * HASH_MULTIPLIER >> 7) & (bucket.shape[1] - 1)
+    return (int(block_hash) * HASH_MULTIPLIER >> 7) & (bucket.shape[1] - 1)
 
 
 @njit_call
@@ -79,14 +79,30 @@ def hold_cached_blocks(
 
 
 @njit_call
-def insert_blocks(cache: Any, bucket: Any, idle: Any, slot: int, hashes: Any, first: int, end: int) -> None:
-    """Add hashes[first:end] to the slot's table, each with one holder."""
-    for number in range(first, end):
-        at, chain = idle[slot, FREE], hash_chain(bucket, hashes[number])
-        idle[slot, FREE] = cache[slot, at, NEXT]
-        cache[slot, at, HASH], cache[slot, at, HOLDERS] = hashes[number], 1
-        cache[slot, at, NEXT] = bucket[slot, chain]
-        bucket[slot, chain] = at
+def insert_blocks(
+    cache: Any, bucket: Any, idle: Any, slot: int, hashes: Any, first: int, held: int, blocks: int
+) -> int:
+    """Add hashes[first + held : first + blocks] to the slot's table, each with one holder.
+
+    Stops at a hash that is there already; returns how many of the blocks from `first` on are then held.
+    """
+    for number in range(held, blocks):
+        block_hash = hashes[first + number]
+        if find_block(cache, bucket, slot, block_hash) != NO_INDEX:
+            return number
+        insert_block(cache, bucket, idle, slot, block_hash, 1)
+    return max(held, blocks)
+
+
+@njit_call
+def insert_block(cache: Any, bucket: Any, idle: Any, slot: int, block_hash: int, holders: int) -> int:
+    """Add a block to the slot's table; return its row."""
+    at, chain = idle[slot, FREE], hash_chain(bucket, block_hash)
+    idle[slot, FREE] = cache[slot, at, NEXT]
+    cache[slot, at, HASH], cache[slot, at, HOLDERS] = block_hash, holders
+    cache[slot, at, NEXT] = bucket[slot, chain]
+    bucket[slot, chain] = at
+    return at
 
 
 @njit_call
@@ -108,6 +124,22 @@ def release_blocks(
         else:
             remove_block(cache, bucket, idle, slot, at)
     return shared
+
+
+@njit_call
+def keep_idle_blocks(
+    cache: Any, bucket: Any, idle: Any, slot: int, hashes: Any, first: int, held: int, kept: int
+) -> None:
+    """Add hashes[first + held : first + kept], the last one first, as most recently used; without holders."""
+    for number in range(kept - 1, held - 1, -1):
+        at = find_block(cache, bucket, slot, hashes[first + number])
+        if at == NO_INDEX:
+            at = insert_block(cache, bucket, idle, slot, hashes[first + number], 0)
+        elif cache[slot, at, HOLDERS] > 0:
+            continue
+        else:
+            pop_idle_block(cache, idle, slot, at)
+        push_idle_block(cache, idle, slot, at)
 
 
 @njit_call

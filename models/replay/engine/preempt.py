@@ -4,7 +4,7 @@ A preempted request loses its KV cache and keeps its place in the order of arriv
 with the tokens that it had generated (recompute, as in vLLM).
 """
 
-from fleetcast.models.replay.compiled import njit_call
+from fleetcast.models.replay.compiled import njit_call, njit_inline
 from fleetcast.models.replay.dispatch.migration import abort_migration
 from fleetcast.models.replay.engine.kv_memory import (
     admission_blocks,
@@ -15,6 +15,7 @@ from fleetcast.models.replay.engine.kv_memory import (
     prompt_tokens,
 )
 from fleetcast.models.replay.engine.prefix import evict_prefix_blocks, release_kv_blocks, tokens_to_compute
+from fleetcast.models.replay.engine.prompt_chunks import is_chunked, next_chunk_blocks
 from fleetcast.models.replay.engine.queue import insert_in_order
 from fleetcast.models.replay.event_queue import drop_key
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
@@ -33,25 +34,40 @@ def preempt_while_full(trace: TraceArrays, fleet: FleetArrays, rules: Rules, sta
     """
     instance = state.instance[slot]
     changed, safe = False, 1 if instance.outbound == 0 else 0
-    if instance.blocks + new_kv_blocks(fleet, state, slot, 1) > capacity_blocks(fleet, slot):
-        evict_prefix_blocks(fleet, state, slot)
+    if not has_memory_for_step(trace, fleet, state, slot):
+        evict_prefix_blocks(fleet, state, slot, 0)
     while instance.batch + instance.joining > safe:
-        if instance.blocks + new_kv_blocks(fleet, state, slot, 1) <= capacity_blocks(fleet, slot):
+        if has_memory_for_step(trace, fleet, state, slot):
             break
         if instance.joining > 0:
             preempt_prefilling(trace, fleet, state, slot)
         else:
             preempt_decoding(trace, fleet, rules, state, slot)
         changed = True
+    instance.has_preempted = changed and is_chunked(fleet, slot)
     return changed
+
+
+@njit_inline
+def has_memory_for_step(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int) -> bool:
+    """Return whether the next step fits: a token of each decoding request, and the next chunk of a prompt.
+
+    An async engine composed that step while the requests that have just ended still held their blocks.
+    """
+    instance = state.instance[slot]
+    blocks = new_kv_blocks(fleet, state, slot, 1) + next_chunk_blocks(trace, fleet, state, slot)
+    held = instance.blocks + (instance.ended_blocks if is_chunked(fleet, slot) else 0)
+    return held + blocks <= capacity_blocks(fleet, slot)
 
 
 @njit_call
 def preempt_prefilling(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int) -> None:
     """Preempt the request admitted last of those with pending prompts."""
+    instance = state.instance[slot]
+    cached = instance.granted_tokens
+    computed = instance.prefilled if instance.joining == 1 else 0
     request = drop_last_joining(trace, fleet, state, slot)
-    cached = prompt_tokens(trace, state, request)
-    computed = cached - tokens_to_compute(trace, fleet, state, request)
+    computed += prompt_tokens(trace, state, request) - tokens_to_compute(trace, fleet, state, request)
     requeue_request(trace, fleet, state, slot, request, cached, computed)
 
 
@@ -117,6 +133,7 @@ def drop_last_joining(trace: TraceArrays, fleet: FleetArrays, state: State, slot
     else:
         state.request[before].next = NO_INDEX
         instance.joining_tail = before
+        instance.granted_tokens = prompt_tokens(trace, state, before)
     instance.joining -= 1
     return request
 

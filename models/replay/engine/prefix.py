@@ -2,12 +2,16 @@
 
 NONE    nothing stays cached after a request has left
 GIVEN   for each prompt, the number of cached tokens is in the trace, wherever the request is sent
-BLOCKS  each instance keeps the blocks of earlier prompts, by their hashes, as far as memory allows
+BLOCKS  each instance keeps the blocks of earlier requests, by their hashes, as far as memory allows
 
 A hash stands for a block and all before it, so the cached part of a prompt is its beginning. A block that
 several requests hold is in memory once. A block without a holder stays until its memory is needed: the least
 recently used goes first, and of one request the last block first. Such blocks are evicted when a batch
-changes. The last token of a prompt is always computed. An instance that is donated loses its cache.
+changes. The last token of a prompt is always computed, with its KV block. An instance that is donated loses
+its cache.
+
+The hashes of a request go on after its prompt: the next ones are of the blocks that its answer fills. They
+stay cached when the request ends, as in vLLM, and the next turn of a conversation finds them.
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -19,6 +23,7 @@ from fleetcast.models.replay.engine.block_cache import (
     evict_idle_blocks,
     hold_cached_blocks,
     insert_blocks,
+    keep_idle_blocks,
     release_blocks,
 )
 from fleetcast.models.replay.engine.kv_memory import capacity_blocks, kv_blocks, prompt_tokens
@@ -28,16 +33,30 @@ from fleetcast.models.world.mechanisms import Prefix
 
 
 @njit_call
-def hashed_blocks(trace: TraceArrays, fleet: FleetArrays, request: int) -> int:
-    """Return the number of whole blocks of the request's prompt that have hashes."""
+def hashed_blocks(trace: TraceArrays, fleet: FleetArrays, request: int, tokens: int) -> int:
+    """Return the number of whole blocks, of the request's first `tokens` tokens, that have hashes."""
     known = trace.first_hash[request + 1] - trace.first_hash[request]
-    return min(known, trace.input_tokens[request] // fleet.prefix_block_tokens)
+    return min(known, tokens // fleet.prefix_block_tokens)
+
+
+@njit_call
+def sparable_tokens(trace: TraceArrays, fleet: FleetArrays, state: State, request: int) -> int:
+    """Return the tokens before the KV block of the prompt's last token, which is always computed (vLLM 1)."""
+    before = prompt_tokens(trace, state, request) - 1
+    return before - before % fleet.kv_block_tokens
+
+
+@njit_call
+def reusable_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, request: int) -> int:
+    """Return the number of hashed blocks with tokens of the prompt that a cache may spare."""
+    tokens = sparable_tokens(trace, fleet, state, request) + fleet.prefix_block_tokens - 1
+    return hashed_blocks(trace, fleet, request, tokens)
 
 
 @njit_call
 def cached_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> int:
-    """Return how many of the prompt's blocks, from the first on, the slot has cached."""
-    first, blocks = trace.first_hash[request], hashed_blocks(trace, fleet, request)
+    """Return how many of the prompt's reusable blocks, from the first on, the slot has cached."""
+    first, blocks = trace.first_hash[request], reusable_blocks(trace, fleet, state, request)
     return count_cached_blocks(state.cache, state.bucket, slot, trace.hashes, first, blocks)
 
 
@@ -46,7 +65,7 @@ def shared_kv_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot:
     """Return the KV blocks of the prompt that other requests hold at the slot: they take no new memory."""
     if fleet.prefix != Prefix.BLOCKS:
         return 0
-    first, blocks = trace.first_hash[request], hashed_blocks(trace, fleet, request)
+    first, blocks = trace.first_hash[request], reusable_blocks(trace, fleet, state, request)
     return count_held_blocks(
         state.cache, state.bucket, slot, trace.hashes, first, blocks
     ) * kv_blocks_per_hash(fleet)
@@ -63,11 +82,10 @@ def reusable_tokens(trace: TraceArrays, fleet: FleetArrays, state: State, slot: 
     """Return the tokens of the prompt that the slot would not have to compute."""
     if fleet.prefix == Prefix.BLOCKS:
         tokens = cached_blocks(trace, fleet, state, slot, request) * fleet.prefix_block_tokens
-    elif fleet.prefix == Prefix.GIVEN:
-        tokens = trace.cached_tokens[request]
-    else:
-        return 0
-    return min(tokens, trace.input_tokens[request] - 1)
+        return min(tokens, sparable_tokens(trace, fleet, state, request))
+    if fleet.prefix == Prefix.GIVEN:
+        return min(trace.cached_tokens[request], trace.input_tokens[request] - 1)
+    return 0
 
 
 @njit_call
@@ -81,21 +99,34 @@ def tokens_to_compute(trace: TraceArrays, fleet: FleetArrays, state: State, requ
 def hold_prefix(
     trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int, reused: int
 ) -> None:
-    """Reuse the cached part of an admitted request's prompt, and hold all its blocks.
-
-    The caller has already counted its KV blocks; the least recently used idle blocks are evicted for them. A
-    later request may reuse blocks that are not computed yet, as they are computed before its own.
-    """
+    """Reuse, and hold, the cached part of an admitted request's prompt."""
     state.sharing[request].reused = reused
     state.progress.reused_tokens += reused
     if fleet.prefix == Prefix.BLOCKS:
-        first, blocks = trace.first_hash[request], hashed_blocks(trace, fleet, request)
-        known = hold_cached_blocks(state.cache, state.bucket, state.idle, slot, trace.hashes, first, blocks)
-        evict_prefix_blocks(fleet, state, slot)
-        insert_blocks(
-            state.cache, state.bucket, state.idle, slot, trace.hashes, first + known, first + blocks
-        )
+        first = trace.first_hash[request]
+        blocks = (reused + fleet.prefix_block_tokens - 1) // fleet.prefix_block_tokens
+        hold_cached_blocks(state.cache, state.bucket, state.idle, slot, trace.hashes, first, blocks)
         state.sharing[request].held_hashes = blocks
+
+
+@njit_call
+def insert_prompt_blocks(
+    trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int, tokens: int
+) -> None:
+    """Add the hashed blocks of the prompt's first `tokens` tokens to the slot's table.
+
+    The caller has already counted the KV blocks; the least recently used idle blocks are evicted for them. A
+    later request may reuse blocks that are not computed yet, as they are computed before its own. A copy of a
+    block that is there already is not kept.
+    """
+    if fleet.prefix != Prefix.BLOCKS:
+        return
+    evict_prefix_blocks(fleet, state, slot, 0)
+    first, held = trace.first_hash[request], state.sharing[request].held_hashes
+    blocks = hashed_blocks(trace, fleet, request, tokens)
+    state.sharing[request].held_hashes = insert_blocks(
+        state.cache, state.bucket, state.idle, slot, trace.hashes, first, held, blocks
+    )
 
 
 @njit_call
@@ -104,12 +135,13 @@ def release_kv_blocks(
 ) -> int:
     """Release the KV of a request with so many cached tokens; return the number of KV blocks set free.
 
-    Its hashed blocks stay cached, except those after the first `computed` tokens, which were not computed.
+    The hashed blocks of its first `computed` tokens stay cached; the others were not computed.
     """
     blocks = kv_blocks(fleet, cached)
-    if fleet.prefix == Prefix.BLOCKS and state.sharing[request].held_hashes > 0:
+    if fleet.prefix == Prefix.BLOCKS:
         held, first = state.sharing[request].held_hashes, trace.first_hash[request]
-        kept = (computed + fleet.prefix_block_tokens - 1) // fleet.prefix_block_tokens
+        kept = hashed_blocks(trace, fleet, request, computed)
+        keep_idle_blocks(state.cache, state.bucket, state.idle, slot, trace.hashes, first, held, kept)
         shared = release_blocks(state.cache, state.bucket, state.idle, slot, trace.hashes, first, held, kept)
         blocks -= shared * kv_blocks_per_hash(fleet)
         state.sharing[request].held_hashes = 0
@@ -117,10 +149,10 @@ def release_kv_blocks(
 
 
 @njit_call
-def evict_prefix_blocks(fleet: FleetArrays, state: State, slot: int) -> None:
-    """Evict idle blocks, the least recently used first, as far as the other blocks need their memory."""
+def evict_prefix_blocks(fleet: FleetArrays, state: State, slot: int, more: int) -> None:
+    """Evict idle blocks, the least recently used first, so that the others and `more` KV blocks have room."""
     if fleet.prefix == Prefix.BLOCKS:
-        room = capacity_blocks(fleet, slot) - state.instance[slot].blocks
+        room = capacity_blocks(fleet, slot) - state.instance[slot].blocks - more
         if state.idle[slot, COUNT] * kv_blocks_per_hash(fleet) > room:
             evict_idle_blocks(
                 state.cache, state.bucket, state.idle, slot, max(0, room // kv_blocks_per_hash(fleet))
