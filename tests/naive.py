@@ -505,9 +505,16 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
     def leave(self, request, instance, computed):
         """The request has left the instance: what it alone held is kept, as far as it was computed."""
         there = {one for r in instance.batch + instance.joining + instance.outbound for one in r.refs}
+        held, rows = (
+            there | set(request.refs),
+            self.capacity(instance.pool) // self.fleet.prefix_block_tokens + 1,
+        )
         for one in reversed(self.hashes(request, computed)):
             if one not in there:
-                instance.cache = [other for other in instance.cache if other != one] + [one]
+                is_full = one not in held and len(held) + len(instance.cache) == rows
+                kept = instance.cache[is_full and one not in instance.cache :]
+                instance.cache = [other for other in kept if other != one] + [one]
+                held.discard(one)
         request.refs = []
 
     # --- batching

@@ -66,8 +66,8 @@ def test_what_is_cached_is_not_computed_again_and_its_context_is_paid_for() -> N
     assert outcome.cached_tokens == own.sum()
 
 
-def test_the_last_token_of_a_prompt_is_always_computed() -> None:
-    assert reused([[1, 2], [1, 2]], caching(1), tokens=2 * BLOCK) == [0, 2 * BLOCK - 1]
+def test_the_last_block_of_a_prompt_is_always_computed() -> None:
+    assert reused([[1, 2], [1, 2]], caching(1), tokens=2 * BLOCK) == [0, 2 * BLOCK - 16]
 
 
 def test_as_much_as_the_trace_says_is_reused_wherever_it_goes() -> None:

@@ -19,6 +19,7 @@ from fleetcast.models.world.fleet_config import Deployment
 LLM, GPU = "llama3.1-8b", "h100-80gb"  # a profile to tell time by; both sides use the same one
 BUDGETS, SEQUENCES, BLOCKS = (256, 512, 1024, 2048, 4096, 8192), (16, 64, 128, 256), (16, 32)
 ENGINES = (1, 1, 2, 4, 8)
+LONGEST_TURN_TOKENS = 5_000  # a conversation ends that is longer
 ROOM_TOKENS = 4_000_000  # of KV cache: nothing is preempted
 
 
@@ -70,20 +71,20 @@ def sample_case(name: str, seed: int, requests: int, kv_tokens: int = ROOM_TOKEN
 
 
 def sample_conversations(name: str, seed: int, requests: int, kv_tokens: int) -> EngineCase:
-    """Random settings, and conversations of up to eight turns on one engine.
+    """Random settings, and conversations of some eight turns on one engine.
 
     Each prompt holds the prompt and the answer of the turn before, and 16 to 400 tokens more.
     """
     rng = np.random.default_rng(seed)
-    turn = rng.integers(0, 8, requests)
-    begins = np.flatnonzero(turn == 0)
-    previous = np.arange(requests) - 1
-    previous[[0, *begins]] = -1
+    begins = rng.integers(0, 8, requests) == 0
     answers = np.clip(rng.lognormal(4.0, 0.8, requests), 1, 1_000).astype(np.int32)
     prompts, arrival_s = rng.integers(16, 400, requests).astype(np.int32), rng.uniform(0, requests, requests)
-    for row in np.flatnonzero(previous >= 0):
-        prompts[row] += prompts[row - 1] + answers[row - 1]
-        arrival_s[row] = arrival_s[row - 1] + rng.uniform(60, 120)
+    previous = np.full(requests, -1)
+    for row in np.flatnonzero(~begins)[1:]:
+        before = prompts[row - 1] + answers[row - 1]
+        if before < LONGEST_TURN_TOKENS:
+            previous[row], prompts[row] = row - 1, prompts[row] + before
+            arrival_s[row] = arrival_s[row - 1] + rng.uniform(60, 120)
     order = np.argsort(arrival_s)
     place = np.empty(requests, int)
     place[order] = np.arange(requests)

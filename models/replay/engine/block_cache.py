@@ -96,7 +96,13 @@ def insert_blocks(
 
 @njit_call
 def insert_block(cache: Any, bucket: Any, idle: Any, slot: int, block_hash: int, holders: int) -> int:
-    """Add a block to the slot's table; return its row."""
+    """Add a block to the slot's table; return its row.
+
+    The table has a row for every block that fits. If it is full, because blocks have filled since the last
+    eviction, the least recently used idle block goes now.
+    """
+    if idle[slot, FREE] == NO_INDEX:
+        evict_idle_blocks(cache, bucket, idle, slot, idle[slot, COUNT] - 1)
     at, chain = idle[slot, FREE], hash_chain(bucket, block_hash)
     idle[slot, FREE] = cache[slot, at, NEXT]
     cache[slot, at, HASH], cache[slot, at, HOLDERS] = block_hash, holders
