@@ -165,13 +165,22 @@ def test_the_lake_s_requests_say_what_they_share(wired_day: RunSettings) -> None
         ConfigError, match=r'prefix = "blocks" needs prefix_hashes, which no request of wired'
     ):
         read_workload(blocks, DAY)
-    table = pa.table({"prefix_hashes": pa.array([[7, 8], None, [7, 9, 10]], pa.list_(pa.uint64()))})
-    columns = prompt_arrays(table, "blocks", "x.toml", "wired")
-    assert columns["first_hash"].tolist() == [0, 2, 2, 5]
-    first, second, _, third, fourth = columns["hashes"].tolist()
-    assert len({first, second, third, fourth}) == 4
-    assert columns["hashes"][2] == first
-    assert prompt_arrays(table, "none", "x.toml", "wired") == {}
+    table = pa.table(
+        {
+            "prefix_hashes": pa.array([[7, 8], None, [7, 9, 10], [7, 8, 11, 12]], pa.list_(pa.uint64())),
+            "session_id": ["a", None, None, "a"],
+            "input_tokens": [130, 400, 192, 256],
+            "output_tokens": [64, 64, 64, 1],
+        }
+    )
+    fleet = dataclasses.replace(blocks.config.fleet, prefix_block_tokens=64)
+    columns = prompt_arrays(table, fleet, "x.toml", "wired")
+    assert columns["first_hash"].tolist() == [0, 3, 3, 6, 10]
+    first, second, answer, *rest = columns["hashes"].tolist()
+    assert rest[:1] == [first]
+    assert rest[3:] == [first, second, answer, rest[-1]]  # the next turn of the session holds the answer
+    assert len({first, second, answer, *rest}) == 6
+    assert prompt_arrays(table, wired_day.config.fleet, "x.toml", "wired") == {}
 
 
 def test_capacity_is_measured_on_what_need_not_be_computed(wired_day: RunSettings, tmp_path: Path) -> None:

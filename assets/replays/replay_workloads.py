@@ -19,8 +19,10 @@ from fleetcast.assets.plans.quality_answers import AnswerSampler, KnownAnswers, 
 from fleetcast.models.aliases import Bools, Ints
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.session.legs import expand_cascades
+from fleetcast.models.traffic.answer_blocks import RequestBlocks, append_answer_blocks
 from fleetcast.models.traffic.priority_levels import LevelCodes, assign_levels, assign_levels_by_app
 from fleetcast.models.world.calendar import DAY_S
+from fleetcast.models.world.fleet_config import FleetConfig
 from fleetcast.models.world.option_names import LEVELS_BY_APP
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
@@ -28,9 +30,9 @@ OUTCOME_REQUEST_COLUMNS = (
     "request_id", "region", "llm", "tier", "app", "arrived_at", "input_tokens", "output_tokens", "deadline_s",
 )  # fmt: skip
 PROMPT_COLUMNS = {
-    "given": "cached_tokens",
-    "blocks": "prefix_hashes",
-}  # column of the prompts, by [fleet] prefix
+    "given": ["cached_tokens"],
+    "blocks": ["prefix_hashes", "session_id"],
+}  # by [fleet] prefix, the column of the prompts that it needs, and what it also reads
 
 
 CACHED_DAYS = 3  # days of requests in memory during the replay of several days
@@ -61,7 +63,7 @@ def read_workload(
     of_day = {"trace": settings.trace, "day": day}
     begin, end = (midnight(day) + timedelta(hours=hour) for hour in hours)
     prefix = settings.config.fleet.prefix
-    more = [PROMPT_COLUMNS[prefix]] if prefix in PROMPT_COLUMNS else []
+    more = PROMPT_COLUMNS.get(prefix, [])
     columns = [*OUTCOME_REQUEST_COLUMNS, *more, *(["query_id"] if settings.config.quality else [])]
     table = settings.lake.sql(
         f"select {', '.join(columns)} from requests where trace = $trace and day = $day::date "
@@ -89,7 +91,7 @@ def build_trace_arrays(settings: RunSettings, day: date, requests: pa.Table) -> 
         tier=column_codes(requests, "tier", catalogue.tiers),
         input_tokens=requests["input_tokens"].to_numpy(),
         output_tokens=requests["output_tokens"].to_numpy(),
-        **prompt_arrays(requests, fleet.prefix, setting, settings.trace),
+        **prompt_arrays(requests, fleet, setting, settings.trace),
     )
 
 
@@ -116,15 +118,17 @@ def app_codes(table: pa.Table, trace: str) -> Ints:
     return apps.indices.to_numpy().astype(np.int64)
 
 
-def prompt_arrays(table: pa.Table, prefix: str, setting: str, trace: str) -> dict[str, NDArray[Any]]:
+def prompt_arrays(table: pa.Table, fleet: FleetConfig, setting: str, trace: str) -> dict[str, NDArray[Any]]:
     """Return the arrays of TraceArrays on prompts that the fleet's prefix needs.
 
-    With "given": cached_tokens, (requests,) tokens. With "blocks": hashes, (blocks,) codes, and first_hash,
-    (requests + 1,) the first block of each request. ConfigError where no request has the column.
+    With "given": cached_tokens, (requests,) tokens. With "blocks": hashes, (blocks,) codes of the blocks of
+    prompts and answers, and first_hash, (requests + 1,) the first block of each request. ConfigError where no
+    request has the column.
     """
+    prefix = fleet.prefix
     if prefix not in PROMPT_COLUMNS:
         return {}
-    column = PROMPT_COLUMNS[prefix]
+    column = PROMPT_COLUMNS[prefix][0]
     if len(table) and table[column].null_count == len(table):
         raise ConfigError(
             f'{setting} = "{prefix}" needs {column}, which no request of {trace} has. Set it to none, '
@@ -136,7 +140,10 @@ def prompt_arrays(table: pa.Table, prefix: str, setting: str, trace: str) -> dic
     hashes = table[column].combine_chunks()
     counts = pc.fill_null(pc.list_value_length(hashes), 0).to_numpy()
     codes, _ = pd.factorize(pc.list_flatten(hashes).to_numpy())  # half the time of Arrow's dictionary
-    return {"first_hash": np.concatenate([[0], np.cumsum(counts)]), "hashes": codes.astype(np.int64)}
+    prompts = RequestBlocks(np.concatenate([[0], np.cumsum(counts)]), codes.astype(np.int64))
+    session, _ = pd.factorize(table["session_id"].to_pandas())  # -1 where it is null
+    prompt, answer = table["input_tokens"].to_numpy(), table["output_tokens"].to_numpy()
+    return append_answer_blocks(prompts, session, prompt, answer, fleet.prefix_block_tokens)._asdict()
 
 
 def has_legs(settings: RunSettings, policy: str) -> bool:

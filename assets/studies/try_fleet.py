@@ -98,7 +98,7 @@ class TryRequests(NamedTuple):
     """The requests of a trace file."""
 
     report: IngestReport
-    rows: pd.DataFrame  # arrival_s, llm, tier, tokens, prefix_hashes; in order of arrival
+    rows: pd.DataFrame  # arrival_s, llm, tier, tokens, prefix_hashes, session_id; in order of arrival
 
 
 def read_file_requests(path: Path, catalogue: Catalogue, scratch: Path, progress: Progress) -> TryRequests:
@@ -107,7 +107,7 @@ def read_file_requests(path: Path, catalogue: Catalogue, scratch: Path, progress
     report = land_file(path, lake, catalogue, progress)
     rows = lake.sql(
         "select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, "
-        "prefix_hashes from requests order by arrived_at, request_id"
+        "prefix_hashes, session_id from requests order by arrived_at, request_id"
     ).to_pandas(types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None)
     if rows.empty:
         raise ConfigError(f"{path.name}: none of its {report.rows_in:,} rows is a request. {report.reasons}")
@@ -125,7 +125,7 @@ def run_fleet_trial(
     fleet_catalogue = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm] for llm in llms})
     sized = {pool.llm: [(pool.deployment, pool.instances)] for pool in pools}
     fleet = fixed_fleet(sized, fleet_catalogue, config)
-    prefix_columns = pa.Table.from_pandas(requests[["input_tokens", "cached_tokens", "prefix_hashes"]])
+    prefix_columns = pa.Table.from_pandas(requests.drop(columns=["arrival_s", "llm", "tier"]))
     llm = np.zeros(len(requests), np.int16) if len(llms) == 1 else llm_codes(requests, llms, text)
     trace = TraceArrays(
         arrival_s=requests["arrival_s"].to_numpy(float),
@@ -134,7 +134,7 @@ def run_fleet_trial(
         tier=index_names(requests["tier"], catalogue.tiers),
         input_tokens=requests["input_tokens"].to_numpy(np.int32),
         output_tokens=requests["output_tokens"].to_numpy(np.int32),
-        **prompt_arrays(prefix_columns, config.fleet.prefix, "--prefix", "the file"),
+        **prompt_arrays(prefix_columns, config.fleet, "--prefix", "the file"),
     )
     until_s = float(trace.arrival_s[-1]) + 1.0
     rules = make_rules(fleet_catalogue, config.replay, "follow")
