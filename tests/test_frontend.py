@@ -1,4 +1,4 @@
-"""The front end: seconds outside the engine, in every request's TTFT and E2E, once, wherever they are scored."""
+"""The front end: seconds outside the engine, in the TTFT and E2E of every request, once."""
 
 import dataclasses
 

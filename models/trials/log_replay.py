@@ -65,7 +65,7 @@ def make_log_player(
         tables = build_latency_tables([profile_of(fit)], [engine.max_batch])
         session.fleet = fleet._replace(latency=tables._replace(prefill_context_s=context_s))
         # A session takes longer to set up than a short log to replay, so all replays begin from one.
-        session.state = State(*(column.copy() for column in begin))
+        session.state = State._make(column.copy() for column in begin)
         usage = session.play(schedule, until_s)
         session.finish(until_s + TAIL_PERIODS * schedule.hour_s)
         outcome = session.outcome(*usage)

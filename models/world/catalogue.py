@@ -122,8 +122,8 @@ def check_regions(catalogue: Catalogue, where: str) -> None:
             require_known(other, catalogue.regions, "region", where.format(name))
         if own_s := region.network_s.get(name, 0.0):
             raise ConfigError(
-                f"{where.format(name)}: network_s to itself is {own_s:g} s, must be 0: it is the delay of another "
-                "region. Drop it; [fleet] frontend_s of a config delays every request."
+                f"{where.format(name)}: network_s to itself is {own_s:g} s, must be 0: it is the delay of "
+                "another region. Drop it; [fleet] frontend_s of a config delays every request."
             )
         for gpu in region.cap_gpus:
             require_known(gpu, catalogue.gpus, "gpu", where.format(name))
