@@ -17,7 +17,7 @@ from fleetcast.models.trials.client_load import (
     MAX_CLIENT_REQUESTS,
     SentRequests,
     closed_loop_trace,
-    replay_closed_loop,
+    replay_client_loop,
     replay_poisson_load,
     replay_to_the_end,
     single_tier_trace,
@@ -53,7 +53,7 @@ def a_fleet(
 
 def equal_load(clients: int, rounds: int, **fleet: object) -> SentRequests:
     tokens = (np.full(clients * rounds, count) for count in (INPUT, OUTPUT))
-    return replay_closed_loop(clients, *tokens, *a_fleet(**fleet))  # type: ignore[arg-type]
+    return replay_client_loop(clients, *tokens, *a_fleet(**fleet))  # type: ignore[arg-type]
 
 
 def lengths(requests: int) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +78,7 @@ def test_as_many_requests_are_there_at_any_time_as_clients(instances: int, max_b
     """Little's law, exactly: until a client has its last answer, C requests are sent and not ended."""
     clients, requests = 32, 640
     fleet = a_fleet(instances, max_batch, frontend_s=0.02)
-    sent = replay_closed_loop(clients, *lengths(requests), *fleet)
+    sent = replay_client_loop(clients, *lengths(requests), *fleet)
     end_s = sent.sent_s + sent.e2e_s
     until_s = min(end_s[sent.client == client].max() for client in range(clients))
     overlap_s = np.minimum(end_s, until_s) - np.minimum(sent.sent_s, until_s)
@@ -96,7 +96,7 @@ def test_each_client_sends_when_it_has_its_last_answer_and_the_queue_is_by_sendi
     clients, requests = 24, 480
     inputs, outputs = lengths(requests)
     fleet, rules = a_fleet(max_batch=4, frontend_s=0.01)
-    sent = replay_closed_loop(clients, inputs, outputs, fleet, rules)
+    sent = replay_client_loop(clients, inputs, outputs, fleet, rules)
     assert (np.diff(sent.sent_s) >= 0).all()
     end_s = sent.sent_s + sent.e2e_s
     for client in range(clients):

@@ -19,14 +19,14 @@ from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.trials.client_load import (
     SentRequests,
     check_client_load,
-    replay_closed_loop,
+    replay_client_loop,
     replay_poisson_load,
 )
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
-CLIENT_REQUESTS, LEAST_REQUESTS = 16, 100  # requests of a trial without --requests: per client, in all
+CLIENT_REQUESTS, LEAST_LOAD_REQUESTS = 16, 100  # requests of a trial without --requests: per client, in all
 LOAD_GPU = "h100-80gb"  # of the fleet of a trial without --fleet
 MAX_COUNT = 1_000_000  # tokens of a request, tokens of a step, requests, requests/s
 LEAST_RATE_PER_S = 1e-3
@@ -41,17 +41,22 @@ class TryLoad(NamedTuple):
     output_tokens: int
     concurrency: Sequence[int] = ()
     rate_per_s: Sequence[float] = ()
-    requests: int | None = None  # None: CLIENT_REQUESTS per client, at least LEAST_REQUESTS
+    requests: int | None = None  # None: CLIENT_REQUESTS per client, at least LEAST_LOAD_REQUESTS
     max_batch: int = 256
     max_prefill_tokens: int = 2048
 
     def trials(self) -> Iterator[tuple[str, int | None, float, int]]:
         """Yield each trial's name, clients (None: at a rate), rate (0: in a loop) and number of requests."""
         for clients in self.concurrency:
-            requests = self.requests or max(LEAST_REQUESTS, CLIENT_REQUESTS * clients)
+            requests = self.requests or max(LEAST_LOAD_REQUESTS, CLIENT_REQUESTS * clients)
             yield f"{clients:,} at once", clients, 0.0, requests
         for rate_per_s in self.rate_per_s:
-            yield f"{rate_per_s:g}/s", None, rate_per_s, self.requests or LEAST_REQUESTS * CLIENT_REQUESTS
+            yield (
+                f"{rate_per_s:g}/s",
+                None,
+                rate_per_s,
+                self.requests or LEAST_LOAD_REQUESTS * CLIENT_REQUESTS,
+            )
 
 
 class LoadTrialResult(NamedTuple):
@@ -120,7 +125,7 @@ def run_load_trials(
         sent = (
             replay_poisson_load(rate_per_s, *tokens, fleet, rules)
             if clients is None
-            else replay_closed_loop(clients, *tokens, fleet, rules)
+            else replay_client_loop(clients, *tokens, fleet, rules)
         )
         yield LoadTrialResult(text, name, load_row(sent, pool.instances * pool.deployment.gpus))
 

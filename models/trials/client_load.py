@@ -33,7 +33,7 @@ class SentRequests(NamedTuple):
     e2e_s: Floats
 
 
-def replay_closed_loop(
+def replay_client_loop(
     clients: int, input_tokens: Ints, output_tokens: Ints, fleet: FleetArrays, rules: Rules
 ) -> SentRequests:
     """Replay clients that send one request after another, without a pause.
