@@ -271,7 +271,7 @@ def test_no_two_policies_have_one_outcome_and_all_stand_above_their_minimum(play
     assert len({repr(one) for one in found.values()}) == len(OPEN) - len(ALIKE)
 
 
-FRONTEND_DELAY_S = 0.0135  # of tests/wired.toml
+FRONTEND_DELAY_S = 0.0013  # of tests/wired.toml
 
 
 def test_another_region_answers_later_by_the_network_between_them(
