@@ -65,9 +65,10 @@ def calibrate_command(
     """Fit a latency profile so that the replay matches a log of requests; without a log, estimate a profile.
 
     The log has all requests that ONE instance served in a period: a CSV with arrival_s, input_tokens,
-    output_tokens, ttft_s, e2e_s (seconds; the last two from the arrival on), or JSON lines of vLLM. It
-    replays it about a thousand times. Three of ten requests are held out of the fit and validate it.
-    It prints a block for data/catalogue/latency.toml. It does not write a profile that fails.
+    output_tokens, ttft_s, e2e_s (seconds; the last two from the arrival on), or JSON lines of vLLM.
+    queued_s, when the engine had a request, gives the front end: HTTP and tokeniser. It replays the log
+    some thousand times. Three of ten requests are held out of the fit and validate it. It prints
+    a block for data/catalogue/latency.toml. It does not write a profile that fails.
 
         fleetcast calibrate log.jsonl --engine meta.json --llm llama3.1-8b --gpu h100-80gb --tensor-parallel 1
 
@@ -89,7 +90,7 @@ def calibrate_command(
         catalogue = load_catalogue()
         require_known(llm, catalogue.llms, "llm", "--llm")
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
-        deployment = Deployment(gpu, tensor_parallel)
+        deployment, frontend_s = Deployment(gpu, tensor_parallel), 0.0
         if file is None:
             from fleetcast.models.trials.engine_calibration import estimate_profile
 
@@ -97,6 +98,8 @@ def calibrate_command(
         else:
             chosen = load_config(resolve_config(config), catalogue)
             log = read_log(expand_path(file))
+            chosen = with_log_frontend(chosen, log.frontend_s)
+            frontend_s = chosen.fleet.frontend_s
             given = {"max_batch": max_batch, "max_prefill_tokens": max_prefill_tokens, "kv_tokens": kv_tokens}
             deployment = resolve_deployment(deployment, engine, given)
             for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet, log.requests, file.name)]:
@@ -112,11 +115,21 @@ def calibrate_command(
             )
             passes = show_verdict(checks)
         if not check:
-            OUT.print(profile_as_toml(profile), end="", markup=False, soft_wrap=True)
+            OUT.print(profile_as_toml(profile, frontend_s), end="", markup=False, soft_wrap=True)
         elif not passes:
             raise typer.Exit(1)
         if write:
-            save_profile(profile, passes or force)
+            save_profile(profile, passes or force, frontend_s)
+
+
+def with_log_frontend(config: "RunConfig", frontend_s: float | None) -> "RunConfig":
+    """Return the config with the front end of a log, seconds, and print it; None keeps that of the config."""
+    import dataclasses
+
+    if frontend_s is None:
+        return config
+    ERR.print(f"Front end: {1e3 * frontend_s:g} ms from arrival to the engine's queue.", soft_wrap=True)
+    return dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, frontend_s=frontend_s))
 
 
 class CalibrationLog(NamedTuple):
@@ -160,7 +173,7 @@ def fit_profile(log: CalibrationLog, progress: "Progress") -> "tuple[LatencyProf
     return found.profile, found.verdict
 
 
-def save_profile(profile: "LatencyProfile", is_allowed: bool) -> None:
+def save_profile(profile: "LatencyProfile", is_allowed: bool, frontend_s: float) -> None:
     """Write the profile into the catalogue; exit with code 2 if it did not pass and was not forced."""
     from fleetcast.assets.studies.profile_toml import LATENCY_TOML, write_profile
 
@@ -169,7 +182,7 @@ def save_profile(profile: "LatencyProfile", is_allowed: bool) -> None:
             "the profile does not pass and was not written. Check the engine's limits and the log, "
             "raise --ttft-limit or --e2e-limit, or write it with --force."
         )
-    replaced = write_profile(profile, LATENCY_TOML)
+    replaced = write_profile(profile, LATENCY_TOML, frontend_s)
     ERR.print(
         f"{short_path(LATENCY_TOML)}: the profile was {'replaced' if replaced else 'added'}.", soft_wrap=True
     )

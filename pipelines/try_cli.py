@@ -1,4 +1,4 @@
-"""`fleetcast try`: replay a trace file on fleets given on the command line."""
+"""`fleetcast try`: replay a trace file, or a benchmark's load, on fleets given on the command line."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -10,20 +10,28 @@ import typer
 from fleetcast.pipelines.options import QuietOption, expand_path, make_progress, resolve_config
 from fleetcast.pipelines.terminal import cli_errors, short_path
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
+from fleetcast.pipelines.try_load_cli import make_load, show_frontends, try_load
 
 if TYPE_CHECKING:
+    from fleetcast.assets.lake.settings import Progress
     from fleetcast.assets.studies.try_fleet import FleetTrial
+    from fleetcast.models.world.catalogue import Catalogue
     from fleetcast.models.world.config import RunConfig
 
 
 def try_command(
     file: Annotated[
-        Path, typer.Argument(help="A trace file that `fleetcast ingest` can read, or a folder NAME.metrics.")
+        Path,
+        typer.Argument(
+            help="A trace file that `fleetcast ingest` can read, a folder NAME.metrics, or with "
+            "--concurrency or --rate an llm.",
+            metavar="FILE|LLM",
+        ),
     ],
     on: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--fleet", "--on", help='A fleet, like "8 x llama3.1-8b@h100-80gb"; may be repeated.'),
-    ],
+    ] = None,
     config: Annotated[
         str, typer.Option(help="The config whose [fleet] and [replay] set batching and the other rules.")
     ] = "office",
@@ -35,54 +43,117 @@ def try_command(
         str | None,
         typer.Option(help="Instance routing: least_work, shortest_queue, round_robin or least_kv."),
     ] = None,
+    concurrency: Annotated[
+        list[int] | None,
+        typer.Option(help="Requests that run or wait at any time, a closed loop; may be repeated."),
+    ] = None,
+    rate: Annotated[
+        list[float] | None,
+        typer.Option(help="Poisson arrivals, requests per second, in place of a loop; may be repeated."),
+    ] = None,
+    input: Annotated[int | None, typer.Option(help="Input tokens of each request of a load.")] = None,
+    output: Annotated[int | None, typer.Option(help="Output tokens of each request of a load.")] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option(help="Requests of a load; default: 16 per client, at least 100, and 1600 at a rate."),
+    ] = None,
+    max_batch: Annotated[
+        int, typer.Option(help="Maximum number of requests in a batch, under a load (vLLM's max_num_seqs).")
+    ] = 256,
+    max_prefill_tokens: Annotated[
+        int, typer.Option(help="Maximum number of tokens in a step, under a load (max_num_batched_tokens).")
+    ] = 2048,
+    frontend_s: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds of HTTP, tokeniser and detokeniser of each request; default: that of the config, "
+            "else 0.0062, or 0 where a profile was measured or calibrated."
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Replay a trace file on one or several fleets: latency percentiles, attainment, cost, a figure.
+    """Replay a trace file, or a benchmark's load, on one or several fleets: latency percentiles, cost.
 
     It writes nothing into the lake. A fleet with one llm serves all requests; a fleet with several
-    serves each request by its llm.
+    serves each request by its llm. Without a file it replays what benchmark tools send: equal requests,
+    by --concurrency clients that wait for each answer, or at a --rate.
 
         fleetcast try trace.csv --fleet "8 x llama3.1-8b@h100-80gb" --fleet "4 x llama3.1-8b@h100-80gb"
 
         fleetcast try mooncake.jsonl --prefix blocks --routing least_work --fleet "8 x llama3.1-8b@h100-80gb"
 
         fleetcast try trace.csv --fleet "4 x llama2-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb"
+
+        fleetcast try llama3.1-8b --concurrency 64 --input 1024 --output 256
     """
     with cli_errors():
-        from fleetcast.assets.studies import try_fleet
-        from fleetcast.assets.traces.metrics_ingest import METRICS_FORMAT
-        from fleetcast.models.latency.batch_extension import extend_catalogue
-        from fleetcast.models.replay.compiled import is_kernel_cached
         from fleetcast.models.world.catalogue import load_catalogue
         from fleetcast.models.world.catalogue_overrides import override_catalogue
         from fleetcast.models.world.config_loading import load_config
 
         catalogue = load_catalogue()
+        load = make_load(str(file), concurrency, rate, input, output, requests, max_batch, max_prefill_tokens)
         chosen = with_replay_options(load_config(resolve_config(config), catalogue), prefix, routing)
-        path = expand_path(file)
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
-        catalogue = extend_catalogue(catalogue, chosen.fleet, chosen.file.name)
-        fleets = {text: try_fleet.parse_fleet(text, catalogue, chosen) for text in on}
         progress = make_progress(quiet)
-        with tempfile.TemporaryDirectory() as scratch:
-            report, rows = try_fleet.read_file_requests(path, catalogue, Path(scratch), progress)
-        first = "" if is_kernel_cached() else "compile the replay, "  # a minute, once
-        with progress.bar(f"{first}replay", len(fleets)) as done:
-            found = []
-            for text, pools in fleets.items():
-                found.append(try_fleet.run_fleet_trial(text, pools, rows, catalogue, chosen))
-                done(len(found))
-        hours = rows["arrival_s"].iloc[-1] / 3600
-        sampled = ", sampled from the metrics" if report.format == METRICS_FORMAT else ""
-        OUT.print(
-            f"{path.name}   ({report.format}: {len(rows):,} requests in {hours:,.2f} h{sampled}, "
-            f"{report.rows_quarantined:,} rows left out)",
-            markup=False,
-            soft_wrap=True,
+        if load is None:
+            try_file(expand_path(file), on or [], catalogue, chosen, frontend_s, progress)
+        else:
+            try_load(load, on or [], catalogue, chosen, frontend_s, progress)
+
+
+def try_file(
+    path: Path,
+    on: Sequence[str],
+    catalogue: "Catalogue",
+    config: "RunConfig",
+    frontend_s: float | None,
+    progress: "Progress",
+) -> None:
+    """Replay a trace file on fleets; print a line per fleet and draw a figure."""
+    from fleetcast.assets.studies import try_fleet
+    from fleetcast.assets.traces.metrics_ingest import METRICS_FORMAT
+    from fleetcast.models.latency.batch_extension import extend_catalogue
+    from fleetcast.models.replay.compiled import is_kernel_cached
+
+    require_file_options(path, on, catalogue)
+    catalogue = extend_catalogue(catalogue, config.fleet, config.file.name)
+    fleets = {text: try_fleet.parse_fleet(text, catalogue, config) for text in on}
+    configs = {
+        text: try_fleet.with_frontend(config, pools, catalogue, frontend_s) for text, pools in fleets.items()
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        report, rows = try_fleet.read_file_requests(path, catalogue, Path(scratch), progress)
+    first = "" if is_kernel_cached() else "compile the replay, "  # a minute, once
+    with progress.bar(f"{first}replay", len(fleets)) as done:
+        found = []
+        for text, pools in fleets.items():
+            found.append(try_fleet.run_fleet_trial(text, pools, rows, catalogue, configs[text]))
+            done(len(found))
+    hours = rows["arrival_s"].iloc[-1] / 3600
+    sampled = ", sampled from the metrics" if report.format == METRICS_FORMAT else ""
+    OUT.print(
+        f"{path.name}   ({report.format}: {len(rows):,} requests in {hours:,.2f} h{sampled}, "
+        f"{report.rows_quarantined:,} rows left out)",
+        markup=False,
+        soft_wrap=True,
+    )
+    show_fleet_trials(found, try_fleet.attainment_keys(found, catalogue), config.fleet.prefix != "none")
+    show_frontends(configs)
+    if (figure := try_fleet.draw_ttft_cdf(path, found, rows, catalogue)) is not None:
+        OUT.print(f"figure  {short_path(figure)}", soft_wrap=True)
+
+
+def require_file_options(path: Path, on: Sequence[str], catalogue: "Catalogue") -> None:
+    """Raise ConfigError for an llm without a load, and for a file without a fleet."""
+    from fleetcast.models.world.toml_dataclasses import ConfigError
+
+    if str(path.name) in catalogue.llms and not path.exists():
+        raise ConfigError(
+            f"{path.name} is an llm, not a trace file. Add --concurrency or --rate, --input and --output."
         )
-        show_fleet_trials(found, try_fleet.attainment_keys(found, catalogue), chosen.fleet.prefix != "none")
-        if (figure := try_fleet.draw_ttft_cdf(path, found, rows, catalogue)) is not None:
-            OUT.print(f"figure  {short_path(figure)}", soft_wrap=True)
+    if not on:
+        raise ConfigError('No --fleet is given. Name one, like --fleet "8 x llama3.1-8b@h100-80gb".')
 
 
 def with_replay_options(config: "RunConfig", prefix: str | None, routing: str | None) -> "RunConfig":

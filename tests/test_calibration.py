@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -338,3 +339,68 @@ def test_a_mistake_at_the_command_is_one_line(tmp_path: Path) -> None:
         assert done.exit_code == 2
         assert message in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1
+
+
+FRONTEND_S = 0.02
+
+
+def log_with_front_end(count: int = 200) -> tuple[LoggedRequests, np.ndarray]:
+    """Log what a made-up engine behind a front end does, and when the engine has each request."""
+    fleet = dataclasses.replace(OFFICE.fleet, frontend_s=FRONTEND_S)
+    behind = dataclasses.replace(OFFICE, fleet=fleet)
+    log = make_log(3.0, WHOLE, count)
+    ttft_s, e2e_s = make_log_player(log, LLM, WHOLE, CATALOGUE, behind, 1, "made up")(TRUTH)
+    np.testing.assert_allclose(ttft_s - log.ttft_s, FRONTEND_S, atol=1e-9)
+    # A busy engine takes some in later.
+    queued_s = log.arrival_s + FRONTEND_S + np.random.default_rng(6).exponential(0.05, count).round(2)
+    return log._replace(ttft_s=ttft_s, e2e_s=e2e_s), queued_s
+
+
+@pytest.mark.parametrize("is_jsonl", [False, True])
+def test_the_front_end_of_a_log_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_jsonl: bool
+) -> None:
+    log, queued_s = log_with_front_end()
+    path = tmp_path / ("log.jsonl" if is_jsonl else "log.csv")
+    if is_jsonl:
+        columns = (log.arrival_s, log.input_tokens, log.output_tokens, queued_s,
+                   log.arrival_s + log.ttft_s, log.arrival_s + log.e2e_s)  # fmt: skip
+        names = ("arrival_time", "input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
+        rows = (dict(zip(names, map(float, row), strict=True)) for row in zip(*columns, strict=True))
+        path.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        pd.DataFrame({**log._asdict(), "queued_s": queued_s}).to_csv(path, index=False)
+    read = read_log(path)
+    assert read.frontend_s == pytest.approx(FRONTEND_S, abs=1e-6)
+    np.testing.assert_allclose(read.requests.ttft_s, log.ttft_s, atol=1e-5)
+    for name in ("GENERATIONS", "SIMPLEX_TRIES"):  # a coarse fit will do
+        monkeypatch.setattr(engine_fit, name, 2)
+    done = CliRunner().invoke(cli_app, ["calibrate", str(path), *options()])
+    assert done.exit_code == 0, done.stderr
+    assert "Front end: 20 ms from arrival to the engine's queue." in done.stderr
+    assert done.stdout.splitlines()[-1] == "# without the front end: add [fleet] frontend_s = 0.02"
+
+
+def test_the_replay_of_a_log_has_the_front_end_that_is_not_in_the_profile() -> None:
+    log, _ = log_with_front_end()
+    behind = dataclasses.replace(OFFICE, fleet=dataclasses.replace(OFFICE.fleet, frontend_s=FRONTEND_S))
+    errors = [
+        {
+            (check.metric, check.of): check.signed_error_share
+            for check in validate_profile(log, TRUE, WHOLE, CATALOGUE, config)
+        }
+        for config in (behind, OFFICE)
+    ]
+    assert errors[0]["TTFT", "P50"] == pytest.approx(0.0, abs=1e-9)
+    assert errors[0]["E2E", "a request"] == pytest.approx(0.0, abs=1e-9)
+    assert errors[1]["TTFT", "P50"] < -0.05
+    assert errors[1]["TPOT", "P50"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_queue_on_another_clock_than_the_arrivals_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(f"{HEADER},queued_s\n0,9,9,1,2,-5\n1,9,9,1,2,-4\n")
+    with pytest.raises(
+        CalibrationError, match=r"queued_s is at least -5\.000 s after arrival_s, must be 0 to 1"
+    ):
+        read_log(path)

@@ -34,7 +34,7 @@ from fleetcast.models.world.mechanisms import Ending, QueueOrder, Routing
 from fleetcast.models.world.stacks import REPLAY_STACKS
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-ENDS_S, TIGHT_S = (1.3, 31.0), 0.05  # of the tiers; a need that is not met by every request alone
+ENDS_S, TIGHT_S = (1.3, 31.0), 0.0513  # of the tiers; a need that is not met by every request alone
 FEW = LevelsQuery(
     LLMS[1], "south", (1, 3), "uniform", ("jsq", "freeness", "llumnix"), headrooms=(0.1, 0.3), hours=1
 )

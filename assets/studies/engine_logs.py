@@ -1,6 +1,7 @@
 """Read logs of served requests and the limits of an engine, for `fleetcast calibrate`.
 
-A log is a CSV with arrival_s, input_tokens, output_tokens, ttft_s and e2e_s, or JSON lines with the fields of
+A log is a CSV with arrival_s, input_tokens, output_tokens, ttft_s and e2e_s, and perhaps queued_s: when the
+engine had the request, on the clock of arrival_s. Or it is a file of JSON lines with the fields of
 vLLM's statistics: input_toks, output_toks, arrival_time and, on the engine's own clock, queued_ts,
 first_token_ts and last_token_ts. The limits of an engine are in the metadata of a benchmark (JSON) or in its
 start-up log (vLLM, SGLang); models/world/fleet_config.py has fleetcast's names of them.
@@ -20,7 +21,7 @@ from fleetcast.models.world.calendar import DAY_S
 
 SLOWEST_TOKEN_S = 5.0  # median TPOT of a log, above which its times must be milliseconds
 CUT_SHARE = 0.05  # share of requests with exactly the largest token count, above which it is a limit
-CLOCK_S = 0.001  # offset up to which two clocks count as the same
+SLOWEST_FRONTEND_S = 1.0  # least time from arrival to engine, above which these are two clocks
 VLLM_COLUMNS = {
     "arrival_time": "arrival_s",
     "input_toks": "input_tokens",
@@ -55,10 +56,11 @@ class CalibrationError(ValueError):
 
 
 class RequestLog(NamedTuple):
-    """The requests of a log, and notes for the user about them."""
+    """The requests of a log, notes for the user about them, and the front end of the engine."""
 
     requests: LoggedRequests
     notes: list[str]
+    frontend_s: float | None = None  # None: the log does not have it
 
 
 def read_log(path: Path) -> RequestLog:
@@ -91,7 +93,27 @@ def read_log(path: Path) -> RequestLog:
               for name, share, limit in truncated_tokens(inputs, outputs)]  # fmt: skip
     order = np.argsort(arrival_s, kind="stable")
     tokens = (inputs[order].astype(np.int32), outputs[order].astype(np.int32))
-    return RequestLog(LoggedRequests(arrival_s[order], *tokens, ttft_s[order], e2e_s[order]), notes)
+    requests = LoggedRequests(arrival_s[order], *tokens, ttft_s[order], e2e_s[order])
+    return RequestLog(requests, notes, frontend_seconds(path, table))
+
+
+def frontend_seconds(path: Path, table: pd.DataFrame) -> float | None:
+    """Return the least seconds from a request's arrival to the engine's queue; None if they are not known.
+
+    It is the least, because an engine that computes a step takes a request in at the end of the step: the
+    replay has that wait itself. CalibrationError where queued_s is on another clock than arrival_s.
+    """
+    if "queued_s" not in table.columns:
+        return None
+    queued_s = numeric_column(table, "queued_s")
+    refuse_bad_rows(~np.isfinite(queued_s), "queued_s must be a number, or the column absent", path, table)
+    least_s = float(np.min(queued_s - numeric_column(table, "arrival_s")))
+    if not 0 <= least_s <= SLOWEST_FRONTEND_S:
+        raise CalibrationError(
+            f"{path.name}: queued_s is at least {least_s:,.3f} s after arrival_s, must be 0 to "
+            f"{SLOWEST_FRONTEND_S:g} s. Give both on one clock, or drop queued_s."
+        )
+    return round(least_s, 6)
 
 
 def read_csv_log(path: Path) -> pd.DataFrame:
@@ -127,11 +149,14 @@ def read_jsonl_log(path: Path, notes: list[str]) -> pd.DataFrame:
     )
     arrival_s, queued_s = numeric_column(table, "arrival_s"), numeric_column(table, "queued_s")
     offset_s = float(np.min(queued_s - arrival_s))
-    if abs(offset_s) > CLOCK_S:
+    if 0 <= offset_s <= SLOWEST_FRONTEND_S:  # one clock: the offset is the front end
+        offset_s = 0.0
+    else:
         notes.append(
             f"The clocks of arrival_time and queued_ts differ by {offset_s:,.3f} s (minimum of all rows); "
-            "this offset is subtracted."
+            "this offset is subtracted. So the front end is not known."
         )
+        table = table.drop(columns="queued_s")
     for name, source in (("ttft_s", "first_s"), ("e2e_s", "last_s")):
         table[name] = numeric_column(table, source) - arrival_s - offset_s
     return table

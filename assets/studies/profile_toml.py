@@ -15,22 +15,26 @@ LATENCY_TOML = CATALOGUE_DIR / "latency.toml"
 PROFILE_BLOCK = "[[profile]]\n"
 
 
-def profile_as_toml(profile: LatencyProfile) -> str:
-    """Return the profile as a block of data/catalogue/latency.toml."""
+def profile_as_toml(profile: LatencyProfile, frontend_s: float = 0.0) -> str:
+    """Return the profile as a block of data/catalogue/latency.toml; a comment has the front end, s."""
     fields = ((name, value) for name, value in dataclasses.asdict(profile).items() if value is not None)
-    return PROFILE_BLOCK + "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields)
+    block = PROFILE_BLOCK + "".join(f"{name} = {json.dumps(value)}\n" for name, value in fields)
+    return block + (
+        f"# without the front end: add [fleet] frontend_s = {frontend_s:g}\n" if frontend_s else ""
+    )
 
 
-def write_profile(profile: LatencyProfile, path: Path) -> bool:
+def write_profile(profile: LatencyProfile, path: Path, frontend_s: float = 0.0) -> bool:
     """Write the profile into a latency.toml, in place of one of the same deployment or at the end.
 
-    Returns whether a profile was replaced. The file is replaced atomically.
+    `frontend_s` is that of its engine, for a comment. Returns whether a profile was replaced. The file is
+    replaced atomically.
     """
     head, *blocks = path.read_text(encoding="utf-8").split(PROFILE_BLOCK)
     kept = [
         block for block in blocks if profile_identity(tomllib.loads(block)) != profile_identity(vars(profile))
     ]
-    parts = [head, *(PROFILE_BLOCK + block for block in kept), profile_as_toml(profile)]
+    parts = [head, *(PROFILE_BLOCK + block for block in kept), profile_as_toml(profile, frontend_s)]
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text("\n\n".join(part.rstrip("\n") for part in parts) + "\n", encoding="utf-8")
     os.replace(temporary, path)

@@ -30,7 +30,7 @@ from fleetcast.models.world.catalogue_entries import Efficiency
 
 CURVE_KNOTS = 4  # of each curve, where its slope may change
 LOG_SEARCH_RADIUS = 2.0  # of the global search around the roofline's values, in logarithms: factors 1/7 to 7
-POPULATION, GENERATIONS = 12, 60  # of the global search; the population is per parameter
+POPULATION, GENERATIONS = 6, 40  # of the global search; the population is per parameter
 SIMPLEX_TRIES = 400  # replays of one simplex; twice as many with bent curves
 SPREADS = (0.3, 0.1, 0.03)  # initial sizes of the successive simplexes, in logarithms
 MAX_LOG_ERROR = 1.0  # an error of a request counts at most this much, in logarithms

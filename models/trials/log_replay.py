@@ -8,7 +8,8 @@ import numpy as np
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.profile_tables import ProfileFit, build_latency_tables
 from fleetcast.models.replay.kernel_inputs import TraceArrays
-from fleetcast.models.replay.run import Schedule, replay_trace
+from fleetcast.models.replay.run import TAIL_PERIODS, Schedule, Session
+from fleetcast.models.replay.state import State
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.trials.engine_fit import LoggedRequests
 from fleetcast.models.world.catalogue import Catalogue
@@ -56,11 +57,18 @@ def make_log_player(
     trace = TraceArrays(arrival_s, zeros, zeros, zeros, requests.input_tokens, requests.output_tokens)
     until_s = LOG_TIMEOUT_FACTOR * float(np.max(arrival_s + requests.e2e_s)) + 1.0
     schedule = Schedule([[instances]], hour_s=until_s)
+    session = Session(fleet, rules, [instances])
+    session.append_trace(trace)
+    begin = session.state
 
     def play(fit: ProfileFit) -> tuple[Floats, Floats]:
         tables = build_latency_tables([profile_of(fit)], [engine.max_batch])
-        played = fleet._replace(latency=tables._replace(prefill_context_s=context_s))
-        outcome = replay_trace(trace, played, schedule, rules, until_s)
+        session.fleet = fleet._replace(latency=tables._replace(prefill_context_s=context_s))
+        # A session takes longer to set up than a short log to replay, so all replays begin from one.
+        session.state = State._make(column.copy() for column in begin)
+        usage = session.play(schedule, until_s)
+        session.finish(until_s + TAIL_PERIODS * schedule.hour_s)
+        outcome = session.outcome(*usage)
         return outcome.first_token_s - arrival_s, outcome.finish_s - arrival_s
 
     return play

@@ -113,10 +113,18 @@ def _read_catalogue(folder: Path, _stamps: tuple[tuple[int, int, int], ...]) -> 
 
 
 def check_regions(catalogue: Catalogue, where: str) -> None:
-    """Raise ConfigError for unknown regions, GPU types and llms; `where` is a format of the region's name."""
+    """Raise ConfigError for unknown names in a region, and a network delay to itself.
+
+    `where` is a format of the region's name.
+    """
     for name, region in catalogue.regions.items():
         for other in (*region.preference, *region.network_s):
             require_known(other, catalogue.regions, "region", where.format(name))
+        if own_s := region.network_s.get(name, 0.0):
+            raise ConfigError(
+                f"{where.format(name)}: network_s to itself is {own_s:g} s, must be 0: it is the delay of "
+                "another region. Drop it; [fleet] frontend_s of a config delays every request."
+            )
         for gpu in region.cap_gpus:
             require_known(gpu, catalogue.gpus, "gpu", where.format(name))
         for llm in region.weights:

@@ -10,6 +10,7 @@ from fleetcast.models.world.toml_dataclasses import KnownName, PositiveShare, Ra
 Instances = Annotated[int, Range(0, 10_000)]
 MaxBatch = Annotated[int, Range(1, 4096)]
 PrefillTokens = Annotated[int, Range(2, 1_000_000)]
+FrontendSeconds = Annotated[float, Range(0, 60)]
 BatchingName = Annotated[str, KnownName("batching", BATCHINGS)]
 
 
@@ -76,6 +77,7 @@ class FleetConfig:
     # KV transfer of a prompt's whole cache at once (bulk), or layer by layer
     kv_transfer: Annotated[str, KnownName("KV transfer", HAND_OVERS)] = "bulk"
     link_gbit_per_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # of an instance
+    frontend_s: FrontendSeconds = 0.0  # HTTP, tokeniser, detokeniser: outside the engine, of every request
 
     def limits(self, pool: Deployment) -> tuple[int, int, int]:
         """Return the instances of a pool (its own, else of the fleet): at the start, minimum, maximum."""

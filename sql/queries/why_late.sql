@@ -7,7 +7,7 @@
 -- held_s = time from then until an instance took the request: deferral by the queue manager, or no serving instance
 -- waited_s = time in that instance's queue
 -- prefill_s = time from admission to the first token
--- network_s = network time to another region
+-- network_s = time outside the engine: front end ([fleet] frontend_s), and network to another region
 -- ahead = requests of that instance without a first token when this one joined, and their input tokens
 -- booting = booting instances of its llm in the region that served it
 with named as (

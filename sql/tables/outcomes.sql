@@ -36,6 +36,6 @@
 -- held_s double = time from then until an instance took the request: deferral
 -- waited_s double = time in that instance's queue
 -- prefill_s double = time from admission to the first token
--- network_s double = network time to another region
+-- network_s double = time outside the engine: front end ([fleet] frontend_s), and network to another region
 select * from outcomes
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -47,7 +47,7 @@ def make_fleet(
     return FleetArrays(
         **pools,
         **kind_fields(catalogue, config, kinds, replay.is_balanced),
-        **region_fields(catalogue),
+        **region_fields(catalogue, config.frontend_s),
         has_transfers=bool((pools["then"] != NO_INDEX).any() or replay.cascades or replay.is_balanced),
         kv_capacity=capacity,
         kv_block_tokens=config.kv_block_tokens,
@@ -147,8 +147,11 @@ def kind_fields(
     }
 
 
-def region_fields(catalogue: Catalogue) -> dict[str, Any]:
-    """Return the fields of FleetArrays by region."""
+def region_fields(catalogue: Catalogue, frontend_s: float) -> dict[str, Any]:
+    """Return the fields of FleetArrays by region; every request passes a front end of `frontend_s` seconds.
+
+    The front end is part of `network_s`: its diagonal is the front end alone (collect_outcome).
+    """
     regions = list(catalogue.regions)
     sites = catalogue.regions.values()
     preference = np.full((len(regions), len(regions)), NO_INDEX)
@@ -156,7 +159,8 @@ def region_fields(catalogue: Catalogue) -> dict[str, Any]:
         preference[origin, : len(site.preference)] = [regions.index(name) for name in site.preference]
     return {
         "preference": preference,
-        "network_s": np.array([[site.network_s.get(other, 0.0) for other in regions] for site in sites]),
+        "network_s": frontend_s
+        + np.array([[site.network_s.get(other, 0.0) for other in regions] for site in sites]),
         "cap_gpus": np.array([[site.cap_gpus.get(gpu, 0) for gpu in catalogue.gpus] for site in sites]),
     }
 

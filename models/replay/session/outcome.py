@@ -27,13 +27,13 @@ class Outcome(NamedTuple):
 
     row: Ints  # (R,) index among all requests that were appended to the session
     status: npt.NDArray[np.int8]  # (R,) Ending
-    first_token_s: Floats  # (R,) network included; NaN if never
-    finish_s: Floats  # (R,) network included; NaN if never
+    first_token_s: Floats  # (R,) network_s included; NaN if never
+    finish_s: Floats  # (R,) network_s included; NaN if never
     dispatched_s: Floats  # (R,) when it reached its instance's queue; NaN if never
     admitted_s: Floats  # (R,) when it entered that instance's batch; NaN if never
     slot: Ints  # (R,) the instance; NO_INDEX if never dispatched
     served_region: npt.NDArray[np.int16]  # (R,) NO_INDEX if never dispatched
-    network_s: Floats  # (R,) delay added because another region served it
+    network_s: Floats  # (R,) seconds outside the engines: front end, and delay of another region
     preemptions: npt.NDArray[np.int32]  # (R,)
     reused: npt.NDArray[np.int32]  # (R,) prompt tokens found in the cache at its latest admission
     sent_from: Ints  # (R,) slot that sent it to `slot`; NO_INDEX: none; (0,) for a fleet without transfers
@@ -58,7 +58,10 @@ class Outcome(NamedTuple):
 def collect_outcome(
     trace: TraceArrays, fleet: FleetArrays, state: State, row: Ints, usage: FleetUsage
 ) -> Outcome:
-    """Return the outcome of the trace's requests, network delay included; row: shape (R,), indices."""
+    """Return the outcome of the trace's requests; row: shape (R,), indices.
+
+    This is the one place that adds the seconds outside the engines: [fleet] frontend_s, then the network.
+    """
     progress = state.progress
     served_by, refused, spared, first_token_s, finish_s, dispatched_s, admitted_s, preemptions = copy_columns(
         state.request, "served_by", "refused", "spared", *REQUEST_TIMES, "preemptions"
@@ -70,10 +73,11 @@ def collect_outcome(
     slot = served_by.astype(np.int64)
     dispatched = slot != NO_INDEX
     served = np.where(dispatched, fleet.region[fleet.pool[slot]], NO_INDEX).astype(np.int16)
-    delay_s = fleet.network_s[trace.region, served]
+    frontend_s = fleet.network_s[trace.region, trace.region]
+    delay_s = fleet.network_s[trace.region, served] - frontend_s
     arrival_us = np.round(trace.arrival_s * 1e6).astype(np.int64)
     factor = fleet.network_factor[arrival_us % fleet.network_factor.size]
-    network_s = np.where(dispatched, delay_s * factor, 0.0)
+    network_s = np.where(dispatched, frontend_s + delay_s * factor, 0.0)  # the front end does not vary
     cases = (np.isfinite(finish_s), refused, spared)
     status = np.select(cases, (Ending.FINISHED, Ending.REFUSED, Ending.SPARED), Ending.QUEUED)
     return Outcome(
