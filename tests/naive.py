@@ -480,8 +480,9 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         return before - before % self.fleet.kv_block_tokens
 
     def reusable_hashes(self, request):
-        """Hashes of the blocks with such tokens."""
-        return self.hashes(request, self.sparable(request) + self.fleet.prefix_block_tokens - 1)
+        """Hashes of the prompt's whole blocks with such tokens."""
+        ends = self.sparable(request) + self.fleet.prefix_block_tokens - 1
+        return self.hashes(request, min(ends, request.input_tokens + request.made))
 
     def hold_blocks(self, request, instance):
         """It holds the hashed blocks of what it has cached, up to one whose hash the instance has already."""

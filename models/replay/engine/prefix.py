@@ -48,9 +48,9 @@ def sparable_tokens(trace: TraceArrays, fleet: FleetArrays, state: State, reques
 
 @njit_call
 def reusable_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, request: int) -> int:
-    """Return the number of hashed blocks with tokens of the prompt that a cache may spare."""
+    """Return the number of whole hashed blocks of the prompt with tokens that a cache may spare."""
     tokens = sparable_tokens(trace, fleet, state, request) + fleet.prefix_block_tokens - 1
-    return hashed_blocks(trace, fleet, request, tokens)
+    return hashed_blocks(trace, fleet, request, min(tokens, prompt_tokens(trace, state, request)))
 
 
 @njit_call
