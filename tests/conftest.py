@@ -43,7 +43,7 @@ def wired_day(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """The run of wired.toml: three days of requests, and the last one forecast and planned. For reading."""
 
     def make(folder: Path) -> None:
-        settings = wired.fill(wired.wired_settings(folder))
+        settings = wired.fill(wired.changed(wired.wired_settings(folder), "plan", solver="highs"))  # quicker
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plans, "measure_capacities", lambda *_: list(wired.SUSTAINED))
             plans.plan_day(settings, wired.DAY, Progress())
