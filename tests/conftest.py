@@ -24,12 +24,24 @@ from fleetcast.pipelines.shutdown import SignalListener
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replace the handler, test by test
+# The files that take longest begin first, so that no process is left with a long one at the end.
+SLOWEST = (
+    *("replay", "planner_board", "first_run", "wheel", "studies", "definitions", "plan_assets", "advise"),
+    *("recipes", "cascades", "symmetry", "reached", "latency_error"),
+)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Listen before anything replaces the handlers. A shell's background processes ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     EAR.listen()
+    config.option.loadscopereorder = False  # xdist would sort files by their number of tests
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort by the list above; all other files stay in their order, behind those."""
+    place = {f"test_{name}": n for n, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 def pytest_unconfigure() -> None:
