@@ -13,6 +13,7 @@ from small import ONE_TRIAL, small_config
 
 from fleetcast.models import replay
 from fleetcast.models.replay.compiled import cache_folder
+from fleetcast.models.replay.session.background_compile import compile_kernel
 from fleetcast.models.world.project_paths import ROOT
 
 PACKAGES = sysconfig.get_path("purelib")
@@ -64,6 +65,7 @@ def kernel_files(cache: Path) -> dict[Path, int]:
 
 def test_a_night_and_a_question_in_an_empty_folder(installed, tmp_path):
     """Run as another user would: from an empty folder, the code's own folder read-only."""
+    compile_kernel()  # of the checkout, if no other test has
     clean_env = environment(installed, tmp_path / "cache")
     clean_env.pop("DAGSTER_HOME", None)
     config = small_config(tmp_path, policies='["reactive", "lt_i"]', **ONE_TRIAL)
@@ -75,6 +77,7 @@ def test_a_night_and_a_question_in_an_empty_folder(installed, tmp_path):
     night = run(*fleetcast, "nightly", "--config", config, "--quiet", cwd=work, env=clean_env)
     assert night.returncode == 0, night.stdout + night.stderr
     assert "tables   data/lake/warehouse.duckdb" in night.stdout
+    assert compiled
     assert compiled.items() <= kernel_files(tmp_path / "cache").items()  # what is compiled is used
     query = run(
         *fleetcast, "sql", "queries/policies_over_days.sql", "--config", config, cwd=work, env=clean_env
