@@ -26,8 +26,9 @@ hypothesis.settings.load_profile("untimed")
 EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replace the handler, test by test
 # The files that take longest begin first, so that no process is left with a long one at the end.
 SLOWEST = (
-    *("replay", "planner_board", "first_run", "wheel", "studies", "definitions", "plan_assets", "advise"),
-    *("recipes", "cascades", "symmetry", "reached", "latency_error"),
+    *("replay", "forecast", "first_run", "planner_board", "stopping", "reached", "forecast_quantiles"),
+    *("wheel", "definitions", "object_storage", "studies", "plan_assets", "generate", "recipes"),
+    *("quality_nights", "symmetry", "gpus", "advise"),
 )
 
 
