@@ -24,12 +24,25 @@ from fleetcast.pipelines.shutdown import SignalListener
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replace the handler, test by test
+# The files that take longest begin first, so that no process is left with a long one at the end.
+SLOWEST = (
+    *("replay", "forecast", "first_run", "planner_board", "stopping", "reached", "forecast_quantiles"),
+    *("wheel", "definitions", "object_storage", "studies", "plan_assets", "generate", "recipes"),
+    *("quality_nights", "symmetry", "gpus", "advise"),
+)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Listen before anything replaces the handlers. A shell's background processes ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     EAR.listen()
+    config.option.loadscopereorder = False  # xdist would sort files by their number of tests
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort by the list above; all other files stay in their order, behind those."""
+    place = {f"test_{name}": n for n, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
 
 
 def pytest_unconfigure() -> None:
@@ -43,7 +56,7 @@ def wired_day(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     """The run of wired.toml: three days of requests, and the last one forecast and planned. For reading."""
 
     def make(folder: Path) -> None:
-        settings = wired.fill(wired.wired_settings(folder))
+        settings = wired.fill(wired.changed(wired.wired_settings(folder), "plan", solver="highs"))  # quicker
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plans, "measure_capacities", lambda *_: list(wired.SUSTAINED))
             plans.plan_day(settings, wired.DAY, Progress())

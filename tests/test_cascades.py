@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from one_endpoint import a_trace, run
-from small import small_config
+from small import make_plans, small_config
 from test_legs import judge_rules, two_llms
 from typer.testing import CliRunner
 
 from fleetcast.assets.lake import settings as lake_settings
-from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.sql_files import SQL
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.asset_metadata import SettingsResource
-from fleetcast.assets.plans import plans
 from fleetcast.assets.plans.plan_loads import day_loads, read_forecast_windows
 from fleetcast.assets.plans.quality_answers import AnswerSampler
 from fleetcast.assets.plans.request_mixes import token_mixes
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.scorecards import score_day
 from fleetcast.assets.replays.timeline import write_timeline
 from fleetcast.models.aliases import Ints
 from fleetcast.models.quality.answers import JudgedAnswers
@@ -38,7 +38,6 @@ from fleetcast.models.world.mechanisms import GEARS_BY, Ending
 from fleetcast.models.world.replay_config import Cascade, Gear
 from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.cli import cli_app
-from fleetcast.pipelines.nightly_run import run_night
 
 DAY = date(2025, 7, 3)
 LARGE, SMALL, OTHER = "llama2-70b", "llama3.1-8b", "bloom-176b"
@@ -195,7 +194,7 @@ def test_the_expected_share_of_requests_goes_on(share: float) -> None:
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
-    """A nightly run: a small llm with separate prefill and decode, then a large one."""
+    """A night: a small llm with separate prefill and decode, then a large one."""
     folder = tmp_path_factory.mktemp("cascade")
     named = "[" + ", ".join(f'"{policy}"' for policy in POLICIES) + "]"
     config = Path(small_config(folder, policies=named, requests_per_day="20_000.0", instances_at_start="10"))
@@ -206,14 +205,11 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     text = text.replace(line, f'"{SMALL}" = [{part} "prefill" }}, {part} "decode" }}]')
     cascade = f'{{ llms = ["{SMALL}", "{LARGE}"], escalation_shares = [{SHARE}], judge_s = {JUDGE_S} }}'
     config.write_text(f"{text}\n[replay.cascades]\n{LARGE} = {cascade}\n")
-    resource = SettingsResource(config=str(config), lake=str(folder / "lake"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DAGSTER_HOME", str(folder))
-        patch.setattr(
-            plans, "measure_capacities", lambda settings, *_: [300.0] * len(settings.grid.service_options)
-        )
-        run_night(resource, DAY, Progress())
-    return resource.load()
+    settings = load_settings(str(config), folder / "lake")
+    make_plans(settings, DAY, lambda settings, *_: [300.0] * len(settings.grid.service_options))
+    replay_day(settings, DAY, POLICIES, Progress())
+    score_day(settings, DAY)
+    return settings
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +222,7 @@ def legs(night: RunSettings) -> pd.DataFrame:
     return night.lake.sql("select * from legs order by policy, request_id, leg").to_pandas()
 
 
-def test_a_nightly_run_with_a_cascade_passes_every_check(night: RunSettings) -> None:
+def test_a_night_with_a_cascade_passes_every_check(night: RunSettings) -> None:
     for check in sorted((SQL / "checks").glob("*.sql")):
         assert night.lake.sql(f"checks/{check.name}", trace=night.trace, day=DAY).num_rows == 0, check.name
 

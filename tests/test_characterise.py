@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from small import small_config
 
 from fleetcast.assets.demand import characterise as characterised
-from fleetcast.assets.demand.character_figures import draw_character_figures
 from fleetcast.assets.demand.characterise import characterise_trace
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.characterise.gap_families import (
     GAP_FAMILIES,
@@ -36,6 +37,7 @@ from fleetcast.models.characterise.load_statistics import (
     season_strengths,
 )
 from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.pipelines.definitions import defs
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
 MONDAY = date(2025, 6, 30)
@@ -310,11 +312,17 @@ def test_tables_have_the_columns_and_the_grain_of_their_header(lake, name):
     assert not rows.duplicated(list(sql.listed("grain"))).any()
 
 
-def test_figures_show_the_findings(lake):
-    paths = draw_character_figures(lake, "clients")
+def test_the_asset_shows_figures_of_the_findings(lake, tmp_path):
+    resource = SettingsResource(config=small_config(tmp_path, name='"clients"'), lake=str(lake.root))
+    done = defs.resolve_job_def("characterise").execute_in_process(
+        resources={"settings": resource, "progress": Progress()}
+    )
+    metadata = done.get_asset_materialization_events()[0].materialization.metadata
     of_the_load = ["apps", "apps_by_hour", "burstiness", "endpoints", "load", "regions", "tiers", "tokens"]
-    assert sorted(paths) == of_the_load  # latency figures only where the trace was replayed
-    assert all(path.stat().st_size > 10_000 for path in paths.values())
+    images = {name: of.value for name, of in metadata.items() if "data:image/png" in str(of.value)}
+    assert sorted(images) == of_the_load  # latency figures only where the trace was replayed
+    assert all(len(image) > 10_000 for image in images.values())
+    assert all(column.description for column in metadata["dagster/column_schema"].value.columns)
 
 
 def test_an_unknown_trace_is_named(lake):

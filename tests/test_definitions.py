@@ -9,13 +9,13 @@ import dagster as dg
 import numpy as np
 import pyarrow as pa
 import pytest
-from small import small_config
+from small import ONE_TRIAL, small_config
 
 from fleetcast.assets.checks import ALARMS, CHECKS
 from fleetcast.assets.lake import partitions
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.lake.sql_files import SQL, read_sql
+from fleetcast.assets.lake.sql_files import SQL
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.replays.policy_inputs import fleet_and_rules, policy_schedules
@@ -28,6 +28,7 @@ from fleetcast.pipelines.definitions import defs
 from fleetcast.pipelines.schedules import cron_line
 
 DAY = date(2025, 7, 3)
+POLICIES = ["chiron", "siloed", "dynamo", "lt_i", "clairvoyant"]  # every pooling, with and without a plan
 
 
 def test_the_assets_and_their_inputs():
@@ -67,31 +68,8 @@ def test_the_assets_and_their_inputs():
 
 
 def test_jobs_schedules_and_sensors():
-    jobs = {
-        name: sorted(
-            key.to_user_string() for key in defs.resolve_job_def(name).asset_layer.executable_asset_keys
-        )
-        for name in (
-            "land",
-            "history",
-            "nightly",
-            "characterise",
-            "backtest",
-            "decide",
-            "board",
-            "whatif",
-            "error",
-            "levels",
-            "plan_ahead",
-            "plan_rolling",
-            "grade",
-            "buy",
-            "gpus",
-            "plan_quality",
-        )
-    }
     chain = ["advice", "demand", "figures", "forecasts", "plans", "replays", "requests", "scorecard"]
-    assert jobs == {
+    made_by_job = {
         "land": ["landing"],
         "history": ["demand", "requests"],
         "characterise": ["characterisation"],
@@ -109,6 +87,9 @@ def test_jobs_schedules_and_sensors():
         "gpus": ["gpu_fleets"],
         "plan_quality": ["quality_plans"],
     }
+    for name, made in made_by_job.items():
+        keys = defs.resolve_job_def(name).asset_layer.executable_asset_keys
+        assert sorted(key.to_user_string() for key in keys) == made, name
     schedules = {s.name: s.cron_schedule for s in defs.schedules or []}
     assert schedules == {
         "nightly_schedule": "0 2 * * *",
@@ -156,7 +137,7 @@ def test_the_landing_sensor_runs_once_per_change(tmp_path, monkeypatch):
     assert evaluate(first.cursor).run_requests[0].run_key != first.run_requests[0].run_key
 
 
-def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_path):
+def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_path, monkeypatch):
     """A few dozen days instead of thousands; the schedule adds those from yesterday on."""
     lake, landed = Lake(tmp_path), date(2023, 11, 30)
     empty = pa.table({f.name: pa.nulls(0, f.type) for f in SCHEMAS["requests"]}, schema=SCHEMAS["requests"])
@@ -169,20 +150,12 @@ def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_pa
     )
     assert keys == [
         *(day.isoformat() for day in sorted(days)),
-        "2026-03-01",
-        "2026-03-02",
-        "2026-03-03",
-        "2026-03-04",
+        *(f"2026-03-0{day}" for day in (1, 2, 3, 4)),
     ]
-    script = "from fleetcast.assets.lake.partitions import DAY_PARTITIONS; "
-    script += "print(len(DAY_PARTITIONS.get_partition_keys()), DAY_PARTITIONS.exclusions is None)"
     for few, most in (("1", 1000), ("", 10_000)):
-        env = os.environ | {partitions.FEW_DAYS_VARIABLE: few}
-        done = subprocess.run(
-            [sys.executable, "-c", script], env=env, cwd=ROOT, capture_output=True, text=True
-        )
-        count, is_whole = done.stdout.split()
-        assert (int(count) < most, is_whole) == (True, str(not few))
+        monkeypatch.setenv(partitions.FEW_DAYS_VARIABLE, few)
+        shown = partitions.process_partitions()
+        assert (len(shown.get_partition_keys()) < most, shown.exclusions is None) == (True, not few)
     assert partitions.DAY_PARTITIONS.has_partition_key("2021-02-03")  # the command line runs any day
 
 
@@ -198,7 +171,8 @@ def run(name: str, day: date, resource: SettingsResource) -> dg.ExecuteInProcess
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dg.ExecuteInProcessResult, SettingsResource]:
     """Two days of history, then the third through the whole pipeline."""
     folder = tmp_path_factory.mktemp("run")
-    resource = SettingsResource(config=small_config(folder), lake=str(folder / "lake"))
+    few = {"policies": str(POLICIES).replace("'", '"'), **ONE_TRIAL}
+    resource = SettingsResource(config=small_config(folder, **few), lake=str(folder / "lake"))
     for number in (1, 2):
         assert run("history", date(2025, 7, number), resource).success
     return run("nightly", DAY, resource), resource
@@ -260,71 +234,6 @@ def test_level_trials_have_their_answer_and_figures_as_metadata(ran):
     assert set(trials["stack"]) == {"jsq", "freeness", "edf"}
     assert set(trials["headroom_share"]) == {0.0, 0.1, 0.2}
     assert set(trials["levels"]) == {1, 2, 3, 10}  # edf sees each step: three tiers, ten needs
-
-
-@pytest.fixture(scope="module")
-def characterised(ran) -> Lake:
-    """The same lake with its three days characterised, and a twin generated from them."""
-    lake = ran[1].load().lake
-    done = defs.resolve_job_def("characterise").execute_in_process(
-        resources={"settings": ran[1], "progress": Progress()}
-    )
-    metadata = done.get_asset_materialization_events()[0].materialization.metadata
-    assert "data:image/png;base64," in metadata["burstiness"].value
-    assert all(column.description for column in metadata["dagster/column_schema"].value.columns)
-    return lake
-
-
-@pytest.mark.parametrize("path", sorted((SQL / "queries").glob("*.sql")), ids=lambda path: path.stem)
-def test_every_recipe_answers_and_has_its_grain(characterised, path):
-    values = {"trace": "small", "day": DAY, "policy": "reactive", "hour": 12}
-    sql = read_sql(path)
-    for given in ({}, values):
-        rows = characterised.sql(f"queries/{path.name}", **given).to_pandas()
-        assert not rows.duplicated(list(sql.listed("grain"))).any()
-        assert set(sql.columns) <= set(rows.columns)
-    rare = {
-        "forecast_leaderboard",
-        "plan_by_hour",
-        "plan_changes",
-        "timeline",
-        "short_plans",
-        "level_changes",
-        "largest_bursts",
-        "clumpiest_clients",
-        "prefix_caching",
-        "growth_by_week",
-        "which_forecast_pays",
-        "request_legs",
-        "links_busy",
-        "against_the_paper",
-        "how_many_levels",
-        "how_much_headroom",
-        "what_moves_cost",
-        "who_was_moved",
-        "which_gpus",
-        "apart_or_together",
-        "cheapest_for_quality",
-        "who_answers",
-        "what_the_judge_is_worth",
-        "graded_shadow",
-        "what_to_buy",
-    }  # of little load
-    assert len(rows) > 0 or path.stem in rare
-
-
-@pytest.mark.parametrize("folder", ["tables", "marts"])
-def test_headers_describe_existing_columns(characterised, folder):
-    with characterised.connect() as con:
-        views = con.execute(
-            "select table_name, list(column_name) from duckdb_columns() group by all"
-        ).fetchall()
-    there = dict(views)
-    for sql in (read_sql(path) for path in (SQL / folder).glob("*.sql")):
-        name = sql.name.removesuffix(".sql")
-        assert {*sql.columns, *sql.listed("grain")} <= set(there[name]), name
-        for table, column in (pair for pairs in sql.made_from.values() for pair in pairs):
-            assert column in there[table], f"{name}: {table}.{column}"
 
 
 def test_all_policies_start_from_the_first_hour_of_the_forecast_plan(ran):

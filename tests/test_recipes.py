@@ -29,11 +29,14 @@ def test_every_recipe_has_a_twin() -> None:
 @pytest.mark.parametrize("name", TWINS)
 def test_a_recipe_answers_what_pandas_counts(tables: Tables, name: str) -> None:
     function, params = TWINS[name]
-    found = tables.lake.sql(f"queries/{name}.sql", **params).to_pandas()
+    sql, found = read_sql(f"queries/{name}.sql"), tables.lake.sql(f"queries/{name}.sql", **params).to_pandas()
+    for rows in (found, tables.lake.sql(f"queries/{name}.sql").to_pandas()):
+        assert set(sql.columns) <= set(rows.columns)
+        assert not rows.duplicated(list(sql.listed("grain"))).any()
     if name != "prefix_caching" and "trace" in found:
         found = found[found["trace"] == "wired"]
     expected = function(tables).reset_index(drop=True)
-    grain = [key for key in read_sql(f"queries/{name}.sql").listed("grain") if key in expected.columns]
+    grain = [key for key in sql.listed("grain") if key in expected.columns]
     assert len(found) == len(expected) > 0
     both = found.merge(expected, on=grain, suffixes=("", "_twin"), validate="one_to_one")
     assert len(both) == len(found)
@@ -46,3 +49,17 @@ def test_a_recipe_answers_what_pandas_counts(tables: Tables, name: str) -> None:
             np.testing.assert_allclose(own.astype(float), theirs.astype(float), **near, err_msg=column)
         else:
             assert own.fillna("").astype(str).tolist() == theirs.fillna("").astype(str).tolist(), column
+
+
+@pytest.mark.parametrize("folder", ["tables", "marts"])
+def test_headers_describe_existing_columns(tables: Tables, folder: str) -> None:
+    with tables.lake.connect() as con:
+        views = con.execute(
+            "select table_name, list(column_name) from duckdb_columns() group by all"
+        ).fetchall()
+    there = dict(views)
+    for sql in (read_sql(path) for path in (SQL / folder).glob("*.sql")):
+        name = sql.name.removesuffix(".sql")
+        assert {*sql.columns, *sql.listed("grain")} <= set(there[name]), name
+        for table, column in (pair for pairs in sql.made_from.values() for pair in pairs):
+            assert column in there[table], f"{name}: {table}.{column}"

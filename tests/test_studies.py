@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_endpoint import a_fleet, a_trace, some_rules
-from small import small_config
+from small import ONE_TRIAL, small_config
 from typer.testing import CliRunner
 from wired import DAY, changed
 
@@ -81,7 +81,7 @@ def test_a_session_that_is_watched_plays_the_same_and_misses_no_size(
     workload, drive = read_workload(own, DAY), policy_schedules(own, DAY)[policy]
     fleet, rules = fleet_and_rules(own, policy)
     watched, finer = (WatchedSession(fleet, rules, drive.start) for _ in range(2))
-    finer.interval_s = 5.0
+    finer.interval_s = 10.0
     outcomes = []
     for session in (watched, finer):
         session.append_trace(workload.trace)
@@ -160,7 +160,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Lake, Lake]:
     folder = tmp_path_factory.mktemp("study")
     lake, kept, studies = Lake(folder / "lake"), folder / "kept", folder / "studies"
     studies.mkdir()
-    few = small_config(folder, days="4", requests_per_day="6000.0")
+    few = small_config(folder, days="4", requests_per_day="6000.0", **ONE_TRIAL)
     (studies / "tiny.toml").write_text(TINY.format(base=few))
     (studies / "p.csv").write_text(f"{HEADER}tiny,as_is,lt_ua,siloed,gpu_hours,all,llama2-70b,-0.375,7.2\n")
     gone = pa.table({name: [] for name in SCHEMAS["trials"].names}, schema=SCHEMAS["trials"])

@@ -11,7 +11,9 @@ import pytest
 from numba.core.caching import _CacheLocator
 from small import ONE_TRIAL, small_config
 
+from fleetcast.models import replay
 from fleetcast.models.replay.compiled import cache_folder
+from fleetcast.models.replay.session.background_compile import compile_kernel
 from fleetcast.models.world.project_paths import ROOT
 
 PACKAGES = sysconfig.get_path("purelib")
@@ -42,32 +44,41 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(installed: Path, cache: Path) -> dict[str, str]:
-    """Nothing of fleetcast but the wheel, and the kernel compiled in the checkout, whose sources are
-    alike.
-    """
-    sources, theirs = ROOT / "models" / "replay", installed / "fleetcast" / "models" / "replay"
-    for path in sources.rglob("*.py"):  # Numba compares when a source was written
-        os.utime(theirs / path.relative_to(sources), ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-    name = _CacheLocator.get_suitable_cache_subpath
-    if (compiled := cache_folder() / name(str(sources / "kernel.py"))).is_dir():
-        shutil.copytree(compiled, cache / cache_folder().name / name(str(theirs / "kernel.py")))
+    """Nothing of fleetcast but the wheel, and the kernel compiled in the checkout: the sources are alike."""
+    sources, theirs = Path(replay.__path__[0]), installed / "fleetcast" / "models" / "replay"
+    folder_name = _CacheLocator.get_suitable_cache_subpath  # of the cache of a source file's folder
+    for path in sources.rglob("*.py"):
+        there = theirs / path.relative_to(sources)
+        os.utime(there, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))  # Numba compares them
+        copied = cache / cache_folder().name / folder_name(str(there))
+        if (compiled := cache_folder() / folder_name(str(path))).is_dir() and not copied.exists():
+            shutil.copytree(compiled, copied)
     clean_env = {key: value for key, value in os.environ.items() if not key.startswith("FLEETCAST")}
     path = os.pathsep.join((str(installed), PACKAGES))
     return clean_env | {"PYTHONPATH": path, "NUMBA_CACHE_DIR": str(cache)}
 
 
+def kernel_files(cache: Path) -> dict[Path, int]:
+    """The compiled main loop of the kernel, and when it was written."""
+    return {path: path.stat().st_mtime_ns for path in cache.rglob("kernel.advance_events*")}
+
+
 def test_a_night_and_a_question_in_an_empty_folder(installed, tmp_path):
     """Run as another user would: from an empty folder, the code's own folder read-only."""
+    compile_kernel()  # of the checkout, if no other test has
     clean_env = environment(installed, tmp_path / "cache")
     clean_env.pop("DAGSTER_HOME", None)
     config = small_config(tmp_path, policies='["reactive", "lt_i"]', **ONE_TRIAL)
     work = tmp_path / "work"
     work.mkdir()
     before = {path for path in installed.rglob("*") if "__pycache__" not in path.parts}
+    compiled = kernel_files(tmp_path / "cache")
     fleetcast = (sys.executable, "-c", "from fleetcast.pipelines.cli import main; main()")
     night = run(*fleetcast, "nightly", "--config", config, "--quiet", cwd=work, env=clean_env)
     assert night.returncode == 0, night.stdout + night.stderr
     assert "tables   data/lake/warehouse.duckdb" in night.stdout
+    assert compiled
+    assert compiled.items() <= kernel_files(tmp_path / "cache").items()  # what is compiled is used
     query = run(
         *fleetcast, "sql", "queries/policies_over_days.sql", "--config", config, cwd=work, env=clean_env
     )
