@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 SUBJECTS = (
-    *("first_run", "advise", "traces", "live_metrics", "character", "made", "board", "forecast"),
-    *("plan", "policies", "gpus", "quality", "quality_scale", "sageserve", "levels", "scaleout"),
-    *("scaleout_units", "object_storage", "replay", "legs", "growth", "fidelity", "engines"),
-    *("dynamo", "processes", "scaler", "planners", "mutants", "vllm_scheduler"),
+    *("first_run", "advise", "traces", "live_metrics", "character", "made", "board", "forecast", "panel"),
+    *("plan", "policies", "gpus", "quality", "quality_scale", "quality_study", "quality_shifts"),
+    *("mobo", "sageserve", "levels", "levels_study", "scaleout", "scaleout_units"),
+    *("object_storage", "replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes"),
+    *("scaler", "planners", "mutants", "vllm_scheduler"),
 )
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)

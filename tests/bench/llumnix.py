@@ -1,4 +1,4 @@
-"""The setup of multi-tier Llumnix (4.3, 4.4) and endpoints under a stack, for levels."""
+"""The setup of multi-tier Llumnix (4.3, 4.4) and endpoints under a stack, for levels and levels_study."""
 
 import dataclasses
 from typing import Any

@@ -4,6 +4,7 @@ import dataclasses
 import time
 
 import numpy as np
+from levels_study import show
 from measure import Figures, Target
 from pandas import DataFrame
 from quality import BUDGET, H100, REQUIREMENTS, SMALL_MARKET, settings_with, usd
@@ -104,7 +105,7 @@ def others() -> Figures:
         over = [market.play("route", one, EVALUATION_SEED + seed).p95_s / one.latency_s for one in found]
         worst = max(worst, *over)
         rows.append({"seed": seed, "plans": len(found), "worst": max(over), "median": float(np.median(over))})
-    print_table("Replayed P95 over promised, by seed", DataFrame(rows))
+    show("Replayed P95 over promised, by seed", DataFrame(rows))
     return {"quality_promise_worst_others": worst}
 
 
@@ -133,17 +134,8 @@ def loads() -> Figures:
             ratio_at = {f"{q:g}": value for (q, _), value in zip(REQUIREMENTS, of, strict=True)}
             case = {"against": name, "requests/s": demand.requests_per_s, "latency": slack}
             rows.append({**case, **ratio_at, "mean": np.mean(of)})
-    print_table("USD/h against the 70B alone and H100 only, by load, latency and quality", DataFrame(rows))
+    show("USD/h against the 70B alone and H100 only, by load, latency and quality", DataFrame(rows))
     return figures
-
-
-def print_table(title: str, rows: DataFrame) -> None:
-    """A table as Markdown."""
-    print(f"\n### {title}\n")
-    print("| " + " | ".join(map(str, rows.columns)) + " |")
-    print("| " + " | ".join("---" for _ in rows.columns) + " |")
-    for row in rows.itertuples(index=False):
-        print("| " + " | ".join(f"{v:.3g}" if isinstance(v, float) else str(v) for v in row) + " |")
 
 
 FUNCTIONS = (large, others, loads)

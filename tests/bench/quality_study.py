@@ -1,0 +1,217 @@
+"""Cascadia and BoUTE, claim by claim, on like work: data/studies/quality.md holds what this prints.
+
+Every plan is replayed on the same questions, arrivals and prices, and each policy is as large as it must be
+for that: `assets/plans/quality_policies.py`.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from levels_study import show
+from measure import Figures, Target
+from pandas import DataFrame
+from quality import (
+    CASCADE_GPUS,
+    CASCADE_PER_S,
+    H100,
+    PAIR,
+    REPLAYED,
+    REQUIREMENTS,
+    SMALL_MARKET,
+    Cascade,
+    cascade,
+    settings_with,
+)
+from quality_oracles import skill
+
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.plans.quality_markets import Market, build_market
+from fleetcast.assets.plans.quality_policies import QUALITY_POLICIES, first_sufficient_plan
+from fleetcast.assets.plans.quality_requirements import QualityRequirement
+from fleetcast.assets.plans.quality_search import choose_quality_plan
+from fleetcast.models.plan import cascade_planners
+from fleetcast.models.quality.judges import apply_judge, load_quality
+from fleetcast.models.quality.trace_answers import generate_answers
+from fleetcast.models.trials.latency_curves import ReplicaShape
+from fleetcast.models.trials.model_routing import RoutingPlan, poisson_arrivals_s, replay_routing_plan
+from fleetcast.models.world.toml_dataclasses import ConfigError
+
+QUALITIES, DEADLINE_S = (0.48, 0.55, 0.61), 25.0
+BASELINES = ("alone_large", "uniform", "uniform_cascade", "cascade_serve", "cascadia", "boute", "boute_homo")
+PARTS = ("lots", "knows", "h100")
+TARGETS = {
+    **{
+        f"quality_study_over_{name}": Target("", f"USD/h of ours over {name}, both sized by replays, mean")
+        for name in (*BASELINES, *PARTS)
+    },
+    **{
+        f"quality_study_compared_{name}": Target("", f"of six requirements, those that {name} keeps")
+        for name in (*BASELINES, *PARTS)
+    },
+    **{
+        f"quality_study_{what}_over_{name}": Target("", f"32 H100, {how} against {name}, mean of three")
+        for what, how in (
+            ("deadline", "P95 of ours"),
+            ("rate", f"requests/s of ours within {DEADLINE_S:g} s"),
+            ("cascadia_deadline", "P95 of Cascadia's plan"),
+        )
+        for name in ("alone", "cascade_serve", "uniform_gpus")
+    },
+    "quality_study_judge_share": Target("", "P95 of ours with a judge of no time, over that with its 20 ms"),
+}
+
+
+def halves() -> Figures:
+    """Every policy's plan, sized by replays, at six requirements; which part of the gain is whose."""
+    settings = settings_with(points=25)
+    forecast_market, lots, knows = (
+        build_market(settings, Progress(), judge) for judge in ("learned", "random", "oracle")
+    )
+    searched = {"ours": forecast_market, "lots": lots, "knows": knows, "h100": of_h100(forecast_market)}
+    rows = []
+    for required, latency_s in REQUIREMENTS:
+        question = QualityRequirement(required, latency_s)
+        cost = {name: least(market, question) for name, market in searched.items()}
+        for name in BASELINES:
+            found = first_sufficient_plan(
+                forecast_market, question, name, QUALITY_POLICIES[name](forecast_market, question)
+            )
+            keeps = (
+                found and found.served.p95_s <= 1.02 * latency_s and found.served.quality >= required - 0.01
+            )
+            cost[name] = found.answer.usd_per_hour if found and keeps else np.inf
+        rows.append({"quality": required, "P95": latency_s, **cost})
+    frame = DataFrame(rows)
+    show("USD/h by requirement", frame)
+    own = frame["ours"].to_numpy()
+    figures = {}
+    for name in (*BASELINES, *PARTS):
+        theirs = frame[name].to_numpy()
+        kept = np.isfinite(theirs)
+        figures[f"quality_study_compared_{name}"] = int(kept.sum())
+        if kept.any():
+            figures[f"quality_study_over_{name}"] = float(np.mean(own[kept] / theirs[kept]))
+    return figures
+
+
+def least(market: Market, question: QualityRequirement) -> float:
+    """USD per hour of the plan that is chosen; inf where there is none."""
+    try:
+        return choose_quality_plan(market, question, Progress()).answer.usd_per_hour
+    except ConfigError:
+        return np.inf
+
+
+def of_h100(market: Market) -> Market:
+    """The market without GPUs of other types."""
+    is_own = np.array([shape.gpu == H100 for shape in market.shapes])
+    offers = {rule: offer.only(shapes=is_own) for rule, offer in market.offers.items()}
+    shapes = [shape for shape in market.shapes if shape.gpu == H100]
+    return market._replace(offers=offers, shapes=shapes)
+
+
+def same_gpus() -> Figures:
+    """Cascadia's comparison: three llms on 32 H100, deadlines and rates of every plan as replayed."""
+    own, rows = cascade(), []
+    for required in QUALITIES:
+        plans = {
+            "ours": own.by_replay(required),
+            "cascadia": cascade_planners.cascadia_planner(own.tables, required)(CASCADE_GPUS),
+            "cascade_serve": cascade_planners.cascadeserve_planner(own.tables, required)(CASCADE_GPUS),
+            "uniform_gpus": cascade_planners.uniform_planner(own.tables, required)(CASCADE_GPUS),
+        }
+        row: dict[str, float] = {"quality": required}
+        for name, plan in plans.items():
+            row[name], row[f"{name}_per_s"] = quality_and_rate(own, plan)
+        row["alone"], row["alone_per_s"] = alone(own)
+        point, gpus = plans["ours"]
+        row["no judge"] = own.play(point, gpus, 11, judge_s=0.0).p95_s / row["ours"]
+        rows.append(row)
+        print({name: None if plan is None else (plan[0], plan[1].tolist()) for name, plan in plans.items()})
+    frame = DataFrame(rows)
+    show(f"P95, s, and requests/s within {DEADLINE_S:g} s on 32 H100 at {CASCADE_PER_S:g} requests/s", frame)
+    figures = {"quality_study_judge_share": float(frame["no judge"].mean())}
+    for name in ("alone", "cascade_serve", "uniform_gpus"):
+        for what, mine, theirs in (
+            ("deadline", "ours", name),
+            ("cascadia_deadline", "cascadia", name),
+            ("rate", "ours_per_s", f"{name}_per_s"),
+        ):
+            over = (frame[mine] / frame[theirs]).replace([np.inf, -np.inf], np.nan).dropna()
+            if len(over):
+                figures[f"quality_study_{what}_over_{name}"] = float(over.mean())
+    return figures
+
+
+def quality_and_rate(own: Cascade, plan: cascade_planners.PointAndGpus) -> tuple[float, float]:
+    """P95 of a plan on fresh questions, and the rate up to which it keeps the deadline."""
+    if plan is None or (first := own.play(*plan, 11)) is None:
+        return np.inf, 0.0
+
+    def p95_s(per_s: float) -> float:
+        found = own.play(*plan, 11, per_s)
+        return np.inf if found is None else found.p95_s
+
+    return first.p95_s, highest(p95_s)
+
+
+def highest(p95_s: Callable[[float], float]) -> float:
+    """The rate up to which a P95 keeps the deadline, to a fiftieth."""
+    low, high = 0.0, 512.0
+    while high - low > high / 50:
+        middle = (low + high) / 2
+        low, high = (middle, high) if p95_s(middle) <= DEADLINE_S else (low, middle)
+    return low
+
+
+def alone(own: Cascade) -> tuple[float, float]:
+    """The largest llm on all GPUs, at the degree that is best for each figure."""
+    rows = own.off.rows(slice(0, REPLAYED))
+
+    def at(tensor_parallel: int, per_s: float) -> float:
+        shape = ReplicaShape(PAIR[1], H100, tensor_parallel, 1)
+        serving = RoutingPlan("route", (0.0, 0.0), {shape: (CASCADE_GPUS // tensor_parallel, 1.0)}, 0.0)
+        return replay_routing_plan(
+            serving, rows, poisson_arrivals_s(REPLAYED, per_s, 11), own.world, own.config
+        ).p95_s
+
+    large = [shape for shape in own.shapes if shape.llm == PAIR[1] and shape.pipeline_parallel == 1]
+    degrees = [shape.tensor_parallel for shape in large]
+    return min(at(tp, CASCADE_PER_S) for tp in degrees), max(
+        highest(lambda per_s, tp=tp: at(tp, per_s)) for tp in degrees
+    )
+
+
+def prices() -> Figures:
+    """BoUTE, section 3: the same money on either GPU type, llm by llm, and the skill of each judge."""
+    market = build_market(settings_with(gpus=SMALL_MARKET, rule="route"), Progress())
+    offer, gpus = market.offers["route"], list(market.catalogue.gpus)
+    rows = []
+    for llm, name in enumerate(PAIR):
+        point = int(offer.shares[:, llm].argmax())
+        for per_s in (20.0, 60.0, 100.0, 300.0, 600.0):
+            row = {"llm": name, "requests/s": per_s}
+            for gpu, money in ((H100, 8), ("rtx5090-32gb", 24), ("rtxpro6000-96gb", 12)):
+                best = np.inf
+                for s in np.flatnonzero((offer.llm == llm) & (offer.gpu == gpus.index(gpu))):
+                    each = per_s / (money // offer.gpus[s])
+                    mix = int(np.ceil(offer.mix[point, llm]))
+                    if each <= offer.load_per_s[s, mix, -1]:
+                        best = min(
+                            best, float(np.interp(each, offer.load_per_s[s, mix], offer.p95_s[s, mix]))
+                        )
+                row[f"{money} {gpu}"] = best
+            rows.append(row)
+    show("P95, s, of one llm for some 21 USD/h", DataFrame(rows))
+    shipped = load_quality()
+    skills = []
+    for judge in shipped.judges:
+        own = shipped.judges[judge]
+        drawn = generate_answers(shipped.answers["mmlu_pro"], own, 50_000, 9).of(PAIR)
+        drawn = apply_judge(drawn, own, np.random.default_rng(9))
+        skills.append({"judge": judge, "cascade": skill(drawn, "cascade"), "route": skill(drawn, "route")})
+    show("Skill (APGR, lots: 0.50)", DataFrame(skills))
+    return {}
+
+
+FUNCTIONS = (prices, halves, same_gpus)
