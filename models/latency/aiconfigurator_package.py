@@ -1,0 +1,149 @@
+"""Ask aiconfigurator-core for the tables of a profile: what only this file knows about the package.
+
+Its answers are plain values for JSON, which are kept on disk (profile_cache.py). Whatever the package raises
+becomes the text of a refusal. Nothing that it logs reaches the terminal.
+"""
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.profile_tables import ProfileFit
+from fleetcast.models.latency.roofline import DECODE_KNOTS, PREFILL_KNOTS
+from fleetcast.models.world.toml_dataclasses import ConfigError, shorten_text
+
+PACKAGE = "aiconfigurator-core"
+CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192)  # tokens of a request in the cache
+MOST_CACHED = 1 << 19  # tokens of all requests: more than the memory of an instance usually holds
+CHUNKS, EARLIER = (512, 2048), (2048, 8192, 32768)  # tokens of a pass, and of the context before it
+
+
+class EngineQuery(NamedTuple):
+    """What the package is asked for: an llm's config.json on GPUs of one system, under one engine."""
+
+    config: str  # text of config.json
+    quantisation: str  # text of hf_quant_config.json; empty: none
+    gemm_bits: str  # quantisation of the matrix products; empty: that of the config
+    is_mixture: bool
+    system: str
+    engine: str
+    tensor_parallel: int
+    version: str  # of the package
+
+
+def installed_package() -> tuple[str, Path]:
+    """Return the version of the package and its folder of configs; ConfigError where it is not installed."""
+    try:
+        import aiconfigurator_core
+    except (ImportError, OSError) as error:
+        raise ConfigError(
+            f"{PACKAGE} is not installed (it has wheels for Linux, and for macOS on ARM). Install it for "
+            "measured kernels."
+        ) from error
+    from importlib.metadata import version
+
+    return version(PACKAGE), Path(aiconfigurator_core.__file__).parent / "model_configs"
+
+
+def ask_package(query: EngineQuery) -> dict[str, Any]:
+    """Return the tables of a query, or the reason why there are none, as plain values for JSON."""
+    try:
+        with quiet_package(), tempfile.TemporaryDirectory() as folder:
+            Path(folder, "config.json").write_text(query.config, encoding="utf-8")
+            if query.quantisation:
+                Path(folder, "hf_quant_config.json").write_text(query.quantisation, encoding="utf-8")
+            return measure_tables(query, folder)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # a panic of its Rust part is no Exception
+        reason = " ".join(str(error).split()).replace(tempfile.gettempdir(), "")
+        return {"refusal": shorten_text(reason.rstrip(".") or type(error).__name__)}
+
+
+@contextmanager
+def quiet_package() -> Iterator[None]:
+    """Keep the package's log lines and warnings from the terminal."""
+    logger = logging.getLogger("aiconfigurator_core")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def measure_tables(query: EngineQuery, folder: str) -> dict[str, Any]:
+    """Return the tables of a query whose config.json is in `folder`; raises what the package raises."""
+    from aiconfigurator_core.sdk import perf_database
+    from aiconfigurator_core.sdk.engine import EngineHandle
+
+    if perf_database.get_version_slots(query.system, query.engine) is None:
+        return {"refusal": f"no kernels of {query.engine} were timed on {query.system}"}
+    engine_version = perf_database.resolve_query_version(query.system, query.engine, "current")
+    options: dict[str, Any] = {"tp_size": query.tensor_parallel, "backend_version": engine_version}
+    if query.is_mixture:
+        options["moe_tp_size"] = query.tensor_parallel
+    if query.gemm_bits:
+        options["gemm_quant_mode"] = query.gemm_bits
+    engine = EngineHandle.compile(folder, query.system, query.engine, **options)
+    first_s = {c: engine.predict_prefill_latency(1, c, 0) / 1e3 for c in CHUNKS}
+    prefill_s = [engine.predict_prefill_latency(1, n, 0) / 1e3 for n in PREFILL_KNOTS]
+    step_s = np.array(
+        [
+            [engine.decode_step_latency(b, x, 2) / 1e3 if b * x <= MOST_CACHED else np.nan for x in CONTEXTS]
+            for b in DECODE_KNOTS
+        ]
+    )
+    later_s = [  # the package counts a prompt with the part of it that is in the cache
+        [(engine.predict_prefill_latency(1, c + x, x) / 1e3 - first_s[c]) for x in EARLIER] for c in CHUNKS
+    ]
+    decode_s, kv_token_s = fit_decode_lines(np.array(DECODE_KNOTS), np.array(CONTEXTS), step_s)
+    tables = ProfileFit(
+        PREFILL_KNOTS,
+        tuple(np.maximum.accumulate(prefill_s).round(7).tolist()),
+        DECODE_KNOTS,
+        tuple(np.maximum.accumulate(decode_s).round(7).tolist()),
+        float(f"{kv_token_s:.4g}"),
+    )
+    context_s = fit_context_token_s(np.array(CHUNKS), np.array(EARLIER), np.array(later_s))
+    return {
+        "engine_version": engine_version,
+        "tables": [list(knots) if isinstance(knots, tuple) else knots for knots in tables],
+        "prefill_per_context_token_s": float(f"{context_s:.4g}"),
+    }
+
+
+def fit_decode_lines(batch: Floats, context: Floats, step_s: Floats) -> tuple[Floats, float]:
+    """Return f, shape (B,), and g >= 0 of steps f[B] + g*B*x, by least squares of relative errors.
+
+    Parameters
+    ----------
+    batch, context : shape (B,) requests, shape (X,) tokens of each
+    step_s : shape (B, X), seconds; NaN: not to be fitted
+    """
+    weight = np.where(np.isnan(step_s), 0.0, 1 / np.nan_to_num(step_s, nan=1.0) ** 2)
+    seconds, cached = np.nan_to_num(step_s), batch[:, None] * context[None, :]
+    total = weight.sum(axis=1)
+    mean_s, mean_cached = ((weight * values).sum(axis=1) / total for values in (seconds, cached))
+    off_s, off_cached = seconds - mean_s[:, None], cached - mean_cached[:, None]
+    slope = (weight * off_s * off_cached).sum() / (weight * off_cached**2).sum()
+    kv_token_s = max(float(slope), 0.0)
+    return mean_s - kv_token_s * mean_cached, kv_token_s
+
+
+def fit_context_token_s(chunk: Floats, earlier: Floats, later_s: Floats) -> float:
+    """Return h >= 0 of passes that take h*c*x longer after a context, by least squares.
+
+    `chunk`: shape (C,), tokens of a pass; `earlier`: shape (X,), context tokens; `later_s`: shape (C, X).
+    """
+    pairs = chunk[:, None] * earlier[None, :].astype(float)
+    return max(float((later_s * pairs).sum() / (pairs**2).sum()), 0.0)

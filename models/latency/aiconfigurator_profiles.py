@@ -1,0 +1,93 @@
+"""Latency profiles from aiconfigurator-core: kernels that NVIDIA measured, summed up for an llm.
+
+The package answers single questions: the time of a prompt's pass, and of a decode step at one context. The
+replay needs a profile (profile_tables.py). So the answers are reduced to it:
+
+    prefill_s[n]   one prompt of n tokens, at the knots of the other profiles
+    f[B] + g*B*x   decode steps of B requests with a context of x tokens: a line through x for each batch,
+                   with one slope g for all, by least squares of relative errors
+    h              extra time of a prompt's pass after a context, per token and context token, likewise
+
+The package gets the llm's architecture as a config.json: its own copy, one in a folder, or, for a dense llm,
+one written from llms.toml. It gets no name, because it would download the config of a name that it lacks.
+Stages of a pipeline are added later (pipeline_stages.py).
+
+Source: github.com/ai-dynamo/aiconfigurator, Apache-2.0.
+"""
+
+import json
+
+from fleetcast.models.latency.aiconfigurator_package import PACKAGE, EngineQuery, installed_package
+from fleetcast.models.latency.model_configs import check_model_config, read_model_config, written_config
+from fleetcast.models.latency.profile_cache import answer_query
+from fleetcast.models.latency.profile_tables import ProfileFit, check_latency_profile
+from fleetcast.models.latency.roofline import FULL_BITS
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.toml_dataclasses import ConfigError
+
+ENGINE = "vllm"
+QUANTISATION = {8: "fp8"}  # of a dense llm whose config.json is written from llms.toml
+
+
+def aiconfigurator_profile(
+    catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int, engine: str = ENGINE
+) -> LatencyProfile:
+    """Return the profile of a deployment from aiconfigurator-core, without a measured error.
+
+    A profile is kept on disk by package version, config, system, engine and degree. ConfigError, which names
+    llm, GPU and reason, where the package has no data, is not installed, or the config contradicts llms.toml.
+    """
+    arch, where = catalogue.llms[llm], f"{llm} on {tensor_parallel} x {gpu}"
+    if arch.heads % tensor_parallel:
+        raise ConfigError(
+            f"{where}: tensor_parallel must divide the {arch.heads} heads of {llm}. Choose another degree."
+        )
+    query = build_engine_query(catalogue, llm, gpu, tensor_parallel, engine)
+    answer = answer_query(query)
+    if "refusal" in answer:
+        raise ConfigError(f"{where}: {PACKAGE} has no profile: {answer['refusal']}.")
+    tables, context_s = answer["tables"], answer["prefill_per_context_token_s"]
+    fit = ProfileFit(*(tuple(knots) if isinstance(knots, list) else knots for knots in tables))
+    source = (
+        f"{PACKAGE}: kernels of {engine} {answer['engine_version']} on {query.system}, "
+        f"weights in {query.gemm_bits or quantisation_name(query.quantisation, query.config)}, "
+        f"package {query.version} (Apache-2.0)"
+    )
+    profile = LatencyProfile(llm, gpu, tensor_parallel, *fit, None, source, context_s)
+    try:
+        check_latency_profile(profile)
+    except ValueError as error:
+        raise ConfigError(f"{where}: {PACKAGE} gave no usable profile. {error}") from error
+    return profile
+
+
+def build_engine_query(
+    catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int, engine: str
+) -> EngineQuery:
+    """Return the query of a deployment; ConfigError without a system or a config."""
+    arch, system = catalogue.llms[llm], catalogue.gpus[gpu].system
+    if system is None:
+        raise ConfigError(f"{PACKAGE} has no data of {gpu}: gpus.toml gives it no system.")
+    version, shipped = installed_package()
+    if arch.model is None:
+        config, quantisation = written_config(arch, llm), ""
+        bits = "" if arch.weight_bits == FULL_BITS else QUANTISATION.get(arch.weight_bits, "")
+        if arch.weight_bits != FULL_BITS and not bits:
+            raise ConfigError(
+                f"{llm} has {arch.weight_bits} bits a weight: {PACKAGE} needs its config.json. "
+                "Give llms.toml its model."
+            )
+    else:
+        config, quantisation = read_model_config(arch.model, shipped, llm)
+        check_model_config(json.loads(config), arch, llm)
+        bits = ""
+    mixture = arch.experts is not None
+    return EngineQuery(config, quantisation, bits, mixture, system, engine, tensor_parallel, version)
+
+
+def quantisation_name(quantisation: str, config: str) -> str:
+    """Return the quantisation that a config names, for people; bf16 if it names none."""
+    named = json.loads(quantisation).get("quantization", {}) if quantisation else {}
+    own = json.loads(config).get("quantization_config") or {}
+    return str(named.get("quant_algo") or own.get("quant_method") or "bf16").lower()
