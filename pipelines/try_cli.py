@@ -51,7 +51,6 @@ def try_command(
     with cli_errors():
         from fleetcast.assets.studies import try_fleet
         from fleetcast.assets.traces.metrics_ingest import METRICS_FORMAT
-        from fleetcast.models.latency.batch_extension import extend_catalogue
         from fleetcast.models.replay.compiled import is_kernel_cached
         from fleetcast.models.world.catalogue import load_catalogue
         from fleetcast.models.world.catalogue_overrides import override_catalogue
@@ -61,8 +60,8 @@ def try_command(
         chosen = with_replay_options(load_config(resolve_config(config), catalogue), prefix, routing)
         path = expand_path(file)
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
-        catalogue = extend_catalogue(catalogue, chosen.fleet, chosen.file.name)
         fleets = {text: try_fleet.parse_fleet(text, catalogue, chosen) for text in on}
+        catalogue = try_fleet.complete_for_fleets(catalogue, fleets.values(), chosen)
         progress = make_progress(quiet)
         with tempfile.TemporaryDirectory() as scratch:
             report, rows = try_fleet.read_file_requests(path, catalogue, Path(scratch), progress)

@@ -72,7 +72,7 @@ def build_rent_query(
         method = settings.config.forecast.method
         _, quantile = read_forecast_windows(settings, day, method, "day_ahead_forecasts")
         llm = list(settings.catalogue.llms)[int(quantile.sum(axis=(0, 2, 3)).argmax())]
-    timed = [gpu for gpu, kernels in settings.catalogue.kernels.items() if kernels.lacks is None]
+    timed = [gpu for gpu, entry in settings.catalogue.gpus.items() if entry.system is not None]
     types = [gpu.strip() for gpu in gpus.split(",")] if gpus else timed
     numbers = {}
     for text in caps:

@@ -25,6 +25,10 @@ MOST_CACHED = 1 << 19  # tokens of all requests: more than the memory of an inst
 CHUNKS, EARLIER = (512, 2048), (2048, 8192, 32768)  # tokens of a pass, and of the context before it
 
 
+class PackageLacksData(ConfigError):
+    """The package has no data for a deployment, or is not installed; the message says which."""
+
+
 class EngineQuery(NamedTuple):
     """What the package is asked for: an llm's config.json on GPUs of one system, under one engine."""
 
@@ -39,13 +43,12 @@ class EngineQuery(NamedTuple):
 
 
 def installed_package() -> tuple[str, Path]:
-    """Return the version of the package and its folder of configs; ConfigError where it is not installed."""
+    """Return the version of the package and its folder of configs; PackageLacksData if absent."""
     try:
         import aiconfigurator_core
     except (ImportError, OSError) as error:
-        raise ConfigError(
-            f"{PACKAGE} is not installed (it has wheels for Linux, and for macOS on ARM). Install it for "
-            "measured kernels."
+        raise PackageLacksData(
+            f"{PACKAGE} is not installed (it has wheels for Linux, and for macOS on ARM)"
         ) from error
     from importlib.metadata import version
 

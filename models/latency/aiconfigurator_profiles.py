@@ -17,7 +17,12 @@ Source: github.com/ai-dynamo/aiconfigurator, Apache-2.0.
 
 import json
 
-from fleetcast.models.latency.aiconfigurator_package import PACKAGE, EngineQuery, installed_package
+from fleetcast.models.latency.aiconfigurator_package import (
+    PACKAGE,
+    EngineQuery,
+    PackageLacksData,
+    installed_package,
+)
 from fleetcast.models.latency.model_configs import check_model_config, read_model_config, written_config
 from fleetcast.models.latency.profile_cache import answer_query
 from fleetcast.models.latency.profile_tables import ProfileFit, check_latency_profile
@@ -35,8 +40,8 @@ def aiconfigurator_profile(
 ) -> LatencyProfile:
     """Return the profile of a deployment from aiconfigurator-core, without a measured error.
 
-    A profile is kept on disk by package version, config, system, engine and degree. ConfigError, which names
-    llm, GPU and reason, where the package has no data, is not installed, or the config contradicts llms.toml.
+    PackageLacksData, which says why, where the package has no data or is not installed. ConfigError for a
+    degree that does not divide the heads, and for a config.json that contradicts llms.toml.
     """
     arch, where = catalogue.llms[llm], f"{llm} on {tensor_parallel} x {gpu}"
     if arch.heads % tensor_parallel:
@@ -46,15 +51,18 @@ def aiconfigurator_profile(
     query = build_engine_query(catalogue, llm, gpu, tensor_parallel, engine)
     answer = answer_query(query)
     if "refusal" in answer:
-        raise ConfigError(f"{where}: {PACKAGE} has no profile: {answer['refusal']}.")
-    tables, context_s = answer["tables"], answer["prefill_per_context_token_s"]
-    fit = ProfileFit(*(tuple(knots) if isinstance(knots, list) else knots for knots in tables))
+        raise PackageLacksData(f"{PACKAGE} has no data: {answer['refusal']}")
+    tables = answer["tables"]
+    prefill_tokens, prefill_s, decode_batch, decode_s = (tuple(knots) for knots in tables[:-1])
+    fit = ProfileFit(prefill_tokens, prefill_s, decode_batch, decode_s, tables[-1])
     source = (
         f"{PACKAGE}: kernels of {engine} {answer['engine_version']} on {query.system}, "
         f"weights in {query.gemm_bits or quantisation_name(query.quantisation, query.config)}, "
         f"package {query.version} (Apache-2.0)"
     )
-    profile = LatencyProfile(llm, gpu, tensor_parallel, *fit, None, source, context_s)
+    profile = LatencyProfile(
+        llm, gpu, tensor_parallel, *fit, None, source, answer["prefill_per_context_token_s"]
+    )
     try:
         check_latency_profile(profile)
     except ValueError as error:
@@ -68,15 +76,14 @@ def build_engine_query(
     """Return the query of a deployment; ConfigError without a system or a config."""
     arch, system = catalogue.llms[llm], catalogue.gpus[gpu].system
     if system is None:
-        raise ConfigError(f"{PACKAGE} has no data of {gpu}: gpus.toml gives it no system.")
+        raise PackageLacksData(f"{PACKAGE} has no data of {gpu}: gpus.toml gives it no system")
     version, shipped = installed_package()
     if arch.model is None:
         config, quantisation = written_config(arch, llm), ""
         bits = "" if arch.weight_bits == FULL_BITS else QUANTISATION.get(arch.weight_bits, "")
         if arch.weight_bits != FULL_BITS and not bits:
-            raise ConfigError(
-                f"{llm} has {arch.weight_bits} bits a weight: {PACKAGE} needs its config.json. "
-                "Give llms.toml its model."
+            raise PackageLacksData(
+                f"{llm} has {arch.weight_bits} bits a weight, and llms.toml has no model of it"
             )
     else:
         config, quantisation = read_model_config(arch.model, shipped, llm)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
 from fleetcast.models.world.catalogue_entries import Llm
 from fleetcast.models.world.toml_dataclasses import ConfigError, suggest_name
 
@@ -23,13 +24,15 @@ CONFIG_KEYS = {  # of config.json, and its meaning in llms.toml
 
 
 def written_config(arch: Llm, name: str) -> str:
-    """Return the config.json of a dense llm from its row in llms.toml; ConfigError if that is not enough."""
+    """Return the config.json of a dense llm from its row in llms.toml; PackageLacksData if it lacks some."""
     if arch.experts is not None:
-        raise ConfigError(
-            f"llms.toml [{name}] is a mixture of experts and has no model, of which to read its config.json. "
-            "Add its name on Hugging Face, or a folder."
+        raise PackageLacksData(
+            f"{name} is a mixture of experts, and llms.toml has no model to read its config.json of"
         )
-    hidden, intermediate, vocabulary = arch.widths(name)
+    try:
+        hidden, intermediate, vocabulary = arch.widths(name)
+    except ConfigError as error:
+        raise PackageLacksData(f"llms.toml has neither the model of {name} nor all its widths") from error
     return json.dumps(
         {
             "architectures": ["LlamaForCausalLM"],
