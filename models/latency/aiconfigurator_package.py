@@ -40,6 +40,8 @@ class EngineQuery(NamedTuple):
     engine: str
     tensor_parallel: int
     version: str  # of the package
+    expert_bits: str = ""  # quantisation of the experts; empty: that of the config
+    expert_parallel: int = 1  # GPUs over which the experts are spread whole; the others split each expert
 
 
 def installed_package() -> tuple[str, Path]:
@@ -94,10 +96,18 @@ def measure_tables(query: EngineQuery, folder: str) -> dict[str, Any]:
     engine_version = perf_database.resolve_query_version(query.system, query.engine, "current")
     options: dict[str, Any] = {"tp_size": query.tensor_parallel, "backend_version": engine_version}
     if query.is_mixture:
-        options["moe_tp_size"] = query.tensor_parallel
+        options["moe_tp_size"] = query.tensor_parallel // query.expert_parallel
+        options["moe_ep_size"] = query.expert_parallel
     if query.gemm_bits:
         options["gemm_quant_mode"] = query.gemm_bits
+    if query.expert_bits:
+        options["moe_quant_mode"] = query.expert_bits
     engine = EngineHandle.compile(folder, query.system, query.engine, **options)
+    try:
+        engine.predict_prefill_latency(1, PREFILL_KNOTS[0], 0)
+    except RuntimeError:  # it assumes attention in the bits of the weights, which was not timed everywhere
+        options["fmha_quant_mode"] = "bfloat16"
+        engine = EngineHandle.compile(folder, query.system, query.engine, **options)
     first_s = {c: engine.predict_prefill_latency(1, c, 0) / 1e3 for c in CHUNKS}
     prefill_s = [engine.predict_prefill_latency(1, n, 0) / 1e3 for n in PREFILL_KNOTS]
     step_s = np.array(

@@ -43,12 +43,19 @@ def aiconfigurator_profile(
     PackageLacksData, which says why, where the package has no data or is not installed. ConfigError for a
     degree that does not divide the heads, and for a config.json that contradicts llms.toml.
     """
-    arch, where = catalogue.llms[llm], f"{llm} on {tensor_parallel} x {gpu}"
+    arch = catalogue.llms[llm]
     if arch.heads % tensor_parallel:
         raise ConfigError(
-            f"{where}: tensor_parallel must divide the {arch.heads} heads of {llm}. Choose another degree."
+            f"{llm} on {tensor_parallel} x {gpu}: tensor_parallel must divide the {arch.heads} heads of "
+            f"{llm}. Choose another degree."
         )
-    query = build_engine_query(catalogue, llm, gpu, tensor_parallel, engine)
+    return profile_of_query(
+        build_engine_query(catalogue, llm, gpu, tensor_parallel, engine), llm, gpu, tensor_parallel
+    )
+
+
+def profile_of_query(query: EngineQuery, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
+    """Return the profile that answers a query; errors as of aiconfigurator_profile."""
     answer = answer_query(query)
     if "refusal" in answer:
         raise PackageLacksData(f"{PACKAGE} has no data: {answer['refusal']}")
@@ -56,7 +63,7 @@ def aiconfigurator_profile(
     prefill_tokens, prefill_s, decode_batch, decode_s = (tuple(knots) for knots in tables[:-1])
     fit = ProfileFit(prefill_tokens, prefill_s, decode_batch, decode_s, tables[-1])
     source = (
-        f"{PACKAGE}: kernels of {engine} {answer['engine_version']} on {query.system}, "
+        f"{PACKAGE}: kernels of {query.engine} {answer['engine_version']} on {query.system}, "
         f"weights in {query.gemm_bits or quantisation_name(query.quantisation, query.config)}, "
         f"package {query.version} (Apache-2.0)"
     )
@@ -66,7 +73,7 @@ def aiconfigurator_profile(
     try:
         check_latency_profile(profile)
     except ValueError as error:
-        raise ConfigError(f"{where}: {PACKAGE} gave no usable profile. {error}") from error
+        raise ConfigError(f"{PACKAGE} gave no usable profile. {error}") from error
     return profile
 
 
