@@ -5,7 +5,7 @@ an engine with C seats and a full queue: the next request begins when one ends. 
 """
 
 import dataclasses
-from collections.abc import Callable
+import json
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.aiconfigurator_package import EngineQuery, installed_package
 from fleetcast.models.latency.aiconfigurator_profiles import profile_of_query
-from fleetcast.models.latency.model_configs import read_model_config
+from fleetcast.models.latency.model_configs import read_model_config, written_config
 from fleetcast.models.metrics import tpot_s
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
@@ -55,12 +55,28 @@ CONFIGS = {  # of a measured llm by precision: shipped config, quantisation of p
     ("GLM-5", "fp8"): ("zai-org/GLM-5-FP8", "", ""),
     ("GLM-5", "fp4"): ("nvidia/GLM-5-NVFP4", "", ""),
 }
+PARAMETERS_B = {  # of the measured llms, for the memory that their weights take
+    "MiniMax-M2.5": 228.7,
+    "Qwen3-235B-A22B-FP8": 235.1,
+    "Qwen3-32B": 32.8,
+    "Qwen3.5-397B-A17B": 397.0,
+    "DeepSeek-R1": 671.0,
+    "DeepSeek-V3": 671.0,
+    "Llama-3.1-70B": 70.6,
+    "Llama-3.1-8B": 8.03,
+    "Kimi-K2.5": 1026.0,
+    "gpt-oss-120b": 116.8,
+    "GLM-5": 744.0,
+}
+BITS = {"bf16": 16, "fp8": 8, "fp4": 4.5, "int4": 4.5}  # of a weight, with its scales
+MEMORY_GIB = {"h100_sxm": 80, "h200_sxm": 141, "b200_sxm": 180, "b300_sxm": 268, "gb200": 186, "gb300": 278}
+MEMORY_SHARE = 0.9  # of a GPU, for weights and KV cache
 DENSE = ("Qwen3-32B", "Llama-3.1-70B", "Llama-3.1-8B")
 BUDGET = 8192  # prompt tokens of a step: the default of these engines on such GPUs
 WAVES, MOST_REQUESTS = 5, 4000  # requests of a closed loop: so many a client, and at most so many
-LENGTH_SHARE = 1.0  # lengths are drawn between this share and the whole of the nominal one
+BLOCK_TOKENS = 64
 GPUS_OF_SERVER = 8
-HARD = Llm(1.0, 1, 64, 1, 1, "sizes do not matter: memory is taken to hold every request")
+PLACEHOLDER = Llm(1.0, 1, 64, 1, 1, "each deployment says itself how many tokens it holds")
 
 
 class ClosedLoop(NamedTuple):
@@ -79,7 +95,9 @@ def silicon_runs() -> pd.DataFrame:
     rows = pd.read_csv(SILICON)
     rows = rows[(rows["mode"] == "agg") & ~(rows["attention_dp_size"] > 1)]
     llm = rows["model_path"].str.split("/").str[-1].str.replace(r"-Instruct|-NVFP4", "", regex=True)
-    llm = llm.replace({"Qwen3-32B-FP8": "Qwen3-32B", "Llama-3.1-8B-FP8": "Llama-3.1-8B", "DeepSeek-V3.1": "DeepSeek-V3"})
+    llm = llm.replace(
+        {"Qwen3-32B-FP8": "Qwen3-32B", "Llama-3.1-8B-FP8": "Llama-3.1-8B", "DeepSeek-V3.1": "DeepSeek-V3"}
+    )
     precision = rows["precision"].fillna("bf16").where(llm != "gpt-oss-120b", "fp4")
     clients = rows["silicon_data_source"].str.extract(r"silicon_concurrency=(\d+)")[0].astype(float)
     found = pd.DataFrame(
@@ -117,10 +135,26 @@ def silicon_profile(run: tuple) -> LatencyProfile:
 
 
 @cache
+def kv_room_tokens(llm: str, precision: str, system: str, tp: int) -> int:
+    """Return the KV tokens of 16 bits that fit on an instance; 0 if the weights alone do not."""
+    text, _ = read_model_config(CONFIGS[llm, precision][0], installed_package()[1], llm)
+    config = json.loads(text)
+    shape = config.get("text_config") or config
+    layers, heads = shape["num_hidden_layers"], shape["num_attention_heads"]
+    if "kv_lora_rank" in shape:
+        values = shape["kv_lora_rank"] + shape["qk_rope_head_dim"]  # on each GPU
+    else:
+        head_dim = shape.get("head_dim") or shape["hidden_size"] // heads
+        values = 2 * max(1, shape["num_key_value_heads"] // tp) * head_dim
+    room = MEMORY_GIB[system] * 2**30 * MEMORY_SHARE - PARAMETERS_B[llm] * 1e9 * BITS[precision] / 8 / tp
+    return max(0, int(room / (2 * layers * values)))
+
+
+@cache
 def replay_setting() -> tuple[Catalogue, RunConfig]:
-    """Return the catalogue with an llm for which memory never lacks, and the default config."""
+    """Return the catalogue with one llm that stands for all, and the default config."""
     catalogue = load_catalogue()
-    return dataclasses.replace(catalogue, llms={LLM: HARD}), load_config("office", catalogue)
+    return dataclasses.replace(catalogue, llms={LLM: PLACEHOLDER}), load_config("office", catalogue)
 
 
 def play(
@@ -137,22 +171,17 @@ def play(
     return outcome.first_token_s, outcome.finish_s
 
 
-def draw_lengths(tokens: int, count: int, seed: int, share: float = LENGTH_SHARE) -> Ints:
-    """Return lengths drawn evenly between a share of the nominal length and all of it, shape (count,)."""
-    rng = np.random.default_rng(seed)
-    return rng.integers(max(1, int(share * tokens)), tokens + 1, count).astype(np.int32)
-
-
 def play_closed_loop(
-    loop: ClosedLoop, profile: LatencyProfile, waves: int = WAVES, share: float = LENGTH_SHARE
+    loop: ClosedLoop, profile: LatencyProfile, kv_tokens: int, waves: int = WAVES
 ) -> tuple[float, float]:
-    """Return the median TTFT and TPOT of a closed loop, seconds."""
+    """Return the median TTFT and TPOT of a closed loop, seconds; NaN where no request fits."""
     c = loop.clients
     count = max(2 * c, min(waves * c, MOST_REQUESTS), 6)
     zeros = np.zeros(count, np.int16)
-    inputs, outputs = (draw_lengths(n, count, 7 + n, share) for n in loop[1:])
+    inputs, outputs = (np.full(count, tokens, np.int32) for tokens in loop[1:])
     trace = TraceArrays(np.zeros(count), zeros, zeros, zeros, inputs, outputs)
-    room = 2 * c * (loop.input_tokens + loop.output_tokens + 64)
+    if kv_tokens < loop.input_tokens + loop.output_tokens + BLOCK_TOKENS:
+        return np.nan, np.nan
     deployment = Deployment(
         GPU,
         profile.tensor_parallel,
@@ -160,9 +189,106 @@ def play_closed_loop(
         max_batch=c,
         max_prefill_tokens=max(BUDGET, c + 1),
         async_scheduling=True,
-        kv_tokens=room,
+        kv_tokens=kv_tokens,
     )
     first_s, end_s = play(trace, profile, deployment, 1e6)
     begin_s = np.concatenate([np.zeros(c), np.sort(end_s)[: count - c]])
     ttft_s = first_s - begin_s
     return float(np.median(ttft_s)), float(np.median(tpot_s(ttft_s, end_s - begin_s, outputs)))
+
+
+class Stage(NamedTuple):
+    """A stage of constant arrivals, measured on vLLM on H100."""
+
+    llm: str
+    tp: int
+    requests_per_s: float
+    requests: int
+    distinct_prompts: int
+    is_dense: bool
+    input_tokens: Floats  # (R,) drawn from the published quantiles
+    output_tokens: Floats
+    measured_s: dict[str, float]  # medians of e2e and ttft
+
+
+STAGE_LLMS = {  # layers, heads, KV heads, hidden, inner width, vocabulary; a name: a shipped config
+    "llama-2-7b": (32, 32, 32, 4096, 11008, 32000),
+    "llama-2-70b": (80, 64, 8, 8192, 28672, 32000),
+    "codellama-34b": (48, 64, 8, 8192, 22016, 32000),
+    "mixtral-8x7b": "mistralai/Mixtral-8x7B-v0.1",
+}
+STAGE_PARAMETERS_B = {"llama-2-7b": 6.74, "llama-2-70b": 69.0, "codellama-34b": 33.7, "mixtral-8x7b": 46.7}
+QUANTILES = {"min": 0.0, "p10": 0.1, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9} | {
+    "p99": 0.99,
+    "max": 1.0,
+}
+STAGE_KV_TOKENS = {
+    "llama-2-7b": 110_000,
+    "llama-2-70b": 450_000,
+    "codellama-34b": 380_000,
+    "mixtral-8x7b": 370_000,
+}
+STAGE_SEATS, STAGE_BUDGET, CACHE_BLOCK = 128, 2048, 16
+
+
+def stages() -> list[Stage]:
+    """Return the stages of vLLM on H100, with lengths drawn from their published quantiles."""
+    found = []
+    for row in pd.read_csv(STAGES).itertuples():
+        llm = next(name for name in STAGE_LLMS if row.experiment.startswith(name))
+        rng = np.random.default_rng(11)
+        lengths = [
+            np.interp(
+                rng.random(row.requests),
+                list(QUANTILES.values()),
+                [getattr(row, f"{kind}_tokens_{name}") for name in QUANTILES],
+            )
+            for kind in ("prompt", "output")
+        ]
+        measured = {"e2e": row.request_latency_median_s, "ttft": row.time_to_first_token_median_s}
+        found.append(
+            Stage(llm, row.tp, row.requests_per_s, row.requests, row.distinct_prompts, "mixtral" not in llm,
+                  *lengths, measured)
+        )  # fmt: skip
+    return found
+
+
+def stage_profile(stage: Stage) -> LatencyProfile:
+    """Return the profile of a stage's deployment, by aiconfigurator-core."""
+    version, shipped = installed_package()
+    shape = STAGE_LLMS[stage.llm]
+    if isinstance(shape, str):
+        config, quantisation = read_model_config(shape, shipped, stage.llm)
+    else:
+        layers, heads, kv_heads, hidden, inner, words = shape
+        arch = Llm(STAGE_PARAMETERS_B[stage.llm], layers, heads, kv_heads, hidden // heads, "model card",
+                   hidden=hidden, intermediate=inner, vocabulary=words)  # fmt: skip
+        config, quantisation = written_config(arch, stage.llm), ""
+    query = EngineQuery(config, quantisation, "", not stage.is_dense, "h100_sxm", "vllm", stage.tp, version)
+    return profile_of_query(query, LLM, GPU, stage.tp)
+
+
+def play_stage(stage: Stage, profile: LatencyProfile) -> dict[str, float]:
+    """Return the medians of e2e and ttft of a stage, seconds.
+
+    The engine caches prefixes, and few prompts recur: all but their first arrivals are cached but for the
+    last block.
+    """
+    inputs, outputs = (np.maximum(column, 1).astype(np.int32) for column in stage[6:8])
+    arrival_s, zeros = np.arange(stage.requests) / stage.requests_per_s, np.zeros(stage.requests, np.int16)
+    cached = (inputs - 1) // CACHE_BLOCK * CACHE_BLOCK
+    cached[: stage.distinct_prompts] = 0
+    trace = TraceArrays(
+        arrival_s, zeros, zeros, zeros, inputs, outputs, cached_tokens=cached.astype(np.int32)
+    )
+    deployment = Deployment(
+        GPU,
+        stage.tp,
+        batching="chunked",
+        max_batch=STAGE_SEATS,
+        max_prefill_tokens=STAGE_BUDGET,
+        async_scheduling=True,
+        kv_tokens=STAGE_KV_TOKENS[stage.llm],
+    )
+    first_s, end_s = play(trace, profile, deployment, float(arrival_s[-1]) + 600)
+    return {"e2e": float(np.nanmedian(end_s - arrival_s)), "ttft": float(np.nanmedian(first_s - arrival_s))}

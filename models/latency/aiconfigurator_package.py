@@ -5,9 +5,10 @@ becomes the text of a refusal. Nothing that it logs reaches the terminal.
 """
 
 import logging
+import re
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fleetcast.models.aliases import Floats
-from fleetcast.models.latency.profile_tables import ProfileFit
 from fleetcast.models.latency.roofline import DECODE_KNOTS, PREFILL_KNOTS
 from fleetcast.models.world.toml_dataclasses import ConfigError, shorten_text
 
 PACKAGE = "aiconfigurator-core"
 CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192)  # tokens of a request in the cache
+BETWEEN_GPUS = re.compile(r"_ar(_\d+)?$|dispatch")  # names of all-reduces, and of sending tokens to experts
 MOST_CACHED = 1 << 19  # tokens of all requests: more than the memory of an instance usually holds
 CHUNKS, EARLIER = (512, 2048), (2048, 8192, 32768)  # tokens of a pass, and of the context before it
 
@@ -89,50 +90,71 @@ def quiet_package() -> Iterator[None]:
 def measure_tables(query: EngineQuery, folder: str) -> dict[str, Any]:
     """Return the tables of a query whose config.json is in `folder`; raises what the package raises."""
     from aiconfigurator_core.sdk import perf_database
-    from aiconfigurator_core.sdk.engine import EngineHandle
 
     if perf_database.get_version_slots(query.system, query.engine) is None:
         return {"refusal": f"no kernels of {query.engine} were timed on {query.system}"}
-    engine_version = perf_database.resolve_query_version(query.system, query.engine, "current")
-    options: dict[str, Any] = {"tp_size": query.tensor_parallel, "backend_version": engine_version}
+    version = perf_database.resolve_query_version(query.system, query.engine, "current")
+    engine = compile_engine(query, folder, version)
+    prefill_s = [engine.predict_prefill_latency(1, n, 0) / 1e3 for n in PREFILL_KNOTS]
+    step_s = [
+        [engine.decode_step_latency(b, x, 2) / 1e3 if b * x <= MOST_CACHED else np.nan for x in CONTEXTS]
+        for b in DECODE_KNOTS
+    ]
+    first_s = {c: engine.predict_prefill_latency(1, c, 0) / 1e3 for c in CHUNKS}
+    later_s = [  # the package counts a prompt with the part of it that is in the cache
+        [(engine.predict_prefill_latency(1, c + x, x) / 1e3 - first_s[c]) for x in EARLIER] for c in CHUNKS
+    ]
+    decode_s, kv_token_s = fit_decode_lines(np.array(DECODE_KNOTS), np.array(CONTEXTS), np.array(step_s))
+    context_s = fit_context_token_s(np.array(CHUNKS), np.array(EARLIER), np.array(later_s))
+    return {
+        "engine_version": version,
+        "tables": [
+            PREFILL_KNOTS,
+            np.maximum.accumulate(prefill_s).round(7).tolist(),
+            DECODE_KNOTS,
+            np.maximum.accumulate(decode_s).round(7).tolist(),
+            float(f"{kv_token_s:.4g}"),
+        ],
+        "prefill_per_context_token_s": float(f"{context_s:.4g}"),
+        "between_s": measure_between_gpus(engine),
+    }
+
+
+def compile_engine(query: EngineQuery, folder: str, version: str) -> Any:
+    """Return the package's engine for a query; `version` is that of the engine's kernels."""
+    from aiconfigurator_core.sdk.engine import EngineHandle
+
+    options: dict[str, Any] = {"tp_size": query.tensor_parallel, "backend_version": version}
     if query.is_mixture:
         options["moe_tp_size"] = query.tensor_parallel // query.expert_parallel
         options["moe_ep_size"] = query.expert_parallel
-    if query.gemm_bits:
-        options["gemm_quant_mode"] = query.gemm_bits
-    if query.expert_bits:
-        options["moe_quant_mode"] = query.expert_bits
+    for key, bits in (("gemm_quant_mode", query.gemm_bits), ("moe_quant_mode", query.expert_bits)):
+        if bits:
+            options[key] = bits
     engine = EngineHandle.compile(folder, query.system, query.engine, **options)
     try:
         engine.predict_prefill_latency(1, PREFILL_KNOTS[0], 0)
     except RuntimeError:  # it assumes attention in the bits of the weights, which was not timed everywhere
         options["fmha_quant_mode"] = "bfloat16"
         engine = EngineHandle.compile(folder, query.system, query.engine, **options)
-    first_s = {c: engine.predict_prefill_latency(1, c, 0) / 1e3 for c in CHUNKS}
-    prefill_s = [engine.predict_prefill_latency(1, n, 0) / 1e3 for n in PREFILL_KNOTS]
-    step_s = np.array(
-        [
-            [engine.decode_step_latency(b, x, 2) / 1e3 if b * x <= MOST_CACHED else np.nan for x in CONTEXTS]
-            for b in DECODE_KNOTS
-        ]
-    )
-    later_s = [  # the package counts a prompt with the part of it that is in the cache
-        [(engine.predict_prefill_latency(1, c + x, x) / 1e3 - first_s[c]) for x in EARLIER] for c in CHUNKS
+    return engine
+
+
+def measure_between_gpus(engine: Any) -> list[list[float]]:
+    """Return the seconds between GPUs in passes at the prefill knots, and in steps at the decode knots."""
+
+    def prefill_operations(tokens: int) -> Sequence[tuple[Any, ...]]:
+        return engine.run_static_per_op(batch_size=1, isl=tokens, osl=2, mode="static_ctx")[0]
+
+    return [
+        [between_ops_s(prefill_operations(n)) for n in PREFILL_KNOTS],
+        [between_ops_s(engine.decode_step_per_op(b, CONTEXTS[0], 2)) for b in DECODE_KNOTS],
     ]
-    decode_s, kv_token_s = fit_decode_lines(np.array(DECODE_KNOTS), np.array(CONTEXTS), step_s)
-    tables = ProfileFit(
-        PREFILL_KNOTS,
-        tuple(np.maximum.accumulate(prefill_s).round(7).tolist()),
-        DECODE_KNOTS,
-        tuple(np.maximum.accumulate(decode_s).round(7).tolist()),
-        float(f"{kv_token_s:.4g}"),
-    )
-    context_s = fit_context_token_s(np.array(CHUNKS), np.array(EARLIER), np.array(later_s))
-    return {
-        "engine_version": engine_version,
-        "tables": [list(knots) if isinstance(knots, tuple) else knots for knots in tables],
-        "prefill_per_context_token_s": float(f"{context_s:.4g}"),
-    }
+
+
+def between_ops_s(operations: Sequence[tuple[Any, ...]]) -> float:
+    """Return the seconds of a pass's operations between GPUs; each is (name, milliseconds, ...)."""
+    return round(sum(each[1] for each in operations if BETWEEN_GPUS.search(each[0])) / 1e3, 7)
 
 
 def fit_decode_lines(batch: Floats, context: Floats, step_s: Floats) -> tuple[Floats, float]:

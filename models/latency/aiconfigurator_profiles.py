@@ -17,12 +17,16 @@ Source: github.com/ai-dynamo/aiconfigurator, Apache-2.0.
 
 import json
 
+import numpy as np
+
+from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.aiconfigurator_package import (
     PACKAGE,
     EngineQuery,
     PackageLacksData,
     installed_package,
 )
+from fleetcast.models.latency.engine_correction import correct_profile
 from fleetcast.models.latency.model_configs import check_model_config, read_model_config, written_config
 from fleetcast.models.latency.profile_cache import answer_query
 from fleetcast.models.latency.profile_tables import ProfileFit, check_latency_profile
@@ -38,7 +42,7 @@ QUANTISATION = {8: "fp8"}  # of a dense llm whose config.json is written from ll
 def aiconfigurator_profile(
     catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int, engine: str = ENGINE
 ) -> LatencyProfile:
-    """Return the profile of a deployment from aiconfigurator-core, without a measured error.
+    """Return the profile of a deployment from aiconfigurator-core, with its correction.
 
     PackageLacksData, which says why, where the package has no data or is not installed. ConfigError for a
     degree that does not divide the heads, and for a config.json that contradicts llms.toml.
@@ -49,9 +53,15 @@ def aiconfigurator_profile(
             f"{llm} on {tensor_parallel} x {gpu}: tensor_parallel must divide the {arch.heads} heads of "
             f"{llm}. Choose another degree."
         )
-    return profile_of_query(
-        build_engine_query(catalogue, llm, gpu, tensor_parallel, engine), llm, gpu, tensor_parallel
-    )
+    query = build_engine_query(catalogue, llm, gpu, tensor_parallel, engine)
+    profile = profile_of_query(query, llm, gpu, tensor_parallel)
+    return correct_profile(catalogue, profile, between_of_query(query))
+
+
+def between_of_query(query: EngineQuery) -> tuple[Floats, Floats]:
+    """Return the seconds between GPUs in the passes of an answered query, at the knots of its profile."""
+    prefill_s, decode_s = answer_query(query)["between_s"]
+    return np.array(prefill_s), np.array(decode_s)
 
 
 def profile_of_query(query: EngineQuery, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:

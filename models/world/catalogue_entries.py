@@ -136,6 +136,18 @@ class LatencyProfile:
 
 
 @dataclass(frozen=True)
+class EngineCorrection:
+    """What measured runs add to the profiles of aiconfigurator-core (models/latency/engine_correction.py)."""
+
+    step_doubling_s: NotNegative  # of a pass of a dense llm, per doubling of the GPUs of an instance
+    pcie_gb_per_s: Positive  # a link between GPUs up to this bandwidth is PCIe
+    median_error_share: NotNegative  # of TPOT, dense llms that were left out of the fit
+    mixture_median_error_share: NotNegative  # of TPOT, mixtures of experts
+    prefill_median_error_share: NotNegative  # of TTFT
+    source: str
+
+
+@dataclass(frozen=True)
 class Efficiency:
     """Share of a GPU's peak that engines reach, and overheads of a pass (models/latency/roofline.py)."""
 
