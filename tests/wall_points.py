@@ -8,14 +8,21 @@ import dataclasses
 import json
 from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from fleetcast.models.aliases import Floats
-from fleetcast.models.latency.aiconfigurator_package import EngineQuery, installed_package
+from fleetcast.models.latency.aiconfigurator_package import (
+    EngineQuery,
+    PackageLacksData,
+    installed_package,
+)
 from fleetcast.models.latency.aiconfigurator_profiles import profile_of_query
+from fleetcast.models.latency.engine_correction import correct_profile
+from fleetcast.models.latency.latency_errors import MEDIAN_SIGMAS
 from fleetcast.models.latency.model_configs import read_model_config, written_config
 from fleetcast.models.metrics import tpot_s
 from fleetcast.models.replay.kernel_inputs import TraceArrays
@@ -75,6 +82,7 @@ DENSE = ("Qwen3-32B", "Llama-3.1-70B", "Llama-3.1-8B")
 BUDGET = 8192  # prompt tokens of a step: the default of these engines on such GPUs
 WAVES, MOST_REQUESTS = 5, 4000  # requests of a closed loop: so many a client, and at most so many
 BLOCK_TOKENS = 64
+Z_90 = NormalDist().inv_cdf(0.95)  # half the width of a 90 % interval
 GPUS_OF_SERVER = 8
 PLACEHOLDER = Llm(1.0, 1, 64, 1, 1, "each deployment says itself how many tokens it holds")
 
@@ -87,7 +95,7 @@ class ClosedLoop(NamedTuple):
     output_tokens: int
 
 
-def silicon_runs() -> pd.DataFrame:
+def silicon_runs(backend: str | None = None) -> pd.DataFrame:
     """Return the aggregated runs without data-parallel attention of one llm each, with their measured times.
 
     Columns: llm, precision, system, backend, tp, ep, clients, isl, osl, ttft_s, tpot_s, is_dense.
@@ -119,7 +127,8 @@ def silicon_runs() -> pd.DataFrame:
     # Where experts are spread over GPUs, the sample's tp of more than a server is a product of two degrees.
     is_clear = (found["ep"] == 1) | (found["tp"] <= GPUS_OF_SERVER)
     is_whole = found["tp"].isin((1, 2, 4, 8))
-    return found[is_clear & is_whole].reset_index(drop=True)
+    is_chosen = (found["backend"] == backend) if backend else True
+    return found[is_clear & is_whole & is_chosen].reset_index(drop=True)
 
 
 def silicon_profile(run: tuple) -> LatencyProfile:
@@ -292,3 +301,99 @@ def play_stage(stage: Stage, profile: LatencyProfile) -> dict[str, float]:
     )
     first_s, end_s = play(trace, profile, deployment, float(arrival_s[-1]) + 600)
     return {"e2e": float(np.nanmedian(end_s - arrival_s)), "ttft": float(np.nanmedian(first_s - arrival_s))}
+
+
+def corrected(profile: LatencyProfile, is_dense: bool, step_doubling_s: float) -> LatencyProfile:
+    """Return a profile with the correction of NVLink servers, at this coefficient."""
+    catalogue, _ = replay_setting()
+    arch = PLACEHOLDER
+    if not is_dense:
+        arch = dataclasses.replace(PLACEHOLDER, experts=2, experts_per_token=1, active_parameters_b=0.5)
+    engine = dataclasses.replace(catalogue.engine, step_doubling_s=step_doubling_s)
+    world = dataclasses.replace(catalogue, llms={LLM: arch}, engine=engine)
+    within_s = np.zeros(len(profile.prefill_s)), np.zeros(len(profile.decode_s))
+    return correct_profile(world, profile, within_s)
+
+
+def replay_stages(step_doubling_s: float = 0.0) -> pd.DataFrame:
+    """Return the stages with measured and replayed medians: columns as of silicon_runs, and *_replayed_s."""
+    rows = []
+    for stage in stages():
+        profile = corrected(stage_profile(stage), stage.is_dense, step_doubling_s)
+        played, tokens = play_stage(stage, profile), float(np.median(stage.output_tokens))
+        row = {"llm": stage.llm, "system": "h100_sxm", "backend": "vllm", "tp": stage.tp}
+        row |= {"is_dense": stage.is_dense, "requests_per_s": stage.requests_per_s}
+        for kind, times in (("", stage.measured_s), ("replayed_", played)):
+            row |= {f"{name}_{kind}s": seconds for name, seconds in times.items()}
+            row[f"tpot_{kind}s"] = (times["e2e"] - times["ttft"]) / tokens
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def replay_silicon(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the closed loops that have a profile and fit, with replayed TTFT and TPOT, uncorrected."""
+    profiles, found = dict[tuple, LatencyProfile | None](), list[tuple[float, float]]()
+    for run in runs.itertuples():
+        key = (run.llm, run.precision, run.system, run.backend, run.tp, run.ep)
+        if key not in profiles:
+            try:
+                profiles[key] = silicon_profile(key)
+            except PackageLacksData:
+                profiles[key] = None
+        profile = profiles[key]
+        loop = ClosedLoop(run.clients, run.isl, run.osl)
+        room = kv_room_tokens(run.llm, run.precision, run.system, run.tp)
+        found.append((np.nan, np.nan) if profile is None else play_closed_loop(loop, profile, room))
+    ttft_s, tpot_replayed_s = np.array(found).T
+    return runs.assign(ttft_replayed_s=ttft_s, tpot_replayed_s=tpot_replayed_s).dropna(
+        subset=["tpot_replayed_s"]
+    )
+
+
+# --- the correction --------------------------------------------------------------------------------------
+
+STEPS_S = np.arange(0.0, 2.01e-3, 0.05e-3)  # candidates of step_doubling_s
+
+
+def fit_step_doubling(runs: pd.DataFrame) -> float:
+    """Return step_doubling_s: the candidate with the least error of TPOT, mean over llms of their medians.
+
+    A longer step takes longer for each token, so TPOT grows by it.
+    """
+    llm = runs["llm"].to_numpy()
+    errors = [
+        pd.Series(tpot_error(runs, np.full(len(runs), step_s))).groupby(llm).median().mean()
+        for step_s in STEPS_S
+    ]
+    return float(STEPS_S[int(np.argmin(errors))])
+
+
+def tpot_error(runs: pd.DataFrame, step_doubling_s: Floats) -> Floats:
+    """Return |replayed / measured - 1| of TPOT with a correction by run, shape (runs,)."""
+    replayed_s = runs["tpot_replayed_s"] + step_doubling_s * np.log2(runs["tp"])
+    return (replayed_s / runs["tpot_s"] - 1).abs().to_numpy()
+
+
+def left_out_steps(runs: pd.DataFrame) -> pd.Series:
+    """Return for each run step_doubling_s fitted without its llm."""
+    return runs["llm"].map({llm: fit_step_doubling(runs[runs["llm"] != llm]) for llm in runs["llm"].unique()})
+
+
+def left_out_front_s(stages: pd.DataFrame) -> pd.Series:
+    """Return for each stage the seconds of the engine's front end, from the TTFT of the other llms."""
+    lacking_s = stages["ttft_s"] - stages["ttft_replayed_s"]
+    return stages["llm"].map(
+        {llm: lacking_s[stages["llm"] != llm].median() for llm in stages["llm"].unique()}
+    )
+
+
+def covered_share(runs: pd.DataFrame, step_doubling_s: Floats) -> float:
+    """Return the share of runs in the 90 % interval of `fleetcast error`, by the errors of the other llms."""
+    error = tpot_error(runs, step_doubling_s)
+    replayed_s = runs["tpot_replayed_s"] + step_doubling_s * np.log2(runs["tp"])
+    off = np.abs(np.log(runs["tpot_s"] / replayed_s)).to_numpy()
+    inside = np.zeros(len(runs), bool)
+    for llm in runs["llm"].unique():
+        own = (runs["llm"] == llm).to_numpy()
+        inside[own] = off[own] <= Z_90 * np.median(error[~own]) / MEDIAN_SIGMAS
+    return float(inside.mean())

@@ -10,7 +10,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import forecast_plan_day
 from fleetcast.assets.plans.plan_loads import read_forecast_windows
 from fleetcast.assets.plans.request_mixes import RequestMix, token_mixes
-from fleetcast.models.latency.composed_profiles import comparable_profiles
+from fleetcast.models.latency.profile_order import comparable_profiles
 from fleetcast.models.latency.profile_tables import BATCH_REACH
 from fleetcast.models.plan import phase_costs
 from fleetcast.models.plan.phase_costs import MeanRequest, PhasePrice

@@ -40,8 +40,8 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 FIGURES = HOME / "data" / "figures" / "try"
 POOL_PATTERN = re.compile(r"\s*(\d{1,5})\s*x\s*([^@\s]+)\s*@\s*(?:(\d{1,4})\s*x\s*)?(\S+)\s*")
-TENSOR_PARALLEL = (1, 2, 4, 8)  # GPUs of an instance that are tried, where latency.toml has none
-LEAST_KV_TOKENS = 16_384  # of an instance whose GPUs nobody named: a few requests
+DEFAULT_DEGREES = (1, 2, 4, 8)  # candidate GPUs per instance, where latency.toml has none
+LEAST_KV_TOKENS = 16_384  # of an instance without a given number of GPUs: a few requests
 BINS = 400  # points of a CDF curve
 
 
@@ -101,7 +101,7 @@ def min_tensor_parallel(llm: str, gpu: str, catalogue: Catalogue, config: RunCon
     The degrees of latency.toml come first. An llm without any there must have room for LEAST_KV_TOKENS.
     """
     known = sorted(p.tensor_parallel for p in catalogue.latency if (p.llm, p.gpu) == (llm, gpu))
-    usable = [degree for degree in TENSOR_PARALLEL if catalogue.llms[llm].heads % degree == 0]
+    usable = [degree for degree in DEFAULT_DEGREES if catalogue.llms[llm].heads % degree == 0]
     least = 1 if known else LEAST_KV_TOKENS
     for degree in known or usable:
         try:

@@ -19,7 +19,10 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.roofline import DECODE_KNOTS, PREFILL_KNOTS
 from fleetcast.models.world.toml_dataclasses import ConfigError, shorten_text
 
-PACKAGE = "aiconfigurator-core"
+CORE_PACKAGE = "aiconfigurator-core"
+TABLES_VERSION = 1  # raise it when the tables of a query change: no older answer is then read from disk
+CHUNK_KNOTS = (8, 16, 32, 64)  # tokens: below the other profiles' knots, for the last part of a prompt
+PASS_KNOTS = (*CHUNK_KNOTS, *PREFILL_KNOTS)
 CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192)  # tokens of a request in the cache
 BETWEEN_GPUS = re.compile(r"_ar(_\d+)?$|dispatch")  # names of all-reduces, and of sending tokens to experts
 MOST_CACHED = 1 << 19  # tokens of all requests: more than the memory of an instance usually holds
@@ -31,7 +34,7 @@ class PackageLacksData(ConfigError):
 
 
 class EngineQuery(NamedTuple):
-    """What the package is asked for: an llm's config.json on GPUs of one system, under one engine."""
+    """A question to the package: an llm's config.json on GPUs of one system, under one engine."""
 
     config: str  # text of config.json
     quantisation: str  # text of hf_quant_config.json; empty: none
@@ -51,11 +54,11 @@ def installed_package() -> tuple[str, Path]:
         import aiconfigurator_core
     except (ImportError, OSError) as error:
         raise PackageLacksData(
-            f"{PACKAGE} is not installed (it has wheels for Linux, and for macOS on ARM)"
+            f"{CORE_PACKAGE} is not installed (it has wheels for Linux, and for macOS on ARM)"
         ) from error
     from importlib.metadata import version
 
-    return version(PACKAGE), Path(aiconfigurator_core.__file__).parent / "model_configs"
+    return version(CORE_PACKAGE), Path(aiconfigurator_core.__file__).parent / "model_configs"
 
 
 def ask_package(query: EngineQuery) -> dict[str, Any]:
@@ -95,7 +98,7 @@ def measure_tables(query: EngineQuery, folder: str) -> dict[str, Any]:
         return {"refusal": f"no kernels of {query.engine} were timed on {query.system}"}
     version = perf_database.resolve_query_version(query.system, query.engine, "current")
     engine = compile_engine(query, folder, version)
-    prefill_s = [engine.predict_prefill_latency(1, n, 0) / 1e3 for n in PREFILL_KNOTS]
+    prefill_s = [engine.predict_prefill_latency(1, n, 0) / 1e3 for n in PASS_KNOTS]
     step_s = [
         [engine.decode_step_latency(b, x, 2) / 1e3 if b * x <= MOST_CACHED else np.nan for x in CONTEXTS]
         for b in DECODE_KNOTS
@@ -109,7 +112,7 @@ def measure_tables(query: EngineQuery, folder: str) -> dict[str, Any]:
     return {
         "engine_version": version,
         "tables": [
-            PREFILL_KNOTS,
+            PASS_KNOTS,
             np.maximum.accumulate(prefill_s).round(7).tolist(),
             DECODE_KNOTS,
             np.maximum.accumulate(decode_s).round(7).tolist(),
@@ -133,7 +136,7 @@ def compile_engine(query: EngineQuery, folder: str, version: str) -> Any:
             options[key] = bits
     engine = EngineHandle.compile(folder, query.system, query.engine, **options)
     try:
-        engine.predict_prefill_latency(1, PREFILL_KNOTS[0], 0)
+        engine.predict_prefill_latency(1, PASS_KNOTS[0], 0)
     except RuntimeError:  # it assumes attention in the bits of the weights, which was not timed everywhere
         options["fmha_quant_mode"] = "bfloat16"
         engine = EngineHandle.compile(folder, query.system, query.engine, **options)
@@ -147,7 +150,7 @@ def measure_between_gpus(engine: Any) -> list[list[float]]:
         return engine.run_static_per_op(batch_size=1, isl=tokens, osl=2, mode="static_ctx")[0]
 
     return [
-        [between_ops_s(prefill_operations(n)) for n in PREFILL_KNOTS],
+        [between_ops_s(prefill_operations(n)) for n in PASS_KNOTS],
         [between_ops_s(engine.decode_step_per_op(b, CONTEXTS[0], 2)) for b in DECODE_KNOTS],
     ]
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.aiconfigurator_package import (
-    PACKAGE,
+    CORE_PACKAGE,
     EngineQuery,
     PackageLacksData,
     installed_package,
@@ -59,7 +59,7 @@ def aiconfigurator_profile(
 
 
 def between_of_query(query: EngineQuery) -> tuple[Floats, Floats]:
-    """Return the seconds between GPUs in the passes of an answered query, at the knots of its profile."""
+    """Return seconds between GPUs at prefill and decode knots of an answered query, shape (K,) each."""
     prefill_s, decode_s = answer_query(query)["between_s"]
     return np.array(prefill_s), np.array(decode_s)
 
@@ -68,12 +68,12 @@ def profile_of_query(query: EngineQuery, llm: str, gpu: str, tensor_parallel: in
     """Return the profile that answers a query; errors as of aiconfigurator_profile."""
     answer = answer_query(query)
     if "refusal" in answer:
-        raise PackageLacksData(f"{PACKAGE} has no data: {answer['refusal']}")
+        raise PackageLacksData(f"{CORE_PACKAGE} has no data: {answer['refusal']}")
     tables = answer["tables"]
     prefill_tokens, prefill_s, decode_batch, decode_s = (tuple(knots) for knots in tables[:-1])
     fit = ProfileFit(prefill_tokens, prefill_s, decode_batch, decode_s, tables[-1])
     source = (
-        f"{PACKAGE}: kernels of {query.engine} {answer['engine_version']} on {query.system}, "
+        f"{CORE_PACKAGE}: kernels of {query.engine} {answer['engine_version']} on {query.system}, "
         f"weights in {query.gemm_bits or quantisation_name(query.quantisation, query.config)}, "
         f"package {query.version} (Apache-2.0)"
     )
@@ -83,7 +83,7 @@ def profile_of_query(query: EngineQuery, llm: str, gpu: str, tensor_parallel: in
     try:
         check_latency_profile(profile)
     except ValueError as error:
-        raise ConfigError(f"{PACKAGE} gave no usable profile. {error}") from error
+        raise ConfigError(f"{CORE_PACKAGE} gave no usable profile. {error}") from error
     return profile
 
 
@@ -93,7 +93,7 @@ def build_engine_query(
     """Return the query of a deployment; ConfigError without a system or a config."""
     arch, system = catalogue.llms[llm], catalogue.gpus[gpu].system
     if system is None:
-        raise PackageLacksData(f"{PACKAGE} has no data of {gpu}: gpus.toml gives it no system")
+        raise PackageLacksData(f"{CORE_PACKAGE} has no data of {gpu}: gpus.toml gives it no system")
     version, shipped = installed_package()
     if arch.model is None:
         config, quantisation = written_config(arch, llm), ""

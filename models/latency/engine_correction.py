@@ -24,7 +24,7 @@ def correct_profile(
 ) -> LatencyProfile:
     """Return a profile of aiconfigurator-core with the correction and its errors.
 
-    `between_s`: seconds between GPUs that it contains, at its knots of prefill and of decode.
+    `between_s`: seconds between GPUs that it contains, at its prefill and decode knots, shape (K,) each.
     """
     engine, arch = catalogue.engine, catalogue.llms[profile.llm]
     is_dense = arch.experts is None

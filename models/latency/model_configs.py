@@ -99,10 +99,10 @@ def check_model_config(config: Mapping[str, Any], arch: Llm, name: str) -> None:
         known = {"num_hidden_layers": "layers", "hidden_size": "hidden"}
     else:
         known = CONFIG_KEYS
-    for key, ours in known.items():
-        expected, got = getattr(arch, ours), shape.get(key)
+    for key, name_here in known.items():
+        expected, got = getattr(arch, name_here), shape.get(key)
         if expected is not None and got is not None and got != expected:
             raise ConfigError(
-                f"llms.toml [{name}]: {ours} is {expected}, but {key} in the config.json of its model is "
-                f"{str(got)[:40]}. Correct one of them."
+                f"llms.toml [{name}]: {name_here} is {expected}, but {key} in the config.json of its model "
+                f"is {str(got)[:40]}. Correct one of them."
             )

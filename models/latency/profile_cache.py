@@ -1,7 +1,7 @@
 """Answers of aiconfigurator-core on disk: compiling an engine takes seconds, reading its tables none.
 
-The name of a file is a hash of the query and of the code that asks it, so a changed package, config or
-formula never gets an old answer. A cache that cannot be read or written is no error: the package is asked.
+The name of a file is a hash of the query and TABLES_VERSION, so a changed package, config or formula never
+gets an old answer. A cache that cannot be read or written is no error: the package computes it.
 """
 
 import functools
@@ -12,8 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from fleetcast.models.latency import aiconfigurator_package
-from fleetcast.models.latency.aiconfigurator_package import EngineQuery, ask_package
+from fleetcast.models.latency.aiconfigurator_package import TABLES_VERSION, EngineQuery, ask_package
 from fleetcast.models.world.project_paths import CODE, IS_CHECKOUT
 
 
@@ -39,8 +38,7 @@ def answer_query(query: EngineQuery) -> dict[str, Any]:
 
 def hash_query(query: EngineQuery) -> str:
     """Return the name of a query's answer in the cache."""
-    asking = Path(aiconfigurator_package.__file__).read_bytes()
-    return hashlib.sha256(json.dumps(query).encode() + asking).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([TABLES_VERSION, query]).encode()).hexdigest()[:32]
 
 
 def read_answer(path: Path) -> dict[str, Any] | None:

@@ -4,21 +4,26 @@ The order of sources, best first:
 
     latency.toml          calibrated from the user's log, measured, or estimated there
     aiconfigurator-core   measured kernels of current engines (aiconfigurator_profiles.py)
-    roofline              an estimate, where neither has data
+    kernels.toml          composed from kernels of GPU types that the package lacks (composed_profiles.py)
+    roofline              an estimate, where none of them has data
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
 from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile
 from fleetcast.models.latency.batch_extension import extend_catalogue
+from fleetcast.models.latency.composed_profiles import compose_profile
 from fleetcast.models.latency.roofline import roofline_profile
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_checks import check_balancer_interval
 from fleetcast.models.world.toml_dataclasses import ConfigError
+
+MEASURED = ("measured", "calibrated")  # how the source of a measured profile begins
 
 
 def find_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
@@ -34,12 +39,39 @@ def find_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int)
 
 
 def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
-    """Return the profile from aiconfigurator-core, else from the roofline, whatever latency.toml has."""
+    """Return the best profile that is not in latency.toml: the sources below it, in order."""
     try:
         return aiconfigurator_profile(catalogue, llm, gpu, tensor_parallel)
     except PackageLacksData as reason:
+        if gpu in catalogue.kernels and catalogue.gpus[gpu].system is None:
+            with suppress(ConfigError):
+                return compose_profile(catalogue, llm, gpu, tensor_parallel)
         estimate = roofline_profile(catalogue, llm, gpu, tensor_parallel)
         return replace(estimate, source=f"{estimate.source}, because {reason}")
+
+
+def comparable_profiles(
+    catalogue: Catalogue, llm: str, deployments: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], LatencyProfile]:
+    """Return profiles of an llm of one kind, by pair of GPU type and tensor-parallel degree.
+
+    If every GPU type has a measured or calibrated profile, only these are used. Else none of latency.toml is:
+    a measured engine on one GPU type compared with kernels on another would compare the years of the
+    software. Pairs without any profile are left out.
+    """
+    pairs = list(deployments)
+    rows = {
+        (p.gpu, p.tensor_parallel): p
+        for p in catalogue.latency
+        if p.llm == llm and p.source.startswith(MEASURED)
+    }
+    if {gpu for gpu, _ in pairs} <= {gpu for gpu, _ in rows}:
+        return {pair: rows[pair] for pair in pairs if pair in rows}
+    found = {}
+    for gpu, tensor_parallel in pairs:
+        with suppress(ConfigError):
+            found[gpu, tensor_parallel] = compute_profile(catalogue, llm, gpu, tensor_parallel)
+    return found
 
 
 def add_profiles(catalogue: Catalogue, deployments: Iterable[tuple[str, str, int]]) -> Catalogue:
