@@ -143,6 +143,12 @@ def test_a_config_is_completed_with_every_deployment() -> None:
     fleet = dataclasses.replace(config.fleet, deployments=deployments)
     whole = complete_catalogue(CATALOGUE, dataclasses.replace(config, fleet=fleet))
     assert whole.profile("qwen3-8b", PCIE, 2).source.startswith("aiconfigurator-core")
+    moves = dataclasses.replace(config.replay.moves, interval_s=0.001)
+    often = dataclasses.replace(config, replay=dataclasses.replace(config.replay, moves=moves))
+    with pytest.raises(
+        ConfigError, match=r"0\.001 is less than the shortest step of any instance, 0\.00.* Raise"
+    ):
+        complete_catalogue(CATALOGUE, often)
 
 
 @pytest.mark.parametrize(

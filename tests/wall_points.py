@@ -368,9 +368,14 @@ def fit_step_doubling(runs: pd.DataFrame) -> float:
     return float(STEPS_S[int(np.argmin(errors))])
 
 
+def added_step_s(runs: pd.DataFrame, step_doubling_s: Floats) -> Floats:
+    """Return the seconds that a correction by run, shape (runs,), adds to each TPOT, shape (runs,)."""
+    return step_doubling_s * np.log2(runs["tp"].to_numpy())
+
+
 def tpot_error(runs: pd.DataFrame, step_doubling_s: Floats) -> Floats:
     """Return |replayed / measured - 1| of TPOT with a correction by run, shape (runs,)."""
-    replayed_s = runs["tpot_replayed_s"] + step_doubling_s * np.log2(runs["tp"])
+    replayed_s = runs["tpot_replayed_s"] + added_step_s(runs, step_doubling_s)
     return (replayed_s / runs["tpot_s"] - 1).abs().to_numpy()
 
 
@@ -390,7 +395,7 @@ def left_out_front_s(stages: pd.DataFrame) -> pd.Series:
 def covered_share(runs: pd.DataFrame, step_doubling_s: Floats) -> float:
     """Return the share of runs in the 90 % interval of `fleetcast error`, by the errors of the other llms."""
     error = tpot_error(runs, step_doubling_s)
-    replayed_s = runs["tpot_replayed_s"] + step_doubling_s * np.log2(runs["tp"])
+    replayed_s = runs["tpot_replayed_s"] + added_step_s(runs, step_doubling_s)
     off = np.abs(np.log(runs["tpot_s"] / replayed_s)).to_numpy()
     inside = np.zeros(len(runs), bool)
     for llm in runs["llm"].unique():

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import wall_points
 
-
 ENGINE_TOML = measure.ROOT / "data" / "catalogue" / "engine.toml"
 
 
