@@ -108,7 +108,7 @@ def test_every_figure_of_the_catalogue_names_its_source() -> None:
             "config/office.toml",
             'gpu = "h100-80gb", tensor_parallel = 2',
             'gpu = "h200", tensor_parallel = 2',
-            r"unknown gpu 'h200'. Did you mean 'h200-141gb'",
+            r"llama2-70b: unknown gpu 'h200'. Known: h100-80gb",
         ),
         (
             "catalogue/gpus.toml",
