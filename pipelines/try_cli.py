@@ -113,12 +113,11 @@ def try_file(
     """Replay a trace file on fleets; print a line per fleet and draw a figure."""
     from fleetcast.assets.studies import try_fleet
     from fleetcast.assets.traces.metrics_ingest import METRICS_FORMAT
-    from fleetcast.models.latency.batch_extension import extend_catalogue
     from fleetcast.models.replay.compiled import is_kernel_cached
 
     require_file_options(path, on, catalogue)
-    catalogue = extend_catalogue(catalogue, config.fleet, config.file.name)
     fleets = {text: try_fleet.parse_fleet(text, catalogue, config) for text in on}
+    catalogue = try_fleet.complete_for_fleets(catalogue, fleets.values(), config)
     configs = {
         text: try_fleet.with_frontend(config, pools, catalogue, frontend_s) for text, pools in fleets.items()
     }

@@ -58,12 +58,13 @@ def try_load(
     progress: "Progress",
 ) -> None:
     """Replay a load on fleets; print a line per fleet and trial."""
-    from fleetcast.assets.studies.try_fleet import with_frontend
+    from fleetcast.assets.studies.try_fleet import complete_for_fleets, with_frontend
     from fleetcast.assets.studies.try_load import check_load, parse_load_fleets, run_load_trials
     from fleetcast.models.replay.compiled import is_kernel_cached
 
     check_load(load, catalogue)
     pools = parse_load_fleets(load, on, catalogue, config)
+    catalogue = complete_for_fleets(catalogue, [[pool] for pool in pools.values()], config)
     configs = {text: with_frontend(config, [pool], catalogue, frontend_s) for text, pool in pools.items()}
     first = "" if is_kernel_cached() else "compile the replay, "  # a minute, once
     found: list[LoadTrialResult] = []

@@ -193,6 +193,7 @@ def test_the_config_that_is_shown_is_one(tmp_path: Path) -> None:
         ("tiers.toml", catalogue_entries.Tier),
         ("latency.toml", catalogue_entries.LatencyProfile),
         ("roofline.toml", catalogue_entries.Efficiency),
+        ("engine.toml", catalogue_entries.EngineCorrection),
         ("kernels.toml", KernelTimes),
         ("[answers.NAME]", AnswerModel),
         ("[judges.NAME]", Judge),

@@ -435,7 +435,7 @@ def test_a_multiplied_day_is_the_same_day_with_more_requests(planned: RunSetting
         ('down = ["easst"]', "unknown region 'easst'. Did you mean 'east'"),
         ('down = ["east", "central", "west"]', "down names every region; leave one up"),
         ('gpu = "h100"', "unknown gpu 'h100'"),
-        ('gpu = "h200-141gb"', "latency.toml has no profile of bloom-176b on 8 x h200-141gb; of this llm it"),
+        ("tensor_parallel = { llama2-70b = 6 }", "tensor_parallel must divide the 64 heads of llama2-70b"),
         ("tensor_parallel = { lama2-70b = 4 }", "unknown llm 'lama2-70b'. Did you mean 'llama2-70b'"),
         ("epsilom = 0.5", "unknown key 'epsilom'. Did you mean 'epsilon'"),
         ("quantile = 0.8", "quantile: got 0.8, needed one of 0.5, 0.9, 0.95"),

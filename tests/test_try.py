@@ -69,7 +69,10 @@ def requested(file: Path, tmp_path_factory: pytest.TempPathFactory) -> try_fleet
         ("0 x llama3.1-8b@h100-80gb", "has no instance. Give it one or more."),
         ("8 x llama3.1-9b@h100-80gb", "unknown llm 'llama3.1-9b'. Did you mean 'llama3.1-8b'?"),
         ("8 x llama3.1-8b@h100", "unknown gpu 'h100'. Did you mean 'h100-80gb'?"),
-        ("8 x llama3.1-8b@3xh100-80gb", "has no profile of llama3.1-8b on 3 x h100-80gb; of this llm it has"),
+        (
+            "8 x llama3.1-8b@3xh100-80gb",
+            "llama3.1-8b on 3 x h100-80gb: tensor_parallel must divide the 32 heads",
+        ),
         (f"{SMALL} + {SMALL}", "llama3.1-8b is named twice. Give it one pool."),
     ],
 )

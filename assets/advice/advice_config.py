@@ -13,6 +13,7 @@ from typing import NamedTuple
 from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.lake.settings import RunSettings, load_settings
 from fleetcast.assets.studies.try_fleet import TryPool, min_tensor_parallel
+from fleetcast.models.latency.profile_order import profiled_gpus
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
@@ -50,7 +51,7 @@ def cheapest_deployment(
 ) -> Deployment:
     """Return the cheapest deployment that holds an llm, of these GPU types or all with a profile."""
     found = []
-    for gpu in gpus or dict.fromkeys(p.gpu for p in catalogue.latency if p.llm == llm):
+    for gpu in gpus or profiled_gpus(catalogue, llm):
         try:
             degree = min_tensor_parallel(llm, gpu, catalogue, config)
         except ConfigError:

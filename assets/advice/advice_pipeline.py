@@ -21,6 +21,7 @@ from fleetcast.assets.studies.latency_error import replay_latency_draws
 from fleetcast.assets.studies.level_search import LevelsQuery as Levels
 from fleetcast.assets.studies.level_search import try_levels
 from fleetcast.assets.studies.rent_query import RentQuery
+from fleetcast.models.latency.profile_order import profiled_gpus
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 
@@ -35,16 +36,9 @@ LEVEL_TRIAL_LEVELS = (1, 2, 3)
 
 def default_gpus(llm: str, catalogue: Catalogue) -> tuple[str, ...]:
     """Return GPU types with a price and a latency profile of the llm, and timed kernels if any type has."""
-    profiled = dict.fromkeys(p.gpu for p in catalogue.latency if p.llm == llm)
-    priced = [gpu for gpu in profiled if catalogue.gpus[gpu].usd_per_hour > 0]
-    timed = [gpu for gpu in priced if (k := catalogue.kernels.get(gpu)) is not None and k.lacks is None]
+    priced = [gpu for gpu in profiled_gpus(catalogue, llm) if catalogue.gpus[gpu].usd_per_hour > 0]
+    timed = [gpu for gpu in priced if catalogue.gpus[gpu].system is not None]
     return tuple(timed or priced)
-
-
-def profiled_gpus(llm: str, gpus: Sequence[str], catalogue: Catalogue) -> tuple[str, ...]:
-    """Return those of these GPU types with a profile of the llm; the default types if there are none."""
-    known = {p.gpu for p in catalogue.latency if p.llm == llm}
-    return tuple(gpu for gpu in gpus if gpu in known) or default_gpus(llm, catalogue)
 
 
 def find_fleets_to_rent(

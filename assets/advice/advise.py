@@ -139,7 +139,7 @@ def compute_sections(
     answers = advice_pipeline.find_fleets_to_rent(settings, next_day, llms, request.gpus, peaks, progress)
     if not pools:
         if last is None:
-            types = {llm: advice_pipeline.profiled_gpus(llm, request.gpus, catalogue) for llm in llms}
+            types = {llm: tuple(request.gpus) or advice_pipeline.default_gpus(llm, catalogue) for llm in llms}
             deployments = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
         else:
             deployments = advice_pipeline.rented_sized_deployments(answers, llms, catalogue, office)

@@ -16,7 +16,7 @@ from fleetcast.assets.lake.process_resources import usable_cores
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.aliases import Floats, T
-from fleetcast.models.latency.batch_extension import extend_catalogue
+from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.world.cascades import stages_per_request
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.catalogue_overrides import override_catalogue
@@ -93,7 +93,7 @@ def load_settings(config: str, lake: str | LakePath = LAKE, text: str = "") -> R
 def build_settings(lake: Lake, catalogue: Catalogue, config: RunConfig) -> RunSettings:
     """Build the settings of a config that was checked against this catalogue; apply its overrides to it."""
     world = override_catalogue(catalogue, config.catalogue, config.file.name)
-    world = extend_catalogue(world.serving(config.fleet.deployments), config.fleet, config.file.name)
+    world = complete_catalogue(world.serving(config.fleet.deployments), config)
     return RunSettings(lake, world, config)
 
 

@@ -10,7 +10,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import forecast_plan_day
 from fleetcast.assets.plans.plan_loads import read_forecast_windows
 from fleetcast.assets.plans.request_mixes import RequestMix, token_mixes
-from fleetcast.models.latency.composed_profiles import comparable_profiles
+from fleetcast.models.latency.profile_order import comparable_profiles
 from fleetcast.models.latency.profile_tables import BATCH_REACH
 from fleetcast.models.plan import phase_costs
 from fleetcast.models.plan.phase_costs import MeanRequest, PhasePrice
@@ -72,7 +72,7 @@ def build_rent_query(
         method = settings.config.forecast.method
         _, quantile = read_forecast_windows(settings, day, method, "day_ahead_forecasts")
         llm = list(settings.catalogue.llms)[int(quantile.sum(axis=(0, 2, 3)).argmax())]
-    timed = [gpu for gpu, kernels in settings.catalogue.kernels.items() if kernels.lacks is None]
+    timed = [gpu for gpu, entry in settings.catalogue.gpus.items() if entry.system is not None]
     types = [gpu.strip() for gpu in gpus.split(",")] if gpus else timed
     numbers = {}
     for text in caps:

@@ -23,6 +23,7 @@ from fleetcast.assets.replays.replay_workloads import prompt_arrays
 from fleetcast.assets.traces.ingest import IngestReport
 from fleetcast.assets.traces.landing import land_file
 from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.profile_order import complete_catalogue, find_profile
 from fleetcast.models.metrics import is_tier_slo_met, tpot_s
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
@@ -39,6 +40,8 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 FIGURES = HOME / "data" / "figures" / "try"
 POOL_PATTERN = re.compile(r"\s*(\d{1,5})\s*x\s*([^@\s]+)\s*@\s*(?:(\d{1,4})\s*x\s*)?(\S+)\s*")
+DEFAULT_DEGREES = (1, 2, 4, 8)  # candidate GPUs per instance, where latency.toml has none
+LEAST_KV_TOKENS = 16_384  # of an instance without a given number of GPUs: a few requests
 BINS = 400  # points of a CDF curve
 FRONTEND_S = 0.0062  # takes the median TTFT error of 20 runs of vLLM on H100 from 14.6 to 2.6 %
 TIMED_SOURCES = ("measured", "calibrated")  # profiles whose times contain a front end, if there was one
@@ -78,22 +81,39 @@ def parse_fleet(text: str, catalogue: Catalogue, config: RunConfig) -> list[TryP
         if llm in (pool.llm for pool in pools):
             raise ConfigError(f"--fleet {text!r}: {llm} is named twice. Give it one pool.")
         degree = int(gpus) if gpus else min_tensor_parallel(llm, gpu, catalogue, config)
-        catalogue.profile(llm, gpu, degree)
+        find_profile(catalogue, llm, gpu, degree)
         pools.append(TryPool(int(count), llm, Deployment(gpu, degree)))
     return pools
 
 
+def complete_for_fleets(
+    catalogue: Catalogue, fleets: Iterable[Sequence[TryPool]], config: RunConfig
+) -> Catalogue:
+    """Return the catalogue with a profile of each pool of the fleets, up to the config's largest batch."""
+    deployments: dict[str, tuple[Deployment, ...]] = {}
+    for pool in (pool for pools in fleets for pool in pools):
+        deployments[pool.llm] = (*deployments.get(pool.llm, ()), pool.deployment)
+    fleet = dataclasses.replace(config.fleet, deployments=deployments)
+    return complete_catalogue(catalogue, dataclasses.replace(config, fleet=fleet), "--fleet")
+
+
 def min_tensor_parallel(llm: str, gpu: str, catalogue: Catalogue, config: RunConfig) -> int:
-    """Return the fewest GPUs of a type, of those with a profile, that hold the llm and a KV cache."""
+    """Return the fewest GPUs of a type that hold the llm and a KV cache.
+
+    The degrees of latency.toml come first. An llm without any there must have room for LEAST_KV_TOKENS.
+    """
     known = sorted(p.tensor_parallel for p in catalogue.latency if (p.llm, p.gpu) == (llm, gpu))
-    for degree in known:
+    usable = [degree for degree in DEFAULT_DEGREES if catalogue.llms[llm].heads % degree == 0]
+    least = 1 if known else LEAST_KV_TOKENS
+    for degree in known or usable:
         try:
-            kv_capacity_tokens(catalogue, config.fleet, llm, gpu, degree)
+            if kv_capacity_tokens(catalogue, config.fleet, llm, gpu, degree) >= least:
+                return degree
         except ConfigError:
             continue
-        return degree
-    catalogue.profile(llm, gpu, 1)  # raises if there is no profile at all
-    raise ConfigError(f"{llm} does not fit on any number of {gpu} that has a profile ({known}).")
+    raise ConfigError(
+        f"{llm} does not fit on {', '.join(map(str, known or usable))} x {gpu}. Name larger GPUs, or more."
+    )
 
 
 def with_frontend(

@@ -10,6 +10,7 @@ import numpy as np
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.plans.plan_loads import PlanLoad
 from fleetcast.assets.plans.problems import option_usd_per_hour
+from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.plan.problem import Problem
 from fleetcast.models.world.config import FORECAST_QUANTILES, replace_given
 from fleetcast.models.world.config_checks import check_config
@@ -85,12 +86,13 @@ def resolve_cases(
 def resolve_case(settings: RunSettings, case: WhatIfCase, where: str) -> RunSettings:
     """Return a checked case's settings; ConfigError, starting with `where`, if no such fleet can exist."""
     case_settings = apply_case(settings, case)
-    catalogue, fleet = case_settings.catalogue, case_settings.config.fleet
+    fleet = case_settings.config.fleet
     try:
-        check_config(case_settings.config, catalogue)
+        check_config(case_settings.config, case_settings.catalogue)
+        catalogue = complete_catalogue(case_settings.catalogue, case_settings.config)
+        case_settings = replace(case_settings, catalogue=catalogue)
         for llm, pools in fleet.deployments.items():
             for pool in pools:
-                catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
                 kv_capacity_tokens(catalogue, fleet, llm, pool.gpu, pool.gpus)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error

@@ -23,8 +23,6 @@ H200 and B200 only; on the other GPU types a composed profile has kernel measure
 lacks some kernels, other kernels replace them: such a profile is "composed in part", and has no error.
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from fleetcast.models.aliases import Floats
@@ -36,7 +34,6 @@ from fleetcast.models.latency.roofline import (
     PREFILL_KNOTS,
     between_gpus_s,
     deployment_work,
-    roofline_profile,
 )
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
@@ -121,34 +118,3 @@ def layer_s(catalogue: Catalogue, llm: str, gpu: str, tp: int, tokens: Floats) -
 def kv_values_per_token(llm: Llm, tp: int) -> float:
     """Return how many numbers a token's keys have in a layer of one GPU (at least one head); values alike."""
     return max(llm.kv_heads / tp, 1.0) * llm.head_dim
-
-
-def comparable_profiles(
-    catalogue: Catalogue, llm: str, deployments: Iterable[tuple[str, int]]
-) -> dict[tuple[str, int], LatencyProfile]:
-    """Return profiles of an llm of one kind, by pair of GPU type and tensor-parallel degree.
-
-    If every GPU type has a measured or calibrated profile, only these are used. Else all profiles are
-    composed, or estimated where they cannot be composed. A measured engine on one GPU type compared with
-    kernels on another would compare the years of the software. Pairs without any profile are left out.
-    """
-    pairs = list(deployments)
-    known = {
-        (p.gpu, p.tensor_parallel): p for p in catalogue.latency if p.llm == llm and has_measured_error(p)
-    }
-    if {gpu for gpu, _ in pairs} <= {gpu for gpu, _ in known}:
-        return {pair: known[pair] for pair in pairs if pair in known}
-    found = {}
-    for gpu, tensor_parallel in pairs:
-        for estimate in (compose_profile, roofline_profile):
-            try:
-                found[gpu, tensor_parallel] = estimate(catalogue, llm, gpu, tensor_parallel)
-                break
-            except ConfigError:
-                continue
-    return found
-
-
-def has_measured_error(profile: LatencyProfile) -> bool:
-    """Return whether the error of the profile was measured."""
-    return profile.median_error_share is not None

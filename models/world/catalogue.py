@@ -11,14 +11,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fleetcast.models.world.catalogue_entries import Efficiency, Gpu, LatencyProfile, Llm, Region, Tier
+from fleetcast.models.world.catalogue_entries import (
+    Efficiency,
+    EngineCorrection,
+    Gpu,
+    LatencyProfile,
+    Llm,
+    Region,
+    Tier,
+)
 from fleetcast.models.world.kernel_times import KernelTimes
 from fleetcast.models.world.project_paths import ROOT
 from fleetcast.models.world.toml_dataclasses import ConfigError, build_dataclass, read_toml, require_known
 
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
 TIER_NAME = re.compile(r"[A-Za-z0-9_-]+")
-FILES = ("gpus", "llms", "regions", "tiers", "latency", "roofline", "kernels")
+FILES = ("gpus", "llms", "regions", "tiers", "latency", "roofline", "kernels", "engine")
 SUMS = ("interactive", "all")  # names of several tiers together in tables; no tier may have them
 
 
@@ -32,6 +40,7 @@ class Catalogue:
     tiers: Mapping[str, Tier]
     latency: tuple[LatencyProfile, ...]
     efficiency: Efficiency
+    engine: EngineCorrection
     kernels: Mapping[str, KernelTimes] = field(default_factory=dict)  # by GPU type with measured kernels
 
     def serving(self, llms: Iterable[str]) -> "Catalogue":
@@ -103,6 +112,7 @@ def _read_catalogue(folder: Path, _stamps: tuple[tuple[int, int, int], ...]) -> 
             for n, value in enumerate(profiles)
         ),
         efficiency=build_dataclass(Efficiency, read_toml(folder / "roofline.toml"), "roofline.toml"),
+        engine=build_dataclass(EngineCorrection, read_toml(folder / "engine.toml"), "engine.toml"),
         kernels=table("kernels", KernelTimes),
     )
     for gpu in catalogue.kernels:

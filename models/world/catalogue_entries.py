@@ -20,7 +20,7 @@ class Gpu:
 
     `link_gbit_per_s` is the bandwidth of a GPU's network card, used for KV transfers. `boot_factor`
     multiplies the boot times of [replay]. `peer_gb_per_s` is the bandwidth to the other GPUs of its server,
-    each way, in GB/s: of NVLink, else of PCIe.
+    each way, in GB/s: of NVLink, else of PCIe. `system` is its name in aiconfigurator-core.
     """
 
     memory_gib: Positive
@@ -31,6 +31,7 @@ class Gpu:
     link_gbit_per_s: Positive | None = None
     boot_factor: Positive = 1.0
     peer_gb_per_s: Positive | None = None
+    system: str | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Llm:
     active_parameters_b: Positive | None = None  # mixture of experts: parameters used per token
     experts: Count | None = None  # per layer
     experts_per_token: Count | None = None  # experts of a layer that a token uses
+    model: str | None = None  # name on Hugging Face, or a folder with config.json (aiconfigurator-core)
 
     def __post_init__(self) -> None:
         mixture = (self.active_parameters_b, self.experts, self.experts_per_token)
@@ -131,6 +133,18 @@ class LatencyProfile:
     prefill_per_context_token_s: NotNegative | None = None
     prefill_median_error_share: NotNegative | None = None  # held out; None: median_error_share
     board_w: Positive | None = None  # mean power of a GPU's board under load; None: not measured
+
+
+@dataclass(frozen=True)
+class EngineCorrection:
+    """What measured runs add to the profiles of aiconfigurator-core (models/latency/engine_correction.py)."""
+
+    step_doubling_s: NotNegative  # of a pass of a dense llm, per doubling of the GPUs of an instance
+    pcie_gb_per_s: Positive  # a link between GPUs up to this bandwidth is PCIe
+    median_error_share: NotNegative  # of TPOT, dense llms that were left out of the fit
+    mixture_median_error_share: NotNegative  # of TPOT, mixtures of experts
+    prefill_median_error_share: NotNegative  # of TTFT
+    source: str
 
 
 @dataclass(frozen=True)

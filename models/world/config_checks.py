@@ -29,8 +29,8 @@ def check_config(config: RunConfig, catalogue: Catalogue) -> None:
 
 
 def check_priority_config(config: RunConfig, catalogue: Catalogue) -> None:
-    """Raise ConfigError for shares that do not match the levels, and a balancer faster than any step."""
-    levels, interval_s = config.replay.levels, config.replay.moves.interval_s
+    """Raise ConfigError for shares that do not match the levels."""
+    levels = config.replay.levels
     where = f"{config.file.name} [replay"
     if (levels.shares is not None) != (levels.by == LEVELS_BY_SHARES):
         raise ConfigError(
@@ -44,6 +44,11 @@ def check_priority_config(config: RunConfig, catalogue: Catalogue) -> None:
             )
         if abs(total - 1) > SHARES_TOLERANCE:
             raise ConfigError(f"{where}.levels]: the shares sum to {total:g}, needed 1. Change one of them.")
+
+
+def check_balancer_interval(config: RunConfig, catalogue: Catalogue) -> None:
+    """Raise ConfigError for a balancer that runs more often than any step ends; all have profiles."""
+    where, interval_s = f"{config.file.name} [replay", config.replay.moves.interval_s
     steps = {
         min(catalogue.profile(llm, pool.gpu, pool.tensor_parallel).decode_s): llm
         for llm, pools in config.fleet.deployments.items()
@@ -83,7 +88,7 @@ def check_config_names(config: RunConfig, catalogue: Catalogue) -> None:
         place = f"{where} [fleet.deployments]"
         require_known(llm, catalogue.llms, "llm", place)
         for pool in pools:
-            catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
+            require_known(pool.gpu, catalogue.gpus, "gpu", f"{place} {llm}")
             for region in pool.regions or ():
                 require_known(region, catalogue.regions, "region", f"{place} {llm}")
     for tier, traffic in office.tiers.items() if office else ():

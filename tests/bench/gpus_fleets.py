@@ -16,7 +16,7 @@ from fleetcast.assets.studies.rent_fleets import (
     team_pools,
 )
 from fleetcast.assets.studies.rent_query import TENSOR_PARALLEL, RentScenario, deployment_prices
-from fleetcast.models.latency.composed_profiles import comparable_profiles
+from fleetcast.models.latency.profile_order import comparable_profiles
 from fleetcast.models.metrics import is_tier_slo_met, tpot_s
 from fleetcast.models.plan import combo_lp, combos, melange, share_program
 from fleetcast.models.plan.combos import Combo

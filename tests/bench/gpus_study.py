@@ -8,7 +8,7 @@ from gpus_fleets import WORKLOADS, goodput, setting_of
 from measure import SHARED, Figures, Skipped, Target
 
 from fleetcast.assets.studies.rent_query import RentScenario, deployment_prices
-from fleetcast.models.latency.composed_profiles import comparable_profiles
+from fleetcast.models.latency.profile_order import comparable_profiles
 from fleetcast.models.plan import cauchy_scaling, combos, phase_costs, share_program
 from fleetcast.models.plan.combos import Combo, ComboPart
 from fleetcast.models.plan.phase_costs import MeanRequest

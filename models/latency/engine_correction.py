@@ -1,0 +1,53 @@
+"""What measured runs add to the profiles of aiconfigurator-core (data/catalogue/engine.toml).
+
+    prefill_s[n] += slower(n) + step_s(tp)        step_s(tp)  = step_doubling_s * log2(tp), dense llms only
+    f[B]         += slower(B) + step_s(tp)        slower(n)   = max(0, link(n) - between(n)), on PCIe only
+
+between(n) is the time that the package counts for the exchange between the GPUs of an instance, measured on
+its servers. link(n) is the time of the all-reduces over the catalogue's peer_gb_per_s (roofline.py): on other
+servers PCIe may go through the host's memory. `python tests/bench/wall_fit.py` fits the file and prints the
+errors of llms left out. A factor by GPU type made the errors of llms left out larger, so there is none.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.roofline import between_gpus_s, deployment_work
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import LatencyProfile
+
+
+def correct_profile(
+    catalogue: Catalogue, profile: LatencyProfile, between_s: tuple[Floats, Floats]
+) -> LatencyProfile:
+    """Return a profile of aiconfigurator-core with the correction and its errors.
+
+    `between_s`: seconds between GPUs that it contains, at its prefill and decode knots, shape (K,) each.
+    """
+    engine, arch = catalogue.engine, catalogue.llms[profile.llm]
+    is_dense = arch.experts is None
+    step_s = engine.step_doubling_s * np.log2(profile.tensor_parallel) if is_dense else 0.0
+    knots = ((profile.prefill_tokens, profile.prefill_s), (profile.decode_batch, profile.decode_s))
+    prefill_s, decode_s = (
+        np.array(seconds) + step_s + slower_link_s(catalogue, profile, np.array(tokens), np.array(within_s))
+        for (tokens, seconds), within_s in zip(knots, between_s, strict=True)
+    )
+    return replace(
+        profile,
+        prefill_s=tuple(np.maximum.accumulate(prefill_s).round(7).tolist()),
+        decode_s=tuple(np.maximum.accumulate(decode_s).round(7).tolist()),
+        median_error_share=engine.median_error_share if is_dense else engine.mixture_median_error_share,
+        prefill_median_error_share=engine.prefill_median_error_share,
+    )
+
+
+def slower_link_s(catalogue: Catalogue, profile: LatencyProfile, tokens: Floats, within_s: Floats) -> Floats:
+    """Return the seconds that the catalogue's link takes longer than a pass contains, shape of `tokens`."""
+    gpu = catalogue.gpus[profile.gpu]
+    is_pcie = gpu.peer_gb_per_s is not None and gpu.peer_gb_per_s <= catalogue.engine.pcie_gb_per_s
+    if profile.tensor_parallel == 1 or not is_pcie:
+        return np.zeros(tokens.shape)
+    work = deployment_work(catalogue.llms[profile.llm], gpu, profile.tensor_parallel)
+    return np.maximum(between_gpus_s(work, tokens, catalogue.efficiency) - within_s, 0.0)

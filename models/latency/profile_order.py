@@ -1,0 +1,124 @@
+"""The profile of a deployment, from the best source that has one; and a catalogue completed with it.
+
+The order of sources, best first:
+
+    latency.toml          calibrated from the user's log, measured, or estimated there
+    kernels.toml          dense llms, composed of kernels timed on the GPU type (composed_profiles.py)
+    aiconfigurator-core   measured kernels of current engines, mixtures too (aiconfigurator_profiles.py)
+    kernels.toml in part  dense llms on GPU types for which other kernels stand in
+    roofline              an estimate, where none of them has data
+
+Composed profiles of dense llms are nearer to measured runs than the package (`python tests/bench wall`).
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+
+from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
+from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile, check_llm_config
+from fleetcast.models.latency.batch_extension import extend_catalogue
+from fleetcast.models.latency.composed_profiles import compose_profile
+from fleetcast.models.latency.roofline import roofline_profile
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.config_checks import check_balancer_interval
+from fleetcast.models.world.toml_dataclasses import ConfigError
+
+MEASURED = ("measured", "calibrated")  # how the source of a measured profile begins
+
+
+def find_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
+    """Return the profile of a deployment from the best source; ConfigError where none can be made.
+
+    An llm that the GPUs cannot divide, or whose config.json contradicts llms.toml, is an error: an estimate
+    would hide it.
+    """
+    for profile in catalogue.latency:
+        if (profile.llm, profile.gpu, profile.tensor_parallel) == (llm, gpu, tensor_parallel):
+            return profile
+    return compute_profile(catalogue, llm, gpu, tensor_parallel)
+
+
+def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
+    """Return the best profile that is not in latency.toml: the sources below it, in order."""
+    check_degree(catalogue, llm, gpu, tensor_parallel)
+    check_llm_config(catalogue, llm)
+    kernels = catalogue.kernels.get(gpu)
+    if kernels is not None and kernels.lacks is None:
+        with suppress(ConfigError):
+            return compose_profile(catalogue, llm, gpu, tensor_parallel)
+    try:
+        return aiconfigurator_profile(catalogue, llm, gpu, tensor_parallel)
+    except PackageLacksData as reason:
+        with suppress(ConfigError):
+            return compose_profile(catalogue, llm, gpu, tensor_parallel)
+        estimate = roofline_profile(catalogue, llm, gpu, tensor_parallel)
+        return replace(estimate, source=f"{estimate.source}, because {reason}")
+
+
+def check_degree(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> None:
+    """Raise ConfigError for a degree that does not divide the heads of the llm."""
+    if (heads := catalogue.llms[llm].heads) % tensor_parallel:
+        raise ConfigError(
+            f"{llm} on {tensor_parallel} x {gpu}: tensor_parallel must divide the {heads} heads of {llm}. "
+            "Choose another degree."
+        )
+
+
+def comparable_profiles(
+    catalogue: Catalogue, llm: str, deployments: Iterable[tuple[str, int]]
+) -> dict[tuple[str, int], LatencyProfile]:
+    """Return profiles of an llm of one kind, by pair of GPU type and tensor-parallel degree.
+
+    If every GPU type has a measured or calibrated profile, only these are used. Else none of latency.toml is:
+    a measured engine on one GPU type compared with kernels on another would compare the years of the
+    software. Pairs without any profile are left out.
+    """
+    pairs = list(deployments)
+    rows = {
+        (p.gpu, p.tensor_parallel): p
+        for p in catalogue.latency
+        if p.llm == llm and p.source.startswith(MEASURED)
+    }
+    if {gpu for gpu, _ in pairs} <= {gpu for gpu, _ in rows}:
+        return {pair: rows[pair] for pair in pairs if pair in rows}
+    found = {}
+    for gpu, tensor_parallel in pairs:
+        with suppress(ConfigError):
+            found[gpu, tensor_parallel] = compute_profile(catalogue, llm, gpu, tensor_parallel)
+    return found
+
+
+def add_profiles(catalogue: Catalogue, deployments: Iterable[tuple[str, str, int]]) -> Catalogue:
+    """Return the catalogue with a profile of each deployment (llm, GPU type, tensor-parallel degree)."""
+    known = {(p.llm, p.gpu, p.tensor_parallel) for p in catalogue.latency}
+    missing = sorted(set(deployments) - known)
+    return replace(
+        catalogue, latency=(*catalogue.latency, *(compute_profile(catalogue, *each) for each in missing))
+    )
+
+
+def profiled_gpus(catalogue: Catalogue, llm: str) -> list[str]:
+    """Return the GPU types with a profile of the llm in latency.toml; if it has none, those with kernels."""
+    rows = list(dict.fromkeys(profile.gpu for profile in catalogue.latency if profile.llm == llm))
+    return rows or [gpu for gpu, entry in catalogue.gpus.items() if entry.system is not None]
+
+
+def complete_catalogue(catalogue: Catalogue, config: RunConfig, where: str | None = None) -> Catalogue:
+    """Return the catalogue with a profile of each deployment of a config, up to its largest batch.
+
+    ConfigError, which names the config's file or `where`, for a deployment without any profile, a batch that
+    does not fit into memory, and a balancer that runs more often than any step ends.
+    """
+    file, fleet = where or config.file.name, config.fleet
+    deployments = {
+        (llm, pool.gpu, pool.tensor_parallel) for llm, pools in fleet.deployments.items() for pool in pools
+    }
+    try:
+        whole = add_profiles(catalogue, deployments)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    check_balancer_interval(config, whole)
+    return extend_catalogue(whole, fleet, file)
