@@ -603,7 +603,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         return self.batching[self.fleet.kind[instance.pool]] == "chunked"
 
     def room(self, instance):
-        """Prompt tokens that the next step may compute beside its decode batch."""
+        """Prompt tokens that the next step may compute next to its decode batch."""
         budget = int(self.fleet.max_prefill_tokens[self.fleet.kind[instance.pool]])
         return max(1, budget - len(instance.batch)) if self.is_chunked(instance) else inf
 
@@ -613,7 +613,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         return prompt - request.pending + min(request.pending, self.room(instance))
 
     def next_step_tokens(self, instance):
-        """Tokens of the blocks of the next step, beside those that were cached and nobody holds."""
+        """Tokens of the blocks of the next step, without cached blocks that no request holds."""
         tokens = self.memory(instance.batch, 1, instance.joining + instance.outbound)
         if self.is_chunked(instance):
             block = self.fleet.kv_block_tokens
