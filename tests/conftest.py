@@ -27,8 +27,8 @@ EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replac
 # The files that take longest begin first, so that no process is left with a long one at the end.
 SLOWEST = (
     *("replay", "forecast", "first_run", "planner_board", "stopping", "reached", "forecast_quantiles"),
-    *("wheel", "definitions", "object_storage", "studies", "plan_assets", "generate", "recipes"),
-    *("quality_nights", "symmetry", "gpus", "advise"),
+    *("wheel", "definitions", "object_storage", "studies", "plan_assets", "generate", "tiers"),
+    *("quality_plans", "closed_loop", "recipes", "quality_nights", "symmetry", "gpus", "advise"),
 )
 
 
