@@ -28,17 +28,8 @@ EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replac
 SLOWEST = (
     *("replay", "forecast", "first_run", "planner_board", "calibration", "stopping", "reached"),
     *("forecast_quantiles", "wheel", "definitions", "object_storage", "studies", "plan_assets", "generate"),
-    *(
-        "tiers",
-        "plan_quality",
-        "quality_plans",
-        "closed_loop",
-        "recipes",
-        "quality_nights",
-        "symmetry",
-        "gpus",
-        "advise",
-    ),
+    *("tiers", "plan_quality", "quality_plans", "closed_loop", "recipes", "quality_nights"),
+    *("symmetry", "gpus", "advise"),
 )
 
 
