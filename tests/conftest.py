@@ -26,9 +26,10 @@ hypothesis.settings.load_profile("untimed")
 EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replace the handler, test by test
 # The files that take longest begin first, so that no process is left with a long one at the end.
 SLOWEST = (
-    *("replay", "forecast", "first_run", "planner_board", "stopping", "reached", "forecast_quantiles"),
-    *("wheel", "definitions", "object_storage", "studies", "plan_assets", "generate", "recipes"),
-    *("quality_nights", "symmetry", "gpus", "advise"),
+    *("replay", "forecast", "first_run", "planner_board", "calibration", "stopping", "reached"),
+    *("forecast_quantiles", "wheel", "definitions", "object_storage", "studies", "plan_assets", "generate"),
+    *("tiers", "plan_quality", "quality_plans", "closed_loop", "recipes", "quality_nights"),
+    *("symmetry", "gpus", "advise"),
 )
 
 
