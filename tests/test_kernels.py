@@ -125,7 +125,7 @@ def test_gpu_types_are_compared_by_the_same_sort_of_profile() -> None:
     both = ((H100, 1), (H100, 2), ("a100-80gb", 4))
     assert tiers("llama2-70b", *both) == {(H100, 2): "measured", ("a100-80gb", 4): "measured"}
     assert tiers("llama2-70b", *both, ("l4-24gb", 8)) == {
-        **dict.fromkeys(both, "aiconfigurator-core"),
+        **dict.fromkeys(both, "composed"),
         ("l4-24gb", 8): "estimated",
     }
     assert tiers("deepseek-v3", ("a100-80gb", 8)) == {("a100-80gb", 8): "estimated"}
