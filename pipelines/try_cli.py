@@ -51,6 +51,7 @@ def try_command(
     with cli_errors():
         from fleetcast.assets.studies import try_fleet
         from fleetcast.assets.traces.metrics_ingest import METRICS_FORMAT
+        from fleetcast.models.latency.profile_order import describe_estimates
         from fleetcast.models.replay.compiled import is_kernel_cached
         from fleetcast.models.world.catalogue import load_catalogue
         from fleetcast.models.world.catalogue_overrides import override_catalogue
@@ -80,6 +81,8 @@ def try_command(
             soft_wrap=True,
         )
         show_fleet_trials(found, try_fleet.attainment_keys(found, catalogue), chosen.fleet.prefix != "none")
+        for line in describe_estimates(catalogue):
+            OUT.print(line, markup=False, soft_wrap=True)
         if (figure := try_fleet.draw_ttft_cdf(path, found, rows, catalogue)) is not None:
             OUT.print(f"figure  {short_path(figure)}", soft_wrap=True)
 
