@@ -92,9 +92,9 @@ def calibrate_command(
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
         deployment, frontend_s = Deployment(gpu, tensor_parallel), 0.0
         if file is None:
-            from fleetcast.models.trials.engine_calibration import estimate_profile
+            from fleetcast.models.latency.profile_order import compute_profile
 
-            profile, passes = estimate_profile(llm, deployment, catalogue), True
+            profile, passes = compute_profile(catalogue, llm, gpu, tensor_parallel), True
         else:
             chosen = load_config(resolve_config(config), catalogue)
             log = read_log(expand_path(file))
@@ -149,9 +149,10 @@ class CalibrationLog(NamedTuple):
 
 def check_existing_profile(log: CalibrationLog) -> "tuple[LatencyProfile, list[CalibrationCheck]]":
     """Return the profile of the catalogue, and the checks of its error on the log."""
+    from fleetcast.models.latency.profile_order import find_profile
     from fleetcast.models.trials.engine_calibration import validate_profile
 
-    profile = log.catalogue.profile(log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
+    profile = find_profile(log.catalogue, log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
     return profile, validate_profile(
         log.requests, profile, log.deployment, log.catalogue, log.config, log.limits
     )

@@ -113,6 +113,7 @@ def try_file(
     """Replay a trace file on fleets; print a line per fleet and draw a figure."""
     from fleetcast.assets.studies import try_fleet
     from fleetcast.assets.traces.metrics_ingest import METRICS_FORMAT
+    from fleetcast.models.latency.profile_order import describe_estimates
     from fleetcast.models.replay.compiled import is_kernel_cached
 
     require_file_options(path, on, catalogue)
@@ -139,6 +140,8 @@ def try_file(
     )
     show_fleet_trials(found, try_fleet.attainment_keys(found, catalogue), config.fleet.prefix != "none")
     show_frontends(configs)
+    for line in describe_estimates(catalogue):
+        OUT.print(line, markup=False, soft_wrap=True)
     if (figure := try_fleet.draw_ttft_cdf(path, found, rows, catalogue)) is not None:
         OUT.print(f"figure  {short_path(figure)}", soft_wrap=True)
 

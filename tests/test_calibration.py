@@ -19,11 +19,11 @@ from fleetcast.assets.studies.engine_logs import (
 )
 from fleetcast.assets.studies.profile_toml import profile_identity, write_profile
 from fleetcast.models.latency.profile_tables import ProfileFit, least_kv_token_s
+from fleetcast.models.latency.roofline import roofline_profile
 from fleetcast.models.trials import engine_fit
 from fleetcast.models.trials.engine_calibration import (
     Hypothesis,
     calibrate_profile,
-    estimate_profile,
     validate_profile,
 )
 from fleetcast.models.trials.engine_fit import LoggedRequests
@@ -289,7 +289,7 @@ def test_the_roofline_of_gpus_without_nvlink_knows_their_link() -> None:
     log = read_log(ENGINES / "rtxpro6000_qwen3-32b_tp2" / "requests.jsonl").requests
     engine = Deployment("rtxpro6000-96gb", 2, max_batch=128, max_prefill_tokens=2048, batching="chunked",
                         async_scheduling=False)  # fmt: skip
-    estimated = estimate_profile("qwen3-32b", engine, CATALOGUE)
+    estimated = roofline_profile(CATALOGUE, "qwen3-32b", engine.gpu, engine.tensor_parallel)
     verdict = validate_profile(log, estimated, engine, CATALOGUE, OFFICE)
     off = {line.metric: line.signed_error_share for line in verdict if line.of == "a request"}
     assert off["E2E"] < 0.10
@@ -320,7 +320,7 @@ def test_without_a_log_the_command_estimates(tmp_path: Path) -> None:
         cli_app, ["calibrate", "--llm", LLM, "--gpu", "h200-141gb", "--tensor-parallel", "4"]
     )
     (printed,) = tomllib.loads(done.stdout)["profile"]
-    profile = estimate_profile(LLM, Deployment("h200-141gb", 4), CATALOGUE)
+    profile = roofline_profile(CATALOGUE, LLM, "h200-141gb", 4)
     assert printed["decode_s"] == list(profile.decode_s)
     path = tmp_path / "latency.toml"
     path.write_text((CATALOGUE_DIR / "latency.toml").read_text())

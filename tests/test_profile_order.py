@@ -23,7 +23,7 @@ from fleetcast.models.latency.aiconfigurator_profiles import (
     build_engine_query,
     profile_of_query,
 )
-from fleetcast.models.latency.profile_order import complete_catalogue, find_profile
+from fleetcast.models.latency.profile_order import complete_catalogue, describe_estimates, find_profile
 from fleetcast.models.latency.roofline import between_gpus_s, deployment_work
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
@@ -137,6 +137,10 @@ def test_the_first_source_with_a_profile_is_taken() -> None:
         "llms.toml has neither the model of phi3-mini nor all its widths"
         in found["phi3-mini", H100, 1].source
     )
+    lacking = dataclasses.replace(CATALOGUE, latency=tuple(found.values()))
+    lines = describe_estimates(lacking)
+    assert len(lines) == 2
+    assert lines[0].startswith("1 x rtx4090-24gb for qwen3-8b: estimated: roofline.toml, because")
 
 
 def test_a_config_is_completed_with_every_deployment() -> None:
@@ -144,6 +148,7 @@ def test_a_config_is_completed_with_every_deployment() -> None:
     deployments = {**config.fleet.deployments, "qwen3-8b": (Deployment(PCIE, 2),)}
     fleet = dataclasses.replace(config.fleet, deployments=deployments)
     whole = complete_catalogue(CATALOGUE, dataclasses.replace(config, fleet=fleet))
+    assert not describe_estimates(whole)
     assert whole.profile("qwen3-8b", PCIE, 2).source.startswith("composed")
     moves = dataclasses.replace(config.replay.moves, interval_s=0.001)
     often = dataclasses.replace(config, replay=dataclasses.replace(config.replay, moves=moves))
@@ -215,6 +220,19 @@ def test_a_config_that_the_package_rejects_is_estimated(
     profile = find_profile(with_llm("qwen3-30b-a3b", model=str(tmp_path)), "qwen3-30b-a3b", PCIE, 1)
     assert profile.source.startswith("estimated: roofline.toml, because aiconfigurator-core has no data")
     assert capfd.readouterr() == ("", "")  # nothing of the package's log
+
+
+def test_the_package_logs_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def log_and_refuse(*_: Any) -> dict[str, str]:
+        logging.getLogger("aiconfigurator_core.sdk").error("rows of low fidelity")
+        return {"refusal": "no kernels"}
+
+    monkeypatch.setattr(aiconfigurator_package, "measure_tables", log_and_refuse)
+    logging.getLogger("aiconfigurator_core").setLevel(logging.INFO)
+    profile = find_profile(CATALOGUE, "qwen3-30b-a3b", PCIE, 1)
+    assert profile.source.endswith("because aiconfigurator-core has no data: no kernels")
+    assert not caplog.records
+    assert logging.getLogger("aiconfigurator_core").level == logging.INFO
 
 
 def test_without_the_package_profiles_are_estimated(monkeypatch: pytest.MonkeyPatch) -> None:

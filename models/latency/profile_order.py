@@ -28,6 +28,8 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 MEASURED = ("measured", "calibrated")  # how the source of a measured profile begins
 
+REASON = ", because "  # in the source of an estimate, before what the other sources lack
+
 
 def find_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
     """Return the profile of a deployment from the best source; ConfigError where none can be made.
@@ -55,7 +57,7 @@ def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: i
         with suppress(ConfigError):
             return compose_profile(catalogue, llm, gpu, tensor_parallel)
         estimate = roofline_profile(catalogue, llm, gpu, tensor_parallel)
-        return replace(estimate, source=f"{estimate.source}, because {reason}")
+        return replace(estimate, source=f"{estimate.source}{REASON}{reason}")
 
 
 def check_degree(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> None:
@@ -104,6 +106,15 @@ def profiled_gpus(catalogue: Catalogue, llm: str) -> list[str]:
     """Return the GPU types with a profile of the llm in latency.toml; if it has none, those with kernels."""
     rows = list(dict.fromkeys(profile.gpu for profile in catalogue.latency if profile.llm == llm))
     return rows or [gpu for gpu, entry in catalogue.gpus.items() if entry.system is not None]
+
+
+def describe_estimates(catalogue: Catalogue) -> list[str]:
+    """Return a line for each profile of the roofline that stands for data that no source has."""
+    return [
+        f"{profile.tensor_parallel} x {profile.gpu} for {profile.llm}: {profile.source}."
+        for profile in catalogue.latency
+        if REASON in profile.source
+    ]
 
 
 def complete_catalogue(catalogue: Catalogue, config: RunConfig, where: str | None = None) -> Catalogue:

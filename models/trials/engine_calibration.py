@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetcast.models.latency.profile_tables import ProfileFit
-from fleetcast.models.latency.roofline import deployment_work, roofline_profile
+from fleetcast.models.latency.roofline import deployment_work
 from fleetcast.models.metrics import tpot_s
 from fleetcast.models.trials.engine_fit import (
     FitProblem,
@@ -207,8 +207,3 @@ def validate_profile(
         median_s, error = float(np.median(log_s)), float(np.median(np.abs(replay_s / log_s - 1)))
         lines.append(CalibrationCheck(metric, "a request", median_s, float("nan"), error, limits[metric]))
     return lines
-
-
-def estimate_profile(llm: str, deployment: Deployment, catalogue: Catalogue) -> LatencyProfile:
-    """Return the roofline's profile of a deployment without measurements."""
-    return roofline_profile(catalogue, llm, deployment.gpu, deployment.tensor_parallel)
