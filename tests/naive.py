@@ -90,6 +90,7 @@ class Instance:
     queue_dirty: bool = False
     ended: int = 0  # requests that ended at this boundary, which an async engine still counts
     ended_tokens: int = 0  # of the blocks that these had
+    ended_uncached_tokens: int = 0  # of those that did not stay cached
     has_preempted: bool = False  # at this boundary: with chunks, nothing is admitted then
     chunk: int = 0
     service_s: float = 0.0
@@ -499,6 +500,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         while instance.cache:
             cached = len(instance.cache) * self.fleet.prefix_block_tokens
             held = self.memory(instance.batch, more, instance.joining + instance.outbound)
+            held += instance.ended_uncached_tokens
             if held + cached <= self.capacity(instance.pool):
                 return
             instance.cache.pop(0)
@@ -576,6 +578,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         before = self.holding(instance)
         if done:
             self.forget(instance)
+        cached_before = len(instance.cache)
         for request in sorted(done, key=lambda r: (r in fresh, r.admission_turn if r in fresh else r.turn)):
             request.finish_s = now
             self.note_service(instance, now - request.dispatched_s)
@@ -586,6 +589,8 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             instance.queue_dirty = changed = True
         if self.fleet.is_async[self.fleet.kind[instance.pool]]:
             instance.ended, instance.ended_tokens = len(done), before - self.holding(instance)
+            kept = (len(instance.cache) - cached_before) * self.fleet.prefix_block_tokens
+            instance.ended_uncached_tokens = instance.ended_tokens - kept
         changed = self.let_go(instance, now) or changed
         if self.next_step_tokens(instance) > self.capacity(instance.pool):
             self.forget(instance)
@@ -641,7 +646,8 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         if not (instance.batch or instance.joining or instance.waiting):
             self.notice(instance, now)
         if not (instance.batch or instance.joining):
-            instance.ended, instance.ended_tokens, instance.has_preempted = 0, 0, False
+            instance.ended = instance.ended_tokens = instance.ended_uncached_tokens = 0
+            instance.has_preempted = False
         if instance.joining and self.is_chunked(instance):
             request = instance.joining[0]
             request.cached = self.after_chunk(request, instance)
@@ -650,7 +656,8 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
         if instance.queue_dirty and not instance.has_preempted:
             self.admit(instance, now)
         if instance.ended:
-            instance.queue_dirty, instance.ended, instance.ended_tokens = bool(instance.waiting), 0, 0
+            instance.queue_dirty = bool(instance.waiting)
+            instance.ended = instance.ended_tokens = instance.ended_uncached_tokens = 0
         instance.has_preempted = False
         assert self.holding(instance) <= self.capacity(instance.pool), "invariant 3: what is held fits"
         b, latency = len(instance.batch), self.fleet.latency

@@ -19,6 +19,7 @@ from fleetcast.assets.studies.engine_logs import (
 )
 from fleetcast.assets.studies.profile_toml import profile_identity, write_profile
 from fleetcast.models.latency.profile_tables import ProfileFit, least_kv_token_s
+from fleetcast.models.latency.composed_profiles import compose_profile
 from fleetcast.models.latency.roofline import roofline_profile
 from fleetcast.models.trials import engine_fit
 from fleetcast.models.trials.engine_calibration import (
@@ -320,7 +321,7 @@ def test_without_a_log_the_command_estimates(tmp_path: Path) -> None:
         cli_app, ["calibrate", "--llm", LLM, "--gpu", "h200-141gb", "--tensor-parallel", "4"]
     )
     (printed,) = tomllib.loads(done.stdout)["profile"]
-    profile = roofline_profile(CATALOGUE, LLM, "h200-141gb", 4)
+    profile = compose_profile(CATALOGUE, LLM, "h200-141gb", 4)
     assert printed["decode_s"] == list(profile.decode_s)
     path = tmp_path / "latency.toml"
     path.write_text((CATALOGUE_DIR / "latency.toml").read_text())

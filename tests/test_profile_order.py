@@ -139,8 +139,8 @@ def test_the_first_source_with_a_profile_is_taken() -> None:
     )
     lacking = dataclasses.replace(CATALOGUE, latency=tuple(found.values()))
     lines = describe_estimates(lacking)
-    assert len(lines) == 2
-    assert lines[0].startswith("1 x rtx4090-24gb for qwen3-8b: estimated: roofline.toml, because")
+    assert len(lines) == 3
+    assert lines[1].startswith("1 x rtx4090-24gb for qwen3-8b: estimated: roofline.toml, because")
 
 
 def test_a_config_is_completed_with_every_deployment() -> None:

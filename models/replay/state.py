@@ -140,6 +140,7 @@ INSTANCE_RECORDS = Records(  # (N,)
     ("phase", I64, "", Phase.IDLE, "Phase"),
     ("ended", I64, "requests", 0, "at this boundary; an async engine composed its next step with them"),
     ("ended_blocks", I64, "KV blocks", 0, "of these requests"),
+    ("ended_uncached_blocks", I64, "KV blocks", 0, "of these, that did not stay cached"),
     ("has_preempted", BOOL, "", False, "at this boundary: CHUNKED then admits nothing"),
     ("queue_dirty", BOOL, "", False, "it checks its queue at the next step boundary"),
     ("is_changed", BOOL, "", False, "its freeness may have risen since its sort_key was set"),

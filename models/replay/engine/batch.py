@@ -30,7 +30,12 @@ from fleetcast.models.replay.engine.kv_memory import (
     update_kv_in_use,
 )
 from fleetcast.models.replay.engine.preempt import preempt_while_full
-from fleetcast.models.replay.engine.prefix import evict_prefix_blocks, release_kv_blocks, tokens_to_compute
+from fleetcast.models.replay.engine.prefix import (
+    evict_prefix_blocks,
+    idle_kv_blocks,
+    release_kv_blocks,
+    tokens_to_compute,
+)
 from fleetcast.models.replay.engine.prompt_chunks import is_chunked, next_chunk_tokens, take_chunk_blocks
 from fleetcast.models.replay.engine.queue import (
     has_unnoticed_request,
@@ -58,7 +63,7 @@ def begin_step(
         if instance.joining + instance.batch == 0 and not has_waiting_request(state, slot):
             notice_arrivals(trace, state, slot, now)
     if instance.batch + instance.joining == 0:
-        instance.ended = instance.ended_blocks = 0  # no step was composed
+        instance.ended = instance.ended_blocks = instance.ended_uncached_blocks = 0  # no step was composed
         instance.has_preempted = False
     if instance.joining > 0 and is_chunked(fleet, slot):
         take_chunk_blocks(trace, fleet, state, slot, now)
@@ -66,7 +71,7 @@ def begin_step(
         admit_waiting(trace, fleet, rules, state, slot, now)
     if instance.ended > 0:
         instance.queue_dirty = has_waiting_request(state, slot)
-        instance.ended = instance.ended_blocks = 0
+        instance.ended = instance.ended_blocks = instance.ended_uncached_blocks = 0
     instance.has_preempted = False
     if instance.joining > 0:
         start_prefill_step(trace, fleet, state, slot, now)
@@ -242,6 +247,7 @@ def finish_request(
     state.request[request].finish_s = now
     evict_prefix_blocks(fleet, state, slot, 0)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
+    idle_before = idle_kv_blocks(fleet, state, slot)
     released = release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
     instance.blocks -= released
     instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
@@ -251,6 +257,7 @@ def finish_request(
     if fleet.is_async[fleet.slot_kind[slot]]:
         instance.ended += 1
         instance.ended_blocks += released
+        instance.ended_uncached_blocks += released + idle_before - idle_kv_blocks(fleet, state, slot)
     state.progress.ended += 1
     if trace.then.size > 0:
         continue_chain(trace, rules, state, request, now)

@@ -149,11 +149,21 @@ def release_kv_blocks(
 
 
 @njit_call
+def idle_kv_blocks(fleet: FleetArrays, state: State, slot: int) -> int:
+    """Return the KV blocks of the slot's cache that no request holds."""
+    return state.idle[slot, COUNT] * kv_blocks_per_hash(fleet) if fleet.prefix == Prefix.BLOCKS else 0
+
+
+@njit_call
 def evict_prefix_blocks(fleet: FleetArrays, state: State, slot: int, more: int) -> None:
-    """Evict idle blocks, the least recently used first, so that the others and `more` KV blocks have room."""
+    """Evict idle blocks, the least recently used first, so that the others and `more` KV blocks have room.
+
+    An async engine composed its next step while the requests that have just ended still held their blocks.
+    """
     if fleet.prefix == Prefix.BLOCKS:
-        room = capacity_blocks(fleet, slot) - state.instance[slot].blocks - more
-        if state.idle[slot, COUNT] * kv_blocks_per_hash(fleet) > room:
+        instance = state.instance[slot]
+        room = capacity_blocks(fleet, slot) - instance.blocks - instance.ended_uncached_blocks - more
+        if idle_kv_blocks(fleet, state, slot) > room:
             evict_idle_blocks(
                 state.cache, state.bucket, state.idle, slot, max(0, room // kv_blocks_per_hash(fleet))
             )
