@@ -18,8 +18,8 @@ from fleetcast.assets.studies.engine_logs import (
     read_log,
 )
 from fleetcast.assets.studies.profile_toml import profile_identity, write_profile
-from fleetcast.models.latency.profile_tables import ProfileFit, least_kv_token_s
 from fleetcast.models.latency.composed_profiles import compose_profile
+from fleetcast.models.latency.profile_tables import ProfileFit, least_kv_token_s
 from fleetcast.models.latency.roofline import roofline_profile
 from fleetcast.models.trials import engine_fit
 from fleetcast.models.trials.engine_calibration import (

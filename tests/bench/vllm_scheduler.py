@@ -64,7 +64,7 @@ class Difference(NamedTuple):
     """How far the kernel is from vLLM's scheduler in one case."""
 
     worst: float  # largest relative difference of a TTFT or an E2E
-    reuse_gap_tokens: int  # found in a cache by one of the two and not by the other
+    reuse_gap_tokens: int  # found in a cache by one of the two alone; of requests that were not preempted
     preemptions: int
 
 
@@ -81,12 +81,13 @@ def compare_cases(cases: list[EngineCase]) -> list[Difference]:
             inputs.append(oracle_case(case, fleet, rows))
     found = [Difference(0.0, 0, 0) for _ in cases]
     for (number, case, played, rows), oracle in zip(parts, run_oracle(inputs), strict=True):
-        gap = np.abs(played.reused_tokens[rows] - np.array(oracle["reused_tokens"])).sum()
+        preemptions = np.array(oracle["preemptions"])
+        gap = np.abs(played.reused_tokens[rows] - np.array(oracle["reused_tokens"]))[preemptions == 0].sum()
         so_far, worst = found[number], worst_difference(played, case, rows, oracle)
         found[number] = Difference(
             max(so_far.worst, worst),
             so_far.reuse_gap_tokens + int(gap),
-            so_far.preemptions + sum(oracle["preemptions"]),
+            so_far.preemptions + int(preemptions.sum()),
         )
     return found
 
