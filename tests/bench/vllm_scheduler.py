@@ -43,6 +43,7 @@ TARGETS = {
     ),
     "engine_scheduler_preemptions": Target("preemptions", "of 10,000 requests where memory is short"),
     "engine_scheduler_preempted_worst": Target("share", "the same where memory is short", at_most=1e-9),
+    "engine_scheduler_cached_requests": Target("requests", "of conversations compared, with caches"),
     "engine_scheduler_cached_worst": Target("share", "the same for conversations with caches", at_most=1e-9),
     "engine_prefix_reuse_gap": Target("tokens", "reused by one of the two and not by the other", at_most=0),
 }
@@ -66,6 +67,7 @@ class Difference(NamedTuple):
     worst: float  # largest relative difference of a TTFT or an E2E
     reuse_gap_tokens: int  # found in a cache by one of the two alone; of requests that were not preempted
     preemptions: int
+    early_turns: int  # that came before the answer which they hold had ended
 
 
 def compare_cases(cases: list[EngineCase]) -> list[Difference]:
@@ -79,7 +81,7 @@ def compare_cases(cases: list[EngineCase]) -> list[Difference]:
             rows = np.flatnonzero(played.engine == engine)
             parts.append((number, case, played, rows))
             inputs.append(oracle_case(case, fleet, rows))
-    found = [Difference(0.0, 0, 0) for _ in cases]
+    found = [Difference(0.0, 0, 0, 0) for _ in cases]
     for (number, case, played, rows), oracle in zip(parts, run_oracle(inputs), strict=True):
         preemptions = np.array(oracle["preemptions"])
         gap = np.abs(played.reused_tokens[rows] - np.array(oracle["reused_tokens"]))[preemptions == 0].sum()
@@ -88,8 +90,17 @@ def compare_cases(cases: list[EngineCase]) -> list[Difference]:
             max(so_far.worst, worst),
             so_far.reuse_gap_tokens + int(gap),
             so_far.preemptions + int(preemptions.sum()),
+            so_far.early_turns + count_early_turns(case, oracle),
         )
     return found
+
+
+def count_early_turns(case: EngineCase, oracle: dict[str, Any]) -> int:
+    """Turns of conversations on one engine that came before the answer which they hold had ended."""
+    if case.previous is None:
+        return 0
+    ended_s = np.array(oracle["finish_s"], float)[case.previous]
+    return int(((case.previous >= 0) & (case.arrival_s < ended_s)).sum())
 
 
 def recorded_settings() -> list[EngineCase]:
@@ -134,14 +145,19 @@ def preempted(cases: int = 10, requests: int = REQUESTS) -> Figures:
 
 
 def conversations(cases: int = 12, requests: int = REQUESTS) -> Figures:
-    """Conversations on one engine with prefix caches, answers included, with and without evictions."""
+    """Conversations on one engine with prefix caches, answers included, with and without evictions.
+
+    Cases with a turn that comes before the answer which it holds has ended are left out: no user can do that.
+    """
     found = compare_cases(
         [
             sample_conversations(f"turns {n}", 3_000 + n, requests, TURNS_TOKENS[n % len(TURNS_TOKENS)])
             for n in range(cases)
         ]
     )
+    found = [one for one in found if not one.early_turns]
     return {
+        "engine_scheduler_cached_requests": len(found) * requests,
         "engine_scheduler_cached_worst": max(one.worst for one in found),
         "engine_prefix_reuse_gap": sum(one.reuse_gap_tokens for one in found),
     }
