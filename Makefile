@@ -22,7 +22,7 @@ lint: .venv/ready
 .venv/ready: pyproject.toml uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null || { echo "fleetcast needs Python 3.11, 3.12 or 3.13 and found: $$($(PYTHON) --version 2>&1). Install one (Debian: apt install python3 python3-venv) or name it: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -m venv .venv || { echo "fleetcast needs Python's venv module. Install it (Debian: apt install python3-venv) and run make again."; exit 1; }
-	@echo "Setting up .venv, once: some 135 packages, 1.2 GB."
+	@echo "Setting up .venv, once: some 140 packages, 1.4 GB."
 	@.venv/bin/python -m pip install --quiet uv
 	@UV_PROJECT_ENVIRONMENT=.venv $(UV) sync --frozen --quiet
 	@touch $@
