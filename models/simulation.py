@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.replay import kernel_inputs, run
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import make_rules
@@ -83,8 +84,6 @@ class Fleet:
                 instances_at_start=self.instances,
                 min_instances=0,
                 max_instances=most,
-                batching="chunked",
-                async_scheduling=True,
                 max_batch=self.max_batch,
                 max_prefill_tokens=self.max_prefill_tokens,
             ),
@@ -98,7 +97,8 @@ class Fleet:
             ),
         )
         here = Region(("here",), {}, {self.gpu: most * deployment.gpus}, (self.llm,), "the one region")
-        alone = dataclasses.replace(catalogue, regions={"here": here})
+        whole = complete_catalogue(catalogue, config, "Fleet")
+        alone = dataclasses.replace(whole, regions={"here": here})
         return make_fleet(alone, config.fleet, config.replay, seed=0), make_rules(
             alone, config.replay, "follow"
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from math import inf, nan
 from operator import attrgetter
 
+from naive_cache import NaiveCache
 from naive_fleet import BOOTING, DECODE_ONLY, DONATED, GONE, PREFILL_ONLY, SERVING, WHOLE, NaiveFleet
 from naive_legs import NaiveLegs
 from naive_levels import NaiveLevels
@@ -113,7 +114,7 @@ class Instance:
         return prompts + sum(r.output_tokens for r in mine if r.runs_both_phases or self.role != PREFILL_ONLY)
 
 
-class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
+class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
     def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
         self.fleet, self.rules = fleet, rules
@@ -459,67 +460,6 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             if waiting and self.takes(pool, waiting[0]):
                 self.dispatch(waiting.pop(0), pool, now)
 
-    # --- what prompts share
-
-    def hashes(self, request, tokens):
-        """Hashes of the whole blocks of so many tokens of prompt and answer, where instances keep them."""
-        return request.hashes[: tokens // self.fleet.prefix_block_tokens] if self.prefix == "blocks" else []
-
-    def reusable(self, request, instance):
-        """Tokens of the prompt that the instance would not compute."""
-        tokens = request.given if self.prefix == "given" else 0
-        there = {one for r in instance.batch + instance.joining + instance.outbound for one in r.refs}
-        for one in self.reusable_hashes(request):
-            if one not in there and one not in instance.cache:
-                break
-            tokens += self.fleet.prefix_block_tokens
-        return min(tokens, request.input_tokens - 1 if self.prefix == "given" else self.sparable(request))
-
-    def sparable(self, request):
-        """Tokens before the KV block of the prompt's last token, which is always computed."""
-        before = request.input_tokens + request.made - 1
-        return before - before % self.fleet.kv_block_tokens
-
-    def reusable_hashes(self, request):
-        """Hashes of the prompt's whole blocks with such tokens."""
-        ends = self.sparable(request) + self.fleet.prefix_block_tokens - 1
-        return self.hashes(request, min(ends, request.input_tokens + request.made))
-
-    def hold_blocks(self, request, instance):
-        """It holds the hashed blocks of what it has cached, up to one whose hash the instance has already."""
-        self.forget(instance)
-        there = {one for r in instance.batch + instance.joining + instance.outbound for one in r.refs}
-        for one in self.hashes(request, request.cached)[len(request.refs) :]:
-            if one in there or one in instance.cache:
-                break
-            request.refs.append(one)
-
-    def forget(self, instance, more=0):
-        """The least recently used blocks that no request holds go, as far as the others need their memory,
-        with `more` tokens of each decoding request."""
-        while instance.cache:
-            cached = len(instance.cache) * self.fleet.prefix_block_tokens
-            held = self.memory(instance.batch, more, instance.joining + instance.outbound)
-            held += instance.ended_uncached_tokens
-            if held + cached <= self.capacity(instance.pool):
-                return
-            instance.cache.pop(0)
-
-    def leave(self, request, instance, computed):
-        """The request has left the instance: what it alone held is kept, as far as it was computed."""
-        there = {one for r in instance.batch + instance.joining + instance.outbound for one in r.refs}
-        held, rows = (
-            there | set(request.refs),
-            self.capacity(instance.pool) // self.fleet.prefix_block_tokens + 1,
-        )
-        for one in reversed(self.hashes(request, computed)):
-            if one not in there:
-                is_full = one not in held and len(held) + len(instance.cache) == rows
-                kept = instance.cache[is_full and one not in instance.cache :]
-                instance.cache = [other for other in kept if other != one] + [one]
-                held.discard(one)
-        request.refs = []
-
     # --- batching
 
     def aged(self, request, now):
@@ -704,7 +644,7 @@ class Replay(NaiveFleet, NaiveLegs, NaiveLevels):
             needed += -(-((request.transferred_tokens or prompt) + more) // block) * block
             reused = 0 if request.transferred_tokens else self.reusable(request, instance)
             if not request.transferred_tokens:
-                others = {one for r in [*held, *instance.outbound] for one in r.refs}
+                others = self.held_hashes(instance)
                 needed -= len(others & set(self.reusable_hashes(request))) * self.fleet.prefix_block_tokens
             if self.batching[kind] == "orca":
                 longest = [r.input_tokens + r.output_tokens for r in [*held, *instance.outbound, request]]

@@ -109,6 +109,7 @@ def measure_tables(query: EngineQuery, folder: str) -> dict[str, Any]:
     ]
     decode_s, kv_token_s = fit_decode_lines(np.array(DECODE_KNOTS), np.array(CONTEXTS), np.array(step_s))
     context_s = fit_context_token_s(np.array(CHUNKS), np.array(EARLIER), np.array(later_s))
+    one_pass = {"batch_size": 1, "osl": 2, "mode": "static_ctx"}
     return {
         "engine_version": version,
         "tables": [
@@ -119,7 +120,10 @@ def measure_tables(query: EngineQuery, folder: str) -> dict[str, Any]:
             float(f"{kv_token_s:.4g}"),
         ],
         "prefill_per_context_token_s": float(f"{context_s:.4g}"),
-        "between_s": measure_between_gpus(engine),
+        "between_s": [
+            [between_ops_s(engine.run_static_per_op(**one_pass, isl=n)[0]) for n in PASS_KNOTS],
+            [between_ops_s(engine.decode_step_per_op(b, CONTEXTS[0], 2)) for b in DECODE_KNOTS],
+        ],
     }
 
 
@@ -128,12 +132,11 @@ def compile_engine(query: EngineQuery, folder: str, version: str) -> Any:
     from aiconfigurator_core.sdk.engine import EngineHandle
 
     options: dict[str, Any] = {"tp_size": query.tensor_parallel, "backend_version": version}
+    bits = {"gemm_quant_mode": query.gemm_bits, "moe_quant_mode": query.expert_bits}
+    options |= {key: name for key, name in bits.items() if name}
     if query.is_mixture:
         options["moe_tp_size"] = query.tensor_parallel // query.expert_parallel
         options["moe_ep_size"] = query.expert_parallel
-    for key, bits in (("gemm_quant_mode", query.gemm_bits), ("moe_quant_mode", query.expert_bits)):
-        if bits:
-            options[key] = bits
     engine = EngineHandle.compile(folder, query.system, query.engine, **options)
     try:
         engine.predict_prefill_latency(1, PASS_KNOTS[0], 0)
@@ -141,18 +144,6 @@ def compile_engine(query: EngineQuery, folder: str, version: str) -> Any:
         options["fmha_quant_mode"] = "bfloat16"
         engine = EngineHandle.compile(folder, query.system, query.engine, **options)
     return engine
-
-
-def measure_between_gpus(engine: Any) -> list[list[float]]:
-    """Return the seconds between GPUs in passes at the prefill knots, and in steps at the decode knots."""
-
-    def prefill_operations(tokens: int) -> Sequence[tuple[Any, ...]]:
-        return engine.run_static_per_op(batch_size=1, isl=tokens, osl=2, mode="static_ctx")[0]
-
-    return [
-        [between_ops_s(prefill_operations(n)) for n in PASS_KNOTS],
-        [between_ops_s(engine.decode_step_per_op(b, CONTEXTS[0], 2)) for b in DECODE_KNOTS],
-    ]
 
 
 def between_ops_s(operations: Sequence[tuple[Any, ...]]) -> float:
@@ -168,7 +159,7 @@ def fit_decode_lines(batch: Floats, context: Floats, step_s: Floats) -> tuple[Fl
     batch, context : shape (B,) requests, shape (X,) tokens of each
     step_s : shape (B, X), seconds; NaN: not to be fitted
     """
-    weight = np.where(np.isnan(step_s), 0.0, 1 / np.nan_to_num(step_s, nan=1.0) ** 2)
+    weight = np.nan_to_num(1 / step_s**2)
     seconds, cached = np.nan_to_num(step_s), batch[:, None] * context[None, :]
     total = weight.sum(axis=1)
     mean_s, mean_cached = ((weight * values).sum(axis=1) / total for values in (seconds, cached))

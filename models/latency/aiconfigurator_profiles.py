@@ -16,12 +16,7 @@ Source: github.com/ai-dynamo/aiconfigurator, Apache-2.0.
 """
 
 import json
-from contextlib import suppress
-from pathlib import Path
 
-import numpy as np
-
-from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.aiconfigurator_package import (
     CORE_PACKAGE,
     EngineQuery,
@@ -29,35 +24,27 @@ from fleetcast.models.latency.aiconfigurator_package import (
     installed_package,
 )
 from fleetcast.models.latency.engine_correction import correct_profile
-from fleetcast.models.latency.model_configs import check_model_config, read_model_config, written_config
+from fleetcast.models.latency.model_configs import read_model_config, written_config
 from fleetcast.models.latency.profile_cache import answer_query
-from fleetcast.models.latency.profile_tables import ProfileFit, check_latency_profile
+from fleetcast.models.latency.profile_tables import check_latency_profile
 from fleetcast.models.latency.roofline import FULL_BITS
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
+from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 ENGINE = "vllm"
-QUANTISATION = {8: "fp8"}  # of a dense llm whose config.json is written from llms.toml
+GEMM_BITS = {FULL_BITS: "", 8: "fp8"}  # of a dense llm whose config.json is written from llms.toml
 
 
-def aiconfigurator_profile(
-    catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int, engine: str = ENGINE
-) -> LatencyProfile:
+def aiconfigurator_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
     """Return the profile of a deployment from aiconfigurator-core, with its correction.
 
     PackageLacksData, which says why, where the package has no data or is not installed. ConfigError for a
-    config.json that contradicts llms.toml.
+    config.json that cannot be read.
     """
-    query = build_engine_query(catalogue, llm, gpu, tensor_parallel, engine)
+    query = build_engine_query(catalogue, llm, gpu, tensor_parallel)
     profile = profile_of_query(query, llm, gpu, tensor_parallel)
-    return correct_profile(catalogue, profile, between_of_query(query))
-
-
-def between_of_query(query: EngineQuery) -> tuple[Floats, Floats]:
-    """Return seconds between GPUs at prefill and decode knots of an answered query, shape (K,) each."""
-    prefill_s, decode_s = answer_query(query)["between_s"]
-    return np.array(prefill_s), np.array(decode_s)
+    return correct_profile(catalogue, profile, answer_query(query)["between_s"])
 
 
 def profile_of_query(query: EngineQuery, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
@@ -65,17 +52,17 @@ def profile_of_query(query: EngineQuery, llm: str, gpu: str, tensor_parallel: in
     answer = answer_query(query)
     if "refusal" in answer:
         raise PackageLacksData(f"{CORE_PACKAGE} has no data: {answer['refusal']}")
-    tables = answer["tables"]
-    prefill_tokens, prefill_s, decode_batch, decode_s = (tuple(knots) for knots in tables[:-1])
-    fit = ProfileFit(prefill_tokens, prefill_s, decode_batch, decode_s, tables[-1])
+    *knots, kv_token_s = answer["tables"]
+    prefill_tokens, prefill_s, decode_batch, decode_s = map(tuple, knots)
     source = (
         f"{CORE_PACKAGE}: kernels of {query.engine} {answer['engine_version']} on {query.system}, "
         f"weights in {query.gemm_bits or quantisation_name(query.quantisation, query.config)}, "
         f"package {query.version} (Apache-2.0)"
     )
     profile = LatencyProfile(
-        llm, gpu, tensor_parallel, *fit, None, source, answer["prefill_per_context_token_s"]
-    )
+        llm, gpu, tensor_parallel, prefill_tokens, prefill_s, decode_batch, decode_s, kv_token_s, None,
+        source, answer["prefill_per_context_token_s"],
+    )  # fmt: skip
     try:
         check_latency_profile(profile)
     except ValueError as error:
@@ -83,41 +70,22 @@ def profile_of_query(query: EngineQuery, llm: str, gpu: str, tensor_parallel: in
     return profile
 
 
-def build_engine_query(
-    catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int, engine: str
-) -> EngineQuery:
+def build_engine_query(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> EngineQuery:
     """Return the query of a deployment; ConfigError without a system or a config."""
     arch, system = catalogue.llms[llm], catalogue.gpus[gpu].system
     if system is None:
         raise PackageLacksData(f"{CORE_PACKAGE} has no data of {gpu}: gpus.toml gives it no system")
     version, shipped = installed_package()
     if arch.model is None:
-        config, quantisation = written_config(arch, llm), ""
-        bits = "" if arch.weight_bits == FULL_BITS else QUANTISATION.get(arch.weight_bits, "")
-        if arch.weight_bits != FULL_BITS and not bits:
+        config, quantisation, bits = written_config(arch, llm), "", GEMM_BITS.get(arch.weight_bits)
+        if bits is None:
             raise PackageLacksData(
                 f"{llm} has {arch.weight_bits} bits a weight, and llms.toml has no model of it"
             )
     else:
-        config, quantisation = read_checked_config(arch, llm, shipped)
-        bits = ""
+        (config, quantisation), bits = read_model_config(arch.model, shipped, llm), ""
     mixture = arch.experts is not None
-    return EngineQuery(config, quantisation, bits, mixture, system, engine, tensor_parallel, version)
-
-
-def check_llm_config(catalogue: Catalogue, llm: str) -> None:
-    """Raise ConfigError for a config.json of an llm that cannot be read or contradicts llms.toml."""
-    arch = catalogue.llms[llm]
-    if arch.model is not None:
-        with suppress(PackageLacksData):  # without the package its copies cannot be read
-            read_checked_config(arch, llm, installed_package()[1])
-
-
-def read_checked_config(arch: Llm, llm: str, shipped: Path) -> tuple[str, str]:
-    """Return the texts of config.json and hf_quant_config.json of an llm; errors as of check_llm_config."""
-    config, quantisation = read_model_config(arch.model or "", shipped, llm)
-    check_model_config(json.loads(config), arch, llm)
-    return config, quantisation
+    return EngineQuery(config, quantisation, bits, mixture, system, ENGINE, tensor_parallel, version)
 
 
 def quantisation_name(quantisation: str, config: str) -> str:

@@ -11,6 +11,7 @@ an instance has blocks.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -34,12 +35,9 @@ def extend_catalogue(catalogue: Catalogue, fleet: FleetConfig, file: str) -> Cat
     most = {
         llm: max(fleet.engine(pool).max_batch for pool in pools) for llm, pools in fleet.deployments.items()
     }
-    return replace(
-        catalogue,
-        latency=tuple(
-            extend_profile(catalogue, p, most.get(p.llm, fleet.max_batch)) for p in catalogue.latency
-        ),
-    )
+    limits = [most.get(p.llm, fleet.max_batch) for p in catalogue.latency]
+    latency = map(partial(extend_profile, catalogue), catalogue.latency, limits)
+    return replace(catalogue, latency=tuple(latency))
 
 
 def extend_profile(catalogue: Catalogue, profile: LatencyProfile, max_batch: int) -> LatencyProfile:
@@ -51,9 +49,8 @@ def extend_profile(catalogue: Catalogue, profile: LatencyProfile, max_batch: int
     more = [known * 2**n for n in range((max_batch - 1) // known + 1) if known * 2**n < max_batch]
     batch = np.array([*more, max_batch])
     line_s = interpolate_knots(batch, profile.decode_batch, profile.decode_s)
-    roofline_s = roofline_decode_s(
-        deployment_work(llm, gpu, profile.tensor_parallel), batch, catalogue.efficiency
-    )
+    work = deployment_work(llm, gpu, profile.tensor_parallel)
+    roofline_s = roofline_decode_s(work, batch, catalogue.efficiency)
     beyond_s = np.maximum(line_s, line_s[0] * roofline_s / roofline_s[0])
     return replace(
         profile,

@@ -9,9 +9,11 @@ servers PCIe may go through the host's memory. `python tests/bench/wall_fit.py` 
 errors of llms left out. A factor by GPU type made the errors of llms left out larger, so there is none.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.roofline import between_gpus_s, deployment_work
@@ -20,7 +22,7 @@ from fleetcast.models.world.catalogue_entries import LatencyProfile
 
 
 def correct_profile(
-    catalogue: Catalogue, profile: LatencyProfile, between_s: tuple[Floats, Floats]
+    catalogue: Catalogue, profile: LatencyProfile, between_s: Sequence[npt.ArrayLike]
 ) -> LatencyProfile:
     """Return a profile of aiconfigurator-core with the correction and its errors.
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.composed_profiles import PARTLY_COMPOSED
-from fleetcast.models.latency.roofline import roofline_context_token_s
+from fleetcast.models.latency.roofline import context_token_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
@@ -111,14 +111,10 @@ def scale_profile(
     catalogue: Catalogue, profile: LatencyProfile, prefill: float, decode: float
 ) -> LatencyProfile:
     """Return the profile with its seconds times the factors of prefill (with its context) and decode."""
-    context_s = profile.prefill_per_context_token_s
-    if context_s is None:  # a later estimate would not have the factor
-        llm, gpu = catalogue.llms[profile.llm], catalogue.gpus[profile.gpu]
-        context_s = roofline_context_token_s(llm, gpu, profile.tensor_parallel, catalogue.efficiency)
     return replace(
         profile,
         prefill_s=tuple(prefill * s for s in profile.prefill_s),
-        prefill_per_context_token_s=prefill * context_s,
+        prefill_per_context_token_s=prefill * context_token_s(catalogue, profile),
         decode_s=tuple(decode * s for s in profile.decode_s),
         decode_per_kv_token_s=decode * profile.decode_per_kv_token_s,
     )

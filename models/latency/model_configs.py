@@ -5,11 +5,9 @@ config.json. Without it the config of a dense llm is written from its row. Nothi
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
+from fleetcast.models.latency.aiconfigurator_package import PackageLacksData, installed_package
 from fleetcast.models.world.catalogue_entries import Llm
 from fleetcast.models.world.toml_dataclasses import ConfigError, suggest_name
 
@@ -30,18 +28,15 @@ def written_config(arch: Llm, name: str) -> str:
             f"{name} is a mixture of experts, and llms.toml has no model to read its config.json of"
         )
     try:
-        hidden, intermediate, vocabulary = arch.widths(name)
+        _, intermediate, vocabulary = arch.widths(name)
     except ConfigError as error:
         raise PackageLacksData(f"llms.toml has neither the model of {name} nor all its widths") from error
     return json.dumps(
         {
+            **{key: getattr(arch, field) for key, field in CONFIG_KEYS.items()},
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
-            "hidden_size": hidden,
             "intermediate_size": intermediate,
-            "num_hidden_layers": arch.layers,
-            "num_attention_heads": arch.heads,
-            "num_key_value_heads": arch.kv_heads,
             "head_dim": arch.head_dim,
             "vocab_size": vocabulary,
             "max_position_embeddings": POSITIONS,
@@ -56,50 +51,49 @@ def read_model_config(model: str, shipped: Path, name: str) -> tuple[str, str]:
     `shipped` is a folder with files OWNER--NAME_config.json. ConfigError for an unknown name, and for files
     that cannot be read or are no JSON tables.
     """
-    folder, stem = Path(model).expanduser(), model.replace("/", "--")
-    if folder.is_dir():
-        paths = folder / "config.json", folder / "hf_quant_config.json"
-    else:
-        paths = shipped / f"{stem}_config.json", shipped / f"{stem}_hf_quant_config.json"
-    if not paths[0].is_file():
-        known = [
-            path.name.removesuffix("_config.json").replace("--", "/")
-            for path in shipped.glob("*_config.json")
-        ]
+    folder, stem = Path(model).expanduser(), ""
+    if not folder.is_dir():
+        folder, stem = shipped, model.replace("/", "--") + "_"
+    config, quantisation = folder / f"{stem}config.json", folder / f"{stem}hf_quant_config.json"
+    if not config.is_file():
+        names = [path.name.removesuffix("_config.json") for path in shipped.glob("*_config.json")]
+        known = [name.replace("--", "/") for name in names]
         raise ConfigError(
             f"llms.toml [{name}] model: there is no config.json of {model!r}. "
             f"{suggest_name(model, known)} Name a folder with a config.json; nothing is downloaded."
         )
-    texts = [read_json_table(path, name) if path.is_file() else "" for path in paths]
-    return texts[0], texts[1]
+    text = read_json_table(config, name)
+    return text, read_json_table(quantisation, name) if quantisation.is_file() else ""
 
 
 def read_json_table(path: Path, name: str) -> str:
     """Return a file's JSON table as text; ConfigError where it is none."""
+    where = f"llms.toml [{name}] model: {path.name}"
     try:
-        if path.stat().st_size > MOST_CONFIG_BYTES:
-            raise ConfigError(f"llms.toml [{name}] model: {path.name} is larger than 1 MiB. Name another.")
-        table = json.loads(path.read_text(encoding="utf-8"))
+        is_large = path.stat().st_size > MOST_CONFIG_BYTES
+        table = None if is_large else json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError(
-            f"llms.toml [{name}] model: {path.name} is not JSON: {error}. Correct it."
-        ) from error
+        raise ConfigError(f"{where} is not JSON: {error}. Correct it.") from error
+    if is_large:
+        raise ConfigError(f"{where} is larger than 1 MiB. Name another.")
     if not isinstance(table, dict):
-        raise ConfigError(f"llms.toml [{name}] model: {path.name} has no JSON table. Correct it.")
+        raise ConfigError(f"{where} has no JSON table. Correct it.")
     return json.dumps(table)
 
 
-def check_model_config(config: Mapping[str, Any], arch: Llm, name: str) -> None:
-    """Raise ConfigError where a config.json and the row in llms.toml contradict each other."""
+def check_llm_config(arch: Llm, name: str) -> None:
+    """Raise ConfigError for a config.json of an llm that cannot be read or contradicts llms.toml."""
+    if arch.model is None:
+        return
+    try:
+        config = json.loads(read_model_config(arch.model, installed_package()[1], name)[0])
+    except PackageLacksData:  # its copies cannot be read
+        return
     inner = config.get("text_config")
     shape = inner if isinstance(inner, dict) else config
-    if "kv_lora_rank" in shape:  # latent attention: llms.toml writes its cache as heads that it has not
-        known = {"num_hidden_layers": "layers", "hidden_size": "hidden"}
-    else:
-        known = CONFIG_KEYS
-    for key, name_here in known.items():
+    for key, name_here in CONFIG_KEYS.items():
+        if "kv_lora_rank" in shape and key.endswith("heads"):
+            continue  # latent attention: llms.toml writes its cache as heads that it has not
         expected, got = getattr(arch, name_here), shape.get(key)
         if expected is not None and got is not None and got != expected:
             raise ConfigError(

@@ -14,7 +14,7 @@ import dataclasses
 
 import numpy as np
 
-from fleetcast.models.latency.roofline import ACTIVATION_BYTES, roofline_context_token_s
+from fleetcast.models.latency.roofline import ACTIVATION_BYTES, context_token_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.toml_dataclasses import ConfigError
@@ -28,11 +28,7 @@ def deployment_profile(
     A profile without a time per context token gets the roofline's.
     """
     profile = catalogue.profile(llm, gpu, tensor_parallel)
-    if profile.prefill_per_context_token_s is None:
-        estimated_s = roofline_context_token_s(
-            catalogue.llms[llm], catalogue.gpus[gpu], tensor_parallel, catalogue.efficiency
-        )
-        profile = dataclasses.replace(profile, prefill_per_context_token_s=estimated_s)
+    profile = dataclasses.replace(profile, prefill_per_context_token_s=context_token_s(catalogue, profile))
     if pipeline_parallel == 1:
         return profile
     return split_into_stages(profile, pipeline_parallel, hop_token_s(catalogue, llm, gpu, tensor_parallel))

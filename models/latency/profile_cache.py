@@ -28,17 +28,13 @@ def profile_cache_folder() -> Path:
 @functools.lru_cache(maxsize=512)
 def answer_query(query: EngineQuery) -> dict[str, Any]:
     """Return the answer to a query: from memory, else from disk, else from the package."""
-    path = profile_cache_folder() / f"{hash_query(query)}.json"
+    digest = hashlib.sha256(json.dumps([TABLES_VERSION, query]).encode()).hexdigest()[:32]
+    path = profile_cache_folder() / f"{digest}.json"
     answer = read_answer(path)
     if answer is None:
         answer = ask_package(query)
         write_answer(path, answer)
     return answer
-
-
-def hash_query(query: EngineQuery) -> str:
-    """Return the name of a query's answer in the cache."""
-    return hashlib.sha256(json.dumps([TABLES_VERSION, query]).encode()).hexdigest()[:32]
 
 
 def read_answer(path: Path) -> dict[str, Any] | None:

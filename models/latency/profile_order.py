@@ -16,9 +16,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
-from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile, check_llm_config
+from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile
 from fleetcast.models.latency.batch_extension import extend_catalogue
 from fleetcast.models.latency.composed_profiles import compose_profile
+from fleetcast.models.latency.model_configs import check_llm_config
 from fleetcast.models.latency.roofline import roofline_profile
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
@@ -37,16 +38,19 @@ def find_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int)
     An llm that the GPUs cannot divide, or whose config.json contradicts llms.toml, is an error: an estimate
     would hide it.
     """
-    for profile in catalogue.latency:
-        if (profile.llm, profile.gpu, profile.tensor_parallel) == (llm, gpu, tensor_parallel):
-            return profile
+    with suppress(ConfigError):
+        return catalogue.profile(llm, gpu, tensor_parallel)
     return compute_profile(catalogue, llm, gpu, tensor_parallel)
 
 
 def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
     """Return the best profile that is not in latency.toml: the sources below it, in order."""
-    check_degree(catalogue, llm, gpu, tensor_parallel)
-    check_llm_config(catalogue, llm)
+    if (heads := catalogue.llms[llm].heads) % tensor_parallel:
+        raise ConfigError(
+            f"{llm} on {tensor_parallel} x {gpu}: tensor_parallel must divide the {heads} heads of {llm}. "
+            "Choose another degree."
+        )
+    check_llm_config(catalogue.llms[llm], llm)
     kernels = catalogue.kernels.get(gpu)
     if kernels is not None and kernels.lacks is None:
         with suppress(ConfigError):
@@ -60,15 +64,6 @@ def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: i
         return replace(estimate, source=f"{estimate.source}{REASON}{reason}")
 
 
-def check_degree(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> None:
-    """Raise ConfigError for a degree that does not divide the heads of the llm."""
-    if (heads := catalogue.llms[llm].heads) % tensor_parallel:
-        raise ConfigError(
-            f"{llm} on {tensor_parallel} x {gpu}: tensor_parallel must divide the {heads} heads of {llm}. "
-            "Choose another degree."
-        )
-
-
 def comparable_profiles(
     catalogue: Catalogue, llm: str, deployments: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], LatencyProfile]:
@@ -79,11 +74,8 @@ def comparable_profiles(
     software. Pairs without any profile are left out.
     """
     pairs = list(deployments)
-    rows = {
-        (p.gpu, p.tensor_parallel): p
-        for p in catalogue.latency
-        if p.llm == llm and p.source.startswith(MEASURED)
-    }
+    measured = [p for p in catalogue.latency if p.llm == llm and p.source.startswith(MEASURED)]
+    rows = {(p.gpu, p.tensor_parallel): p for p in measured}
     if {gpu for gpu, _ in pairs} <= {gpu for gpu, _ in rows}:
         return {pair: rows[pair] for pair in pairs if pair in rows}
     found = {}
@@ -91,15 +83,6 @@ def comparable_profiles(
         with suppress(ConfigError):
             found[gpu, tensor_parallel] = compute_profile(catalogue, llm, gpu, tensor_parallel)
     return found
-
-
-def add_profiles(catalogue: Catalogue, deployments: Iterable[tuple[str, str, int]]) -> Catalogue:
-    """Return the catalogue with a profile of each deployment (llm, GPU type, tensor-parallel degree)."""
-    known = {(p.llm, p.gpu, p.tensor_parallel) for p in catalogue.latency}
-    missing = sorted(set(deployments) - known)
-    return replace(
-        catalogue, latency=(*catalogue.latency, *(compute_profile(catalogue, *each) for each in missing))
-    )
 
 
 def profiled_gpus(catalogue: Catalogue, llm: str) -> list[str]:
@@ -123,13 +106,13 @@ def complete_catalogue(catalogue: Catalogue, config: RunConfig, where: str | Non
     ConfigError, which names the config's file or `where`, for a deployment without any profile, a batch that
     does not fit into memory, and a balancer that runs more often than any step ends.
     """
-    file, fleet = where or config.file.name, config.fleet
-    deployments = {
-        (llm, pool.gpu, pool.tensor_parallel) for llm, pools in fleet.deployments.items() for pool in pools
-    }
+    file, deployments = where or config.file.name, config.fleet.deployments
+    needed = {(llm, pool.gpu, pool.tensor_parallel) for llm, pools in deployments.items() for pool in pools}
+    missing = sorted(needed - {(p.llm, p.gpu, p.tensor_parallel) for p in catalogue.latency})
     try:
-        whole = add_profiles(catalogue, deployments)
+        found = [compute_profile(catalogue, *each) for each in missing]
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
+    whole = replace(catalogue, latency=(*catalogue.latency, *found))
     check_balancer_interval(config, whole)
-    return extend_catalogue(whole, fleet, file)
+    return extend_catalogue(whole, config.fleet, file)

@@ -44,16 +44,16 @@ FULL_BITS = 16  # of a weight; with fewer bits GPUs compute twice as fast
 class RooflineWork(NamedTuple):
     """Work and peak speeds: numbers of one deployment, or arrays of shape (deployments,)."""
 
-    common_bytes: npt.ArrayLike  # weights that every token uses
-    expert_bytes: npt.ArrayLike  # weights of all experts
-    expert_share: npt.ArrayLike  # of the experts that one token uses; 1 for a dense llm
-    flops: npt.ArrayLike  # per token
-    kv_floor_s: npt.ArrayLike  # per cached token at peak bandwidth
-    between_floor_s: npt.ArrayLike  # per token, of all-reduces at the peak bandwidth of the links
-    layers: npt.ArrayLike
-    tensor_parallel: npt.ArrayLike
-    peak_flops: npt.ArrayLike  # of one GPU, per second
-    peak_bytes: npt.ArrayLike  # of one GPU, per second
+    common_bytes: Floats | float  # weights that every token uses
+    expert_bytes: Floats | float  # weights of all experts
+    expert_share: Floats | float  # of the experts that one token uses; 1 for a dense llm
+    flops: Floats | float  # per token
+    kv_floor_s: Floats | float  # per cached token at peak bandwidth
+    between_floor_s: Floats | float  # per token, of all-reduces at the peak bandwidth of the links
+    layers: Floats | float
+    tensor_parallel: Floats | float
+    peak_flops: Floats | float  # of one GPU, per second
+    peak_bytes: Floats | float  # of one GPU, per second
 
 
 def deployment_work(llm: Llm, gpu: Gpu, tensor_parallel: int) -> RooflineWork:
@@ -97,7 +97,7 @@ def roofline_prefill_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Ef
 
     `tokens` have any shape that broadcasts with the fields of `work`; the result has the common shape.
     """
-    local_s = np.asarray(work.layers) * efficiency.layer_s + pass_s(work, tokens, efficiency)
+    local_s = work.layers * efficiency.layer_s + pass_s(work, tokens, efficiency)
     return local_s + between_gpus_s(work, tokens, efficiency)
 
 
@@ -106,9 +106,9 @@ def roofline_decode_s(work: RooflineWork, batch: npt.ArrayLike, efficiency: Effi
     return roofline_prefill_s(work, batch, efficiency) + np.asarray(batch) * efficiency.request_s
 
 
-def roofline_kv_token_s(work: RooflineWork, efficiency: Efficiency) -> Floats:
+def roofline_kv_token_s(work: RooflineWork, efficiency: Efficiency) -> Floats | float:
     """Return g, seconds of one cached token in a decode step, in the shape of the fields of `work`."""
-    return np.asarray(work.kv_floor_s) / efficiency.bandwidth_share
+    return work.kv_floor_s / efficiency.bandwidth_share
 
 
 def roofline_context_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> float:
@@ -117,24 +117,28 @@ def roofline_context_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int, efficienc
     return flops / (tensor_parallel * gpu.peak_tflops * 1e12 * efficiency.attention_flops_share)
 
 
+def context_token_s(catalogue: Catalogue, profile: LatencyProfile) -> float:
+    """Return h of a profile, seconds per prompt token and context token; the roofline's where it has none."""
+    if profile.prefill_per_context_token_s is not None:
+        return profile.prefill_per_context_token_s
+    llm, gpu = catalogue.llms[profile.llm], catalogue.gpus[profile.gpu]
+    return roofline_context_token_s(llm, gpu, profile.tensor_parallel, catalogue.efficiency)
+
+
 def between_gpus_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     """Return seconds of the all-reduces in a pass over `tokens` tokens, shape of `tokens`."""
-    latency_s = np.asarray(work.layers) * efficiency.allreduce_s * np.log2(work.tensor_parallel)
-    return latency_s + np.asarray(tokens) * np.asarray(work.between_floor_s) / efficiency.link_share
+    latency_s = work.layers * efficiency.allreduce_s * np.log2(work.tensor_parallel)
+    return latency_s + np.asarray(tokens) * work.between_floor_s / efficiency.link_share
 
 
 def pass_s(work: RooflineWork, tokens: npt.ArrayLike, efficiency: Efficiency) -> Floats:
     """Return seconds of reading weights or computing, the longer one, shape of `tokens`."""
-    tokens, gpus = np.asarray(tokens, dtype=np.float64), np.asarray(work.tensor_parallel, dtype=np.float64)
-    touched_share = 1 - (1 - np.asarray(work.expert_share)) ** tokens
-    read_bytes = np.asarray(work.common_bytes) + np.asarray(work.expert_bytes) * touched_share / (
-        efficiency.expert_bandwidth_share
-    )
-    read_s = read_bytes / (gpus * np.asarray(work.peak_bytes) * efficiency.bandwidth_share)
-    compute_s = (
-        tokens * np.asarray(work.flops) / (gpus * np.asarray(work.peak_flops) * efficiency.flops_share)
-    )
-    return np.maximum(read_s, compute_s)
+    tokens, gpus = np.asarray(tokens, dtype=np.float64), work.tensor_parallel
+    touched_share = 1 - (1 - work.expert_share) ** tokens
+    read_bytes = work.common_bytes + work.expert_bytes * touched_share / efficiency.expert_bandwidth_share
+    read_s = read_bytes / (gpus * work.peak_bytes * efficiency.bandwidth_share)
+    flops = tokens * work.flops
+    return np.maximum(read_s, flops / (gpus * work.peak_flops * efficiency.flops_share))
 
 
 def roofline_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:

@@ -14,11 +14,10 @@ import numpy as np
 
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.latency.pipeline_stages import deployment_profile
-from fleetcast.models.latency.roofline import roofline_knots
+from fleetcast.models.latency.roofline import roofline_profile
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.trials.capacity import FLOOD_PER_S, FLOOD_S, STEADY, LoadTrial, trial_fleet, trial_rules
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
@@ -120,17 +119,7 @@ def add_roofline_profiles(catalogue: Catalogue, shapes: Iterable[ReplicaShape]) 
     """Return the catalogue with a roofline profile for each shape without a measured one."""
     known = {(p.llm, p.gpu, p.tensor_parallel) for p in catalogue.latency}
     missing = {(s.llm, s.gpu, s.tensor_parallel) for s in shapes} - known
-    estimated = [
-        LatencyProfile(
-            llm,
-            gpu,
-            tp,
-            *roofline_knots(catalogue.llms[llm], catalogue.gpus[gpu], tp, catalogue.efficiency),
-            None,
-            "estimated: roofline.toml",
-        )
-        for llm, gpu, tp in sorted(missing)
-    ]
+    estimated = [roofline_profile(catalogue, *each) for each in sorted(missing)]
     return dataclasses.replace(catalogue, latency=(*catalogue.latency, *estimated))
 
 

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.replay.compiled import is_kernel_cached
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
@@ -67,7 +68,7 @@ def compile_kernel() -> None:
     """Compile the kernel into the cache on disk, by an empty replay of one second."""
     catalogue = load_catalogue()
     config = load_config("office", catalogue)
-    catalogue = catalogue.serving(config.fleet.deployments)
+    catalogue = complete_catalogue(catalogue.serving(config.fleet.deployments), config)
     fleet = make_fleet(catalogue, config.fleet, config.replay, seed=0)
     schedule = Schedule(np.zeros((1, fleet.gpus.size, fleet.network_s.shape[0])))
     replay_trace(EMPTY_TRACE, fleet, schedule, make_rules(catalogue, config.replay, "follow"), horizon_s=1.0)
