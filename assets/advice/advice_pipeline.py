@@ -3,7 +3,6 @@
 All steps use the code of nightly runs and studies, and write into the page's own lake.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 
@@ -24,6 +23,7 @@ from fleetcast.assets.studies.rent_query import RentQuery
 from fleetcast.models.latency.profile_order import profiled_gpus
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.fleet_config import Deployment
 
 MAX_LLMS_RENTED_FOR = 2  # the other llms get the cheapest instance that holds them
 ADVICE_RESAMPLES = 12  # draws of the latencies
@@ -82,16 +82,8 @@ def rented_sized_deployments(
             continue
         combo, _ = max(fleet.held, key=lambda item: item[1])
         price = combo.decode.price
-        known = {(p.gpu, p.tensor_parallel) for p in catalogue.latency if p.llm == llm}
-        deployment = cheapest_deployment(
-            llm, catalogue, config, [price.gpu] if any(g == price.gpu for g, _ in known) else []
-        )
-        if (price.gpu, price.gpus) in known:
-            deployment = type(deployment)(price.gpu, price.gpus)
         peak = sum(count * held.decode.instances for held, count in fleet.held)
-        deployments[llm] = SizedDeployment(
-            deployment, math.ceil(peak * price.gpus / deployment.tensor_parallel)
-        )
+        deployments[llm] = SizedDeployment(Deployment(price.gpu, price.gpus), peak)
     return deployments
 
 

@@ -5,6 +5,7 @@ out. An hour that the trace does not have is taken to be like its largest hour.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from fleetcast.assets.advice.advice_config import (
 )
 from fleetcast.assets.lake.settings import Progress, RunSettings, StepCounter, run_parallel
 from fleetcast.assets.studies.rent_hour import BusiestHour, replay_hour
+from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.plan.target_search import find_least_sufficient
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.world.calendar import HOUR_S, QUARTER_S
@@ -111,11 +113,13 @@ def fewest_instances(
         np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
     )  # fmt: skip
     hour = BusiestHour(date.min, trace, HOUR_S, np.zeros(len(rows)))
-    llm_catalogue, attained = settings.catalogue.serving([llm]), dict[int, float]()
+    fleet = replace(settings.config.fleet, deployments={llm: (deployment.deployment,)})
+    config, attained = replace(settings.config, fleet=fleet), dict[int, float]()
+    llm_catalogue = complete_catalogue(settings.catalogue.serving([llm]), config)
 
     def is_attained(count: int) -> bool:
         pools = [(deployment.deployment, count)]
-        attained[count] = replay_hour(llm_catalogue, settings.config, tier, pools, hour).attainment_share
+        attained[count] = replay_hour(llm_catalogue, config, tier, pools, hour).attainment_share
         return attained[count] >= tier.attainment_target_share
 
     guess = max(1, deployment.peak_instances)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
@@ -112,6 +112,12 @@ class Progress:
         If the number of steps is unknown, `total` is 0 and a step is a second.
         """
         yield lambda done: None
+
+    def replay_bar(self, label: str, total: int) -> AbstractContextManager[Step]:
+        """Open a bar of replays; its label says if the kernel must be compiled first, which takes minutes."""
+        from fleetcast.models.replay.compiled import is_kernel_cached
+
+        return self.bar(label if is_kernel_cached() else f"compile the replay, {label}", total)
 
     def say(self, line: str) -> None:
         """Report something that took no time."""

@@ -17,7 +17,7 @@ and columns.
 
 ```
 .venv/bin/fleetcast sql "from scoreboard"                                 # any table or mart
-.venv/bin/fleetcast sql "from demand_by(15) where llm = 'bloom-176b' limit 5"
+.venv/bin/fleetcast sql "from demand_by(15) where llm = 'llama3.1-70b' limit 5"
 .venv/bin/fleetcast sql sql/queries/worst_hours.sql > worst_hours.csv     # a shipped query; CSV in a pipe
 .venv/bin/fleetcast sql sql/queries/plan_changes.sql --param policy=lt_ua
 ```

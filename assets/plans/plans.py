@@ -33,7 +33,6 @@ from fleetcast.models.plan.day_plans import HourSolver, hourly_plans, peak_plan
 from fleetcast.models.plan.plan_violations import find_violations
 from fleetcast.models.plan.problem import HourPlan, Problem
 from fleetcast.models.plan.solver import SolverOptions
-from fleetcast.models.replay.compiled import is_kernel_cached
 from fleetcast.models.replay.session import background_compile
 from fleetcast.models.trials.capacity import measure_capacity_tokens_per_s
 from fleetcast.models.world.config import PlanConfig
@@ -161,8 +160,7 @@ def measure_capacities(settings: RunSettings, day: date, progress: Progress) -> 
     if background_compile.is_compiling():
         with progress.bar("compile the replay, once", 0) as passed:
             background_compile.wait_for_compilation(passed)
-    first = "" if is_kernel_cached() else "compile the replay, "  # half a minute, once
-    with progress.bar(f"{first}measure capacity", len(options)) as done:
+    with progress.replay_bar("measure capacity", len(options)) as done:
         counter = StepCounter(done)
 
         def measure(kind: ServiceOption) -> float:

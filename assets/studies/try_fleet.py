@@ -1,7 +1,7 @@
 """Replay a trace file on fleets from the command line: percentiles, attainment and cost, without a config.
 
 8 x llama3.1-8b@h100-80gb                      eight instances, each on the fewest GPUs that hold it
-4 x llama2-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb
+4 x llama3.1-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fleetcast.assets.lake.settings import Progress
@@ -40,6 +41,7 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 FIGURES = HOME / "data" / "figures" / "try"
 POOL_PATTERN = re.compile(r"\s*(\d{1,5})\s*x\s*([^@\s]+)\s*@\s*(?:(\d{1,4})\s*x\s*)?(\S+)\s*")
+LEAST_BLOCKS, BLOCK_TOLERANCE = 4, 0.2  # of a prompt that shows the tokens of a block; of that size
 DEFAULT_DEGREES = (1, 2, 4, 8)  # candidate GPUs per instance, where latency.toml has none
 LEAST_KV_TOKENS = 16_384  # of an instance without a given number of GPUs: a few requests
 BINS = 400  # points of a CDF curve
@@ -135,6 +137,40 @@ def with_frontend(
     return dataclasses.replace(config, fleet=fleet)
 
 
+def with_prefix_of_file(config: RunConfig, rows: pd.DataFrame) -> tuple[RunConfig, str]:
+    """Return the config with the prefix cache that the requests have data for, and a line that says so.
+
+    Recorded hits come before prefix hashes. Hashes of blocks of another size than the config's
+    `prefix_block_tokens` are not used. The line is empty if the config or the requests have none.
+    """
+    if config.fleet.prefix != "none":
+        return config, ""
+    if (hits := rows["cached_tokens"].fillna(0)).any():
+        share = hits.sum() / rows["input_tokens"].sum()
+        found = f"hits as the file has them, {share:.0%} of the input tokens"
+        return _with_prefix(config, "given"), f"prefix cache  {found} (--prefix none: without)"
+    hashes = pa.Table.from_pandas(rows[["prefix_hashes"]])["prefix_hashes"]
+    if hashes.null_count == len(rows):
+        return config, ""
+    blocks = pc.list_value_length(hashes).to_numpy()
+    is_long = blocks >= LEAST_BLOCKS
+    if not is_long.any():
+        return config, ""
+    tokens = float((rows["input_tokens"] / blocks)[is_long].median())
+    assumed = config.fleet.prefix_block_tokens
+    if abs(tokens / assumed - 1) > BLOCK_TOLERANCE:
+        return config, (
+            f"prefix cache  none: the file's blocks have some {tokens:,.0f} tokens, [fleet] "
+            f"prefix_block_tokens is {assumed}. Give a config with the file's size, and --prefix blocks."
+        )
+    line = "prefix cache  by the file's prefix hashes (--prefix none: without)"
+    return _with_prefix(config, "blocks"), line
+
+
+def _with_prefix(config: RunConfig, prefix: str) -> RunConfig:
+    return dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, prefix=prefix))
+
+
 class TryRequests(NamedTuple):
     """The requests of a trace file."""
 
@@ -163,7 +199,8 @@ def run_fleet_trial(
     A fleet of one llm takes the requests for all llms.
     """
     llms = [pool.llm for pool in pools]
-    fleet_catalogue = dataclasses.replace(catalogue, llms={llm: catalogue.llms[llm] for llm in llms})
+    fleet_catalogue = complete_for_fleets(catalogue, [pools], config)
+    fleet_catalogue = dataclasses.replace(fleet_catalogue, llms={llm: catalogue.llms[llm] for llm in llms})
     sized = {pool.llm: [(pool.deployment, pool.instances)] for pool in pools}
     fleet = fixed_fleet(sized, fleet_catalogue, config)
     prefix_columns = pa.Table.from_pandas(requests.drop(columns=["arrival_s", "llm", "tier"]))

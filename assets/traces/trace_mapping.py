@@ -108,7 +108,8 @@ def _read_mapping_file(file: Path) -> dict[str, Any]:
 def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceMapping:
     """Read the mapping of a trace file: NAME.toml over the defaults of data/catalogue/mapping.toml.
 
-    ConfigError for a name that the catalogue does not have, or shares that do not sum to 1.
+    ConfigError for a name in NAME.toml that the catalogue does not have, or shares that do not sum to 1. The
+    defaults may name llms that the catalogue of a run does not have.
     """
     file = mapping_file(path)
     where = file.name if file.is_file() else MAPPING_DEFAULTS.name
@@ -120,7 +121,10 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
     mapping: MappingFile = build_dataclass(MappingFile, values, where)
     trace = mapping.trace or default_trace
     known = {"region": catalogue.regions, "llm": catalogue.llms, "tier": catalogue.tiers, "app": None}
-    shares = {key: _shares(getattr(mapping, key), known[key], key, where) for key in MAPPED_KEYS}
+    shares = {
+        key: _shares(getattr(mapping, key), known[key] if key in given else None, key, where)
+        for key in MAPPED_KEYS
+    }
     for name in mapping.llm_names.values():
         require_known(name, catalogue.llms, "llm", f"{where} llm_names")
     if not 0 < mapping.rate_scale <= 1000:

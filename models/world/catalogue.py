@@ -26,7 +26,8 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, build_dataclass
 
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
 TIER_NAME = re.compile(r"[A-Za-z0-9_-]+")
-FILES = ("gpus", "llms", "regions", "tiers", "latency", "roofline", "kernels", "engine")
+PAST_LATENCY = ("latency_2023",)  # files of profiles that only configs with a latency_era use
+FILES = ("gpus", "llms", "regions", "tiers", "latency", *PAST_LATENCY, "roofline", "kernels", "engine")
 SUMS = ("interactive", "all")  # names of several tiers together in tables; no tier may have them
 
 
@@ -42,6 +43,7 @@ class Catalogue:
     efficiency: Efficiency
     engine: EngineCorrection
     kernels: Mapping[str, KernelTimes] = field(default_factory=dict)  # by GPU type with measured kernels
+    past_latency: tuple[LatencyProfile, ...] = ()  # of engines of past years, which only `of_era` uses
 
     def serving(self, llms: Iterable[str]) -> "Catalogue":
         """Return the catalogue with only these llms and their profiles, in file order."""
@@ -51,6 +53,19 @@ class Catalogue:
             llms={name: llm for name, llm in self.llms.items() if name in chosen},
             latency=tuple(profile for profile in self.latency if profile.llm in chosen),
         )
+
+    def of_era(self, era: str, where: str) -> "Catalogue":
+        """Return the catalogue with the profiles of past engines; ConfigError for an era that has none.
+
+        Deployments without a profile of that era keep theirs.
+        """
+        past = tuple(profile for profile in self.past_latency if profile.era == era)
+        if not past:
+            known = ", ".join(sorted({repr(profile.era) for profile in self.past_latency}))
+            raise ConfigError(f"{where}: got {era!r}, needed {known}. Drop it for current engines.")
+        replaced = {(profile.llm, profile.gpu, profile.tensor_parallel) for profile in past}
+        kept = (p for p in self.latency if (p.llm, p.gpu, p.tensor_parallel) not in replaced)
+        return replace(self, latency=(*past, *kept))
 
     def with_tiers(self, tiers: Iterable[str]) -> "Catalogue":
         """Return the catalogue with the interactive ones of these tiers; unchanged if none is interactive."""
@@ -101,16 +116,19 @@ def _read_catalogue(folder: Path, _stamps: tuple[tuple[int, int, int], ...]) -> 
             key: build_dataclass(cls, value, f"{path.name} [{key}]") for key, value in read_toml(path).items()
         }
 
-    profiles = read_toml(folder / "latency.toml").get("profile", [])
+    def profiles(name: str) -> Any:
+        content = read_toml(folder / f"{name}.toml")
+        era = {"era": content["era"]} if "era" in content else {}
+        for n, row in enumerate(content.get("profile", [])):
+            yield build_dataclass(LatencyProfile, row | era, f"{name}.toml [[profile]] {n + 1}")
+
     catalogue = Catalogue(
         gpus=table("gpus", Gpu),
         llms=table("llms", Llm),
         regions=table("regions", Region),
         tiers=table("tiers", Tier),
-        latency=tuple(
-            build_dataclass(LatencyProfile, value, f"latency.toml [[profile]] {n + 1}")
-            for n, value in enumerate(profiles)
-        ),
+        latency=tuple(profiles("latency")),
+        past_latency=tuple(row for name in PAST_LATENCY for row in profiles(name)),
         efficiency=build_dataclass(Efficiency, read_toml(folder / "roofline.toml"), "roofline.toml"),
         engine=build_dataclass(EngineCorrection, read_toml(folder / "engine.toml"), "engine.toml"),
         kernels=table("kernels", KernelTimes),

@@ -133,6 +133,7 @@ class LatencyProfile:
     prefill_per_context_token_s: NotNegative | None = None
     prefill_median_error_share: NotNegative | None = None  # held out; None: median_error_share
     board_w: Positive | None = None  # mean power of a GPU's board under load; None: not measured
+    era: str = ""  # of the engine, where it is not a current one: the year
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Changes of the catalogue by a config for its run: [catalogue.gpus.NAME] and the like, key by key.
 
 An existing entry is changed only in the given keys; a new entry needs all its keys. Both are checked like the
-files of data/catalogue.
+files of data/catalogue. `latency_era` takes the profiles of engines of a past year, which nothing else does.
 """
 
 import typing
@@ -19,6 +19,7 @@ from fleetcast.models.world.toml_dataclasses import (
     suggest_name,
 )
 
+LATENCY_ERA = "latency_era"  # the one key of [catalogue] that is no table
 CATALOGUE_KINDS: Mapping[str, type] = {"gpus": Gpu, "llms": Llm, "regions": Region, "tiers": Tier}
 OVERRIDE_DEPTH = 3  # kind, name, key; deeper tables are replaced as a whole
 
@@ -27,13 +28,16 @@ def override_catalogue(catalogue: Catalogue, changes: Mapping[str, Any], file: s
     """Return the catalogue with the changes of a config's [catalogue]; ConfigError names an error in them."""
     tables: dict[str, Any] = {}
     for kind, entries in changes.items():
-        require_known(kind, CATALOGUE_KINDS, "table", f"{file} [catalogue]")
+        if kind == LATENCY_ERA:
+            catalogue = catalogue.of_era(entries, f"{file} [catalogue] {LATENCY_ERA}")
+            continue
+        require_known(kind, (*CATALOGUE_KINDS, LATENCY_ERA), "table", f"{file} [catalogue]")
         tables[kind] = dict(getattr(catalogue, kind))
         for name, entry in _require_table(entries, f"{file} [catalogue.{kind}]").items():
             where = f"{file} [catalogue.{kind}.{name}]"
             tables[kind][name] = _build_entry(kind, name, tables[kind], _require_table(entry, where), where)
     changed = replace(catalogue, **tables)
-    if changes:
+    if tables:
         check_regions(changed, f"{file} [catalogue.regions.{{}}]")
         check_tiers(changed, f"{file} [catalogue.tiers]")
     return changed

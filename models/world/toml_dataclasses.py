@@ -17,6 +17,7 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+MERGED_BY_NAME = {"merged_by_name": True}  # metadata of a field: dataclasses by name
 MAX_BYTES = 1 << 20  # of a TOML file
 MAX_LINE = 5000  # characters; the parser's time grows with the square of a key's dots
 MAX_DEPTH = 20
@@ -261,16 +262,26 @@ def _is_plain(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not is_special and is_finite
 
 
-def merge_dataclass_tables(cls: type, base: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def merge_dataclass_tables(cls: type, base: Any, above: Any) -> Any:
     """Merge two tables of the dataclass `cls` key by key, also tables inside them that are dataclasses.
 
-    Lists, and tables whose keys are names (llms, tiers), are not merged: those of `above` replace the others.
+    Lists, and tables whose keys are names (llms, apps), are not merged: those of `above` replace the others.
+    But in a field with MERGED_BY_NAME the dataclasses of a name are merged.
     """
-    both, hints = {**base, **above}, typing.get_type_hints(cls)
-    for key in base.keys() & above.keys():
-        inner = _dataclass_of(hints.get(key))
-        if inner is not None and isinstance(base[key], dict) and isinstance(above[key], dict):
-            both[key] = merge_dataclass_tables(inner, base[key], above[key])
+    if not (isinstance(base, dict) and isinstance(above, dict)):
+        return above
+    both, hints = base | above, typing.get_type_hints(cls)
+    for spec in dataclasses.fields(cls):
+        if not (spec.name in base and spec.name in above):
+            continue
+        below, over = base[spec.name], above[spec.name]
+        if (inner := _dataclass_of(hints[spec.name])) is not None:
+            both[spec.name] = merge_dataclass_tables(inner, below, over)
+        elif spec.metadata == MERGED_BY_NAME and isinstance(below, dict) and isinstance(over, dict):
+            _, entry = typing.get_args(hints[spec.name])
+            shared = below.keys() & over.keys()
+            merged = {name: merge_dataclass_tables(entry, below[name], over[name]) for name in shared}
+            both[spec.name] = below | over | merged
     return both
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Annotated
 
-from fleetcast.models.world.toml_dataclasses import Range, Share, TraceName
+from fleetcast.models.world.toml_dataclasses import MERGED_BY_NAME, Range, Share, TraceName
 
 TRAFFIC_DAY_MINUTES = 1440
 
@@ -87,7 +87,7 @@ class OfficeTraffic:
     output_sigma: Sigma
     max_input_tokens: Annotated[int, Range(1, 10_000_000)]
     max_output_tokens: Annotated[int, Range(1, 10_000_000)]
-    tiers: Mapping[str, TierTraffic]
+    tiers: Mapping[str, TierTraffic] = field(metadata=MERGED_BY_NAME)
     apps: Mapping[str, App]
     bursts: tuple[BurstConfig, ...] = ()
 
