@@ -1,4 +1,4 @@
-# Five targets; the first use sets everything up in .venv. The kernel of the tests is compiled beside the lint.
+# Five targets; the first use sets everything up in .venv. The kernel of the tests is compiled during the lint.
 export DAGSTER_HOME := $(CURDIR)
 export MPLBACKEND := Agg
 PYTHON ?= python3

@@ -72,54 +72,44 @@ def calibrate_command(
 
         fleetcast calibrate log.jsonl --engine meta.json --llm llama3.1-8b --gpu h100-80gb --tensor-parallel 1
 
-        fleetcast calibrate --llm llama2-70b --gpu h200-141gb --tensor-parallel 2 --write
+        fleetcast calibrate --llm llama3.1-70b --gpu h200-141gb --tensor-parallel 2 --write
     """
     with cli_errors():
-        from fleetcast.assets.studies.engine_logs import read_log
-        from fleetcast.assets.studies.profile_toml import profile_as_toml
+        from fleetcast.models.latency.profile_order import compute_profile
         from fleetcast.models.world.catalogue import load_catalogue
-        from fleetcast.models.world.config_loading import load_config
         from fleetcast.models.world.fleet_config import Deployment
-        from fleetcast.models.world.project_paths import IS_CHECKOUT
         from fleetcast.models.world.toml_dataclasses import require_known
 
-        if write and not IS_CHECKOUT:
-            exit_with_message(
-                "--write needs a checkout: an installed catalogue is not changed. Leave --write out."
-            )
+        if write:
+            require_checkout()
         catalogue = load_catalogue()
         require_known(llm, catalogue.llms, "llm", "--llm")
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
-        deployment, frontend_s = Deployment(gpu, tensor_parallel), 0.0
         if file is None:
-            from fleetcast.models.latency.profile_order import compute_profile
-
-            profile, passes = compute_profile(catalogue, llm, gpu, tensor_parallel), True
+            profile, passes, frontend_s = compute_profile(catalogue, llm, gpu, tensor_parallel), True, 0.0
         else:
-            chosen = load_config(resolve_config(config), catalogue)
-            log = read_log(expand_path(file))
-            chosen = with_log_frontend(chosen, log.frontend_s)
-            frontend_s = chosen.fleet.frontend_s
             given = {"max_batch": max_batch, "max_prefill_tokens": max_prefill_tokens, "kv_tokens": kv_tokens}
-            deployment = resolve_deployment(deployment, engine, given)
-            for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet, log.requests, file.name)]:
-                ERR.print(note, markup=False, soft_wrap=True)
+            deployment = resolve_deployment(Deployment(gpu, tensor_parallel), engine, given)
             limits = {"TTFT": ttft_limit, "TPOT": e2e_limit, "E2E": e2e_limit}
-            calibration_log = CalibrationLog(
-                log.requests, file.name, llm, deployment, catalogue, chosen, limits
-            )
-            profile, checks = (
-                check_existing_profile(calibration_log)
-                if check
-                else fit_profile(calibration_log, make_progress(quiet))
-            )
-            passes = show_verdict(checks)
-        if not check:
-            OUT.print(profile_as_toml(profile, frontend_s), end="", markup=False, soft_wrap=True)
-        elif not passes:
+            log = read_calibration_log(file, llm, deployment, catalogue, config, limits)
+            profile, checks = check_existing_profile(log) if check else fit_profile(log, make_progress(quiet))
+            passes, frontend_s = show_verdict(checks), log.config.fleet.frontend_s
+        if check and not passes:
             raise typer.Exit(1)
+        if not check:
+            show_profile(profile, frontend_s)
         if write:
             save_profile(profile, passes or force, frontend_s)
+
+
+def require_checkout() -> None:
+    """Exit with code 2 without a checkout: --write changes its catalogue."""
+    from fleetcast.models.world.project_paths import IS_CHECKOUT
+
+    if not IS_CHECKOUT:
+        exit_with_message(
+            "--write needs a checkout: an installed catalogue is not changed. Leave --write out."
+        )
 
 
 def with_log_frontend(config: "RunConfig", frontend_s: float | None) -> "RunConfig":
@@ -147,6 +137,26 @@ class CalibrationLog(NamedTuple):
     limits: Mapping[str, float]
 
 
+def read_calibration_log(
+    file: Path,
+    llm: str,
+    deployment: "Deployment",
+    catalogue: "Catalogue",
+    config: str,
+    limits: Mapping[str, float],
+) -> CalibrationLog:
+    """Read a log under a config with the log's front end; print what is noted and what is assumed."""
+    from fleetcast.assets.studies.engine_logs import read_log
+    from fleetcast.models.world.config_loading import load_config
+
+    chosen = load_config(resolve_config(config), catalogue)
+    log = read_log(expand_path(file))
+    chosen = with_log_frontend(chosen, log.frontend_s)
+    for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet, log.requests, file.name)]:
+        ERR.print(note, markup=False, soft_wrap=True)
+    return CalibrationLog(log.requests, file.name, llm, deployment, catalogue, chosen, limits)
+
+
 def check_existing_profile(log: CalibrationLog) -> "tuple[LatencyProfile, list[CalibrationCheck]]":
     """Return the profile of the catalogue, and the checks of its error on the log."""
     from fleetcast.models.latency.profile_order import find_profile
@@ -161,17 +171,22 @@ def check_existing_profile(log: CalibrationLog) -> "tuple[LatencyProfile, list[C
 def fit_profile(log: CalibrationLog, progress: "Progress") -> "tuple[LatencyProfile, list[CalibrationCheck]]":
     """Fit a profile to the log and print the engine hypotheses; return it with the checks of its error."""
     from fleetcast.assets.studies.profile_toml import deployment_line
-    from fleetcast.models.replay.compiled import is_kernel_cached
     from fleetcast.models.trials.engine_calibration import calibrate_profile, engine_hypotheses
 
-    first = "" if is_kernel_cached() else "compile the replay, "  # a minute, once
-    with progress.bar(f"{first}replay the log", len(engine_hypotheses(log.deployment))) as done:
+    with progress.replay_bar("replay the log", len(engine_hypotheses(log.deployment))) as done:
         found = calibrate_profile(
             log.requests, log.llm, log.deployment, log.catalogue, log.config, log.name, log.limits, done
         )
     show_hypotheses(found)
     ERR.print(f"As a deployment: {deployment_line(log.llm, found.deployment)}", markup=False, soft_wrap=True)
     return found.profile, found.verdict
+
+
+def show_profile(profile: "LatencyProfile", frontend_s: float) -> None:
+    """Print the profile as a block for latency.toml."""
+    from fleetcast.assets.studies.profile_toml import profile_as_toml
+
+    OUT.print(profile_as_toml(profile, frontend_s), end="", markup=False, soft_wrap=True)
 
 
 def save_profile(profile: "LatencyProfile", is_allowed: bool, frontend_s: float) -> None:

@@ -172,7 +172,7 @@ def timeline_command(
 ) -> None:
     """Write an hour of one endpoint as a Chrome trace: KV transfer, queue, prefill, decode of every request.
 
-    fleetcast timeline --llm bloom-176b --region east --hour 19
+    fleetcast timeline --llm llama3.1-405b-fp8 --region east --hour 19
     """
     with cli_errors():
         from fleetcast.assets.replays.timeline import write_timeline

@@ -61,7 +61,7 @@ def levels_command(
 
         fleetcast levels
 
-        fleetcast levels --llm llama2-70b --region east --levels 1,2,4 --stack jsq,llumnix
+        fleetcast levels --llm llama3.1-70b --region east --levels 1,2,4 --stack jsq,llumnix
 
         fleetcast levels --by uniform --load .7,.9,1.1 --headroom 0,.1,.2
 

@@ -10,7 +10,7 @@ import typer
 from fleetcast.pipelines.options import QuietOption, expand_path, make_progress, resolve_config
 from fleetcast.pipelines.terminal import cli_errors, short_path
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
-from fleetcast.pipelines.try_load_cli import make_load, show_frontends, try_load
+from fleetcast.pipelines.try_load_cli import make_load, show_assumptions, try_load
 
 if TYPE_CHECKING:
     from fleetcast.assets.lake.settings import Progress
@@ -37,7 +37,10 @@ def try_command(
     ] = "office",
     prefix: Annotated[
         str | None,
-        typer.Option(help="Prefix cache: none; given: hits as recorded; blocks: from the prefix hashes."),
+        typer.Option(
+            help="Prefix cache: none; given: hits as recorded; blocks: from the prefix hashes. Default: what "
+            "the file has."
+        ),
     ] = None,
     routing: Annotated[
         str | None,
@@ -82,7 +85,7 @@ def try_command(
 
         fleetcast try mooncake.jsonl --prefix blocks --routing least_work --fleet "8 x llama3.1-8b@h100-80gb"
 
-        fleetcast try trace.csv --fleet "4 x llama2-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb"
+        fleetcast try trace.csv --fleet "4 x llama3.1-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb"
 
         fleetcast try llama3.1-8b --concurrency 64 --input 1024 --output 256
     """
@@ -97,7 +100,7 @@ def try_command(
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
         progress = make_progress(quiet)
         if load is None:
-            try_file(expand_path(file), on or [], catalogue, chosen, frontend_s, progress)
+            try_file(expand_path(file), on or [], catalogue, chosen, frontend_s, prefix is None, progress)
         else:
             try_load(load, on or [], catalogue, chosen, frontend_s, progress)
 
@@ -108,24 +111,28 @@ def try_file(
     catalogue: "Catalogue",
     config: "RunConfig",
     frontend_s: float | None,
+    follows_file: bool,
     progress: "Progress",
 ) -> None:
-    """Replay a trace file on fleets; print a line per fleet and draw a figure."""
+    """Replay a trace file on fleets; print a line per fleet and draw a figure.
+
+    With `follows_file` the prefix cache is what the file says of it.
+    """
     from fleetcast.assets.studies import try_fleet
     from fleetcast.assets.traces.metrics_ingest import METRICS_FORMAT
-    from fleetcast.models.latency.profile_order import describe_estimates
-    from fleetcast.models.replay.compiled import is_kernel_cached
 
     require_file_options(path, on, catalogue)
     fleets = {text: try_fleet.parse_fleet(text, catalogue, config) for text in on}
     catalogue = try_fleet.complete_for_fleets(catalogue, fleets.values(), config)
+    with tempfile.TemporaryDirectory() as scratch:
+        report, rows = try_fleet.read_file_requests(path, catalogue, Path(scratch), progress)
+    cache = ""
+    if follows_file:
+        config, cache = try_fleet.with_prefix_of_file(config, rows)
     configs = {
         text: try_fleet.with_frontend(config, pools, catalogue, frontend_s) for text, pools in fleets.items()
     }
-    with tempfile.TemporaryDirectory() as scratch:
-        report, rows = try_fleet.read_file_requests(path, catalogue, Path(scratch), progress)
-    first = "" if is_kernel_cached() else "compile the replay, "  # a minute, once
-    with progress.bar(f"{first}replay", len(fleets)) as done:
+    with progress.replay_bar("replay", len(fleets)) as done:
         found = []
         for text, pools in fleets.items():
             found.append(try_fleet.run_fleet_trial(text, pools, rows, catalogue, configs[text]))
@@ -139,9 +146,9 @@ def try_file(
         soft_wrap=True,
     )
     show_fleet_trials(found, try_fleet.attainment_keys(found, catalogue), config.fleet.prefix != "none")
-    show_frontends(configs)
-    for line in describe_estimates(catalogue):
-        OUT.print(line, markup=False, soft_wrap=True)
+    show_assumptions(configs, catalogue)
+    if cache:
+        OUT.print(cache, markup=False, soft_wrap=True)
     if (figure := try_fleet.draw_ttft_cdf(path, found, rows, catalogue)) is not None:
         OUT.print(f"figure  {short_path(figure)}", soft_wrap=True)
 

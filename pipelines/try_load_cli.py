@@ -60,15 +60,13 @@ def try_load(
     """Replay a load on fleets; print a line per fleet and trial."""
     from fleetcast.assets.studies.try_fleet import complete_for_fleets, with_frontend
     from fleetcast.assets.studies.try_load import check_load, parse_load_fleets, run_load_trials
-    from fleetcast.models.replay.compiled import is_kernel_cached
 
     check_load(load, catalogue)
     pools = parse_load_fleets(load, on, catalogue, config)
     catalogue = complete_for_fleets(catalogue, [[pool] for pool in pools.values()], config)
     configs = {text: with_frontend(config, [pool], catalogue, frontend_s) for text, pool in pools.items()}
-    first = "" if is_kernel_cached() else "compile the replay, "  # a minute, once
     found: list[LoadTrialResult] = []
-    with progress.bar(f"{first}replay", len(pools) * len(list(load.trials()))) as done:
+    with progress.replay_bar("replay", len(pools) * len(list(load.trials()))) as done:
         for text, pool in pools.items():
             for result in run_load_trials(load, text, pool, catalogue, configs[text]):
                 found.append(result)
@@ -79,11 +77,13 @@ def try_load(
         soft_wrap=True,
     )
     show_load_trials(found)
-    show_frontends(configs)
+    show_assumptions(configs, catalogue)
 
 
-def show_frontends(configs: "Mapping[str, RunConfig]") -> None:
-    """Print the front end of each fleet that has one, by its text."""
+def show_assumptions(configs: "Mapping[str, RunConfig]", catalogue: "Catalogue") -> None:
+    """Print the front end of each fleet that has one, by its text, and why profiles are only estimated."""
+    from fleetcast.models.latency.profile_order import describe_estimates
+
     for text, config in configs.items():
         if config.fleet.frontend_s:
             milliseconds = 1e3 * config.fleet.frontend_s
@@ -92,6 +92,8 @@ def show_frontends(configs: "Mapping[str, RunConfig]") -> None:
                 markup=False,
                 soft_wrap=True,
             )
+    for line in describe_estimates(catalogue):
+        OUT.print(line, markup=False, soft_wrap=True)
 
 
 def show_load_trials(found: "Sequence[LoadTrialResult]") -> None:

@@ -14,7 +14,7 @@ from fleetcast.models.world.catalogue import Catalogue
 
 WANTED = {
     "region": {"east": 0.45, "central": 0.33, "west": 0.22},
-    "llm": {"bloom-176b": 0.25, "llama2-70b": 0.35, "llama3.1-8b": 0.22, "llama3.2-3b": 0.18},
+    "llm": {"llama3.1-405b-fp8": 0.25, "llama3.1-70b": 0.35, "llama3.1-8b": 0.22, "gpt-oss-20b": 0.18},
     "tier": {"iw_fast": 0.42, "iw_normal": 0.30, "niw": 0.28},
     "app": {"alpha": 0.6, "beta": 0.3, "gamma": 0.1},
 }

@@ -15,7 +15,7 @@ from fleetcast.models.world.catalogue import load_catalogue
 
 FIRST, DAYS = datetime(2025, 7, 1, tzinfo=UTC), 3
 CONFIG = """
-based_on = "office"
+based_on = "sageserve"
 [trace]
 name = "mine"
 first_day = {first:%Y-%m-%d}

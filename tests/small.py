@@ -1,7 +1,7 @@
-"""A small run for tests: the office config with a trickle of requests on three days."""
+"""A small run for tests: the sageserve config with a trickle of requests on three days."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -25,22 +25,59 @@ ONE_TRIAL = {"capacity_share": '0.85\ncapacity = "throughput" '}
 
 def shipped(config: str, /, **changes: str) -> str:
     """The text of a shipped config; `changes` replace the first line of that key, in TOML."""
-    text = (CONFIG_DIR / f"{config}.toml").read_text(encoding="utf-8")
+    return change_lines((CONFIG_DIR / f"{config}.toml").read_text(encoding="utf-8"), config, changes)
+
+
+def change_lines(text: str, config: str, changes: Mapping[str, str]) -> str:
+    """Replace the first line of each key."""
     for key, value in changes.items():
         text, found = re.subn(rf"^{key} = [^#\n]*", f"{key} = {value}", text, count=1, flags=re.M)
         assert found == 1, f"{config}.toml has no key {key}"
     return text
 
 
+def whole_text(config: str) -> str:
+    """The text of a shipped config over that of office, as `based_on` merges them: line by line.
+
+    A section whose keys are names is replaced.
+    """
+    whole = sections("office")
+    for head, lines in sections(config).items():
+        if head.endswith(("mix]", "deployments]", "heavier]")):
+            whole[head] = lines
+        else:
+            whole[head] = whole.get(head, {}) | lines
+    whole[""].pop("based_on", None)
+    return "".join("\n".join([head, *lines.values(), ""]) for head, lines in whole.items())
+
+
+def sections(config: str) -> dict[str, dict[str, str]]:
+    """The lines of a shipped config by section and key; a value over several lines is one."""
+    found: dict[str, dict[str, str]] = {"": {}}
+    for line in (CONFIG_DIR / f"{config}.toml").read_text(encoding="utf-8").splitlines():
+        key, equals, _ = line.partition(" = ")
+        if line.startswith("["):
+            head = line.partition("]")[0] + "]"
+            found[head] = {}
+        elif equals and not line.startswith((" ", "#")):
+            found[head if len(found) > 1 else ""][key] = line
+        elif line.startswith((" ", "]")):
+            found[head][next(reversed(found[head]))] += "\n" + line
+    return found
+
+
 def in_two_hours(text: str) -> str:
     """A config whose requests all come within two hours of the day."""
     hours = ", ".join("1.0" if hour in (10, 11) else "0.0" for hour in range(24))
-    text, found = re.subn(r"^by_hour = .*$", f"by_hour = [{hours}]", text, flags=re.M)
+    text = re.sub(r"^by_hour = .*\n", "", text, flags=re.M)
+    text, found = re.subn(
+        r"^(\[trace\.office\.tiers\.\w+\]).*$", rf"\1\nby_hour = [{hours}]", text, flags=re.M
+    )
     assert found
     return text
 
 
-def small_config(folder: Path, **changes: str) -> str:
+def small_config(folder: Path, base: str = "sageserve", /, **changes: str) -> str:
     """Write it to a file and return its path; `changes` replace the first line of that key, in TOML."""
     values = {
         "name": '"small"',
@@ -51,7 +88,7 @@ def small_config(folder: Path, **changes: str) -> str:
         "methods": '["last_value"]',
     }
     path = folder / "small.toml"
-    path.write_text(shipped("office", **(values | changes)), encoding="utf-8")
+    path.write_text(change_lines(whole_text(base), base, values | changes), encoding="utf-8")
     return str(path)
 
 

@@ -47,7 +47,7 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 GPU = "h100-80gb"
 SMALL, LARGE = ReplicaShape("llama3.1-8b", GPU, 1, 1), ReplicaShape("llama3.1-70b", GPU, 4, 1)
-CONFIG = load_config("office", load_catalogue())
+CONFIG = load_config("sageserve", load_catalogue())
 CATALOGUE = add_roofline_profiles(load_catalogue(), [SMALL, LARGE])
 SHIPPED = load_quality()
 DRAWN = generate_answers(SHIPPED.answers["mmlu_pro"], SHIPPED.judges["learned"], 8_000, 3).of(

@@ -15,7 +15,7 @@ from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.traffic_config import BurstConfig, TiledTraffic
 
 CATALOGUE = load_catalogue().serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))
-OFFICE = load_config("office", CATALOGUE).trace.office
+OFFICE = load_config("sageserve", CATALOGUE).trace.office
 NAMES = TraceNames.of(CATALOGUE)
 WEEK = [OFFICE.first_week + timedelta(days=k) for k in range(7)]
 A, B = NAMES.llms.index("bloom-176b"), NAMES.llms.index("llama2-70b")
@@ -67,7 +67,7 @@ def test_niw_of_one_llm_is_heavier_in_one_region(week):
 
 def test_november_2024_is_a_fifth_of_july_2025_and_has_no_normal_tier(week):
     """SageServe section 3: about 5 times the requests and tokens in seven months."""
-    before = load_config("office_2024", CATALOGUE).trace.office
+    before = load_config("sageserve_2024", CATALOGUE).trace.office
     small = dataclasses.replace(before, requests_per_day=before.requests_per_day / 2)
     days = [office_day(small, before.first_week + timedelta(days=k), 7, NAMES) for k in range(7)]
     old = DayColumns._make(np.concatenate(columns) for columns in zip(*days, strict=True))

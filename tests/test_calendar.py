@@ -105,7 +105,7 @@ def test_the_shipped_calendar_reads_and_a_config_can_name_it(tmp_path) -> None:
     shipped = load_calendar("us_office")
     assert {holiday.day for holiday in shipped.holiday} >= {date(2025, 7, 4), date(2026, 11, 26)}
     text = (tmp_path / "x").parent / "named.toml"
-    office = load_config("office", load_catalogue())
+    office = load_config("sageserve", load_catalogue())
     assert office.calendar == Calendar()
     from fleetcast.models.world.config_loading import CONFIG_DIR
 

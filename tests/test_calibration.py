@@ -35,8 +35,8 @@ from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.pipelines.cli import cli_app
 
-CATALOGUE = load_catalogue()
-OFFICE = load_config("office", CATALOGUE)
+CATALOGUE = load_catalogue().of_era("2023", "here")
+OFFICE = load_config("sageserve", CATALOGUE)
 LLM, GPU, GPUS = "llama2-70b", "h100-80gb", 2
 WHOLE = Deployment(GPU, GPUS, batching="whole", max_batch=64, max_prefill_tokens=8192, async_scheduling=False)
 CHUNKED = dataclasses.replace(WHOLE, batching="chunked", max_prefill_tokens=2048, async_scheduling=True)
@@ -253,9 +253,9 @@ def test_the_command_prints_a_profile_and_writes_it_where_it_passes(
     assert "kv_tokens is not given: computed from a formula. Set it with --kv-tokens" in done.stderr
     assert "max_batch: taken" not in done.stderr
     assert 'batching = "whole", max_batch = 64, max_prefill_tokens = 8192' in done.stderr
-    assert "the profile was replaced" in done.stderr
+    assert "the profile was added" in done.stderr
     (printed,) = tomllib.loads(done.stdout)["profile"]
-    before = tomllib.loads((CATALOGUE_DIR / "latency.toml").read_text())["profile"]
+    before = tomllib.loads((CATALOGUE_DIR / "latency.toml").read_text()).get("profile", [])
     after = tomllib.loads(catalogue.read_text())["profile"]
     assert after[-1] == printed
     assert printed["source"] == "calibrated: 300 requests of my log.csv"
@@ -327,7 +327,7 @@ def test_without_a_log_the_command_estimates(tmp_path: Path) -> None:
     path.write_text((CATALOGUE_DIR / "latency.toml").read_text())
     assert not write_profile(profile, path)  # added
     assert write_profile(profile, path)  # in place of itself
-    assert len(tomllib.loads(path.read_text())["profile"]) == len(CATALOGUE.latency) + 1
+    assert len(tomllib.loads(path.read_text())["profile"]) == len(load_catalogue().latency) + 1
 
 
 def test_a_mistake_at_the_command_is_one_line(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
 
-CATALOGUE = load_catalogue()
-CONFIG = load_config("office", CATALOGUE)
+CATALOGUE = load_catalogue().of_era("2023", "here")
+CONFIG = load_config("sageserve", CATALOGUE)
 LLM, GPU = "llama2-70b", "h100-80gb"
 RNG = np.random.default_rng(11)
 MIX = (

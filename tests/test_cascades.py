@@ -48,7 +48,7 @@ POLICIES = ("reactive", "dynamo", "lt_ua", "corrected_closed", "clairvoyant")
 
 def as_file(folder: Path, cascades: str) -> str:
     path = folder / "cascade.toml"
-    path.write_text(f'based_on = "office"\n[replay.cascades]\n{cascades}\n')
+    path.write_text(f'based_on = "sageserve"\n[replay.cascades]\n{cascades}\n')
     return str(path)
 
 
@@ -85,7 +85,7 @@ def as_file(folder: Path, cascades: str) -> str:
 def test_an_invalid_cascade_is_refused_by_name(tmp_path: Path, cascade: str, message: str) -> None:
     path = as_file(tmp_path, f"{LARGE} = {{ {cascade}, judge_s = 0.1 }}")
     with pytest.raises(ConfigError) as refused:
-        load_config(path, load_catalogue())
+        load_config(path, load_catalogue().of_era("2023", "here"))
     assert message in str(refused.value)
     assert f"[replay.cascades] {LARGE}" in str(refused.value) or f"cascades.{LARGE}" in str(refused.value)
 
@@ -94,12 +94,14 @@ def test_two_cascades_must_score_an_llm_alike(tmp_path: Path) -> None:
     one = f'llms = ["{SMALL}", "{LARGE}"], escalation_shares = [0.4], judge_s'
     other = f'llms = ["{SMALL}", "{OTHER}"], escalation_shares = [0.4], judge_s'
     alike = load_config(
-        as_file(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.1 }}"), load_catalogue()
+        as_file(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.1 }}"),
+        load_catalogue().of_era("2023", "here"),
     )
     assert len(alike.replay.cascades) == 2
     with pytest.raises(ConfigError, match=r"answers of llama3.1-8b are judged in another cascade too"):
         load_config(
-            as_file(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.2 }}"), load_catalogue()
+            as_file(tmp_path, f"{LARGE} = {{ {one} = 0.1 }}\n{OTHER} = {{ {other} = 0.2 }}"),
+            load_catalogue().of_era("2023", "here"),
         )
 
 
@@ -110,8 +112,10 @@ def test_the_gears_of_a_cascade_are_those_of_its_llms(by: str, seen: list[int]) 
     """Of three llms; below the first gear the configured shares hold."""
     gears = (Gear(3.0, (0.4, 0.2)), Gear(6.0, (0.1, 0.0)))
     three = Cascade((SMALL, OTHER, LARGE), (0.5, 0.25), 0.1, gears, by)
-    replay = dataclasses.replace(load_config("office", load_catalogue()).replay, cascades={LARGE: three})
-    found = make_rules(load_catalogue().serving(LLMS), replay, "follow")
+    replay = dataclasses.replace(
+        load_config("sageserve", load_catalogue().of_era("2023", "here")).replay, cascades={LARGE: three}
+    )
+    found = make_rules(load_catalogue().of_era("2023", "here").serving(LLMS), replay, "follow")
     assert GEARS_BY[found.gears_by] == by
     assert found.gear_llm.tolist() == seen
     assert found.gear_from[[2, 0]].tolist() == [[0.0, 3.0, 6.0]] * 2
@@ -120,7 +124,7 @@ def test_the_gears_of_a_cascade_are_those_of_its_llms(by: str, seen: list[int]) 
 
 def test_stages_per_request_of_each_llm() -> None:
     three = Cascade(("llama3.2-3b", SMALL, LARGE), (0.5, 0.25), 0.1)
-    catalogue = load_catalogue().serving(LLMS)
+    catalogue = load_catalogue().of_era("2023", "here").serving(LLMS)
     stages = stages_per_request(catalogue, {LARGE: three, OTHER: Cascade((SMALL, OTHER), (0.25,), 0.1)})
     expected = {
         "bloom-176b": [0.25, 0, 1.0, 0],
@@ -136,14 +140,20 @@ def test_stages_per_request_of_each_llm() -> None:
 
 def random_answers(trace: TraceArrays) -> Callable[[Cascade, Ints], JudgedAnswers]:
     """Answers as long as their requests, with random scores."""
-    settings = RunSettings(Lake(Path()), load_catalogue(), load_config("office", load_catalogue()))
+    settings = RunSettings(
+        Lake(Path()),
+        load_catalogue().of_era("2023", "here"),
+        load_config("sageserve", load_catalogue().of_era("2023", "here")),
+    )
     return AnswerSampler(settings, DAY, None, trace.input_tokens, trace.output_tokens).answers
 
 
 def test_every_request_has_the_legs_of_its_cascade() -> None:
     cascades = {LARGE: Cascade((SMALL, "llama3.2-3b", LARGE), (0.5, 0.5), 0.1)}
     trace = a_trace([0.0, 1.0, 2.0], [5, 6, 7], [1, 2, 3])._replace(llm=np.array([1, 0, 1], np.int16))
-    legs, answerer, is_shadow = expand_cascades(trace, load_catalogue(), cascades, random_answers(trace))
+    legs, answerer, is_shadow = expand_cascades(
+        trace, load_catalogue().of_era("2023", "here"), cascades, random_answers(trace)
+    )
     assert (answerer == legs.llm).all()
     assert not is_shadow.any()
     assert legs.llm.tolist() == [2, 3, 1, 0, 2, 3, 1]
@@ -183,7 +193,9 @@ def test_the_expected_share_of_requests_goes_on(share: float) -> None:
     rng = np.random.default_rng(1)
     requests = a_trace(np.arange(2000) / 4, rng.integers(1, 99, 2000), rng.integers(1, 20, 2000))
     two = {OTHER: Cascade((OTHER, LARGE), (share,), 0.25)}
-    trace = expand_cascades(requests, load_catalogue(), two, random_answers(requests)).trace
+    trace = expand_cascades(
+        requests, load_catalogue().of_era("2023", "here"), two, random_answers(requests)
+    ).trace
     outcome = run(trace, two_llms(8), judge_rules(share, 0.25))
     gone = outcome.status[1::2] == Ending.FINISHED
     assert gone.mean() == pytest.approx(share, abs=0.04)

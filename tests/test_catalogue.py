@@ -25,7 +25,7 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)
-SERVING = CATALOGUE.serving(OFFICE.fleet.deployments)
+SERVING = build_settings(Lake(), CATALOGUE, OFFICE).catalogue
 Edit = Callable[[str, str, str], None]
 LEVELS = "20\n[replay.levels]\n"  # behind the last key of [replay]
 SHARES = LEVELS + 'count = 3\nby = "shares"\n'
@@ -77,17 +77,19 @@ def test_every_shipped_run_loads_and_fits_its_gpus(name: str) -> None:
 def test_codes_in_arrays_are_positions_in_the_files() -> None:
     assert tuple(CATALOGUE.tiers) == ("iw_fast", "iw_normal", "niw")
     assert CATALOGUE.interactive_tiers == ("iw_fast", "iw_normal")
-    fleet = make_fleet(SERVING, OFFICE.fleet, OFFICE.replay, seed=0)
-    for code, llm in enumerate(SERVING.llms):
-        (deployed,) = OFFICE.fleet.deployments[llm]
-        capacity = kv_capacity_tokens(CATALOGUE, OFFICE.fleet, llm, deployed.gpu, deployed.tensor_parallel)
+    config = load_config("sageserve", CATALOGUE)
+    world = build_settings(Lake(), CATALOGUE, config).catalogue
+    fleet = make_fleet(world, config.fleet, config.replay, seed=0)
+    for code, llm in enumerate(world.llms):
+        (deployed,) = config.fleet.deployments[llm]
+        capacity = kv_capacity_tokens(CATALOGUE, config.fleet, llm, deployed.gpu, deployed.tensor_parallel)
         assert (fleet.kv_capacity[code], fleet.gpus[code]) == (capacity, deployed.tensor_parallel)
 
 
 def test_every_figure_of_the_catalogue_names_its_source() -> None:
     parts = (CATALOGUE.gpus, CATALOGUE.llms, CATALOGUE.regions, CATALOGUE.tiers)
     assert all(entry.source for part in parts for entry in part.values())
-    assert all(profile.source for profile in CATALOGUE.latency)
+    assert all(profile.source for profile in (*CATALOGUE.latency, *CATALOGUE.past_latency))
 
 
 @pytest.mark.parametrize(
@@ -100,15 +102,15 @@ def test_every_figure_of_the_catalogue_names_its_source() -> None:
         ("config/office.toml", r"^\[plan\]", "[plann]", r"unknown key 'plann'\. Did you mean 'plan'\?"),
         (
             "config/office.toml",
-            "^bloom-176b = { gpu",
-            "bloom-167b = { gpu",
-            r"office\.toml \[fleet\.deployments\]: unknown llm 'bloom-167b'\. Did you mean 'bloom-176b'\?",
+            r'^"llama3.1-8b" = \[',
+            '"llama3.1-9b" = [',
+            r"office\.toml \[fleet\.deployments\]: unknown llm 'llama3.1-9b'\. Did you mean 'llama3.1-8b'\?",
         ),
         (
             "config/office.toml",
-            'gpu = "h100-80gb", tensor_parallel = 2',
-            'gpu = "h200", tensor_parallel = 2',
-            r"llama2-70b: unknown gpu 'h200'. Known: h100-80gb",
+            'gpu = "h100-80gb", tensor_parallel = 4',
+            'gpu = "h200", tensor_parallel = 4',
+            r"llama3.1-70b: unknown gpu 'h200'. Known: h100-80gb",
         ),
         (
             "catalogue/gpus.toml",
@@ -158,10 +160,10 @@ def test_every_figure_of_the_catalogue_names_its_source() -> None:
             r"llms\.toml \[bloom-176b\]: the key 'layers' is missing",
         ),
         (
-            "catalogue/latency.toml",
+            "catalogue/latency_2023.toml",
             "^gpu = .*$",
             "",
-            r"latency\.toml \[\[profile\]\] 1: the key 'gpu' is miss",
+            r"latency_2023\.toml \[\[profile\]\] 1: the key 'gpu' is miss",
         ),
         # of the wrong type
         ("config/office.toml", "^days = 15", 'days = "15"', r"trace days: got '15', needed int"),
@@ -199,9 +201,9 @@ def test_bytes_that_are_no_text_are_not_toml(data: Path) -> None:
 
 
 def test_a_config_based_on_another_holds_only_differences(tmp_path: Path) -> None:
-    older = load_config("office_2024", CATALOGUE)
+    older, base = load_config("sageserve_2024", CATALOGUE), load_config("sageserve", CATALOGUE)
     assert (older.fleet, older.forecast, older.plan, older.replay) == (
-        (OFFICE.fleet, OFFICE.forecast, OFFICE.plan, OFFICE.replay)
+        (base.fleet, base.forecast, base.plan, base.replay)
     )
 
     def mine(text: str) -> RunConfig:
@@ -216,6 +218,10 @@ def test_a_config_based_on_another_holds_only_differences(tmp_path: Path) -> Non
     made = mine('[trace]\nname = "t"\ndays = 3\n[trace.office]\ninput_sigma = 0.0\n').trace
     still = dataclasses.replace(OFFICE.trace.office, input_sigma=0.0)
     assert made == dataclasses.replace(OFFICE.trace, name="t", days=3, office=still)
+    niw, fast = ("[trace.office.tiers.niw]\nshare = 0.0\n", "[trace.office.tiers.iw_fast]\nshare = 0.7\n")
+    found = mine(f'[trace]\nname = "t"\n{niw}{fast}').trace.office.tiers
+    for name, share in (("iw_fast", 0.7), ("iw_normal", 0.3), ("niw", 0.0)):
+        assert found[name] == dataclasses.replace(OFFICE.trace.office.tiers[name], share=share)
     one = '[fleet.deployments]\n"llama3.1-8b" = { gpu = "h100-80gb", tensor_parallel = 1 }\n'
     own = mine(
         '[trace]\nname = "t"\ndays = 3\n[trace.office]\n[policies.due]\nlike = "lt_ua"\norder = "edf"\n'
@@ -239,7 +245,7 @@ def test_a_config_based_on_another_holds_only_differences(tmp_path: Path) -> Non
         ('[policies.p]\nlike = "hpa"\nquantile = 0.9\n', "hpa has no plan. Drop capacity_share and quantile"),
         ("[trace.office]\n", "trace: the key 'name' is missing"),
         ('[trace]\nname = "t"\n', "trace: the key 'first_day' is missing"),
-        (one, r"mix\]: bloom-176b is not in \[fleet\.deployments\]\. Add it there or drop it"),
+        (one, r"mix\]: llama3\.1-405b-fp8 is not in \[fleet\.deployments\]\. Add it there or drop it"),
         ("[fleet.deployments]\n", "must have an llm"),
         ('name = "t"\n', "unknown key 'name'"),
     ):
@@ -267,15 +273,17 @@ def test_a_config_is_found_by_path_too(data: Path) -> None:
 
 
 def test_an_llm_that_does_not_fit_its_gpus_is_refused() -> None:
-    tight = dataclasses.replace(OFFICE.fleet, kv_memory_share=0.5)
-    message = r"bloom-176b: weights take 328 GiB, 8 x h100-80gb have 320 GiB\. Raise tensor_parallel"
+    tight = dataclasses.replace(OFFICE.fleet, kv_memory_share=0.4)
+    message = r"llama3\.1-70b: weights take 132 GiB, 4 x h100-80gb have 128 GiB\. Raise tensor_parallel"
     with pytest.raises(ConfigError, match=message):
         make_fleet(SERVING, tight, OFFICE.replay, seed=0)
 
 
 def test_an_llm_without_a_deployment_is_refused() -> None:
-    deployments = {"llama2-70b": (Deployment("h100-80gb", 2),)}
-    with pytest.raises(ConfigError, match=r"no entry for bloom-176b, llama3\.1-8b, llama3\.2-3b.*Add a gpu"):
+    deployments = {"llama3.1-70b": (Deployment("h100-80gb", 4),)}
+    with pytest.raises(
+        ConfigError, match=r"no entry for llama3\.1-8b, llama3\.1-405b-fp8, gpt-oss.*Add a gpu"
+    ):
         make_fleet(SERVING, dataclasses.replace(OFFICE.fleet, deployments=deployments), OFFICE.replay, 0)
 
 
@@ -294,8 +302,8 @@ def test_a_fleet_needs_a_region_with_its_gpus():
         ("order", '"edd"', r"replay order: unknown queue order 'edd'.*'edf'"),
         ("routing", '"random"', r"replay routing: unknown routing 'random'"),
         ("solver", '"hihgs"', r"plan solver: unknown solver 'hihgs'.*'highs'"),
-        ("bloom-176b", "{ east = 0.35 }\nbloom-176 = {}", r"iw_fast\.mix\]: unknown llm 'bloom-176'"),
-        ("bloom-176b", "{ eest = 0.35 }", r"iw_fast\.mix\]: unknown region 'eest'"),
+        ('"llama3.1-405b-fp8"', "{ east = 0.35 }\nllama-3 = {}", r"iw_fast\.mix\]: unknown llm 'llama-3'"),
+        ('"llama3.1-405b-fp8"', "{ eest = 0.35 }", r"iw_fast\.mix\]: unknown region 'eest'"),
         # figures
         ("name", '".."', r"trace name: got '\.\.', needed up to 60 letters"),
         ("first_day", "2025-07-01T00:00:00", r"first_day: got datetime\.datetime.*needed date"),
@@ -311,10 +319,10 @@ def test_a_fleet_needs_a_region_with_its_gpus():
         ("scale_in_share", "0.9", r"\[replay\] needs scale_in_share < scale_out_share\. Change it"),
         ("niw_pull_two_share", "0.61", r"niw_pull_two_share <= niw_pull_one_share"),
         ("boot_spot_max_s", "59.0", r"boot_spot_s <= boot_spot_max_s"),
-        ("max_prefill_tokens", "64", r"max_prefill_tokens = 64 must exceed max_batch = 64"),
+        ("max_prefill_tokens", "256", r"max_prefill_tokens = 256 must exceed max_batch = 256"),
         ("min_instances", '2\nprefix = "blocks"\nprefix_block_tokens = 24', r"= 24 must be a multiple of"),
         ("instances_at_start", "41", r"instances_at_start <= max_instances"),
-        ("instances_at_start", "21", r"252 h100-80gb in east, whose cap_gpus is 240"),
+        ("instances_at_start", "18", r"252 h100-80gb in east, whose cap_gpus is 240"),
         ("policies", "[]", r"policies must have a policy"),
         # levels of priority and moves
         ("correction_minutes", LEVELS + "count = 11", r"levels count: got 11, needed a number from 1 to 10"),
@@ -352,10 +360,10 @@ def test_invalid_settings_are_refused_before_work_begins(
 def test_a_cold_start_takes_longer_where_the_weights_are_not_in_the_region() -> None:
     """SageServe 7.1: 10 minutes with the weights in the region, 2 hours without."""
     names = list(CATALOGUE.regions)
-    west = dataclasses.replace(CATALOGUE.regions["west"], weights=("llama2-70b",))
+    west = dataclasses.replace(CATALOGUE.regions["west"], weights=("llama3.1-70b",))
     catalogue = dataclasses.replace(SERVING, regions={**CATALOGUE.regions, "west": west})
     boot_s = make_fleet(catalogue, OFFICE.fleet, OFFICE.replay, 0).boot_cold_s.reshape(-1, len(names))
-    remote = [list(SERVING.llms).index(llm) for llm in SERVING.llms if llm != "llama2-70b"]
+    remote = [list(SERVING.llms).index(llm) for llm in SERVING.llms if llm != "llama3.1-70b"]
     assert set(boot_s[remote, names.index("west")]) == {7200.0}
     boot_s[remote, names.index("west")] = 600.0
     assert (boot_s == 600.0).all()
@@ -381,7 +389,7 @@ def test_the_power_of_boards_is_the_median_of_measurements() -> None:
     measured = 400.0 * rows.groupby(keys)["average_power"].median()
     median_power = {
         (one.llm, one.gpu, one.tensor_parallel): one.board_w
-        for one in load_catalogue().latency
+        for one in load_catalogue().past_latency
         if one.board_w is not None
     }
     assert median_power == pytest.approx(measured.to_dict(), abs=0.05)

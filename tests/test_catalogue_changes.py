@@ -11,12 +11,12 @@ from fleetcast.assets.replays.policy_inputs import fleet_and_rules
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-WORLD = load_catalogue()
+WORLD = load_catalogue().of_era("2023", "here")
 EAST, BULK = "[catalogue.regions.east]\n", "[catalogue.tiers.bulk]\n"
 NEW_GPU = "memory_gib = 96\npeak_tflops = 900\nbandwidth_tb_per_s = 4\nusd_per_hour = 3\nsource = 'x'\n"
 
 
-def as_file(folder: Path, text: str, name: str = "mine", base: str = "office") -> str:
+def as_file(folder: Path, text: str, name: str = "mine", base: str = "sageserve") -> str:
     path = folder / f"{name}.toml"
     path.write_text(f'based_on = "{base}"\n{text}')
     return str(path)
@@ -34,7 +34,7 @@ def test_only_the_changes_of_a_config_reach_the_fleet(tmp_path: Path) -> None:
     kv_heads = 64
     """
     lake = tmp_path / "lake"
-    plain = load_settings("office", lake)
+    plain = load_settings("sageserve", lake)
     mine = load_settings(as_file(tmp_path, text), lake)
     before, after = (fleet_and_rules(settings, "reactive") for settings in (plain, mine))
     west, llama = list(plain.catalogue.regions).index("west"), list(plain.catalogue.llms).index("llama2-70b")
@@ -54,11 +54,13 @@ def test_changes_of_a_config_override_those_of_its_base(
     from fleetcast.models.world import config_loading
 
     below = as_file(tmp_path, "[catalogue.tiers.iw_fast]\nttft_slo_s = 2.0\ndeadline_s = 50.0\n", "below")
-    (tmp_path / "office.toml").write_bytes((config_loading.CONFIG_DIR / "office.toml").read_bytes())
+    for name in ("office.toml", "sageserve.toml"):
+        (tmp_path / name).write_bytes((config_loading.CONFIG_DIR / name).read_bytes())
     above = "[catalogue.tiers.iw_fast]\nttft_slo_s = 3.0\n[catalogue.gpus.h100-80gb]\nusd_per_hour = 1.0\n"
     tables = config_loading.read_tables(Path(as_file(tmp_path, above, "above", Path(below).stem)), tmp_path)
     config = config_loading.build_config(tables, tmp_path / "above.toml", WORLD)
     assert config.catalogue == {
+        "latency_era": "2023",
         "tiers": {"iw_fast": {"ttft_slo_s": 3.0, "deadline_s": 50.0}},
         "gpus": {"h100-80gb": {"usd_per_hour": 1.0}},
     }

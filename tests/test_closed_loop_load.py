@@ -27,8 +27,8 @@ from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.pipelines.cli import cli_app
 
-CATALOGUE = load_catalogue()
-OFFICE = load_config("office", CATALOGUE)
+CATALOGUE = load_catalogue().of_era("2023", "here")
+OFFICE = load_config("sageserve", CATALOGUE)
 LLM, GPU = "llama3.1-8b", "h100-80gb"
 PROFILE = CATALOGUE.profile(LLM, GPU, 1)
 INPUT, OUTPUT = 1024, 256
@@ -236,3 +236,11 @@ def test_the_command_prints_what_a_benchmark_tool_prints() -> None:
     line = next(line for line in result.output.splitlines() if line.startswith("1 at once"))
     assert f"{alone['requests_per_s']:.2f}" in line
     assert "front end" not in result.output
+    assert "estimated" not in result.output
+
+
+def test_the_command_says_why_a_profile_is_only_estimated() -> None:
+    fleet = ("--fleet", "1 x qwen3-8b@rtx4090-24gb")
+    result = CliRunner().invoke(cli_app, ["try", "qwen3-8b", "--concurrency", "2", *LENGTHS, *fleet, "-q"])
+    assert result.exit_code == 0, result.output
+    assert "1 x rtx4090-24gb for qwen3-8b: estimated: roofline.toml, because aiconfig" in result.output

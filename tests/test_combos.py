@@ -79,8 +79,8 @@ def test_links_carry_one_cache_at_a_time() -> None:
 # --- goodput by replay -----------------------------------------------------------------------------------
 
 LLM, GPU = "llama3.1-8b", "h100-80gb"
-CATALOGUE = load_catalogue()
-CONFIG = load_config("office", CATALOGUE)
+CATALOGUE = load_catalogue().of_era("2023", "here")
+CONFIG = load_config("sageserve", CATALOGUE)
 RNG = np.random.default_rng(5)
 MIX = (
     np.clip(RNG.lognormal(6.5, 0.5, 3000), 1, 8192).astype(np.int32),

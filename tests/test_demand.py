@@ -95,9 +95,9 @@ def test_a_name_missing_in_the_catalogue_is_reported(lake):
 
 
 def test_days_are_generated_from_the_config(lake):
-    office = load_config("office", CATALOGUE).trace
+    office = load_config("sageserve", CATALOGUE).trace
     assert make_request_day(lake, office, CATALOGUE, office.first_day) > 800_000
-    made = lake.read("requests", trace="office")
+    made = lake.read("requests", trace="sageserve")
     assert lake.sql("checks/requests_are_valid.sql").num_rows == 0
     assert made["request_id"].to_pylist()[:2] == [
         office.first_day.toordinal() << 32,

@@ -94,7 +94,7 @@ def score_five_requests(settings: RunSettings, tier: str) -> RunSettings:
     ("tier", "label"), [("iw_normal", "iw_normal requests, %"), ("niw", replay_figures.NO_INTERACTIVE)]
 )
 def test_a_trace_without_iw_fast_has_a_scoreboard_and_figures(tmp_path, monkeypatch, tier, label):
-    settings = score_five_requests(load_settings("office", tmp_path / "lake"), tier)
+    settings = score_five_requests(load_settings("sageserve", tmp_path / "lake"), tier)
     (row,) = settings.lake.sql("select * from scoreboard").to_pylist(maps_as_pydicts="strict")
     share = {"iw_normal": 0.8, "niw": 1.0}[tier]
     assert (row["requests"], row["attainment_by_tier"]) == (5, {tier: share})

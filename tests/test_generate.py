@@ -37,7 +37,11 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.models.world.traffic_config import BurstConfig
 from fleetcast.pipelines.cli import cli_app
 
-CATALOGUE = load_catalogue().serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))
+CATALOGUE = (
+    load_catalogue()
+    .of_era("2023", "here")
+    .serving(("bloom-176b", "llama2-70b", "llama3.1-8b", "llama3.2-3b"))
+)
 NAMES = TraceNames.of(CATALOGUE)
 FIRST = date(2025, 6, 30)  # a Monday
 APPS = ["chat", "rag"]
@@ -409,7 +413,7 @@ def test_the_command_prints_results_and_errors(lake, monkeypatch, tmp_path):
     assert "requests like small on 2 days, as the trace small_x2" in made.output
     config = tmp_path / "hinted.toml"
     config.write_text(made.output.partition("for nightly runs on it:")[2])
-    assert load_config(str(config), CATALOGUE).trace == TraceConfig("small_x2", date(2025, 7, 1), 2, 7)
+    assert load_config(str(config), load_catalogue()).trace == TraceConfig("small_x2", date(2025, 7, 1), 2, 7)
     assert lake.sql("checks/requests_are_valid.sql", trace="small_x2").num_rows == 0
     assert lake.sql("checks/request_ids_are_unique.sql", trace="small_x2").num_rows == 0
     lost = CliRunner().invoke(cli_app, ["generate", "--like", "smal"])

@@ -91,8 +91,8 @@ def test_a_link_under_poisson_arrivals_is_an_m_d_1_queue() -> None:
 
 def test_one_token_answers_need_only_the_prefill_pool() -> None:
     """No KV transfer happens, whatever the link. More of every resource never lowers the rate."""
-    catalogue = load_catalogue()
-    config = load_config("office", catalogue)
+    catalogue = load_catalogue().of_era("2023", "here")
+    config = load_config("sageserve", catalogue)
     tier = dataclasses.replace(catalogue.tiers["iw_fast"], ttft_slo_s=1.0)
     inputs = np.random.default_rng(5).integers(100, 3000, 3000).astype(np.int32)
     whole = Deployment("h100-80gb", 1)

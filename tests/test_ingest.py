@@ -158,7 +158,7 @@ def test_a_file_can_be_withdrawn_from_the_lake(tmp_path, lake):
         ingest_file(land(tmp_path, name, f"{HEADER}{rows}\nnonsense"), lake, CATALOGUE)
     for day in (16, 17):
         build_demand(lake, "azure_llm", date(2023, 11, day))
-    settings = RunSettings(lake, CATALOGUE, load_config("office", CATALOGUE))
+    settings = RunSettings(lake, CATALOGUE, load_config("sageserve", CATALOGUE))
     with pytest.raises(IngestError, match=r"No file 'a.cvs' has landed. Did you mean 'a.csv'\?"):
         forget_file(settings, "a.cvs")
     assert forget_file(settings, "a.csv") == ["azure_llm"]
@@ -228,7 +228,7 @@ def test_default_shares_are_independent_of_each_other(tmp_path, lake):
         "select region, llm, tier, count(*) / 20000 as share from requests group by region, llm, tier"
     ).to_pylist()
     region = {"east": 0.45, "central": 0.33, "west": 0.22}
-    llm = {"bloom-176b": 0.25, "llama2-70b": 0.35, "llama3.1-8b": 0.22, "llama3.2-3b": 0.18}
+    llm = {"llama3.1-405b-fp8": 0.25, "llama3.1-70b": 0.35, "llama3.1-8b": 0.22, "gpt-oss-20b": 0.18}
     tier = {"iw_fast": 0.42, "iw_normal": 0.30, "niw": 0.28}
     assert len(cells) == 36
     for cell in cells:
@@ -346,26 +346,26 @@ def test_a_deeply_nested_file_does_not_stop_other_files(tmp_path, lake, monkeypa
     land(tmp_path, "c.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5")
     monkeypatch.setattr(landing, "landed_files", lambda: landed_files(tmp_path / "landing"))
     monkeypatch.setattr(landing, "lone_mappings", list)
-    done = landing.land_all_files(RunSettings(lake, CATALOGUE, load_config("office", CATALOGUE)))
+    done = landing.land_all_files(RunSettings(lake, CATALOGUE, load_config("sageserve", CATALOGUE)))
     assert [line.split()[0] for line in done.refused] == ["a.jsonl"]
     assert [(report.file, report.rows_kept) for report in done.reports] == [("b.jsonl", 2), ("c.csv", 1)]
 
 
 def test_a_trace_is_landed_or_generated_never_both(tmp_path, lake):
-    settings = RunSettings(lake, CATALOGUE, load_config("office", CATALOGUE))
+    settings = RunSettings(lake, CATALOGUE, load_config("sageserve", CATALOGUE))
     path = land(tmp_path, "a.csv", f"{HEADER}\n2023-11-16 10:00:00,5,5\n")
-    land(tmp_path, "a.toml", 'trace = "office"')
+    land(tmp_path, "a.toml", 'trace = "sageserve"')
     ingest_file(path, lake, CATALOGUE)
     for make in (
         lambda: make_request_day(lake, settings.config.trace, CATALOGUE, date(2025, 7, 1)),
         lambda: drop_changed_days(settings),
     ):
-        with pytest.raises(LakeError, match=r"'office' holds a.csv .* overwrite.* fleetcast forget a.csv"):
+        with pytest.raises(LakeError, match=r"'sageserve' holds a.csv .* overwrite.* fleetcast forget a.csv"):
             make()
-    assert not lake.made_from("office").exists()
+    assert not lake.made_from("sageserve").exists()
     forget_file(settings, "a.csv")
     drop_changed_days(settings)
-    with pytest.raises(IngestError, match=r"a.csv would land in 'office', a trace whose days are made"):
+    with pytest.raises(IngestError, match=r"a.csv would land in 'sageserve', a trace whose days are made"):
         ingest_file(path, lake, CATALOGUE)
 
 

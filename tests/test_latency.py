@@ -20,7 +20,6 @@ from roofline_fit import (
 
 from fleetcast.assets.lake.settings import load_settings
 from fleetcast.models.latency.batch_extension import extend_catalogue, extend_profile
-from fleetcast.models.latency.composed_profiles import compose_profile
 from fleetcast.models.latency.latency_errors import errors_in_use
 from fleetcast.models.latency.pipeline_stages import deployment_profile, hop_token_s, split_into_stages
 from fleetcast.models.latency.profile_tables import (
@@ -45,11 +44,10 @@ from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment, FleetConfig
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-catalogue = load_catalogue()
-OFFICE = load_config("office", catalogue).fleet
+catalogue = load_catalogue().of_era("2023", "here")
+OFFICE = load_config("sageserve", catalogue).fleet
 MEASURED = [p for p in catalogue.latency if p.source.startswith("measured")]
 ESTIMATED = [p for p in catalogue.latency if p.source.startswith("estimated")]
-COMPOSED = [p for p in catalogue.latency if p.source.startswith("composed")]
 MIXTURE = measurements.llms()["Qwen3-235B-A22B"]
 needs_profiles = pytest.mark.skipif(
     not measurements.PROFILES.exists(), reason="the measured profiles are not available"
@@ -74,9 +72,7 @@ def test_the_catalogue_equals_the_fit_to_the_measurements(profile: LatencyProfil
 
 
 def test_unmeasured_profiles_are_the_roofline() -> None:
-    assert len(MEASURED) + len(ESTIMATED) + len(COMPOSED) == len(catalogue.latency)
-    for profile in COMPOSED:
-        assert profile == compose_profile(catalogue, profile.llm, profile.gpu, profile.tensor_parallel)
+    assert len(MEASURED) + len(ESTIMATED) == len(catalogue.latency)
     for profile in ESTIMATED:
         llm, gpu = catalogue.llms[profile.llm], catalogue.gpus[profile.gpu]
         expected = roofline_knots(llm, gpu, profile.tensor_parallel, catalogue.efficiency)

@@ -38,7 +38,7 @@ from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines import error_cli
 
-CATALOGUE = load_catalogue()
+CATALOGUE = load_catalogue().of_era("2023", "here")
 DAY = date(2025, 7, 3)
 POLICIES = ("static", "reactive", "lt_ua")
 H100 = [("bloom-176b", [Deployment("h100-80gb", 8)]), ("llama3.1-8b", [Deployment("h100-80gb", 1)])]
@@ -204,7 +204,7 @@ def write_draws(lake: Lake, usd: dict[str, Sequence[float]]) -> None:
     """Write draws of one figure as a study writes them; the first draw is the scoreboard's."""
     draws = [(policy, n, value) for policy, values in usd.items() for n, value in enumerate(values)]
     rows = [({"variant": policy, "policy": policy, "draw": n}, {"usd": value}) for policy, n, value in draws]
-    lake.write("trials", trial_rows(rows), experiment="error", trace="office", day=DAY)
+    lake.write("trials", trial_rows(rows), experiment="error", trace="sageserve", day=DAY)
 
 
 def test_a_difference_is_certain_if_it_holds_in_every_draw(tmp_path: Path, capsys) -> None:
@@ -280,7 +280,7 @@ def test_a_plan_states_the_interval_of_its_saving(replayed, tmp_path, monkeypatc
     write_draws(lake, usd)
     board = pa.table({"policy": list(usd), "usd": [values[0] for values in usd.values()]})
     monkeypatch.setattr(scorecards, "read_scoreboard", lambda *_: board)
-    own = dataclasses.replace(replayed, lake=lake, config=load_settings("office").config)
+    own = dataclasses.replace(replayed, lake=lake, config=load_settings("sageserve").config)
 
     def line(policy: str, day: date = DAY) -> str:
         return error_cli.describe_replayed_saving(own, day, policy)

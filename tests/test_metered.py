@@ -141,7 +141,7 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
     assert {"read twice", "confidence", "kept"} <= set(assess_trace(lake, "mine")["aspect"].to_pylist())
     assert lake.sql("select distinct measure from engine_histograms").num_rows == 3
     assert not land_metrics(tmp_path / "mine.metrics", lake, CATALOGUE).is_new
-    assert forget_file(RunSettings(lake, CATALOGUE, load_config("office", CATALOGUE)), "mine.metrics") == [
+    assert forget_file(RunSettings(lake, CATALOGUE, load_config("sageserve", CATALOGUE)), "mine.metrics") == [
         "mine"
     ]
     assert not lake.files("requests") + lake.files("metric_findings") + lake.files("engine_histograms")

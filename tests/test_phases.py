@@ -13,7 +13,7 @@ from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.catalogue_entries import Gpu, LatencyProfile
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-CATALOGUE = load_catalogue()
+CATALOGUE = load_catalogue().of_era("2023", "here")
 TABLE_1 = {  # TFLOP/s, GB/s, USD/h -> 1,000 TFLOP and 1,000,000 GB for a USD
     "H800-SXM": (989.0, 3350.0, 2.69, 1324, 4.48),
     "A10": (125.0, 600.0, 0.75, 600, 2.88),

@@ -86,7 +86,7 @@ def test_a_fleet_of_one_llm_holds_no_other(planned: RunSettings, tmp_path: Path)
     """And a request for another one is refused by its name."""
     llm, config = "llama3.1-8b", tmp_path / "own.toml"
     config.write_text(
-        'based_on = "office"\n[trace]\nname = "mine"\nfirst_day = 2025-07-01\ndays = 3\nseed = 1\n'
+        'based_on = "sageserve"\n[trace]\nname = "mine"\nfirst_day = 2025-07-01\ndays = 3\nseed = 1\n'
         f'[fleet.deployments]\n"{llm}" = {{ gpu = "h100-80gb", tensor_parallel = 1 }}\n'
         f'[forecast]\nmethod = "{METHOD}"\npaper_method = "{METHOD}"\nmethods = ["{METHOD}"]\n'
     )
@@ -334,9 +334,9 @@ def test_each_case_changes_its_own_inputs(planned: RunSettings) -> None:
     ]
     assert hours["a100"].uses[..., a100].sum() == base.uses[..., h100].sum() == hours["a100"].uses.sum()
     assert hours["a100"].cap_gpus[:, a100].tolist() == base.cap_gpus[:, h100].tolist()
-    four = hours["llama_on_4"]
-    assert four.gpus_per_instance.max(axis=1).tolist() == [8, 4, 1, 1]
-    assert four.usd_per_hour.max(axis=1)[1] == pytest.approx(4 * 12.29)
+    small = hours["small_on_2"]
+    assert small.gpus_per_instance.max(axis=1).tolist() == [8, 2, 2, 1]
+    assert small.usd_per_hour.max(axis=1)[2] == pytest.approx(2 * 12.29)
     assert hours["east_down"].max_instances[:, 0].tolist() == [0] * 4
     assert hours["east_down"].max_instances[:, 1:].min() > 0
     assert (hours["epsilon_0_5"].epsilon, hours["epsilon_1"].epsilon) == (0.5, 1.0)

@@ -41,7 +41,7 @@ def config_of(folder: Path, deployed: str, more: str = "") -> str:
     """A run of llama2-70b in so many pools, written to a file; its path."""
     path = folder / "pools.toml"
     path.write_text(
-        'based_on = "office"\n[trace]\nname = "pools"\nfirst_day = 2025-07-01\ndays = 3\nseed = 1\n'
+        'based_on = "sageserve"\n[trace]\nname = "pools"\nfirst_day = 2025-07-01\ndays = 3\nseed = 1\n'
         f"[fleet]\ninstances_at_start = 2\nmin_instances = 0\nmax_instances = 6\n{more}\n"
         f"[fleet.deployments]\n{LLM} = [{deployed}]\n"
     )
@@ -118,8 +118,8 @@ def test_pools_without_a_link_are_refused(tmp_path: Path) -> None:
 
 
 def test_requests_do_not_move_over_unknown_links() -> None:
-    world = load_catalogue()
-    office = load_config("office", world)
+    world = load_catalogue().of_era("2023", "here")
+    office = load_config("sageserve", world)
     gpus = {name: dataclasses.replace(gpu, link_gbit_per_s=None) for name, gpu in world.gpus.items()}
     unlinked = dataclasses.replace(world.serving(office.fleet.deployments), gpus=gpus)
     make_fleet(unlinked, office.fleet, office.under("corrected").replay, 0)
@@ -375,3 +375,23 @@ def test_every_kind_is_shown_and_exported_by_its_own_name(night: RunSettings) ->
         "llama3-1-8b-h100-80gb-decode", "llama3-1-8b-h100-80gb-prefill", "llama3-2-3b-h100-80gb",
     ]  # fmt: skip
     assert {(row["llm"], row["role"]) for row in rows} >= {(PARTED, "prefill"), (PARTED, "decode")}
+
+
+def test_the_default_config_serves_every_request_though_endpoints_may_be_empty(tmp_path: Path) -> None:
+    """A small day of office: an llm has a minimum in one region, and the others send their requests there."""
+    day, policies = date(2025, 7, 3), ("reactive", "lt_ua", "corrected")
+    settings = load_settings(small_config(tmp_path, "office", instances_at_start="2"), tmp_path / "lake")
+    make_plans(settings, day, lambda settings, *_: [500.0] * len(settings.grid.service_options))
+    replay_day(settings, day, policies, Progress())
+    minimum = {llm: sum(pool.min_instances != 0 for pool in pools)
+               for llm, pools in settings.config.fleet.deployments.items()}  # fmt: skip
+    assert set(minimum.values()) == {1}
+    served = settings.lake.sql(
+        "select policy, count(*) as requests, count(*) filter (status = 'finished') as finished, "
+        "count(*) filter (region <> served_region) as elsewhere from outcomes group by policy"
+    ).to_pylist()
+    assert {row["policy"] for row in served} == set(policies)
+    assert all(row["finished"] == row["requests"] for row in served)
+    elsewhere = {row["policy"]: row["elsewhere"] / row["requests"] for row in served}
+    assert elsewhere["reactive"] > 0.5  # it never starts the first instance of an endpoint
+    assert 0.1 < elsewhere["lt_ua"] < 0.3

@@ -131,7 +131,7 @@ def test_the_router_weighs_what_is_cached_against_who_has_less_to_do() -> None:
     assert set(outcome.slot.tolist()) == {0, 1}
 
 
-@pytest.mark.skipif(not MOONCAKE.exists(), reason="no Mooncake trace beside the project")
+@pytest.mark.skipif(not MOONCAKE.exists(), reason="no Mooncake trace next to the project")
 def test_one_instance_that_forgets_nothing_reuses_what_was_there_before() -> None:
     with gzip.open(MOONCAKE, "rt") as lines:
         rows = [json.loads(line) for line in lines][:800]

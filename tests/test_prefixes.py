@@ -133,7 +133,7 @@ def test_a_request_without_a_stream_has_no_hash(original):
     assert (np.diff(first) > 0).tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize("is_said", [True, False], ids=["a session each", "told by blocks"])
+@pytest.mark.parametrize("is_said", [True, False], ids=["a session each", "found by blocks"])
 def test_made_sessions_have_the_turns_the_growth_and_the_pauses_of_those_seen(is_said):
     """One stream has sessions of three turns, a minute apart and two blocks longer, the other has none."""
     second, sessions, rng = 1_000_000, 400, np.random.default_rng(3)
@@ -260,7 +260,7 @@ def test_a_turn_goes_on_from_its_own_stream() -> None:
     assert found.following.tolist() == [2, 3, -1, -1]
 
 
-@pytest.mark.skipif(not MOONCAKE.exists(), reason="the Mooncake trace is not beside this checkout")
+@pytest.mark.skipif(not MOONCAKE.exists(), reason="the Mooncake trace is not next to this checkout")
 def test_the_share_of_repeated_blocks_of_a_real_trace_is_kept(tmp_path):
     lake = Lake(tmp_path / "lake")
     ingest_file(MOONCAKE, lake, CATALOGUE)

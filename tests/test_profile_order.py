@@ -19,13 +19,13 @@ from fleetcast.models.latency.aiconfigurator_package import (
 )
 from fleetcast.models.latency.aiconfigurator_profiles import (
     aiconfigurator_profile,
-    between_of_query,
     build_engine_query,
     profile_of_query,
 )
 from fleetcast.models.latency.profile_order import complete_catalogue, describe_estimates, find_profile
 from fleetcast.models.latency.roofline import between_gpus_s, deployment_work
 from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.catalogue_overrides import override_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.toml_dataclasses import ConfigError
@@ -68,7 +68,7 @@ def test_a_profile_repeats_the_package(llm: str, model: str, tp: int, options: d
     from aiconfigurator_core.sdk.engine import EngineHandle
 
     logging.getLogger("aiconfigurator_core").setLevel(logging.CRITICAL)
-    own = profile_of_query(build_engine_query(CATALOGUE, llm, H100, tp, "vllm"), llm, H100, tp)
+    own = profile_of_query(build_engine_query(CATALOGUE, llm, H100, tp), llm, H100, tp)
     engine = EngineHandle.compile(model, "h100_sxm", "vllm", tp_size=tp, **options)
     for n in (128, 2048, 32768):
         expected_s = engine.predict_prefill_latency(1, n, 0) / 1e3
@@ -98,14 +98,14 @@ def test_lines_through_steps_are_found_again() -> None:
 def test_the_correction_is_a_longer_step_and_a_slower_link() -> None:
     """On NVLink a dense llm's passes take step_doubling_s longer per doubling; over PCIe the link counts."""
     for llm, gpu, tp in (("llama3.1-8b", H100, 4), ("llama3.1-8b", PCIE, 2), ("gpt-oss-120b", H100, 4)):
-        query = build_engine_query(CATALOGUE, llm, gpu, tp, "vllm")
+        query = build_engine_query(CATALOGUE, llm, gpu, tp)
         raw, own = profile_of_query(query, llm, gpu, tp), aiconfigurator_profile(CATALOGUE, llm, gpu, tp)
         added_s = np.array(own.prefill_s) - np.array(raw.prefill_s)
         step_s = CATALOGUE.engine.step_doubling_s * np.log2(tp) * (CATALOGUE.llms[llm].experts is None)
         if gpu == PCIE:
             work = deployment_work(CATALOGUE.llms[llm], CATALOGUE.gpus[gpu], tp)
             link_s = between_gpus_s(work, np.array(raw.prefill_tokens), CATALOGUE.efficiency)
-            step_s = step_s + np.maximum(link_s - between_of_query(query)[0], 0.0)
+            step_s = step_s + np.maximum(link_s - profile_cache.answer_query(query)["between_s"][0], 0.0)
             assert step_s[-1] > 0.1 * raw.prefill_s[-1]
         np.testing.assert_allclose(added_s, step_s, atol=2e-6)
         assert own.median_error_share is not None
@@ -114,8 +114,7 @@ def test_the_correction_is_a_longer_step_and_a_slower_link() -> None:
 def test_the_first_source_with_a_profile_is_taken() -> None:
     """A row of latency.toml, composed kernels, the package, composed in part, the roofline that says why."""
     kinds = {
-        ("llama2-70b", H100, 4): "measured",
-        ("llama3.1-8b", H100, 1): "estimated",  # as long as latency.toml has that row
+        ("llama2-70b", H100, 4): "composed",
         ("llama3.1-8b", H100, 2): "composed",
         ("llama3.1-70b-fp8", "a100-80gb", 8): "estimated",  # no GPU of that type multiplies in 8 bits
         ("qwen3-30b-a3b", H100, 2): "aiconfigurator-core",
@@ -141,6 +140,28 @@ def test_the_first_source_with_a_profile_is_taken() -> None:
     lines = describe_estimates(lacking)
     assert len(lines) == 3
     assert lines[1].startswith("1 x rtx4090-24gb for qwen3-8b: estimated: roofline.toml, because")
+
+
+def test_profiles_of_a_past_year_are_used_only_by_a_config_that_says_so() -> None:
+    """A step of 32 took 2 to 3 times as long in 2023; what was not measured keeps its profile."""
+    key, other = ("llama2-70b", H100, 4), ("llama3.1-8b", H100, 2)
+    past = override_catalogue(CATALOGUE, {"latency_era": "2023"}, "own.toml")
+    old, new = find_profile(past, *key), find_profile(CATALOGUE, *key)
+    assert (old.source.partition(":")[0], old.era, new.era) == ("measured", "2023", "")
+    assert (
+        2 < np.interp(32, old.decode_batch, old.decode_s) / np.interp(32, new.decode_batch, new.decode_s) < 3
+    )
+    assert find_profile(past, *other) == find_profile(CATALOGUE, *other)
+    assert not any(profile.era for profile in CATALOGUE.latency)
+    for wrong in ("2022", 2023, True):
+        with pytest.raises(
+            ConfigError, match=rf"own\.toml \[catalogue\] latency_era: got {wrong!r}, needed '2023'"
+        ):
+            override_catalogue(CATALOGUE, {"latency_era": wrong}, "own.toml")
+    for name in ("office", "office_large", "together", "azure"):
+        assert "latency_era" not in load_config(name, CATALOGUE).catalogue
+    for name in ("paper", "sageserve", "cascades"):
+        assert load_config(name, CATALOGUE).catalogue["latency_era"] == "2023"
 
 
 def test_a_config_is_completed_with_every_deployment() -> None:

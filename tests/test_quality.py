@@ -15,7 +15,7 @@ from fleetcast.assets.traces.data_quality import assess_trace
 from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.models.world.catalogue import load_catalogue
 
-CATALOGUE = load_catalogue()
+CATALOGUE = load_catalogue().of_era("2023", "here")
 START = datetime(2024, 5, 6, tzinfo=UTC)  # a Monday
 BURST = "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type"
 

@@ -225,6 +225,6 @@ def test_a_policy_that_cannot_plan_is_refused_by_name(
 def test_an_impossible_judge_of_the_catalogue_is_refused(tmp_path: Path, said: str, message: str) -> None:
     cascade = 'llms = ["llama3.1-8b", "llama2-70b"], escalation_shares = [0.4], judge_s = 0.1'
     path = tmp_path / "mine.toml"
-    path.write_text(f'based_on = "office"\n[replay.cascades]\nllama2-70b = {{ {cascade}, {said} }}\n')
+    path.write_text(f'based_on = "sageserve"\n[replay.cascades]\nllama2-70b = {{ {cascade}, {said} }}\n')
     with pytest.raises(ConfigError, match=re.escape(message)):
         load_config(str(path), load_catalogue())

@@ -226,7 +226,7 @@ def test_a_judge_of_the_catalogue_is_covered_and_its_legs_share_the_latency(
         assert found.within_s.sum() <= latency_s * (1 + 1e-9)
     assert found is not None or latency_s < 40
     alone = cheapest_point_plan(offer, demand, 0, latency_s)
-    assert alone is None or alone.instances[offer.llm != 1].sum() == 0, "nobody judges, nobody goes on"
+    assert alone is None or alone.instances[offer.llm != 1].sum() == 0, "without a judge no request goes on"
 
 
 @FEW

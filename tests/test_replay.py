@@ -96,6 +96,27 @@ def test_leaping_equals_stepping_equals_the_naive_twin(
     np.testing.assert_array_equal(leapt.instance_s.sum(axis=0), spent)
 
 
+@pytest.mark.parametrize("order", ["edf", "pf", "dpa", "priority"])
+def test_a_chunked_engine_admits_nothing_where_it_has_preempted(order: str) -> None:
+    """As in vLLM. Steps take 1/32 s; after 12 of them the second request is preempted for the first one.
+
+    The third has more urgency than the second. It has waited for a place, and its prompt would fit now.
+    """
+    fleet = a_fleet(1, 2, kv_capacity=np.array([32]), batching=np.array([BATCHINGS.index("chunked")]))
+    fleet = fleet._replace(latency=fleet.latency._replace(decode_kv_s=np.zeros((1, 3))))
+    trace = a_trace([0.25, 0.25, 0.375], [4, 4, 1], [20, 20, 1])
+    trace = trace._replace(
+        tier=np.array([0, 1, 0], np.int16), level=np.array([0, 1, 0], np.int16),
+        cached_tokens=np.zeros(3, np.int32), first_hash=np.zeros(4, np.int64),
+    )  # fmt: skip
+    rules = some_rules(order=ORDERS.index(order), headroom_share=np.zeros(2))
+    plan = ([[1]] * strategies.HOURS, [[0.0]] * strategies.HOURS, [1])
+    outcome = run(trace, fleet, rules, plan)
+    assert outcome.preemptions.tolist() == [0, 1, 0]
+    assert outcome.first_token_s[2] == 0.25 + 8 / 1024 + 14 / 32
+    assert_twin_agrees(outcome, (trace, fleet, rules, plan), plan, HOUR_S, ())
+
+
 HANDED = ("sent_from", "sent_s", "came_s", "joined_s")
 PART_S = 4.0  # between two looks at what may be moved
 PARTS = int(HORIZON_S / PART_S)
@@ -189,7 +210,7 @@ def test_invariants_of_any_replay(case: tuple[TraceArrays, FleetArrays, Rules, A
     trace, fleet, rules, plan = case
     outcome = run(trace, fleet, rules, plan)
     done = outcome.status == Ending.FINISHED
-    # 1. every request ends exactly once, or is said to be queued still
+    # 1. every request ends exactly once, or is reported as queued still
     assert (np.isfinite(outcome.finish_s) == done).all()
     too_large = trace.input_tokens + trace.output_tokens > fleet.llm_max_request_tokens[trace.llm]
     began = outcome.status != Ending.SPARED

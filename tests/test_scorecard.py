@@ -522,14 +522,14 @@ def test_a_timeline_has_every_second_of_every_request_in_lanes_that_do_not_overl
         ({"region": "eas"}, "--region: unknown region 'eas'. Did you mean 'east'"),
         ({"policy": "lt_e"}, "--policy: unknown policy 'lt_e'. Did you mean 'lt_"),
         ({"policy": "lt_i"}, "lt_i was not replayed on .* fleetcast replay --policy lt_i --date "),
-        ({"day": date(2025, 7, 9)}, "'office' has no outcomes on 2025-07-09"),
+        ({"day": date(2025, 7, 9)}, "'sageserve' has no outcomes on 2025-07-09"),
         ({"hour": 3}, "in hour 3 of .* under reactive.* policy = 'reactive' and day = '"),
     ],
 )
 def test_a_timeline_names_what_there_is_not(tmp_path: Path, wrong: dict, message: str) -> None:
     lake, catalogue = Lake(tmp_path), load_catalogue()
-    office = RunSettings(lake, catalogue, load_config("office", catalogue))
-    lake.write("outcomes", outcomes([{}]), trace="office", day=START.date(), policy="reactive")
+    office = RunSettings(lake, catalogue, load_config("sageserve", catalogue))
+    lake.write("outcomes", outcomes([{}]), trace="sageserve", day=START.date(), policy="reactive")
     query = {"day": START.date(), "policy": "reactive", "llm": "bloom-176b", "region": "east", "hour": 1}
     with pytest.raises(ValueError, match=message):
         write_timeline(office, **(query | wrong))
@@ -555,7 +555,7 @@ def test_a_rule_that_looks_at_memory_while_requests_wait_rings(tmp_path: Path) -
         lake.write("outcomes", outcomes(requests), **WHERE, policy=policy)
         lake.write("fleet_hours", fleet, **WHERE, policy=policy)
     lake.write("scorecard", lake.sql("marts/scorecard.sql", **WHERE), **WHERE)
-    office = load_config("office", load_catalogue())
+    office = load_config("sageserve", load_catalogue())
     assert office.by_memory == ["siloed", "reactive", "hpa", "lt_u", "lt_ua"]
     (found,) = lake.sql(
         "alarms/rules_on_memory_see_who_waits.sql",

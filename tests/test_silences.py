@@ -27,7 +27,7 @@ from fleetcast.assets.traces.ingest import ingest_file
 MONDAY = date(2024, 5, 6)
 HOUR_S = 3600.0
 FRIDAY = 11  # of the second week
-CONFIG = """based_on = "office"
+CONFIG = """based_on = "sageserve"
 [trace]
 name = "mine"
 first_day = 2024-05-06

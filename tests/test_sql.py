@@ -32,7 +32,7 @@ GRAINLESS = {  # macros and updates
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake of two small generated days with their demand."""
     catalogue = load_catalogue()
-    trace = load_config("office", catalogue).trace
+    trace = load_config("sageserve", catalogue).trace
     names = TraceNames.of(catalogue)
     lake = Lake(tmp_path_factory.mktemp("lake"))
     for day in (trace.first_day, trace.first_day + timedelta(days=1)):

@@ -255,8 +255,8 @@ def test_variants_that_make_the_same_requests_share_them(tmp_path: Path) -> None
 def test_a_trace_that_a_study_names_stands_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(study_files, "STUDIES_DIR", tmp_path)
     text = """
-    what = "a landed trace beside a made one, which goes on for a week"
-    based_on = "office"
+    what = "a landed trace next to a made one, which goes on for a week"
+    based_on = "sageserve"
     [variants.landed]
     trace = { name = "t", first_day = 2025-07-01, days = 3, seed = 1 }
     [variants.made]
@@ -283,7 +283,7 @@ def test_a_trace_that_a_study_names_stands_by_itself(monkeypatch: pytest.MonkeyP
 
 def test_study_runs_on_a_custom_config_based_on_a_shipped_one(tmp_path: Path) -> None:
     own = tmp_path / "own.toml"
-    own.write_text('based_on = "office_large"\n[fleet]\nmax_instances = 177\n')
+    own.write_text('based_on = "sageserve_large"\n[fleet]\nmax_instances = 177\n')
     variants = load_study("week", Lake(tmp_path / "lake"), str(own))
     assert {v.settings.config.fleet.max_instances for v in variants} == {177}
     assert {v.settings.config.fleet.instances_at_start for v in variants} == {100}
@@ -295,7 +295,7 @@ def test_study_runs_on_a_custom_config_based_on_a_shipped_one(tmp_path: Path) ->
 def test_a_day_that_never_landed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(study_files, "STUDIES_DIR", tmp_path)
     (tmp_path / "own.toml").write_text(
-        'what = "a week with a missing day"\nbased_on = "office"\nreplayed_days = 2\n'
+        'what = "a week with a missing day"\nbased_on = "sageserve"\nreplayed_days = 2\n'
         'trace = { name = "t", first_day = 2025-07-01, days = 3, seed = 1 }\n'
     )
     lake = Lake(tmp_path / "lake")
@@ -326,7 +326,7 @@ def test_a_study_that_cannot_be_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, message: str
 ) -> None:
     monkeypatch.setattr(study_files, "STUDIES_DIR", tmp_path)
-    (tmp_path / "own.toml").write_text(f'what = "a test"\nbased_on = "office_2024"\n{text}')
+    (tmp_path / "own.toml").write_text(f'what = "a test"\nbased_on = "sageserve_2024"\n{text}')
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
         load_study("own", Lake(tmp_path / "lake"))
     assert "\n" not in str(refused.value)

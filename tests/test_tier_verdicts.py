@@ -55,7 +55,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunSettings:
         lambda: sorted((tmp_path / "landing").glob("*.parquet")),
     )
     monkeypatch.setattr("fleetcast.assets.traces.landing.lone_mappings", list)
-    return RunSettings(Lake(tmp_path / "lake"), CATALOGUE, load_config("office", CATALOGUE))
+    return RunSettings(Lake(tmp_path / "lake"), CATALOGUE, load_config("sageserve", CATALOGUE))
 
 
 def drop(settings: RunSettings, name: str, days: range) -> None:

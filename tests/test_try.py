@@ -24,8 +24,8 @@ from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.cli import cli_app
 
-CATALOGUE = load_catalogue()
-OFFICE = load_config("office", CATALOGUE)
+CATALOGUE = load_catalogue().of_era("2023", "here")
+OFFICE = load_config("sageserve", CATALOGUE)
 SMALL, LARGE = "4 x llama3.1-8b@h100-80gb", "2 x llama2-70b@4xh100-80gb"
 
 
@@ -194,3 +194,43 @@ def test_the_requests_are_those_of_the_file(rows: pd.DataFrame, requested: try_f
     assert (own.status == Ending.FINISHED).all()
     played = try_fleet.run_fleet_trial(SMALL, pools, requested.rows, CATALOGUE, OFFICE)
     np.testing.assert_allclose(played.ttft_s, own.first_token_s - trace.arrival_s, atol=1e-4)
+
+
+def test_the_prefix_cache_is_what_the_file_says() -> None:
+    """Recorded hits first, then hashes of blocks of the config's size; a config's own cache stays."""
+
+    def rows(cached: list[int | None], blocks: list[int]) -> pd.DataFrame:
+        hashes = [[7] * count if count else None for count in blocks]
+        return pd.DataFrame(
+            {"input_tokens": [4096, 2048], "cached_tokens": pd.Series(cached), "prefix_hashes": hashes}
+        )
+
+    nothing, blocks = [None, None], [8, 4]
+    for cached, counts, prefix, message in (
+        ([2048, None], blocks, "given", "hits as the file has them, 33% of the input tokens"),
+        (nothing, blocks, "blocks", "by the file's prefix hashes"),
+        (nothing, [256, 128], "none", "blocks have some 16 tokens, [fleet] prefix_block_tokens is 512"),
+        (nothing, [2, 0], "none", ""),
+        ([0, 0], [0, 0], "none", ""),
+    ):
+        config, line = try_fleet.with_prefix_of_file(OFFICE, rows(cached, counts))
+        assert config.fleet.prefix == prefix
+        assert message in line
+        assert bool(message) == bool(line)
+    own = dataclasses.replace(OFFICE, fleet=dataclasses.replace(OFFICE.fleet, prefix="blocks"))
+    assert try_fleet.with_prefix_of_file(own, rows([2048, None], blocks)) == (own, "")
+
+
+def test_the_recorded_hits_of_a_file_are_used_unless_the_command_refuses_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(try_fleet, "FIGURES", tmp_path)
+    file, reused = Path(__file__).parent / "traces" / "copilot_agent.jsonl", []
+    for options in ((), ("--prefix", "none")):
+        command = ["try", str(file), "--fleet", SMALL, "--quiet", *options]
+        result = CliRunner().invoke(cli_app, command, env={"COLUMNS": "300"})
+        assert result.exit_code == 0, result.stderr
+        reused.append(
+            "prefix cache  hits as the file has them" in result.output and "reused %" in result.output
+        )
+    assert reused == [True, False]

@@ -31,8 +31,8 @@ RECORDED = json.loads(gzip.decompress((Path(__file__).parent / "vllm_decisions.j
     "recorded", RECORDED, ids=lambda one: str(one["case"]["engine"]["max_num_batched_tokens"])
 )
 def test_the_kernel_decides_as_vllm_does(recorded) -> None:
-    catalogue = load_catalogue()
-    config = load_config("office", catalogue)
+    catalogue = load_catalogue().of_era("2023", "here")
+    config = load_config("sageserve", catalogue)
     case = recorded_case(recorded["case"])
     fleet = case_fleet(case, catalogue, config)._replace(latency=recorded_latency(recorded["case"]))
     played = play_kernel(case, fleet, catalogue, config)

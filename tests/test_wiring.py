@@ -113,7 +113,7 @@ def pools_of(fleet: FleetArrays) -> list[tuple[Any, float]]:
 
 
 def test_nothing_in_this_run_is_a_default_and_no_two_figures_are_equal(wired: RunSettings) -> None:
-    usual = load_settings("office", wired.lake.root).config
+    usual = load_settings("sageserve", wired.lake.root).config
     apart = ("calendar", "cascades", "start", "is_balanced")  # test_calendar.py, test_cascades.py, below
     for table in ("fleet", "forecast", "plan", "replay"):
         own = dataclasses.asdict(getattr(wired.config, table))

@@ -48,6 +48,12 @@ class Played(NamedTuple):
     reused_tokens: Any
 
 
+def draw_limits(rng: np.random.Generator) -> tuple[int, int, int, bool]:
+    """Random max_num_seqs, max_num_batched_tokens, block_size and async_scheduling."""
+    sequences, budget, block = (int(rng.choice(sizes)) for sizes in (SEQUENCES, BUDGETS, BLOCKS))
+    return sequences, budget, block, bool(rng.integers(2))
+
+
 def sample_case(name: str, seed: int, requests: int, kv_tokens: int = ROOM_TOKENS) -> EngineCase:
     """Random settings, lognormal lengths, and Poisson arrivals at 0.2 to 1.3 of what such engines carry."""
     rng = np.random.default_rng(seed)
@@ -56,18 +62,9 @@ def sample_case(name: str, seed: int, requests: int, kv_tokens: int = ROOM_TOKEN
     answers = np.clip(rng.lognormal(rng.uniform(3.0, 5.5), 0.8, requests), 1, 4_000).astype(np.int32)
     second_s = prompts.mean() / 25_000 + answers.mean() / 4_000  # of one engine, about
     rate = rng.uniform(0.2, 1.3) * engines / second_s
-    return EngineCase(
-        name,
-        int(rng.choice(SEQUENCES)),
-        int(rng.choice(BUDGETS)),
-        int(rng.choice(BLOCKS)),
-        bool(rng.integers(2)),
-        kv_tokens,
-        engines,
-        np.cumsum(rng.exponential(1 / rate, requests)),
-        prompts,
-        answers,
-    )
+    limits = draw_limits(rng)
+    arrival_s = np.cumsum(rng.exponential(1 / rate, requests))
+    return EngineCase(name, *limits, kv_tokens, engines, arrival_s, prompts, answers)
 
 
 def sample_conversations(name: str, seed: int, requests: int, kv_tokens: int) -> EngineCase:
@@ -88,19 +85,10 @@ def sample_conversations(name: str, seed: int, requests: int, kv_tokens: int) ->
     order = np.argsort(arrival_s)
     place = np.empty(requests, int)
     place[order] = np.arange(requests)
-    return EngineCase(
-        name,
-        int(rng.choice(SEQUENCES)),
-        int(rng.choice(BUDGETS)),
-        int(rng.choice(BLOCKS)),
-        bool(rng.integers(2)),
-        kv_tokens,
-        1,
-        arrival_s[order] / rng.uniform(4, 12),
-        prompts[order],
-        answers[order],
-        np.where(previous[order] >= 0, place[previous[order]], -1),
-    )
+    limits = draw_limits(rng)
+    arrival_s = arrival_s[order] / rng.uniform(4, 12)
+    previous = np.where(previous[order] >= 0, place[previous[order]], -1)
+    return EngineCase(name, *limits, kv_tokens, 1, arrival_s, prompts[order], answers[order], previous)
 
 
 def prompt_runs(case: EngineCase) -> list[list[tuple[int, int]]]:

@@ -163,7 +163,7 @@ def kv_room_tokens(llm: str, precision: str, system: str, tp: int) -> int:
 def replay_setting() -> tuple[Catalogue, RunConfig]:
     """Return the catalogue with one llm that stands for all, and the default config."""
     catalogue = load_catalogue()
-    return dataclasses.replace(catalogue, llms={LLM: PLACEHOLDER}), load_config("office", catalogue)
+    return dataclasses.replace(catalogue, llms={LLM: PLACEHOLDER}), load_config("sageserve", catalogue)
 
 
 def play(

@@ -32,7 +32,7 @@ SEASONAL_FACTOR = 1.1
 
 def wired_catalogue() -> Catalogue:
     """Two llms in three unequal regions."""
-    world, source = load_catalogue(), "a test"
+    world, source = load_catalogue().of_era("2023", "here"), "a test"
     gpus = {
         "h100-80gb": dataclasses.replace(world.gpus["h100-80gb"], memory_gib=58.2, usd_per_hour=9.5),
         "a100-80gb": dataclasses.replace(

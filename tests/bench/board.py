@@ -65,7 +65,7 @@ min_instances = 1
 {LLM} = {{ gpu = "{GPU}", tensor_parallel = 8 }}
 """
 CONFIG = f"""
-based_on = "office"
+based_on = "sageserve"
 [trace]
 name = "NAME"
 first_day = {FIRST - timedelta(days=HISTORY)}
@@ -83,7 +83,7 @@ policies = {list(POLICIES)}
 
 def catalogue() -> Catalogue:
     """The shipped one, of one llm in one region."""
-    whole = load_catalogue()
+    whole = load_catalogue().of_era("2023", "here")
     site = dataclasses.replace(
         whole.regions[REGION],
         preference=(REGION,),
@@ -97,7 +97,7 @@ def catalogue() -> Catalogue:
 def boards() -> Figures:
     """A fortnight of ServeGen and traces made like it: GPU-hours, attainment and the order of policies."""
     if not SHARED.exists():
-        raise Skipped("the shared traces are not beside this checkout (../shared/data)")
+        raise Skipped("the shared traces are not next to this checkout (../shared/data)")
     with tempfile.TemporaryDirectory() as folder:
         (lake, original), fitted = landed(Path(folder))
         found = [made_board(lake, *fitted, seed) for seed in range(SEEDS)]

@@ -31,7 +31,7 @@ TARGETS = {
         "share", "E2E of a request left out, median; the worse of two real vLLM logs", at_most=0.04
     ),
     "engines_ttft_error": Target("share", "the same of TTFT", at_most=0.08),
-    "engines_unqueued_ttft_error": Target("share", "the same of the requests that waited for nobody"),
+    "engines_unqueued_ttft_error": Target("share", "the same of the requests that did not wait"),
     "engines_calibrate_seconds": Target("s", "the longer of both; CPU, the kernel compiled", at_most=60.0),
     "engines_self_error": Target(
         "share",

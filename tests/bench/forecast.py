@@ -327,7 +327,7 @@ def day_ahead() -> Figures:
 
 
 def foreseen(held: Held, weekday: int) -> Figures:
-    """Walk a day ahead from every hour, for the errors, and judge what is said at midnight."""
+    """Walk a day ahead from every hour, for the errors, and judge the forecasts of midnight."""
     hour, season = held.clock.hour, held.clock.season
     clock = held.clock._replace(every=hour, horizon=season)
     found = predicted(Held(held.demand, clock), (DEFAULT, "seasonal_naive"), weekday)

@@ -13,7 +13,7 @@ from fleetcast.models.plan.rental import RentalOffer
 from fleetcast.models.plan.solver import DEFAULT_SOLVER
 from fleetcast.models.world.catalogue import load_catalogue
 
-CATALOGUE = load_catalogue()
+CATALOGUE = load_catalogue().of_era("2023", "here")
 COMPOSED = "profiles composed from measured kernels: TPOT of measured runs, median error"
 HOPPER = ("h100-80gb", "h200-141gb")
 
@@ -81,7 +81,7 @@ def programmes() -> Figures:
 
 def command() -> Figures:
     """The whole answer for llama3.1-8b of the office trace, forecast of the day to come included."""
-    settings = load_settings("office")
+    settings = load_settings("sageserve")
     try:
         day = next_plan_day(settings)
     except LakeError as error:

@@ -43,16 +43,16 @@ WAYS = {  # how buckets are known, by which programme, whether combos may be ren
 }
 TARGETS = {
     "gpus_buckets_usd_over_one": Target(
-        "", "three apps on one llm: USD by buckets told by apps over one bucket"
+        "", "three apps on one llm: USD by buckets found by apps over one bucket"
     ),
     "gpus_buckets_together_usd_over_one": Target("", "the first without combos"),
-    "gpus_buckets_truth_usd_over_one": Target("", "the same with buckets told by the true lengths"),
+    "gpus_buckets_truth_usd_over_one": Target("", "the same with buckets found by the true lengths"),
 }
 
 
 def mixed() -> tuple[RentScenario, TraceArrays, np.ndarray]:
     """The paper's three workloads as apps of one llm, its rates; the trace, and the app of each request."""
-    catalogue = load_catalogue()
+    catalogue = load_catalogue().of_era("2023", "here")
     gpus = {
         name: dataclasses.replace(gpu, usd_per_hour=RUNPOD.get(name, gpu.usd_per_hour))
         for name, gpu in catalogue.gpus.items()

@@ -67,7 +67,7 @@ def setting_of(
         tpot_slo_s=tpot_slo_s,
         attainment_target_share=ATTAINED,
     )
-    config = load_config("office", catalogue)
+    config = load_config("sageserve", catalogue)
     fleet = dataclasses.replace(
         config.fleet, max_batch=256, kv_transfer="layers", link_gbit_per_s=link_gbit_per_s
     )

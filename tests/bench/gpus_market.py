@@ -39,7 +39,7 @@ TARGETS = {
 
 def market() -> Figures:
     """Melange, Cauchy with and without combos, and shares on three workloads and two sets of GPU types."""
-    catalogue = load_catalogue()
+    catalogue = load_catalogue().of_era("2023", "here")
     gpus = {
         name: dataclasses.replace(gpu, usd_per_hour=VERDA.get(name, gpu.usd_per_hour))
         for name, gpu in catalogue.gpus.items()
@@ -76,7 +76,7 @@ def market() -> Figures:
 
 def listed() -> Figures:
     """The bound at the catalogue's prices, those of hyperscalers, and at one provider's."""
-    catalogue, figures = load_catalogue(), Figures()
+    catalogue, figures = load_catalogue().of_era("2023", "here"), Figures()
     for name, usd in (("listed", {}), ("verda", VERDA)):
         own = {
             gpu: dataclasses.replace(one, usd_per_hour=usd.get(gpu, one.usd_per_hour))

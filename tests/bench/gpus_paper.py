@@ -30,7 +30,7 @@ from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.kernel_times import MatrixProductTimes
 
-CATALOGUE = load_catalogue()
+CATALOGUE = load_catalogue().of_era("2023", "here")
 H800, A800, H20 = TYPES = ("h800-80gb", "a800-80gb-pcie", "h20-96gb")
 DEGREES, LINK_GBIT_PER_S = (1, 2), 25.0
 CAPS = dict.fromkeys(TYPES, 8)

@@ -24,7 +24,7 @@ from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
 
-CATALOGUE = load_catalogue()
+CATALOGUE = load_catalogue().of_era("2023", "here")
 WAYS = ("static", "scaled", "one_more")
 MEASURED = "llama2-70b as it was measured on H100 and A100"
 TARGETS = {
@@ -59,7 +59,10 @@ def flips() -> Figures:
     load = MeanRequest(float(inputs.mean()), float(outputs.mean()))
     profiles = comparable_profiles(CATALOGUE, LLM, [(gpu, tp) for gpu in GPUS for tp in (2, 4, 8)])
     world = dataclasses.replace(CATALOGUE, latency=tuple(profiles.values()))
-    config, tier = load_config("office", CATALOGUE), dataclasses.replace(CATALOGUE.tiers["iw_fast"], **TARGET)
+    config, tier = (
+        load_config("sageserve", CATALOGUE),
+        dataclasses.replace(CATALOGUE.tiers["iw_fast"], **TARGET),
+    )
     at = {ratio: prices_at(ratio, world, load) for ratio in RATIOS}
     options: dict[tuple[tuple[str, int, int], ...], Combo] = {}
     for found in list(at.values())[::4]:
@@ -90,7 +93,7 @@ def flips() -> Figures:
 
 def prices_at(ratio, world, load):
     """Prices by phase where an A100 costs 1 USD."""
-    usd, fleet = {GPUS[0]: float(ratio), GPUS[1]: 1.0}, load_config("office", CATALOGUE).fleet
+    usd, fleet = {GPUS[0]: float(ratio), GPUS[1]: 1.0}, load_config("sageserve", CATALOGUE).fleet
     found = []
     for profile in world.latency:
         gpu, tp = profile.gpu, profile.tensor_parallel

@@ -21,7 +21,7 @@ from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
 
-CATALOGUE = load_catalogue()
+CATALOGUE = load_catalogue().of_era("2023", "here")
 LLM, GPU = "llama3.1-8b", "h20"
 TARGETS = {
     "gpus_table3_e2e_error": Target("", "E2E of Cauchy's Table 3, basic rows, worst of 3", at_most=0.08),
@@ -82,7 +82,7 @@ def played(
     )  # fmt: skip
     gpu = dataclasses.replace(CATALOGUE.gpus["h20-96gb"], link_gbit_per_s=25.0)
     world = dataclasses.replace(CATALOGUE.serving([LLM]), gpus={GPU: gpu}, latency=(profile,))
-    config = load_config("office", CATALOGUE)
+    config = load_config("sageserve", CATALOGUE)
     config = dataclasses.replace(
         config,
         fleet=dataclasses.replace(config.fleet, max_batch=256),

@@ -43,7 +43,7 @@ TARGETS = {
     "levels_off_slowdown": Target(
         "x", "the same by shortest queue with 4 levels, moves switched off, over plain fcfs", at_most=1.05
     ),
-    "levels_links_slowdown": Target("x", "the same with links, over which nobody moves"),
+    "levels_links_slowdown": Target("x", "the same with links, over which no request moves"),
     "levels_tick_growth": Target(
         "x", "a balancer that finds no pair, each 10 ms over each 1 s, 200,000 requests", at_most=1.3
     ),

@@ -47,7 +47,7 @@ STEP_S, HOUR_S, DAY_S = 60.0, 3600.0, 86_400
 POLICY = "day_ahead"
 SEEDS = (7, 8, 9)  # of the requests
 CONFIG = """
-based_on = "office"
+based_on = "sageserve"
 [trace]
 name = "mine"
 first_day = FIRST
@@ -135,7 +135,7 @@ def first_day() -> date:
 def office(seed: int) -> Iterator[tuple[date, DayColumns]]:
     """The days of the office trace, all of one tier."""
     catalogue = load_catalogue()
-    trace = load_config("office", catalogue).trace
+    trace = load_config("sageserve", catalogue).trace
     assert trace.office is not None
     parameters = replace(trace.office, requests_per_day=REQUESTS_PER_DAY)
     for day in (first_day() + timedelta(days=n) for n in range(HISTORY + 1)):

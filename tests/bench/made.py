@@ -66,7 +66,7 @@ Statistics = dict[str, float]
 def statistics() -> Figures:
     """Fit the shared traces, draw them again, and hold the statistics of both side by side."""
     if not SHARED.exists():
-        raise Skipped("the shared traces are not beside this checkout (../shared/data)")
+        raise Skipped("the shared traces are not next to this checkout (../shared/data)")
     made, original = [], []
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder) / "lake")
@@ -92,7 +92,7 @@ def statistics() -> Figures:
 def land(lake: Lake, folder: Path) -> None:
     """Bring the shared traces into the lake."""
     land_servegen(lake, folder, RATE_SCALE)
-    catalogue = load_catalogue()
+    catalogue = load_catalogue().of_era("2023", "here")
     for name in (name for names in OTHERS.values() for name in names):
         ingest_file(SHARED / "traces" / name, lake, catalogue)
 
@@ -108,12 +108,12 @@ def land_servegen(lake: Lake, folder: Path, rate_scale: float, mapping: str = ""
     archive.with_name("servegen.toml").write_text(
         f'trace = "servegen"\nstart = 2024-01-01T00:00:00Z\nrate_scale = {rate_scale}\n{mapping}'
     )
-    ingest_file(archive, lake, load_catalogue())
+    ingest_file(archive, lake, load_catalogue().of_era("2023", "here"))
 
 
 def side_by_side(lake: Lake, trace: str, like: str, days: Sequence[date]) -> tuple[Statistics, Statistics]:
     """Statistics of some days of a trace, and their mean over traces of these days made like another one."""
-    names = TraceNames.of(load_catalogue())
+    names = TraceNames.of(load_catalogue().of_era("2023", "here"))
     original = read(lake, trace, days)
     large = large_apps(original)
     traffic, apps = fit_clients(lake, like, names, Progress())
@@ -194,8 +194,8 @@ def within(original: Sequence[Statistics], made: Sequence[Statistics]) -> float:
 def sessions() -> Figures:
     """The sessions of Mooncake, one llm for all, and of a day made like it; and of each half."""
     if not SHARED.exists():
-        raise Skipped("the shared traces are not beside this checkout (../shared/data)")
-    figures, catalogue = Figures(), load_catalogue()
+        raise Skipped("the shared traces are not next to this checkout (../shared/data)")
+    figures, catalogue = Figures(), load_catalogue().of_era("2023", "here")
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder) / "lake")
         with gzip.open(SHARED / "traces" / OTHERS["mooncake"][0], "rt") as packed:

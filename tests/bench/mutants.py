@@ -20,6 +20,7 @@ from measure import ROOT, Figures, Target
 
 LIST = Path(__file__).with_name("mutants.toml")
 COPIED = (
+    ".package",
     "assets",
     "data",
     "models",
@@ -117,7 +118,7 @@ def copy_of_the_tree(to: Path) -> Path:
     for name in COPIED:
         if (ROOT / name).is_dir():
             left_out = shutil.ignore_patterns("__pycache__", *(MADE if name == "data" else ()))
-            shutil.copytree(ROOT / name, to / name, ignore=left_out)
+            shutil.copytree(ROOT / name, to / name, symlinks=True, ignore=left_out)
         else:
             shutil.copy2(ROOT / name, to / name)
     return to
@@ -138,7 +139,8 @@ def applied(mutant: Mutant, tree: Path) -> Iterator[None]:
 
 def tested(tree: Path, tests: Sequence[str]) -> tuple[int, str]:
     """Run tests of a tree up to the first that fails: pytest's code, and the end of what it said."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "DAGSTER_HOME": str(tree), "MPLBACKEND": "Agg"}
+    environment = {**os.environ, "DAGSTER_HOME": str(tree), "MPLBACKEND": "Agg"}
+    environment |= {"PYTHONPATH": str(tree / ".package")}
     environment |= {"PYTHONPYCACHEPREFIX": str(tree.parents[1] / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:

@@ -24,14 +24,14 @@ from fleetcast.models.world.config_loading import load_config
 OTHERS = ("sageserve", "llumnix_hourly", "cauchy_types", "cascadia_hourly", "boute_hourly")
 CONFIGS = {
     "": "together",
-    "_office": "office",
-    "_bursts": "office_bursts",
+    "_office": "sageserve",
+    "_bursts": "sageserve_bursts",
     "_azure": "azure: a real hour by the hours of a real week",
     "_servegen": "ServeGen m-small: a real Friday after eleven real days",
 }
 SERVEGEN_RATE = 1e-2  # of its 1.4 billion requests: a million a day
 SERVEGEN = f"""
-based_on = "office"
+based_on = "sageserve"
 [trace]
 name = "servegen"
 first_day = {FIRST}
@@ -48,7 +48,7 @@ TARGETS = {
     for name, config in CONFIGS.items()
     for key, target in {
         "board_systems": Target("", f"published planners that attain what {config} asks", at_least=5),
-        "board_required_ratio": Target("", f"{config}: of every target, what is asked of all"),
+        "board_required_ratio": Target("", f"{config}: of every target, what is required of all"),
         "fleetcast_over_best_usd": Target(
             "", f"{config}: USD of ours over the cheapest of them", at_most=1.0
         ),
@@ -130,7 +130,7 @@ def servegen() -> Figures:
 def require_shared() -> None:
     """Skip where the shared traces are away."""
     if not SHARED.exists():
-        raise Skipped("the shared traces are not beside this checkout (../shared/data)")
+        raise Skipped("the shared traces are not next to this checkout (../shared/data)")
 
 
 FUNCTIONS = (together, office, bursts, azure, servegen)

@@ -1,4 +1,4 @@
-"""Policies: a week of office_large in one go, as the study `week` plays it, and who spends how much."""
+"""Policies: a week of sageserve_large in one go, as the study `week` plays it, and who spends how much."""
 
 import tempfile
 from dataclasses import replace
@@ -15,13 +15,13 @@ from fleetcast.assets.studies.experiment import INPUT_TABLES, share_tables
 from fleetcast.assets.studies.study import prepare_lake
 from fleetcast.assets.studies.study_files import load_study
 
-STUDY, VARIANT, BASE = "week", "in_one_go", "office_large"
+STUDY, VARIANT, BASE = "week", "in_one_go", "sageserve_large"
 POLICIES = ("reactive", "lt_ua", "corrected", "clairvoyant")
 METHODS = ("arima", "weighted")
 TARGETS = {
     "plan_gpu_hours_ratio_to_lt_ua": Target(
         "",
-        "a week of office_large: GPU-hours of corrected over those of lt_ua, the backlog at the end included",
+        "a week of sageserve_large: GPU-hours of corrected over those of lt_ua, the last backlog included",
         at_most=0.93,
     ),
     "plan_attainment_over_lt_ua": Target("", "the same week: iw_fast attainment, difference", at_least=0.0),
@@ -38,7 +38,7 @@ for _policy in POLICIES:
 
 
 def week() -> Figures:
-    """The study `week` on office_large, seven days in one go, in a lake of its own."""
+    """The study `week` on sageserve_large, seven days in one go, in a lake of its own."""
     with tempfile.TemporaryDirectory() as folder:
         lake = Lake(Path(folder))
         variant = next(one for one in load_study(STUDY, lake, BASE) if one.name == VARIANT)

@@ -129,7 +129,7 @@ def real_answers() -> JudgedAnswers:
     from fit_quality import MMLU_PRO, mmlu_pro
 
     if not MMLU_PRO.exists():
-        raise Skipped(f"no {MMLU_PRO.name}: lay the shared data beside the checkout")
+        raise Skipped(f"no {MMLU_PRO.name}: put the shared data next to the checkout")
     return mmlu_pro()
 
 
@@ -245,7 +245,7 @@ class Cascade:
         self.judge = shipped.judges["learned"]
         drawn = generate_answers(shipped.answers["mmlu_pro"], self.judge, 2 * REPLAYED, seed=7)
         self.on, self.off = drawn.halves()
-        world = load_catalogue()
+        world = load_catalogue().of_era("2023", "here")
         longest = int((drawn.input_tokens[:, None] + drawn.output_tokens).max())
         self.shapes: list[ReplicaShape] = feasible_shapes(THREE, [H100], world, self.config, longest)
         self.world: Catalogue = add_roofline_profiles(world, self.shapes)
@@ -387,7 +387,7 @@ def day() -> Figures:
         PAIR
     )
     shapes = [ReplicaShape(PAIR[0], H100, 1, 1), ReplicaShape(PAIR[1], H100, 4, 1)]
-    world = add_roofline_profiles(load_catalogue(), shapes)
+    world = add_roofline_profiles(load_catalogue().of_era("2023", "here"), shapes)
     serving = RoutingPlan("cascade", (0.5,), {shapes[0]: (3, 1.0), shapes[1]: (2, 1.0)}, 0.02)
     arrival_s = poisson_arrivals_s(DAY_REQUESTS, DAY_REQUESTS / DAY_S, 5)
     replay_routing_plan(

@@ -55,7 +55,9 @@ def shifts() -> Figures:
     judge = shipped.judges["learned"]
     drawn = generate_answers(shipped.answers["mmlu_pro"], judge, 40_000, 7).of(PAIR)
     shapes = [ReplicaShape(PAIR[0], H100, 1, 1), ReplicaShape(PAIR[1], H100, 4, 1)]
-    priced = override_catalogue(load_catalogue(), settings.config.catalogue, "quality.toml")
+    priced = override_catalogue(
+        load_catalogue().of_era("2023", "here"), settings.config.catalogue, "quality.toml"
+    )
     service = shift.Service(
         shapes,
         SHIFT_GPUS,

@@ -16,7 +16,7 @@ from fleetcast.pipelines.nightly_run import run_night
 
 OTHERS = ("siloed", "reactive", "hpa", "chiron", "lt_i", "lt_u", "lt_ua")
 CALM = """
-based_on = "office"
+based_on = "sageserve"
 
 [trace]
 name = "calm"
@@ -36,7 +36,7 @@ MECHANISMS = len(re.findall(r"^\| [^|`]+? \| `\w+` \|", SECTION, re.MULTILINE)) 
 PROOF = "test_a_mechanism_that_is_switched_off_is_missed"
 TARGETS = {
     "sageserve_burst_corrected_over_best_missed": Target(
-        "", "office_bursts: iw_fast missed by corrected over the least of any other rule", at_most=1.0
+        "", "sageserve_bursts: iw_fast missed by corrected over the least of any other rule", at_most=1.0
     ),
     "sageserve_burst_corrected_over_lt_ua_gpu_hours": Target(
         "", "the same day: GPU-hours over those of lt_ua, the backlog at midnight included", at_most=1.0
@@ -55,8 +55,8 @@ TARGETS = {
 
 
 def bursts() -> Figures:
-    """The night of office_bursts in a lake of its own."""
-    board = night("office_bursts")
+    """The night of sageserve_bursts in a lake of its own."""
+    board = night("sageserve_bursts")
     missed = {policy: 1 - row["attainment_share"] for policy, row in board.items()}
     spent = {policy: row["gpu_hours"] + row["backlog_gpu_hours"] for policy, row in board.items()}
     return {

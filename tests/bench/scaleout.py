@@ -142,7 +142,7 @@ TRIALS = (
 TARGETS = {
     "scaleout_kills": Target("", "kill -9 in the middle of a night, one thing each", at_least=12),
     "scaleout_kills_survived": Target(
-        "", "the run ended in success or said why, tables bit-equal, no half file", at_least=len(TRIALS)
+        "", "the run ended well or gave its reason, tables bit-equal, no half file", at_least=len(TRIALS)
     ),
 }
 
@@ -175,7 +175,7 @@ def run_trial(parts: Stage, trial: Trial) -> tuple[str, bool]:
         if not why:
             return "it failed and does not say why", False
         again = parts.cluster.ended(parts.submit(trial._replace(max_runtime_s="")), LIMIT_S)
-        how = f"it said why ({why.splitlines()[0][:120]}), asked for again: {again.status.value.lower()}"
+        how = f"it gave a reason ({why.splitlines()[0][:120]}), run again: {again.status.value.lower()}"
         ended = again
     difference = parts.lakes.difference(trial.location)
     return f"{how}, files: {difference or 'bit-equal'}", ended.is_success and not difference

@@ -66,7 +66,7 @@ def large_day() -> Figures:
     """A hundred million requests, by units of one llm, within eight gigabytes."""
     os.environ.update({UNITS_VARIABLE: "llm", MEMORY_VARIABLE: "8"})
     with tempfile.TemporaryDirectory() as folder:
-        settings = large(load_settings("office_large", Path(folder) / "lake"), ("corrected",))
+        settings = large(load_settings("sageserve_large", Path(folder) / "lake"), ("corrected",))
         day = settings.config.trace.replay_day
         land_sources(settings, day)
         build_demand(settings.lake, settings.trace, day)
@@ -99,7 +99,7 @@ def night(settings: RunSettings, day: date) -> None:
 
 def small_day(folder: Path) -> RunSettings:
     """The last day of office under few policies, forecast from two days."""
-    settings = load_settings("office", folder / "lake")
+    settings = load_settings("sageserve", folder / "lake")
     config = settings.config
     config = replace(
         config,
@@ -116,7 +116,7 @@ def small_day(folder: Path) -> RunSettings:
 
 
 def large(settings: RunSettings, policies: tuple[str, ...]) -> RunSettings:
-    """Ten times office_large, on regions whose caps do not bind."""
+    """Ten times sageserve_large, on regions whose caps do not bind."""
     config, catalogue = settings.config, settings.catalogue
     regions = {
         name: replace(region, cap_gpus=dict.fromkeys(region.cap_gpus, 100_000))

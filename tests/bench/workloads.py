@@ -26,8 +26,8 @@ DAY_S, HOUR_S = 86_400.0, 3600.0
 
 def setting() -> tuple[Catalogue, RunConfig]:
     """What the shipped catalogue has of the default run, and that run."""
-    catalogue = load_catalogue()
-    config = load_config("office", catalogue)
+    catalogue = load_catalogue().of_era("2023", "here")
+    config = load_config("sageserve", catalogue)
     return catalogue.serving(config.fleet.deployments), config
 
 
