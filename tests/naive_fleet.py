@@ -292,11 +292,14 @@ class NaiveFleet:
         return held / max(left_s, 900.0) / sustained * there[pool]
 
     def wish(self, now):
-        """Kubernetes' rule: as many as memory wants; fewer only after 20 cooldowns of wanting fewer."""
+        """Kubernetes' rule: as many as the signal wants; fewer only after 20 cooldowns of wanting fewer."""
         for pool in range(self.pools):
             count, wishes = self.held(pool), self.wishes[pool]
-            each = self.rules.scale_out_share * self.capacity(pool)
-            used, _ = self.used_and_room(pool)
+            used, one = self.used_and_room(pool)[0], self.capacity(pool)
+            work = self.work(pool), float(self.fleet.tokens_per_s[pool])
+            if self.signal == "queue" or (self.signal == "both" and work[0] * one > used * work[1]):
+                used, one = work
+            each = self.rules.scale_out_share * one
             wish = count if abs(used - count * each) <= 0.1 * count * each else ceil(used / each)
             self.target[pool] = max(wish, count)
             if wish >= count:

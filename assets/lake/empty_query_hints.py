@@ -24,6 +24,7 @@ MARTS_OVER_TRIALS: Mapping[str, tuple[str, str]] = {
     "decisions": ("decide", "decide"),
     "whatifs": ("whatif", "whatif"),
     "planner_trials": ("board", "board"),
+    "unseen_days": ("unseen", "board --unseen-days 5"),
     "studies": ("study", "study NAME"),
     "error_draws": ("error", "error"),
     "shadow_runs": ("grade", "plan grade"),

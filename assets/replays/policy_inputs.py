@@ -118,15 +118,14 @@ def policy_schedules(
             schedules[policy] = Schedule(start=start, hour_s=HOUR_S)
         elif rule.plan == "autoscaler":
             demand = hourly_demand(grid, rows, "lt_i", 1)[0]
-            share = relative_capacity_share(settings.config, policy)
-            capacity = share * planned_capacity(grid, settings.config, rows)
+            capacity = used_capacity(settings, rows, policy)
             table = cauchy_autoscaler.autoscaler_targets(settings.under(policy), day, capacity, demand)
             targets = grid.by_pool(table)
             schedules[policy] = Schedule(
                 targets, None, targets[0], HOUR_S, round(HOUR_S / cauchy_autoscaler.SAMPLE_S)
             )
         elif rule.plan == "recent":
-            targets = recent_targets(settings, day, rows, start)
+            targets = recent_targets(settings, day, policy, rows, start)
             schedules[policy] = Schedule(targets, None, start, HOUR_S, rows_per_hour=60 // RECENT_MINUTES)
         else:
             slots = settings.config.slots(policy)
@@ -176,7 +175,15 @@ def hourly_demand(grid: Grid, rows: pd.DataFrame, policy: str, slots: int) -> Fl
     return grid.services_to_llms(demand.max(axis=-1), axis=1)
 
 
-def recent_targets(settings: RunSettings, day: date, rows: pd.DataFrame, start: Floats) -> Floats:
+def used_capacity(settings: RunSettings, rows: pd.DataFrame, policy: str) -> Floats:
+    """Return the part of planned_capacity that a policy uses: its utilisation target."""
+    share = relative_capacity_share(settings.config, policy)
+    return share * planned_capacity(settings.grid, settings.config, rows)
+
+
+def recent_targets(
+    settings: RunSettings, day: date, policy: str, rows: pd.DataFrame, start: Floats
+) -> Floats:
     """Return instances for the interactive load of the RECENT_MINUTES before, shape (periods, pools).
 
     Of equal pools, the first serves what it can and the next serves the rest. Paired pools count as one
@@ -188,7 +195,7 @@ def recent_targets(settings: RunSettings, day: date, rows: pd.DataFrame, start: 
     grid = settings.grid
     llms = [llm for llm, _ in grid.services]
     rest = load[[list(settings.catalogue.llms).index(llm) for llm in llms], :, :-1].copy()
-    capacity = planned_capacity(grid, settings.config, rows)
+    capacity = used_capacity(settings, rows, policy)
     targets = np.empty((rest.shape[-1] + 1, start.size))
     targets[0] = start
     each = grid.instances_per_option

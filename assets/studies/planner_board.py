@@ -16,8 +16,9 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.studies.board_day import DAY_WHERE
 from fleetcast.assets.studies.experiment import scratch_lake, write_trials
-from fleetcast.assets.studies.planner_search import WHERE, PlannerSearch
+from fleetcast.assets.studies.planner_search import PlannerSearch
 from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.planners import BOARD_PLANNERS, ablation_steps, candidate_ideas
 from fleetcast.models.world.policies import PolicySpec
@@ -25,7 +26,7 @@ from fleetcast.models.world.toml_dataclasses import require_known
 
 FLEETCAST_PLANNER = "fleetcast"
 MAX_DRAWS = 100
-BOARD_QUERY = f"select * from planner_board {WHERE} order by total_usd nulls last, planner"
+BOARD_QUERY = f"select * from planner_board {DAY_WHERE} order by total_usd nulls last, planner"
 
 
 def try_planners(
@@ -68,7 +69,7 @@ def try_planners(
         resample = search.search_resample(settings, first, draw)
         rows += [table for name, twin in chosen for table in resample.rows(name, twin)]
     write_trials(settings, "board", day, pa.concat_tables(rows))
-    return settings.lake.sql(f"select * from planner_trials {WHERE}", trace=settings.trace, day=day)
+    return settings.lake.sql(f"select * from planner_trials {DAY_WHERE}", trace=settings.trace, day=day)
 
 
 def best_candidate_before(settings: RunSettings, day: date, progress: Progress) -> str:
@@ -111,5 +112,5 @@ def read_planner_board(settings: RunSettings, day: date) -> pa.Table:
 
 def read_idea_worth(settings: RunSettings, day: date) -> pa.Table:
     """Return the saving of each idea, added in order and in reverse order."""
-    query = f"select * from idea_worth {WHERE} order by way, place"
+    query = f"select * from idea_worth {DAY_WHERE} order by way, place"
     return settings.lake.sql(query, trace=settings.trace, day=day)

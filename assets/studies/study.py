@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Sequence
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ def run_study(variants: Sequence[StudyVariant], progress: Progress) -> pa.Table:
     lake, study, written = variants[0].settings.lake, variants[0].study, set[str]()
     for variant in variants:
         progress.say(f"{study}, {variant.name}: {variant.what}")
-        rows = run_variant(variant, prepare_lake(variant, progress), progress)
+        rows = run_variant(variant, prepare_lake(variant.settings, variant.days, progress), progress)
         path = write_trials(variant.settings, "study", variant.days[-1], rows, f"{study}@{variant.name}")
         written.add(lake.below(path))
     for file in lake.files("trials", experiment="study"):
@@ -61,9 +62,8 @@ def run_study(variants: Sequence[StudyVariant], progress: Progress) -> pa.Table:
     return lake.sql("select * from studies where study = $study", study=study)
 
 
-def prepare_lake(variant: StudyVariant, progress: Progress) -> Lake:
-    """Return the prepared lake with the requests, demand and forecasts of a variant's days."""
-    settings, days = variant.settings, variant.days
+def prepare_lake(settings: RunSettings, days: Sequence[date], progress: Progress) -> Lake:
+    """Return the prepared lake with the requests, demand and forecasts of these days."""
     for day in days:
         demand_history.require_history(settings, day)
     prepared = dataclasses.replace(

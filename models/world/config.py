@@ -92,7 +92,10 @@ class PlanConfig:
 
 
 # Fields of [replay] that a policy may override.
-POLICY_REPLAY_FIELDS = ("signal", "order", "routing", "start", "is_balanced", "spread", "opportunism")
+POLICY_REPLAY_FIELDS = (
+    *("signal", "order", "routing", "start", "is_balanced", "spread", "opportunism"),
+    *("scale_out_share", "scale_in_share", "pressure_share", "freeness_out", "freeness_in"),
+)
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,12 @@ class CustomPolicy:
     capacity_share: PositiveShare | None = None  # else that of [plan] for its kind of plan, likewise:
     quantile: Annotated[float, OneOf(FORECAST_QUANTILES)] | None = None
     slot_minutes: Annotated[int, OneOf((15, 20, 30, 60))] | None = None  # of its plan; else the whole hour
+    # thresholds of its rule, else those of [replay]; work may exceed what the instances sustain
+    scale_out_share: Annotated[float, Range(0, 10, is_above=True)] | None = None
+    scale_in_share: Annotated[float, Range(0, 10)] | None = None
+    pressure_share: PositiveShare | None = None
+    freeness_out: Annotated[float, Range(-1_000_000, 1_000_000)] | None = None
+    freeness_in: Annotated[float, Range(-1_000_000, 1_000_000)] | None = None
 
     @property
     def policy(self) -> PolicySpec:
@@ -175,8 +184,7 @@ class RunConfig:
         return [
             name
             for name in self.nightly_policies
-            if rules[name].scaling == "hpa"
-            or (rules[name].scaling in SIGNAL_SCALINGS and self.under(name).replay.signal == "memory")
+            if rules[name].scaling in SIGNAL_SCALINGS and self.under(name).replay.signal == "memory"
         ]
 
     def slots(self, policy: str) -> int:

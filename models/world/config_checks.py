@@ -71,11 +71,11 @@ def check_config_names(config: RunConfig, catalogue: Catalogue) -> None:
         TRACE_NAME.check(policy, place)  # it names folders of the lake
         if policy in SHIPPED_POLICIES:
             raise ConfigError(f"{place}: a shipped policy has this name. Choose another.")
-        by_arrivals = SHIPPED_POLICIES[custom.like].plan == "autoscaler"
-        of_plan = custom.quantile if by_arrivals else custom.capacity_share or custom.quantile
-        if SHIPPED_POLICIES[custom.like].programme is None and of_plan is not None:
-            has_no = "quantile. Drop it" if by_arrivals else "plan. Drop capacity_share and quantile"
-            raise ConfigError(f"{place}: {custom.like} has no {has_no}.")
+        like = SHIPPED_POLICIES[custom.like]
+        if like.programme is None and custom.quantile is not None:
+            raise ConfigError(f"{place}: {custom.like} has no plan with a quantile. Drop quantile.")
+        if not like.uses_capacity_share and custom.capacity_share is not None:
+            raise ConfigError(f"{place}: {custom.like} has no plan. Drop capacity_share.")
         rule, bucket = custom.policy, config.forecast.bucket_minutes
         if custom.slot_minutes and (
             rule.plan not in SLOTTED_PLANS or rule.is_closed or custom.slot_minutes % bucket

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 ANSWER_PLANNERS = ("quality", "cascadia", "boute")  # plans of model routing (assets/plans/nightly_quality.py)
-SIGNAL_SCALINGS = ("reactive", "lt_u", "lt_ua")  # scalings by a signal; hpa always observes memory
+SIGNAL_SCALINGS = ("reactive", "lt_u", "lt_ua", "hpa")  # scalings by a signal
 
 
 class PolicySpec(NamedTuple):
@@ -35,6 +35,11 @@ class PolicySpec(NamedTuple):
     start: str | None = None  # instances that serve at the start: those of the first plan, or all
     capacity_share: float | None = None  # utilisation target of its plan, of an instance's capacity
     quantile: float | None = None  # of the hour's maximum that its plan covers
+    scale_out_share: float | None = None  # thresholds of its rule; None: as in the config
+    scale_in_share: float | None = None
+    pressure_share: float | None = None
+    freeness_out: float | None = None
+    freeness_in: float | None = None
     slot_minutes: int = 60  # control interval of a corrected plan, if instances boot in half of it
     is_closed: bool = False  # plans each hour when it begins, from the fleet of the replay at that time
 
@@ -42,6 +47,11 @@ class PolicySpec(NamedTuple):
     def programme(self) -> str | None:
         """Kind of its hourly plan; None without one."""
         return None if self.plan in ("recent", "autoscaler", "standing") else self.plan
+
+    @property
+    def uses_capacity_share(self) -> bool:
+        """Whether its plan or its reactive correction uses a share of the measured capacity."""
+        return self.plan not in (None, "standing") or self.scaling == "reflex"
 
 
 REPLAY_POLICIES = {
@@ -62,7 +72,11 @@ REPLAY_POLICIES = {
         colour="#D55E00",
     ),
     "hpa": PolicySpec(
-        None, "hpa", "Kubernetes' HorizontalPodAutoscaler on KV memory, target 70 %", colour="#8C6D31"
+        None,
+        "hpa",
+        "Kubernetes' HorizontalPodAutoscaler on KV memory, target 70 %",
+        signal="memory",
+        colour="#8C6D31",
     ),
     "chiron": PolicySpec(
         None,
@@ -72,6 +86,14 @@ REPLAY_POLICIES = {
         signal="both",
         start="whole",
         colour="#B5A800",
+    ),
+    "reflex": PolicySpec(
+        None,
+        "reflex",
+        "no plan and no forecast: the instances that arriving and waiting work needs",
+        signal="both",
+        order="late_last",
+        colour="#5B8C5A",
     ),
     "dynamo": PolicySpec(
         "recent",

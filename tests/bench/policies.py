@@ -49,7 +49,7 @@ def week() -> Figures:
             replay=replace(config.replay, policies=POLICIES),
         )
         variant = variant._replace(settings=replace(variant.settings, config=config))
-        known = prepare_lake(variant, Progress())
+        known = prepare_lake(variant.settings, variant.days, Progress())
         own = replace(variant.settings, lake=Lake(Path(folder) / "own"))
         share_tables(known, own.lake, INPUT_TABLES)
         for day in variant.days:

@@ -8,9 +8,9 @@ lt_ua     lt_u, and beyond the target when the traffic of the control interval i
 chiron    out when too many instances are busy with interactive requests, or when the batch tier's queue
           would miss its deadline (Chiron, arXiv 2501.08090; theta from SageServe 7.1)
 freeness  out when mean freeness without headroom is below a limit, in above another (Llumnix 3.6)
-hpa       enough instances for a memory target, fewer only after five minutes (Kubernetes autoscaler)
+hpa       enough instances for a utilisation target, fewer only after five minutes (Kubernetes autoscaler)
 
-reactive, lt_u and lt_ua use the signal of the rules (scaling_signal.py), by default memory.
+reactive, lt_u, lt_ua and hpa use the signal of the rules (scaling_signal.py), by default memory.
 """
 
 import math
@@ -19,7 +19,12 @@ from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.freeness import mean_freeness
 from fleetcast.models.replay.fleet.instance_load import endpoint_index, is_batch_pool
 from fleetcast.models.replay.fleet.lifecycle import active_instances
-from fleetcast.models.replay.fleet.scaling_signal import is_crowded, is_slack, work_tokens_per_s
+from fleetcast.models.replay.fleet.scaling_signal import (
+    is_crowded,
+    is_slack,
+    used_and_instance_capacity,
+    work_tokens_per_s,
+)
 from fleetcast.models.replay.fleet.teams import grow_pool, is_led_pool, shrink_pool
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import State
@@ -234,16 +239,17 @@ def due_tokens_per_s(trace: TraceArrays, rules: Rules, state: State, llm: int, n
 
 @njit_call
 def set_hpa_targets(fleet: FleetArrays, rules: Rules, state: State, now: float) -> None:
-    """Set targets by Kubernetes' rule on memory: ceil(instances * utilisation / target).
+    """Set targets by Kubernetes' rule on the signal: ceil(instances * utilisation / target).
 
     Booting instances count as unused. Within the tolerance nothing changes. A pool shrinks after five minutes
     of smaller recommendations, to the largest of them.
     """
     for pool in range(state.pool.size):
         count = active_instances(state, pool)
-        each = rules.scale_out_share * fleet.kv_capacity[fleet.kind[pool]]
-        wanted = math.ceil(state.pool[pool].kv_used / each)
-        if abs(state.pool[pool].kv_used - count * each) <= HPA_TOLERANCE_SHARE * count * each:
+        used, capacity = used_and_instance_capacity(fleet, rules, state, pool)
+        each = rules.scale_out_share * capacity
+        wanted = math.ceil(used / each)
+        if abs(used - count * each) <= HPA_TOLERANCE_SHARE * count * each:
             wanted = count
         state.pool[pool].target = max(wanted, count)
         if wanted >= count:

@@ -47,6 +47,20 @@ def used_and_capacity(fleet: FleetArrays, rules: Rules, state: State, pool: int)
 
 
 @njit_call
+def used_and_instance_capacity(
+    fleet: FleetArrays, rules: Rules, state: State, pool: int
+) -> tuple[float, float]:
+    """Return use of the pool and what one instance takes: in KV tokens (memory), or in tokens/s (work)."""
+    used, room = float(state.pool[pool].kv_used), float(fleet.kv_capacity[fleet.kind[pool]])
+    if rules.signal == Signal.MEMORY:
+        return used, room
+    work, capacity = work_tokens_per_s(rules, state, pool), fleet.tokens_per_s[pool]
+    if rules.signal == Signal.QUEUE or work * room > used * capacity:
+        return work, capacity
+    return used, room
+
+
+@njit_call
 def is_slack(fleet: FleetArrays, rules: Rules, state: State, pool: int, share: float) -> bool:
     """Return whether the pool has serving instances and less than `share` of them is in use."""
     used, room = used_and_capacity(fleet, rules, state, pool)

@@ -1,0 +1,139 @@
+"""Plan and replay policies on a day, in a scratch lake, each with its own knobs."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans.nightly_quality import (
+    build_nightly_market,
+    make_quality_plan,
+    planned_answer_kinds,
+    write_nightly_plans,
+)
+from fleetcast.assets.plans.plan_tables import PlannedHours, write_plan_bounds, write_plans
+from fleetcast.assets.plans.plans import (
+    PlanInputs,
+    PlanRequest,
+    gather_plan_inputs,
+    plan_policies,
+    plan_request_of_policy,
+    true_load,
+)
+from fleetcast.assets.plans.quality_requirements import QualityPlan
+from fleetcast.assets.replays.replay_units import WHOLE_UNIT, delete_other_outputs
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.studies.experiment import ALL_GROUPS, EMPTY_MAPPING, policy_metrics
+from fleetcast.assets.studies.latency_error import usd_error_share
+from fleetcast.models.world.config import CustomPolicy
+
+ALWAYS = ("lt_i", "clairvoyant")  # the initial fleet of all, and the reference of regret
+ATTAINED = "attained_ratio"  # metric of a tier: its attainment over its target
+DAY_WHERE = "where trace = $trace and day = $day"
+SPENT_SQL = f"select llm, sum(usd) as usd from plans {DAY_WHERE} and policy = $policy group by all"
+MetricRow = dict[str, Any]
+Knobs = Mapping[str, Any]  # settings of a policy by field of CustomPolicy
+
+
+def with_policies(settings: RunSettings, names: Mapping[str, Any] | Sequence[str]) -> RunSettings:
+    """Return the settings with these policies on the leaderboard."""
+    replay_config = replace(settings.config.replay, policies=tuple(names))
+    return replace(settings, config=replace(settings.config, replay=replay_config))
+
+
+def with_knobs(settings: RunSettings, knobs: Mapping[str, Knobs]) -> RunSettings:
+    """Return the settings with these policies on the leaderboard, each with its knobs."""
+    policies = dict(settings.config.policies)
+    for name, values in knobs.items():
+        policies[name] = replace(policies.get(name) or CustomPolicy(name), **values)
+    return with_policies(replace(settings, config=replace(settings.config, policies=policies)), knobs)
+
+
+class BoardDay:
+    """A day in a scratch lake with its requests and forecasts; its policies are those of `settings`."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        day: date,
+        progress: Progress,
+        quality_margin: Mapping[str, float] = EMPTY_MAPPING,
+    ) -> None:
+        """Plan the model routings; `quality_margin`: required above the quality of [quality], by routing."""
+        self.settings, self.day, self.progress = settings, day, progress
+        self.quality_margin = defaultdict[str, float](float, quality_margin)
+        self.solved: dict[PlanRequest, PlannedHours] = {}
+        self.plan_inputs: dict[str | None, PlanInputs] = {}
+        self.answers: dict[str, QualityPlan] = {}
+        kinds = planned_answer_kinds(settings)
+        self.market = build_nightly_market(settings, day, progress) if kinds else None
+        self.plan_answers(kinds)
+        inputs = self.plan_inputs[None]
+        write_plan_bounds(settings, day, inputs.capacities, true_load(inputs))
+
+    def plan_answers(self, kinds: Collection[str]) -> None:
+        """Plan these model routings, and drop the fleet plans that used earlier ones."""
+        if self.market is not None:
+            for kind in kinds:
+                margin = self.quality_margin[kind]
+                self.answers[kind] = make_quality_plan(self.market, kind, self.progress, margin)
+            write_nightly_plans(self.settings, self.day, self.answers)
+        every = self._plan_requests(self.settings)
+        affected = {name: request for name, request in every.items() if request.routing in (*kinds, None)}
+        self.plan_inputs |= gather_plan_inputs(self.settings, self.day, affected, self.progress)
+        self.solved = {request: plan for request, plan in self.solved.items() if request.routing not in kinds}
+
+    @staticmethod
+    def _plan_requests(settings: RunSettings) -> dict[str, PlanRequest]:
+        rules = settings.config.rules
+        planned = (name for name in settings.config.replay.policies if rules[name].programme is not None)
+        return {name: plan_request_of_policy(settings, name) for name in (*ALWAYS, *planned)}
+
+    def replay(self, knobs: Mapping[str, Knobs]) -> dict[str, list[MetricRow]]:
+        """Plan and replay each policy with its knobs; return the figures of each."""
+        chosen = with_knobs(self.settings, knobs)
+        requests = self._plan_requests(chosen)
+        plans = plan_policies(chosen, self.day, requests, self.plan_inputs, self.progress, self.solved)
+        delete_other_outputs(chosen, self.day, [WHOLE_UNIT._replace(policies=tuple(knobs))])
+        write_plans(chosen, self.day, plans)
+        replay_day(chosen, self.day, list(knobs), self.progress)
+        return {name: self._figures(chosen, name) for name in knobs}
+
+    def _figures(self, settings: RunSettings, name: str) -> list[MetricRow]:
+        """Return a policy's metrics, the parts of its cost, and each tier's attainment over its target."""
+        scope: dict[str, Any] = {"trace": settings.trace, "day": self.day, "policy": name}
+        metrics = policy_metrics(settings.lake, **scope)
+        ratios = [
+            {
+                "metric": ATTAINED,
+                "tier": row["tier"],
+                "value": row["value"] / settings.catalogue.tiers[row["tier"]].attainment_target_share,
+            }
+            for row in metrics
+            if (row["metric"], row["llm"]) == ("attainment_share", ALL_GROUPS) and row["value"] is not None
+        ]
+        spent = settings.lake.sql(SPENT_SQL, **scope).to_pylist()
+        error = [{"metric": "usd_error_share", "value": usd_error_share(settings, spent)}] if spent else []
+        return [*metrics, *settings.lake.sql("reads/parts_of_cost.sql", **scope).to_pylist(), *ratios, *error]
+
+
+def total_usd(figures: Sequence[MetricRow]) -> float:
+    """Return the cost of a replay and of the work that it left."""
+    totals = totals_by_metric(figures)
+    return float(totals["usd"] + totals["backlog_usd"])
+
+
+def totals_by_metric(figures: Sequence[MetricRow]) -> dict[str, float]:
+    """Return the figures that cover all tiers and all llms."""
+    return {
+        figure["metric"]: figure["value"]
+        for figure in figures
+        if figure.get("tier", ALL_GROUPS) == figure.get("llm", ALL_GROUPS) == ALL_GROUPS
+    }
+
+
+def worst_attained_ratio(figures: Sequence[MetricRow]) -> float:
+    """Return the attainment over its target of the tier that is furthest below it."""
+    return float(min(figure["value"] for figure in figures if figure["metric"] == ATTAINED))

@@ -1,0 +1,221 @@
+"""Compare policies on days that no search has seen: tuned on the days before, scored on the days after.
+
+Each policy gets the same number of trials on the known days. A trial is one reading of the policy and one
+factor of its knob (models/world/knobs.py), planned and replayed on each known day, from the forecasts of that
+day. The cheapest trial in which every tier attains its target on every known day is frozen. Then the unseen
+days are planned and replayed with it, each from the forecasts of its own past. If no trial attains the
+targets, the one that attains most is frozen, and the policy is listed without a rank.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from datetime import date, timedelta
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.studies.board_day import (
+    BoardDay,
+    MetricRow,
+    total_usd,
+    with_policies,
+    worst_attained_ratio,
+)
+from fleetcast.assets.studies.experiment import (
+    EVALUATED,
+    INPUT_TABLES,
+    TUNED,
+    Variant,
+    scratch_lake,
+    write_trials,
+)
+from fleetcast.assets.studies.study import prepare_lake
+from fleetcast.models.plan.reading_search import ReadingTrial, best_trial, distance_to_cliff, next_trial
+from fleetcast.models.world.knobs import Reading, policy_readings
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
+
+EXPERIMENT = "unseen"
+UNSEEN_POLICIES = (
+    *("static", "reactive", "hpa", "reflex", "dynamo", "chiron", "llumnix"),
+    *("lt_i", "lt_u", "lt_ua", "cauchy_mixed", "corrected", "corrected_llumnix", "clairvoyant"),
+)
+BOARD_SQL = "select * from unseen_board where trace = $trace order by is_ranked desc, total_usd, policy"
+
+
+class BoardPeriod(NamedTuple):
+    """The days of a comparison, consecutive, and the number of trials of each policy on the known days."""
+
+    known: Sequence[date]
+    unseen: Sequence[date]
+    trials: int
+
+
+def last_days(last: date, unseen: int, known: int, trials: int) -> BoardPeriod:
+    """Return the period whose last unseen day is `last`; ValueError for fewer than one of anything."""
+    for count, what in ((unseen, "unseen days"), (known, "known days"), (trials, "trials")):
+        if count < 1:
+            raise ValueError(f"got {count} {what}, needed 1 or more. Raise it.")
+    days = [last - timedelta(days=back) for back in reversed(range(unseen + known))]
+    return BoardPeriod(days[:known], days[known:], trials)
+
+
+def compare_on_unseen_days(
+    settings: RunSettings, period: BoardPeriod, names: Sequence[str], progress: Progress
+) -> pa.Table:
+    """Tune each policy on the known days, score it on the unseen ones; return the rows of unseen_board.
+
+    `names`: policies; empty: UNSEEN_POLICIES and those that the config adds.
+
+    Raises
+    ------
+    ConfigError
+        An unknown policy, or one with a plan of model routing or a plan in closed loop.
+    LakeError
+        The first known day has too short a history.
+    """
+    rules = settings.config.rules
+    policies = list(dict.fromkeys(names or (*UNSEEN_POLICIES, *settings.config.policies)))
+    for name in policies:
+        require_known(name, rules, "policy", "fleetcast board --unseen-days")
+        if rules[name].answers is not None or rules[name].is_closed:
+            raise ConfigError(
+                f"{name}: got a plan of model routing or in closed loop, needed one without. Leave it out."
+            )
+    prepared = prepare_lake(settings, [*period.known, *period.unseen], progress)
+    chosen = with_policies(settings, policies)
+    search = tune_on_known_days(chosen, period, prepared, progress)
+    score_on_unseen_days(chosen, period, prepared, search, progress)
+    return read_unseen_board(settings)
+
+
+def read_unseen_board(settings: RunSettings) -> pa.Table:
+    """Return the board of the trace: ranked policies first, the cheapest on top."""
+    return settings.lake.sql(BOARD_SQL, trace=settings.trace)
+
+
+class TunedPolicy(NamedTuple):
+    """The trials of a policy on the known days; each counts by its worst tier on its worst day."""
+
+    readings: list[Reading]
+    trials: list[ReadingTrial]
+
+    def next_trial(self, budget: int) -> tuple[int, float] | None:
+        """Return reading and factor of the next trial."""
+        return next_trial(self.trials, len(self.readings), budget)
+
+    @property
+    def best(self) -> ReadingTrial:
+        """The frozen trial."""
+        return best_trial(self.trials)
+
+
+def tune_on_known_days(
+    settings: RunSettings, period: BoardPeriod, prepared: Lake, progress: Progress
+) -> dict[str, TunedPolicy]:
+    """Search each policy of the config's leaderboard on the known days; write its trials."""
+    rules, rows = settings.config.rules, dict[tuple[date, str], list[pa.Table]]()
+    search = {name: TunedPolicy(policy_readings(rules[name]), []) for name in settings.config.replay.policies}
+    with ExitStack() as stack:
+        boards = [
+            BoardDay(stack.enter_context(scratch_lake(settings, prepared, INPUT_TABLES)), day, progress)
+            for day in period.known
+        ]
+        for number in range(1, period.trials + 1):
+            points = {
+                name: point for name, tuned in search.items() if (point := tuned.next_trial(period.trials))
+            }
+            if not points:
+                break
+            progress.say(
+                f"trial {number} of {period.trials} on {len(boards)} known days: {len(points)} policies"
+            )
+            figures = [replay_points(board, search, points) for board in boards]
+            for name, (reading, factor) in points.items():
+                of_days = [found[name] for found in figures]
+                search[name].trials.append(
+                    ReadingTrial(
+                        reading,
+                        factor,
+                        sum(total_usd(found) for found in of_days),
+                        min(worst_attained_ratio(found) for found in of_days),
+                    )
+                )
+                for board, found in zip(boards, of_days, strict=True):
+                    chosen = search[name].readings[reading]
+                    rows.setdefault((board.day, name), []).append(
+                        trial_rows(settings, board.day, name, chosen, factor, found, TUNED)
+                    )
+    for (day, name), tables in rows.items():
+        write_trials(settings, EXPERIMENT, day, pa.concat_tables(tables), name)
+    return search
+
+
+def score_on_unseen_days(
+    settings: RunSettings,
+    period: BoardPeriod,
+    prepared: Lake,
+    search: Mapping[str, TunedPolicy],
+    progress: Progress,
+) -> None:
+    """Plan and replay each unseen day with the frozen trial of each policy; write the rows."""
+    points = {name: (tuned.best.reading, tuned.best.factor) for name, tuned in search.items()}
+    for day in period.unseen:
+        progress.say(f"score the unseen day {day}: {len(points)} policies")
+        with scratch_lake(settings, prepared, INPUT_TABLES) as scratch:
+            figures = replay_points(BoardDay(scratch, day, progress), search, points)
+        for name, (reading, factor) in points.items():
+            tuned = search[name]
+            margins: list[MetricRow] = [
+                {"metric": "known_attained_ratio", "value": tuned.best.attained},
+                {"metric": "cliff_share", "value": distance_to_cliff(tuned.trials, tuned.best)},
+            ]
+            found = [*figures[name], *margins]
+            rows = trial_rows(settings, day, name, tuned.readings[reading], factor, found, EVALUATED)
+            write_trials(settings, EXPERIMENT, day, rows, name)
+    drop_other_days(settings, period)
+
+
+def replay_points(
+    board: BoardDay, search: Mapping[str, TunedPolicy], points: Mapping[str, tuple[int, float]]
+) -> dict[str, list[MetricRow]]:
+    """Plan and replay each policy at its point: number of the reading, and factor."""
+    rules = board.settings.config.rules
+    knobs = {
+        name: search[name].readings[reading].knobs(rules[name], factor)
+        for name, (reading, factor) in points.items()
+    }
+    return board.replay(knobs)
+
+
+def trial_rows(
+    settings: RunSettings,
+    day: date,
+    name: str,
+    reading: Reading,
+    factor: float,
+    figures: Sequence[Mapping[str, Any]],
+    purpose: str,
+) -> pa.Table:
+    """Return the rows of a policy's trial on a day."""
+    labels = {"reading": reading.name, "what": settings.config.rules[name].what}
+    floor = {"metric": "floor_usd", "value": minimum_fleet_usd(settings)}
+    variant = Variant(name, settings, day, name, {"factor": factor}, labels, purpose=purpose)
+    return variant.rows([*figures, floor])
+
+
+def minimum_fleet_usd(settings: RunSettings) -> float:
+    """Return what the minimum of instances costs in a day."""
+    gpus = settings.catalogue.gpus
+    return HOURS_OF_DAY * sum(
+        row.min_instances * row.kind.gpus * gpus[row.kind.gpu].usd_per_hour for row in settings.grid.pools
+    )
+
+
+def drop_other_days(settings: RunSettings, period: BoardPeriod) -> None:
+    """Delete the trials of an earlier period of the trace, so that the board has one period."""
+    days = {str(day) for day in (*period.known, *period.unseen)}
+    for file in settings.lake.files("trials", experiment=EXPERIMENT, trace=settings.trace):
+        if not any(part.removeprefix("day=") in days for part in file.parts):
+            file.unlink()

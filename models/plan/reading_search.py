@@ -1,0 +1,75 @@
+"""Search the cheapest settings of a policy that attain a target, with a fixed number of trials.
+
+A policy has one knob (`factor`) and one to three readings. The first reading gets most of the trials, each
+other reading a few, from the best factor of the first. What is left goes to the reading of the best trial.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fleetcast.models.plan.target_search import TargetTrial, next_point
+
+PROBES = 2  # trials of each reading but the first
+PROBE_STEP = 1.1  # ratio of their factors
+LARGEST_MISS_SHARE = 0.1  # of the target, below which a policy has fallen off a cliff
+
+
+class ReadingTrial(NamedTuple):
+    """A trial of a policy: a larger `factor` lowers the cost and the attainment."""
+
+    reading: int
+    factor: float
+    cost: float
+    attained: float
+
+
+def next_trial(
+    trials: Sequence[ReadingTrial], readings: int, budget: int, target: float = 1.0
+) -> tuple[int, float] | None:
+    """Return reading and factor of the next trial; None at the end of the budget or of the search."""
+    if len(trials) >= budget:
+        return None
+    first = trials_of_reading(trials, 0)
+    of_first = max(1, budget - PROBES * (readings - 1))
+    if len(first) < of_first and (factor := next_point(first, target)) is not None:
+        return 0, factor
+    start = best_trial([trial for trial in trials if trial.reading == 0], target).factor
+    for reading in range(1, readings):
+        own = trials_of_reading(trials, reading)
+        if len(own) < PROBES:
+            factor = next_point(own, target, first=start, step=PROBE_STEP)
+            if factor is not None:
+                return reading, factor
+    best = best_trial(trials, target).reading
+    factor = next_point(trials_of_reading(trials, best), target, step=PROBE_STEP)
+    return None if factor is None else (best, factor)
+
+
+def trials_of_reading(trials: Sequence[ReadingTrial], reading: int) -> list[TargetTrial]:
+    """Return the trials of one reading."""
+    return [TargetTrial(*trial[1:]) for trial in trials if trial.reading == reading]
+
+
+def best_trial(trials: Sequence[ReadingTrial], target: float = 1.0) -> ReadingTrial:
+    """Return the cheapest trial that attains the target, else the one that attains most."""
+    meeting = [trial for trial in trials if trial.attained >= target]
+    if meeting:
+        return min(meeting, key=lambda trial: trial.cost)
+    return max(trials, key=lambda trial: trial.attained)
+
+
+def distance_to_cliff(
+    trials: Sequence[ReadingTrial], chosen: ReadingTrial, target: float = 1.0
+) -> float | None:
+    """Return how much larger the factor may be before a tenth of the target is missed; None if never seen.
+
+    It is the share above the chosen factor of the least factor of the same reading that missed as much.
+    """
+    fallen = [
+        trial.factor
+        for trial in trials
+        if trial.reading == chosen.reading
+        and trial.factor > chosen.factor
+        and trial.attained < (1 - LARGEST_MISS_SHARE) * target
+    ]
+    return min(fallen) / chosen.factor - 1 if fallen else None

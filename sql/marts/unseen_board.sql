@@ -1,0 +1,84 @@
+-- unseen_board: cost and attainment of each policy over the unseen days, with knobs that were frozen before them.
+-- grain: trace, policy
+-- reads: unseen_days
+-- units: US dollars, GPU-hours, shares 0 to 1
+-- what = description of the policy
+-- reading = its settings beside its knob
+-- factor = its knob, as a factor of the shipped value
+-- days = number of unseen days
+-- days_on_target = those on which every tier attained its target
+-- is_ranked = whether at most one day of five missed a target, and the knob is one that attained on all known days
+-- total_usd = cost of the unseen days
+-- gpu_hours = of the unseen days
+-- over_cheapest_share = total_usd above that of the cheapest ranked policy, the clairvoyant apart
+-- low_over_cheapest_share = the least of the same share over the days
+-- high_over_cheapest_share = the largest of it
+-- over_clairvoyant_share = total_usd above that of the clairvoyant, which plans with the true demand of each hour
+-- worst_ratio = attainment over target of the worst tier of the worst day
+-- worst_tier = that tier
+-- worst_day = that day
+-- mean_ratio = attainment over target of the worst tier, mean of the days
+-- known_ratio = attainment over target on the worst known day
+-- cliff_share = how much larger the factor may be before a tenth of a target is missed on a known day; null: never seen
+-- floor_share = cost of the minimum of instances over that of the clairvoyant
+with judged as (
+    select * from unseen_days where purpose = 'judged'
+),
+
+summed as (
+    select
+        trace, policy, any_value(what) as what, any_value(reading) as reading, any_value(factor) as factor,
+        count(*)                             as days,
+        count_if(attained_ratio >= 1)        as days_on_target,
+        sum(total_usd)                       as total_usd,
+        sum(gpu_hours)                       as gpu_hours,
+        min(attained_ratio)                  as worst_ratio,
+        arg_min(worst_tier, attained_ratio)  as worst_tier,
+        arg_min(day, attained_ratio)         as worst_day,
+        avg(attained_ratio)                  as mean_ratio,
+        any_value(known_attained_ratio)      as known_ratio,
+        any_value(cliff_share)               as cliff_share,
+        sum(floor_usd)                       as floor_usd
+    from judged
+    group by trace, policy
+),
+
+ranked as (
+    select *, days_on_target >= 0.8 * days and known_ratio >= 1 as is_ranked
+    from summed
+),
+
+cheapest as (
+    select trace, arg_min(policy, total_usd) as cheapest_policy, min(total_usd) as total_usd
+    from ranked
+    where is_ranked and policy <> 'clairvoyant'
+    group by trace
+),
+
+by_day as (
+    select
+        judged.trace, judged.policy,
+        min(judged.total_usd / best.total_usd - 1) as low_over_cheapest_share,
+        max(judged.total_usd / best.total_usd - 1) as high_over_cheapest_share
+    from judged
+    inner join cheapest using (trace)
+    inner join judged as best on best.trace = judged.trace and best.day = judged.day and best.policy = cheapest.cheapest_policy
+    group by judged.trace, judged.policy
+),
+
+perfect as (
+    select trace, total_usd, floor_usd from summed where policy = 'clairvoyant'
+)
+
+select
+    ranked.trace, ranked.policy, what, reading, factor, days, days_on_target, is_ranked,
+    ranked.total_usd, gpu_hours,
+    ranked.total_usd / cheapest.total_usd - 1 as over_cheapest_share,
+    low_over_cheapest_share, high_over_cheapest_share,
+    ranked.total_usd / perfect.total_usd - 1  as over_clairvoyant_share,
+    worst_ratio, worst_tier, worst_day, mean_ratio, known_ratio, cliff_share,
+    perfect.floor_usd / perfect.total_usd     as floor_share
+from ranked
+left join cheapest using (trace)
+left join by_day using (trace, policy)
+left join perfect using (trace)

@@ -1,0 +1,34 @@
+-- unseen_days: cost and attainment of each policy on each day of a comparison: its trials on known days, its score on unseen ones.
+-- grain: trace, day, policy, reading, factor
+-- reads: trials
+-- units: US dollars, GPU-hours, shares 0 to 1
+-- trace = name of the trace
+-- day = UTC
+-- policy = the policy (models/world/policies.py)
+-- what = description of the policy
+-- purpose = tuned: a trial on a known day; judged: the frozen trial on an unseen day
+-- reading = settings of the policy beside its knob (models/world/knobs.py)
+-- factor = the knob as a factor of its shipped value; a larger one holds fewer instances
+-- total_usd = cost of the day, and remaining cost of the deferred requests that were not served by midnight
+-- gpu_hours = serving, booting and draining
+-- attained_ratio = attainment over target of the tier that is furthest below its target; all targets are met from 1
+-- worst_tier = the tier of attained_ratio
+-- floor_usd = cost of the minimum of instances, all day
+-- fluid_usd = lower bound on the cost of any fleet of whole hours
+-- known_attained_ratio = attained_ratio of the frozen trial on the worst known day; null for known days
+-- cliff_share = how much larger the factor may be before a tenth of a target is missed on a known day; null: never seen
+select
+    trace, day, variant as policy, any_value(labels['what']) as what, purpose,
+    labels['reading'] as reading, knobs['factor'] as factor,
+    max(value) filter (where metric = 'usd')
+    + coalesce(max(value) filter (where metric = 'backlog_usd'), 0)     as total_usd,
+    max(value) filter (where metric = 'gpu_hours')                      as gpu_hours,
+    min(value) filter (where metric = 'attained_ratio')                 as attained_ratio,
+    arg_min(tier, value) filter (where metric = 'attained_ratio')       as worst_tier,
+    max(value) filter (where metric = 'floor_usd')                      as floor_usd,
+    max(value) filter (where metric = 'fluid_usd')                      as fluid_usd,
+    max(value) filter (where metric = 'known_attained_ratio')           as known_attained_ratio,
+    max(value) filter (where metric = 'cliff_share')                    as cliff_share
+from trials
+where experiment = 'unseen' and llm = 'all'
+group by trace, day, variant, purpose, labels['reading'], knobs['factor']
