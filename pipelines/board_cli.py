@@ -1,7 +1,7 @@
 """`fleetcast board`: compare the planners of five papers with fleetcast at equal attainment and quality."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -28,6 +28,11 @@ def board_command(
     draws: Annotated[
         int, typer.Option(help="Also this many resamples of the day's requests. Each adds half of the time.")
     ] = 0,
+    unseen_days: Annotated[
+        int, typer.Option(min=0, help="Tune policies on the days before, and score them on this many days.")
+    ] = 0,
+    known_days: Annotated[int, typer.Option(min=1, help="Days before the unseen ones, to tune on.")] = 3,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of each policy on the known days.")] = 12,
     date_: DayOption = None,
     config: ConfigOption = "together",
     quiet: QuietOption = False,
@@ -43,7 +48,16 @@ def board_command(
         fleetcast board --ideas
 
         fleetcast board --draws 3
+
+    With --unseen-days, no plan of a nightly run is needed. Each policy gets the same number of trials on
+    the known days; its best settings are frozen, then the unseen days are scored. The last unseen day is
+    --date.
+
+        fleetcast board --config weeks --unseen-days 7
     """
+    if unseen_days:
+        board_of_unseen_days(config, date_, (unseen_days, known_days, trials), planner or (), quiet)
+        return
     with cli_errors():
         from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies import planner_board
@@ -57,6 +71,22 @@ def board_command(
         show_ideas(planner_board.read_idea_worth(settings, day))
         OUT.print(f"figure   {short_path(settings.figures(day))}/planner_board.png")
         OUT.print('tables   fleetcast sql "from planner_board", "from idea_worth", "from planner_trials"')
+
+
+def board_of_unseen_days(
+    config: str, last: datetime | None, counts: tuple[int, int, int], names: Sequence[str], quiet: bool
+) -> None:
+    """Run and print the comparison on unseen days; `counts`: unseen days, known days, trials."""
+    with cli_errors():
+        from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
+        from fleetcast.pipelines.unseen_board import show_unseen_board
+
+        settings, day = load_settings_and_day(config, last)
+        period = last_days(day, *counts)
+        rows = compare_on_unseen_days(settings, period, names, make_progress(quiet)).to_pylist()
+        title = f"{settings.trace}: USD of {period.unseen[0]} to {day}, tuned on {period.known[0]} to "
+        show_unseen_board(rows, f"{title}{period.known[-1]} with {period.trials} trials of each policy")
+        OUT.print('tables   fleetcast sql "from unseen_board", "from unseen_days"')
 
 
 def show_planners(found: pa.Table, trace: str, day: date) -> None:

@@ -6,12 +6,13 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.demand.demand import INTERACTIVE, read_demand_matrix
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.plans.nightly_quality import standing_schedule
 from fleetcast.assets.plans.problems import plan_capacity_share
 from fleetcast.assets.plans.request_mixes import token_mixes
 from fleetcast.assets.replays import cauchy_autoscaler
+from fleetcast.assets.replays.minute_targets import RECENT_MINUTES, lead_targets, recent_targets
+from fleetcast.assets.replays.own_schedule import own_schedule
 from fleetcast.models.aliases import Floats
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules
 from fleetcast.models.replay.run import Schedule
@@ -19,11 +20,10 @@ from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import add_failures, make_rules
 from fleetcast.models.world.calendar import DAY_S, HOUR_S
 from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.own_policies import installed_policies
 from fleetcast.models.world.plan_grid import Grid
 from fleetcast.models.world.pool_rows import POOLINGS, build_pool_rows
 from fleetcast.models.world.toml_dataclasses import require_known
-
-RECENT_MINUTES = 3  # the adjustment interval of Dynamo's planner (docs.nvidia.com/dynamo, planner guide)
 
 
 def fleet_and_rules(settings: RunSettings, policy: str, days: int = 1) -> tuple[FleetArrays, Rules]:
@@ -125,8 +125,14 @@ def policy_schedules(
                 targets, None, targets[0], HOUR_S, round(HOUR_S / cauchy_autoscaler.SAMPLE_S)
             )
         elif rule.plan == "recent":
-            targets = recent_targets(settings, day, policy, rows, start)
+            targets = recent_targets(settings, day, used_capacity(settings, rows, policy), start)
             schedules[policy] = Schedule(targets, None, start, HOUR_S, rows_per_hour=60 // RECENT_MINUTES)
+        elif rule.plan == "own":
+            capacity = used_capacity(settings, rows, policy)
+            schedules[policy] = own_schedule(policy, installed_policies()[policy], grid, capacity, start)
+        elif rule.plan == "lead":
+            targets = lead_targets(settings, day, used_capacity(settings, rows, policy))
+            schedules[policy] = Schedule(targets, None, start, HOUR_S, rows_per_hour=60)
         else:
             slots = settings.config.slots(policy)
             targets = hourly_targets(grid, rows, policy, slots)
@@ -176,33 +182,6 @@ def hourly_demand(grid: Grid, rows: pd.DataFrame, policy: str, slots: int) -> Fl
 
 
 def used_capacity(settings: RunSettings, rows: pd.DataFrame, policy: str) -> Floats:
-    """Return the part of planned_capacity that a policy uses: its utilisation target."""
+    """Return the part of planned_capacity that a policy uses, (services, regions, options) tokens/s."""
     share = relative_capacity_share(settings.config, policy)
     return share * planned_capacity(settings.grid, settings.config, rows)
-
-
-def recent_targets(
-    settings: RunSettings, day: date, policy: str, rows: pd.DataFrame, start: Floats
-) -> Floats:
-    """Return instances for the interactive load of the RECENT_MINUTES before, shape (periods, pools).
-
-    Of equal pools, the first serves what it can and the next serves the rest. Paired pools count as one
-    option. `start` has shape (pools,), the targets of the first period.
-    """
-    demand = read_demand_matrix(settings.lake, settings.trace, day, day, RECENT_MINUTES, settings.catalogue)
-    interactive = np.nan_to_num(demand.tier_series(INTERACTIVE))  # in a gap of the data nothing is replayed
-    load = settings.serving_load(interactive, axis=0)
-    grid = settings.grid
-    llms = [llm for llm, _ in grid.services]
-    rest = load[[list(settings.catalogue.llms).index(llm) for llm in llms], :, :-1].copy()
-    capacity = used_capacity(settings, rows, policy)
-    targets = np.empty((rest.shape[-1] + 1, start.size))
-    targets[0] = start
-    each = grid.instances_per_option
-    for pool, (row, i, j, k) in enumerate(zip(grid.pools, *grid.cells, strict=True)):
-        needed = each[pool] * np.ceil(rest[i, j] / capacity[i, j, k])
-        targets[1:, pool] = np.clip(needed, row.min_instances, row.max_instances)
-        if grid.is_leading_pool[pool]:
-            served = targets[1:, pool] / each[pool] * capacity[i, j, k]
-            rest[i, j] = np.maximum(rest[i, j] - served, 0.0)
-    return targets

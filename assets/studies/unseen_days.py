@@ -34,11 +34,12 @@ from fleetcast.assets.studies.experiment import (
 from fleetcast.assets.studies.study import prepare_lake
 from fleetcast.models.plan.reading_search import ReadingTrial, best_trial, distance_to_cliff, next_trial
 from fleetcast.models.world.knobs import Reading, policy_readings
+from fleetcast.models.world.own_policies import installed_policies
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 EXPERIMENT = "unseen"
 UNSEEN_POLICIES = (
-    *("static", "reactive", "hpa", "reflex", "dynamo", "chiron", "llumnix"),
+    *("static", "reactive", "hpa", "reflex", "lead", "dynamo", "chiron", "llumnix"),
     *("lt_i", "lt_u", "lt_ua", "cauchy_mixed", "corrected", "corrected_llumnix", "clairvoyant"),
 )
 BOARD_SQL = "select * from unseen_board where trace = $trace order by is_ranked desc, total_usd, policy"
@@ -66,7 +67,7 @@ def compare_on_unseen_days(
 ) -> pa.Table:
     """Tune each policy on the known days, score it on the unseen ones; return the rows of unseen_board.
 
-    `names`: policies; empty: UNSEEN_POLICIES and those that the config adds.
+    `names`: policies; empty: UNSEEN_POLICIES and those that the config and installed packages add.
 
     Raises
     ------
@@ -76,7 +77,8 @@ def compare_on_unseen_days(
         The first known day has too short a history.
     """
     rules = settings.config.rules
-    policies = list(dict.fromkeys(names or (*UNSEEN_POLICIES, *settings.config.policies)))
+    own = (*settings.config.policies, *installed_policies())
+    policies = list(dict.fromkeys(names or (*UNSEEN_POLICIES, *own)))
     for name in policies:
         require_known(name, rules, "policy", "fleetcast board --unseen-days")
         if rules[name].answers is not None or rules[name].is_closed:

@@ -43,6 +43,8 @@ class Schedule(NamedTuple):
     hour_s: float = 3600.0  # seconds of one entry of FleetUsage
     rows_per_hour: int = 1  # rows of the plan in hour_s
     go_on_below: npt.ArrayLike | None = None  # (rows, L) thresholds of cascades; None: those of the rules
+    # targets (E,) of the row that begins, from the session and the time in s, in place of `targets`
+    decide: "Callable[[Session, float], npt.ArrayLike] | None" = None
 
     @property
     def row_s(self) -> float:
@@ -108,8 +110,10 @@ class Session:
         for row in range(rows):
             if below is not None:
                 state.llm["go_on_below"] = below[row]
-            state.pool["target"], state.endpoint["forecast_tokens_per_s"] = targets[row], forecast[row]
-            start_control_interval(fleet, self.rules, state, begin_s + row * row_s)
+            state.endpoint["forecast_tokens_per_s"] = forecast[row]
+            now_s = begin_s + row * row_s
+            state.pool["target"] = targets[row] if schedule.decide is None else schedule.decide(self, now_s)
+            start_control_interval(fleet, self.rules, state, now_s)
             end_s = min(begin_s + (row + 1) * row_s, until_s)
             self.run_until(end_s)
             self._require_progress()

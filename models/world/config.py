@@ -19,6 +19,7 @@ from fleetcast.models.world.mechanisms import (
     SIGNALS,
 )
 from fleetcast.models.world.option_names import ENSEMBLES, METHOD_NAMES, SOLVERS
+from fleetcast.models.world.own_policies import installed_policies
 from fleetcast.models.world.planners import PLANNERS, SHIPPED_POLICIES
 from fleetcast.models.world.policies import ANSWER_PLANNERS, SIGNAL_SCALINGS, PolicySpec
 from fleetcast.models.world.quality_config import QualityConfig
@@ -98,6 +99,11 @@ POLICY_REPLAY_FIELDS = (
 )
 
 
+def known_policies() -> dict[str, PolicySpec]:
+    """Return the shipped policies and those of installed packages."""
+    return SHIPPED_POLICIES | {name: own.rule for name, own in installed_policies().items()}
+
+
 @dataclass(frozen=True)
 class CustomPolicy:
     """A shipped policy with other settings, so that both are on one leaderboard."""
@@ -128,7 +134,7 @@ class CustomPolicy:
     def policy(self) -> PolicySpec:
         """The shipped policy with these settings."""
         changes = {name: value for name, value in vars(self).items() if name != "like" and value is not None}
-        like = SHIPPED_POLICIES[self.like]
+        like = known_policies()[self.like]
         if self.stack is not None:  # the stack decides these, not the shipped policy
             like = like._replace(order=None, routing=None, is_balanced=None)
         return like._replace(**changes)
@@ -151,11 +157,11 @@ class RunConfig:
 
     @cached_property
     def rules(self) -> dict[str, PolicySpec]:
-        """Every policy that can be replayed: the shipped ones, the planners, and the config's custom ones.
+        """Every policy that can be replayed: shipped and installed ones, planners, and the config's own.
 
         Without a quality target in [quality], planners serve every request with the requested llm.
         """
-        found = SHIPPED_POLICIES | {name: custom.policy for name, custom in self.policies.items()}
+        found = known_policies() | {name: custom.policy for name, custom in self.policies.items()}
         if self.quality is not None and self.quality.quality is not None:
             return found
         like = {name: custom.like for name, custom in self.policies.items()}

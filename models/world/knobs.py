@@ -19,7 +19,7 @@ LATE_LAST = {"order": "late_last"}
 
 
 class Reading(NamedTuple):
-    """One reading of a policy: settings beside its knob, by field of CustomPolicy."""
+    """One reading of a policy: settings that its knob leaves alone, by field of CustomPolicy."""
 
     name: str
     settings: Mapping[str, Any] = {}

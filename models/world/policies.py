@@ -13,7 +13,8 @@ class PolicySpec(NamedTuple):
     A plan is one of these:
     - "peak", "melange", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans);
     - "standing": the instances of the plan of model routing, all day (assets/plans/nightly_quality.py);
-    - "recent": targets every few minutes from the minutes before (assets/replays/policy_inputs.py);
+    - "recent", "lead": targets every few minutes from the minutes before (assets/replays/minute_targets.py);
+    - "own": targets of an installed package's policy (models/world/own_policies.py);
     - "autoscaler": every few seconds, by Cauchy's rule (assets/replays/cauchy_autoscaler.py);
     - None: no plan.
     """
@@ -46,7 +47,7 @@ class PolicySpec(NamedTuple):
     @property
     def programme(self) -> str | None:
         """Kind of its hourly plan; None without one."""
-        return None if self.plan in ("recent", "autoscaler", "standing") else self.plan
+        return None if self.plan in ("recent", "lead", "own", "autoscaler", "standing") else self.plan
 
     @property
     def uses_capacity_share(self) -> bool:
@@ -100,6 +101,14 @@ REPLAY_POLICIES = {
         "follow",
         "NVIDIA Dynamo's planner: every 3 minutes the instances that the last 3 needed",
         colour="#76B900",
+    ),
+    "lead": PolicySpec(
+        "lead",
+        "reflex",
+        "each minute what is needed until a new instance could serve; reactive scale-out",
+        signal="both",
+        order="late_last",
+        colour="#B2182B",
     ),
     "lt_i": PolicySpec(
         "forecast",

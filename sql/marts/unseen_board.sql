@@ -3,7 +3,7 @@
 -- reads: unseen_days
 -- units: US dollars, GPU-hours, shares 0 to 1
 -- what = description of the policy
--- reading = its settings beside its knob
+-- reading = its settings apart from its knob
 -- factor = its knob, as a factor of the shipped value
 -- days = number of unseen days
 -- days_on_target = those on which every tier attained its target

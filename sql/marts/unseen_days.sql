@@ -7,7 +7,7 @@
 -- policy = the policy (models/world/policies.py)
 -- what = description of the policy
 -- purpose = tuned: a trial on a known day; judged: the frozen trial on an unseen day
--- reading = settings of the policy beside its knob (models/world/knobs.py)
+-- reading = settings of the policy apart from its knob (models/world/knobs.py)
 -- factor = the knob as a factor of its shipped value; a larger one holds fewer instances
 -- total_usd = cost of the day, and remaining cost of the deferred requests that were not served by midnight
 -- gpu_hours = serving, booting and draining

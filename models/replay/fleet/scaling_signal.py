@@ -51,13 +51,13 @@ def used_and_instance_capacity(
     fleet: FleetArrays, rules: Rules, state: State, pool: int
 ) -> tuple[float, float]:
     """Return use of the pool and what one instance takes: in KV tokens (memory), or in tokens/s (work)."""
-    used, room = float(state.pool[pool].kv_used), float(fleet.kv_capacity[fleet.kind[pool]])
+    used, tokens = float(state.pool[pool].kv_used), float(fleet.kv_capacity[fleet.kind[pool]])
     if rules.signal == Signal.MEMORY:
-        return used, room
+        return used, tokens
     work, capacity = work_tokens_per_s(rules, state, pool), fleet.tokens_per_s[pool]
-    if rules.signal == Signal.QUEUE or work * room > used * capacity:
+    if rules.signal == Signal.QUEUE or work * tokens > used * capacity:
         return work, capacity
-    return used, room
+    return used, tokens
 
 
 @njit_call

@@ -1,0 +1,60 @@
+"""Print the board of unseen days: policies tuned on the days before, the cheapest ranked one on top."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
+
+MOST_FLOOR_SHARE, LEAST_STANDING_RATIO = 0.20, 1.5  # within which a scenario can tell policies apart
+
+
+def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Print a line per policy and what limits the comparison; `rows`: of the mart unseen_board."""
+    heads = ("\npolicy", "\nUSD", "over cheap-\nest, %", "by day,\n%", "GPU-\nhours", "days on\ntarget",
+             "known,\n%", "mean,\n%", "worst,\n%", "\nworst", "\nknob", "cliff,\n%", "\nreading")  # fmt: skip
+    lines = [
+        (
+            row["policy"] if row["is_ranked"] else f"({row['policy']})",
+            format_figure(row["total_usd"], ",.0f"),
+            format_percent(row["over_cheapest_share"], "+.1f"),
+            " to ".join(format_percent(row[f"{end}_over_cheapest_share"], "+.0f") for end in ("low", "high")),
+            format_figure(row["gpu_hours"], ",.0f"),
+            f"{row['days_on_target']} of {row['days']}",
+            format_percent(row["known_ratio"], ".1f"),
+            format_percent(row["mean_ratio"], ".1f"),
+            format_percent(row["worst_ratio"], ".1f"),
+            f"{row['worst_tier']} {row['worst_day']:%m-%d}",
+            format_figure(row["factor"], ".2f"),
+            format_percent(row["cliff_share"], "+.0f"),
+            row["reading"],
+        )
+        for row in rows
+    ]
+    show_board(title, heads, lines)
+    OUT.print(
+        "known, mean, worst: attainment of the tier furthest below its target, over that target: on the "
+        "worst known day, and on the unseen days. In brackets: not ranked, because more than one day of "
+        "five, or a known day, missed a target.",
+        soft_wrap=True,
+    )
+    for line in scenario_limits(rows):
+        OUT.print(line, soft_wrap=True)
+
+
+def scenario_limits(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each reason why no policy can differ much from another in this scenario."""
+    usd, lines = {row["policy"]: row["total_usd"] for row in rows}, []
+    floor = next((row["floor_share"] for row in rows if row["floor_share"] is not None), None)
+    if floor is not None and floor > MOST_FLOOR_SHARE:
+        lines.append(
+            f"The minimum of instances is {floor:.0%} of the clairvoyant's cost; above "
+            f"{MOST_FLOOR_SHARE:.0%} it hides differences. Lower min_instances, or raise the load."
+        )
+    if {"static", "clairvoyant"} <= usd.keys():
+        ratio = usd["static"] / usd["clairvoyant"]
+        if ratio < LEAST_STANDING_RATIO:
+            lines.append(
+                f"A constant fleet costs {ratio:.2f} times the clairvoyant; below {LEAST_STANDING_RATIO} "
+                "there is little to gain by following the load."
+            )
+    return lines

@@ -1,0 +1,191 @@
+"""Policies tuned on known days and scored on unseen ones: the search, the knobs, and what may not leak."""
+
+from dataclasses import replace
+from datetime import date, timedelta
+from math import exp
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small import small_config
+
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.plans import plans
+from fleetcast.assets.studies import board_day
+from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
+from fleetcast.models.plan.reading_search import ReadingTrial, best_trial, distance_to_cliff, next_trial
+from fleetcast.models.world.config import CustomPolicy
+from fleetcast.models.world.knobs import policy_readings
+from fleetcast.models.world.policies import REPLAY_POLICIES
+from fleetcast.pipelines.unseen_board import scenario_limits
+
+FIRST = date(2025, 7, 1)
+PERIOD = last_days(FIRST + timedelta(days=4), 2, 1, 3)
+POLICIES = ("reactive", "hpa", "reflex", "lead", "lt_ua", "dynamo", "clairvoyant")
+KNOBS = {
+    "scale_out_share": 0.7,
+    "scale_in_share": 0.3,
+    "pressure_share": 0.6,
+    "capacity_share": 1.0,
+    "freeness_out": 30.0,
+    "freeness_in": 120.0,
+}
+
+
+# --- the search ----------------------------------------------------------------------------------------
+
+
+@given(
+    crossings=st.lists(st.floats(0.5, 4.0), min_size=1, max_size=3),
+    prices=st.lists(st.floats(0.8, 1.25), min_size=3, max_size=3),
+    budget=st.integers(1, 20),
+)
+def test_a_search_keeps_its_budget_and_freezes_the_cheapest_that_attains(crossings, prices, budget) -> None:
+    """Reading r attains the target up to its crossing, and costs price / factor there."""
+    trials: list[ReadingTrial] = []
+    while (point := next_trial(trials, len(crossings), budget)) is not None:
+        reading, factor = point
+        attained = 1.0 if factor <= crossings[reading] else exp(crossings[reading] - factor)
+        trials.append(ReadingTrial(reading, factor, prices[reading] / factor, attained))
+        assert len(trials) <= budget
+    best = best_trial(trials)
+    meeting = [trial.cost for trial in trials if trial.attained >= 1]
+    assert best.cost == min(meeting) if meeting else best.attained == max(trial.attained for trial in trials)
+    searched = {trial.reading for trial in trials}
+    if budget >= 2 * len(crossings):
+        assert searched == set(range(len(crossings)))  # each reading has a trial
+    if budget >= 16:
+        ideal = min(price / crossing for price, crossing in zip(prices, crossings, strict=False))
+        assert best.cost <= 1.5 * ideal  # a reading that is only probed may lie a few steps off
+
+
+def test_the_distance_to_the_cliff_is_of_the_frozen_reading_alone() -> None:
+    trials = [
+        ReadingTrial(0, 1.0, 9.0, 1.02),
+        ReadingTrial(0, 1.25, 8.0, 0.95),  # short, but no cliff
+        ReadingTrial(0, 1.5, 7.0, 0.85),
+        ReadingTrial(0, 2.0, 6.0, 0.2),
+        ReadingTrial(1, 1.1, 9.5, 0.1),
+    ]
+    assert best_trial(trials) == trials[0]
+    assert distance_to_cliff(trials, trials[0]) == pytest.approx(0.5)
+    assert distance_to_cliff(trials[:2], trials[0]) is None
+
+
+@pytest.mark.parametrize(
+    "policy", [name for name in REPLAY_POLICIES if REPLAY_POLICIES[name].answers is None]
+)
+def test_a_knob_is_a_setting_of_its_policy_and_of_no_other_rule(policy: str) -> None:
+    rule = REPLAY_POLICIES[policy]
+    found = policy_readings(rule)
+    assert 1 <= len(found) <= 3
+    assert len({reading.name for reading in found}) == len(found)
+    shipped, doubled = (found[0].knobs(rule, factor) for factor in (1.0, 2.0))
+    changed = {name for name in shipped if shipped[name] != doubled[name]}
+    assert changed
+    assert {name: shipped[name] for name in changed} == {name: KNOBS[name] for name in changed}
+    assert ("capacity_share" in changed) == rule.uses_capacity_share
+    for reading in found:
+        custom = CustomPolicy(policy, **reading.knobs(rule, 1.5)).policy
+        assert custom.order in (rule.order, "late_last")
+        assert custom.plan == rule.plan
+
+
+# --- days ----------------------------------------------------------------------------------------------
+
+
+def test_the_unseen_days_are_the_last_and_follow_the_known_ones() -> None:
+    assert PERIOD.known == [FIRST + timedelta(days=2)]
+    assert PERIOD.unseen == [FIRST + timedelta(days=3), FIRST + timedelta(days=4)]
+    with pytest.raises(ValueError, match="got 0 known days, needed 1 or more"):
+        last_days(FIRST, 2, 0, 3)
+
+
+def measured(settings: RunSettings, *_: object) -> list[float]:
+    """The same for all, instead of trials; so little that plans hold several instances."""
+    return [250.0] * len(settings.grid.service_options)
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunSettings, pd.DataFrame]:
+    folder = tmp_path_factory.mktemp("unseen")
+    path = small_config(folder, "office", days="5", history_days="2", requests_per_day="60_000.0")
+    settings = load_settings(path, folder / "lake")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "measure_capacities", measured)
+        table = compare_on_unseen_days(settings, PERIOD, POLICIES, Progress())
+    return settings, table.to_pandas()
+
+
+def test_each_policy_is_tuned_on_known_days_and_scored_once_on_unseen_ones(compared) -> None:
+    settings, board = compared
+    days = settings.lake.sql("from unseen_days").to_pandas()
+    assert set(board["policy"]) == set(POLICIES)
+    for policy, rows in days.groupby("policy"):
+        by = dict(iter(rows.groupby("purpose")))
+        assert set(by["tuned"]["day"]) == set(PERIOD.known)
+        assert 1 <= len(by["tuned"]) <= PERIOD.trials * len(PERIOD.known)
+        assert list(by["judged"].sort_values("day")["day"]) == list(PERIOD.unseen)
+        (frozen,) = {(row.reading, row.factor) for row in by["judged"].itertuples()}
+        meeting = by["tuned"][by["tuned"]["attained_ratio"] >= 1]
+        best = meeting.nsmallest(1, "total_usd")
+        if best.empty:
+            best = by["tuned"].nlargest(1, "attained_ratio")
+        chosen = by["tuned"].set_index(["reading", "factor"]).loc[frozen]
+        compare = "total_usd" if len(meeting) else "attained_ratio"
+        assert chosen[compare] == best[compare].item(), policy
+        line = board[board["policy"] == policy].iloc[0]
+        assert line["total_usd"] == pytest.approx(by["judged"]["total_usd"].sum())
+        assert line["worst_ratio"] == by["judged"]["attained_ratio"].min()
+        assert line["known_ratio"] == pytest.approx(chosen["attained_ratio"])
+        on_target = int((by["judged"]["attained_ratio"] >= 1).sum())
+        assert (line["days_on_target"], line["is_ranked"]) == (on_target, on_target == 2 and len(meeting) > 0)
+
+
+def test_knobs_reach_the_replay(compared) -> None:
+    """Two trials of a policy cost different amounts: a knob that does nothing would repeat the day."""
+    days = compared[0].lake.sql("from unseen_days where purpose = 'tuned'").to_pandas()
+    rows = days[days["policy"].isin(["reactive", "reflex", "lead", "lt_ua"])].groupby("policy")
+    assert (rows["factor"].nunique() > 1).all()
+    assert (rows["total_usd"].nunique() > 1).all()
+
+
+def test_the_unseen_days_do_not_change_the_trials(compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second run with other unseen days has the same trials; the rows of the first are gone."""
+    settings, _ = compared
+    query = "select reading, factor, total_usd from unseen_days where policy = 'lt_ua' and purpose = 'tuned'"
+    before = settings.lake.sql(f"{query} order by all").to_pylist()
+    monkeypatch.setattr(plans, "measure_capacities", measured)
+    shorter = PERIOD._replace(unseen=PERIOD.unseen[:1])
+    board = compare_on_unseen_days(settings, shorter, ["lt_ua"], Progress()).to_pandas()
+    assert settings.lake.sql(f"{query} order by all").to_pylist() == before
+    assert board.set_index("policy")["days"].to_dict() == dict.fromkeys(POLICIES, 1)
+
+
+def test_a_policy_without_a_single_plan_of_its_own_is_refused(compared) -> None:
+    settings, _ = compared
+    for name, message in (("quality", "got a plan of model routing"), ("reactiv", "Did you mean 'reactive'")):
+        with pytest.raises(ValueError, match=message):
+            compare_on_unseen_days(settings, PERIOD, [name], Progress())
+
+
+def test_a_scenario_that_cannot_tell_policies_apart_is_named() -> None:
+    usd = {"static": 14.0, "clairvoyant": 10.0}
+    rows = [{"policy": name, "total_usd": value, "floor_share": 0.5} for name, value in usd.items()]
+    floor, constant = scenario_limits(rows)
+    assert "50% of the clairvoyant's cost" in floor
+    assert "1.40 times the clairvoyant" in constant
+    rows = [{"policy": "static", "total_usd": 30.0, "floor_share": 0.1}, rows[1] | {"floor_share": 0.1}]
+    assert scenario_limits(rows) == []
+
+
+def test_policies_of_a_round_have_their_own_knobs(compared) -> None:
+    settings, _ = compared
+    knobs = {"reactive": {"scale_out_share": 0.5}, "lt_ua": {"capacity_share": 0.4}}
+    config = board_day.with_knobs(settings, knobs).config
+    assert config.replay.policies == ("reactive", "lt_ua")
+    assert config.under("reactive").replay.scale_out_share == 0.5
+    assert config.under("lt_ua").replay.scale_out_share == settings.config.replay.scale_out_share
+    assert config.under("lt_ua").plan.capacity_share == 0.4
+    assert replace(config, policies={}, replay=settings.config.replay) == settings.config
