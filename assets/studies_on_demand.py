@@ -28,6 +28,7 @@ from fleetcast.assets.studies import latency_error, level_search, planner_board,
 from fleetcast.assets.studies.decisions import DECISION_LEADERBOARD_SQL, try_forecasts
 from fleetcast.assets.studies.level_figures import level_drawings
 from fleetcast.assets.studies.planner_figures import planner_drawings
+from fleetcast.assets.studies.unseen_days import UNSEEN_BOARD_SQL, compare_on_unseen_days, last_days
 from fleetcast.assets.studies.whatif_cases import case_names
 
 CASE_PARTITIONS = dg.StaticPartitionsDefinition(case_names())
@@ -194,7 +195,35 @@ def planner_trials(context: AssetContext) -> AssetRows:
     return AssetRows(table, {"day": context.day})
 
 
+class UnseenDaysRun(dg.Config):
+    """Days and trials of a comparison; the partition is the last unseen day."""
+
+    policies: list[str] | None = None  # None: all that the board has
+    unseen_days: int = 5
+    known_days: int = 3
+    trials: int = 12
+
+
+@define_on_demand_asset(
+    job="board_unseen",
+    job_description="Tune every policy on known days and score it on unseen days; takes up to an hour.",
+    group="score",
+    upstream_assets=(WHOLE_DEMAND_DEP,),
+    partitions=DAY_PARTITIONS,
+    config=UnseenDaysRun,
+    boards={"board": UNSEEN_BOARD_SQL},
+)
+def unseen_days(context: AssetContext) -> AssetRows:
+    """Policies tuned on known days, with the same number of trials, and scored on the days after them."""
+    config = context.config
+    period = last_days(context.day, config.unseen_days, config.known_days, config.trials)
+    compare_on_unseen_days(context.settings, period, config.policies or (), context.progress)
+    table = context.settings.lake.sql("from unseen_days where trace = $trace", trace=context.settings.trace)
+    return AssetRows(table, {"day": context.day})
+
+
 STUDIES_ON_DEMAND = (
+    unseen_days,
     characterisation,
     backtests,
     decisions,

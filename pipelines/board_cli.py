@@ -17,6 +17,8 @@ from fleetcast.pipelines.options import (
 from fleetcast.pipelines.terminal import cli_errors, short_path
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
+LEAST_UNSEEN_DAYS = 5  # that --boot-s takes where no number is given
+
 
 def board_command(
     planner: Annotated[
@@ -33,6 +35,10 @@ def board_command(
     ] = 0,
     known_days: Annotated[int, typer.Option(min=1, help="Days before the unseen ones, to tune on.")] = 3,
     trials: Annotated[int, typer.Option(min=1, help="Trials of each policy on the known days.")] = 12,
+    boot_s: Annotated[
+        list[float] | None,
+        typer.Option("--boot-s", help="What a forecast is worth if instances take so long; may be repeated."),
+    ] = None,
     date_: DayOption = None,
     config: ConfigOption = "together",
     quiet: QuietOption = False,
@@ -54,9 +60,14 @@ def board_command(
     --date.
 
         fleetcast board --config weeks --unseen-days 7
+
+    With --boot-s, a rule without a forecast is compared with rules that have one, for each boot time.
+
+        fleetcast board --config weeks --unseen-days 5 --boot-s 60 --boot-s 300 --boot-s 900
     """
-    if unseen_days:
-        board_of_unseen_days(config, date_, (unseen_days, known_days, trials), planner or (), quiet)
+    if unseen_days or boot_s:
+        counts = (unseen_days or LEAST_UNSEEN_DAYS, known_days, trials)
+        board_of_unseen_days(config, date_, counts, planner or (), boot_s or (), quiet)
         return
     with cli_errors():
         from fleetcast.assets.pages.on_demand_asset import AssetRows
@@ -74,16 +85,36 @@ def board_command(
 
 
 def board_of_unseen_days(
-    config: str, last: datetime | None, counts: tuple[int, int, int], names: Sequence[str], quiet: bool
+    config: str,
+    last: datetime | None,
+    counts: tuple[int, int, int],
+    names: Sequence[str],
+    boots_s: Sequence[float],
+    quiet: bool,
 ) -> None:
     """Run and print the comparison on unseen days; `counts`: unseen days, known days, trials."""
     with cli_errors():
+        from fleetcast.assets.pages.figure_files import save_day_figure
+        from fleetcast.assets.pages.on_demand_asset import AssetRows
+        from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight
         from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
-        from fleetcast.pipelines.unseen_board import show_unseen_board
+        from fleetcast.assets.studies_on_demand import unseen_days
+        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.unseen_board import show_foresight, show_unseen_board
 
         settings, day = load_settings_and_day(config, last)
         period = last_days(day, *counts)
-        rows = compare_on_unseen_days(settings, period, names, make_progress(quiet)).to_pylist()
+        if boots_s:
+            table = compare_boot_times(settings, period, boots_s, names, make_progress(quiet))
+            settings.lake.publish()
+            show_foresight(table.to_pylist(), f"{settings.trace}, {period.unseen[0]} to {day}")
+            figure = save_day_figure(settings, day, "foresight", lambda: draw_foresight(table.to_pandas()))
+            OUT.print(f"figure   {short_path(figure)}")
+            OUT.print('table    fleetcast sql "from foresight"')
+            return
+        table = compare_on_unseen_days(settings, period, names, make_progress(quiet))
+        publish_on_demand(unseen_days, settings, AssetRows(table, {"day": day}))
+        rows = table.to_pylist()
         title = f"{settings.trace}: USD of {period.unseen[0]} to {day}, tuned on {period.known[0]} to "
         show_unseen_board(rows, f"{title}{period.known[-1]} with {period.trials} trials of each policy")
         OUT.print('tables   fleetcast sql "from unseen_board", "from unseen_days"')

@@ -41,6 +41,34 @@ def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
         OUT.print(line, soft_wrap=True)
 
 
+def show_foresight(rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Print a line per boot time and policy; `rows`: of the mart foresight."""
+    heads = (
+        "boots in, s",
+        "policy",
+        "USD",
+        "over reflex, %",
+        "days on target",
+        "mean, %",
+        "worst, %",
+        "knob",
+    )
+    lines = [
+        (
+            format_figure(row["boot_s"], ",.0f"),
+            row["policy"] if row["is_ranked"] else f"({row['policy']})",
+            format_figure(row["total_usd"], ",.0f"),
+            format_percent(row["over_reflex_share"], "+.1f"),
+            f"{row['days_on_target']} of {row['days']}",
+            format_percent(row["mean_ratio"], ".1f"),
+            format_percent(row["worst_ratio"], ".1f"),
+            format_figure(row["factor"], ".2f"),
+        )
+        for row in rows
+    ]
+    show_board(title, heads, lines)
+
+
 def scenario_limits(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each reason why no policy can differ much from another in this scenario."""
     usd, lines = {row["policy"]: row["total_usd"] for row in rows}, []

@@ -46,6 +46,7 @@ def test_the_assets_and_their_inputs():
         "backtests": ("forecast", ["demand"]),
         "decisions": ("forecast", ["demand", "forecasts", "plans", "requests"]),
         "planner_trials": ("score", ["forecasts", "plans", "requests"]),
+        "unseen_days": ("score", ["demand"]),
         "plans": ("plan", ["demand", "forecasts", "requests"]),
         "whatifs": ("plan", ["demand", "forecasts", "requests"]),
         "error_draws": ("score", ["plans", "replays", "requests"]),
@@ -77,6 +78,7 @@ def test_jobs_schedules_and_sensors():
         "backtest": ["backtests"],
         "decide": ["decisions"],
         "board": ["planner_trials"],
+        "board_unseen": ["unseen_days"],
         "whatif": ["whatifs"],
         "error": ["error_draws"],
         "levels": ["level_trials"],
@@ -313,4 +315,4 @@ def test_a_location_begins_every_key_and_has_the_days_of_its_trace(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script], env=env, cwd=ROOT, capture_output=True, text=True
     )
-    assert done.stdout.splitlines() == ["22 {'chat'} 2025-07-01", "True"], done.stderr
+    assert done.stdout.splitlines() == ["23 {'chat'} 2025-07-01", "True"], done.stderr

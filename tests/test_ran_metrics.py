@@ -5,6 +5,7 @@ import time
 import urllib.parse
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from prometheus_parts import prometheus_of, served
 from small import small_config
 from typer.testing import CliRunner
 
+from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.settings import RunSettings, load_settings, midnight
 from fleetcast.assets.plans import observed_fleet_metrics
 from fleetcast.assets.plans.observed_fleet_metrics import import_fleet_metrics
@@ -148,7 +150,7 @@ def test_missing_server_metrics_are_reported_in_one_line(settings: RunSettings, 
 def test_the_command_takes_a_file_or_a_server(
     settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLEETCAST_LAKE", str(settings.lake.root))
+    monkeypatch.setattr(lake_settings, "load_settings", partial(load_settings, lake=settings.lake.root))
     monkeypatch.setattr(observed_fleet_metrics, "LANDING_DIR", landing(tmp_path))
     config = str(tmp_path / "small.toml")
     there = {"kube_statefulset": [({"region": "east", "statefulset": NAME}, [(0, 2)])]}

@@ -2,22 +2,28 @@
 
 from dataclasses import replace
 from datetime import date, timedelta
+from functools import partial
 from math import exp
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small import small_config
+from typer.testing import CliRunner
 
+from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import plans
 from fleetcast.assets.studies import board_day
+from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight
 from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
 from fleetcast.models.plan.reading_search import ReadingTrial, best_trial, distance_to_cliff, next_trial
 from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.knobs import policy_readings
 from fleetcast.models.world.policies import REPLAY_POLICIES
+from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.unseen_board import scenario_limits
 
 FIRST = date(2025, 7, 1)
@@ -189,3 +195,42 @@ def test_policies_of_a_round_have_their_own_knobs(compared) -> None:
     assert config.under("lt_ua").replay.scale_out_share == settings.config.replay.scale_out_share
     assert config.under("lt_ua").plan.capacity_share == 0.4
     assert replace(config, policies={}, replay=settings.config.replay) == settings.config
+
+
+def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each boot time has its own trials; the rows of the board stay as they are."""
+    settings, _ = compared
+    monkeypatch.setattr(plans, "measure_capacities", measured)
+    before = settings.lake.sql("from unseen_board order by all").to_pylist()
+    period = PERIOD._replace(unseen=PERIOD.unseen[:1])
+    rows = compare_boot_times(settings, period, (30.0, 1800.0), ("reflex", "lead"), Progress()).to_pylist()
+    assert {(row["boot_s"], row["policy"]) for row in rows} == {
+        (boot_s, policy) for boot_s in (30.0, 1800.0) for policy in ("reflex", "lead")
+    }
+    usd = {(row["boot_s"], row["policy"]): row["total_usd"] for row in rows}
+    assert usd[30.0, "reflex"] != usd[1800.0, "reflex"]
+    for row in rows:
+        share = row["total_usd"] / usd[row["boot_s"], "reflex"] - 1
+        assert row["over_reflex_share"] == pytest.approx(share)
+    assert settings.lake.sql("from unseen_board order by all").to_pylist() == before
+    plt.close(draw_foresight(pd.DataFrame(rows)))
+    with pytest.raises(ValueError, match=r"--boot-s: got 0, needed seconds above 0"):
+        compare_boot_times(settings, period, (0.0,), (), Progress())
+
+
+def test_the_command_prints_the_board(compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, _ = compared
+    monkeypatch.setattr(plans, "measure_capacities", measured)
+    monkeypatch.setattr(lake_settings, "load_settings", partial(load_settings, lake=settings.lake.root))
+    arguments = ["board", "--config", str(settings.config.file), "--planner", "reactive", "--quiet"]
+    days = ["--unseen-days", "2", "--known-days", "1", "--trials", "2"]
+    result = CliRunner().invoke(cli_app, [*arguments, *days], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    assert (
+        "small: USD of 2025-07-04 to 2025-07-05, tuned on 2025-07-03 to 2025-07-03 with 2 trials"
+        in result.output
+    )
+    assert "2 of 2" in result.output or "(reactive)" in result.output
+    refused = CliRunner().invoke(cli_app, [*arguments, "--unseen-days", "4"])
+    assert refused.exit_code != 0
+    assert len(refused.output.strip().splitlines()) == 1, refused.output

@@ -25,6 +25,7 @@ MARTS_OVER_TRIALS: Mapping[str, tuple[str, str]] = {
     "whatifs": ("whatif", "whatif"),
     "planner_trials": ("board", "board"),
     "unseen_days": ("unseen", "board --unseen-days 5"),
+    "foresight": ("foresight", "board --boot-s 60 --boot-s 600"),
     "studies": ("study", "study NAME"),
     "error_draws": ("error", "error"),
     "shadow_runs": ("grade", "plan grade"),

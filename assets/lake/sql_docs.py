@@ -152,7 +152,7 @@ INDEX_SUBJECTS: Mapping[str, tuple[str, ...]] = {
         *("tables/trials", "marts/whatifs", "marts/decisions", "marts/decision_leaderboard"),
         *("queries/which_forecast_pays", "queries/what_the_forecast_is_worth", "marts/studies"),
         *("tables/paper_values", "queries/against_the_paper", "marts/planner_trials", "marts/planner_board"),
-        *("marts/unseen_board", "marts/unseen_days"),
+        *("marts/unseen_board", "marts/unseen_days", "marts/foresight"),
         "marts/idea_worth",
     ),
 }

@@ -42,7 +42,9 @@ UNSEEN_POLICIES = (
     *("static", "reactive", "hpa", "reflex", "lead", "dynamo", "chiron", "llumnix"),
     *("lt_i", "lt_u", "lt_ua", "cauchy_mixed", "corrected", "corrected_llumnix", "clairvoyant"),
 )
-BOARD_SQL = "select * from unseen_board where trace = $trace order by is_ranked desc, total_usd, policy"
+UNSEEN_BOARD_SQL = (
+    "select * from unseen_board where trace = $trace order by is_ranked desc, total_usd, policy"
+)
 
 
 class BoardPeriod(NamedTuple):
@@ -86,15 +88,22 @@ def compare_on_unseen_days(
                 f"{name}: got a plan of model routing or in closed loop, needed one without. Leave it out."
             )
     prepared = prepare_lake(settings, [*period.known, *period.unseen], progress)
-    chosen = with_policies(settings, policies)
-    search = tune_on_known_days(chosen, period, prepared, progress)
-    score_on_unseen_days(chosen, period, prepared, search, progress)
+    tune_and_score(with_policies(settings, policies), period, prepared, progress)
     return read_unseen_board(settings)
+
+
+def tune_and_score(settings: RunSettings, period: BoardPeriod, prepared: Lake, progress: Progress) -> None:
+    """Tune the policies of the config's leaderboard on the known days, and score them on the unseen ones.
+
+    `prepared`: a lake with the requests, demand and forecasts of all these days.
+    """
+    search = tune_on_known_days(settings, period, prepared, progress)
+    score_on_unseen_days(settings, period, prepared, search, progress)
 
 
 def read_unseen_board(settings: RunSettings) -> pa.Table:
     """Return the board of the trace: ranked policies first, the cheapest on top."""
-    return settings.lake.sql(BOARD_SQL, trace=settings.trace)
+    return settings.lake.sql(UNSEEN_BOARD_SQL, trace=settings.trace)
 
 
 class TunedPolicy(NamedTuple):

@@ -40,7 +40,8 @@ def lead_load_tokens_per_s(past: Floats, evening: Floats, today: Floats, lead_mi
     """
     if not len(past):
         raise ValueError("got no comparable past day, needed one or more. Lengthen the history.")
-    shape = np.nan_to_num(np.nanmean(past, axis=0))
+    is_known = ~np.isnan(past)
+    shape = np.where(is_known, past, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
     shape = uniform_filter1d(shape, SHAPE_MINUTES, axis=-1, mode="wrap")
     forecast = nowcast_level(shape, evening, today)[:, None] * leading_maximum(shape, lead_minutes)
     return trailing_maximum(forecast, lead_minutes)
