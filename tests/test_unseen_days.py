@@ -34,8 +34,8 @@ KNOBS = {
     "scale_in_share": 0.3,
     "pressure_share": 0.6,
     "capacity_share": 1.0,
-    "freeness_out": 30.0,
-    "freeness_in": 120.0,
+    "freeness_out": 300.0,
+    "freeness_in": 1200.0,
 }
 
 

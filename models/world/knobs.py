@@ -12,9 +12,9 @@ from fleetcast.models.world.policies import SIGNAL_SCALINGS, PolicySpec
 SCALE_OUT_SHARE, SCALE_IN_SHARE = 0.7, 0.3  # SageServe 4; 0.7 is also a usual target of hpa
 NARROW_SCALE_IN_SHARE = 0.5
 PRESSURE_SHARE, MOST_PRESSURE_SHARE = 0.6, 0.99  # SageServe 7.1; at 1 the rule of busy instances never acts
-# Tokens of free memory per request, in blocks, on instances of thousands of blocks. Multi-tier Llumnix prints
-# thresholds for instances of 128 blocks.
-FREENESS_OUT, FREENESS_IN = 30.0, 120.0
+# Free blocks per running request. Multi-tier Llumnix prints thresholds for instances of 128 blocks; those of
+# today have tens of thousands, and are busy long before their memory is full.
+FREENESS_OUT, FREENESS_IN = 300.0, 1200.0
 LATE_LAST = {"order": "late_last"}
 
 
