@@ -6,12 +6,13 @@ from datetime import date
 import numpy as np
 import pandas as pd
 
+from fleetcast.assets.demand.demand import INTERACTIVE, read_demand_matrix
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.plans.nightly_quality import standing_schedule
 from fleetcast.assets.plans.problems import plan_capacity_share
 from fleetcast.assets.plans.request_mixes import token_mixes
 from fleetcast.assets.replays import cauchy_autoscaler
-from fleetcast.assets.replays.minute_targets import RECENT_MINUTES, lead_targets, recent_targets
+from fleetcast.assets.replays.lead_schedule import lead_schedule
 from fleetcast.assets.replays.own_schedule import own_schedule
 from fleetcast.models.aliases import Floats
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules
@@ -24,6 +25,8 @@ from fleetcast.models.world.own_policies import installed_policies
 from fleetcast.models.world.plan_grid import Grid
 from fleetcast.models.world.pool_rows import POOLINGS, build_pool_rows
 from fleetcast.models.world.toml_dataclasses import require_known
+
+RECENT_MINUTES = 3  # the adjustment interval of Dynamo's planner (docs.nvidia.com/dynamo, planner guide)
 
 
 def fleet_and_rules(settings: RunSettings, policy: str, days: int = 1) -> tuple[FleetArrays, Rules]:
@@ -131,14 +134,37 @@ def policy_schedules(
             capacity = used_capacity(settings, rows, policy)
             schedules[policy] = own_schedule(policy, installed_policies()[policy], grid, capacity, start)
         elif rule.plan == "lead":
-            targets = lead_targets(settings, day, used_capacity(settings, rows, policy))
-            schedules[policy] = Schedule(targets, None, start, HOUR_S, rows_per_hour=60)
+            capacity = used_capacity(settings, rows, policy)
+            schedules[policy] = lead_schedule(settings, day, capacity, start)
         else:
             slots = settings.config.slots(policy)
             targets = hourly_targets(grid, rows, policy, slots)
             demand = hourly_demand(grid, rows, policy, slots)
             schedules[policy] = Schedule(targets, demand, start, HOUR_S, slots)
     return schedules
+
+
+def recent_targets(settings: RunSettings, day: date, capacity: Floats, start: Floats) -> Floats:
+    """Return instances for the load of the RECENT_MINUTES before, shape (periods, pools).
+
+    Of equal pools, the first serves what it can and the next serves the rest. Paired pools count as one
+    option. `capacity`: (services, regions, options) tokens/s of one option. `start` has shape (pools,), the
+    targets of the first period.
+    """
+    demand = read_demand_matrix(settings.lake, settings.trace, day, day, RECENT_MINUTES, settings.catalogue)
+    interactive = np.nan_to_num(demand.tier_series(INTERACTIVE))  # in a gap of the data nothing is replayed
+    load, grid = settings.serving_load(interactive, axis=0), settings.grid
+    llms = [llm for llm, _ in grid.services]
+    rest = load[[list(settings.catalogue.llms).index(llm) for llm in llms], :, :-1].copy()
+    targets, each = np.empty((rest.shape[-1] + 1, start.size)), grid.instances_per_option
+    targets[0] = start
+    for pool, (row, i, j, k) in enumerate(zip(grid.pools, *grid.cells, strict=True)):
+        needed = each[pool] * np.ceil(rest[i, j] / capacity[i, j, k])
+        targets[1:, pool] = np.clip(needed, row.min_instances, row.max_instances)
+        if grid.is_leading_pool[pool]:
+            served = targets[1:, pool] / each[pool] * capacity[i, j, k]
+            rest[i, j] = np.maximum(rest[i, j] - served, 0.0)
+    return targets
 
 
 def split_instances_by_tier(grid: Grid, instances: Floats, pooling: str) -> Floats:

@@ -13,7 +13,8 @@ class PolicySpec(NamedTuple):
     A plan is one of these:
     - "peak", "melange", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans);
     - "standing": the instances of the plan of model routing, all day (assets/plans/nightly_quality.py);
-    - "recent", "lead": targets every few minutes from the minutes before (assets/replays/minute_targets.py);
+    - "recent": targets every few minutes from the minutes before (assets/replays/policy_inputs.py);
+    - "lead": targets each minute, during the replay (assets/replays/lead_schedule.py);
     - "own": targets of an installed package's policy (models/world/own_policies.py);
     - "autoscaler": every few seconds, by Cauchy's rule (assets/replays/cauchy_autoscaler.py);
     - None: no plan.
@@ -105,7 +106,7 @@ REPLAY_POLICIES = {
     "lead": PolicySpec(
         "lead",
         "reflex",
-        "each minute what is needed until a new instance could serve; reactive scale-out",
+        "each minute what the work needs until a new instance could serve; reactive scale-out",
         signal="both",
         order="late_last",
         colour="#B2182B",
