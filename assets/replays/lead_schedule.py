@@ -21,7 +21,7 @@ from fleetcast.assets.replays.own_schedule import own_schedule
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.load_growth import load_growth
 from fleetcast.models.replay.run import Schedule
-from fleetcast.models.world.calendar import SATURDAY
+from fleetcast.models.world.calendar import MINUTES_PER_DAY, SATURDAY
 from fleetcast.models.world.own_policies import FleetObservation, OwnPolicy
 
 COMPARABLE_DAYS = 5  # past days whose mean is the shape of a day
@@ -76,9 +76,10 @@ def needed_instances(work: Floats, capacity: Floats, running: Ints, pool_llms: I
 
 def past_load(settings: RunSettings, day: date) -> Floats:
     """Return the interactive load of the comparable past days, (days, llms, minutes) tokens/s."""
-    days = comparable_days(settings.history(day), day)
+    known = set(settings.lake.days("demand", settings.trace))
+    days = comparable_days([past for past in settings.history(day) if past in known], day)
     if not days:
-        return np.zeros((0, len(settings.catalogue.llms), 0))
+        return np.zeros((0, len(settings.catalogue.llms), MINUTES_PER_DAY))
     first, last = days[0], days[-1]
     demand = read_demand_matrix(settings.lake, settings.trace, first, last, 1, settings.catalogue)
     load = settings.serving_load(demand.tier_series(INTERACTIVE), axis=0).sum(axis=1)

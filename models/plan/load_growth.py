@@ -25,15 +25,9 @@ def load_growth(past: Floats, lead_minutes: int) -> Floats:
 
     Returns
     -------
-    (llms, minutes); 1 for an llm without load. After the last minute of the day follows its first one.
-
-    Raises
-    ------
-    ValueError
-        No past day.
+    (llms, minutes); 1 for an llm without load, and without past days. After the last minute of the day
+    follows its first one.
     """
-    if not len(past):
-        raise ValueError("got no comparable past day, needed one or more. Lengthen the history.")
     is_known = ~np.isnan(past)
     mean = np.where(is_known, past, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
     shape = uniform_filter1d(mean, SHAPE_MINUTES, axis=-1, mode="wrap")
