@@ -200,8 +200,8 @@ class UnseenDaysRun(dg.Config):
 
     policies: list[str] | None = None  # None: all that the board has
     unseen_days: int = 5
-    known_days: int = 3
-    trials: int = 12
+    known_days: int = 4
+    trials: int = 9
 
 
 @define_on_demand_asset(

@@ -33,8 +33,8 @@ def board_command(
     unseen_days: Annotated[
         int, typer.Option(min=0, help="Tune policies on the days before, and score them on this many days.")
     ] = 0,
-    known_days: Annotated[int, typer.Option(min=1, help="Days before the unseen ones, to tune on.")] = 3,
-    trials: Annotated[int, typer.Option(min=1, help="Trials of each policy on the known days.")] = 12,
+    known_days: Annotated[int, typer.Option(min=1, help="Days before the unseen ones, to tune on.")] = 4,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of each policy on the known days.")] = 9,
     boot_s: Annotated[
         list[float] | None,
         typer.Option("--boot-s", help="What a forecast is worth if instances take so long; may be repeated."),
