@@ -69,24 +69,26 @@ def compare_on_unseen_days(
 ) -> pa.Table:
     """Tune each policy on the known days, score it on the unseen ones; return the rows of unseen_board.
 
-    `names`: policies; empty: UNSEEN_POLICIES and those that the config and installed packages add.
+    `names`: policies; empty: UNSEEN_POLICIES and those that the config and installed packages add. A policy
+    with a plan of model routing or in closed loop cannot be compared.
 
     Raises
     ------
     ConfigError
-        An unknown policy, or one with a plan of model routing or a plan in closed loop.
+        An unknown policy, or one that cannot be compared.
     LakeError
         The first known day has too short a history.
     """
     rules = settings.config.rules
-    own = (*settings.config.policies, *installed_policies())
-    policies = list(dict.fromkeys(names or (*UNSEEN_POLICIES, *own)))
-    for name in policies:
+    usable = [name for name, rule in rules.items() if rule.answers is None and not rule.is_closed]
+    for name in names:
         require_known(name, rules, "policy", "fleetcast board --unseen-days")
-        if rules[name].answers is not None or rules[name].is_closed:
+        if name not in usable:
             raise ConfigError(
                 f"{name}: got a plan of model routing or in closed loop, needed one without. Leave it out."
             )
+    own = (name for name in (*settings.config.policies, *installed_policies()) if name in usable)
+    policies = list(dict.fromkeys(names or (*UNSEEN_POLICIES, *own)))
     prepared = prepare_lake(settings, [*period.known, *period.unseen], progress)
     tune_and_score(with_policies(settings, policies), period, prepared, progress)
     return read_unseen_board(settings)
