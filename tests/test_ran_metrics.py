@@ -5,7 +5,6 @@ import time
 import urllib.parse
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +149,8 @@ def test_missing_server_metrics_are_reported_in_one_line(settings: RunSettings, 
 def test_the_command_takes_a_file_or_a_server(
     settings: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_settings, "load_settings", partial(load_settings, lake=settings.lake.root))
+    here = settings.lake.root
+    monkeypatch.setattr(lake_settings, "load_settings", lambda config, *_: load_settings(config, here))
     monkeypatch.setattr(observed_fleet_metrics, "LANDING_DIR", landing(tmp_path))
     config = str(tmp_path / "small.toml")
     there = {"kube_statefulset": [({"region": "east", "statefulset": NAME}, [(0, 2)])]}

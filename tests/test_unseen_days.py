@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from datetime import date, timedelta
-from functools import partial
 from math import exp
 
 import matplotlib.pyplot as plt
@@ -43,7 +42,7 @@ KNOBS = {
 
 
 @given(
-    crossings=st.lists(st.floats(0.5, 4.0), min_size=1, max_size=3),
+    crossings=st.lists(st.floats(0.7, 2.0), min_size=1, max_size=3),
     prices=st.lists(st.floats(0.8, 1.25), min_size=3, max_size=3),
     budget=st.integers(1, 20),
 )
@@ -63,7 +62,8 @@ def test_a_search_keeps_its_budget_and_freezes_the_cheapest_that_attains(crossin
         assert searched == set(range(len(crossings)))  # each reading has a trial
     if budget >= 16:
         ideal = min(price / crossing for price, crossing in zip(prices, crossings, strict=False))
-        assert best.cost <= 1.5 * ideal  # a reading that is only probed may lie a few steps off
+        assert best.cost <= 1.05 * prices[0] / crossings[0]  # the first reading is searched to its end
+        assert best.cost <= 2.2 * ideal  # another one may lie a few steps off
 
 
 def test_the_distance_to_the_cliff_is_of_the_frozen_reading_alone() -> None:
@@ -221,7 +221,8 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
 def test_the_command_prints_the_board(compared, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, _ = compared
     monkeypatch.setattr(plans, "measure_capacities", measured)
-    monkeypatch.setattr(lake_settings, "load_settings", partial(load_settings, lake=settings.lake.root))
+    here = settings.lake.root
+    monkeypatch.setattr(lake_settings, "load_settings", lambda config, *_: load_settings(config, here))
     arguments = ["board", "--config", str(settings.config.file), "--planner", "reactive", "--quiet"]
     days = ["--unseen-days", "2", "--known-days", "1", "--trials", "2"]
     result = CliRunner().invoke(cli_app, [*arguments, *days], env={"COLUMNS": "200"})

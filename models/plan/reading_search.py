@@ -1,10 +1,12 @@
 """Search the cheapest settings of a policy that attain a target, with a fixed number of trials.
 
 A policy has one knob (`factor`) and one to three readings. The first reading gets most of the trials, each
-other reading a few, from the best factor of the first. What is left goes to the reading of the best trial.
+other reading a few, from the best factor of the first. What is left goes to readings that never failed, then
+to the cheapest.
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import NamedTuple
 
 from fleetcast.models.plan.target_search import TargetTrial, next_point
@@ -40,9 +42,18 @@ def next_trial(
             factor = next_point(own, target, first=start, step=PROBE_STEP)
             if factor is not None:
                 return reading, factor
-    best = best_trial(trials, target).reading
-    factor = next_point(trials_of_reading(trials, best), target, step=PROBE_STEP)
-    return None if factor is None else (best, factor)
+    for reading in sorted(range(readings), key=lambda number: promise(trials, number, target)):
+        factor = next_point(trials_of_reading(trials, reading), target)
+        if factor is not None:
+            return reading, factor
+    return None
+
+
+def promise(trials: Sequence[ReadingTrial], reading: int, target: float) -> tuple[bool, float]:
+    """Return the rank of a reading in the search: those that never failed first, then the cheapest."""
+    own = [trial for trial in trials if trial.reading == reading]
+    costs = [trial.cost for trial in own if trial.attained >= target]
+    return len(costs) < len(own), min(costs, default=inf)
 
 
 def trials_of_reading(trials: Sequence[ReadingTrial], reading: int) -> list[TargetTrial]:
