@@ -1,4 +1,4 @@
-"""The table of the papers' claims equals its data, and its figures are on the pages where they are measured."""
+"""The page of the papers' claims equals its data; its figures are on the pages where they are measured."""
 
 import re
 import runpy
