@@ -1,0 +1,134 @@
+"""data/docs/reference/claims.md, what five papers claim and what was found here.
+
+Written from data/claims.toml by `python -m fleetcast.pipelines.claims_page`.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from fleetcast.models.world.project_paths import ROOT
+from fleetcast.models.world.toml_dataclasses import (
+    ConfigError,
+    KnownName,
+    TextPattern,
+    build_dataclass,
+    read_toml,
+)
+
+CLAIMS_FILE = ROOT / "data" / "claims.toml"
+CLAIMS_PAGE = ROOT / "data" / "docs" / "reference" / "claims.md"
+CLAIMING_PAPERS = ("SageServe", "multi-tier Llumnix", "Cauchy", "Cascadia", "BoUTE")
+NOT_TESTED = "not tested"
+CLAIM_VERDICTS = ("holds", "holds in part", "does not hold here", NOT_TESTED)
+CLAIMS_INTRODUCTION = """# Which claims of the five papers hold here?
+
+Written from `data/claims.toml` by `python -m fleetcast.pipelines.claims_page`. To change a row, change that
+file. A test fails where a figure of this page is not on the page that it links to.
+
+One row is one reading of one claim. Where a text can be read in two ways, the reading that is best for its
+authors comes first. All figures of fleetcast come from replays with modelled latencies, not from GPUs. The
+papers' traces are not public, and their settings are published in part. So a verdict is about the setting
+here. It does not say that a paper measured something wrong.
+
+| verdict | meaning |
+| --- | --- |
+| holds | fleetcast finds the same direction, and about as much or more |
+| holds in part | the same direction, but clearly less, for another reason, or only in a part of the cases |
+| does not hold here | the other direction, or no effect |
+| not tested | no command of this project measures it yet |
+
+What the figures do not show: [SageServe](../../studies/README.md),
+[multi-tier Llumnix](../../studies/levels.md#what-the-figures-do-not-say),
+[Cauchy](../../studies/gpus.md#limits-of-this-study),
+[Cascadia and BoUTE](../../studies/quality.md#what-the-figures-do-not-say).
+"""
+Filled = Annotated[str, TextPattern(r"(?s).*\S.*", "a text that is not empty")]
+
+
+@dataclass(frozen=True)
+class PaperClaim:
+    """One claim of a paper in one reading, and the figure of fleetcast that answers it."""
+
+    paper: Annotated[str, KnownName("paper", CLAIMING_PAPERS)]
+    claim: Filled
+    place: Filled  # section, figure or table of the paper
+    paper_value: Filled
+    command: str  # that measures the figure; empty where nothing does
+    page: str  # of the figure: a path from the root, with the heading's anchor
+    figure: str  # exactly as it is on that page
+    reading: str  # of a torn clause, or the setting of the figure
+    verdict: Annotated[str, KnownName("verdict", CLAIM_VERDICTS)]
+    line: str = ""  # text that is on the same line of the page; for figures that are there more than once
+
+
+@dataclass(frozen=True)
+class ClaimsFile:
+    """The tables of claims.toml."""
+
+    claim: tuple[Any, ...]
+
+
+def load_claims(path: Path = CLAIMS_FILE) -> list[PaperClaim]:
+    """Read and check the claims; ConfigError with one line for a key or value that is wrong."""
+    tables = build_dataclass(ClaimsFile, read_toml(path), path.name).claim
+    claims = []
+    for number, values in enumerate(tables, 1):
+        where = f"{path.name} claim {number}"
+        claim: PaperClaim = build_dataclass(PaperClaim, values, where)
+        given = {"command": claim.command, "page": claim.page, "figure": claim.figure}
+        if claim.verdict == NOT_TESTED:
+            if full := [key for key, text in given.items() if text]:
+                raise ConfigError(f"{where}: {NOT_TESTED}, but {full[0]} is not empty. Empty it.")
+        elif empty := [key for key, text in given.items() if not text.strip()]:
+            raise ConfigError(f"{where}: the verdict {claim.verdict!r} needs a {empty[0]}. Add it.")
+        claims.append(claim)
+    return claims
+
+
+def render_claims(claims: Sequence[PaperClaim]) -> str:
+    """Return the page as Markdown: a count of verdicts by paper, then a table for each paper."""
+    parts = [CLAIMS_INTRODUCTION, "## By paper", "", _row("paper", "rows", *CLAIM_VERDICTS), _rule(6)]
+    for paper in CLAIMING_PAPERS:
+        counts = Counter(claim.verdict for claim in claims if claim.paper == paper)
+        anchor = paper.lower().replace(" ", "-")
+        numbers = [str(counts[verdict]) for verdict in CLAIM_VERDICTS]
+        parts.append(_row(f"[{paper}](#{anchor})", str(counts.total()), *numbers))
+    for paper in CLAIMING_PAPERS:
+        parts += ["", f"## {paper}", ""]
+        parts += [_row("claim", "where", "the paper", "fleetcast", "reading", "command", "verdict"), _rule(7)]
+        parts += [_claim_row(claim) for claim in claims if claim.paper == paper]
+    return "\n".join([*parts, ""])
+
+
+def write_claims_page(path: Path = CLAIMS_PAGE) -> None:
+    """Write the page to a file."""
+    path.write_text(render_claims(load_claims()), encoding="utf-8")
+
+
+def _claim_row(claim: PaperClaim) -> str:
+    """Return the row of a claim; its figure links to the page where it is measured."""
+    link = os.path.relpath(ROOT / claim.page, CLAIMS_PAGE.parent)
+    figure = f"[{_cell(claim.figure)}]({link})" if claim.figure else "–"
+    command = f"`{claim.command}`" if claim.command else "–"
+    texts = [_cell(text) for text in (claim.claim, claim.place, claim.paper_value)]
+    return _row(*texts, figure, _cell(claim.reading), command, claim.verdict)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _rule(columns: int) -> str:
+    return _row(*["---"] * columns)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*")
+
+
+if __name__ == "__main__":
+    write_claims_page()
