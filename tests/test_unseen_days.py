@@ -158,7 +158,7 @@ def test_knobs_reach_the_replay(compared) -> None:
 
 
 def test_the_unseen_days_do_not_change_the_trials(compared, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second run with other unseen days has the same trials; the rows of the first are gone."""
+    """A run with fewer unseen days has the same trials; one with another number of trials stands alone."""
     settings, _ = compared
     query = "select reading, factor, total_usd from unseen_days where policy = 'lt_ua' and purpose = 'tuned'"
     before = settings.lake.sql(f"{query} order by all").to_pylist()
@@ -167,6 +167,8 @@ def test_the_unseen_days_do_not_change_the_trials(compared, monkeypatch: pytest.
     board = compare_on_unseen_days(settings, shorter, ["lt_ua"], Progress()).to_pandas()
     assert settings.lake.sql(f"{query} order by all").to_pylist() == before
     assert board.set_index("policy")["days"].to_dict() == dict.fromkeys(POLICIES, 1)
+    fewer = compare_on_unseen_days(settings, shorter._replace(trials=2), ["lt_ua"], Progress())
+    assert fewer["policy"].to_pylist() == ["lt_ua"]
 
 
 def test_a_policy_without_a_single_plan_of_its_own_is_refused(compared) -> None:

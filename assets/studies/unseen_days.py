@@ -42,6 +42,10 @@ UNSEEN_POLICIES = (
     *("static", "reactive", "hpa", "reflex", "lead", "dynamo", "chiron", "llumnix"),
     *("lt_i", "lt_u", "lt_ua", "cauchy_mixed", "corrected", "corrected_llumnix", "clairvoyant"),
 )
+PERIODS_SQL = (
+    "select distinct variant, day, purpose, labels['trials'] as trials from trials "
+    "where experiment = $experiment and trace = $trace"
+)
 UNSEEN_BOARD_SQL = (
     "select * from unseen_board where trace = $trace order by is_ranked desc, total_usd, policy"
 )
@@ -158,7 +162,7 @@ def tune_on_known_days(
                 for board, found in zip(boards, of_days, strict=True):
                     chosen = search[name].readings[reading]
                     rows.setdefault((board.day, name), []).append(
-                        trial_rows(settings, board.day, name, chosen, factor, found, TUNED)
+                        trial_rows(settings, board.day, name, chosen, factor, found, TUNED, period.trials)
                     )
     for (day, name), tables in rows.items():
         write_trials(settings, EXPERIMENT, day, pa.concat_tables(tables), name)
@@ -185,9 +189,11 @@ def score_on_unseen_days(
                 {"metric": "cliff_share", "value": distance_to_cliff(tuned.trials, tuned.best)},
             ]
             found = [*figures[name], *margins]
-            rows = trial_rows(settings, day, name, tuned.readings[reading], factor, found, EVALUATED)
+            rows = trial_rows(
+                settings, day, name, tuned.readings[reading], factor, found, EVALUATED, period.trials
+            )
             write_trials(settings, EXPERIMENT, day, rows, name)
-    drop_other_days(settings, period)
+    drop_other_periods(settings, period)
 
 
 def replay_points(
@@ -210,9 +216,10 @@ def trial_rows(
     factor: float,
     figures: Sequence[Mapping[str, Any]],
     purpose: str,
+    trials: int,
 ) -> pa.Table:
-    """Return the rows of a policy's trial on a day."""
-    labels = {"reading": reading.name, "what": settings.config.rules[name].what}
+    """Return the rows of a policy's trial on a day; `trials`: number of trials that each policy may have."""
+    labels = {"reading": reading.name, "what": settings.config.rules[name].what, "trials": str(trials)}
     floor = {"metric": "floor_usd", "value": minimum_fleet_usd(settings)}
     variant = Variant(name, settings, day, name, {"factor": factor}, labels, purpose=purpose)
     return variant.rows([*figures, floor])
@@ -226,9 +233,17 @@ def minimum_fleet_usd(settings: RunSettings) -> float:
     )
 
 
-def drop_other_days(settings: RunSettings, period: BoardPeriod) -> None:
-    """Delete the trials of an earlier period of the trace, so that the board has one period."""
-    days = {str(day) for day in (*period.known, *period.unseen)}
-    for file in settings.lake.files("trials", experiment=EXPERIMENT, trace=settings.trace):
-        if not any(part.removeprefix("day=") in days for part in file.parts):
+def drop_other_periods(settings: RunSettings, period: BoardPeriod) -> None:
+    """Delete the trials of other periods of the trace, so that all policies have the same days and trials."""
+    lake, scope = settings.lake, {"experiment": EXPERIMENT, "trace": settings.trace}
+    purposes = {**dict.fromkeys(period.known, TUNED), **dict.fromkeys(period.unseen, EVALUATED)}
+    expected = {(day, purpose, str(period.trials)) for day, purpose in purposes.items()}
+    for file in lake.files("trials", **scope):
+        if not any(f"day={day}" in file.parts for day in purposes):
+            file.unlink()
+    found = dict[str, set[tuple[date, str, str]]]()
+    for row in lake.sql(PERIODS_SQL, **scope).to_pylist():
+        found.setdefault(row["variant"], set()).add((row["day"], row["purpose"], row["trials"]))
+    for file in lake.files("trials", **scope):
+        if found[file.stem] != expected:
             file.unlink()
