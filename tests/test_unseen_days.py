@@ -160,7 +160,8 @@ def test_knobs_reach_the_replay(compared) -> None:
 def test_the_unseen_days_do_not_change_the_trials(compared, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run with fewer unseen days has the same trials; one with another number of trials stands alone."""
     settings, _ = compared
-    query = "select reading, factor, total_usd from unseen_days where policy = 'lt_ua' and purpose = 'tuned'"
+    of_lt_ua = "from unseen_days where policy = 'lt_ua' and purpose = 'tuned'"
+    query = f"select reading, factor, round(total_usd, 6) {of_lt_ua}"
     before = settings.lake.sql(f"{query} order by all").to_pylist()
     monkeypatch.setattr(plans, "measure_capacities", measured)
     shorter = PERIOD._replace(unseen=PERIOD.unseen[:1])
@@ -203,7 +204,8 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
     """Each boot time has its own trials; the rows of the board stay as they are."""
     settings, _ = compared
     monkeypatch.setattr(plans, "measure_capacities", measured)
-    before = settings.lake.sql("from unseen_board order by all").to_pylist()
+    query = "select policy, round(total_usd, 6) from unseen_board order by all"
+    before = settings.lake.sql(query).to_pylist()
     period = PERIOD._replace(unseen=PERIOD.unseen[:1])
     rows = compare_boot_times(settings, period, (30.0, 1800.0), ("reflex", "lead"), Progress()).to_pylist()
     assert {(row["boot_s"], row["policy"]) for row in rows} == {
@@ -214,7 +216,7 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
     for row in rows:
         share = row["total_usd"] / usd[row["boot_s"], "reflex"] - 1
         assert row["over_reflex_share"] == pytest.approx(share)
-    assert settings.lake.sql("from unseen_board order by all").to_pylist() == before
+    assert settings.lake.sql(query).to_pylist() == before
     plt.close(draw_foresight(pd.DataFrame(rows)))
     with pytest.raises(ValueError, match=r"--boot-s: got 0, needed seconds above 0"):
         compare_boot_times(settings, period, (0.0,), (), Progress())
