@@ -28,6 +28,7 @@ COPIED = (
     "sql",
     "tests",
     "pyproject.toml",
+    "dagster.yaml",
     "README.md",
     "CHANGELOG.md",
 )
