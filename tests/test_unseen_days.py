@@ -16,7 +16,7 @@ from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import plans
 from fleetcast.assets.studies import board_day
-from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight
+from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight, with_boot_time
 from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
 from fleetcast.models.plan.reading_search import ReadingTrial, best_trial, distance_to_cliff, next_trial
 from fleetcast.models.world.config import CustomPolicy
@@ -89,7 +89,7 @@ def test_a_knob_is_a_setting_of_its_policy_and_of_no_other_rule(policy: str) -> 
     assert len({reading.name for reading in found}) == len(found)
     shipped, doubled = (found[0].knobs(rule, factor) for factor in (1.0, 2.0))
     changed = {name for name in shipped if shipped[name] != doubled[name]}
-    assert changed
+    assert changed == set(shipped) & set(KNOBS)
     assert {name: shipped[name] for name in changed} == {name: KNOBS[name] for name in changed}
     assert ("capacity_share" in changed) == rule.uses_capacity_share
     for reading in found:
@@ -206,6 +206,9 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
     monkeypatch.setattr(plans, "measure_capacities", measured)
     query = "select policy, round(total_usd, 6) from unseen_board order by all"
     before = settings.lake.sql(query).to_pylist()
+    changed = with_boot_time(settings, 1800.0).config.replay
+    boots = (changed.boot_spot_s, changed.boot_spot_max_s, changed.boot_local_s, changed.boot_remote_s)
+    assert boots == (1800, 2700, 1800, 1800)
     period = PERIOD._replace(unseen=PERIOD.unseen[:1])
     rows = compare_boot_times(settings, period, (30.0, 1800.0), ("reflex", "lead"), Progress()).to_pylist()
     assert {(row["boot_s"], row["policy"]) for row in rows} == {
