@@ -2,11 +2,11 @@
 
     python tests/s3_server.py PORT AWAY_S        what `serving` starts
 
-On SIGUSR1 it is away for AWAY_S seconds: no one listens. On SIGUSR2 it is full: a PUT is refused.
+Tests order two things of it, and go on when it is so: `leave` (no one listens for AWAY_S seconds)
+and `set_full` (a PUT is refused).
 """
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ AWAY_S = 10.0
 LACKING = " and ".join(name for name in ("moto", "flask_cors", "s3fs") if find_spec(name) is None)
 SKIPPED = f"no S3 server: {LACKING} is not installed (uv sync brings it)"
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+LEAVE, FILL, EMPTY = "/tests/leave", "/tests/fill", "/tests/empty"
 FULL = b"<Error><Code>QuotaExceeded</Code><Message>The quota of the bucket is used up</Message></Error>"
 
 
@@ -36,6 +37,24 @@ class Server(NamedTuple):
     def environ(self) -> dict[str, str]:
         """What its clients need."""
         return {**KEYS, "AWS_ENDPOINT_URL": self.url}
+
+    def leave(self) -> None:
+        """Have it go away; returns when no one listens."""
+        self._post(LEAVE)
+        address = ("127.0.0.1", int(self.url.rpartition(":")[2]))
+        with suppress(ConnectionRefusedError):
+            while True:
+                with suppress(ConnectionResetError):  # it closes just now
+                    socket.create_connection(address, timeout=10).close()
+                time.sleep(0.01)
+
+    def set_full(self, is_full: bool) -> None:
+        """Have it refuse every PUT, or take them again."""
+        self._post(FILL if is_full else EMPTY)
+
+    def _post(self, path: str) -> None:
+        post = urllib.request.Request(f"{self.url}{path}", b"", method="POST")
+        urllib.request.urlopen(post, timeout=60).close()
 
 
 @contextmanager
@@ -67,11 +86,14 @@ def main(port: int, away_s: float) -> None:
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     is_full, leaves = threading.Event(), threading.Event()
-    signal.signal(signal.SIGUSR1, lambda *_: leaves.set())
-    signal.signal(signal.SIGUSR2, lambda *_: is_full.clear() if is_full.is_set() else is_full.set())
+    orders = {LEAVE: leaves.set, FILL: is_full.set, EMPTY: is_full.clear}
     moto: Callable[..., Any] = DomainDispatcherApplication(create_backend_app)
 
     def app(environ: dict[str, Any], answer: Callable[..., Any]) -> Any:
+        if environ["PATH_INFO"] in orders:
+            orders[environ["PATH_INFO"]]()
+            answer("200 OK", [("Content-Length", "0")])
+            return [b""]
         if is_full.is_set() and environ["REQUEST_METHOD"] == "PUT":
             answer("403 Forbidden", [("Content-Type", "application/xml")])
             return [FULL]

@@ -1,11 +1,8 @@
 """A lake on s3://, against a server that speaks S3: the same bytes, nothing lost, a line for what fails."""
 
 import contextlib
-import os
-import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -295,13 +292,13 @@ def with_auth(server: s3_server.Server, from_request: str) -> None:
 
 def test_a_full_bucket_keeps_what_was_there(server, lake):
     lake.write("demand", rows(3), **one_day())
-    os.kill(server.process.pid, signal.SIGUSR2)
+    server.set_full(True)
     try:
         for write in (partial(lake.write, "demand", rows(1), **one_day()), lake.publish):
             with pytest.raises(LakeError, match=r"is full \(QuotaExceeded: .* earlier data is kept"):
                 write()
     finally:
-        os.kill(server.process.pid, signal.SIGUSR2)
+        server.set_full(False)
     assert lake.count("demand") == 3
 
 
@@ -309,8 +306,7 @@ def test_a_store_that_is_away_is_waited_for_and_not_for_ever(server, lake, monke
     from fleetcast.assets.lake import bucket
 
     monkeypatch.setattr(bucket, "RETRY_FOR_S", 0.5)
-    os.kill(server.process.pid, signal.SIGUSR1)
-    time.sleep(0.5)
+    server.leave()
     with pytest.raises(LakeError, match=r"s3://fleet did not answer for .* Run again when it does"):
         (lake.root / "note").is_file()
     monkeypatch.undo()

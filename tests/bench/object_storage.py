@@ -5,7 +5,6 @@ and no network. A night is `run_night` in a fresh process, three days of request
 """
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -72,7 +71,7 @@ def absences() -> Figures:
         while night.poll() is None:
             time.sleep(PRESENT_S)
             if night.poll() is None:
-                os.kill(server.process.pid, signal.SIGUSR1)
+                server.leave()
                 left += 1
                 time.sleep(s3_server.AWAY_S)
         seconds_of(night)

@@ -106,7 +106,7 @@ def kill_postgres(stage: Stage, run: str) -> None:
 def kill_store(stage: Stage, run: str) -> None:
     """The S3 server, for ten seconds."""
     stage.pid_of_replay(run)
-    stage.lakes.store.process.send_signal(signal.SIGUSR1)
+    stage.lakes.store.leave()
 
 
 def kill_node(stage: Stage, run: str) -> None:
