@@ -113,14 +113,18 @@ class Instance:
         )
         return prompts + sum(r.output_tokens for r in mine if r.runs_both_phases or self.role != PREFILL_ONLY)
 
+    def waiting_tokens(self, requests):
+        """Of the prompts that are here and have no token yet."""
+        here = [r for r in requests if r.made == 0 and self.slot in r.stands_at()]
+        return sum(r.input_tokens for r in here)
+
 
 class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
     def __init__(self, rows, fleet, rules, policies, start):
         self.requests = [Request(turn, *row) for turn, row in enumerate(rows)]
         self.fleet, self.rules = fleet, rules
-        self.scaling, self.order, self.batching, self.routing, self.spread, self.prefix, self.signal = (
-            policies
-        )
+        self.scaling, self.order, self.batching, self.routing, self.spread, self.prefix = policies[:-2]
+        self.signal, self.batch_pull = policies[-2:]
         self.by_level = self.order in ("priority", "preemptive")
         self.credit = [0.0] * len(fleet.kind)
         self.failures = list(zip(rules.failure_s.tolist(), rules.failure_slot.tolist(), strict=True))
@@ -372,12 +376,21 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         elif self.routing == "least_work":
             work = {i.slot: i.load(self.requests) - self.reusable(request, i) for i in serving}
             instance = min(serving, key=lambda i: (work[i.slot], i.slot))
+        elif self.routing == "least_prefill":
+            instance = self.least_prefill(serving)
         elif self.routing == "least_kv":
             instance = min(serving, key=lambda i: (i.seen_kv, i.slot))
         else:
             after = [i for i in serving if i.slot > self.turn[pool]]
             instance = (after or serving)[0]
         self.turn[pool] = instance.slot
+        self.send(request, instance, now)
+
+    def least_prefill(self, serving):
+        waits = {i.slot: i.waiting_tokens(self.requests) for i in serving}
+        return min(serving, key=lambda i: (waits[i.slot], i.load(self.requests), i.slot))
+
+    def send(self, request, instance, now):
         first, instance = instance, self.begins_at(instance)
         request.runs_both_phases, pool = instance is not first, instance.pool
         request.hit_tokens_at_dispatch = self.reusable(request, instance)
@@ -451,6 +464,9 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         return orphans
 
     def pull(self, pool, now):
+        if self.batch_pull == "gaps":
+            self.fill_gaps(pool, now)
+            return
         two, one = self.rules.niw_pull_two_share, self.rules.niw_pull_one_share
         waiting = self.niw[self.fleet.llm[pool]]
         is_patient = bool(waiting) and now - waiting[0].arrival_s < 0.1 * self.rules.niw_priority_age_s
@@ -459,6 +475,14 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         for _ in range(pulls):
             if waiting and self.takes(pool, waiting[0]):
                 self.dispatch(waiting.pop(0), pool, now)
+
+    def fill_gaps(self, pool, now):
+        waiting = self.niw[self.fleet.llm[pool]]
+        while waiting and self.takes(pool, waiting[0]) and self.under(pool, self.rules.niw_pull_one_share):
+            instance = self.least_prefill(self.serving(pool))
+            if instance.waiting_tokens(self.requests):
+                return
+            self.send(waiting.pop(0), instance, now)
 
     # --- batching
 
@@ -720,8 +744,8 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
 def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s, moves=()):
     """Play `rows` of (arrival_s, region, llm, tier, input, output, next leg, leg, score, cached, hashes).
 
-    policies = names of (scaling, order, batching by kind, routing, spread, prefix, signal); plan = (targets,
-    forecasts, start);
+    policies = names of (scaling, order, batching by kind, routing, spread, prefix, signal, batch pull);
+    plan = (targets, forecasts, start);
     moves = for each hour the (request, slot) of the live moves that are requested for when it begins.
     """
     targets, forecasts, start = plan

@@ -10,6 +10,7 @@ from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.mechanisms import (
     Batching,
+    BatchPull,
     PoolSpread,
     Prefix,
     QueueDemand,
@@ -147,6 +148,7 @@ def some_rules(**changes: Any) -> Rules:
         scale_in_share=0.3,
         cooldown_s=16.0,
         monitor_s=16.0,
+        batch_pull=BatchPull.MEMORY,
         niw_pull_one_share=0.6,
         niw_pull_two_share=0.5,
         niw_priority_age_s=36_000.0,

@@ -10,6 +10,7 @@ from fleetcast.models.replay.kernel_inputs import ALL_STEPS, NO_INDEX, FleetArra
 from fleetcast.models.replay.session.fleet_arrays import pools_by_endpoint
 from fleetcast.models.replay.session.rules import urgencies
 from fleetcast.models.world.mechanisms import (
+    BATCH_PULLS,
     BATCHINGS,
     DEMANDS,
     OPPORTUNISMS,
@@ -179,6 +180,7 @@ def rules(draw: st.DrawFn, fleet: FleetArrays) -> Rules:
         scale_in_share=draw(st.sampled_from([0.125, 0.25])),
         cooldown_s=draw(st.sampled_from([1.0, 8.0])),
         monitor_s=draw(st.sampled_from([4.0, 16.0])),
+        batch_pull=draw(st.integers(0, len(BATCH_PULLS) - 1)),
         niw_pull_one_share=draw(st.sampled_from([0.5, 0.875])),
         niw_pull_two_share=draw(st.sampled_from([0.25, 0.75])),
         niw_priority_age_s=draw(st.sampled_from([4.0, 1000.0])),

@@ -22,7 +22,7 @@ from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.kernel_times import KernelTimes
-from fleetcast.models.world.mechanisms import BATCHINGS, ORDERS, ROUTINGS, SCALINGS, SIGNALS
+from fleetcast.models.world.mechanisms import BATCH_PULLS, BATCHINGS, ORDERS, ROUTINGS, SCALINGS, SIGNALS
 from fleetcast.models.world.option_names import ENSEMBLES
 from fleetcast.models.world.planners import BOARD_PLANNERS, IDEAS
 from fleetcast.models.world.policies import REPLAY_POLICIES
@@ -209,7 +209,7 @@ def test_every_policy_method_and_choice_is_documented() -> None:
     assert rows(chapter(replay, "Planners")) == [*BOARD_PLANNERS, *IDEAS]
     assert rows(chapter(text("models"), "Forecasts")) == [*FORECAST_METHODS, *ENSEMBLES]
     documented = chapter(replay, "Mechanisms")
-    for name in (*BATCHINGS, *ROUTINGS, *ORDERS, *SIGNALS, *POOLINGS, *SCALINGS):
+    for name in (*BATCHINGS, *BATCH_PULLS, *ROUTINGS, *ORDERS, *SIGNALS, *POOLINGS, *SCALINGS):
         assert f"`{name}`" in documented, name
     board = chapter(text("."), "One command")
     shipped = tomllib.loads((ROOT / "data" / "config" / "office.toml").read_text())["replay"]["policies"]

@@ -22,7 +22,7 @@ from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules
 from fleetcast.models.replay.run import replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.calendar import DAY_S
-from fleetcast.models.world.mechanisms import Opportunism, QueueOrder, Signal
+from fleetcast.models.world.mechanisms import BatchPull, Opportunism, QueueOrder, Routing, Signal
 
 Switch = Callable[[FleetArrays, Rules], tuple[FleetArrays, Rules]]
 PAGE = Path(__file__).parents[1] / "models" / "replay" / "README.md"
@@ -82,6 +82,8 @@ SWITCHES: dict[str, tuple[str, Switch]] = {
     "hand-over by a link": ("lt_ua", fleet(link_token_s=lambda fleet: 0 * fleet.link_token_s)),
     "gears of a cascade": ("reactive", rules(gear_llm=np.full(4, NO_INDEX))),
     "failures": ("clairvoyant", rules(failure_s=np.zeros(0), failure_slot=np.zeros(0, np.int64))),
+    "batch into gaps": ("compact", rules(batch_pull=BatchPull.MEMORY)),
+    "dispatch by waiting prompts": ("compact", rules(routing=Routing.SHORTEST_QUEUE)),
 }
 
 

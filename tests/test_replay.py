@@ -23,6 +23,7 @@ from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.trace_rows import fill_leg_columns, select_requests
 from fleetcast.models.replay.state import MOVE_ABORTED, REQUEST_BITS, State
 from fleetcast.models.world.mechanisms import (
+    BATCH_PULLS,
     BATCHINGS,
     ORDERS,
     POOL_SPREADS,
@@ -175,6 +176,7 @@ def assert_twin_agrees(
             POOL_SPREADS[rules.spread],
             PREFIXES[fleet.prefix],
             SIGNALS[rules.signal],
+            BATCH_PULLS[rules.batch_pull],
         ),
         plan,
         HORIZON_S,

@@ -16,7 +16,9 @@ from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import plans
 from fleetcast.assets.studies import board_day
+from fleetcast.assets.studies.experiment import INPUT_TABLES, scratch_lake
 from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight, with_boot_time
+from fleetcast.assets.studies.study import prepare_lake
 from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
 from fleetcast.models.plan.reading_search import ReadingTrial, best_trial, distance_to_cliff, next_trial
 from fleetcast.models.world.config import CustomPolicy
@@ -27,7 +29,7 @@ from fleetcast.pipelines.unseen_board import scenario_limits
 
 FIRST = date(2025, 7, 1)
 PERIOD = last_days(FIRST + timedelta(days=4), 2, 1, 3)
-POLICIES = ("reactive", "hpa", "reflex", "lead", "lt_ua", "dynamo", "clairvoyant")
+POLICIES = ("reactive", "hpa", "reflex", "compact", "lt_ua", "dynamo", "clairvoyant")
 KNOBS = {
     "scale_out_share": 0.7,
     "scale_in_share": 0.3,
@@ -152,9 +154,30 @@ def test_each_policy_is_tuned_on_known_days_and_scored_once_on_unseen_ones(compa
 def test_knobs_reach_the_replay(compared) -> None:
     """Two trials of a policy cost different amounts: a knob that does nothing would repeat the day."""
     days = compared[0].lake.sql("from unseen_days where purpose = 'tuned'").to_pandas()
-    rows = days[days["policy"].isin(["reactive", "reflex", "lead", "lt_ua"])].groupby("policy")
+    rows = days[days["policy"].isin(["reactive", "reflex", "compact", "lt_ua"])].groupby("policy")
     assert (rows["factor"].nunique() > 1).all()
     assert (rows["total_usd"].nunique() > 1).all()
+
+
+def test_what_waits_at_midnight_is_work_of_the_next_day(compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the last day has a backlog; the second day begins with the fleet of the first one."""
+    settings, _ = compared
+    monkeypatch.setattr(plans, "measure_capacities", measured)
+    prepared = prepare_lake(settings, PERIOD.unseen, Progress())
+    nothing_pulled = replace(settings.config.replay, niw_pull_one_share=0.0, niw_pull_two_share=0.0)
+    changed = replace(settings, config=replace(settings.config, replay=nothing_pulled))
+    knobs: dict[str, dict[str, float]] = {"reactive": {}}
+    first, last = PERIOD.unseen
+    query = "select count(*) as n from outcomes where tier = 'niw' and status = 'queued' and day = $day"
+    with scratch_lake(board_day.with_policies(changed, knobs), prepared, INPUT_TABLES) as scratch:
+        boards = [board_day.BoardDay(scratch, day, Progress()) for day in PERIOD.unseen]
+        together = [figures["reactive"] for figures in board_day.replay_board_days(boards, knobs)]
+        queued = [scratch.lake.sql(query, day=day)["n"][0].as_py() for day in (first, last)]
+        alone = boards[0].replay(knobs)["reactive"]
+        queued_alone = scratch.lake.sql(query, day=first)["n"][0].as_py()
+    backlogs = [board_day.totals_by_metric(found)["backlog_usd"] for found in (*together, alone)]
+    assert backlogs[0] == 0 < min(backlogs[1:])
+    assert queued[0] == 0 < min(queued[1], queued_alone)
 
 
 def test_the_unseen_days_do_not_change_the_trials(compared, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,9 +233,9 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
     boots = (changed.boot_spot_s, changed.boot_spot_max_s, changed.boot_local_s, changed.boot_remote_s)
     assert boots == (1800, 2700, 1800, 1800)
     period = PERIOD._replace(unseen=PERIOD.unseen[:1])
-    rows = compare_boot_times(settings, period, (30.0, 1800.0), ("reflex", "lead"), Progress()).to_pylist()
+    rows = compare_boot_times(settings, period, (30.0, 1800.0), ("reflex", "compact"), Progress()).to_pylist()
     assert {(row["boot_s"], row["policy"]) for row in rows} == {
-        (boot_s, policy) for boot_s in (30.0, 1800.0) for policy in ("reflex", "lead")
+        (boot_s, policy) for boot_s in (30.0, 1800.0) for policy in ("reflex", "compact")
     }
     usd = {(row["boot_s"], row["policy"]): row["total_usd"] for row in rows}
     assert usd[30.0, "reflex"] != usd[1800.0, "reflex"]

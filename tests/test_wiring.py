@@ -24,6 +24,7 @@ from fleetcast.models.world.calendar import DAY_S
 from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.mechanisms import (
+    BATCH_PULLS,
     BATCHINGS,
     DEMANDS,
     ORDERS,
@@ -114,7 +115,8 @@ def pools_of(fleet: FleetArrays) -> list[tuple[Any, float]]:
 
 def test_nothing_in_this_run_is_a_default_and_no_two_figures_are_equal(wired: RunSettings) -> None:
     usual = load_settings("sageserve", wired.lake.root).config
-    apart = ("calendar", "cascades", "start", "is_balanced")  # test_calendar.py, test_cascades.py, below
+    # test_calendar.py, test_cascades.py, test_compact.py, below
+    apart = ("calendar", "cascades", "batch_pull", "start", "is_balanced")
     for table in ("fleet", "forecast", "plan", "replay"):
         own = dataclasses.asdict(getattr(wired.config, table))
         default = dataclasses.asdict(getattr(usual, table))
@@ -128,6 +130,7 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: RunSettings) -> 
     assert (SCALINGS[found.pop("scaling")], ROUTINGS[found.pop("routing")]) == ("lt_ua", "least_kv")
     assert ORDERS[found.pop("order")] == "edf"
     assert (POOL_SPREADS[found.pop("spread")], SIGNALS[found.pop("signal")]) == ("most_unused", "both")
+    assert BATCH_PULLS[found.pop("batch_pull")] == "memory"
     assert found.pop("urgency").tolist() == [0, 1, 1]
     assert [found.pop(name).tolist() for name in ("go_on_below", "judge_s")] == [[0.0, 0.0]] * 2
     assert [found.pop(name).size for name in ("gear_from", "gear_below")] == [0, 0]  # test_cascades.py
@@ -182,6 +185,7 @@ def test_policy_sets_live_migration(wired: RunSettings) -> None:
         (ROUTINGS, "routing", "routing"),
         (ORDERS, "order", "order"),
         (SIGNALS, "signal", "signal"),
+        (BATCH_PULLS, "batch_pull", "batch_pull"),
         (SCALINGS, None, "scaling"),
     ],
 )

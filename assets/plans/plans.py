@@ -34,7 +34,7 @@ from fleetcast.models.plan.plan_violations import find_violations
 from fleetcast.models.plan.problem import HourPlan, Problem
 from fleetcast.models.plan.solver import SolverOptions
 from fleetcast.models.replay.session import background_compile
-from fleetcast.models.trials.capacity import measure_capacity_tokens_per_s
+from fleetcast.models.trials.capacity import INSTANCES, measure_capacity_tokens_per_s
 from fleetcast.models.world.config import PlanConfig
 from fleetcast.models.world.plan_grid import ServiceOption
 from fleetcast.models.world.pool_pairing import partner_pool
@@ -151,10 +151,12 @@ def with_plan_config(settings: RunSettings, plan: PlanConfig) -> RunSettings:
     return replace(settings, config=replace(settings.config, plan=plan))
 
 
-def measure_capacities(settings: RunSettings, day: date, progress: Progress) -> list[float]:
+def measure_capacities(
+    settings: RunSettings, day: date, progress: Progress, instances: int = INSTANCES
+) -> list[float]:
     """Measure the capacity of one instance of each service option within its SLO, input tokens/s.
 
-    It is measured on the requests of the last day before `day` that has any.
+    It is measured with so many `instances`, on the requests of the last day before `day` that has any.
     """
     mixes, config, options = token_mixes(settings, day), settings.config, settings.grid.service_options
     if background_compile.is_compiling():
@@ -176,6 +178,7 @@ def measure_capacities(settings: RunSettings, day: date, progress: Progress) -> 
                 mix.output_tokens,
                 partner_pool(config.fleet, kind.llm, pool),
                 mix.cached_tokens,
+                instances,
             )
             counter.count_step()
             return capacity * mix.prompt_token_ratio

@@ -12,7 +12,7 @@ from fleetcast.assets.plans.nightly_quality import standing_schedule
 from fleetcast.assets.plans.problems import plan_capacity_share
 from fleetcast.assets.plans.request_mixes import token_mixes
 from fleetcast.assets.replays import cauchy_autoscaler
-from fleetcast.assets.replays.lead_schedule import lead_schedule
+from fleetcast.assets.replays.compact_schedule import compact_schedule
 from fleetcast.assets.replays.own_schedule import own_schedule
 from fleetcast.models.aliases import Floats
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules
@@ -133,9 +133,10 @@ def policy_schedules(
         elif rule.plan == "own":
             capacity = used_capacity(settings, rows, policy)
             schedules[policy] = own_schedule(policy, installed_policies()[policy], grid, capacity, start)
-        elif rule.plan == "lead":
+        elif rule.plan == "compact":
+            of_four = planned_capacity(grid, settings.config, rows)
             capacity = used_capacity(settings, rows, policy)
-            schedules[policy] = lead_schedule(settings, day, capacity, start)
+            schedules[policy] = compact_schedule(settings, day, capacity, of_four, start)
         else:
             slots = settings.config.slots(policy)
             targets = hourly_targets(grid, rows, policy, slots)

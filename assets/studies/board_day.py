@@ -24,13 +24,14 @@ from fleetcast.assets.plans.plans import (
 )
 from fleetcast.assets.plans.quality_requirements import QualityPlan
 from fleetcast.assets.replays.replay_units import WHOLE_UNIT, delete_other_outputs
-from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.replays.replays import replay_days
 from fleetcast.assets.studies.experiment import ALL_GROUPS, EMPTY_MAPPING, policy_metrics
 from fleetcast.assets.studies.latency_error import usd_error_share
 from fleetcast.models.world.config import CustomPolicy
 
 ALWAYS = ("lt_i", "clairvoyant")  # the initial fleet of all, and the reference of regret
 ATTAINED = "attained_ratio"  # metric of a tier: its attainment over its target
+BACKLOG = "backlog_usd"  # metric: what the deferred requests that wait at midnight would cost
 DAY_WHERE = "where trace = $trace and day = $day"
 SPENT_SQL = f"select llm, sum(usd) as usd from plans {DAY_WHERE} and policy = $policy group by all"
 MetricRow = dict[str, Any]
@@ -93,15 +94,17 @@ class BoardDay:
 
     def replay(self, knobs: Mapping[str, Knobs]) -> dict[str, list[MetricRow]]:
         """Plan and replay each policy with its knobs; return the figures of each."""
-        chosen = with_knobs(self.settings, knobs)
-        requests = self._plan_requests(chosen)
-        plans = plan_policies(chosen, self.day, requests, self.plan_inputs, self.progress, self.solved)
-        delete_other_outputs(chosen, self.day, [WHOLE_UNIT._replace(policies=tuple(knobs))])
-        write_plans(chosen, self.day, plans)
-        replay_day(chosen, self.day, list(knobs), self.progress)
-        return {name: self._figures(chosen, name) for name in knobs}
+        return replay_board_days([self], knobs)[0]
 
-    def _figures(self, settings: RunSettings, name: str) -> list[MetricRow]:
+    def plan(self, settings: RunSettings) -> None:
+        """Plan the policies of the leaderboard, and drop the results of others."""
+        requests = self._plan_requests(settings)
+        plans = plan_policies(settings, self.day, requests, self.plan_inputs, self.progress, self.solved)
+        kept = WHOLE_UNIT._replace(policies=settings.config.replay.policies)
+        delete_other_outputs(settings, self.day, [kept])
+        write_plans(settings, self.day, plans)
+
+    def figures(self, settings: RunSettings, name: str) -> list[MetricRow]:
         """Return a policy's metrics, the parts of its cost, and each tier's attainment over its target."""
         scope: dict[str, Any] = {"trace": settings.trace, "day": self.day, "policy": name}
         metrics = policy_metrics(settings.lake, **scope)
@@ -119,10 +122,29 @@ class BoardDay:
         return [*metrics, *settings.lake.sql("reads/parts_of_cost.sql", **scope).to_pylist(), *ratios, *error]
 
 
+def replay_board_days(
+    boards: Sequence[BoardDay], knobs: Mapping[str, Knobs]
+) -> list[dict[str, list[MetricRow]]]:
+    """Plan and replay policies on consecutive days of one lake; return the figures of each day by policy.
+
+    Queues and fleets go on overnight, as in production. So deferred work that a day leaves costs what the
+    next day pays for it, and only the last day has a backlog to be priced.
+    """
+    chosen = with_knobs(boards[0].settings, knobs)
+    for board in boards:
+        board.plan(chosen)
+    replay_days(chosen, [board.day for board in boards], list(knobs), boards[0].progress)
+    found = [{name: board.figures(chosen, name) for name in knobs} for board in boards]
+    for row in (row for of_day in found[:-1] for rows in of_day.values() for row in rows):
+        if row["metric"] == BACKLOG:
+            row["value"] = 0.0
+    return found
+
+
 def total_usd(figures: Sequence[MetricRow]) -> float:
     """Return the cost of a replay and of the work that it left."""
     totals = totals_by_metric(figures)
-    return float(totals["usd"] + totals["backlog_usd"])
+    return float(totals["usd"] + totals[BACKLOG])
 
 
 def totals_by_metric(figures: Sequence[MetricRow]) -> dict[str, float]:

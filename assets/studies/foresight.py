@@ -18,7 +18,7 @@ from fleetcast.assets.studies.study import prepare_lake
 from fleetcast.assets.studies.unseen_days import BoardPeriod, read_unseen_board, tune_and_score
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
-FORESIGHT_POLICIES = ("reflex", "lead", "corrected")
+FORESIGHT_POLICIES = ("reflex", "compact", "corrected")
 SPREAD = 1.5  # longest boot from spot over its median
 FORESIGHT_SQL = "select * from foresight where trace = $trace order by boot_s, total_usd"
 REPORTED = ("total_usd", "worst_ratio", "mean_ratio", "days_on_target", "days", "known_ratio")

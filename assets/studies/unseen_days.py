@@ -1,14 +1,14 @@
 """Compare policies on days that no search has seen: tuned on the days before, scored on the days after.
 
 Each policy gets the same number of trials on the known days. A trial is one reading of the policy and one
-factor of its knob (models/world/knobs.py), planned and replayed on each known day, from the forecasts of that
+factor of its knob (models/world/knobs.py), planned and replayed on the known days, from the forecasts of each
 day. The cheapest trial in which every tier attains its target on every known day is frozen. Then the unseen
 days are planned and replayed with it, each from the forecasts of its own past. If no trial attains the
-targets, the one that attains most is frozen, and the policy is listed without a rank.
+targets, the one that attains most is frozen, and the policy is listed without a rank. Days follow each other:
+what waits at midnight is the next day's work.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.board_day import (
     BoardDay,
     MetricRow,
+    replay_board_days,
     total_usd,
     with_policies,
     worst_attained_ratio,
@@ -39,7 +40,7 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 EXPERIMENT = "unseen"
 UNSEEN_POLICIES = (
-    *("static", "reactive", "hpa", "reflex", "lead", "dynamo", "chiron", "llumnix"),
+    *("static", "reactive", "hpa", "reflex", "compact", "dynamo", "chiron", "llumnix"),
     *("lt_i", "lt_u", "lt_ua", "cauchy_mixed", "corrected", "corrected_llumnix", "clairvoyant"),
 )
 PERIODS_SQL = (
@@ -134,11 +135,8 @@ def tune_on_known_days(
     """Search each policy of the config's leaderboard on the known days; write its trials."""
     rules, rows = settings.config.rules, dict[tuple[date, str], list[pa.Table]]()
     search = {name: TunedPolicy(policy_readings(rules[name]), []) for name in settings.config.replay.policies}
-    with ExitStack() as stack:
-        boards = [
-            BoardDay(stack.enter_context(scratch_lake(settings, prepared, INPUT_TABLES)), day, progress)
-            for day in period.known
-        ]
+    with scratch_lake(settings, prepared, INPUT_TABLES) as scratch:
+        boards = [BoardDay(scratch, day, progress) for day in period.known]
         for number in range(1, period.trials + 1):
             points = {
                 name: point for name, tuned in search.items() if (point := tuned.next_trial(period.trials))
@@ -148,7 +146,7 @@ def tune_on_known_days(
             progress.say(
                 f"trial {number} of {period.trials} on {len(boards)} known days: {len(points)} policies"
             )
-            figures = [replay_points(board, search, points) for board in boards]
+            figures = replay_points(boards, search, points)
             for name, (reading, factor) in points.items():
                 of_days = [found[name] for found in figures]
                 search[name].trials.append(
@@ -178,10 +176,11 @@ def score_on_unseen_days(
 ) -> None:
     """Plan and replay each unseen day with the frozen trial of each policy; write the rows."""
     points = {name: (tuned.best.reading, tuned.best.factor) for name, tuned in search.items()}
-    for day in period.unseen:
-        progress.say(f"score the unseen day {day}: {len(points)} policies")
-        with scratch_lake(settings, prepared, INPUT_TABLES) as scratch:
-            figures = replay_points(BoardDay(scratch, day, progress), search, points)
+    progress.say(f"score {len(period.unseen)} unseen days: {len(points)} policies")
+    with scratch_lake(settings, prepared, INPUT_TABLES) as scratch:
+        boards = [BoardDay(scratch, day, progress) for day in period.unseen]
+        figures_by_day = replay_points(boards, search, points)
+    for day, figures in zip(period.unseen, figures_by_day, strict=True):
         for name, (reading, factor) in points.items():
             tuned = search[name]
             margins: list[MetricRow] = [
@@ -197,15 +196,15 @@ def score_on_unseen_days(
 
 
 def replay_points(
-    board: BoardDay, search: Mapping[str, TunedPolicy], points: Mapping[str, tuple[int, float]]
-) -> dict[str, list[MetricRow]]:
-    """Plan and replay each policy at its point: number of the reading, and factor."""
-    rules = board.settings.config.rules
+    boards: Sequence[BoardDay], search: Mapping[str, TunedPolicy], points: Mapping[str, tuple[int, float]]
+) -> list[dict[str, list[MetricRow]]]:
+    """Plan and replay each policy on all days at its point: number of the reading, and factor."""
+    rules = boards[0].settings.config.rules
     knobs = {
         name: search[name].readings[reading].knobs(rules[name], factor)
         for name, (reading, factor) in points.items()
     }
-    return board.replay(knobs)
+    return replay_board_days(boards, knobs)
 
 
 def trial_rows(

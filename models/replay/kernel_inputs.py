@@ -142,6 +142,7 @@ class Rules(NamedTuple):
     scale_in_share: float
     cooldown_s: float
     monitor_s: float
+    batch_pull: int  # BatchPull
     niw_pull_one_share: float
     niw_pull_two_share: float
     niw_priority_age_s: float

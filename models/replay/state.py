@@ -161,6 +161,7 @@ INSTANCE_RECORDS = Records(  # (N,)
     ("joining_head", I64, "request", NO_INDEX, "first of these, by turn of admission"),
     ("joining_tail", I64, "request", NO_INDEX, "last of these; undefined where there are none"),
     ("load", I64, "tokens", 0, "to process of the requests assigned and not finished, by its role"),
+    ("waiting_tokens", I64, "tokens", 0, "of assigned prompts without a first token, of all tiers"),
     ("interactive", I64, "requests", 0, "interactive ones assigned and not finished"),
     ("waiting_blocks", I64, "KV blocks", 0, "that the waiting requests would take"),
     ("leaving", I64, "requests", 0, "that leave at its next step boundary"),

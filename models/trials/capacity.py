@@ -41,10 +41,11 @@ def measure_capacity_tokens_per_s(
     output_tokens: npt.NDArray[np.int32],
     partner: Deployment | None = None,
     cached_tokens: npt.NDArray[np.int32] | None = None,
+    instances: int = INSTANCES,
 ) -> float:
     """Measure the input tokens/s that one instance, or team, sustains, by the definition in [plan] capacity.
 
-    The trial is an endpoint of INSTANCES instances whose requests are sampled from the given mix.
+    The trial is an endpoint of so many `instances` whose requests are sampled from the given mix.
 
     slo         the highest rate of Poisson arrivals, by bisection, at which enough requests meet all targets
                 of the strictest tier. Enough is its attainment target times the attainment of an idle fleet,
@@ -76,8 +77,8 @@ def measure_capacity_tokens_per_s(
         pools = [(pool, count * pool.team) for pool in (deployment, partner)]
         fleet = fixed_fleet({llm: pools}, catalogue.serving([llm]), config)
     else:
-        count, role = INSTANCES, deployment.role
-        fleet = trial_fleet(llm, deployment, catalogue, config, partner=partner)
+        count, role = instances, deployment.role
+        fleet = trial_fleet(llm, deployment, catalogue, config, instances, partner)
     trial = LoadTrial(sample, fleet, trial_rules(llm, catalogue, config))
     throughput = throughput_tokens_per_s(trial, llm, role)
     if config.plan.capacity == "throughput":

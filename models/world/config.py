@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fleetcast.models.world.calendar import Calendar
 from fleetcast.models.world.fleet_config import FleetConfig
 from fleetcast.models.world.mechanisms import (
+    BATCH_PULLS,
     CAPACITIES,
     OPPORTUNISMS,
     ORDERS,
@@ -94,7 +95,7 @@ class PlanConfig:
 
 # Fields of [replay] that a policy may override.
 POLICY_REPLAY_FIELDS = (
-    *("signal", "order", "routing", "start", "is_balanced", "spread", "opportunism"),
+    *("signal", "order", "routing", "start", "is_balanced", "spread", "opportunism", "batch_pull"),
     *("scale_out_share", "scale_in_share", "pressure_share", "freeness_out", "freeness_in"),
 )
 
@@ -115,6 +116,7 @@ class CustomPolicy:
     order: Annotated[str, KnownName("queue order", ORDERS)] | None = None  # else that of [replay], likewise:
     routing: Annotated[str, KnownName("routing", ROUTINGS)] | None = None
     signal: Annotated[str, KnownName("signal", SIGNALS)] | None = None
+    batch_pull: Annotated[str, KnownName("batch pull", BATCH_PULLS)] | None = None
     is_balanced: bool | None = None
     spread: Annotated[str, KnownName("spread", POOL_SPREADS)] | None = None
     opportunism: Annotated[str, KnownName("opportunism", OPPORTUNISMS)] | None = None

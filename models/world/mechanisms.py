@@ -23,6 +23,7 @@ class Routing(IntEnum):
     LEAST_WORK = 3
     FREENESS = 4
     INFAAS = 5
+    LEAST_PREFILL = 6
 
 
 class QueueOrder(IntEnum):
@@ -56,6 +57,13 @@ class Scaling(IntEnum):
     HPA = 5
     REFLEX = 6
     FREENESS = 7
+
+
+class BatchPull(IntEnum):
+    """Rule by which a pool takes deferred requests of the batch tier: queue_manager.py."""
+
+    MEMORY = 0
+    GAPS = 1
 
 
 class QueueDemand(IntEnum):
@@ -149,6 +157,7 @@ BATCHINGS, ROUTINGS, ORDERS, SCALINGS = (
     code_names(QueueOrder),
     code_names(Scaling),
 )
+BATCH_PULLS = code_names(BatchPull)
 OPPORTUNISMS, DEMANDS, SIGNALS, GEARS_BY = (
     code_names(Opportunism),
     code_names(QueueDemand),

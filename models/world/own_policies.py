@@ -36,6 +36,7 @@ class FleetObservation(NamedTuple):
     booting: Ints
     arriving_tokens_per_s: Floats  # (E,) interactive prompts, smoothed over a minute
     waiting_tokens: Floats  # (E,) prompt tokens without a first token
+    due_tokens_per_s: Floats  # (E,) deferred batch prompts, to be done before the first one ages
     memory_share: Floats  # (E,) KV memory in use / capacity, over the serving instances
     capacity_tokens_per_s: Floats  # (E,) that one instance sustains within its SLO, times the policy's knob
     least: Ints  # (E,) instances

@@ -14,7 +14,7 @@ class PolicySpec(NamedTuple):
     - "peak", "melange", "forecast", "corrected", "day_ahead", "truth": a plan of each hour (assets/plans);
     - "standing": the instances of the plan of model routing, all day (assets/plans/nightly_quality.py);
     - "recent": targets every few minutes from the minutes before (assets/replays/policy_inputs.py);
-    - "lead": targets each minute, during the replay (assets/replays/lead_schedule.py);
+    - "compact": targets every 15 s, during the replay (assets/replays/compact_schedule.py);
     - "own": targets of an installed package's policy (models/world/own_policies.py);
     - "autoscaler": every few seconds, by Cauchy's rule (assets/replays/cauchy_autoscaler.py);
     - None: no plan.
@@ -30,6 +30,7 @@ class PolicySpec(NamedTuple):
     order: str | None = None  # of an instance's queue (queue.py)
     routing: str | None = None  # to an instance (route.py)
     is_balanced: bool | None = None  # requests move between its instances (balance.py)
+    batch_pull: str | None = None  # rule by which pools take deferred requests (queue_manager.py)
     spread: str | None = None  # between the pools of an llm in a region (spread.py)
     opportunism: str | None = None  # with separate prefill and decode instances (opportunism.py)
     answers: str | None = None  # planner of model routing, of ANSWER_PLANNERS; None: [replay.cascades]
@@ -48,7 +49,7 @@ class PolicySpec(NamedTuple):
     @property
     def programme(self) -> str | None:
         """Kind of its hourly plan; None without one."""
-        return None if self.plan in ("recent", "lead", "own", "autoscaler", "standing") else self.plan
+        return None if self.plan in ("recent", "compact", "own", "autoscaler", "standing") else self.plan
 
     @property
     def uses_capacity_share(self) -> bool:
@@ -103,12 +104,14 @@ REPLAY_POLICIES = {
         "NVIDIA Dynamo's planner: every 3 minutes the instances that the last 3 needed",
         colour="#76B900",
     ),
-    "lead": PolicySpec(
-        "lead",
-        "reflex",
-        "each minute what the work needs until a new instance could serve; reactive scale-out",
+    "compact": PolicySpec(
+        "compact",
+        "follow",
+        "no plan: one pool per llm, prompts to the least waiting prompts, batch into the gaps",
         signal="both",
         order="late_last",
+        routing="least_prefill",
+        batch_pull="gaps",
         colour="#B2182B",
     ),
     "lt_i": PolicySpec(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from fleetcast.models.world.mechanisms import (
+    BATCH_PULLS,
     DEMANDS,
     GEARS_BY,
     HEADROOMS,
@@ -119,6 +120,8 @@ class ReplayConfig:
     # of the backlog of the instance that has prefilled the prompt
     opportunism_weight: Annotated[float, Range(0, 1_000_000)] = 1.0
     signal: Annotated[str, KnownName("signal", SIGNALS)] = "memory"  # of policies without a signal
+    # of deferred requests of the batch tier
+    batch_pull: Annotated[str, KnownName("batch pull", BATCH_PULLS)] = "memory"
     # instances that serve at the start: those of a plan, or the whole fleet
     start: Annotated[str, KnownName("start", STARTS)] = "plan"
     catch_up_s: Annotated[float, Range(1, 86_400)] = 60.0  # in which a backlog is to be worked off

@@ -12,6 +12,11 @@ of_requests as (
     where policy = $policy and trace = coalesce($trace, trace) and day = coalesce($day::date, day)
 ),
 
+of_left_over as (  -- without this filter, all policies and days of the lake are read
+    select * from left_over
+    where policy = $policy and trace = coalesce($trace, trace) and day = coalesce($day::date, day)
+),
+
 held as (
     select
         policy, coalesce(llm, 'all') as llm,
@@ -54,7 +59,7 @@ left_to_do as (
         policy, coalesce(llm, 'all') as llm,
         sum(gpu_hours * waiting.input_tokens / left_over.input_tokens) as backlog_gpu_hours
     from waiting
-    inner join left_over using (trace, policy, day, llm)
+    inner join of_left_over as left_over using (trace, policy, day, llm)
     group by grouping sets ((policy, llm), (policy))
 ),
 

@@ -1,13 +1,24 @@
-"""Queue manager: requests of the batch tier wait for spare memory, or until they age (SageServe 6.2)."""
+"""Queue manager: requests of the batch tier wait for spare capacity, or until they age.
+
+MEMORY  a pool takes them while little of its memory is in use (SageServe 6.2)
+GAPS    an instance takes one when it has no prompt without a first token. So an interactive prompt waits for
+        one deferred prompt at most, and a gap between interactive prompts is not lost
+"""
 
 from fleetcast.models.replay.compiled import njit_call
-from fleetcast.models.replay.dispatch.route import dispatch_request, route_request
+from fleetcast.models.replay.dispatch.route import (
+    dispatch_request,
+    least_prefill_instance,
+    route_request,
+    send_to_instance,
+)
 from fleetcast.models.replay.dispatch.spread import can_take_request
 from fleetcast.models.replay.engine.kv_memory import is_below_kv_share
 from fleetcast.models.replay.engine.queue import is_aged, pop_front, push_back
 from fleetcast.models.replay.fleet.scaling_signal import is_slack
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import State
+from fleetcast.models.world.mechanisms import BatchPull
 
 PATIENCE_SHARE = 0.1  # of the time to ageing, in which a pull needs spare capacity by the whole signal
 
@@ -49,6 +60,9 @@ def pull_deferred(
     llm, pulls = fleet.llm[pool], 0
     if state.llm[llm].manager_head == NO_INDEX:
         return
+    if rules.batch_pull == BatchPull.GAPS:
+        pull_into_gaps(trace, fleet, rules, state, pool, now)
+        return
     waits_s = now - trace.arrival_s[state.llm[llm].manager_head]
     is_patient = waits_s < PATIENCE_SHARE * rules.niw_priority_age_s
     if has_spare_capacity(fleet, rules, state, pool, rules.niw_pull_two_share, is_patient):
@@ -60,6 +74,26 @@ def pull_deferred(
             break
         dispatch_request(trace, fleet, rules, state, pop_deferred(trace, state, llm), pool, now)
         pulls -= 1
+
+
+@njit_call
+def pull_into_gaps(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, pool: int, now: float
+) -> None:
+    """Pull a deferred request to each instance without a waiting prompt, while memory is below the threshold.
+
+    It is the first of the two thresholds: memory that fills would preempt interactive requests.
+    """
+    llm = fleet.llm[pool]
+    while state.llm[llm].manager_head != NO_INDEX and is_below_kv_share(
+        state, pool, rules.niw_pull_one_share
+    ):
+        slot = least_prefill_instance(fleet, state, pool)
+        if state.instance[slot].waiting_tokens > 0:
+            break
+        if not can_take_request(trace, fleet, pool, state.llm[llm].manager_head):
+            break
+        send_to_instance(trace, fleet, rules, state, pop_deferred(trace, state, llm), slot, now)
 
 
 @njit_call

@@ -69,6 +69,8 @@ def choose_instance(
     LEAST_KV        fewest KV tokens in use
     LEAST_WORK      fewest assigned tokens, minus the tokens of the prompt that are cached there (NVIDIA
                     Dynamo's KV-aware router)
+    LEAST_PREFILL   fewest tokens of prompts without a first token; ties to the fewest assigned tokens. What
+                    an instance still decodes hardly delays a first token
     FREENESS        most free blocks per running request (multi-tier Llumnix 3.4)
     INFAAS          least cost of queue, service time and state (multi-tier Llumnix 3.7)
     """
@@ -112,6 +114,8 @@ def choose_instance_by_rule(
     if rules.routing == Routing.INFAAS:
         return cheapest_instance(fleet, state, pool)
     first, end = fleet.slots[pool], fleet.slots[pool + 1]
+    if rules.routing == Routing.LEAST_PREFILL:
+        return least_prefill_instance(fleet, state, pool)
     best, best_rank = NO_INDEX, 0
     for slot in range(first, end):
         if state.instance[slot].status != Status.SERVING:
@@ -128,11 +132,41 @@ def choose_instance_by_rule(
 
 
 @njit_call
+def least_prefill_instance(fleet: FleetArrays, state: State, pool: int) -> int:
+    """Return the serving instance with the fewest waiting prompt tokens; NO_INDEX if none serves.
+
+    Ties to the fewest assigned tokens, then to the lowest slot.
+    """
+    best = NO_INDEX
+    for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
+        instance = state.instance[slot]
+        if instance.status == Status.SERVING and (
+            best == NO_INDEX
+            or instance.waiting_tokens < state.instance[best].waiting_tokens
+            or (
+                instance.waiting_tokens == state.instance[best].waiting_tokens
+                and instance.load < state.instance[best].load
+            )
+        ):
+            best = slot
+    return best
+
+
+@njit_call
 def dispatch_request(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, pool: int, now: float
 ) -> None:
     """Send the request to an instance of the pool, which must have a serving one."""
     slot = choose_instance(trace, fleet, rules, state, pool, request, now)
+    send_to_instance(trace, fleet, rules, state, request, slot, now)
+
+
+@njit_call
+def send_to_instance(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, request: int, slot: int, now: float
+) -> None:
+    """Send the request to a serving instance, or with opportunism to the one that is to begin it."""
+    pool = fleet.pool[slot]
     if fleet.has_transfers:
         first = slot
         slot = starting_instance(fleet, rules, state, slot)

@@ -95,7 +95,7 @@ def empty_instance(trace: TraceArrays, fleet: FleetArrays, state: State, slot: i
             state.sharing[request].held_hashes = 0
         insert_in_order(state, heads, tails, 0, request)
     instance.kv = instance.blocks = instance.counted_kv_tokens = state.instance[slot].reserved_blocks = 0
-    instance.load = instance.interactive = instance.waiting_blocks = 0
+    instance.load = instance.interactive = instance.waiting_blocks = instance.waiting_tokens = 0
     for level in range(state.requests_by_level.shape[1]):
         state.requests_by_level[slot, level] = 0
     instance.pending_prompt_tokens = instance.prefilled = 0

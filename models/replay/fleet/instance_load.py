@@ -52,6 +52,8 @@ def assign_request(
     """Add the request to the instance's load (change = 1), or remove it (-1)."""
     instance = state.instance[slot]
     instance.load += change * work_tokens(trace, fleet, state, slot, request)
+    if state.request[request].generated == 0:
+        instance.waiting_tokens += change * trace.input_tokens[request]
     if fleet.is_interactive[trace.tier[request]]:
         was_busy = int(instance.interactive > 0)
         instance.interactive += change

@@ -11,6 +11,7 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.mechanisms import (
     GEARS_BY,
     SCALINGS,
+    BatchPull,
     GearTrigger,
     Opportunism,
     PoolSpread,
@@ -46,6 +47,7 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         "order": code_of_name(QueueOrder, replay.order),
         "tau_n_s": np.inf if replay.order == "late_last" else replay.tau_n_s,
         "spread": code_of_name(PoolSpread, replay.spread),
+        "batch_pull": code_of_name(BatchPull, replay.batch_pull),
         "opportunism": code_of_name(Opportunism, replay.opportunism),
     }
     unchanged = {name: value for name, value in vars(replay).items() if name in Rules._fields}

@@ -1,0 +1,120 @@
+"""The schedule of the policy `compact`: the fewest instances that sustain the work, in one pool of each llm.
+
+    work = prompts that arrive, those that wait / catch_up_s, and deferred ones that are due     tokens/s
+    needed = the least n with n c(n) >= work                                 (models/plan/pool_capacity.py)
+    target = max of needed over the longest boot time
+
+It decides every 15 s, during the replay. An unused instance is held as long as another one may take to boot.
+All work of an llm counts at its home: one of n instances sustains more than one alone. The home is the pool
+with the largest minimum, which runs anyway, then with most instances. Other pools get what it cannot hold.
+"""
+
+import hashlib
+import math
+from collections import deque
+from datetime import date
+from functools import cache
+
+import numpy as np
+
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans import plans
+from fleetcast.assets.plans.request_mixes import token_mixes
+from fleetcast.assets.replays.own_schedule import own_schedule
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.plan.pool_capacity import instances_for_work, size_shares, sustained_work
+from fleetcast.models.replay.run import Schedule
+from fleetcast.models.world.calendar import HOUR_S
+from fleetcast.models.world.own_policies import FleetObservation, OwnPolicy
+from fleetcast.models.world.toml_dataclasses import ConfigError
+
+DECISIONS_PER_HOUR = 240
+MEASURED_SIZES: dict[str, list[Floats]] = {}  # capacities of one and of two instances, by what they depend on
+
+
+def compact_schedule(
+    settings: RunSettings, day: date, capacity: Floats, of_four: Floats, start: Floats
+) -> Schedule:
+    """Return the schedule of a day.
+
+    Parameters
+    ----------
+    capacity, of_four : (services, regions, options) tokens/s of one option of four; `capacity` times the knob
+    start : (pools,) instances
+
+    When it is played, ConfigError for instances that only decode and are not paired: they get no prompts.
+    """
+    grid, replay = settings.grid, settings.config.replay
+    names = list(settings.catalogue.llms)
+    llms = np.array([names.index(row.kind.llm) for row in grid.pools])
+    held_s = max(replay.boot_spot_s, replay.boot_spot_max_s)
+    recent = deque[Floats](maxlen=1 + math.ceil(held_s * DECISIONS_PER_HOUR / HOUR_S))
+
+    @cache
+    def shares() -> Floats:  # measured when the replay begins
+        apart = next((llm for llm, role in grid.services if role == "decode"), None)
+        if apart is not None:
+            raise ConfigError(
+                f"compact: {apart} has instances that only decode, needed whole or paired ones. Leave "
+                "compact out."
+            )
+        return pool_size_shares(settings, day, of_four[grid.cells] / grid.instances_per_option)
+
+    def decide(seen: FleetObservation) -> Floats:
+        if not recent:  # the fleet that serves at the start is held too
+            recent.append((seen.serving + seen.booting).astype(np.float64))
+        work = seen.arriving_tokens_per_s + seen.waiting_tokens / replay.catch_up_s + seen.due_tokens_per_s
+        work = np.where(grid.is_leading_pool, work, 0.0)
+        recent.append(needed_instances(work, seen, llms, shares()))
+        return np.max(recent, axis=0)
+
+    return own_schedule("compact", OwnPolicy("", decide), grid, capacity, start, DECISIONS_PER_HOUR)
+
+
+def needed_instances(work: Floats, seen: FleetObservation, pool_llms: Ints, shares: Floats) -> Floats:
+    """Return the instances that each pool needs for the work of its llm, shape (pools,); a home keeps one.
+
+    Parameters
+    ----------
+    work : (pools,) tokens/s
+    pool_llms : (pools,) number of each pool's llm
+    shares : (4, pools) of `size_shares`
+    """
+    needed, running = np.zeros(work.size), seen.serving + seen.booting
+    for llm in np.unique(pool_llms):
+        own = np.flatnonzero(pool_llms == llm)
+        rest = work[own].sum()
+        order = own[np.lexsort((-running[own], -seen.least[own]))]
+        for pool in order:
+            capacity, share = seen.capacity_tokens_per_s[[pool]], shares[:, [pool]]
+            found = np.minimum(instances_for_work(np.array([rest]), capacity, share), seen.most[pool])
+            rest = max(0.0, rest - sustained_work(found, capacity, share)[0])
+            needed[pool] = found[0]
+        needed[order[0]] = max(1.0, needed[order[0]])
+    return needed
+
+
+def pool_size_shares(settings: RunSettings, day: date, of_four: Floats) -> Floats:
+    """Return `size_shares` of the pools, measured on the requests that the day's plans know; (4, pools).
+
+    `of_four`: (pools,) tokens/s of one of four instances. Measured once for the same requests and fleet.
+    """
+    grid = settings.grid
+    options = [grid.service_options.index(grid.option_of(row.kind.llm, row.deployment)) for row in grid.pools]
+    key = capacity_key(settings, day)
+    if key not in MEASURED_SIZES:
+        MEASURED_SIZES[key] = [
+            np.array(plans.measure_capacities(settings, day, Progress(), count)) for count in (1, 2)
+        ]
+    of_one, of_two = (measured[options] / grid.instances_per_option for measured in MEASURED_SIZES[key])
+    return size_shares(of_one, of_two, of_four)
+
+
+def capacity_key(settings: RunSettings, day: date) -> str:
+    """Return a digest of what the capacities depend on."""
+    digest = hashlib.sha256(repr((settings.config.fleet, settings.catalogue)).encode())
+    for llm, mix in sorted(token_mixes(settings, day).items()):
+        digest.update(llm.encode())
+        for tokens in (mix.input_tokens, mix.output_tokens, mix.cached_tokens):
+            digest.update(b"" if tokens is None else tokens.tobytes())
+    return digest.hexdigest()

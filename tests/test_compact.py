@@ -1,0 +1,250 @@
+"""The policy `compact`: prompts to the least waiting prompts, batch into gaps, instances by measured size."""
+
+import dataclasses
+import math
+from datetime import date
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from one_endpoint import PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
+from small import make_plans, small_config
+
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.plans import plans
+from fleetcast.assets.replays import compact_schedule
+from fleetcast.assets.replays.compact_schedule import needed_instances
+from fleetcast.assets.replays.replays import replay_day
+from fleetcast.assets.studies.foresight import with_boot_time
+from fleetcast.models.plan.pool_capacity import ROUNDED_OFF, instances_for_work, size_shares, sustained_work
+from fleetcast.models.world.mechanisms import BatchPull, QueueOrder, Routing
+from fleetcast.models.world.own_policies import FleetObservation
+
+DAY = date(2025, 7, 3)  # the last of the small config
+
+
+# --- dispatch and gaps ---------------------------------------------------------------------------------
+
+
+def test_a_prompt_goes_where_fewest_prompt_tokens_wait_though_more_is_decoded_there() -> None:
+    """Request 0 decodes a long answer at slot 0; request 1 prefills at slot 1 when request 2 arrives."""
+    trace = a_trace([0.0, 1.0, 1.25], [16, 2048, 64], [4000, 1, 1])
+    least, shortest = (
+        run(trace, a_fleet(2, 4), some_rules(routing=routing))
+        for routing in (Routing.LEAST_PREFILL, Routing.SHORTEST_QUEUE)
+    )
+    assert shortest.slot.tolist() == [0, 1, 1]
+    assert least.slot.tolist() == [0, 1, 0]
+    assert least.first_token_s[2] < 1.5 < shortest.first_token_s[2]
+
+
+def test_equal_prompts_that_wait_go_to_the_fewest_tokens() -> None:
+    trace = a_trace([0.0, 0.0, 1.0], [64, 64, 64], [1000, 100, 1])
+    assert run(trace, a_fleet(3, 4), some_rules(routing=Routing.LEAST_PREFILL)).slot.tolist() == [0, 1, 2]
+    assert run(trace, a_fleet(2, 4), some_rules(routing=Routing.LEAST_PREFILL)).slot.tolist() == [0, 1, 1]
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    instances=st.integers(1, 3),
+    deferred=st.integers(1, 30),
+)
+def test_an_interactive_prompt_waits_for_one_deferred_prompt_at_most(
+    seed: int, instances: int, deferred: int
+) -> None:
+    """A deferred prompt is sent where none waits; an interactive one has at most one of them before it."""
+    rng, tokens = np.random.default_rng(seed), 512
+    arrivals = np.sort(rng.integers(0, 64 * 32, 40)) / 32
+    held = np.sort(rng.integers(0, 64 * 32, deferred)) / 32
+    both = np.concatenate([arrivals, held])
+    order = np.argsort(both, kind="stable")
+    trace = a_trace(both[order], tokens, 1)
+    trace = trace._replace(tier=np.repeat([0, 2], [arrivals.size, deferred])[order].astype(np.int16))
+    rules = some_rules(
+        routing=Routing.LEAST_PREFILL, batch_pull=BatchPull.GAPS, order=QueueOrder.LATE_LAST, tau_n_s=np.inf
+    )
+    mixed = run(trace, a_fleet(instances, 8), rules, horizon_s=400.0)
+    assert np.isfinite(mixed.finish_s).all()
+    is_held = trace.tier == 2
+    begins = mixed.first_token_s - tokens * PREFILL_S_PER_TOKEN
+    for request in np.flatnonzero(is_held):  # no prompt was there when it was sent
+        sent, slot = mixed.dispatched_s[request], mixed.slot[request]
+        others = (mixed.slot == slot) & (np.arange(both.size) != request)
+        waits = others & (mixed.dispatched_s < sent) & (mixed.first_token_s > sent)
+        assert not waits.any()
+    for request in np.flatnonzero(~is_held):
+        sent, slot = mixed.dispatched_s[request], mixed.slot[request]
+        between = is_held & (mixed.slot == slot) & (begins < begins[request]) & (mixed.first_token_s > sent)
+        assert between.sum() <= 1
+
+
+def test_gaps_use_what_memory_leaves_and_no_more() -> None:
+    """Nothing is pulled while more than the first threshold of the memory is in use."""
+    fleet = a_fleet(1, 8, kv_capacity=np.array([1000]))
+    trace = a_trace([0.0, 1.0], [700, 50], [200, 2])._replace(tier=np.array([0, 2], np.int16))
+    rules = some_rules(batch_pull=BatchPull.GAPS)
+    held = run(trace, fleet, rules)
+    assert held.first_token_s[1] > held.finish_s[0]
+    free = run(trace, fleet, rules._replace(niw_pull_one_share=0.9))
+    assert free.first_token_s[1] < free.finish_s[0]
+
+
+# --- capacity by size ----------------------------------------------------------------------------------
+
+
+def least_number(work: float, capacity: float, shares: list[float]) -> int:
+    """Count up."""
+    n = 0
+    while n * (shares[min(n, 4) - 1] if n else 0.0) * capacity < work - ROUNDED_OFF * capacity:
+        n += 1
+    return n
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2000).map(lambda n: n / 16),
+            st.sampled_from([1.0, 4.0]),
+            st.floats(0.05, 1),
+            st.floats(0.05, 1),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_the_instances_for_work_are_those_of_counting_up(
+    pools: list[tuple[float, float, float, float]],
+) -> None:
+    work, capacity, one, two = (np.array(column) for column in zip(*pools, strict=True))
+    shares = size_shares(one * capacity, two * capacity, capacity)
+    assert (np.diff(shares, axis=0) >= 0).all()
+    assert (shares[-1] == 1).all()
+    found = instances_for_work(work, capacity, shares)
+    expected = [least_number(*of) for of in zip(work, capacity, shares.T.tolist(), strict=True)]
+    assert found.tolist() == expected
+    assert (sustained_work(found, capacity, shares) >= work - ROUNDED_OFF * capacity - 1e-9).all()
+    assert (instances_for_work(work * 1.25, capacity, shares) >= found).all()
+
+
+def seen_fleet(**changes: object) -> FleetObservation:
+    """Six pools of three llms."""
+    zeros = np.zeros(6)
+    seen = FleetObservation(
+        now_s=0.0,
+        llm=("a", "a", "a", "b", "b", "c"),
+        region=("x", "y", "z") * 2,
+        gpu=("h",) * 6,
+        serving=np.array([3, 9, 0, 0, 0, 2]),
+        booting=np.zeros(6, np.int64),
+        arriving_tokens_per_s=zeros,
+        waiting_tokens=zeros,
+        due_tokens_per_s=zeros,
+        memory_share=zeros,
+        capacity_tokens_per_s=np.full(6, 100.0),
+        least=np.zeros(6, np.int64),
+        most=np.full(6, 40),
+    )
+    return seen._replace(**changes)
+
+
+def test_all_work_of_an_llm_counts_at_its_home() -> None:
+    work, llms = np.array([1000.0, 49.0, 251.0, 5.0, 0.0, 0.0]), np.array([0, 0, 0, 1, 1, 2])
+    shares = np.tile(np.array([0.5, 0.75, 0.875, 1.0])[:, None], 6)
+    most_there = seen_fleet()
+    assert needed_instances(work, most_there, llms, shares).tolist() == [0, 13, 0, 1, 0, 1]
+    runs_anyway = seen_fleet(least=np.array([1, 0, 0, 0, 1, 0]))
+    assert needed_instances(work, runs_anyway, llms, shares).tolist() == [13, 0, 0, 0, 1, 1]
+    full = seen_fleet(most=np.array([40, 8, 2, 40, 40, 40]))
+    assert needed_instances(work, full, llms, shares).tolist() == [5, 8, 0, 1, 0, 1]
+    turned = seen_fleet(
+        **{
+            name: getattr(full, name)[::-1]
+            for name in ("serving", "booting", "capacity_tokens_per_s", "least", "most")
+        }
+    )
+    found = needed_instances(work[::-1], turned, llms[::-1], shares)
+    assert found[::-1].tolist() == [5, 8, 0, 0, 1, 1]  # equal pools of the second llm: the first one
+
+
+# --- a day ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
+    folder = tmp_path_factory.mktemp("compact")
+    path = small_config(folder, requests_per_day="40_000.0", min_instances="0")
+    settings = load_settings(path, folder / "lake")
+    make_plans(settings, DAY, lambda s, *_: [30.0] * len(s.grid.service_options))
+    return settings
+
+
+def watched_day(
+    settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[FleetObservation, np.ndarray]]:
+    """What the policy observes at each decision of a replay, and what it decides."""
+    seen: list[tuple[FleetObservation, np.ndarray]] = []
+    plain = compact_schedule.own_schedule
+
+    def watched(name, policy, *of):
+        def decide(observed: FleetObservation) -> np.ndarray:
+            seen.append((observed, np.asarray(policy.decide(observed))))
+            return seen[-1][1]
+
+        return plain(name, policy._replace(decide=decide), *of)
+
+    monkeypatch.setattr(compact_schedule, "own_schedule", watched)
+    replay_day(settings, DAY, ["compact"], Progress())
+    return seen
+
+
+def by_size(settings: RunSettings, _day: date, _progress: Progress, instances: int = 4) -> list[float]:
+    """Half of the capacity alone, three quarters of it for two."""
+    return [30.0 * {1: 0.5, 2: 0.75, 4: 1.0}[instances]] * len(settings.grid.service_options)
+
+
+def test_it_holds_what_the_work_needs_and_for_as_long_as_a_boot(
+    night: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "measure_capacities", by_size)
+    monkeypatch.setattr(compact_schedule, "MEASURED_SIZES", {})
+    settings = with_boot_time(night, 100.0)  # 150 s at most: ten decisions
+    seen = watched_day(settings, monkeypatch)
+    assert len(seen) == 24 * 240
+    llms = np.array([list(settings.catalogue.llms).index(llm) for llm in seen[0][0].llm])
+    shares = np.tile(np.array([0.5, 0.75, 0.875, 1.0])[:, None], llms.size)
+    needed = [seen[0][0].serving + seen[0][0].booting]
+    for observed, wanted in seen:
+        work = observed.arriving_tokens_per_s + observed.waiting_tokens / settings.config.replay.catch_up_s
+        needed.append(needed_instances(work + observed.due_tokens_per_s, observed, llms, shares))
+        np.testing.assert_array_equal(wanted, np.max(needed[-11:], axis=0))
+    assert len(np.unique([wanted for _, wanted in seen])) > 3
+
+
+def test_capacities_by_size_are_measured_once(night: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(plans, "measure_capacities", lambda *of: calls.append(of[-1]) or by_size(*of))
+    monkeypatch.setattr(compact_schedule, "MEASURED_SIZES", {})
+    of_four = np.full(len(night.grid.pools), 30.0)
+    for _ in range(2):
+        shares = compact_schedule.pool_size_shares(night, DAY, of_four)
+        assert shares[:, 0].tolist() == [0.5, 0.75, 0.875, 1.0]
+    assert calls == [1, 2]
+    fleet = dataclasses.replace(night.config.fleet, max_batch=7)
+    changed = dataclasses.replace(night, config=dataclasses.replace(night.config, fleet=fleet))
+    compact_schedule.pool_size_shares(changed, DAY, of_four)
+    assert calls == [1, 2, 1, 2]
+
+
+def test_deferred_work_is_due_before_it_ages(night: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nothing is pulled, the deferred work gathers, and less time is left for it."""
+    monkeypatch.setattr(plans, "measure_capacities", by_size)
+    replay = dataclasses.replace(night.config.replay, niw_pull_one_share=0.0, niw_pull_two_share=0.0)
+    settings = dataclasses.replace(night, config=dataclasses.replace(night.config, replay=replay))
+    seen = watched_day(settings, monkeypatch)
+    due = np.array([observed.due_tokens_per_s.sum() for observed, _ in seen])
+    age = settings.config.replay.niw_priority_age_s
+    before = math.floor(age / 15)
+    assert due[0] == 0
+    assert (np.diff(due[2 : before // 2]) >= -1e-9).all()
+    assert due.max() > 0
