@@ -245,5 +245,5 @@ def test_the_picture_of_the_first_page_is_of_its_board() -> None:
     drawn = dict(re.findall(r"^(\w+)  ([\d,]+) GPU-h$", picture.info["Description"], re.MULTILINE))
     board = chapter(text("."), "One command")
     printed = dict(re.findall(r"^(\w+) +(?:[\d.]+ +){5}([\d,]+) +[\d,]+ +[\d,]+ +[+-]", board, re.MULTILINE))
-    assert len(printed) == 12
+    assert len(printed) == 13
     assert drawn == printed
