@@ -188,8 +188,8 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
 ) -> None:
     problem_fields = {}
 
-    def measured(llm, deployment, catalogue, config, inputs, outputs, partner, cached) -> float:
-        assert partner is None
+    def measured(llm, deployment, catalogue, config, inputs, outputs, partner, cached, instances) -> float:
+        assert (partner, instances) == (None, 3)
         problem_fields[llm] = (
             deployment,
             sorted(zip(inputs.tolist(), outputs.tolist(), cached.tolist(), strict=True)),
@@ -203,7 +203,7 @@ def test_capacity_is_measured_on_the_interactive_requests_of_the_day_before(
         return SUSTAINED[LLMS.index(llm)]
 
     monkeypatch.setattr(plans, "measure_capacity_tokens_per_s", measured)
-    assert plans.measure_capacities(wired_day, DAY, Progress()) == list(SUSTAINED)
+    assert plans.measure_capacities(wired_day, DAY, Progress(), 3) == list(SUSTAINED)
     before = requests(DAY - timedelta(days=1))
     for code, llm in enumerate(LLMS):
         own = (before.llm == code) & (before.tier != NIW)
