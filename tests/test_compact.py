@@ -1,7 +1,6 @@
 """The policy `compact`: prompts to the least waiting prompts, batch into gaps, instances by measured size."""
 
 import dataclasses
-import math
 from datetime import date
 
 import numpy as np
@@ -15,6 +14,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import plans
 from fleetcast.assets.replays import compact_schedule
 from fleetcast.assets.replays.compact_schedule import needed_instances
+from fleetcast.assets.replays.replay_workloads import read_workload
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.studies.foresight import with_boot_time
 from fleetcast.models.plan.pool_capacity import ROUNDED_OFF, instances_for_work, size_shares, sustained_work
@@ -208,7 +208,7 @@ def test_it_holds_what_the_work_needs_and_for_as_long_as_a_boot(
 ) -> None:
     monkeypatch.setattr(plans, "measure_capacities", by_size)
     monkeypatch.setattr(compact_schedule, "MEASURED_SIZES", {})
-    settings = with_boot_time(night, 100.0)  # 150 s at most: ten decisions
+    settings = without_pulls(with_boot_time(night, 100.0))  # 150 s at most: ten decisions
     seen = watched_day(settings, monkeypatch)
     assert len(seen) == 24 * 240
     llms = np.array([list(settings.catalogue.llms).index(llm) for llm in seen[0][0].llm])
@@ -237,14 +237,21 @@ def test_capacities_by_size_are_measured_once(night: RunSettings, monkeypatch: p
 
 
 def test_deferred_work_is_due_before_it_ages(night: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While nothing is pulled, the deferred work gathers, and less time is left for it."""
+    """While nothing is pulled: all prompts of an llm that wait, in the time until the first one ages."""
     monkeypatch.setattr(plans, "measure_capacities", by_size)
-    replay = dataclasses.replace(night.config.replay, niw_pull_one_share=0.0, niw_pull_two_share=0.0)
-    settings = dataclasses.replace(night, config=dataclasses.replace(night.config, replay=replay))
-    seen = watched_day(settings, monkeypatch)
-    due = np.array([observed.due_tokens_per_s.sum() for observed, _ in seen])
-    age = settings.config.replay.niw_priority_age_s
-    before = math.floor(age / 15)
-    assert due[0] == 0
-    assert (np.diff(due[2 : before // 2]) >= -1e-9).all()
-    assert due.max() > 0
+    settings = without_pulls(night)
+    trace, age_s = read_workload(settings, DAY).trace, settings.config.replay.niw_priority_age_s
+    niw, llms = trace.tier == list(settings.catalogue.tiers).index("niw"), list(settings.catalogue.llms)
+    for observed, _ in watched_day(settings, monkeypatch)[10:2000:97]:
+        waits = niw & (trace.arrival_s < observed.now_s)
+        for number, llm in enumerate(llms):
+            mine = waits & (trace.llm == number)
+            left_s = trace.arrival_s[mine].min(initial=observed.now_s) + age_s - observed.now_s
+            due = observed.due_tokens_per_s[np.array(observed.llm) == llm].sum()
+            assert due == pytest.approx(trace.input_tokens[mine].sum() / left_s)
+
+
+def without_pulls(settings: RunSettings) -> RunSettings:
+    """Deferred requests wait until they age."""
+    replay = dataclasses.replace(settings.config.replay, niw_pull_one_share=0.0, niw_pull_two_share=0.0)
+    return dataclasses.replace(settings, config=dataclasses.replace(settings.config, replay=replay))
