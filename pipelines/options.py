@@ -36,10 +36,10 @@ RegionOption = Annotated[str | None, typer.Option(help="Only this region: one cl
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, only the result.")]
 
 
-def add_commands(app: typer.Typer, *functions: Callable[..., None]) -> None:
-    """Register the functions NAME_command as commands NAME, in this order."""
+def add_commands(app: typer.Typer, *functions: Callable[..., None], panel: str | None = None) -> None:
+    """Register the functions NAME_command as commands NAME, in this order; `panel`: their part of --help."""
     for function in functions:
-        app.command(function.__name__.removesuffix("_command"))(function)
+        app.command(function.__name__.removesuffix("_command"), rich_help_panel=panel)(function)
 
 
 def resolve_config(name: str) -> str:

@@ -1,10 +1,14 @@
 """The command line for a user: results, one-line errors, exit codes."""
 
+import re
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime
+from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,7 +52,16 @@ def test_help_teaches_with_examples():
     for command in ("nightly", "ingest", "forget", "replay", "sql", "ui"):
         assert command in help_text
         assert f"fleetcast {command}" in invoke(command, "--help").output or command == "ui"
-    assert "cp my-trace.csv.gz data/landing/" in help_text
+    assert "fleetcast advise my-trace.csv.gz" in help_text
+    panels = re.findall(r"─ ([A-Z][a-z ]+) ─", help_text)
+    assert panels == [
+        "Options",
+        "Start here",
+        "Explore",
+        "Plan",
+        "Compare",
+        "Traces",
+    ]  # every command has one
     assert (
         "A request_id of the table outcomes." in invoke("explain", "--help").output
     )  # arguments have theirs too
@@ -157,6 +170,28 @@ def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
     assert "b'" not in printed
     assert "2025-07-15 01:00:00" in printed
     assert "…" not in printed
+
+
+def test_the_version_is_that_of_the_package():
+    assert invoke("--version").output.strip() == f"fleetcast {version('fleetcast')}"
+
+
+def test_the_ui_of_a_background_job_ends_on_a_signal():
+    """A shell script starts background jobs with SIGINT ignored, and an ignored signal outlives exec."""
+    code = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "execute = os.execv\n"
+        "shown = 'import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)'\n"
+        "os.execv = lambda path, _: execute(path, [path, '-c', shown])\n"
+        "from fleetcast.pipelines.cli import cli_app\n"
+        "cli_app(['ui', '--port', sys.argv[1]])\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", code, str(port)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    assert ended.stdout.splitlines()[-1] == "False", ended.stderr
 
 
 def test_the_ui_refuses_a_port_in_use():
