@@ -21,6 +21,9 @@ ERR = Console(stderr=True, highlight=False)
 START_DIR = Path.cwd()  # before anything changes it
 
 
+QUIET_LINE_S = 60.0
+
+
 class ProgressBars(Progress):
     """Progress on stderr: a bar that disappears at the end; without a terminal one line per stage."""
 
@@ -40,6 +43,26 @@ class ProgressBars(Progress):
     def say(self, line: str) -> None:
         """Print a line that stays."""
         ERR.print(line, markup=False, soft_wrap=True)
+
+
+class MinuteLines(Progress):
+    """Progress of --quiet: nothing in the first minute of a stage, then a line a minute on stderr."""
+
+    @contextmanager
+    def bar(self, label: str, total: int) -> Iterator[Step]:
+        """Print the label, the share that is done and the minutes, once a minute."""
+        begun_s = time.monotonic()
+        printed_minute = 0
+
+        def step(done: int) -> None:
+            nonlocal printed_minute
+            minute = int((time.monotonic() - begun_s) // QUIET_LINE_S)
+            if minute > printed_minute:
+                printed_minute = minute
+                share = f", {min(done / total, 1.0):.0%}" if total else ""
+                ERR.print(f"{label}{share} after {minute} min", markup=False, soft_wrap=True)
+
+        yield step
 
 
 @contextmanager

@@ -132,5 +132,5 @@ def test_more_requests_than_anybody_wants_are_refused(tmp_path):
 
 
 def test_an_archive_without_token_files_is_refused(tmp_path):
-    with pytest.raises(IngestError, match=r"looks like servegen but lacks the columns chunk-#-dataset.json"):
+    with pytest.raises(IngestError, match=r"looks like servegen but lacks chunk-#-dataset.json"):
         land(tmp_path, {"chunk-0-trace.csv": b"0,1,1,Gamma,1,1"})

@@ -6,7 +6,7 @@ last whole day from the days before it, plan the next day. A trace of less than 
 (short_trace.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +50,7 @@ class AdviceRequest(NamedTuple):
     current_fleet: str | None = None  # what runs today, as `fleetcast try` reads it
     gpus: tuple[str, ...] = ()  # types that may be rented; (): those of `default_gpus`
     output_tokens: int | None = None  # assumed for answers whose length the file does not give
+    columns: Mapping[str, str] = {}  # column of a log -> column of the file
 
 
 def advise_trace(
@@ -68,7 +69,7 @@ def advise_trace(
     if request.file is not None:
         with progress.bar(f"land {request.file.name}", 0):
             imported = import_trace.import_trace_file(
-                request.file, folder, catalogue, as_llm, Progress(), request.output_tokens
+                request.file, folder, catalogue, as_llm, Progress(), request.output_tokens, request.columns
             )
     else:
         imported = import_trace.copy_landed_trace(
@@ -102,6 +103,8 @@ def _command_options(request: AdviceRequest) -> str:
     parts = [f" --assume-llm {request.as_llm}"] if request.as_llm else []
     parts += [f' --fleet "{request.current_fleet}"'] if request.current_fleet else []
     parts += [f" --outputs {request.output_tokens}"] if request.output_tokens else []
+    if request.columns:
+        parts += [f' --columns "{",".join(f"{name}={column}" for name, column in request.columns.items())}"']
     parts += [f" --gpus {','.join(request.gpus)}"] if request.gpus else []
     return "".join(parts)
 

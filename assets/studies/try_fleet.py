@@ -178,10 +178,16 @@ class TryRequests(NamedTuple):
     rows: pd.DataFrame  # arrival_s, llm, tier, tokens, prefix_hashes, session_id; in order of arrival
 
 
-def read_file_requests(path: Path, catalogue: Catalogue, scratch: Path, progress: Progress) -> TryRequests:
+def read_file_requests(
+    path: Path,
+    catalogue: Catalogue,
+    scratch: Path,
+    progress: Progress,
+    columns: Mapping[str, str] | None = None,
+) -> TryRequests:
     """Land a file in a scratch lake and read its requests back; ConfigError if it has none."""
     lake = Lake(scratch / "lake")
-    report = land_file(path, lake, catalogue, progress)
+    report = land_file(path, lake, catalogue, progress, columns)
     rows = lake.sql(
         "select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, "
         "prefix_hashes, session_id from requests order by arrived_at, request_id"
