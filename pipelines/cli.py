@@ -15,7 +15,13 @@ from fleetcast.pipelines.board_cli import board_command
 from fleetcast.pipelines.calibrate_cli import calibrate_command
 from fleetcast.pipelines.error_cli import error_command, show_errors
 from fleetcast.pipelines.gpus_cli import gpus_command
-from fleetcast.pipelines.lake_commands import explain_command, explore_command, sql_command, timeline_command
+from fleetcast.pipelines.lake_commands import (
+    check_command,
+    explain_command,
+    explore_command,
+    sql_command,
+    timeline_command,
+)
 from fleetcast.pipelines.levels_cli import levels_command
 from fleetcast.pipelines.options import (
     ConfigOption,
@@ -215,6 +221,7 @@ add_commands(  # in the order of --help
     explore_command,
     explain_command,
     timeline_command,
+    check_command,
     ui_command,
     characterise_command,
     generate_command,

@@ -85,6 +85,30 @@ def show_why_empty(reasons: Iterable[str]) -> None:
     ERR.print(" ".join(["No rows.", *reasons]), style="yellow", markup=False, soft_wrap=True)
 
 
+def check_command() -> None:
+    """Verify that each file of the lake has the bytes that were written; name what makes a damaged one again.
+
+    Each file's SHA-256 was written before the file was moved into place (data/lake/digests). A nightly run
+    verifies the requests and the demand that it reads.
+
+        fleetcast check
+
+    Exit codes: 0 if no file is damaged; 1 if one is.
+    """
+    with cli_errors():
+        from fleetcast.assets.lake.damaged_files import check_lake_files
+        from fleetcast.assets.lake.warehouse import Lake
+
+        found = check_lake_files(Lake())
+        for file, command in found.damaged.items():
+            OUT.print(f"damaged  {file}", style="red", markup=False, soft_wrap=True)
+            OUT.print(f"         make it again: {command}", markup=False, soft_wrap=True)
+        OUT.print(f"files    {found.verified - len(found.damaged):,} of {found.verified:,} are as written")
+        if found.without_digest:
+            OUT.print(f"         {found.without_digest:,} have no digest: written by 0.1.0, or copied")
+    raise typer.Exit(1 if found.damaged else 0)
+
+
 def explore_command(
     folder: Annotated[
         Path, typer.Argument(help="The project's folder: empty, or one that has such a project.")
