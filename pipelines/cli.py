@@ -17,7 +17,13 @@ from fleetcast.pipelines.board_cli import board_command
 from fleetcast.pipelines.calibrate_cli import calibrate_command
 from fleetcast.pipelines.error_cli import error_command, show_errors
 from fleetcast.pipelines.gpus_cli import gpus_command
-from fleetcast.pipelines.lake_commands import explain_command, explore_command, sql_command, timeline_command
+from fleetcast.pipelines.lake_commands import (
+    check_command,
+    explain_command,
+    explore_command,
+    sql_command,
+    timeline_command,
+)
 from fleetcast.pipelines.levels_cli import levels_command
 from fleetcast.pipelines.options import (
     ConfigOption,
@@ -218,7 +224,14 @@ def ui_command(
 # The parts of --help, in this order.
 add_commands(cli_app, advise_command, try_command, ingest_command, nightly_command, panel="Start here")
 add_commands(
-    cli_app, sql_command, explain_command, timeline_command, explore_command, ui_command, panel="Explore"
+    cli_app,
+    sql_command,
+    explain_command,
+    timeline_command,
+    explore_command,
+    check_command,
+    ui_command,
+    panel="Explore",
 )
 cli_app.add_typer(plan_cli.plan_app, name="plan", rich_help_panel="Plan")
 add_commands(cli_app, gpus_command, levels_command, calibrate_command, panel="Plan")

@@ -17,7 +17,6 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 import typer
-from rich.console import Console
 from small import small_config
 from typer.testing import CliRunner
 
@@ -27,7 +26,7 @@ from fleetcast.assets.lake.settings import Progress, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.models.world.config_loading import CONFIG_DIR
-from fleetcast.pipelines import nightly_run, terminal_tables
+from fleetcast.pipelines import nightly_run, terminal, terminal_tables, trace_commands
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.terminal import cli_errors
 from fleetcast.pipelines.trace_commands import show_findings
@@ -144,7 +143,7 @@ def test_a_recipe_without_rows_names_what_it_lacks(query, message, tmp_path):
 @pytest.mark.parametrize("width", [24, 60, 400])
 def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
     sheet = StringIO()
-    monkeypatch.setattr(terminal_tables, "OUT", Console(file=sheet, width=width))
+    monkeypatch.setattr(terminal_tables, "OUT", terminal_tables.LiteralConsole(file=sheet, width=width))
     monkeypatch.setattr(terminal_tables.sys, "stdout", SimpleNamespace(isatty=lambda: True))
     answer = {f"column_{n}": [1234567.891 + n, None] for n in range(6)}
     terminal_tables.show_table(
@@ -192,6 +191,31 @@ def test_the_ui_of_a_background_job_ends_on_a_signal():
     command = [sys.executable, "-c", code, str(port)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     assert ended.stdout.splitlines()[-1] == "False", ended.stderr
+
+
+NAME = "[red]a[/red] :dog: [link=x]b[/]\x1b[2J\x9b.csv"
+SHOWN = r"[red]a[/red] :dog: [link=x]b[/]\x1b[2J\x9b.csv"
+
+
+def test_names_of_files_are_printed_as_they_are(capsys, monkeypatch):
+    """Markup, emoji and control characters change neither a message, a table nor a progress bar."""
+    with pytest.raises(typer.Exit), cli_errors():
+        raise ValueError(f"{NAME}\nError: forged.")
+    assert capsys.readouterr().err == f"Error: {SHOWN}\\nError: forged.\n"
+    sheet = StringIO()
+    wide = terminal_tables.LiteralConsole(file=sheet, width=200, force_terminal=True)
+    monkeypatch.setattr(terminal, "ERR", wide)
+    for module in (terminal_tables, trace_commands):
+        monkeypatch.setattr(module, "OUT", wide)
+    terminal.show_refused([NAME])
+    terminal_tables.show_board(NAME, ("file", "rows"), [(NAME, "1")])
+    row = {"file": NAME, "format": "csv", "trace": "t", "days": "no day", "note": NAME}
+    trace_commands.show_landed([{**row, "rows_in": "1", "rows_kept": "1", "rows_quarantined": "0"}])
+    with terminal.ProgressBars().bar("[red]rows[/red] of a", 2) as step:
+        step(1)
+    assert sheet.getvalue().count("[red]a[/red] :dog: [link=x]b[/]") == 5
+    assert "[red]rows[/red] of a" in sheet.getvalue()
+    assert "\x1b[2J" not in sheet.getvalue()
 
 
 def test_the_ui_refuses_a_port_in_use():

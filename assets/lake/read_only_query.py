@@ -50,8 +50,9 @@ def parse_read_only_query(
 ) -> duckdb.Statement:
     """Return the single statement of a text without running it; LakeError unless it only reads."""
     statements = con.extract_statements(text)
-    if len(statements) != 1 or statements[0].type not in QUERY_TYPES:
-        raise _refusal(", ".join(statement.type.name.lower() for statement in statements) or "none")
+    kinds = [_kind(statement) for statement in statements]
+    if len(kinds) != 1 or kinds[0] not in QUERY_TYPES:
+        raise _refusal(", ".join(kind.name.lower() for kind in kinds) or "none")
     (statement,) = statements
     tokens = [token for token in _tokens(text) if token.text != ";"]
     start = explained_start(tokens)
@@ -71,6 +72,13 @@ def parse_read_only_query(
                 raise _refusal(f"a with clause with {found[0]}") from error
             raise
     return statement
+
+
+def _kind(statement: duckdb.Statement) -> duckdb.StatementType:
+    try:
+        return statement.type
+    except ValueError:  # a type that the bindings do not know, like that of `update extensions`
+        return _Kind.INVALID
 
 
 def explained_start(tokens: list[QueryToken]) -> int:
