@@ -39,10 +39,12 @@ FORECAST_METHODS: dict[str, ForecastMethod] = {
 SLOW_METHODS = frozenset(("arima", "adjusted_arima", "harmonic", "stl_ets", "prophet"))
 ENSEMBLE_MEMBERS = (
     *("last_value", "seasonal_naive", "seasonal_level", "seasonal_mean", "regression", "autoregression"),
-    *("recent_days", "bursts", "on_off"),
+    *("recent_days", "bursts", "on_off", "seasonal_naive_day"),
 )
 # These count only in the first week of a series or after a break of its level, when no week has repeated yet.
 YOUNG_MEMBERS, YOUNG_DAYS = ("recent_days",), 7
+# These count only far ahead, and only where they were at least as good as their rival.
+FAR_RIVALS = {"seasonal_naive_day": "seasonal_naive"}
 INTERMITTENT_MEMBERS = ("on_off",)  # the only members of a series that is mostly empty
 
 

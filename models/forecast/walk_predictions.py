@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast import (
     ENSEMBLE_MEMBERS,
+    FAR_RIVALS,
     FORECAST_METHODS,
     INTERMITTENT_MEMBERS,
     SLOW_METHODS,
@@ -152,7 +153,10 @@ def classify_series(demand: Floats, clock: BacktestClock) -> SeriesKinds:
         for special in (YOUNG_MEMBERS, INTERMITTENT_MEMBERS)
     )
     is_young, is_empty = ends - first[:, None] < buckets, is_intermittent(demand, clock.season)[:, ends]
-    return SeriesKinds(of_young, is_young, buckets // clock.every, of_intermittent, is_empty)
+    rival = np.array(
+        [ENSEMBLE_MEMBERS.index(FAR_RIVALS[m]) if m in FAR_RIVALS else -1 for m in ENSEMBLE_MEMBERS]
+    )
+    return SeriesKinds(of_young, is_young, buckets // clock.every, of_intermittent, is_empty, rival)
 
 
 def _known_rates(demand: Floats, clock: BacktestClock) -> tuple[Floats, Floats]:
