@@ -13,6 +13,7 @@ from fleetcast.pipelines import plan_cli, serve_cli, shutdown
 from fleetcast.pipelines.advise_cli import advise_command
 from fleetcast.pipelines.board_cli import board_command
 from fleetcast.pipelines.calibrate_cli import calibrate_command
+from fleetcast.pipelines.configure_cli import configure_command
 from fleetcast.pipelines.error_cli import error_command, show_errors
 from fleetcast.pipelines.gpus_cli import gpus_command
 from fleetcast.pipelines.lake_commands import explain_command, explore_command, sql_command, timeline_command
@@ -225,6 +226,7 @@ add_commands(  # in the order of --help
     error_command,
     levels_command,
     gpus_command,
+    configure_command,
     calibrate_command,
     try_command,
     advise_command,
