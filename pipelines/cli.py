@@ -15,6 +15,7 @@ from fleetcast.pipelines import plan_cli, serve_cli, shutdown
 from fleetcast.pipelines.advise_cli import advise_command
 from fleetcast.pipelines.board_cli import board_command
 from fleetcast.pipelines.calibrate_cli import calibrate_command
+from fleetcast.pipelines.configure_cli import configure_command
 from fleetcast.pipelines.error_cli import error_command, show_errors
 from fleetcast.pipelines.gpus_cli import gpus_command
 from fleetcast.pipelines.lake_commands import (
@@ -234,7 +235,7 @@ add_commands(
     panel="Explore",
 )
 cli_app.add_typer(plan_cli.plan_app, name="plan", rich_help_panel="Plan")
-add_commands(cli_app, gpus_command, levels_command, calibrate_command, panel="Plan")
+add_commands(cli_app, gpus_command, configure_command, levels_command, calibrate_command, panel="Plan")
 cli_app.add_typer(serve_cli.serve_app, name="serve", rich_help_panel="Plan")
 add_commands(
     cli_app,

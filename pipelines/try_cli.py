@@ -95,6 +95,8 @@ def try_command(
 
         fleetcast try trace.csv --fleet "4 x llama3.1-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb"
 
+        fleetcast try trace.csv --config fleet.toml --fleet "llama3.1-70b@config"
+
         fleetcast try llama3.1-8b --concurrency 64 --input 1024 --output 256
     """
     with cli_errors():

@@ -18,6 +18,7 @@ SUBJECTS = (
     *("first_run", "advise", "traces", "live_metrics", "character", "made", "board", "forecast", "panel"),
     *("plan", "policies", "gpus", "gpus_table3", "gpus_paper", "gpus_buckets", "gpus_study"),
     *("gpus_market", "gpus_policies", "quality", "quality_scale", "quality_study", "quality_shifts"),
+    "configure",
     *("mobo", "sageserve", "levels", "levels_study", "gpus_opportunism", "scaleout", "scaleout_units"),
     *("object_storage", "replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes"),
     *("scaler", "planners", "mutants", "vllm_scheduler", "wall", "bit_rot"),
