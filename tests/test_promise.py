@@ -53,7 +53,7 @@ def test_load_factors_follow_the_errors_of_past_forecasts() -> None:
     assert sure.levels == pytest.approx(np.log(1.2))
     factors = sample_load_factors(sure, 1, 40, np.random.default_rng(1))
     assert factors.shape == (40, 24, 1)
-    assert 1.0 < np.median(factors) < 1.2
+    assert np.median(factors) == pytest.approx(1.2**0.5, rel=0.02)  # three days of six count
     unknown = measure_errors(np.full_like(forecast, np.nan), forecast, forecast, 3 * forecast)
     wide = sample_load_factors(unknown, 1, 40, np.random.default_rng(1))
     assert unknown.levels.size == 0
@@ -105,6 +105,25 @@ def test_a_fleet_that_fails_its_replay_is_never_promised() -> None:
     costs = dict.fromkeys(NEEDS, 100.0)
     found = choose_rule(MadeSearch(costs, dict.fromkeys(NEEDS, 99.0)), 10.0)
     assert (found.is_kept, found.sized) == (False, {})
+
+
+@pytest.mark.parametrize(
+    ("past", "future", "is_promise"),
+    [
+        ([0.97] * 3, [0.97] * 18 + [0.9] * 2, True),
+        ([0.97] * 3, [0.97] * 17 + [0.9] * 3, False),
+        ([0.97, 0.97, 0.9], [0.97] * 20, False),
+        ([0.97] * 4 + [0.9], [0.97] * 20, True),  # one of five may miss
+        ([0.97] * 3 + [0.9] * 2, [0.97] * 20, False),
+    ],
+)
+def test_a_promise_needs_the_versions_and_the_past_days(
+    past: list[float], future: list[float], is_promise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = MadeSearch({}, {})
+    monkeypatch.setattr(search, "past_days", lambda _: [figures(share, 1.0) for share in past])
+    monkeypatch.setattr(search, "future_days", lambda _: [figures(share, 1.0) for share in future])
+    assert search.is_promise(SizedRule("static")) is is_promise
 
 
 def test_a_saving_without_spread_has_no_interval() -> None:
