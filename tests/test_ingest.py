@@ -283,7 +283,7 @@ def test_quoted_commas_and_quotes_belong_to_their_field(tmp_path, lake):
             "a.csv",
             "TIMESTAMP,ContextTokens\n1,2",
             r"has arrived_at \(as TIMESTAMP\) and input_tokens \(as ContextTokens\), but no output_tokens; "
-            "it is csv .* --columns output_tokens=COLUMN .* output_tokens = 200",
+            "it is csv .* --columns output_tokens=COLUMN .*output_tokens = 200",
         ),
         ("a.jsonl", '[{"timestamp": 1}]', "is one JSON array. Write one object a line, .* jq -c"),
         (

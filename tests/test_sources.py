@@ -13,7 +13,8 @@ from fleetcast.assets.traces.log_columns import read_log_columns
 from fleetcast.models.world.catalogue import load_catalogue
 
 TRACES = Path(__file__).resolve().parent / "traces"
-FORMATS = sorted([*(path.stem for path in (SQL / "sources").glob("*.sql")), *read_log_columns()[1]])
+READERS = sorted(path.stem for path in (SQL / "sources").glob("*.sql"))
+FORMATS = [*READERS, *read_log_columns()[1]]
 OTHER_LOGS = {"litellm_dump": "litellm", "openai": "log"}  # more rows of a format, of another container
 CATALOGUE = load_catalogue()
 DRAWN = ("request_id", "trace", "day", "source", "file")  # by hash, or reported elsewhere

@@ -121,7 +121,9 @@ def _copy_block(opened: IO[bytes]) -> FileContent | None:
             columns = tuple(column.strip(' "') for column in match[1].split(","))
             lines = [line for line in _sample_lines(opened) if line and line != r"\."]
             fields = ([_dump_text(text) for text in line.split("\t")] for line in lines)
-            rows = tuple(dict(zip(columns, texts, strict=False)) for texts in fields)
+            rows: tuple[dict[str, Any], ...] = tuple(
+                dict(zip(columns, texts, strict=False)) for texts in fields
+            )
             content = FileContent("csv", columns, number + 1, "none", "\t", is_dump=True, sample=rows)
             return content._replace(fields=tuple(_csv_fields(content)))
     return None
@@ -182,7 +184,7 @@ def sample_values(path: Path, content: FileContent, column: ColumnPath) -> list[
     if content.container == "parquet":
         with pq.ParquetFile(path) as parquet:
             batches = parquet.iter_batches(PARQUET_SAMPLE_ROWS, columns=[".".join(column)])
-            rows = next((batch.to_pylist() for batch in batches), [])
+            rows: list[Any] = next((batch.to_pylist() for batch in batches), [])
     else:
         rows = list(content.sample)
     values = [_value_at(row, column) for row in rows]

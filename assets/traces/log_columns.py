@@ -106,8 +106,8 @@ def unit_of_name(name: str) -> str | None:
 
 def find_log_columns(
     path: Path, content: FileContent, given: Mapping[str, str], clock: str | None
-) -> LogColumns | None:
-    """Find the columns of a log; None if one that is needed is missing.
+) -> LogColumns:
+    """Find the columns of a log, as far as the file has them.
 
     `given` are columns that the user named, which come first; an empty name: the column is not read. `clock`:
     the unit of times that the user named, or a time zone. Raises ConfigError for a given column that the file

@@ -16,16 +16,16 @@ from fleetcast.models.traffic.client_rates import (
     WEIBULL,
     RateSlots,
     TokenLadder,
-    count_requests,
     find_windows,
     make_ladder,
     sample_arrivals,
+    sample_counts,
     sample_ladder,
     slot_blocks,
     sum_items,
 )
 
-MOST_REQUESTS = 200_000_000
+MOST_SAMPLED_REQUESTS = 200_000_000
 MOST_ITEMS = 10_000  # images, audios or videos of a request
 LEAST_SHAPE = 0.01
 ITEMS = ("image", "audio", "video")
@@ -34,7 +34,7 @@ KINDS = {
     **{f"{item}_{what}": f"{item}_{what}" for item in ITEMS for what in ("count", "tokens")},
 }  # fmt: skip
 POOLED = ""  # the tokens of all clients, for a client without a token file
-SCHEMA = pa.schema(
+SAMPLED_SCHEMA = pa.schema(
     {
         "row": pa.int64(),
         "part": pa.int32(),
@@ -67,7 +67,7 @@ class ClientFile(NamedTuple):
 def write_sampled_requests(folder: Path, target: Path, scale: float, guard: IngestGuard) -> None:
     """Sample the requests of all clients of an unpacked archive; `scale` is the factor on their rates.
 
-    IngestError for more than MOST_REQUESTS.
+    IngestError for more than MOST_SAMPLED_REQUESTS.
     """
     members = sorted(path for path in folder.rglob("*") if path.is_file())
     windows = read_windows([path for path in members if path.name.endswith("-dataset.json")])
@@ -77,12 +77,15 @@ def write_sampled_requests(folder: Path, target: Path, scale: float, guard: Inge
         if path.name.endswith("-trace.csv")
     ]
     total = sum(int(client.slots.requests.sum()) for client in clients)
-    if total > MOST_REQUESTS:
+    if total > MOST_SAMPLED_REQUESTS:
         raise IngestError(
             f"{guard.path.name}: it has {total} requests: give it a rate_scale in its mapping file."
         )
     done = 0
-    with pq.ParquetWriter(target, SCHEMA) as writer, guard.progress.bar("sample requests", total) as step:
+    with (
+        pq.ParquetWriter(target, SAMPLED_SCHEMA) as writer,
+        guard.progress.bar("sample requests", total) as step,
+    ):
         for client in clients:
             for table in sample_client(client, windows):
                 writer.write_table(table)
@@ -106,7 +109,7 @@ def read_client(row: int, path: Path, folder: Path, scale: float) -> ClientFile:
         else:
             complaints.append(f"not a slot: {','.join(fields)}")
     begins, rates, patterns, shapes = zip(*slots, strict=True) if slots else ((), (), (), ())
-    requests = count_requests(np.array(rates, float), scale, rng)
+    requests = sample_counts(np.array(rates, float), scale, rng)
     is_known = np.isin(np.array(patterns, str), ("Gamma", "Weibull"))
     shape = np.where(is_known, np.fmax(np.array(shapes, float), LEAST_SHAPE), 1.0)
     pattern = np.where(np.array(patterns, str) == "Gamma", GAMMA, WEIBULL)
@@ -136,10 +139,10 @@ def read_windows(files: list[Path]) -> Mapping[str, Windows]:
                 for client in (_client_of(file), POOLED):
                     masses.setdefault((client, float(begin), kind), []).append(pairs)
     windows: dict[str, Windows] = {}
-    for (client, begin, kind), pairs in masses.items():
-        tokens, mass = (np.concatenate(columns) for columns in zip(*pairs, strict=True))
+    for (client, begin, kind), parts in masses.items():
+        tokens, mass = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         unique, place = np.unique(tokens, return_inverse=True)
-        ladder = make_ladder(unique, np.bincount(place, mass))
+        ladder = make_ladder(unique, np.bincount(place, mass).astype(float))
         windows.setdefault(client, {}).setdefault(begin, {})[kind] = ladder
     return {client: complete for client, of in windows.items() if (complete := _complete_windows(of))}
 
@@ -211,7 +214,7 @@ def _table(
     columns: Mapping[str, Any],
     has_tokens: bool,
 ) -> pa.Table:
-    """Return requests as a table of SCHEMA; without tokens these are null."""
+    """Return requests as a table of SAMPLED_SCHEMA; without tokens these are null."""
     count = arrival_s.size
     same = {
         "row": client.row,
@@ -220,11 +223,12 @@ def _table(
         "source_llm": client.source_llm,
     }
     arrays = {
-        name: pa.repeat(pa.scalar(value, SCHEMA.field(name).type), count) for name, value in same.items()
+        name: pa.repeat(pa.scalar(value, SAMPLED_SCHEMA.field(name).type), count)
+        for name, value in same.items()
     }
     arrays |= {"part": np.arange(part + 1, part + count + 1, dtype=np.int32), "arrival_s": arrival_s}
     arrays |= {
         name: values if has_tokens else pa.nulls(count, pa.int64()) for name, values in columns.items()
     }
     arrays["complaint"] = pa.nulls(count, pa.string())
-    return pa.table({name: arrays[name] for name in SCHEMA.names}, schema=SCHEMA)
+    return pa.table({name: arrays[name] for name in SAMPLED_SCHEMA.names}, schema=SAMPLED_SCHEMA)

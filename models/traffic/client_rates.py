@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fleetcast.models.aliases import Floats
+from fleetcast.models.aliases import Floats, Ints
 
 SLOT_S = 600.0
 BLOCK_REQUESTS = 500_000  # sampled at a time, so that memory stays bounded
 GAMMA, WEIBULL = 0, 1  # patterns of gaps; any other is a Weibull of shape 1, which is exponential
-Ints = NDArray[np.int64]
 
 
 class RateSlots(NamedTuple):
@@ -35,7 +33,7 @@ class TokenLadder(NamedTuple):
     below: Floats
 
 
-def count_requests(rate_per_s: Floats, scale: float, rng: np.random.Generator) -> Ints:
+def sample_counts(rate_per_s: Floats, scale: float, rng: np.random.Generator) -> Ints:
     """Return the number of requests of each slot, rounded at random; rates in 1/s, shape (slots,)."""
     return np.floor(rate_per_s * SLOT_S * scale + rng.random(rate_per_s.size)).astype(np.int64)
 
