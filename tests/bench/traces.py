@@ -73,3 +73,4 @@ def shares() -> Figures:
 
 
 FUNCTIONS = (generate, ingest_10m, shares)
+SMOKE = {"generate": {"REQUESTS": 5000}, "ingest_10m": {"REQUESTS": 5000}, "shares": {"IDS": 2000}}
