@@ -19,7 +19,7 @@ from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plan_tables import FLOWS
 from fleetcast.assets.replays.timeline import chrome_trace_events, write_timeline
-from fleetcast.models.metrics import is_tier_slo_met
+from fleetcast.models.metrics import is_tier_slo_met, is_tpot_met, is_ttft_met, tpot_s
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.catalogue_entries import Tier
 from fleetcast.models.world.config_loading import load_config
@@ -277,14 +277,13 @@ def test_the_slo_has_one_formula_in_python_and_in_sql(lake, tier, waits):
     ttft_s, pace_s = (np.array([wait[n] for wait in waits], float) for n in (0, 1))
     tokens = np.array([count for _, _, count in waits])
     e2e_s = ttft_s + pace_s * (tokens - 1)
-    values = (
-        "(ttft_s, (e2e_s - ttft_s) / nullif(tokens - 1, 0), e2e_s, $ttft_slo_s::double, $tpot_slo_s::double, "
-        "$deadline_s::double)"
-    )
     found = lake.sql(
-        f"select is_met{values} as is_met, target_ratio{values} <= 1 as is_in_time "
+        "select is_met(ttft_s, tpot_s, e2e_s, $ttft_slo_s::double, $tpot_slo_s::double, "
+        "$deadline_s::double), is_ttft_met(ttft_s, $ttft_slo_s::double), "
+        "is_tpot_met(tpot_s, e2e_s, $tpot_slo_s::double), "
+        "target_ratio(ttft_s, tpot_s, e2e_s, $ttft_slo_s::double, $tpot_slo_s::double, $deadline_s::double) <= 1 "
         "from (select unnest($first)::double as ttft_s, unnest($last)::double as e2e_s, "
-        "unnest($tokens) as tokens)",
+        "(e2e_s - ttft_s) / nullif(unnest($tokens) - 1, 0) as tpot_s)",
         first=[None if np.isnan(at) else at for at in ttft_s.tolist()],
         last=[None if np.isnan(at) else at for at in e2e_s.tolist()],
         tokens=tokens.tolist(),
@@ -292,8 +291,11 @@ def test_the_slo_has_one_formula_in_python_and_in_sql(lake, tier, waits):
         tpot_slo_s=tier.tpot_slo_s,
         deadline_s=tier.deadline_s,
     )
-    met = is_tier_slo_met(tier, ttft_s, e2e_s, tokens).tolist()
-    assert met == found["is_met"].to_pylist() == found["is_in_time"].to_pylist()
+    slo_s = [np.nan if slo is None else slo for slo in (tier.ttft_slo_s, tier.tpot_slo_s)]
+    met = is_tier_slo_met(tier, ttft_s, e2e_s, tokens)
+    parts = is_ttft_met(ttft_s, slo_s[0]), is_tpot_met(tpot_s(ttft_s, e2e_s, tokens), e2e_s, slo_s[1])
+    for column, expected in zip(found.columns, (met, *parts, met), strict=True):
+        assert column.to_pylist() == expected.tolist()
 
 
 MANY = "having count(*) > 5000000"  # of days_of_many(): such a day's percentiles are found in two walks

@@ -145,4 +145,9 @@ def shares() -> Figures:
 
 
 FUNCTIONS = (generate, ingest_10m, logs, shares)
-SMOKE = {"logs": {"LOG_ROWS": 2000}}
+SMOKE = {
+    "generate": {"REQUESTS": 5000},
+    "ingest_10m": {"REQUESTS": 5000},
+    "logs": {"LOG_ROWS": 2000},
+    "shares": {"IDS": 2000},
+}

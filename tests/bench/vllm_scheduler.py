@@ -33,7 +33,7 @@ from fleetcast.models.world.catalogue import load_catalogue
 ORACLE = Path(__file__).with_name("vllm_oracle.py")
 RECORDED = Path(__file__).parents[1] / "vllm_decisions.json.gz"  # what tests hold the kernel to everywhere
 RECORDED_CASES, RECORDED_REQUESTS = 4, 120  # cases of each kind
-CASES, REQUESTS = 100, 1_000  # requests of a case
+CASES, TIGHT_CASES, TURNS_CASES, REQUESTS = 100, 10, 12, 1_000  # requests of a case
 TIGHT_TOKENS = 36_000  # of KV cache, where requests are preempted: the longest request has 34,000
 TURNS_TOKENS = (8_000, 20_000, 4_000_000)  # of KV cache: most, some and no blocks are evicted
 TARGETS = {
@@ -72,7 +72,7 @@ class Difference(NamedTuple):
 
 def compare_cases(cases: list[EngineCase]) -> list[Difference]:
     """Play each case in both; the differences, over its engines."""
-    catalogue, (_, config) = load_catalogue(), setting()
+    catalogue, (_, config) = load_catalogue().of_era("2023", "here"), setting()
     parts, inputs = [], []
     for number, case in enumerate(cases):
         fleet = case_fleet(case, catalogue, config)
@@ -118,15 +118,16 @@ def recorded_settings() -> list[EngineCase]:
 
 def record_decisions() -> None:
     """Write small cases with what vLLM's scheduler makes of them."""
-    catalogue, (_, config) = load_catalogue(), setting()
+    catalogue, (_, config) = load_catalogue().of_era("2023", "here"), setting()
     every = np.arange(RECORDED_REQUESTS)
     inputs = [oracle_case(case, case_fleet(case, catalogue, config), every) for case in recorded_settings()]
     rows = [{"case": case, "result": result} for case, result in zip(inputs, run_oracle(inputs), strict=True)]
     RECORDED.write_bytes(gzip.compress(json.dumps(rows).encode(), mtime=0))
 
 
-def random_settings(cases: int = CASES, requests: int = REQUESTS) -> Figures:
+def random_settings(cases: int = 0, requests: int = 0) -> Figures:
     """Random budgets, batches, blocks, loads, lengths, one to eight engines, with and without async."""
+    cases, requests = cases or CASES, requests or REQUESTS
     found = compare_cases([sample_case(f"case {seed}", seed, requests) for seed in range(cases)])
     return {
         "engine_scheduler_requests": cases * requests,
@@ -134,8 +135,9 @@ def random_settings(cases: int = CASES, requests: int = REQUESTS) -> Figures:
     }
 
 
-def preempted(cases: int = 10, requests: int = REQUESTS) -> Figures:
+def preempted(cases: int = 0, requests: int = 0) -> Figures:
     """The same where memory is short, at four times the load."""
+    cases, requests = cases or TIGHT_CASES, requests or REQUESTS
     tight = [sample_case(f"tight {n}", 1_000 + n, requests, TIGHT_TOKENS) for n in range(cases)]
     found = compare_cases([case._replace(arrival_s=case.arrival_s / 4) for case in tight])
     return {
@@ -144,11 +146,12 @@ def preempted(cases: int = 10, requests: int = REQUESTS) -> Figures:
     }
 
 
-def conversations(cases: int = 12, requests: int = REQUESTS) -> Figures:
+def conversations(cases: int = 0, requests: int = 0) -> Figures:
     """Conversations on one engine with prefix caches, answers included, with and without evictions.
 
     Cases with a turn that comes before the answer which it holds has ended are left out: no user can do that.
     """
+    cases, requests = cases or TURNS_CASES, requests or REQUESTS
     found = compare_cases(
         [
             sample_conversations(f"turns {n}", 3_000 + n, requests, TURNS_TOKENS[n % len(TURNS_TOKENS)])
@@ -164,6 +167,8 @@ def conversations(cases: int = 12, requests: int = REQUESTS) -> Figures:
 
 
 FUNCTIONS = (random_settings, preempted, conversations)
+FEW = dict.fromkeys(("CASES", "TIGHT_CASES", "TURNS_CASES"), 2) | {"REQUESTS": 30}
+SMOKE = dict.fromkeys(("random_settings", "preempted", "conversations"), FEW)
 
 if __name__ == "__main__":
     record_decisions()
