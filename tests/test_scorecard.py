@@ -281,7 +281,8 @@ def test_the_slo_has_one_formula_in_python_and_in_sql(lake, tier, waits):
         "select is_met(ttft_s, tpot_s, e2e_s, $ttft_slo_s::double, $tpot_slo_s::double, "
         "$deadline_s::double), is_ttft_met(ttft_s, $ttft_slo_s::double), "
         "is_tpot_met(tpot_s, e2e_s, $tpot_slo_s::double), "
-        "target_ratio(ttft_s, tpot_s, e2e_s, $ttft_slo_s::double, $tpot_slo_s::double, $deadline_s::double) <= 1 "
+        "target_ratio(ttft_s, tpot_s, e2e_s, $ttft_slo_s::double, $tpot_slo_s::double, "
+        "$deadline_s::double) <= 1 "
         "from (select unnest($first)::double as ttft_s, unnest($last)::double as e2e_s, "
         "(e2e_s - ttft_s) / nullif(unnest($tokens) - 1, 0) as tpot_s)",
         first=[None if np.isnan(at) else at for at in ttft_s.tolist()],
