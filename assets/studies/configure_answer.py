@@ -35,7 +35,7 @@ from fleetcast.models.configure.point_search import (
     NO_LIMIT,
     EngineSearch,
     FleetTrials,
-    fewest_instances,
+    fewest_attaining,
     race_points,
     scaled_guess,
     search_engines,
@@ -214,11 +214,11 @@ def error_interval(middle: FleetTrials, best: FleetScore) -> tuple[float, tuple[
     pools = [pool for pool, _ in point.pools(best.counts)]
     errors = errors_in_use(market.catalogue_of(point), [(market.llm, pools)])
     share = max(max(error.prefill_share, error.decode_share) for error in errors)
-    base = fewest_instances(middle, point, guess=scaled_guess(middle, middle, point))
+    base = fewest_attaining(middle, point, guess=scaled_guess(middle, middle, point))
     costs = []
     for factor in (1 / (1 + share), 1 + share):
         other = FleetTrials(market.with_slower_engines(factor), middle.windows)
-        score = fewest_instances(other, point, guess=base and sum(base.counts))
+        score = fewest_attaining(other, point, guess=base and sum(base.counts))
         costs.append(float("inf") if score is None else score.usd_per_hour)
     scale = best.usd_per_million_tokens / (base.usd_per_hour if base else best.usd_per_hour)
     return share, (scale * costs[0], scale * costs[1])
@@ -235,7 +235,7 @@ def try_change(
     """Return the best of the points for a changed traffic, and the present point's cost there."""
     changed = FleetTrials(middle.market, [change_window(w, rate, prompts) for w in middle.windows])
     guesses: Callable[[EnginePoint], int | None] = lambda point: scaled_guess(middle, changed, point)  # noqa: E731
-    kept = fewest_instances(changed, present, guess=guesses(present))
+    kept = fewest_attaining(changed, present, guess=guesses(present))
     most_usd = NO_LIMIT if kept is None else kept.usd_per_hour
     scores = race_points(changed, [p for p in runners if p != present], 0.0, guesses, best_usd=most_usd)
     cheaper = [score for score in scores if kept is None or score.usd_per_hour < kept.usd_per_hour]

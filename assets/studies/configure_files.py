@@ -15,7 +15,7 @@ from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE
 
 VLLM_IMAGE, DYNAMO_IMAGE = "vllm/vllm-openai:latest", "nvcr.io/nvidia/ai-dynamo/vllm-runtime:latest"
 WEIGHT_NAMES, CACHE_NAMES = {16: "bf16", 8: "fp8", 4: "fp4"}, {16: "bf16", 8: "fp8"}
-PORT = 8000
+ENGINE_PORT = 8000
 TRANSFER = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
 
 
@@ -186,9 +186,9 @@ def kubernetes_deployment(name: str, command: EngineCommand) -> Mapping[str, Any
         "name": "engine",
         "image": VLLM_IMAGE,
         "command": command.vllm,
-        "ports": [{"containerPort": PORT}],
+        "ports": [{"containerPort": ENGINE_PORT}],
         "resources": {"limits": {"nvidia.com/gpu": command.shape.gpus}},
-        "readinessProbe": {"httpGet": {"path": "/health", "port": PORT}, "periodSeconds": 5},
+        "readinessProbe": {"httpGet": {"path": "/health", "port": ENGINE_PORT}, "periodSeconds": 5},
     }
     return {
         "apiVersion": "apps/v1",
@@ -208,7 +208,7 @@ def kubernetes_service(name: str) -> Mapping[str, Any]:
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name},
-        "spec": {"selector": {"app": name}, "ports": [{"port": PORT, "targetPort": PORT}]},
+        "spec": {"selector": {"app": name}, "ports": [{"port": ENGINE_PORT, "targetPort": ENGINE_PORT}]},
     }
 
 

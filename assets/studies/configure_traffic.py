@@ -21,14 +21,14 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-LEAST_REQUESTS = 200  # in the busiest hours: of fewer, one late request is a large share
-MOST_REQUESTS = 4_000_000  # in the busiest hours: some 400 MB
-HOURS_SQL = """
+LEAST_HOUR_REQUESTS = 200  # in the busiest hours: of fewer, one late request is a large share
+MOST_HOUR_REQUESTS = 4_000_000  # in the busiest hours: some 400 MB
+BUSIEST_HOURS_SQL = """
 select floor(epoch(arrived_at) / 3600) as hour from requests
 where trace = $trace and ($llm is null or llm = $llm)
 group by all order by sum(input_tokens + output_tokens) desc, hour limit $hours
 """
-ROWS_SQL = """
+HOUR_ROWS_SQL = """
 select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, prefix_hashes,
     session_id
 from requests
@@ -73,9 +73,10 @@ def read_configure_traffic(
     else:
         parts, name = read_lake_hours(source, llm, hours, lake), source
     count = sum(map(len, parts))
-    if count > MOST_REQUESTS and not path.exists():
+    if count > MOST_HOUR_REQUESTS and not path.exists():
         raise ConfigError(
-            f"{name}: its busiest hours have {count:,} requests, at most {MOST_REQUESTS:,}. Lower --hours."
+            f"{name}: its busiest hours have {count:,} requests, at most {MOST_HOUR_REQUESTS:,}. Lower "
+            "--hours."
         )
     configured, note = with_prefix_of_file(config, pd.concat(parts))
     prefixes = tuple(dict.fromkeys((configured.fleet.prefix, "none")))
@@ -83,10 +84,10 @@ def read_configure_traffic(
     if path.exists():
         windows = busiest_windows(windows[0], HOUR_S, hours)
     traffic = ConfigureTraffic(name, windows, prefixes, note)
-    if traffic.requests < LEAST_REQUESTS:
+    if traffic.requests < LEAST_HOUR_REQUESTS:
         raise ConfigError(
-            f"{name}: its busiest hours have {traffic.requests:,} requests, at least {LEAST_REQUESTS} are "
-            "needed to measure a percentile. Name a longer trace, or more --hours."
+            f"{name}: its busiest hours have {traffic.requests:,} requests, at least {LEAST_HOUR_REQUESTS} "
+            "are needed to measure a percentile. Name a longer trace, or more --hours."
         )
     return traffic
 
@@ -99,12 +100,12 @@ def read_lake_hours(trace: str, llm: str, hours: int, lake: Lake) -> list[pd.Dat
             "run fleetcast ingest first."
         )
     only: str | None = llm
-    found = lake.sql(HOURS_SQL, trace=trace, llm=only, hours=hours).to_pylist()
+    found = lake.sql(BUSIEST_HOURS_SQL, trace=trace, llm=only, hours=hours).to_pylist()
     if not found:
         only = None
-        found = lake.sql(HOURS_SQL, trace=trace, llm=only, hours=hours).to_pylist()
+        found = lake.sql(BUSIEST_HOURS_SQL, trace=trace, llm=only, hours=hours).to_pylist()
     starts = sorted(float(row["hour"]) for row in found)
-    tables = [lake.sql(ROWS_SQL, trace=trace, llm=only, hour=hour) for hour in starts]
+    tables = [lake.sql(HOUR_ROWS_SQL, trace=trace, llm=only, hour=hour) for hour in starts]
     frames = [
         table.to_pandas(types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None)
         for table in tables

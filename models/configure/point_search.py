@@ -96,7 +96,7 @@ def count_line(trials: FleetTrials, point: EnginePoint) -> CountLine:
     return CountLine(tuple(map(whole_instances, busy)), busy[0] / sum(busy) if len(busy) > 1 else 0.0)
 
 
-def fewest_instances(
+def fewest_attaining(
     trials: FleetTrials, point: EnginePoint, most_usd: float = NO_LIMIT, guess: int | None = None
 ) -> FleetScore | None:
     """Return the score of the fewest instances that attain every tier; None above `most_usd` per hour."""
@@ -181,7 +181,7 @@ def race_points(
     for point in sorted(points, key=trials.bound_usd):
         most_usd = best_usd * (1 + margin)
         if trials.bound_usd(point) <= most_usd:
-            score = fewest_instances(trials, point, most_usd, guesses(point))
+            score = fewest_attaining(trials, point, most_usd, guesses(point))
             if score is not None:
                 found.append(score)
                 best_usd = min(best_usd, score.usd_per_hour)
@@ -223,13 +223,13 @@ def search_engines(
     if not finalists:
         return None
     front = [
-        fewest_instances(middle, score.point, guess=scaled_guess(short, middle, score.point))
-        for score in (*cost_front(first)[:FRONT_KINDS], *finalists)
+        fewest_attaining(middle, score.point, guess=scaled_guess(short, middle, score.point))
+        for score in (*tpot_front(first)[:FRONT_KINDS], *finalists)
     ]
     replayed = {point for trials in (short, middle, whole) for point, _ in trials.scores}
     return EngineSearch(
         finalists,
-        cost_front(score for score in front if score is not None),
+        tpot_front(score for score in front if score is not None),
         [score.point for score in heads_of_kinds(longer)],
         sum(len(list(list_settings(kind))) for kind in kinds),
         len(replayed),
@@ -283,7 +283,7 @@ def spread_kinds(scores: Sequence[FleetScore], count: int) -> list[FleetScore]:
     return [score for _, score in turns[:count]]
 
 
-def cost_front(scores: Iterable[FleetScore]) -> list[FleetScore]:
+def tpot_front(scores: Iterable[FleetScore]) -> list[FleetScore]:
     """Return the scores to which no other is both cheaper and faster by its P95 of TPOT, cheapest first."""
     front = list[FleetScore]()
     for score in sorted(scores, key=lambda s: (s.usd_per_hour, s.seconds["tpot_p95_s"])):

@@ -22,7 +22,7 @@ from fleetcast.models.configure.engine_points import (
     price_engines,
 )
 from fleetcast.models.configure.fleet_trials import TrafficWindow
-from fleetcast.models.configure.point_search import FleetTrials, fewest_instances, search_engines
+from fleetcast.models.configure.point_search import FleetTrials, fewest_attaining, search_engines
 from fleetcast.models.latency.batch_extension import extend_profile
 from fleetcast.models.latency.profile_cache import answer_query
 from fleetcast.models.world.catalogue import load_catalogue
@@ -109,7 +109,7 @@ def exhaustive() -> Figures:
         kinds = kinds[:4]
         found = search_engines(*nest_trials(market, traffic.hours), kinds)
         trials = FleetTrials(market, traffic.hours)
-        scores = [fewest_instances(trials, p) for kind in kinds for p in list_settings(kind)]
+        scores = [fewest_attaining(trials, p) for kind in kinds for p in list_settings(kind)]
         least = min(score.usd_per_hour for score in scores if score is not None)
         assert found is not None
         ratios.append(found.finalists[0].usd_per_hour / least)
@@ -169,7 +169,7 @@ def least_default(query: ConfigureQuery, traffic: ConfigureTraffic) -> float:
         if of_gpu:
             kind = min(of_gpu, key=lambda k: k.shape.gpus)
             settings = OTHER_GPU if gpu.startswith("a100") else LARGE_GPU
-            score = fewest_instances(trials, kind._replace(settings=settings))
+            score = fewest_attaining(trials, kind._replace(settings=settings))
             costs += [score.usd_per_hour] if score is not None else []
     return min(costs, default=float("inf"))
 
