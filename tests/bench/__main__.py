@@ -20,7 +20,7 @@ SUBJECTS = (
     *("gpus_market", "gpus_policies", "quality", "quality_scale", "quality_study", "quality_shifts"),
     *("mobo", "sageserve", "levels", "levels_study", "gpus_opportunism", "scaleout", "scaleout_units"),
     *("object_storage", "replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes"),
-    *("scaler", "planners", "mutants", "vllm_scheduler", "wall"),
+    *("scaler", "cluster", "planners", "mutants", "vllm_scheduler", "wall"),
 )
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
