@@ -6,11 +6,13 @@ response has its state, reason and decision_id as trailing metadata; a change of
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import grpc
 
+from fleetcast.assets.plans.cron_triggers import requested_replicas
 from fleetcast.assets.plans.current_plan import CurrentPlan, ReplicaTarget, WorkloadKey
 from fleetcast.assets.plans.keda_messages import MESSAGE_CLASSES, grpc_handlers
 from fleetcast.models.world.toml_dataclasses import shorten_text
@@ -29,6 +31,7 @@ class KedaScaler:
 
     def __init__(self, plan: CurrentPlan, log: Callable[[str], None]) -> None:
         self.plan, self.log = plan, log
+        self.lake_error = ""  # why the last read of the lake failed; "" after one that did not
         self._states: dict[WorkloadKey, tuple[str, str]] = {}
 
     async def is_active(self, request: Any, context: GrpcContext) -> Any:
@@ -53,12 +56,14 @@ class KedaScaler:
         return MESSAGE_CLASSES["GetMetricSpecResponse"](metricSpecs=[spec])
 
     async def metrics(self, request: Any, context: GrpcContext) -> Any:
-        """Answer GetMetrics: the number of replicas that the plan has now."""
+        """Answer GetMetrics: the number of replicas that the plan has now, past the HPA's tolerance."""
         target = await self._replica_target(request.scaledObjectRef, context, request.metricName)
+        tolerance = float(request.scaledObjectRef.scalerMetadata.get("tolerance", "0"))
+        requested = requested_replicas(target.replicas, tolerance)
         value = MESSAGE_CLASSES["MetricValue"](
             metricName=request.metricName,
-            metricValue=target.replicas,
-            metricValueFloat=float(target.replicas),
+            metricValue=requested,
+            metricValueFloat=float(requested),
         )
         return MESSAGE_CLASSES["GetMetricsResponse"](metricValues=[value])
 
@@ -118,6 +123,10 @@ def parse_trigger(name: str, metadata: Mapping[str, str], policy: str) -> tuple[
                 f"The trigger of {name!r} has {key} {shorten_text(repr(value))}; "
                 f"it must be a whole number from 0 to {MAX_COUNT:,}."
             )
+    if not re.fullmatch(r"0(\.\d{1,6})?", tolerance := metadata.get("tolerance", "0")):
+        raise ValueError(
+            f"The trigger of {name!r} has tolerance {tolerance!r}; it must be from 0 to below 1."
+        )
     region, llm, gpu, gpus, role = (metadata[key] for key in TRIGGER_KEYS)
     floor = metadata.get("floor")
     return (region, llm, gpu, int(gpus), role), None if floor is None else int(floor)
@@ -137,7 +146,7 @@ async def run_scaler_server(scaler: KedaScaler, address: str, is_ready: Callable
         "GetMetrics": scaler.metrics,
     }
     server.add_generic_rpc_handlers((grpc_handlers(methods),))
-    scaler.plan.refresh()
+    await _refresh_plan(scaler)
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
@@ -150,9 +159,18 @@ async def run_scaler_server(scaler: KedaScaler, address: str, is_ready: Callable
     try:
         while True:
             await asyncio.sleep(REFRESH_S)
-            try:
-                await asyncio.to_thread(scaler.plan.refresh)
-            except (ValueError, OSError) as error:
-                scaler.log(f"The lake cannot be read; the last plan stays in use: {error}")
+            await _refresh_plan(scaler)
     finally:
         await server.stop(grace=0.5)
+
+
+async def _refresh_plan(scaler: KedaScaler) -> None:
+    """Read the plan again; a lake that is away is logged once, and the last plan stays in use."""
+    why = ""
+    try:
+        await asyncio.to_thread(scaler.plan.refresh)
+    except (ValueError, OSError) as error:
+        why = f"The lake cannot be read; the last plan stays in use: {error}"
+    if why != scaler.lake_error:
+        scaler.log(why or "The lake can be read again.")
+    scaler.lake_error = why

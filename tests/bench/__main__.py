@@ -21,7 +21,7 @@ SUBJECTS = (
     "configure",
     *("mobo", "sageserve", "levels", "levels_study", "gpus_opportunism", "scaleout", "scaleout_units"),
     *("object_storage", "replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes"),
-    *("scaler", "planners", "mutants", "mutants_random", "vllm_scheduler", "wall", "bit_rot"),
+    *("scaler", "cluster", "planners", "mutants", "mutants_random", "vllm_scheduler", "wall", "bit_rot"),
 )
 CLEAN = "runs clean trees, each of which compiles the kernel"
 SEARCH = (
