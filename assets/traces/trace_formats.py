@@ -12,6 +12,7 @@ import lzma
 import re
 import tarfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, cast
@@ -21,6 +22,7 @@ import pyarrow.parquet as pq
 
 from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
 from fleetcast.assets.traces.ingest_bounds import IngestError, IngestGuard
+from fleetcast.models.world.toml_dataclasses import shorten_text
 
 CSV_FIELD = r',((?:\s*"(?:[^"]|"")*")?[^,]*)'  # as the macro csv_fields of sql/staging/mapping.sql
 COPY_AGAIN = "Copy the file here again, completely."
@@ -131,7 +133,9 @@ def inspect_file(path: Path, guard: IngestGuard) -> FileContent:
         if magic == b"PAR1":
             metadata = pq.read_metadata(path)
             guard.passed(metadata.num_rows * LEAST_ROW_BYTES)
-            return FileContent("parquet", tuple(metadata.schema.to_arrow_schema().names), 0, "none")
+            names = tuple(metadata.schema.to_arrow_schema().names)
+            _require_distinct(names, path.name)
+            return FileContent("parquet", names, 0, "none")
         if tarfile.is_tarfile(path):
             with tarfile.open(path) as archive:
                 kinds = {member_pattern(member.name) for member in iterate_members(archive, guard)}
@@ -149,8 +153,9 @@ def inspect_file(path: Path, guard: IngestGuard) -> FileContent:
             f"{path.name} is neither text nor Parquet. Unpack it, or convert it to UTF-8 text or Parquet."
         )
     if not first.startswith("{"):
-        header = re.findall(CSV_FIELD, f",{first}")
-        return FileContent("csv", tuple(column.strip(' "') for column in header), before + 1, packing)
+        header = [column.strip(' "') for column in re.findall(CSV_FIELD, f",{first}")]
+        _require_distinct(header, path.name)
+        return FileContent("csv", tuple(header), before + 1, packing)
     try:
         return FileContent("jsonl", tuple(json.loads(first)), 0, packing)
     except RecursionError as error:
@@ -163,6 +168,15 @@ def inspect_file(path: Path, guard: IngestGuard) -> FileContent:
             f"{path.name} begins like JSON, but its first line is not a complete object: {error}. "
             "Write one object a line."
         ) from error
+
+
+def _require_distinct(columns: Sequence[str], name: str) -> None:
+    """Raise an IngestError for two columns of one name: their values would be taken from either."""
+    if twice := [column for column, count in Counter(columns).items() if column and count > 1]:
+        raise IngestError(
+            f"{name} has {Counter(columns)[twice[0]]} columns {shorten_text(repr(twice[0]))}. "
+            "Rename all but one."
+        )
 
 
 def member_pattern(member: str) -> str:
@@ -191,7 +205,9 @@ def open_unpacked(path: Path, packing: str) -> IO[bytes]:
 def _first_line(opened: IO[bytes], name: str) -> tuple[int, str]:
     """Return the number of blank lines at the beginning, and the first line with text; empty if none."""
     before = 0
-    while line := opened.readline(MAX_LINE_BYTES):
+    while line := opened.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise IngestError(f"{name} has a first line above {MAX_LINE_BYTES >> 20} MiB. Is it a trace?")
         if text := line.decode("utf-8-sig", errors="replace").strip():
             return before, text
         before += 1
