@@ -48,6 +48,7 @@ from fleetcast.pipelines.terminal import (
     short_path,
     show_checks,
     show_interrupted,
+    show_note,
     show_refused,
     show_warning,
 )
@@ -120,8 +121,10 @@ def nightly_command(
     is_broken = False
     with cli_errors():
         from fleetcast.assets.pages.asset_metadata import SettingsResource
+        from fleetcast.pipelines.executors import describe_unused_executor
         from fleetcast.pipelines.nightly_run import run_nights
 
+        show_note(describe_unused_executor())
         resource = SettingsResource(config=resolve_config(config))
         for night in run_nights(resource, parse_day(date_), days, make_progress(quiet)):
             if night.board is not None:

@@ -26,7 +26,7 @@ from fleetcast.assets.lake.settings import Progress, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.models.world.config_loading import CONFIG_DIR
-from fleetcast.pipelines import nightly_run, terminal, terminal_tables, trace_commands
+from fleetcast.pipelines import executors, nightly_run, runs, terminal, terminal_tables, trace_commands
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.terminal import cli_errors
 from fleetcast.pipelines.trace_commands import show_findings
@@ -216,6 +216,44 @@ def test_names_of_files_are_printed_as_they_are(capsys, monkeypatch):
     assert sheet.getvalue().count("[red]a[/red] :dog: [link=x]b[/]") == 5
     assert "[red]rows[/red] of a" in sheet.getvalue()
     assert "\x1b[2J" not in sheet.getvalue()
+
+
+def test_bytes_and_sizes_that_are_none_are_refused_in_one_line(tmp_path, monkeypatch):
+    """No traceback, no endless start: a byte that is no UTF-8, impossible cores and memory, a lost home."""
+    assert "a byte that is no UTF-8, at character 9" in one_line(invoke("sql", "select '\udcff' as a"))
+    (tmp_path / "bad.sql").write_bytes(b"select '\xff' as a")
+    assert "bad.sql is no UTF-8 text: byte 9. Save it" in one_line(invoke("sql", str(tmp_path / "bad.sql")))
+    (tmp_path / "bom.sql").write_bytes(b"\xef\xbb\xbfselect 1 as a")
+    assert invoke("sql", str(tmp_path / "bom.sql")).stdout == '"a"\n1\n'
+    (tmp_path / "bom.toml").write_bytes(b'\xef\xbb\xbfbased_on = "office"\n')
+    assert invoke("sql", "select 1 as a", "--config", str(tmp_path / "bom.toml")).exit_code == 0
+    one_line(invoke("sql", "select 1", "--config", "x" * 300))
+    for name, value in (("FLEETCAST_CORES", "1e9"), ("FLEETCAST_MEMORY_GIB", "1e300")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert f"{name} is '{value}', needed a number from 1 to" in one_line(invoke("sql", "select 1"))
+    monkeypatch.setattr(runs, "HOME", tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"^FLEETCAST_HOME is .*, which is no folder\. Make it: mkdir -p "):
+        runs.set_dagster_home()
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("", ""),
+        ("in_process", ""),
+        ("multiprocess", "FLEETCAST_EXECUTOR=multiprocess applies to runs that Dagster starts"),
+        ("rya", "unknown executor 'rya'"),
+    ],
+)
+def test_an_executor_that_a_command_does_not_use_is_named(name, line, monkeypatch):
+    monkeypatch.setenv("FLEETCAST_EXECUTOR", name)
+    try:
+        found = executors.describe_unused_executor()
+    except ValueError as error:
+        found = str(error)
+    assert found.startswith(line) if name != "rya" else line in found
+    assert (found == "") == (line == "")
 
 
 def test_the_ui_refuses_a_port_in_use():

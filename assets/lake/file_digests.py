@@ -11,7 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from io import BufferedReader
 from pathlib import Path
+from typing import cast
 
 from fleetcast.assets.lake import store
 from fleetcast.assets.lake.process_resources import usable_cores
@@ -38,7 +40,7 @@ def record_digest(root: LakePath, finished: Path, target: LakePath, scratch: Pat
 def sha256_of(file: LakePath) -> str:
     """Return the SHA-256 of a file's bytes."""
     with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+        return hashlib.file_digest(cast(BufferedReader, opened), "sha256").hexdigest()
 
 
 def verify_files(root: LakePath, files: Iterable[LakePath]) -> Iterator[tuple[LakePath, bool | None]]:

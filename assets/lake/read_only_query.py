@@ -49,6 +49,12 @@ def parse_read_only_query(
     con: Connection, text: str, params: Mapping[str, Any] | None = None
 ) -> duckdb.Statement:
     """Return the single statement of a text without running it; LakeError unless it only reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # a byte of the command line that the terminal's encoding lacks
+        raise LakeError(
+            f"The query has a byte that is no UTF-8, at character {error.start + 1}. Write it in UTF-8."
+        ) from error
     statements = con.extract_statements(text)
     kinds = [_kind(statement) for statement in statements]
     if len(kinds) != 1 or kinds[0] not in QUERY_TYPES:

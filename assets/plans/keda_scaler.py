@@ -21,7 +21,7 @@ REFRESH_S = 10.0  # seconds between two reads of the lake: the longest delay of 
 STREAM_S = 5.0  # seconds between two checks of a stream
 TRIGGER_KEYS = ("region", "llm", "gpu", "gpusPerInstance", "role")
 MAX_NAME_CHARACTERS = 253  # as of names in Kubernetes
-MAX_COUNT = 100_000  # GPUs, replicas
+MAX_TRIGGER_COUNT = 100_000  # GPUs, replicas
 MAX_REQUEST_BYTES = 1 << 18
 GrpcContext = Any  # grpc.aio.ServicerContext; the package has no types
 
@@ -118,10 +118,12 @@ def parse_trigger(name: str, metadata: Mapping[str, str], policy: str) -> tuple[
         )
     for key in ("gpusPerInstance", "floor"):
         value = metadata.get(key, "0")
-        if not (value.isascii() and value.isdecimal() and len(value) < 10 and int(value) <= MAX_COUNT):
+        if not (
+            value.isascii() and value.isdecimal() and len(value) < 10 and int(value) <= MAX_TRIGGER_COUNT
+        ):
             raise ValueError(
                 f"The trigger of {name!r} has {key} {shorten_text(repr(value))}; "
-                f"it must be a whole number from 0 to {MAX_COUNT:,}."
+                f"it must be a whole number from 0 to {MAX_TRIGGER_COUNT:,}."
             )
     if not re.fullmatch(r"0(\.\d{1,6})?", tolerance := metadata.get("tolerance", "0")):
         raise ValueError(

@@ -11,6 +11,7 @@ import lzma
 import re
 import tarfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fleetcast.assets.traces.ingest_bounds import IngestError, IngestGuard
+from fleetcast.models.world.toml_dataclasses import shorten_text
 
 COPY_AGAIN = "Copy the file here again, completely."
 MAX_LINE_BYTES = 1 << 24
@@ -66,6 +68,7 @@ def inspect_file(path: Path, guard: IngestGuard) -> FileContent:
             metadata = pq.read_metadata(path)
             guard.passed(metadata.num_rows * LEAST_ROW_BYTES)
             schema = metadata.schema.to_arrow_schema()
+            _require_distinct(schema.names, path.name)
             return FileContent(
                 "parquet", tuple(schema.names), 0, "none", fields=tuple(_schema_fields(schema))
             )
@@ -109,9 +112,19 @@ def _inspect_text(path: Path, packing: str, before: int, first: str, opened: IO[
         return FileContent("text", ("Received request",), 0, packing)
     separator = max(SEPARATORS, key=lambda s: (len(split_fields(first, s)), s == ","))
     columns = tuple(column.strip(' "') for column in split_fields(first, separator))
+    _require_distinct(columns, path.name)
     rows = tuple(_named_fields(columns, split_fields(line, separator)) for line in lines if line.strip())
     content = FileContent("csv", columns, before + 1, packing, separator, sample=rows)
     return content._replace(fields=tuple(_csv_fields(content)))
+
+
+def _require_distinct(columns: Sequence[str], name: str) -> None:
+    """Raise an IngestError for two columns of one name: their values would be taken from either."""
+    if twice := [column for column, count in Counter(columns).items() if column and count > 1]:
+        raise IngestError(
+            f"{name} has {Counter(columns)[twice[0]]} columns {shorten_text(repr(twice[0]))}. "
+            "Rename all but one."
+        )
 
 
 def _copy_block(opened: IO[bytes]) -> FileContent | None:
@@ -263,7 +276,9 @@ def open_unpacked(path: Path, packing: str) -> IO[bytes]:
 def _first_line(opened: IO[bytes], name: str) -> tuple[int, str]:
     """Return the number of blank lines at the beginning, and the first line with text; empty if none."""
     before = 0
-    while line := opened.readline(MAX_LINE_BYTES):
+    while line := opened.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            raise IngestError(f"{name} has a first line above {MAX_LINE_BYTES >> 20} MiB. Is it a trace?")
         if text := line.decode("utf-8-sig", errors="replace").strip():
             return before, text
         before += 1

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from fleetcast.assets.lake.duckdb_connection import one_line_message
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.bulk_refusals import bulk_remedy
@@ -48,6 +49,10 @@ def land_all_files(settings: RunSettings, progress: Progress | None = None) -> L
             paths.append(path)
         except ValueError as error:  # IngestError, ConfigError and LakeError are written for users
             landing.refused.append(str(error))
+        except Exception as error:  # whatever a file does to a reader, the others land
+            landing.refused.append(
+                f"{path.name} cannot be read: {one_line_message(error)} Remove it from data/landing."
+            )
     if settings.lake.count("tier_verdicts") > verdicts_before:
         without_verdict = _files_before_verdicts(settings) - files_before
         for number, (path, report) in enumerate(zip(paths, landing.reports, strict=True)):
@@ -71,6 +76,8 @@ def land_file(
 
     `columns` name columns of a log; a metrics folder has none.
     """
+    if not path.name.isprintable() or any("\ud800" <= letter <= "\udfff" for letter in path.name):
+        raise IngestError(f"The name of {path.name!a} is no printable UTF-8 text. Rename the file.")
     if path.is_dir() and not is_metrics_folder(path):
         raise IngestError(
             f"{path.name} is a folder. Name a trace file in it; saved answers of a Prometheus server belong "
