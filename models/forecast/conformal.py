@@ -149,7 +149,6 @@ def _rolling(
                 level[busy] = np.clip(moved, lowest, highest)
         seen = slice(max(scored + 1 - RESIDUAL_WINDOW, 0), scored + 1)
         window, is_alike = by_time[:, :, seen], kind[:, :, seen] == kind[:, :, now, None]
-        recent, alike_now = window[:, :, -LEAST_ALIKE:], kind[:, :, now]
         is_alike |= ((is_alike & ~np.isnan(window)).sum(axis=2) < LEAST_ALIKE)[..., None]
         window = np.sort(np.where(is_alike, window, np.nan), axis=2)  # nan sorts last
         known = (~np.isnan(window)).sum(axis=2)[..., None]
@@ -160,25 +159,26 @@ def _rolling(
         with_kin[:, now] = spread[:, now] = np.where(known > 0, picked, np.nan)
         few = has_demand[:, now] & (known[..., 0] < LEAST_ALIKE).any(axis=1)
         if few.any():
-            kin = _kin_quantiles(recent, kind[:, :, seen][:, :, -LEAST_ALIKE:])
-            with_kin[few, now] = _borrow(
-                spread[few, now], known[few], np.where(alike_now[..., None], kin[1], kin[0])[few]
-            )
+            late = slice(max(scored + 1 - LEAST_ALIKE, 0), scored + 1)
+            of_empty, of_busy = _kin_quantiles(residuals[:, late], is_busy[:, late])
+            kin = np.where(kind[few][:, :, now, None], of_busy, of_empty)
+            with_kin[few, now] = _borrow(spread[few, now], known[few], kin)
     return with_kin
 
 
 def _kin_quantiles(residuals: Floats, is_busy: NDArray[np.bool_]) -> Floats:
     """Return quantiles of the pooled residuals of empty and of busy hours, shape (2, steps, levels).
 
-    `residuals` (nan where unknown) and `is_busy` have the shape (series, steps, cutoffs). Fewer than
+    `residuals` (nan where unknown) and `is_busy` have the shape (series, cutoffs, steps). Fewer than
     LEAST_ALIKE residuals have no quantiles: nan.
     """
-    found = np.full((2, residuals.shape[1], len(QUANTILE_LEVELS)), np.nan)
+    steps = residuals.shape[2]
+    found = np.full((2, steps, len(QUANTILE_LEVELS)), np.nan)
     for busy in range(2):
-        for step in range(residuals.shape[1]):
-            pooled = residuals[:, step][(is_busy[:, step] == busy) & ~np.isnan(residuals[:, step])]
-            if pooled.size >= LEAST_ALIKE:
-                found[busy, step] = np.quantile(pooled, QUANTILE_LEVELS)
+        for step in range(steps):
+            is_kin = (is_busy[:, :, step] == busy) & ~np.isnan(residuals[:, :, step])
+            if is_kin.sum() >= LEAST_ALIKE:
+                found[busy, step] = np.quantile(residuals[:, :, step][is_kin], QUANTILE_LEVELS)
     return found
 
 

@@ -16,6 +16,7 @@ from rich.table import Table
 
 SUBJECTS = (
     *("first_run", "advise", "traces", "live_metrics", "character", "made", "board", "forecast", "panel"),
+    "small_series",
     *("plan", "policies", "gpus", "gpus_table3", "gpus_paper", "gpus_buckets", "gpus_study"),
     *("gpus_market", "gpus_policies", "quality", "quality_scale", "quality_study", "quality_shifts"),
     "configure",
