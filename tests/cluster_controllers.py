@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-EPOCH = datetime(2027, 1, 1, tzinfo=UTC)  # a 29 February is within the days
-DAYS = 1250
+EPOCH = datetime(2027, 1, 1, tzinfo=UTC)
+DAYS = 2000  # with two 29 Februaries, so that each schedule has a next event
 SYNC_S = 15
 STEADY_MINUTES = 7  # longer than every window of the rules: after it, nothing moves until a trigger does
 DEFAULT_UP = [
