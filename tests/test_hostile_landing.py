@@ -16,7 +16,7 @@ from test_sources import CATALOGUE, FORMATS, fixture
 
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.traces import landing, trace_formats
+from fleetcast.assets.traces import file_content, landing
 from fleetcast.assets.traces.ingest import IngestError, ingest_file, landed_files
 from fleetcast.models.world.config_loading import load_config
 
@@ -168,7 +168,7 @@ def test_a_defect_of_a_reader_names_the_file(tmp_path: Path, monkeypatch: pytest
 def test_a_first_line_above_the_limit_and_columns_of_one_name_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_formats, "MAX_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(file_content, "MAX_LINE_BYTES", 1 << 20)
     path = tmp_path / "a.csv"
     path.write_bytes(HEADER.strip() + b",x" * (1 << 19) + b"\n1\n")
     with pytest.raises(IngestError, match=r"^a\.csv has a first line above 1 MiB\. Is it a trace\?$"):

@@ -28,13 +28,6 @@ select floor(epoch(arrived_at) / 3600) as hour from requests
 where trace = $trace and ($llm is null or llm = $llm)
 group by all order by sum(input_tokens + output_tokens) desc, hour limit $hours
 """
-HOUR_ROWS_SQL = """
-select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, prefix_hashes,
-    session_id
-from requests
-where trace = $trace and ($llm is null or llm = $llm) and floor(epoch(arrived_at) / 3600) = $hour
-order by arrived_at, request_id
-"""
 
 
 class ConfigureTraffic(NamedTuple):
@@ -105,7 +98,7 @@ def read_lake_hours(trace: str, llm: str, hours: int, lake: Lake) -> list[pd.Dat
         only = None
         found = lake.sql(BUSIEST_HOURS_SQL, trace=trace, llm=only, hours=hours).to_pylist()
     starts = sorted(float(row["hour"]) for row in found)
-    tables = [lake.sql(HOUR_ROWS_SQL, trace=trace, llm=only, hour=hour) for hour in starts]
+    tables = [lake.sql("reads/configure_hour.sql", trace=trace, llm=only, hour=hour) for hour in starts]
     frames = [
         table.to_pandas(types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None)
         for table in tables

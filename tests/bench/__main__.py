@@ -46,6 +46,14 @@ UNSIZED = {  # why a function has no small size
     **dict.fromkeys(("levels command", "levels_study x4", "gpus command"), DAYS),
     **dict.fromkeys(("live_metrics from_metrics", "live_metrics other_seeds", "made statistics"), DAYS),
     **dict.fromkeys(("mutants wiring", "mutants_random random_mutants"), MUTANTS),
+    **dict.fromkeys(
+        ("configure speed", "configure over_defaults"),
+        "prices thousands of points; `exhaustive` searches a small space",
+    ),
+    **dict.fromkeys(
+        ("small_series clients", "small_series sums"),
+        "walks each series from every hour; held_out walks a few",
+    ),
     "processes longest_processes": "is `processes` with a longer file",
     "gpus composed": "reads 748 measured runs; tests/test_kernels.py compares the same ones",
     **dict.fromkeys(
