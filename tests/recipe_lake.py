@@ -84,17 +84,16 @@ def write_by_hand(lake: Lake) -> None:
 
 
 def write_unserved(lake: Lake) -> None:
-    """Under one policy, requests whose last token never came, and none that the largest llm served."""
-    scope = TRACE_DAY | {"policy": "static"}
-    table = lake.read("outcomes", **scope)
-    unserved = np.arange(table.num_rows) % 5 == 0
-    changed = {
-        "e2e_s": pa.array(table["e2e_s"].to_numpy(), mask=unserved),
-        "served_llm": pc.if_else(pc.equal(table["served_llm"], "bloom-176b"), LLMS[0], table["served_llm"]),
-    }
-    for name, column in changed.items():
-        table = table.set_column(table.schema.get_field_index(name), name, column)
-    lake.write("outcomes", table.drop_columns([*scope]), **scope)
+    """Under one policy some last tokens never came; under another one the first llm served nothing."""
+    for policy in ("static", "reactive"):
+        scope = TRACE_DAY | {"policy": policy}
+        table = lake.read("outcomes", **scope).drop_columns([*scope])
+        if policy == "static":
+            e2e_s = pa.array(table["e2e_s"].to_numpy(), mask=np.arange(table.num_rows) % 5 == 0)
+            table = table.set_column(table.schema.get_field_index("e2e_s"), "e2e_s", e2e_s)
+        else:
+            table = table.filter(pc.field("served_llm") != LLMS[0])
+        lake.write("outcomes", table, **scope)
 
 
 def write_commitments(lake: Lake) -> None:
