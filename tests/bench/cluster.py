@@ -22,6 +22,7 @@ from measure import Figures, Target
 
 from fleetcast.assets.plans.scaled_objects import build_cron_object
 
+DAYS = 2
 FORMATS = {
     "k8s_1_35": "k8s --kubernetes 1.35",
     "k8s": "k8s, any version",
@@ -39,9 +40,9 @@ TARGETS = {
 }
 
 
-def follow_the_plan(days: int = 2) -> Figures:
+def follow_the_plan() -> Figures:
     """Two days at about 40 replicas, with steps of one and of two, each minute."""
-    counts, minutes = [FORTY] * days, days * DAY_MINUTES
+    counts, minutes = [FORTY] * DAYS, DAYS * DAY_MINUTES
     rows = days_of(counts)
     workload = workload_of(rows, MONDAY)
     played = {
@@ -61,4 +62,4 @@ def follow_the_plan(days: int = 2) -> Figures:
 
 
 FUNCTIONS = [follow_the_plan]
-SMOKE = {"follow_the_plan": {"days": 1}}
+SMOKE = {"follow_the_plan": {"DAYS": 1}}
