@@ -209,7 +209,15 @@ def test_names_of_files_are_printed_as_they_are(capsys, monkeypatch):
         monkeypatch.setattr(module, "OUT", wide)
     terminal.show_refused([NAME])
     terminal_tables.show_board(NAME, ("file", "rows"), [(NAME, "1")])
-    row = {"file": NAME, "format": "csv", "trace": "t", "days": "no day", "note": NAME, "columns": "", "mend": ""}
+    row = {
+        "file": NAME,
+        "format": "csv",
+        "trace": "t",
+        "days": "no day",
+        "note": NAME,
+        "columns": "",
+        "mend": "",
+    }
     trace_commands.show_landed([{**row, "rows_in": "1", "rows_kept": "1", "rows_quarantined": "0"}])
     with terminal.ProgressBars().bar("[red]rows[/red] of a", 2) as step:
         step(1)
