@@ -69,7 +69,7 @@ class FleetScore(NamedTuple):
     usd_per_million_tokens: float
     attained: Mapping[str, float]  # share of the requests of a tier that met its targets, the worst window
     is_attained: bool  # every tier in every window
-    slack: float  # least attainment above its target, over tiers and windows
+    slack: float  # least attainment, and share that ends by the deadline, above the target of a tier
     seconds: Mapping[str, float]  # of interactive requests of all windows, percentiles, like ttft_p95_s
 
 
@@ -162,11 +162,15 @@ def select_rows(trace: TraceArrays, keep: np.ndarray) -> TraceArrays:
 def score_fleet(
     market: EngineMarket, point: EnginePoint, counts: Sequence[int], windows: Sequence[TrafficWindow]
 ) -> FleetScore:
-    """Replay a fleet of a point on each window; stop at the first window in which a tier is not attained."""
+    """Replay a fleet of a point on each window; stop at the first window in which a tier is not attained.
+
+    The target share of each tier must also end by its deadline. Else decode instances could fall behind for
+    the whole hour where only first tokens have a target.
+    """
     catalogue, config = market.catalogue_of(point), market.config_of(point)
     fleet = fixed_fleet({market.llm: point.pools(counts)}, catalogue, config)
     rules = make_rules(catalogue, config.replay, "follow")
-    attained, times = dict[str, float](), dict[str, list[Floats]]()
+    attained, times, slack = dict[str, float](), dict[str, list[Floats]](), 1.0
     for window in windows:
         trace, until_s = window.traces[point.settings.prefix], window.until_s
         outcome = replay_window(trace, fleet, rules, list(catalogue.tiers.values()), until_s)
@@ -180,9 +184,10 @@ def score_fleet(
             if (rows := trace.tier == code).any():
                 met = is_tier_slo_met(tier, ttft_s[rows], e2e_s[rows], trace.output_tokens[rows])
                 attained[name] = min(attained.get(name, 1.0), float(met.mean()))
-        if any(share < catalogue.tiers[name].attainment_target_share for name, share in attained.items()):
+                ended_share = float((e2e_s[rows] <= tier.deadline_s).mean())
+                slack = min(slack, min(attained[name], ended_share) - tier.attainment_target_share)
+        if slack < 0:
             break
-    slack = min(share - catalogue.tiers[name].attainment_target_share for name, share in attained.items())
     usd_per_hour = point.usd_per_hour(catalogue, counts)
     usd = usd_per_hour * sum(window.until_s for window in windows) / HOUR_S
     return FleetScore(
@@ -228,7 +233,8 @@ class WatchedSession(Session):
             answered_s = e2e_s if tier.ttft_slo_s is None else ttft_s
             late = (waited_s > tier.allowance_s) & ~(answered_s <= tier.allowance_s)
             late |= ~np.isnan(e2e_s) & ~is_tier_slo_met(tier, ttft_s, e2e_s, trace.output_tokens[rows])
-            if late.sum() > (1 - tier.attainment_target_share) * rows.size:
+            unended = (waited_s > tier.deadline_s) & ~(e2e_s <= tier.deadline_s)
+            if max(late.sum(), unended.sum()) > (1 - tier.attainment_target_share) * rows.size:
                 return True
         return False
 
