@@ -66,6 +66,9 @@ def test_bisection_finds_the_least_number_from_any_guess(low: int, more: int, fi
     expected = next((n for n in range(low, high + 1) if n >= first), None)
     guess = min(max(guess, low), high)
     assert point_search.least_true(lambda n: n >= first, low, high, guess) == expected
+    coarse = point_search.least_true(lambda n: n >= first, low, high, guess, 16)
+    assert (coarse is None) == (expected is None)
+    assert expected is None or coarse is None or 0 <= coarse - expected <= coarse // 16
 
 
 @settings(max_examples=12, deadline=None)
@@ -142,6 +145,33 @@ def test_the_search_finds_what_all_points_have(trials: point_search.FleetTrials)
     assert all(score.is_attained for score in (*found.finalists, *found.front))
     tpot = [score.seconds["tpot_p95_s"] for score in found.front]
     assert tpot == sorted(tpot, reverse=True)
+
+
+def test_a_hopeless_replay_ends_early_with_the_same_verdict(
+    trials: point_search.FleetTrials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Watched or not, a fleet attains or does not; one that attains has the same figures."""
+    [traffic] = trials.windows
+    double = [fleet_trials.change_window(traffic, 2.0, 1.0)]
+    kinds = engine_points.list_kinds(trials.market, 8000, ["none"])
+    points = [kinds[0], next(kind for kind in kinds if kind.decode is not None)]
+    cases = [(point, (n,) * len(point.shapes)) for point in points for n in (1, 2, 3, 5, 8)]
+    plain = [fleet_trials.score_fleet(trials.market, point, counts, double) for point, counts in cases]
+    ends = list[bool]()
+    monkeypatch.setattr(fleet_trials, "WATCHED_REQUESTS", 1)
+    has_lost_tier = fleet_trials.WatchedSession.has_lost_tier
+
+    def noted(session: fleet_trials.WatchedSession, now_s: float) -> bool:
+        ends.append(has_lost_tier(session, now_s))
+        return ends[-1]
+
+    monkeypatch.setattr(fleet_trials.WatchedSession, "has_lost_tier", noted)
+    for (point, counts), score in zip(cases, plain, strict=True):
+        watched = fleet_trials.score_fleet(trials.market, point, counts, double)
+        assert watched.is_attained == score.is_attained
+        if score.is_attained:
+            assert watched == score
+    assert 0 < sum(ends) < len(cases)
 
 
 def test_bits_reach_the_memory_and_the_kernels() -> None:

@@ -49,7 +49,8 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 CONFIGURED = HOME / "data" / "figures" / "configure"
 # Windows of the busiest hour: their requests at most, and their seconds at the least.
-SHORT, MIDDLE = (20_000, 60.0), (80_000, 180.0)
+WHOLE_UP_TO = 2  # a part is taken where the hour has more requests than so many times those of the part
+SHORT, MIDDLE = (10_000, 40.0), (60_000, 180.0)
 WAYS = ("any", "together", "apart")
 CHANGES: Mapping[str, tuple[float, float]] = {  # factors of the rate and of the prompts
     "traffic doubles": (2.0, 1.0),
@@ -166,7 +167,7 @@ def nest_trials(
     busiest, whole = max(hours, key=lambda window: window.tokens), FleetTrials(market, hours)
     nested, size = [], busiest.trace.arrival_s.size
     for most, least_s in (SHORT, MIDDLE):
-        if size <= most:
+        if size <= WHOLE_UP_TO * most:
             nested.append(whole if len(hours) == 1 else FleetTrials(market, [busiest]))
             continue
         length_s = max(least_s, busiest.until_s * most / size)

@@ -9,8 +9,9 @@ from fleetcast.models.aliases import Bools, Floats
 from fleetcast.models.configure.cost_bound import TokenWork
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint
 from fleetcast.models.metrics import is_tier_slo_met, tpot_s
-from fleetcast.models.replay.kernel_inputs import TraceArrays
-from fleetcast.models.replay.run import Schedule, replay_trace
+from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.run import TAIL_PERIODS, Schedule, Session, replay_trace
+from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.calendar import HOUR_S
@@ -20,6 +21,7 @@ from fleetcast.models.world.mechanisms import Ending
 MILLION = 1e6
 PERCENTILES = (50, 95, 99)
 THIN_SEED = 0x7419
+WATCHED_REQUESTS, WATCHED_PARTS = 50_000, 12  # replays of longer windows are watched, in so many parts
 
 
 class TrafficWindow(NamedTuple):
@@ -67,7 +69,7 @@ class FleetScore(NamedTuple):
     usd_per_million_tokens: float
     attained: Mapping[str, float]  # share of the requests of a tier that met its targets, the worst window
     is_attained: bool  # every tier in every window
-    slack: float  # least attainment above its target, over tiers and windows
+    slack: float  # least attainment, and share that ends by the deadline, above the target of a tier
     seconds: Mapping[str, float]  # of interactive requests of all windows, percentiles, like ttft_p95_s
 
 
@@ -160,14 +162,18 @@ def select_rows(trace: TraceArrays, keep: np.ndarray) -> TraceArrays:
 def score_fleet(
     market: EngineMarket, point: EnginePoint, counts: Sequence[int], windows: Sequence[TrafficWindow]
 ) -> FleetScore:
-    """Replay a fleet of a point on each window; stop at the first window in which a tier is not attained."""
+    """Replay a fleet of a point on each window; stop at the first window in which a tier is not attained.
+
+    The target share of each tier must also end by its deadline. Else decode instances could fall behind for
+    the whole hour where only first tokens have a target.
+    """
     catalogue, config = market.catalogue_of(point), market.config_of(point)
     fleet = fixed_fleet({market.llm: point.pools(counts)}, catalogue, config)
     rules = make_rules(catalogue, config.replay, "follow")
-    attained, times = dict[str, float](), dict[str, list[Floats]]()
+    attained, times, slack = dict[str, float](), dict[str, list[Floats]](), 1.0
     for window in windows:
         trace, until_s = window.traces[point.settings.prefix], window.until_s
-        outcome = replay_trace(trace, fleet, Schedule(np.diff(fleet.slots), hour_s=until_s), rules, until_s)
+        outcome = replay_window(trace, fleet, rules, list(catalogue.tiers.values()), until_s)
         ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
         done: Bools = outcome.status == Ending.FINISHED
         if (waited := fleet.is_interactive[trace.tier]).any():
@@ -178,9 +184,10 @@ def score_fleet(
             if (rows := trace.tier == code).any():
                 met = is_tier_slo_met(tier, ttft_s[rows], e2e_s[rows], trace.output_tokens[rows])
                 attained[name] = min(attained.get(name, 1.0), float(met.mean()))
-        if any(share < catalogue.tiers[name].attainment_target_share for name, share in attained.items()):
+                ended_share = float((e2e_s[rows] <= tier.deadline_s).mean())
+                slack = min(slack, min(attained[name], ended_share) - tier.attainment_target_share)
+        if slack < 0:
             break
-    slack = min(share - catalogue.tiers[name].attainment_target_share for name, share in attained.items())
     usd_per_hour = point.usd_per_hour(catalogue, counts)
     usd = usd_per_hour * sum(window.until_s for window in windows) / HOUR_S
     return FleetScore(
@@ -193,6 +200,62 @@ def score_fleet(
         slack,
         time_percentiles(times),
     )
+
+
+class WatchedSession(Session):
+    """A replay that stops when so many requests are late that a tier cannot be attained any more.
+
+    A fleet with too few instances takes much longer to replay than one with enough.
+    """
+
+    def __init__(self, fleet: FleetArrays, rules: Rules, start: np.ndarray, tiers: Sequence[Tier]) -> None:
+        """Set up the fleet; `start`: shape (E,), instances of each pool."""
+        super().__init__(fleet, rules, start)
+        self.tiers, self.is_hopeless = tiers, False
+
+    def run_until(self, end_s: float) -> None:
+        """Run in parts; stop after one in which a tier was lost."""
+        begin_s = float(self.state.progress.now_s)
+        for moment_s in np.linspace(begin_s, end_s, WATCHED_PARTS + 1)[1:]:
+            self._advance(float(moment_s), False)
+            self.is_hopeless = self.is_hopeless or self.has_lost_tier(float(moment_s))
+            if self.is_hopeless:
+                return
+
+    def has_lost_tier(self, now_s: float) -> bool:
+        """Return whether a tier has more late requests than its target allows; network delays are left out."""
+        trace, request = self.trace, self.state.request
+        first_s, finish_s = request["first_token_s"], request["finish_s"]
+        for code, tier in enumerate(self.tiers):
+            rows = np.flatnonzero(trace.tier == code)
+            waited_s = now_s - trace.arrival_s[rows]
+            ttft_s, e2e_s = first_s[rows] - trace.arrival_s[rows], finish_s[rows] - trace.arrival_s[rows]
+            answered_s = e2e_s if tier.ttft_slo_s is None else ttft_s
+            late = (waited_s > tier.allowance_s) & ~(answered_s <= tier.allowance_s)
+            late |= ~np.isnan(e2e_s) & ~is_tier_slo_met(tier, ttft_s, e2e_s, trace.output_tokens[rows])
+            unended = (waited_s > tier.deadline_s) & ~(e2e_s <= tier.deadline_s)
+            if max(late.sum(), unended.sum()) > (1 - tier.attainment_target_share) * rows.size:
+                return True
+        return False
+
+
+def replay_window(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, tiers: Sequence[Tier], until_s: float
+) -> Outcome:
+    """Return the outcome of a window on a fleet of fixed size.
+
+    A long window ends early when a tier cannot be attained any more: its other requests stay unfinished.
+    """
+    counts = np.diff(fleet.slots)
+    schedule = Schedule(counts, hour_s=until_s)
+    if trace.arrival_s.size < WATCHED_REQUESTS:
+        return replay_trace(trace, fleet, schedule, rules, until_s)
+    session = WatchedSession(fleet, rules, counts, tiers)
+    session.append_trace(trace)
+    usage = session.play(schedule, until_s)
+    if not session.is_hopeless:
+        session.finish(until_s + TAIL_PERIODS * until_s)
+    return session.outcome(*usage)
 
 
 def time_percentiles(times: Mapping[str, Sequence[Floats]]) -> dict[str, float]:

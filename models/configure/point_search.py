@@ -18,12 +18,10 @@ from fleetcast.models.configure.cost_bound import TokenWork, shape_busy_s
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineShape, list_settings
 from fleetcast.models.configure.fleet_trials import FleetScore, TrafficWindow, score_fleet
 
-KIND_MARGIN, SETTING_MARGIN, LAST_MARGIN = (
-    0.6,
-    0.15,
-    0.5,
-)  # above the best cost, of points that stay in a race
+# Above the best cost, of points that stay in a race.
+KIND_MARGIN, SETTING_MARGIN, LAST_MARGIN = 0.4, 0.15, 0.5
 BEST_KINDS, MIDDLE_POINTS, FINALISTS, OTHERS, FRONT_KINDS = 6, 24, 4, 6, 6
+COARSE_PARTS = 16  # short races find the fewest instances to one part in so many
 HOPELESS = 12  # times the bound: with so many instances a point that does not attain never will
 NO_LIMIT = float("inf")
 
@@ -97,9 +95,17 @@ def count_line(trials: FleetTrials, point: EnginePoint) -> CountLine:
 
 
 def fewest_attaining(
-    trials: FleetTrials, point: EnginePoint, most_usd: float = NO_LIMIT, guess: int | None = None
+    trials: FleetTrials,
+    point: EnginePoint,
+    most_usd: float = NO_LIMIT,
+    guess: int | None = None,
+    parts: int | None = None,
 ) -> FleetScore | None:
-    """Return the score of the fewest instances that attain every tier; None above `most_usd` per hour."""
+    """Return the score of the fewest instances that attain every tier; None above `most_usd` per hour.
+
+    With `parts` they are the fewest to one part in so many. Prefill and decode then keep their proportion, if
+    there are more instances than parts.
+    """
     line, catalogue = count_line(trials, point), trials.market.catalogue_of(point)
     low, high = sum(line.low), HOPELESS * sum(line.low)
     while high >= low and point.usd_per_hour(catalogue, line.counts(high)) > most_usd:
@@ -114,14 +120,21 @@ def fewest_attaining(
         if not attains(high):
             return None
         guess = guess or low
-    total = least_true(attains, low, high, min(max(guess, low), high))
+    total = least_true(attains, low, high, min(max(guess, low), high), parts)
     if total is None:
         return None
+    if parts is not None and total > parts:
+        return trials.score(point, line.counts(total))
     return trim_phases(trials, point, line.counts(total), line.low)
 
 
-def least_true(is_true: Callable[[int], bool], low: int, high: int, guess: int) -> int | None:
-    """Return the least number in low..high for which a monotone predicate is true; None: for none."""
+def least_true(
+    is_true: Callable[[int], bool], low: int, high: int, guess: int, parts: int | None = None
+) -> int | None:
+    """Return the least number in low..high for which a monotone predicate is true; None: for none.
+
+    With `parts`, a number that is too high by at most one part in so many.
+    """
     step, least, most = 1, low, high + 1  # least: true or not known below; most: known to be true
     at = guess
     if is_true(at):
@@ -142,7 +155,7 @@ def least_true(is_true: Callable[[int], bool], low: int, high: int, guess: int) 
             least, step = at + 1, 2 * step
         else:
             return None
-    while least < most:
+    while most - least > (0 if parts is None else most // parts):
         at = (least + most) // 2
         least, most = (least, at) if is_true(at) else (at + 1, most)
     return most
@@ -175,13 +188,17 @@ def race_points(
     guesses: Callable[[EnginePoint], int | None] = lambda point: None,
     note: Callable[[], None] = lambda: None,
     best_usd: float = NO_LIMIT,
+    parts: int | None = None,
 ) -> list[FleetScore]:
-    """Return the scores of the points within `margin` of the cheapest one, best first."""
+    """Return the scores of the points within `margin` of the cheapest one, best first.
+
+    `parts`: how exact the fewest instances are (fewest_attaining).
+    """
     found = list[FleetScore]()
     for point in sorted(points, key=trials.bound_usd):
         most_usd = best_usd * (1 + margin)
         if trials.bound_usd(point) <= most_usd:
-            score = fewest_attaining(trials, point, most_usd, guesses(point))
+            score = fewest_attaining(trials, point, most_usd, guesses(point), parts)
             if score is not None:
                 found.append(score)
                 best_usd = min(best_usd, score.usd_per_hour)
@@ -208,12 +225,12 @@ def search_engines(
     note: Callable[[str], None] = lambda stage: None,
 ) -> EngineSearch | None:
     """Return the best points of all kinds and settings; None where no point attains every tier."""
-    first = race_points(short, kinds, KIND_MARGIN, note=lambda: note("kinds"))
+    first = race_points(short, kinds, KIND_MARGIN, note=lambda: note("kinds"), parts=COARSE_PARTS)
     if not first:
         return None
     chosen = first[:BEST_KINDS]
     points = dict.fromkeys(point for score in chosen for point in (score.point, *list_settings(score.point)))
-    scores = race_points(short, points, SETTING_MARGIN, note=lambda: note("settings"))
+    scores = race_points(short, points, SETTING_MARGIN, note=lambda: note("settings"), parts=COARSE_PARTS)
     longer = race_points(
         middle, (s.point for s in spread_kinds(scores, MIDDLE_POINTS)), SETTING_MARGIN,
         lambda point: scaled_guess(short, middle, point), lambda: note("middle"),
