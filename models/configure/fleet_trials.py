@@ -223,7 +223,7 @@ class WatchedSession(Session):
                 return
 
     def has_lost_tier(self, now_s: float) -> bool:
-        """Return whether a tier has more late requests than its target allows; network delays are left out."""
+        """Return whether a tier has more late requests than its target allows, network delays apart."""
         trace, request = self.trace, self.state.request
         first_s, finish_s = request["first_token_s"], request["finish_s"]
         for code, tier in enumerate(self.tiers):
