@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fleetcast.pipelines.options import QuietOption, expand_path, make_progress, resolve_config
+from fleetcast.pipelines.options import (
+    GpuPricesOption,
+    QuietOption,
+    TpotTargetOption,
+    TtftTargetOption,
+    expand_path,
+    make_progress,
+    resolve_config,
+)
 from fleetcast.pipelines.terminal import cli_errors, short_path
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
@@ -35,18 +43,10 @@ def configure_command(
     ] = None,
     apart: Annotated[bool, typer.Option("--disaggregated", help="Only prefill and decode apart.")] = False,
     together: Annotated[bool, typer.Option("--colocated", help="Only prefill and decode together.")] = False,
-    ttft_slo_s: Annotated[
-        float | None,
-        typer.Option(help="TTFT target in seconds. Default: that of the strictest tier.", min=0.001),
-    ] = None,
-    tpot_slo_s: Annotated[
-        float | None,
-        typer.Option(help="TPOT target in seconds. Default: that of the strictest tier.", min=0.0001),
-    ] = None,
+    ttft_slo_s: TtftTargetOption = None,
+    tpot_slo_s: TpotTargetOption = None,
     hours: Annotated[int, typer.Option(help="Number of busiest hours to replay.", min=1, max=24)] = 1,
-    prices: Annotated[
-        Path | None, typer.Option(help="A TOML file with USD per GPU-hour by type. Default: gpus.toml.")
-    ] = None,
+    prices: GpuPricesOption = None,
     out: Annotated[
         Path | None, typer.Option(help="The folder for the files. Default: data/figures/configure/LLM.")
     ] = None,

@@ -32,6 +32,17 @@ DayOption = Annotated[
 PolicyOption = Annotated[
     str, typer.Option(help=f"The policy of the plan: {', '.join(planned_policies())}, rolling.")
 ]
+GpuPricesOption = Annotated[
+    Path | None, typer.Option(help="A TOML file with USD per GPU-hour by type. Default: gpus.toml.")
+]
+TtftTargetOption = Annotated[
+    float | None,
+    typer.Option(help="TTFT target in seconds. Default: that of the strictest tier.", min=0.001),
+]
+TpotTargetOption = Annotated[
+    float | None,
+    typer.Option(help="TPOT target in seconds. Default: that of the strictest tier.", min=0.0001),
+]
 RegionOption = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print no progress but a line a minute, and the result.")

@@ -27,7 +27,7 @@ def broken_shares(offer: RentalOffer, rates: Floats, goodput: Floats, rented: Re
     for b, rate in enumerate(rates):
         whole = float(rented.shares[b].sum()) + float(rented.unserved_per_s[b]) / rate
         if abs(whole - 1) > 2 * TOLERANCE:
-            yield f"whole: {whole:.6g} of bucket {b + 1} is served or said to be short"
+            yield f"whole: {whole:.6g} of bucket {b + 1} is served or counted as short"
         for n in np.flatnonzero((rented.shares[b] > 0) & ~(goodput[b] > 0)):
             yield f"able: {offer.options[n]} serves bucket {b + 1}, which it cannot"
 

@@ -159,13 +159,13 @@ def test_a_hopeless_replay_ends_early_with_the_same_verdict(
     plain = [fleet_trials.score_fleet(trials.market, point, counts, double) for point, counts in cases]
     ends = list[bool]()
     monkeypatch.setattr(fleet_trials, "WATCHED_REQUESTS", 1)
-    has_lost_tier = fleet_trials.WatchedSession.has_lost_tier
+    has_lost_tier = fleet_trials.AttainingSession.has_lost_tier
 
-    def noted(session: fleet_trials.WatchedSession, now_s: float) -> bool:
+    def noted(session: fleet_trials.AttainingSession, now_s: float) -> bool:
         ends.append(has_lost_tier(session, now_s))
         return ends[-1]
 
-    monkeypatch.setattr(fleet_trials.WatchedSession, "has_lost_tier", noted)
+    monkeypatch.setattr(fleet_trials.AttainingSession, "has_lost_tier", noted)
     for (point, counts), score in zip(cases, plain, strict=True):
         watched = fleet_trials.score_fleet(trials.market, point, counts, double)
         assert watched.is_attained == score.is_attained

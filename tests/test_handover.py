@@ -250,8 +250,8 @@ def test_the_command_exports_tomorrow_over_today(
         write_plan(planned, day, counts)
     monkeypatch.setattr("fleetcast.assets.lake.settings.load_settings", lambda _: planned)
     arguments = ["plan", "export", "--policy", "day_ahead", "--date", str(day), "--region", "east"]
-    said = CliRunner().invoke(cli_app, [*arguments, "--format", "k8s", "--kubernetes", "1.35"])
-    [one, *_] = yaml.safe_load_all(said.stdout)
+    printed = CliRunner().invoke(cli_app, [*arguments, "--format", "k8s", "--kubernetes", "1.35"])
+    [one, *_] = yaml.safe_load_all(printed.stdout)
     held = [trigger["metadata"] for trigger in one["spec"]["triggers"]]
     midnight_text = f"0 0 {day.day} {day.month} *"
     assert [(each["desiredReplicas"], each["end"]) for each in held[:2]] == [
@@ -272,14 +272,14 @@ def test_impossible_exports_are_refused_with_the_reason(planned: RunSettings, tm
         with pytest.raises(ValueError, match=r"^--target: got .* needed GROUP/VERSION/KIND"):
             parse_scale_target(text)
     number = "- type: cron\n  metadata: {desiredReplicas: 3}"
-    for text, said in (
+    for text, printed in (
         (number, "entry 1 of t.yaml .* Quote its numbers"),
         ("a: 1", "no list"),
         ("- [", "no YAML"),
     ):
-        with pytest.raises(ValueError, match=rf"^--triggers: .*{said}"):
+        with pytest.raises(ValueError, match=rf"^--triggers: .*{printed}"):
             parse_custom_triggers(text, "t.yaml")
-    said = CliRunner().invoke(
+    printed = CliRunner().invoke(
         cli_app, ["plan", "export", "--format", "k8s", "--mode", "floor", "--triggers", "/no/such.yaml"]
     )
-    assert said.exit_code == 2
+    assert printed.exit_code == 2

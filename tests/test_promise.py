@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleetcast.assets.advice import remedies
+from fleetcast.assets.advice.advice_config import SizedDeployment
 from fleetcast.assets.advice.promise import Promise, PromiseSearch, choose_rule, share_interval
 from fleetcast.assets.advice.promise_sections import is_inside, saving_split
 from fleetcast.assets.advice.rule_replays import DayFigures, SizedRule
@@ -19,6 +22,8 @@ from fleetcast.models.traffic.future_days import (
     sample_load_factors,
 )
 from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.prices import PRICES_FILE, choose_provider, load_price_lists, price_catalogue
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
@@ -158,3 +163,34 @@ def test_prices_are_of_one_provider(tmp_path: Path) -> None:
         load_price_lists(CATALOGUE, own)
     with pytest.raises(ConfigError, match="There is no file"):
         load_price_lists(CATALOGUE, tmp_path / "none.toml")
+
+
+def test_the_remedy_is_the_cheapest_instance_that_attains_without_a_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Prompts of 20,000 tokens are too long for one L40S, however many instances there are."""
+    llm, office = "llama3.1-8b", load_config("office", CATALOGUE)
+    rows = pd.DataFrame(
+        {
+            "arrival_s": 20.0 * np.arange(12),
+            **{"llm": llm, "tier": "iw_fast", "input_tokens": 20_000, "output_tokens": 20},
+            **{"cached_tokens": None, "prefix_hashes": None},
+        }
+    )
+    monkeypatch.setattr(remedies, "read_requests_of_day", lambda settings, day: rows)
+    types = ["l40s-48gb", "h100-80gb"]
+    unused: Any = None  # settings: the requests are given
+    weak = {llm: SizedDeployment(Deployment("l40s-48gb", 1), 3)}
+    sentence = remedies.describe_remedy(unused, date(2025, 7, 1), weak, {llm: types}, CATALOGUE, office)
+    shares = {
+        (degree, gpu): remedies.ample_share(rows, llm, Deployment(gpu, degree), CATALOGUE, office) or 0.0
+        for gpu in types
+        for degree in remedies.MORE_GPUS
+    }
+    assert shares[1, "l40s-48gb"] < 1
+    prices = {key: key[0] * CATALOGUE.gpus[key[1]].usd_per_hour for key in shares if shares[key] >= 1}
+    degree, gpu = min(prices, key=prices.__getitem__)
+    assert f": {degree} x {gpu} per instance would ({prices[degree, gpu]:,.2f} USD" in sentence
+    able = {llm: SizedDeployment(Deployment(gpu, degree), 3)}
+    unlimited = remedies.describe_remedy(unused, date(2025, 7, 1), able, {llm: types}, CATALOGUE, office)
+    assert unlimited.startswith("More instances than the fleet may have would")

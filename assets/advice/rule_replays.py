@@ -33,7 +33,7 @@ from fleetcast.models.world.mechanisms import STATES, Ending
 
 ADVISED_RULES = ("static", "day_ahead", "reflex", "compact")  # the simplest first
 PLANNED_RULES = ("static", "day_ahead")  # their instances of each hour are known at midnight
-# Failures of an instance per GPU and day: 419 interruptions in 54 days of 16,384 H100 (Llama 3, table 5).
+# Failures of an instance per GPU and day: 419 in 54 days of 16,384 H100 (arXiv 2407.21783, table 5).
 FAILURES_PER_GPU_DAY = 419 / 54 / 16_384
 PAID_STATES = [STATES.index(name) for name in ("serving", "booting", "draining")]
 

@@ -202,7 +202,7 @@ def score_fleet(
     )
 
 
-class WatchedSession(Session):
+class AttainingSession(Session):
     """A replay that stops when so many requests are late that a tier cannot be attained any more.
 
     A fleet with too few instances takes much longer to replay than one with enough.
@@ -250,7 +250,7 @@ def replay_window(
     schedule = Schedule(counts, hour_s=until_s)
     if trace.arrival_s.size < WATCHED_REQUESTS:
         return replay_trace(trace, fleet, schedule, rules, until_s)
-    session = WatchedSession(fleet, rules, counts, tiers)
+    session = AttainingSession(fleet, rules, counts, tiers)
     session.append_trace(trace)
     usage = session.play(schedule, until_s)
     if not session.is_hopeless:

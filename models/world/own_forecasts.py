@@ -9,13 +9,13 @@ A config may then name it as `[forecast] method`, and `fleetcast backtest` compa
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
 
 import numpy.typing as npt
 
 from fleetcast.models.aliases import Floats
+from fleetcast.models.world.installed_objects import load_installed
 from fleetcast.models.world.option_names import ENSEMBLES, METHOD_NAMES
-from fleetcast.models.world.toml_dataclasses import TRACE_NAME, ConfigError, KnownName, require_known
+from fleetcast.models.world.toml_dataclasses import ConfigError, KnownName, require_known
 
 FORECAST_GROUP = "fleetcast.forecasts"
 
@@ -37,14 +37,7 @@ def installed_forecasts() -> dict[str, OwnForecast]:
 
 def load_forecast(point: EntryPoint) -> OwnForecast:
     """Return the forecast method of an entry point; ConfigError as in `installed_forecasts`."""
-    place = f"entry point {FORECAST_GROUP}: {point.name} = {point.value}"
-    TRACE_NAME.check(point.name, place)
-    if point.name in (*METHOD_NAMES, *ENSEMBLES):
-        raise ConfigError(f"{place}: a shipped method has this name. Choose another.")
-    try:
-        found: Any = point.load()
-    except Exception as error:  # whatever the package raises when it is imported
-        raise ConfigError(f"{place}: it cannot be imported ({error}). Install its package again.") from error
+    found, place = load_installed(point, (*METHOD_NAMES, *ENSEMBLES), "method")
     if not callable(found):
         raise ConfigError(f"{place}: got {type(found).__name__}, needed a function. Change the object.")
     method: OwnForecast = found

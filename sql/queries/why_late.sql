@@ -29,7 +29,7 @@ began as (
     group by policy, request_id
 ),
 
-placed as (
+placed as not materialized (
     select
         outcomes.* replace (coalesce(began.instance, outcomes.instance) as instance),
         arrived_at + to_microseconds((1e6 * (earlier_s + held_s))::bigint) as joined_at

@@ -56,8 +56,8 @@ def random_mutants() -> Figures:
         verdict = judge_change(change)
         rooms.setdefault(change.room, Counter())[verdict] += 1
         old, new = change.lines()
-        said = f"{verdict}: {change.file}:{change.line}\n  - {old}\n  + {new}"
-        print(said, file=sys.stdout if verdict == "survived" else sys.stderr, flush=True)
+        line = f"{verdict}: {change.file}:{change.line}\n  - {old}\n  + {new}"
+        print(line, file=sys.stdout if verdict == "survived" else sys.stderr, flush=True)
     Console(width=110).print(table_by_room(rooms))
     total = sum(rooms.values(), Counter[str]())
     judged = total["noticed"] + total["survived"]
