@@ -26,7 +26,18 @@ hypothesis.settings.load_profile("untimed")
 EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replace the handler, test by test
 # The files that take longest begin first, so that no process is left with a long one at the end.
 SLOWEST = (
-    *("replay", "forecast", "first_run", "planner_board", "calibration", "stopping", "reached"),
+    *(
+        "unseen_days",
+        "silences",
+        "replay",
+        "reached",
+        "wiring_replays",
+        "forecast",
+        "first_run",
+        "planner_board",
+        "compact",
+    ),
+    *("hostile_landing", "scorecard", "contract", "benches", "calibration", "stopping"),
     *("forecast_quantiles", "wheel", "definitions", "object_storage", "studies", "plan_assets", "generate"),
     *("tiers", "plan_quality", "quality_plans", "closed_loop", "recipes", "quality_nights"),
     *("symmetry", "gpus", "advise"),

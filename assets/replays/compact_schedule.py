@@ -80,17 +80,18 @@ def needed_instances(work: Floats, seen: FleetObservation, pool_llms: Ints, shar
     pool_llms : (pools,) number of each pool's llm
     shares : (4, pools) of `size_shares`
     """
-    needed, running = np.zeros(work.size), seen.serving + seen.booting
-    for llm in np.unique(pool_llms):
-        own = np.flatnonzero(pool_llms == llm)
-        rest = work[own].sum()
-        order = own[np.lexsort((-running[own], -seen.least[own]))]
-        for pool in order:
-            capacity, share = seen.capacity_tokens_per_s[[pool]], shares[:, [pool]]
-            found = np.minimum(instances_for_work(np.array([rest]), capacity, share), seen.most[pool])
-            rest = max(0.0, rest - sustained_work(found, capacity, share)[0])
-            needed[pool] = found[0]
-        needed[order[0]] = max(1.0, needed[order[0]])
+    llm, needed = np.unique(pool_llms, return_inverse=True)[1], np.zeros(work.size)
+    order = np.lexsort((-(seen.serving + seen.booting), -seen.least, llm))  # by llm, its home first
+    pools, rest = np.bincount(llm), np.bincount(llm, work)
+    first = np.cumsum(pools) - pools
+    for rank in range(pools.max()):
+        at = order[first[pools > rank] + rank]  # one pool of each llm that has so many
+        capacity, share = seen.capacity_tokens_per_s[at], shares[:, at]
+        needed[at] = np.minimum(instances_for_work(rest[llm[at]], capacity, share), seen.most[at])
+        rest[llm[at]] = np.maximum(0.0, rest[llm[at]] - sustained_work(needed[at], capacity, share))
+        if not rest.any():
+            break
+    needed[order[first]] = np.maximum(1.0, needed[order[first]])
     return needed
 
 

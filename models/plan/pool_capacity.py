@@ -48,6 +48,7 @@ def instances_for_work(work: Floats, capacity: Floats, shares: Floats) -> Floats
     shares : (4, pools) of `size_shares`
     """
     load = work / capacity - ROUNDED_OFF
-    sizes = np.arange(LARGE)
-    least = (sizes[:, None] * np.vstack([np.zeros_like(load), shares[:-1]]) < load).sum(axis=0)
+    least = (load > 0).astype(np.int64)
+    for smaller in range(1, LARGE):
+        least += smaller * shares[smaller - 1] < load
     return np.where(least < LARGE, least, np.ceil(np.maximum(load, LARGE)))
