@@ -39,6 +39,20 @@ def pop_front(state: State, heads: np.ndarray, at: int) -> int:
 
 
 @njit_inline
+def unlink(state: State, heads: np.ndarray, tails: np.ndarray, at: int, request: int, before: int) -> None:
+    """Remove the request, which is behind `before` (NO_INDEX: at the head), from list `at`.
+
+    heads and tails: shape (lists,), requests.
+    """
+    if before == NO_INDEX:
+        heads[at] = state.request[request].next
+    else:
+        state.request[before].next = state.request[request].next
+    if tails[at] == request:
+        tails[at] = before
+
+
+@njit_inline
 def insert_in_order(state: State, heads: np.ndarray, tails: np.ndarray, at: int, request: int) -> None:
     """Insert the request into list `at` in order of arrival; heads and tails: shape (lists,), requests.
 
