@@ -9,6 +9,7 @@ from datetime import date
 import dagster as dg
 import pyarrow as pa
 
+from fleetcast.assets.lake.damaged_files import check_night_inputs
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.pages.asset_metadata import (
@@ -103,9 +104,35 @@ def landed_traces_are_sound(settings: SettingsResource) -> dg.AssetCheckResult:
     )
 
 
+@dg.asset_check(
+    asset=build_asset_key("demand"),
+    description="Requests and demand of the day and its history have the bytes that were written.",
+    blocking=True,
+)
+def files_are_as_written(
+    context: dg.AssetCheckExecutionContext, settings: SettingsResource
+) -> dg.AssetCheckResult:
+    """Fail on a damaged file, before a forecast reads it. `fleetcast check` verifies the whole lake."""
+    with user_errors_as_failures():
+        chosen = settings.load()
+        is_partitioned = context.has_partition_key or context.has_partition_key_range
+        nights = partition_days(context) if is_partitioned else []
+        days = {past for day in nights for past in (*chosen.history(day), day)}
+        found = check_night_inputs(chosen.lake, chosen.trace, sorted(days))
+    return dg.AssetCheckResult(
+        passed=not found.damaged,
+        metadata={
+            "files": found.verified,
+            "without a digest": found.without_digest,
+            **({"make again by": dg.MetadataValue.json(found.damaged)} if found.damaged else {}),
+        },
+    )
+
+
 ASSET_CHECKS = [
     every_file_is_read,
     landed_traces_are_sound,
+    files_are_as_written,
     *(build_sql_check(asset, name) for asset, names in CHECKS.items() for name in names),
     *(build_sql_check(asset, name, "alarms") for asset, names in ALARMS.items() for name in names),
 ]

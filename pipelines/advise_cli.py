@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetcast.pipelines.options import (
+    ColumnsOption,
     DayOption,
     QuietOption,
     expand_path,
     load_cli_settings,
     make_progress,
+    parse_columns,
     parse_day,
 )
 from fleetcast.pipelines.terminal import cli_errors, short_path
@@ -54,6 +56,17 @@ def advise_command(
             help="Output tokens to assume per request where a file does not have them.", min=1, max=2**31 - 1
         ),
     ] = None,
+    survive: Annotated[
+        str, typer.Option(help="What the fleet survives: none, the loss of an instance, or of a region.")
+    ] = "instance",
+    provider: Annotated[
+        str | None,
+        typer.Option(help="Whose prices, of data/catalogue/prices.toml; default: the first with all types."),
+    ] = None,
+    prices: Annotated[
+        Path | None, typer.Option(help="A file with your own prices, in the form of prices.toml.")
+    ] = None,
+    columns: ColumnsOption = None,
     out: Annotated[
         Path | None,
         typer.Option(help="The folder of the page; default: a folder in data/figures.", file_okay=False),
@@ -84,22 +97,28 @@ def advise_command(
         progress = make_progress(quiet)
         with background_compile.compile_in_background():
             if config is not None:
-                if as_ or on or gpus or outputs:
+                if as_ or on or gpus or outputs or columns or provider or prices or survive != "instance":
                     raise ValueError(
-                        "--assume-llm, --fleet, --gpus and --outputs go with a trace; a config has these "
-                        "values itself."
+                        "--assume-llm, --fleet, --gpus, --provider, --prices, --survive, --outputs and "
+                        "--columns go with a trace; a config has these values itself."
                     )
                 numbers, files = advise_on_config(config, parse_day(date_), out, progress)
             else:
                 if date_ is not None:
                     raise ValueError("--date goes with --config; of a trace, all days are read.")
-                if trace is not None and outputs is not None:
-                    raise ValueError("--outputs goes with a FILE; a trace in the lake has its outputs.")
+                if trace is not None and (outputs is not None or columns):
+                    raise ValueError("--outputs and --columns go with a FILE; a trace in the lake has them.")
                 types = tuple(name.strip() for name in gpus.split(",")) if gpus else ()
                 path = None if file is None else expand_path(file)
-                numbers, files = advise_on_trace(
-                    AdviceRequest(path, trace, as_, on, types, outputs), out, progress
+                own = None if prices is None else expand_path(prices)
+                request = AdviceRequest(
+                    *(path, trace, as_, on, types, outputs),
+                    survive=survive,
+                    provider=provider,
+                    prices=own,
+                    columns=parse_columns(columns),
                 )
+                numbers, files = advise_on_trace(request, out, progress)
         for line in numbers["answer"]:
             OUT.print(line, soft_wrap=True, markup=False)
         limits = len(numbers["cannot"])

@@ -1,9 +1,11 @@
 """The `fleetcast` command, with the nightly commands. Heavy imports wait until a command needs them."""
 
 import os
+import signal
 import socket
 import sys
 import warnings
+from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -13,9 +15,16 @@ from fleetcast.pipelines import plan_cli, serve_cli, shutdown
 from fleetcast.pipelines.advise_cli import advise_command
 from fleetcast.pipelines.board_cli import board_command
 from fleetcast.pipelines.calibrate_cli import calibrate_command
+from fleetcast.pipelines.configure_cli import configure_command
 from fleetcast.pipelines.error_cli import error_command, show_errors
 from fleetcast.pipelines.gpus_cli import gpus_command
-from fleetcast.pipelines.lake_commands import explain_command, explore_command, sql_command, timeline_command
+from fleetcast.pipelines.lake_commands import (
+    check_command,
+    explain_command,
+    explore_command,
+    sql_command,
+    timeline_command,
+)
 from fleetcast.pipelines.levels_cli import levels_command
 from fleetcast.pipelines.options import (
     ConfigOption,
@@ -39,6 +48,7 @@ from fleetcast.pipelines.terminal import (
     short_path,
     show_checks,
     show_interrupted,
+    show_note,
     show_refused,
     show_warning,
 )
@@ -62,25 +72,29 @@ cli_app = typer.Typer(
 UI_HOST = "127.0.0.1"
 
 
+def show_version(is_wanted: bool) -> None:
+    """Print the version and end, if it is wanted."""
+    if is_wanted:
+        OUT.print(f"fleetcast {version('fleetcast')}", highlight=False)
+        raise typer.Exit()
+
+
 @cli_app.callback()
-def fleetcast() -> None:
+def fleetcast(
+    version_: Annotated[
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
     """Forecast the demand on a fleet of LLM servers, plan it, and replay the plan: cost, SLO attainment.
 
-    **Start here**
+    fleetcast advise my-trace.csv.gz   # a fleet for tomorrow
 
-        fleetcast nightly       # two weeks of history, one replayed day, a scoreboard
+    fleetcast nightly                  # from requests to a scoreboard
 
-        fleetcast ui            # lineage, plots and checks in the browser
+    fleetcast sql "from scoreboard"    # any table
 
-    **Then**
-
-        cp my-trace.csv.gz data/landing/ && fleetcast ingest
-
-        fleetcast nightly --config azure
-
-        fleetcast characterise office && fleetcast generate --like office --scale 5
-
-        fleetcast sql "from scoreboard"
+    fleetcast ui                       # lineage, plots, checks
     """
 
 
@@ -107,8 +121,10 @@ def nightly_command(
     is_broken = False
     with cli_errors():
         from fleetcast.assets.pages.asset_metadata import SettingsResource
+        from fleetcast.pipelines.executors import describe_unused_executor
         from fleetcast.pipelines.nightly_run import run_nights
 
+        show_note(describe_unused_executor())
         resource = SettingsResource(config=resolve_config(config))
         for night in run_nights(resource, parse_day(date_), days, make_progress(quiet)):
             if night.board is not None:
@@ -200,37 +216,42 @@ def ui_command(
         set_dagster_home()
         os.environ[FEW_DAYS_VARIABLE] = "1"
         OUT.print(f"http://{UI_HOST}:{port}   (Ctrl-C stops it)")
+        for number in (
+            signal.SIGINT,
+            signal.SIGTERM,
+        ):  # a shell script starts background jobs with SIGINT ignored
+            signal.signal(number, signal.SIG_DFL)
         command = ["-W", "ignore", "-m", "dagster", "dev", *arguments, "-h", UI_HOST, "-p", str(port)]
         os.execv(sys.executable, [sys.executable, *command])
 
 
-add_commands(  # in the order of --help
+# The parts of --help, in this order.
+add_commands(cli_app, advise_command, try_command, ingest_command, nightly_command, panel="Start here")
+add_commands(
     cli_app,
-    nightly_command,
-    ingest_command,
-    forget_command,
-    replay_command,
-    backtest_command,
     sql_command,
-    explore_command,
     explain_command,
     timeline_command,
+    explore_command,
+    check_command,
     ui_command,
-    characterise_command,
-    generate_command,
+    panel="Explore",
+)
+cli_app.add_typer(plan_cli.plan_app, name="plan", rich_help_panel="Plan")
+add_commands(cli_app, gpus_command, configure_command, levels_command, calibrate_command, panel="Plan")
+cli_app.add_typer(serve_cli.serve_app, name="serve", rich_help_panel="Plan")
+add_commands(
+    cli_app,
+    board_command,
     whatif_command,
     decide_command,
-    board_command,
-    study_command,
     error_command,
-    levels_command,
-    gpus_command,
-    calibrate_command,
-    try_command,
-    advise_command,
+    study_command,
+    replay_command,
+    backtest_command,
+    panel="Compare",
 )
-cli_app.add_typer(plan_cli.plan_app, name="plan")
-cli_app.add_typer(serve_cli.serve_app, name="serve")
+add_commands(cli_app, characterise_command, generate_command, forget_command, panel="Traces")
 
 
 def main() -> None:

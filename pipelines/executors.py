@@ -32,6 +32,21 @@ DELEGATING = {
 }
 
 
+def describe_unused_executor() -> str:
+    """Return a line for a command that runs jobs in its own process, though FLEETCAST_EXECUTOR names another.
+
+    Empty without such a name. Raises ConfigError for an executor that is unknown or not installed.
+    """
+    name = os.environ.get(EXECUTOR_VARIABLE) or IN_ONE_PROCESS
+    require_executor(name)
+    if name == IN_ONE_PROCESS:
+        return ""
+    return (
+        f"{EXECUTOR_VARIABLE}={name} applies to runs that Dagster starts (fleetcast ui, schedules). "
+        "This command computes in its own process."
+    )
+
+
 def build_executor() -> dg.ExecutorDefinition:
     """Return the executor that the environment names. Raises ConfigError for one that cannot run here."""
     name = os.environ.get(EXECUTOR_VARIABLE) or IN_ONE_PROCESS

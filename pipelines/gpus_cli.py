@@ -1,14 +1,16 @@
 """`fleetcast gpus`: which GPUs to rent for an llm, and whether to disaggregate prefill and decode."""
 
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleetcast.pipelines.options import (
     ConfigOption,
+    GpuPricesOption,
     QuietOption,
+    TpotTargetOption,
+    TtftTargetOption,
     expand_path,
     load_cli_settings,
     make_progress,
@@ -50,17 +52,9 @@ def gpus_command(
     together: Annotated[
         bool, typer.Option("--colocated", "--together", help="Only fleets without disaggregation.")
     ] = False,
-    prices: Annotated[
-        Path | None, typer.Option(help="A TOML file with USD per GPU-hour by type. Default: gpus.toml.")
-    ] = None,
-    ttft_slo_s: Annotated[
-        float | None,
-        typer.Option(help="TTFT target in seconds. Default: that of the strictest tier.", min=0.001),
-    ] = None,
-    tpot_slo_s: Annotated[
-        float | None,
-        typer.Option(help="TPOT target in seconds. Default: that of the strictest tier.", min=0.0001),
-    ] = None,
+    prices: GpuPricesOption = None,
+    ttft_slo_s: TtftTargetOption = None,
+    tpot_slo_s: TpotTargetOption = None,
     buckets: Annotated[
         str | None,
         typer.Option(help="Also plan by bucket. INPUTS/OUTPUTS: edges in tokens, like 512/100,500."),

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,14 +19,19 @@ from fleetcast.pipelines.options import (
     make_progress,
     parse_day,
 )
-from fleetcast.pipelines.terminal import cli_errors
+from fleetcast.pipelines.terminal import cli_errors, show_note
 from fleetcast.pipelines.terminal_tables import OUT, show_table
+
+if TYPE_CHECKING:
+    from fleetcast.assets.lake.settings import RunSettings
+    from fleetcast.assets.plans.export_options import ExportOptions
 
 SHADOW_BY_TIER_SQL = """
 select
     policy, tier, ran_in_time_share, advised_in_time_share, gained_share, replay_error_share, is_beyond_error
 from graded_shadow where trace = $trace and day = $day order by policy, tier
 """
+KUBECTL_IMAGE = "alpine/k8s:1.34.1"
 SCALER = "fleetcast-scaler.default:6000"  # the service's usual address in a cluster
 
 
@@ -81,8 +86,23 @@ def export_command(
         str, typer.Option(help="keda-scaler: HOST:PORT where KEDA reaches the scaler.")
     ] = SCALER,
     hour: Annotated[
-        int, typer.Option(help="hpa, capacity-buffer: the hour of the day to export.", min=0, max=23)
-    ] = 0,
+        int | None,
+        typer.Option(
+            help="hpa, capacity-buffer: one hour of the day; default: the whole plan and a CronJob.",
+            min=0,
+            max=23,
+        ),
+    ] = None,
+    kubernetes: Annotated[
+        str | None,
+        typer.Option(
+            help="k8s, keda-scaler: the cluster's version. From 1.35 on (and KEDA 2.20) each step is "
+            "followed exactly; else objects request up to a tenth more, past the tolerance of an HPA."
+        ),
+    ] = None,
+    image: Annotated[
+        str, typer.Option(help="hpa, capacity-buffer: the CronJob's image, with sh, awk and kubectl.")
+    ] = KUBECTL_IMAGE,
     node_lead_minutes: Annotated[
         float, typer.Option(help="capacity-buffer: minutes until a node is ready.", min=0, max=24 * 60)
     ] = 5.0,
@@ -94,8 +114,8 @@ def export_command(
     """Write a day's plan to stdout: JSON with load, cost and reasons, or objects that scale one cluster.
 
     Replicas are requested one boot time before they have to serve ([replay] boot_local_s or boot_remote_s).
-    k8s uses cron and works only within the hours of its plan. fleetcast refuses to write it for a plan that
-    has not begun or is over, unless the mode is advisory. Every object has the decision_id of its rows of
+    Objects that act hold the plan in force until the exported day begins, and after its end the plan's
+    highest count. So they can be applied at any time. Every object has the decision_id of its rows of
     all_plans.
 
         fleetcast plan export --format json > plan.json
@@ -110,20 +130,17 @@ def export_command(
     """
     with cli_errors():
         from fleetcast.assets.plans import quality_export
-        from fleetcast.assets.plans.cluster_formats import CLUSTER_FORMATS, require_plan_running
         from fleetcast.assets.plans.export_options import (
             ExportOptions,
             parse_custom_triggers,
+            parse_kubernetes_version,
             parse_scale_target,
         )
-        from fleetcast.assets.plans.plan_export import plan_to_json, read_plan_rows
 
         settings = load_cli_settings(config)
         if question is not None:
             typer.echo(quality_export.export_quality_plan(settings, question, format_.value).rstrip("\n"))
             return
-        day = parse_day(date_) or settings.config.trace.replay_day
-        rows = read_plan_rows(settings, day, policy, region)
         file = None if triggers is None else expand_path(triggers)
         options = ExportOptions(
             mode=mode.value,
@@ -135,15 +152,39 @@ def export_command(
             scaler=scaler,
             hour=hour,
             node_lead_s=60 * node_lead_minutes,
+            kubernetes=None if kubernetes is None else parse_kubernetes_version(kubernetes),
+            image=image,
+            day=parse_day(date_) or settings.config.trace.replay_day,
         )
-        if format_ is ExportFormat.K8S:
-            require_plan_running(rows, options, datetime.now(UTC))
-        text = (
-            plan_to_json(rows)
-            if format_ is ExportFormat.JSON
-            else CLUSTER_FORMATS[format_.value](settings, rows, options)
-        )
-        typer.echo(text.rstrip("\n"))
+        typer.echo(_export_plan(settings, format_, policy, region, options).rstrip("\n"))
+
+
+def _export_plan(
+    settings: "RunSettings",
+    format_: ExportFormat,
+    policy: str,
+    region: str | None,
+    options: "ExportOptions",
+) -> str:
+    """Return a plan in a format: of its day, or for objects that act of the plan in force until then too."""
+    from fleetcast.assets.plans.cluster_formats import CLUSTER_FORMATS
+    from fleetcast.assets.plans.cluster_workloads import early_boots
+    from fleetcast.assets.plans.held_plan import drop_idle_workloads, read_held_plan
+    from fleetcast.assets.plans.plan_export import plan_to_json, read_plan_rows
+    from fleetcast.assets.plans.plan_flows import describe_region_exports
+
+    day = options.day or settings.config.trace.replay_day
+    if format_ is ExportFormat.JSON:
+        rows = read_plan_rows(settings, day, policy, region)
+        return plan_to_json(rows, early_boots(settings, rows))
+    if options.mode == "advisory" or options.hour is not None:
+        rows = drop_idle_workloads(read_plan_rows(settings, day, policy, region))
+    elif format_ is ExportFormat.KEDA_SCALER:  # the scaler follows later plans, which may run any workload
+        rows = read_plan_rows(settings, day, policy, region)
+    else:
+        rows = read_held_plan(settings, day, policy, region, datetime.now(UTC))
+    show_note(describe_region_exports(rows))
+    return CLUSTER_FORMATS[format_.value](settings, rows, options)
 
 
 def ran_command(

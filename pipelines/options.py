@@ -13,7 +13,7 @@ from fleetcast.models.world.calendar import require_in_years
 from fleetcast.models.world.config_loading import CONFIG_DIR, config_path
 from fleetcast.models.world.policies import planned_policies
 from fleetcast.models.world.toml_dataclasses import require_known
-from fleetcast.pipelines.terminal import ProgressBars
+from fleetcast.pipelines.terminal import MinuteLines, ProgressBars
 
 ConfigOption = Annotated[
     str,
@@ -32,14 +32,35 @@ DayOption = Annotated[
 PolicyOption = Annotated[
     str, typer.Option(help=f"The policy of the plan: {', '.join(planned_policies())}, rolling.")
 ]
+GpuPricesOption = Annotated[
+    Path | None, typer.Option(help="A TOML file with USD per GPU-hour by type. Default: gpus.toml.")
+]
+TtftTargetOption = Annotated[
+    float | None,
+    typer.Option(help="TTFT target in seconds. Default: that of the strictest tier.", min=0.001),
+]
+TpotTargetOption = Annotated[
+    float | None,
+    typer.Option(help="TPOT target in seconds. Default: that of the strictest tier.", min=0.0001),
+]
 RegionOption = Annotated[str | None, typer.Option(help="Only this region: one cluster.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress, only the result.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print no progress but a line a minute, and the result.")
+]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Columns of a log by name, like arrived_at=startTime,input_tokens=usage.prompt_tokens; an empty "
+        "name leaves a column out.",
+        metavar="NAME=COLUMN,...",
+    ),
+]
 
 
-def add_commands(app: typer.Typer, *functions: Callable[..., None]) -> None:
-    """Register the functions NAME_command as commands NAME, in this order."""
+def add_commands(app: typer.Typer, *functions: Callable[..., None], panel: str | None = None) -> None:
+    """Register the functions NAME_command as commands NAME, in this order; `panel`: their part of --help."""
     for function in functions:
-        app.command(function.__name__.removesuffix("_command"))(function)
+        app.command(function.__name__.removesuffix("_command"), rich_help_panel=panel)(function)
 
 
 def resolve_config(name: str) -> str:
@@ -73,8 +94,19 @@ def expand_path(path: Path) -> Path:
 
 
 def make_progress(quiet: bool) -> Progress:
-    """Return progress bars, or with --quiet a progress that prints nothing."""
-    return Progress() if quiet else ProgressBars()
+    """Return progress bars, or with --quiet a progress that prints a line a minute."""
+    return MinuteLines() if quiet else ProgressBars()
+
+
+def parse_columns(texts: Sequence[str] | None) -> dict[str, str]:
+    """Return the columns of --columns by name. Raises ValueError for a text without =."""
+    pairs = [pair.partition("=") for text in texts or () for pair in text.split(",") if pair.strip()]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise ValueError(
+                f"--columns {name}: it must be NAME=COLUMN, like arrived_at=startTime,input_tokens=in."
+            )
+    return {name.strip(): column.strip() for name, _, column in pairs}
 
 
 def parse_params(texts: Sequence[str], known: Sequence[str]) -> dict[str, str]:

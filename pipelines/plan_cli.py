@@ -80,6 +80,10 @@ def _print_plans(settings: RunSettings, days: Sequence[date], policy: str, regio
 def ahead_command(
     date_: NextDayOption = None,
     days: Annotated[int, typer.Option(help="Number of days; --date is the first.", min=1, max=2)] = 1,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="No requests between regions, where a region has the GPUs; its cost."),
+    ] = False,
     config: ConfigOption = "office",
     quiet: QuietOption = False,
 ) -> None:
@@ -105,7 +109,7 @@ def ahead_command(
         first = parse_day(date_) or next_plan_day(settings)
         planned_days = [first + timedelta(days=number) for number in range(days)]
         for day in planned_days:
-            table = plan_ahead(settings, day, make_progress(quiet))
+            table = plan_ahead(settings, day, make_progress(quiet), local)
             publish_on_demand(
                 day_ahead_plans, settings, AssetRows(table, {"day": day, "policy": DAY_AHEAD_POLICY})
             )

@@ -35,6 +35,8 @@ class RunResult(NamedTuple):
 
 def set_dagster_home() -> None:
     """Set DAGSTER_HOME, unless it is set, to fleetcast's home; copy dagster.yaml there if it is missing."""
+    if not HOME.is_dir():
+        raise RunFailed(f"FLEETCAST_HOME is {HOME}, which is no folder. Make it: mkdir -p {HOME}")
     os.environ.setdefault("DAGSTER_HOME", str(HOME))
     if not (config := HOME / "dagster.yaml").is_file():  # fleetcast is installed from a wheel
         shutil.copyfile(ROOT / "dagster.yaml", config)

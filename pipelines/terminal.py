@@ -10,15 +10,17 @@ from typing import NoReturn
 
 import typer
 from rich import progress
-from rich.console import Console
 
 from fleetcast.assets.lake.settings import Progress, Step
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.pipelines import shutdown
-from fleetcast.pipelines.terminal_tables import OUT
+from fleetcast.pipelines.terminal_tables import OUT, LiteralConsole
 
-ERR = Console(stderr=True, highlight=False)
+ERR = LiteralConsole(stderr=True)
 START_DIR = Path.cwd()  # before anything changes it
+
+
+QUIET_LINE_S = 60.0
 
 
 class ProgressBars(Progress):
@@ -32,7 +34,8 @@ class ProgressBars(Progress):
                 yield lambda done: None
             return
         left = progress.TimeRemainingColumn() if total else progress.TimeElapsedColumn()
-        columns = ("  {task.description:<20}", progress.BarColumn(40), progress.TaskProgressColumn(), left)
+        label_column = progress.TextColumn("  {task.description:<20}", markup=False)
+        columns = (label_column, progress.BarColumn(40), progress.TaskProgressColumn(), left)
         with progress.Progress(*columns, console=ERR, transient=True) as bars:
             task = bars.add_task(label, total=total or None)
             yield lambda done: bars.update(task, completed=done)
@@ -40,6 +43,26 @@ class ProgressBars(Progress):
     def say(self, line: str) -> None:
         """Print a line that stays."""
         ERR.print(line, markup=False, soft_wrap=True)
+
+
+class MinuteLines(Progress):
+    """Progress of --quiet: nothing in the first minute of a stage, then a line a minute on stderr."""
+
+    @contextmanager
+    def bar(self, label: str, total: int) -> Iterator[Step]:
+        """Print the label, the share that is done and the minutes, once a minute."""
+        begun_s = time.monotonic()
+        printed_minute = 0
+
+        def step(done: int) -> None:
+            nonlocal printed_minute
+            minute = int((time.monotonic() - begun_s) // QUIET_LINE_S)
+            if minute > printed_minute:
+                printed_minute = minute
+                share = f", {min(done / total, 1.0):.0%}" if total else ""
+                ERR.print(f"{label}{share} after {minute} min", markup=False, soft_wrap=True)
+
+        yield step
 
 
 @contextmanager
@@ -108,8 +131,13 @@ def show_interrupted() -> None:
 
 def exit_with_message(line: str) -> NoReturn:
     """Print one red line on stderr and exit with code 2."""
-    ERR.print(f"Error: {line}", style="red", soft_wrap=True, markup=False)
+    ERR.print(f"Error: {_one_line(line)}", style="red", soft_wrap=True)
     raise typer.Exit(2)
+
+
+def _one_line(text: str) -> str:
+    """Return a message without the line ends that a name in it may have."""
+    return text.strip().replace("\n", "\\n")
 
 
 def show_note(line: str) -> None:
@@ -121,7 +149,7 @@ def show_note(line: str) -> None:
 def show_refused(reasons: Sequence[str]) -> None:
     """Print the files of data/landing that were not imported, with the reason, a line each."""
     for reason in reasons:
-        ERR.print(f"Not landed: {reason}", style="yellow", markup=False, soft_wrap=True)
+        ERR.print(f"Not landed: {_one_line(reason)}", style="yellow", soft_wrap=True)
 
 
 def show_checks(checks: int, broken: Sequence[str], alarms: Sequence[str] = ()) -> None:

@@ -1,6 +1,7 @@
 """Tables in the terminal. No cell is cut off: columns that do not fit continue in a table below."""
 
 import math
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -16,7 +17,25 @@ from fleetcast.assets.pages.value_format import format_value
 from fleetcast.pipelines.csv_text import write_csv
 
 UNBOUNDED = 10_000  # characters per line of a file or a pipe
-OUT = Console(highlight=False, width=None if sys.stdout.isatty() else UNBOUNDED)
+_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")  # all but the end of a line
+
+
+class LiteralConsole(Console):
+    """A console that prints names of files as they are: no markup, no emoji, control characters escaped."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return the text with its control characters escaped."""
+        return super().render_str(_CONTROLS.sub(_escaped, text), **options)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
+
+
+OUT = LiteralConsole(width=None if sys.stdout.isatty() else UNBOUNDED)
 MAX_SHOWN_ROWS = 100
 
 
@@ -107,5 +126,5 @@ def _new_table(
     for column, head in enumerate(heads):
         table.add_column(head, justify="right" if column in numbers else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*map(Text, row))  # Text: brackets in a cell are not markup
+        table.add_row(*map(OUT.render_str, row))
     return table

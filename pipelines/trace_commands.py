@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from fleetcast.pipelines.options import QuietOption, expand_path, make_progress
+from fleetcast.pipelines.options import ColumnsOption, QuietOption, expand_path, make_progress, parse_columns
 from fleetcast.pipelines.terminal import cli_errors, exit_with_message, short_path, show_checks, show_refused
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
@@ -18,6 +18,10 @@ TraceArgument = Annotated[str, typer.Argument(help="The name of a trace in the l
 
 
 def ingest_command(
+    file: Annotated[
+        Path | None, typer.Argument(help="A trace file to copy into data/landing; default: all files there.")
+    ] = None,
+    columns: ColumnsOption = None,
     from_: Annotated[
         str | None,
         typer.Option("--from", help="A Prometheus server: download its metrics into data/landing first."),
@@ -45,6 +49,11 @@ def ingest_command(
 
         cp AzureLLMInferenceTrace_conv.csv.gz data/landing/ && fleetcast ingest
 
+    A log of another format is read by the names of its columns; --columns names them, and is kept in the
+    mapping file. Exit code 1: rows went to quarantine in bulk, and a line says what mends it.
+
+        fleetcast ingest log.csv --columns arrived_at=startTime,input_tokens=in,output_tokens=out
+
     Without logs, use the metrics that vLLM, SGLang or Dynamo export to Prometheus. fleetcast keeps what
     it has downloaded; a second call downloads the rest. Set PROMETHEUS_TOKEN in the environment if the server
     needs a token.
@@ -54,6 +63,7 @@ def ingest_command(
     with cli_errors():
         from fleetcast.assets.pages.asset_metadata import SettingsResource
         from fleetcast.assets.traces.ingest import LANDING_DIR, landed_files
+        from fleetcast.assets.traces.landing_folder import bring_file
         from fleetcast.assets.traces.prometheus_download import fetch_metrics_folder
         from fleetcast.pipelines.nightly_run import land_files
 
@@ -62,6 +72,11 @@ def ingest_command(
                 from_, name, days, until, step, where, LANDING_DIR, make_progress(quiet)
             )
             OUT.print(line, markup=False, soft_wrap=True)
+        named = parse_columns(columns)
+        if file is not None:
+            bring_file(expand_path(file), named)
+        elif named:
+            raise ValueError("--columns goes with a FILE: fleetcast ingest FILE --columns ...")
         if not landed_files():
             exit_with_message(NO_TRACE_FILES)
         landed = land_files(SettingsResource.deployed(), make_progress(quiet))
@@ -69,7 +84,7 @@ def ingest_command(
         show_findings(landed.findings)
         show_refused(landed.refused)
         show_checks(landed.checks, landed.broken)
-    raise typer.Exit(1 if landed.broken else 0)
+    raise typer.Exit(1 if landed.broken or any(row["mend"] for row in landed.files) else 0)
 
 
 def forget_command(file: Annotated[str, typer.Argument(help="The name of an imported file.")]) -> None:
@@ -89,7 +104,7 @@ def forget_command(file: Annotated[str, typer.Argument(help="The name of an impo
 
 
 def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
-    """Print the format, trace and row counts of each imported file, two lines each."""
+    """Print the format, trace and row counts of each imported file, two lines each, and what mends it."""
     for file in files:
         OUT.print(
             f"{file['file']}   {file['format']} -> trace {file['trace']}, {file['days']}", soft_wrap=True
@@ -98,6 +113,10 @@ def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
             f"{file['rows_in']} rows in = {file['rows_kept']} kept + {file['rows_quarantined']} quarantined"
         )
         OUT.print(f"  {counts}   {file['note']}", soft_wrap=True)
+        if file["columns"]:
+            OUT.print(f"  {file['columns']}", markup=False, soft_wrap=True)
+        if file["mend"]:
+            OUT.print(f"mend  {file['mend']}", style="yellow", markup=False, soft_wrap=True)
 
 
 def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:

@@ -3,11 +3,18 @@
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from fleetcast.pipelines.options import QuietOption, expand_path, make_progress, resolve_config
+from fleetcast.pipelines.options import (
+    ColumnsOption,
+    QuietOption,
+    expand_path,
+    make_progress,
+    parse_columns,
+    resolve_config,
+)
 from fleetcast.pipelines.terminal import cli_errors, short_path
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 from fleetcast.pipelines.try_load_cli import make_load, show_assumptions, try_load
@@ -73,6 +80,7 @@ def try_command(
             "else 0.0062, or 0 where a profile was measured or calibrated."
         ),
     ] = None,
+    columns: ColumnsOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Replay a trace file, or a benchmark's load, on one or several fleets: latency percentiles, cost.
@@ -87,6 +95,8 @@ def try_command(
 
         fleetcast try trace.csv --fleet "4 x llama3.1-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb"
 
+        fleetcast try trace.csv --config fleet.toml --fleet "llama3.1-70b@config"
+
         fleetcast try llama3.1-8b --concurrency 64 --input 1024 --output 256
     """
     with cli_errors():
@@ -100,13 +110,21 @@ def try_command(
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
         progress = make_progress(quiet)
         if load is None:
-            try_file(expand_path(file), on or [], catalogue, chosen, frontend_s, prefix is None, progress)
+            source = TraceFile(expand_path(file), parse_columns(columns))
+            try_file(source, on or [], catalogue, chosen, frontend_s, prefix is None, progress)
         else:
             try_load(load, on or [], catalogue, chosen, frontend_s, progress)
 
 
+class TraceFile(NamedTuple):
+    """A trace file, and the columns that --columns names."""
+
+    path: Path
+    columns: Mapping[str, str]
+
+
 def try_file(
-    path: Path,
+    source: TraceFile,
     on: Sequence[str],
     catalogue: "Catalogue",
     config: "RunConfig",
@@ -119,13 +137,15 @@ def try_file(
     With `follows_file` the prefix cache is what the file says of it.
     """
     from fleetcast.assets.studies import try_fleet
+    from fleetcast.assets.traces.bulk_refusals import bulk_remedy
     from fleetcast.assets.traces.metrics_ingest import METRICS_FORMAT
 
+    path = source.path
     require_file_options(path, on, catalogue)
     fleets = {text: try_fleet.parse_fleet(text, catalogue, config) for text in on}
     catalogue = try_fleet.complete_for_fleets(catalogue, fleets.values(), config)
     with tempfile.TemporaryDirectory() as scratch:
-        report, rows = try_fleet.read_file_requests(path, catalogue, Path(scratch), progress)
+        report, rows = try_fleet.read_file_requests(path, catalogue, Path(scratch), progress, source.columns)
     cache = ""
     if follows_file:
         config, cache = try_fleet.with_prefix_of_file(config, rows)
@@ -145,6 +165,9 @@ def try_file(
         markup=False,
         soft_wrap=True,
     )
+    for line in (report.columns, bulk_remedy(report)):
+        if line:
+            OUT.print(line, markup=False, soft_wrap=True)
     show_fleet_trials(found, try_fleet.attainment_keys(found, catalogue), config.fleet.prefix != "none")
     show_assumptions(configs, catalogue)
     if cache:

@@ -1,81 +1,77 @@
-"""Schemas of what clusters accept, as facts, and a check of an object against them.
+"""Check an object as its API server and its webhooks would: against the published schemas, and their rules.
 
-Written down from kedacore/keda config/crd/bases/keda.sh_scaledobjects.yaml and keda.sh reference
-scaledobject-spec 2.22 (limits, triggers as texts); Kubernetes API reference autoscaling/v2 and v1; llm-d
-autoscaling internal/annotations and its samples (managed, model-id, variant-cost; wva_desired_replicas);
-kubernetes-sigs/karpenter pkg/apis/crds/autoscaling.x-k8s.io_capacitybuffers.yaml (v1beta1) with its two
-validation rules; Ray Serve schema ScaleDeploymentRequest and the path of its REST route.
+The schemas are data (cluster_crds.json, which names versions and sources). The rules are of KEDA's admission
+webhook and scalers, of the HPA's validation, and of the CapacityBuffer's x-kubernetes-validations. Ray Serve
+has none: schema ScaleDeploymentRequest and the path of its REST route.
 """
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 DNS = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
-COUNT, TEXT, TEXTS = "count", "text", "texts"
-REFERENCE = {"!name": TEXT, "apiVersion": TEXT, "kind": TEXT, "envSourceContainerName": TEXT}
-TRIGGER = {
-    **{"!type": TEXT, "!metadata": TEXTS, "name": TEXT, "metricType": TEXT, "useCachedMetrics": "yes or no"},
-    "authenticationRef": {"!name": TEXT, "kind": TEXT},
-}
-METRIC = {
-    "!type": TEXT,
-    "external": {
-        "!metric": {"!name": TEXT, "selector": {"matchLabels": TEXTS}},
-        "!target": {"!type": TEXT, "averageValue": TEXT, "value": TEXT},
-    },
-}
-SPECS: dict[tuple[str, str], dict[str, Any]] = {
-    ("keda.sh/v1alpha1", "ScaledObject"): {
-        **{"!scaleTargetRef": REFERENCE, "!triggers": [TRIGGER], "minReplicaCount": COUNT},
-        **{"maxReplicaCount": COUNT, "idleReplicaCount": COUNT, "pollingInterval": COUNT},
-        **{"cooldownPeriod": COUNT, "initialCooldownPeriod": COUNT},
-        "fallback": {"!failureThreshold": COUNT, "!replicas": COUNT, "behavior": TEXT},
-    },
-    ("autoscaling/v2", "HorizontalPodAutoscaler"): {
-        "!scaleTargetRef": {"!kind": TEXT, "!name": TEXT, "apiVersion": TEXT},
-        **{"minReplicas": COUNT, "!maxReplicas": COUNT, "metrics": [METRIC]},
-    },
-    ("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer"): {
-        **{"provisioningStrategy": TEXT, "replicas": COUNT, "percentage": COUNT, "limits": TEXTS},
-        "podTemplateRef": {"!name": TEXT},
-        "scalableRef": {"!kind": TEXT, "!name": TEXT, "apiGroup": TEXT},
-    },
+SCHEMAS = json.loads((Path(__file__).parent / "cluster_crds.json").read_text())["objects"]
+TYPES: dict[str, Any] = {
+    "integer": int,
+    "string": str,
+    "boolean": bool,
+    "number": (int, float),
+    "object": dict,
+    "array": list,
 }
 
 
 def faults(one: dict[str, Any]) -> list[str]:
     """Every fault for which its cluster would refuse an object; empty where it is accepted."""
-    kind = one.get("apiVersion"), one.get("kind")
     metadata = one.get("metadata", {})
     found = [] if DNS.fullmatch(metadata.get("name", "")) else [f"name {metadata.get('name')}"]
     labels = metadata.get("labels", {})
     found += [f"label {key}" for key, value in labels.items() if not LABEL.fullmatch(value)]
-    found += _shape(metadata.get("annotations", {}), TEXTS, "annotations")
-    if kind == ("v1", "ConfigMap"):
-        return found + _shape(one["data"], TEXTS, "data")
-    if kind not in SPECS:
-        return [*found, f"no such kind: {kind}"]
-    return found + _shape(one["spec"], SPECS[kind], "spec") + _rules(kind[1], one["spec"])
+    annotations = metadata.get("annotations", {})
+    found += [f"annotation {key}" for key, value in annotations.items() if not isinstance(value, str)]
+    schema = SCHEMAS.get(f"{one.get('apiVersion')} {one.get('kind')}")
+    if schema is None:
+        return [*found, f"no such kind: {one.get('apiVersion')} {one.get('kind')}"]
+    return found + schema_faults(one, schema, "") + _rules(one["kind"], one.get("spec", {}))
 
 
-def _shape(value: Any, wanted: Any, at: str) -> list[str]:
-    if isinstance(wanted, list):
-        found = [_shape(each, wanted[0], f"{at}[{n}]") for n, each in enumerate(value)]
-        return [fault for faults_of in found for fault in faults_of]
-    if wanted == COUNT:
-        return [] if type(value) is int and 0 <= value < 2**31 else [f"{at}: {value!r} is no int32 from 0"]
-    if wanted == TEXT:
-        return [] if isinstance(value, str) else [f"{at}: {value!r} is no text"]
-    if wanted == TEXTS:
-        return [f"{at}.{key}: {one!r} is no text" for key, one in value.items() if not isinstance(one, str)]
-    if not isinstance(wanted, dict):
-        return []
-    known = {key.lstrip("!"): inner for key, inner in wanted.items()}
-    found = [f"{at} has no {key[1:]}" for key in wanted if key[0] == "!" and key[1:] not in value]
-    found += [f"{at} knows no {key}" for key in value if key not in known]
-    for key in set(value) & set(known):
-        found += _shape(value[key], known[key], f"{at}.{key}")
+def schema_faults(value: Any, schema: dict[str, Any], at: str) -> list[str]:
+    """The faults of a value by a schema; a structural schema knows no fields beyond its properties."""
+    if "oneOf" in schema:
+        found = [schema_faults(value, one, at) for one in schema["oneOf"]]
+        return [] if sum(not faults_of for faults_of in found) == 1 else found[0]
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    is_of = [isinstance(value, TYPES[kind]) and not (kind == "integer" and value is True) for kind in kinds]
+    if kinds and not any(is_of):
+        return [f"{at}: {value!r} is no {' or '.join(kinds)}"]
+    found = [] if value in schema.get("enum", [value]) else [f"{at}: {value!r} is none of {schema['enum']}"]
+    if "pattern" in schema and not re.search(schema["pattern"], str(value)):
+        found.append(f"{at}: {value!r} does not match")
+    if isinstance(value, int) and not schema.get("minimum", value) <= value <= schema.get("maximum", value):
+        found.append(f"{at}: {value} is out of range")
+    if isinstance(value, (list, str)) and len(value) < schema.get("minItems", schema.get("minLength", 0)):
+        found.append(f"{at} is too short")
+    if isinstance(value, list):
+        parts = [schema_faults(one, schema.get("items", {}), f"{at}[{n}]") for n, one in enumerate(value)]
+        return found + [fault for faults_of in parts for fault in faults_of]
+    return found + _field_faults(value, schema, at) if isinstance(value, dict) else found
+
+
+def _field_faults(value: dict[str, Any], schema: dict[str, Any], at: str) -> list[str]:
+    known, other = schema.get("properties", {}), schema.get("additionalProperties")
+    if at == "":
+        known = {"apiVersion": {}, "kind": {}, "metadata": {}, **known}
+    found = [f"{at} has no {key}" for key in schema.get("required", ()) if key not in value]
+    for key, one in value.items():
+        if key in known:
+            found += schema_faults(one, known[key], f"{at}.{key}")
+        elif isinstance(other, dict):
+            found += schema_faults(one, other, f"{at}.{key}")
+        elif known:
+            found.append(f"{at} knows no {key}")
     return found
 
 
@@ -83,6 +79,12 @@ def _rules(kind: str, spec: dict[str, Any]) -> list[str]:
     """Rules of a webhook or of the schema beyond the shape."""
     found = []
     if kind == "ScaledObject":
+        behavior = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {}).get("behavior", {})
+        for rule in behavior.values():  # ValidateHPAScalingRules
+            found += [] if 0 <= rule.get("stabilizationWindowSeconds", 0) <= 3600 else ["window"]
+            for policy in rule.get("policies", ()):
+                is_valid = policy["value"] > 0 and 0 < policy["periodSeconds"] <= 1800
+                found += [] if is_valid and policy["type"] in ("Pods", "Percent") else ["policy"]
         names = [one["name"] for one in spec["triggers"] if "name" in one]
         found += ["trigger names repeat"] if len(set(names)) < len(names) else []
         found += ["more at least than at most"] if spec["minReplicaCount"] > spec["maxReplicaCount"] else []
@@ -91,6 +93,8 @@ def _rules(kind: str, spec: dict[str, Any]) -> list[str]:
             needs = {"cron": {"timezone", "start", "end", "desiredReplicas"}, "external": {"scalerAddress"}}
             if lacking := needs.get(one["type"], set()) - set(one["metadata"]):
                 found.append(f"{one['type']} lacks {lacking}")
+            if one["type"] == "cron" and not re.fullmatch(r"\d+", one["metadata"].get("desiredReplicas", "")):
+                found.append("desiredReplicas is no whole number")
             if one["type"] == "cron" and one["metadata"]["start"] == one["metadata"]["end"]:
                 found.append("a cron that starts when it ends")
     if kind == "HorizontalPodAutoscaler":

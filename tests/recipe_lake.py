@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from trial_rows import decided, trial_rows
 from wired import DAY, LLMS, REGIONS
 
@@ -79,6 +80,20 @@ def write_by_hand(lake: Lake) -> None:
     write_quality(lake)
     write_shadow(lake)
     write_commitments(lake)
+    write_unserved(lake)
+
+
+def write_unserved(lake: Lake) -> None:
+    """Under one policy some last tokens never came; under another one the first llm served nothing."""
+    for policy in ("static", "reactive"):
+        scope = TRACE_DAY | {"policy": policy}
+        table = lake.read("outcomes", **scope).drop_columns([*scope])
+        if policy == "static":
+            e2e_s = pa.array(table["e2e_s"].to_numpy(), mask=np.arange(table.num_rows) % 5 == 0)
+            table = table.set_column(table.schema.get_field_index("e2e_s"), "e2e_s", e2e_s)
+        else:
+            table = table.filter(pc.field("served_llm") != LLMS[0])
+        lake.write("outcomes", table, **scope)
 
 
 def write_commitments(lake: Lake) -> None:

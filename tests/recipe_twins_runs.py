@@ -325,12 +325,20 @@ def why_late(t: Tables) -> Frame:
     every["joined"] = every["arrived_at"] + (1e6 * every["held_s"]).round() * us
     every["answered"] = every["arrived_at"] + (1e6 * (every["ttft_s"] - every["network_s"])).round() * us
     booting = t.fleet_hours.set_index(["policy", "llm", "region", "hour_start"])["booting_s"] / 3600
+    first_token = (every["ttft_s"] / every["ttft_slo_s"]).fillna(
+        np.inf
+    )  # the wired tiers have no TPOT target
+    every["target_ratio"] = first_token.where(
+        every["ttft_slo_s"].notna(), every["e2e_s"] / every["deadline_s"]
+    )
     for policy, own in every.groupby("policy"):
-        late = own[own["tier"] != "niw"].sort_values("ttft_s", ascending=False).head(5)
+        late = own[(own["tier"] != "niw") & (own["target_ratio"] > 1)]
+        late = late.sort_values("target_ratio", ascending=False).head(5)
         for one in late.itertuples():
             same = own[(own["instance"] == one.instance) & (own["request_id"] != one.request_id)]
             ahead = same[(same["joined"] <= one.joined) & (same["answered"] > one.joined)]
             row = {"policy": policy, "request_id": one.request_id, "ttft_s": one.ttft_s, "ahead": len(ahead)}
+            row["target_ratio"] = one.target_ratio
             row |= {name: getattr(one, name) for name in ("held_s", "waited_s", "prefill_s", "network_s")}
             at = (policy, one.llm, one.served_region, one.arrived_at.floor("h"))
             found.append(row | {"booting": booting[at]})

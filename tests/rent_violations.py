@@ -22,9 +22,19 @@ def broken_caps(offer: RentalOffer, rented: RentalPlan) -> Iterator[str]:
         yield f"cost: the GPUs cost {usd:.6g} USD an hour, it says {rented.usd_per_hour:.6g}"
 
 
+def broken_shares(offer: RentalOffer, rates: Floats, goodput: Floats, rented: RentalPlan) -> Iterator[str]:
+    """Buckets of which more or less than all is served or short, and options that serve what they cannot."""
+    for b, rate in enumerate(rates):
+        whole = float(rented.shares[b].sum()) + float(rented.unserved_per_s[b]) / rate
+        if abs(whole - 1) > 2 * TOLERANCE:
+            yield f"whole: {whole:.6g} of bucket {b + 1} is served or counted as short"
+        for n in np.flatnonzero((rented.shares[b] > 0) & ~(goodput[b] > 0)):
+            yield f"able: {offer.options[n]} serves bucket {b + 1}, which it cannot"
+
+
 def combo_lp_violations(offer: RentalOffer, rates: Floats, goodput: Floats, rented: RentalPlan) -> list[str]:
     """Every line of the programme that a choice breaks; empty when it keeps them all."""
-    broken = list(broken_caps(offer, rented))
+    broken = [*broken_caps(offer, rented), *broken_shares(offer, rates, goodput, rented)]
     for b, rate in enumerate(rates):
         served = sum(float(goodput[b, n]) * int(rented.counts[b, n]) for n in range(goodput.shape[1]))
         if served + rented.unserved_per_s[b] < rate * (1 - TOLERANCE):
@@ -34,15 +44,7 @@ def combo_lp_violations(offer: RentalOffer, rates: Floats, goodput: Floats, rent
 
 def melange_violations(offer: RentalOffer, rates: Floats, tput: Floats, rented: RentalPlan) -> list[str]:
     """Every line of the programme that a choice breaks; empty when it keeps them all."""
-    broken = list(broken_caps(offer, rented))
-    for b, shares in enumerate(rented.shares):
-        whole = float(shares.sum()) + float(rented.unserved_per_s[b]) / rates[b]
-        if abs(whole - 1) > TOLERANCE:
-            broken.append(f"whole: {whole:.6g} of bucket {b + 1} is served or said to be short")
-        broken += [
-            f"able: {offer.options[n]} serves bucket {b + 1}, which it cannot"
-            for n in np.flatnonzero((shares > 0) & ~(tput[b] > 0))
-        ]
+    broken = [*broken_caps(offer, rented), *broken_shares(offer, rates, tput, rented)]
     for n, name in enumerate(offer.options):
         load = sum(rented.shares[b, n] * rates[b] / tput[b, n] for b in range(rates.size) if tput[b, n] > 0)
         if load > rented.counts[n] + TOLERANCE * max(1.0, load):
@@ -54,15 +56,7 @@ def shares_violations(
     offer: RentalOffer, rates: Floats, goodput: Floats, rented: RentalPlan, eta: float = 1.0
 ) -> list[str]:
     """Every line of the programme that a choice breaks; empty when it keeps them all."""
-    broken = list(broken_caps(offer, rented))
-    for b, rate in enumerate(rates):
-        whole = float(rented.shares[b].sum()) + float(rented.unserved_per_s[b]) / rate
-        if abs(whole - 1) > 2 * TOLERANCE:
-            broken.append(f"whole: {whole:.6g} of bucket {b + 1} is served or said to be short")
-        broken += [
-            f"able: {offer.options[n]} serves bucket {b + 1}, which it cannot"
-            for n in np.flatnonzero((rented.shares[b] > 0) & ~(goodput[b] > 0))
-        ]
+    broken = [*broken_caps(offer, rented), *broken_shares(offer, rates, goodput, rented)]
     for n, name in enumerate(offer.options):
         load = sum(
             rented.shares[b, n] * rates[b] / goodput[b, n] for b in range(rates.size) if goodput[b, n] > 0

@@ -19,8 +19,9 @@ from fleetcast.assets.advice import (
     advice_pipeline,
     import_trace,
     limitations,
-    policy_comparison,
+    promise_sections,
     short_trace,
+    tomorrow_draws,
 )
 from fleetcast.assets.advice.advice_files import write_advice
 from fleetcast.assets.advice.advice_page import render_advice_page
@@ -70,8 +71,9 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     file = trace(folder / "service.csv", 72, 150)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
-        patch.setattr(advice_pipeline, "ADVICE_RESAMPLES", 2)
-        patch.setattr(advice_pipeline, "SCORED_FORECAST_DAYS", 1)
+        patch.setattr(advice_pipeline, "MOST_PAST_DAYS", 2)
+        patch.setattr(promise_sections, "GRADED_DRAWS", 8)
+        patch.setattr(tomorrow_draws, "MOST_DRAWS", 10)
         patch.setattr(advice_config, "ADVICE_POLICIES", ("static", "day_ahead", "clairvoyant"))
         patch.setattr(advice_pipeline, "run_level_trials", lambda *_: False)
         found = advise_trace(AdviceRequest(file, current_fleet=TODAY), folder / "out", Progress())
@@ -100,14 +102,14 @@ def test_the_saving_equals_a_direct_replay(output: tuple[Path, dict[str, Any], R
         found["saving"],
         [row for row in found["board"]["policies"] if row["policy"] == "day_ahead"],
     )
-    assert (saving["day"], found["board"]["advised"]) == (str(DAY), "day_ahead")
+    assert saving["day"] == str(DAY)
     assert saving["today_usd"] == pytest.approx(24 * 2 * 3.5)
     held = settings.lake.sql(
         "select sum(serving_s + booting_s + draining_s) / 3600 * 3.5 as usd from fleet_hours "
         "where policy = 'day_ahead' and day = $day",
         day=DAY,
     )
-    assert saving["advised_usd"] == board["usd"] == pytest.approx(held["usd"][0].as_py())
+    assert board["usd"] == pytest.approx(held["usd"][0].as_py())
     catalogue = load_catalogue()
     office = load_config("office", catalogue)
     rows = pd.read_csv(folder / "landing" / "service.csv")
@@ -129,31 +131,19 @@ def test_the_saving_equals_a_direct_replay(output: tuple[Path, dict[str, Any], R
     assert saving["today_in_time_share"] == pytest.approx(direct.row["iw_fast_attainment_share"], abs=2e-3)
 
 
-def test_without_a_current_fleet_a_plain_one_is_the_baseline(
-    output: tuple[Path, dict[str, Any], RunSettings],
-) -> None:
-    _, found, settings = output
-    usd = {row["policy"]: row["usd"] for row in found["board"]["policies"]}
-    saving = policy_comparison.saving_section(settings, DAY, found["board"], None)
-    assert saving is not None
-    assert saving["usd"] == usd["static"] - usd["day_ahead"]
-    assert saving["low_usd"] <= saving["high_usd"]  # over the resampled latencies
-    assert not saving["is_told"]
-
-
 def test_the_page_has_numbers_and_loads_nothing(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
     folder, found, _ = output
     text = (folder / "advice.html").read_text(encoding="utf-8")
     assert text == render_advice_page(found)  # a function of advice.json alone
     assert not re.search(r"https?://|<script|<link|<img|@import|url\((?!#)", text)
     tomorrow, saving = found["tomorrow"], found["saving"]
-    for amount_usd in (tomorrow["usd"], saving["today_usd"], saving["advised_usd"]):
+    for amount_usd in (tomorrow["usd"], saving["today_usd"], found["promise"]["usd_high"]):
         assert f"{amount_usd:,.2f}" in text
     assert all(f"<code>{one.split(' &&')[0]}" in unescape(text) for one in found["commands"].values())
     other = json.loads(json.dumps(found))
     other["tomorrow"]["usd"] += 1000.0
     assert render_advice_page(other) != text
-    assert len(found["answer"]) == 3
+    assert len(found["answer"]) == 4
 
 
 def test_a_template_escapes_its_values_and_refuses_a_missing_one(tmp_path: Path) -> None:
@@ -364,8 +354,8 @@ REFUSED: list[tuple[Callable[[Path], list[str]], str]] = [
     (lambda at: [], "Name one of"),
     (lambda at: ["--config", "office", "--as", "llama3.1-8b"], "go with a trace"),
     (lambda at: ["--trace", "nobody"], "has no requests"),
-    (lambda at: ["--trace", "nobody", "--outputs", "9"], "goes with a FILE"),
-    (lambda at: ["--config", "office", "--outputs", "9"], "--outputs go with a trace"),
+    (lambda at: ["--trace", "nobody", "--outputs", "9"], "--outputs and --columns go with a FILE"),
+    (lambda at: ["--config", "office", "--outputs", "9"], "--outputs and --columns go with a trace"),
     (lambda at: [str(write_azure(at / "column.csv"))], "advise --outputs 200"),
     (lambda at: [str(at)], "is a folder. Name a trace file in it"),
     (lambda at: [str(write_scored_answers(at / "answers.csv"))], "holds scored answers, not requests"),

@@ -1,10 +1,14 @@
 """Cauchy's autoscaler: no action in balance, an action within a window, starts before stops."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plan_cases import a_problem
 
+from fleetcast.assets.replays.cauchy_autoscaler import make_co_lp_chooser
 from fleetcast.models.aliases import Ints
 from fleetcast.models.plan import combo_lp
 from fleetcast.models.plan.cauchy_scaling import (
@@ -14,7 +18,7 @@ from fleetcast.models.plan.cauchy_scaling import (
     cauchy_targets,
     combos_to_release,
 )
-from fleetcast.models.plan.rental import RentalOffer
+from fleetcast.models.plan.rental import RentalOffer, unserved_penalty_usd
 
 GOODPUT = np.array([2.0, 5.0])
 OFFER = RentalOffer(
@@ -29,6 +33,24 @@ def best(rate: float, held: Ints) -> Ints:
     left = OFFER._replace(cap_gpus=OFFER.cap_gpus - held @ OFFER.uses)
     goodput = GOODPUT[None]
     return combo_lp.solve_combo_lp("mc_lp", left, np.array([rate]), goodput, np.ones((1, 2))).counts[0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_added_is_cheap_and_efficient_as_no_other_combos(seed: int) -> None:
+    """Brute force over all counts: price times relative price of a request, within GPUs and maxima."""
+    rng = np.random.default_rng(seed)
+    usd = rng.uniform(1, 9, 3)
+    goodput = usd * rng.uniform(0.8, 1.25, 3)  # else price and efficiency choose the same
+    problem = a_problem(1, 1, 3)._replace(usd_per_hour=usd[None], max_option_instances=np.full((1, 1, 3), 4))
+    running = rng.integers(0, 3, 3)
+    counts = np.array(list(product(range(5), repeat=3)))
+    counts = counts[(counts + running <= 4).all(axis=1)]
+    weights = usd * (goodput / usd).max() / (goodput / usd)
+    for per_s in rng.uniform(1, 30, 4):
+        short = np.maximum(per_s - counts @ goodput, 0)
+        cost = counts @ weights + short * unserved_penalty_usd(weights[None], goodput[None])[0]
+        added = make_co_lp_chooser(problem, 0, 0, goodput)(per_s, running)
+        assert cost[(counts == added).all(axis=1)] == pytest.approx(cost.min())
 
 
 def after(step: float, minutes: int = 25) -> Ints:

@@ -8,14 +8,14 @@ import tarfile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from test_sources import CATALOGUE, FORMATS, TRACES, fixture, landed
+from test_sources import CATALOGUE, READERS, TRACES, fixture, landed
 
-from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.ingest import IngestError, ingest_file
 from fleetcast.assets.traces.trace_formats import recognise_format
 
-TEXTS = [name for name in FORMATS if fixture(name).suffix in (".csv", ".jsonl")]
+TEXTS = [name for name in READERS if fixture(name).suffix in (".csv", ".jsonl") and name != "log"]
+ORDERED = {"mooncake_sessions"}  # formats in which the order of rows has a meaning
 GARBAGE = b"caf\xe9,\xff\x00"  # neither UTF-8 nor a row of any format
 
 
@@ -54,12 +54,15 @@ def test_a_spoilt_file_gives_the_same_requests(name, tmp_path):
     assert found["kept"] == expected["kept"]
     assert found["quarantined"][:-1] == expected["quarantined"]
     assert report.rows_in == len(expected["kept"]) + len(expected["quarantined"]) + 1
-    shapes = (f"2 fields where the header has {len(recognise_format(path).columns)}", "not a JSON object")
+    shapes = (
+        f"2 fields where the header has {len(recognise_format(path).content.columns)}",
+        "not a JSON object",
+    )
     assert found["quarantined"][-1][1] in shapes
     assert is_conserved(lake)
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", READERS)
 def test_the_same_requests_in_two_files_count_once(name, tmp_path):
     """A second export, its rows in reverse (so that time decreases) and one of them new to the trace."""
     clean, lake = fixture(name), Lake(tmp_path / "lake")
@@ -74,8 +77,10 @@ def test_the_same_requests_in_two_files_count_once(name, tmp_path):
         pq.write_table(table.take(list(range(table.num_rows))[::-1]), again)
     else:
         lines = clean.read_text().splitlines()
-        head = lines[: recognise_format(clean).header_lines]
-        again.write_text("\n".join([*head, *reversed(lines[len(head) :])]))
+        head = lines[: recognise_format(clean).content.header_lines]
+        rows = lines[len(head) :]
+        rows = rows if name in ORDERED else rows[::-1]
+        again.write_text("\n".join([*head, *rows]))
     second = ingest_file(again, lake, CATALOGUE)
     assert (second.rows_in, second.rows_kept) == (first.rows_in, 0)
     twins = [reason for reason in second.reasons if "already in the trace, from " + clean.name in reason]
@@ -87,16 +92,16 @@ def test_the_same_requests_in_two_files_count_once(name, tmp_path):
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, tmp_path):
     """Truncated packings, nothing, a header alone or of something else: file named, lake untouched."""
-    content, wanted = fixture(name).read_bytes(), read_sql(f"sources/{name}.sql").listed("recognised by")
+    content = fixture(name).read_bytes()
     header = content.splitlines()[0] + b"\n" if fixture(name).suffix == ".csv" else b"\n\n"
-    renamed = content.replace(wanted[-1].encode(), b"nonsense")
+    renamed = b"nonsense,b\n1,2\n" if fixture(name).suffix == ".csv" else b'{"nonsense": 1}\n'
     lake, path = Lake(tmp_path / "lake"), tmp_path / "trace.bin"
     for spoilt, message in (
         (gzip.compress(content)[:-9], "cannot be read|GZIP"),
         (zstd(content)[:-3], "cannot be read: Truncated compressed stream"),
         (b"", "is empty"),
         (header, "has no row|is empty"),
-        (renamed, "lacks the columns nonsense|lacks the columns|is no trace format known here"),
+        (renamed, "has no column that is known as arrived_at, input_tokens or output_tokens"),
         (content.decode().encode("utf-16"), "neither text nor Parquet"),
     ):
         path.write_bytes(spoilt)

@@ -1,10 +1,14 @@
 """The command line for a user: results, one-line errors, exit codes."""
 
+import re
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, datetime
+from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +17,6 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 import typer
-from rich.console import Console
 from small import small_config
 from typer.testing import CliRunner
 
@@ -23,7 +26,7 @@ from fleetcast.assets.lake.settings import Progress, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.models.world.config_loading import CONFIG_DIR
-from fleetcast.pipelines import nightly_run, terminal_tables
+from fleetcast.pipelines import executors, nightly_run, runs, terminal, terminal_tables, trace_commands
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.terminal import cli_errors
 from fleetcast.pipelines.trace_commands import show_findings
@@ -48,7 +51,16 @@ def test_help_teaches_with_examples():
     for command in ("nightly", "ingest", "forget", "replay", "sql", "ui"):
         assert command in help_text
         assert f"fleetcast {command}" in invoke(command, "--help").output or command == "ui"
-    assert "cp my-trace.csv.gz data/landing/" in help_text
+    assert "fleetcast advise my-trace.csv.gz" in help_text
+    panels = re.findall(r"─ ([A-Z][a-z ]+) ─", help_text)
+    assert panels == [
+        "Options",
+        "Start here",
+        "Explore",
+        "Plan",
+        "Compare",
+        "Traces",
+    ]  # every command has one
     assert (
         "A request_id of the table outcomes." in invoke("explain", "--help").output
     )  # arguments have theirs too
@@ -131,7 +143,7 @@ def test_a_recipe_without_rows_names_what_it_lacks(query, message, tmp_path):
 @pytest.mark.parametrize("width", [24, 60, 400])
 def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
     sheet = StringIO()
-    monkeypatch.setattr(terminal_tables, "OUT", Console(file=sheet, width=width))
+    monkeypatch.setattr(terminal_tables, "OUT", terminal_tables.LiteralConsole(file=sheet, width=width))
     monkeypatch.setattr(terminal_tables.sys, "stdout", SimpleNamespace(isatty=lambda: True))
     answer = {f"column_{n}": [1234567.891 + n, None] for n in range(6)}
     terminal_tables.show_table(
@@ -157,6 +169,99 @@ def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
     assert "b'" not in printed
     assert "2025-07-15 01:00:00" in printed
     assert "…" not in printed
+
+
+def test_the_version_is_that_of_the_package():
+    assert invoke("--version").output.strip() == f"fleetcast {version('fleetcast')}"
+
+
+def test_the_ui_of_a_background_job_ends_on_a_signal():
+    """A shell script starts background jobs with SIGINT ignored, and an ignored signal outlives exec."""
+    code = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "execute = os.execv\n"
+        "shown = 'import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)'\n"
+        "os.execv = lambda path, _: execute(path, [path, '-c', shown])\n"
+        "from fleetcast.pipelines.cli import cli_app\n"
+        "cli_app(['ui', '--port', sys.argv[1]])\n"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", code, str(port)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    assert ended.stdout.splitlines()[-1] == "False", ended.stderr
+
+
+NAME = "[red]a[/red] :dog: [link=x]b[/]\x1b[2J\x9b.csv"
+SHOWN = r"[red]a[/red] :dog: [link=x]b[/]\x1b[2J\x9b.csv"
+
+
+def test_names_of_files_are_printed_as_they_are(capsys, monkeypatch):
+    """Markup, emoji and control characters change neither a message, a table nor a progress bar."""
+    with pytest.raises(typer.Exit), cli_errors():
+        raise ValueError(f"{NAME}\nError: forged.")
+    assert capsys.readouterr().err == f"Error: {SHOWN}\\nError: forged.\n"
+    sheet = StringIO()
+    wide = terminal_tables.LiteralConsole(file=sheet, width=200, force_terminal=True)
+    monkeypatch.setattr(terminal, "ERR", wide)
+    for module in (terminal_tables, trace_commands):
+        monkeypatch.setattr(module, "OUT", wide)
+    terminal.show_refused([NAME])
+    terminal_tables.show_board(NAME, ("file", "rows"), [(NAME, "1")])
+    row = {
+        "file": NAME,
+        "format": "csv",
+        "trace": "t",
+        "days": "no day",
+        "note": NAME,
+        "columns": "",
+        "mend": "",
+    }
+    trace_commands.show_landed([{**row, "rows_in": "1", "rows_kept": "1", "rows_quarantined": "0"}])
+    with terminal.ProgressBars().bar("[red]rows[/red] of a", 2) as step:
+        step(1)
+    assert sheet.getvalue().count("[red]a[/red] :dog: [link=x]b[/]") == 5
+    assert "[red]rows[/red] of a" in sheet.getvalue()
+    assert "\x1b[2J" not in sheet.getvalue()
+
+
+def test_bytes_and_sizes_that_are_none_are_refused_in_one_line(tmp_path, monkeypatch):
+    """No traceback, no endless start: a byte that is no UTF-8, impossible cores and memory, a lost home."""
+    assert "a byte that is no UTF-8, at character 9" in one_line(invoke("sql", "select '\udcff' as a"))
+    (tmp_path / "bad.sql").write_bytes(b"select '\xff' as a")
+    assert "bad.sql is no UTF-8 text: byte 9. Save it" in one_line(invoke("sql", str(tmp_path / "bad.sql")))
+    (tmp_path / "bom.sql").write_bytes(b"\xef\xbb\xbfselect 1 as a")
+    assert invoke("sql", str(tmp_path / "bom.sql")).stdout == '"a"\n1\n'
+    (tmp_path / "bom.toml").write_bytes(b'\xef\xbb\xbfbased_on = "office"\n')
+    assert invoke("sql", "select 1 as a", "--config", str(tmp_path / "bom.toml")).exit_code == 0
+    one_line(invoke("sql", "select 1", "--config", "x" * 300))
+    for name, value in (("FLEETCAST_CORES", "1e9"), ("FLEETCAST_MEMORY_GIB", "1e300")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert f"{name} is '{value}', needed a number from 1 to" in one_line(invoke("sql", "select 1"))
+    monkeypatch.setattr(runs, "HOME", tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"^FLEETCAST_HOME is .*, which is no folder\. Make it: mkdir -p "):
+        runs.set_dagster_home()
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("", ""),
+        ("in_process", ""),
+        ("multiprocess", "FLEETCAST_EXECUTOR=multiprocess applies to runs that Dagster starts"),
+        ("rya", "unknown executor 'rya'"),
+    ],
+)
+def test_an_executor_that_a_command_does_not_use_is_named(name, line, monkeypatch):
+    monkeypatch.setenv("FLEETCAST_EXECUTOR", name)
+    try:
+        found = executors.describe_unused_executor()
+    except ValueError as error:
+        found = str(error)
+    assert found.startswith(line) if name != "rya" else line in found
+    assert (found == "") == (line == "")
 
 
 def test_the_ui_refuses_a_port_in_use():

@@ -1,6 +1,7 @@
 """The policy `compact`: prompts to the least waiting prompts, batch into gaps, instances by measured size."""
 
 import dataclasses
+import itertools
 from datetime import date
 
 import numpy as np
@@ -17,6 +18,7 @@ from fleetcast.assets.replays.compact_schedule import needed_instances
 from fleetcast.assets.replays.replay_workloads import read_workload
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.studies.foresight import with_boot_time
+from fleetcast.models.plan.known_minutes import known_minutes_instances
 from fleetcast.models.plan.pool_capacity import ROUNDED_OFF, instances_for_work, size_shares, sustained_work
 from fleetcast.models.world.mechanisms import BatchPull, QueueOrder, Routing
 from fleetcast.models.world.own_policies import FleetObservation
@@ -255,3 +257,31 @@ def without_pulls(settings: RunSettings) -> RunSettings:
     """Deferred requests wait until they age."""
     replay = dataclasses.replace(settings.config.replay, niw_pull_one_share=0.0, niw_pull_two_share=0.0)
     return dataclasses.replace(settings, config=dataclasses.replace(settings.config, replay=replay))
+
+
+# --- what knowing each minute would save ---------------------------------------------------------------
+
+
+@given(
+    work=st.lists(st.integers(0, 40), min_size=1, max_size=3),
+    batch=st.integers(0, 60),
+    least=st.integers(0, 2),
+    one=st.integers(1, 8),
+    two=st.integers(1, 8),
+)
+def test_no_fleet_needs_less_than_one_that_knows_each_minute(work, batch, least, one, two) -> None:
+    """Compared with every fleet of up to nine instances a minute; equal without batch work."""
+    shares = size_shares(np.array([one / 8]), np.array([two / 8]), np.array([1.0]))
+    capacity, interactive = 8.0, np.array(work, float)
+    found = known_minutes_instances(interactive, float(batch), float(least), capacity, shares[:, 0])
+    sizes = np.arange(10)
+    sustained = sustained_work(sizes.astype(float), np.full(10, capacity), np.repeat(shares, 10, axis=1))
+    needs = []
+    for fleet in itertools.product(range(least, 10), repeat=len(work)):
+        room = sustained[list(fleet)] - interactive
+        if room.min() >= -1e-9 and room.sum() >= batch - 1e-9:
+            needs.append(sum(fleet))
+    assert not needs or found <= min(needs) + 1e-9
+    alone = known_minutes_instances(interactive, 0.0, float(least), capacity, shares[:, 0])
+    assert alone <= found
+    assert batch or alone == min(needs, default=alone)

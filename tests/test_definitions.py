@@ -119,9 +119,10 @@ def test_every_sql_check_guards_an_asset_and_blocks_downstream():
         *alarms,
         "every_file_is_read",
         "landed_traces_are_sound",
+        "files_are_as_written",
     }
     assert all(spec.description for spec in specs)
-    assert {spec.name for spec in specs if spec.blocking} == set(guarded)
+    assert {spec.name for spec in specs if spec.blocking} == {*guarded, "files_are_as_written"}
 
 
 def test_the_landing_sensor_runs_once_per_change(tmp_path, monkeypatch):
@@ -185,7 +186,8 @@ def test_a_small_day_runs_through_and_every_check_holds(ran):
     assert result.success
     checks, elsewhere = result.get_asset_check_evaluations(), ("landing", "quality_plans")
     assert {check.check_name for check in checks} == {
-        n for names in (CHECKS, ALARMS) for a, ns in names.items() if a not in elsewhere for n in ns
+        "files_are_as_written",
+        *(n for names in (CHECKS, ALARMS) for a, ns in names.items() if a not in elsewhere for n in ns),
     }
     assert all(check.passed for check in checks if check.severity is dg.AssetCheckSeverity.ERROR)
     settings = resource.load()
@@ -274,7 +276,10 @@ def test_every_step_is_retried_when_its_process_dies():
     nodes = defs.resolve_job_def("nightly").all_node_defs
     steps = [node for node in nodes if isinstance(node, dg.OpDefinition)]
     looks = {f"{asset}_{check}" for known in (CHECKS, ALARMS) for asset in known for check in known[asset]}
-    assert {node.name for node in steps if node.retry_policy is None} <= looks
+    assert {node.name for node in steps if node.retry_policy is None} <= {
+        *looks,
+        "demand_files_are_as_written",
+    }
 
 
 def test_a_failed_check_stops_the_nightly_run(tmp_path, monkeypatch):

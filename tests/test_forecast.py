@@ -284,7 +284,7 @@ def test_a_burst_under_way_lasts_as_long_as_those_before_it_did() -> None:
     parts = [(rng.uniform(1, 1.2, rng.integers(3, 12)), rng.uniform(8, 9, size)) for size in lengths]
     series = np.concatenate([part for pair in parts for part in pair])[:400]
     series = np.where(rng.random(400) < 0.05, np.nan, series)
-    series[300:340] = 30.0  # a new level, no burst
+    series[300:340] = 30.0 * 1.25 ** np.arange(40)  # above every threshold for more than a day: no burst
     state, held = None, 0
     for end in range(380):
         mean, state, _ = forecast_bursts(past_of(series[:end], 7), state)

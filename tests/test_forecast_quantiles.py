@@ -48,6 +48,7 @@ from fleetcast.models.forecast.wape_bootstrap import bootstrap_difference
 from fleetcast.models.world.option_names import ENSEMBLES
 
 FAST = (*ENSEMBLE_MEMBERS, *ENSEMBLES)
+ALONE = 40  # cutoffs after which a series has residuals enough of its own
 
 
 def predicted(demand: Floats, clock: BacktestClock) -> dict[str, Prediction]:
@@ -149,10 +150,41 @@ def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
             twin = naive_quantiles(
                 mean[series, :, step], actual[series, :, step], *so_far, lags[step // 2], grown[step // 2]
             )
-            assert of_buckets[series, :, step] == pytest.approx(twin)
+            assert of_buckets[series, ALONE:, step] == pytest.approx(twin[ALONE:])
         for hour in range(2):
             twin = naive_quantiles(peak[:, hour], came[:, hour], *so_far, lags[hour])
-            assert of_peaks[series, :, hour] == pytest.approx(twin)
+            assert of_peaks[series, ALONE:, hour] == pytest.approx(twin[ALONE:])
+
+
+def test_a_new_series_borrows_the_tails_of_its_kin_until_it_has_its_own() -> None:
+    rng = np.random.default_rng(3)
+    mean, actual = rng.uniform(1, 9, (2, 3, 160, 1))
+    level, highest = np.full((3, 160), 2.0), np.full((3, 160), 1e3)
+    actual[2, :100] = np.nan  # not there yet
+    found = calibrate_quantiles(mean, actual, level, highest, (1,), 1).bucket_quantiles[2, :, 0]
+    alone = naive_quantiles(mean[2, :, 0], actual[2, :, 0], level[2], highest[2], 1)
+    residuals = ((actual - mean) / (mean + BASE_SHARE * 2.0))[:, :, 0]
+    for now in (100, 101, 110, 119):
+        pooled = residuals[:, now - LEAST_ALIKE : now]
+        kin = np.quantile(pooled[~np.isnan(pooled)], QUANTILE_LEVELS)
+        unit = mean[2, now, 0] + BASE_SHARE * 2.0
+        own = (now - 100) / LEAST_ALIKE
+        mixed = own * alone[now] + (1 - own) * (mean[2, now, 0] + unit * kin)
+        assert found[now] == pytest.approx(np.maximum(mixed, 0.0))
+    assert found[120:] == pytest.approx(alone[120:])
+
+
+def test_hours_ahead_without_errors_have_the_spread_of_the_hour_before() -> None:
+    mean, actual = np.random.default_rng(5).uniform(5, 6, (2, 1, 30, 4))
+    level, highest = np.full((1, 30), 2.0), np.full((1, 30), 1e3)
+    buckets, peaks = calibrate_quantiles(mean, actual, level, highest, (1, 12), 2)
+    unit = mean + BASE_SHARE * level[..., None]
+    spread = (buckets - mean[..., None]) / unit[..., None]
+    assert np.abs(spread[0, 1:12, :2]).min() > 0
+    assert spread[0, 1:12, 2:] == pytest.approx(spread[0, 1:12, :2])
+    peak = mean.reshape(1, 30, 2, 2).max(axis=-1)
+    spread = (peaks - peak[..., None]) / (peak + BASE_SHARE * 2.0)[..., None]
+    assert spread[0, 1:12, 1] == pytest.approx(spread[0, 1:12, 0])
 
 
 def naive_growth(error: Floats) -> Floats:
@@ -258,7 +290,7 @@ def test_a_known_event_lifts_mean_and_tail_at_its_first_occurrence() -> None:
 
 def all_alike(cutoffs: int, members: int = 2) -> SeriesKinds:
     never, always = np.zeros(members, np.bool_), np.ones((1, cutoffs), np.bool_)
-    return SeriesKinds(never, always, 0, never, ~always)
+    return SeriesKinds(never, always, 0, never, ~always, np.full(members, -1))
 
 
 def test_weights_follow_the_known_discounted_errors_of_each_hour_ahead() -> None:
@@ -302,6 +334,18 @@ def test_weights_follow_the_losses_and_the_choice_stays_until_it_is_clear() -> N
     words = describe_members(np.transpose(weights)[:, None, :, None], ("one", "other"))[0].tolist()
     assert words[0] == "one 100%"
     assert words[2].startswith("other 7")
+
+
+def test_a_far_member_counts_far_ahead_and_only_where_it_does_not_lose_to_its_rival() -> None:
+    """Three members; the third is far, and its rival the second."""
+    error = np.ones((3, 1, 60, 4))
+    error[2] = 0.5
+    kinds = all_alike(60, 3)._replace(rival=np.array([-1, -1, 1]))
+    weights = ensemble_weights(error, np.ones((1, 60)), (1, 2, 3, 4), weight_by_loss, kinds)[:, 0, -1]
+    assert weights[2].tolist() == [0.0, 0.0, *[pytest.approx(1.0, abs=0.01)] * 2]
+    error[1] = 0.4
+    weights = ensemble_weights(error, np.ones((1, 60)), (1, 2, 3, 4), weight_by_loss, kinds)[:, 0, -1]
+    assert weights[2].tolist() == [0.0] * 4
 
 
 def test_an_aperiodic_series_selects_methods_without_season() -> None:

@@ -1,7 +1,6 @@
 """What is exported to a cluster: valid by its schemas, on time, linked to its decision, within its mode."""
 
 import json
-from contextlib import nullcontext
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,23 @@ from small import small_config
 from typer.testing import CliRunner
 
 from fleetcast.assets.lake.settings import RunSettings, load_settings, midnight
-from fleetcast.assets.plans import cluster_formats, cluster_workloads
-from fleetcast.assets.plans.export_options import ExportOptions, parse_custom_triggers, parse_scale_target
+from fleetcast.assets.plans import cluster_formats
+from fleetcast.assets.plans.cluster_workloads import early_boots
+from fleetcast.assets.plans.cron_triggers import cron_schedule
+from fleetcast.assets.plans.export_options import (
+    ExportOptions,
+    parse_custom_triggers,
+    parse_kubernetes_version,
+    parse_scale_target,
+)
+from fleetcast.assets.plans.held_plan import (
+    drop_idle_workloads,
+    fill_hours,
+    hold_from,
+    read_held_plan,
+)
 from fleetcast.assets.plans.plan_export import read_plan_rows
+from fleetcast.assets.plans.plan_flows import describe_region_exports
 from fleetcast.pipelines.cli import cli_app
 
 DAY = date(2025, 7, 3)
@@ -46,9 +59,13 @@ def test_exports_are_valid_by_the_cluster_schemas(planned: RunSettings, format_:
     objects = export_documents(
         planned, format_, mode=mode, target=parse_scale_target(LWS), triggers=OWN, scaler="s:1"
     )
-    assert len(objects) == 4
+    by_workload = [one for one in objects if not one["metadata"]["name"].endswith("-steps")]
+    assert len(by_workload) == 4
+    has_job = format_ in ("hpa", "capacity-buffer") and mode != "advisory"
+    assert len(objects) - 4 == (5 if has_job else 0)
     for one in objects:
         assert faults(one) == []
+    for one in by_workload:
         assert one["metadata"]["labels"]["fleetcast/mode"] == mode
         spec = one.get("spec", {})
         assert (one["kind"] == "ConfigMap") == (mode == "advisory") == (not spec)
@@ -60,39 +77,57 @@ def test_exports_are_valid_by_the_cluster_schemas(planned: RunSettings, format_:
 
 
 def test_schemas_refuse_invalid_objects(planned: RunSettings) -> None:
-    [one, *_] = export_documents(planned, "k8s")
-    one["spec"]["triggers"][0]["metadata"]["desiredReplicas"] = 3
+    [one, *_] = export_documents(planned, "k8s", kubernetes=(1, 35))
+    one["spec"]["triggers"][0]["metadata"]["timezone"] = 3
     one["spec"]["replicas"] = 3
+    one["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleUp"]["tolerance"] = "none"
     del one["spec"]["scaleTargetRef"]["name"]
-    assert len(faults(one)) == 3
+    assert len(faults(one)) == 4
     [buffer, *_] = export_documents(planned, "capacity-buffer")
     buffer["spec"]["podTemplateRef"] = {"name": "two"}
     assert faults(buffer) == ["needs one of podTemplateRef and scalableRef"]
 
 
-def test_replicas_are_requested_a_boot_time_ahead(planned: RunSettings) -> None:
-    """In each minute the exported count is the plan's maximum from now until a new replica is up."""
-    [own, *_] = cluster_workloads.build_workloads(planned, read_plan_rows(planned, DAY, "day_ahead", "east"))
-    assert own.boot_s == 600.0
-    [one, *_] = export_documents(planned, "k8s")
-    held = {}
-    for trigger in (each["metadata"] for each in one["spec"]["triggers"]):
-        start, end = (
-            datetime(2025, int(month), int(day), int(hour), int(minute), tzinfo=UTC)
-            for minute, hour, day, month, _ in (trigger[key].split() for key in ("start", "end"))
-        )
-        while start < end:
-            assert start not in held
-            held[start] = int(trigger["desiredReplicas"])
-            start += timedelta(minutes=1)
-    wanted = [COUNTS[min(minute // 60, 23)] for minute in range(24 * 60 + 10)]
-    assert list(held.values()) == [max(wanted[m : m + 11]) for m in range(24 * 60)]
-    assert list(held) == [midnight(DAY) + timedelta(minutes=m) for m in range(24 * 60)]
+def test_k8s_objects_set_the_tolerance_or_pass_it_by_version(planned: RunSettings) -> None:
+    """At 5 replicas nothing is within 10 %, so the counts are the same."""
+    for version, is_exact in ((None, False), ((1, 34), False), ((1, 35), True), ((2, 0), True)):
+        [one, *_] = export_documents(planned, "k8s", kubernetes=version)
+        behavior = one["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+        assert [rule.get("tolerance") for rule in behavior.values()] == ["0" if is_exact else None] * 2
+        assert behavior["scaleDown"]["stabilizationWindowSeconds"] == 60
+        counts = {trigger["metadata"]["desiredReplicas"] for trigger in one["spec"]["triggers"]}
+        assert counts == {"2", "3", "4", "5"}
+        assert (one["spec"]["minReplicaCount"], one["spec"]["maxReplicaCount"]) == (2, 5)
+        [scaled, *_] = export_documents(planned, "keda-scaler", kubernetes=version, scaler="s:1")
+        assert scaled["spec"]["triggers"][0]["metadata"]["tolerance"] == ("0" if is_exact else "0.1")
+    [floor, *_] = export_documents(planned, "k8s", mode="floor", triggers=OWN)
+    assert "scaleDown" not in floor["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    with pytest.raises(ValueError, match=r"^--kubernetes: got 'new', needed a version like 1\.35\.$"):
+        parse_kubernetes_version("new")
+    assert parse_kubernetes_version("v1.35.2") == (1, 35)
+
+
+def test_early_boots_cost_their_gpu_hours(planned: RunSettings) -> None:
+    """By hand: 11 minutes for +2 at 02:00 and for +2 at 23:00, for each workload in 3 regions."""
+    rows = read_plan_rows(planned, DAY, "day_ahead")
+    boots = early_boots(planned, rows)
+    gpus = sum(kind.option.gpus for kind in planned.grid.service_options)
+    assert boots.boot_gpu_hours == pytest.approx(11 / 60 * (2 + 2) * 3 * gpus)
+    usd = planned.catalogue.gpus["h100-80gb"].usd_per_hour
+    assert boots.boot_usd == pytest.approx(boots.boot_gpu_hours * usd)
+
+
+def test_a_plan_that_relies_on_other_regions_says_so(planned: RunSettings) -> None:
+    rows = read_plan_rows(planned, DAY, "day_ahead", "east")
+    assert describe_region_exports(rows) == ""
+    sent = [{**row, "demand_tokens_per_s": 150.0 * row["instances"]} for row in rows if row["instances"] > 4]
+    line = describe_region_exports([*sent, *(row for row in rows if row["instances"] <= 4)])
+    assert line.startswith("flows    4 hours serve less than the demand of east: ")
 
 
 def test_a_node_is_requested_before_its_replica(planned: RunSettings) -> None:
-    """The load rises at 02:00. A node that boots 50 minutes longer is requested at 01:00."""
-    for minutes, replicas in ((49, 0), (50, 2)):
+    """The load rises at 02:00. A node that boots 49 minutes longer is requested at 01:00."""
+    for minutes, replicas in ((48, 0), (49, 2)):  # and a minute for the autoscaler
         [one, *_] = export_documents(planned, "capacity-buffer", hour=1, node_lead_s=60.0 * minutes)
         assert one["spec"]["replicas"] == replicas
         assert one["spec"]["scalableRef"] == {
@@ -136,26 +171,61 @@ def test_a_decision_has_the_same_id_in_every_export(planned: RunSettings) -> Non
     assert [call["at"] for call in calls] == sorted(call["at"] for call in calls)
 
 
-def test_an_untrusted_plan_keeps_minimum_replicas(planned: RunSettings) -> None:
-    for mode, floor in (("floor", 2), ("active", 5)):
+def test_an_untrusted_plan_keeps_the_safe_level(planned: RunSettings) -> None:
+    for mode in ("floor", "active"):
         [one, *_] = export_documents(planned, "keda-scaler", mode=mode, triggers=OWN, scaler="s:1")
-        assert one["spec"]["triggers"][0]["metadata"]["floor"] == str(floor)
-        assert one["spec"]["fallback"] == {"failureThreshold": 3, "replicas": floor}
+        assert one["spec"]["triggers"][0]["metadata"]["floor"] == "5"
+        assert one["spec"]["fallback"] == {"failureThreshold": 3, "replicas": 5}
         assert (one["spec"]["minReplicaCount"], one["spec"]["maxReplicaCount"]) == (2, 40)
 
 
-@pytest.mark.parametrize(("minutes", "runs"), [(-1, False), (0, True), (24 * 60 - 1, True), (24 * 60, False)])
-def test_cron_triggers_are_exported_while_their_plan_runs(
-    planned: RunSettings, minutes: int, runs: bool
+def test_the_held_plan_begins_today_and_ends_with_the_exported_day(planned: RunSettings) -> None:
+    """Without a plan of today, the objects begin with the day, and hold its highest count until then."""
+    noon = midnight(DAY) + timedelta(hours=12)
+    rows = read_held_plan(planned, DAY, "day_ahead", "east", noon)
+    assert rows == sorted(rows, key=lambda row: (row["llm"], row["hour_start"]))
+    assert len(rows) == 4 * 24
+    before = read_held_plan(planned, DAY, "day_ahead", "east", noon - timedelta(days=1))
+    assert before == rows
+    for day, now in ((DAY, noon + timedelta(days=1)), (DAY, noon - timedelta(days=5))):
+        with pytest.raises(ValueError, match=r"^--date: got 2025-07-03, and it is .* or --mode advisory\.$"):
+            read_held_plan(planned, day, "day_ahead", "east", now)
+
+
+def test_a_gap_between_plans_is_held_at_the_highest_count(planned: RunSettings) -> None:
+    rows = [row for row in read_plan_rows(planned, DAY, "day_ahead", "east") if row["llm"] == "bloom-176b"]
+    gap = [row for row in rows if row["hour_start"].hour not in (6, 7, 8)]
+    filled = fill_hours(gap)
+    assert [(row["hour_start"].hour, row["instances"]) for row in filled if row not in gap] == [(6, 5)]
+    assert fill_hours(rows) == rows
+
+
+def test_a_workload_that_never_runs_has_no_object_and_one_that_ends_is_held_at_zero(
+    planned: RunSettings,
 ) -> None:
-    """A future day drains the fleet until it begins; a past day drains it until the next file."""
-    rows, now = read_plan_rows(planned, DAY, "day_ahead", "east"), midnight(DAY) + timedelta(minutes=minutes)
-    cluster_formats.require_plan_running(rows, ExportOptions(mode="advisory"), now)
-    for mode in ("active", "floor"):
-        with (
-            nullcontext() if runs else pytest.raises(ValueError, match=r"^--format k8s: .* keda-scaler, .*$")
-        ):
-            cluster_formats.require_plan_running(rows, ExportOptions(mode=mode), now)
+    rows = read_plan_rows(planned, DAY, "day_ahead", "east")
+    off = [{**row, "instances": 0} if row["llm"] == "bloom-176b" else row for row in rows]
+    assert {row["llm"] for row in drop_idle_workloads(off)} == {row["llm"] for row in rows} - {"bloom-176b"}
+    ran = [
+        {**row, "day": DAY - timedelta(days=1), "hour_start": row["hour_start"] - timedelta(days=1)}
+        for row in rows
+    ]
+    ends = hold_from(DAY, [*ran, *off])
+    [one, *_] = yaml.safe_load_all(cluster_formats.render_cron_scaled_objects(planned, ends, ExportOptions()))
+    assert faults(one) == []
+    assert one["metadata"]["annotations"] == {"autoscaling.keda.sh/paused-replicas": "0"}
+
+
+def test_the_advisory_config_map_reads_as_a_table(planned: RunSettings) -> None:
+    text = cluster_formats.render_cron_scaled_objects(
+        planned, read_plan_rows(planned, DAY, "day_ahead", "east"), ExportOptions(mode="advisory")
+    )
+    assert "  plan.txt: |\n    from (UTC)        before  replicas  decision" in text
+    [table, *_] = [one["data"]["plan.txt"].splitlines() for one in yaml.safe_load_all(text)]
+    assert [line.split()[1:4] for line in table[2:4]] == [["02:00", "3", "5"], ["05:00", "5", "2"]]
+    assert {one["metadata"]["labels"]["fleetcast/policy"] for one in yaml.safe_load_all(text)} == {
+        "day_ahead"
+    }
 
 
 def test_the_command_exports_only_safe_formats_of_a_past_day(
@@ -163,11 +233,33 @@ def test_the_command_exports_only_safe_formats_of_a_past_day(
 ) -> None:
     monkeypatch.setattr("fleetcast.assets.lake.settings.load_settings", lambda _: planned)
     arguments = ["plan", "export", "--policy", "day_ahead", "--date", str(DAY), "--region", "east"]
-    refused = CliRunner().invoke(cli_app, [*arguments, "--format", "k8s"])
-    assert (refused.exit_code, refused.stdout) == (2, "")
-    assert "got a plan of 2025-07-03 00:00 to 2025-07-04 00:00 UTC" in " ".join(refused.stderr.split())
-    for safe in (["k8s", "--mode", "advisory"], ["keda-scaler"], ["hpa"], ["capacity-buffer"], ["json"]):
+    for acts in ("k8s", "hpa", "capacity-buffer", "ray-serve"):
+        refused = CliRunner().invoke(cli_app, [*arguments, "--format", acts])
+        assert (refused.exit_code, refused.stdout) == (2, "")
+        assert "--date: got 2025-07-03, and it is " in " ".join(refused.stderr.split())
+    for safe in (["k8s", "--mode", "advisory"], ["keda-scaler"], ["hpa", "--hour", "3"], ["json"]):
         assert CliRunner().invoke(cli_app, [*arguments, "--format", *safe]).exit_code == 0, safe
+
+
+def test_the_command_exports_tomorrow_over_today(
+    planned: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the evening: tomorrow's file holds today's 7 replicas until midnight."""
+    today = datetime.now(UTC).date()
+    for day, counts in ((today, [7] * 24), (today + timedelta(days=1), [2] * 24)):
+        write_plan(planned, day, counts)
+    monkeypatch.setattr("fleetcast.assets.lake.settings.load_settings", lambda _: planned)
+    arguments = ["plan", "export", "--policy", "day_ahead", "--date", str(day), "--region", "east"]
+    printed = CliRunner().invoke(cli_app, [*arguments, "--format", "k8s", "--kubernetes", "1.35"])
+    [one, *_] = yaml.safe_load_all(printed.stdout)
+    held = [trigger["metadata"] for trigger in one["spec"]["triggers"]]
+    midnight_text = f"0 0 {day.day} {day.month} *"
+    assert [(each["desiredReplicas"], each["end"]) for each in held[:2]] == [
+        ("7", midnight_text),
+        ("2", cron_schedule(midnight(day) + timedelta(days=1))),
+    ]
+    assert held[2]["desiredReplicas"] == "7"
+    assert one["metadata"]["labels"]["fleetcast/day"] == str(day)
 
 
 def test_impossible_exports_are_refused_with_the_reason(planned: RunSettings, tmp_path: Path) -> None:
@@ -180,14 +272,14 @@ def test_impossible_exports_are_refused_with_the_reason(planned: RunSettings, tm
         with pytest.raises(ValueError, match=r"^--target: got .* needed GROUP/VERSION/KIND"):
             parse_scale_target(text)
     number = "- type: cron\n  metadata: {desiredReplicas: 3}"
-    for text, said in (
+    for text, printed in (
         (number, "entry 1 of t.yaml .* Quote its numbers"),
         ("a: 1", "no list"),
         ("- [", "no YAML"),
     ):
-        with pytest.raises(ValueError, match=rf"^--triggers: .*{said}"):
+        with pytest.raises(ValueError, match=rf"^--triggers: .*{printed}"):
             parse_custom_triggers(text, "t.yaml")
-    said = CliRunner().invoke(
+    printed = CliRunner().invoke(
         cli_app, ["plan", "export", "--format", "k8s", "--mode", "floor", "--triggers", "/no/such.yaml"]
     )
-    assert said.exit_code == 2
+    assert printed.exit_code == 2

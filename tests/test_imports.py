@@ -35,6 +35,7 @@ ARROWS: dict[str, set[str]] = {
     "traffic": {"characterise", "world"},
     "replay": {"latency", "quality", "world"},
     "trials": {"latency", "metrics", "quality", "replay", "world"},
+    "configure": {"latency", "metrics", "replay", "trials", "world"},
     "simulation": {"latency", "replay", "world"},
 }
 PLAYING = {"run", "background_compile"}  # files of models/replay that run the kernel

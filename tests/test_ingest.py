@@ -282,17 +282,15 @@ def test_quoted_commas_and_quotes_belong_to_their_field(tmp_path, lake):
         (
             "a.csv",
             "TIMESTAMP,ContextTokens\n1,2",
-            "looks like azure_llm but lacks the columns GeneratedTokens",
+            r"has arrived_at \(as TIMESTAMP\) and input_tokens \(as ContextTokens\), but no output_tokens; "
+            "it is csv .* --columns output_tokens=COLUMN .*output_tokens = 200",
         ),
+        ("a.jsonl", '[{"timestamp": 1}]', "is one JSON array. Write one object a line, .* jq -c"),
         (
             "a.csv",
-            "timestamp;ContextTokens;generatedtokens\n1;2;3",
-            "looks like azure_llm, but is csv with timestamp;ContextTokens;generatedtokens. "
-            "Write TIMESTAMP, ContextTokens, GeneratedTokens with this spelling and separated by commas",
+            "a,b\n1,2",
+            "no column that is known as arrived_at, input_tokens or output_tokens; it is csv with a, b",
         ),
-        ("a.jsonl", '{"SESSION_ID": 1, "turns": []}', "looks like copilot_agent but lacks .*session_id"),
-        ("a.jsonl", '{"Session_ID": 1, "Turns": []}', "Write session_id, turns with this spelling\\.$"),
-        ("a.csv", "a,b\n1,2", "is no trace format known here: csv with a, b. Known: answers, azure_llm"),
         ("a.png", b"\x89PNG\x00", "neither text nor Parquet"),
         ("a.jsonl", '{"timestamp": ', "not a complete object"),
         ("a.jsonl", '{"turns": ' * 99_999, "its first line is nested too deeply to be read"),

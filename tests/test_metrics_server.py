@@ -1,10 +1,15 @@
 """Metrics from a server: a real Prometheus that scrapes engines of the test, and faulty servers."""
 
+import gzip
 import json
+import re
+import socket
 import threading
 import time
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from prometheus_parts import TOKENS, prometheus_of, served
@@ -139,6 +144,104 @@ def test_a_bad_answer_is_reported_in_one_line(
     ):
         fetch_metrics_folder(url, "mine", 1, None, 60, "", tmp_path, Progress())
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("where", ["", 'job="engines"'])
+def test_a_limit_of_series_is_met_by_querying_instances_in_parts(tmp_path: Path, where: str) -> None:
+    """As Mimir and Thanos have it: no series is lost or counted twice, those without an instance neither."""
+    metric, names = "vllm:prompt_tokens_total", [*(f"10.0.0.{n}:80" for n in range(7)), ""]
+    refusals = []
+
+    def answer(path: str) -> tuple[int, dict[str, str], bytes]:
+        query = {key: value[0] for key, value in parse_qs(urlsplit(path).query).items()}
+        if "/label/__name__/" in path:
+            return 200, {}, json.dumps({"status": "success", "data": [metric]}).encode()
+        selector = query.get("match[]", query.get("query", ""))
+        found = re.search(r'instance=~"([^"]*)"', selector)
+        chosen = [n for n in names if found is None or re.fullmatch(json.loads(f'"{found[1]}"'), n)]
+        assert where in selector
+        if "/label/instance/" in path:
+            return 200, {}, json.dumps({"status": "success", "data": [n for n in chosen if n]}).encode()
+        if len(chosen) > 2:
+            refusals.append(selector)
+            text = "the query exceeded the maximum number of series (limit: 2 series)"
+            return 422, {}, json.dumps({"status": "error", "errorType": "execution", "error": text}).encode()
+        result = [{"metric": {"__name__": metric, "instance": n}, "values": [[0, "1"]]} for n in chosen]
+        data = {"resultType": "matrix", "result": result}
+        return 200, {}, json.dumps({"status": "success", "data": data}).encode()
+
+    with served(answer) as url:
+        fetch_metrics_folder(url, "mine", 1, UNTIL, 60, where, tmp_path, Progress())
+    [file] = (tmp_path / "mine.metrics").glob("*.json.gz")
+    found = [
+        one["metric"]["instance"] for one in json.loads(gzip.decompress(file.read_bytes()))["data"]["result"]
+    ]
+    assert sorted(found) == sorted(names)
+    assert refusals
+
+
+BOMB = gzip.compress(bytes(1 << 25))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("number", "answers __name__ with no list"),
+        ("refused", "does not list the values of __name__: 422 series limit"),
+        ("bomb", "does not list the values of __name__: an answer of more than 1 MiB"),
+        ("endless", "does not list the values of __name__: an answer of more than 1 MiB"),
+        ("cut", r"answers nothing \(a compressed answer without its end\), 5 times"),
+        ("no gzip", r"answers nothing \(Error -3 .*\), 5 times"),
+        ("slow body", "sent .* bytes and no end within 1 s. Is it well|sends no whole answer within 1 s"),
+        ("slow head", "sends no whole answer within 1 s"),
+    ],
+)
+def test_a_hostile_server_is_left_within_its_limits(
+    kind: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line with the server's name, within bounded memory and time."""
+    for name, value in {"TIMEOUT_S": 1.0, "WAIT_S": 0.0, "MAX_NAMES_BYTES": 1 << 20}.items():
+        monkeypatch.setattr(prometheus_client, name, value)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+    packed = head + b"Content-Encoding: gzip\r\nConnection: close\r\n\r\n"
+    error = json.dumps({"status": "error", "error": "series limit"}).encode()
+    sent = {
+        "number": head + b'Content-Length: 32\r\n\r\n{"status": "success", "data": 5}',
+        "refused": b"HTTP/1.1 422 Unprocessable\r\nContent-Length: %d\r\n\r\n%s" % (len(error), error),
+        "bomb": packed + BOMB,
+        "cut": packed + gzip.compress(NAMES)[:-9],
+        "no gzip": packed + b"nothing packed here",
+    }
+
+    def talk(client: socket.socket) -> None:
+        with suppress(OSError), client:
+            client.recv(1 << 16)
+            if kind in sent:
+                client.sendall(sent[kind])
+            elif kind == "endless":
+                client.sendall(head + b"\r\n")
+                while True:
+                    client.sendall(b" " * (1 << 16))
+            else:
+                client.sendall(head + b"\r\n" if kind == "slow body" else head)
+                while True:
+                    client.sendall(b"x")
+                    time.sleep(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    client, _ = server.accept()
+                    threading.Thread(target=talk, args=(client,), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        url, begun_s = f"http://127.0.0.1:{server.getsockname()[1]}", time.monotonic()
+        with pytest.raises(IngestError, match=f"^{url} {message}") as refused:
+            fetch_metrics_folder(url, "mine", 1, None, 60, "", tmp_path, Progress())
+        assert "\n" not in str(refused.value)
+        assert time.monotonic() - begun_s < 30
 
 
 def test_an_unreachable_server_is_reported_in_one_line(

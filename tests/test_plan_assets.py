@@ -25,6 +25,7 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import cluster_formats, cluster_workloads, plan_export, plans
 from fleetcast.assets.plans import day_ahead as plan_ahead
 from fleetcast.assets.plans.export_options import ExportOptions
+from fleetcast.assets.plans.plan_flows import describe_region_exports
 from fleetcast.assets.plans.plan_loads import read_forecast_windows
 from fleetcast.assets.plans.plan_tables import PlannedHours
 from fleetcast.assets.plans.plans import PlanRequest
@@ -168,7 +169,8 @@ def test_reasons_name_the_load_the_flow_and_the_limit() -> None:
 
 
 def test_the_json_export_has_hours_endpoints_and_reasons(planned: RunSettings) -> None:
-    exported = json.loads(plan_export.plan_to_json(plan_export.read_plan_rows(planned, DAY, "corrected")))
+    rows = plan_export.read_plan_rows(planned, DAY, "corrected")
+    exported = json.loads(plan_export.plan_to_json(rows, cluster_workloads.early_boots(planned, rows)))
     assert (exported["trace"], exported["programme"], len(exported["hours"])) == ("small", "corrected", 24)
     assert {len(hour["endpoints"]) for hour in exported["hours"]} == {12}
     endpoint = next(one for hour in exported["hours"] for one in hour["endpoints"] if one["why"])
@@ -265,6 +267,28 @@ def test_a_day_to_come_is_planned_from_what_the_day_before_leaves(planned: RunSe
     assert buffers[0] == buffers[1]  # of the last day that is known
     rows = plan_export.read_plan_rows(planned, tomorrow, "day_ahead", "east")
     assert "end: 0 0 5 7 *" in cluster_formats.render_cron_scaled_objects(planned, rows, ExportOptions())
+
+
+def test_a_local_plan_serves_each_region_in_itself_and_reports_its_cost(
+    planned: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hours, and instances so small that each region would export; each has enough GPUs."""
+    whole = plan_ahead.day_ahead_load
+    monkeypatch.setattr(
+        plan_ahead, "day_ahead_load", lambda *day: type(whole(*day))(*(part[8:10] for part in whole(*day)))
+    )
+    monkeypatch.setattr(plan_ahead, "measure_capacities", lambda *_: [30.0] * 4)
+    lines: list[str] = []
+    progress = Progress()
+    progress.say = lines.append  # type: ignore[method-assign]
+    tables = [
+        plan_ahead.plan_ahead(planned, date(2025, 7, 4), progress, is_local) for is_local in (False, True)
+    ]
+    usd, local_usd = (sum(table["usd"].to_pylist()) for table in tables)
+    assert lines == [f"2025-07-04: {local_usd:,.0f} USD, and {usd:,.0f} USD if regions served each other"]
+    assert describe_region_exports(tables[0].to_pylist()).startswith("flows    ")
+    assert describe_region_exports(tables[1].to_pylist()) == ""
+    assert usd < local_usd
 
 
 def test_what_comes_on_the_day_changes_nothing_of_its_day_ahead_forecast(planned: RunSettings) -> None:

@@ -16,6 +16,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import plans
 from fleetcast.assets.plans.problems import problem_template
 from fleetcast.assets.replays import policy_inputs
+from fleetcast.assets.replays.outcomes import instance_visits
 from fleetcast.assets.replays.replay_workloads import read_workload
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day
@@ -274,6 +275,14 @@ def test_a_policy_is_replayed_with_the_spread_that_is_its_own(night: RunSettings
     rows = night.lake.sql(f"from outcomes where policy = 'cauchy' and day = '{DAY}'").to_pandas()
     served_by = rows.set_index("request_id").loc[workload.requests["request_id"].to_pylist(), "instance"]
     assert (outcome.slot == served_by.fillna(-1)).all()
+    for token_s in (fleet.link_token_s, fleet.link_token_s[::-1]):  # the slower link counts, at either end
+        visits = instance_visits(workload.trace, fleet._replace(link_token_s=token_s), rules, outcome)
+        after = visits["link_s"].notna()
+        ends = np.column_stack([visits["slot"].shift()[after], visits["slot"][after]]).astype(int)
+        sent_s = (
+            token_s[fleet.slot_kind[ends]].max(axis=1) * workload.trace.input_tokens[visits["row"][after]]
+        )
+        assert visits["link_s"][after].to_numpy() == pytest.approx(sent_s)
 
 
 def test_links_are_busy_with_the_caches_of_prompts_at_both_ends(night: RunSettings) -> None:

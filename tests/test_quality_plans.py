@@ -113,6 +113,16 @@ def test_no_combination_of_candidates_is_cheaper_than_the_exact_plan(seed: int, 
     assert [one.usd_per_hour for one in said] == sorted(one.usd_per_hour for one in said)
     least = usd(least_cost_plan(offer, demand, 0.45, latency_s))
     assert all(one.usd_per_hour >= least - 1e-9 and one.latency_s <= latency_s for one in said)
+    for point, llm in product(range(5), range(2)):  # no number of replicas of a shape beats the candidates
+        carry = replica_capacity_per_s(offer, point, np.full(2, latency_s))
+        found = boute.deployment_candidates(offer, demand, point, llm)
+        for s in np.flatnonzero(offer.llm == llm):
+            for count in range(1, int(demand.cap_gpus[offer.gpu[s]]) // int(offer.gpus[s]) + 1):
+                if count * carry[s] >= demand.requests_per_s * offer.shares[point, llm]:
+                    most = count * offer.usd_per_hour[s] + 1e-9, 1.1 * latency_s  # its latencies are a grid
+                    assert any(
+                        (c.usd_per_hour, c.latency_s) <= most and c.latency_s <= most[1] for c in found
+                    )
 
 
 @FEW
@@ -318,8 +328,12 @@ def test_the_search_never_beats_going_through_all(seed: int) -> None:
     offer = some_offer(seed, llms=3, gpu_types=1, rule="cascade", points=12)
     tables = cascadia.latency_by_gpus(offer, some_demand(offer), 12)
     search = cascadia.CascadeSearch(tables, 12)
+    percent = cascadia.CascadeSearch(tables._replace(offer=offer._replace(quality=100 * offer.quality)), 12)
+    percent.known = search.known
     for quality in (0.42, 0.5, 0.58):
         whole, found = exhaustive(search, quality), cascadia.search_cascade(search, quality)
+        for point in range(12):  # whatever the unit of quality
+            assert percent.score(point, 100 * quality) == pytest.approx(search.score(point, quality))
         assert search.score(found.point, quality) >= search.score(whole.point, quality)
         assert found.gpus.sum() <= 12
     for llm, gpus in enumerate(whole.gpus):

@@ -60,6 +60,7 @@ def test_one_workload_gets_the_best_of_all_fleets(programme: str) -> None:
         got = found.counts[0] @ weight + found.unserved_per_s @ unserved_penalty_usd(weight[None], goodput)
         assert got == pytest.approx(least(offer, weight, goodput[0], rates[0]), rel=1e-6, abs=1e-6), seed
         assert combo_lp_violations(offer, rates, goodput, found) == []
+        assert found.gap_share < 1e-6  # solved exactly: the better of its bounds is the optimum
 
 
 def test_each_optimisation_model_uses_its_own_weights() -> None:
@@ -80,6 +81,7 @@ def test_the_share_of_two_buckets_is_the_best_of_all_fleets() -> None:
         offer, goodput, rates = offers(seed, 2)
         found = solve_shares(offer, rates, goodput, options=EXACT_SOLVER)
         assert shares_violations(offer, rates, goodput, found) == []
+        assert found.gap_share < 1e-6
         counts = COUNTS[(offer.cap_gpus >= COUNTS).all(axis=1)]
         usd = np.where(serves_both(counts, goodput, rates), counts @ offer.usd_per_hour, np.inf).min()
         if np.isfinite(usd):

@@ -1,6 +1,7 @@
 """The external scaler called as KEDA calls it: the plan, what stands in for it, and what is refused."""
 
 import asyncio
+import re
 import socket
 import threading
 import time
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import hypothesis
 import pyarrow as pa
 import pytest
 import yaml
 from handed import write_plan
+from hypothesis import given
+from hypothesis import strategies as st
 from small import small_config
 from typer.testing import CliRunner
 
@@ -24,7 +28,7 @@ from fleetcast.assets.plans import cluster_formats, keda_scaler
 from fleetcast.assets.plans.current_plan import CurrentPlan
 from fleetcast.assets.plans.export_options import ExportOptions
 from fleetcast.assets.plans.keda_messages import CALLS, MESSAGE_CLASSES, SERVICE
-from fleetcast.assets.plans.keda_scaler import KedaScaler, run_scaler_server
+from fleetcast.assets.plans.keda_scaler import TRIGGER_KEYS, KedaScaler, run_scaler_server
 from fleetcast.assets.plans.plan_export import read_plan_rows
 from fleetcast.pipelines.cli import cli_app
 
@@ -63,6 +67,7 @@ class Running:
         self._thread.start()
         assert is_ready.wait(SOON_S)
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self._ports[0]}")
+        self.exported = self.reference()
 
     def _run(self) -> None:
         with suppress(asyncio.CancelledError):
@@ -121,7 +126,7 @@ def test_the_plan_is_served_with_its_decision_and_a_new_one_soon_after(running: 
         for row in read_plan_rows(running.settings, DAY, "day_ahead", "east")
         if row["llm"] == "bloom-176b"
     }
-    for hour, minute, row_of in ((0, 0, 0), (1, 49, 1), (1, 50, 2), (4, 59, 4), (5, 0, 5), (23, 59, 23)):
+    for hour, minute, row_of in ((0, 0, 0), (1, 48, 1), (1, 49, 2), (4, 59, 4), (5, 0, 5), (23, 59, 23)):
         wanted = rows[midnight(DAY) + timedelta(hours=row_of)]
         held, sent_metadata = running.replicas(midnight(DAY) + timedelta(hours=hour, minutes=minute))
         assert held == wanted["instances"]
@@ -172,10 +177,10 @@ def test_where_the_last_value_was_better_the_floor_is_held(running: Running) -> 
     running.settings.lake.write("forecasts", table, trace=running.settings.trace, day=DAY)
     now = midnight(DAY) + timedelta(hours=2)
     until = time.monotonic() + SOON_S
-    while running.replicas(now)[0] != 2 and time.monotonic() < until:
+    while running.replicas(now, floor="2")[0] != 2 and time.monotonic() < until:
         time.sleep(0.02)
     assert running.replicas(now)[1]["why"].startswith("alarm forecasts_beat_last_value: ")
-    assert running.replicas(now, region="west") == (5, running.replicas(now, region="west")[1])
+    assert running.replicas(now, region="west", floor="2")[0] == 5
     assert running.replicas(now + timedelta(days=1, hours=22))[1]["why"].startswith("alarm")
     running.moment = now + timedelta(days=3)
     running.served.refresh()
@@ -209,6 +214,85 @@ def test_a_trigger_that_means_nothing_is_refused_in_one_line(running: Running) -
     with pytest.raises(grpc.RpcError) as refused:
         unknown(b"", timeout=SOON_S)
     assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+@given(data=st.data(), call=st.sampled_from([*CALLS]))
+@hypothesis.settings(
+    max_examples=60, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture], deadline=None
+)
+def test_no_request_forges_a_line_or_an_internal_error(
+    running: Running, call: str, data: st.DataObject
+) -> None:
+    """Bytes that are no message, and any text in any field: refused as wrong, a printable line at most."""
+    if data.draw(st.integers(0, 3)) == 0:
+        content = data.draw(st.binary(max_size=60))
+    else:
+        reference = MESSAGE_CLASSES["ScaledObjectRef"]()
+        reference.CopyFrom(running.exported)
+        names = ("name", "namespace", *TRIGGER_KEYS, "floor", "policy")
+        field = data.draw(st.sampled_from(names))
+        wild = st.one_of(
+            st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
+            st.sampled_from(
+                [
+                    "x" * 100_000,
+                    "1" + "0" * 20,
+                    "\u0663",
+                    "a\n2025-07-03 00:00  default/x  planned 9",
+                    "\x1b[2J",
+                ]
+            ),
+        )
+        text = data.draw(wild)
+        if field in ("name", "namespace"):
+            setattr(reference, field, text)
+        else:
+            reference.scalerMetadata[field] = text
+        message = reference
+        if CALLS[call][0] == "GetMetricsRequest":
+            message = MESSAGE_CLASSES["GetMetricsRequest"](scaledObjectRef=reference, metricName="s0-f")
+        content = message.SerializeToString()
+    make = running.channel.unary_stream if CALLS[call][2] else running.channel.unary_unary
+    refusal = None
+    try:
+        answer = make(f"/{SERVICE}/{call}")(content, timeout=SOON_S)
+        if CALLS[call][2]:
+            next(answer)
+            answer.cancel()
+    except grpc.RpcError as error:
+        refusal = error
+    assert refusal is None or refusal.code() == grpc.StatusCode.INVALID_ARGUMENT, refusal
+    assert refusal is None or len(refusal.details()) < 1000
+    assert all(line.isprintable() and len(line) < 1200 for line in running.lines)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"floor": "1" + "0" * 20}, r"has floor '1000.*; it must be a whole number from 0 to 100,000\."),
+        (
+            {"region": "r" * 100_000},
+            r"region is 'r.* of 100,000 characters; needed at most 253, all printable",
+        ),
+        ({"llm": "a\nb"}, r"llm is 'a\\nb', of 3 characters"),
+    ],
+)
+def test_each_field_of_a_trigger_has_a_limit(running: Running, changed: dict[str, str], message: str) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        running.ask("IsActive", running.reference(**changed))
+    assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert re.search(message, refused.value.details())
+    named = running.reference()
+    named.name = "x\n2025-07-03 09:00  default/forged  planned 9"
+    with pytest.raises(grpc.RpcError) as refused:
+        running.ask("IsActive", named)
+    assert "default/x\\n2025-07-03 09:00" in running.lines[-1]
+    for call in CALLS:
+        make = running.channel.unary_stream if CALLS[call][2] else running.channel.unary_unary
+        with pytest.raises(grpc.RpcError) as refused:
+            list(make(f"/{SERVICE}/{call}")(b"\xff\xff", timeout=SOON_S) or ())
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        assert f"The request is no {CALLS[call][0]} of KEDA's" in refused.value.details()
 
 
 def test_messages_are_on_the_wire_what_keda_reads() -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from fnmatch import fnmatch
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -24,7 +25,7 @@ from fleetcast.models.world.project_paths import ROOT
 FILES = sorted(str(path.relative_to(SQL)) for path in SQL.rglob("*.sql"))
 GRAINLESS = {  # macros and updates
     *(f"macros/{name}.sql" for name in ("slo", "forecast_losses", "may_wait", "decision_id")),
-    *(f"staging/{name}.sql" for name in ("mapping", "chances", "tiers", "patterns", "duplicates")),
+    *(f"staging/{name}.sql" for name in ("mapping", "clock", "tiers", "patterns", "duplicates")),
 }
 
 
@@ -97,6 +98,19 @@ def test_the_grain_of_demand_by_is_unique_and_conserves(lake, minutes):
     series = lake.sql("select * from demand_series($minutes)", minutes=minutes).to_pandas()
     assert series[["requests", "input_tokens", "output_tokens"]].sum().tolist() == list(totals.values())
     assert not series.duplicated(["trace", "llm", "region", "tier", "bucket_start"]).any()
+
+
+def test_a_share_of_nothing_is_null_and_every_other_one_the_quotient(lake):
+    """The macros that divide, over all small numbers."""
+    rows = lake.sql(
+        "select part, whole, wape_share(part::double, whole::double) as wape, "
+        "attainment_share(part, whole + 2, 2) as attained, "
+        "distance_share(part::double, whole::double) + 1 as distance "
+        "from range(5) as parts(part), range(5) as wholes(whole)"
+    ).to_pandas()
+    expected = rows["part"] / rows["whole"].where(rows["whole"] > 0)
+    for name in ("wape", "attained", "distance"):
+        np.testing.assert_allclose(rows[name].astype(float), expected, err_msg=name)
 
 
 def test_checks_of_requests_and_demand_pass_and_can_fail(lake, tmp_path):

@@ -225,7 +225,7 @@ def test_the_rows_of_a_study_are_what_was_replayed(ran: tuple[Lake, Lake]) -> No
 def test_a_study_leaves_the_nightly_tables_alone_and_prepares_once(ran: tuple[Lake, Lake]) -> None:
     lake, kept = ran
     assert {path.name for path in lake.root.iterdir() if not path.name.startswith(".")} == {
-        "VERSION", "trials", "paper_values", "warehouse.duckdb"
+        "VERSION", "digests", "trials", "paper_values", "warehouse.duckdb"
     }  # fmt: skip
     assert [path.stem for path in lake.files("trials")] == ["tiny@as_is"]
     (folder,) = (lake.root / study.PREPARED).iterdir()

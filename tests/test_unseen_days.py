@@ -175,6 +175,13 @@ def test_what_waits_at_midnight_is_work_of_the_next_day(compared, monkeypatch: p
         queued = [scratch.lake.sql(query, day=day)["n"][0].as_py() for day in (first, last)]
         alone = boards[0].replay(knobs)["reactive"]
         queued_alone = scratch.lake.sql(query, day=first)["n"][0].as_py()
+    for found in (*together, alone):  # a day costs what its llms spent, and what it left
+        parts = [
+            row["value"]
+            for row in found
+            if row["metric"] in ("usd", "backlog_usd") and row.get("llm") != "all"
+        ]
+        assert board_day.total_usd(found) == pytest.approx(sum(parts))
     backlogs = [board_day.totals_by_metric(found)["backlog_usd"] for found in (*together, alone)]
     assert backlogs[0] == 0 < min(backlogs[1:])
     assert queued[0] == 0 < min(queued[1], queued_alone)

@@ -49,7 +49,9 @@ def requests(rows: int) -> pa.Table:
 
 
 def files(lake: Lake) -> list[str]:
-    return sorted(str(p.relative_to(lake.root)) for p in lake.root.rglob("*") if p.is_file())
+    """All files but the digests, which stay when their files are removed."""
+    found = (str(path.relative_to(lake.root)) for path in lake.root.rglob("*") if path.is_file())
+    return sorted(name for name in found if not name.startswith("digests/"))
 
 
 def test_a_partition_comes_back_as_it_was_written(lake):
@@ -151,7 +153,7 @@ def test_queries_share_one_instance_and_leave_nothing_in_it(tmp_path, lake, monk
     Lake(tmp_path / "other").sql("select 1")
     with lake.answer("from requests", QueryLimits()) as rows:
         assert rows.read_all().num_rows == 12
-    assert len(made) == 3  # a folder of its own to spill into, limits of its own
+    assert len(made) == 2  # a folder of its own to spill into; a typed query has a process of its own
 
 
 def test_an_instance_that_has_spilled_is_not_kept(lake, monkeypatch):
@@ -289,7 +291,7 @@ def test_queries_that_read_are_answered(lake):
     [
         ("from enable_logging('QueryLog', storage = 'file', storage_path = 'LOGS')", "has been locked"),
         ("from enable_profiling(save_location = 'LOGS')", "has been locked"),
-        ("from read_csv('http://localhost:1/rows.csv')", "requires the extension httpfs"),
+        ("from read_csv('http://localhost:1/rows.csv')", "Cannot access file .*--allow FOLDER"),
     ],
 )
 def test_a_typed_query_changes_no_setting_and_loads_no_extension(lake, tmp_path, query, why):
@@ -376,5 +378,5 @@ def test_a_process_uses_what_its_cgroup_or_a_setting_gives_it(tmp_path, files, e
     plain = usable_cores({}, tmp_path / "none"), usable_memory_bytes({}, tmp_path / "none")
     expected = tuple(own or whole for own, whole in zip(found, plain, strict=True))
     assert (usable_cores(environ, tmp_path), usable_memory_bytes(environ, tmp_path)) == expected
-    with pytest.raises(ConfigError, match=r"FLEETCAST_CORES is 'two', needed a number from 1. Set another"):
+    with pytest.raises(ConfigError, match=r"FLEETCAST_CORES is 'two', needed a number from 1 to 4,096. Set"):
         usable_cores({"FLEETCAST_CORES": "two"}, tmp_path)

@@ -23,6 +23,7 @@ ADVICE_POLICIES = ("static", "reactive", "lt_ua", "corrected", "day_ahead", "cla
 GROWTH_FACTOR = 4  # the fleet may grow to this multiple of the peak's instances
 MIN_INSTANCE_LIMIT = 16  # instances
 WEEK_DAYS = 7
+LEAST_INSTANCES = {"none": 1, "instance": 2, "region": 2}  # of each llm, by what a fleet has to survive
 UNCAPPED_GPUS = 1_000_000  # cap of GPUs per type and region, as no cap is known
 CONFIG_HEADER = "# Written by fleetcast advise; every command on the page reads it.\n"
 
@@ -42,16 +43,18 @@ def current_deployments(pools: Sequence[TryPool]) -> dict[str, SizedDeployment]:
 def default_deployments(
     llms: Sequence[str], catalogue: Catalogue, config: RunConfig
 ) -> dict[str, SizedDeployment]:
-    """Return the cheapest profiled deployment that holds each llm, with a count of 1."""
+    """Return the cheapest profiled and priced deployment that holds each llm, with a count of 1."""
     return {llm: SizedDeployment(cheapest_deployment(llm, catalogue, config), 1) for llm in llms}
 
 
 def cheapest_deployment(
     llm: str, catalogue: Catalogue, config: RunConfig, gpus: Sequence[str] = ()
 ) -> Deployment:
-    """Return the cheapest deployment that holds an llm, of these GPU types or all with a profile."""
+    """Return the cheapest deployment that holds an llm, of these GPU types or all with profile and price."""
     found = []
     for gpu in gpus or profiled_gpus(catalogue, llm):
+        if catalogue.gpus[gpu].usd_per_hour <= 0 and not gpus:
+            continue
         try:
             degree = min_tensor_parallel(llm, gpu, catalogue, config)
         except ConfigError:
@@ -73,37 +76,59 @@ def choose_forecast_methods(imported: ImportedTrace) -> tuple[str, tuple[str, ..
 
 
 def write_advice_config(
-    imported: ImportedTrace, deployments: Mapping[str, SizedDeployment], catalogue: Catalogue, path: Path
+    imported: ImportedTrace,
+    deployments: Mapping[str, SizedDeployment],
+    catalogue: Catalogue,
+    survive: str,
+    path: Path,
 ) -> RunSettings:
-    """Write the config, and read it back as settings."""
-    path.write_text(advice_config_text(imported, deployments, catalogue), encoding="utf-8")
+    """Write the config with the prices of the catalogue, and read it back as settings."""
+    path.write_text(advice_config_text(imported, deployments, catalogue, survive), encoding="utf-8")
     return load_settings(str(path), str(imported.lake.root))
 
 
+def surviving_regions(imported: ImportedTrace, catalogue: Catalogue, survive: str) -> tuple[str, ...]:
+    """Return the regions of the fleet: those of the trace, and a second one if one may be lost."""
+    regions = imported.regions
+    if survive == "region" and len(regions) == 1:
+        regions = (*regions, *[name for name in catalogue.regions if name not in regions][:1])
+    return regions
+
+
 def advice_config_text(
-    imported: ImportedTrace, deployments: Mapping[str, SizedDeployment], catalogue: Catalogue
+    imported: ImportedTrace,
+    deployments: Mapping[str, SizedDeployment],
+    catalogue: Catalogue,
+    survive: str = "none",
 ) -> str:
     """Return the config as TOML."""
+    places = surviving_regions(imported, catalogue, survive)
+    least = math.ceil(LEAST_INSTANCES[survive] / len(places))
     method, methods = choose_forecast_methods(imported)
     days = max(2, (imported.last_at.date() - imported.first_day + timedelta(days=1)).days)
     limit = max(
         MIN_INSTANCE_LIMIT,
         *(math.ceil(GROWTH_FACTOR * sized.peak_instances) for sized in deployments.values()),
     )
-    regions, weights = _toml_list(imported.regions), _toml_list(list(deployments))
+    regions, weights = _toml_list(places), _toml_list(list(deployments))
     pools = []
     for llm, (pool, peak) in deployments.items():
         degree = f'gpu = "{pool.gpu}", tensor_parallel = {pool.tensor_parallel}'
-        pools.append(f'"{llm}" = {{ {degree}, regions = {regions}, instances_at_start = {max(1, peak)} }}')
+        start = f"instances_at_start = {max(least, peak)}"
+        pools.append(f'"{llm}" = {{ {degree}, regions = {regions}, {start} }}')
     gpus = dict.fromkeys(sized.deployment.gpu for sized in deployments.values())
     caps = ", ".join(f'"{gpu}" = {UNCAPPED_GPUS}' for gpu in gpus)
     tables = [
         CONFIG_HEADER + 'based_on = "office"',
         f'[trace]\nname = "{imported.trace}"\nfirst_day = {imported.first_day}\ndays = {days}\nseed = 7',
-        f"[fleet]\ninstances_at_start = 1\nmin_instances = 1\nmax_instances = {limit}",
+        f"[fleet]\ninstances_at_start = {least}\nmin_instances = {least}\nmax_instances = {limit}",
         "\n".join(["[fleet.deployments]", *pools]),
         f'[forecast]\nmethod = "{method}"\npaper_method = "{method}"\nmethods = {_toml_list(methods)}',
         f"[replay]\npolicies = {_toml_list(ADVICE_POLICIES)}",
+        "\n".join(
+            ["[catalogue.gpus]"]
+            + [f'"{name}" = {{ usd_per_hour = {gpu.usd_per_hour} }}' for name, gpu in catalogue.gpus.items()]
+        ),
         *(
             f"[catalogue.regions.{region}]\ncap_gpus = {{ {caps} }}\nweights = {weights}"
             for region in catalogue.regions

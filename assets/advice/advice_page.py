@@ -4,8 +4,8 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from fleetcast.assets.advice.phrases import join_few_names, share_as_percent
-from fleetcast.assets.advice.svg import fleet_chart, history_chart
+from fleetcast.assets.advice.phrases import join_few_names, share_as_percent, usd_per_gpu_hour_clause
+from fleetcast.assets.advice.svg import fleet_chart, history_chart, plan_chart, reliability_chart
 from fleetcast.assets.pages.templates import fill_template
 from fleetcast.models.aliases import Numbers
 
@@ -21,7 +21,7 @@ POLICY_SUMMARIES = {
 
 def render_advice_page(numbers: Numbers) -> str:
     """Return the whole page as HTML."""
-    tomorrow, watch = numbers["tomorrow"], numbers["watch"]
+    tomorrow, watch, promise = numbers["tomorrow"], numbers["watch"], numbers["promise"]
     planned = tomorrow["hours"] if tomorrow else []
     policies = policy_table_rows(numbers)
     return fill_template(
@@ -35,7 +35,14 @@ def render_advice_page(numbers: Numbers) -> str:
         },
         **numbers,
         fleet_chart=Markup(fleet_chart(tomorrow) if tomorrow else ""),
-        history_chart=Markup(history_chart(numbers["history"], tomorrow)),
+        history_chart=Markup(history_chart(numbers["history"], tomorrow, promise)),
+        plan_chart=Markup(plan_chart(promise, tomorrow) if promise and tomorrow else ""),
+        reliability_chart=Markup(reliability_chart(numbers["grades"])),
+        rules=numbers["choice"]["rules"] if numbers["choice"] else [],
+        inside_days=sum(row["is_inside"] for row in numbers["grades"]),
+        promised_days=sum(row["promised_share"] for row in numbers["grades"]),
+        target_days=sum(row["is_on_target"] for row in numbers["grades"]),
+        rate=usd_per_gpu_hour_clause(tomorrow, numbers["prices"]) if tomorrow else "",
         pools=list(dict.fromkeys(pool_column_title(row) for row in planned)),
         instances={(row["hour"], pool_column_title(row)): row["instances"] for row in planned},
         llm_shares=join_few_names(
@@ -43,6 +50,9 @@ def render_advice_page(numbers: Numbers) -> str:
         ),
         policies=policies,
         most_usd=max([row["usd"] for row in policies] + [1e-9]),
+        most_rule_usd=max(
+            [row["usd_mean"] or 0.0 for row in (numbers["choice"] or {"rules": []})["rules"]] + [1e-9]
+        ),
         unsure_hours=[
             f"{row['hour']:02d}:00 (P90 is {row['p90_ratio']:,.1f} times the mean)"
             for row in (watch["unsure_hours"] if watch else [])

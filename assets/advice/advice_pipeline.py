@@ -9,14 +9,13 @@ from datetime import date, timedelta
 from fleetcast.assets.advice.advice_config import SizedDeployment, cheapest_deployment
 from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.demand import demand_history
-from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_day_ahead
+from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
-from fleetcast.assets.plans.day_ahead import forecast_plan_day
+from fleetcast.assets.plans.day_ahead import forecast_plan_day, plan_ahead
 from fleetcast.assets.plans.plans import plan_day
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day
 from fleetcast.assets.studies import rent_answer
-from fleetcast.assets.studies.latency_error import replay_latency_draws
 from fleetcast.assets.studies.level_search import LevelsQuery as Levels
 from fleetcast.assets.studies.level_search import try_levels
 from fleetcast.assets.studies.rent_query import RentQuery
@@ -26,10 +25,7 @@ from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 
 MAX_LLMS_RENTED_FOR = 2  # the other llms get the cheapest instance that holds them
-ADVICE_RESAMPLES = 12  # draws of the latencies
-MAX_REQUESTS_TO_RESAMPLE = 300_000  # requests of a day above which latency draws are not replayed
-SCORED_FORECAST_DAYS = 3  # days forecast at their midnight, to measure the forecast error
-RESAMPLED_POLICIES = ("static", "day_ahead")  # the policies replayed in each latency draw
+MOST_PAST_DAYS = 5  # planned at their midnight and replayed, to choose a rule
 LEVEL_TRIAL_STACKS = ("jsq",)  # the simplest stack that uses levels
 LEVEL_TRIAL_LEVELS = (1, 2, 3)
 
@@ -87,24 +83,28 @@ def rented_sized_deployments(
     return deployments
 
 
-def run_day_pipeline(settings: RunSettings, day: date, progress: Progress) -> None:
-    """Forecast, plan, replay and score a day from the days before it, and forecast some earlier days."""
-    for _ in demand_history.make_demand(
-        settings, demand_history.past_days(settings, day + timedelta(days=1)), progress
-    ):
+def plan_past_days(settings: RunSettings, last: date, progress: Progress) -> list[date]:
+    """Plan the latest days up to `last` as their midnight would have; return them, oldest first."""
+    next_day = last + timedelta(days=1)
+    for _ in demand_history.make_demand(settings, demand_history.past_days(settings, next_day), progress):
         pass
-    for back in range(SCORED_FORECAST_DAYS - 1, 0, -1):
-        before = day - timedelta(days=back)
-        if settings.history(before) and settings.history(before)[0] in settings.lake.days(
-            "demand", settings.trace
-        ):
-            forecast_day_ahead(settings, before, progress)
+    known = settings.lake.days("demand", settings.trace)
+    planned = []
+    for back in range(MOST_PAST_DAYS - 1, -1, -1):
+        day = last - timedelta(days=back)
+        before = settings.history(day)
+        if before and before[0] in known and day - timedelta(days=1) in known:
+            plan_ahead(settings, day, progress)
+            planned.append(day)
+    return planned
+
+
+def run_day_pipeline(settings: RunSettings, day: date, progress: Progress) -> None:
+    """Forecast, plan, replay and score a day from the days before it."""
     forecast_day(settings, day, progress)
     plan_day(settings, day, progress)
     replay_day(settings, day, settings.config.replay.policies, progress)
     score_day(settings, day, progress)
-    if settings.lake.count("requests", trace=settings.trace, day=day) <= MAX_REQUESTS_TO_RESAMPLE:
-        replay_latency_draws(settings, day, RESAMPLED_POLICIES, ADVICE_RESAMPLES, progress)
 
 
 def run_level_trials(settings: RunSettings, day: date, imported: ImportedTrace, progress: Progress) -> bool:

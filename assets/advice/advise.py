@@ -6,7 +6,9 @@ last whole day from the days before it, plan the next day. A trace of less than 
 (short_trace.py).
 """
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,13 +22,15 @@ from fleetcast.assets.advice import (
     next_day_plan,
     phrases,
     policy_comparison,
+    promise_sections,
     short_trace,
 )
 from fleetcast.assets.advice.current_fleet import evaluate_current_fleet
 from fleetcast.assets.advice.imported_trace import ImportedTrace
+from fleetcast.assets.advice.remedies import describe_remedy
 from fleetcast.assets.advice.sections import add_derived_sections, empty_sections
 from fleetcast.assets.demand.characterise import characterise_trace
-from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.day_ahead import plan_ahead
 from fleetcast.assets.studies import try_fleet
@@ -35,6 +39,7 @@ from fleetcast.models.replay.session import background_compile
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.prices import PRICES_FILE, choose_provider, load_price_lists, price_catalogue
 from fleetcast.models.world.project_paths import HOME
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
@@ -50,6 +55,10 @@ class AdviceRequest(NamedTuple):
     current_fleet: str | None = None  # what runs today, as `fleetcast try` reads it
     gpus: tuple[str, ...] = ()  # types that may be rented; (): those of `default_gpus`
     output_tokens: int | None = None  # assumed for answers whose length the file does not give
+    survive: str = "instance"  # what the fleet survives, of SURVIVAL_KINDS
+    provider: str | None = None  # whose prices; None: the first list with all types in question
+    prices: Path | None = None  # a file of price lists instead of the catalogue's
+    columns: Mapping[str, str] = {}  # column of a log -> column of the file
 
 
 def advise_trace(
@@ -63,12 +72,17 @@ def advise_trace(
     office = load_config("office", catalogue)
     for gpu in request.gpus:
         require_known(gpu, catalogue.gpus, "gpu", "--gpus")
+    require_known(request.survive, promise_sections.SURVIVAL_KINDS, "kind of survival", "--survive")
     pools = try_fleet.parse_fleet(request.current_fleet, catalogue, office) if request.current_fleet else []
+    lists = load_price_lists(catalogue, request.prices or PRICES_FILE)
+    needed = [*request.gpus, *(pool.deployment.gpu for pool in pools)]
+    provider = choose_provider(lists, request.provider, needed, str(request.prices or PRICES_FILE.name))
+    catalogue = price_catalogue(catalogue, lists[provider])
     as_llm = request.as_llm or (pools[0].llm if len(pools) == 1 else None)
     if request.file is not None:
         with progress.bar(f"land {request.file.name}", 0):
             imported = import_trace.import_trace_file(
-                request.file, folder, catalogue, as_llm, Progress(), request.output_tokens
+                request.file, folder, catalogue, as_llm, Progress(), request.output_tokens, request.columns
             )
     else:
         imported = import_trace.copy_landed_trace(
@@ -80,29 +94,32 @@ def advise_trace(
             "name one llm only, which is then assumed for all llms without a profile."
         )
     sections = compute_sections(imported, request, pools, catalogue, office, folder, progress)
+    sections["prices"] = data_sections.prices_section(sections, provider, lists[provider])
     sections["cannot"] = limitations.list_limitations(imported, catalogue, sections)
     sections["answer"] = phrases.answer_sentences(sections)
-    shown = _path_to_type(folder)
-    command = f"fleetcast advise {request.file or f'--trace {request.trace}'}{_command_options(request)}"
+    shown = folder.absolute()
+    source = shlex.quote(str(request.file.absolute())) if request.file else f"--trace {request.trace}"
+    command = f"fleetcast advise {source}{_command_options(request)}"
     types = {
         row["llm"]: request.gpus or advice_pipeline.default_gpus(row["llm"], catalogue)
         for row in sections["gpus"]
     }
-    setup = f"export FLEETCAST_LAKE={shown}/lake FLEETCAST_CONFIG={shown}/advice.toml"
-    sections["commands"] = phrases.reproduce_commands(sections, setup, command, types)
+    lake_path, config_path = (shlex.quote(str(shown / name)) for name in ("lake", "advice.toml"))
+    place = f"FLEETCAST_LAKE={lake_path} FLEETCAST_CONFIG={config_path} "
+    sections["commands"] = phrases.reproduce_commands(sections, place, command, types)
     return dict(data_sections.to_json_values(sections))
-
-
-def _path_to_type(folder: Path) -> str:
-    """Return a folder relative to fleetcast's home if it lies in it, else whole."""
-    return str(folder.relative_to(HOME)) if folder.is_relative_to(HOME) else str(folder)
 
 
 def _command_options(request: AdviceRequest) -> str:
     parts = [f" --assume-llm {request.as_llm}"] if request.as_llm else []
     parts += [f' --fleet "{request.current_fleet}"'] if request.current_fleet else []
     parts += [f" --outputs {request.output_tokens}"] if request.output_tokens else []
+    if request.columns:
+        parts += [f' --columns "{",".join(f"{name}={column}" for name, column in request.columns.items())}"']
     parts += [f" --gpus {','.join(request.gpus)}"] if request.gpus else []
+    parts += [f" --survive {request.survive}"] if request.survive != "instance" else []
+    parts += [f" --provider {request.provider}"] if request.provider else []
+    parts += [f" --prices {shlex.quote(str(request.prices.absolute()))}"] if request.prices else []
     return "".join(parts)
 
 
@@ -122,7 +139,7 @@ def compute_sections(
         llms, catalogue, office
     )
     config, last = folder / "advice.toml", imported.last_whole_day
-    settings = advice_config.write_advice_config(imported, deployments, catalogue, config)
+    settings = advice_config.write_advice_config(imported, deployments, catalogue, request.survive, config)
     next_day = imported.day_to_plan
     sections = empty_sections(imported)
     sections["history"] = data_sections.history_section(settings, imported.last_at.date())
@@ -143,18 +160,46 @@ def compute_sections(
             deployments = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
         else:
             deployments = advice_pipeline.rented_sized_deployments(answers, llms, catalogue, office)
-        settings = advice_config.write_advice_config(imported, deployments, catalogue, config)
+        settings = advice_config.write_advice_config(
+            imported, deployments, catalogue, request.survive, config
+        )
     sections["gpus"] = data_sections.gpu_section(answers)
     if last is None:
         sizes = short_trace.size_hours(settings, deployments, progress)
         sections["tomorrow"] = next_day_plan.sized_hours_section(settings, sizes, deployments)
     else:
+        days = advice_pipeline.plan_past_days(settings, last, progress)
         advice_pipeline.run_day_pipeline(settings, last, progress)
         if advice_pipeline.run_level_trials(settings, last, imported, progress):
             sections["levels"] = data_sections.levels_section(settings, last)
         plan_ahead(settings, next_day, progress)
+        sections |= promised_sections(settings, days, next_day, request.survive, progress)
+        if not sections["promise"]["is_kept"]:
+            types = {llm: request.gpus or advice_pipeline.default_gpus(llm, catalogue) for llm in deployments}
+            sections["promise"]["remedy"] = describe_remedy(
+                settings, last, deployments, types, catalogue, office
+            )
         sections["tomorrow"] = next_day_plan.next_day_section(settings, next_day)
         sections["board"] = policy_comparison.policies_section(settings, last)
     current = evaluate_current_fleet(settings, last, pools, request.current_fleet, catalogue, office)
     add_derived_sections(settings, sections, imported, last, current)
     return sections
+
+
+def promised_sections(
+    settings: RunSettings, days: Sequence[date], next_day: date, survive: str, progress: Progress
+) -> Numbers:
+    """Choose and size the rule of the next day; return its promise, the choice and the graded past days.
+
+    The plan of the next day in the lake gets the instances of the sized rule.
+    """
+    whole = [day for day in settings.lake.days("demand", settings.trace) if day <= days[-1]]
+    search, found = promise_sections.search_promise(settings, days, whole, next_day, survive, progress)
+    sized = found.advised.sized
+    promise_sections.write_sized_plan(settings, search.plan, sized)
+    return {
+        "promise": promise_sections.promise_section(settings, search, found, survive),
+        "choice": promise_sections.choice_section(search, found, settings),
+        "grades": promise_sections.grade_past_days(settings, search, sized, whole),
+        "split": promise_sections.saving_split(found),
+    }

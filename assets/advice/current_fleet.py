@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from datetime import date
 
-import pandas as pd
-import pyarrow as pa
-
+from fleetcast.assets.advice.remedies import read_requests_of_day
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings
 from fleetcast.assets.studies import try_fleet
 from fleetcast.models.aliases import Numbers
@@ -28,10 +26,7 @@ def evaluate_current_fleet(
     """
     if not pools or current_fleet is None:
         return None if day is None else read_recorded_fleet(settings, day)
-    rows = settings.lake.sql("reads/advice_replayed_requests.sql", trace=settings.trace, day=day).to_pandas(
-        types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None
-    )
-    rows["arrival_s"] -= rows["arrival_s"].iloc[0]
+    rows = read_requests_of_day(settings, day)
     row = try_fleet.run_fleet_trial(current_fleet, pools, rows, catalogue, office).row
     usd = sum(p.instances * p.deployment.gpus * catalogue.gpus[p.deployment.gpu].usd_per_hour for p in pools)
     counts = rows["tier"].value_counts()

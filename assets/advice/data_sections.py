@@ -14,8 +14,9 @@ from fleetcast.assets.studies.level_search import describe_endpoint_levels as le
 from fleetcast.assets.studies.rent_answer import RentAnswer
 from fleetcast.assets.studies.rent_query import describe_targets
 from fleetcast.models.aliases import Numbers
+from fleetcast.models.world.prices import PriceList
 
-ADVICE_VERSION = 1
+ADVICE_VERSION = 2
 
 
 def to_json_values(value: Any) -> Any:
@@ -68,6 +69,21 @@ def history_section(settings: RunSettings, last: date) -> list[Numbers]:
         last=last,
     ).to_pylist()
     return [{"at": row["hour_start"], "tokens_per_s": row["tokens_per_s"]} for row in rows]
+
+
+def prices_section(numbers: Numbers, provider: str, prices: PriceList) -> Numbers:
+    """Return the price list in use: provider, date, source, USD per GPU-hour of every type on the page."""
+    used = [row["gpu"] for row in (numbers["tomorrow"] or {"hours": []})["hours"]]
+    used += [gpu for row in numbers["gpus"] for fleet in row["fleets"] for gpu in fleet["gpus"]]
+    types = [gpu for gpu in dict.fromkeys(used) if gpu in prices.on_demand]
+    return {
+        "provider": provider,
+        "date": prices.date,
+        "source": prices.source,
+        "usd_per_gpu_hour": {gpu: prices.on_demand[gpu] for gpu in types},
+        "spot_usd_per_gpu_hour": {gpu: prices.spot.get(gpu) for gpu in types},
+        "reserved_usd_per_gpu_hour": {gpu: prices.reserved.get(gpu) for gpu in types},
+    }
 
 
 # --- GPUs --------------------------------------------------------------------------------------------------

@@ -19,12 +19,13 @@ from fleetcast.assets.advice.imported_trace import DEFAULT_LLM, MAX_DAYS_READ, I
 from fleetcast.assets.advice.impute_tiers import impute_tiers_and_llms
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.lake.sql_files import SQL
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.landing import land_file
+from fleetcast.assets.traces.landing_folder import write_columns
 from fleetcast.assets.traces.prometheus_answers import is_metrics_folder
 from fleetcast.assets.traces.staging import ANSWERS_TABLE
+from fleetcast.assets.traces.trace_formats import source_of_format
 from fleetcast.assets.traces.trace_mapping import mapping_file
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.toml_dataclasses import ConfigError, parse_toml
@@ -46,6 +47,7 @@ def import_trace_file(
     as_llm: str | None,
     progress: Progress,
     output_tokens: int | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> ImportedTrace:
     """Land a file in a separate lake under `folder`, in place of the files of an earlier page.
 
@@ -64,6 +66,8 @@ def import_trace_file(
     link.parent.mkdir()
     link.symlink_to(file.resolve())
     mapping = _write_mapping(file, link, name, catalogue, as_llm, output_tokens)
+    if columns:
+        write_columns(mapping_file(link), columns)
     lake = Lake(folder / "lake")
     report = land_file(link, lake, catalogue, progress)
     unknown = {
@@ -164,10 +168,10 @@ def copy_landed_trace(
     for table in COPIED_TABLES:
         for path in source.files(table, trace=trace):
             _copy_bytes(path.read_bytes(), lake.path(table, path.stem, trace=trace))
-    ingests = lake.sql("select format from ingests where trace = $trace", trace=trace)["format"].to_pylist()
-    formats = sorted(set(ingests))
+    ingests = lake.sql("select format, columns from ingests where trace = $trace", trace=trace).to_pylist()
+    formats = sorted({row["format"] for row in ingests})
     mapped = frozenset({"region", "llm", "tier"})  # all of them were mapped at landing
-    missing_keys = _keys_formats_lack(formats)
+    missing_keys = _keys_formats_lack(formats, "".join(row["columns"] or "" for row in ingests))
     if as_llm and "llm" in missing_keys:
         mapped -= {"llm"}
     imported = impute_tiers_and_llms(
@@ -182,13 +186,19 @@ def copy_landed_trace(
     return imported._replace(distributed_keys=tuple(key for key, is_several in several.items() if is_several))
 
 
-def _keys_formats_lack(formats: Sequence[str]) -> list[str]:
-    """Return which of region and llm these formats never name; metrics and synthetic traces name both."""
-    files = [SQL / "sources" / f"{form}.sql" for form in formats]
-    if not files or not all(file.is_file() for file in files):
+def _keys_formats_lack(formats: Sequence[str], columns: str) -> list[str]:
+    """Return which of region and llm these formats never name; metrics and synthetic traces name both.
+
+    `columns` are those that were read of logs, which name a region only if they have such a column.
+    """
+    sources = [source_of_format(form) for form in formats]
+    if not sources or None in sources:
         return []
-    texts = [file.read_text(encoding="utf-8") for file in files]
-    return [key for key in ("region", "llm") if not any(re.search(rf"\bas {key}\b", text) for text in texts)]
+    texts = [source.text for source in sources if source is not None]
+    lacking = [
+        key for key in ("region", "llm") if not any(re.search(rf"\bas {key}\b", text) for text in texts)
+    ]
+    return ["region", *lacking] if columns and "region = " not in columns else lacking
 
 
 def _copy_bytes(content: bytes, target: LakePath) -> None:

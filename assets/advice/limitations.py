@@ -56,13 +56,12 @@ def list_limitations(imported: ImportedTrace, catalogue: Catalogue, numbers: Num
                 f"{RECORDED_FLEET_HINT if imported.format == CONFIG_FORMAT else CURRENT_FLEET_HINT}.",
             )
         )
-    if numbers["tomorrow"] is not None:
+    if numbers["tomorrow"] is not None and numbers["promise"] is None:
         found.append(
             (
                 "promise",
-                "The share in time is that of a past day; the next day may be worse. On three real days the "
-                "page showed 98.8, 94.4 and 98.4 %, and the next days had 97.9, 92.5 and 93.1 %, at a target "
-                "of 95 %.",
+                "The share in time is that of a past day; the next day may be worse, and the page has no "
+                "interval for it.",
             )
         )
     if len(imported.tiers) == 1:

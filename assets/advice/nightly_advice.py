@@ -1,5 +1,6 @@
 """Compute the numbers of an advice page on a day of a config, from the tables of its nightly run."""
 
+import shlex
 from datetime import date, timedelta
 
 from fleetcast.assets.advice import data_sections, limitations, next_day_plan, phrases, policy_comparison
@@ -38,11 +39,11 @@ def advise_nightly_run(settings: RunSettings, day: date, progress: Progress) -> 
         sections["cannot"].insert(0, {"key": "tomorrow", "line": reason})
     sections["answer"] = phrases.answer_sentences(sections)
     config = settings.config.file
-    name = config.stem if config.parent == CONFIG_DIR else str(config)
-    command = f"fleetcast advise --config {name} --date {day}"
-    sections["commands"] = phrases.reproduce_commands(
-        sections, f"export FLEETCAST_CONFIG={name}", command, {}
-    )
+    name = config.stem if config.parent == CONFIG_DIR else shlex.quote(str(config.absolute()))
+    lake = shlex.quote(str(settings.lake.root))
+    command = f"FLEETCAST_LAKE={lake} fleetcast advise --config {name} --date {day}"
+    place = f"FLEETCAST_LAKE={lake} FLEETCAST_CONFIG={name} "
+    sections["commands"] = phrases.reproduce_commands(sections, place, command, {})
     return dict(data_sections.to_json_values(sections))
 
 

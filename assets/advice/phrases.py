@@ -8,7 +8,7 @@ from fleetcast.models.aliases import Numbers
 
 EXAMPLE_LLM = "llama3.1-70b"  # example of an llm to assume
 MAX_NAMES_LISTED = 3  # longer lists of names are cut
-ALTERNATIVE_POLICIES = ("reactive", "lt_ua", "corrected", "static")  # policies to run instead of the plan
+REACTIVE_RULES = ("reflex", "compact")  # decide during the day
 
 
 def share_as_percent(share: float | None, digits: int = 0) -> str:
@@ -41,10 +41,13 @@ def answer_sentences(numbers: Numbers) -> list[str]:
             f"input tokens and {trace['mean_output_tokens']:,.0f} output tokens.",
             f"To plan as if they were a profiled llm: --assume-llm {EXAMPLE_LLM}.",
         ]
-    return [_fleet_sentence(tomorrow), _saving_sentence(numbers), _certainty_sentence(numbers)]
+    found = [_fleet_sentence(tomorrow, numbers["promise"], numbers["prices"])]
+    found += [_promise_sentence(numbers["promise"])] if numbers["promise"] else []
+    found += [_saving_sentence(numbers), _certainty_sentence(numbers)]
+    return [line for line in found if line]
 
 
-def _fleet_sentence(tomorrow: Numbers) -> str:
+def _fleet_sentence(tomorrow: Numbers, promise: Numbers | None, prices: Numbers | None) -> str:
     gpus = [row["gpus"] for row in tomorrow["by_hour"]]
     least, most = min(gpus), max(gpus)
     counts = gpus_by_type(tomorrow)
@@ -52,8 +55,28 @@ def _fleet_sentence(tomorrow: Numbers) -> str:
     llms = join_few_names(list(dict.fromkeys(row["llm"] for row in tomorrow["hours"])) or ["no llm"])
     when = f"On {tomorrow['day']} run" if tomorrow["basis"] == "forecast" else "For a day like this trace run"
     hours = ", the same all day" if least == most else ", by hour as below"
-    cost = f"{tomorrow['gpu_hours']:,.0f} GPU-hours, {tomorrow['usd']:,.0f} USD"
-    return f"{when} {fleet} for {llms}{hours}: {cost}."
+    rate = usd_per_gpu_hour_clause(tomorrow, prices)
+    cost = f"{tomorrow['gpu_hours']:,.0f} GPU-hours, {tomorrow['usd']:,.0f} USD{rate}"
+    rule = f", by the rule {promise['rule']}" if promise and promise["rule"] in REACTIVE_RULES else ""
+    return f"{when} {fleet} for {llms}{hours}{rule}: {cost}.{_survival_clause(promise)}"
+
+
+def _survival_clause(promise: Numbers | None) -> str:
+    """Return what the fleet survives, and what that costs."""
+    if promise is None or promise["survival"]["kind"] == "none":
+        return ""
+    survival = promise["survival"]
+    return f" To survive the loss of one {survival['kind']} is {survival['usd']:,.0f} USD of it."
+
+
+def usd_per_gpu_hour_clause(tomorrow: Numbers, prices: Numbers | None) -> str:
+    """Return the prices in use behind a sum; the mean of the plan if no list is named."""
+    if prices and prices["usd_per_gpu_hour"]:
+        counts = gpus_by_type(tomorrow)
+        used = {gpu: usd for gpu, usd in prices["usd_per_gpu_hour"].items() if gpu in counts}
+        rates = join_few_names([f"{usd:,.2f} per {gpu} hour" for gpu, usd in used.items()])
+        return f" ({rates}, {prices['provider']} on demand)" if rates else ""
+    return f" ({tomorrow['usd'] / tomorrow['gpu_hours']:,.2f} per GPU-hour)" if tomorrow["gpu_hours"] else ""
 
 
 def gpus_by_type(tomorrow: Numbers) -> dict[str, tuple[int, int]]:
@@ -69,6 +92,32 @@ def _gpu_range(least: int, most: int, gpu: str) -> str:
     return f"{most:,} {gpu}" if least == most else f"{least:,} to {most:,} {gpu}"
 
 
+def _promise_sentence(promise: Numbers) -> str:
+    """Return the promise for the day, or that no fleet of this kind can keep the target, and what would."""
+    tier = promise["tiers"][0]
+    target = share_as_percent(tier["target_share"])
+    shares = percent_range(tier["low_share"], tier["high_share"])
+    usd = usd_range(promise["usd_low"], promise["usd_high"])
+    if not promise["is_kept"]:
+        return (
+            f"No fleet of this kind keeps the target of {target}: it attains {shares} of {tier['tier']}. "
+            f"{promise['remedy']}"
+        ).strip()
+    served = f"{shares} of {tier['tier']} requests in time (target {target})"
+    return f"The promise, nine days in ten: {served}, for {usd}."
+
+
+def percent_range(low: float, high: float) -> str:
+    """Format an interval of a share, as in "95.6 to 98.9 %"."""
+    return share_as_percent(low, 1) if low == high else f"{100 * low:,.1f} to {share_as_percent(high, 1)}"
+
+
+def usd_range(low: float, high: float) -> str:
+    """Format an interval of a cost in whole USD."""
+    least, most = f"{low:,.0f}", f"{high:,.0f}"
+    return f"{most} USD" if least == most else f"{least} to {most} USD"
+
+
 def _saving_sentence(numbers: Numbers) -> str:
     saving, tomorrow = numbers["saving"], numbers["tomorrow"]
     if saving is None and tomorrow is None:
@@ -79,9 +128,10 @@ def _saving_sentence(numbers: Numbers) -> str:
             f"One fleet all day, sized for the largest hour, costs {peak:,.0f} USD; no other comparison is "
             "possible."
         )
-    than = f"{saving['today']}" if saving["is_told"] else "one fleet all day, sized for the peak"
-    spent = f"{saving['advised_usd']:,.0f} USD instead of {saving['today_usd']:,.0f} USD for {than}"
-    change, late = saving["share"] or 0.0, _missed_target_clause(numbers)
+    spent = (
+        f"{saving['advised_usd']:,.0f} USD instead of {saving['today_usd']:,.0f} USD for {saving['today']}"
+    )
+    change = saving["share"] or 0.0
     word = (
         f"{share_as_percent(abs(change))} {'less' if change > 0 else 'more'}"
         if round(change, 3)
@@ -91,71 +141,66 @@ def _saving_sentence(numbers: Numbers) -> str:
     return (
         f"{when} would have cost {spent}: {word}, with "
         f"{share_as_percent(saving['advised_in_time_share'], 1)} of the interactive requests in time, "
-        f"compared with {share_as_percent(saving['today_in_time_share'], 1)}{late}."
+        f"compared with {share_as_percent(saving['today_in_time_share'], 1)}.{_scaling_clause(numbers)}"
     )
 
 
-def _missed_target_clause(numbers: Numbers) -> str:
-    """Return the target that the advised policy missed, and the cheapest policy that attained it; or ""."""
-    missed = [tier for tier in numbers["certainty"]["tiers"] if _is_missed(tier)]
-    if not missed:
+def _scaling_clause(numbers: Numbers) -> str:
+    """Return whether scaling by the hour pays, and how many times too large the fleet is; "" if unknown."""
+    choice, saving = numbers["choice"], numbers["saving"]
+    if choice is None or choice["scaling_saves"] is not False:
         return ""
-    worst = min(missed, key=lambda tier: tier["in_time_share"])
-    target = f"; the target of {worst['tier']} is {share_as_percent(worst['target_share'])}"
-    attaining = [
-        row
-        for row in numbers["board"]["policies"]
-        if row["policy"] in ALTERNATIVE_POLICIES and (row["in_time_share"] or 0.0) >= worst["target_share"]
-    ]
-    if not attaining:
-        return f"{target}, which no policy here attained"
-    best = min(attaining, key=lambda row: row["usd"])
-    return f"{target}, which {best['policy']} attained for {best['usd']:,.0f} USD"
-
-
-def _is_missed(tier: Numbers) -> bool:
-    return tier["in_time_share"] is not None and tier["in_time_share"] < tier["target_share"]
+    times = saving["today_usd"] / saving["advised_usd"] if saving["advised_usd"] else 1.0
+    larger = f": your fleet is {times:,.1f} times too large" if saving["is_told"] and times >= 1.5 else ""
+    return f" Scaling by the hour adds nothing here{larger}."
 
 
 def _certainty_sentence(numbers: Numbers) -> str:
-    certainty, tomorrow = numbers["certainty"], numbers["tomorrow"]
-    error = share_as_percent(tomorrow["usd_error_share"])
-    parts = [f"errors of the latency profiles move the cost by up to {error} either way"]
+    certainty, tomorrow, promise = numbers["certainty"], numbers["tomorrow"], numbers["promise"]
+    parts = []
     if certainty["forecast_wape_share"] is not None:
         wape = share_as_percent(certainty["forecast_wape_share"])
-        parts.insert(0, f"forecasts made at midnight were off by {wape}")
+        parts.append(f"forecasts made at midnight were off by {wape}")
+    if promise is None:
+        error = share_as_percent(tomorrow["usd_error_share"])
+        parts.append(f"errors of the latency profiles move the cost by up to {error} either way")
+    graded = numbers["grades"]
+    if graded:
+        inside = sum(row["is_inside"] for row in graded)
+        parts.append(f"{inside} of {len(graded)} past days came inside the intervals of their midnight")
     saving = numbers["saving"]
     if saving is not None and saving["is_beyond_error"] is not None and round(saving["share"] or 0.0, 3):
-        compared = "is larger" if saving["is_beyond_error"] else "is not larger"
-        parts.append(f"the saving {compared} than that error")
-    return f"How certain: {', '.join(parts)}."
+        compared = "is" if saving["is_beyond_error"] else "is not"
+        parts.append(f"the saving {compared} larger than its error")
+    return f"How certain: {', '.join(parts)}." if parts else ""
 
 
 # --- commands ----------------------------------------------------------------------------------------------
 
 
 def reproduce_commands(
-    numbers: Numbers, setup: str, command: str, gpus: Mapping[str, Sequence[str]]
+    numbers: Numbers, place: str, command: str, gpus: Mapping[str, Sequence[str]]
 ) -> dict[str, str]:
-    """Return the command that reproduces each section; `setup` sets the lake and the config for them."""
+    """Return the command that reproduces each section; each works when it is copied alone.
+
+    `place`: assignments of the lake and the config, before every command.
+    """
     tomorrow, board = numbers["tomorrow"], numbers["board"]
-    found = {"all": command, "setup": setup, "trace": f"fleetcast characterise {numbers['trace']['name']}"}
+    found = {"all": command, "trace": f"{place}fleetcast characterise {numbers['trace']['name']}"}
     if tomorrow is not None and tomorrow["basis"] == "forecast":
         day = tomorrow["day"]
-        found["tomorrow"] = f"fleetcast plan ahead && fleetcast plan show --policy day_ahead --date {day}"
-        found["certainty"] = 'fleetcast sql "from forecast_coverage"'
+        found["tomorrow"] = f"{place}fleetcast plan show --policy day_ahead --date {day}"
+        found["certainty"] = f'{place}fleetcast sql "from forecast_coverage"'
         options = f"--date {day} --param policy=day_ahead"
-        found["watch"] = f"fleetcast sql sql/queries/plan_by_hour.sql {options}"
+        found["watch"] = f"{place}fleetcast sql sql/queries/plan_by_hour.sql {options}"
         rented = [
-            f"fleetcast gpus --llm {row['llm']}" + (f" --gpus {','.join(types)}" if types else "")
+            f"{place}fleetcast gpus --llm {row['llm']}" + (f" --gpus {','.join(types)}" if types else "")
             for row in numbers["gpus"]
             for types in [gpus.get(row["llm"])]
         ]
-        found["gpus"] = " && ".join(rented) or "fleetcast gpus"
+        found["gpus"] = " && ".join(rented) or f"{place}fleetcast gpus"
     if board is not None:
-        day = board["day"]
-        found["board"] = f'fleetcast sql "from scoreboard" --date {day}'
-        found["saving"] = f"fleetcast error --date {day} --policy static --policy {board['advised']}"
+        found["board"] = f'{place}fleetcast sql "from scoreboard" --date {board["day"]}'
     if numbers["levels"]:
-        found["levels"] = "fleetcast levels --by tier --levels 1,2,3 --stack jsq --hours 1"
+        found["levels"] = f"{place}fleetcast levels --by tier --levels 1,2,3 --stack jsq --hours 1"
     return found

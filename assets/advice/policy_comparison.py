@@ -1,6 +1,5 @@
 """Compute the sections of the last known day: each policy, the saving, and how certain it is."""
 
-import math
 from datetime import date
 
 from fleetcast.assets.demand.demand import INTERACTIVE
@@ -10,10 +9,6 @@ from fleetcast.models.aliases import Numbers
 # The first of these that was replayed is the advised policy, compared with the current fleet.
 ADVISED_POLICIES = ("day_ahead", "corrected", "lt_ua")
 BASELINE_POLICY = "static"
-USD_DIFFERENCE_QUERY = """
-select * from scoreboard_differences
-where trace = $trace and day = $day and policy = $policy and against = $against and figure = 'usd'
-"""
 
 
 def policies_section(settings: RunSettings, day: date) -> Numbers:
@@ -37,16 +32,26 @@ def policies_section(settings: RunSettings, day: date) -> Numbers:
     return {"day": day, "advised": advised, "policies": rows}
 
 
-def saving_section(settings: RunSettings, day: date, board: Numbers, today: Numbers | None) -> Numbers | None:
-    """Return the saving of the advised policy on the last known day, compared with the current fleet."""
-    policies = {row["policy"]: row for row in board["policies"]}
-    if board["advised"] is None or (today is None and BASELINE_POLICY not in policies):
+def saving_section(settings: RunSettings, day: date, found: Numbers, today: Numbers | None) -> Numbers | None:
+    """Return the saving of the advised rule on the last known day, compared with the current fleet.
+
+    With a promise, the advised rule has its headroom, and the interval is that over the versions of tomorrow.
+    A nightly run has only the replayed policies, without an interval.
+    """
+    choice = found["choice"]
+    rules = {row["rule"]: row for row in choice["rules"]} if choice else {}
+    if choice:
+        advised = next((row["last_day"] for row in choice["rules"] if row["is_advised"]), None)
+        plain = rules["static"]["last_day"] if "static" in rules else None
+    else:
+        policies = {row["policy"]: row for row in found["board"]["policies"]}
+        advised, plain = policies.get(found["board"]["advised"]), policies.get(BASELINE_POLICY)
+    current = today or plain
+    if advised is None or current is None:
         return None
-    advised = policies[board["advised"]]
-    current = today or {**policies[BASELINE_POLICY], "fleet": "one fleet for the peak, all day"}
     saving = {
         "day": day,
-        "today": current["fleet"],
+        "today": current.get("fleet", "one fleet all day, sized by the same promise"),
         "is_told": today is not None,
         "today_usd": current["usd"],
         "today_gpu_hours": current["gpu_hours"],
@@ -59,17 +64,19 @@ def saving_section(settings: RunSettings, day: date, board: Numbers, today: Numb
         "high_usd": None,
         "is_beyond_error": None,
     }
-    if today is None:
-        pair = {"policy": BASELINE_POLICY, "against": board["advised"]}
-        for row in settings.lake.sql(USD_DIFFERENCE_QUERY, trace=settings.trace, day=day, **pair).to_pylist():
-            # Draws of an earlier scoreboard have another difference.
-            if math.isclose(row["difference"], saving["usd"], abs_tol=1e-6):
-                saving |= {
-                    "low_usd": row["low"],
-                    "high_usd": row["high"],
-                    "is_beyond_error": row["is_carried"],
-                }
+    low, high = _saving_interval(found, today)
+    if low is not None and high is not None and high > low:
+        saving |= {"low_usd": low, "high_usd": high, "is_beyond_error": low > 0 or high < 0}
     return saving
+
+
+def _saving_interval(found: Numbers, today: Numbers | None) -> tuple[float | None, float | None]:
+    """Return the interval of the USD saved tomorrow; None without a promise, or where it has no width."""
+    promise, split = found["promise"], found["split"]
+    if promise is not None and today is not None:  # today's fleet costs the same on every day
+        return today["usd"] - promise["usd_high"], today["usd"] - promise["usd_low"]
+    by_hours = split.get("by_hours")
+    return (None, None) if by_hours is None else (by_hours["usd_low"], by_hours["usd_high"])
 
 
 def short_trace_saving_section(tomorrow: Numbers, today: Numbers | None) -> Numbers | None:

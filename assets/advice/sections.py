@@ -16,6 +16,11 @@ def empty_sections(imported: ImportedTrace) -> Numbers:
         "trace": data_sections.trace_section(imported),
         "history": [],
         "tomorrow": None,
+        "promise": None,
+        "choice": None,
+        "grades": [],
+        "split": {},
+        "prices": None,
         "gpus": [],
         "levels": [],
         "llms": [],
@@ -35,7 +40,7 @@ def add_derived_sections(
     """Add the sections derived from plan and policies: the saving, its certainty, what to watch."""
     first, until = imported.first_day, imported.last_at.date()
     if last is not None and found["board"] is not None:
-        found["saving"] = policy_comparison.saving_section(settings, last, found["board"], today)
+        found["saving"] = policy_comparison.saving_section(settings, last, found, today)
     elif found["tomorrow"] is not None:
         found["saving"] = policy_comparison.short_trace_saving_section(found["tomorrow"], today)
     found["certainty"] = policy_comparison.certainty_section(settings, last, found["board"])

@@ -22,6 +22,7 @@ from fleetcast.models.forecast.backtest import BacktestClock, actual_demand
 from fleetcast.models.forecast.walk_predictions import methods_to_walk, predict_from_walks
 from fleetcast.models.forecast.wape_bootstrap import bootstrap_difference
 from fleetcast.models.world.option_names import ENSEMBLES
+from fleetcast.models.world.own_forecasts import installed_forecasts
 from fleetcast.models.world.toml_dataclasses import require_known
 
 BUCKET_MINUTES = 10
@@ -44,19 +45,20 @@ def backtest_methods(
     require_known(tier, (INTERACTIVE, *settings.catalogue.tiers), "tier", "--tier")
     require_history(settings, first)
     require_day_demand(settings, last)
+    methods = (*BACKTESTED_METHODS, *installed_forecasts())
     per_hour, per_day = 60 // BUCKET_MINUTES, HOURS_OF_DAY * 60 // BUCKET_MINUTES
     days, horizon = (last - first).days + 1, HORIZON_MINUTES // BUCKET_MINUTES
     history = settings.history(first)[0], last
     panel = read_panel(settings, history, BUCKET_MINUTES, horizon, (tier,), PLANNED_MEASURE)
     clock = BacktestClock(panel.demand.shape[1] - days * per_day, per_hour, horizon, per_day)
-    pieces = split_into_pieces(methods_to_walk(BACKTESTED_METHODS), len(panel.demand))
+    pieces = split_into_pieces(methods_to_walk(methods), len(panel.demand))
     with progress.bar(f"backtest {tier}, {first} to {last}", len(pieces)) as done:
         walks, cpu_s = walk_pieces(panel, clock, pieces, done)
-    found = predict_from_walks(panel.demand, walks, clock, BACKTESTED_METHODS)
+    found = predict_from_walks(panel.demand, walks, clock, methods)
     actual = actual_demand(panel.demand, clock)
     step = np.nanmean(np.abs(np.diff(panel.demand[:, : clock.first_cutoff])), axis=1)
     tables = []
-    for method in BACKTESTED_METHODS:
+    for method in methods:
         table = forecast_rows(panel, first, BUCKET_MINUTES, method, found[method], actual)
         spent_s = sum(cpu_s[single] for single in methods_to_walk([method])) / found[method].fallbacks.size
         extra = {

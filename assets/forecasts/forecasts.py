@@ -21,7 +21,7 @@ from fleetcast.assets.forecasts.walks import Panel, read_panel, split_into_piece
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
 from fleetcast.models.aliases import Floats
-from fleetcast.models.forecast import SLOW_METHODS
+from fleetcast.models.forecast import is_slow
 from fleetcast.models.forecast.backtest import BacktestClock, actual_demand
 from fleetcast.models.forecast.walk_predictions import Prediction, methods_to_walk, predict_from_walks
 
@@ -34,7 +34,7 @@ def forecast_day(settings: RunSettings, day: date, progress: Progress) -> pa.Tab
     ValueError for a day without history.
     """
     methods, planned = settings.config.forecast.methods, settings.config.forecast.method
-    quick = [method for method in methods if method not in SLOW_METHODS or method == planned]
+    quick = [method for method in methods if not is_slow(method) or method == planned]
     require_history(settings, day)
     single = tuple(settings.catalogue.tiers)
     tiers_of = {

@@ -9,7 +9,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -52,7 +52,7 @@ def open_duckdb(root: LakePath, database: Path | str = IN_MEMORY, **config: Any)
 
 @contextmanager
 def _separate_instance(root: LakePath, database: Path | str, **config: Any) -> Iterator[Connection]:
-    settings = {**duckdb_settings(), "temp_directory": str(_new_spill_folder(root)), **config}
+    settings = {**duckdb_settings(), "temp_directory": str(new_spill_folder(root)), **config}
     with duckdb.connect(str(database), config=settings) as con:
         if not isinstance(root, Path):
             con.register_filesystem(root.fs.snapshot())
@@ -66,7 +66,7 @@ def _shared_connection(root: LakePath) -> Iterator[Connection]:
     with _SHARED_INSTANCE_LOCK:
         if key not in _SHARED_INSTANCE:
             _SHARED_INSTANCE.clear()
-            spill = _new_spill_folder(root)
+            spill = new_spill_folder(root)
             settings = {**duckdb_settings(), **SHARED_INSTANCE_SETTINGS, "temp_directory": str(spill)}
             _SHARED_INSTANCE[key] = duckdb.connect(config=settings), spill
         instance, spill = _SHARED_INSTANCE[key]
@@ -89,7 +89,7 @@ atexit.register(_close_shared_instance)
 os.register_at_fork(before=_close_shared_instance)  # a forked process has none of DuckDB's threads
 
 
-def _new_spill_folder(root: LakePath) -> Path:
+def new_spill_folder(root: LakePath) -> Path:
     """Return a folder that DuckDB creates when it spills and then removes; create its parent if possible."""
     scratch = scratch_root(root)
     if scratch.parent.is_dir():
@@ -123,6 +123,12 @@ def one_line_errors(doing: str, remedy: str = "", kind: type[LakeError] = LakeEr
             full = "The disk is full: free some space and run again; earlier data is kept."
             raise LakeError(f"{message} {full}") from error
         raise kind(f"{message} {remedy}".rstrip()) from error
+
+
+def confine_to_folders(con: Connection, folders: Sequence[str]) -> None:
+    """Let a connection read and spill in these folders only, load no extension and change no setting."""
+    con.execute("set allowed_directories = $folders", {"folders": list(folders)})
+    con.execute("set enable_external_access = false; set lock_configuration = true")
 
 
 def view_columns(con: Connection) -> dict[str, list[str]]:

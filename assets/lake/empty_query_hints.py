@@ -18,6 +18,10 @@ FILLING_COMMANDS: Mapping[str, str] = {  # tables that the nightly run does not 
     **dict.fromkeys(("quality_plans", "quality_pools"), "plan quality"),
     "paper_values": "study NAME",
     "level_trials": "levels",
+    "day_ahead_plans": "plan ahead",
+    "rolling_plans": "plan rolling",
+    "ran_fleets": "plan ran",
+    "commitments": "plan buy",
 }
 # Marts over the table trials: their experiment, and the command that fills it.
 MARTS_OVER_TRIALS: Mapping[str, tuple[str, str]] = {

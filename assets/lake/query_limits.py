@@ -7,6 +7,8 @@ from time import monotonic
 from typing import NamedTuple, TypeVar
 
 SPILL_PER_MEMORY = 4  # disk for spilled data, as a multiple of memory
+# Above DuckDB's limit a process holds batches of its result, compressed pages and free memory.
+PROCESS_PER_MEMORY, PROCESS_GIB = 1.25, 0.25
 Item = TypeVar("Item")
 
 
@@ -23,6 +25,10 @@ class QueryLimits(NamedTuple):
             "memory_limit": f"{memory_mib}MiB",
             "max_temp_directory_size": f"{memory_mib * SPILL_PER_MEMORY}MiB",
         }
+
+    def process_bytes(self) -> int:
+        """Return the memory at which the process of the query is ended, in bytes."""
+        return round((PROCESS_PER_MEMORY * self.memory_gib + PROCESS_GIB) * 2**30)
 
     def too_large(self) -> str:
         """Return the message for a query that needs more memory and disk."""

@@ -49,9 +49,16 @@ def parse_read_only_query(
     con: Connection, text: str, params: Mapping[str, Any] | None = None
 ) -> duckdb.Statement:
     """Return the single statement of a text without running it; LakeError unless it only reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # a byte of the command line that the terminal's encoding lacks
+        raise LakeError(
+            f"The query has a byte that is no UTF-8, at character {error.start + 1}. Write it in UTF-8."
+        ) from error
     statements = con.extract_statements(text)
-    if len(statements) != 1 or statements[0].type not in QUERY_TYPES:
-        raise _refusal(", ".join(statement.type.name.lower() for statement in statements) or "none")
+    kinds = [_kind(statement) for statement in statements]
+    if len(kinds) != 1 or kinds[0] not in QUERY_TYPES:
+        raise _refusal(", ".join(kind.name.lower() for kind in kinds) or "none")
     (statement,) = statements
     tokens = [token for token in _tokens(text) if token.text != ";"]
     start = explained_start(tokens)
@@ -71,6 +78,13 @@ def parse_read_only_query(
                 raise _refusal(f"a with clause with {found[0]}") from error
             raise
     return statement
+
+
+def _kind(statement: duckdb.Statement) -> duckdb.StatementType:
+    try:
+        return statement.type
+    except ValueError:  # a type that the bindings do not know, like that of `update extensions`
+        return _Kind.INVALID
 
 
 def explained_start(tokens: list[QueryToken]) -> int:

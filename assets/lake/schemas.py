@@ -57,10 +57,10 @@ OPTIONAL_COLUMNS: Mapping[str, frozenset[str]] = {  # null in older files, and i
     "requests": frozenset(
         {
             *("session_id", "query_id", "cached_tokens", "prefix_hashes", "images", "source_llm"),
-            *("source_ttft_s", "source_e2e_s", "tier_source", "tier_confidence"),
+            *("source_ttft_s", "source_e2e_s", "tier_source", "tier_confidence", "source_request_id"),
         }
     ),
-    "ingests": frozenset(("largest_step_back_s", "clock")),
+    "ingests": frozenset(("largest_step_back_s", "clock", "columns")),
 }
 TIMESTAMP = pa.timestamp("us", "UTC")
 ARROW_TYPES: Mapping[str, pa.DataType] = {  # by their names in DuckDB

@@ -54,7 +54,12 @@ def read_sql(name: str | Path) -> SqlFile:
     path = next((p for p in (SQL / name, SQL.parent / name, Path(name).expanduser()) if p.is_file()), None)
     if path is None:
         raise SqlFileError(f"There is no SQL file {name}. {_nearest_file(Path(name))}")
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SqlFileError(
+            f"{path.name} is no UTF-8 text: byte {error.start + 1:,}. Save it as UTF-8."
+        ) from error
     header = []
     for line in text.splitlines():
         if not line.startswith("--"):

@@ -36,19 +36,19 @@ _FORECASTS = ("forecasts", "day_ahead_forecasts")
 _PLANS = ("plans", "plan_windows", "plan_bounds")
 _REPLAYS = ("outcomes", "legs", "fleet_hours", "closed_plans")
 # Read for the day and its history, but `answers` for the whole trace.
-_TRACE_TABLES = ("requests", "demand", "silences", "answers")
+TRACE_TABLES = ("requests", "demand", "silences", "answers")
 _ON_DEMAND_TABLES = ("ran_fleets", "trials", "level_trials")  # present on days with an on-demand study
 STAGES: Mapping[str, Stage] = {
-    "forecasts": Stage(_FORECASTS, _TRACE_TABLES),
-    "plans": Stage(_PLANS, (*_TRACE_TABLES, *_FORECASTS), ("plan",)),
-    "replays": Stage(_REPLAYS, (*_TRACE_TABLES, *_FORECASTS, *_PLANS)),
+    "forecasts": Stage(_FORECASTS, TRACE_TABLES),
+    "plans": Stage(_PLANS, (*TRACE_TABLES, *_FORECASTS), ("plan",)),
+    "replays": Stage(_REPLAYS, (*TRACE_TABLES, *_FORECASTS, *_PLANS)),
     "scorecard": Stage(("scorecard",), _REPLAYS),
     "figures": Stage(
         (),
-        (*_TRACE_TABLES, *_FORECASTS, *_PLANS, *_REPLAYS, "scorecard"),
+        (*TRACE_TABLES, *_FORECASTS, *_PLANS, *_REPLAYS, "scorecard"),
         ("demand_and_forecast", "instances_against_demand", "ttft_cdf", "cost_against_misses"),
     ),
-    "advice": Stage((), (*_TRACE_TABLES, *_FORECASTS, *_PLANS, *_REPLAYS, "scorecard", *_ON_DEMAND_TABLES)),
+    "advice": Stage((), (*TRACE_TABLES, *_FORECASTS, *_PLANS, *_REPLAYS, "scorecard", *_ON_DEMAND_TABLES)),
 }
 
 

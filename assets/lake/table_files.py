@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from fleetcast.assets.lake import store
 from fleetcast.assets.lake.duckdb_connection import Connection, one_line_errors
 from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.file_digests import record_digest
 from fleetcast.assets.lake.schemas import LAKE_VERSION, OPTIONAL_COLUMNS, PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.table_queries import escape_quotes
@@ -123,6 +124,8 @@ class TableFiles:
                 (folder / "VERSION").write_text(f"{LAKE_VERSION}\n")
                 store.move_into_place(folder / "VERSION", self.root / "VERSION")
                 self._has_version_file = True
+            if target.suffix == ".parquet":
+                record_digest(self.root, folder / target.name, target, folder)
             store.move_into_place(folder / target.name, target)
 
     def write(
@@ -155,7 +158,13 @@ class TableFiles:
                     schema = conformed.schema.with_metadata(metadata)
                     # Timestamps and measurements rarely repeat: a dictionary is larger and twice as slow.
                     repeated = [field.name for field in schema if not _is_measured(field.type)]
-                    opened = pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=repeated)
+                    opened = pq.ParquetWriter(
+                        temporary,
+                        schema,
+                        compression="zstd",
+                        use_dictionary=repeated,
+                        write_page_checksum=True,
+                    )
                     writer = stack.enter_context(opened)
                 writer.write_table(conformed, ROW_GROUP_ROWS)
 
@@ -185,8 +194,13 @@ class TableFiles:
         return sum(_metadata(path).num_rows for path in self.files(table, **partition))
 
     def part(self, table: str, **partition: Any) -> pa.Table:
-        """Read the rows of one partition as they were written, without the partition keys."""
-        return pq.ParquetFile(store.parquet_source(self.path(table, **partition))).read()
+        """Read the rows of one partition as they were written, without the partition keys.
+
+        LakeError where a page differs from its checksum.
+        """
+        source = store.parquet_source(self.path(table, **partition))
+        with one_line_errors(f"Reading {table}", "Verify the lake: fleetcast check"):
+            return pq.ParquetFile(source, page_checksum_verification=True).read()
 
 
 def _metadata(path: LakePath) -> pq.FileMetaData:

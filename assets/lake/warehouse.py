@@ -5,7 +5,7 @@ through the views of warehouse.duckdb, which can be deleted and published again 
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from fleetcast.assets.lake.duckdb_connection import (
     IN_MEMORY,
     Connection,
     cast_for_arrow,
+    confine_to_folders,
+    new_spill_folder,
     one_line_errors,
     one_line_message,
     open_duckdb,
@@ -25,7 +27,8 @@ from fleetcast.assets.lake.duckdb_connection import (
 )
 from fleetcast.assets.lake.environment import LAKE
 from fleetcast.assets.lake.errors import ChangedError, LakeError
-from fleetcast.assets.lake.query_limits import QueryLimits, QueryTimer
+from fleetcast.assets.lake.query_limits import QueryLimits
+from fleetcast.assets.lake.query_process import QueryProcess
 from fleetcast.assets.lake.read_only_query import parse_read_only_query
 from fleetcast.assets.lake.schemas import LAKE_VERSION, PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.sql_docs import comment_statements
@@ -37,6 +40,8 @@ from fleetcast.assets.lake.table_queries import empty_table_query, table_rows_qu
 __all__ = ["LAKE_VERSION", "Connection", "Lake", "LakeError", "LakeVersionError", "one_line_errors"]
 
 RESULT_BATCH_ROWS = 100_000  # rows per batch of a result
+ALLOW_REMEDY = "A query reads files of the lake, and of a folder that you name with --allow FOLDER."
+MEMORY_ERRORS = (duckdb.OutOfMemoryException, MemoryError)
 STORAGE_VERSION = "v1.5.0"  # the format that the duckdb on PyPI reads
 
 
@@ -107,37 +112,50 @@ class Lake(TableFiles):
         Parameters of the query ($trace) without a value are null: a check without trace and day covers the
         whole lake. LakeError if the text is not one query.
         """
-        with self._open_query(query, params) as (_, relation):
+        with self._open_query(query, params) as relation:
             return relation.to_arrow_table()
 
     @contextmanager
-    def answer(self, query: str, limits: QueryLimits, **params: Any) -> Iterator[pa.RecordBatchReader]:
-        """Yield the result of a query batch by batch, within limits of memory, disk and time.
+    def answer(
+        self, query: str, limits: QueryLimits, folders: Sequence[Path] = (), **params: Any
+    ) -> Iterator[pa.RecordBatchReader]:
+        """Yield the result of a typed query batch by batch, within limits of memory, disk and time.
 
-        LakeError, also while the result is read, for a query that needs more; it names the option that raises
-        the limit.
+        The query reads files of the lake and of these folders only. It runs in a process of its own, which is
+        ended at a limit. LakeError, also while the result is read, for a query that needs more; it names the
+        option that raises the limit.
         """
-        with self._open_query(query, params, **limits.config()) as (con, relation):
-            timer = QueryTimer(con.interrupt, limits.time_limit_s)
-            try:
-                with timer.working():
-                    reader = cast_for_arrow(relation).to_arrow_reader(RESULT_BATCH_ROWS)
-                yield pa.RecordBatchReader.from_batches(reader.schema, timer.iterate_timed(reader))
-            except (duckdb.Error, pa.ArrowException, OSError) as error:
-                if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in str(error):
-                    raise LakeError(limits.too_large()) from error
-                if timer.is_over:
-                    raise LakeError(limits.too_long()) from error
-                raise
+        spill = new_spill_folder(self.root)
+        store.OPEN_SCRATCH_FOLDERS.add(spill)  # the process may be killed before it removes it
+
+        @contextmanager
+        def open_result() -> Iterator[pa.RecordBatchReader]:
+            lake = self if isinstance(self.root, Path) else Lake(str(self.root))  # its threads are not forked
+            config = {**limits.config(), "temp_directory": str(spill)}
+            with lake._open_query(query, params, [str(lake.root), *map(str, folders)], **config) as relation:
+                try:
+                    yield cast_for_arrow(relation).to_arrow_reader(RESULT_BATCH_ROWS)
+                except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:
+                    if isinstance(
+                        error, (duckdb.OutOfMemoryException, MemoryError)
+                    ) or "Out of Memory" in str(error):
+                        raise LakeError(limits.too_large()) from error
+                    raise
+
+        try:
+            with QueryProcess(open_result, limits).result() as reader:
+                yield reader
+        finally:
+            store.remove_scratch_folder(spill)
 
     @contextmanager
     def _open_query(
-        self, query: str, params: Mapping[str, Any], **config: Any
-    ) -> Iterator[tuple[Connection, duckdb.DuckDBPyRelation]]:
+        self, query: str, params: Mapping[str, Any], folders: Sequence[str] | None = None, **config: Any
+    ) -> Iterator[duckdb.DuckDBPyRelation]:
         """Bind the single query of a text, or of a file of sql/, to its parameters, without running it.
 
         It is bound to the views that it names. If one is missing, it is bound to all views of the lake, so
-        that DuckDB can suggest a name.
+        that DuckDB can suggest a name. With `folders`, it reads the files in these only.
         """
         text = read_sql(query).text if query.endswith(".sql") else query
         for views_of in (text, None):
@@ -146,8 +164,8 @@ class Lake(TableFiles):
                 self.connect(query=views_of, **config) as con,
                 one_line_errors("The query"),
             ):
-                if config:  # a user typed the query: no function of it may change a setting
-                    con.execute("set lock_configuration = true")
+                if folders is not None:
+                    confine_to_folders(con, folders)
                 try:
                     names = parse_read_only_query(con, text, params).named_parameters
                     relation = con.sql(text, params={name: params.get(name) for name in names} or None)
@@ -157,7 +175,9 @@ class Lake(TableFiles):
                     raise LakeError(
                         f"The query failed: {one_line_message(error)} {self._contents(con)}"
                     ) from error
-                yield con, relation
+                except duckdb.PermissionException as error:
+                    raise LakeError(f"The query failed: {one_line_message(error)} {ALLOW_REMEDY}") from error
+                yield relation
                 return
 
     def _contents(self, con: Connection) -> str:

@@ -2,7 +2,8 @@
 
 A pool of an llm is the workload LLM-GPU in the cluster of its region. Its name has the number of GPUs where
 the llm runs on several numbers of that GPU, and the role where it prefills or decodes. A plan counts serving
-instances. A replica boots before it serves, so scale-out is moved earlier by the boot time; scale-in is not.
+instances. A replica boots before it serves, so scale-out is moved earlier by the boot time and by the delay
+of the autoscaler; scale-in is not.
 """
 
 import re
@@ -12,10 +13,14 @@ from itertools import groupby
 from typing import NamedTuple
 
 from fleetcast.assets.lake.settings import RunSettings
-from fleetcast.assets.plans.plan_export import WORKLOAD_KIND_COLUMNS
+from fleetcast.assets.plans.plan_export import WORKLOAD_KIND_COLUMNS, EarlyBoots
 from fleetcast.models.aliases import Row
 from fleetcast.models.replay.session.fleet_arrays import boot_cold_s
 from fleetcast.models.world.plan_grid import Grid
+
+# KEDA polls every 15 s, the HPA every 15 s, cron triggers know whole minutes.
+AUTOSCALER_DELAY = timedelta(minutes=1)
+_HOUR = timedelta(hours=1)
 
 
 class ReplicaInterval(NamedTuple):
@@ -37,10 +42,20 @@ class ClusterWorkload(NamedTuple):
     boot_s: float  # seconds of a cold start
 
     @property
+    def lead(self) -> timedelta:
+        """Return how long before it has to serve a replica is requested from an autoscaler."""
+        return timedelta(seconds=self.boot_s) + AUTOSCALER_DELAY
+
+    @property
+    def safe_replicas(self) -> int:
+        """Return the safe level, the highest count of the rows: held where no plan is known."""
+        return max(row["instances"] for row in self.rows)
+
+    @property
     def usd_per_hour(self) -> float:
         """Return the price of one replica; 0 where the plan never runs any."""
         row = next((row for row in self.rows if row["instances"]), None)
-        return 0.0 if row is None else row["usd"] / row["instances"] / (self._slot / timedelta(hours=1))
+        return 0.0 if row is None else row["usd"] / row["instances"] / (self._slot / _HOUR)
 
     @property
     def _slot(self) -> timedelta:
@@ -59,6 +74,12 @@ class ClusterWorkload(NamedTuple):
             ReplicaInterval(start, end, row["instances"], row["decision_id"])
             for (start, row), end in zip(runs, until, strict=True)
         ]
+
+    def intervals_to_safe_level(self, lead: timedelta) -> list[ReplicaInterval]:
+        """Return `intervals`, and the safe level from a lead before the plan's end on."""
+        resumes = max(self.ends - lead, self.rows[0]["hour_start"])
+        kept = [interval for interval in self.intervals(lead) if interval.start < resumes]
+        return [*kept, ReplicaInterval(resumes, self.ends, self.safe_replicas, self.rows[-1]["decision_id"])]
 
     @property
     def ends(self) -> datetime:
@@ -96,6 +117,22 @@ def build_workloads(settings: RunSettings, rows: Sequence[Row]) -> list[ClusterW
         ClusterWorkload(name, group, *instance_limits(settings.grid, group[0]), _boot_s(settings, group[0]))
         for name, group in zip(workload_names(list(by_kind)), by_kind.values(), strict=True)
     ]
+
+
+def early_boots(settings: RunSettings, rows: Sequence[Row]) -> EarlyBoots:
+    """Return the GPU-hours and USD of replicas between their request and the hour that needs them."""
+    gpu_hours = usd = 0.0
+    for _, of_region in groupby(rows, key=lambda row: row["region"]):
+        for workload in build_workloads(settings, list(of_region)):
+            requested = sum(
+                (interval.end - interval.start) / _HOUR * interval.replicas
+                for interval in workload.intervals(workload.lead)
+            )
+            serving = sum(interval.replicas * (interval.end - interval.start) / _HOUR
+                          for interval in workload.intervals())  # fmt: skip
+            gpu_hours += (requested - serving) * workload.rows[0]["gpus_per_instance"]
+            usd += (requested - serving) * workload.usd_per_hour
+    return EarlyBoots(gpu_hours, usd)
 
 
 def workload_names(kinds: Sequence[tuple[str, str, int, str]]) -> list[str]:

@@ -1,8 +1,9 @@
 """Read from the plans in the lake how many replicas each workload should have now.
 
-It is the plan's row for this instant. For a day after the plan's end, it is the row of the same hour a day
-before. It is the floor once the plan is two days old, where there is no plan, or while an alarm reports that
-the last value was the better forecast. Files are checked every few seconds and read when they have changed.
+It is the plan's highest count until a replica that is requested now would serve. For a day after the plan's
+end, it is that of the same hour a day before. It is the floor once the plan is two days old, where there is
+no plan, or while an alarm reports that the last value was the better forecast. Files are checked every few
+seconds and read when they have changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,9 @@ from threading import Lock
 from typing import NamedTuple
 
 from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import RunSettings, midnight
+from fleetcast.assets.lake.store import folders_with_rows
 from fleetcast.assets.plans.cluster_workloads import ClusterWorkload, build_workloads, instance_limits
 from fleetcast.assets.plans.plan_export import WORKLOAD_KIND_COLUMNS, exportable_policies
 from fleetcast.models.aliases import Row
@@ -47,8 +50,15 @@ class CurrentPlan:
         self._reading = Lock()
 
     def refresh(self) -> bool:
-        """Read the plans again where their files or the date have changed; return whether it read them."""
+        """Read the plans again where their files or the date have changed; return whether it read them.
+
+        LakeError, and the plans stay as they are, where the lake has none or cannot be read.
+        """
         with self._reading:
+            root = self.settings.lake.root
+            if not folders_with_rows(root, PLAN_TABLES):
+                # A mount that is away leaves an empty folder: this is no reason to forget the plan.
+                raise LakeError(f"{root} has no plan of any day.")
             files = [marks for table in (*PLAN_TABLES, "forecasts") for marks in self._files(table)]
             seen = self.now().date(), files
             if seen == self._seen:
@@ -72,17 +82,27 @@ class CurrentPlan:
                 floor, "floor", f"alarm {FORECAST_ALARM}: the last value was the better forecast", ""
             )
         now = self.now()
-        for back, state in ((timedelta(0), "planned"), (_DAY, "yesterday")):
-            row = workload.row_in_slot(now - back)
-            if row is not None and now - (row["made_at"] or midnight(row["day"])) < STALE_AFTER:
-                until = now - back + timedelta(seconds=workload.boot_s)
-                target = workload.largest_row_within(now - back, until)
-                ended = f"{workload.ends:%Y-%m-%d %H:%M}"
-                why = f"the plan ended at {ended}: the same hour a day before" if back else ""
-                return ReplicaTarget(target["instances"], state, why, target["decision_id"])
+        applied = self._row_at(workload, now)
+        if applied is None:
+            why = f"no plan for now: the newest one ends at {workload.ends:%Y-%m-%d %H:%M}"
+            return ReplicaTarget(floor, "floor", why, "")
+        state = "planned" if workload.row_in_slot(now) is applied else "yesterday"
+        ended = f"the plan ended at {workload.ends:%Y-%m-%d %H:%M}: the same hour a day before"
+        starts = [row["hour_start"] + shift for row in workload.rows for shift in (timedelta(0), _DAY)]
+        moments = sorted({start for start in starts if now < start <= now + workload.lead})
+        rows = [applied, *(row for moment in moments if (row := self._row_at(workload, moment)))]
+        target = max(rows, key=lambda row: row["instances"])
         return ReplicaTarget(
-            floor, "floor", f"no plan for now: the newest one ends at {workload.ends:%Y-%m-%d %H:%M}", ""
+            target["instances"], state, ended if state == "yesterday" else "", target["decision_id"]
         )
+
+    def _row_at(self, workload: ClusterWorkload, moment: datetime) -> Row | None:
+        """Return the row for an instant: the plan's, or that of the same hour a day before; None if stale."""
+        for back in (timedelta(0), _DAY):
+            row = workload.row_in_slot(moment - back)
+            if row is not None and self.now() - (row["made_at"] or midnight(row["day"])) < STALE_AFTER:
+                return row
+        return None
 
     def _files(self, table: str) -> list[dict[str, str]]:
         """Return the marks of a table's files of the five days around now; a mark changes with its file."""

@@ -55,11 +55,13 @@ def _next_command(settings: RunSettings) -> str:
     return f"Run {make}, then fleetcast plan ahead again."
 
 
-def plan_ahead(settings: RunSettings, day: date, progress: Progress) -> pa.Table:
+def plan_ahead(settings: RunSettings, day: date, progress: Progress, is_local: bool = False) -> pa.Table:
     """Forecast and plan the hours of `day` from the data known when it begins; write day_ahead_plans.
 
     Where the day before is in the future as well, the data known when that one begins is used. For a landed
     trace, missing demand of the days before is built first, since the trace may have landed just now.
+    `is_local`: each region serves its own demand where it has the GPUs (epsilon = 1); what that costs is
+    reported.
 
     Raises ValueError for a day that the nightly job has planned, LakeError without demand of the two days
     before.
@@ -73,11 +75,19 @@ def plan_ahead(settings: RunSettings, day: date, progress: Progress) -> pa.Table
     origin_day = forecast_plan_day(settings, day, progress)
     capacities = measure_capacities(settings, day, progress)
     template = problem_template(settings.grid, settings.config, capacities, DAY_AHEAD_POLICY)
-    hours = hour_problems(template, day_ahead_load(settings, day, origin_day))
+    load = day_ahead_load(settings, day, origin_day)
     start, spot = fleet_before(settings, midnight(day), template)
-    with progress.bar(f"plan {day}", HOURS_OF_DAY) as done:
-        planned = plan_open_loop(hours, start, spot, checked_solver(settings, DAY_AHEAD_POLICY, done))
-    table = plan_table(day, {DAY_AHEAD_POLICY: planned})
+    templates = [template, template._replace(epsilon=1.0)] if is_local else [template]
+    with progress.bar(f"plan {day}", HOURS_OF_DAY * len(templates)) as done:
+        solve = checked_solver(settings, DAY_AHEAD_POLICY, done)
+        tables = [
+            plan_table(day, {DAY_AHEAD_POLICY: plan_open_loop(hour_problems(each, load), start, spot, solve)})
+            for each in templates
+        ]
+    table = tables[-1]
+    if is_local:
+        usd, local_usd = (sum(each["usd"].to_pylist()) for each in tables)
+        progress.say(f"{day}: {local_usd:,.0f} USD, and {usd:,.0f} USD if regions served each other")
     settings.lake.write("day_ahead_plans", table, trace=settings.trace, day=day)
     return table
 

@@ -6,10 +6,12 @@ The optional StreamMetricSpec is left out, because the target of the served metr
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 PACKAGE = "externalscaler"
 SERVICE = f"{PACKAGE}.ExternalScaler"
@@ -70,13 +72,48 @@ MESSAGE_CLASSES = _classes()
 
 
 def grpc_handlers(methods: Mapping[str, Callable[..., Any]]) -> grpc.GenericRpcHandler:
-    """Return the gRPC handlers of the calls; a method is a coroutine, or an asynchronous generator."""
+    """Return the gRPC handlers of the calls; a method is a coroutine, or an asynchronous generator.
+
+    A request that is no message of the call is answered INVALID_ARGUMENT.
+    """
     handlers = {}
     for call, (request, response, is_stream) in CALLS.items():
         make = grpc.unary_stream_rpc_method_handler if is_stream else grpc.unary_unary_rpc_method_handler
         handlers[call] = make(
-            methods[call],
-            request_deserializer=MESSAGE_CLASSES[request].FromString,
+            (_checked_stream if is_stream else _checked_call)(methods[call], request),
+            request_deserializer=partial(_parse, MESSAGE_CLASSES[request]),
             response_serializer=MESSAGE_CLASSES[response].SerializeToString,
         )
     return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+
+def _parse(message: Any, content: bytes) -> Any:
+    """Return the message of these bytes; None if they are none, since gRPC would answer INTERNAL."""
+    try:
+        return message.FromString(content)
+    except DecodeError:
+        return None
+
+
+def _checked_call(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    async def call(request: Any, context: Any) -> Any:
+        await _require_message(request, name, context)
+        return await method(request, context)
+
+    return call
+
+
+def _checked_stream(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    async def call(request: Any, context: Any) -> Any:
+        await _require_message(request, name, context)
+        async for response in method(request, context):
+            yield response
+
+    return call
+
+
+async def _require_message(request: Any, name: str, context: Any) -> None:
+    if request is None:
+        await context.abort(
+            grpc.StatusCode.INVALID_ARGUMENT, f"The request is no {name} of KEDA's externalscaler.proto."
+        )

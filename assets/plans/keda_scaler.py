@@ -6,17 +6,23 @@ response has its state, reason and decision_id as trailing metadata; a change of
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import grpc
 
+from fleetcast.assets.plans.cron_triggers import requested_replicas
 from fleetcast.assets.plans.current_plan import CurrentPlan, ReplicaTarget, WorkloadKey
 from fleetcast.assets.plans.keda_messages import MESSAGE_CLASSES, grpc_handlers
+from fleetcast.models.world.toml_dataclasses import shorten_text
 
 REFRESH_S = 10.0  # seconds between two reads of the lake: the longest delay of a new plan
 STREAM_S = 5.0  # seconds between two checks of a stream
 TRIGGER_KEYS = ("region", "llm", "gpu", "gpusPerInstance", "role")
+MAX_NAME_CHARACTERS = 253  # as of names in Kubernetes
+MAX_TRIGGER_COUNT = 100_000  # GPUs, replicas
+MAX_REQUEST_BYTES = 1 << 18
 GrpcContext = Any  # grpc.aio.ServicerContext; the package has no types
 
 
@@ -25,6 +31,7 @@ class KedaScaler:
 
     def __init__(self, plan: CurrentPlan, log: Callable[[str], None]) -> None:
         self.plan, self.log = plan, log
+        self.lake_error = ""  # why the last read of the lake failed; "" after one that did not
         self._states: dict[WorkloadKey, tuple[str, str]] = {}
 
     async def is_active(self, request: Any, context: GrpcContext) -> Any:
@@ -49,21 +56,26 @@ class KedaScaler:
         return MESSAGE_CLASSES["GetMetricSpecResponse"](metricSpecs=[spec])
 
     async def metrics(self, request: Any, context: GrpcContext) -> Any:
-        """Answer GetMetrics: the number of replicas that the plan has now."""
-        target = await self._replica_target(request.scaledObjectRef, context)
+        """Answer GetMetrics: the number of replicas that the plan has now, past the HPA's tolerance."""
+        target = await self._replica_target(request.scaledObjectRef, context, request.metricName)
+        tolerance = float(request.scaledObjectRef.scalerMetadata.get("tolerance", "0"))
+        requested = requested_replicas(target.replicas, tolerance)
         value = MESSAGE_CLASSES["MetricValue"](
             metricName=request.metricName,
-            metricValue=target.replicas,
-            metricValueFloat=float(target.replicas),
+            metricValue=requested,
+            metricValueFloat=float(requested),
         )
         return MESSAGE_CLASSES["GetMetricsResponse"](metricValues=[value])
 
-    async def _replica_target(self, ref: Any, context: GrpcContext) -> ReplicaTarget:
+    async def _replica_target(self, ref: Any, context: GrpcContext, metric_name: str = "") -> ReplicaTarget:
         try:
+            for field in ("name", "namespace"):
+                require_name(getattr(ref, field), field)
+            require_name(metric_name, "metricName")
             key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.plan.policy)
             target = self.plan.replica_target(key, floor)
         except ValueError as error:
-            self.log(f"{ref.namespace}/{ref.name}: refused: {error}")
+            self.log(f"{escape_name(ref.namespace)}/{escape_name(ref.name)}: refused: {error}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         state = (target.state, target.why)
         names = ("fleetcast-state", "fleetcast-why", "fleetcast-decision")
@@ -76,6 +88,20 @@ class KedaScaler:
         return target
 
 
+def escape_name(text: str) -> str:
+    """Return a name that a client gave as the part of one line, cut and without control characters."""
+    return shorten_text(text).encode("unicode_escape").decode()
+
+
+def require_name(text: str, field: str) -> None:
+    """Raise a ValueError for a name that is too long, or that would not stay on one line."""
+    if len(text) > MAX_NAME_CHARACTERS or not text.isprintable():
+        raise ValueError(
+            f"{field} is {shorten_text(repr(text))}, of {len(text):,} characters; needed at most "
+            f"{MAX_NAME_CHARACTERS}, all printable. Write it by fleetcast plan export --format keda-scaler."
+        )
+
+
 def parse_trigger(name: str, metadata: Mapping[str, str], policy: str) -> tuple[WorkloadKey, int | None]:
     """Return the workload and the floor that a trigger names; ValueError where it is invalid."""
     if missing := [key for key in TRIGGER_KEYS if not metadata.get(key)]:
@@ -83,16 +109,26 @@ def parse_trigger(name: str, metadata: Mapping[str, str], policy: str) -> tuple[
             f"The trigger of {name!r} lacks {', '.join(missing)}. "
             "Write it by fleetcast plan export --format keda-scaler."
         )
+    for field in (*TRIGGER_KEYS, "policy", "floor"):
+        require_name(metadata.get(field, ""), field)
     if metadata.get("policy", policy) != policy:
         raise ValueError(
             f"The trigger of {name!r} follows the plan of {metadata['policy']}; this scaler serves that of "
             f"{policy}. Start it with --policy {metadata['policy']}."
         )
     for key in ("gpusPerInstance", "floor"):
-        if not (value := metadata.get(key, "0")).isdecimal():
+        value = metadata.get(key, "0")
+        if not (
+            value.isascii() and value.isdecimal() and len(value) < 10 and int(value) <= MAX_TRIGGER_COUNT
+        ):
             raise ValueError(
-                f"The trigger of {name!r} has {key} {value!r}; it must be a whole number from 0."
+                f"The trigger of {name!r} has {key} {shorten_text(repr(value))}; "
+                f"it must be a whole number from 0 to {MAX_TRIGGER_COUNT:,}."
             )
+    if not re.fullmatch(r"0(\.\d{1,6})?", tolerance := metadata.get("tolerance", "0")):
+        raise ValueError(
+            f"The trigger of {name!r} has tolerance {tolerance!r}; it must be from 0 to below 1."
+        )
     region, llm, gpu, gpus, role = (metadata[key] for key in TRIGGER_KEYS)
     floor = metadata.get("floor")
     return (region, llm, gpu, int(gpus), role), None if floor is None else int(floor)
@@ -103,7 +139,8 @@ async def run_scaler_server(scaler: KedaScaler, address: str, is_ready: Callable
 
     ValueError where the address cannot be bound.
     """
-    server = grpc.aio.server(options=(("grpc.so_reuseport", 0),))
+    limit = ("grpc.max_receive_message_length", MAX_REQUEST_BYTES)
+    server = grpc.aio.server(options=(("grpc.so_reuseport", 0), limit))
     methods = {
         "IsActive": scaler.is_active,
         "StreamIsActive": scaler.stream_is_active,
@@ -111,7 +148,7 @@ async def run_scaler_server(scaler: KedaScaler, address: str, is_ready: Callable
         "GetMetrics": scaler.metrics,
     }
     server.add_generic_rpc_handlers((grpc_handlers(methods),))
-    scaler.plan.refresh()
+    await _refresh_plan(scaler)
     try:
         port = server.add_insecure_port(address)
     except RuntimeError as error:
@@ -124,9 +161,18 @@ async def run_scaler_server(scaler: KedaScaler, address: str, is_ready: Callable
     try:
         while True:
             await asyncio.sleep(REFRESH_S)
-            try:
-                await asyncio.to_thread(scaler.plan.refresh)
-            except (ValueError, OSError) as error:
-                scaler.log(f"The lake cannot be read; the last plan stays in use: {error}")
+            await _refresh_plan(scaler)
     finally:
         await server.stop(grace=0.5)
+
+
+async def _refresh_plan(scaler: KedaScaler) -> None:
+    """Read the plan again; a lake that is away is logged once, and the last plan stays in use."""
+    why = ""
+    try:
+        await asyncio.to_thread(scaler.plan.refresh)
+    except (ValueError, OSError) as error:
+        why = f"The lake cannot be read; the last plan stays in use: {error}"
+    if why != scaler.lake_error:
+        scaler.log(why or "The lake can be read again.")
+    scaler.lake_error = why

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from datetime import date, datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.models.aliases import Row
@@ -17,8 +17,13 @@ ROLLING_POLICY = "rolling"  # the policy whose plan is made again during the day
 PLAN_LOAD_COLUMNS = ("demand_tokens_per_s", "buffer_tokens_per_s", "short_tokens_per_s")
 
 
-def read_plan_rows(settings: RunSettings, day: date, policy: str, region: str | None = None) -> list[Row]:
-    """Return the plan of a policy, in order of region, llm, kind and hour; ValueError where there is none."""
+def read_plan_rows(
+    settings: RunSettings, day: date, policy: str, region: str | None = None, is_required: bool = True
+) -> list[Row]:
+    """Return the plan of a policy, in order of region, llm, kind and hour.
+
+    ValueError where there is none, unless it is not required.
+    """
     require_known(policy, exportable_policies(settings), "policy with a plan", "plan")
     if region is not None:
         require_known(region, settings.catalogue.regions, "region", "plan")
@@ -28,7 +33,7 @@ def read_plan_rows(settings: RunSettings, day: date, policy: str, region: str | 
         "order by region, llm, gpu, gpus_per_instance, role, hour_start",
         trace=settings.trace, day=day, policy=policy, region=region,
     ).to_pylist()  # fmt: skip
-    if not rows:
+    if not rows and is_required:
         raise ValueError(
             f"The trace {settings.trace!r} has no plan of {policy} on {day}. "
             f"Make it: fleetcast nightly --date {day}, or for hours to come fleetcast plan ahead | rolling."
@@ -48,8 +53,18 @@ def ordered_plan_steps(rows: Iterable[Row]) -> list[Row]:
     return [row for row in ordered if row["hour_start"] == first or row["why"] is not None]
 
 
-def plan_to_json(rows: Iterable[Row]) -> str:
-    """Return a plan as JSON: by hour, the load, instances, cost and changes of each endpoint, and why."""
+class EarlyBoots(NamedTuple):
+    """What a plan's replicas use before they serve, from when they are requested on."""
+
+    boot_gpu_hours: float
+    boot_usd: float
+
+
+def plan_to_json(rows: Iterable[Row], boots: EarlyBoots) -> str:
+    """Return a plan as JSON: by hour, the load, instances, cost and changes of each endpoint, and why.
+
+    `gpu_hours` and `usd` are of serving instances; those that boot early are apart.
+    """
     ordered = sorted(rows, key=lambda row: row["hour_start"])
     hours = [
         _hour(start, list(of_hour)) for start, of_hour in groupby(ordered, key=lambda row: row["hour_start"])
@@ -57,7 +72,9 @@ def plan_to_json(rows: Iterable[Row]) -> str:
     first = ordered[0]
     plan = {name: first[name] for name in ("trace", "policy", "programme")}
     whole = {"gpu_hours": sum(hour["gpus"] for hour in hours), "usd": sum(hour["usd"] for hour in hours)}
-    return json.dumps({**plan, "day": first["day"].isoformat(), **whole, "hours": hours}, indent=2)
+    return json.dumps(
+        {**plan, "day": first["day"].isoformat(), **whole, **boots._asdict(), "hours": hours}, indent=2
+    )
 
 
 def _hour(start: datetime, rows: list[Row]) -> dict[str, Any]:

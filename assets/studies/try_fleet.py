@@ -2,6 +2,7 @@
 
 8 x llama3.1-8b@h100-80gb                      eight instances, each on the fewest GPUs that hold it
 4 x llama3.1-70b@4xh100-80gb + 8 x llama3.1-8b@h100-80gb
+llama3.1-70b@config                            those that --config deploys, at their instances_at_start
 """
 
 import dataclasses
@@ -41,6 +42,7 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 FIGURES = HOME / "data" / "figures" / "try"
 POOL_PATTERN = re.compile(r"\s*(\d{1,5})\s*x\s*([^@\s]+)\s*@\s*(?:(\d{1,4})\s*x\s*)?(\S+)\s*")
+OF_CONFIG = "@config"
 LEAST_BLOCKS, BLOCK_TOLERANCE = 4, 0.2  # of a prompt that shows the tokens of a block; of that size
 DEFAULT_DEGREES = (1, 2, 4, 8)  # candidate GPUs per instance, where latency.toml has none
 LEAST_KV_TOKENS = 16_384  # of an instance without a given number of GPUs: a few requests
@@ -69,6 +71,9 @@ def parse_fleet(text: str, catalogue: Catalogue, config: RunConfig) -> list[TryP
     """Parse a fleet; ConfigError names what is unknown, malformed or does not fit."""
     pools = list[TryPool]()
     for part in text.split("+"):
+        if part.strip().endswith(OF_CONFIG):
+            pools += parse_config_pools(text, part.strip().removesuffix(OF_CONFIG), catalogue, config)
+            continue
         match = POOL_PATTERN.fullmatch(part)
         if match is None:
             raise ConfigError(
@@ -86,6 +91,13 @@ def parse_fleet(text: str, catalogue: Catalogue, config: RunConfig) -> list[TryP
         find_profile(catalogue, llm, gpu, degree)
         pools.append(TryPool(int(count), llm, Deployment(gpu, degree)))
     return pools
+
+
+def parse_config_pools(text: str, llm: str, catalogue: Catalogue, config: RunConfig) -> list[TryPool]:
+    """Return the pools that a config deploys for an llm; ConfigError where it deploys none."""
+    require_known(llm, catalogue.llms, "llm", f"--fleet {text!r}")
+    require_known(llm, config.fleet.deployments, "deployed llm", f"--fleet {text!r}")
+    return [TryPool(config.fleet.limits(pool)[0], llm, pool) for pool in config.fleet.deployments[llm]]
 
 
 def complete_for_fleets(
@@ -178,10 +190,16 @@ class TryRequests(NamedTuple):
     rows: pd.DataFrame  # arrival_s, llm, tier, tokens, prefix_hashes, session_id; in order of arrival
 
 
-def read_file_requests(path: Path, catalogue: Catalogue, scratch: Path, progress: Progress) -> TryRequests:
+def read_file_requests(
+    path: Path,
+    catalogue: Catalogue,
+    scratch: Path,
+    progress: Progress,
+    columns: Mapping[str, str] | None = None,
+) -> TryRequests:
     """Land a file in a scratch lake and read its requests back; ConfigError if it has none."""
     lake = Lake(scratch / "lake")
-    report = land_file(path, lake, catalogue, progress)
+    report = land_file(path, lake, catalogue, progress, columns)
     rows = lake.sql(
         "select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, "
         "prefix_hashes, session_id from requests order by arrived_at, request_id"
@@ -198,10 +216,12 @@ def run_fleet_trial(
 
     A fleet of one llm takes the requests for all llms.
     """
-    llms = [pool.llm for pool in pools]
+    llms = list(dict.fromkeys(pool.llm for pool in pools))
     fleet_catalogue = complete_for_fleets(catalogue, [pools], config)
     fleet_catalogue = dataclasses.replace(fleet_catalogue, llms={llm: catalogue.llms[llm] for llm in llms})
-    sized = {pool.llm: [(pool.deployment, pool.instances)] for pool in pools}
+    sized: dict[str, list[tuple[Deployment, int]]] = {llm: [] for llm in llms}
+    for pool in pools:
+        sized[pool.llm].append((pool.deployment, pool.instances))
     fleet = fixed_fleet(sized, fleet_catalogue, config)
     prefix_columns = pa.Table.from_pandas(requests.drop(columns=["arrival_s", "llm", "tier"]))
     llm = np.zeros(len(requests), np.int16) if len(llms) == 1 else llm_codes(requests, llms, text)

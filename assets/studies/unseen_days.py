@@ -9,6 +9,7 @@ what waits at midnight is the next day's work.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
@@ -32,8 +33,10 @@ from fleetcast.assets.studies.experiment import (
     scratch_lake,
     write_trials,
 )
+from fleetcast.assets.studies.reference_cost import known_minutes_usd
 from fleetcast.assets.studies.study import prepare_lake
 from fleetcast.models.plan.reading_search import ReadingTrial, best_trial, distance_to_cliff, next_trial
+from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.knobs import Reading, policy_readings
 from fleetcast.models.world.own_policies import installed_policies
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
@@ -43,6 +46,11 @@ UNSEEN_POLICIES = (
     *("static", "reactive", "hpa", "reflex", "compact", "dynamo", "chiron", "llumnix"),
     *("lt_i", "lt_u", "lt_ua", "cauchy_mixed", "corrected", "corrected_llumnix", "clairvoyant"),
 )
+# Rules that count instances, with both mechanisms of compact: each differs from it by the rule alone.
+CROSSED_POLICIES = {
+    f"{name}_gaps": CustomPolicy(name, routing="least_prefill", batch_pull="gaps")
+    for name in ("static", "reactive", "hpa", "reflex", "dynamo", "lt_ua", "corrected", "clairvoyant")
+}
 PERIODS_SQL = (
     "select distinct variant, day, purpose, labels['trials'] as trials from trials "
     "where experiment = $experiment and trace = $trace"
@@ -74,8 +82,8 @@ def compare_on_unseen_days(
 ) -> pa.Table:
     """Tune each policy on the known days, score it on the unseen ones; return the rows of unseen_board.
 
-    `names`: policies; empty: UNSEEN_POLICIES and those that the config and installed packages add. A policy
-    with a plan of model routing or in closed loop cannot be compared.
+    `names`: policies; empty: UNSEEN_POLICIES, CROSSED_POLICIES, and those that the config and installed
+    packages add. A policy with a plan of model routing or in closed loop cannot be compared.
 
     Raises
     ------
@@ -84,6 +92,8 @@ def compare_on_unseen_days(
     LakeError
         The first known day has too short a history.
     """
+    policies = CROSSED_POLICIES | dict(settings.config.policies)
+    settings = replace(settings, config=replace(settings.config, policies=policies))
     rules = settings.config.rules
     usable = [name for name, rule in rules.items() if rule.answers is None and not rule.is_closed]
     for name in names:
@@ -92,10 +102,10 @@ def compare_on_unseen_days(
             raise ConfigError(
                 f"{name}: got a plan of model routing or in closed loop, needed one without. Leave it out."
             )
-    own = (name for name in (*settings.config.policies, *installed_policies()) if name in usable)
-    policies = list(dict.fromkeys(names or (*UNSEEN_POLICIES, *own)))
+    added = (name for name in (*policies, *installed_policies()) if name in usable)
+    chosen = list(dict.fromkeys(names or (*UNSEEN_POLICIES, *added)))
     prepared = prepare_lake(settings, [*period.known, *period.unseen], progress)
-    tune_and_score(with_policies(settings, policies), period, prepared, progress)
+    tune_and_score(with_policies(settings, chosen), period, prepared, progress)
     return read_unseen_board(settings)
 
 
@@ -180,19 +190,28 @@ def score_on_unseen_days(
     with scratch_lake(settings, prepared, INPUT_TABLES) as scratch:
         boards = [BoardDay(scratch, day, progress) for day in period.unseen]
         figures_by_day = replay_points(boards, search, points)
-    for day, figures in zip(period.unseen, figures_by_day, strict=True):
+        references = [reference_rows(board, points) for board in boards]
+    for day, figures, reference in zip(period.unseen, figures_by_day, references, strict=True):
         for name, (reading, factor) in points.items():
             tuned = search[name]
             margins: list[MetricRow] = [
                 {"metric": "known_attained_ratio", "value": tuned.best.attained},
                 {"metric": "cliff_share", "value": distance_to_cliff(tuned.trials, tuned.best)},
             ]
-            found = [*figures[name], *margins]
+            found = [*figures[name], *margins, *reference]
             rows = trial_rows(
                 settings, day, name, tuned.readings[reading], factor, found, EVALUATED, period.trials
             )
             write_trials(settings, EXPERIMENT, day, rows, name)
     drop_other_periods(settings, period)
+
+
+def reference_rows(board: BoardDay, points: Mapping[str, tuple[int, float]]) -> list[MetricRow]:
+    """Return what a fleet costs that knows each minute of a replayed day; empty without `compact`."""
+    if "compact" not in points:
+        return []
+    usd = known_minutes_usd(board.settings, board.day, points["compact"][1])
+    return [{"metric": "known_minutes_usd", "value": usd}]
 
 
 def replay_points(
@@ -218,7 +237,9 @@ def trial_rows(
     trials: int,
 ) -> pa.Table:
     """Return the rows of a policy's trial on a day; `trials`: number of trials that each policy may have."""
-    labels = {"reading": reading.name, "what": settings.config.rules[name].what, "trials": str(trials)}
+    rule = settings.config.rules[name]
+    labels = {"reading": reading.name, "what": rule.what, "trials": str(trials)}
+    labels["knows_the_day"] = str(rule.plan == "truth").lower()
     floor = {"metric": "floor_usd", "value": minimum_fleet_usd(settings)}
     variant = Variant(name, settings, day, name, {"factor": factor}, labels, purpose=purpose)
     return variant.rows([*figures, floor])

@@ -6,6 +6,7 @@ scratch database, so memory stays bounded. The row in `ingests` is written last:
 again.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from fleetcast.assets.traces.staging import (
     ANSWERS_TABLE,
     STAGING_MACROS,
     STAGING_QUERIES,
+    remove_from_trace,
     stage_file,
     staging_sql,
     write_staged_days,
@@ -32,10 +34,10 @@ from fleetcast.assets.traces.staging import (
 from fleetcast.assets.traces.trace_formats import LandedFile, recognise_format
 from fleetcast.assets.traces.trace_mapping import (
     TraceMapping,
-    has_assumed_outputs,
     mapping_file,
     read_ingest_bounds,
     read_mapping,
+    read_options,
 )
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.project_paths import HOME
@@ -59,9 +61,11 @@ class IngestReport:
     last_at: datetime | None
     largest_step_back_s: float | None
     clock: str | None  # meaning of the source's timestamps
+    columns: str | None  # columns that were found by their names, with their units
     days: tuple[date, ...]
     reasons: Mapping[str, int]  # reason -> quarantined rows, the most frequent first
     is_new: bool  # False: ingested before with the same content, mapping and catalogue; nothing was done
+    moved_from: tuple[str, ...] = ()  # traces that had the file before its mapping named another one
 
 
 def landed_files(folder: Path = LANDING_DIR) -> list[Path]:
@@ -78,9 +82,16 @@ def lone_mappings(folder: Path = LANDING_DIR) -> list[Path]:
 
 
 def ingest_file(
-    path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None
+    path: Path,
+    lake: Lake,
+    catalogue: Catalogue,
+    progress: Progress | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> IngestReport:
     """Ingest one file into the lake. With the same content, mapping and catalogue as before, change nothing.
+
+    If its mapping names another trace than before, the file moves there. `columns` come before those of the
+    mapping file.
 
     Raises
     ------
@@ -90,15 +101,33 @@ def ingest_file(
         The mapping file has a name that the catalogue does not have.
     """
     guard = IngestGuard(path, read_ingest_bounds(path), progress)
-    landed = recognise_format(path, guard, has_assumed_outputs(path))
+    landed = recognise_format(path, guard, read_options(path, columns))
     mapping = read_mapping(path, landed.format, catalogue)
-    has_answers = landed.format == ANSWERS_TABLE
-    if not has_answers:
+    if landed.format != ANSWERS_TABLE:
         require_landed_trace(lake, mapping.trace, path)
         require_single_source(lake, mapping.trace, path)
     variables = staging_variables(landed, mapping, catalogue)
-    if is_ingested(lake, mapping.trace, path.name, variables["sha256"]):
-        return read_ingest_report(lake, mapping.trace, path.name, is_new=False)
+    former = former_traces(lake, mapping.trace, path.name)
+    is_new = not is_ingested(lake, mapping.trace, path.name, variables["sha256"])
+    if is_new:
+        _write_file(landed, mapping, variables, lake, catalogue, guard)
+    for trace in former:  # after the file is complete in its new trace: an interruption loses nothing
+        remove_from_trace(lake, trace, path.name)
+    report = read_ingest_report(lake, mapping.trace, path.name, is_new)
+    return dataclasses.replace(report, moved_from=former)
+
+
+def _write_file(
+    landed: LandedFile,
+    mapping: TraceMapping,
+    variables: Mapping[str, Any],
+    lake: Lake,
+    catalogue: Catalogue,
+    guard: IngestGuard,
+) -> None:
+    """Read a file and write its days, its quarantine, and last its row in `ingests`."""
+    path = landed.path
+    has_answers = landed.format == ANSWERS_TABLE
     with (
         one_line_errors(f"Ingesting {path.name}"),
         lake.scratch() as folder,
@@ -117,7 +146,6 @@ def ingest_file(
             lake.copy(con, quarantine, "quarantine", file=path.name, trace=mapping.trace)
             record = read_sql("staging/ingest.sql").text
             lake.copy(con, record, "ingests", file=path.name, trace=mapping.trace)
-    return read_ingest_report(lake, mapping.trace, path.name, is_new=True)
 
 
 def staging_variables(landed: LandedFile, mapping: TraceMapping, catalogue: Catalogue) -> dict[str, Any]:
@@ -126,15 +154,26 @@ def staging_variables(landed: LandedFile, mapping: TraceMapping, catalogue: Cata
         **mapping.variables(),
         "file": landed.path.name,
         "format": landed.format,
-        "clock": landed.source.fields.get("clock"),
-        "has_given_ids": "ids" in landed.source.fields,
-        "is_archive": landed.source.fields["format"] == "tar",
+        "clock": clock_text(landed, mapping.zone),
+        "has_given_ids": "request_id" in landed.log.paths if landed.log else "ids" in landed.source.fields,
+        "columns": landed.log.describe(landed.content.separator) if landed.log else None,
+        **(landed.log.variables() if landed.log else {}),
+        "is_archive": landed.container == "tar",
         "sha256": trace_file_digest(landed, mapping, catalogue),
         "regions": list(catalogue.regions),
         "llms": list(catalogue.llms),
         "tiers": list(catalogue.tiers),
         "deadlines_s": [tier.deadline_s for tier in catalogue.tiers.values()],
     }
+
+
+def clock_text(landed: LandedFile, zone: str | None) -> str | None:
+    """Return what the timestamps of a file mean."""
+    if landed.log is None:
+        clock = landed.source.fields.get("clock")
+        return clock.replace("UTC where", f"{zone} where") if clock and zone else clock
+    times = landed.log.times
+    return next((times[name].describe(zone) for name in ("arrived_at", "ended_at") if name in times), None)
 
 
 def require_landed_trace(lake: Lake, trace: str, path: Path) -> None:
@@ -156,6 +195,12 @@ def require_single_source(lake: Lake, trace: str, path: Path) -> None:
             f"would count twice. Give it another trace in {mapping_file(path).name}, or run: "
             f"fleetcast forget {others[0]}"
         )
+
+
+def former_traces(lake: Lake, trace: str, file: str) -> tuple[str, ...]:
+    """Return the other traces in which a file of this name has landed."""
+    query = "select distinct trace from ingests where file = $file and trace <> $trace order by trace"
+    return tuple(lake.sql(query, file=file, trace=trace)["trace"].to_pylist())
 
 
 def is_ingested(lake: Lake, trace: str, file: str, sha256: Any) -> bool:

@@ -4,17 +4,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from fleetcast.assets.lake.duckdb_connection import one_line_message
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces.bulk_refusals import bulk_remedy
 from fleetcast.assets.traces.data_quality import assess_trace
 from fleetcast.assets.traces.ingest import IngestError, IngestReport, ingest_file, landed_files, lone_mappings
 from fleetcast.assets.traces.metrics_ingest import land_metrics
 from fleetcast.assets.traces.prometheus_answers import METRICS_SUFFIX, is_metrics_folder
-from fleetcast.assets.traces.staging import withdraw_file
+from fleetcast.assets.traces.staging import remove_from_trace, withdraw_file
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.toml_dataclasses import suggest_name
 
-LANDING_COLUMNS = ("file", "trace", "format", "rows_in", "rows_kept", "rows_quarantined", "days", "note")
+LANDING_COLUMNS = (
+    *("file", "trace", "format", "rows_in", "rows_kept", "rows_quarantined", "days", "note"),
+    *("columns", "mend"),  # which columns were read by their names; how to mend rows refused in bulk
+)
 SHOWN_REASONS = 5
 
 
@@ -44,25 +49,43 @@ def land_all_files(settings: RunSettings, progress: Progress | None = None) -> L
             paths.append(path)
         except ValueError as error:  # IngestError, ConfigError and LakeError are written for users
             landing.refused.append(str(error))
+        except Exception as error:  # whatever a file does to a reader, the others land
+            landing.refused.append(
+                f"{path.name} cannot be read: {one_line_message(error)} Remove it from data/landing."
+            )
     if settings.lake.count("tier_verdicts") > verdicts_before:
         without_verdict = _files_before_verdicts(settings) - files_before
         for number, (path, report) in enumerate(zip(paths, landing.reports, strict=True)):
             if (report.trace, report.file) in without_verdict:
                 withdraw_file(settings.lake, report.trace, report.file)
                 landing.reports[number] = ingest_file(path, settings.lake, catalogue, progress)
-    for trace in {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}:
+    changed = {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}
+    for trace in changed | {trace for report in landing.reports for trace in report.moved_from}:
         assess_trace(settings.lake, trace)
     return landing
 
 
-def land_file(path: Path, lake: Lake, catalogue: Catalogue, progress: Progress | None = None) -> IngestReport:
-    """Ingest a trace file or a metrics folder; raises the errors of `ingest_file` and `land_metrics`."""
+def land_file(
+    path: Path,
+    lake: Lake,
+    catalogue: Catalogue,
+    progress: Progress | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> IngestReport:
+    """Ingest a trace file or a metrics folder; raises the errors of `ingest_file` and `land_metrics`.
+
+    `columns` name columns of a log; a metrics folder has none.
+    """
+    if not path.name.isprintable() or any("\ud800" <= letter <= "\udfff" for letter in path.name):
+        raise IngestError(f"The name of {path.name!a} is no printable UTF-8 text. Rename the file.")
     if path.is_dir() and not is_metrics_folder(path):
         raise IngestError(
             f"{path.name} is a folder. Name a trace file in it; saved answers of a Prometheus server belong "
             f"into a folder whose name ends in {METRICS_SUFFIX}."
         )
-    return (land_metrics if is_metrics_folder(path) else ingest_file)(path, lake, catalogue, progress)
+    if is_metrics_folder(path):
+        return land_metrics(path, lake, catalogue, progress)
+    return ingest_file(path, lake, catalogue, progress, columns)
 
 
 def forget_file(settings: RunSettings, file: str) -> list[str]:
@@ -73,10 +96,7 @@ def forget_file(settings: RunSettings, file: str) -> list[str]:
         known = sorted({row["file"] for row in rows})
         raise IngestError(f"No file {file!r} has landed. {suggest_name(file, known)}")
     for trace in traces:
-        withdraw_file(settings.lake, trace, file)
-        if not settings.lake.files("ingests", trace=trace):
-            for table in ("tier_verdicts", "metric_findings", "engine_histograms"):
-                settings.lake.path(table, trace=trace).unlink(missing_ok=True)
+        remove_from_trace(settings.lake, trace, file)
         assess_trace(settings.lake, trace)
     settings.lake.publish()
     return traces
@@ -100,10 +120,14 @@ def report_texts(report: IngestReport) -> Mapping[str, str]:
     if report.rows_out_of_order:
         notes.append(f"{report.rows_out_of_order:,} out of order, sorted")
     counts = (f"{n:,}" for n in (report.rows_in, report.rows_kept, report.rows_quarantined))
+    if report.moved_from:
+        notes.insert(0, f"moved here from the trace {', '.join(report.moved_from)}")
     note = "; ".join(notes if report.is_new else ["known already", *notes])
-    return dict(
-        zip(LANDING_COLUMNS, (report.file, report.trace, report.format, *counts, days, note), strict=True)
+    texts = (
+        *(report.file, report.trace, report.format, *counts, days, note),
+        *(report.columns or "", bulk_remedy(report) or ""),
     )
+    return dict(zip(LANDING_COLUMNS, texts, strict=True))
 
 
 def _known_files(settings: RunSettings) -> set[tuple[str, str]]:

@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from fleetcast.assets.lake.warehouse import Connection
+from fleetcast.assets.traces.file_content import open_unpacked
 from fleetcast.assets.traces.ingest_bounds import IngestError, IngestGuard
-from fleetcast.assets.traces.trace_formats import open_unpacked
 from fleetcast.models.world.engine_metrics import MetricsCatalogue
 
 METRICS_SUFFIX = ".metrics"  # of the name of a folder of answers

@@ -1,12 +1,12 @@
 """A client of Prometheus servers; Mimir, Thanos and VictoriaMetrics have the same API."""
 
 import contextlib
-import gzip
 import http.client
-import io
 import json
 import os
+import queue
 import re
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -14,20 +14,28 @@ import urllib.request
 import zlib
 from collections.abc import Mapping
 from email.message import Message
-from typing import Any
+from typing import Any, cast
 
 from fleetcast.assets.traces.ingest_bounds import IngestError
 
 TOKEN_VARIABLE = "PROMETHEUS_TOKEN"  # environment variable with the token
-MAX_ANSWER_BYTES = 1 << 28  # the time range of a larger answer is halved
+MAX_ANSWER_BYTES = 1 << 26  # the time range of a larger answer is halved
+MAX_NAMES_BYTES = 1 << 24
+CHUNK_BYTES, SLOW_BYTES = 1 << 16, 1 << 20
 DOWNLOAD_TRIES, WAIT_S, LONGEST_WAIT_S, TIMEOUT_S = 5, 1.0, 30.0, 60.0
+SPLIT_LABEL = "instance"  # a query of too many series is split by its values
 MIN_RANGE_S = 600  # a time range up to this is not halved
 BUSY_STATUSES = {429, 500, 502, 503, 504}
+TOO_MANY_SERIES_MESSAGE = re.compile(r"\bseries\b", re.IGNORECASE)  # not "per timeseries"
 TOO_LARGE_MESSAGE = re.compile(r"exceeded|too many|maximum|limit|too large|out of memory", re.IGNORECASE)
 
 
 class AnswerTooLargeError(Exception):
-    """An answer is too large for the server or for this client."""
+    """An answer is too large for the server (of_series: it has too many series) or for this client."""
+
+    def __init__(self, message: str, is_of_series: bool = False) -> None:
+        super().__init__(message)
+        self.is_of_series = is_of_series
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -54,17 +62,40 @@ class PrometheusClient:
         """Return the metrics that the server has between two instants, in seconds since 1970."""
         prefixes = sorted({re.match(r"[a-z]+", name)[0] for name in known})  # type: ignore[index]
         selector = f'{{__name__=~"({"|".join(prefixes)})[:_].*"{"," if where else ""}{where}}}'
-        found = self.get("/api/v1/label/__name__/values", {"match[]": selector, "start": first, "end": last})
-        return [str(name) for name in found or []]
+        return self.label_values("__name__", selector, first, last)
+
+    def label_values(self, label: str, selector: str, first: int, last: int) -> list[str]:
+        """Return the values of a label between two instants; of both halves if the server has too many."""
+        parameters = {"match[]": selector, "start": first, "end": last}
+        try:
+            found = self.get(f"/api/v1/label/{label}/values", parameters, MAX_NAMES_BYTES)
+        except AnswerTooLargeError as error:
+            if last - first <= MIN_RANGE_S:
+                raise IngestError(
+                    f"{self.url} does not list the values of {label}: {error}. Narrow it with --where."
+                ) from error
+            middle = first + (last - first) // 2
+            halves = ((first, middle), (middle, last))
+            found = [name for half in halves for name in self.label_values(label, selector, *half)]
+        if not isinstance(found, list):
+            raise IngestError(f"{self.url} answers {label} with no list. Is it a Prometheus server?")
+        return list(dict.fromkeys(map(str, found)))
 
     def query_range(self, name: str, where: str, first: int, last: int, step: int) -> list[Any]:
-        """Return the series of a metric, one value per step; query two halves if the answer is too large."""
+        """Return the series of a metric, one value per step; query in parts if the answer is too large.
+
+        The parts are halves of the time, or of the instances if the server has a limit of series.
+        """
         selector = f"{name}{{{where}}}" if where else name
         try:
             data = self.get(
                 "/api/v1/query_range", {"query": selector, "start": first, "end": last, "step": step}
             )
         except AnswerTooLargeError as error:
+            if error.is_of_series and (parts := self._split_by_label(selector, where, first, last)):
+                return [
+                    series for part in parts for series in self.query_range(name, part, first, last, step)
+                ]
             if last - first <= max(MIN_RANGE_S, step):
                 raise IngestError(
                     f"{self.url} refuses even {(last - first) / 60:.0f} minutes of {name}: {error}. "
@@ -79,12 +110,27 @@ class PrometheusClient:
             raise IngestError(f"{self.url} answers {name} with no matrix. Is it a Prometheus server?")
         return list(data["result"])
 
-    def get(self, path: str, parameters: Mapping[str, Any]) -> Any:
+    def _split_by_label(self, selector: str, where: str, first: int, last: int) -> list[str]:
+        """Return the matchers of two halves of the instances that `where` leaves; none if it leaves one."""
+        if "{" not in selector:
+            selector = f"{selector}{{}}"
+        values = sorted(self.label_values(SPLIT_LABEL, selector, first, last))
+        if len(values) < 2:
+            return []
+        before = re.search(rf',?{SPLIT_LABEL}=~"([^"]*)"$', where)
+        kept = where[: before.start()] if before else where
+        halves = values[: len(values) // 2], values[len(values) // 2 :]
+        if before is None or before[1].endswith("|"):
+            halves[0].append("")  # series without the label
+        matchers = [json.dumps("|".join(map(re.escape, half))) for half in halves]
+        return [f"{kept}{',' if kept else ''}{SPLIT_LABEL}=~{matcher}" for matcher in matchers]
+
+    def get(self, path: str, parameters: Mapping[str, Any], most_bytes: int | None = None) -> Any:
         """Return the `data` of an answer; IngestError or AnswerTooLargeError if there is none."""
         url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
         reply = "nothing"
         for attempt in range(DOWNLOAD_TRIES):
-            status, text, headers = self._get_once(url)
+            status, text, headers = self._get_once(url, most_bytes or MAX_ANSWER_BYTES)
             if status == 200:
                 return self._data(text)
             reply = f"{status} {_error_message(text)}".strip() if status else text.decode(errors="replace")
@@ -93,8 +139,9 @@ class PrometheusClient:
                     f"{self.url} refuses access: {reply}. Put a token that may read it into the environment "
                     f"variable {TOKEN_VARIABLE} (Bearer, or with its scheme)."
                 )
-            if TOO_LARGE_MESSAGE.search(_error_message(text)) and status in (400, 422, 413, 503):
-                raise AnswerTooLargeError(reply)
+            message = _error_message(text)
+            if status == 422 or (TOO_LARGE_MESSAGE.search(message) and status in (400, 413, 503)):
+                raise AnswerTooLargeError(reply, is_of_series=bool(TOO_MANY_SERIES_MESSAGE.search(message)))
             if status and status not in BUSY_STATUSES:
                 raise IngestError(
                     f"{self.url} answers {reply} to {path}. Is it the address of a Prometheus server?"
@@ -108,23 +155,64 @@ class PrometheusClient:
             "command again when the server is well."
         )
 
-    def _get_once(self, url: str) -> tuple[int, bytes, Mapping[str, str]]:
-        """Return status, body and headers of one attempt; status 0 and the reason if there is no answer."""
+    def _get_once(self, url: str, most_bytes: int) -> tuple[int, bytes, Mapping[str, str]]:
+        """Return status, body and headers of one attempt; status 0 and the reason if there is no answer.
+
+        The attempt has a deadline as a whole: a socket's timeout begins again with every byte.
+        """
+        limit_s = max(1.0, min(TIMEOUT_S, self.end_s - time.monotonic()))
+        found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def attempt() -> None:
+            try:
+                found.put(self._read_answer(url, most_bytes, time.monotonic() + limit_s))
+            except Exception as error:
+                found.put(error)
+
+        threading.Thread(target=attempt, daemon=True).start()
+        try:
+            answer = found.get(timeout=limit_s + 1.0)
+        except queue.Empty:
+            answer = IngestError(f"{self.url} sends no whole answer within {limit_s:.0f} s. Is it well?")
+        if isinstance(answer, (OSError, EOFError, http.client.HTTPException, zlib.error)):
+            reason = getattr(answer, "reason", answer)
+            return 0, f"nothing ({reason or type(answer).__name__})".encode(), {}
+        if isinstance(answer, Exception):
+            raise answer
+        return cast(tuple[int, bytes, Mapping[str, str]], answer)
+
+    def _read_answer(self, url: str, most_bytes: int, end_s: float) -> tuple[int, bytes, Mapping[str, str]]:
         request = urllib.request.Request(url, headers=self.headers)
-        timeout_s = max(1.0, min(TIMEOUT_S, self.end_s - time.monotonic()))
+        timeout_s = max(1.0, end_s - time.monotonic())
         try:
             with URL_OPENER.open(request, timeout=timeout_s) as answer:
-                text = answer.read(MAX_ANSWER_BYTES + 1)
-                if answer.headers.get("Content-Encoding") == "gzip":
-                    text = gzip.GzipFile(fileobj=io.BytesIO(text)).read(MAX_ANSWER_BYTES + 1)
-                if len(text) > MAX_ANSWER_BYTES:
-                    raise AnswerTooLargeError(f"an answer of more than {MAX_ANSWER_BYTES >> 20} MiB")
+                is_packed = answer.headers.get("Content-Encoding") == "gzip"
+                text = self._read_body(answer, is_packed, most_bytes, end_s)
                 return answer.status, text, _headers(answer.headers)
         except urllib.error.HTTPError as error:
             return error.code, _error_body(error.read(4096), error.headers), _headers(error.headers)
-        except (OSError, EOFError, http.client.HTTPException) as error:
-            reason = getattr(error, "reason", error)
-            return 0, f"nothing ({reason or type(error).__name__})".encode(), {}
+
+    def _read_body(self, answer: Any, is_packed: bool, most_bytes: int, end_s: float) -> bytes:
+        """Read a body in chunks and unpack it, up to a size and a time."""
+        unpacking, parts, size = zlib.decompressobj(wbits=31), list[bytes](), 0
+        while chunk := answer.read1(CHUNK_BYTES):
+            text = unpacking.decompress(chunk, most_bytes + 1) if is_packed else chunk
+            parts.append(text)
+            size += len(text)
+            if size > most_bytes:
+                raise AnswerTooLargeError(f"an answer of more than {most_bytes >> 20} MiB")
+            if time.monotonic() > end_s:
+                if size > SLOW_BYTES:
+                    raise AnswerTooLargeError(f"{size:,} bytes and no end within {TIMEOUT_S:.0f} s")
+                raise IngestError(
+                    f"{self.url} sent {size:,} bytes and no end within {TIMEOUT_S:.0f} s. Is it well? "
+                    "The answers so far are kept: run the same command again."
+                )
+        if is_packed and parts and not unpacking.eof:
+            raise EOFError("a compressed answer without its end")
+        if not is_packed and answer.length:
+            raise http.client.IncompleteRead(b"", answer.length)
+        return b"".join(parts)
 
     def _data(self, text: bytes) -> Any:
         """Return the `data` of a body; IngestError if it is not one of Prometheus."""

@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
+from fleetcast.assets.lake.table_queries import escape_quotes
 from fleetcast.assets.lake.warehouse import Connection, Lake, one_line_errors
+from fleetcast.assets.traces.file_content import COPY_AGAIN
 from fleetcast.assets.traces.ingest_bounds import IngestError, IngestGuard
 from fleetcast.assets.traces.landed_rows import landed_rows_query
-from fleetcast.assets.traces.trace_formats import COPY_AGAIN, LandedFile
+from fleetcast.assets.traces.servegen_requests import write_sampled_requests
+from fleetcast.assets.traces.trace_formats import LandedFile
 
-STAGING_MACROS = ("mapping", "chances", "tiers")
-STAGING_QUERIES = {False: ("staged", "patterns", "duplicates"), True: ("staged_answers",)}  # True: of answers
+STAGING_MACROS = ("mapping", "tiers")
+STAGING_QUERIES = {
+    False: ("staged", "clock", "patterns", "duplicates"),
+    True: ("staged_answers",),
+}  # True: of answers
 ANSWERS_TABLE = "answers"  # name of the format and of the table of llms' answers
 
 
@@ -34,6 +40,10 @@ def stage_file(
     for macros in STAGING_MACROS:
         con.execute(read_sql(f"staging/{macros}.sql").text)
     con.execute(f"create temp view source as {landed_rows_query(landed, folder, guard)}")
+    if landed.container == "tar":
+        sampled = folder.with_suffix(".parquet")
+        write_sampled_requests(folder, sampled, variables["rate_scale"], guard)
+        con.execute(f"create temp view sampled as select * from read_parquet('{escape_quotes(sampled)}')")
     with one_line_errors(f"Preparing sql/sources/{landed.source.name}", "Correct that file.", IngestError):
         con.execute(f"create temp view parsed as {landed.source.text}")
     remedy = "" if variables["is_archive"] else COPY_AGAIN  # an archive was read whole to be unpacked
@@ -104,3 +114,11 @@ def withdraw_file(lake: Lake, trace: str, file: str) -> None:
         write_staged_days(con, lake, trace)
     for table in (ANSWERS_TABLE, "quarantine", "ingests"):
         lake.path(table, file, trace=trace).unlink(missing_ok=True)
+
+
+def remove_from_trace(lake: Lake, trace: str, file: str) -> None:
+    """Remove a landed file from a trace, and what was decided about the trace if it was its last file."""
+    withdraw_file(lake, trace, file)
+    if not lake.files("ingests", trace=trace):
+        for table in ("tier_verdicts", "metric_findings", "engine_histograms"):
+            lake.path(table, trace=trace).unlink(missing_ok=True)

@@ -1,34 +1,39 @@
 """Recognise the trace format of a file by its content.
 
-Every file of sql/sources declares a container (csv or jsonl, plain or packed with gzip or zstd; parquet; tar)
-and the columns that identify the format. So a new format needs one SQL file and nothing else. The columns of
-an archive are the names of its members, with # for a number.
+Every file of sql/sources declares a container (csv, jsonl or text, plain or packed with gzip or zstd;
+parquet; tar) and the columns that identify the format, in any case and with any separators. So a new format
+needs one SQL file and nothing else. The columns of an archive are the names of its members, with # for a
+number. A file of no such format is read as a log, by the names of its columns (log_columns.py).
 """
 
-import gzip
-import io
-import json
-import lzma
 import re
-import tarfile
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, NamedTuple, cast
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import NamedTuple
 
 from fleetcast.assets.lake.sql_files import SQL, SqlFile, read_sql
+from fleetcast.assets.traces.file_content import FileContent, inspect_file
 from fleetcast.assets.traces.ingest_bounds import IngestError, IngestGuard
+from fleetcast.assets.traces.log_columns import (
+    LogColumns,
+    contradicts_format,
+    describe_missing,
+    find_log_columns,
+    known_columns,
+    missing_columns,
+    plain_name,
+    read_log_columns,
+)
 
-CSV_FIELD = r',((?:\s*"(?:[^"]|"")*")?[^,]*)'  # as the macro csv_fields of sql/staging/mapping.sql
-COPY_AGAIN = "Copy the file here again, completely."
-MAX_LINE_BYTES = 1 << 24
-MOST_BLANK_LINES = 100_000  # at the beginning of a file
-LEAST_ROW_BYTES = 24  # smallest unpacked row of a Parquet file: an id, an instant, two numbers
-SHOWN_COLUMN_CHARACTERS = 200
-PACKING_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+LOG_CONTAINERS = ("csv", "jsonl", "parquet")
+
+
+class ReadingOptions(NamedTuple):
+    """What the mapping file of a trace sets about how its file is read."""
+
+    columns: Mapping[str, str] = {}  # column of a log -> column of the file, empty: not read
+    clock: str | None = None  # unit of numeric times, or the time zone of texts without one
+    assumes_outputs: bool = False  # output tokens are set, so their column may be missing
 
 
 class LandedFile(NamedTuple):
@@ -36,77 +41,107 @@ class LandedFile(NamedTuple):
 
     path: Path
     source: SqlFile
-    columns: tuple[str, ...]  # names in the file
-    header_lines: int  # before the first row
-    packing: str  # none, gzip or zstd
+    content: FileContent
+    actual: Mapping[str, str]  # column that the format reads -> its name in the file
+    log: LogColumns | None = None  # of a log: where its columns are
 
     @property
     def format(self) -> str:
-        """Name of the format, as of its file in sql/sources."""
-        return _format_name(self.source)
+        """Name of the format: of its file in sql/sources, or of the gateway that wrote the log."""
+        return _format_name(self.source) if self.log is None else self.log.format
 
-
-class FileContent(NamedTuple):
-    """Container, columns and packing of a file, from its beginning."""
-
-    container: str
-    columns: tuple[str, ...]
-    header_lines: int
-    packing: str
-
-    def __str__(self) -> str:
-        columns = ", ".join(self.columns) or "no columns"
-        if len(columns) > SHOWN_COLUMN_CHARACTERS:
-            columns = f"{columns[:SHOWN_COLUMN_CHARACTERS]} ..."
-        return f"{self.container} with {columns}"
+    @property
+    def container(self) -> str:
+        """Container of the file: csv, jsonl, text, parquet or tar."""
+        return self.content.container
 
 
 def recognise_format(
-    path: Path, guard: IngestGuard | None = None, assumes_outputs: bool = False
+    path: Path, guard: IngestGuard | None = None, options: ReadingOptions | None = None
 ) -> LandedFile:
-    """Find the format that shares most columns with the file; IngestError if the file is of no known format.
+    """Find the format of a file: the one of sql/sources with most columns, all of which it has; else a log.
 
-    With `assumes_outputs`, the mapping file sets the output tokens and their column may be missing.
+    IngestError if the file is neither, with the needed columns that it lacks. ConfigError for a column that
+    the user named and that does not exist.
     """
+    options = options or ReadingOptions()
     content = inspect_file(path, guard or IngestGuard(path))
     if set(content.columns) >= {"status", "data"}:
         raise IngestError(
             f"{path.name} is an answer of Prometheus. Put all answers of a trace into a folder "
             "data/landing/NAME.metrics."
         )
-    formats = [read_sql(file) for file in sorted((SQL / "sources").glob("*.sql"))]
-    similar = [f for f in formats if f.fields["format"] == content.container and _shared_columns(f, content)]
-    if not similar:
-        raise IngestError(f"{path.name} {_describe_mismatch(content, formats)}")
-    source = max(similar, key=lambda f: (_shared_columns(f, content), -len(f.listed("recognised by"))))
-    missing = [column for column in source.listed("recognised by") if column not in content.columns]
-    lacks_outputs = missing == [_output_column(source)]
-    if missing and not (lacks_outputs and assumes_outputs):
-        assume = ", set a mean to assume (output_tokens = 200 in its mapping file, or advise --outputs 200)"
+    if not options.columns and (found := _find_format(path, content, options)) is not None:
+        return found
+    if content.container not in LOG_CONTAINERS:
+        _require_members(path, content)
+        known = ", ".join(_format_name(source) for source in _sources())
         raise IngestError(
-            f"{path.name} looks like {_format_name(source)} but lacks the columns {', '.join(missing)}; it "
-            f"is {content}. Add them{assume if lacks_outputs else ''}, or describe the file in "
+            f"{path.name} is no trace format known here: {content}. Known: {known}, and logs in CSV, JSON "
+            "lines or Parquet. Bring it to one of these (data/landing/README.md), or describe it in "
             "sql/sources/NAME.sql."
         )
-    return LandedFile(path, source, *content[1:])
-
-
-def _describe_mismatch(content: FileContent, formats: Sequence[SqlFile]) -> str:
-    """Describe why a file has no known format: its separator, upper and lower case, or its columns."""
-    words = re.split(r"[,;|\t]", ",".join(content.columns).casefold())
-    columns = {word.strip(' "') for word in words}
-    for source in sorted(formats, key=lambda f: -len(f.listed("recognised by"))):
-        wanted = source.listed("recognised by")
-        if source.fields["format"] == content.container and columns.issuperset(map(str.casefold, wanted)):
-            return (
-                f"looks like {_format_name(source)}, but is {content}. "
-                f"Write {', '.join(wanted)} with this spelling"
-                f"{' and separated by commas' if content.container == 'csv' else ''}."
-            )
-    return (
-        f"is no trace format known here: {content}. Known: {', '.join(map(_format_name, formats))}. "
-        "Bring it to one of these (data/landing/README.md), or describe it in sql/sources/NAME.sql."
+    columns = find_log_columns(path, content, options.columns, options.clock)
+    if missing := missing_columns(columns, options.assumes_outputs):
+        raise IngestError(f"{path.name} {describe_missing(content, columns, missing)}")
+    return LandedFile(
+        path, read_sql("sources/log.sql"), content, {name: name for name in known_columns()}, columns
     )
+
+
+def source_of_format(form: str) -> SqlFile | None:
+    """Return the SQL that reads a format, which is that of any log for a gateway's; None for metrics."""
+    path = SQL / "sources" / f"{form}.sql"
+    if path.is_file():
+        return read_sql(path)
+    return read_sql("sources/log.sql") if form in read_log_columns()[1] else None
+
+
+def _require_members(path: Path, content: FileContent) -> None:
+    """Raise an IngestError for an archive that lacks members of a format: their names are of no other one."""
+    for source in _sources():
+        wanted = source.listed("recognised by")
+        missing = [name for name in wanted if name not in content.columns]
+        if source.fields["format"] == content.container == "tar" and 0 < len(missing) < len(wanted):
+            raise IngestError(
+                f"{path.name} looks like {_format_name(source)} but lacks {', '.join(missing)}; it is "
+                f"{content}. "
+                "Pack them too."
+            )
+
+
+def _sources() -> list[SqlFile]:
+    files = (read_sql(file) for file in sorted((SQL / "sources").glob("*.sql")))
+    return [source for source in files if source.fields["format"] != "log"]
+
+
+def _find_format(path: Path, content: FileContent, options: ReadingOptions) -> LandedFile | None:
+    """Return the format with most columns, of those whose columns and kind of times the file has."""
+    candidates = []
+    for source in _sources():
+        if source.fields["format"] != content.container:
+            continue
+        actual = _match_columns(source, content)
+        missing = [column for column in source.listed("recognised by") if column not in actual]
+        lacks_outputs = options.assumes_outputs and missing == [_output_column(source)]
+        if (not missing or lacks_outputs) and not contradicts_format(path, content, source.text, actual):
+            candidates.append(
+                (not missing, len(source.listed("recognised by")), LandedFile(path, source, content, actual))
+            )
+    return max(candidates, key=lambda entry: entry[:2])[2] if candidates else None
+
+
+def _match_columns(source: SqlFile, content: FileContent) -> dict[str, str]:
+    """Return the file's name of each column of a format that it has; the same spelling comes first."""
+    plain = {plain_name(column): column for column in reversed(content.columns)}
+    exact = source.fields["format"] in ("tar", "text")
+    wanted = (*source.listed("recognised by"), *source.listed("may have"))
+    found = {}
+    for column in wanted:
+        actual = column if column in content.columns else None if exact else plain.get(plain_name(column))
+        if actual is not None and not column.endswith("*"):
+            found[column] = actual
+    return found
 
 
 def _output_column(source: SqlFile) -> str | None:
@@ -117,84 +152,3 @@ def _output_column(source: SqlFile) -> str | None:
 
 def _format_name(source: SqlFile) -> str:
     return source.name.removesuffix(".sql")
-
-
-def _shared_columns(source: SqlFile, content: FileContent) -> int:
-    return len(set(source.listed("recognised by")) & set(content.columns))
-
-
-def inspect_file(path: Path, guard: IngestGuard) -> FileContent:
-    """Find container, columns and packing from the first bytes, independent of the file's name."""
-    try:
-        with path.open("rb") as opened:
-            magic = opened.read(4)
-        if magic == b"PAR1":
-            metadata = pq.read_metadata(path)
-            guard.passed(metadata.num_rows * LEAST_ROW_BYTES)
-            return FileContent("parquet", tuple(metadata.schema.to_arrow_schema().names), 0, "none")
-        if tarfile.is_tarfile(path):
-            with tarfile.open(path) as archive:
-                kinds = {member_pattern(member.name) for member in iterate_members(archive, guard)}
-                return FileContent("tar", tuple(sorted(kinds)), 0, "none")
-        packing = next((name for start, name in PACKING_MAGIC.items() if magic.startswith(start)), "none")
-        with open_unpacked(path, packing) as opened:
-            before, first = _first_line(opened, path.name)
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, pa.ArrowException) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
-        raise IngestError(f"{path.name} cannot be read: {reason}. {COPY_AGAIN}") from error
-    if not first:
-        raise IngestError(f"{path.name} is empty. {COPY_AGAIN}")
-    if "\x00" in first or "\ufffd" in first:
-        raise IngestError(
-            f"{path.name} is neither text nor Parquet. Unpack it, or convert it to UTF-8 text or Parquet."
-        )
-    if not first.startswith("{"):
-        header = re.findall(CSV_FIELD, f",{first}")
-        return FileContent("csv", tuple(column.strip(' "') for column in header), before + 1, packing)
-    try:
-        return FileContent("jsonl", tuple(json.loads(first)), 0, packing)
-    except RecursionError as error:
-        raise IngestError(
-            f"{path.name} begins like JSON, but its first line is nested too deeply to be read. "
-            "Write one flat object a line, as data/landing/README.md describes."
-        ) from error
-    except json.JSONDecodeError as error:
-        raise IngestError(
-            f"{path.name} begins like JSON, but its first line is not a complete object: {error}. "
-            "Write one object a line."
-        ) from error
-
-
-def member_pattern(member: str) -> str:
-    """Return the name of an archive's member with # for each number."""
-    return re.sub(r"\d+", "#", Path(member).name)
-
-
-def iterate_members(archive: tarfile.TarFile, guard: IngestGuard) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of an archive; the guard checks the size of each before it is unpacked."""
-    total = 0
-    while member := archive.next():
-        total += member.size
-        guard.passed(max(total, archive.offset))
-        yield member
-
-
-def open_unpacked(path: Path, packing: str) -> IO[bytes]:
-    """Open a text file that is packed with gzip, zstd or not at all."""
-    if packing == "gzip":
-        return cast(IO[bytes], gzip.open(path))
-    if packing == "zstd":
-        return io.BufferedReader(cast(io.RawIOBase, pa.CompressedInputStream(path, "zstd")))
-    return path.open("rb")
-
-
-def _first_line(opened: IO[bytes], name: str) -> tuple[int, str]:
-    """Return the number of blank lines at the beginning, and the first line with text; empty if none."""
-    before = 0
-    while line := opened.readline(MAX_LINE_BYTES):
-        if text := line.decode("utf-8-sig", errors="replace").strip():
-            return before, text
-        before += 1
-        if before > MOST_BLANK_LINES:
-            raise IngestError(f"{name} begins with more than {MOST_BLANK_LINES:,} blank lines. Remove them.")
-    return before, ""

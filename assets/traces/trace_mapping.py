@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fleetcast.assets.traces.ingest_bounds import IngestBounds, Minutes, Ratio
+from fleetcast.assets.traces.log_columns import PER_S
+from fleetcast.assets.traces.trace_formats import ReadingOptions
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, Catalogue
 from fleetcast.models.world.toml_dataclasses import (
     ConfigError,
@@ -44,6 +47,8 @@ class MappingFile:
     label_names: Mapping[str, str]  # value of such a label -> name in the catalogue
     trace: TraceName | None = None
     output_tokens: AssumedTokens | None = None  # assumed for answers without a length in the file
+    columns: Mapping[str, str] = field(default_factory=dict)  # column of a log -> column of the file
+    clock: str | None = None  # s, ms, us or ns of numeric times, or the time zone of texts without one
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class TraceMapping:
     label_names: Mapping[str, str]
     output_tokens: int | None
     is_tier_mapped: bool  # False: the rules of sql/staging/tiers.sql apply before the shares
+    zone: str | None  # of texts without a zone; None: UTC
+    reading: tuple[tuple[str, str], ...] = ()  # columns and clock, which the digest of an ingest depends on
 
     def variables(self) -> dict[str, Any]:
         """Return the DuckDB variables that the macro `mapped` of sql/staging/mapping.sql reads."""
@@ -72,6 +79,7 @@ class TraceMapping:
             "rate_scale": self.rate_scale,
             "output_tokens": self.output_tokens,
             "is_tier_mapped": self.is_tier_mapped,
+            "zone": self.zone,
         }
         for n, (key, shares) in enumerate(self.shares.items()):
             values[f"{key}_names"] = list(shares)
@@ -95,9 +103,29 @@ def read_ingest_bounds(path: Path) -> IngestBounds:
     return IngestBounds(ratio, minutes, file.name)
 
 
-def has_assumed_outputs(path: Path) -> bool:
-    """Return whether the mapping file of a trace sets the output tokens of answers without a length."""
-    return "output_tokens" in _read_mapping_file(mapping_file(path))
+def read_options(path: Path, columns: Mapping[str, str] | None = None) -> ReadingOptions:
+    """Read from the mapping file of a trace how its file is read; ConfigError for an unknown clock.
+
+    `columns` come before those of the mapping file.
+    """
+    file = mapping_file(path)
+    values = _read_mapping_file(file)
+    named = convert_value(Mapping[str, str], values.get("columns", {}), f"{file.name} columns")
+    clock = values.get("clock")
+    if clock is not None and clock not in PER_S and _zone(clock) is None:
+        raise ConfigError(
+            f"{file.name} clock: got {clock!r}, needed s, ms, us or ns for numbers, or the time zone of "
+            "texts, like Europe/Berlin."
+        )
+    return ReadingOptions({**named, **(columns or {})}, clock, "output_tokens" in values)
+
+
+def _zone(clock: Any) -> str | None:
+    """Return the name of a time zone; None if it is not one."""
+    try:
+        return ZoneInfo(clock).key
+    except (ValueError, TypeError, OSError, ZoneInfoNotFoundError):
+        return None
 
 
 def _read_mapping_file(file: Path) -> dict[str, Any]:
@@ -144,6 +172,8 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
         mapping.label_names,
         mapping.output_tokens,
         is_tier_mapped,
+        _zone(mapping.clock),
+        tuple(sorted({**mapping.columns, "clock": mapping.clock or ""}.items())),
     )
 
 

@@ -11,6 +11,9 @@ It counts once its hour ahead is known. Quantiles at a cutoff are calibrated in 
   Candes, 2021, equation 2), so that coverage holds while a series changes. Steps shrink as more residuals are
   known (Angelopoulos, Barber and Bates, 2024), and with the lag, because forecasts that overlap err together.
 - This is slow far ahead. So while errors of the next hour exceed the usual, later hours have larger units.
+- A series with fewer than LEAST_ALIKE residuals borrows from its kin, the series that are forecast with it:
+  residuals have no unit and can be pooled. Its own weigh their number over LEAST_ALIKE.
+- Where no residual is known so far ahead, the spread of the hour before it is used.
 """
 
 from collections.abc import Sequence
@@ -19,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.aliases import Floats
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.forecast.backtest import CEILING
 
 QUANTILE_LEVELS = (0.50, 0.90, 0.95)
@@ -75,9 +78,15 @@ def calibrate_quantiles(
         unit[:, :, of_hour >= FAR_HOURS] *= unsettled_ratio(next_hour, lags[0])[:, :, None]
     residuals = (observed - values) / unit
     spread = np.empty((*residuals.shape, len(QUANTILE_LEVELS)))
+    has_demand = highest > 0
     for ahead, lag in enumerate(lags):
         in_hour = of_hour == ahead
-        spread[:, :, in_hour] = _rolling(residuals[:, :, in_hour], is_busy[:, :, in_hour], lag)
+        spread[:, :, in_hour] = _rolling(residuals[:, :, in_hour], is_busy[:, :, in_hour], lag, has_demand)
+    for column in range(hour, spread.shape[2]):
+        if column != steps:  # the first maximum has no hour before it
+            before = spread[:, :, column - (hour if column < steps else 1)]
+            spread[:, :, column] = np.where(np.isnan(spread[:, :, column]), before, spread[:, :, column])
+    spread = np.nan_to_num(spread)
     most = CEILING * np.maximum(highest[:, :, None], values)[..., None]
     quantiles = np.clip(values[..., None] + unit[..., None] * spread, 0.0, most)
     quantiles = np.maximum.accumulate(quantiles, axis=-1)  # levels adapt independently: they must not cross
@@ -109,13 +118,17 @@ def hourly_peaks(rate: Floats, hour: int) -> Floats:
     return np.max(rate[..., : hours * hour].reshape(*rate.shape[:-1], hours, hour), axis=-1)
 
 
-def _rolling(residuals: Floats, is_busy: NDArray[np.bool_], lag: int) -> Floats:
-    """Return residual quantiles at each cutoff, shape (series, cutoffs, steps, levels); 0 where unknown.
+def _rolling(
+    residuals: Floats, is_busy: NDArray[np.bool_], lag: int, has_demand: NDArray[np.bool_]
+) -> Floats:
+    """Return residual quantiles at each cutoff, shape (series, cutoffs, steps, levels); nan where unknown.
 
-    `residuals` (nan where unknown) and `is_busy` have the shape (series, cutoffs, steps).
+    `residuals` (nan where unknown) and `is_busy` have the shape (series, cutoffs, steps). `has_demand`, shape
+    (series, cutoffs), is false until a series has had demand: it has no kin until then.
     """
     series, cutoffs, steps = residuals.shape
     spread = np.full((series, cutoffs, steps, len(QUANTILE_LEVELS)), np.nan)
+    with_kin = spread.copy()
     wanted = np.array(QUANTILE_LEVELS)
     lowest, highest = (1 - FURTHEST_SHARE) * wanted, wanted + FURTHEST_SHARE * (1 - wanted)
     by_time, kind = (np.ascontiguousarray(of.transpose(0, 2, 1)) for of in (residuals, is_busy))
@@ -143,5 +156,37 @@ def _rolling(residuals: Floats, is_busy: NDArray[np.bool_], lag: int) -> Floats:
         outwards = (min(lag, OVERLAP) - 1) * (2 * at - 1)  # 0 for the median
         rank = np.ceil((known + 1) * at + outwards).astype(np.int64)
         picked = np.take_along_axis(window, np.clip(rank, 1, np.maximum(known, 1)) - 1, axis=2)
-        spread[:, now] = np.where(known > 0, picked, np.nan)
-    return np.nan_to_num(spread)
+        with_kin[:, now] = spread[:, now] = np.where(known > 0, picked, np.nan)
+        few = has_demand[:, now] & (known[..., 0] < LEAST_ALIKE).any(axis=1)
+        if few.any():
+            late = slice(max(scored + 1 - LEAST_ALIKE, 0), scored + 1)
+            of_empty, of_busy = _kin_quantiles(residuals[:, late], is_busy[:, late])
+            kin = np.where(kind[few][:, :, now, None], of_busy, of_empty)
+            with_kin[few, now] = _borrow(spread[few, now], known[few], kin)
+    return with_kin
+
+
+def _kin_quantiles(residuals: Floats, is_busy: NDArray[np.bool_]) -> Floats:
+    """Return quantiles of the pooled residuals of empty and of busy hours, shape (2, steps, levels).
+
+    `residuals` (nan where unknown) and `is_busy` have the shape (series, cutoffs, steps). Fewer than
+    LEAST_ALIKE residuals have no quantiles: nan.
+    """
+    steps = residuals.shape[2]
+    found = np.full((2, steps, len(QUANTILE_LEVELS)), np.nan)
+    for busy in range(2):
+        for step in range(steps):
+            is_kin = (is_busy[:, :, step] == busy) & ~np.isnan(residuals[:, :, step])
+            if is_kin.sum() >= LEAST_ALIKE:
+                found[busy, step] = np.quantile(residuals[:, :, step][is_kin], QUANTILE_LEVELS)
+    return found
+
+
+def _borrow(own: Floats, known: Ints, kin: Floats) -> Floats:
+    """Return `own` quantiles drawn to those of the kin, both (series, steps, levels), nan where unknown.
+
+    `known` is the number of own residuals, shape (series, steps, 1).
+    """
+    weight = np.minimum(known / LEAST_ALIKE, 1.0)
+    mixed = np.where(known > 0, weight * np.nan_to_num(own) + (1 - weight) * kin, kin)
+    return np.where(np.isnan(mixed), own, mixed)

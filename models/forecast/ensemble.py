@@ -5,6 +5,10 @@ Hours ahead are separate because the best method for the next hour is seldom the
 weighted  the mean of all members, each with the weight (least loss / member's loss) ** SHARPNESS
 choice    the member of least loss; another member replaces it only when it is clearly better
 
+A far member counts only from FAR_HOURS ahead on, and only where its recent errors there are at most those of
+its rival: a series whose days repeat and whose weeks do not is drawn to the day before, and a series with a
+week is forecast as if the member did not exist.
+
 When the level of a series breaks, the losses of its members are reset and the series counts as young for a
 week. A break is two consecutive large errors of the ensemble for the next hour while a member's error was
 small.
@@ -16,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.aliases import Floats
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.forecast.conformal import FAR_HOURS
 
 HALF_LIFE = 48  # cutoffs after which a loss counts half
 SHARPNESS = 8.0
@@ -32,13 +37,14 @@ WeightRule = Callable[[Floats, Floats], Floats]
 
 
 class SeriesKinds(NamedTuple):
-    """Members that count only in young or only in intermittent series, and which series these are."""
+    """Members that count only in some series or hours ahead, and which series these are."""
 
     young_members: NDArray[np.bool_]  # count in young series only, shape (members,)
     is_young: NDArray[np.bool_]  # began recently, shape (series, cutoffs)
     young_cutoffs: int  # cutoffs that a series stays young after a break
     intermittent_members: NDArray[np.bool_]  # the only members of intermittent series, shape (members,)
     is_intermittent: NDArray[np.bool_]  # shape (series, cutoffs)
+    rival: Ints  # of each far member the member it is compared with, -1 for other members, shape (members,)
 
 
 def hourly_errors(mean: Floats, actual: Floats, hour: int) -> Floats:
@@ -69,7 +75,7 @@ def ensemble_weights(
         For each hour ahead, the number of cutoffs after which it is known.
     """
     members, series, cutoffs, hours = error.shape
-    memory = _Memory(members, series, hours)
+    memory = _Memory(members, series, hours, kinds.rival < 0)
     weights = np.zeros(error.shape)
     before = np.zeros((members, series, hours))
     before[0] = 1.0
@@ -83,16 +89,28 @@ def ensemble_weights(
             memory.watch(error[:, :, scored, 0], weights[:, :, scored, 0], unit[:, scored], is_young, scored)
         recent = memory.losses()
         is_old = ~kinds.is_young[:, now] & (now - memory.broken_at > kinds.young_cutoffs)
+        recent[_idle_far_members(recent, kinds.rival)] = np.inf
         recent[kinds.young_members[:, None] & is_old] = np.inf
         recent[kinds.intermittent_members[:, None] != kinds.is_intermittent[:, now]] = np.inf
         weights[:, :, now] = before = rule(recent, before)
     return weights
 
 
+def _idle_far_members(recent: Floats, rival: Ints) -> NDArray[np.bool_]:
+    """Return which losses of far members do not count; both (members, series, hours), `rival` (members,)."""
+    is_idle = np.zeros(recent.shape, np.bool_)
+    for member in np.flatnonzero(rival >= 0):
+        own, other = (recent[each, :, FAR_HOURS:].sum(axis=1) for each in (member, rival[member]))
+        is_idle[member] = ~(own <= other)[:, None]
+        is_idle[member, :, :FAR_HOURS] = True
+    return is_idle
+
+
 class _Memory:
     """Discounted losses of each member, series and hour ahead, and the usual errors of the next hour."""
 
-    def __init__(self, members: int, series: int, hours: int) -> None:
+    def __init__(self, members: int, series: int, hours: int, is_near: NDArray[np.bool_]) -> None:
+        self.is_near = is_near  # members that count in the first hour ahead, shape (members,)
         self.total, self.count = np.zeros((members, series, hours)), np.zeros((series, hours))
         self.until_break = np.full((members, series, hours), np.nan)
         self.broken_at = np.full(series, -np.inf)  # first cutoff whose forecasts count after the latest break
@@ -127,7 +145,8 @@ class _Memory:
         ensemble, ensemble_usual = (weights * relative).sum(axis=0), (weights * usual).sum(axis=0)
         is_far = (self.usual_count > 1) & (ensemble > BREAK_RATIO * ensemble_usual)
         can_break = ~is_young & (cutoff - self.broken_at > SETTLING)
-        has_broken = can_break & is_far & self.was_far & (relative.min(axis=0) < NEAR_RATIO * ensemble)
+        least = relative[self.is_near].min(axis=0)
+        has_broken = can_break & is_far & self.was_far & (least < NEAR_RATIO * ensemble)
         self.was_far = np.where(known, is_far, self.was_far)
         if has_broken.any():
             self.until_break[:, has_broken] = self.losses()[:, has_broken]

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast import (
     ENSEMBLE_MEMBERS,
+    FAR_RIVALS,
     FORECAST_METHODS,
     INTERMITTENT_MEMBERS,
-    SLOW_METHODS,
     YOUNG_DAYS,
     YOUNG_MEMBERS,
+    is_slow,
 )
 from fleetcast.models.forecast.backtest import SERIES_PER_BATCH, BacktestClock, Walk, actual_demand
 from fleetcast.models.forecast.conformal import BASE_SHARE, RESIDUAL_WINDOW, calibrate_quantiles
@@ -36,6 +37,7 @@ from fleetcast.models.forecast.ensemble import (
 )
 from fleetcast.models.forecast.intermittent import is_intermittent
 from fleetcast.models.world.option_names import ENSEMBLES
+from fleetcast.models.world.own_forecasts import installed_forecasts
 from fleetcast.models.world.toml_dataclasses import require_known
 
 SLOW_CUTOFFS = 24  # warm-up cutoffs of a slow method: one more day of fits
@@ -56,14 +58,17 @@ def methods_to_walk(names: Iterable[str]) -> list[str]:
     """Return the single methods that must be walked for these names; ValueError for an unknown name."""
     needed: dict[str, None] = {}
     for name in names:
-        require_known(name, (*FORECAST_METHODS, *ENSEMBLES), "forecast method", "forecast")
+        if name not in (*FORECAST_METHODS, *ENSEMBLES):
+            require_known(
+                name, (*FORECAST_METHODS, *ENSEMBLES, *installed_forecasts()), "forecast method", "forecast"
+            )
         needed |= dict.fromkeys(ENSEMBLE_MEMBERS if name in ENSEMBLES else (name,))
     return list(needed)
 
 
 def warm_up_clock(clock: BacktestClock, method: str) -> BacktestClock:
     """Return the clock of a method's walk, which begins earlier by the cutoffs whose errors are used."""
-    return clock.earlier((SLOW_CUTOFFS if method in SLOW_METHODS else RESIDUAL_WINDOW) + clock.lag)
+    return clock.earlier((SLOW_CUTOFFS if is_slow(method) else RESIDUAL_WINDOW) + clock.lag)
 
 
 def predict_from_walks(
@@ -152,7 +157,10 @@ def classify_series(demand: Floats, clock: BacktestClock) -> SeriesKinds:
         for special in (YOUNG_MEMBERS, INTERMITTENT_MEMBERS)
     )
     is_young, is_empty = ends - first[:, None] < buckets, is_intermittent(demand, clock.season)[:, ends]
-    return SeriesKinds(of_young, is_young, buckets // clock.every, of_intermittent, is_empty)
+    rival = np.array(
+        [ENSEMBLE_MEMBERS.index(FAR_RIVALS[m]) if m in FAR_RIVALS else -1 for m in ENSEMBLE_MEMBERS]
+    )
+    return SeriesKinds(of_young, is_young, buckets // clock.every, of_intermittent, is_empty, rival)
 
 
 def _known_rates(demand: Floats, clock: BacktestClock) -> tuple[Floats, Floats]:

@@ -46,6 +46,7 @@ class EngineQuery(NamedTuple):
     version: str  # of the package
     expert_bits: str = ""  # quantisation of the experts; empty: that of the config
     expert_parallel: int = 1  # GPUs over which the experts are spread whole; the others split each expert
+    cache_bits: str = ""  # quantisation of the KV cache; empty: that of the config
 
 
 def installed_package() -> tuple[str, Path]:
@@ -132,7 +133,11 @@ def compile_engine(query: EngineQuery, folder: str, version: str) -> Any:
     from aiconfigurator_core.sdk.engine import EngineHandle
 
     options: dict[str, Any] = {"tp_size": query.tensor_parallel, "backend_version": version}
-    bits = {"gemm_quant_mode": query.gemm_bits, "moe_quant_mode": query.expert_bits}
+    bits = {
+        "gemm_quant_mode": query.gemm_bits,
+        "moe_quant_mode": query.expert_bits,
+        "kvcache_quant_mode": query.cache_bits,
+    }
     options |= {key: name for key, name in bits.items() if name}
     if query.is_mixture:
         options["moe_tp_size"] = query.tensor_parallel // query.expert_parallel

@@ -29,11 +29,14 @@ from fleetcast.models.latency.profile_cache import answer_query
 from fleetcast.models.latency.profile_tables import check_latency_profile
 from fleetcast.models.latency.roofline import FULL_BITS
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 ENGINE = "vllm"
-GEMM_BITS = {FULL_BITS: "", 8: "fp8"}  # of a dense llm whose config.json is written from llms.toml
+# Names of bits in the package, for weights that the config.json does not quantise itself, and for the cache.
+WEIGHT_BITS = {FULL_BITS: "", 8: "fp8", 4: "nvfp4"}
+CACHE_BITS = {FULL_BITS: "", 8: "fp8"}
+UNQUANTISED = "bf16"
 
 
 def aiconfigurator_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
@@ -77,19 +80,40 @@ def build_engine_query(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel
         raise PackageLacksData(f"{CORE_PACKAGE} has no data of {gpu}: gpus.toml gives it no system")
     version, shipped = installed_package()
     if arch.model is None:
-        config, quantisation, bits = written_config(arch, llm), "", GEMM_BITS.get(arch.weight_bits)
-        if bits is None:
-            raise PackageLacksData(
-                f"{llm} has {arch.weight_bits} bits a weight, and llms.toml has no model of it"
-            )
+        config, quantisation = written_config(arch, llm), ""
     else:
-        (config, quantisation), bits = read_model_config(arch.model, shipped, llm), ""
-    mixture = arch.experts is not None
-    return EngineQuery(config, quantisation, bits, mixture, system, ENGINE, tensor_parallel, version)
+        config, quantisation = read_model_config(arch.model, shipped, llm)
+    bits, cache_bits = WEIGHT_BITS.get(arch.weight_bits), CACHE_BITS.get(arch.kv_bits)
+    if quantisation_name(quantisation, config) != UNQUANTISED:
+        bits = ""
+    if bits is None or cache_bits is None:
+        raise PackageLacksData(
+            f"{llm} has {arch.weight_bits} bits a weight, {arch.kv_bits} in its cache; it times weights of "
+            f"{', '.join(map(str, WEIGHT_BITS))} bits, caches of {', '.join(map(str, CACHE_BITS))}"
+        )
+    is_mixture = arch.experts is not None
+    return EngineQuery(
+        config, quantisation, bits, is_mixture, system, ENGINE, tensor_parallel, version,
+        expert_bits=bits if is_mixture else "",
+        expert_parallel=tensor_parallel if arch.is_expert_parallel else 1,
+        cache_bits=cache_bits,
+    )  # fmt: skip
+
+
+def weight_bit_choices(arch: Llm, llm: str) -> list[int]:
+    """Return the bits of a weight at which the llm can be served: its own and, if not fixed, fewer.
+
+    The config.json of some llms fixes them. ConfigError for a config.json that cannot be read.
+    """
+    if arch.model is not None:
+        config, quantisation = read_model_config(arch.model, installed_package()[1], llm)
+        if quantisation_name(quantisation, config) != UNQUANTISED:
+            return [arch.weight_bits]
+    return [bits for bits in WEIGHT_BITS if bits <= arch.weight_bits] or [arch.weight_bits]
 
 
 def quantisation_name(quantisation: str, config: str) -> str:
     """Return the quantisation that a config names, for people; bf16 if it names none."""
     named = json.loads(quantisation).get("quantization", {}) if quantisation else {}
     own = json.loads(config).get("quantization_config") or {}
-    return str(named.get("quant_algo") or own.get("quant_method") or "bf16").lower()
+    return str(named.get("quant_algo") or own.get("quant_method") or UNQUANTISED).lower()

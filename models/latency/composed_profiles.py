@@ -64,8 +64,9 @@ def compose_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: i
     """
     arch, kernels = catalogue.llms[llm], catalogue.kernels.get(gpu)
     bits = str(arch.weight_bits)
-    if arch.experts or kernels is None or bits not in kernels.products:
-        lacks = "a mixture of experts" if arch.experts else f"no kernels of {bits} bits on {gpu}"
+    if arch.experts or kernels is None or bits not in kernels.products or arch.kv_bits != FULL_BITS:
+        lacks = f"no kernels of {bits} bits on {gpu}, or none of a cache of {arch.kv_bits} bits"
+        lacks = "a mixture of experts" if arch.experts else lacks
         raise ConfigError(f"{llm} on {gpu} cannot be composed: {lacks}. The roofline estimates it.")
     hidden, _, vocabulary = arch.widths(llm)
     tp, values = tensor_parallel, arch.heads * arch.head_dim / tensor_parallel

@@ -52,6 +52,8 @@ class Llm:
     experts: Count | None = None  # per layer
     experts_per_token: Count | None = None  # experts of a layer that a token uses
     model: str | None = None  # name on Hugging Face, or a folder with config.json (aiconfigurator-core)
+    kv_bits: Annotated[int, Range(8, 16)] = 16  # of a number in the KV cache
+    is_expert_parallel: bool = False  # an instance spreads whole experts over its GPUs, else it splits each
 
     def __post_init__(self) -> None:
         mixture = (self.active_parameters_b, self.experts, self.experts_per_token)
@@ -78,8 +80,8 @@ class Llm:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of keys and values of one token over all layers in 16-bit precision."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * 2
+        """Bytes of keys and values of one token over all layers."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.kv_bits // 8
 
 
 @dataclass(frozen=True)

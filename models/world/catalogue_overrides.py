@@ -2,6 +2,7 @@
 
 An existing entry is changed only in the given keys; a new entry needs all its keys. Both are checked like the
 files of data/catalogue. `latency_era` takes the profiles of engines of a past year, which nothing else does.
+`latency_source` takes all profiles from aiconfigurator-core, so that deployments differ by one source only.
 """
 
 import typing
@@ -19,7 +20,8 @@ from fleetcast.models.world.toml_dataclasses import (
     suggest_name,
 )
 
-LATENCY_ERA = "latency_era"  # the one key of [catalogue] that is no table
+LATENCY_ERA, LATENCY_SOURCE = "latency_era", "latency_source"  # the keys of [catalogue] that are no tables
+PACKAGE_SOURCE = "aiconfigurator-core"  # the one value of the latter
 CATALOGUE_KINDS: Mapping[str, type] = {"gpus": Gpu, "llms": Llm, "regions": Region, "tiers": Tier}
 OVERRIDE_DEPTH = 3  # kind, name, key; deeper tables are replaced as a whole
 
@@ -31,7 +33,12 @@ def override_catalogue(catalogue: Catalogue, changes: Mapping[str, Any], file: s
         if kind == LATENCY_ERA:
             catalogue = catalogue.of_era(entries, f"{file} [catalogue] {LATENCY_ERA}")
             continue
-        require_known(kind, (*CATALOGUE_KINDS, LATENCY_ERA), "table", f"{file} [catalogue]")
+        if kind == LATENCY_SOURCE:
+            require_known(str(entries), (PACKAGE_SOURCE,), kind, f"{file} [catalogue]")
+            catalogue = replace(catalogue, latency=(), kernels={})
+            continue
+        known = (*CATALOGUE_KINDS, LATENCY_ERA, LATENCY_SOURCE)
+        require_known(kind, known, "table", f"{file} [catalogue]")
         tables[kind] = dict(getattr(catalogue, kind))
         for name, entry in _require_table(entries, f"{file} [catalogue.{kind}]").items():
             where = f"{file} [catalogue.{kind}.{name}]"

@@ -20,6 +20,7 @@ from fleetcast.models.world.mechanisms import (
     SIGNALS,
 )
 from fleetcast.models.world.option_names import ENSEMBLES, METHOD_NAMES, SOLVERS
+from fleetcast.models.world.own_forecasts import ForecastMethodName
 from fleetcast.models.world.own_policies import installed_policies
 from fleetcast.models.world.planners import PLANNERS, SHIPPED_POLICIES
 from fleetcast.models.world.policies import ANSWER_PLANNERS, SIGNAL_SCALINGS, PolicySpec
@@ -31,7 +32,7 @@ from fleetcast.models.world.traffic_config import OfficeTraffic, TiledTraffic
 
 FORECAST_QUANTILES = (0.5, 0.9, 0.95)  # of the forecasts
 
-MethodName = Annotated[str, KnownName("forecast method", (*METHOD_NAMES, *ENSEMBLES))]
+MethodName = Annotated[str, ForecastMethodName("forecast method", (*METHOD_NAMES, *ENSEMBLES))]
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy.typing as npt
 
 from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.world.installed_objects import load_installed
 from fleetcast.models.world.policies import REPLAY_POLICIES, PolicySpec
-from fleetcast.models.world.toml_dataclasses import TRACE_NAME, ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
 GROUP = "fleetcast.policies"
 PERIODS_MINUTES = (1, 2, 3, 5, 10, 15, 20, 30, 60)
@@ -75,14 +76,7 @@ def installed_policies() -> dict[str, OwnPolicy]:
 
 def load_policy(point: EntryPoint) -> OwnPolicy:
     """Return the policy of an entry point; ConfigError as in `installed_policies`."""
-    place = f"entry point {GROUP}: {point.name} = {point.value}"
-    TRACE_NAME.check(point.name, place)  # it names folders of the lake
-    if point.name in REPLAY_POLICIES:
-        raise ConfigError(f"{place}: a shipped policy has this name. Choose another.")
-    try:
-        found: Any = point.load()
-    except Exception as error:  # whatever the package raises when it is imported
-        raise ConfigError(f"{place}: it cannot be imported ({error}). Install its package again.") from error
+    found, place = load_installed(point, REPLAY_POLICIES, "policy")
     if not isinstance(found, OwnPolicy):
         raise ConfigError(f"{place}: got {type(found).__name__}, needed an OwnPolicy. Change the object.")
     if found.every_minutes not in PERIODS_MINUTES or found.scaling not in OWN_SCALINGS:

@@ -114,6 +114,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def parse_toml(text: str, path: Path) -> dict[str, Any]:
     """Parse the text of a file; ConfigError where it is not TOML, or exceeds the limits of this file."""
+    text = text.removeprefix("\ufeff")  # the byte order mark that some editors write
     try:
         if (longest := max(map(len, text.split("\n")))) > MAX_LINE:
             raise ConfigError(

@@ -15,6 +15,13 @@ create or replace macro is_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, de
     if(ttft_slo_s is null, coalesce(e2e_s <= deadline_s, false), is_ttft_met(ttft_s, ttft_slo_s))
     and (tpot_slo_s is null or is_tpot_met(tpot_s, e2e_s, tpot_slo_s));
 
+-- how late a request was: the largest of its values over its targets; above 1 exactly if it is not met; infinity: never served
+create or replace macro target_ratio(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s) as
+    greatest(
+        coalesce(if(ttft_slo_s is null, e2e_s / deadline_s, ttft_s / ttft_slo_s), 'infinity'::double),
+        case when tpot_slo_s is null then 0 when e2e_s is null then 'infinity'::double else coalesce(tpot_s / tpot_slo_s, 0) end
+    );
+
 create or replace macro is_pending(queued_s, ttft_slo_s, deadline_s) as
     coalesce(ttft_slo_s is null and queued_s < deadline_s, false);
 

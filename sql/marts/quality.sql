@@ -66,12 +66,24 @@ clocks as (
     where clock is not null
 ),
 
-steps as (
-    select file, 'clock steps' as aspect, rows_out_of_order as rows, rows_out_of_order / rows_kept as share,
-        'rows earlier than the row before them, by up to ' || round(largest_step_back_s, 3) || ' s' as detail,
-        if(largest_step_back_s >= 3600 and share < 0.01, 'warn', 'note') as verdict
+-- A clock set back an hour shows as a step of less: the rows before and after it have a gap.
+stepped as (
+    select
+        file, rows_out_of_order as rows, rows_out_of_order / rows_kept as share, largest_step_back_s,
+        if(largest_step_back_s >= 1800 and (rows <= 2 or share < 0.01), 'warn', 'note') as verdict
     from landed
     where rows_out_of_order > 0
+),
+
+steps as (
+    select file, 'clock steps' as aspect, rows, share,
+        'rows earlier than the row before them, by up to ' || round(largest_step_back_s, 3) || ' s'
+        || if(
+            verdict = 'warn',
+            '. If a local clock was set back, name its zone in the mapping file: clock = "Europe/Berlin"', ''
+        ) as detail,
+        verdict
+    from stepped
 ),
 
 alike as (
@@ -205,11 +217,11 @@ instants as (
 ),
 
 gridded as (
-    select file, 'arrival grid' as aspect, null as rows, null as share,
+    select file, 'arrival grid' as aspect, any_value(requests) as rows, 1.0 as share,
         'all arrivals lie on a grid of ' || max(seconds) || ' s: gaps between them mean nothing' as detail,
         'note' as verdict
     from (
-        select file, seconds
+        select file, seconds, count(*) as requests
         from instants
         cross join (values (1), (2), (3), (4), (5), (6), (10), (12), (15), (20), (30), (60)) as grids (seconds)
         group by file, seconds

@@ -2,6 +2,7 @@
 -- grain: trace, day, policy
 -- reads: scorecard, tier_attainment, tier_places, outcomes, fleet_by_hour, left_over
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s, e2e_p95_s and tpot_p95_s seconds
+-- is_hindsight = whether the policy plans from the true demand of the day: no fleet can run it
 -- attainment_by_tier = share of the requests of each tier that met all its targets (sql/macros/slo.sql): attainment_by_tier['niw']; scoreboard_by_tier has a row per tier
 -- strictest_tier = the interactive tier with the shortest TTFT target, then TPOT target; null where none has one
 -- attainment_share = attainment of the strictest tier
@@ -116,6 +117,7 @@ left_behind as (
 joined as (
     select
         * replace (coalesce(backlog_gpu_hours, 0) as backlog_gpu_hours),
+        starts_with(policy, 'clairvoyant') as is_hindsight,
         distance_share(
             gpu_hours + coalesce(backlog_gpu_hours, 0),
             max(gpu_hours + coalesce(backlog_gpu_hours, 0)) filter (where policy = 'clairvoyant')

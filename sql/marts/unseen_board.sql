@@ -3,6 +3,7 @@
 -- reads: unseen_days
 -- units: US dollars, GPU-hours, shares 0 to 1
 -- what = description of the policy
+-- knows_the_day = whether it plans from the true demand of the day
 -- reading = its settings apart from its knob
 -- factor = its knob, as a factor of the shipped value
 -- days = number of unseen days
@@ -10,10 +11,11 @@
 -- is_ranked = whether at most one day of five missed a target, and the knob is one that attained on all known days
 -- total_usd = cost of the unseen days
 -- gpu_hours = of the unseen days
--- over_cheapest_share = total_usd above that of the cheapest ranked policy, the clairvoyant apart
+-- over_cheapest_share = total_usd above that of the cheapest ranked policy that does not know the day
 -- low_over_cheapest_share = the least of the same share over the days
 -- high_over_cheapest_share = the largest of it
 -- over_clairvoyant_share = total_usd above that of the clairvoyant, which plans with the true demand of each hour
+-- over_known_minutes_share = total_usd above that of a fleet that knows the work of each minute (unseen_days)
 -- worst_ratio = attainment over target of the worst tier of the worst day
 -- worst_tier = that tier
 -- worst_day = that day
@@ -22,12 +24,15 @@
 -- cliff_share = how much larger the factor may be before a tenth of a target is missed on a known day; null: never seen
 -- floor_share = cost of the minimum of instances over that of the clairvoyant
 with judged as (
-    select * from unseen_days where purpose = 'judged'
+    select *, max(known_minutes_usd) over (partition by trace, day) as reference_usd
+    from unseen_days
+    where purpose = 'judged'
 ),
 
 summed as (
     select
-        trace, policy, any_value(what) as what, any_value(reading) as reading, any_value(factor) as factor,
+        trace, policy, any_value(what) as what, any_value(knows_the_day) as knows_the_day,
+        any_value(reading) as reading, any_value(factor) as factor,
         count(*)                             as days,
         count_if(attained_ratio >= 1)        as days_on_target,
         sum(total_usd)                       as total_usd,
@@ -38,7 +43,8 @@ summed as (
         avg(attained_ratio)                  as mean_ratio,
         any_value(known_attained_ratio)      as known_ratio,
         any_value(cliff_share)               as cliff_share,
-        sum(floor_usd)                       as floor_usd
+        sum(floor_usd)                       as floor_usd,
+        sum(reference_usd)                   as known_minutes_usd
     from judged
     group by trace, policy
 ),
@@ -51,7 +57,7 @@ ranked as (
 cheapest as (
     select trace, arg_min(policy, total_usd) as cheapest_policy, min(total_usd) as total_usd
     from ranked
-    where is_ranked and policy <> 'clairvoyant'
+    where is_ranked and not knows_the_day
     group by trace
 ),
 
@@ -71,11 +77,12 @@ perfect as (
 )
 
 select
-    ranked.trace, ranked.policy, what, reading, factor, days, days_on_target, is_ranked,
+    ranked.trace, ranked.policy, what, knows_the_day, reading, factor, days, days_on_target, is_ranked,
     ranked.total_usd, gpu_hours,
     ranked.total_usd / cheapest.total_usd - 1 as over_cheapest_share,
     low_over_cheapest_share, high_over_cheapest_share,
     ranked.total_usd / perfect.total_usd - 1  as over_clairvoyant_share,
+    ranked.total_usd / ranked.known_minutes_usd - 1 as over_known_minutes_share,
     worst_ratio, worst_tier, worst_day, mean_ratio, known_ratio, cliff_share,
     perfect.floor_usd / perfect.total_usd     as floor_share
 from ranked

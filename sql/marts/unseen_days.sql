@@ -6,6 +6,7 @@
 -- day = UTC
 -- policy = the policy (models/world/policies.py)
 -- what = description of the policy
+-- knows_the_day = whether it plans from the true demand of the day
 -- purpose = tuned: a trial on a known day; judged: the frozen trial on an unseen day
 -- reading = settings of the policy apart from its knob (models/world/knobs.py)
 -- factor = the knob as a factor of its shipped value; a larger one holds fewer instances
@@ -15,10 +16,12 @@
 -- worst_tier = the tier of attained_ratio
 -- floor_usd = cost of the minimum of instances, all day
 -- fluid_usd = lower bound on the cost of any fleet of whole hours
+-- known_minutes_usd = cost of a fleet that knows the work of each minute, at the capacity of compact; null without compact
 -- known_attained_ratio = attained_ratio of the frozen trial on the worst known day; null for known days
 -- cliff_share = how much larger the factor may be before a tenth of a target is missed on a known day; null: never seen
 select
     trace, day, variant as policy, any_value(labels['what']) as what, purpose,
+    coalesce(any_value(labels['knows_the_day']) = 'true', false) as knows_the_day,
     labels['reading'] as reading, knobs['factor'] as factor,
     max(value) filter (where metric = 'usd')
     + coalesce(max(value) filter (where metric = 'backlog_usd'), 0)     as total_usd,
@@ -27,6 +30,7 @@ select
     arg_min(tier, value) filter (where metric = 'attained_ratio')       as worst_tier,
     max(value) filter (where metric = 'floor_usd')                      as floor_usd,
     max(value) filter (where metric = 'fluid_usd')                      as fluid_usd,
+    max(value) filter (where metric = 'known_minutes_usd')              as known_minutes_usd,
     max(value) filter (where metric = 'known_attained_ratio')           as known_attained_ratio,
     max(value) filter (where metric = 'cliff_share')                    as cliff_share
 from trials

@@ -1,7 +1,8 @@
--- Why was a request late? The parts of its time to first token under each policy; without $request the latest interactive requests.
+-- Why was a request late? The parts of its time to first token under each policy; without $request the worst late interactive requests.
 -- grain: policy, request_id
 -- reads: outcomes, legs, fleet_hours
 -- units: *_s seconds, *_tokens tokens, booting mean number of booting instances in the hour
+-- target_ratio = its value over the target that it missed most; infinity: never served
 -- instance = the instance that made its first token; request_legs.sql has all instances
 -- earlier_s = time of rejected answers of other llms, and of judging them (a cascade)
 -- held_s = time from then until an instance took the request: deferral by the queue manager, or no serving instance
@@ -11,9 +12,13 @@
 -- ahead = requests of that instance without a first token when this one joined, and their input tokens
 -- booting = booting instances of its llm in the region that served it
 with named as (
-    select policy, unnest(max_by(request_id, coalesce(ttft_s, 1e9), 5)) as request_id
-    from outcomes
-    where trace = $trace and day = $day::date and (request_id = $request or ($request is null and not may_wait(is_held, tier)))
+    select policy, unnest(max_by(request_id, ratio, 5)) as request_id
+    from (
+        select *, target_ratio(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s) as ratio
+        from outcomes
+        where trace = $trace and day = $day::date
+    )
+    where request_id = $request or ($request is null and not may_wait(is_held, tier) and ratio > 1)
     group by policy
 ),
 
@@ -24,7 +29,7 @@ began as (
     group by policy, request_id
 ),
 
-placed as (
+placed as not materialized (
     select
         outcomes.* replace (coalesce(began.instance, outcomes.instance) as instance),
         arrived_at + to_microseconds((1e6 * (earlier_s + held_s))::bigint) as joined_at
@@ -66,6 +71,7 @@ explained as (
         chosen.served_region, chosen.instance, chosen.input_tokens, chosen.output_tokens, chosen.status,
         chosen.ttft_s, chosen.ttft_slo_s, chosen.legs, chosen.earlier_s, chosen.held_s, chosen.waited_s, chosen.prefill_s, chosen.network_s,
         chosen.e2e_s, chosen.preemptions,
+        target_ratio(chosen.ttft_s, chosen.tpot_s, chosen.e2e_s, chosen.ttft_slo_s, chosen.tpot_slo_s, chosen.deadline_s) as target_ratio,
         coalesce(ahead.ahead, 0) as ahead,
         coalesce(ahead.ahead_input_tokens, 0) as ahead_input_tokens,
         booting.booting as booting
@@ -77,4 +83,4 @@ explained as (
 )
 
 select * from explained
-order by policy, ttft_s desc nulls last
+order by policy, target_ratio desc, ttft_s desc nulls last

@@ -7,11 +7,12 @@
 -- recognised by: request_id, arrived_at, input_tokens, output_tokens
 -- may have: region, llm, tier, app, deadline_s, session_id, query_id, cached_tokens, prefix_hashes, images, source_llm, source_ttft_s, source_e2e_s, tier_source, tier_confidence
 -- clock: as given, UTC where the column has no zone
--- ids: as given; the mapping's shares use a hash of them
+-- ids: of any kind; what is not a whole number from 0 is hashed, with the original in source_request_id; the mapping's shares use a hash
 select
     row,
     complaint,
-    try_cast(request_id as ubigint)       as request_id,
+    given_id(request_id)                  as request_id,
+    kept_id(request_id)                   as source_request_id,
     instant(arrived_at)                   as arrived_at,
     region::varchar                       as region,
     llm::varchar                          as llm,

@@ -40,7 +40,7 @@ from (
         where
             trace = getvariable('trace')
             and source <> getvariable('file')
-            and getvariable('format') <> 'canonical'
+            and not getvariable('has_given_ids')
     ),
 
     spans as (

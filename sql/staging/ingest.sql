@@ -38,7 +38,8 @@ counted as (
         epoch_us(max(step_back)) / 1e6 as largest_step_back_s,
         getvariable('clock')::varchar as clock,
         min(arrived_at) filter (where reason is null) as first_at,
-        max(arrived_at) filter (where reason is null) as last_at
+        max(arrived_at) filter (where reason is null) as last_at,
+        getvariable('columns')::varchar as columns
     from stepped
 )
 

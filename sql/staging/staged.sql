@@ -26,6 +26,7 @@ with every_column as (
         null::double as source_e2e_s,
         null::varchar as tier_source,
         null::double as tier_confidence,
+        null::varchar as source_request_id,
         null::varchar as initiator
     where false
 ),
@@ -97,7 +98,7 @@ judged as (
             when complaint is not null
                 then complaint
             when request_id is null
-                then 'request_id is missing or not a whole number from 0'
+                then 'request_id is missing'
             when arrived_at is null
                 then 'the timestamp is missing or unreadable'
             when arrived_at < '2020-01-01'::timestamptz or arrived_at >= '2100-01-01'::timestamptz
@@ -146,7 +147,8 @@ dated as (
         case when source_ttft_s >= 0 then source_ttft_s end as source_ttft_s,
         case when source_e2e_s >= 0 then source_e2e_s end as source_e2e_s,
         tier_source,
-        tier_confidence
+        tier_confidence,
+        source_request_id
     from judged
 )
 

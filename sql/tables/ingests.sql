@@ -14,5 +14,6 @@
 -- last_at timestamptz = last arrival
 -- largest_step_back_s double = largest time by which a row is earlier than the row before it
 -- clock varchar = type of the source's timestamps: instants, or times relative to the start that the mapping names
+-- columns varchar = the columns of the file that were read, and their units, where they were found by their names
 select * from ingests
 where trace = coalesce($trace, trace)

@@ -24,5 +24,6 @@
 -- source_e2e_s double = time to the last token, measured when the trace was recorded
 -- tier_source varchar = source of the tier: given, mapping, 'dealt' (by the mapping's shares), or the rule of sql/staging/tiers.sql
 -- tier_confidence double = 1 if the tier is given, 0 if it comes from the mapping's shares
+-- source_request_id varchar = the source's id where it is not a whole number from 0: request_id is its hash
 select * from requests
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,12 +16,60 @@ from rich.table import Table
 
 SUBJECTS = (
     *("first_run", "advise", "traces", "live_metrics", "character", "made", "board", "forecast", "panel"),
+    "small_series",
     *("plan", "policies", "gpus", "gpus_table3", "gpus_paper", "gpus_buckets", "gpus_study"),
     *("gpus_market", "gpus_policies", "quality", "quality_scale", "quality_study", "quality_shifts"),
+    "configure",
     *("mobo", "sageserve", "levels", "levels_study", "gpus_opportunism", "scaleout", "scaleout_units"),
     *("object_storage", "replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes"),
-    *("scaler", "planners", "mutants", "vllm_scheduler", "wall"),
+    *("scaler", "cluster", "planners", "mutants", "mutants_random", "vllm_scheduler", "wall", "bit_rot"),
 )
+CLEAN = "runs clean trees, each of which compiles the kernel"
+SEARCH = (
+    "searches planners on whole days, minutes at any size; tests/test_planner_board.py runs a small search"
+)
+PARTS = (
+    "starts databases, stores and workers; tests/test_cluster.py and test_object_storage.py start them too"
+)
+DAYS = "makes and replays whole days through the lake; tests/test_units.py and test_studies.py run small ones"
+MUTANTS = "runs the tests; tests/test_benches.py checks how it changes a file"
+UNSIZED = {  # why a function has no small size
+    **dict.fromkeys(("advise advise", "first_run first_run", "legs mixed", "replay start_up"), CLEAN),
+    **dict.fromkeys(
+        (f"planners {name}" for name in ("together", "office", "bursts", "azure", "servegen")), SEARCH
+    ),
+    **dict.fromkeys(("scaleout kills", "object_storage object_storage", "object_storage absences"), PARTS),
+    **dict.fromkeys(
+        ("scaleout_units units", "scaleout_units large_day", "policies week", "board boards"), DAYS
+    ),
+    **dict.fromkeys((f"sageserve {name}" for name in ("bursts", "calm", "mechanisms")), DAYS),
+    **dict.fromkeys(("levels command", "levels_study x4", "gpus command"), DAYS),
+    **dict.fromkeys(("live_metrics from_metrics", "live_metrics other_seeds", "made statistics"), DAYS),
+    **dict.fromkeys(("mutants wiring", "mutants_random random_mutants"), MUTANTS),
+    **dict.fromkeys(
+        ("configure speed", "configure over_defaults"),
+        "prices thousands of points; `exhaustive` searches a small space",
+    ),
+    **dict.fromkeys(
+        ("small_series clients", "small_series sums"),
+        "walks each series from every hour; held_out walks a few",
+    ),
+    "processes longest_processes": "is `processes` with a longer file",
+    "gpus composed": "reads 748 measured runs; tests/test_kernels.py compares the same ones",
+    **dict.fromkeys(
+        ("engines real_logs", "engines own_logs"), "calibrates to logs, as tests/test_calibration.py does"
+    ),
+    "gpus_buckets bucketed": "measures each combo for each bucket; tests/test_gpus.py rents by bucket",
+    "gpus_opportunism opportunism": "measures each combo with each weight; gpus_table3 plays the same path",
+    "gpus_study flips": "measures the goodput of fifty combos; gpus_paper measures a few",
+    "forecast recovery": "walks each break of a level with and without it; held_out walks the same series",
+    "forecast tails": "walks each series two days ahead; held_out walks them an hour ahead",
+    "forecast day_ahead": "walks each series a day ahead; held_out walks them an hour ahead",
+    "forecast against_arima": "fits ARIMA for each series; arima_day fits one",
+    "quality_scale large": "solves the large model; `others` solves small ones",
+    "quality_study halves": "sizes every policy by replays; tests/test_plan_quality.py does it once",
+    "quality_study same_gpus": "bisects the rate of each plan; quality.cascadia_claims replays such plans",
+}
 RECORD = ROOT / "data" / "bench.json"
 OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
 
@@ -29,7 +77,8 @@ OUT = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
 def main(wanted: list[str]) -> int:
     """Measure the given subjects, or all; 0 when every function ran, whatever it found."""
     if "--smoke" in wanted:
-        return smoke()
+        return smoke([word for word in wanted if word != "--smoke"] or SUBJECTS)
+    wanted = with_options(wanted)
     if unknown := set(wanted) - set(SUBJECTS):
         OUT.print(f"Error: no subject {unknown.pop()!r}. There are: {', '.join(SUBJECTS)}.", style="red")
         return 2
@@ -49,8 +98,18 @@ def main(wanted: list[str]) -> int:
     return 1 if failures else 0
 
 
-def smoke() -> int:
-    """Run what has a small size, in this process, and import the rest; 0 when nothing failed."""
+def with_options(wanted: list[str]) -> list[str]:
+    """The subjects alone; options like `--seed 5` reach the measuring process by its environment."""
+    names = {"--seed": "FLEETCAST_MUTANTS_SEED", "--count": "FLEETCAST_MUTANTS"}
+    names |= {"--record-s": "FLEETCAST_MUTANTS_RECORD_S"}
+    options = {at for at, word in enumerate(wanted[:-1]) if word in names}
+    for at in options:
+        os.environ[names[wanted[at]]] = wanted[at + 1]
+    return [word for at, word in enumerate(wanted) if not {at, at - 1} & options]
+
+
+def smoke(chosen: Sequence[str]) -> int:
+    """Run the small sizes of these subjects in this process, and import all; 0 when nothing failed."""
     failures, unsized = 0, list[str]()
     for subject in SUBJECTS:
         module = importlib.import_module(subject)
@@ -59,16 +118,24 @@ def smoke() -> int:
             sizes = getattr(module, "SMOKE", {}).get(function.__name__)
             if sizes is None:
                 unsized.append(f"{subject} {function.__name__}")
-            else:
+            elif subject in chosen:
                 failures += not run_function(module, function, sizes)
-    OUT.print(f"imported only, no small size yet: {', '.join(unsized)}", soft_wrap=True)
+    for name in unsized:
+        OUT.print(
+            f"{name}: no small size: {UNSIZED.get(name, 'failed: SMOKE or UNSIZED must have it')}",
+            soft_wrap=True,
+        )
+    failures += len(set(unsized) ^ UNSIZED.keys())
     return 1 if failures else 0
 
 
 def run_function(module: ModuleType, function: Callable[[], Figures], sizes: Mapping[str, Any]) -> bool:
     """Run a function with small sizes; whether it gave the figures that its subject has targets for."""
-    before = {name: getattr(module, name) for name in sizes}
-    vars(module).update(sizes)
+    names = {name: (module.__name__ + "." + name).rsplit(".", 2)[-2:] for name in sizes}  # "traces.REQUESTS"
+    owners = {name: (importlib.import_module(owner), own) for name, (owner, own) in names.items()}
+    before = {name: getattr(*owners[name]) for name in sizes}
+    for name, size in sizes.items():
+        setattr(*owners[name], size)
     begun_s, outcome, found = time.process_time(), "", Figures()
     try:
         found = function()
@@ -77,7 +144,8 @@ def run_function(module: ModuleType, function: Callable[[], Figures], sizes: Map
     except Exception as error:  # whatever it is, the next one runs
         outcome = f"failed: {type(error).__name__}: {error}"
     finally:
-        vars(module).update(before)
+        for name, size in before.items():
+            setattr(*owners[name], size)
     if unknown := found.keys() - module.TARGETS.keys():
         outcome = f"failed: no target for {', '.join(sorted(unknown))}"
     outcome = outcome or f"{time.process_time() - begun_s:.1f} CPU-s"

@@ -82,3 +82,4 @@ def draw_like(lake: Lake, catalogue: Catalogue, trace: str) -> float:
 
 
 FUNCTIONS = (character_10m,)
+SMOKE = {"character_10m": {"REQUESTS": 4000, "traces.REQUESTS": 4000}}

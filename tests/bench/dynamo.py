@@ -282,3 +282,4 @@ def dynamo_cpu_seconds(*arguments: str) -> float:
 
 
 FUNCTIONS = (side_by_side, prefixes, prefix_speed)
+SMOKE = {"prefix_speed": {"COPIES": 1}, "side_by_side": {}, "prefixes": {}}  # of the last two: a package

@@ -172,5 +172,11 @@ def isolated() -> float:
     return max(float(np.max(np.abs(m / s - 1))) for m, s in zip(met, (ttft_s, e2e_s), strict=True))
 
 
-SMOKE = {"held_out": {}, "roofline": {}, "static_batches": {}, "laws": {"REQUESTS": 20_000}}
+SMOKE = {
+    "held_out": {},
+    "roofline": {},
+    "roofline_left_out": {},
+    "static_batches": {},
+    "laws": {"REQUESTS": 20_000},
+}
 FUNCTIONS = (held_out, roofline, roofline_left_out, static_batches, laws)

@@ -1,5 +1,6 @@
 """Forecasts: what the default method costs, how far it is ahead of others, whether its quantiles hold."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -29,6 +30,10 @@ from fleetcast.models.world.traffic_config import TRAFFIC_DAY_MINUTES
 
 DEFAULT = "weighted"
 BUCKET_MINUTES = 15
+KEPT_DAYS = None  # of the held-out days; None: all
+OFFICE_PER_DAY = None  # requests of a weekday of the office trace; None: those of its config
+FLEETS = (400, 4000)  # series
+ARIMA_SERIES, MOST_CLIENTS = 12, None  # series of ARIMA; clients of ServeGen, None: all
 OFFICE = "office trace, 12 series of quarter hours, an hour ahead every hour"
 HELD_OUT = {
     "office": "seven office days after 14",
@@ -132,20 +137,18 @@ TARGETS |= {
 
 def arima_day() -> Figures:
     """Walk ARIMA through a day: 12 series, 24 cutoffs."""
-    demand, clock = office_tokens(15), office_clock(14)
+    demand, clock = office_tokens(15)[:ARIMA_SERIES], office_clock(14)
     walk_forward(demand[:1, :192], "arima", BacktestClock(188, 4, 4, 96))  # imports
     return {"forecast_arima_day_seconds": cpu_seconds(lambda: walk_forward(demand, "arima", clock))}
 
 
 def many_series() -> Figures:
     """Forecast the next hour of 400 and of 4,000 series from nothing but their past."""
-    few, many = (
-        cpu_seconds(lambda held=held: predicted(held, (DEFAULT,))) for held in map(fleet, (400, 4000))
-    )
+    few, many = (cpu_seconds(lambda held=held: predicted(held, (DEFAULT,))) for held in map(fleet, FLEETS))
     return {
         "forecast_400_series_seconds": few,
         "forecast_4000_series_seconds": many,
-        "forecast_milliseconds_per_series": 1000 * many / 4000,
+        "forecast_milliseconds_per_series": 1000 * many / FLEETS[1],
         "forecast_4000_series_gb": peak_gb(),
     }
 
@@ -297,6 +300,7 @@ def clients() -> Figures:
     weeks = demand[:, : clock.first_cutoff], demand[:, clock.first_cutoff :]
     demand = demand[np.all([np.nansum(week, axis=1) > 0 for week in weeks], axis=0)]
     ratio = []
+    demand = demand[:MOST_CLIENTS]
     for row in demand:
         held = Held(row[None], clock)
         ratio.append(ratio_to_naive(held, predicted(held, (DEFAULT, *NAIVE)), DEFAULT))
@@ -348,6 +352,15 @@ def furthest(coverage: Figures) -> float:
 
 
 FUNCTIONS = (arima_day, many_series, against_arima, held_out, tails, recovery, clients, day_ahead)
+SMALL = {
+    "KEPT_DAYS": 1,
+    "OFFICE_PER_DAY": 5000.0,
+    "FLEETS": (2, 3),
+    "DEALS": 3,
+    "MOST_CLIENTS": 2,
+    "ARIMA_SERIES": 1,
+}
+SMOKE = dict.fromkeys(("arima_day", "many_series", "held_out", "clients"), SMALL)
 
 
 # --- series --------------------------------------------------------------------------------------------
@@ -374,6 +387,7 @@ def office_tiers(days: int) -> Floats:
     office = config.trace.office
     if office is None:
         raise ValueError("data/config/office.toml has no [trace.office]; put it back.")
+    office = replace(office, requests_per_day=OFFICE_PER_DAY or office.requests_per_day)
     names = TraceNames.of(catalogue)
     shape = len(names.llms) * len(names.regions), len(names.tiers), TRAFFIC_DAY_MINUTES // BUCKET_MINUTES
     tokens = []
@@ -390,7 +404,13 @@ def real(name: str) -> Held:
     """A real series with its held-out days."""
     if not DEMAND.exists():
         raise Skipped(f"{DEMAND} is not here")
-    return real_series()[name]
+    return shortened(real_series()[name])
+
+
+def shortened(held: Held) -> Held:
+    """The series with KEPT_DAYS of its held-out days."""
+    until = None if KEPT_DAYS is None else held.clock.first_cutoff + KEPT_DAYS * held.clock.season
+    return held._replace(demand=held.demand[:, :until])
 
 
 def all_series() -> dict[str, Held]:
@@ -400,6 +420,7 @@ def all_series() -> dict[str, Held]:
         "office": Held(of_interactive(tiers), clock),
         **{f"office_{tier}": Held(tiers[:, n], clock) for n, tier in enumerate(setting()[0].tiers)},
     }
+    office = {name: shortened(held) for name, held in office.items()}
     return office | {name: real(name) for name in HELD_OUT if name not in office}
 
 

@@ -17,6 +17,7 @@ CATALOGUE = load_catalogue().of_era("2023", "here")
 COMPOSED = "profiles composed from measured kernels: TPOT of measured runs, median error"
 HOPPER = ("h100-80gb", "h200-141gb")
 
+MANY = 60  # options, and buckets
 TARGETS = {
     "gpus_composed_tpot_error": Target("", f"{COMPOSED}, H100 and H200", at_most=0.08),
     "gpus_composed_tpot_error_all": Target("", f"{COMPOSED}, B200 too"),
@@ -63,8 +64,8 @@ def programmes() -> Figures:
     efficiency = goodput / few.usd_per_hour
     taken, gaps = [], []
     for seed in range(3):
-        many, rng = offer(60, 6, seed), np.random.default_rng(seed)
-        served, demand = many.usd_per_hour * rng.uniform(0.5, 1.5, (60, 60)), rng.uniform(1.0, 30.0, 60)
+        many, rng = offer(MANY, 6, seed), np.random.default_rng(seed)
+        served, demand = many.usd_per_hour * rng.uniform(0.5, 1.5, (MANY, MANY)), rng.uniform(1.0, 30.0, MANY)
         found = share_program.solve_shares(
             many, demand, served, options=DEFAULT_SOLVER._replace(time_limit_s=30.0)
         )
@@ -97,3 +98,4 @@ def command() -> Figures:
 
 
 FUNCTIONS = (composed, programmes, command)
+SMOKE = {"programmes": {"MANY": 5}}

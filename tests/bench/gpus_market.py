@@ -1,6 +1,7 @@
 """Cauchy's three workloads on GPU types as they are rented: what each programme's fleet costs and attains."""
 
 import dataclasses
+from typing import Any
 
 from gpus_fleets import WORKLOADS, attaining, fleet_text, hour_of, options_of, setting_of
 from measure import Figures, Target
@@ -93,3 +94,6 @@ def listed() -> Figures:
 
 
 FUNCTIONS = (market, listed)
+SMALL: dict[str, Any] = {"gpus_fleets.REQUESTS": 200, "gpus_fleets.FACTORS": (1.1,), "REPLAYED": 200}
+SMALL |= {"WORKLOADS": ("dailymail",), "SETS": {"older": OLDER[:1]}, "TIMES": 2}
+SMOKE = {"market": SMALL, "listed": {"gpus_fleets.REQUESTS": 200, "WORKLOADS": ("dailymail",)}}

@@ -6,6 +6,7 @@ are no one knows. data/studies/gpus.md holds what this prints.
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 from gpus_fleets import (
     LLM,
@@ -319,3 +320,8 @@ def spread_by_weight() -> Figures:
 
 
 FUNCTIONS = (by_phase, by_length, fleets, long_prompts, pair, spread_by_weight)
+SMALL: dict[str, Any] = {"gpus_fleets.REQUESTS": 200, "gpus_fleets.FACTORS": (1.1,), "REPLAYED": 200}
+SMALL |= {"WORKLOADS": ("dailymail",), "LENGTHS": LENGTHS[:1], "DEGREES": (1,), "TIMES": 1, "CAPS": CAPS}
+SMOKE = dict.fromkeys(("by_phase", "by_length", "spread_by_weight"), SMALL)
+SMOKE |= dict.fromkeys(("fleets", "long_prompts"), SMALL | {"TYPES": (H800,)})
+SMOKE["pair"] = SMALL | {"DEGREES": (1, 2)}

@@ -9,7 +9,7 @@ the configs cauchy*.
 
 import dataclasses
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from gpus_fleets import WORKLOADS, hour_of, options_of
@@ -214,3 +214,5 @@ def policies() -> Figures:
 
 
 FUNCTIONS = (policies,)
+SMALL: dict[str, Any] = {"gpus_fleets.REQUESTS": 200, "SECONDS": 20.0, "SHARES": (0.9,), "REPLAYED": 200}
+SMOKE = {"policies": SMALL | {"WORKLOADS": ("longwriter",), "gpus_paper.TIMES": 1}}

@@ -200,3 +200,5 @@ def least(rate: float, held: np.ndarray, each: float) -> np.ndarray:
 
 
 FUNCTIONS = (flips, scaled)
+SMALL = {"gpus_fleets.REQUESTS": 100, "WORKLOADS": ("longwriter",), "STANDING": 1}
+SMOKE = {"scaled": SMALL}

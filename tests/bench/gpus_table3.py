@@ -161,3 +161,5 @@ def migration() -> Figures:
 
 
 FUNCTIONS = (basic, opportunistic, migration)
+SMALL = {"REQUESTS": 200, "KEEP_WEIGHTS": (2.0,)}
+SMOKE = {"basic": SMALL, "opportunistic": SMALL, "migration": {}}

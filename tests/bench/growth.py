@@ -100,3 +100,5 @@ def draw(points: dict[str, list[Point]]) -> None:
 
 
 FUNCTIONS = (growth,)
+SMALL = {"RATES_PER_S": (30.0, 10.0), "OUTPUTS": (10, 30), "FLEETS": (60, 120)}
+SMOKE = {"growth": {"REQUESTS": 3000, "FIGURE": FIGURE.with_name("small_growth.png"), **SMALL}}

@@ -433,3 +433,5 @@ def x4() -> Figures:
 
 
 FUNCTIONS = (x1, x1_by_load, x3, x2, x4, x5, x6, x8)
+SMALL = {"REQUESTS": 40, "FEW": (1, 2), "MANY": (1, 2), "LOADS": (0.5, 1.0)}
+SMOKE = dict.fromkeys(("x1", "x1_by_load", "x3", "x2", "x5", "x6", "x8"), SMALL)

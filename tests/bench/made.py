@@ -245,3 +245,4 @@ def session_statistics(lake: Lake, trace: str) -> Statistics:
 
 
 FUNCTIONS = (statistics, sessions)
+SMOKE = {"sessions": {"MOONCAKE_SCALE": 0.01}}

@@ -237,3 +237,4 @@ def kernel(space: Space, width: int) -> Any:
 
 
 FUNCTIONS = (bayesian,)
+SMOKE = {"bayesian": {"FIRST": 2, "EVALUATIONS": 3, "POOL": 20}}

@@ -112,3 +112,4 @@ def filled(past: Floats) -> Floats:
 
 
 FUNCTIONS = (panel,)
+SMOKE = {"panel": {"SERIES": SERIES[:1], "EVERY": 60}}

@@ -13,6 +13,7 @@ HOW = "build and solve with HiGHS to a gap of 0.5 %; wall"
 SLACK, TIGHT = 2.0, 0.35  # GPUs of each type, of what a region would need if it used only the cheapest
 PER_ENDPOINT = 20  # instances (SageServe 7.1)
 WEEK = 168
+LARGE, HUGE = (20, 20, 5), (50, 20, 5)  # llms, regions, GPU types
 TARGETS = {
     "plan_4_3_1_seconds": Target("s", f"4 llms, 3 regions, 1 GPU type: {HOW}, best of 3", at_most=0.05),
     "plan_20_20_5_seconds": Target(
@@ -44,7 +45,7 @@ def small_hour() -> Figures:
 
 def large_hour() -> Figures:
     """An hour of 20 llms, 20 regions and 5 GPU types, with slack caps, and by the paper's programme."""
-    problem = running_hour(20, 20, 5, SLACK)
+    problem = running_hour(*LARGE, SLACK)
     plans: list[HourPlan] = []
     spent = wall_seconds(lambda: plans.append(checked(corrected_plan.solve_corrected)(problem)), repeats=3)
     by_paper = wall_seconds(lambda: checked(sageserve_plan.solve_sageserve)(problem))
@@ -57,14 +58,14 @@ def large_hour() -> Figures:
 
 def tight_hour() -> Figures:
     """The same with caps so tight that dear GPU types are used as well."""
-    problem, plans = running_hour(20, 20, 5, TIGHT), list[HourPlan]()
+    problem, plans = running_hour(*LARGE, TIGHT), list[HourPlan]()
     spent = wall_seconds(lambda: plans.append(checked(corrected_plan.solve_corrected)(problem)))
     return {"plan_20_20_5_tight_seconds": spent, "plan_20_20_5_tight_gap": plans[0].gap_share}
 
 
 def huge_hour() -> Figures:
     """An hour of 50 llms, 20 regions and 5 GPU types: how time and memory grow."""
-    problem, plans = running_hour(50, 20, 5, SLACK), list[HourPlan]()
+    problem, plans = running_hour(*HUGE, SLACK), list[HourPlan]()
     solve = checked(corrected_plan.solve_corrected, time_limit_s=30.0)
     spent = wall_seconds(lambda: plans.append(solve(problem)))
     return {"plan_50_20_5_seconds": spent, "plan_50_20_5_gap": plans[0].gap_share, "plan_peak_gb": peak_gb()}
@@ -146,4 +147,9 @@ def running_hour(llms: int, regions: int, gpus: int, room: float) -> Problem:
 
 
 FUNCTIONS = (small_hour, large_hour, tight_hour, huge_hour, week)
-SMOKE = {"small_hour": {}, "week": {"WEEK": 4}}
+FEW = {"LARGE": (3, 3, 2), "HUGE": (4, 3, 2)}
+SMOKE = {
+    **dict.fromkeys(("large_hour", "tight_hour", "huge_hour"), FEW),
+    "small_hour": {},
+    "week": {"WEEK": 4},
+}

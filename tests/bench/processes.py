@@ -83,3 +83,4 @@ def write_copies(path: Path, rows: list[dict[str, Any]], copies: int) -> None:
 
 
 FUNCTIONS = (processes, longest_processes)
+SMOKE = {"processes": {"COPIES": {"4k": 1}}}

@@ -45,6 +45,7 @@ CASCADE_GPUS, CASCADE_PER_S, CASCADE_POINTS = 32, 120.0, 81
 CASCADE_QUALITIES = (0.45, 0.48, 0.52, 0.55, 0.58, 0.61)
 BEST_POINTS, MOVED_GPUS, FRESH_SEEDS, REPLAYED = 8, 2, (11, 12, 13), 20_000
 DAY_REQUESTS, DAY_S = 2_000_000, 86_400.0
+MARKET: dict[str, object] = {}  # changes of every [quality] here
 TARGETS = {
     "quality_copula_points": Target(
         "", "quality of 8B and 70B at 30, 50, 70 % sent on, drawn less real, worst", at_most=0.01
@@ -163,7 +164,7 @@ def settings_with(**changes: object) -> RunSettings:
     """Those of the config quality with another [quality], in no lake."""
     settings = load_settings("quality")
     assert settings.config.quality is not None
-    own = dataclasses.replace(settings.config.quality, **changes)  # type: ignore[arg-type]
+    own = dataclasses.replace(settings.config.quality, **changes | MARKET)  # type: ignore[arg-type]
     return dataclasses.replace(settings, config=dataclasses.replace(settings.config, quality=own))
 
 
@@ -401,3 +402,14 @@ FUNCTIONS = (
     *(copula, small_front, wide_front, promises, requirements),
     *(cascade_seconds, cascadia_claims, day),
 )
+TINY = {"gpus": {H100: 48}, "points": 3, "requests": 300, "replays": 2}
+SMALL = {
+    "MARKET": TINY,
+    "SMALL_MARKET": {H100: 8},
+    "WIDE_MARKET": {H100: 8},
+    "DRAWN": 3000,
+    "DAY_REQUESTS": 2000,
+}
+SMALL |= {"REQUIREMENTS": ((0.42, 60.0),), "CASCADE_POINTS": 4, "REPLAYED": 300, "CASCADE_GPUS": 12}
+SMALL |= {"CASCADE_PER_S": 20.0, "CASCADE_QUALITIES": (0.45,), "FRESH_SEEDS": (11,), "BEST_POINTS": 1}
+SMOKE = {function.__name__: SMALL for function in FUNCTIONS}

@@ -139,3 +139,11 @@ def loads() -> Figures:
 
 
 FUNCTIONS = (large, others, loads)
+SMALL = {"quality.MARKET": {"gpus": {H100: 8}, "points": 3, "requests": 300, "replays": 2}}
+SMALL |= {
+    "OTHER_SEEDS": (11,),
+    "SMALL_MARKET": {H100: 8},
+    "REQUIREMENTS": REQUIREMENTS[:1],
+    "CASES": CASES[:1],
+}
+SMOKE = {"others": SMALL, "loads": SMALL}

@@ -34,6 +34,7 @@ SHIFTS = {
     ),
 }
 SHIFT_GPUS, SHIFT_QUALITY, SHIFT_LATENCY_S = 64, 0.52, 30.0
+QUESTIONS = 40_000  # questions
 WAYS = ("stays", "gears", "valve", "anew", "peak")
 TARGETS = {
     **{
@@ -53,7 +54,7 @@ def shifts() -> Figures:
     """A cascade of two llms through lasting shifts and through bursts, under each way to meet them."""
     settings, shipped = settings_with(), load_quality()
     judge = shipped.judges["learned"]
-    drawn = generate_answers(shipped.answers["mmlu_pro"], judge, 40_000, 7).of(PAIR)
+    drawn = generate_answers(shipped.answers["mmlu_pro"], judge, QUESTIONS, 7).of(PAIR)
     shapes = [ReplicaShape(PAIR[0], H100, 1, 1), ReplicaShape(PAIR[1], H100, 4, 1)]
     priced = override_catalogue(
         load_catalogue().of_era("2023", "here"), settings.config.catalogue, "quality.toml"
@@ -122,3 +123,12 @@ def plan_of(
 
 
 FUNCTIONS = (shifts,)
+PHASES = (shift.Phase(20, 10), shift.Phase(20, 20))
+SMOKE = {
+    "shifts": {
+        "SHIFTS": {"lasting": PHASES},
+        "SHIFT_GPUS": 16,
+        "QUESTIONS": 2000,
+        "quality.MARKET": {"points": 3},
+    }
+}

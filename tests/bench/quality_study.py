@@ -37,6 +37,7 @@ from fleetcast.models.trials.model_routing import RoutingPlan, poisson_arrivals_
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 QUALITIES, DEADLINE_S = (0.48, 0.55, 0.61), 25.0
+QUESTIONS = 50_000  # questions
 BASELINES = ("alone_large", "uniform", "uniform_cascade", "cascade_serve", "cascadia", "boute", "boute_homo")
 PARTS = ("lots", "knows", "h100")
 TARGETS = {
@@ -207,7 +208,7 @@ def prices() -> Figures:
     skills = []
     for judge in shipped.judges:
         own = shipped.judges[judge]
-        drawn = generate_answers(shipped.answers["mmlu_pro"], own, 50_000, 9).of(PAIR)
+        drawn = generate_answers(shipped.answers["mmlu_pro"], own, QUESTIONS, 9).of(PAIR)
         drawn = apply_judge(drawn, own, np.random.default_rng(9))
         skills.append({"judge": judge, "cascade": skill(drawn, "cascade"), "route": skill(drawn, "route")})
     show("Skill (APGR, lots: 0.50)", DataFrame(skills))
@@ -215,3 +216,4 @@ def prices() -> Figures:
 
 
 FUNCTIONS = (prices, halves, same_gpus)
+SMOKE = {"prices": {"QUESTIONS": 2000, "quality.MARKET": {"points": 3, "requests": 300}}}

@@ -191,4 +191,4 @@ def capacities(trace: TraceArrays) -> Floats:
 
 
 FUNCTIONS = (endpoint, leap_over_step, start_up, week)
-SMOKE = {"endpoint": {"REQUESTS": 2000}, "leap_over_step": {"LEAPT": 500}}
+SMOKE = {"endpoint": {"REQUESTS": 2000}, "leap_over_step": {"LEAPT": 500}, "week": {"WEEK_REQUESTS": 3000}}

@@ -115,3 +115,4 @@ async def measure_calls(settings: RunSettings, port: int) -> tuple[list[float], 
 
 
 FUNCTIONS = [under_load]
+SMOKE = {"under_load": {"RATE": 20, "SECONDS": 2, "REWRITES_S": 1.0}}

@@ -33,8 +33,8 @@ from vllm_cases import (
 ORACLE = Path(__file__).with_name("vllm_oracle.py")
 RECORDED = Path(__file__).parents[1] / "vllm_decisions.json.gz"  # what tests hold the kernel to everywhere
 RECORDED_CASES, RECORDED_REQUESTS = 4, 120  # cases of each kind
-CASES, REQUESTS = 100, 1_000  # requests of a case
-CROWDED_REQUESTS, RECORDED_CROWDED = 300, 80
+CASES, TIGHT_CASES, TURNS_CASES, REQUESTS = 100, 10, 12, 1_000  # requests of a case
+CROWDED_CASES, CROWDED_REQUESTS, RECORDED_CROWDED = 12, 300, 80
 TIGHT_TOKENS = 36_000  # of KV cache, where requests are preempted: the longest request has 34,000
 TURNS_TOKENS = (8_000, 20_000, 4_000_000)  # of KV cache: most, some and no blocks are evicted
 TARGETS = {
@@ -153,8 +153,9 @@ def priority_case(seed: int, requests: int) -> EngineCase:
     return with_priorities(crowded_case(seed, requests), seed)
 
 
-def random_settings(cases: int = CASES, requests: int = REQUESTS) -> Figures:
+def random_settings(cases: int = 0, requests: int = 0) -> Figures:
     """Random budgets, batches, blocks, loads, lengths, one to eight engines, with and without async."""
+    cases, requests = cases or CASES, requests or REQUESTS
     found = compare_cases([sample_case(f"case {seed}", seed, requests) for seed in range(cases)])
     return {
         "engine_scheduler_requests": cases * requests,
@@ -162,8 +163,9 @@ def random_settings(cases: int = CASES, requests: int = REQUESTS) -> Figures:
     }
 
 
-def preempted(cases: int = 10, requests: int = REQUESTS) -> Figures:
+def preempted(cases: int = 0, requests: int = 0) -> Figures:
     """The same where memory is short, at four times the load."""
+    cases, requests = cases or TIGHT_CASES, requests or REQUESTS
     tight = [sample_case(f"tight {n}", 1_000 + n, requests, TIGHT_TOKENS) for n in range(cases)]
     found = compare_cases([case._replace(arrival_s=case.arrival_s / 4) for case in tight])
     return {
@@ -172,8 +174,9 @@ def preempted(cases: int = 10, requests: int = REQUESTS) -> Figures:
     }
 
 
-def limited(cases: int = 12, requests: int = CROWDED_REQUESTS) -> Figures:
+def limited(cases: int = 0, requests: int = 0) -> Figures:
     """Crowded engines with a limit for long prompts, or with a watermark."""
+    cases, requests = cases or CROWDED_CASES, requests or CROWDED_REQUESTS
     found = compare_cases([limited_case(seed, requests) for seed in range(cases)])
     return {
         "engine_scheduler_limited_requests": cases * requests,
@@ -181,8 +184,9 @@ def limited(cases: int = 12, requests: int = CROWDED_REQUESTS) -> Figures:
     }
 
 
-def priorities(cases: int = 12, requests: int = CROWDED_REQUESTS) -> Figures:
+def priorities(cases: int = 0, requests: int = 0) -> Figures:
     """Crowded engines with policy "priority"."""
+    cases, requests = cases or CROWDED_CASES, requests or CROWDED_REQUESTS
     found = compare_cases([priority_case(seed, requests) for seed in range(cases)])
     return {
         "engine_scheduler_priority_preemptions": sum(one.preemptions for one in found),
@@ -190,11 +194,12 @@ def priorities(cases: int = 12, requests: int = CROWDED_REQUESTS) -> Figures:
     }
 
 
-def conversations(cases: int = 12, requests: int = REQUESTS) -> Figures:
+def conversations(cases: int = 0, requests: int = 0) -> Figures:
     """Conversations on one engine with prefix caches, answers included, with and without evictions.
 
     Cases with a turn that comes before the answer which it holds has ended are left out: no user can do that.
     """
+    cases, requests = cases or TURNS_CASES, requests or REQUESTS
     found = compare_cases(
         [
             sample_conversations(f"turns {n}", 3_000 + n, requests, TURNS_TOKENS[n % len(TURNS_TOKENS)])
@@ -210,6 +215,9 @@ def conversations(cases: int = 12, requests: int = REQUESTS) -> Figures:
 
 
 FUNCTIONS = (random_settings, preempted, limited, priorities, conversations)
+FEW = dict.fromkeys(("CASES", "TIGHT_CASES", "TURNS_CASES", "CROWDED_CASES"), 2)
+FEW |= {"REQUESTS": 30, "CROWDED_REQUESTS": 30}
+SMOKE = dict.fromkeys((function.__name__ for function in FUNCTIONS), FEW)
 
 if __name__ == "__main__":
     record_decisions()

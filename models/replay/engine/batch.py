@@ -17,13 +17,8 @@ more. So a prompt of p tokens in k chunks of c tokens takes k*prefill_s(c) + h*c
 from fleetcast.models.replay.compiled import njit_call, njit_inline
 from fleetcast.models.replay.dispatch.migration import cut_stretch_soon
 from fleetcast.models.replay.engine.admit import admit_waiting, can_admit, can_make_batch_room
-from fleetcast.models.replay.engine.kv_memory import (
-    prompt_tokens,
-    steps_in_memory,
-)
-from fleetcast.models.replay.engine.prefix import (
-    tokens_to_compute,
-)
+from fleetcast.models.replay.engine.kv_memory import prompt_tokens, steps_in_memory
+from fleetcast.models.replay.engine.prefix import tokens_to_compute
 from fleetcast.models.replay.engine.prompt_chunks import (
     chunk_tokens,
     is_chunked,
@@ -31,11 +26,7 @@ from fleetcast.models.replay.engine.prompt_chunks import (
     set_chunk_limit,
     take_chunk_blocks,
 )
-from fleetcast.models.replay.engine.queue import (
-    has_unnoticed_request,
-    has_waiting_request,
-    notice_arrivals,
-)
+from fleetcast.models.replay.engine.queue import has_unnoticed_request, has_waiting_request, notice_arrivals
 from fleetcast.models.replay.engine.step_time import prefill_step_s, stretch_s
 from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.kernel_inputs import ALL_TURNS, NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays

@@ -21,12 +21,8 @@ from fleetcast.models.replay.engine.prefix import (
     release_kv_blocks,
     tokens_to_compute,
 )
-from fleetcast.models.replay.engine.prompt_chunks import (
-    chunk_tokens,
-)
-from fleetcast.models.replay.engine.queue import (
-    unlink,
-)
+from fleetcast.models.replay.engine.prompt_chunks import chunk_tokens
+from fleetcast.models.replay.engine.queue import unlink
 from fleetcast.models.replay.engine.step_memory import preempt_while_full
 from fleetcast.models.replay.event_queue import drop_key
 from fleetcast.models.replay.fleet.instance_load import assign_request
@@ -41,13 +37,13 @@ def end_prefill_step(
 ) -> bool:
     """End a prefill step, in mixed steps with one decode step; return whether the batch changed."""
     instance = state.instance[slot]
-    before = instance.batch
-    if fleet.batching[fleet.slot_kind[slot]] != Batching.WHOLE and before > 0:
+    batch_before = instance.batch
+    if fleet.batching[fleet.slot_kind[slot]] != Batching.WHOLE and batch_before > 0:
         if instance.last_turn < ALL_TURNS:
             end_step_with_pauses(trace, fleet, rules, state, slot, now)
         else:
             end_decode_steps(trace, fleet, rules, state, slot, 1, now)
-    changed = instance.batch != before
+    changed = instance.batch != batch_before
     state.progress.cached_tokens += instance.chunk
     instance.pending_prompt_tokens -= instance.chunk
     instance.prefilled += instance.chunk
@@ -67,7 +63,7 @@ def end_prefill_step(
     instance.last_turn = ALL_TURNS
     if instance.leaving > 0:
         release_migrated(trace, fleet, rules, state, slot, now)
-        changed = changed or instance.batch != before
+        changed = changed or instance.batch != batch_before
     changed = preempt_while_full(trace, fleet, rules, state, slot) or changed
     if changed:
         update_kv_in_use(fleet, state, slot, now)

@@ -1,0 +1,161 @@
+"""Size scaling rules until they keep a promise, and choose the leanest one that does.
+
+A sized rule keeps its promise if every tier attains its target on at least PROMISE_SHARE of the versions of
+tomorrow, and on the past days, of which one of LENIENT_DAYS or more may miss. Headroom grows until that is
+so. The cheapest rule on the past days is advised; of rules that cost nearly the same, the simplest.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fleetcast.assets.advice.rule_replays import (
+    ADVISED_RULES,
+    DayDraw,
+    DayFigures,
+    MidnightPlan,
+    SizedRule,
+    replay_rule,
+)
+from fleetcast.assets.lake.settings import RunSettings, run_parallel
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan.target_search import find_least_sufficient
+
+PROMISE_SHARE = 0.9
+LENIENT_DAYS = 5
+RULE_HEADROOMS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0)
+NEAR_SHARE = 0.02  # costs that differ by less are the same
+SLOW_RULES = ("compact",)  # decided in Python every 15 s: fewer draws
+SLOW_DRAWS = 8
+OUTSIDE_SHARE = 0.025  # of versions beyond each end of an interval: two intervals hold nine times in ten
+SHARE_STEP = 1000  # ends of a share are rounded outwards to one in so many, the lower by half a step more
+
+
+class PastDay(NamedTuple):
+    """A past day as it came, with the plan of its midnight."""
+
+    plan: MidnightPlan
+    draw: DayDraw
+
+
+class Evidence(NamedTuple):
+    """A sized rule on the past days and on the versions of tomorrow; both in their order."""
+
+    sized: SizedRule
+    past: list[DayFigures]
+    future: list[DayFigures]
+
+    @property
+    def past_usd(self) -> float:
+        """Mean cost of a past day."""
+        return float(np.mean([figures.usd for figures in self.past or self.future]))
+
+
+class Promise(NamedTuple):
+    """The advised rule, and every rule that was sized; those that keep no promise at any headroom apart."""
+
+    advised: Evidence
+    is_kept: bool  # False: no rule keeps it, and `advised` is the one that comes closest
+    sized: dict[str, Evidence]
+
+
+class PromiseSearch:
+    """Replays of sized rules on the same past days and the same versions of tomorrow, each made once."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        past: Sequence[PastDay],
+        plan: MidnightPlan,
+        draws: Sequence[DayDraw],
+    ) -> None:
+        self.settings, self.past, self.plan, self.draws = settings, past, plan, draws
+        self._past: dict[SizedRule, list[DayFigures]] = {}
+        self._future: dict[SizedRule, list[DayFigures]] = {}
+
+    def past_days(self, sized: SizedRule) -> list[DayFigures]:
+        """Return the figures of each past day."""
+        if sized not in self._past:
+            self._past[sized] = run_parallel(
+                lambda day: replay_rule(self.settings, day.plan, sized, day.draw), self.past
+            )
+        return self._past[sized]
+
+    def known_past_days(self, sized: SizedRule) -> list[DayFigures] | None:
+        """Return the figures of each past day if they were replayed."""
+        return self._past.get(sized)
+
+    def future_days(self, sized: SizedRule) -> list[DayFigures]:
+        """Return the figures of each version of tomorrow."""
+        if sized not in self._future:
+            draws = self.draws[:SLOW_DRAWS] if sized.rule in SLOW_RULES else self.draws
+            self._future[sized] = run_parallel(
+                lambda draw: replay_rule(self.settings, self.plan, sized, draw), draws
+            )
+        return self._future[sized]
+
+    def evidence(self, sized: SizedRule) -> Evidence:
+        """Return what is known of a sized rule."""
+        return Evidence(sized, self.past_days(sized), self.future_days(sized))
+
+    def is_kept_before(self, sized: SizedRule) -> bool:
+        """Whether the past days attain the targets."""
+        found = [day.is_on_target(self.settings.catalogue) for day in self.past_days(sized)]
+        return len(found) - sum(found) <= int(len(found) >= LENIENT_DAYS)
+
+    def kept_share(self, sized: SizedRule) -> float:
+        """Return the share of the versions of tomorrow that attain the targets."""
+        return float(np.mean([day.is_on_target(self.settings.catalogue) for day in self.future_days(sized)]))
+
+    def is_promise(self, sized: SizedRule) -> bool:
+        """Whether a sized rule keeps its promise; the past days come first, as they are few."""
+        return self.is_kept_before(sized) and self.kept_share(sized) >= PROMISE_SHARE
+
+    def size_rule(self, rule: str, first: int = 0) -> SizedRule | None:
+        """Return a rule with the least headroom at which it keeps its promise; None if it never does."""
+        found = find_least_sufficient(
+            lambda number: self.is_promise(SizedRule(rule, RULE_HEADROOMS[number - 1])),
+            first + 1,
+            len(RULE_HEADROOMS),
+        )
+        return None if found is None else SizedRule(rule, RULE_HEADROOMS[found.number - 1])
+
+    def least_usd(self, rule: str) -> float:
+        """Return the cost of a rule without headroom: with it, it costs no less."""
+        return Evidence(SizedRule(rule), self.past_days(SizedRule(rule)), []).past_usd
+
+
+def choose_rule(search: PromiseSearch, floor_usd: float, rules: Sequence[str] = ADVISED_RULES) -> Promise:
+    """Return the leanest rule that keeps its promise; `floor_usd`: what no rule can cost less than."""
+    sized, best = dict[str, Evidence](), None
+    for rule in rules:
+        if best is not None and (
+            best.past_usd <= floor_usd * (1 + NEAR_SHARE)
+            or (search.past and search.least_usd(rule) >= best.past_usd * (1 - NEAR_SHARE))
+        ):
+            continue  # no headroom makes it cheaper
+        found = search.size_rule(rule)
+        if found is None:
+            continue
+        sized[rule] = search.evidence(found)
+        if best is None or sized[rule].past_usd < best.past_usd * (1 - NEAR_SHARE):
+            best = sized[rule]
+    if best is not None:
+        return Promise(best, True, sized)
+    return Promise(search.evidence(SizedRule(rules[0], RULE_HEADROOMS[-1])), False, {})
+
+
+def share_interval(shares: Floats) -> tuple[float, float]:
+    """Return the interval of shares, shape (draws,), rounded outwards, less OUTSIDE_SHARE at each end."""
+    low, high = np.quantile(shares, [OUTSIDE_SHARE, 1 - OUTSIDE_SHARE])
+    return (
+        float(max(0.0, np.floor(low * SHARE_STEP - 0.5) / SHARE_STEP)),
+        float(np.ceil(high * SHARE_STEP - 1e-9) / SHARE_STEP),
+    )
+
+
+def usd_interval(usd: Floats) -> tuple[float, float]:
+    """Return the interval of costs in USD, shape (draws,), less OUTSIDE_SHARE at each end."""
+    low, high = np.quantile(usd, [OUTSIDE_SHARE, 1 - OUTSIDE_SHARE])
+    return float(low), float(high)

@@ -1,0 +1,298 @@
+"""Compute the sections of the promise: rule, intervals, choice, past days and saving."""
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fleetcast.assets.advice import rule_replays, tomorrow_draws
+from fleetcast.assets.advice.promise import (
+    PROMISE_SHARE,
+    Evidence,
+    PastDay,
+    Promise,
+    PromiseSearch,
+    choose_rule,
+    share_interval,
+    usd_interval,
+)
+from fleetcast.assets.advice.rule_replays import PLANNED_RULES, DayFigures, MidnightPlan, SizedRule
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
+from fleetcast.assets.studies.unseen_days import minimum_fleet_usd
+from fleetcast.models.aliases import Floats, Numbers
+from fleetcast.models.world.calendar import HOUR_S
+from fleetcast.models.world.catalogue import Catalogue
+
+SHOWN_SHARE = 0.05  # of the versions, below and above the band of a chart
+GRADED_DRAWS = 20  # versions of a past day, to grade the intervals
+SURVIVAL_DRAWS = 8
+SURVIVAL_KINDS = ("none", "instance", "region")
+
+
+def read_plan(settings: RunSettings, day: date, survive: str) -> MidnightPlan:
+    """Read the plan of a day's midnight, with what it needs to survive the loss of a region."""
+    plan = rule_replays.read_midnight_plan(settings, day)
+    return rule_replays.with_region_spare(settings, plan) if survive == "region" else plan
+
+
+def search_promise(
+    settings: RunSettings,
+    days: Sequence[date],
+    whole: Sequence[date],
+    day: date,
+    survive: str,
+    progress: Progress,
+) -> tuple[PromiseSearch, Promise]:
+    """Size and choose a rule for `day`.
+
+    `days`: days before it that were planned at their midnight; `whole`: all days to resample, oldest first.
+    """
+    past = [
+        PastDay(read_plan(settings, one, survive), tomorrow_draws.recorded_draw(settings, one))
+        for one in days
+    ]
+    draws = tomorrow_draws.sample_tomorrow(settings, day, whole)
+    search = PromiseSearch(settings, past, read_plan(settings, day, survive), draws)
+    with progress.bar(f"promise for {day}", 0):
+        rules = PLANNED_RULES if survive == "region" else rule_replays.ADVISED_RULES
+        found = choose_rule(search, minimum_fleet_usd(settings), rules)
+    return search, found
+
+
+def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise, survive: str) -> Numbers:
+    """Return the promise for tomorrow: rule, intervals of attainment and cost, survival and its price."""
+    advised = found.advised
+    in_time = np.array([figures.in_time_share for figures in advised.future])
+    usd = np.array([figures.usd for figures in advised.future])
+    low, high = share_interval(in_time)
+    usd_low, usd_high = usd_interval(usd)
+    return {
+        "day": search.plan.day,
+        "rule": advised.sized.rule,
+        "headroom_share": advised.sized.headroom_share,
+        "is_kept": found.is_kept,
+        "kept_share": search.kept_share(advised.sized),
+        "required_share": PROMISE_SHARE,
+        "draws": len(advised.future),
+        "in_time_low_share": low,
+        "in_time_high_share": high,
+        "usd_low": usd_low,
+        "usd_high": usd_high,
+        "usd_mean": float(usd.mean()),
+        "tiers": _tier_rows(settings.catalogue, advised),
+        "by_hour": _hours_of_draws(settings, search, advised),
+        "past_by_hour": [
+            {"at": midnight(past.plan.day) + timedelta(hours=hour), "gpus": float(gpus)}
+            for past, came in zip(search.past, advised.past, strict=True)
+            for hour, gpus in enumerate(_gpus_by_hour(settings, came))
+        ],
+        "survival": _survival(settings, search, advised, survive),
+        "remedy": "",
+    }
+
+
+def _gpus_by_hour(settings: RunSettings, figures: DayFigures) -> Floats:
+    """Return the paid GPUs of each hour, shape (24,)."""
+    return figures.instances @ np.array([row.kind.gpus for row in settings.grid.pools])
+
+
+def _hours_of_draws(settings: RunSettings, search: PromiseSearch, advised: Evidence) -> list[Numbers]:
+    """Return, by hour, intervals of the interactive load in tokens/s and of the GPUs, over all versions."""
+    is_interactive = np.array([not tier.is_held for tier in settings.catalogue.tiers.values()])
+    loads = np.stack(
+        [
+            np.bincount(
+                np.minimum(draw.trace.arrival_s // HOUR_S, HOURS_OF_DAY - 1).astype(int),
+                weights=draw.trace.input_tokens * is_interactive[draw.trace.tier] / HOUR_S,
+                minlength=HOURS_OF_DAY,
+            )
+            for draw in search.draws
+        ]
+    )
+    gpus = np.stack([_gpus_by_hour(settings, figures) for figures in advised.future])
+    ends = (SHOWN_SHARE, 1 - SHOWN_SHARE)
+    load_low, load_high = np.quantile(loads, ends, axis=0)
+    gpus_low, gpus_high = np.quantile(gpus, ends, axis=0)
+    return [
+        {
+            "hour": hour,
+            "load_low_tokens_per_s": float(load_low[hour]),
+            "load_high_tokens_per_s": float(load_high[hour]),
+            "gpus_low": float(gpus_low[hour]),
+            "gpus_mean": float(gpus[:, hour].mean()),
+            "gpus_high": float(gpus_high[hour]),
+        }
+        for hour in range(HOURS_OF_DAY)
+    ]
+
+
+def _tier_rows(catalogue: Catalogue, advised: Evidence) -> list[Numbers]:
+    """Return the interval of each tier's attainment, with its target."""
+    rows = []
+    for name, tier in catalogue.tiers.items():
+        shares = np.array([day.attained[name] for day in advised.future if name in day.attained])
+        if shares.size:
+            low, high = share_interval(shares)
+            target = tier.attainment_target_share
+            rows.append({"tier": name, "low_share": low, "high_share": high, "target_share": target})
+    return rows
+
+
+def _survival(settings: RunSettings, search: PromiseSearch, advised: Evidence, survive: str) -> Numbers:
+    """Return what the fleet survives, and what that costs: the same draws, with what the load needs."""
+    if survive == "none":
+        return {"kind": survive, "usd": 0.0, "without_kept_share": search.kept_share(advised.sized)}
+    draws = search.draws[:SURVIVAL_DRAWS]
+    bare = PromiseSearch(settings, [], rule_replays.without_spare(settings, search.plan), draws)
+    figures = bare.future_days(advised.sized)
+    with_spare = advised.future[: len(figures)]
+    usd = float(np.mean([a.usd - b.usd for a, b in zip(with_spare, figures, strict=True)]))
+    return {"kind": survive, "usd": usd, "without_kept_share": bare.kept_share(advised.sized)}
+
+
+def choice_section(search: PromiseSearch, found: Promise, settings: RunSettings) -> Numbers:
+    """Return every rule on the past days and tomorrow, at the headroom with which it keeps its promise."""
+    rows = []
+    for rule in rule_replays.ADVISED_RULES:
+        sized = found.sized[rule].sized if rule in found.sized else SizedRule(rule)
+        past = search.known_past_days(sized)
+        if past is None:
+            continue
+        rows.append(
+            {
+                "rule": rule,
+                "what": settings.config.rules[rule].what,
+                "is_advised": sized == found.advised.sized,
+                "is_sized": rule in found.sized,
+                "headroom_share": sized.headroom_share,
+                "usd_mean": float(np.mean([day.usd for day in past])) if past else None,
+                "gpu_hours_mean": float(np.mean([day.gpu_hours for day in past])) if past else None,
+                "days_on_target": sum(day.is_on_target(settings.catalogue) for day in past),
+                "in_time_least_share": min((day.in_time_share for day in past), default=None),
+                "last_day": _totals(past[-1]) if past else None,
+            }
+        )
+    days = [day.plan.day for day in search.past]
+    return {"days": days, "rules": rows, "scaling_saves": _scaling_saves(found)}
+
+
+def _totals(figures: DayFigures) -> Numbers:
+    """Return the totals of a day."""
+    return {name: getattr(figures, name) for name in ("usd", "gpu_hours", "in_time_share")}
+
+
+def _scaling_saves(found: Promise) -> bool | None:
+    """Whether the advised rule costs less than one fleet all day; None where that was not sized."""
+    if "static" not in found.sized:
+        return None
+    return found.advised.sized.rule != "static"
+
+
+def grade_past_days(
+    settings: RunSettings, search: PromiseSearch, sized: SizedRule, before: Sequence[date]
+) -> list[Numbers]:
+    """Return, for each past day, what the promise of its midnight was and what came.
+
+    `before`: all whole days of the trace, oldest first. The headroom was chosen with these days, the
+    intervals were not.
+    """
+    rows = []
+    for past, came in zip(search.past, search.past_days(sized), strict=True):
+        day = past.plan.day
+        draws = tomorrow_draws.sample_tomorrow(
+            settings, day, [one for one in before if one < day], GRADED_DRAWS
+        )
+        at_midnight = PromiseSearch(settings, [], past.plan, draws)
+        rows.append(
+            grade_row(
+                settings.catalogue,
+                day,
+                at_midnight.future_days(sized),
+                came,
+                at_midnight.kept_share(sized),
+            )
+        )
+    return rows
+
+
+def grade_row(
+    catalogue: Catalogue, day: date, promised: Sequence[DayFigures], came: DayFigures, kept_share: float
+) -> Numbers:
+    """Return what was promised of a day and what came."""
+    low, high = share_interval(np.array([figures.in_time_share for figures in promised]))
+    usd_low, usd_high = usd_interval(np.array([figures.usd for figures in promised]))
+    return {
+        "day": day,
+        "in_time_low_share": low,
+        "in_time_high_share": high,
+        "in_time_share": came.in_time_share,
+        "usd_low": usd_low,
+        "usd_high": usd_high,
+        "usd": came.usd,
+        "promised_share": kept_share,
+        "is_on_target": came.is_on_target(catalogue),
+        "is_inside": is_inside(came.in_time_share, low, high) and is_inside(came.usd, usd_low, usd_high),
+    }
+
+
+def is_inside(value: float, low: float, high: float) -> bool:
+    """Whether a value lies in an interval, up to the order of sums."""
+    slack = 1e-6 * max(abs(low), abs(high), 1e-9)
+    return low - slack <= value <= high + slack
+
+
+def saving_split(found: Promise) -> Numbers:
+    """Return what scaling and filling gaps save per day of tomorrow's versions, with the interval of each.
+
+    `by_hours`: one fleet all day less the advised rule. `batch_in_gaps`: reflex less compact. Null where one
+    of the two was not sized. An interval without width is null too: then no version moved the cost.
+    """
+    by_rule = {**found.sized, found.advised.sized.rule: found.advised}
+    pairs = {"by_hours": ("static", found.advised.sized.rule), "batch_in_gaps": ("reflex", "compact")}
+    return {
+        name: saved_row(by_rule[more], by_rule[less]) if is_known else None
+        for name, (more, less) in pairs.items()
+        for is_known in [more != less and {more, less} <= by_rule.keys()]
+    }
+
+
+def saved_row(baseline: Evidence, advised: Evidence) -> Numbers:
+    """Return the USD saved per day over the same versions of tomorrow, with its interval."""
+    saved = np.array([a.usd - b.usd for a, b in zip(baseline.future, advised.future, strict=False)])
+    low, high = usd_interval(saved)
+    has_width = not is_inside(high, low, low)
+    return {
+        "usd": float(saved.mean()),
+        "usd_low": low if has_width else None,
+        "usd_high": high if has_width else None,
+    }
+
+
+def write_sized_plan(settings: RunSettings, plan: MidnightPlan, sized: SizedRule) -> None:
+    """Write the instances of a sized rule into day_ahead_plans, which every command reads."""
+    lake, trace, day = settings.lake, settings.trace, plan.day
+    table = lake.read("day_ahead_plans", trace=trace, day=day).drop_columns(["trace", "day"])
+    grid = settings.grid
+    least = np.array([float(row.min_instances) for row in grid.pools])
+    most = np.array([float(row.max_instances) for row in grid.pools])
+    targets = rule_replays.rule_targets(plan, sized, least, most)
+    counts = {
+        (hour, row.kind.llm, row.role, row.region, row.kind.gpu, row.kind.gpus): targets[hour, pool]
+        for hour in range(HOURS_OF_DAY)
+        for pool, row in enumerate(grid.pools)
+    }
+    rows = table.to_pylist()
+    before = dict[tuple[Any, ...], int]()
+    for row in sorted(rows, key=lambda row: row["hour_start"]):
+        place = tuple(row[name] for name in ("llm", "role", "region", "gpu", "gpus_per_instance"))
+        planned = int(counts.get((row["hour_start"].hour, *place), row["instances"]))
+        usd = settings.catalogue.gpus[row["gpu"]].usd_per_hour * row["gpus_per_instance"]
+        was = before.get(place, planned)
+        grown = {"started": max(0, planned - was), "reclaimed": 0, "donated": max(0, was - planned)}
+        why = f"{row['llm']}: {was} to {planned} instances ({sized.rule}, sized by replay)"
+        row |= {"instances_before": was, "instances": planned, "delta": planned - was, "usd": planned * usd}
+        row |= {**grown, "why": why if planned != was else None}
+        before[place] = planned
+    lake.write("day_ahead_plans", pa.Table.from_pylist(rows, table.schema), trace=trace, day=day)

@@ -1,0 +1,352 @@
+"""`fleetcast configure`: choose engine settings for a traffic, and say what they cost and why."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.studies.configure_files import (
+    describe_point,
+    engine_commands,
+    render_commands,
+    render_config,
+    render_kubernetes,
+    write_configure_files,
+)
+from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
+from fleetcast.models.configure.engine_points import (
+    FLOOR_BITS,
+    EngineMarket,
+    EnginePoint,
+    list_kinds,
+    price_engines,
+)
+from fleetcast.models.configure.fleet_trials import (
+    MILLION,
+    FleetScore,
+    TrafficWindow,
+    busiest_windows,
+    change_window,
+    thin_window,
+)
+from fleetcast.models.configure.point_search import (
+    NO_LIMIT,
+    EngineSearch,
+    FleetTrials,
+    fewest_attaining,
+    race_points,
+    scaled_guess,
+    search_engines,
+)
+from fleetcast.models.latency.latency_errors import errors_in_use
+from fleetcast.models.world.calendar import HOUR_S
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.project_paths import HOME
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
+
+CONFIGURED = HOME / "data" / "figures" / "configure"
+# Windows of the busiest hour: their requests at most, and their seconds at the least.
+WHOLE_UP_TO = 2  # a part is taken where the hour has more requests than so many times those of the part
+SHORT, MIDDLE = (10_000, 40.0), (60_000, 180.0)
+WAYS = ("any", "together", "apart")
+CHANGES: Mapping[str, tuple[float, float]] = {  # factors of the rate and of the prompts
+    "traffic doubles": (2.0, 1.0),
+    "prompts grow by half": (1.0, 1.5),
+}
+
+
+class ConfigureQuery(NamedTuple):
+    """What to choose engine settings for."""
+
+    llm: str
+    gpus: Sequence[str]
+    floor: str | None = None  # name in FLOOR_BITS; None: the bits of the llm
+    way: str = "any"  # of prefill and decode: together, apart, or any
+    ttft_slo_s: float | None = None  # of the strictest tier; None: its own
+    tpot_slo_s: float | None = None
+
+
+class ChangedTraffic(NamedTuple):
+    """The answer for a changed traffic, on the middle windows."""
+
+    change: str
+    best: FleetScore | None
+    kept: FleetScore | None  # of the present point, with the fewest instances that attain
+
+
+class EngineAnswer(NamedTuple):
+    """The engine settings to run, and what is known of them."""
+
+    query: ConfigureQuery
+    market: EngineMarket
+    search: EngineSearch
+    bounds: Sequence[float]  # USD per million tokens of steady work, of each finalist
+    interval: tuple[float, float]  # USD per million tokens with faster and slower engines
+    error_share: float  # median error of the profiles, by which they are faster and slower
+    changes: Sequence[ChangedTraffic]
+
+    @property
+    def best(self) -> FleetScore:
+        """The cheapest fleet."""
+        return self.search.finalists[0]
+
+    @property
+    def second(self) -> FleetScore | None:
+        """The cheapest fleet of another kind, None without one."""
+        return self.search.finalists[1] if len(self.search.finalists) > 1 else None
+
+
+def with_targets(catalogue: Catalogue, query: ConfigureQuery) -> Catalogue:
+    """Return the catalogue with the query's targets of the strictest tier; ConfigError for unknown names."""
+    require_known(query.llm, catalogue.llms, "llm", "configure")
+    for gpu in query.gpus:
+        require_known(gpu, catalogue.gpus, "gpu", "--gpus")
+        if catalogue.gpus[gpu].usd_per_hour <= 0:
+            raise ConfigError(
+                f"{gpu} has no price above 0. Give one in gpus.toml, or leave it out of --gpus."
+            )
+    if query.floor is not None:
+        require_known(query.floor, FLOOR_BITS, "quality floor", "--quality-floor")
+    name = catalogue.strictest_tier(catalogue.tiers)
+    if name is None:
+        raise ConfigError("No interactive tier has a target to attain. Give one in tiers.toml.")
+    tier = catalogue.tiers[name]
+    tier = dataclasses.replace(
+        tier, ttft_slo_s=query.ttft_slo_s or tier.ttft_slo_s, tpot_slo_s=query.tpot_slo_s or tier.tpot_slo_s
+    )
+    return dataclasses.replace(catalogue, tiers={**catalogue.tiers, name: tier})
+
+
+def choose_engine(
+    query: ConfigureQuery,
+    traffic: ConfigureTraffic,
+    catalogue: Catalogue,
+    config: RunConfig,
+    progress: Progress,
+) -> EngineAnswer:
+    """Choose the cheapest engine settings that attain every tier; ConfigError where none do."""
+    with progress.bar("price engines", 1) as done:
+        market = price_engines(catalogue, query.llm, query.gpus, query.floor, config, traffic.longest)
+        done(1)
+    kinds = list_kinds(market, traffic.longest, traffic.prefixes, query.way)
+    if not kinds:
+        raise ConfigError(
+            f"No GPU type of {', '.join(query.gpus)} has links to send caches over. Drop --disaggregated."
+        )
+    short, middle, whole = nest_trials(market, traffic.hours)
+    with progress.replay_bar("replay engines", 0) as done:
+        steps = [0]
+
+        def note(stage: str) -> None:
+            steps[0] += 1
+            done(steps[0] // 50)
+
+        found = search_engines(short, middle, whole, kinds, note)
+        if found is None:
+            raise ConfigError(describe_failure(query, kinds, whole))
+        best = found.finalists[0]
+        share, interval = error_interval(middle, best)
+        changes = [
+            try_change(middle, found.runners, best.point, name, *factors) for name, factors in CHANGES.items()
+        ]
+    bounds = [steady_usd(whole, score.point) for score in found.finalists]
+    return EngineAnswer(query, market, found, bounds, interval, share, changes)
+
+
+def nest_trials(
+    market: EngineMarket, hours: Sequence[TrafficWindow]
+) -> tuple[FleetTrials, FleetTrials, FleetTrials]:
+    """Return the trials on the short, the middle and the whole windows; equal ones are the same.
+
+    The first two windows are the busiest parts of the busiest hour. They are cut in time, and thinned only
+    where that is not enough: a thinned traffic needs so few instances that whole numbers decide.
+    """
+    busiest, whole = max(hours, key=lambda window: window.tokens), FleetTrials(market, hours)
+    nested, size = [], busiest.trace.arrival_s.size
+    for most, least_s in (SHORT, MIDDLE):
+        if size <= WHOLE_UP_TO * most:
+            nested.append(whole if len(hours) == 1 else FleetTrials(market, [busiest]))
+            continue
+        length_s = max(least_s, busiest.until_s * most / size)
+        parts = [thin_window(window, most) for window in busiest_windows(busiest, length_s, 1)]
+        nested.append(FleetTrials(market, parts))
+    return nested[0], nested[1], whole
+
+
+def describe_failure(query: ConfigureQuery, kinds: Sequence[EnginePoint], whole: FleetTrials) -> str:
+    """Return a line that says why no point attains every tier."""
+    targets = [
+        f"{name} within {tier.ttft_slo_s or tier.deadline_s:g} s"
+        + (f" and {1e3 * tier.tpot_slo_s:g} ms a token" if tier.tpot_slo_s else "")
+        for name, tier in whole.tiers.items()
+        if not tier.is_held
+    ]
+    return (
+        f"None of {len(kinds)} deployments of {query.llm} attains every tier ({'; '.join(targets)}), however "
+        "many instances it has. Loosen --ttft-slo-s or --tpot-slo-s, or name faster --gpus."
+    )
+
+
+def steady_usd(trials: FleetTrials, point: EnginePoint) -> float:
+    """Return USD per million tokens of engines that are busy all the time, a lower bound."""
+    usd = point.usd_per_hour(trials.market.catalogue_of(point), (1,) * len(point.shapes))
+    busy = trials.busy_instances(point)
+    if point.decode is None:
+        usd *= busy[0]
+    else:
+        prices = [
+            shape.gpus * trials.market.catalogue_of(point).gpus[shape.gpu].usd_per_hour
+            for shape in point.shapes
+        ]
+        usd = sum(n * price for n, price in zip(busy, prices, strict=True))
+    seconds = sum(window.until_s for window in trials.windows)
+    return MILLION * usd * seconds / HOUR_S / sum(window.tokens for window in trials.windows)
+
+
+def error_interval(middle: FleetTrials, best: FleetScore) -> tuple[float, tuple[float, float]]:
+    """Return the median error of the profiles of a point, and its cost with faster and slower engines.
+
+    The cost is in USD per million tokens of the whole windows: its change on the middle windows is applied.
+    """
+    market, point = middle.market, best.point
+    pools = [pool for pool, _ in point.pools(best.counts)]
+    errors = errors_in_use(market.catalogue_of(point), [(market.llm, pools)])
+    share = max(max(error.prefill_share, error.decode_share) for error in errors)
+    base = fewest_attaining(middle, point, guess=scaled_guess(middle, middle, point))
+    costs = []
+    for factor in (1 / (1 + share), 1 + share):
+        other = FleetTrials(market.with_slower_engines(factor), middle.windows)
+        score = fewest_attaining(other, point, guess=base and sum(base.counts))
+        costs.append(float("inf") if score is None else score.usd_per_hour)
+    scale = best.usd_per_million_tokens / (base.usd_per_hour if base else best.usd_per_hour)
+    return share, (scale * costs[0], scale * costs[1])
+
+
+def try_change(
+    middle: FleetTrials,
+    runners: Sequence[EnginePoint],
+    present: EnginePoint,
+    change: str,
+    rate: float,
+    prompts: float,
+) -> ChangedTraffic:
+    """Return the best of the points for a changed traffic, and the present point's cost there."""
+    changed = FleetTrials(middle.market, [change_window(w, rate, prompts) for w in middle.windows])
+    guesses: Callable[[EnginePoint], int | None] = lambda point: scaled_guess(middle, changed, point)  # noqa: E731
+    kept = fewest_attaining(changed, present, guess=guesses(present))
+    most_usd = NO_LIMIT if kept is None else kept.usd_per_hour
+    scores = race_points(changed, [p for p in runners if p != present], 0.0, guesses, best_usd=most_usd)
+    cheaper = [score for score in scores if kept is None or score.usd_per_hour < kept.usd_per_hour]
+    return ChangedTraffic(change, cheaper[0] if cheaper else kept, kept)
+
+
+def explain_answer(answer: EngineAnswer) -> list[str]:
+    """Return sentences: why it is the best, what the second best loses, what changes with the traffic."""
+    best, second, lines = answer.best, answer.second, []
+    burst = best.usd_per_million_tokens / answer.bounds[0]
+    why = (
+        f"why      steady work alone costs {answer.bounds[0]:.3f} USD per million tokens on "
+        f"{describe_point(best.point)}; bursts, targets and whole instances make it {burst:.2f} times that"
+    )
+    if second is not None:
+        more = second.usd_per_million_tokens / answer.bounds[1]
+        why += f"; on the second best it costs {answer.bounds[1]:.3f}, times {more:.2f}"
+    lines.append(why + ".")
+    if second is None:
+        lines.append("second   no other deployment is within half of its cost again.")
+    elif second.usd_per_hour > best.usd_per_hour:
+        more = second.usd_per_hour / best.usd_per_hour - 1
+        lines.append(f"second   {describe_point(second.point)} costs {more:.0%} more.")
+    else:
+        lines.append(
+            f"second   {describe_point(second.point)} costs as much; its attainment is "
+            f"{100 * (best.slack - second.slack):.1f} points lower in the worst tier."
+        )
+    low, high = answer.interval
+    lines.append(
+        f"error    {low:.3f} to {high:.3f} USD per million tokens if it is {answer.error_share:.0%} faster "
+        "or slower, the median error of its latency profile."
+    )
+    lines += [f"if       {describe_change(answer, changed)}" for changed in answer.changes]
+    return lines
+
+
+def describe_change(answer: EngineAnswer, changed: ChangedTraffic) -> str:
+    """Return what a change of the traffic does to the choice."""
+    best, kept = changed.best, changed.kept
+    if best is None:
+        return f"{changed.change}: no deployment of those compared attains every tier."
+    if kept is not None and best.point.kind == kept.point.kind:
+        return f"{changed.change}: the same deployment stays the best."
+    loss = (
+        "does not attain"
+        if kept is None
+        else f"would cost {kept.usd_per_hour / best.usd_per_hour - 1:.0%} more"
+    )
+    return f"{changed.change}: {describe_point(best.point)} is the best; the present one {loss}."
+
+
+def answer_json(answer: EngineAnswer, traffic: ConfigureTraffic) -> str:
+    """Return the answer as JSON."""
+    document = {
+        "llm": answer.query.llm,
+        "traffic": {"name": traffic.name, "requests": traffic.requests, "hours": len(traffic.hours)},
+        "points_considered": answer.search.considered,
+        "points_replayed": answer.search.replayed,
+        "replays": answer.search.replays,
+        "best": score_fields(answer.best),
+        "usd_per_million_tokens_interval": list(answer.interval),
+        "profile_error_share": answer.error_share,
+        "others": [score_fields(score) for score in answer.search.finalists[1:]],
+        "front": [score_fields(score) for score in answer.search.front],
+        "changes": [
+            {
+                "change": changed.change,
+                "best": changed.best and score_fields(changed.best),
+                "present": changed.kept and score_fields(changed.kept),
+            }
+            for changed in answer.changes
+        ],
+        "explanation": explain_answer(answer),
+        "not_in_the_space": dict(answer.market.refused),
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def score_fields(score: FleetScore) -> dict[str, Any]:
+    """Return a score as plain values."""
+    point = score.point
+    return {
+        "engine": describe_point(point),
+        **point.variant._asdict(),
+        "pools": [
+            {**shape._asdict(), "instances": count}
+            for shape, count in zip(point.shapes, score.counts, strict=True)
+        ],
+        **point.settings._asdict(),
+        "gpus": sum(shape.gpus * n for shape, n in zip(point.shapes, score.counts, strict=True)),
+        "usd_per_hour": score.usd_per_hour,
+        "usd_per_million_tokens": score.usd_per_million_tokens,
+        "attainment_share": dict(score.attained),
+        **score.seconds,
+    }
+
+
+def write_answer_files(
+    answer: EngineAnswer, traffic: ConfigureTraffic, catalogue: Catalogue, folder: Path | None
+) -> Path:
+    """Write the JSON, the engines' commands, the config and the Kubernetes objects; return the folder."""
+    llm, arch = answer.query.llm, catalogue.llms[answer.query.llm]
+    folder = folder or CONFIGURED / llm
+    commands = engine_commands(llm, arch, answer.market, answer.best)
+    files = {
+        "answer.json": answer_json(answer, traffic),
+        "engines.sh": render_commands(commands, arch, answer.best),
+        "fleet.toml": render_config(llm, answer.market, answer.best),
+        "engines.yaml": render_kubernetes(llm, commands),
+    }
+    write_configure_files(folder, files)
+    return folder

@@ -1,0 +1,140 @@
+"""Read the traffic of `fleetcast configure`: the busiest hours of a trace file, or of a trace in the lake."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.replays.replay_workloads import prompt_arrays
+from fleetcast.assets.studies.try_fleet import index_names, read_file_requests, with_prefix_of_file
+from fleetcast.models.configure.fleet_trials import TrafficWindow, busiest_windows
+from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.world.calendar import HOUR_S
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.toml_dataclasses import ConfigError
+
+LEAST_HOUR_REQUESTS = 200  # in the busiest hours: of fewer, one late request is a large share
+MOST_HOUR_REQUESTS = 4_000_000  # in the busiest hours: some 400 MB
+BUSIEST_HOURS_SQL = """
+select floor(epoch(arrived_at) / 3600) as hour from requests
+where trace = $trace and ($llm is null or llm = $llm)
+group by all order by sum(input_tokens + output_tokens) desc, hour limit $hours
+"""
+
+
+class ConfigureTraffic(NamedTuple):
+    """The traffic that engine settings are chosen for."""
+
+    name: str
+    hours: Sequence[TrafficWindow]  # the busiest ones
+    prefixes: tuple[str, ...]  # prefix modes of [fleet] for which the traffic has data
+    note: str  # on its prefix cache
+
+    @property
+    def requests(self) -> int:
+        """Requests of the busiest hours."""
+        return sum(window.trace.arrival_s.size for window in self.hours)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest request."""
+        lengths = [int((w.trace.input_tokens + w.trace.output_tokens).max()) for w in self.hours]
+        return max(lengths)
+
+
+def read_configure_traffic(
+    source: str, llm: str, hours: int, catalogue: Catalogue, config: RunConfig, lake: Lake, scratch: Path,
+    progress: Progress,
+) -> ConfigureTraffic:  # fmt: skip
+    """Read the busiest hours of a trace file, or of a trace in the lake by its name.
+
+    A file serves the llm with all its requests; of a trace in the lake, those for the llm, if it has any.
+    ConfigError for neither, and for too few requests.
+    """
+    path = Path(source).expanduser()
+    if path.exists():
+        rows = read_file_requests(path, catalogue, scratch, progress).rows
+        parts, name = [rows], path.name
+    else:
+        parts, name = read_lake_hours(source, llm, hours, lake), source
+    count = sum(map(len, parts))
+    if count > MOST_HOUR_REQUESTS and not path.exists():
+        raise ConfigError(
+            f"{name}: its busiest hours have {count:,} requests, at most {MOST_HOUR_REQUESTS:,}. Lower "
+            "--hours."
+        )
+    configured, note = with_prefix_of_file(config, pd.concat(parts))
+    prefixes = tuple(dict.fromkeys((configured.fleet.prefix, "none")))
+    windows = [build_traffic_window(part, catalogue, config, prefixes) for part in parts]
+    if path.exists():
+        windows = busiest_windows(windows[0], HOUR_S, hours)
+    traffic = ConfigureTraffic(name, windows, prefixes, note)
+    if traffic.requests < LEAST_HOUR_REQUESTS:
+        raise ConfigError(
+            f"{name}: its busiest hours have {traffic.requests:,} requests, at least {LEAST_HOUR_REQUESTS} "
+            "are needed to measure a percentile. Name a longer trace, or more --hours."
+        )
+    return traffic
+
+
+def read_lake_hours(trace: str, llm: str, hours: int, lake: Lake) -> list[pd.DataFrame]:
+    """Return the requests of the busiest hours, by tokens, of a trace in the lake; ConfigError without it."""
+    if not lake.days("requests", trace):
+        raise ConfigError(
+            f"--trace {trace}: there is no such file, and no trace of this name in the lake. Name a file, or "
+            "run fleetcast ingest first."
+        )
+    only: str | None = llm
+    found = lake.sql(BUSIEST_HOURS_SQL, trace=trace, llm=only, hours=hours).to_pylist()
+    if not found:
+        only = None
+        found = lake.sql(BUSIEST_HOURS_SQL, trace=trace, llm=only, hours=hours).to_pylist()
+    starts = sorted(float(row["hour"]) for row in found)
+    tables = [lake.sql("reads/configure_hour.sql", trace=trace, llm=only, hour=hour) for hour in starts]
+    frames = [
+        table.to_pandas(types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None)
+        for table in tables
+    ]
+    return [frame.assign(arrival_s=frame["arrival_s"] - frame["arrival_s"].iloc[0]) for frame in frames]
+
+
+def build_traffic_window(
+    rows: pd.DataFrame, catalogue: Catalogue, config: RunConfig, prefixes: Sequence[str]
+) -> TrafficWindow:
+    """Return requests as arrays, for each prefix mode."""
+    zeros = np.zeros(len(rows), np.int16)
+    plain = TraceArrays(
+        arrival_s=np.array(rows["arrival_s"], float),
+        region=zeros,
+        llm=zeros,
+        tier=index_names(rows["tier"], catalogue.tiers),
+        input_tokens=np.array(rows["input_tokens"], np.int32),
+        output_tokens=np.array(rows["output_tokens"], np.int32),
+    )
+    prompts = pa.Table.from_pandas(rows.drop(columns=["arrival_s", "llm", "tier"]))
+    traces, computed = {}, {}
+    for prefix in prefixes:
+        fleet = dataclasses.replace(config.fleet, prefix=prefix)
+        trace = plain._replace(**prompt_arrays(prompts, fleet, "--prefix", "the traffic"))
+        traces[prefix], total = trace, float(plain.input_tokens.sum(dtype=float))
+        computed[prefix] = total
+        if prefix == "given":
+            computed[prefix] = total - float(trace.cached_tokens.sum(dtype=float))
+        elif prefix == "blocks":
+            computed[prefix] = least_block_tokens(prompts, fleet.prefix_block_tokens, total)
+    return TrafficWindow(traces, computed)
+
+
+def least_block_tokens(prompts: pa.Table, block_tokens: int, total: float) -> float:
+    """Return the prompt tokens that no cache can save: each distinct block is computed once."""
+    hashes = prompts["prefix_hashes"].combine_chunks()
+    distinct = pc.count_distinct(pc.list_flatten(hashes)).as_py()
+    return min(total, max(0.0, float(distinct - len(prompts))) * block_tokens)

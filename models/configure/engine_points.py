@@ -1,0 +1,269 @@
+"""The space of engine settings: every deployment of an llm that fits memory and that the package prices.
+
+A point is what the replay models: bits of weights and cache, whole or split experts, GPU type, tensor- and
+pipeline-parallel degree, prefill and decode together or apart, requests in a batch, token budget of a step,
+prefix cache, and router. Data-parallel engines are instances. What the replay does not model is no setting:
+speculative decoding, data-parallel attention, the engine's scheduling policy.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import product
+from typing import NamedTuple
+
+from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
+from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile, weight_bit_choices
+from fleetcast.models.latency.latency_errors import scale_profile
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.models.world.toml_dataclasses import ConfigError
+
+FLOOR_BITS = {"bf16": 16, "fp8": 8, "fp4": 4}  # least bits of a weight, by quality floor
+CACHE_CHOICES = (16, 8)  # bits of a number in the KV cache
+LEAST_CACHE_SHARE = 0.1  # of the usable memory: the formula of the cache leaves activations out
+TENSOR_DEGREES, PIPELINE_DEGREES, MOST_GPUS = (1, 2, 4, 8), (1, 2), 8
+BATCHES = (32, 64, 128, 256, 512)  # requests: vLLM's max_num_seqs
+TOKEN_BUDGETS = (1024, 2048, 4096, 8192, 16384)  # vLLM's max_num_batched_tokens
+# Routers that do not need to know the length of an answer; the last one with a prefix cache only.
+ROUTERS = ("least_prefill", "least_kv", "round_robin")
+PREFIX_ROUTER = "least_work"
+
+
+class EngineVariant(NamedTuple):
+    """How the llm is served: it changes the sizes and the kernels."""
+
+    weight_bits: int
+    kv_bits: int
+    is_expert_parallel: bool
+
+
+class EngineShape(NamedTuple):
+    """The GPUs of an instance."""
+
+    gpu: str
+    tensor_parallel: int
+    pipeline_parallel: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of an instance."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+
+class EngineSettings(NamedTuple):
+    """Settings that do not change the kernels."""
+
+    max_batch: int  # requests
+    token_budget: int  # tokens of a step
+    prefix: str  # [fleet] prefix
+    routing: str
+
+
+class EnginePoint(NamedTuple):
+    """A point of the space. With `decode`, `shape` only prefills, and `decode` only decodes."""
+
+    variant: EngineVariant
+    shape: EngineShape
+    settings: EngineSettings
+    decode: EngineShape | None = None
+
+    @property
+    def shapes(self) -> tuple[EngineShape, ...]:
+        """The GPUs of an instance of each pool."""
+        return (self.shape,) if self.decode is None else (self.shape, self.decode)
+
+    @property
+    def kind(self) -> "EnginePoint":
+        """The point with default settings: points of a kind differ in settings only."""
+        return self._replace(settings=default_settings(self.settings.prefix))
+
+    def pools(self, counts: Sequence[int]) -> list[tuple[Deployment, int]]:
+        """Return the pools of a fleet with so many instances of each shape."""
+        roles = ("whole",) if self.decode is None else ("prefill", "decode")
+        return [
+            (Deployment(shape.gpu, shape.tensor_parallel, role, pipeline_parallel=shape.pipeline_parallel), n)
+            for shape, role, n in zip(self.shapes, roles, counts, strict=True)
+        ]
+
+    def usd_per_hour(self, catalogue: Catalogue, counts: Sequence[int]) -> float:
+        """Return the price of a fleet with so many instances of each shape."""
+        usd = (shape.gpus * catalogue.gpus[shape.gpu].usd_per_hour for shape in self.shapes)
+        return sum(n * price for n, price in zip(counts, usd, strict=True))
+
+
+class EngineMarket(NamedTuple):
+    """What a search chooses from: a catalogue for each variant, with the profiles of its shapes."""
+
+    llm: str
+    catalogues: Mapping[EngineVariant, Catalogue]
+    config: RunConfig  # its [fleet] and [replay] have what no point sets
+    refused: Mapping[str, int]  # reasons why deployments are not in the space, and how many each
+
+    def catalogue_of(self, point: EnginePoint) -> Catalogue:
+        """Return the catalogue of a point's variant."""
+        return self.catalogues[point.variant]
+
+    def config_of(self, point: EnginePoint) -> RunConfig:
+        """Return the config of a point, without its deployments."""
+        settings = point.settings
+        fleet = dataclasses.replace(
+            self.config.fleet,
+            max_batch=settings.max_batch,
+            max_prefill_tokens=settings.token_budget,
+            prefix=settings.prefix,
+            batching="chunked",
+            async_scheduling=True,
+        )
+        replay = dataclasses.replace(self.config.replay, routing=settings.routing, cascades={})
+        return dataclasses.replace(self.config, fleet=fleet, replay=replay)
+
+    def kv_tokens(self, point: EnginePoint, shape: EngineShape) -> int:
+        """Return the KV tokens that fit on an instance."""
+        return kv_capacity_tokens(
+            self.catalogue_of(point), self.config.fleet, self.llm, shape.gpu, shape.gpus
+        )
+
+    def with_slower_engines(self, factor: float) -> "EngineMarket":
+        """Return the market with all seconds of the profiles times a factor."""
+        scaled = {
+            variant: dataclasses.replace(
+                catalogue,
+                latency=tuple(scale_profile(catalogue, p, factor, factor) for p in catalogue.latency),
+            )
+            for variant, catalogue in self.catalogues.items()
+        }
+        return self._replace(catalogues=scaled)
+
+
+def default_settings(prefix: str) -> EngineSettings:
+    """Return the settings with which kinds of points are compared first."""
+    return EngineSettings(256, 8192, prefix, ROUTERS[0])
+
+
+def price_engines(
+    catalogue: Catalogue, llm: str, gpus: Sequence[str], floor: str | None, config: RunConfig, longest: int
+) -> EngineMarket:
+    """Price every deployment of an llm that holds its weights and a request of `longest` tokens.
+
+    `floor`: the least bits of a weight, a name in FLOOR_BITS; None: those of the llm. ConfigError where the
+    llm has fewer bits than the floor, or nothing fits.
+    """
+    arch = catalogue.llms[llm]
+    least = arch.weight_bits if floor is None else FLOOR_BITS[floor]
+    if arch.weight_bits < least:
+        raise ConfigError(
+            f"--quality-floor {floor}: {llm} has {arch.weight_bits} bits a weight, the floor is {least}. "
+            "Lower the floor, or name an llm with more bits."
+        )
+    weights = [bits for bits in weight_bit_choices(arch, llm) if bits >= least]
+    caches = CACHE_CHOICES if least < FLOOR_BITS["bf16"] else CACHE_CHOICES[:1]
+    experts = (False, True) if arch.experts else (False,)
+    catalogues, refused = dict[EngineVariant, Catalogue](), dict[str, int]()
+    for variant in map(EngineVariant._make, product(weights, caches, experts)):
+        served = dataclasses.replace(arch, **variant._asdict())
+        alone = dataclasses.replace(catalogue.serving([llm]), llms={llm: served}, latency=())
+        profiles = list(price_variant(alone, llm, gpus, config, longest, refused))
+        if profiles:
+            catalogues[variant] = dataclasses.replace(alone, latency=tuple(profiles))
+    if not catalogues:
+        why = "; ".join(f"{reason} ({count})" for reason, count in list(refused.items())[:3])
+        raise ConfigError(
+            f"{llm} with a request of {longest:,} tokens fits nowhere on {', '.join(gpus)}: {why}. Name "
+            "larger --gpus, or lower --quality-floor."
+        )
+    return EngineMarket(llm, catalogues, config, refused)
+
+
+def price_variant(
+    alone: Catalogue, llm: str, gpus: Sequence[str], config: RunConfig, longest: int, refused: dict[str, int]
+) -> Iterator[LatencyProfile]:
+    """Yield the profile of each GPU type and tensor-parallel degree; count reasons in `refused`."""
+    for gpu, degree in product(gpus, TENSOR_DEGREES):
+        if alone.llms[llm].is_expert_parallel and degree == 1:
+            continue  # the same as without
+        fits = any(
+            why_unfit(alone, llm, EngineShape(gpu, degree, stages), config, longest) is None
+            for stages in PIPELINE_DEGREES
+        )
+        try:
+            if not fits:
+                reason = why_unfit(alone, llm, EngineShape(gpu, degree), config, longest)
+                raise PackageLacksData(reason or "too small")
+            yield aiconfigurator_profile(alone, llm, gpu, degree)
+        except PackageLacksData as error:
+            reason = str(error)
+            refused[reason] = refused.get(reason, 0) + 1
+
+
+def why_unfit(
+    catalogue: Catalogue, llm: str, shape: EngineShape, config: RunConfig, longest: int
+) -> str | None:
+    """Return why a shape cannot serve the llm, None if it can."""
+    arch, gpu = catalogue.llms[llm], catalogue.gpus[shape.gpu]
+    if shape.gpus > MOST_GPUS:
+        return f"more than {MOST_GPUS} GPUs an instance"
+    if arch.heads % shape.tensor_parallel or arch.kv_heads % shape.tensor_parallel:
+        return f"{arch.kv_heads} KV heads do not divide by {shape.tensor_parallel}"
+    if shape.tensor_parallel > 1 and gpu.peer_gb_per_s is None:
+        return f"{shape.gpu} has no peer_gb_per_s"
+    if shape.pipeline_parallel > 1 and (gpu.link_gbit_per_s is None or arch.hidden is None):
+        return f"{shape.gpu} has no link_gbit_per_s"
+    with suppress(ConfigError):
+        room = kv_capacity_tokens(catalogue, config.fleet, llm, shape.gpu, shape.gpus)
+        usable_bytes = config.fleet.kv_memory_share * shape.gpus * gpu.memory_gib * 2**30
+        if room * arch.kv_bytes_per_token < LEAST_CACHE_SHARE * usable_bytes:
+            return f"{shape.gpu} has too little memory for a cache"
+        return None if room >= longest else f"{shape.gpu} has too little memory for the longest request"
+    return f"{shape.gpu} has too little memory"
+
+
+def list_shapes(market: EngineMarket, variant: EngineVariant, longest: int) -> list[EngineShape]:
+    """Return the shapes of a variant that are priced and fit."""
+    catalogue = market.catalogues[variant]
+    shapes = (
+        EngineShape(profile.gpu, profile.tensor_parallel, stages)
+        for profile in catalogue.latency
+        for stages in PIPELINE_DEGREES
+    )
+    return [s for s in shapes if why_unfit(catalogue, market.llm, s, market.config, longest) is None]
+
+
+def list_kinds(
+    market: EngineMarket, longest: int, prefixes: Sequence[str], way: str = "any"
+) -> list[EnginePoint]:
+    """Return the points with default settings: each variant on each shape, or pair of shapes.
+
+    `way`: together, apart, or any. Caches are sent between equal numbers of pipeline stages only, over links.
+    """
+    kinds = []
+    for variant in market.catalogues:
+        shapes = list_shapes(market, variant, longest)
+        for prefix in prefixes:
+            settings = default_settings(prefix)
+            if way != "apart":
+                kinds += [EnginePoint(variant, shape, settings) for shape in shapes]
+            if way != "together":
+                linked = [s for s in shapes if has_link(market, s)]
+                kinds += [
+                    EnginePoint(variant, first, settings, then) for first, then in product(linked, linked)
+                ]
+    return kinds
+
+
+def has_link(market: EngineMarket, shape: EngineShape) -> bool:
+    """Return whether the shape can send caches, and has one stage."""
+    gpus = next(iter(market.catalogues.values())).gpus
+    return gpus[shape.gpu].link_gbit_per_s is not None and shape.pipeline_parallel == 1
+
+
+def list_settings(kind: EnginePoint) -> Iterable[EnginePoint]:
+    """Yield the points of a kind: all batches, budgets and routers."""
+    prefix = kind.settings.prefix
+    routers = (*ROUTERS, PREFIX_ROUTER) if prefix == "blocks" else ROUTERS
+    for batch, budget, router in product(BATCHES, TOKEN_BUDGETS, routers):
+        if budget >= batch:
+            yield kind._replace(settings=EngineSettings(batch, budget, prefix, router))

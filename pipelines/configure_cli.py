@@ -1,0 +1,153 @@
+"""`fleetcast configure`: which engine settings serve a traffic at the least cost."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fleetcast.pipelines.options import (
+    GpuPricesOption,
+    QuietOption,
+    TpotTargetOption,
+    TtftTargetOption,
+    expand_path,
+    make_progress,
+    resolve_config,
+)
+from fleetcast.pipelines.terminal import cli_errors, short_path
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
+
+if TYPE_CHECKING:
+    from fleetcast.assets.studies.configure_answer import EngineAnswer
+    from fleetcast.models.configure.fleet_trials import FleetScore
+
+
+def configure_command(
+    llm: Annotated[str, typer.Argument(help="The llm, a name in llms.toml.", metavar="LLM")],
+    trace: Annotated[
+        str,
+        typer.Option(
+            help="A trace file that `fleetcast ingest` can read, or the name of a trace in the lake.",
+            metavar="NAME|FILE",
+        ),
+    ],
+    gpus: Annotated[
+        str | None,
+        typer.Option(help="GPU types, with commas between. Default: all whose kernels were timed."),
+    ] = None,
+    quality_floor: Annotated[
+        str | None,
+        typer.Option(help="Least bits of the weights: bf16, fp8 or fp4. Default: those of the llm."),
+    ] = None,
+    apart: Annotated[bool, typer.Option("--disaggregated", help="Only prefill and decode apart.")] = False,
+    together: Annotated[bool, typer.Option("--colocated", help="Only prefill and decode together.")] = False,
+    ttft_slo_s: TtftTargetOption = None,
+    tpot_slo_s: TpotTargetOption = None,
+    hours: Annotated[int, typer.Option(help="Number of busiest hours to replay.", min=1, max=24)] = 1,
+    prices: GpuPricesOption = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder for the files. Default: data/figures/configure/LLM.")
+    ] = None,
+    config: Annotated[
+        str, typer.Option(help="The config whose [fleet] and [replay] set what is not searched.")
+    ] = "office",
+    quiet: QuietOption = False,
+) -> None:
+    """Choose engine settings for an llm by replays of your traffic: GPUs, bits, batch, caches, router.
+
+    Every deployment that fits memory and has timed kernels is considered, with all its settings. The best
+    ones are replayed on the busiest hours, with the fewest instances that attain every tier.
+
+        fleetcast configure llama3.1-70b --trace trace.csv --gpus h100-80gb,h200-141gb
+
+        fleetcast configure llama3.1-70b --trace trace.csv --quality-floor fp8 --tpot-slo-s 0.03
+    """
+    with cli_errors():
+        from fleetcast.assets.lake.environment import LAKE
+        from fleetcast.assets.lake.warehouse import Lake
+        from fleetcast.assets.studies import configure_answer, configure_traffic, rent_query
+        from fleetcast.models.world.catalogue import load_catalogue
+        from fleetcast.models.world.catalogue_overrides import override_catalogue
+        from fleetcast.models.world.config_loading import load_config
+
+        if apart and together:
+            raise ValueError("--disaggregated and --colocated: one or the other, or neither for both.")
+        catalogue = load_catalogue()
+        chosen = load_config(resolve_config(config), catalogue)
+        catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
+        timed = [name for name, gpu in catalogue.gpus.items() if gpu.system is not None]
+        types = [gpu.strip() for gpu in gpus.split(",")] if gpus else timed
+        way = "apart" if apart else "together" if together else "any"
+        query = configure_answer.ConfigureQuery(
+            llm, list(dict.fromkeys(types)), quality_floor, way, ttft_slo_s, tpot_slo_s
+        )
+        catalogue = configure_answer.with_targets(catalogue, query)
+        if prices is not None:
+            catalogue = rent_query.catalogue_with_prices(expand_path(prices), catalogue, query.gpus)
+        progress = make_progress(quiet)
+        with tempfile.TemporaryDirectory() as scratch:
+            traffic = configure_traffic.read_configure_traffic(
+                trace, llm, hours, catalogue, chosen, Lake(LAKE), Path(scratch), progress
+            )
+        answer = configure_answer.choose_engine(query, traffic, catalogue, chosen, progress)
+        OUT.print(
+            f"{traffic.name}   ({traffic.requests:,} requests of the {len(traffic.hours)} busiest hours, "
+            f"{answer.search.considered:,} settings considered, {answer.search.replayed:,} replayed)",
+            markup=False,
+            soft_wrap=True,
+        )
+        show_engine_answer(answer)
+        if traffic.note:
+            OUT.print(traffic.note, markup=False, soft_wrap=True)
+        folder = configure_answer.write_answer_files(answer, traffic, catalogue, out and expand_path(out))
+        OUT.print(
+            f"files    {short_path(folder)}: answer.json, engines.sh, fleet.toml, engines.yaml",
+            soft_wrap=True,
+        )
+
+
+def show_engine_answer(answer: "EngineAnswer") -> None:
+    """Print the best deployments, the front of cost against TPOT, and the explanation."""
+    from fleetcast.assets.studies.configure_answer import explain_answer
+
+    show_scores(
+        "fewest instances that attain every tier, the best settings of each deployment",
+        answer.search.finalists,
+    )
+    if len(answer.search.front) > 1:
+        show_scores("cost against TPOT, on a part of the busiest hour", answer.search.front)
+    for line in explain_answer(answer):
+        OUT.print(line, markup=False, soft_wrap=True)
+
+
+def show_scores(title: str, scores: Sequence["FleetScore"]) -> None:
+    """Print a line per score."""
+    from fleetcast.assets.studies.configure_files import describe_point
+
+    tiers = list(scores[0].attained)
+    times = [f"{name}_p{level}_s" for name in ("ttft", "tpot") for level in (50, 95, 99)]
+    heads = ("deployment", "in-\nstances", "GPUs", "USD per M\ntokens", "batch", "tokens\na step", "prefix",
+             "router",
+             *(f"{name}\nattained %" for name in tiers),
+             *(f"{name.split('_')[0].upper()} s\n{name.split('_')[1]}" for name in times))  # fmt: skip
+    rows = []
+    for score in scores:
+        point, settings = score.point, score.point.settings
+        gpus = sum(shape.gpus * n for shape, n in zip(point.shapes, score.counts, strict=True))
+        rows.append(
+            (
+                describe_point(point),
+                " + ".join(map(str, score.counts)),
+                f"{gpus:,}",
+                f"{score.usd_per_million_tokens:.3f}",
+                f"{settings.max_batch}",
+                f"{settings.token_budget:,}",
+                settings.prefix,
+                settings.routing,
+                *(format_percent(score.attained[name], ".1f") for name in tiers),
+                *(format_figure(score.seconds[n], ",.3f" if n.startswith("tpot") else ",.2f") for n in times),
+            )
+        )
+    show_board(title, heads, rows)

@@ -1,0 +1,65 @@
+"""Exported objects played against the published rules of KEDA and the HPA: replicas against the plan."""
+
+import numpy as np
+from cluster_controllers import serving_replicas
+from cluster_days import (
+    ANY,
+    BOOT_MINUTES,
+    DAY_MINUTES,
+    EXACT,
+    FORTY,
+    MONDAY,
+    by_minute,
+    days_of,
+    followed,
+    play,
+    play_hpa,
+    play_scaler,
+    wanted_with_lead,
+    workload_of,
+)
+from measure import Figures, Target
+
+from fleetcast.assets.plans.scaled_objects import build_cron_object
+
+DAYS = 2
+FORMATS = {
+    "k8s_1_35": "k8s --kubernetes 1.35",
+    "k8s": "k8s, any version",
+    "keda_scaler_1_35": "keda-scaler --kubernetes 1.35",
+    "keda_scaler": "keda-scaler, any version",
+    "hpa": "hpa with its CronJob, any version",
+}
+TARGETS = {
+    name: target
+    for key, label in FORMATS.items()
+    for name, target in (
+        (f"{key}_minutes_below_plan", Target("minutes", f"{label}: minutes that serve less", at_most=0)),
+        (f"{key}_replicas_over_plan", Target("", f"{label}: replicas over what is wanted", at_most=0.02)),
+    )
+}
+
+
+def follow_the_plan() -> Figures:
+    """Two days at about 40 replicas, with steps of one and of two, each minute."""
+    counts, minutes = [FORTY] * DAYS, DAYS * DAY_MINUTES
+    rows = days_of(counts)
+    workload = workload_of(rows, MONDAY)
+    played = {
+        "k8s_1_35": play({0: build_cron_object(workload, EXACT)}, FORTY[0], minutes, True),
+        "k8s": play({0: build_cron_object(workload, ANY)}, FORTY[0], minutes, False),
+        "keda_scaler_1_35": play_scaler(rows, FORTY[0], minutes, EXACT, set()),
+        "keda_scaler": play_scaler(rows, FORTY[0], minutes, ANY, set()),
+        "hpa": play_hpa(workload, FORTY[0], minutes)[0],
+    }
+    wanted, counted = wanted_with_lead(counts), followed(minutes)
+    figures: Figures = {}
+    for key, held in played.items():
+        below = serving_replicas(held, BOOT_MINUTES) < by_minute(counts)
+        figures[f"{key}_minutes_below_plan"] = int(np.count_nonzero(below))
+        figures[f"{key}_replicas_over_plan"] = float(held[counted].sum() / wanted[counted].sum() - 1)
+    return figures
+
+
+FUNCTIONS = [follow_the_plan]
+SMOKE = {"follow_the_plan": {"DAYS": 1}}

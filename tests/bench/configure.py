@@ -1,0 +1,178 @@
+"""Engine settings: how long the choice takes, and what it saves over exhaustive search and over defaults."""
+
+import dataclasses
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from measure import ROOT, Figures, Skipped, Target
+
+from fleetcast.assets.lake.settings import Progress
+from fleetcast.assets.studies.configure_answer import ConfigureQuery, choose_engine, nest_trials, with_targets
+from fleetcast.assets.studies.configure_traffic import ConfigureTraffic, build_traffic_window
+from fleetcast.assets.studies.try_fleet import read_file_requests
+from fleetcast.models.configure.engine_points import (
+    EngineMarket,
+    EnginePoint,
+    EngineSettings,
+    list_kinds,
+    list_settings,
+    price_engines,
+)
+from fleetcast.models.configure.fleet_trials import TrafficWindow
+from fleetcast.models.configure.point_search import FleetTrials, fewest_attaining, search_engines
+from fleetcast.models.latency.batch_extension import extend_profile
+from fleetcast.models.latency.profile_cache import answer_query
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
+
+TRACES = ROOT.parent / "shared" / "data" / "traces"
+CONVERSATION, CODE = ("AzureLLMInferenceTrace_conv.csv.gz", "AzureLLMInferenceTrace_code.csv.gz")
+COPIES, SOME_COPIES = 52, 8  # of the hour, each shifted: 1,007,032 and 154,928 requests
+GPUS = ("h100-80gb", "h200-141gb", "b200-180gb", "a100-80gb")
+LLMS = ("llama3.1-8b", "qwen3-8b", "qwen3-32b", "llama3.1-70b", "qwen3-30b-a3b", "gpt-oss-120b")
+# Defaults of vLLM's server: sequences and tokens of a step, on GPUs of 70 GiB and more but A100, and others.
+LARGE_GPU, OTHER_GPU = (
+    EngineSettings(1024, 8192, "none", "round_robin"),
+    EngineSettings(256, 2048, "none", "round_robin"),
+)
+TPOT_SLO_S = 0.05
+SMALL_SPACES = (("llama3.1-8b", "h100-80gb", "together"), ("qwen3-8b", "b200-180gb", "any"))
+
+TARGETS = {
+    "configure_seconds": Target("s", "llama 70B, 4 GPU types, 1 M requests of an hour, CPU", at_most=180.0),
+    "configure_points": Target("", "the same, points considered", at_least=2000),
+    "configure_replays": Target("", "the same, replays"),
+    "configure_over_exhaustive": Target(
+        "", "cost over exhaustive search, worst of two small spaces", at_most=1.0
+    ),
+    "configure_over_vllm_defaults": Target(
+        "", "cost over vLLM's defaults on the best GPU, no fewer bits, median of 6 llms", at_most=0.75
+    ),
+    "configure_over_vllm_defaults_fp8": Target("", "the same, fp8 allowed"),
+}
+
+
+def traffic_of(name: str, copies: int = 1) -> ConfigureTraffic:
+    """An hour of Azure's traffic; copies of it are shifted around the hour, so that lengths stay real."""
+    path = TRACES / name
+    if not path.exists():
+        raise Skipped(f"no {path}")
+    catalogue = load_catalogue()
+    with tempfile.TemporaryDirectory() as scratch:
+        rows = read_file_requests(path, catalogue, Path(scratch), Progress()).rows
+    window = build_traffic_window(rows, catalogue, load_config("office", catalogue), ("none",))
+    if copies == 1:
+        return ConfigureTraffic(name, [window], ("none",), "")
+    trace, length_s = window.trace, window.until_s
+    shifts_s = np.random.default_rng(1).uniform(0, length_s, copies)[:, None]
+    arrival_s = ((trace.arrival_s[None] + shifts_s) % length_s).ravel()
+    order = np.argsort(arrival_s, kind="stable")
+    columns = {
+        field: np.tile(getattr(trace, field), copies)[order]
+        for field in ("region", "llm", "tier", "input_tokens", "output_tokens")
+    }
+    many = trace._replace(arrival_s=arrival_s[order] - arrival_s.min(), **columns)
+    hour = TrafficWindow({"none": many}, {"none": copies * window.prompt_tokens["none"]})
+    return ConfigureTraffic(f"{copies} x {name}", [hour], ("none",), "")
+
+
+def speed() -> Figures:
+    """CPU seconds of a choice for a million requests; profiles are computed, not read from disk."""
+    traffic, begun_s = traffic_of(CONVERSATION, COPIES), time.process_time()
+    answer_query.cache_clear()
+    os.environ["FLEETCAST_PROFILE_CACHE"] = tempfile.mkdtemp()
+    catalogue = load_catalogue()
+    query = ConfigureQuery("llama3.1-70b", GPUS, "fp8")
+    answer = choose_engine(
+        query, traffic, with_targets(catalogue, query), load_config("office", catalogue), Progress()
+    )
+    best = answer.best
+    print(
+        f"{traffic.requests:,} requests: {best.point}, {best.counts}, {best.usd_per_million_tokens:.4f} USD/M"
+    )
+    return {
+        "configure_seconds": time.process_time() - begun_s,
+        "configure_points": answer.search.considered,
+        "configure_replays": answer.search.replays,
+    }
+
+
+def exhaustive() -> Figures:
+    """The cost of the choice over the least cost of all points of a small space, each searched alone."""
+    ratios = []
+    traffic = traffic_of(CODE)
+    for llm, gpu, way in SMALL_SPACES:
+        market, kinds = space_of(ConfigureQuery(llm, (gpu,), None, way, None, TPOT_SLO_S), traffic)
+        kinds = kinds[:4]
+        found = search_engines(*nest_trials(market, traffic.hours), kinds)
+        trials = FleetTrials(market, traffic.hours)
+        scores = [fewest_attaining(trials, p) for kind in kinds for p in list_settings(kind)]
+        least = min(score.usd_per_hour for score in scores if score is not None)
+        assert found is not None
+        ratios.append(found.finalists[0].usd_per_hour / least)
+    return {"configure_over_exhaustive": max(ratios)}
+
+
+def space_of(query: ConfigureQuery, traffic: ConfigureTraffic) -> tuple[EngineMarket, list[EnginePoint]]:
+    """The market and the kinds of points of a query."""
+    catalogue = load_catalogue()
+    market = price_engines(
+        with_targets(catalogue, query), query.llm, query.gpus, query.floor, load_config("office", catalogue),
+        traffic.longest,
+    )  # fmt: skip
+    return market, list_kinds(market, traffic.longest, traffic.prefixes, query.way)
+
+
+def over_defaults() -> Figures:
+    """The cost of the choice over vLLM's defaults, at the same tiers and a TPOT target, for several llms."""
+    traffic = traffic_of(CONVERSATION, SOME_COPIES)
+    ratios: dict[str | None, list[float]] = {None: [], "fp8": []}
+    for llm in LLMS:
+        for floor, found in ratios.items():
+            query = ConfigureQuery(llm, GPUS, floor, "any", None, TPOT_SLO_S)
+            catalogue = load_catalogue()
+            bits = catalogue.llms[llm].weight_bits
+            if floor is not None and bits < 8:
+                found.append(ratios[None][-1])
+                continue
+            answer = choose_engine(
+                query, traffic, with_targets(catalogue, query), load_config("office", catalogue), Progress()
+            )
+            default = least_default(query._replace(floor=None), traffic)
+            found.append(answer.best.usd_per_hour / default)
+            print(llm, floor, round(found[-1], 3), answer.best.point, answer.best.counts, flush=True)
+    return {
+        "configure_over_vllm_defaults": float(np.median(ratios[None])),
+        "configure_over_vllm_defaults_fp8": float(np.median(ratios["fp8"])),
+    }
+
+
+def least_default(query: ConfigureQuery, traffic: ConfigureTraffic) -> float:
+    """USD per hour of vLLM's defaults on the best GPU type: the fewest GPUs that hold the llm, whole."""
+    market, kinds = space_of(query._replace(way="together"), traffic)
+    extended = {
+        variant: dataclasses.replace(
+            catalogue,
+            latency=tuple(extend_profile(catalogue, p, LARGE_GPU.max_batch) for p in catalogue.latency),
+        )
+        for variant, catalogue in market.catalogues.items()
+    }
+    market = market._replace(catalogues=extended)
+    trials = FleetTrials(market, traffic.hours)
+    costs = []
+    for gpu in query.gpus:
+        of_gpu = [k for k in kinds if k.shape.gpu == gpu and k.shape.pipeline_parallel == 1]
+        of_gpu = [k for k in of_gpu if not k.variant.is_expert_parallel and k.variant.kv_bits == 16]
+        if of_gpu:
+            kind = min(of_gpu, key=lambda k: k.shape.gpus)
+            settings = OTHER_GPU if gpu.startswith("a100") else LARGE_GPU
+            score = fewest_attaining(trials, kind._replace(settings=settings))
+            costs += [score.usd_per_hour] if score is not None else []
+    return min(costs, default=float("inf"))
+
+
+FUNCTIONS = (speed, exhaustive, over_defaults)
+SMOKE = {"exhaustive": {"SMALL_SPACES": SMALL_SPACES[:1]}}

@@ -1,0 +1,131 @@
+"""Whole days of an exported plan of one workload, played through each format by the controllers' rules."""
+
+import json
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from typing import Any
+
+import numpy as np
+from cluster_controllers import Autoscaler, Keda, minute_of
+
+from fleetcast.assets.lake.settings import midnight
+from fleetcast.assets.plans import hourly_objects, scaled_objects
+from fleetcast.assets.plans.cluster_workloads import ClusterWorkload
+from fleetcast.assets.plans.cron_triggers import requested_replicas
+from fleetcast.assets.plans.current_plan import CurrentPlan
+from fleetcast.assets.plans.export_options import ExportOptions
+from fleetcast.assets.plans.held_plan import hold_from
+
+MONDAY = date(2027, 7, 5)
+BOOT_MINUTES = 10
+DAY_MINUTES = 24 * 60
+EXACT, ANY = ExportOptions(kubernetes=(1, 35)), ExportOptions()
+# A day at 40 replicas: steps of one, of two, and of more than a tenth, up and down.
+FORTY = [36, 36, 35, 35, 36, 38, 40, 41, 42, 40, 40, 41, 43, 44, 46, 45, 44, 43, 42, 41, 40, 38, 37, 36]
+
+
+def plan_rows(day: date, counts: list[int]) -> list[dict[str, Any]]:
+    """One workload's rows of a day."""
+    return [
+        {
+            **{"llm": "m", "gpu": "g", "gpus_per_instance": 1, "role": "whole", "region": "east"},
+            **{"policy": "day_ahead", "trace": "t", "made_at": None, "why": None, "usd": 1.0},
+            **{"day": day, "hour_start": midnight(day) + timedelta(hours=hour), "instances": count},
+            "decision_id": f"{day:%d}{hour:02}",
+        }
+        for hour, count in enumerate(counts)
+    ]
+
+
+def workload_of(rows: list[dict[str, Any]], today: date) -> ClusterWorkload:
+    return ClusterWorkload("m-g", hold_from(today, rows), 0, 80, 60.0 * BOOT_MINUTES)
+
+
+def days_of(counts: list[list[int]]) -> list[dict[str, Any]]:
+    return [row for n, day in enumerate(counts) for row in plan_rows(MONDAY + timedelta(days=n), day)]
+
+
+def by_minute(counts: list[list[int]]) -> np.ndarray:
+    return np.repeat([count for day in counts for count in day], 60)
+
+
+def play(
+    applied: dict[int, dict[str, Any]], replicas: int, minutes: int, knows_tolerance: bool
+) -> np.ndarray:
+    """The fewest replicas of each minute since Monday; `applied`: objects by their minute."""
+    begins = minute_of(midnight(MONDAY))
+    keda = Keda(replicas, knows_tolerance)
+    held = []
+    for minute in range(minutes):
+        if minute in applied:
+            keda.apply(applied[minute], np.arange(begins + minute, begins + minutes))
+        held.append(keda.play_minute(begins + minute))
+    return np.array(held)
+
+
+def wanted_with_lead(counts: list[list[int]]) -> np.ndarray:
+    """What has to be requested in each minute: the highest count until a new replica serves."""
+    wanted = by_minute(counts)
+    padded = np.concatenate([wanted, np.full(BOOT_MINUTES, wanted[-1])])
+    return np.lib.stride_tricks.sliding_window_view(padded, BOOT_MINUTES + 1).max(axis=1)
+
+
+def play_hpa(workload: ClusterWorkload, replicas: int, minutes: int) -> tuple[np.ndarray, list[int]]:
+    """An HPA whose CronJob patches it 15 s into each minute: fewest replicas, and bounds, of each minute."""
+    hpa, steps, *_ = hourly_objects.build_hpas([workload], ANY)
+    lines = [line.split(" ") for line in steps["data"]["steps"].splitlines()]
+    begins = minute_of(midnight(MONDAY))
+    scale = Autoscaler(hpa["spec"], replicas, knows_tolerance=False)
+    held, bounds = [], []
+    for minute in range(minutes):
+        now_s = (midnight(MONDAY) + timedelta(minutes=minute)).timestamp()
+        begun = [json.loads(patch) for start, _, patch in lines if int(start) <= now_s]
+        fewest = 10**9
+        for second in range(0, 60, 15):
+            if second == 15 and begun:
+                scale.apply({**hpa["spec"], **begun[-1]["spec"]})
+            scale.sync(60 * (begins + minute) + second, [None])
+            fewest = min(fewest, scale.replicas)
+        held.append(fewest)
+        bounds.append(scale.most)
+    return np.array(held), bounds
+
+
+def scaler_target() -> Callable[[datetime, list[dict[str, Any]]], int]:
+    """What the external scaler has for the workload at an instant, from the plans that are known then."""
+    moment = [midnight(MONDAY)]
+    plan = CurrentPlan.__new__(CurrentPlan)
+    plan.policy, plan.now, plan.distrusted = "day_ahead", lambda: moment[0], frozenset()
+    key = ("east", "m", "g", 1, "whole")
+
+    def replicas(now: datetime, rows: list[dict[str, Any]]) -> int:
+        moment[0] = now
+        plan.workloads = {key: ClusterWorkload("m-g", rows, 0, 80, 60.0 * BOOT_MINUTES)}
+        return plan.replica_target(key, 46).replicas
+
+    return replicas
+
+
+def play_scaler(
+    rows: list[dict[str, Any]], replicas: int, minutes: int, options: ExportOptions, away: set[int]
+) -> np.ndarray:
+    """The fewest replicas of each minute with the external scaler, which is away in some minutes."""
+    target, begins, tolerance = (
+        scaler_target(),
+        minute_of(midnight(MONDAY)),
+        scaled_objects.tolerance_of(options),
+    )
+    values = [
+        requested_replicas(target(midnight(MONDAY) + timedelta(minutes=minute), rows), tolerance)
+        for minute in range(minutes)
+    ]
+    manifest = scaled_objects.build_scaler_object(workload_of(rows, MONDAY), options)
+    external = lambda minute: None if minute - begins in away else values[minute - begins]  # noqa: E731
+    keda = Keda(replicas, options.sets_tolerance, external)
+    keda.apply(manifest, np.arange(begins, begins + minutes))
+    return np.array([keda.play_minute(begins + minute) for minute in range(minutes)])
+
+
+def followed(minutes: int) -> slice:
+    """The minutes of a plan without those in which the safe level is requested for its end."""
+    return slice(2, minutes - BOOT_MINUTES - 2)

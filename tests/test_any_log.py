@@ -1,0 +1,283 @@
+"""Any log lands: columns, case, separators and units are found, and no row is lost."""
+
+import json
+import random
+import re
+import tempfile
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.traces import landing, landing_folder
+from fleetcast.assets.traces.bulk_refusals import bulk_remedy
+from fleetcast.assets.traces.data_quality import assess_trace
+from fleetcast.assets.traces.file_content import FileContent
+from fleetcast.assets.traces.ingest import IngestError, ingest_file, landed_files
+from fleetcast.assets.traces.log_columns import PER_S, find_log_columns, read_times
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.toml_dataclasses import ConfigError
+
+CATALOGUE = load_catalogue()
+NAMES = {  # column -> names that gateways and engines give it
+    "request_id": ("request_id", "x-request-id", "RequestId"),
+    "arrived_at": ("arrived_at", "timestamp", "startTime", "Request Time", "created"),
+    "input_tokens": ("input_tokens", "promptTokens", "usage.prompt_tokens", "Input Length", "isl"),
+    "output_tokens": ("output_tokens", "Completion-Tokens", "usage.completion_tokens", "GENERATED_TOKENS"),
+    "source_llm": ("model", "Model Name", "llm"),
+    "session_id": ("session_id", "conversationId"),
+}
+FIRST = datetime(2025, 3, 1, tzinfo=UTC)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "request_id": st.one_of(
+                st.uuids().map(str), st.integers(-9, 9).map(str), st.text("ab-", max_size=3)
+            ),
+            "arrived_us": st.one_of(st.none(), st.integers(0, 40 * 86_400_000_000)),
+            "input_tokens": st.one_of(st.none(), st.integers(0, 5000)),
+            "output_tokens": st.integers(1, 5000),
+            "source_llm": st.sampled_from(["llama3.1-8b", "gpt-4o", "a;b|c, \td"]),
+            "session_id": st.one_of(st.none(), st.sampled_from(["s", "é, \u65e5"])),
+        }
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def as_time(micros: int | None, unit: str) -> Any:
+    """The instant as text, with or without a zone, or as a number since 1970."""
+    if micros is None:
+        return None
+    instant = FIRST + timedelta(microseconds=micros)
+    if unit == "text":
+        return instant.strftime("%Y-%m-%d %H:%M:%S.%f")
+    if unit == "zone":
+        return instant.astimezone(timezone(timedelta(hours=5, minutes=30))).isoformat()
+    since_us = round((instant - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
+    return since_us * 1000 if unit == "ns" else since_us if unit == "us" else since_us * PER_S[unit] / 1e6
+
+
+def write_log(path: Path, rows: list[dict[str, Any]], unit: str, rng: random.Random) -> None:
+    """Write rows with other names, order, case, separators and units, as CSV, JSON lines or Parquet."""
+    columns = rng.sample(list(NAMES), len(NAMES))
+    names = {name: rng.choice(NAMES[name]) for name in columns}
+    names = {name: rng.choice((str.upper, str.lower, str))(text) for name, text in names.items()}
+    values = [{**row, "arrived_at": as_time(row["arrived_us"], unit)} for row in rows]
+    if path.suffix == ".parquet":
+        table = {names[c]: pa.array([row[c] for row in values]) for c in columns}
+        pq.write_table(pa.table(table), path)
+    elif path.suffix == ".jsonl":
+        documents = [nested({names[c]: row[c] for c in columns}) for row in values]
+        path.write_text("\n".join(json.dumps(document, ensure_ascii=False) for document in documents))
+    else:
+        separator = rng.choice(",;\t|")
+        lines = [[names[c] for c in columns], *([row[c] for c in columns] for row in values)]
+        quoted = (separator.join("" if v is None else f'"{v}"' for v in line) for line in lines)
+        path.write_text("\n".join(quoted))
+
+
+def nested(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with a.b as a field b in a."""
+    made: dict[str, Any] = {}
+    for name, value in document.items():
+        outer, _, inner = name.partition(".")
+        if inner:
+            made.setdefault(outer, {})[inner] = value
+        else:
+            made[name] = value
+    return made
+
+
+def land(path: Path, folder: Path, mapping: str = "") -> tuple[Any, list[dict[str, Any]]]:
+    lake = Lake(folder)
+    path.with_suffix(".toml").write_text(f'trace = "t"\n{mapping}')
+    report = ingest_file(path, lake, CATALOGUE)
+    assert lake.sql("checks/rows_are_conserved.sql").num_rows == 0
+    assert report.rows_in == report.rows_kept + report.rows_quarantined
+    rows = lake.sql(
+        "select * exclude (source, trace) from requests order by arrived_at, request_id"
+    ).to_pylist()
+    return report, rows
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    ROWS,
+    st.sampled_from(["text", "zone", *PER_S]),
+    st.sampled_from([".csv", ".jsonl", ".parquet"]),
+    st.randoms(use_true_random=False),
+)
+@example(
+    [{"request_id": "-7", "arrived_us": 1, "input_tokens": 3, "output_tokens": 4, "source_llm": "a;b|c, \td",
+      "session_id": "x"}], "ns", ".csv", random.Random(3),
+)  # fmt: skip
+def test_any_table_lands_as_its_canonical_form(rows, unit, suffix, rng):
+    """Renamed, reordered, in another case, unit and container: the same requests; no row is lost."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        arrived = [as_time(row["arrived_us"], "text") for row in rows]
+        columns = {name: [row[name] for row in rows] for name in NAMES if name != "arrived_at"}
+        pq.write_table(
+            pa.table({**columns, "arrived_at": pa.array(arrived, pa.string())}), folder / "c.parquet"
+        )
+        write_log(folder / f"log{suffix}", rows, unit, rng)
+        canonical, wanted = land(folder / "c.parquet", folder / "a")
+        report, found = land(folder / f"log{suffix}", folder / "b")
+    assert canonical.format == "canonical"
+    assert (report.rows_in, report.rows_kept) == (len(rows), canonical.rows_kept)
+    if all(row["request_id"] for row in rows):  # an empty id is an id of canonical Parquet, none of a log
+        assert found == wanted
+
+
+@given(
+    st.sampled_from(list(PER_S)), st.integers(1_300_000_000, 4_000_000_000), st.integers(0, 10**9),
+    st.lists(st.floats(0, 3e6), min_size=1),
+)  # fmt: skip
+def test_the_unit_of_numbers_since_1970_is_found_and_other_numbers_are_relative(unit, first_s, offset, gaps):
+    values = [(first_s + gap) * PER_S[unit] for gap in gaps]
+    assert read_times(values, None, None) == (PER_S[unit], False)
+    assert read_times([str(value) for value in values], None, None) == (PER_S[unit], False)
+    assert read_times([0, *values], None, None) == (1, True)
+    assert read_times([gap + offset for gap in (0, *gaps)], "us", None) == (PER_S["us"], True)
+    assert read_times([*values], None, "ms").per_s == PER_S["ms"]
+
+
+def test_columns_that_the_user_names_come_first_and_an_unknown_one_is_refused(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("began,t0,in,out,id\n2025-03-01 00:00:05,2025-03-01 00:00:01,7,8,a\n")
+    with pytest.raises(
+        IngestError, match=r"no column that is known as arrived_at, .* --columns arrived_at=COLUMN"
+    ):
+        land(path, tmp_path / "lake")
+    named = (
+        'columns = { arrived_at = "began", input_tokens = "in", output_tokens = "OUT", request_id = "id" }'
+    )
+    report, [row] = land(path, tmp_path / "lake", named)
+    assert (row["arrived_at"].second, row["input_tokens"], row["source_request_id"]) == (5, 7, "a")
+    assert report.columns.startswith("read arrived_at = began (as given, UTC where the text has no zone)")
+    for wrong, message in (
+        ('columns = { arrived_at = "begun" }', r"log.csv has no column 'begun'. Did you mean 'began'\?"),
+        ('columns = { arived_at = "began" }', r"unknown column 'arived_at'. Did you mean 'arrived_at'"),
+        ('clock = "fortnights"', r"log.toml clock: got 'fortnights', needed s, ms, us or ns .*time zone"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            land(path, tmp_path / "lake", wrong)
+
+
+@pytest.mark.parametrize(
+    ("columns", "means"),
+    [
+        (("startTimeUnixNano", "endTime"), {"arrived_at": "startTimeUnixNano", "ended_at": "endTime"}),
+        (
+            ("latency", "duration_ms"),
+            {"source_e2e_s": "duration_ms"},
+        ),  # a duration without a unit is not read
+        (("created", "timestamp"), {"arrived_at": "created"}),
+        (("id", "total_tokens", "max_tokens"), {}),
+    ],
+)
+def test_names_are_read_by_their_order_and_units(columns, means):
+    fields = tuple((name,) for name in columns)
+    found = find_log_columns(Path("x"), FileContent("csv", columns, 1, "none", fields=fields), {}, None)
+    assert {name: path[0] for name, path in found.paths.items()} == means
+
+
+def test_times_that_contradict_a_format_are_read_for_what_they_are(tmp_path):
+    """Mooncake's columns with milliseconds since 1970 are a log: as Mooncake they would lie in 2079."""
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"timestamp": 1740787200500, "input_length": 5, "output_length": 6}')
+    report, [row] = land(path, tmp_path / "lake")
+    assert (report.format, row["arrived_at"]) == ("log", datetime(2025, 3, 1, 0, 0, 0, 500_000, UTC))
+
+
+def test_a_local_clock_set_back_an_hour_is_warned_of_and_mended(tmp_path):
+    """02:00 to 03:00 of 2024-10-27 occurs twice in Berlin; the same rows in UTC rise."""
+    start = datetime(2024, 10, 26, 22, tzinfo=UTC)
+    local = [start + timedelta(minutes=9 * n) for n in range(40)]  # 00:00 to 05:51
+    hours = [2 if t < datetime(2024, 10, 27, 1, tzinfo=UTC) else 1 for t in local]
+    lines = [f"{t + timedelta(hours=h):%Y-%m-%d %H:%M:%S},5,6" for t, h in zip(local, hours, strict=True)]
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["timestamp,input_tokens,output_tokens", *lines]))
+    report, _ = land(path, tmp_path / "lake")
+    lake = Lake(tmp_path / "lake")
+    [step] = [row for row in assess_trace(lake, "t").to_pylist() if row["aspect"] == "clock steps"]
+    assert (report.rows_out_of_order, step["verdict"], step["rows"]) == (1, "warn", 1)
+    assert 'clock = "Europe/Berlin"' in step["detail"]
+    report, rows = land(path, tmp_path / "lake", 'clock = "Europe/Berlin"')
+    assert [row["arrived_at"] for row in rows] == local
+    assert (report.rows_out_of_order, report.clock) == (
+        0,
+        "as given, Europe/Berlin where the text has no zone",
+    )
+
+
+def test_a_changed_trace_moves_the_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.csv"
+    path.write_text("timestamp,input_tokens,output_tokens\n2025-03-01,5,6\n2025-03-02,7,8\n")
+    monkeypatch.setattr(landing, "landed_files", lambda: landed_files(tmp_path))
+    monkeypatch.setattr(landing, "lone_mappings", list)
+    lake = Lake(tmp_path / "lake")
+    chosen = RunSettings(lake, CATALOGUE, load_config("sageserve", CATALOGUE))
+    landing.land_all_files(chosen)
+    assert lake.count("requests", trace="log") == 2
+    path.with_suffix(".toml").write_text('trace = "mine"')
+    [report] = landing.land_all_files(chosen).reports
+    assert landing.report_texts(report)["note"] == "moved here from the trace log"
+    assert (lake.count("requests", trace="mine"), lake.count("requests")) == (2, 2)
+    assert [row["trace"] for row in lake.sql("select trace from ingests").to_pylist()] == ["mine"]
+    [again] = landing.land_all_files(chosen).reports
+    assert (again.is_new, again.moved_from) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("rows", "remedy"),
+    [
+        (
+            "yesterday,5,6",
+            r"a.csv: 20 of 40 rows are in quarantine: the timestamp is missing or unreadable. Name",
+        ),
+        ("2025-03-01,x,6", "Name the column of input tokens: --columns input_tokens=COLUMN"),
+        ("2025-03-01,5,6,7", r"4 fields where the header has 3. See them: fleetcast sql"),
+        ("2025-03-01,5,0", None),  # a failure
+    ],
+)
+def test_rows_refused_in_bulk_have_a_line_that_mends_them(tmp_path, rows, remedy):
+    path = tmp_path / "a.csv"
+    good = [f"2025-03-01 00:00:{n:02d},5,6" for n in range(20)]
+    path.write_text("\n".join(["timestamp,input_tokens,output_tokens", *good, *[rows] * 20]))
+    report, _ = land(path, tmp_path / "lake")
+    line = bulk_remedy(report)
+    if remedy is None:
+        assert line is None
+    else:
+        assert line is not None
+        assert line.count("\n") == 0
+        assert re.search(remedy, line)
+
+
+def test_a_named_file_is_copied_into_the_landing_folder_with_its_columns(tmp_path, monkeypatch):
+    monkeypatch.setattr(landing_folder, "LANDING_DIR", tmp_path / "landing")
+    source = tmp_path / "a.csv"
+    source.write_text("t,i,o\n")
+    source.with_suffix(".toml").write_text('trace = "mine"\ncolumns = { arrived_at = "x" }\n')
+    for columns in ({"arrived_at": "t"}, {"input_tokens": "i", "output_tokens": 'o"'}):
+        landing_folder.bring_file(source, columns)
+    text = (tmp_path / "landing" / "a.toml").read_text()
+    assert text == 'columns = { input_tokens = "i", output_tokens = "o\\"" }\ntrace = "mine"\n'
+    source.write_text("other\n")
+    with pytest.raises(
+        IngestError, match=r"data/landing has another file a\.csv\. Rename yours, or remove that one"
+    ):
+        landing_folder.bring_file(source, {})
+    with pytest.raises(IngestError, match=r"There is no file .*b\.csv"):
+        landing_folder.bring_file(tmp_path / "b.csv", {})

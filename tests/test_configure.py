@@ -1,0 +1,341 @@
+"""Engine settings: the bound against the replay, the search against all points, the answer against `try`."""
+
+import dataclasses
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from fleetcast.assets.studies import configure_answer, try_fleet
+from fleetcast.assets.studies.configure_files import render_kubernetes, vllm_command
+from fleetcast.models.configure import engine_points, fleet_trials, point_search
+from fleetcast.models.configure.cost_bound import TokenWork, shape_busy_s
+from fleetcast.models.configure.engine_points import EnginePoint, EngineSettings, EngineShape, EngineVariant
+from fleetcast.models.configure.fleet_trials import TrafficWindow
+from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile, build_engine_query
+from fleetcast.models.replay.kernel_inputs import TraceArrays
+from fleetcast.models.replay.run import Schedule, replay_trace
+from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.trials.capacity import fixed_fleet
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.pipelines.cli import cli_app
+
+CATALOGUE = load_catalogue()
+OFFICE = load_config("office", CATALOGUE)
+pytest.importorskip("aiconfigurator_core", reason="without the package no engine is priced")
+GPUS = ("h100-80gb",)
+
+
+def window(requests: int, seconds: float, seed: int = 1) -> TrafficWindow:
+    """Requests of two interactive tiers in bursts."""
+    rng = np.random.default_rng(seed)
+    arrival_s = np.sort(rng.uniform(0, seconds, requests) ** 1.1)
+    zeros = np.zeros(requests, np.int16)
+    trace = TraceArrays(
+        arrival_s - arrival_s[0], zeros, zeros, (np.arange(requests) % 2).astype(np.int16),
+        rng.integers(200, 4000, requests).astype(np.int32), rng.integers(1, 400, requests).astype(np.int32),
+    )  # fmt: skip
+    return TrafficWindow({"none": trace}, {"none": float(trace.input_tokens.sum())})
+
+
+@pytest.fixture(scope="module")
+def market() -> engine_points.EngineMarket:
+    return engine_points.price_engines(CATALOGUE, "llama3.1-8b", GPUS, "fp8", OFFICE, 8000)
+
+
+@pytest.fixture(scope="module")
+def trials(market: engine_points.EngineMarket) -> point_search.FleetTrials:
+    return point_search.FleetTrials(market, [window(2500, 120.0)])
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 60), st.integers(0, 45))
+def test_bisection_finds_the_least_number_from_any_guess(low: int, more: int, first: int, guess: int) -> None:
+    high = low + more
+    expected = next((n for n in range(low, high + 1) if n >= first), None)
+    guess = min(max(guess, low), high)
+    assert point_search.least_true(lambda n: n >= first, low, high, guess) == expected
+    coarse = point_search.least_true(lambda n: n >= first, low, high, guess, 16)
+    assert (coarse is None) == (expected is None)
+    assert expected is None or coarse is None or 0 <= coarse - expected <= coarse // 16
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from(engine_points.BATCHES),
+    st.sampled_from(engine_points.TOKEN_BUDGETS),
+    st.sampled_from(
+        [EngineShape("h100-80gb", 1), EngineShape("h100-80gb", 4), EngineShape("h100-80gb", 1, 2)]
+    ),
+    st.sampled_from([(10, 20), (3000, 20), (200, 700), (1500, 300)]),
+)
+def test_no_engine_is_faster_than_its_bound(
+    batch: int, budget: int, shape: EngineShape, means: tuple[int, int]
+) -> None:
+    """The replay of a flood on one instance takes at least the bound, and for long prompts little more."""
+    market = priced()
+    rng = np.random.default_rng(means[0])
+    zeros = np.zeros(400, np.int16)
+    inputs, outputs = (rng.integers(1, 2 * mean, 400).astype(np.int32) for mean in means)
+    trace = TraceArrays(np.zeros(400), zeros, zeros, zeros, inputs, outputs)
+    point = EnginePoint(
+        EngineVariant(16, 16, False), shape, EngineSettings(batch, budget, "none", "least_kv")
+    )
+    fleet = fixed_fleet({market.llm: point.pools((1,))}, market.catalogue_of(point), market.config_of(point))
+    rules = make_rules(market.catalogue_of(point), market.config_of(point).replay, "follow")
+    outcome = replay_trace(trace, fleet, Schedule(np.diff(fleet.slots), hour_s=9e4), rules, 9e4)
+    taken_s = float(outcome.finish_s.max()) - OFFICE.fleet.frontend_s
+    later = outputs - 1.0
+    work = TokenWork(
+        float(inputs.sum()), float(later.sum()), float((later * (inputs + 1 + later / 2)).sum()), 1.0
+    )
+    bound_s = shape_busy_s(market, point, shape, work)
+    assert bound_s <= taken_s
+    if means[0] == 3000:
+        assert taken_s < 1.6 * bound_s
+
+
+def priced(cache: dict[str, engine_points.EngineMarket] = {}) -> engine_points.EngineMarket:  # noqa: B006
+    """The market of the module, for properties, which take no fixture."""
+    if not cache:
+        cache["one"] = engine_points.price_engines(CATALOGUE, "llama3.1-8b", GPUS, None, OFFICE, 8000)
+    return cache["one"]
+
+
+def test_more_of_anything_never_costs_attainment(trials: point_search.FleetTrials) -> None:
+    kinds = engine_points.list_kinds(trials.market, 8000, ["none"])
+    for kind in kinds[:: len(kinds) // 4]:
+        line = point_search.count_line(trials, kind)
+        slack = [trials.score(kind, line.counts(sum(line.low) + n)).slack for n in range(5)]
+        assert all(b >= a - 0.002 for a, b in pairwise(slack)), kind
+        faster = point_search.FleetTrials(trials.market.with_slower_engines(0.7), trials.windows)
+        assert faster.score(kind, line.counts(sum(line.low))).slack >= slack[0] - 0.002
+
+
+def test_the_search_finds_what_all_points_have(trials: point_search.FleetTrials) -> None:
+    """Each point searched alone, from one instance on, without bound, race or guess."""
+    kinds = [
+        kind
+        for kind in engine_points.list_kinds(trials.market, 8000, ["none"], "together")
+        if kind.variant == (16, 16, False)
+    ]
+    found = point_search.search_engines(trials, trials, trials, kinds)
+    assert found is not None
+    assert found.considered == sum(len(list(engine_points.list_settings(kind))) for kind in kinds)
+    least = np.inf
+    for point in (point for kind in kinds for point in engine_points.list_settings(kind)):
+        catalogue = trials.market.catalogue_of(point)
+        for count in range(1, 30):
+            usd = point.usd_per_hour(catalogue, (count,))
+            if usd >= least or trials.score(point, (count,)).is_attained:
+                least = min(least, usd)
+                break
+    assert found.finalists[0].usd_per_hour == least
+    assert all(score.is_attained for score in (*found.finalists, *found.front))
+    tpot = [score.seconds["tpot_p95_s"] for score in found.front]
+    assert tpot == sorted(tpot, reverse=True)
+
+
+def test_a_hopeless_replay_ends_early_with_the_same_verdict(
+    trials: point_search.FleetTrials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Watched or not, a fleet attains or does not; one that attains has the same figures."""
+    [traffic] = trials.windows
+    double = [fleet_trials.change_window(traffic, 2.0, 1.0)]
+    kinds = engine_points.list_kinds(trials.market, 8000, ["none"])
+    points = [kinds[0], next(kind for kind in kinds if kind.decode is not None)]
+    cases = [(point, (n,) * len(point.shapes)) for point in points for n in (1, 2, 3, 5, 8)]
+    plain = [fleet_trials.score_fleet(trials.market, point, counts, double) for point, counts in cases]
+    ends = list[bool]()
+    monkeypatch.setattr(fleet_trials, "WATCHED_REQUESTS", 1)
+    has_lost_tier = fleet_trials.AttainingSession.has_lost_tier
+
+    def noted(session: fleet_trials.AttainingSession, now_s: float) -> bool:
+        ends.append(has_lost_tier(session, now_s))
+        return ends[-1]
+
+    monkeypatch.setattr(fleet_trials.AttainingSession, "has_lost_tier", noted)
+    for (point, counts), score in zip(cases, plain, strict=True):
+        watched = fleet_trials.score_fleet(trials.market, point, counts, double)
+        assert watched.is_attained == score.is_attained
+        if score.is_attained:
+            assert watched == score
+    assert 0 < sum(ends) < len(cases)
+
+
+def test_bits_reach_the_memory_and_the_kernels() -> None:
+    def served(llm: str, **changes: object) -> Catalogue:
+        return dataclasses.replace(CATALOGUE, llms={llm: dataclasses.replace(CATALOGUE.llms[llm], **changes)})
+
+    llm, gpu = "llama3.1-8b", "h100-80gb"
+    whole, half = served(llm), served(llm, kv_bits=8)
+    rooms = [kv_capacity_tokens(c, OFFICE.fleet, llm, gpu, 1) for c in (whole, half)]
+    assert rooms[1] == pytest.approx(2 * rooms[0], rel=0.001)
+    slopes = [aiconfigurator_profile(c, llm, gpu, 1).decode_per_kv_token_s for c in (whole, half)]
+    assert slopes[1] < 0.7 * slopes[0]
+    quick = aiconfigurator_profile(served(llm, weight_bits=8), llm, gpu, 1)
+    assert quick.decode_s[0] < 0.8 * aiconfigurator_profile(whole, llm, gpu, 1).decode_s[0]
+    query = build_engine_query(served("gpt-oss-20b", is_expert_parallel=True), "gpt-oss-20b", gpu, 2)
+    assert (query.gemm_bits, query.expert_bits, query.expert_parallel) == ("", "", 2)  # its own 4 bits
+
+
+def test_windows_keep_requests_and_their_blocks() -> None:
+    whole = window(900, 300.0)
+    rng = np.random.default_rng(2)
+    counts = rng.integers(0, 5, 900)
+    trace = whole.trace._replace(
+        first_hash=np.concatenate([[0], np.cumsum(counts)]), hashes=np.arange(counts.sum())
+    )
+    both = TrafficWindow({"none": whole.trace, "blocks": trace}, {"none": 1.0, "blocks": 1.0})
+    tokens = whole.trace.input_tokens + whole.trace.output_tokens
+    [busiest] = fleet_trials.busiest_windows(both, 60.0, 1)
+    last = round(both.until_s / 60.0) - 1
+    parts = np.minimum(whole.trace.arrival_s // 60.0, last)
+    assert busiest.tokens == max(tokens[parts == part].sum() for part in range(last + 1))
+    thin = fleet_trials.thin_window(both, 100).traces["blocks"]
+    for part in (busiest.traces["blocks"], thin):
+        for row in range(part.arrival_s.size):
+            blocks = part.hashes[part.first_hash[row] : part.first_hash[row + 1]]
+            old = (
+                np.flatnonzero(np.isin(trace.first_hash[:-1], blocks[:1]) & (counts > 0))
+                if blocks.size
+                else []
+            )
+            assert all(trace.input_tokens[old] == part.input_tokens[row])
+    assert thin.arrival_s.size == 100
+    double = fleet_trials.change_window(both, 2.0, 1.5)
+    assert double.until_s - 1.0 == pytest.approx((both.until_s - 1.0) / 2)
+    assert (
+        double.prompt_tokens["none"] - 1.0 == double.trace.input_tokens.sum() - whole.trace.input_tokens.sum()
+    )
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Half an hour of a service."""
+    part = window(1500, 900.0, seed=4).trace
+    frame = pd.DataFrame(
+        {
+            "request_id": np.arange(1500).astype(np.uint64),
+            "arrived_at": pd.Timestamp("2025-03-03T10:00", tz="UTC")
+            + pd.to_timedelta((part.arrival_s * 1e6).astype(int), unit="us"),
+            "llm": "llama3.1-8b",
+            "tier": np.where(part.tier == 0, "iw_fast", "iw_normal"),
+            "input_tokens": part.input_tokens,
+            "output_tokens": part.output_tokens,
+        }
+    )
+    path = tmp_path_factory.mktemp("configure") / "service.parquet"
+    frame.to_parquet(path)
+    return path
+
+
+def test_the_answer_is_what_try_reports(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(try_fleet, "FIGURES", tmp_path / "figures")
+    for name, values in (("BATCHES", (64, 256)), ("TOKEN_BUDGETS", (2048, 8192)), ("TENSOR_DEGREES", (1, 2))):
+        monkeypatch.setattr(engine_points, name, values)
+    options = [
+        "--trace",
+        str(file),
+        "--gpus",
+        "h100-80gb",
+        "--disaggregated",
+        "--quality-floor",
+        "fp8",
+    ]
+    result = CliRunner().invoke(
+        cli_app, ["configure", "llama3.1-8b", *options, "--quiet", "--out", str(tmp_path)]
+    )
+    assert result.exit_code == 0, result.output
+    assert re.search(r"service.parquet   \(1,500 requests", result.output)
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    best = answer["best"]
+    catalogue_file = str(tmp_path / "fleet.toml")
+    seen = list[dict[str, float]]()
+    run = try_fleet.run_fleet_trial
+
+    def noted(*arguments: object) -> try_fleet.FleetTrial:
+        trial = run(*arguments)  # type: ignore[arg-type]
+        seen.append(trial.row)
+        return trial
+
+    monkeypatch.setattr(try_fleet, "run_fleet_trial", noted)
+    fleet = ["--fleet", "llama3.1-8b@config", "--config", catalogue_file]
+    result = CliRunner().invoke(cli_app, ["try", str(file), *fleet, "--quiet"])
+    assert result.exit_code == 0, result.output
+    [row] = seen
+    rows = pd.read_parquet(file)
+    tokens = int(rows["input_tokens"].sum() + rows["output_tokens"].sum())
+    assert 1e6 * row["usd"] / tokens == pytest.approx(best["usd_per_million_tokens"])
+    assert row["gpus"] == best["gpus"]
+    assert row["iw_fast_attainment_share"] == best["attainment_share"]["iw_fast"]
+    assert row["ttft_p95_s"] == pytest.approx(best["ttft_p95_s"])
+    low, high = answer["usd_per_million_tokens_interval"]
+    assert low <= 1.0001 * best["usd_per_million_tokens"] <= 1.0002 * high
+    [graph] = yaml.safe_load_all((tmp_path / "engines.yaml").read_text())
+    workers = [graph["spec"]["services"][f"Vllm{role}Worker"] for role in ("Prefill", "Decode")]
+    assert [worker["replicas"] for worker in workers] == [pool["instances"] for pool in best["pools"]]
+
+
+def test_commands_carry_every_setting(market: engine_points.EngineMarket) -> None:
+    point = EnginePoint(
+        EngineVariant(8, 8, False),
+        EngineShape("h100-80gb", 2, 2),
+        EngineSettings(64, 4096, "blocks", "least_kv"),
+    )
+    arch = CATALOGUE.llms["llama3.1-8b"]
+    words = vllm_command("llama3.1-8b", arch, market, point, point.shape, "whole")
+    text = shlex.join(words)
+    for part in (
+        "--tensor-parallel-size 2 --pipeline-parallel-size 2 --max-num-seqs 64 --max-num-batched-tokens 4096",
+        "--enable-prefix-caching",
+        "--quantization fp8",
+        "--kv-cache-dtype fp8",
+    ):
+        assert part in text
+    score = fleet_trials.FleetScore(point, (3,), 1.0, 1.0, {}, True, 0.0, {})
+    commands = configure_answer.engine_commands("llama3.1-8b", arch, market, score)
+    deployment, service = yaml.safe_load_all(render_kubernetes("llama3.1-8b", commands))
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    assert (deployment["spec"]["replicas"], container["resources"]["limits"]["nvidia.com/gpu"]) == (3, 4)
+    assert container["command"] == words
+    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+
+
+def refusals(file: Path) -> Iterator[tuple[list[str], str]]:
+    """Options, and a part of the one line that refuses them."""
+    few = file.parent / "few.parquet"
+    pd.read_parquet(file).head(10).to_parquet(few)
+    known = ["--trace", str(file)]
+    yield ["llama3.1-8b", *known, "--gpus", "h100"], "unknown gpu 'h100'. Did you mean 'h100-80gb'?"
+    yield ["llama3.1-9b", *known], "unknown llm 'llama3.1-9b'"
+    yield (
+        ["gpt-oss-20b", *known, "--quality-floor", "bf16"],
+        "gpt-oss-20b has 4 bits a weight, the floor is 16",
+    )
+    yield ["llama3.1-8b", *known, "--quality-floor", "fp6"], "unknown quality floor 'fp6'"
+    yield ["llama3.1-405b-fp8", *known, "--gpus", "l40s-48gb"], "fits nowhere on l40s-48gb"
+    yield ["llama3.1-8b", "--trace", str(few)], "busiest hours have 10 requests, at least 200 are needed"
+    yield ["llama3.1-8b", "--trace", "nothing"], "no such file, and no trace of this name in the lake"
+    yield (
+        ["llama3.1-8b", *known, "--gpus", "h100-80gb", "--colocated", "--ttft-slo-s", "0.002"],
+        "attains every tier",
+    )
+
+
+def test_bad_input_is_refused_in_one_line(file: Path) -> None:
+    for options, message in refusals(file):
+        result = CliRunner().invoke(cli_app, ["configure", *options, "--quiet"])
+        assert (result.exit_code, result.stderr.count("\n")) == (2, 1), result.output
+        assert message in result.stderr

@@ -1,0 +1,196 @@
+"""The promise of advice: versions of a day, the choice of a rule, prices."""
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fleetcast.assets.advice import remedies
+from fleetcast.assets.advice.advice_config import SizedDeployment
+from fleetcast.assets.advice.promise import Promise, PromiseSearch, choose_rule, share_interval
+from fleetcast.assets.advice.promise_sections import is_inside, saving_split
+from fleetcast.assets.advice.rule_replays import DayFigures, SizedRule
+from fleetcast.models.traffic.future_days import (
+    gather_past_requests,
+    measure_errors,
+    sample_future_day,
+    sample_load_factors,
+)
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.prices import PRICES_FILE, choose_provider, load_price_lists, price_catalogue
+from fleetcast.models.world.toml_dataclasses import ConfigError
+
+CATALOGUE = load_catalogue()
+HOUR_US = 3_600_000_000
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 99), st.floats(0.2, 4.0))
+def test_a_sampled_day_has_the_tokens_of_the_forecast(seed: int, factor: float) -> None:
+    """Over many requests; requests stay in their hour, up to the half minute of a copy."""
+    rng = np.random.default_rng(seed)
+    days = [np.sort(rng.integers(0, 24 * HOUR_US, 20_000)) for _ in range(2)]
+    series = [rng.integers(0, 2, at.size) for at in days]
+    past = gather_past_requests(days, series, [np.ones(at.size) for at in days], 2)
+    target = factor * past.levels.mean(axis=0)
+    rows, at_us = sample_future_day(past, target, rng)
+    assert (np.diff(at_us) >= 0).all()
+    assert rows.size == pytest.approx(target.sum(), rel=0.08)
+    for code in range(2):
+        assert (past.series[rows] == code).sum() == pytest.approx(target[:, code].sum(), rel=0.12)
+    far_us = np.abs(at_us % HOUR_US - past.arrived_us[rows] % HOUR_US)
+    hours = at_us // HOUR_US - past.arrived_us[rows] // HOUR_US
+    assert (np.abs(hours) <= 1).all()
+    assert far_us.max() <= HOUR_US
+
+
+def test_load_factors_follow_the_errors_of_past_forecasts() -> None:
+    """Three days came 20 % above a sharp forecast; without days only the quantiles spread."""
+    forecast = np.full((3, 24, 1), 100.0)
+    sure = measure_errors(1.2 * forecast, forecast, forecast, 1.01 * forecast)
+    assert sure.levels == pytest.approx(np.log(1.2))
+    factors = sample_load_factors(sure, 1, 40, np.random.default_rng(1))
+    assert factors.shape == (40, 24, 1)
+    assert np.median(factors) == pytest.approx(1.2**0.5, rel=0.02)  # three days of six count
+    unknown = measure_errors(np.full_like(forecast, np.nan), forecast, forecast, 3 * forecast)
+    wide = sample_load_factors(unknown, 1, 40, np.random.default_rng(1))
+    assert unknown.levels.size == 0
+    assert wide.std() > factors.std()
+    assert np.median(wide) == pytest.approx(1.0, abs=0.05)
+
+
+def figures(share: float, usd: float) -> DayFigures:
+    """A day with one tier."""
+    return DayFigures({"iw_fast": share}, share, usd, usd, np.zeros((24, 1)))
+
+
+class MadeSearch(PromiseSearch):
+    """A search whose replays are a formula: attainment grows with headroom, and so does cost."""
+
+    def __init__(self, costs: dict[str, float], needs: dict[str, float], days: int = 3) -> None:
+        self.costs, self.needs, self.days = costs, needs, days
+        self.settings: Any = type("Settings", (), {"catalogue": CATALOGUE})()
+        self.past: Any = [None] * days
+
+    def made(self, sized: SizedRule, count: int) -> list[DayFigures]:
+        """Days that all miss the target below the headroom that the rule needs."""
+        share = 0.97 if sized.headroom_share >= self.needs[sized.rule] - 1e-9 else 0.90
+        return [figures(share, self.costs[sized.rule] * (1 + sized.headroom_share))] * count
+
+    def past_days(self, sized: SizedRule) -> list[DayFigures]:
+        return self.made(sized, self.days)
+
+    def future_days(self, sized: SizedRule) -> list[DayFigures]:
+        return self.made(sized, 20)
+
+
+NEEDS = {"static": 0.0, "day_ahead": 0.3, "reflex": 0.1, "compact": 0.0}
+
+
+def test_the_leanest_rule_that_keeps_its_promise_is_advised() -> None:
+    costs = {"static": 200.0, "day_ahead": 120.0, "reflex": 130.0, "compact": 150.0}
+    found = choose_rule(MadeSearch(costs, NEEDS), 10.0)
+    assert (found.is_kept, found.advised.sized) == (True, SizedRule("reflex", 0.1))  # 143 USD; day_ahead: 156
+    assert found.sized["day_ahead"].sized == SizedRule("day_ahead", 0.3)
+    cheap = {**costs, "static": 144.0}  # nearly as cheap, and the simplest
+    assert choose_rule(MadeSearch(cheap, NEEDS), 10.0).advised.sized == SizedRule("static")
+    assert choose_rule(MadeSearch(costs, NEEDS), 199.0).sized.keys() == {
+        "static"
+    }  # the minimum costs as much
+
+
+def test_a_fleet_that_fails_its_replay_is_never_promised() -> None:
+    costs = dict.fromkeys(NEEDS, 100.0)
+    found = choose_rule(MadeSearch(costs, dict.fromkeys(NEEDS, 99.0)), 10.0)
+    assert (found.is_kept, found.sized) == (False, {})
+
+
+@pytest.mark.parametrize(
+    ("past", "future", "is_promise"),
+    [
+        ([0.97] * 3, [0.97] * 18 + [0.9] * 2, True),
+        ([0.97] * 3, [0.97] * 17 + [0.9] * 3, False),
+        ([0.97, 0.97, 0.9], [0.97] * 20, False),
+        ([0.97] * 4 + [0.9], [0.97] * 20, True),  # one of five may miss
+        ([0.97] * 3 + [0.9] * 2, [0.97] * 20, False),
+    ],
+)
+def test_a_promise_needs_the_versions_and_the_past_days(
+    past: list[float], future: list[float], is_promise: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = MadeSearch({}, {})
+    monkeypatch.setattr(search, "past_days", lambda _: [figures(share, 1.0) for share in past])
+    monkeypatch.setattr(search, "future_days", lambda _: [figures(share, 1.0) for share in future])
+    assert search.is_promise(SizedRule("static")) is is_promise
+
+
+def test_a_saving_without_spread_has_no_interval() -> None:
+    search = MadeSearch({"static": 200.0, "day_ahead": 100.0}, NEEDS)
+    static, plan = (search.evidence(SizedRule(rule)) for rule in ("static", "day_ahead"))
+    split = saving_split(Promise(plan, True, {"static": static}))
+    assert split["by_hours"] == {"usd": 100.0, "usd_low": None, "usd_high": None}
+    assert split["batch_in_gaps"] is None
+
+
+def test_an_interval_is_rounded_outwards() -> None:
+    assert share_interval(np.full(40, 0.9994)) == (0.998, 1.0)
+    low, high = share_interval(np.linspace(0.9, 1.0, 41))
+    assert low < 0.9025 < 0.9975 <= high
+    assert is_inside(0.95, 0.9, 0.95)
+    assert not is_inside(0.951, 0.9, 0.95)
+
+
+def test_prices_are_of_one_provider(tmp_path: Path) -> None:
+    lists = load_price_lists(CATALOGUE)
+    assert all(prices.date == date(2026, 6, 1) for prices in lists.values())
+    assert choose_provider(lists, None, ["h200-141gb", "b200-180gb"], "") == "oci"
+    aws = price_catalogue(CATALOGUE, lists["aws"])
+    assert (aws.gpus["h100-80gb"].usd_per_hour, aws.gpus["b200-180gb"].usd_per_hour) == (8.256, 0.0)
+    with pytest.raises(ConfigError, match=r"no price of b200-180gb from aws\. Name another --provider"):
+        choose_provider(lists, "aws", ["b200-180gb"], PRICES_FILE.name)
+    with pytest.raises(ConfigError, match="acme"):
+        choose_provider(lists, "acme", [], "")
+    own = tmp_path / "own.toml"
+    own.write_text('[mine]\ndate = 2026-11-01\nsource = "contract"\non_demand = { b999 = 1.0 }\n')
+    with pytest.raises(ConfigError, match="b999"):
+        load_price_lists(CATALOGUE, own)
+    with pytest.raises(ConfigError, match="There is no file"):
+        load_price_lists(CATALOGUE, tmp_path / "none.toml")
+
+
+def test_the_remedy_is_the_cheapest_instance_that_attains_without_a_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Prompts of 20,000 tokens are too long for one L40S, however many instances there are."""
+    llm, office = "llama3.1-8b", load_config("office", CATALOGUE)
+    rows = pd.DataFrame(
+        {
+            "arrival_s": 20.0 * np.arange(12),
+            **{"llm": llm, "tier": "iw_fast", "input_tokens": 20_000, "output_tokens": 20},
+            **{"cached_tokens": None, "prefix_hashes": None},
+        }
+    )
+    monkeypatch.setattr(remedies, "read_requests_of_day", lambda settings, day: rows)
+    types = ["l40s-48gb", "h100-80gb"]
+    unused: Any = None  # settings: the requests are given
+    weak = {llm: SizedDeployment(Deployment("l40s-48gb", 1), 3)}
+    sentence = remedies.describe_remedy(unused, date(2025, 7, 1), weak, {llm: types}, CATALOGUE, office)
+    shares = {
+        (degree, gpu): remedies.ample_share(rows, llm, Deployment(gpu, degree), CATALOGUE, office) or 0.0
+        for gpu in types
+        for degree in remedies.MORE_GPUS
+    }
+    assert shares[1, "l40s-48gb"] < 1
+    prices = {key: key[0] * CATALOGUE.gpus[key[1]].usd_per_hour for key in shares if shares[key] >= 1}
+    degree, gpu = min(prices, key=prices.__getitem__)
+    assert f": {degree} x {gpu} per instance would ({prices[degree, gpu]:,.2f} USD" in sentence
+    able = {llm: SizedDeployment(Deployment(gpu, degree), 3)}
+    unlimited = remedies.describe_remedy(unused, date(2025, 7, 1), able, {llm: types}, CATALOGUE, office)
+    assert unlimited.startswith("More instances than the fleet may have would")
