@@ -633,11 +633,11 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         kind = self.fleet.kind[instance.pool]
         batching = self.batching[kind]
         self.notice(instance, instance.composed_s)
-        if not (instance.batch or instance.joining or instance.waiting):
-            self.notice(instance, now)
         if not (instance.batch or instance.joining):
-            instance.ended = instance.ended_tokens = instance.ended_uncached_tokens = 0
             instance.has_preempted = False
+            if not instance.waiting:  # no step was composed while the last request ran
+                self.forget_ended(instance)
+                self.notice(instance, now)
         instance.chunk_limit = self.chunk_limit(instance)
         if instance.joining and self.is_chunked(instance):
             for request in instance.joining:
@@ -646,9 +646,14 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             instance.seen_kv = self.holding(instance)
         if instance.queue_dirty and not instance.has_preempted:
             self.admit(instance, now)
+            if instance.ended and not (instance.batch or instance.joining):  # that step holds none
+                self.forget_ended(instance)
+                self.notice(instance, now)
+                instance.chunk_limit = self.chunk_limit(instance)
+                self.admit(instance, now)
         if instance.ended:
             instance.queue_dirty = bool(instance.waiting)
-            instance.ended = instance.ended_tokens = instance.ended_uncached_tokens = 0
+            self.forget_ended(instance)
         instance.has_preempted = False
         assert self.holding(instance) <= self.capacity(instance.pool), "invariant 3: what is held fits"
         b, latency = len(self.unpaused(instance)), self.fleet.latency
@@ -670,6 +675,9 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             instance.wakes_s = now + float(latency.decode_s[kind][b] + latency.decode_kv_s[kind][b] * kv)
         else:
             instance.wakes_s = inf
+
+    def forget_ended(self, instance):
+        instance.ended = instance.ended_tokens = instance.ended_uncached_tokens = 0
 
     def admit(self, instance, now):
         instance.queue_dirty = False

@@ -121,7 +121,7 @@ class NaiveLevels:
                 break
             if request not in step:  # an empty step is composed anew
                 instance.has_preempted, instance.composed_s = False, inf
-                instance.ended = instance.ended_tokens = instance.ended_uncached_tokens = 0
+                self.forget_ended(instance)
         return changed
 
     # --- moves

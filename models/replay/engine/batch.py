@@ -26,7 +26,12 @@ from fleetcast.models.replay.engine.prompt_chunks import (
     set_chunk_limit,
     take_chunk_blocks,
 )
-from fleetcast.models.replay.engine.queue import has_unnoticed_request, has_waiting_request, notice_arrivals
+from fleetcast.models.replay.engine.queue import (
+    forget_ended,
+    has_unnoticed_request,
+    has_waiting_request,
+    notice_arrivals,
+)
 from fleetcast.models.replay.engine.step_time import prefill_step_s, stretch_s
 from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.kernel_inputs import ALL_TURNS, NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
@@ -42,20 +47,25 @@ def begin_step(
     instance = state.instance[slot]
     if has_unnoticed_request(state, slot):
         notice_arrivals(trace, state, slot, instance.step_s)
-        # An engine with nothing else to do does not wait for a step.
-        if instance.joining + instance.batch == 0 and not has_waiting_request(state, slot):
-            notice_arrivals(trace, state, slot, now)
     if instance.batch + instance.joining == 0:
-        instance.ended = instance.ended_blocks = instance.ended_uncached_blocks = 0  # no step was composed
         instance.has_preempted = False
+        if not has_waiting_request(state, slot):  # no step was composed while the last request ran
+            forget_ended(state, slot)
+            notice_arrivals(trace, state, slot, now)
     set_chunk_limit(fleet, state, slot)
     if instance.joining > 0 and is_chunked(fleet, slot):
         take_chunk_blocks(trace, fleet, state, slot, now)
     if instance.queue_dirty and not instance.has_preempted:
         admit_waiting(trace, fleet, rules, state, slot, now)
+        if instance.ended > 0 and instance.batch + instance.joining == 0:
+            # The step composed while the last request ran holds none: an idle engine composes another.
+            forget_ended(state, slot)
+            notice_arrivals(trace, state, slot, now)
+            set_chunk_limit(fleet, state, slot)
+            admit_waiting(trace, fleet, rules, state, slot, now)
     if instance.ended > 0:
         instance.queue_dirty = has_waiting_request(state, slot)
-        instance.ended = instance.ended_blocks = instance.ended_uncached_blocks = 0
+        forget_ended(state, slot)
     instance.has_preempted = False
     if instance.joining > 0 or instance.last_turn < ALL_TURNS:
         start_prefill_step(trace, fleet, state, slot, now)

@@ -19,6 +19,7 @@ from fleetcast.models.replay.engine.prompt_chunks import (
     set_chunk_limit,
     tokens_after_chunk,
 )
+from fleetcast.models.replay.engine.queue import forget_ended
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import REQUEST_BITS, State
 from fleetcast.models.world.mechanisms import QueueOrder
@@ -123,7 +124,7 @@ def preempt_by_level(trace: TraceArrays, fleet: FleetArrays, state: State, slot:
         else:
             members, taken, turn = 0, 0, 0
             instance.has_preempted = False
-            instance.ended = instance.ended_blocks = instance.ended_uncached_blocks = 0
+            forget_ended(state, slot)
             instance.step_s = NEVER  # it knows all requests that wait
 
 
