@@ -93,15 +93,14 @@ class Instance:
     ended_tokens: int = 0  # of the blocks that these had
     ended_uncached_tokens: int = 0  # of those that did not stay cached
     has_preempted: bool = False  # at this boundary: with chunks, nothing is admitted then
-    chunk: int = 0
+    chunk_limit: float = inf  # most prompt tokens of one request in this step
+    chunks: dict = field(default_factory=dict)  # prompt tokens of this step, by request
+    paused: list = field(default_factory=list)  # running requests that this step does not hold
     service_s: float = 0.0
 
     role: int = WHOLE
 
     unknown: list = field(default_factory=list)  # requests that an async engine does not know of yet
-
-    def kv(self):
-        return sum(r.cached for r in self.batch)
 
     def load(self, requests):
         """Tokens that are its to process, by its role, of the requests that are here or on their way."""
@@ -503,14 +502,11 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             changed = True
         elif instance.joining:
             if self.batching[self.fleet.kind[instance.pool]] != "whole":
-                for request in instance.batch:
+                for request in self.unpaused(instance):
                     request.makes_a_token(now)
                     request.cached += 1
-            chunk = instance.chunk
             for request in instance.joining:
-                done = min(chunk, request.pending)
-                request.pending -= done
-                chunk -= done
+                request.pending -= instance.chunks[request.turn]
             prefilled = [r for r in instance.joining if r.pending == 0]
             for request in prefilled:
                 request.makes_a_token(now)
@@ -523,7 +519,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
                     instance.batch.append(request)
             changed = self.settle(instance, now, prefilled) or bool(prefilled)
         elif instance.batch:
-            for request in instance.batch:
+            for request in self.unpaused(instance):
                 request.makes_a_token(now)
                 request.cached += 1
             changed = self.settle(instance, now)
@@ -537,7 +533,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
 
     def settle(self, instance, now, fresh=()):
         """Let the finished go and preempt while the next step does not fit; whether the batch changed."""
-        changed = False
+        changed, instance.paused = False, []
         done = [r for r in instance.batch if r.made == r.output_tokens]
         before = self.holding(instance)
         if done:
@@ -556,14 +552,17 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             kept = (len(instance.cache) - cached_before) * self.fleet.prefix_block_tokens
             instance.ended_uncached_tokens = instance.ended_tokens - kept
         changed = self.let_go(instance, now) or changed
+        instance.chunk_limit = self.chunk_limit(instance)
         if self.next_step_tokens(instance) > self.capacity(instance.pool):
             self.forget(instance)
-        while self.next_step_tokens(instance) > self.capacity(instance.pool):
+            if self.is_chunked(instance) and self.by_level:
+                return self.preempt_by_level(instance) or changed
+        has_limit = self.fleet.long_prefill_token_threshold[self.fleet.kind[instance.pool]] > 0
+        while self.next_step_tokens(instance) > self.capacity(instance.pool) and not self.is_safe(instance):
             held = instance.batch + instance.joining
-            if not held or (len(held) == 1 and not instance.outbound):
-                break
+            first = [] if has_limit else instance.joining
             level = {r.turn: 0 if r in instance.joining else self.by_level * r.level for r in held}
-            victim = max(held, key=lambda r: (r in instance.joining, level[r.turn], r.admission_turn))
+            victim = max(held, key=lambda r: (r in first, level[r.turn], r.admission_turn))
             self.preempt(victim, instance)
             changed, instance.has_preempted = True, self.is_chunked(instance)
         return changed
@@ -576,20 +575,47 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         budget = int(self.fleet.max_prefill_tokens[self.fleet.kind[instance.pool]])
         return max(1, budget - len(instance.batch)) if self.is_chunked(instance) else inf
 
+    def is_safe(self, instance):
+        """Whether nothing is preempted: a single request always fits, but where caches are being sent."""
+        held = instance.batch + instance.joining
+        return not held or (len(held) == 1 and not instance.outbound)
+
+    def unpaused(self, instance):
+        return [r for r in instance.batch if r not in instance.paused]
+
+    def chunk_limit(self, instance):
+        """Most prompt tokens of one request in the next step, unless it is alone."""
+        threshold = int(self.fleet.long_prefill_token_threshold[self.fleet.kind[instance.pool]])
+        known = len(instance.batch + instance.joining + instance.waiting) + instance.ended
+        return threshold if threshold and known > 1 else inf
+
+    def next_chunks(self, instance):
+        """Prompt tokens of the next step by request: in order of admission, while the budget lasts."""
+        room, chunks = self.room(instance), {}
+        for request in instance.joining:
+            is_paused = request in instance.paused
+            chunks[request.turn] = 0 if is_paused else min(request.pending, instance.chunk_limit, room)
+            room -= chunks[request.turn]
+        return chunks
+
     def after_chunk(self, request, instance):
         """Tokens of an unfinished prompt that need memory in the next step."""
-        prompt = request.input_tokens + request.made
-        return prompt - request.pending + min(request.pending, self.room(instance))
+        done = request.input_tokens + request.made - request.pending
+        return done + self.next_chunks(instance)[request.turn]
 
-    def next_step_tokens(self, instance):
-        """Tokens of the blocks of the next step, without cached blocks that no request holds."""
-        tokens = self.memory(instance.batch, 1, instance.joining + instance.outbound)
+    def next_step_tokens(self, instance, without=()):
+        """Tokens of the blocks of the next step, without cached blocks that no request holds, and without
+        the new ones of some requests."""
+        batch = [r for r in instance.batch if r not in without]
+        others = [r for r in instance.batch if r in without]
+        tokens = self.memory(batch, 1, others + instance.joining + instance.outbound)
         if self.is_chunked(instance):
             block = self.fleet.kv_block_tokens
             tokens += instance.ended_tokens
             for request in instance.joining:
-                after = -(-self.after_chunk(request, instance) // block)
-                tokens += (after - -(-request.cached // block)) * block
+                if request not in without:
+                    after = -(-self.after_chunk(request, instance) // block)
+                    tokens += (after - -(-request.cached // block)) * block
         return tokens
 
     def preempt(self, victim, instance):
@@ -607,52 +633,59 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         kind = self.fleet.kind[instance.pool]
         batching = self.batching[kind]
         self.notice(instance, instance.composed_s)
-        if not (instance.batch or instance.joining or instance.waiting):
-            self.notice(instance, now)
         if not (instance.batch or instance.joining):
-            instance.ended = instance.ended_tokens = instance.ended_uncached_tokens = 0
             instance.has_preempted = False
+            if not instance.waiting:  # no step was composed while the last request ran
+                self.forget_ended(instance)
+                self.notice(instance, now)
+        instance.chunk_limit = self.chunk_limit(instance)
         if instance.joining and self.is_chunked(instance):
-            request = instance.joining[0]
-            request.cached = self.after_chunk(request, instance)
-            self.hold_blocks(request, instance)
+            for request in instance.joining:
+                request.cached = self.after_chunk(request, instance)
+                self.hold_blocks(request, instance)
             instance.seen_kv = self.holding(instance)
         if instance.queue_dirty and not instance.has_preempted:
             self.admit(instance, now)
+            if instance.ended and not (instance.batch or instance.joining):  # that step holds none
+                self.forget_ended(instance)
+                self.notice(instance, now)
+                instance.chunk_limit = self.chunk_limit(instance)
+                self.admit(instance, now)
         if instance.ended:
             instance.queue_dirty = bool(instance.waiting)
-            instance.ended = instance.ended_tokens = instance.ended_uncached_tokens = 0
+            self.forget_ended(instance)
         instance.has_preempted = False
         assert self.holding(instance) <= self.capacity(instance.pool), "invariant 3: what is held fits"
-        b, latency = len(instance.batch), self.fleet.latency
+        b, latency = len(self.unpaused(instance)), self.fleet.latency
+        kv = sum(r.cached for r in self.unpaused(instance))
+        instance.chunks = self.next_chunks(instance)
+        chunk = sum(instance.chunks.values())
         instance.began_s = now
-        if instance.joining:
-            instance.chunk = min(sum(r.pending for r in instance.joining), self.room(instance))
+        if chunk:
             if batching == "whole" or b == 0:
-                seconds = self.prefill_s(kind, instance.chunk)
+                seconds = self.prefill_s(kind, chunk)
             else:
-                seconds = max(self.prefill_s(kind, instance.chunk + b), float(latency.decode_s[kind][b]))
-                seconds += float(latency.decode_kv_s[kind][b] * instance.kv())
-            left = instance.chunk
+                seconds = max(self.prefill_s(kind, chunk + b), float(latency.decode_s[kind][b]))
+                seconds += float(latency.decode_kv_s[kind][b] * kv)
             for request in instance.joining:
-                piece = min(left, request.pending)
                 context = request.input_tokens + request.made - request.pending
-                seconds += float(latency.prefill_context_s[kind]) * piece * context
-                left -= piece
+                seconds += float(latency.prefill_context_s[kind]) * instance.chunks[request.turn] * context
             instance.wakes_s = now + seconds
         elif instance.batch:
-            instance.wakes_s = now + float(
-                latency.decode_s[kind][b] + latency.decode_kv_s[kind][b] * instance.kv()
-            )
+            instance.wakes_s = now + float(latency.decode_s[kind][b] + latency.decode_kv_s[kind][b] * kv)
         else:
             instance.wakes_s = inf
+
+    def forget_ended(self, instance):
+        instance.ended = instance.ended_tokens = instance.ended_uncached_tokens = 0
 
     def admit(self, instance, now):
         instance.queue_dirty = False
         capacity, kind = self.capacity(instance.pool), self.fleet.kind[instance.pool]
         self.forget(instance, 1)
         while instance.waiting:
-            room = self.room(instance) - sum(r.pending for r in instance.joining)
+            limit = instance.chunk_limit
+            room = self.room(instance) - sum(min(r.pending, limit) for r in instance.joining)
             if room <= 0:
                 instance.queue_dirty = True
                 return
@@ -670,6 +703,8 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             if not request.transferred_tokens:
                 others = self.held_hashes(instance)
                 needed -= len(others & set(self.reusable_hashes(request))) * self.fleet.prefix_block_tokens
+            if is_chunked and members > 1:
+                needed += int(self.fleet.watermark_blocks[kind]) * block
             if self.batching[kind] == "orca":
                 longest = [r.input_tokens + r.output_tokens for r in [*held, *instance.outbound, request]]
                 needed = sum(-(-tokens // block) * block for tokens in longest)
@@ -698,7 +733,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             else:
                 instance.joining.append(request)
                 request.pending, request.reused = prompt - reused, reused
-                request.cached = reused + min(prompt - reused, room)
+                request.cached = reused + min(prompt - reused, limit, room)
                 request.refs = self.hashes(request, reused + self.fleet.prefix_block_tokens - 1)
                 instance.cache = [one for one in instance.cache if one not in request.refs]
                 self.hold_blocks(request, instance)

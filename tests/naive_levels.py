@@ -101,6 +101,29 @@ class NaiveLevels:
             self.preempt(max(lower, key=lambda r: (r.level, r.admission_turn)), instance)
         return bool(lower)
 
+    def preempt_by_level(self, instance):
+        """The running requests get memory for the next step in the order of admission, as under vLLM's policy
+        "priority"; whether any was preempted."""
+        changed, instance.has_preempted = False, False
+        behind, step = sorted(instance.batch + instance.joining, key=lambda r: r.admission_turn), []
+        while behind:
+            request = behind.pop(0)
+            step.append(request)
+            while request in step and not self.is_safe(instance):
+                if self.next_step_tokens(instance, behind) <= self.capacity(instance.pool):
+                    break
+                victim = max(step + behind, key=lambda r: (r.level, r.turn))
+                step, behind = ([r for r in some if r is not victim] for some in (step, behind))
+                self.preempt(victim, instance)
+                changed = instance.has_preempted = True
+            if request not in step and step:
+                instance.paused = behind
+                break
+            if request not in step:  # an empty step is composed anew
+                instance.has_preempted, instance.composed_s = False, inf
+                self.forget_ended(instance)
+        return changed
+
     # --- moves
 
     def balance(self, now):

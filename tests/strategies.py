@@ -19,6 +19,7 @@ from fleetcast.models.world.mechanisms import (
     ROUTINGS,
     SCALINGS,
     SIGNALS,
+    Batching,
     QueueOrder,
     Role,
     Routing,
@@ -87,6 +88,8 @@ def fleets(draw: st.DrawFn) -> FleetArrays:
     gpus = np.array(draw(st.sampled_from([[1, 1, 1, 1], [2, 1, 1, 2], [1, 2, 2, 1]])))
     held_gpus = max((at_start * times * gpus[kind])[region == at].sum() for at in range(REGIONS))
     max_batch = 4
+    batching = np.array(draw(st.lists(st.integers(0, len(BATCHINGS) - 1), min_size=4, max_size=4)))
+    is_chunked = batching == Batching.CHUNKED
     capacity = np.array(draw(st.sampled_from([[32, 40, 24, 64], [48, 64, 64, 32], [64, 1000, 32, 64]])))
     longest = np.minimum(capacity[kind], np.where(then == NO_INDEX, capacity[kind], capacity[kind[then]]))
     return FleetArrays(
@@ -121,9 +124,11 @@ def fleets(draw: st.DrawFn) -> FleetArrays:
         min_instances=least * times,
         is_interactive=is_interactive,
         defers_batch_tier=np.full(LLMS, any(one and other for _, one, other, _ in pooling)),
-        batching=np.array(draw(st.lists(st.integers(0, len(BATCHINGS) - 1), min_size=4, max_size=4))),
+        batching=batching,
         max_batch=np.array(draw(st.sampled_from([[max_batch] * 4, [max_batch, 2, 3, max_batch]]))),
         max_prefill_tokens=np.array(draw(st.sampled_from([[8] * 4, [24] * 4, [8, 24, 16, 6]]))),
+        long_prefill_token_threshold=is_chunked * draw(st.sampled_from([[0] * 4, [5] * 4, [3, 0, 12, 1]])),
+        watermark_blocks=is_chunked * draw(st.sampled_from([[0] * 4, [0] * 4, [2, 0, 1, 4]])),
         is_async=np.array(draw(st.sampled_from([[False] * 4, [False] * 4, [True] * 4, [True, False] * 2]))),
         prefix=draw(st.integers(0, len(PREFIXES) - 1)),
         prefix_block_tokens=8,

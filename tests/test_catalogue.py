@@ -321,6 +321,7 @@ def test_a_fleet_needs_a_region_with_its_gpus():
         ("niw_pull_two_share", "0.61", r"niw_pull_two_share <= niw_pull_one_share"),
         ("boot_spot_max_s", "59.0", r"boot_spot_s <= boot_spot_max_s"),
         ("max_prefill_tokens", "256", r"max_prefill_tokens = 256 must exceed max_batch = 256"),
+        ("batching", '"orca"\nwatermark = 0.01', r'watermark = 0\.01 are limits of batching = "chunked"'),
         ("min_instances", '2\nprefix = "blocks"\nprefix_block_tokens = 24', r"= 24 must be a multiple of"),
         ("instances_at_start", "41", r"instances_at_start <= max_instances"),
         ("instances_at_start", "18", r"252 h100-80gb in east, whose cap_gpus is 240"),

@@ -79,8 +79,10 @@ def joining(state: State) -> list[int]:
 
 
 def assert_same(a: Outcome, b: Outcome) -> None:
+    """A stretch that runs at the end counts its tokens in neither, but its length differs."""
+    left_out = {"events"} | ({"cached_tokens"} if (a.status == Ending.QUEUED).any() else set())
     for name in Outcome._fields:
-        if name != "events":
+        if name not in left_out:
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
 

@@ -13,6 +13,7 @@ import pytest
 from vllm_cases import (
     block_hashes,
     case_fleet,
+    case_setting,
     play_kernel,
     recorded_case,
     recorded_latency,
@@ -21,8 +22,6 @@ from vllm_cases import (
 )
 
 from fleetcast.models.traffic.answer_blocks import RequestBlocks, append_answer_blocks
-from fleetcast.models.world.catalogue import load_catalogue
-from fleetcast.models.world.config_loading import load_config
 
 RECORDED = json.loads(gzip.decompress((Path(__file__).parent / "vllm_decisions.json.gz").read_bytes()))
 
@@ -31,8 +30,7 @@ RECORDED = json.loads(gzip.decompress((Path(__file__).parent / "vllm_decisions.j
     "recorded", RECORDED, ids=lambda one: str(one["case"]["engine"]["max_num_batched_tokens"])
 )
 def test_the_kernel_decides_as_vllm_does(recorded) -> None:
-    catalogue = load_catalogue().of_era("2023", "here")
-    config = load_config("sageserve", catalogue)
+    catalogue, config = case_setting()
     case = recorded_case(recorded["case"])
     fleet = case_fleet(case, catalogue, config)._replace(latency=recorded_latency(recorded["case"]))
     played = play_kernel(case, fleet, catalogue, config)

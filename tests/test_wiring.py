@@ -216,6 +216,8 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: RunSettings) -
             "gpus": 4 if llm == LLMS[1] else 8,
         }
     assert ({*fleet.max_batch}, {*fleet.max_prefill_tokens}, fleet.kv_block_tokens) == ({48}, {4096}, 32)
+    assert {*fleet.long_prefill_token_threshold} == {1536}
+    assert fleet.watermark_blocks.tolist() == [int(0.03 * (kv[llm] // 32 + 1)) for llm in LLMS]
     assert (fleet.then == NO_INDEX).all()
     assert not fleet.has_transfers
     assert fleet.is_interactive.tolist() == [True, True, False]
@@ -235,7 +237,8 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: RunSettings) -
 
 
 def test_an_engine_may_have_limits_of_its_own(wired: RunSettings) -> None:
-    limits = {"batching": "orca", "max_batch": 40, "max_prefill_tokens": 2048, "async_scheduling": False}
+    limits = {"batching": "orca", "max_batch": 40, "max_prefill_tokens": 2048, "async_scheduling": False,
+              "long_prefill_token_threshold": 0, "watermark": 0.0}  # fmt: skip
     own = wired.config.fleet.deployments
     (pool,) = own[LLMS[1]]
     config = dataclasses.replace(
@@ -246,6 +249,7 @@ def test_an_engine_may_have_limits_of_its_own(wired: RunSettings) -> None:
     assert [BATCHINGS[code] for code in fleet.batching] == ["chunked", "orca"]
     assert (fleet.max_batch.tolist(), fleet.max_prefill_tokens.tolist()) == ([48, 40], [4096, 2048])
     assert fleet.is_async.tolist() == [True, False]
+    assert (fleet.long_prefill_token_threshold[1], fleet.watermark_blocks[1]) == (0, 0)
     assert fleet.kv_capacity[1] == 99_999 // 32 * 32
     assert fleet.latency.decode_s.shape == (2, 49)
 

@@ -12,14 +12,18 @@ from fleetcast.models.latency.profile_tables import LatencyTables
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
-from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.mechanisms import QueueOrder
 
 LLM, GPU = "llama3.1-8b", "h100-80gb"  # a profile to tell time by; both sides use the same one
 BUDGETS, SEQUENCES, BLOCKS = (256, 512, 1024, 2048, 4096, 8192), (16, 64, 128, 256), (16, 32)
 ENGINES = (1, 1, 2, 4, 8)
 LONGEST_TURN_TOKENS = 5_000  # a conversation ends that is longer
+LEVELS = 4  # of priority
+CROWDED_SEED, CROWDED_BUDGETS = 8_000, (256, 512, 2048)
 ROOM_TOKENS = 4_000_000  # of KV cache: nothing is preempted
 
 
@@ -37,6 +41,9 @@ class EngineCase(NamedTuple):
     input_tokens: Any  # (R,) integers
     output_tokens: Any  # (R,)
     previous: Any = None  # (R,) row of the turn before in a conversation, or -1; None: prompts share nothing
+    long_prefill_token_threshold: int = 0
+    watermark: float = 0.0
+    priority: Any = None  # (R,) 0 goes first; None: scheduling_policy = "fcfs"
 
 
 class Played(NamedTuple):
@@ -46,6 +53,12 @@ class Played(NamedTuple):
     first_token_s: Floats
     finish_s: Floats
     reused_tokens: Any
+
+
+def case_setting() -> tuple[Catalogue, RunConfig]:
+    """The catalogue with the profile that both sides tell time by, and a config to start from."""
+    catalogue = load_catalogue().of_era("2023", "here")
+    return catalogue, load_config("sageserve", catalogue)
 
 
 def draw_limits(rng: np.random.Generator) -> tuple[int, int, int, bool]:
@@ -91,6 +104,27 @@ def sample_conversations(name: str, seed: int, requests: int, kv_tokens: int) ->
     return EngineCase(name, *limits, kv_tokens, 1, arrival_s, prompts[order], answers[order], previous)
 
 
+def crowded_case(seed: int, requests: int) -> EngineCase:
+    """Requests of up to 3,100 tokens, seven a second, at one engine with memory for 5,000."""
+    case, rng = sample_case(f"crowded {seed}", CROWDED_SEED + seed, requests), np.random.default_rng(seed)
+    return case._replace(
+        engines=1,
+        max_num_seqs=64,
+        max_num_batched_tokens=CROWDED_BUDGETS[seed % 3],
+        async_scheduling=seed % 2 == 0,
+        kv_tokens=5_000,
+        arrival_s=np.cumsum(rng.exponential(0.15, requests)),
+        input_tokens=np.minimum(case.input_tokens, 2_500),
+        output_tokens=np.minimum(case.output_tokens, 600),
+    )
+
+
+def with_priorities(case: EngineCase, seed: int) -> EngineCase:
+    """The same requests, each of one of four priorities."""
+    rng = np.random.default_rng([seed, 4])
+    return case._replace(priority=rng.integers(0, LEVELS, case.arrival_s.size).astype(np.int16))
+
+
 def prompt_runs(case: EngineCase) -> list[list[tuple[int, int]]]:
     """The prompt of each request as pairs of a token and how often it follows itself.
 
@@ -126,6 +160,7 @@ def case_fleet(case: EngineCase, catalogue: Catalogue, config: RunConfig) -> Fle
         GPU, 1, batching="chunked", max_batch=case.max_num_seqs,
         max_prefill_tokens=case.max_num_batched_tokens,
         async_scheduling=case.async_scheduling, kv_tokens=case.kv_tokens,
+        long_prefill_token_threshold=case.long_prefill_token_threshold, watermark=case.watermark,
     )  # fmt: skip
     fleet = dataclasses.replace(
         config.fleet,
@@ -142,9 +177,13 @@ def play_kernel(case: EngineCase, fleet: FleetArrays, catalogue: Catalogue, conf
     trace = TraceArrays(case.arrival_s, all_zero, all_zero, all_zero, case.input_tokens, case.output_tokens)
     if case.previous is not None:
         trace = trace._replace(**block_hashes(case))
+    rules = trial_rules(LLM, catalogue, config)
+    if case.priority is not None:
+        trace = trace._replace(level=case.priority)
+        rules = rules._replace(order=QueueOrder.PRIORITY, headroom_share=np.zeros(LEVELS))
     until_s = float(case.arrival_s[-1]) + 1e5
     drive = Schedule([[case.engines]], hour_s=until_s)
-    outcome = replay_trace(trace, fleet, drive, trial_rules(LLM, catalogue, config), until_s)
+    outcome = replay_trace(trace, fleet, drive, rules, until_s)
     return Played(outcome.slot, outcome.first_token_s, outcome.finish_s, outcome.reused)
 
 
@@ -165,6 +204,9 @@ def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, An
             for row, runs in enumerate(prompt_runs(case))
         ]
     columns = zip(case.arrival_s[rows], case.input_tokens[rows], case.output_tokens[rows], strict=True)
+    if case.priority is not None:
+        for row in rows:
+            shared[row]["priority"] = int(case.priority[row])
     return {
         "engine": {
             "max_num_seqs": case.max_num_seqs,
@@ -172,6 +214,9 @@ def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, An
             "block_size": case.block_size,
             "async_scheduling": case.async_scheduling,
             "enable_prefix_caching": case.previous is not None,
+            "long_prefill_token_threshold": case.long_prefill_token_threshold,
+            "watermark": case.watermark,
+            "scheduling_policy": "fcfs" if case.priority is None else "priority",
         },
         "kv_tokens": case.kv_tokens,
         "latency": {
@@ -201,6 +246,9 @@ def recorded_case(recorded: dict[str, Any]) -> EngineCase:
         columns["input_tokens"].astype(np.int32),
         columns["output_tokens"].astype(np.int32),
         columns.get("previous"),
+        engine.get("long_prefill_token_threshold", 0),
+        engine.get("watermark", 0.0),
+        columns.get("priority"),
     )
 
 

@@ -11,7 +11,8 @@ from fleetcast.models.replay.dispatch.migration import copy_next_stage
 from fleetcast.models.replay.dispatch.queue_manager import defer_request, pull_deferred, release_aged_deferred
 from fleetcast.models.replay.dispatch.route import release_central_queue, route_request, route_stranded
 from fleetcast.models.replay.dispatch.transfer_end import deliver_cache
-from fleetcast.models.replay.engine.batch import begin_step, end_decode_stretch, end_prefill_step
+from fleetcast.models.replay.engine.batch import begin_step
+from fleetcast.models.replay.engine.step_end import end_decode_stretch, end_prefill_step
 from fleetcast.models.replay.engine.step_time import stretch_s
 from fleetcast.models.replay.fleet.instance_load import endpoint_index
 from fleetcast.models.replay.fleet.lifecycle import change_status, donate_when_empty

@@ -19,6 +19,8 @@ from fleetcast.models.replay.by_address import pass_by_address
 NO_INDEX: Any = np.int64(-1)
 NEVER = np.inf
 ALL_STEPS = 1 << 60  # Rules.steps_per_event without a limit
+ALL_TOKENS = 1 << 60  # of a prompt in a step without a limit
+ALL_TURNS = 1 << 60  # no turn of admission is later
 
 NO_LEGS: Any = (np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, np.float32))
 NO_LEVELS: Any = np.zeros(0, np.int16)
@@ -89,6 +91,8 @@ class FleetArrays(NamedTuple):
     batching: Ints  # (J,) Batching
     max_batch: Ints  # (J,) requests in a batch
     max_prefill_tokens: Ints  # (J,) prompt tokens in a step
+    long_prefill_token_threshold: Ints  # (J,) most prompt tokens of one request in a step; 0: no limit
+    watermark_blocks: Ints  # (J,) KV blocks that an admission leaves free at a busy instance
     is_async: Bools  # (J,) the engine composes a step while the one before it runs (queue.py)
     prefix: int  # Prefix
     prefix_block_tokens: int  # tokens of a hashed block of the trace; a multiple of kv_block_tokens

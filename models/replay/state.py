@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fleetcast.models.aliases import Ints
 from fleetcast.models.replay.by_address import pass_by_address
-from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX
+from fleetcast.models.replay.kernel_inputs import ALL_TOKENS, ALL_TURNS, NEVER, NO_INDEX
 from fleetcast.models.world.mechanisms import Phase
 
 MOVED_QUEUED, MOVED_LIVE, MOVE_ABORTED = range(3)  # columns of State.moved
@@ -97,7 +97,9 @@ PROGRESS_RECORDS = Records(
 REQUEST_RECORDS = Records(  # (R,)
     ("next", I32, "request", NO_INDEX, "the one behind it in the list that it is in"),
     ("generated", I32, "tokens", 0, "output tokens made before it last entered a decode batch"),
-    ("admission_turn", I64, "", 0, "turn of its latest admission"),
+    ("admission_turn", I32, "", 0, "turn of its latest admission"),
+    ("prefilled", I32, "tokens", 0, "of its pending prompt, computed since that admission"),
+    ("granted_tokens", I32, "tokens", 0, "of its pending prompt that have KV blocks"),
     ("served_by", I32, "slot", NO_INDEX, "the instance that it is assigned to"),
     ("preemptions", I32, "", 0, "how often it lost its cache"),
     ("refused", BOOL, "", False, "larger than the memory of any instance"),
@@ -154,8 +156,9 @@ INSTANCE_RECORDS = Records(  # (N,)
     ("full_block_prompts", I64, "requests", 0, "joining ones whose prompt fills its last block"),
     ("counted_kv_tokens", I64, "tokens", 0, "of the blocks at its last batch change, for utilisation"),
     ("pending_prompt_tokens", I64, "tokens", 0, "of the joining requests, not yet prefilled"),
-    ("prefilled", I64, "tokens", 0, "of the first joining request, already prefilled"),
-    ("granted_tokens", I64, "tokens", 0, "of the last joining prompt that have KV blocks"),
+    ("prefilled", I64, "tokens", 0, "of the joining requests, already prefilled"),
+    ("chunk_limit", I64, "tokens", ALL_TOKENS, "most prompt tokens of one request in this step"),
+    ("last_turn", I64, "", ALL_TURNS, "turn of the last request in this step; those behind it pause"),
     ("chunk", I64, "tokens", 0, "of prompts in the current step"),
     ("joining", I64, "requests", 0, "admitted, with prompts pending"),
     ("joining_head", I64, "request", NO_INDEX, "first of these, by turn of admission"),

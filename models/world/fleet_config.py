@@ -10,6 +10,8 @@ from fleetcast.models.world.toml_dataclasses import KnownName, PositiveShare, Ra
 Instances = Annotated[int, Range(0, 10_000)]
 MaxBatch = Annotated[int, Range(1, 4096)]
 PrefillTokens = Annotated[int, Range(2, 1_000_000)]
+LongPrefillTokens = Annotated[int, Range(0, 1_000_000)]
+FreeShare = Annotated[float, Range(0, 0.9)]
 FrontendSeconds = Annotated[float, Range(0, 60)]
 BatchingName = Annotated[str, KnownName("batching", BATCHINGS)]
 
@@ -22,6 +24,8 @@ class EngineLimits(NamedTuple):
     max_prefill_tokens: int
     async_scheduling: bool
     kv_tokens: int | None  # KV cache tokens that the engine reports at its start; None: by formula
+    long_prefill_token_threshold: int
+    watermark: float
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class Deployment:
     max_prefill_tokens: PrefillTokens | None = None
     async_scheduling: bool | None = None
     kv_tokens: Annotated[int, Range(1, 1_000_000_000)] | None = None  # else by formula
+    long_prefill_token_threshold: LongPrefillTokens | None = None
+    watermark: FreeShare | None = None
 
     @property
     def gpus(self) -> int:
@@ -72,6 +78,10 @@ class FleetConfig:
     batching: BatchingName  # whole prompts first, chunked, or orca
     max_prefill_tokens: PrefillTokens  # in one step: of a whole batch, or the budget when chunked
     async_scheduling: bool = False  # a step is scheduled while the one before it runs
+    # Two limits of vLLM's chunked prefill: most prompt tokens of one request in a step (0: no limit), and the
+    # share of the KV blocks that an admission leaves free.
+    long_prefill_token_threshold: LongPrefillTokens = 0
+    watermark: FreeShare = 0.0
     prefix: Annotated[str, KnownName("prefix", PREFIXES)] = "none"  # kind of prefix cache
     prefix_block_tokens: Annotated[int, Range(1, 65_536)] = 512  # of a block with a hash in the trace
     # KV transfer of a prompt's whole cache at once (bulk), or layer by layer
@@ -96,4 +106,8 @@ class FleetConfig:
             self.max_prefill_tokens if pool.max_prefill_tokens is None else pool.max_prefill_tokens,
             self.async_scheduling if pool.async_scheduling is None else pool.async_scheduling,
             pool.kv_tokens,
+            self.long_prefill_token_threshold
+            if pool.long_prefill_token_threshold is None
+            else pool.long_prefill_token_threshold,
+            self.watermark if pool.watermark is None else pool.watermark,
         )

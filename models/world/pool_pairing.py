@@ -119,6 +119,12 @@ def check_pool_limits(here: str, fleet: FleetConfig, pool: Deployment) -> None:
             f"{here}: max_prefill_tokens = {engine.max_prefill_tokens} must exceed max_batch = "
             f"{engine.max_batch}. Change one, here or in [fleet]."
         )
+    if engine.batching != "chunked" and (engine.long_prefill_token_threshold or engine.watermark):
+        raise ConfigError(
+            f"{here}: long_prefill_token_threshold = {engine.long_prefill_token_threshold} and watermark = "
+            f'{engine.watermark} are limits of batching = "chunked", and this pool has "{engine.batching}". '
+            "Set both to 0, or change the batching, here or in [fleet]."
+        )
     if engine.kv_tokens is not None and engine.kv_tokens < fleet.kv_block_tokens:
         raise ConfigError(
             f"{here}: kv_tokens = {engine.kv_tokens} is less than a block of "

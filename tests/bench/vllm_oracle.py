@@ -196,7 +196,9 @@ def run_case(case: dict) -> dict:
     while left:
         if not flying:
             add_arrived(now)
-            step = compose() or compose()  # a step that has preempted all admits none: the next one does
+            step = compose()
+            while step is None and (scheduler.running or scheduler.waiting):
+                step = compose()  # a step that has preempted all it would hold admits none: the next one does
             if step is None:
                 now = max(now, rows[coming[0]]["arrival_s"])
                 continue

@@ -20,20 +20,21 @@ from measure import Figures, Skipped, Target
 from vllm_cases import (
     EngineCase,
     case_fleet,
+    case_setting,
+    crowded_case,
     oracle_case,
     play_kernel,
     sample_case,
     sample_conversations,
+    with_priorities,
     worst_difference,
 )
-from workloads import setting
-
-from fleetcast.models.world.catalogue import load_catalogue
 
 ORACLE = Path(__file__).with_name("vllm_oracle.py")
 RECORDED = Path(__file__).parents[1] / "vllm_decisions.json.gz"  # what tests hold the kernel to everywhere
 RECORDED_CASES, RECORDED_REQUESTS = 4, 120  # cases of each kind
 CASES, TIGHT_CASES, TURNS_CASES, REQUESTS = 100, 10, 12, 1_000  # requests of a case
+CROWDED_CASES, CROWDED_REQUESTS, RECORDED_CROWDED = 12, 300, 80
 TIGHT_TOKENS = 36_000  # of KV cache, where requests are preempted: the longest request has 34,000
 TURNS_TOKENS = (8_000, 20_000, 4_000_000)  # of KV cache: most, some and no blocks are evicted
 TARGETS = {
@@ -43,6 +44,12 @@ TARGETS = {
     ),
     "engine_scheduler_preemptions": Target("preemptions", "of 10,000 requests where memory is short"),
     "engine_scheduler_preempted_worst": Target("share", "the same where memory is short", at_most=1e-9),
+    "engine_scheduler_limited_requests": Target(
+        "requests", "at crowded engines with a limit for long prompts or a watermark"
+    ),
+    "engine_scheduler_limited_worst": Target("share", "the same with these limits", at_most=1e-9),
+    "engine_scheduler_priority_preemptions": Target("preemptions", "of requests with four priorities"),
+    "engine_scheduler_priority_worst": Target("share", "the same with four priorities", at_most=1e-9),
     "engine_scheduler_cached_requests": Target("requests", "of conversations compared, with caches"),
     "engine_scheduler_cached_worst": Target("share", "the same for conversations with caches", at_most=1e-9),
     "engine_prefix_reuse_gap": Target("tokens", "reused by one of the two and not by the other", at_most=0),
@@ -72,7 +79,7 @@ class Difference(NamedTuple):
 
 def compare_cases(cases: list[EngineCase]) -> list[Difference]:
     """Play each case in both; the differences, over its engines."""
-    catalogue, (_, config) = load_catalogue().of_era("2023", "here"), setting()
+    catalogue, config = case_setting()
     parts, inputs = [], []
     for number, case in enumerate(cases):
         fleet = case_fleet(case, catalogue, config)
@@ -104,7 +111,10 @@ def count_early_turns(case: EngineCase, oracle: dict[str, Any]) -> int:
 
 
 def recorded_settings() -> list[EngineCase]:
-    """Small cases of one engine: room for all, a full batch, short memory, conversations; half are async."""
+    """Small cases of one engine: room for all, a full batch, short memory, conversations, priorities, limits.
+
+    Half of them are async.
+    """
     cases = []
     for number in range(RECORDED_CASES):
         case = sample_case(f"recorded {number}", 2_000 + number, RECORDED_REQUESTS)
@@ -113,16 +123,34 @@ def recorded_settings() -> list[EngineCase]:
         turns = sample_conversations("turns", 2_100 + number, RECORDED_REQUESTS, TURNS_TOKENS[0])
         for one in (case, full, tight, turns):
             cases.append(one._replace(engines=1, async_scheduling=number % 2 == 0))
-    return cases
+    cases += [priority_case(seed, RECORDED_CROWDED) for seed in (0, 1, 4)]
+    cases += [limited_case(seed, RECORDED_CROWDED) for seed in (7, 8, 9)]
+    both = priority_case(11, RECORDED_CROWDED)._replace(long_prefill_token_threshold=100, watermark=0.05)
+    return [*cases, both]
 
 
 def record_decisions() -> None:
     """Write small cases with what vLLM's scheduler makes of them."""
-    catalogue, (_, config) = load_catalogue().of_era("2023", "here"), setting()
-    every = np.arange(RECORDED_REQUESTS)
-    inputs = [oracle_case(case, case_fleet(case, catalogue, config), every) for case in recorded_settings()]
+    catalogue, config = case_setting()
+    inputs = [
+        oracle_case(case, case_fleet(case, catalogue, config), np.arange(case.arrival_s.size))
+        for case in recorded_settings()
+    ]
     rows = [{"case": case, "result": result} for case, result in zip(inputs, run_oracle(inputs), strict=True)]
     RECORDED.write_bytes(gzip.compress(json.dumps(rows).encode(), mtime=0))
+
+
+def limited_case(seed: int, requests: int) -> EngineCase:
+    """A crowded engine with a limit for long prompts, or with a watermark."""
+    case = crowded_case(seed, requests)
+    if seed % 4 == 1:
+        return case._replace(watermark=0.1)
+    return case._replace(long_prefill_token_threshold=(64, 100, 128)[seed % 3])
+
+
+def priority_case(seed: int, requests: int) -> EngineCase:
+    """A crowded engine that serves four priorities."""
+    return with_priorities(crowded_case(seed, requests), seed)
 
 
 def random_settings(cases: int = 0, requests: int = 0) -> Figures:
@@ -146,6 +174,26 @@ def preempted(cases: int = 0, requests: int = 0) -> Figures:
     }
 
 
+def limited(cases: int = 0, requests: int = 0) -> Figures:
+    """Crowded engines with a limit for long prompts, or with a watermark."""
+    cases, requests = cases or CROWDED_CASES, requests or CROWDED_REQUESTS
+    found = compare_cases([limited_case(seed, requests) for seed in range(cases)])
+    return {
+        "engine_scheduler_limited_requests": cases * requests,
+        "engine_scheduler_limited_worst": max(one.worst for one in found),
+    }
+
+
+def priorities(cases: int = 0, requests: int = 0) -> Figures:
+    """Crowded engines with policy "priority"."""
+    cases, requests = cases or CROWDED_CASES, requests or CROWDED_REQUESTS
+    found = compare_cases([priority_case(seed, requests) for seed in range(cases)])
+    return {
+        "engine_scheduler_priority_preemptions": sum(one.preemptions for one in found),
+        "engine_scheduler_priority_worst": max(one.worst for one in found),
+    }
+
+
 def conversations(cases: int = 0, requests: int = 0) -> Figures:
     """Conversations on one engine with prefix caches, answers included, with and without evictions.
 
@@ -166,9 +214,10 @@ def conversations(cases: int = 0, requests: int = 0) -> Figures:
     }
 
 
-FUNCTIONS = (random_settings, preempted, conversations)
-FEW = dict.fromkeys(("CASES", "TIGHT_CASES", "TURNS_CASES"), 2) | {"REQUESTS": 30}
-SMOKE = dict.fromkeys(("random_settings", "preempted", "conversations"), FEW)
+FUNCTIONS = (random_settings, preempted, limited, priorities, conversations)
+FEW = dict.fromkeys(("CASES", "TIGHT_CASES", "TURNS_CASES", "CROWDED_CASES"), 2)
+FEW |= {"REQUESTS": 30, "CROWDED_REQUESTS": 30}
+SMOKE = dict.fromkeys((function.__name__ for function in FUNCTIONS), FEW)
 
 if __name__ == "__main__":
     record_decisions()

@@ -20,7 +20,7 @@ from fleetcast.models.replay.engine.prefix import (
     reusable_tokens,
     shared_kv_blocks,
 )
-from fleetcast.models.replay.engine.prompt_chunks import is_chunked, prompt_token_room
+from fleetcast.models.replay.engine.prompt_chunks import all_chunk_tokens, is_chunked, prompt_token_room
 from fleetcast.models.replay.engine.queue import has_waiting_request, next_lane, pop_front, push_back
 from fleetcast.models.replay.event_queue import push_key
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
@@ -49,8 +49,8 @@ def can_make_batch_room(fleet: FleetArrays, rules: Rules, state: State, slot: in
 def can_admit(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> bool:
     """Return whether the batch has a place, and memory for the prompt and one decode step of all requests.
 
-    CHUNKED needs no memory for the first token after a prompt (vLLM 1). ORCA needs memory for the whole
-    output of all requests.
+    CHUNKED needs no memory for the first token after a prompt (vLLM 1), and at a busy instance leaves the
+    watermark free. ORCA needs memory for the whole output of all requests.
     """
     instance = state.instance[slot]
     if not has_batch_room(fleet, state, slot):
@@ -63,6 +63,8 @@ def can_admit(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, r
         is_computed = not has_transferred_cache(fleet, state, request)
         if is_chunked(fleet, slot):
             blocks += instance.ended_blocks + kv_blocks(fleet, prompt_tokens(trace, state, request))
+            if instance.batch + instance.joining + instance.ended > 0:
+                blocks += fleet.watermark_blocks[fleet.slot_kind[slot]]
         else:
             blocks += instance.full_block_prompts
             blocks += kv_blocks(fleet, prompt_tokens(trace, state, request) + is_computed)
@@ -81,8 +83,9 @@ def admit_waiting(
     before, kind, has_preempted = state.progress.admission_turn, fleet.slot_kind[slot], False
     if fleet.prefix == Prefix.BLOCKS:  # the decode batch takes its blocks first
         evict_prefix_blocks(fleet, state, slot, new_kv_blocks(fleet, state, slot, 1))
+    planned = all_chunk_tokens(trace, fleet, state, slot)
     while True:
-        room = prompt_token_room(fleet, state, slot) - instance.pending_prompt_tokens
+        room = prompt_token_room(fleet, state, slot) - planned
         if room <= 0:
             instance.queue_dirty = has_waiting_request(state, slot)
             break
@@ -92,9 +95,10 @@ def admit_waiting(
         request = state.lane[slot, lane].head
         if not can_admit(trace, fleet, state, slot, request):
             if rules.order == QueueOrder.PREEMPTIVE and preempt_for_higher_level(
-                trace, fleet, rules, state, slot, request
+                trace, fleet, state, slot, request
             ):
                 has_preempted = True
+                planned = all_chunk_tokens(trace, fleet, state, slot)
                 continue
             break
         prompt = prompt_tokens(trace, state, request)
@@ -119,12 +123,15 @@ def admit_waiting(
         push_back(state, state.instance["joining_head"], state.instance["joining_tail"], slot, request)
         instance.joining += 1
         instance.pending_prompt_tokens += work
-        instance.granted_tokens = prompt - work + min(work, room)
-        instance.blocks += kv_blocks(fleet, instance.granted_tokens)
+        chunk = min(work, instance.chunk_limit)
+        planned += chunk
+        granted = prompt - work + min(chunk, room)
+        state.request[request].prefilled, state.request[request].granted_tokens = 0, granted
+        instance.blocks += kv_blocks(fleet, granted)
         if fleet.prefix != Prefix.NONE:
             instance.blocks -= shared_kv_blocks(trace, fleet, state, slot, request)
             hold_prefix(trace, fleet, state, slot, request, prompt - work)
-            insert_prompt_blocks(trace, fleet, state, slot, request, instance.granted_tokens)
+            insert_prompt_blocks(trace, fleet, state, slot, request, granted)
         instance.full_block_prompts += prompt % fleet.kv_block_tokens == 0
         if state.request[request].generated == 0:
             state.request[request].admitted_s = now

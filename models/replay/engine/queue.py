@@ -39,6 +39,20 @@ def pop_front(state: State, heads: np.ndarray, at: int) -> int:
 
 
 @njit_inline
+def unlink(state: State, heads: np.ndarray, tails: np.ndarray, at: int, request: int, before: int) -> None:
+    """Remove the request, which is behind `before` (NO_INDEX: at the head), from list `at`.
+
+    heads and tails: shape (lists,), requests.
+    """
+    if before == NO_INDEX:
+        heads[at] = state.request[request].next
+    else:
+        state.request[before].next = state.request[request].next
+    if tails[at] == request:
+        tails[at] = before
+
+
+@njit_inline
 def insert_in_order(state: State, heads: np.ndarray, tails: np.ndarray, at: int, request: int) -> None:
     """Insert the request into list `at` in order of arrival; heads and tails: shape (lists,), requests.
 
@@ -84,6 +98,13 @@ def notice_arrivals(trace: TraceArrays, state: State, slot: int, until_s: float)
         request = pop_front(state, heads, unknown)
         insert_in_order(state, heads, tails, trace.lane[request], request)
         state.instance[slot].queue_dirty = True
+
+
+@njit_inline
+def forget_ended(state: State, slot: int) -> None:
+    """Take the requests that have just ended out of what the next step is composed with."""
+    instance = state.instance[slot]
+    instance.ended = instance.ended_blocks = instance.ended_uncached_blocks = 0
 
 
 @njit_inline

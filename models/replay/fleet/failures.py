@@ -4,13 +4,13 @@ from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.kv_transfer import has_transferred_cache
 from fleetcast.models.replay.dispatch.route import route_request
 from fleetcast.models.replay.dispatch.transfer_end import lose_cache, recall_in_flight
-from fleetcast.models.replay.engine.preempt import drop_last_decoding, drop_last_joining
+from fleetcast.models.replay.engine.preempt import drop_decoding, drop_joining
 from fleetcast.models.replay.engine.queue import insert_in_order, pop_front
 from fleetcast.models.replay.engine.step_time import steps_until
 from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.fleet.lifecycle import change_status
 from fleetcast.models.replay.fleet.teams import first_team_slot, is_led_pool, team_index
-from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.kernel_inputs import ALL_TURNS, NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Phase, Prefix, Status
 
@@ -87,9 +87,10 @@ def empty_instance(trace: TraceArrays, fleet: FleetArrays, state: State, slot: i
             insert_in_order(state, heads, tails, 0, pop_front(state, heads, at))
     while instance.joining + instance.batch > 0:
         if instance.joining > 0:
-            request = drop_last_joining(trace, fleet, state, slot)
+            request = instance.joining_head
+            drop_joining(trace, fleet, state, slot, request)
         else:
-            request = drop_last_decoding(trace, fleet, False, state, slot)
+            request = drop_decoding(trace, fleet, state, slot, instance.batch - 1)
         state.request[request].preemptions += 1
         if fleet.prefix != Prefix.NONE:
             state.sharing[request].held_hashes = 0
@@ -99,6 +100,7 @@ def empty_instance(trace: TraceArrays, fleet: FleetArrays, state: State, slot: i
     for level in range(state.requests_by_level.shape[1]):
         state.requests_by_level[slot, level] = 0
     instance.pending_prompt_tokens = instance.prefilled = 0
+    instance.last_turn = ALL_TURNS
     instance.queue_dirty = False
     instance.phase = Phase.IDLE
     reschedule_event(state, slot, NEVER)

@@ -46,7 +46,7 @@ def make_fleet(
     pools = pool_fields(catalogue, config, replay, rows, kinds, capacity)
     return FleetArrays(
         **pools,
-        **kind_fields(catalogue, config, kinds, replay.is_balanced),
+        **kind_fields(catalogue, config, kinds, capacity, replay.is_balanced),
         **region_fields(catalogue, config.frontend_s),
         has_transfers=bool((pools["then"] != NO_INDEX).any() or replay.cascades or replay.is_balanced),
         kv_capacity=capacity,
@@ -120,9 +120,12 @@ def pool_fields(
 
 
 def kind_fields(
-    catalogue: Catalogue, config: FleetConfig, kinds: Sequence[InstanceKind], moves: bool
+    catalogue: Catalogue, config: FleetConfig, kinds: Sequence[InstanceKind], capacity: Ints, moves: bool
 ) -> dict[str, Any]:
-    """Return the fields of FleetArrays by kind; `moves`: requests move between instances."""
+    """Return the fields of FleetArrays by kind; `moves`: requests move between instances.
+
+    capacity: shape (J,), KV tokens.
+    """
     gpus = list(catalogue.gpus)
     by_layer = config.kv_transfer == "layers"
     return {
@@ -138,6 +141,12 @@ def kind_fields(
         "batching": np.array([code_of_name(Batching, each.engine.batching) for each in kinds]),
         "max_batch": np.array([each.engine.max_batch for each in kinds]),
         "max_prefill_tokens": np.array([each.engine.max_prefill_tokens for each in kinds]),
+        "long_prefill_token_threshold": np.array(
+            [each.engine.long_prefill_token_threshold for each in kinds]
+        ),
+        "watermark_blocks": np.array(
+            [watermark_blocks(config, each, tokens) for each, tokens in zip(kinds, capacity, strict=True)]
+        ),
         "is_async": np.array([each.engine.async_scheduling for each in kinds]),
         "boot_factor": np.array([catalogue.gpus[each.gpu].boot_factor for each in kinds]),
         "latency": build_latency_tables(
@@ -197,6 +206,11 @@ def instance_kv_tokens(catalogue: Catalogue, config: FleetConfig, kind: Instance
     if kind.engine.kv_tokens is None:
         return kv_capacity_tokens(catalogue, config, kind.llm, kind.gpu, kind.gpus)
     return kind.engine.kv_tokens // config.kv_block_tokens * config.kv_block_tokens
+
+
+def watermark_blocks(config: FleetConfig, kind: InstanceKind, kv_tokens: int) -> int:
+    """Return the KV blocks that an admission leaves free: vLLM counts its null block among all blocks."""
+    return int(kind.engine.watermark * (kv_tokens // config.kv_block_tokens + 1))
 
 
 def spot_delays_s(replay: ReplayConfig, seed: int) -> Floats:

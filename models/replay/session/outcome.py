@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
     kv_used: Floats  # (hours, E) token-seconds of KV memory in use at the serving instances
     kv_room: Floats  # (hours, E) token-seconds of their KV capacity
     moved: Ints  # (hours, E, 3) moves from the pool: of waiting requests, of decoding ones, aborted
-    cached_tokens: int  # computed so far by prefill and decode; the last token of a request is not cached
+    cached_tokens: int  # by prefill and decode until the last event; a request's last token is not cached
     recomputed_tokens: int  # of these, lost by preemption and computed again
     reused_tokens: int  # prompt tokens so far, found in the cache at admission
     events: int  # kernel events so far, for benchmarks
