@@ -199,7 +199,7 @@ def show_legs(legs: pa.Table) -> None:
             f"{row['leg']} {row['role']}",
             format_figure(row["hand_over_s"], ",.3f"),
             *(format_figure(row[name], ",.2f") for name in times),
-            f"{row['llm']} on {row['gpu']}, {row['region']} #{row['instance']}",
+            f"{row['llm']} on {row['gpu']}, {row['served_region']} #{row['instance']}",
         )
         for row in legs.to_pylist()
     ]

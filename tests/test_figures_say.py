@@ -302,11 +302,14 @@ def test_the_panels_of_the_load_have_the_last_week_by_tier_llm_and_sort() -> Non
 
 def test_the_panels_of_latency_have_quartiles_deviation_and_the_percentiles_of_the_largest_llm() -> None:
     box = {"mean_s": 4.0, "p5_s": 1.0, "p25_s": 2.0, "p50_s": 3.0, "p75_s": 5.0, "p95_s": 9.0}
-    boxes = pd.DataFrame([{"tier": "fast", "region": region} | box for region in ("north", "south")])
+    boxes = pd.DataFrame([{"tier": "fast", "served_region": region} | box for region in ("north", "south")])
     boxes.loc[1, "p95_s"] = 10.0
     times = pd.date_range("2025-07-01 12:00", periods=2, freq="min")
     minutes = pd.DataFrame({"tier": "fast", "minute": times, "mean_s": [4.0, 5.0], "deviation_s": [6.0, 1.0]})
-    at, shares = {"region": "north", "minute": times[0]}, {f"p{q}_tokens": 1000.0 * q for q in (50, 95, 99)}
+    at, shares = (
+        {"served_region": "north", "minute": times[0]},
+        {f"p{q}_tokens": 1000.0 * q for q in (50, 95, 99)},
+    )
     llms = ("llama3.1-8b", "bloom-176b", "not-in-the-catalogue")
     instances = pd.DataFrame([at | shares | {"llm": llm} for llm in llms])
     figure = latency_panels.draw_latency(boxes, minutes, instances, "a day")

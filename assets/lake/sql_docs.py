@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from fleetcast.assets.lake.shared_columns import column_meaning
 from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.table_queries import escape_quotes
 
@@ -198,8 +199,8 @@ def comment_statements(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
         file, view = read_sql(path), path.stem
         if view in columns:
             yield f"comment on view {view} is '{escape_quotes(file.sentence)}'"
-        for column, meaning in file.columns.items():
-            if column in columns.get(view, ()):
+        for column in columns.get(view, ()):
+            if meaning := column_meaning(column, file.columns):
                 yield f"comment on column {view}.{column} is '{escape_quotes(meaning)}'"
 
 

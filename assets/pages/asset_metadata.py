@@ -13,6 +13,7 @@ import pyarrow as pa
 from fleetcast.assets.lake.environment import LAKE, LOCATION, read_process_config
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.lake.shared_columns import column_meaning
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.pages.figure_files import figure_thumbnail
@@ -102,7 +103,7 @@ def table_metadata(trace: str, table: pa.Table, file: str | Path) -> Mapping[str
     Traces of one location share their partitions: the page of a day shows the one written last.
     """
     sql = read_sql(file)
-    columns = [dg.TableColumn(f.name, str(f.type), sql.columns.get(f.name)) for f in table.schema]
+    columns = [dg.TableColumn(f.name, str(f.type), column_meaning(f.name, sql.columns)) for f in table.schema]
     origins = {
         name: [
             dg.TableColumnDep(build_asset_key(ASSET_OF_TABLE.get(source, source)), column)

@@ -28,11 +28,8 @@ def read_plan_rows(
     if region is not None:
         require_known(region, settings.catalogue.regions, "region", "plan")
     rows = settings.lake.sql(
-        "select * from all_plans where trace = $trace and day = $day and policy = $policy "
-        "and region = coalesce($region, region) "
-        "order by region, llm, gpu, gpus_per_instance, role, hour_start",
-        trace=settings.trace, day=day, policy=policy, region=region,
-    ).to_pylist()  # fmt: skip
+        "reads/plan_rows.sql", trace=settings.trace, first=day, last=day, policy=policy, region=region
+    ).to_pylist()
     if not rows and is_required:
         raise ValueError(
             f"The trace {settings.trace!r} has no plan of {policy} on {day}. "

@@ -25,7 +25,7 @@ PLAN_PAGE_COLUMNS = (
     "hour_start",
     "llm",
     "role",
-    "region",
+    "served_region",
     "gpu",
     "gpus_per_instance",
     "instances_before",
