@@ -22,7 +22,6 @@ from fleetcast.pipelines.lake_commands import (
     check_command,
     explain_command,
     explore_command,
-    sql_command,
     timeline_command,
 )
 from fleetcast.pipelines.levels_cli import levels_command
@@ -41,6 +40,7 @@ from fleetcast.pipelines.scoreboard import (
     show_scoreboard,
     show_short_plans,
 )
+from fleetcast.pipelines.sql_cli import sql_command
 from fleetcast.pipelines.study_cli import study_command
 from fleetcast.pipelines.terminal import (
     cli_errors,
