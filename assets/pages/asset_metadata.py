@@ -1,6 +1,7 @@
 """What all assets share: the settings resource, common arguments, and the metadata of what they wrote."""
 
 import base64
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -159,6 +160,12 @@ def partition_days(context: dg.AssetExecutionContext | dg.AssetCheckExecutionCon
 def add_day_metadata(context: dg.AssetExecutionContext, day: date, metadata: Metadata) -> None:
     """Attach metadata to the materialisation of a day's partition."""
     context.add_asset_metadata(metadata, partition_key=day.isoformat())
+
+
+def run_seconds(context: RunContext) -> dict[str, float]:
+    """Return the seconds since the run began, as metadata; empty where the instance does not know."""
+    begun = context.instance.get_run_stats(context.run_id).start_time
+    return {} if begun is None else {"run_s": time.time() - begun}
 
 
 @contextmanager

@@ -50,6 +50,12 @@ def ordered_plan_steps(rows: Iterable[Row]) -> list[Row]:
     return [row for row in ordered if row["hour_start"] == first or row["why"] is not None]
 
 
+def describe_deployment(row: Row) -> str:
+    """Return the GPUs of an instance, with its phase if it serves only prefill or decode."""
+    gpus = f"{row['gpus_per_instance']} x {row['gpu']}"
+    return gpus if row["role"] == "whole" else f"{gpus}, {row['role']}"
+
+
 class EarlyBoots(NamedTuple):
     """What a plan's replicas use before they serve, from when they are requested on."""
 
