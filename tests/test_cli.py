@@ -1,5 +1,6 @@
 """The command line for a user: results, one-line errors, exit codes."""
 
+import inspect
 import re
 import socket
 import subprocess
@@ -29,6 +30,7 @@ from fleetcast.assets.pages.value_format import format_value
 from fleetcast.models.world.config_loading import CONFIG_DIR
 from fleetcast.pipelines import executors, nightly_run, runs, terminal, terminal_tables, trace_commands
 from fleetcast.pipelines.cli import cli_app
+from fleetcast.pipelines.lazy_group import import_commands
 from fleetcast.pipelines.terminal import cli_errors
 from fleetcast.pipelines.trace_commands import show_findings
 
@@ -65,6 +67,27 @@ def test_help_teaches_with_examples():
     assert (
         "A request_id of the table outcomes." in invoke("explain", "--help").output
     )  # arguments have theirs too
+
+
+def test_help_imports_no_command_and_no_heavy_package():
+    code = "import sys; from fleetcast.pipelines.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    *_, modules = found.strip().splitlines()
+    heavy = {"pandas", "numba", "numpy", "dagster", "duckdb", "pyarrow", "matplotlib", "scipy"}
+    assert heavy.isdisjoint(modules.split())
+    assert "Start here" in found
+
+
+def test_the_list_of_commands_has_the_first_paragraph_of_each_and_a_typing_error_one_suggestion():
+    group = typer.main.get_command(cli_app)
+    for name, real in import_commands(group).items():
+        first = inspect.cleandoc(real.help).split("\n\n")[0]
+        assert group.commands[name].help == " ".join(first.split()), name
+        assert real.name == name
+    for mistyped in (["nightyl"], ["plan", "shwo"]):
+        assert invoke(*mistyped).stderr.count("Did you mean") == 1
 
 
 def test_a_folder_is_no_config(tmp_path):
@@ -426,7 +449,7 @@ def test_an_empty_landing_folder_is_reported_in_one_line(monkeypatch):
     ],
 )
 def test_a_former_option_name_means_the_same(command, former, name):
-    parameters = typer.main.get_command(cli_app).commands[command].params
+    parameters = import_commands(typer.main.get_command(cli_app))[command].params
     assert (
         [one.name for one in parameters if former in one.opts]
         == [one.name for one in parameters if name in one.opts]
