@@ -331,7 +331,7 @@ def why_late(t: Tables) -> Frame:
     )
     for policy, own in every.groupby("policy"):
         late = own[(own["tier"] != "niw") & (own["target_ratio"] > 1)]
-        late = late.sort_values("target_ratio", ascending=False).head(5)
+        late = late.sort_values("target_ratio", ascending=False).head(3)
         for one in late.itertuples():
             same = own[(own["instance"] == one.instance) & (own["request_id"] != one.request_id)]
             ahead = same[(same["joined"] <= one.joined) & (same["answered"] > one.joined)]
