@@ -32,6 +32,7 @@ from fleetcast.assets.pages.asset_metadata import (
     open_run_settings,
     partition_day,
     partition_days,
+    run_seconds,
     table_metadata,
     text_table,
     upstream_asset,
@@ -42,6 +43,7 @@ from fleetcast.assets.plans import plan_page, plans
 from fleetcast.assets.replays import nightly_replays, scorecards
 from fleetcast.assets.replays import replay_figures as drawings
 from fleetcast.assets.replays.replay_units import find_unit
+from fleetcast.assets.replays.trend_figures import read_trend_figures, trend_policy
 from fleetcast.assets.traces import data_quality
 from fleetcast.assets.traces.landing import LANDING_COLUMNS, land_all_files, landed_traces, report_texts
 
@@ -144,15 +146,13 @@ def plans_asset(
                 plans.plan_day(chosen, day, progress)
                 plan_page.draw_plan_page(chosen, day)
         table = chosen.lake.part("plans", trace=chosen.trace, day=day)
-        figure, changes = chosen.figures(day) / "plan.png", plan_page.read_plan_changes(chosen, day)
-    columns = dg.TableSchema([dg.TableColumn(name) for name in plan_page.PLAN_PAGE_COLUMNS])
-    records = [dg.TableRecord({k: str(v) for k, v in row.items()}) for row in changes.to_pylist()]
+        figure, changes = chosen.figures(day) / "plan.png", plan_page.describe_plan_changes(chosen, day)
     return dg.MaterializeResult(
         metadata={
             **table_metadata(chosen.trace, table, "tables/plans.sql"),
             "plan": embed_figure(figure),
             "not_known": demand_history.unknown_history_sentence(chosen, day) or "nothing",
-            "changes": dg.MetadataValue.table(records, columns),
+            "changes": text_table(changes, plan_page.PLAN_PAGE_COLUMNS),
         }
     )
 
@@ -223,9 +223,13 @@ def scorecard(
         table = chosen.lake.part("scorecard", trace=chosen.trace, day=day)
         chosen.lake.publish()
         board = scorecards.read_scoreboard(chosen, day)
+        figures = read_trend_figures(chosen, day, board)
     return dg.MaterializeResult(
         metadata={
             **table_metadata(chosen.trace, table, "marts/scorecard.sql"),
+            "trend_of": trend_policy(board),
+            **figures,
+            **run_seconds(context),
             "scoreboard": dg.MetadataValue.md(
                 markdown_table(board.select(scorecards.scoreboard_page_columns(board)))
             ),

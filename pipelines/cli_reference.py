@@ -10,6 +10,7 @@ import typer
 
 from fleetcast.models.world.project_paths import ROOT
 from fleetcast.pipelines.cli import cli_app
+from fleetcast.pipelines.lazy_group import import_commands
 
 CLI_PAGE = ROOT / "data" / "docs" / "reference" / "cli.md"
 CLI_INTRODUCTION = """# Which commands and options does fleetcast have?
@@ -41,7 +42,7 @@ def render_page() -> str:
 def walk_commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
     """Every command that does something, with its full name, in the order of `--help`."""
     if isinstance(command, click.Group):
-        for key, inner in command.commands.items():
+        for key, inner in import_commands(command).items():
             yield from walk_commands(inner, f"{name} {key}")
     else:
         yield name, command

@@ -1,88 +1,19 @@
-"""`fleetcast sql`, `explore`, `explain`, `timeline`: query the lake, and explain why a request was late."""
+"""`fleetcast check`, `explore`, `explain`, `timeline`: verify the lake, show it, explain a late request."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import pyarrow as pa
 import typer
 
-from fleetcast.assets.lake.query_limits import QueryLimits
 from fleetcast.pipelines.options import (
     ConfigOption,
     DayOption,
     expand_path,
     load_settings_and_day,
-    parse_params,
 )
-from fleetcast.pipelines.terminal import ERR, cli_errors, exit_with_message, short_path
-from fleetcast.pipelines.terminal_tables import OUT, format_figure, show_board, show_table
-
-
-def sql_command(
-    query: Annotated[str, typer.Argument(help="A query, or a file with one.", metavar="FILE|QUERY")],
-    param: Annotated[
-        list[str] | None, typer.Option(help="The value of $NAME in the query.", metavar="NAME=VALUE")
-    ] = None,
-    date_: DayOption = None,
-    config: ConfigOption = "office",
-    memory_gib: Annotated[
-        float,
-        typer.Option(
-            help="Memory limit of the query, GiB; on disk four times as much. Its process is ended at a "
-            "quarter more and 0.25 GiB.",
-            min=0.1,
-            max=4096,
-        ),
-    ] = QueryLimits().memory_gib,
-    time_limit_s: Annotated[
-        float, typer.Option(help="Time limit of the query, seconds.", min=0.01, max=604_800)
-    ] = QueryLimits().time_limit_s,
-    allow: Annotated[
-        list[Path] | None,
-        typer.Option(help="A folder whose files the query may read besides the lake.", metavar="FOLDER"),
-    ] = None,
-) -> None:
-    """Query the lake in SQL: every table, mart and macro by name. In a pipe the result is CSV.
-
-    In a query $trace and $day are the config's trace and the day; --param sets any other $name.
-    A query changes nothing, and reads nothing but the lake.
-
-        fleetcast sql "from scoreboard"
-
-        fleetcast sql "select policy, sum(usd) as usd from fleet_by_hour group by policy"
-
-        fleetcast sql sql/queries/worst_hours.sql > worst_hours.csv
-
-        fleetcast sql sql/queries/plan_changes.sql --param policy=lt_ua
-
-        fleetcast sql "from read_csv('prices/2025.csv')" --allow prices
-    """
-    with cli_errors():
-        from fleetcast.assets.lake.empty_query_hints import explain_empty_result, query_parameters
-
-        settings, day = load_settings_and_day(config, date_)
-        params = {"trace": settings.trace, "day": day, **parse_params(param or [], query_parameters(query))}
-        limits, folders = (
-            QueryLimits(memory_gib, time_limit_s),
-            [_resolve_folder(path) for path in allow or ()],
-        )
-        with settings.lake.answer(query, limits, folders, **params) as answer:
-            rows = show_table(answer)
-        if not rows:
-            show_why_empty(explain_empty_result(settings.lake, query, params))
-
-
-def _resolve_folder(path: Path) -> Path:
-    """Return the absolute path of a folder of --allow; ValueError if there is no such folder."""
-    if not (folder := expand_path(path).resolve()).is_dir():
-        raise ValueError(f"--allow {path}: there is no such folder. Name a folder that exists.")
-    return folder
-
-
-def show_why_empty(reasons: Iterable[str]) -> None:
-    """Print why a query has no rows."""
-    ERR.print(" ".join(["No rows.", *reasons]), style="yellow", markup=False, soft_wrap=True)
+from fleetcast.pipelines.terminal import cli_errors, exit_with_message, short_path
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, show_board
 
 
 def check_command() -> None:
@@ -199,7 +130,7 @@ def show_legs(legs: pa.Table) -> None:
             f"{row['leg']} {row['role']}",
             format_figure(row["hand_over_s"], ",.3f"),
             *(format_figure(row[name], ",.2f") for name in times),
-            f"{row['llm']} on {row['gpu']}, {row['region']} #{row['instance']}",
+            f"{row['llm']} on {row['gpu']}, {row['served_region']} #{row['instance']}",
         )
         for row in legs.to_pylist()
     ]

@@ -25,7 +25,9 @@ from fleetcast.pipelines.quality_cli import quality_command
 from fleetcast.pipelines.terminal import cli_errors, short_path, show_note
 from fleetcast.pipelines.terminal_tables import show_table
 
-plan_app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+plan_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode="markdown", add_completion=False, suggest_commands=False
+)
 NextDayOption = Annotated[
     datetime | None,
     typer.Option(

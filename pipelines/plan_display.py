@@ -9,6 +9,7 @@ import pyarrow as pa
 from rich import box
 from rich.table import Table
 
+from fleetcast.assets.plans.plan_export import describe_deployment
 from fleetcast.models.aliases import Row
 from fleetcast.pipelines.csv_text import write_csv
 from fleetcast.pipelines.terminal_tables import OUT
@@ -59,27 +60,23 @@ def _fleet_table(steps: Sequence[Row]) -> Table:
     regions = list(dict.fromkeys(step["region"] for step in steps))
     title = f"\ninstances from {steps[0]['hour_start']:%H:%M} UTC on"
     table = _new_table(title, ("llm", "deployment"), regions)
-    counts = {(step["llm"], _deployment(step), step["region"]): str(step["instances"]) for step in steps}
+    counts = {
+        (step["llm"], describe_deployment(step), step["region"]): str(step["instances"]) for step in steps
+    }
     for llm, deployment in dict.fromkeys((llm, deployment) for llm, deployment, _ in counts):
         table.add_row(llm, deployment, *(counts.get((llm, deployment, region), "–") for region in regions))
     return table
 
 
-def _deployment(step: Row) -> str:
-    """Return the GPUs of an instance, with its phase if it serves only prefill or decode."""
-    gpus = f"{step['gpus_per_instance']} x {step['gpu']}"
-    return gpus if step["role"] == "whole" else f"{gpus}, {step['role']}"
-
-
 def _change_table(steps: Sequence[Row], begin: datetime) -> Table:
     """Return the changes by hour with their reasons; with the deployment where an llm has several."""
-    deployments = {(step["llm"], _deployment(step)) for step in steps}
+    deployments = {(step["llm"], describe_deployment(step)) for step in steps}
     count_by_llm = Counter(llm for llm, _ in deployments)
     table = _new_table("\nchanges", ("hour", "region", "llm"), ("from", "to"))
     table.add_column("change and reason", overflow="fold")
     for step in (step for step in steps if step["hour_start"] > begin):
         counts = (str(step[name]) for name in ("instances_before", "instances"))
-        llm = f"{step['llm']}, {_deployment(step)}" if count_by_llm[step["llm"]] > 1 else step["llm"]
+        llm = f"{step['llm']}, {describe_deployment(step)}" if count_by_llm[step["llm"]] > 1 else step["llm"]
         table.add_row(f"{step['hour_start']:%H:%M}", step["region"], llm, *counts, step["why"])
     return table
 

@@ -85,8 +85,8 @@ def show_short_plans(plans: Sequence[Mapping[str, Any]]) -> None:
     """
     for plan in plans:
         line = (
-            "{policy}: the fleet is too small in {short_hours} of 24 hours; at {hour_start:%H:%M} {llm} in "
-            "{region} is short of {short_tokens_per_s:,.0f} input tokens/s, {missing_instances} instances. "
-            "Raise max_instances or cap_gpus."
+            "{policy}: the fleet is too small in {short_hours} of 24 hours; at {hour_start:%H:%M} "
+            "{llm} in {served_region} is short of {short_tokens_per_s:,.0f} input tokens/s, "
+            "{missing_instances} instances. Raise max_instances or cap_gpus."
         ).format(**plan)
         ERR.print(line, style="yellow", markup=False, soft_wrap=True)

@@ -13,7 +13,9 @@ from fleetcast.pipelines.options import ConfigOption, PolicyOption, expand_path,
 from fleetcast.pipelines.terminal import cli_errors
 from fleetcast.pipelines.terminal_tables import OUT
 
-serve_app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
+serve_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode="markdown", add_completion=False, suggest_commands=False
+)
 INSTANT = "%Y-%m-%dT%H:%M"
 
 

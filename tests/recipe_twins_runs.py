@@ -11,7 +11,7 @@ from wired import LLMS
 @twin(**TRACE_DAY, region="north")
 def plan_by_hour(t: Tables) -> Frame:
     keys = ["trace", "day", "policy", "hour_start"]
-    own = t.all_plans.query("region == 'north'")
+    own = t.all_plans.query("served_region == 'north'")
     own["gpus"] = own["instances"] * own["gpus_per_instance"]
     own["load"] = (own["demand_tokens_per_s"] + own["buffer_tokens_per_s"]) / (
         own["instances"] * own["capacity_tokens_per_s"]
@@ -71,7 +71,8 @@ def what_to_buy(t: Tables) -> Frame:
     best["saved_share"] = 1 - best["usd_per_week"] / best["region"].map(none)
     names = ["reserved_gpus", "on_demand_gpu_hours", "spot_gpu_hours", "usd_per_week", "saved_share"]
     best = best.rename(columns={"short_gpus": "lost_short_gpus"})
-    return best[["trace", "day", "region", "gpu", *names, "worst_regret_usd", "lost_short_gpus"]]
+    best = best.rename(columns={"region": "served_region"})
+    return best[["trace", "day", "served_region", "gpu", *names, "worst_regret_usd", "lost_short_gpus"]]
 
 
 @twin(**TRACE_DAY)
@@ -106,7 +107,7 @@ def apart_or_together(t: Tables) -> Frame:
 def plan_changes(t: Tables) -> Frame:
     own = t.all_plans.query("policy == 'corrected'")
     own = own[own[["reclaimed", "started", "donated"]].sum(axis=1) > 0]
-    keys = ["trace", "day", "policy", "hour_start", "llm", "region", "gpu"]
+    keys = ["trace", "day", "policy", "hour_start", "llm", "served_region", "gpu"]
     return own[[*keys, "instances_before", "instances", "reclaimed", "started", "donated", "why"]]
 
 
@@ -116,7 +117,7 @@ def short_plans(t: Tables) -> Frame:
     for policy, own in plans.groupby("policy"):
         regions = own[own["short_tokens_per_s"] > 0]
         whole = own[own["short_llm_tokens_per_s"] > 0].drop_duplicates(["hour_start", "llm"])
-        whole = whole.assign(region="all regions", short_tokens_per_s=whole["short_llm_tokens_per_s"])
+        whole = whole.assign(served_region="all regions", short_tokens_per_s=whole["short_llm_tokens_per_s"])
         short = pd.concat([regions, whole])
         if not len(short):
             continue
@@ -124,11 +125,11 @@ def short_plans(t: Tables) -> Frame:
             short["short_tokens_per_s"] / short["capacity_tokens_per_s"]
         ).astype(int)
         short = short.sort_values(
-            ["missing_instances", "hour_start", "llm", "region"], ascending=[False, True, True, True]
+            ["missing_instances", "hour_start", "llm", "served_region"], ascending=[False, True, True, True]
         )
         row = {"trace": "wired", "policy": policy, "short_hours": short["hour_start"].nunique()}
         worst = short.iloc[0]
-        found.append(row | {name: worst[name] for name in ("region", "llm", "missing_instances")})
+        found.append(row | {name: worst[name] for name in ("served_region", "llm", "missing_instances")})
     return Frame(found)
 
 
@@ -136,7 +137,7 @@ def short_plans(t: Tables) -> Frame:
 def shadow(t: Tables) -> Frame:
     where = ["hour_start", "llm", "region"]
     plan = t.plans.query("policy == 'corrected'").set_index(where)
-    fleet = t.fleet_by_hour
+    fleet = t.fleet_by_hour.rename(columns={"served_region": "region"})
     at = pd.MultiIndex.from_frame(fleet[where])
     fleet["plan_gpus"] = (plan["instances"] * plan["gpus_per_instance"]).reindex(at).to_numpy()
     fleet["plan_usd"] = plan["usd"].reindex(at).to_numpy()
@@ -208,7 +209,7 @@ def request_legs(t: Tables) -> Frame:
         longest = summed(own.dropna(subset="hand_over_s"), ["request_id"], most=("hand_over_s", "max"))
         slowest = longest.sort_values(["most", "request_id"], ascending=[False, True]).head(5)
         found.append(own[own["request_id"].isin(slowest["request_id"])].drop(columns=["trace", "day"]))
-    return pd.concat(found)
+    return pd.concat(found).rename(columns={"region": "served_region"})
 
 
 @twin(**TRACE_DAY)
@@ -236,7 +237,7 @@ def links_busy(t: Tables) -> Frame:
             "busiest_share": busy.max(),
         }
         middle, late = (np.quantile(own["hand_over_s"], q, method="inverted_cdf") for q in (0.5, 0.95))
-        of = dict(zip(["policy", "hour_start", "region", "llm", "role", "gpu"], at, strict=True))
+        of = dict(zip(["policy", "hour_start", "served_region", "llm", "role", "gpu"], at, strict=True))
         table.append(of | figures | {"hand_over_p50_s": middle, "hand_over_p95_s": late})
     return pd.DataFrame(table)
 
@@ -247,24 +248,21 @@ def uneven_instances(t: Tables) -> Frame:
         tokens=lambda f: f["input_tokens"] + f["output_tokens"]
     )
     first = own["arrived_at"] + pd.to_timedelta((1e6 * own["ttft_s"]).round().astype("int64"), unit="us")
-    own = own.assign(minute=first.dt.floor("min"), region=own["served_region"])
-    minutes = summed(
-        own, ["trace", "day", "policy", "region", "llm", "instance", "minute"], tokens=("tokens", "sum")
-    )
+    own = own.assign(minute=first.dt.floor("min"))
+    keys = ["trace", "day", "policy", "served_region", "llm"]
+    minutes = summed(own, [*keys, "instance", "minute"], tokens=("tokens", "sum"))
     minutes["hour_start"] = minutes["minute"].dt.floor("h")
     quantiles = {
         f"p{q}_tokens": ("tokens", lambda tokens, q=q: tokens.quantile(q / 100)) for q in (50, 95, 99)
     }
-    keys = ["trace", "day", "policy", "region", "llm", "hour_start"]
-    return summed(minutes, keys, instances=("instance", "nunique"), **quantiles)
+    return summed(minutes, [*keys, "hour_start"], instances=("instance", "nunique"), **quantiles)
 
 
 @twin(policy="reactive")
 def latency_by_region(t: Tables) -> Frame:
     own = t.outcomes.query("policy == 'reactive' and status == 'finished'")
-    own = own.assign(region=own["served_region"])
     shares = {f"p{q}_s": ("e2e_s", lambda e2e_s, q=q: e2e_s.quantile(q / 100)) for q in (5, 25, 50, 75, 95)}
-    keys = ["trace", "day", "policy", "tier", "region"]
+    keys = ["trace", "day", "policy", "tier", "served_region"]
     return summed(own, keys, requests=("e2e_s", "size"), mean_s=("e2e_s", "mean"), **shares)
 
 
@@ -288,8 +286,8 @@ def peak_hour_latency(t: Tables) -> Frame:
 def peak_hour_instances(t: Tables) -> Frame:
     own = busiest_hour(t.outcomes.query("policy == 'lt_ua' and status == 'finished'"))
     own = own.assign(tokens=own["input_tokens"] + own["output_tokens"])
-    own = own.assign(region=own["served_region"], llm=own["served_llm"])
-    keys = ["trace", "day", "policy", "region", "llm", "minute"]
+    own = own.assign(llm=own["served_llm"])
+    keys = ["trace", "day", "policy", "served_region", "llm", "minute"]
     each = summed(own, [*keys, "instance"], tokens=("tokens", "sum"))
     shares = {f"p{q}_tokens": ("tokens", lambda sums, q=q: sums.quantile(q / 100)) for q in (50, 95, 99)}
     return summed(each, keys, instances=("instance", "size"), **shares)
@@ -333,7 +331,7 @@ def why_late(t: Tables) -> Frame:
     )
     for policy, own in every.groupby("policy"):
         late = own[(own["tier"] != "niw") & (own["target_ratio"] > 1)]
-        late = late.sort_values("target_ratio", ascending=False).head(5)
+        late = late.sort_values("target_ratio", ascending=False).head(3)
         for one in late.itertuples():
             same = own[(own["instance"] == one.instance) & (own["request_id"] != one.request_id)]
             ahead = same[(same["joined"] <= one.joined) & (same["answered"] > one.joined)]

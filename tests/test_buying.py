@@ -95,7 +95,7 @@ def test_the_list_and_a_lost_region(settings: RunSettings, monkeypatch: pytest.M
     day, table = write_buying_list(settings, PurchaseTerms(0.6, 0.3), 4, Progress())
     assert day == FIRST + timedelta(days=DAYS - 1)
     rows = table.to_pandas()
-    listed = settings.lake.sql("from buying_list").to_pandas().set_index("region")
+    listed = settings.lake.sql("from buying_list").to_pandas().set_index("served_region")
     usd = settings.catalogue.gpus["h100-80gb"].usd_per_hour
     needs = gpu_needs(settings, whole_weeks(settings, 4), SUSTAINED)
     for region, own in rows.groupby("region"):

@@ -13,11 +13,12 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines import claims_page
 from fleetcast.pipelines.claims_page import NOT_TESTED, PaperClaim, load_claims
 from fleetcast.pipelines.cli import cli_app
+from fleetcast.pipelines.lazy_group import import_commands
 
 ROOT = Path(__file__).resolve().parent.parent
 CLAIMS = load_claims()
 MEASURED = [claim for claim in CLAIMS if claim.verdict != NOT_TESTED]
-COMMANDS = typer.main.get_command(cli_app).commands  # type: ignore[attr-defined]
+COMMANDS = import_commands(typer.main.get_command(cli_app))
 BENCH = ".venv/bin/python tests/bench "
 GOOD = {
     "paper": "Cauchy",

@@ -1,5 +1,6 @@
 """The command line for a user: results, one-line errors, exit codes."""
 
+import inspect
 import re
 import socket
 import subprocess
@@ -25,9 +26,11 @@ from fleetcast.assets.lake.empty_query_hints import explain_empty_result
 from fleetcast.assets.lake.settings import Progress, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
+from fleetcast.assets.pages.value_format import format_value
 from fleetcast.models.world.config_loading import CONFIG_DIR
 from fleetcast.pipelines import executors, nightly_run, runs, terminal, terminal_tables, trace_commands
 from fleetcast.pipelines.cli import cli_app
+from fleetcast.pipelines.lazy_group import import_commands
 from fleetcast.pipelines.terminal import cli_errors
 from fleetcast.pipelines.trace_commands import show_findings
 
@@ -64,6 +67,27 @@ def test_help_teaches_with_examples():
     assert (
         "A request_id of the table outcomes." in invoke("explain", "--help").output
     )  # arguments have theirs too
+
+
+def test_help_imports_no_command_and_no_heavy_package():
+    code = "import sys; from fleetcast.pipelines.cli import main\ntry: main()\nfinally: print(*sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    *_, modules = found.strip().splitlines()
+    heavy = {"pandas", "numba", "numpy", "dagster", "duckdb", "pyarrow", "matplotlib", "scipy"}
+    assert heavy.isdisjoint(modules.split())
+    assert "Start here" in found
+
+
+def test_the_list_of_commands_has_the_first_paragraph_of_each_and_a_typing_error_one_suggestion():
+    group = typer.main.get_command(cli_app)
+    for name, real in import_commands(group).items():
+        first = inspect.cleandoc(real.help).split("\n\n")[0]
+        assert group.commands[name].help == " ".join(first.split()), name
+        assert real.name == name
+    for mistyped in (["nightyl"], ["plan", "shwo"]):
+        assert invoke(*mistyped).stderr.count("Did you mean") == 1
 
 
 def test_a_folder_is_no_config(tmp_path):
@@ -124,12 +148,48 @@ def test_sql_takes_parameters_and_explains_an_empty_result():
     assert found.stdout == '"policy","is_noon"\n"lt_i",true\n'
     assert "Did you mean 'policy'?" in one_line(invoke("sql", "select $policy", "--param", "polcy=lt_i"))
     assert "must be NAME=VALUE" in one_line(invoke("sql", "select $policy", "--param", "policy"))
+    assert "Did you mean $trace?" in one_line(invoke("sql", "select $trce"))
+    assert "Give --param policy=VALUE." in one_line(invoke("sql", "queries/timeline.sql"))
+    quoted = "select '$usd' as a /* $b */, coalesce($c, 'none') as c -- $d"
+    assert invoke("sql", quoted).stdout == '"a","c"\n"$usd","none"\n'
+
+
+def test_sql_lists_what_has_a_word_and_describes_columns():
+    assert "There is no query" in one_line(invoke("sql"))
+    every, late = (invoke("sql", "--list", *word).stdout.splitlines() for word in ((), ("LATE",)))
+    assert len(late) < len(every) > 150
+    assert any('"sql/queries/why_late.sql"' in line for line in late)
+    assert any("lateness where" in line for line in late)  # a question, with its query
+    assert "begins with 'xyz'" in one_line(invoke("sql", "--list", "xyz"))
+    lines = invoke("sql", "describe Unit_Cost;").stdout.splitlines()
+    assert lines[0] == '"column_name","column_type","comment"'
+    assert '"served_region","VARCHAR","where the instances are, not the users"' in lines
+    assert '"trace","VARCHAR","name of the trace"' in lines
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *(
+            (0.1 + 0.2, "0.3"),
+            (1e-05, "0.00001"),
+            (-0.000012345, "-0.00001234"),
+            (1e-09, "1e-09"),
+            (0.0, "0"),
+        ),
+        *((99.999, "100"), (1234.5, "1,234"), (float("nan"), "–"), (float("inf"), "inf"), (12, "12")),
+        ({"iw_fast": 0.1 + 0.2, "niw": None}, "{iw_fast: 0.3, niw: –}"),
+        ([1e-05, b"ab"], "[0.00001, 6162]"),
+    ],
+)
+def test_numbers_are_written_as_people_write_them(value, text):
+    assert format_value(value) == text
 
 
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("queries/timeline.sql", "It lacks $policy, $hour, $llm, $region: give each as --param NAME=VALUE."),
+        ("queries/timeline.sql", "The table legs has nothing of trace t of day 2025-07-15: fleet"),
         ("queries/which_forecast_pays.sql", "decisions has nothing of trace t of day 2025-07-15: fleet"),
         ("from token_cdf", "The table token_histogram has nothing: fleetcast characterise TRACE fills it."),
         ("from scoreboard", "The table outcomes has nothing: fleetcast nightly fills it."),
@@ -165,7 +225,7 @@ def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
         assert f"{n},234,567" in printed
     assert "[x]" in printed
     assert "6162" in printed
-    assert "['6162']" in printed
+    assert "[6162]" in printed
     assert "b'" not in printed
     assert "2025-07-15 01:00:00" in printed
     assert "…" not in printed
@@ -389,7 +449,7 @@ def test_an_empty_landing_folder_is_reported_in_one_line(monkeypatch):
     ],
 )
 def test_a_former_option_name_means_the_same(command, former, name):
-    parameters = typer.main.get_command(cli_app).commands[command].params
+    parameters = import_commands(typer.main.get_command(cli_app))[command].params
     assert (
         [one.name for one in parameters if former in one.opts]
         == [one.name for one in parameters if name in one.opts]

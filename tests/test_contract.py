@@ -1,6 +1,7 @@
 """The marts' contract equals their headers and breaks where a meaning changes; Rill's project runs."""
 
 import copy
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,9 @@ from fleetcast.assets.lake.contract import (
     read_contract,
     renew_contract,
 )
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.rill_project import write_rill_project
+from fleetcast.assets.lake.shared_columns import SHARED_COLUMNS
 from fleetcast.assets.lake.warehouse import Lake
 
 Change = Callable[[dict[str, Any]], object]
@@ -41,6 +44,35 @@ def test_the_contract_equals_the_headers() -> None:
     own = mart(now, "regret")["properties"]
     keys = {one["name"]: one["primaryKeyPosition"] for one in own if "primaryKey" in one}
     assert keys == {"trace": 1, "day": 2, "policy": 3}
+
+
+def test_a_key_column_has_one_definition() -> None:
+    """What rows are joined by means the same in every mart: each description begins with one definition."""
+    of: dict[str, list[tuple[str, str]]] = {}
+    for one in build_contract()["schema"]:
+        for entry in one["properties"]:
+            if "primaryKey" in entry or entry["name"] in SHARED_COLUMNS:
+                of.setdefault(entry["name"], []).append((one["name"], entry.get("description", "")))
+    for name, described in of.items():
+        first = next((text for _, text in described if text), "")
+        definition = SHARED_COLUMNS.get(name) or re.split("[,;:(]", first)[0].strip()
+        same = re.compile(re.escape(definition) + r"([,;:]? .*)?$")
+        assert [where for where, text in described if text and not same.match(text)] == [], name
+    places = {name: {mart_name for mart_name, _ in of[name]} for name in ("region", "served_region")}
+    assert places["served_region"] >= {"fleet_by_hour", "all_plans", "advice", "unit_cost", "buying_list"}
+    assert not places["region"] & places["served_region"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select region, sum(usd) from fleet_by_hour group by region",
+        "from fleet_by_hour join demand using (trace, day, llm, region)",
+    ],
+)
+def test_cost_by_the_region_of_the_requests_is_refused(tmp_path: Path, query: str) -> None:
+    with pytest.raises(LakeError, match=r"Where the instances are is served_region"):
+        Lake(tmp_path / "lake").sql(query)
 
 
 @pytest.mark.parametrize(

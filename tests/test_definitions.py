@@ -1,6 +1,7 @@
 """The shape of the pipeline in one place, and a small day through all of it."""
 
 import os
+import re
 import subprocess
 import sys
 from datetime import UTC, date, datetime
@@ -218,7 +219,36 @@ def test_the_metadata_of_assets(ran):
     assert "clairvoyant" in by_asset["scorecard"]["scoreboard"].value
     assert "On 2025-07-04 run" in by_asset["advice"]["answer"].value
     assert "data:image/png;base64," in by_asset["plans"]["plan"].value
-    assert all(record.data["why"] for record in by_asset["plans"]["changes"].records)
+    changes = [record.data for record in by_asset["plans"]["changes"].records]
+    assert all(row["why"] and re.fullmatch(r"\d\d:00", row["hour, UTC"]) for row in changes)
+
+
+def test_the_page_of_a_day_has_figures_that_dagster_plots_by_partition(ran):
+    """Each is a float, and equals the mart that has it."""
+    result, resource = ran
+    [done] = [
+        event.materialization.metadata
+        for event in result.get_asset_materialization_events()
+        if event.asset_key.to_user_string() == "scorecard"
+    ]
+    floats = {name: value.value for name, value in done.items() if isinstance(value, dg.FloatMetadataValue)}
+    policy, lake = done["trend_of"].value, resource.load().lake
+    [row] = lake.sql("from scoreboard where policy = $policy", policy=policy).to_pylist()
+    [parts] = lake.sql("from regret where policy = $policy", policy=policy).to_pylist()
+    expected = {name: row[name] for name in ("usd", "gpu_hours", "backlog_gpu_hours")}
+    expected |= {f"{tier}_attainment_share": share for tier, share in row["attainment_by_tier"]}
+    expected["regret_usd"] = parts["regret_usd"]
+    rows = lake.sql(
+        "from forecasts where measure = 'input_tokens' and tier = 'interactive' and method = $method",
+        method=resource.load().config.forecast.method,
+    ).to_pandas()
+    error = (rows["forecast_per_s"] - rows["actual_per_s"]).abs().sum() / rows["actual_per_s"].sum()
+    assert floats.pop("run_s") > 0
+    assert floats.pop("wape_share") == pytest.approx(error)
+    targets = resource.load().catalogue.tiers
+    kept = all(share >= targets[tier].attainment_target_share for tier, share in row["attainment_by_tier"])
+    assert floats.pop("advice_kept", float(kept)) == float(kept)
+    assert floats == pytest.approx({name: value for name, value in expected.items() if value is not None})
 
 
 def test_level_trials_have_their_answer_and_figures_as_metadata(ran):

@@ -152,9 +152,15 @@ def test_the_plan_page_has_forecast_actual_load_and_capacity(wired_day: RunSetti
         spare = 1 - truth["need"].sum() / corrected["capacity_tokens_per_s"].sum()
         assert axes.get_title(loc="left") == f"{llm}   {spare:.0%} to spare"
     changed = plans[(plans["policy"] == "corrected") & plans["why"].notna()]
-    assert plan_page.read_plan_changes(wired_day, DAY)["why"].to_pylist() == (
-        changed.sort_values(["hour_start", "llm", "region", "gpu"])["why"].tolist()
-    )
+    rows = plan_page.describe_plan_changes(wired_day, DAY)
+    changed = changed.sort_values(["hour_start", "llm", "region", "gpu"])
+    assert [row["why"] for row in rows] == changed["why"].tolist()
+    first = changed.iloc[0]
+    assert [rows[0][name] for name in plan_page.PLAN_PAGE_COLUMNS[:5]] == [
+        f"{first['hour_start']:%H:%M}",
+        *(first["llm"], first["region"], f"{first['gpus_per_instance']} x {first['gpu']}"),
+        f"{first['instances_before']} to {first['instances']}",
+    ]
 
 
 # --- forecasts -----------------------------------------------------------------------------------------
@@ -302,11 +308,14 @@ def test_the_panels_of_the_load_have_the_last_week_by_tier_llm_and_sort() -> Non
 
 def test_the_panels_of_latency_have_quartiles_deviation_and_the_percentiles_of_the_largest_llm() -> None:
     box = {"mean_s": 4.0, "p5_s": 1.0, "p25_s": 2.0, "p50_s": 3.0, "p75_s": 5.0, "p95_s": 9.0}
-    boxes = pd.DataFrame([{"tier": "fast", "region": region} | box for region in ("north", "south")])
+    boxes = pd.DataFrame([{"tier": "fast", "served_region": region} | box for region in ("north", "south")])
     boxes.loc[1, "p95_s"] = 10.0
     times = pd.date_range("2025-07-01 12:00", periods=2, freq="min")
     minutes = pd.DataFrame({"tier": "fast", "minute": times, "mean_s": [4.0, 5.0], "deviation_s": [6.0, 1.0]})
-    at, shares = {"region": "north", "minute": times[0]}, {f"p{q}_tokens": 1000.0 * q for q in (50, 95, 99)}
+    at, shares = (
+        {"served_region": "north", "minute": times[0]},
+        {f"p{q}_tokens": 1000.0 * q for q in (50, 95, 99)},
+    )
     llms = ("llama3.1-8b", "bloom-176b", "not-in-the-catalogue")
     instances = pd.DataFrame([at | shares | {"llm": llm} for llm in llms])
     figure = latency_panels.draw_latency(boxes, minutes, instances, "a day")

@@ -29,6 +29,7 @@ from fleetcast.models.world.policies import REPLAY_POLICIES
 from fleetcast.models.world.pool_rows import POOLINGS
 from fleetcast.pipelines import cli_reference
 from fleetcast.pipelines.cli import cli_app
+from fleetcast.pipelines.lazy_group import import_commands
 
 ROOT = Path(__file__).resolve().parent.parent
 FOUND = (path.relative_to(ROOT) for depth in ("", "*/", "*/*/") for path in ROOT.glob(f"{depth}README.md"))
@@ -45,7 +46,7 @@ PAGES = [
 # Made by a run, or not a part of the project.
 MADE = ("data/lake", "data/figures", "data/bench.json", "data/.", "data/landing/", ".venv", "../shared")
 TOPS = ("assets", "data", "models", "pipelines", "sql", "tests")
-COMMANDS = typer.main.get_command(cli_app).commands  # type: ignore[attr-defined]
+COMMANDS = import_commands(typer.main.get_command(cli_app))
 
 
 def text(folder: str) -> str:

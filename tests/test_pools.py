@@ -352,11 +352,12 @@ def test_no_join_of_kinds_counts_a_row_twice(night: RunSettings) -> None:
 
 def test_what_all_kinds_need_is_the_demand(night: RunSettings) -> None:
     needed = night.lake.sql(
-        "select llm, role, region, hour_start, "
+        "select llm, role, served_region, hour_start, "
         "sum(needed_gpus / gpus_per_instance * capacity_tokens_per_s) as served, "
         "any_value(demand_tokens_per_s + buffer_tokens_per_s) as wanted from fleet_by_hour as held "
-        "inner join plans using (trace, day, llm, role, region, gpu, gpus_per_instance, hour_start) "
-        "where plans.policy = 'clairvoyant' and held.policy = 'reactive' group by all"
+        "inner join plans using (trace, day, llm, role, gpu, gpus_per_instance, hour_start) "
+        "where region = served_region and plans.policy = 'clairvoyant' and held.policy = 'reactive' "
+        "group by all"
     ).to_pandas()
     assert len(needed) == 24 * 3 * 5
     assert needed["served"].to_numpy() == pytest.approx(needed["wanted"].to_numpy())

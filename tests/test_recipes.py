@@ -1,5 +1,6 @@
 """Every recipe of sql/queries answers its question: counted once more with pandas, and never empty."""
 
+import re
 import shutil
 
 import numpy as np
@@ -7,10 +8,11 @@ import pytest
 import recipe_twins_levels  # noqa: F401  they register themselves
 import recipe_twins_load  # noqa: F401
 import recipe_twins_runs  # noqa: F401
-from recipe_lake import TWINS, Tables, write_by_hand
+from recipe_lake import TRACE_DAY, TWINS, Tables, write_by_hand
 
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.sql_files import SQL, read_sql
+from fleetcast.assets.lake.sql_index import read_questions
 from fleetcast.assets.lake.warehouse import Lake
 
 
@@ -49,6 +51,15 @@ def test_a_recipe_answers_what_pandas_counts(tables: Tables, name: str) -> None:
             np.testing.assert_allclose(own.astype(float), theirs.astype(float), **near, err_msg=column)
         else:
             assert own.fillna("").astype(str).tolist() == theirs.fillna("").astype(str).tolist(), column
+
+
+def test_every_question_of_the_index_has_an_answer(tables: Tables) -> None:
+    """In one query each. The lake has no landed trace, no second one, no work left, no sampled latencies."""
+    empty = {
+        name for name, query in read_questions().items() if not tables.lake.sql(query, **TRACE_DAY).num_rows
+    }
+    marts = {re.search(r"from (\w+)", read_questions()[name]).group(1) for name in empty}
+    assert marts == {"quality", "silences", "growth", "left_over", "scoreboard_differences"}
 
 
 @pytest.mark.parametrize("folder", ["tables", "marts"])

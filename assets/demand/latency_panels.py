@@ -25,7 +25,7 @@ def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataF
     llm = largest_llm(instances["llm"].tolist())
     styles = {"p50_tokens": "-", "p95_tokens": "--", "p99_tokens": ":"}
     of_llm = instances[instances["llm"] == llm]
-    for colour, (region, rows) in zip(PALETTE, of_llm.groupby("region"), strict=False):
+    for colour, (region, rows) in zip(PALETTE, of_llm.groupby("served_region"), strict=False):
         for column, style in styles.items():
             label = region if column == "p50_tokens" else None
             panels[2].plot(
@@ -45,7 +45,7 @@ def draw_latency_boxes(panel: Axes, boxes: pd.DataFrame) -> None:
     """Plot a box of each tier and region: quartiles, median, whiskers from P5 to P95, mean as a point."""
     stats = [
         {"med": row.p50_s, "q1": row.p25_s, "q3": row.p75_s, "whislo": row.p5_s, "whishi": row.p95_s}
-        | {"mean": row.mean_s, "label": f"{row.tier}\n{row.region}"}
+        | {"mean": row.mean_s, "label": f"{row.tier}\n{row.served_region}"}
         for row in boxes.itertuples()
     ]
     panel.bxp(
@@ -59,7 +59,7 @@ def draw_latency_boxes(panel: Axes, boxes: pd.DataFrame) -> None:
     panel.tick_params(axis="x", labelrotation=90, labelsize=8)
     panel.set_ylabel("E2E, s: P5, quartiles, P95")
     worst = boxes.sort_values("p95_s").iloc[-1]
-    panel.set_title(f"{worst['tier']} in {worst['region']} varies most", fontsize=11)
+    panel.set_title(f"{worst['tier']} in {worst['served_region']} varies most", fontsize=11)
 
 
 def largest_llm(llms: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from fleetcast.assets.lake.shared_columns import column_meaning
 from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.warehouse import Lake
 
@@ -137,8 +138,8 @@ def _column_entry(name: str, kind: str, meanings: Mapping[str, str], grain: Sequ
         "logicalType": LOGICAL_TYPES.get(kind, "array"),
         "physicalType": kind,
     }
-    if name in meanings:
-        found["description"] = meanings[name]
+    if meaning := column_meaning(name, meanings):
+        found["description"] = meaning
     if name in grain:
         found |= {"primaryKey": True, "primaryKeyPosition": grain.index(name) + 1}
     return found

@@ -1,5 +1,6 @@
-"""Why a query has no rows: missing parameters, and the commands that fill the tables it reads."""
+"""What a query lacks: parameters without a value, and the commands that fill the tables it reads."""
 
+import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -38,14 +39,25 @@ MARTS_OVER_TRIALS: Mapping[str, tuple[str, str]] = {
 
 def query_parameters(query: str) -> list[str]:
     """Return the $names of a query, or of a file of sql/, in their order."""
-    return list(dict.fromkeys(re.findall(r"\$([a-z_]\w*)", _without_comments(query))))
+    return list(dict.fromkeys(re.findall(r"\$([A-Za-z_]\w*)", _without_comments(query))))
+
+
+def require_parameters(query: str, given: Mapping[str, Any]) -> None:
+    """Raise ValueError for a $name without a value, unless the query says what null means.
+
+    It does where it has `coalesce($name, ...)` or `$name is null`.
+    """
+    text = _without_comments(query)
+    for name in query_parameters(query):
+        if name not in given and not re.search(rf"coalesce\(\${name}\b|\${name} is (not )?null", text):
+            near = difflib.get_close_matches(name, given, n=1)
+            remedy = f"Did you mean ${near[0]}? Else give" if near else "Give"
+            raise ValueError(f"The query has ${name} without a value. {remedy} --param {name}=VALUE.")
 
 
 def explain_empty_result(lake: Lake, query: str, given: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences that explain why a query, or a file of sql/, has no rows with these parameters."""
     names = query_parameters(query)
-    if missing := [name for name in names if name not in given]:
-        yield f"It lacks {', '.join(f'${name}' for name in missing)}: give each as --param NAME=VALUE."
     for table in sorted(
         set(_source_tables(re.findall(r"\b(?:from|join)\s+(\w+)", _without_comments(query))))
     ):
@@ -60,8 +72,9 @@ def explain_empty_result(lake: Lake, query: str, given: Mapping[str, Any]) -> It
 
 
 def _without_comments(query: str) -> str:
-    """Return the text of a query without its comments."""
-    return re.sub(r"--.*", "", read_sql(query).text if query.endswith(".sql") else query)
+    """Return the text of a query, or of a file of sql/, without its comments and quoted texts."""
+    text = read_sql(query).text if query.endswith(".sql") else query
+    return re.sub(r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'", " ", text, flags=re.DOTALL)
 
 
 def _source_tables(names: Iterable[str]) -> Iterator[str]:

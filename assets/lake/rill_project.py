@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from fleetcast.assets.lake.contract import mart_column_types
+from fleetcast.assets.lake.shared_columns import column_meaning
 from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.warehouse import Lake
 
@@ -84,7 +85,8 @@ def rill_metrics_view(mart: str, columns: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _description_entry(meanings: Mapping[str, str], name: str) -> dict[str, str]:
-    return {"description": meanings[name]} if name in meanings else {}
+    meaning = column_meaning(name, meanings)
+    return {"description": meaning} if meaning else {}
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

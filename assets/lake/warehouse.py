@@ -31,6 +31,7 @@ from fleetcast.assets.lake.query_limits import QueryLimits
 from fleetcast.assets.lake.query_process import QueryProcess
 from fleetcast.assets.lake.read_only_query import parse_read_only_query
 from fleetcast.assets.lake.schemas import LAKE_VERSION, PARTITIONS, SCHEMAS
+from fleetcast.assets.lake.shared_columns import renamed_column_hint
 from fleetcast.assets.lake.sql_docs import comment_statements
 from fleetcast.assets.lake.sql_files import load_macros_and_marts, read_sql, words_of_query
 from fleetcast.assets.lake.store import LakePath
@@ -175,6 +176,10 @@ class Lake(TableFiles):
                     raise LakeError(
                         f"The query failed: {one_line_message(error)} {self._contents(con)}"
                     ) from error
+                except duckdb.BinderException as error:
+                    if hint := renamed_column_hint(str(error)):
+                        raise LakeError(f"The query failed: {one_line_message(error)} {hint}") from error
+                    raise
                 except duckdb.PermissionException as error:
                     raise LakeError(f"The query failed: {one_line_message(error)} {ALLOW_REMEDY}") from error
                 yield relation

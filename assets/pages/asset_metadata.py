@@ -1,6 +1,7 @@
 """What all assets share: the settings resource, common arguments, and the metadata of what they wrote."""
 
 import base64
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date
@@ -13,6 +14,7 @@ import pyarrow as pa
 from fleetcast.assets.lake.environment import LAKE, LOCATION, read_process_config
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.lake.shared_columns import column_meaning
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.pages.figure_files import figure_thumbnail
@@ -102,7 +104,7 @@ def table_metadata(trace: str, table: pa.Table, file: str | Path) -> Mapping[str
     Traces of one location share their partitions: the page of a day shows the one written last.
     """
     sql = read_sql(file)
-    columns = [dg.TableColumn(f.name, str(f.type), sql.columns.get(f.name)) for f in table.schema]
+    columns = [dg.TableColumn(f.name, str(f.type), column_meaning(f.name, sql.columns)) for f in table.schema]
     origins = {
         name: [
             dg.TableColumnDep(build_asset_key(ASSET_OF_TABLE.get(source, source)), column)
@@ -158,6 +160,12 @@ def partition_days(context: dg.AssetExecutionContext | dg.AssetCheckExecutionCon
 def add_day_metadata(context: dg.AssetExecutionContext, day: date, metadata: Metadata) -> None:
     """Attach metadata to the materialisation of a day's partition."""
     context.add_asset_metadata(metadata, partition_key=day.isoformat())
+
+
+def run_seconds(context: RunContext) -> dict[str, float]:
+    """Return the seconds since the run began, as metadata; empty where the instance does not know."""
+    begun = context.instance.get_run_stats(context.run_id).start_time
+    return {} if begun is None else {"run_s": time.time() - begun}
 
 
 @contextmanager

@@ -116,10 +116,7 @@ class CurrentPlan:
     def _read_plans(self) -> dict[WorkloadKey, ClusterWorkload]:
         today = self.now().date()
         rows = self.settings.lake.sql(
-            "select * from all_plans where trace = $trace and policy = $policy "
-            "and day between $first and $last "
-            "order by region, llm, gpu, gpus_per_instance, role, hour_start",
-            trace=self.settings.trace, policy=self.policy,
+            "reads/plan_rows.sql", trace=self.settings.trace, policy=self.policy,
             first=today - 2 * _DAY, last=today + 2 * _DAY,
         ).to_pylist()  # fmt: skip
         return {

@@ -129,8 +129,9 @@ def fleet_before(
     donated. Without such a plan the whole fleet serves.
     """
     last_hour = settings.lake.sql(
-        "select *, 0 as hour from all_plans where trace = $trace and policy = $policy "
-        "and hour_start < $moment and hour_start >= $moment - interval 1 hour",
+        "select * rename (served_region as region), 0 as hour from all_plans "
+        "where trace = $trace and policy = $policy and hour_start < $moment "
+        "and hour_start >= $moment - interval 1 hour",
         trace=settings.trace,
         policy=policy,
         moment=moment,

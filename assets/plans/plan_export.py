@@ -28,11 +28,8 @@ def read_plan_rows(
     if region is not None:
         require_known(region, settings.catalogue.regions, "region", "plan")
     rows = settings.lake.sql(
-        "select * from all_plans where trace = $trace and day = $day and policy = $policy "
-        "and region = coalesce($region, region) "
-        "order by region, llm, gpu, gpus_per_instance, role, hour_start",
-        trace=settings.trace, day=day, policy=policy, region=region,
-    ).to_pylist()  # fmt: skip
+        "reads/plan_rows.sql", trace=settings.trace, first=day, last=day, policy=policy, region=region
+    ).to_pylist()
     if not rows and is_required:
         raise ValueError(
             f"The trace {settings.trace!r} has no plan of {policy} on {day}. "
@@ -51,6 +48,12 @@ def ordered_plan_steps(rows: Iterable[Row]) -> list[Row]:
     ordered = sorted(rows, key=lambda row: row["hour_start"])
     first = ordered[0]["hour_start"]
     return [row for row in ordered if row["hour_start"] == first or row["why"] is not None]
+
+
+def describe_deployment(row: Row) -> str:
+    """Return the GPUs of an instance, with its phase if it serves only prefill or decode."""
+    gpus = f"{row['gpus_per_instance']} x {row['gpu']}"
+    return gpus if row["role"] == "whole" else f"{gpus}, {row['role']}"
 
 
 class EarlyBoots(NamedTuple):

@@ -3,7 +3,6 @@
 from datetime import date
 
 import pandas as pd
-import pyarrow as pa
 
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.store import LakePath
@@ -19,27 +18,28 @@ from fleetcast.assets.pages.figure_style import (
     make_day_panels,
     start_y_axes_at_zero,
 )
+from fleetcast.assets.plans.plan_export import describe_deployment
 
 PLAN_PAGE_POLICY = "corrected"
-PLAN_PAGE_COLUMNS = (
-    "hour_start",
-    "llm",
-    "role",
-    "region",
-    "gpu",
-    "gpus_per_instance",
-    "instances_before",
-    "instances",
-    "why",
-)
+PLAN_PAGE_COLUMNS = ("hour, UTC", "llm", "region", "deployment", "instances", "why")
 
 
-def read_plan_changes(settings: RunSettings, day: date) -> pa.Table:
-    """Return every change of the day's plan, hour by hour, with its reason."""
+def describe_plan_changes(settings: RunSettings, day: date) -> list[dict[str, str]]:
+    """Return every change of the day's plan as texts, hour by hour, with its reason."""
     changes = settings.lake.sql(
         "queries/plan_changes.sql", trace=settings.trace, day=day, policy=PLAN_PAGE_POLICY
     )
-    return changes.select(list(PLAN_PAGE_COLUMNS))
+    return [
+        {
+            "hour, UTC": f"{row['hour_start']:%H:%M}",
+            "llm": row["llm"],
+            "region": row["served_region"],
+            "deployment": describe_deployment(row),
+            "instances": f"{row['instances_before']} to {row['instances']}",
+            "why": row["why"],
+        }
+        for row in changes.to_pylist()
+    ]
 
 
 def draw_plan_page(settings: RunSettings, day: date) -> LakePath:

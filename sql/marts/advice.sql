@@ -1,13 +1,14 @@
 -- advice: the planned instances of each hour before it began: day-ahead plans as exported and served, and rolling plans.
--- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- grain: trace, day, policy, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: day_ahead_plans, plans, all_plans
 -- units: instances; usd US dollars of the hour; instants are UTC
+-- served_region = where the instances are
 -- made_at = time of planning of a rolling plan; null for other plans
 -- decision_id = id of this decision, as in all_plans
 with given as (
-    select * from day_ahead_plans
+    select * rename (region as served_region) from day_ahead_plans
     union all by name
-    select plans.*
+    select plans.* rename (region as served_region)
     from plans
     anti join day_ahead_plans using (trace, day)
     where plans.policy = 'day_ahead'
@@ -18,6 +19,6 @@ with given as (
 )
 
 select
-    trace, day, policy, hour_start, llm, role, region, gpu, gpus_per_instance, instances, usd, made_at,
-    decision_id(trace, policy, made_at, llm, role, region, gpu, gpus_per_instance, hour_start) as decision_id
+    trace, day, policy, hour_start, llm, role, served_region, gpu, gpus_per_instance, instances, usd, made_at,
+    decision_id(trace, policy, made_at, llm, role, served_region, gpu, gpus_per_instance, hour_start) as decision_id
 from given

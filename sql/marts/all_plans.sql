@@ -1,7 +1,8 @@
 -- all_plans: the plans of all policies, made before the day (plans) or in closed loop (closed_plans), and those of coming days; for rolling plans the latest plan of each hour.
--- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- grain: trace, day, policy, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: plans, closed_plans, day_ahead_plans, rolling_plans
 -- units: see plans, which has the other columns
+-- served_region = where the instances are
 -- made_at = time of planning of a rolling plan, UTC; null for other plans
 -- decision_id = id of this decision in exports, at the scaler and in grades
 with together as (
@@ -22,6 +23,6 @@ with together as (
 )
 
 select
-    *,
+    * rename (region as served_region),
     decision_id(trace, policy, made_at, llm, role, region, gpu, gpus_per_instance, hour_start) as decision_id
 from together

@@ -1,7 +1,8 @@
 -- buying_list: for each GPU type and region the GPUs to reserve, to buy on demand and to take from spot, with the regret and the effect of losing the pool.
--- grain: trace, day, region, gpu
+-- grain: trace, day, served_region, gpu
 -- reads: commitments, lost_pools
 -- units: GPUs; *_gpu_hours GPU-hours a week, *_usd US dollars a week unless the name says otherwise, *_share 0 to 1
+-- served_region = where the instances are, and with them the GPUs
 -- need_p50_gpus = GPUs that interactive load needs in at most half of the hours: the median
 -- need_p99_gpus = the 99 % quantile of this need
 -- need_max_gpus = the maximum of this need
@@ -21,7 +22,7 @@ with quantiles as (
 )
 
 select
-    trace, day, region, gpu, weeks, need_p50_gpus, need_p99_gpus, need_max_gpus,
+    trace, day, region as served_region, gpu, weeks, need_p50_gpus, need_p99_gpus, need_max_gpus,
     reserved_gpus, on_demand_gpu_hours, spot_gpu_hours, usd_per_week,
     1 - usd_per_week / nullif(unreserved_usd, 0) as saved_share,
     regret_usd, worst_regret_usd,

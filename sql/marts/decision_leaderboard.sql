@@ -3,7 +3,7 @@
 -- reads: decisions, plan_bounds
 -- units: GPU-hours, US dollars, shares 0 to 1
 -- method = the forecast method of the plan; truth is the real demand
--- tier = the tier whose attainment is compared: the one with the strictest SLO
+-- tier = urgency class: the one whose attainment is compared, with the strictest SLO
 -- matched_share = attainment of that tier at which methods are compared: its target
 -- gpu_hours = at that attainment, by linear interpolation between the two nearest replays; null where there are none
 -- noise_share = difference of the GPU-hours of these two replays: the resolution of the comparison

@@ -9,7 +9,7 @@
 -- usd = cost of the day, as in scoreboard
 -- boot_usd = part of usd for booting
 -- gpu_hours = serving, booting and draining
--- tier = the interactive tier of the trace with the strictest targets <- trials.tier
+-- tier = urgency class: the interactive one with the strictest targets <- trials.tier
 -- attainment_share = share of its requests with TTFT within the SLO
 -- missed_share = share of interactive requests that missed their SLO
 -- matched_share = attainment at which methods are compared: the tier's target

@@ -3,10 +3,10 @@
 -- reads: requests
 -- units: tokens; a bucket covers [bucket_start, bucket_start + 1 minute), UTC
 -- region varchar = where the requests come from <- requests.region
--- llm varchar = the requested llm <- requests.llm
+-- llm varchar = the served network, as requested <- requests.llm
 -- tier varchar = urgency class <- requests.tier
 -- app varchar = the application <- requests.app
--- bucket_start timestamptz = first instant of the minute, UTC <- requests.arrived_at
+-- bucket_start timestamptz = first instant of the bucket, a minute, UTC <- requests.arrived_at
 -- requests bigint = requests that arrive in the minute <- requests.request_id
 -- input_tokens bigint = their input tokens <- requests.input_tokens
 -- output_tokens bigint = their output tokens <- requests.output_tokens

@@ -5,7 +5,7 @@
 -- trace = name of the trace <- trials.trace
 -- day = UTC <- trials.day
 -- policy = the scaling policy <- trials.policy
--- draw = number of the sample of latency errors, the same for all policies (models/latency/latency_errors.py); 0: the profiles without error <- trials.draw
+-- draw = number of the sample: of latency errors, the same for all policies (models/latency/latency_errors.py); 0: the profiles without error <- trials.draw
 -- figure = a column of scoreboard, or TIER_attainment_share <- trials.metric
 -- value = value of this column <- trials.value
 select

@@ -1,7 +1,8 @@
 -- fleet_by_hour: the fleet's GPUs and cost by policy and hour, compared with what the true demand needed.
--- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- grain: trace, day, policy, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: fleet_hours, plans
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_gpus GPUs (mean over the hour), kv_utilisation_share 0 to 1
+-- served_region = where the instances are
 -- wasted_gpu_hours = booting: paid for, but not serving yet
 -- usd = cost of serving, booting and draining
 -- boot_usd = part of usd for booting
@@ -29,7 +30,7 @@ needed as (
 
 joined as (
     select
-        trace, day, counted.policy, llm, role, region, gpu, gpus_per_instance, hour_start,
+        trace, day, counted.policy, llm, role, region as served_region, gpu, gpus_per_instance, hour_start,
         gpu_hours(serving_s, gpus_per_instance) as serving_gpu_hours,
         gpu_hours(booting_s, gpus_per_instance) as booting_gpu_hours,
         gpu_hours(draining_s, gpus_per_instance) as draining_gpu_hours,

@@ -1,28 +1,32 @@
 -- graded_decisions: each planned decision compared with the fleet that ran in that hour and with the need of the true demand.
--- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- grain: trace, day, policy, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: advice, ran_fleets, plans
 -- units: *_instances instances (mean of the hour), *_gpu_hours GPU-hours, *_usd US dollars; below 0 the plan is more expensive
+-- served_region = where the instances are
 -- decision_id = id of the decision, as in all_plans, exports and the scaler's responses
 -- ran_instances = ready replicas that ran
 -- needed_instances = instances of the clairvoyant plan for the true demand
 -- verdict = saved: fewer and enough; short: fewer and too few; covered: more, where the fleet that ran was too small; spent: more, where it was enough; same
 with needed as (
-    select trace, day, hour_start, llm, role, region, gpu, gpus_per_instance, instances as needed_instances
+    select
+        trace, day, hour_start, llm, role, region as served_region, gpu, gpus_per_instance,
+        instances as needed_instances
     from plans
     where policy = 'clairvoyant'
 ),
 
 compared as (
     select
-        trace, day, advice.policy, hour_start, llm, role, region, gpu, gpus_per_instance,
+        trace, day, advice.policy, hour_start, llm, role, served_region, gpu, gpus_per_instance,
         decision_id,
         advice.instances as advised_instances,
         ran_fleets.instances as ran_instances,
         needed_instances,
         advice.usd / nullif(advice.instances, 0) as instance_usd
     from advice
-    inner join ran_fleets using (trace, day, hour_start, llm, role, region, gpu, gpus_per_instance)
-    inner join needed using (trace, day, hour_start, llm, role, region, gpu, gpus_per_instance)
+    inner join (select * rename (region as served_region) from ran_fleets) as ran_fleets
+        using (trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance)
+    inner join needed using (trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance)
 ),
 
 priced as (

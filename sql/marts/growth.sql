@@ -2,7 +2,7 @@
 -- grain: trace, before, tier
 -- reads: demand, tiers
 -- units: ratios; days are recorded days
--- trace = the later trace, or any other trace <- demand.trace
+-- trace = name of the trace: the later one, or any other <- demand.trace
 -- before = the trace that it is compared with <- demand.trace
 -- tier = urgency class, interactive: the sum of all tiers that are not deferred, or all <- demand.tier
 -- requests_ratio = requests per day over those of `before` <- demand.requests

@@ -2,8 +2,8 @@
 -- grain: trace, day, policy, llm, tier, hour_start
 -- reads: outcomes
 -- units: *_share 0 to 1; *_ratio of a request's value to its target (sql/macros/slo.sql), the target that it missed most
--- llm = the llm that was requested
--- hour_start = hour of arrival, UTC
+-- llm = the served network, as requested
+-- hour_start = first instant of the hour of arrival, UTC
 -- requests = number of requests, without those that still waited at the end before their deadline
 -- late = those that missed a target
 -- unserved = part of them that was never served

@@ -5,9 +5,9 @@
 -- trace = name of the trace <- outcomes.trace
 -- day = UTC <- outcomes.day
 -- policy = the scaling policy <- outcomes.policy
--- llm = the requested llm <- outcomes.llm
+-- llm = the served network, as requested <- outcomes.llm
 -- served_llm = the llm that answered <- outcomes.served_llm, legs.llm
--- hour_start = hour of the arrivals, UTC <- outcomes.arrived_at
+-- hour_start = first instant of the hour of the arrivals, UTC <- outcomes.arrived_at
 -- requests = finished requests for the requested llm
 -- answers = answers of this llm to them, without verdicts of a judge
 -- stage_share = answers per request

@@ -7,7 +7,7 @@
 -- planner = the planner (models/world/planners.py)
 -- what = description of the planner
 -- ideas = the ideas of the planner, for the planners between none of fleetcast's ideas and all; null for other planners
--- draw = 0: the real day; from 1: a resample of its requests within each hour (models/traffic/day_resample.py)
+-- draw = number of the sample: 0 is the real day; from 1 a resample of its requests within each hour (models/traffic/day_resample.py)
 -- capacity_share = share of an instance's capacity within its SLO that the plan uses (models/plan/target_search.py searches it)
 -- usd = cost of the day, as in scoreboard
 -- backlog_usd = remaining cost of the non-interactive requests that were not served by midnight

@@ -2,7 +2,7 @@
 -- grain: trace, question, plan
 -- reads: quality_plans, quality_pools
 -- units: US dollars per hour, seconds, scores and shares 0 to 1
--- trace = name of the config's trace <- quality_plans.trace
+-- trace = name of the trace of the config <- quality_plans.trace
 -- question = name of the query <- quality_plans.question
 -- plan = name of the plan <- quality_plans.plan
 -- kind = chosen; baseline, sized by tables; policy, sized by replays; whatif; or front <- quality_plans.kind

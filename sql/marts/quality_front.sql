@@ -2,7 +2,7 @@
 -- grain: trace, question, plan
 -- reads: quality_plans
 -- units: US dollars per hour, seconds, scores 0 to 1
--- trace = name of the config's trace <- quality_plans.trace
+-- trace = name of the trace of the config <- quality_plans.trace
 -- question = name of the query <- quality_plans.question
 -- judge = the judge or router <- quality_plans.judge
 -- plan = name of the plan <- quality_plans.plan

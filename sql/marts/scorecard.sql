@@ -4,7 +4,7 @@
 -- units: *_s seconds from arrival, percentiles over the requests that got this far; *_share 0 to 1
 -- policy = the scaling policy <- outcomes.policy
 -- llm = the served network <- outcomes.llm
--- region = the region of the user, not the one that served the request <- outcomes.region
+-- region = where the requests come from, not where they were served <- outcomes.region
 -- tier = urgency class <- outcomes.tier
 -- is_held = whether the queue manager may defer that tier's requests; the other tiers are interactive <- outcomes.is_held
 -- hour_start = first instant of the hour of arrival, UTC <- outcomes.arrived_at

@@ -4,7 +4,7 @@
 -- units: requests; *_s seconds from arrival to the first token
 -- trace = name of the trace <- trials.trace
 -- day = UTC <- trials.day
--- policy = the policy of the plan
+-- policy = the scaling policy of the plan
 -- fleet = ran, or advised: the planned fleet <- trials.variant
 -- tier = urgency class <- trials.tier
 -- requests = number of requests <- trials.value

@@ -7,7 +7,7 @@
 -- region = where the requests come from, or all <- demand.region
 -- llm = the served network, or all <- demand.llm
 -- app = the application, or all <- demand.app
--- bucket_start = first instant of the minute, UTC <- demand.bucket_start
+-- bucket_start = first instant of the bucket, a minute, UTC <- demand.bucket_start
 -- requests = requests that arrive in the minute <- demand.requests
 -- tokens = their input and output tokens <- demand.input_tokens, demand.output_tokens
 with summed as (

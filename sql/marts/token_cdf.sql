@@ -5,7 +5,7 @@
 -- trace = name of the trace <- token_histogram.trace
 -- llm = the served network <- token_histogram.llm
 -- kind = input, output, or total: both together <- token_histogram.kind
--- tokens = upper edge of a step of 10 ^ (1 / 20) <- token_histogram.tokens
+-- tokens = upper edge of the step, a power of 10 ^ (1 / 20) <- token_histogram.tokens
 -- requests = requests in the step <- token_histogram.requests
 -- share = share of the llm's requests in this step and below
 with summed as (

@@ -3,7 +3,7 @@
 -- reads: requests
 -- units: tokens, the upper edge of the step
 -- tier varchar = urgency class <- requests.tier
--- llm varchar = the requested llm <- requests.llm
+-- llm varchar = the served network, as requested <- requests.llm
 -- app varchar = the application <- requests.app
 -- kind varchar = input, output, or total: both together
 -- tokens double = upper edge of the step, a power of 10 ^ (1 / 20) <- requests.input_tokens, requests.output_tokens

@@ -2,10 +2,10 @@
 -- grain: trace, day, policy, llm, served_region, tier, hour_start
 -- reads: outcomes, fleet_by_hour
 -- units: US dollars, tokens
--- llm = the llm that answered
--- served_region = the region of its instances, not that of the user
--- tier = null: cost of an hour in which no request arrived that was served here
--- hour_start = hour of arrival, UTC
+-- llm = the served network, the one that answered
+-- served_region = where the instances are, not the users
+-- tier = urgency class; null: cost of an hour in which no request arrived that was served here
+-- hour_start = first instant of the hour of arrival, UTC
 -- tokens = prompt and output tokens of the requests that were served here
 -- usd = cost of the instances of that llm, region and hour, by the tiers' shares of the tokens; sums to that of fleet_by_hour
 -- usd_per_million_tokens = null without tokens
@@ -19,7 +19,7 @@ with served as (
 ),
 
 spent as (
-    select trace, day, policy, llm, region as served_region, hour_start, sum(usd) as usd
+    select trace, day, policy, llm, served_region, hour_start, sum(usd) as usd
     from fleet_by_hour
     group by all
 ),

@@ -4,7 +4,7 @@
 -- units: US dollars, GPU-hours, shares 0 to 1
 -- trace = name of the trace
 -- day = UTC
--- policy = the policy (models/world/policies.py)
+-- policy = the scaling policy (models/world/policies.py)
 -- what = description of the policy
 -- knows_the_day = whether it plans from the true demand of the day
 -- purpose = tuned: a trial on a known day; judged: the frozen trial on an unseen day

@@ -5,7 +5,7 @@
 -- trace = name of the trace <- trials.trace
 -- day = UTC <- trials.day
 -- case_name = name of the case in data/whatif.toml; with "@" and the policy if that is not corrected <- trials.variant
--- policy = the planned and replayed policy <- trials.policy
+-- policy = the scaling policy, planned and replayed <- trials.policy
 -- what = description of the change
 -- usd = cost of the day, as in scoreboard
 -- gpu_hours = serving, booting and draining

@@ -1,5 +1,5 @@
 -- How busy are the links that transfer KV caches from prefill to decode? By hour, for links with a transfer.
--- grain: policy, hour_start, region, llm, role, gpu
+-- grain: policy, hour_start, served_region, llm, role, gpu
 -- reads: legs, requests
 -- units: *_share 0 to 1, *_s seconds; hour_start is the hour in which the caches arrived, UTC
 -- role, gpu = the instances at one end: prefill sends, decode receives
@@ -8,7 +8,7 @@
 -- hand_over_p50_s, hand_over_p95_s = from the end of the prompt's prefill until the cache had arrived
 with received as (
     select
-        policy, request_id, leg, region, llm, role, gpu, instance, link_s, hand_over_s,
+        policy, request_id, leg, region as served_region, llm, role, gpu, instance, link_s, hand_over_s,
         time_bucket(interval 1 hour, arrived_at + to_microseconds((1e6 * came_s)::bigint)) as hour_start
     from legs
     inner join (select request_id, arrived_at from requests where trace = $trace and day = $day::date) as arrivals
@@ -20,7 +20,7 @@ ends as (
     select * exclude (request_id, leg) from received
     union all by name
     select
-        legs.policy, legs.region, legs.llm, legs.role, legs.gpu, legs.instance,
+        legs.policy, legs.region as served_region, legs.llm, legs.role, legs.gpu, legs.instance,
         received.link_s, received.hand_over_s, received.hour_start
     from received
     inner join legs on legs.policy = received.policy and legs.request_id = received.request_id
@@ -30,24 +30,24 @@ ends as (
 
 by_link as (
     select
-        policy, hour_start, region, llm, role, gpu, instance,
+        policy, hour_start, served_region, llm, role, gpu, instance,
         count(*)           as caches,
         sum(link_s) / 3600 as busy_share,
         list(hand_over_s)  as hand_overs_s
     from ends
-    group by policy, hour_start, region, llm, role, gpu, instance
+    group by policy, hour_start, served_region, llm, role, gpu, instance
 ),
 
 by_hour as (
     select
-        policy, hour_start, region, llm, role, gpu,
+        policy, hour_start, served_region, llm, role, gpu,
         count(*)                       as links,
         sum(caches)::bigint            as caches,
         avg(busy_share)                as busy_share,
         max(busy_share)                as busiest_share,
         flatten(list(hand_overs_s))    as hand_overs_s
     from by_link
-    group by policy, hour_start, region, llm, role, gpu
+    group by policy, hour_start, served_region, llm, role, gpu
 )
 
 select
@@ -55,4 +55,4 @@ select
     list_aggregate(hand_overs_s, 'quantile_disc', 0.5)  as hand_over_p50_s,
     list_aggregate(hand_overs_s, 'quantile_disc', 0.95) as hand_over_p95_s
 from by_hour
-order by policy, hour_start, region, llm, role, gpu
+order by policy, hour_start, served_region, llm, role, gpu

@@ -1,11 +1,11 @@
 -- Do the instances of an endpoint have equal load in the busiest hour? Tokens per minute by instance (SageServe figure 6e).
--- grain: trace, day, policy, region, llm, minute
+-- grain: trace, day, policy, served_region, llm, minute
 -- reads: outcomes
 -- units: *_tokens input and output tokens of a minute's arrivals on one instance; percentiles over instances with arrivals
 with finished_requests as (
     select
         trace, day, policy, instance,
-        served_region as region,
+        served_region,
         served_llm as llm,
         time_bucket(interval 1 hour, arrived_at) as hour_start,
         time_bucket(interval 1 minute, arrived_at) as minute,
@@ -24,7 +24,7 @@ busiest as (
 ),
 
 by_instance as (
-    select trace, day, policy, region, llm, minute, instance, sum(tokens) as tokens
+    select trace, day, policy, served_region, llm, minute, instance, sum(tokens) as tokens
     from finished_requests
     inner join busiest using (trace, day, policy, hour_start)
     group by all
@@ -32,7 +32,7 @@ by_instance as (
 
 by_minute as (
     select
-        trace, day, policy, region, llm, minute,
+        trace, day, policy, served_region, llm, minute,
         count(*) as instances,
         percentiles(tokens)[1] as p50_tokens,
         percentiles(tokens)[3] as p95_tokens,
@@ -42,4 +42,4 @@ by_minute as (
 )
 
 select * from by_minute
-order by trace, day, policy, region, llm, minute
+order by trace, day, policy, served_region, llm, minute

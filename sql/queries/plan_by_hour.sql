@@ -7,7 +7,7 @@
 -- short_llm_tokens_per_s = capacity that llms are short of in all regions together
 with services as (
     select
-        trace, day, policy, hour_start, llm, role, region,
+        trace, day, policy, hour_start, llm, role, served_region,
         sum(instances) as instances,
         sum(reclaimed) as reclaimed,
         sum(started) as started,
@@ -20,14 +20,14 @@ with services as (
         any_value(short_llm_tokens_per_s) as short_llm_tokens_per_s
     from all_plans
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
-        and policy = coalesce($policy, policy) and region = coalesce($region, region)
-    group by trace, day, policy, hour_start, llm, role, region
+        and policy = coalesce($policy, policy) and served_region = coalesce($region, served_region)
+    group by trace, day, policy, hour_start, llm, role, served_region
 ),
 
 endpoints as (
     select
-        trace, day, policy, hour_start, llm, region,
-        row_number() over (partition by trace, day, policy, hour_start, llm order by region) as nth_region,
+        trace, day, policy, hour_start, llm, served_region,
+        row_number() over (partition by trace, day, policy, hour_start, llm order by served_region) as nth_region,
         sum(instances) as instances,
         sum(reclaimed) as reclaimed,
         sum(started) as started,
@@ -38,7 +38,7 @@ endpoints as (
         max(short_tokens_per_s) as short_tokens_per_s,
         max(short_llm_tokens_per_s) as short_llm_tokens_per_s
     from services
-    group by trace, day, policy, hour_start, llm, region
+    group by trace, day, policy, hour_start, llm, served_region
 ),
 
 hours as (

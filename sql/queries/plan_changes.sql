@@ -1,10 +1,10 @@
 -- What does each plan change in each hour, and why?
--- grain: trace, day, policy, hour_start, llm, role, region, gpu, gpus_per_instance
+-- grain: trace, day, policy, hour_start, llm, role, served_region, gpu, gpus_per_instance
 -- reads: all_plans
 -- units: instances; reclaimed from spot, started cold, donated to spot
 with changes as (
     select
-        trace, day, policy, hour_start, llm, role, region, gpu, gpus_per_instance,
+        trace, day, policy, hour_start, llm, role, served_region, gpu, gpus_per_instance,
         instances_before, instances, reclaimed, started, donated, why
     from all_plans
     where why is not null
@@ -12,4 +12,4 @@ with changes as (
 )
 
 select * from changes
-order by trace, day, policy, hour_start, llm, role, region, gpu, gpus_per_instance
+order by trace, day, policy, hour_start, llm, role, served_region, gpu, gpus_per_instance

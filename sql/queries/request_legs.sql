@@ -4,6 +4,7 @@
 -- units: *_s seconds from the arrival, without network; hand_over_s is a duration
 -- leg = number of the stage, from 1
 -- llm = the llm that answered; role = phase of its instance: whole, prefill or decode
+-- served_region = where the instance is
 -- hand_over_s = time before the stage: KV transfer or a judge; null for the first stage
 -- came_s = arrival in the instance's queue
 -- began_s = admission to its batch
@@ -17,7 +18,7 @@ with named as (
     qualify row_number() over (partition by policy order by max(hand_over_s) desc, request_id) <= 5
 )
 
-select distinct legs.* exclude (trace, day)
+select distinct legs.* exclude (trace, day) rename (region as served_region)
 from legs
 inner join named using (policy, request_id)
 where trace = $trace and day = $day::date

@@ -4,7 +4,7 @@
 -- units: *_gpus GPUs (mean over the hour), *_usd US dollars, *_short_endpoints endpoints below 80 % of their true peak
 with plan as (
     select
-        trace, day, hour_start, llm, role, region,
+        trace, day, hour_start, llm, role, region as served_region,
         sum(usd) as plan_usd,
         sum(instances * gpus_per_instance) as plan_gpus
     from plans
@@ -14,12 +14,12 @@ with plan as (
 
 held as (
     select
-        trace, day, policy, hour_start, llm, role, region,
+        trace, day, policy, hour_start, llm, role, served_region,
         sum(usd) as usd,
         sum(held_gpus) as held_gpus,
         sum(needed_gpus) as needed_gpus
     from fleet_by_hour
-    group by trace, day, policy, hour_start, llm, role, region
+    group by trace, day, policy, hour_start, llm, role, served_region
 ),
 
 compared as (
@@ -33,7 +33,7 @@ compared as (
         count_if(held_gpus < 0.8 * needed_gpus) as held_short_endpoints,
         count_if(plan_gpus < 0.8 * needed_gpus) as plan_short_endpoints
     from held
-    inner join plan using (trace, day, hour_start, llm, role, region)
+    inner join plan using (trace, day, hour_start, llm, role, served_region)
     group by trace, day, policy, hour_start
 )
 

@@ -4,15 +4,15 @@
 -- units: *_tokens_per_s input tokens/s, missing_instances instances of the kind with the highest capacity, short_hours hours
 with short as (
     select
-        trace, day, policy, hour_start, llm, role, region,
+        trace, day, policy, hour_start, llm, role, served_region,
         max(capacity_tokens_per_s) as capacity_tokens_per_s,
         any_value(short_tokens_per_s) as short_tokens_per_s
     from all_plans
     where short_tokens_per_s > 0
-    group by trace, day, policy, hour_start, llm, role, region
+    group by trace, day, policy, hour_start, llm, role, served_region
     union all
     select
-        trace, day, policy, hour_start, llm, role, 'all regions' as region,
+        trace, day, policy, hour_start, llm, role, 'all regions' as served_region,
         max(capacity_tokens_per_s) as capacity_tokens_per_s,
         any_value(short_llm_tokens_per_s) as short_tokens_per_s
     from all_plans
@@ -32,7 +32,7 @@ worst as (
     select *
     from counted
     qualify row_number() over (
-        partition by trace, day, policy order by missing_instances desc, hour_start, llm, role, region
+        partition by trace, day, policy order by missing_instances desc, hour_start, llm, role, served_region
     ) = 1
 )
 

@@ -1,11 +1,11 @@
 -- Do the instances of a region have equal load? Tokens per minute by serving instance and hour (SageServe figure 6e).
--- grain: trace, day, policy, region, llm, hour_start
+-- grain: trace, day, policy, served_region, llm, hour_start
 -- reads: outcomes
 -- units: *_tokens input and output tokens per minute and instance, by the minute of the first token
 with by_minute as (
     select
         trace, day, policy,
-        served_region as region,
+        served_region,
         served_llm as llm,
         instance,
         time_bucket(interval 1 minute, arrived_at + to_microseconds((1e6 * ttft_s)::bigint)) as minute,
@@ -17,7 +17,7 @@ with by_minute as (
 
 summarised as (
     select
-        trace, day, policy, region, llm,
+        trace, day, policy, served_region, llm,
         time_bucket(interval 1 hour, minute) as hour_start,
         count(distinct instance) as instances,
         percentiles(tokens)[1] as p50_tokens,
@@ -28,4 +28,4 @@ summarised as (
 )
 
 select * from summarised
-order by trace, day, policy, region, llm, hour_start
+order by trace, day, policy, served_region, llm, hour_start
