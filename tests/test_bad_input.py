@@ -153,6 +153,39 @@ def test_nulls_inside_a_document_spoil_no_other_row(name, tmp_path):
     assert is_conserved(lake)
 
 
+@pytest.mark.parametrize("name", ["mooncake", "copilot_agent"])
+def test_a_line_with_a_key_twice_is_refused(name, tmp_path):
+    """Each key that the format reads, in turn, with another value: which one counts is nowhere written."""
+    landed_file = recognise_format(fixture(name))
+    lines = fixture(name).read_text().splitlines()
+    read = [
+        key
+        for kind in ("recognised by", "may have")
+        for key in landed_file.source.listed(kind)
+        if f'"{key}"' in lines[0] and key in json.loads(lines[0])
+    ]
+    spoilt = [f'{line[:-1]}, "{key}": 5}}' for key in read for line in lines[:1]]
+    path, lake = tmp_path / fixture(name).name, Lake(tmp_path / "lake")
+    path.write_text("\n".join([*lines, *spoilt, f'{lines[0][:-1]}, "unread": 1, "unread": 2}}']))
+    report = ingest_file(path, lake, CATALOGUE)
+    reasons = [reason for reason in report.reasons if reason.startswith("has the key")]
+    assert read
+    assert sorted(reasons) == sorted(f"has the key {key} more than once" for key in read)
+    assert name != "mooncake" or sum(report.reasons[reason] for reason in reasons) == len(read)
+    assert is_conserved(lake)
+
+
+def test_a_key_twice_in_an_object_of_a_log_is_refused(tmp_path):
+    line = (
+        '{{"startTime": "2025-01-01T00:00:0{}Z", "usage": {{"prompt_tokens": 5, "completion_tokens": 6{}}}}}'
+    )
+    twice = (line.format(1, ', "prompt_tokens": 9'), line.format(2, ', "prompt_tokens": 5'))
+    kept = (line.format(3, ""), line.format(4, ', "x": 1, "x": 2'))
+    (tmp_path / "a.jsonl").write_text("\n".join([*twice, *kept]))
+    report = ingest_file(tmp_path / "a.jsonl", Lake(tmp_path / "lake"), CATALOGUE)
+    assert (report.rows_kept, report.reasons) == (2, {"has the key prompt_tokens more than once": 2})
+
+
 def with_a_null(document):
     """The document again and again, with one of its values null each time."""
     keys = list(document) if isinstance(document, dict) else range(len(document))
