@@ -34,7 +34,7 @@ def ensure_utf8(landed: LandedFile, folder: Path, guard: IngestGuard) -> LandedF
         if _recode(landed, None, guard):
             return landed
     except (OSError, EOFError, zlib.error) as error:
-        reason = str(error).rstrip(".")
+        reason = " ".join(str(error).split()).rstrip(".")
         raise IngestError(f"{landed.path.name} cannot be read: {reason}. {COPY_AGAIN}") from error
     folder.mkdir()
     with (folder / landed.path.name).open("wb") as copy:
