@@ -170,7 +170,7 @@ def dagster_dev_arguments() -> list[str]:
     if (file := os.environ.get(DEPLOYMENT_VARIABLE)) is None:
         require_executor(os.environ.get(EXECUTOR_VARIABLE) or IN_ONE_PROCESS)
         return ["-m", "fleetcast.pipelines.definitions"]
-    path = Path(file).expanduser().resolve()
+    path = Path(os.path.expanduser(file)).resolve()
     locations = read_deployment(path)
     check_deployment(locations)
     os.environ[DEPLOYMENT_VARIABLE] = str(path)

@@ -1,5 +1,6 @@
 """Options that several commands share, and the functions that parse them."""
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from pathlib import Path
@@ -89,8 +90,11 @@ def parse_day(moment: datetime | None) -> date | None:
 
 
 def expand_path(path: Path) -> Path:
-    """Return the path with ~ expanded: a shell does not expand it in `--changes=~/x.toml`."""
-    return path.expanduser()
+    """Return the path with ~ expanded: a shell does not expand it in `--changes=~/x.toml`.
+
+    The ~ of a user that the machine does not have stays: there is no such file.
+    """
+    return Path(os.path.expanduser(path))
 
 
 def make_progress(quiet: bool) -> Progress:

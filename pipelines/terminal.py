@@ -21,6 +21,7 @@ START_DIR = Path.cwd()  # before anything changes it
 
 
 QUIET_LINE_S = 60.0
+MOST_LINE_CHARACTERS = 1600  # of an error; its remedy stands at the end
 
 
 class ProgressBars(Progress):
@@ -136,8 +137,11 @@ def exit_with_message(line: str) -> NoReturn:
 
 
 def _one_line(text: str) -> str:
-    """Return a message without the line ends that a name in it may have."""
-    return text.strip().replace("\n", "\\n")
+    """Return a message without the line ends that a name in it may have; of a long one its begin and end."""
+    line = text.strip().replace("\n", "\\n")
+    if len(line) <= MOST_LINE_CHARACTERS:
+        return line
+    return f"{line[: MOST_LINE_CHARACTERS // 2]} ... {line[-MOST_LINE_CHARACTERS // 2 :]}"
 
 
 def show_note(line: str) -> None:

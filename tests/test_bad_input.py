@@ -8,13 +8,14 @@ import tarfile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hostile_values import TEXTS
 from test_sources import CATALOGUE, READERS, TRACES, fixture, landed
 
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.ingest import IngestError, ingest_file
 from fleetcast.assets.traces.trace_formats import recognise_format
 
-TEXTS = [name for name in READERS if fixture(name).suffix in (".csv", ".jsonl") and name != "log"]
+TEXT_FORMATS = [name for name in READERS if fixture(name).suffix in (".csv", ".jsonl") and name != "log"]
 ORDERED = {"mooncake_sessions"}  # formats in which the order of rows has a meaning
 GARBAGE = b"caf\xe9,\xff\x00"  # neither UTF-8 nor a row of any format
 
@@ -40,14 +41,14 @@ def is_conserved(lake: Lake) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", TEXT_FORMATS)
 def test_a_spoilt_file_gives_the_same_requests(name, tmp_path):
     """BOM, CRLF, numbers as text, a row in another encoding, compression: only the bad row is lost."""
     clean, lake = fixture(name), Lake(tmp_path / "lake")
     text = as_text(name, clean.read_text()).strip()
     spoilt = b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode() + b"\r\n" + GARBAGE + b"\r\n"
     path = tmp_path / clean.name  # recognised by content: the name does not tell the compression
-    path.write_bytes((gzip.compress, zstd)[TEXTS.index(name) % 2](spoilt))
+    path.write_bytes((gzip.compress, zstd)[TEXT_FORMATS.index(name) % 2](spoilt))
     report = ingest_file(path, lake, CATALOGUE)
     expected = json.loads((TRACES / f"{name}.expected.json").read_text())
     found = json.loads(json.dumps(landed(lake), default=str))
@@ -89,7 +90,7 @@ def test_the_same_requests_in_two_files_count_once(name, tmp_path):
     assert is_conserved(lake)
 
 
-@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("name", TEXT_FORMATS)
 def test_a_file_that_cannot_be_read_is_refused_in_one_line(name, tmp_path):
     """Truncated packings, nothing, a header alone or of something else: file named, lake untouched."""
     content = fixture(name).read_bytes()
@@ -138,7 +139,7 @@ def test_a_long_zstd_file_without_its_end_is_refused(tmp_path):
         ingest_file(path, Lake(tmp_path / "lake"), CATALOGUE)
 
 
-@pytest.mark.parametrize("name", [name for name in TEXTS if fixture(name).suffix == ".jsonl"])
+@pytest.mark.parametrize("name", [name for name in TEXT_FORMATS if fixture(name).suffix == ".jsonl"])
 def test_nulls_inside_a_document_spoil_no_other_row(name, tmp_path):
     """Each value of a document is null in turn, at every depth: each line still gives its requests."""
     lines = fixture(name).read_text().splitlines()
@@ -151,6 +152,84 @@ def test_nulls_inside_a_document_spoil_no_other_row(name, tmp_path):
     assert report.rows_in >= 1 + len(spoilt)  # no line vanishes
     assert report.rows_kept >= 1
     assert is_conserved(lake)
+
+
+@pytest.mark.parametrize("name", ["mooncake", "copilot_agent"])
+def test_a_line_with_a_key_twice_is_refused(name, tmp_path):
+    """Each key that the format reads, in turn, with another value: which one counts is nowhere written."""
+    landed_file = recognise_format(fixture(name))
+    lines = fixture(name).read_text().splitlines()
+    read = [
+        key
+        for kind in ("recognised by", "may have")
+        for key in landed_file.source.listed(kind)
+        if f'"{key}"' in lines[0] and key in json.loads(lines[0])
+    ]
+    spoilt = [f'{line[:-1]}, "{key}": 5}}' for key in read for line in lines[:1]]
+    path, lake = tmp_path / fixture(name).name, Lake(tmp_path / "lake")
+    path.write_text("\n".join([*lines, *spoilt, f'{lines[0][:-1]}, "unread": 1, "unread": 2}}']))
+    report = ingest_file(path, lake, CATALOGUE)
+    reasons = [reason for reason in report.reasons if reason.startswith("has the key")]
+    assert read
+    assert sorted(reasons) == sorted(f"has the key {key} more than once" for key in read)
+    assert name != "mooncake" or sum(report.reasons[reason] for reason in reasons) == len(read)
+    assert is_conserved(lake)
+
+
+def test_a_key_twice_in_an_object_of_a_log_is_refused(tmp_path):
+    line = (
+        '{{"startTime": "2025-01-01T00:00:0{}Z", "usage": {{"prompt_tokens": 5, "completion_tokens": 6{}}}}}'
+    )
+    twice = (line.format(1, ', "prompt_tokens": 9'), line.format(2, ', "prompt_tokens": 5'))
+    kept = (line.format(3, ""), line.format(4, ', "x": 1, "x": 2'))
+    (tmp_path / "a.jsonl").write_text("\n".join([*twice, *kept]))
+    report = ingest_file(tmp_path / "a.jsonl", Lake(tmp_path / "lake"), CATALOGUE)
+    assert (report.rows_kept, report.reasons) == (2, {"has the key prompt_tokens more than once": 2})
+
+
+@pytest.mark.parametrize("name", ["otel_genai", "dynamo", "copilot_agent", "alibaba_genai", "openai"])
+def test_no_value_of_a_row_keeps_the_others_from_landing(name, tmp_path):
+    """Each value that an object has at its top, and each column, with hostile values in turn."""
+    clean, values = fixture(name), [text for text in TEXTS if len(text) < 1000 and "\n" not in text]
+    lines = clean.read_text().splitlines()
+    if clean.suffix == ".jsonl":
+        first = json.loads(lines[0])
+        spoilt = [
+            json.dumps({**first, key: value}) for key in first for value in (*values, [], 1e308, {"a": 1})
+        ]
+    else:
+        fields = lines[1].split(",")
+        spoilt = [
+            ",".join([*fields[:at], value, *fields[at + 1 :]])
+            for at in range(len(fields))
+            for value in values
+        ]
+    path, lake = tmp_path / clean.name, Lake(tmp_path / "lake")
+    path.write_text("\n".join([*lines, *spoilt]), encoding="utf-8", errors="replace")
+    expected = json.loads((TRACES / f"{name}.expected.json").read_text())
+    report = ingest_file(path, lake, CATALOGUE)
+    assert report.rows_kept >= len(expected["kept"])
+    assert report.rows_in == report.rows_kept + report.rows_quarantined >= len(spoilt) + len(lines) - 1
+    assert is_conserved(lake)
+
+
+@pytest.mark.parametrize("seconds", ["nan", "1e300", "-1e300", "inf"])
+def test_a_hostile_duration_is_one_bad_row(seconds, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(
+        f"end_time,latency_s,input_tokens,output_tokens\n2025-01-01,1,5,5\n2025-01-02,{seconds},5,5\n"
+    )
+    report = ingest_file(path, Lake(tmp_path / "lake"), CATALOGUE)
+    assert (report.rows_in, report.rows_kept) == (2, 1)
+
+
+def test_a_damaged_parquet_file_is_refused_in_one_line(tmp_path):
+    content, path = fixture("canonical").read_bytes(), tmp_path / "a.parquet"
+    half = len(content) // 2
+    for spoilt in (content[:half] + bytes(64) + content[half:], content.replace(b"\n", b" ")):
+        path.write_bytes(spoilt)
+        with pytest.raises(IngestError, match=r"^a\.parquet cannot be read: .*completely\.$"):
+            ingest_file(path, Lake(tmp_path / "lake"), CATALOGUE)
 
 
 def with_a_null(document):

@@ -109,6 +109,23 @@ def test_a_missing_config_error_lists_the_configs(name: str, home: Path) -> None
     assert "~" not in message
 
 
+def test_a_long_error_is_cut_but_keeps_its_remedy() -> None:
+    name = "9" * 4000
+    message = one_line(invoke("ingest", "none.csv", "--columns", name))
+    assert len(message) < 1700
+    assert message.endswith("like arrived_at=startTime,input_tokens=in.")
+    assert "File name too long" in one_line(invoke("sql", "select 1", "--config", f"{name}.toml"))
+
+
+@pytest.mark.parametrize(
+    "command", ["sql select --config ~nouser/x.toml", "generate --like=a --changes=~nouser/x.toml"]
+)
+def test_the_home_of_a_user_who_is_not_there_is_a_missing_file(command: str, home: Path) -> None:
+    message = one_line(invoke(*command.split()))
+    assert "There is no file" in message
+    assert "~nouser" in message
+
+
 def test_a_config_of_the_working_directory_reaches_the_command(home: Path) -> None:
     for config, trace in (("~/small.toml", "small"), ("office.toml", "office")):
         result = invoke("sql", "select $trace as trace", f"--config={config}")

@@ -244,6 +244,31 @@ def test_a_hostile_server_is_left_within_its_limits(
         assert time.monotonic() - begun_s < 30
 
 
+def test_a_token_that_is_none_is_not_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for token in ("secret\nX-Other: 1", "secr\u00e9t", "secret\x7f"):
+        monkeypatch.setenv(TOKEN_VARIABLE, token)
+        with pytest.raises(IngestError, match=f"^{TOKEN_VARIABLE} has a line end or another") as refused:
+            fetch_metrics_folder("http://127.0.0.1:9", "mine", 1, None, 60, "", tmp_path, Progress())
+        assert "secr" not in str(refused.value)
+
+
+@pytest.mark.parametrize("retry_after", ["\u00b2", "nan", "-1", "9" * 400])
+def test_what_a_server_says_is_cut_to_a_line(
+    retry_after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a wait that is no number, or has no end."""
+    monkeypatch.setattr(prometheus_client, "WAIT_S", 0.0)
+    monkeypatch.setattr(prometheus_client, "LONGEST_WAIT_S", 0.0)
+    body = json.dumps({"status": "error", "error": "much\n" * 100}).encode()
+    with (
+        served(lambda _: (503, {"Retry-After": retry_after}, body)) as url,
+        pytest.raises(IngestError, match=r"answers 503 much much .* \.\.\., 5 times") as refused,
+    ):
+        fetch_metrics_folder(url, "mine", 1, None, 60, "", tmp_path, Progress())
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 500
+
+
 def test_an_unreachable_server_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,8 +277,10 @@ def test_an_unreachable_server_is_reported_in_one_line(
         pass
     with pytest.raises(IngestError, match=r"answers nothing \(.*refused\), 5 times"):
         fetch_metrics_folder(url, "mine", 1, None, 60, "", tmp_path, Progress())
-    with pytest.raises(IngestError, match="--from prometheus:9090: it must be an address like http://"):
-        fetch_metrics_folder("prometheus:9090", "mine", 1, None, 60, "", tmp_path, Progress())
+    for address in ("prometheus:9090", "http://[", ""):
+        message = re.escape(f"--from {address}: it must be an address like http://")
+        with pytest.raises(IngestError, match=message):
+            fetch_metrics_folder(address, "mine", 1, None, 60, "", tmp_path, Progress())
 
 
 def test_a_download_resumes_and_halves_too_large_queries(

@@ -41,10 +41,14 @@ PAGES = [
     *sorted(path for path in FOUND if not path.parts[0].startswith(".")),
     Path("CHANGELOG.md"),
     Path("CONTRIBUTING.md"),
+    Path("SECURITY.md"),
     *FILED,
 ]
 # Made by a run, or not a part of the project.
-MADE = ("data/lake", "data/figures", "data/bench.json", "data/.", "data/landing/", ".venv", "../shared")
+MADE = (
+    *("data/lake", "data/figures", "data/bench.json", "data/audit", "data/.", "data/landing/"),
+    *(".venv", "../shared"),
+)
 TOPS = ("assets", "data", "models", "pipelines", "sql", "tests")
 COMMANDS = import_commands(typer.main.get_command(cli_app))
 

@@ -229,7 +229,7 @@ def test_no_request_forges_a_line_or_an_internal_error(
     else:
         reference = MESSAGE_CLASSES["ScaledObjectRef"]()
         reference.CopyFrom(running.exported)
-        names = ("name", "namespace", *TRIGGER_KEYS, "floor", "policy")
+        names = ("name", "namespace", *TRIGGER_KEYS, "floor", "policy", "tolerance")
         field = data.draw(st.sampled_from(names))
         wild = st.one_of(
             st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
@@ -275,6 +275,10 @@ def test_no_request_forges_a_line_or_an_internal_error(
             r"region is 'r.* of 100,000 characters; needed at most 253, all printable",
         ),
         ({"llm": "a\nb"}, r"llm is 'a\\nb', of 3 characters"),
+        (
+            {"tolerance": "0." + "1" * 9000},
+            r"tolerance '0\.1{197} \.\.\.; it must be from 0 to below 1, with",
+        ),
     ],
 )
 def test_each_field_of_a_trigger_has_a_limit(running: Running, changed: dict[str, str], message: str) -> None:

@@ -51,7 +51,9 @@ class SqlFile(NamedTuple):
 
 def read_sql(name: str | Path) -> SqlFile:
     """Read an SQL file by its name under sql/ or its path, and parse its header; SqlFileError if absent."""
-    path = next((p for p in (SQL / name, SQL.parent / name, Path(name).expanduser()) if p.is_file()), None)
+    path = next(
+        (p for p in (SQL / name, SQL.parent / name, Path(os.path.expanduser(name))) if p.is_file()), None
+    )
     if path is None:
         raise SqlFileError(f"There is no SQL file {name}. {_nearest_file(Path(name))}")
     try:

@@ -60,7 +60,7 @@ def scratch_root(root: LakePath) -> Path:
     if isinstance(root, Path):
         return root / ".scratch"
     return (
-        Path(os.environ.get(SCRATCH_VARIABLE) or tempfile.gettempdir()).expanduser().resolve()
+        Path(os.path.expanduser(os.environ.get(SCRATCH_VARIABLE) or tempfile.gettempdir())).resolve()
         / "fleetcast-scratch"
     )
 

@@ -127,7 +127,8 @@ def parse_trigger(name: str, metadata: Mapping[str, str], policy: str) -> tuple[
             )
     if not re.fullmatch(r"0(\.\d{1,6})?", tolerance := metadata.get("tolerance", "0")):
         raise ValueError(
-            f"The trigger of {name!r} has tolerance {tolerance!r}; it must be from 0 to below 1."
+            f"The trigger of {name!r} has tolerance {shorten_text(repr(tolerance))}; it must be from 0 to "
+            "below 1, with at most 6 decimals."
         )
     region, llm, gpu, gpus, role = (metadata[key] for key in TRIGGER_KEYS)
     floor = metadata.get("floor")

@@ -21,6 +21,7 @@ REMEDIES: Mapping[str, str] = {  # beginning of a reason -> what mends it
     "request_id is missing": "Leave the ids out: --columns request_id=",
     "its request_id is used by": "If the column is no id of requests, leave it out: --columns request_id=",
     "deadline_s": "Give deadlines in seconds above 0, or none",
+    "has the key": "Write each key once, for example: jq -c . {file}",
     "not a JSON object": "Write one JSON object a line, for example: jq -c . {file}",
 }
 EXPECTED = ("failure:", "no request:", "its request_id is already", "the same request", "its query_id")

@@ -81,7 +81,7 @@ def inspect_file(path: Path, guard: IngestGuard) -> FileContent:
             before, first = _first_line(opened, path.name)
             return _inspect_text(path, packing, before, first, opened)
     except (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, pa.ArrowException) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
+        reason = " ".join((getattr(error, "strerror", None) or str(error)).split()).rstrip(".")
         raise IngestError(f"{path.name} cannot be read: {reason}. {COPY_AGAIN}") from error
 
 

@@ -34,7 +34,7 @@ def ensure_utf8(landed: LandedFile, folder: Path, guard: IngestGuard) -> LandedF
         if _recode(landed, None, guard):
             return landed
     except (OSError, EOFError, zlib.error) as error:
-        reason = str(error).rstrip(".")
+        reason = " ".join(str(error).split()).rstrip(".")
         raise IngestError(f"{landed.path.name} cannot be read: {reason}. {COPY_AGAIN}") from error
     folder.mkdir()
     with (folder / landed.path.name).open("wb") as copy:
@@ -85,9 +85,7 @@ def landed_rows_query(landed: LandedFile, folder: Path, guard: IngestGuard) -> s
     if landed.container == "jsonl":
         present = [c for c in _wanted_columns(landed) if landed.log is None or c in landed.log.paths]
         columns = ", ".join(f'fields[{n}] as "{c}"' for n, c in enumerate(present, start=1))
-        paths = ", ".join(json_path(_path_of(landed, c)) for c in present)  # one walk for all columns
-        shaped = f"select row, raw, if(json_valid(raw), json_extract_string(raw, [{paths}]), null) as fields"
-        complaint = "if(fields is null, 'not a JSON object', null)"
+        shaped, complaint = _json_shape([_path_of(landed, c) for c in present], lines)
     else:
         present = [
             c for c in _wanted_columns(landed) if c in (landed.log.paths if landed.log else landed.actual)
@@ -95,9 +93,9 @@ def landed_rows_query(landed: LandedFile, folder: Path, guard: IngestGuard) -> s
         columns = ", ".join(f'{_field_expression(landed, _path_of(landed, c))} as "{c}"' for c in present)
         maps = [c for c in landed.source.listed("may have") if c.endswith("*")]
         columns += "".join(f', {_columns_as_map(landed, c)} as "{c}"' for c in maps)
-        shaped, complaint = _csv_shape(landed)
+        shaped, complaint = _csv_shape(landed, lines)
     absent = _absent_columns(landed, present)
-    return f"select row, raw, {DICE}, {complaint} as complaint, {columns}{absent} from ({shaped} {lines})"
+    return f"select row, raw, {DICE}, {complaint} as complaint, {columns}{absent} from ({shaped})"
 
 
 def _wanted_columns(landed: LandedFile) -> list[str]:
@@ -156,7 +154,33 @@ def quote_text(text: str) -> str:
     return f"'{escape_quotes(text)}'"
 
 
-def _csv_shape(landed: LandedFile) -> tuple[str, str]:
+def _json_shape(paths: Sequence[ColumnPath], lines: str) -> tuple[str, str]:
+    """Return the SELECT that reads these fields of lines of JSON, and its complaint about a line.
+
+    A line that has one of the fields twice is refused: JSON readers take either the first or the last.
+    """
+    inner: dict[ColumnPath, list[str]] = {}
+    for *parent, key in paths:
+        inner.setdefault(tuple(parent), []).append(quote_text(key))
+    walked = ", ".join(json_path(path) for path in paths)  # one walk for all columns
+    keys = "".join(f", json_keys(doc, {json_path(path)}) as keys{n}" for n, path in enumerate(inner))
+    twice = ", ".join(
+        f"list_filter(keys{n}, lambda k, n: k in ({', '.join(names)}) and list_position(keys{n}, k) < n)[1]"
+        for n, names in enumerate(inner.values())
+    )
+    shaped = (
+        f"select row, raw, fields, coalesce({twice}) as twice from (select row, raw, "
+        f"json_extract_string(doc, [{walked}]) as fields{keys} from (select row, raw, "
+        f"if(json_valid(raw), raw, null) as doc {lines}))"
+    )
+    complaint = (
+        "case when fields is null then 'not a JSON object' "
+        "when twice is not null then 'has the key ' || twice || ' more than once' end"
+    )
+    return shaped, complaint
+
+
+def _csv_shape(landed: LandedFile, lines: str) -> tuple[str, str]:
     """Return the SELECT that splits the lines of a CSV file, and its complaint about a line."""
     width, content = len(landed.content.columns), landed.content
     if content.is_dump:
@@ -171,7 +195,7 @@ def _csv_shape(landed: LandedFile) -> tuple[str, str]:
         """if(len(string_split(raw, '"')) % 2 = 0, ', and a quote that does not end in the line', '')"""
     )
     shape = f"len(fields) || ' fields where the header has {width}' || {unclosed}"
-    return f"select row, raw, {fields} as fields", f"if(len(fields) = {width}, null, {shape})"
+    return f"select row, raw, {fields} as fields {lines}", f"if(len(fields) = {width}, null, {shape})"
 
 
 def _separator_text(landed: LandedFile) -> str:

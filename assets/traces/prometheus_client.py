@@ -17,6 +17,7 @@ from email.message import Message
 from typing import Any, cast
 
 from fleetcast.assets.traces.ingest_bounds import IngestError
+from fleetcast.models.world.toml_dataclasses import shorten_text
 
 TOKEN_VARIABLE = "PROMETHEUS_TOKEN"  # environment variable with the token
 MAX_ANSWER_BYTES = 1 << 26  # the time range of a larger answer is halved
@@ -54,6 +55,10 @@ class PrometheusClient:
     def __init__(self, url: str, end_s: float) -> None:
         self.url, self.end_s = _base_url(url), end_s
         token = os.environ.get(TOKEN_VARIABLE, "").strip()
+        if not (token.isascii() and token.isprintable()):  # it would be printed with Python's error
+            raise IngestError(
+                f"{TOKEN_VARIABLE} has a line end or another character that no token has. Set it again."
+            )
         authorization = token if " " in token else f"Bearer {token}"
         self.headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
         self.headers |= {"Authorization": authorization} if token else {}
@@ -176,7 +181,7 @@ class PrometheusClient:
             answer = IngestError(f"{self.url} sends no whole answer within {limit_s:.0f} s. Is it well?")
         if isinstance(answer, (OSError, EOFError, http.client.HTTPException, zlib.error)):
             reason = getattr(answer, "reason", answer)
-            return 0, f"nothing ({reason or type(answer).__name__})".encode(), {}
+            return 0, f"nothing ({_one_line(str(reason)) or type(answer).__name__})".encode(), {}
         if isinstance(answer, Exception):
             raise answer
         return cast(tuple[int, bytes, Mapping[str, str]], answer)
@@ -219,7 +224,7 @@ class PrometheusClient:
         try:
             answer = json.loads(text)
         except (ValueError, RecursionError) as error:
-            begins = re.sub(r"\s+", " ", text[:60].decode(errors="replace")).strip() or "nothing"
+            begins = _one_line(text[:60].decode(errors="replace")) or "nothing"
             raise IngestError(
                 f"{self.url} answers no JSON but {begins!r}. Give the address of "
                 "/api/v1/query_range, without a login page before it."
@@ -231,9 +236,12 @@ class PrometheusClient:
 
 def _base_url(url: str) -> str:
     """Return the address without query and API path; IngestError if it is not an http address."""
-    parts = urllib.parse.urlsplit(url)
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:  # a bracket without its end
+        parts = urllib.parse.urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise IngestError(f"--from {url}: it must be an address like http://prometheus:9090.")
+        raise IngestError(f"--from {shorten_text(url)}: it must be an address like http://prometheus:9090.")
     if parts.username or parts.password:
         raise IngestError(
             f"--from {parts.scheme}://...@{parts.hostname}: no password in an address. "
@@ -260,9 +268,13 @@ def _error_message(text: bytes) -> str:
         answer = json.loads(text)
     except (ValueError, RecursionError):
         return ""
-    return str(answer.get("error", ""))[:200] if isinstance(answer, dict) else ""
+    return _one_line(str(answer.get("error", ""))) if isinstance(answer, dict) else ""
+
+
+def _one_line(text: str) -> str:
+    return shorten_text(re.sub(r"\s+", " ", text).strip())
 
 
 def _wait_s(retry_after: str | None, attempt: int) -> float:
-    wait_s = float(retry_after) if retry_after and retry_after.isdigit() else WAIT_S * 2**attempt
+    wait_s = float(retry_after) if retry_after and retry_after.isdecimal() else WAIT_S * 2**attempt
     return min(wait_s, LONGEST_WAIT_S)

@@ -5,6 +5,7 @@ config.json. Without it the config of a dense llm is written from its row. Nothi
 """
 
 import json
+import os
 from pathlib import Path
 
 from fleetcast.models.latency.aiconfigurator_package import PackageLacksData, installed_package
@@ -51,7 +52,7 @@ def read_model_config(model: str, shipped: Path, name: str) -> tuple[str, str]:
     `shipped` is a folder with files OWNER--NAME_config.json. ConfigError for an unknown name, and for files
     that cannot be read or are no JSON tables.
     """
-    folder, stem = Path(model).expanduser(), ""
+    folder, stem = Path(os.path.expanduser(model)), ""
     if not folder.is_dir():
         folder, stem = shipped, model.replace("/", "--") + "_"
     config, quantisation = folder / f"{stem}config.json", folder / f"{stem}hf_quant_config.json"

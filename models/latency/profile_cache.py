@@ -19,7 +19,7 @@ from fleetcast.models.world.project_paths import CODE, IS_CHECKOUT
 def profile_cache_folder() -> Path:
     """Return FLEETCAST_PROFILE_CACHE, else a folder of the checkout, else the user's cache."""
     if configured := os.environ.get("FLEETCAST_PROFILE_CACHE"):
-        return Path(configured).expanduser()
+        return Path(os.path.expanduser(configured))
     if IS_CHECKOUT and os.access(CODE / "data", os.W_OK):
         return CODE / "data" / ".profiles"
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fleetcast" / "profiles"

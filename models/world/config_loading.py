@@ -1,5 +1,6 @@
 """Load a run's config by name or path, merge it with the config that it is based on, and check it."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def build_config(tables: dict[str, Any], path: Path, catalogue: Catalogue) -> Ru
 
 def config_path(name: str, folder: Path = CONFIG_DIR) -> Path:
     """Return the path of a config by name (with or without .toml) or path; ConfigError if it is missing."""
-    shipped, path = folder / f"{name.removesuffix('.toml')}.toml", Path(name).expanduser()
+    shipped, path = folder / f"{name.removesuffix('.toml')}.toml", Path(os.path.expanduser(name))
     is_path = name.endswith(".toml") or len(path.parts) > 1
     if is_path and path.exists():
         return path

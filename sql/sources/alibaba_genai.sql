@@ -19,9 +19,9 @@ select
     instant("gmt_create")                 as arrived_at,
     "checkpoint_model_version_id"         as source_llm,
     "predict_type"                        as app,
-    greatest(1, ceil(
+    try_cast(greatest(1, ceil(
         (coalesce(try_cast("prompt_length" as double), 0) + coalesce(try_cast("negative_prompt_length" as double), 0)) / 4
-    ))::bigint                            as input_tokens,
-    whole("num_inference_steps") * whole("num_images_per_prompt") as output_tokens,
+    )) as bigint)                         as input_tokens,
+    try_cast(whole("num_inference_steps")::hugeint * whole("num_images_per_prompt") as bigint) as output_tokens,
     try_cast("exec_time_seconds" as double) as source_e2e_s
 from source

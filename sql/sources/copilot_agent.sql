@@ -12,7 +12,7 @@ with listed as (
         complaint,
         dice,
         "session_id" as session_id,
-        json_extract("turns", '$[*].llm_calls[*]') as calls
+        json_extract(try_cast("turns" as json), '$[*].llm_calls[*]') as calls
     from source
 ),
 

@@ -7,7 +7,12 @@
 -- recognised by: schema, event_type, event_time_unix_ms
 -- may have: request, agent_context
 -- clock: UTC, milliseconds since 1970
-with canonical as (
+with checked as (
+    select * replace (try_cast("request" as json) as "request", try_cast("agent_context" as json) as "agent_context")
+    from source
+),
+
+canonical as (
     select
         row,
         case
@@ -34,7 +39,7 @@ with canonical as (
         hashes(json_extract_string("request", '$.replay.input_sequence_hashes')) as prefix_hashes,
         try_cast(json_extract_string("request", '$.ttft_ms') as double) / 1000 as source_ttft_s,
         try_cast(json_extract_string("request", '$.total_time_ms') as double) / 1000 as source_e2e_s
-    from source
+    from checked
 )
 
 select * from canonical

@@ -15,7 +15,8 @@ with timed as (
         duration(source_e2e_s, 'source_e2e_s') as e2e_s,
         moment(ended_at, 'ended_at') as finished_at,
         coalesce(
-            moment(arrived_at, 'arrived_at'), finished_at - to_microseconds(round(1e6 * e2e_s)::bigint)
+            moment(arrived_at, 'arrived_at'),
+            case when abs(e2e_s) < 3.2e9 then finished_at - to_microseconds(round(1e6 * e2e_s)::bigint) end
         ) as began_at
     from source
 )

@@ -15,7 +15,7 @@ with listed as (
         complaint,
         dice,
         flatten(list_transform(
-            json_extract("resourceSpans", '$[*]'),
+            json_extract(try_cast("resourceSpans" as json), '$[*]'),
             lambda resource: list_transform(
                 json_extract(resource, '$.scopeSpans[*].spans[*]'),
                 lambda span: {

@@ -44,7 +44,7 @@ filled as (
             coalesce(named(region), mapped('region', coalesce(md5_number_lower(session_id), fair(request_id)))) as region,
             coalesce(llm, called(source_llm, coalesce(md5_number_lower(session_id), fair(request_id)))) as llm,
             named(tier) as tier,
-            coalesce(app, mapped('app', fair(request_id)), 'unknown') as app,
+            coalesce(nullif(app, ''), mapped('app', fair(request_id)), 'unknown') as app,
             coalesce(nullif(output_tokens, 0), getvariable('output_tokens'), output_tokens) as output_tokens
         )
     from completed

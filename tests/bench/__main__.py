@@ -22,7 +22,17 @@ SUBJECTS = (
     "configure",
     *("mobo", "sageserve", "levels", "levels_study", "gpus_opportunism", "scaleout", "scaleout_units"),
     *("object_storage", "replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes"),
-    *("scaler", "cluster", "planners", "mutants", "mutants_random", "vllm_scheduler", "wall", "bit_rot"),
+    *(
+        "scaler",
+        "cluster",
+        "planners",
+        "mutants",
+        "mutants_random",
+        "vllm_scheduler",
+        "wall",
+        "bit_rot",
+        "hostile",
+    ),
 )
 CLEAN = "runs clean trees, each of which compiles the kernel"
 SEARCH = (
