@@ -1,9 +1,9 @@
 """Compute the numbers of an advice page, what to run tomorrow, from a trace file or a trace in the lake.
 
-A file lands in a separate lake; a trace of the lake is copied into one, and its lake stays unchanged. Then
-come the steps of a nightly run and of the studies: characterise, forecast, search GPUs, plan and replay the
-last whole day from the days before it, plan the next day. A trace of less than two days is sized hour by hour
-(short_trace.py).
+A file lands in a separate lake; a trace of the lake is copied into one. Its lake gets the promise, to be
+graded by the nightly run (advised_days.py), and nothing else. Then come the steps of a nightly run and of the
+studies: characterise, forecast, search GPUs, plan and replay the last whole day from the days before it, plan
+the next day. A trace of less than two days is sized hour by hour (short_trace.py).
 """
 
 import shlex
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from fleetcast.assets.advice import (
     advice_config,
     advice_pipeline,
+    advised_days,
     data_sections,
     import_trace,
     imported_trace,
@@ -94,6 +95,8 @@ def advise_trace(
             "name one llm only, which is then assumed for all llms without a profile."
         )
     sections = compute_sections(imported, request, pools, catalogue, office, folder, progress)
+    if request.file is None and sections["promise"] is not None:
+        advised_days.copy_promise(imported.lake, lake or Lake(), str(request.trace), imported.day_to_plan)
     sections["prices"] = data_sections.prices_section(sections, provider, lists[provider])
     sections["cannot"] = limitations.list_limitations(imported, catalogue, sections)
     sections["answer"] = phrases.answer_sentences(sections)
@@ -197,8 +200,12 @@ def promised_sections(
     search, found = promise_sections.search_promise(settings, days, whole, next_day, survive, progress)
     sized = found.advised.sized
     promise_sections.write_sized_plan(settings, search.plan, sized)
+    promise = promise_sections.promise_section(settings, search, found, survive)
+    advised_days.keep_promise(settings, search, promise)
+    advised_days.grade_landed_days(settings, days[-1])
     return {
-        "promise": promise_sections.promise_section(settings, search, found, survive),
+        "promise": promise,
+        "reliability": advised_days.reliability_section(settings.lake, settings.trace),
         "choice": promise_sections.choice_section(search, found, settings),
         "grades": promise_sections.grade_past_days(settings, search, sized, whole),
         "split": promise_sections.saving_split(found),
