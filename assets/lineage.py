@@ -265,8 +265,10 @@ def advice(
             if is_needed or (numbers := read_advice(folder)) is None:
                 numbers = advise_nightly_run(chosen, day, progress)
                 write_advice(numbers, folder)
-        metadata = describe_advice(chosen.trace, numbers)
-        metadata |= describe_grade(chosen.lake, chosen.trace, graded)
+        metadata = {
+            **describe_advice(chosen.trace, numbers),
+            **describe_grade(chosen.lake, chosen.trace, graded),
+        }
     return dg.MaterializeResult(metadata={"page": str(folder / "advice.html"), **metadata})
 
 

@@ -12,6 +12,7 @@ from hypothesis import settings as example_settings
 from hypothesis import strategies as st
 
 from fleetcast.assets.advice import advice_config, advised_days, import_trace
+from fleetcast.assets.advice.metadata import describe_grade
 from fleetcast.assets.advice.nightly_advice import grade_or_explain
 from fleetcast.assets.advice.phrases import reliability_sentence
 from fleetcast.assets.advice.promise import PromiseSearch
@@ -128,6 +129,11 @@ def test_days_are_counted_as_promised(page: RunSettings) -> None:
         f"Of 2 advised days so far {kept} were kept (promised: 1.9); on 1 both"
     )
     assert reliability_sentence(rows).endswith("On 1 more days no fleet of the kind could keep the target.")
+    graded = advised_days.grade_advised_day(page.lake, page.trace, DAYS[0])
+    metadata = describe_grade(page.lake, page.trace, graded)
+    assert (metadata["advice_inside"], metadata["advice_usd"]) == (True, pytest.approx(usd))
+    assert metadata["advice_so_far"] == reliability_sentence(rows)
+    assert describe_grade(page.lake, page.trace, None) == {}
     give(page, DAYS[0], RULES[0], kept_share=0.7)  # a new promise of a day replaces the one that was graded
     [waiting] = page.lake.sql("from graded_advice where day = $day", day=DAYS[0]).to_pylist()
     assert (waiting["usd"], waiting["is_inside"]) == (None, None)

@@ -40,7 +40,7 @@ from fleetcast.models.replay.session import background_compile
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
-from fleetcast.models.world.prices import PRICES_FILE, choose_provider, load_price_lists, price_catalogue
+from fleetcast.models.world.prices import price_by_provider
 from fleetcast.models.world.project_paths import HOME
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
@@ -75,10 +75,8 @@ def advise_trace(
         require_known(gpu, catalogue.gpus, "gpu", "--gpus")
     require_known(request.survive, promise_sections.SURVIVAL_KINDS, "kind of survival", "--survive")
     pools = try_fleet.parse_fleet(request.current_fleet, catalogue, office) if request.current_fleet else []
-    lists = load_price_lists(catalogue, request.prices or PRICES_FILE)
     needed = [*request.gpus, *(pool.deployment.gpu for pool in pools)]
-    provider = choose_provider(lists, request.provider, needed, str(request.prices or PRICES_FILE.name))
-    catalogue = price_catalogue(catalogue, lists[provider])
+    catalogue, provider, prices = price_by_provider(catalogue, needed, request.provider, request.prices)
     as_llm = request.as_llm or (pools[0].llm if len(pools) == 1 else None)
     if request.file is not None:
         with progress.bar(f"land {request.file.name}", 0):
@@ -97,7 +95,7 @@ def advise_trace(
     sections = compute_sections(imported, request, pools, catalogue, office, folder, progress)
     if request.file is None and sections["promise"] is not None:
         advised_days.copy_promise(imported.lake, lake or Lake(), str(request.trace), imported.day_to_plan)
-    sections["prices"] = data_sections.prices_section(sections, provider, lists[provider])
+    sections["prices"] = data_sections.prices_section(sections, provider, prices)
     sections["cannot"] = limitations.list_limitations(imported, catalogue, sections)
     sections["answer"] = phrases.answer_sentences(sections)
     shown = folder.absolute()

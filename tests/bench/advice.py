@@ -8,7 +8,6 @@ minutes within are Poisson with a lognormal rate, as the traces have no single r
 
 import csv
 import itertools
-import shutil
 import sys
 import tarfile
 import tempfile
@@ -23,20 +22,28 @@ import numpy as np
 import pandas as pd
 from measure import SHARED, Figures, Skipped, Target
 
-from fleetcast.assets.advice import import_trace, rule_replays, tomorrow_draws
-from fleetcast.assets.advice.advise import AdviceRequest, advise_trace
-from fleetcast.assets.advice.promise import RULE_HEADROOMS
+from fleetcast.assets.advice import (
+    advice_config,
+    advice_pipeline,
+    import_trace,
+    promise_sections,
+    rule_replays,
+    tomorrow_draws,
+)
+from fleetcast.assets.advice.imported_trace import ImportedTrace
+from fleetcast.assets.advice.promise import RULE_HEADROOMS, Promise, PromiseSearch
 from fleetcast.assets.advice.promise_sections import is_inside
-from fleetcast.assets.advice.rule_replays import ADVISED_RULES, DayDraw, MidnightPlan, SizedRule
-from fleetcast.assets.advice.tomorrow_draws import recorded_draw
-from fleetcast.assets.forecasts.forecasts import forecast_day
-from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
-from fleetcast.assets.plans.plans import plan_day
+from fleetcast.assets.advice.rule_replays import DayDraw, MidnightPlan, SizedRule
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans.day_ahead import plan_ahead
+from fleetcast.assets.studies import try_fleet
 from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.target_search import find_least_sufficient
 from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
 
-REQUESTS = 40_000  # a mean day
+REQUESTS = 30_000  # a mean day
+RULES = ("static", "day_ahead", "reflex")  # compact takes more CPU time than all else together
 DRAWS = 16  # versions of tomorrow; a page has up to 40
 MOST_HISTORY_DAYS = 8
 FIRST_DAY = date(2024, 5, 10)  # a Friday, as in Azure's trace
@@ -70,6 +77,7 @@ class AdvisedDay(NamedTuple):
     rule: str
     headroom_share: float
     is_promised: bool
+    promised_share: float
     in_time: tuple[float, float, float]  # low, came, high
     usd: tuple[float, float, float]
     is_on_target: bool
@@ -82,6 +90,7 @@ def advice() -> Figures:
         raise Skipped(f"{SHARED / 'demand'} is not there; it comes with the shared data.")
     lengths = pd.read_csv(SHARED / "traces/AzureLLMInferenceTrace_conv.csv.gz")
     tomorrow_draws.MOST_DRAWS = DRAWS
+    rule_replays.ADVISED_RULES = RULES
     found = []
     for name, cuts in CUTS.items():
         rates = {"azure": azure_rates, "servegen": servegen_rates, "burstgpt": burstgpt_rates}[name]()
@@ -110,51 +119,56 @@ def figures_of(found: list[AdvisedDay]) -> Figures:
 
 
 def advised_day(name: str, cut: int, rows: pd.DataFrame, folder: Path) -> AdvisedDay:
-    """Advise on all days but the last of these requests, and replay the advised fleet on the last one."""
-    day, begun_s = FIRST_DAY + timedelta(days=cut), time.perf_counter()
-    files = {part: folder / part / f"{name}.csv" for part in ("before", "after")}
-    for part, file in files.items():
-        file.parent.mkdir()
-        kept = rows if part == "after" else rows[rows["TIMESTAMP"] < str(day)]
-        kept.to_csv(file, index=False)
-    request = AdviceRequest(files["before"], as_llm=LLM, current_fleet=FLEET, survive=SURVIVE)
-    numbers = advise_trace(request, folder / "page", Progress())
-    import_trace.import_trace_file(files["after"], folder / "came", load_catalogue(), LLM, Progress())
-    config = (folder / "page" / "advice.toml").read_text()
-    known = load_settings(str(folder / "page" / "advice.toml"), str(folder / "page" / "lake"))
-    came = load_settings(str(folder / "page" / "advice.toml"), str(folder / "came" / "lake"))
-    promise = numbers["promise"]
-    sized = SizedRule(promise["rule"], promise["headroom_share"])
-    plan, draw = rule_replays.read_midnight_plan(known, day), recorded_draw(came, day)
-    figures = rule_replays.replay_rule(came, plan._replace(is_sized=True), sized, draw)
-    true_plan = clairvoyant_plan(config, folder, day)
-    least = hindsight_usd(came, [plan, true_plan], draw)
-    shutil.rmtree(folder / "came")
-    print(f"{time.perf_counter() - begun_s:.0f} s", file=sys.stderr)
+    """Promise the last day of these requests from the others, and replay the promised fleet on it."""
+    day, begun_s = FIRST_DAY + timedelta(days=cut), time.process_time()
+    is_known = rows["TIMESTAMP"] < str(day)
+    history = land(rows[is_known], folder / "known" / f"{name}.csv")
+    search, found = promise_day(history, day, folder / "advice.toml")
+    promise = promise_sections.promise_section(search.settings, search, found, SURVIVE)
+    came = land(rows[~is_known], folder / "came" / f"{name}.csv")
+    settings = search.settings  # compact measures capacities on the history
+    draw = tomorrow_draws.recorded_draw(RunSettings(came.lake, settings.catalogue, settings.config), day)
+    figures = rule_replays.replay_rule(settings, search.plan, found.advised.sized, draw)
+    plans = [search.plan, plan_of_true_load(settings, search.plan, draw)]
+    print(f"{time.process_time() - begun_s:.0f} CPU-s", file=sys.stderr)
     return AdvisedDay(
-        name, cut, *sized, promise["is_kept"],
+        name, cut, *found.advised.sized, found.is_kept, promise["kept_share"],
         (promise["in_time_low_share"], figures.in_time_share, promise["in_time_high_share"]),
         (promise["usd_low"], figures.usd, promise["usd_high"]),
-        figures.is_on_target(came.catalogue), least,
+        figures.is_on_target(settings.catalogue), hindsight_usd(settings, plans, draw),
     )  # fmt: skip
 
 
-def clairvoyant_plan(config: str, folder: Path, day: date) -> MidnightPlan:
-    """The plan of a day from its own load."""
-    file = folder / "came" / "advice.toml"
-    at = config.index("policies = [")
-    alone = config[:at] + 'policies = ["static", "clairvoyant"]' + config[config.index("]", at) + 1 :]
-    file.write_text(alone)
-    settings = load_settings(str(file), str(folder / "came" / "lake"))
-    from fleetcast.assets.demand import demand_history
+def land(rows: pd.DataFrame, file: Path) -> ImportedTrace:
+    """Land requests as `fleetcast advise` does."""
+    file.parent.mkdir()
+    rows.to_csv(file, index=False)
+    return import_trace.import_trace_file(file, file.parent / "page", load_catalogue(), LLM, Progress())
 
-    for _ in demand_history.make_demand(
-        settings, [*demand_history.past_days(settings, day), day], Progress()
-    ):
-        pass
-    forecast_day(settings, day, Progress())
-    plan_day(settings, day, Progress())
-    return rule_replays.read_midnight_plan(settings, day, "plans", "clairvoyant")
+
+def promise_day(history: ImportedTrace, day: date, config: Path) -> tuple[PromiseSearch, Promise]:
+    """Choose and size the rule of a day as `fleetcast advise` does; the rest of its page is not made."""
+    catalogue = load_catalogue()
+    pools = try_fleet.parse_fleet(FLEET, catalogue, load_config("office", catalogue))
+    deployments = advice_config.current_deployments(pools)
+    settings = advice_config.write_advice_config(history, deployments, catalogue, SURVIVE, config)
+    advice_pipeline.forecast_next_day(settings, day, Progress())
+    days = advice_pipeline.plan_past_days(settings, day - timedelta(days=1), Progress())
+    plan_ahead(settings, day, Progress())
+    whole = [one for one in settings.lake.days("demand", settings.trace) if one < day]
+    return promise_sections.search_promise(settings, days, whole, day, SURVIVE, Progress())
+
+
+def plan_of_true_load(settings: RunSettings, plan: MidnightPlan, draw: DayDraw) -> MidnightPlan:
+    """The instances that the largest five minutes of each hour fill at the capacity of the plan."""
+    slots = np.bincount((draw.trace.arrival_s // 300).astype(int), draw.trace.input_tokens / 300, 288)
+    load = slots[:288].reshape(24, 12).max(axis=1)
+    share = np.divide(
+        load, plan.demand.sum(axis=(1, 2)), out=np.ones(24), where=plan.demand.sum(axis=(1, 2)) > 0
+    )
+    ample = np.full(plan.instances.shape, np.inf)
+    true = plan._replace(demand=plan.demand * share[:, None, None], instances=ample)
+    return rule_replays.without_spare(settings, true)
 
 
 def hindsight_usd(settings: RunSettings, plans: list[MidnightPlan], draw: DayDraw) -> float | None:
@@ -170,7 +184,7 @@ def hindsight_usd(settings: RunSettings, plans: list[MidnightPlan], draw: DayDra
         figures = rule_replays.replay_rule(settings, plans[plan_number], sized, draw)
         return figures.usd if figures.is_on_target(settings.catalogue) else None
 
-    for plan, rule in itertools.product(range(len(plans)), ADVISED_RULES):
+    for plan, rule in itertools.product(range(len(plans)), RULES):
         least = find_least_sufficient(
             lambda number, plan=plan, rule=rule: costs_on_target(plan, rule, number) is not None,  # type: ignore[misc]
             1,
