@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import dagster as dg
 
 from fleetcast.assets.advice.advice_files import read_advice, write_advice
-from fleetcast.assets.advice.metadata import describe_advice
-from fleetcast.assets.advice.nightly_advice import advise_nightly_run
+from fleetcast.assets.advice.metadata import describe_advice, describe_grade
+from fleetcast.assets.advice.nightly_advice import advise_nightly_run, grade_or_explain
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.forecasts import forecasts as predictions
 from fleetcast.assets.lake.partitions import (
@@ -264,11 +264,15 @@ def advice(
     with user_errors_as_failures():
         chosen, day = open_run_settings(context, settings), partition_day(context)
         folder = chosen.figures(day)
+        graded = grade_or_explain(chosen, day, progress)
         with rebuild_if_changed(chosen, "advice", day, progress) as is_needed:
             if is_needed or (numbers := read_advice(folder)) is None:
                 numbers = advise_nightly_run(chosen, day, progress)
                 write_advice(numbers, folder)
-        metadata = describe_advice(chosen.trace, numbers)
+        metadata = {
+            **describe_advice(chosen.trace, numbers),
+            **describe_grade(chosen.lake, chosen.trace, graded),
+        }
     return dg.MaterializeResult(metadata={"page": str(folder / "advice.html"), **metadata})
 
 

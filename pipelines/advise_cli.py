@@ -9,6 +9,8 @@ import typer
 from fleetcast.pipelines.options import (
     ColumnsOption,
     DayOption,
+    PriceListsOption,
+    ProviderOption,
     QuietOption,
     expand_path,
     load_cli_settings,
@@ -59,13 +61,8 @@ def advise_command(
     survive: Annotated[
         str, typer.Option(help="What the fleet survives: none, the loss of an instance, or of a region.")
     ] = "instance",
-    provider: Annotated[
-        str | None,
-        typer.Option(help="Whose prices, of data/catalogue/prices.toml; default: the first with all types."),
-    ] = None,
-    prices: Annotated[
-        Path | None, typer.Option(help="A file with your own prices, in the form of prices.toml.")
-    ] = None,
+    provider: ProviderOption = None,
+    prices: PriceListsOption = None,
     columns: ColumnsOption = None,
     out: Annotated[
         Path | None,

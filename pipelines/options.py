@@ -36,6 +36,13 @@ PolicyOption = Annotated[
 GpuPricesOption = Annotated[
     Path | None, typer.Option(help="A TOML file with USD per GPU-hour by type. Default: gpus.toml.")
 ]
+ProviderOption = Annotated[
+    str | None,
+    typer.Option(help="Whose prices, of data/catalogue/prices.toml; default: the first with all types."),
+]
+PriceListsOption = Annotated[
+    Path | None, typer.Option(help="A file with your own prices, in the form of prices.toml.")
+]
 TtftTargetOption = Annotated[
     float | None,
     typer.Option(help="TTFT target in seconds. Default: that of the strictest tier.", min=0.001),

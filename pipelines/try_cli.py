@@ -9,6 +9,8 @@ import typer
 
 from fleetcast.pipelines.options import (
     ColumnsOption,
+    PriceListsOption,
+    ProviderOption,
     QuietOption,
     expand_path,
     make_progress,
@@ -40,8 +42,14 @@ def try_command(
         typer.Option("--fleet", "--on", help='A fleet, like "8 x llama3.1-8b@h100-80gb"; may be repeated.'),
     ] = None,
     config: Annotated[
-        str, typer.Option(help="The config whose [fleet] and [replay] set batching and the other rules.")
-    ] = "office",
+        str | None,
+        typer.Option(
+            help="The config whose [fleet] and [replay] set batching and the other rules, and whose prices "
+            "are used; default: office, at the prices of a provider."
+        ),
+    ] = None,
+    provider: ProviderOption = None,
+    prices: PriceListsOption = None,
     prefix: Annotated[
         str | None,
         typer.Option(
@@ -106,12 +114,16 @@ def try_command(
 
         catalogue = load_catalogue()
         load = make_load(str(file), concurrency, rate, input, output, requests, max_batch, max_prefill_tokens)
-        chosen = with_replay_options(load_config(resolve_config(config), catalogue), prefix, routing)
+        chosen = with_replay_options(
+            load_config(resolve_config(config or "office"), catalogue), prefix, routing
+        )
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
         progress = make_progress(quiet)
         if load is None:
             source = TraceFile(expand_path(file), parse_columns(columns))
-            try_file(source, on or [], catalogue, chosen, frontend_s, prefix is None, progress)
+            own = None if prices is None else expand_path(prices)
+            catalogue, note = price_fleets(on or [], catalogue, chosen, config is None, provider, own)
+            try_file(source, on or [], catalogue, chosen, frontend_s, prefix is None, note, progress)
         else:
             try_load(load, on or [], catalogue, chosen, frontend_s, progress)
 
@@ -130,9 +142,10 @@ def try_file(
     config: "RunConfig",
     frontend_s: float | None,
     follows_file: bool,
+    price_note: str,
     progress: "Progress",
 ) -> None:
-    """Replay a trace file on fleets; print a line per fleet and draw a figure.
+    """Replay a trace file on fleets; print a line per fleet and draw a figure, then what was assumed.
 
     With `follows_file` the prefix cache is what the file says of it.
     """
@@ -145,7 +158,9 @@ def try_file(
     fleets = {text: try_fleet.parse_fleet(text, catalogue, config) for text in on}
     catalogue = try_fleet.complete_for_fleets(catalogue, fleets.values(), config)
     with tempfile.TemporaryDirectory() as scratch:
-        report, rows = try_fleet.read_file_requests(path, catalogue, Path(scratch), progress, source.columns)
+        report, rows, tier_note = try_fleet.read_file_requests(
+            path, catalogue, Path(scratch), progress, source.columns
+        )
     cache = ""
     if follows_file:
         config, cache = try_fleet.with_prefix_of_file(config, rows)
@@ -169,11 +184,39 @@ def try_file(
         if line:
             OUT.print(line, markup=False, soft_wrap=True)
     show_fleet_trials(found, try_fleet.attainment_keys(found, catalogue), config.fleet.prefix != "none")
-    show_assumptions(configs, catalogue)
-    if cache:
-        OUT.print(cache, markup=False, soft_wrap=True)
     if (figure := try_fleet.draw_ttft_cdf(path, found, rows, catalogue)) is not None:
         OUT.print(f"figure  {short_path(figure)}", soft_wrap=True)
+    show_assumptions(configs, catalogue, [tier_note, cache, price_note])
+
+
+def price_fleets(
+    on: Sequence[str],
+    catalogue: "Catalogue",
+    config: "RunConfig",
+    is_default: bool,
+    provider: str | None,
+    file: Path | None,
+) -> tuple["Catalogue", str]:
+    """Return the catalogue at the prices of one provider, and a line that says which, as `advise` has them.
+
+    A config that was named (not `is_default`) has its own prices unless a provider or a file is given, and so
+    have fleets of types that no provider has together.
+    """
+    from fleetcast.assets.studies.try_fleet import parse_fleet
+    from fleetcast.models.world.prices import price_by_provider
+    from fleetcast.models.world.toml_dataclasses import ConfigError
+
+    is_given = provider is not None or file is not None
+    if not (is_default or is_given):
+        return catalogue, f"prices of {config.file.name} and data/catalogue/gpus.toml; --provider: others"
+    gpus = [pool.deployment.gpu for text in on for pool in parse_fleet(text, catalogue, config)]
+    try:
+        found = price_by_provider(catalogue, gpus, provider, file)
+    except ConfigError:
+        if is_given:
+            raise
+        return catalogue, "prices of data/catalogue/gpus.toml, of several providers: none has all these types"
+    return found.catalogue, found.note(gpus)
 
 
 def require_file_options(path: Path, on: Sequence[str], catalogue: "Catalogue") -> None:
@@ -212,7 +255,7 @@ def show_fleet_trials(found: Sequence["FleetTrial"], tiers: Mapping[str, str], r
     """
     times = [f"{name}_p{level}_s" for name in ("ttft", "tpot", "e2e") for level in (50, 95, 99)]
     heads = ("fleet", *(f"{name}\nattained %" for name in tiers),
-             *(f"{name.split('_')[0].upper()} s\n{name.split('_')[1]}" for name in times),
+             *(f"{name.split('_')[0].upper()} ms\n{name.split('_')[1]}" for name in times),
              "GPUs", "GPU-\nhours", "\nUSD", "re-\nfused", "un-\nfinished", "prompt\nreused %")  # fmt: skip
     counts = ("gpus", "gpu_hours", "usd", "refused", "unfinished")
     lines = [
@@ -220,7 +263,7 @@ def show_fleet_trials(found: Sequence["FleetTrial"], tiers: Mapping[str, str], r
             trial.fleet,
             *(format_percent(trial.row.get(key), ".1f") for key in tiers.values()),
             *(
-                format_figure(trial.row[name], ",.3f" if name.startswith("tpot") else ",.2f")
+                format_figure(1e3 * trial.row[name], ",.1f" if name.startswith("tpot") else ",.0f")
                 for name in times
             ),
             *(format_figure(trial.row[name], ",.0f") for name in counts),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fleetcast.pipelines.terminal import ERR
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, show_board
 
 if TYPE_CHECKING:
@@ -80,20 +81,19 @@ def try_load(
     show_assumptions(configs, catalogue)
 
 
-def show_assumptions(configs: "Mapping[str, RunConfig]", catalogue: "Catalogue") -> None:
-    """Print the front end of each fleet that has one, by its text, and why profiles are only estimated."""
+def show_assumptions(
+    configs: "Mapping[str, RunConfig]", catalogue: "Catalogue", notes: Sequence[str] = ()
+) -> None:
+    """Print all that was assumed to stderr: notes, the front end of each fleet, and estimated profiles."""
     from fleetcast.models.latency.profile_order import describe_estimates
 
-    for text, config in configs.items():
-        if config.fleet.frontend_s:
-            milliseconds = 1e3 * config.fleet.frontend_s
-            OUT.print(
-                f"front end {milliseconds:g} ms per request: {text}; change it with --frontend-s",
-                markup=False,
-                soft_wrap=True,
-            )
-    for line in describe_estimates(catalogue):
-        OUT.print(line, markup=False, soft_wrap=True)
+    front_ends = [
+        f"front end {1e3 * config.fleet.frontend_s:g} ms per request: {text}; change it with --frontend-s"
+        for text, config in configs.items()
+        if config.fleet.frontend_s
+    ]
+    for line in filter(None, (*notes, *front_ends, *describe_estimates(catalogue))):
+        ERR.print(line, markup=False, soft_wrap=True)
 
 
 def show_load_trials(found: "Sequence[LoadTrialResult]") -> None:

@@ -242,7 +242,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_answer_is_what_try_reports(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(try_fleet, "FIGURES", tmp_path / "figures")
+    monkeypatch.chdir(tmp_path)
     for name, values in (("BATCHES", (64, 256)), ("TOKEN_BUDGETS", (2048, 8192)), ("TENSOR_DEGREES", (1, 2))):
         monkeypatch.setattr(engine_points, name, values)
     options = [

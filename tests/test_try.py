@@ -11,6 +11,7 @@ import pytest
 from engine_counters import Served, answer, counters, results
 from typer.testing import CliRunner
 
+from fleetcast.assets.advice import import_trace
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies import try_fleet
@@ -21,6 +22,7 @@ from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.mechanisms import Ending
+from fleetcast.models.world.prices import price_by_provider
 from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.cli import cli_app
 
@@ -94,7 +96,7 @@ def test_fleet_must_serve_every_requested_llm(requested: try_fleet.TryRequests) 
 def test_saved_metrics_run_like_a_file_and_other_folders_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(try_fleet, "FIGURES", tmp_path / "figures")
+    monkeypatch.chdir(tmp_path)
     folder = tmp_path / "mine.metrics"
     folder.mkdir()
     arrived = 1_751_414_400 + np.sort(np.random.default_rng(2).uniform(60, 3540, 900))
@@ -164,14 +166,42 @@ def test_one_llm_takes_all_and_fewer_instances_are_later(requested: try_fleet.Tr
 def test_a_newcomer_sees_a_board_and_a_figure_and_the_lake_stays_as_it_is(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(try_fleet, "FIGURES", tmp_path / "figures")
+    monkeypatch.chdir(tmp_path)
     before = sorted(Lake().root.rglob("*service*"))
     result = CliRunner().invoke(cli_app, ["try", str(file), "--on", SMALL, "--on", LARGE, "--quiet"])
     assert result.exit_code == 0, result.output
     assert "4,000 requests in 1.00 h, 0 rows left out" in result.output
     assert len(re.findall(r"^(?:4|2) x llama", result.output, re.MULTILINE)) >= 2
-    assert (tmp_path / "figures" / "service.parquet.png").stat().st_size > 10_000
+    assert (tmp_path / "service.parquet.png").stat().st_size > 10_000
     assert sorted(Lake().root.rglob("*service*")) == before
+
+
+def test_a_file_is_read_and_priced_as_advise_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests without a tier are of the strictest one; the prices are those of one provider."""
+    monkeypatch.chdir(tmp_path)
+    at = pd.Timestamp("2024-05-10") + pd.to_timedelta(np.arange(300.0), unit="s")
+    own = pd.DataFrame({"TIMESTAMP": at, "ContextTokens": 500, "GeneratedTokens": 20})
+    own.to_csv("own.csv", index=False)
+    current = load_catalogue()
+    report = try_fleet.read_file_requests(tmp_path / "own.csv", current, tmp_path / "scratch", Progress())
+    imported = import_trace.import_trace_file(
+        tmp_path / "own.csv", tmp_path / "page", current, "llama3.1-8b", Progress()
+    )
+    advised = imported.lake.sql("select tier from requests order by arrived_at")["tier"].to_pylist()
+    assert report.rows["tier"].tolist() == advised == ["iw_fast"] * 300
+    fleet, usd = "3 x llama3.1-8b@h100-80gb", {}
+    for options in ((), ("--provider", "aws"), ("--config", "office")):
+        result = CliRunner().invoke(cli_app, ["try", "own.csv", "--fleet", fleet, "--quiet", *options])
+        assert result.exit_code == 0, result.output
+        [usd[options]] = re.findall(
+            r"(?:oci|aws).* (\d+\.\d\d) per h100|prices of office.toml", result.stderr
+        )
+        assert "tier iw_fast for 300 requests whose tier the file does not have" in result.stderr
+        assert "prices of" not in result.stdout
+    advice = price_by_provider(current, ["h100-80gb"])
+    assert list(usd.values()) == ["10.00", "8.26", ""]
+    assert advice.catalogue.gpus["h100-80gb"].usd_per_hour == 10.0
+    assert (tmp_path / "own.csv.png").is_file()
 
 
 def test_the_requests_are_those_of_the_file(rows: pd.DataFrame, requested: try_fleet.TryRequests) -> None:
@@ -224,7 +254,7 @@ def test_the_prefix_cache_is_what_the_file_says() -> None:
 def test_the_recorded_hits_of_a_file_are_used_unless_the_command_refuses_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(try_fleet, "FIGURES", tmp_path)
+    monkeypatch.chdir(tmp_path)
     file, reused = Path(__file__).parent / "traces" / "copilot_agent.jsonl", []
     for options in ((), ("--prefix", "none")):
         command = ["try", str(file), "--fleet", SMALL, "--quiet", *options]

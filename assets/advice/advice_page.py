@@ -4,7 +4,12 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
-from fleetcast.assets.advice.phrases import join_few_names, share_as_percent, usd_per_gpu_hour_clause
+from fleetcast.assets.advice.phrases import (
+    join_few_names,
+    reliability_sentence,
+    share_as_percent,
+    usd_per_gpu_hour_clause,
+)
 from fleetcast.assets.advice.svg import fleet_chart, history_chart, plan_chart, reliability_chart
 from fleetcast.assets.pages.templates import fill_template
 from fleetcast.models.aliases import Numbers
@@ -38,6 +43,7 @@ def render_advice_page(numbers: Numbers) -> str:
         history_chart=Markup(history_chart(numbers["history"], tomorrow, promise)),
         plan_chart=Markup(plan_chart(promise, tomorrow) if promise and tomorrow else ""),
         reliability_chart=Markup(reliability_chart(numbers["grades"])),
+        reliability_line=reliability_sentence(numbers["reliability"]),
         rules=numbers["choice"]["rules"] if numbers["choice"] else [],
         inside_days=sum(row["is_inside"] for row in numbers["grades"]),
         promised_days=sum(row["promised_share"] for row in numbers["grades"]),

@@ -1,9 +1,9 @@
 """Compute the numbers of an advice page, what to run tomorrow, from a trace file or a trace in the lake.
 
-A file lands in a separate lake; a trace of the lake is copied into one, and its lake stays unchanged. Then
-come the steps of a nightly run and of the studies: characterise, forecast, search GPUs, plan and replay the
-last whole day from the days before it, plan the next day. A trace of less than two days is sized hour by hour
-(short_trace.py).
+A file lands in a separate lake; a trace of the lake is copied into one. Its lake gets the promise, to be
+graded by the nightly run (advised_days.py), and nothing else. Then come the steps of a nightly run and of the
+studies: characterise, forecast, search GPUs, plan and replay the last whole day from the days before it, plan
+the next day. A trace of less than two days is sized hour by hour (short_trace.py).
 """
 
 import shlex
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from fleetcast.assets.advice import (
     advice_config,
     advice_pipeline,
+    advised_days,
     data_sections,
     import_trace,
     imported_trace,
@@ -39,7 +40,7 @@ from fleetcast.models.replay.session import background_compile
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
-from fleetcast.models.world.prices import PRICES_FILE, choose_provider, load_price_lists, price_catalogue
+from fleetcast.models.world.prices import price_by_provider
 from fleetcast.models.world.project_paths import HOME
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
@@ -74,10 +75,8 @@ def advise_trace(
         require_known(gpu, catalogue.gpus, "gpu", "--gpus")
     require_known(request.survive, promise_sections.SURVIVAL_KINDS, "kind of survival", "--survive")
     pools = try_fleet.parse_fleet(request.current_fleet, catalogue, office) if request.current_fleet else []
-    lists = load_price_lists(catalogue, request.prices or PRICES_FILE)
     needed = [*request.gpus, *(pool.deployment.gpu for pool in pools)]
-    provider = choose_provider(lists, request.provider, needed, str(request.prices or PRICES_FILE.name))
-    catalogue = price_catalogue(catalogue, lists[provider])
+    catalogue, provider, prices = price_by_provider(catalogue, needed, request.provider, request.prices)
     as_llm = request.as_llm or (pools[0].llm if len(pools) == 1 else None)
     if request.file is not None:
         with progress.bar(f"land {request.file.name}", 0):
@@ -94,7 +93,9 @@ def advise_trace(
             "name one llm only, which is then assumed for all llms without a profile."
         )
     sections = compute_sections(imported, request, pools, catalogue, office, folder, progress)
-    sections["prices"] = data_sections.prices_section(sections, provider, lists[provider])
+    if request.file is None and sections["promise"] is not None:
+        advised_days.copy_promise(imported.lake, lake or Lake(), str(request.trace), imported.day_to_plan)
+    sections["prices"] = data_sections.prices_section(sections, provider, prices)
     sections["cannot"] = limitations.list_limitations(imported, catalogue, sections)
     sections["answer"] = phrases.answer_sentences(sections)
     shown = folder.absolute()
@@ -197,8 +198,12 @@ def promised_sections(
     search, found = promise_sections.search_promise(settings, days, whole, next_day, survive, progress)
     sized = found.advised.sized
     promise_sections.write_sized_plan(settings, search.plan, sized)
+    promise = promise_sections.promise_section(settings, search, found, survive)
+    advised_days.keep_promise(settings, search, promise)
+    advised_days.grade_landed_days(settings, days[-1])
     return {
-        "promise": promise_sections.promise_section(settings, search, found, survive),
+        "promise": promise,
+        "reliability": advised_days.reliability_section(settings.lake, settings.trace),
         "choice": promise_sections.choice_section(search, found, settings),
         "grades": promise_sections.grade_past_days(settings, search, sized, whole),
         "split": promise_sections.saving_split(found),

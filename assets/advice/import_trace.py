@@ -18,6 +18,7 @@ from fleetcast.assets.advice.advice_config import CONFIG_HEADER
 from fleetcast.assets.advice.imported_trace import DEFAULT_LLM, MAX_DAYS_READ, ImportedTrace, require_profiled
 from fleetcast.assets.advice.impute_tiers import impute_tiers_and_llms
 from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.file_digests import DIGESTS_FOLDER
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
@@ -31,6 +32,7 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.toml_dataclasses import ConfigError, parse_toml
 
 UNKNOWN_REGION_PREFIX = "unknown region "  # prefix of the reason in sql/staging/staged.sql
+KEPT_FILES = ("advised_days/**/*.*", "trials/experiment=advice/**/*.*")  # of an earlier page: its promises
 COPIED_TABLES = ("ingests", "tiers", "tier_verdicts", "metric_findings")  # tables copied with a landed trace
 
 
@@ -112,10 +114,25 @@ def _clear_folder(folder: Path, source: LakePath) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         config.write_text(CONFIG_HEADER, encoding="utf-8")
-        for path in page_folders:
-            shutil.rmtree(path, ignore_errors=True)
+        _clear_lake(page_folders[0])
+        shutil.rmtree(page_folders[1], ignore_errors=True)
     except OSError as error:
         raise ConfigError(f"{folder} cannot be written: {error.strerror}. {other}") from error
+
+
+def _clear_lake(lake: Path) -> None:
+    """Delete the lake of an earlier page, except the promises that it made and what came of them."""
+    kept = {
+        path: path.read_bytes()
+        for pattern in KEPT_FILES
+        for place in (lake, lake / DIGESTS_FOLDER)
+        for path in place.glob(pattern)
+        if path.is_file()
+    }
+    shutil.rmtree(lake, ignore_errors=True)
+    for path, content in kept.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
 
 
 def _map_to_one_region(unknown: Sequence[str], lake: Lake, link: Path, catalogue: Catalogue) -> str:

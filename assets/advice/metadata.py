@@ -4,7 +4,10 @@ from typing import Any
 
 import dagster as dg
 
-from fleetcast.assets.pages.asset_metadata import Metadata
+from fleetcast.assets.advice.advised_days import RELIABILITY_QUERY
+from fleetcast.assets.advice.phrases import reliability_sentence
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.asset_metadata import Metadata, markdown_table
 
 
 def describe_advice(trace: str, numbers: dict[str, Any]) -> Metadata:
@@ -16,4 +19,19 @@ def describe_advice(trace: str, numbers: dict[str, Any]) -> Metadata:
         "cannot_say": dg.MetadataValue.md("\n\n".join(row["line"] for row in numbers["cannot"])),
         "tomorrow_usd": float(tomorrow.get("usd") or 0.0),
         "saved_usd": float(saving.get("usd") or 0.0),
+    }
+
+
+def describe_grade(lake: Lake, trace: str, graded: dict[str, Any] | None) -> Metadata:
+    """Return what came of the advice for a day and how reliable advice was so far; {} without advice."""
+    if graded is None:
+        return {}
+    table = lake.sql(RELIABILITY_QUERY, trace=trace)
+    return {
+        "advice_kept": bool(graded["is_on_target"]),
+        "advice_inside": bool(graded["is_inside"]),
+        "advice_in_time_share": float(graded["in_time_share"]),
+        "advice_usd": float(graded["usd"]),
+        "advice_so_far": reliability_sentence(table.to_pylist()),
+        "reliability": dg.MetadataValue.md(markdown_table(table)),
     }

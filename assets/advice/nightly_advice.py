@@ -3,10 +3,18 @@
 import shlex
 from datetime import date, timedelta
 
-from fleetcast.assets.advice import data_sections, limitations, next_day_plan, phrases, policy_comparison
+from fleetcast.assets.advice import (
+    advised_days,
+    data_sections,
+    limitations,
+    next_day_plan,
+    phrases,
+    policy_comparison,
+)
 from fleetcast.assets.advice.current_fleet import read_recorded_fleet
 from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
 from fleetcast.assets.advice.sections import add_derived_sections, empty_sections
+from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import plan_ahead
@@ -34,6 +42,8 @@ def advise_nightly_run(settings: RunSettings, day: date, progress: Progress) -> 
     sections["board"] = policy_comparison.policies_section(settings, day)
     sections["levels"] = data_sections.levels_section(settings, day)
     add_derived_sections(settings, sections, imported, day, read_recorded_fleet(settings, day))
+    grade_or_explain(settings, day, progress)
+    sections["reliability"] = advised_days.reliability_section(settings.lake, settings.trace)
     sections["cannot"] = limitations.list_limitations(imported, settings.catalogue, sections)
     if reason:
         sections["cannot"].insert(0, {"key": "tomorrow", "line": reason})
@@ -45,6 +55,15 @@ def advise_nightly_run(settings: RunSettings, day: date, progress: Progress) -> 
     place = f"FLEETCAST_LAKE={lake} FLEETCAST_CONFIG={name} "
     sections["commands"] = phrases.reproduce_commands(sections, place, command, {})
     return dict(data_sections.to_json_values(sections))
+
+
+def grade_or_explain(settings: RunSettings, day: date, progress: Progress) -> Numbers | None:
+    """Grade the advice that was given for a day, if there is some; report why if that is not possible."""
+    try:
+        return advised_days.grade_advised_day(settings.lake, settings.trace, day)
+    except (LakeError, ValueError) as error:
+        progress.say(f"The advice for {day} is not graded: {error}")
+        return None
 
 
 def read_config_trace(settings: RunSettings, day: date) -> ImportedTrace:

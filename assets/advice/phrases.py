@@ -3,11 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from fleetcast.assets.advice.imported_trace import count_shares
+from fleetcast.assets.advice.promise import OUTSIDE_SHARE
 from fleetcast.assets.studies.level_answer import join_all_names
 from fleetcast.models.aliases import Numbers
 
 EXAMPLE_LLM = "llama3.1-70b"  # example of an llm to assume
 MAX_NAMES_LISTED = 3  # longer lists of names are cut
+INTERVAL_SHARE = 1 - 4 * OUTSIDE_SHARE  # of days on which both intervals of a promise hold
 REACTIVE_RULES = ("reflex", "compact")  # decide during the day
 
 
@@ -43,6 +45,7 @@ def answer_sentences(numbers: Numbers) -> list[str]:
         ]
     found = [_fleet_sentence(tomorrow, numbers["promise"], numbers["prices"])]
     found += [_promise_sentence(numbers["promise"])] if numbers["promise"] else []
+    found += [reliability_sentence(numbers["reliability"])]
     found += [_saving_sentence(numbers), _certainty_sentence(numbers)]
     return [line for line in found if line]
 
@@ -105,6 +108,26 @@ def _promise_sentence(promise: Numbers) -> str:
         ).strip()
     served = f"{shares} of {tier['tier']} requests in time (target {target})"
     return f"The promise, nine days in ten: {served}, for {usd}."
+
+
+def reliability_sentence(rows: Sequence[Numbers]) -> str:
+    """Return on how many of the advised days the promise was kept; "" before a day is graded.
+
+    `rows`: of advice_reliability. Days without a promise, which no fleet of the kind could keep, are apart.
+    """
+    promised = [row for row in rows if row["is_promised"]]
+    days, kept, inside = (
+        sum(row[name] for row in promised) for name in ("graded_days", "target_days", "inside_days")
+    )
+    other = sum(row["graded_days"] for row in rows) - days
+    apart = f" On {other} more days no fleet of the kind could keep the target." if other else ""
+    if not days:
+        return apart.strip()
+    share = sum(row["promised_share"] * row["graded_days"] for row in promised) / days
+    return (
+        f"Of {days} advised days so far {kept} were kept (promised: {days * share:,.1f}); on {inside} both "
+        f"share in time and cost lay in their intervals (promised: {days * INTERVAL_SHARE:,.1f}).{apart}"
+    )
 
 
 def percent_range(low: float, high: float) -> str:

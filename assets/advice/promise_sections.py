@@ -275,9 +275,7 @@ def write_sized_plan(settings: RunSettings, plan: MidnightPlan, sized: SizedRule
     lake, trace, day = settings.lake, settings.trace, plan.day
     table = lake.read("day_ahead_plans", trace=trace, day=day).drop_columns(["trace", "day"])
     grid = settings.grid
-    least = np.array([float(row.min_instances) for row in grid.pools])
-    most = np.array([float(row.max_instances) for row in grid.pools])
-    targets = rule_replays.rule_targets(plan, sized, least, most)
+    targets = rule_replays.sized_targets(settings, plan, sized)
     counts = {
         (hour, row.kind.llm, row.role, row.region, row.kind.gpu, row.kind.gpus): targets[hour, pool]
         for hour in range(HOURS_OF_DAY)

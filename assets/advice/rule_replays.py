@@ -46,6 +46,7 @@ class MidnightPlan(NamedTuple):
     demand: Floats  # (24, llms, regions) tokens/s
     capacity: Floats  # (services, regions, options) tokens/s
     least: Floats | None = None  # (pools,) fewest instances; None: those of the config
+    is_sized: bool = False  # whether `instances` are those of a sized rule, with its headroom
 
 
 class SizedRule(NamedTuple):
@@ -78,21 +79,24 @@ class DayFigures(NamedTuple):
         return all(share >= tiers[name].attainment_target_share for name, share in self.attained.items())
 
 
-def read_midnight_plan(settings: RunSettings, day: date, table: str = "day_ahead_plans") -> MidnightPlan:
-    """Read the plan of a day from day_ahead_plans, or from plans."""
+def read_midnight_plan(
+    settings: RunSettings, day: date, table: str = "day_ahead_plans", policy: str = "day_ahead"
+) -> MidnightPlan:
+    """Read a policy's plan of a day from day_ahead_plans, or from plans."""
     rows = settings.lake.sql(
         f"select *, hour(hour_start) as hour from {table} "
-        "where trace = $trace and day = $day and policy = 'day_ahead'",
+        "where trace = $trace and day = $day and policy = $policy",
         trace=settings.trace,
         day=day,
+        policy=policy,
     ).to_pandas()
     grid = settings.grid
     capacity = grid.hourly_cells(rows, "capacity_tokens_per_s")[0]
     return MidnightPlan(
         day,
-        hourly_targets(grid, rows, "day_ahead"),
-        hourly_demand(grid, rows, "day_ahead", 1),
-        capacity / relative_capacity_share(settings.config, "day_ahead"),
+        hourly_targets(grid, rows, policy),
+        hourly_demand(grid, rows, policy, 1),
+        capacity / relative_capacity_share(settings.config, policy),
     )
 
 
@@ -126,10 +130,17 @@ def rule_targets(plan: MidnightPlan, sized: SizedRule, least: Floats | Ints, mos
 
     `least`, `most`: (pools,) instances. Of rules without a plan it is the fleet that they start with.
     """
-    base = plan.instances
+    base, headroom = plan.instances, 0.0 if plan.is_sized else sized.headroom_share
     if sized.rule == "static":
         base = np.tile(base.max(axis=0), (HOURS_OF_DAY, 1))
-    return np.clip(np.ceil(base * (1 + sized.headroom_share) - 1e-9), least, most)
+    return np.clip(np.ceil(base * (1 + headroom) - 1e-9), least, most)
+
+
+def sized_targets(settings: RunSettings, plan: MidnightPlan, sized: SizedRule) -> Floats:
+    """Return `rule_targets` within the limits of the config, shape (24, pools)."""
+    pools = settings.grid.pools
+    least = np.array([float(row.min_instances) for row in pools])
+    return rule_targets(plan, sized, least, np.array([float(row.max_instances) for row in pools]))
 
 
 def replay_rule(settings: RunSettings, plan: MidnightPlan, sized: SizedRule, draw: DayDraw) -> DayFigures:

@@ -19,6 +19,7 @@ def empty_sections(imported: ImportedTrace) -> Numbers:
         "promise": None,
         "choice": None,
         "grades": [],
+        "reliability": [],
         "split": {},
         "prices": None,
         "gpus": [],

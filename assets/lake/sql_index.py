@@ -63,6 +63,7 @@ INDEX_SUBJECTS: Mapping[str, tuple[str, ...]] = {
             "queries/graded_shadow",
         ),
         *("marts/graded_days", "marts/graded_decisions"),
+        *("tables/advised_days", "macros/is_inside", "marts/graded_advice", "marts/advice_reliability"),
     ),
     "What requests met": (
         *(

@@ -37,7 +37,7 @@ _PLANS = ("plans", "plan_windows", "plan_bounds")
 _REPLAYS = ("outcomes", "legs", "fleet_hours", "closed_plans")
 # Read for the day and its history, but `answers` for the whole trace.
 TRACE_TABLES = ("requests", "demand", "silences", "answers")
-_ON_DEMAND_TABLES = ("ran_fleets", "trials", "level_trials")  # present on days with an on-demand study
+_ON_DEMAND_TABLES = ("ran_fleets", "trials", "level_trials", "advised_days")  # of days with a study
 STAGES: Mapping[str, Stage] = {
     "forecasts": Stage(_FORECASTS, TRACE_TABLES),
     "plans": Stage(_PLANS, (*TRACE_TABLES, *_FORECASTS), ("plan",)),

@@ -24,6 +24,7 @@ from fleetcast.assets.replays.replay_figures import draw_cdf
 from fleetcast.assets.replays.replay_workloads import prompt_arrays
 from fleetcast.assets.traces.ingest import IngestReport
 from fleetcast.assets.traces.landing import land_file
+from fleetcast.assets.traces.trace_mapping import mapping_file
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.profile_order import complete_catalogue, find_profile
 from fleetcast.models.metrics import is_tier_slo_met, tpot_s
@@ -37,10 +38,8 @@ from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
 from fleetcast.models.world.mechanisms import Ending
-from fleetcast.models.world.project_paths import HOME
-from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
+from fleetcast.models.world.toml_dataclasses import ConfigError, read_toml, require_known
 
-FIGURES = HOME / "data" / "figures" / "try"
 POOL_PATTERN = re.compile(r"\s*(\d{1,5})\s*x\s*([^@\s]+)\s*@\s*(?:(\d{1,4})\s*x\s*)?(\S+)\s*")
 OF_CONFIG = "@config"
 LEAST_BLOCKS, BLOCK_TOLERANCE = 4, 0.2  # of a prompt that shows the tokens of a block; of that size
@@ -188,6 +187,7 @@ class TryRequests(NamedTuple):
 
     report: IngestReport
     rows: pd.DataFrame  # arrival_s, llm, tier, tokens, prefix_hashes, session_id; in order of arrival
+    tier_note: str = ""  # which tier was assumed, in words
 
 
 def read_file_requests(
@@ -196,17 +196,30 @@ def read_file_requests(
     scratch: Path,
     progress: Progress,
     columns: Mapping[str, str] | None = None,
+    takes_strictest: bool = True,
 ) -> TryRequests:
-    """Land a file in a scratch lake and read its requests back; ConfigError if it has none."""
+    """Land a file in a scratch lake and read its requests back; ConfigError if it has none.
+
+    With `takes_strictest` requests whose tier nothing says are of the strictest one, as `fleetcast advise`
+    reads them; without it they have the tiers that landing distributed.
+    """
     lake = Lake(scratch / "lake")
     report = land_file(path, lake, catalogue, progress, columns)
     rows = lake.sql(
         "select epoch(arrived_at) as arrival_s, llm, tier, input_tokens, output_tokens, cached_tokens, "
-        "prefix_hashes, session_id from requests order by arrived_at, request_id"
+        "prefix_hashes, session_id, tier_source = 'dealt' as is_distributed from requests "
+        "order by arrived_at, request_id"
     ).to_pandas(types_mapper=lambda of: pd.ArrowDtype(of) if pa.types.is_list(of) else None)
+    is_distributed = rows.pop("is_distributed").fillna(False).to_numpy(bool)
+    mapping, strictest, note = mapping_file(path), catalogue.strictest_tier(catalogue.tiers), ""
+    is_mapped = mapping.is_file() and "tier" in read_toml(mapping)
+    if takes_strictest and is_distributed.any() and not is_mapped:
+        rows.loc[is_distributed, "tier"] = strictest
+        note = f"tier {strictest} for {is_distributed.sum():,} requests whose tier the file does not have"
     if rows.empty:
         raise ConfigError(f"{path.name}: none of its {report.rows_in:,} rows is a request. {report.reasons}")
-    return TryRequests(report, rows.assign(arrival_s=rows["arrival_s"] - rows["arrival_s"].iloc[0]))
+    rows = rows.assign(arrival_s=rows["arrival_s"] - rows["arrival_s"].iloc[0])
+    return TryRequests(report, rows, note)
 
 
 def run_fleet_trial(
@@ -295,13 +308,16 @@ def fleet_trial_row(
 def draw_ttft_cdf(
     path: Path, trials: Sequence[FleetTrial], requests: pd.DataFrame, catalogue: Catalogue
 ) -> Path | None:
-    """Draw the CDF of TTFT in the strictest tier, one line per fleet; None if no tier has a TTFT target."""
+    """Draw the CDF of TTFT in the strictest tier, one line per fleet, into the current folder.
+
+    None if no tier has a TTFT target.
+    """
     tier = catalogue.strictest_tier(set(requests["tier"]))
     if tier is None:
         return None
     of_tier, slo_s = (requests["tier"] == tier).to_numpy(), catalogue.tiers[tier].ttft_slo_s
     curves = pd.concat(ttft_curve(trial.fleet, trial.ttft_s[of_tier]) for trial in trials)
-    target = FIGURES / f"{path.name}.png"
+    target = Path.cwd() / f"{path.name}.png"
     draw_and_save_figure(target, path.name, lambda: draw_cdf(curves, "ttft_s", tier, float(slo_s or 0)))
     return target
 

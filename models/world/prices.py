@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, Catalogue
 from fleetcast.models.world.catalogue_entries import Positive
@@ -60,6 +61,35 @@ def choose_provider(
         f"{where} has no price of {', '.join(lacking)} from {seller}. Name another --provider, or give your "
         "own prices: --prices FILE."
     )
+
+
+class ProviderPrices(NamedTuple):
+    """The catalogue at the prices of one provider."""
+
+    catalogue: Catalogue
+    provider: str
+    prices: PriceList
+
+    def note(self, gpus: Iterable[str]) -> str:
+        """Return the provider and its prices of these GPU types, in words."""
+        rates = ", ".join(
+            f"{self.prices.on_demand[gpu]:,.2f} per {gpu} hour"
+            for gpu in dict.fromkeys(gpus)
+            if gpu in self.prices.on_demand
+        )
+        return f"prices of {self.provider}, {self.prices.date}: {rates} USD"
+
+
+def price_by_provider(
+    catalogue: Catalogue, needed: Iterable[str], provider: str | None = None, file: Path | None = None
+) -> ProviderPrices:
+    """Return the catalogue at the prices of the given provider, or of the first with all `needed` types.
+
+    `file`: price lists instead of those of the catalogue. Errors as of load_price_lists and choose_provider.
+    """
+    lists = load_price_lists(catalogue, file or PRICES_FILE)
+    chosen = choose_provider(lists, provider, needed, str(file or PRICES_FILE.name))
+    return ProviderPrices(price_catalogue(catalogue, lists[chosen]), chosen, lists[chosen])
 
 
 def price_catalogue(catalogue: Catalogue, prices: PriceList) -> Catalogue:

@@ -1,8 +1,8 @@
--- trials: cost and attainment of each trial of an experiment, a row per metric: what-ifs, forecasts, planners, latency errors, studies, graded plans.
+-- trials: cost and attainment of each trial of an experiment, a row per metric: what-ifs, forecasts, planners, latency errors, studies, graded plans and advice.
 -- grain: experiment, trace, day, variant, policy, purpose, resample, draw, knobs, labels, metric, tier, llm
 -- reads: trials
 -- units: value in the unit that the metric names: *_hours hours, *_s seconds, *_share 0 to 1, *_usd and usd US dollars, requests
--- experiment = the command: whatif, decide, board, error, study, grade (of plan)
+-- experiment = the command: whatif, decide, board, error, study, grade (of plan), advice (graded)
 -- trace = name of the trace <- outcomes.trace
 -- day = UTC; the last day if a study replays several days <- outcomes.day
 -- variant varchar = what is varied: a case of data/whatif.toml, a forecast method, a planner, a policy, a variant of a study, the fleet that ran or was advised

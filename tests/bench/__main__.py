@@ -15,7 +15,18 @@ from rich.console import Console
 from rich.table import Table
 
 SUBJECTS = (
-    *("first_run", "advise", "traces", "live_metrics", "character", "made", "board", "forecast", "panel"),
+    *(
+        "first_run",
+        "advise",
+        "advice",
+        "traces",
+        "live_metrics",
+        "character",
+        "made",
+        "board",
+        "forecast",
+        "panel",
+    ),
     "small_series",
     *("plan", "policies", "gpus", "gpus_table3", "gpus_paper", "gpus_buckets", "gpus_study"),
     *("gpus_market", "gpus_policies", "quality", "quality_scale", "quality_study", "quality_shifts"),

@@ -1,0 +1,27 @@
+-- advised_days: the promise that was given for a day before it began, with the plan that it is of (fleetcast advise). graded_advice has what came.
+-- grain: trace, day
+-- reads: advised_days
+-- units: *_share 0 to 1, *_usd US dollars of the whole day, *_per_s input tokens per second
+-- trace = name of the trace
+-- day = the advised day, UTC
+-- rule varchar = the scaling rule: static, day_ahead, reflex or compact
+-- headroom_share double = instances and load per instance above the plan
+-- fleet varchar = instances of the largest hour, like 3 x llama3.1-8b@2xl40s-48gb, with commas between
+-- survives varchar = what the fleet survives: none, instance or region
+-- is_promised boolean = whether the target was promised; false: no fleet of this kind keeps it
+-- versions bigint = versions of the day that the promise was replayed on
+-- required_share double = of these versions, the share that must attain all targets
+-- promised_share double = of these versions, the share that attains all targets
+-- in_time_low_share double = promised share in time of all interactive requests, lower end
+-- in_time_high_share double = the same, upper end
+-- low_usd double = promised cost, lower end
+-- high_usd double = promised cost, upper end
+-- tier_low_share map(varchar, double) = lower end of the share in time, by tier
+-- tier_high_share map(varchar, double) = upper end of the share in time, by tier
+-- tier_target_share map(varchar, double) = target of the share in time, by tier
+-- instances double[] = planned instances with the headroom: 24 hours of pools, hour by hour
+-- demand_tokens_per_s double[] = planned load: 24 hours of llms, of regions each
+-- capacity_tokens_per_s double[] = capacity of an option: of services, of regions, of options
+-- config varchar = the config of the advised fleet, TOML
+select * from advised_days
+where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -1,0 +1,245 @@
+"""Advice against what came: advise on what precedes a cut of a real trace, replay the day that follows it.
+
+    python tests/bench advice
+
+Volumes are real, by hour (Azure 2024, BurstGPT) or by ten minutes (ServeGen), scaled to REQUESTS a day. The
+minutes within are Poisson with a lognormal rate, as the traces have no single requests; lengths are Azure's.
+"""
+
+import csv
+import itertools
+import sys
+import tarfile
+import tempfile
+import time
+from collections import Counter
+from datetime import date, timedelta
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+from measure import SHARED, Figures, Skipped, Target
+
+from fleetcast.assets.advice import (
+    advice_config,
+    advice_pipeline,
+    import_trace,
+    promise_sections,
+    rule_replays,
+    tomorrow_draws,
+)
+from fleetcast.assets.advice.imported_trace import ImportedTrace
+from fleetcast.assets.advice.promise import RULE_HEADROOMS, Promise, PromiseSearch
+from fleetcast.assets.advice.promise_sections import is_inside
+from fleetcast.assets.advice.rule_replays import DayDraw, MidnightPlan, SizedRule
+from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans.day_ahead import plan_ahead
+from fleetcast.assets.studies import try_fleet
+from fleetcast.models.aliases import Floats
+from fleetcast.models.plan.target_search import find_least_sufficient
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
+
+REQUESTS = {"azure": 30_000, "servegen": 70_000, "burstgpt": 30_000}  # a mean day
+RULES = ("static", "day_ahead", "reflex")  # compact takes more CPU time than all else together
+DRAWS = 16  # versions of tomorrow; a page has up to 40
+MOST_HISTORY_DAYS = 8
+FIRST_DAY = date(2024, 5, 10)  # a Friday, as in Azure's trace
+SURVIVE = "none"  # with two instances at least, these loads would need no sizing
+LLM, FLEET = "llama3.1-70b", "3 x llama3.1-70b@4xa100-80gb"
+CUTS = {  # days before the advised one, chosen before the first run
+    "azure": (3, 4, 5),
+    "servegen": (9, 13),
+    "burstgpt": (9, 33, 48),
+}
+HINDSIGHT_HEADROOMS = (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, *RULE_HEADROOMS)
+TARGETS = {
+    "advise_kept": Target(
+        "share", "advised days whose attainment and cost lay in their intervals", at_least=0.85, at_most=0.97
+    ),
+    "advise_kept_in_time": Target("share", "the same, attainment alone"),
+    "advise_kept_usd": Target("share", "the same, cost alone"),
+    "advise_on_target": Target("share", "advised days on which every tier attained its target", at_least=0.9),
+    "advise_over_clairvoyant": Target(
+        "ratio", "cost over that of the cheapest rule that knows the day; median", at_most=1.15
+    ),
+    "advise_days": Target("days", "advised days of real traces"),
+}
+
+
+class AdvisedDay(NamedTuple):
+    """What was promised of a day, and what came."""
+
+    trace: str
+    cut: int
+    rule: str
+    headroom_share: float
+    is_promised: bool
+    promised_share: float
+    in_time: tuple[float, float, float]  # low, came, high
+    usd: tuple[float, float, float]
+    is_on_target: bool
+    clairvoyant_usd: float | None
+
+
+def advice() -> Figures:
+    """Advise on the days before each cut of three real traces, and replay the day after it."""
+    if not (SHARED / "demand").is_dir():
+        raise Skipped(f"{SHARED / 'demand'} is not there; it comes with the shared data.")
+    lengths = pd.read_csv(SHARED / "traces/AzureLLMInferenceTrace_conv.csv.gz")
+    found = []
+    less = (
+        patch.object(tomorrow_draws, "MOST_DRAWS", DRAWS),
+        patch.object(rule_replays, "ADVISED_RULES", RULES),
+    )
+    with less[0], less[1]:
+        for name, cuts in CUTS.items():
+            rates = {"azure": azure_rates, "servegen": servegen_rates, "burstgpt": burstgpt_rates}[name]()
+            for cut in cuts:
+                days = range(max(0, cut - MOST_HISTORY_DAYS), cut + 1)
+                rows = sample_requests(rates, days, REQUESTS[name], lengths)
+                with tempfile.TemporaryDirectory() as folder:
+                    found.append(advised_day(name, cut, rows, Path(folder)))
+                print(found[-1], file=sys.stderr, flush=True)
+    return figures_of(found)
+
+
+def figures_of(found: list[AdvisedDay]) -> Figures:
+    """Shares over the advised days."""
+    in_time = [is_inside(day.in_time[1], day.in_time[0], day.in_time[2]) for day in found]
+    usd = [is_inside(day.usd[1], day.usd[0], day.usd[2]) for day in found]
+    over = [day.usd[1] / day.clairvoyant_usd for day in found if day.clairvoyant_usd]
+    return {
+        "advise_kept": float(np.mean(np.array(in_time) & usd)),
+        "advise_kept_in_time": float(np.mean(in_time)),
+        "advise_kept_usd": float(np.mean(usd)),
+        "advise_on_target": float(np.mean([day.is_on_target for day in found])),
+        "advise_days": len(found),
+        **({"advise_over_clairvoyant": float(np.median(over))} if over else {}),
+    }
+
+
+def advised_day(name: str, cut: int, rows: pd.DataFrame, folder: Path) -> AdvisedDay:
+    """Promise the last day of these requests from the others, and replay the promised fleet on it."""
+    day, begun_s = FIRST_DAY + timedelta(days=cut), time.process_time()
+    is_known = rows["TIMESTAMP"] < str(day)
+    history = land(rows[is_known], folder / "known" / f"{name}.csv")
+    search, found = promise_day(history, day, folder / "advice.toml")
+    promise = promise_sections.promise_section(search.settings, search, found, SURVIVE)
+    came = land(rows[~is_known], folder / "came" / f"{name}.csv")
+    settings = search.settings  # compact measures capacities on the history
+    draw = tomorrow_draws.recorded_draw(RunSettings(came.lake, settings.catalogue, settings.config), day)
+    figures = rule_replays.replay_rule(settings, search.plan, found.advised.sized, draw)
+    plans = [search.plan, plan_of_true_load(settings, search.plan, draw)]
+    print(f"{time.process_time() - begun_s:.0f} CPU-s", file=sys.stderr)
+    return AdvisedDay(
+        name, cut, *found.advised.sized, found.is_kept, promise["kept_share"],
+        (promise["in_time_low_share"], figures.in_time_share, promise["in_time_high_share"]),
+        (promise["usd_low"], figures.usd, promise["usd_high"]),
+        figures.is_on_target(settings.catalogue), hindsight_usd(settings, plans, draw),
+    )  # fmt: skip
+
+
+def land(rows: pd.DataFrame, file: Path) -> ImportedTrace:
+    """Land requests as `fleetcast advise` does."""
+    file.parent.mkdir()
+    rows.to_csv(file, index=False)
+    return import_trace.import_trace_file(file, file.parent / "page", load_catalogue(), LLM, Progress())
+
+
+def promise_day(history: ImportedTrace, day: date, config: Path) -> tuple[PromiseSearch, Promise]:
+    """Choose and size the rule of a day as `fleetcast advise` does; the rest of its page is not made."""
+    catalogue = load_catalogue()
+    pools = try_fleet.parse_fleet(FLEET, catalogue, load_config("office", catalogue))
+    deployments = advice_config.current_deployments(pools)
+    settings = advice_config.write_advice_config(history, deployments, catalogue, SURVIVE, config)
+    advice_pipeline.forecast_next_day(settings, day, Progress())
+    days = advice_pipeline.plan_past_days(settings, day - timedelta(days=1), Progress())
+    plan_ahead(settings, day, Progress())
+    whole = [one for one in settings.lake.days("demand", settings.trace) if one < day]
+    return promise_sections.search_promise(settings, days, whole, day, SURVIVE, Progress())
+
+
+def plan_of_true_load(settings: RunSettings, plan: MidnightPlan, draw: DayDraw) -> MidnightPlan:
+    """The instances that the largest five minutes of each hour fill at the capacity of the plan."""
+    slots = np.bincount((draw.trace.arrival_s // 300).astype(int), draw.trace.input_tokens / 300, 288)
+    load = slots[:288].reshape(24, 12).max(axis=1)
+    share = np.divide(
+        load, plan.demand.sum(axis=(1, 2)), out=np.ones(24), where=plan.demand.sum(axis=(1, 2)) > 0
+    )
+    ample = np.full(plan.instances.shape, np.inf)
+    true = plan._replace(demand=plan.demand * share[:, None, None], instances=ample)
+    return rule_replays.without_spare(settings, true)
+
+
+def hindsight_usd(settings: RunSettings, plans: list[MidnightPlan], draw: DayDraw) -> float | None:
+    """Cost of the cheapest rule, plan and headroom that attain the targets on the day itself."""
+    ample = SizedRule("static", RULE_HEADROOMS[-1])
+    if not rule_replays.replay_rule(settings, plans[0], ample, draw).is_on_target(settings.catalogue):
+        return None
+    found = list[float]()
+
+    @cache
+    def costs_on_target(plan_number: int, rule: str, number: int) -> float | None:
+        sized = SizedRule(rule, HINDSIGHT_HEADROOMS[number - 1])
+        figures = rule_replays.replay_rule(settings, plans[plan_number], sized, draw)
+        return figures.usd if figures.is_on_target(settings.catalogue) else None
+
+    for plan, rule in itertools.product(range(len(plans)), RULES):
+        least = find_least_sufficient(
+            lambda number, plan=plan, rule=rule: costs_on_target(plan, rule, number) is not None,  # type: ignore[misc]
+            1,
+            len(HINDSIGHT_HEADROOMS),
+        )
+        if least is not None and (usd := costs_on_target(plan, rule, least.number)) is not None:
+            found.append(usd)
+    return min(found, default=None)
+
+
+def sample_requests(rates: Floats, days: range, requests: int, lengths: pd.DataFrame) -> pd.DataFrame:
+    """A CSV of these days as Azure writes it; `rates`: (days, slots), any scale; `requests`: a mean day."""
+    rng = np.random.default_rng([days.start, days.stop, 38])
+    chosen = rates[days.start : days.stop]
+    minutes = np.repeat(chosen.ravel(), 24 * 60 // rates.shape[1]) * rates.shape[1] / (24 * 60)
+    minutes = (
+        minutes * requests / rates.sum(axis=1).mean() * rng.lognormal(-(0.25**2) / 2, 0.25, minutes.size)
+    )
+    counts = rng.poisson(minutes)
+    at_s = np.repeat(60.0 * np.arange(minutes.size), counts) + 60.0 * rng.random(counts.sum())
+    picked = lengths.iloc[rng.integers(0, len(lengths), at_s.size)]
+    rows = picked[["ContextTokens", "GeneratedTokens"]].reset_index(drop=True).clip(lower=1)
+    at = pd.Timestamp(FIRST_DAY + timedelta(days=days.start)) + pd.to_timedelta(np.sort(at_s), unit="s")
+    rows.insert(0, "TIMESTAMP", at.strftime("%Y-%m-%d %H:%M:%S.%f"))
+    return rows
+
+
+def azure_rates() -> Floats:
+    """Requests of Azure's code service by day and hour, shape (7, 24)."""
+    rows = pd.read_csv(SHARED / "demand/azure2024_code_hourly.csv")
+    return rows["request_count"].to_numpy(float).reshape(-1, 24)
+
+
+def burstgpt_rates() -> Floats:
+    """Conversations of BurstGPT by day and hour, shape (61, 24)."""
+    rows = pd.read_csv(SHARED / "demand/burstgpt1_hourly.csv")
+    return rows.pivot(index="day", columns="hour", values="conversation").to_numpy(float)
+
+
+def servegen_rates() -> Floats:
+    """Requests of the model m-small of ServeGen by day and ten minutes, shape (14, 144); gaps are filled."""
+    by_slot = Counter[int]()
+    with tarfile.open(SHARED / "demand/servegen_m-small.traces.tar.gz") as archive:
+        for member in archive.getmembers():
+            if member.name.endswith("-trace.csv") and (file := archive.extractfile(member)):
+                for row in csv.reader(file.read().decode().splitlines()):
+                    by_slot[int(float(row[0]) // 600)] += float(row[1])
+    rates = np.array([by_slot[slot] for slot in range(max(by_slot) + 1)])
+    known = np.flatnonzero(rates > 0)
+    return np.interp(np.arange(rates.size), known, rates[known]).reshape(-1, 144)
+
+
+FUNCTIONS = (advice,)
+SMOKE = {"advice": {"CUTS": {"azure": (3,)}, "REQUESTS": {"azure": 3_000}, "DRAWS": 8}}
