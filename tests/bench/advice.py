@@ -50,7 +50,7 @@ MOST_HISTORY_DAYS = 8
 FIRST_DAY = date(2024, 5, 10)  # a Friday, as in Azure's trace
 SURVIVE = "none"  # with two instances at least, these loads would need no sizing
 LLM, FLEET = "llama3.1-70b", "3 x llama3.1-70b@4xa100-80gb"
-CUTS = {  # days before the advised one, chosen before the first run
+CUTS = {  # days before the advised one
     "azure": (3, 4, 5),
     "servegen": (9, 13),
     "burstgpt": (9, 33, 48),
