@@ -23,7 +23,7 @@ def trend_policy(board: pa.Table) -> str:
 def read_trend_figures(settings: RunSettings, day: date, board: pa.Table) -> dict[str, float]:
     """Return the figures of the trend's policy on a day: cost, attainment by tier, backlog, regret and WAPE.
 
-    `board`: the day's scoreboard. `advice_kept` is 1 where the plan of the midnight before attains the target
+    `board`: the day's scoreboard. `day_ahead_on_target` is 1 where the plan of the midnight before attains the target
     of every tier, else 0; it is left out where that plan was not replayed. Unknown figures are left out.
     """
     policy = trend_policy(board)
@@ -41,7 +41,7 @@ def read_trend_figures(settings: RunSettings, day: date, board: pa.Table) -> dic
     found |= error
     if policy == DAY_AHEAD_POLICY:
         targets = {name: tier.attainment_target_share for name, tier in settings.catalogue.tiers.items()}
-        found["advice_kept"] = all(
+        found["day_ahead_on_target"] = all(
             share is None or share >= targets[tier] for tier, share in attained.items()
         )
     return {name: float(value) for name, value in found.items() if value is not None}

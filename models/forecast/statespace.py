@@ -110,7 +110,10 @@ def _to_model(demand: Floats, phase: Ints, state: StatespaceState) -> Floats:
 
 
 def _fit_order(series: Floats, order: tuple[int, int, int]) -> Any:
-    """Fit ARIMA to a series, shape (buckets,), nan where missing; None where the fit does not converge."""
+    """Fit ARIMA to a series, shape (buckets,), nan where missing; None where the fit does not converge.
+
+    The innovations algorithm may divide by a variance of 0: that order does not converge either.
+    """
     from statsmodels.tsa.arima.model import ARIMA
 
     # The innovations algorithm is faster and finds better optima, but cannot handle missing buckets.
@@ -121,7 +124,7 @@ def _fit_order(series: Floats, order: tuple[int, int, int]) -> Any:
         warnings.simplefilter("ignore")  # convergence is checked below
         try:
             model = ARIMA(series, order=order, trend=trend).fit(method=method)
-        except (np.linalg.LinAlgError, ValueError):
+        except (np.linalg.LinAlgError, ValueError, ZeroDivisionError):
             return None
     if is_complete:
         details = model.fit_details  # with a constant there are several searches; the last one counts
