@@ -23,8 +23,8 @@ def trend_policy(board: pa.Table) -> str:
 def read_trend_figures(settings: RunSettings, day: date, board: pa.Table) -> dict[str, float]:
     """Return the figures of the trend's policy on a day: cost, attainment by tier, backlog, regret and WAPE.
 
-    `board`: the day's scoreboard. `day_ahead_on_target` is 1 where the plan of the midnight before attains the target
-    of every tier, else 0; it is left out where that plan was not replayed. Unknown figures are left out.
+    `board`: the day's scoreboard. `day_ahead_on_target` is 1 where the plan of the midnight before attains
+    the target of every tier, else 0; without a replay of that plan it is left out, as are unknown figures.
     """
     policy = trend_policy(board)
     row = next(row for row in board.to_pylist(maps_as_pydicts="strict") if row["policy"] == policy)
