@@ -200,7 +200,7 @@ def test_wrong_names_are_answered_with_the_right_ones(lake):
     ):
         lake.sql("select * from scorecard")
     with pytest.raises(
-        LakeError, match=r'mean "top_apps"\? .* marts advice, advice_reliability, all_plans, .*ttft_histogram, .*whatifs\.$'
+        LakeError, match=r'mean "top_apps"\? .* marts advice, .*all_plans, .*ttft_histogram, .*whatifs\.$'
     ):
         lake.sql("select * from top_app")
     with pytest.raises(LakeError, match=r'"tierr" not found .*Candidate bindings: "tier"[^:]*$'):
