@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import plans
+from fleetcast.assets.replays import compact_schedule
 from fleetcast.assets.studies import board_day
 from fleetcast.assets.studies.experiment import INPUT_TABLES, scratch_lake
 from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight, with_boot_time
@@ -110,9 +111,14 @@ def test_the_unseen_days_are_the_last_and_follow_the_known_ones() -> None:
         last_days(FIRST, 2, 0, 3)
 
 
-def measured(settings: RunSettings, *_: object) -> list[float]:
-    """The same for all, instead of trials; so little that plans hold several instances."""
-    return [80.0] * len(settings.grid.service_options)
+def hasten(patch: pytest.MonkeyPatch) -> None:
+    """One capacity for all, instead of trials; so little that plans hold several instances. compact decides
+    every five minutes.
+    """
+    patch.setattr(
+        plans, "measure_capacities", lambda settings, *_: [80.0] * len(settings.grid.service_options)
+    )
+    patch.setattr(compact_schedule, "DECISIONS_PER_HOUR", 12)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +127,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunSettings, pd.
     path = small_config(folder, "office", days="5", history_days="2", requests_per_day="20_000.0")
     settings = load_settings(path, folder / "lake")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "measure_capacities", measured)
+        hasten(patch)
         table = compare_on_unseen_days(settings, PERIOD, POLICIES, Progress())
     return settings, table.to_pandas()
 
@@ -162,7 +168,7 @@ def test_knobs_reach_the_replay(compared) -> None:
 def test_what_waits_at_midnight_is_work_of_the_next_day(compared, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the last day has a backlog; the second day begins with the fleet of the first one."""
     settings, _ = compared
-    monkeypatch.setattr(plans, "measure_capacities", measured)
+    hasten(monkeypatch)
     prepared = prepare_lake(settings, PERIOD.unseen, Progress())
     nothing_pulled = replace(settings.config.replay, niw_pull_one_share=0.0, niw_pull_two_share=0.0)
     changed = replace(settings, config=replace(settings.config, replay=nothing_pulled))
@@ -193,7 +199,7 @@ def test_the_unseen_days_do_not_change_the_trials(compared, monkeypatch: pytest.
     of_lt_ua = "from unseen_days where policy = 'lt_ua' and purpose = 'tuned'"
     query = f"select reading, factor, round(total_usd, 6) {of_lt_ua}"
     before = settings.lake.sql(f"{query} order by all").to_pylist()
-    monkeypatch.setattr(plans, "measure_capacities", measured)
+    hasten(monkeypatch)
     shorter = PERIOD._replace(unseen=PERIOD.unseen[:1])
     board = compare_on_unseen_days(settings, shorter, ["lt_ua"], Progress()).to_pandas()
     assert settings.lake.sql(f"{query} order by all").to_pylist() == before
@@ -233,7 +239,7 @@ def test_policies_of_a_round_have_their_own_knobs(compared) -> None:
 def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each boot time has its own trials; the rows of the board stay as they are."""
     settings, _ = compared
-    monkeypatch.setattr(plans, "measure_capacities", measured)
+    hasten(monkeypatch)
     query = "select policy, round(total_usd, 6) from unseen_board order by all"
     before = settings.lake.sql(query).to_pylist()
     changed = with_boot_time(settings, 1800.0).config.replay
@@ -257,7 +263,7 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
 
 def test_the_command_prints_the_board(compared, monkeypatch: pytest.MonkeyPatch) -> None:
     settings, _ = compared
-    monkeypatch.setattr(plans, "measure_capacities", measured)
+    hasten(monkeypatch)
     here = settings.lake.root
     monkeypatch.setattr(lake_settings, "load_settings", lambda config, *_: load_settings(config, here))
     arguments = ["board", "--config", str(settings.config.file), "--planner", "reactive", "--quiet"]
