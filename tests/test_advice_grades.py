@@ -141,7 +141,7 @@ def test_days_are_counted_as_promised(page: RunSettings) -> None:
 
 def test_advice_for_other_llms_is_not_graded(page: RunSettings, tmp_path: Path) -> None:
     give(page, DAYS[0], RULES[0])
-    lake, said = Lake(tmp_path), list[str]()
+    lake, lines = Lake(tmp_path), list[str]()
     advised_days.copy_promise(page.lake, lake, page.trace, DAYS[0])
     assert advised_days.grade_advised_day(lake, page.trace, DAYS[1]) is None
     with pytest.raises(LakeError, match=r"no requests\. Land it"):
@@ -150,10 +150,10 @@ def test_advice_for_other_llms_is_not_graded(page: RunSettings, tmp_path: Path) 
     other = table.to_pandas().assign(llm="llama3.1-70b")
     lake.write("requests", table.from_pandas(other, table.schema), trace=page.trace, day=DAYS[0])
     progress = Progress()
-    progress.say = said.append  # type: ignore[method-assign, assignment]
+    progress.say = lines.append  # type: ignore[method-assign, assignment]
     settings = RunSettings(lake, page.catalogue, page.config)
     assert grade_or_explain(settings, DAYS[0], progress) is None
-    assert "no llama3.1-70b, which requests of that day need" in said[0]
+    assert "no llama3.1-70b, which requests of that day need" in lines[0]
 
 
 @example_settings(max_examples=40, deadline=None)

@@ -4,6 +4,7 @@ Tables: advised_days has the promise and its plan, trials (experiment ADVICE_EXP
 graded_advice and advice_reliability compare them.
 """
 
+from collections import Counter
 from datetime import date
 from typing import Any
 
@@ -17,7 +18,7 @@ from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings, build_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.experiment import Variant, write_trials
-from fleetcast.models.aliases import Numbers
+from fleetcast.models.aliases import Floats, Numbers
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 
@@ -31,16 +32,10 @@ def keep_promise(settings: RunSettings, search: PromiseSearch, promise: Numbers)
     targets = rule_replays.sized_targets(
         settings, plan, SizedRule(promise["rule"], promise["headroom_share"])
     )
-    pools = zip(settings.grid.pools, targets.max(axis=0), strict=True)
-    held = dict[str, int]()
-    for pool, most in pools:
-        kind = pool.kind
-        name = f"{kind.llm}@{kind.gpus}x{kind.gpu}"
-        held[name] = held.get(name, 0) + int(most)
     same = ("rule", "headroom_share", "required_share", "in_time_low_share", "in_time_high_share")
     tiers = promise["tiers"]
     row = {name: promise[name] for name in same} | {
-        "fleet": ", ".join(f"{count} x {name}" for name, count in held.items()),
+        "fleet": describe_largest_fleet(settings, targets),
         "survives": promise["survival"]["kind"],
         "is_promised": promise["is_kept"],
         "versions": promise["draws"],
@@ -58,6 +53,14 @@ def keep_promise(settings: RunSettings, search: PromiseSearch, promise: Numbers)
     }
     table = pa.Table.from_pylist([row], SCHEMAS["advised_days"])
     write_promise(settings.lake, settings.trace, plan.day, table)
+
+
+def describe_largest_fleet(settings: RunSettings, targets: Floats) -> str:
+    """Return the most instances of each kind, as `fleetcast try` reads a fleet; targets: (hours, pools)."""
+    held = Counter[str]()
+    for pool, most in zip(settings.grid.pools, targets.max(axis=0), strict=True):
+        held[f"{pool.kind.llm}@{pool.kind.gpus}x{pool.kind.gpu}"] += int(most)
+    return ", ".join(f"{count} x {name}" for name, count in held.items())
 
 
 def write_promise(lake: Lake, trace: str, day: date, table: pa.Table) -> None:

@@ -196,12 +196,10 @@ def read_file_requests(
     scratch: Path,
     progress: Progress,
     columns: Mapping[str, str] | None = None,
-    takes_strictest: bool = True,
 ) -> TryRequests:
     """Land a file in a scratch lake and read its requests back; ConfigError if it has none.
 
-    With `takes_strictest` requests whose tier nothing says are of the strictest one, as `fleetcast advise`
-    reads them; without it they have the tiers that landing distributed.
+    Requests whose tier nothing says are of the strictest one, as `fleetcast advise` reads them.
     """
     lake = Lake(scratch / "lake")
     report = land_file(path, lake, catalogue, progress, columns)
@@ -213,7 +211,7 @@ def read_file_requests(
     is_distributed = rows.pop("is_distributed").fillna(False).to_numpy(bool)
     mapping, strictest, note = mapping_file(path), catalogue.strictest_tier(catalogue.tiers), ""
     is_mapped = mapping.is_file() and "tier" in read_toml(mapping)
-    if takes_strictest and is_distributed.any() and not is_mapped:
+    if is_distributed.any() and not is_mapped:
         rows.loc[is_distributed, "tier"] = strictest
         note = f"tier {strictest} for {is_distributed.sum():,} requests whose tier the file does not have"
     if rows.empty:

@@ -50,10 +50,10 @@ MOST_HISTORY_DAYS = 8
 FIRST_DAY = date(2024, 5, 10)  # a Friday, as in Azure's trace
 SURVIVE = "none"  # with two instances at least, these loads would need no sizing
 LLM, FLEET = "llama3.1-70b", "3 x llama3.1-70b@4xa100-80gb"
-CUTS = {  # days before the advised one
-    "azure": (3, 4, 5),
-    "servegen": (9, 13),
-    "burstgpt": (9, 33, 48),
+CUTS = {  # days before the advised one: at least three, then at equal distances to the end of the trace
+    "azure": range(3, 7),
+    "servegen": range(3, 14, 2),
+    "burstgpt": range(8, 61, 8),
 }
 HINDSIGHT_HEADROOMS = (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, *RULE_HEADROOMS)
 TARGETS = {
@@ -68,6 +68,7 @@ TARGETS = {
     ),
     "advise_days": Target("days", "advised days of real traces"),
 }
+TARGETS |= {f"{key}_at_twice": target for key, target in TARGETS.items()}
 
 
 class AdvisedDay(NamedTuple):
@@ -87,6 +88,16 @@ class AdvisedDay(NamedTuple):
 
 def advice() -> Figures:
     """Advise on the days before each cut of three real traces, and replay the day after it."""
+    return figures_of(advised_days(1))
+
+
+def at_twice_the_load() -> Figures:
+    """The same with twice the requests."""
+    return {f"{key}_at_twice": value for key, value in figures_of(advised_days(2)).items()}
+
+
+def advised_days(load: int) -> list[AdvisedDay]:
+    """The advised day of each cut; `load`: times REQUESTS."""
     if not (SHARED / "demand").is_dir():
         raise Skipped(f"{SHARED / 'demand'} is not there; it comes with the shared data.")
     lengths = pd.read_csv(SHARED / "traces/AzureLLMInferenceTrace_conv.csv.gz")
@@ -100,11 +111,11 @@ def advice() -> Figures:
             rates = {"azure": azure_rates, "servegen": servegen_rates, "burstgpt": burstgpt_rates}[name]()
             for cut in cuts:
                 days = range(max(0, cut - MOST_HISTORY_DAYS), cut + 1)
-                rows = sample_requests(rates, days, REQUESTS[name], lengths)
+                rows = sample_requests(rates, days, load * REQUESTS[name], lengths)
                 with tempfile.TemporaryDirectory() as folder:
                     found.append(advised_day(name, cut, rows, Path(folder)))
                 print(found[-1], file=sys.stderr, flush=True)
-    return figures_of(found)
+    return found
 
 
 def figures_of(found: list[AdvisedDay]) -> Figures:
@@ -241,5 +252,6 @@ def servegen_rates() -> Floats:
     return np.interp(np.arange(rates.size), known, rates[known]).reshape(-1, 144)
 
 
-FUNCTIONS = (advice,)
-SMOKE = {"advice": {"CUTS": {"azure": (3,)}, "REQUESTS": {"azure": 3_000}, "DRAWS": 8}}
+FUNCTIONS = (advice, at_twice_the_load)
+FEW = {"CUTS": {"azure": (3,)}, "REQUESTS": {"azure": 3_000}, "DRAWS": 8}
+SMOKE = {"advice": FEW, "at_twice_the_load": FEW}

@@ -62,7 +62,7 @@ def traffic_of(name: str, copies: int = 1) -> ConfigureTraffic:
         raise Skipped(f"no {path}")
     catalogue = load_catalogue()
     with tempfile.TemporaryDirectory() as scratch:
-        rows = read_file_requests(path, catalogue, Path(scratch), Progress(), takes_strictest=False).rows
+        rows = read_file_requests(path, catalogue, Path(scratch), Progress()).rows
     window = build_traffic_window(rows, catalogue, load_config("office", catalogue), ("none",))
     if copies == 1:
         return ConfigureTraffic(name, [window], ("none",), "")

@@ -5,7 +5,7 @@ with the tokens that it had generated (recompute, as in vLLM).
 """
 
 from fleetcast.models.replay.compiled import njit_call
-from fleetcast.models.replay.dispatch.migration import abort_migration
+from fleetcast.models.replay.dispatch.migration import abort_migration, place_in_batch
 from fleetcast.models.replay.engine.kv_memory import (
     admission_blocks,
     full_length_blocks,
@@ -34,6 +34,16 @@ def take_from_batch(trace: TraceArrays, fleet: FleetArrays, state: State, slot: 
     instance.kv -= cached
     instance.batch -= 1
     return request
+
+
+@njit_call
+def preempt_request(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> None:
+    """Preempt a running request, whether its prompt is pending or it decodes."""
+    at = place_in_batch(state, slot, request)
+    if at == NO_INDEX:
+        preempt_prefilling(trace, fleet, state, slot, request)
+    else:
+        preempt_decoding(trace, fleet, state, slot, at)
 
 
 @njit_call

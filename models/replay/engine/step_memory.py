@@ -9,7 +9,12 @@ the step ends with the one before it: the requests behind it pause for this step
 from fleetcast.models.replay.compiled import njit_call, njit_inline
 from fleetcast.models.replay.dispatch.migration import place_in_batch
 from fleetcast.models.replay.engine.kv_memory import capacity_blocks, kv_blocks, new_kv_blocks
-from fleetcast.models.replay.engine.preempt import last_decoding, preempt_decoding, preempt_prefilling
+from fleetcast.models.replay.engine.preempt import (
+    last_decoding,
+    preempt_decoding,
+    preempt_prefilling,
+    preempt_request,
+)
 from fleetcast.models.replay.engine.prefix import evict_prefix_blocks
 from fleetcast.models.replay.engine.prompt_chunks import (
     chunk_tokens,
@@ -108,11 +113,7 @@ def preempt_by_level(trace: TraceArrays, fleet: FleetArrays, state: State, slot:
             if state.request[victim].admission_turn <= turn:
                 members -= 1
                 taken -= step_blocks(trace, fleet, state, slot, victim)
-            at = place_in_batch(state, slot, victim)
-            if at == NO_INDEX:
-                preempt_prefilling(trace, fleet, state, slot, victim)
-            else:
-                preempt_decoding(trace, fleet, state, slot, at)
+            preempt_request(trace, fleet, state, slot, victim)
             changed = instance.has_preempted = True
             if victim == request:
                 break
@@ -128,16 +129,21 @@ def preempt_by_level(trace: TraceArrays, fleet: FleetArrays, state: State, slot:
             instance.step_s = NEVER  # it knows all requests that wait
 
 
+@njit_inline
+def running_request(state: State, slot: int, at: int, before: int) -> int:
+    """Return the running request number `at`, decoding ones first; `before` is number at - 1."""
+    instance = state.instance[slot]
+    if at < instance.batch:
+        return state.finish_key[slot, at] & REQUEST_BITS
+    return instance.joining_head if at == instance.batch else state.request[before].next
+
+
 @njit_call
 def next_admitted(state: State, slot: int, turn: int) -> int:
     """Return the running request with the first turn of admission after `turn`; NO_INDEX if there is none."""
-    instance = state.instance[slot]
-    best, request = NO_INDEX, instance.joining_head
-    for at in range(instance.batch + instance.joining):
-        if at < instance.batch:
-            other = state.finish_key[slot, at] & REQUEST_BITS
-        else:
-            other, request = request, state.request[request].next
+    best, other = NO_INDEX, NO_INDEX
+    for at in range(state.instance[slot].batch + state.instance[slot].joining):
+        other = running_request(state, slot, at, other)
         its_turn = state.request[other].admission_turn
         if its_turn > turn and (best == NO_INDEX or its_turn < state.request[best].admission_turn):
             best = other
@@ -147,13 +153,9 @@ def next_admitted(state: State, slot: int, turn: int) -> int:
 @njit_call
 def last_of_lowest_level(trace: TraceArrays, state: State, slot: int) -> int:
     """Return the running request of the lowest level that arrived last."""
-    instance = state.instance[slot]
-    last, request = NO_INDEX, instance.joining_head
-    for at in range(instance.batch + instance.joining):
-        if at < instance.batch:
-            other = state.finish_key[slot, at] & REQUEST_BITS
-        else:
-            other, request = request, state.request[request].next
+    last, other = NO_INDEX, NO_INDEX
+    for at in range(state.instance[slot].batch + state.instance[slot].joining):
+        other = running_request(state, slot, at, other)
         is_lower = last == NO_INDEX or trace.level[other] > trace.level[last]
         if is_lower or (trace.level[other] == trace.level[last] and other > last):
             last = other
