@@ -95,7 +95,9 @@ def give(settings: RunSettings, day: date, sized: SizedRule, **more: Any) -> Day
 def test_a_grade_is_the_replay_of_the_advised_fleet(file: Path, page: RunSettings) -> None:
     """A later page in the folder clears the lake, and grades what the earlier one promised."""
     came = [give(page, day, sized) for day, sized in zip(DAYS, RULES, strict=True)]
-    assert page.lake.read("advised_days", day=DAYS[0])["fleet"].to_pylist() == ["5 x llama3.1-8b@1xl40s-48gb"]
+    for day, most in ((DAYS[0], 5), (DAYS[2], 3)):
+        [fleet] = page.lake.read("advised_days", day=day)["fleet"].to_pylist()
+        assert fleet == f"{most} x llama3.1-8b@1xl40s-48gb"
     config = page.config.file.read_text()
     import_trace.import_trace_file(file, file.parent / "page", CATALOGUE, None, Progress())
     page.config.file.write_text(config)

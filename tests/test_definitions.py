@@ -247,7 +247,7 @@ def test_the_page_of_a_day_has_figures_that_dagster_plots_by_partition(ran):
     assert floats.pop("wape_share") == pytest.approx(error)
     targets = resource.load().catalogue.tiers
     kept = all(share >= targets[tier].attainment_target_share for tier, share in row["attainment_by_tier"])
-    assert floats.pop("day_ahead_on_target", float(kept)) == float(kept)
+    assert floats.pop("on_target") == float(kept)
     assert floats == pytest.approx({name: value for name, value in expected.items() if value is not None})
 
 

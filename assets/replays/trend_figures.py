@@ -23,8 +23,8 @@ def trend_policy(board: pa.Table) -> str:
 def read_trend_figures(settings: RunSettings, day: date, board: pa.Table) -> dict[str, float]:
     """Return the figures of the trend's policy on a day: cost, attainment by tier, backlog, regret and WAPE.
 
-    `board`: the day's scoreboard. `day_ahead_on_target` is 1 where the plan of the midnight before attains
-    the target of every tier, else 0; without a replay of that plan it is left out, as are unknown figures.
+    `board`: the day's scoreboard. `on_target` is 1 where every tier attains its target, else 0. Unknown
+    figures are left out.
     """
     policy = trend_policy(board)
     row = next(row for row in board.to_pylist(maps_as_pydicts="strict") if row["policy"] == policy)
@@ -39,9 +39,6 @@ def read_trend_figures(settings: RunSettings, day: date, board: pa.Table) -> dic
         "reads/day_wape.sql", **key, method=method, measure=PLANNED_MEASURE, tier=INTERACTIVE
     ).to_pylist()
     found |= error
-    if policy == DAY_AHEAD_POLICY:
-        targets = {name: tier.attainment_target_share for name, tier in settings.catalogue.tiers.items()}
-        found["day_ahead_on_target"] = all(
-            share is None or share >= targets[tier] for tier, share in attained.items()
-        )
+    targets = {name: tier.attainment_target_share for name, tier in settings.catalogue.tiers.items()}
+    found["on_target"] = all(share is None or share >= targets[tier] for tier, share in attained.items())
     return {name: float(value) for name, value in found.items() if value is not None}

@@ -24,7 +24,7 @@ of_tiers as (
         bool_and(value >= element_at(tier_target_share, tier)[1]) as is_on_target
     from trials
     inner join advised_days using (trace, day)
-    where experiment = 'advice' and metric = 'attainment_share' and tier <> 'all'
+    where experiment = 'advice' and metric = 'attainment_share'  -- 'all' has no target
     group by trials.trace, trials.day
 ),
 
