@@ -237,8 +237,8 @@ def test_arima_is_the_series_itself_at_the_order_of_the_lowest_aic() -> None:
     mean, state, _ = arima(one_of(demand, 3))
     fits = [ARIMA(demand, order=order, trend="n").fit(method="innovations_mle") for order in PLAIN_ORDERS]
     best = min(fits, key=lambda fit: fit.aic)
-    assert state.model.aic == best.aic
-    assert mean == pytest.approx(best.forecast(3))
+    assert state.model.aic == pytest.approx(best.aic, abs=1e-3)
+    assert mean == pytest.approx(best.forecast(3), rel=1e-4)
 
 
 def test_a_method_without_convergence_warns_and_is_not_refitted_that_day(

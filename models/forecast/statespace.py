@@ -24,6 +24,9 @@ ERROR_ORDERS = ((1, 0, 0), (3, 0, 0), (1, 0, 1), (2, 0, 1))
 LEAST_STATESPACE_DAYS = 2  # of known buckets; a profile of one day would explain that day perfectly
 HARMONICS = 6  # of the day
 WEEKEND_HARMONICS = 3  # of the difference of Saturday and Sunday
+# A search ends where the log likelihood, some thousands, changes by less than this per unit of a parameter.
+# scipy's default of 1e-5 is below the noise of its differences: most searches ended at "precision loss".
+GRADIENT_TOLERANCE = 1e-2
 
 # (logs, phase, season) -> the mean week, shape (7 * season,)
 WeekCurve = Callable[[Floats, Ints, int], Floats]
@@ -66,7 +69,7 @@ def _forecast(
     state: StatespaceState | None,
     name: str,
     curve: WeekCurve | None,
-    orders: Iterable[tuple[int, int, int]],
+    orders: tuple[tuple[int, int, int], ...],
 ) -> SeriesForecast:
     """Fit once a day, read new buckets, forecast; exponential smoothing where `orders` is empty."""
     buckets = past.demand.size
@@ -76,7 +79,9 @@ def _forecast(
         return SeriesForecast(None, state, state.reason)
     if buckets > state.read:
         seen = _to_model(past.demand[state.read :], past.behind[state.read :], state)
-        state = state._replace(read=buckets, model=state.model.append(seen))
+        # `extend` reads only what is new; exponential smoothing would begin again from its fitted level.
+        read = state.model.extend if orders else state.model.append
+        state = state._replace(read=buckets, model=read(seen))
     ahead = state.model.forecast(past.horizon)
     if state.week is None:
         return SeriesForecast(np.maximum(ahead, 0.0), state)
@@ -119,20 +124,22 @@ def _fit_order(series: Floats, order: tuple[int, int, int]) -> Any:
     # The innovations algorithm is faster and finds better optima, but cannot handle missing buckets.
     is_complete = not np.isnan(series).any()
     method = "innovations_mle" if is_complete else "statespace"
+    search = {"minimize_kwargs": {"options": {"gtol": GRADIENT_TOLERANCE}}} if is_complete else {}
     trend = "n" if order[1] else "c"
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # convergence is checked below
         try:
-            model = ARIMA(series, order=order, trend=trend).fit(method=method)
+            model = ARIMA(series, order=order, trend=trend)
+            fitted = model.fit(method=method, method_kwargs=search, cov_type="none")
         except (np.linalg.LinAlgError, ValueError, ZeroDivisionError):
             return None
     if is_complete:
-        details = model.fit_details  # with a constant there are several searches; the last one counts
-        search = (details.arma_results[-1] if "arma_results" in details else details).minimize_results
-        has_converged = search.status in (0, 2)  # scipy's BFGS: converged, or precision loss
+        details = fitted.fit_details  # with a constant there are several searches; the last one counts
+        found = (details.arma_results[-1] if "arma_results" in details else details).minimize_results
+        has_converged = found.status in (0, 2)  # scipy's BFGS: converged, or precision loss
     else:
-        has_converged = model.mle_retvals["converged"]
-    return model if has_converged and np.isfinite(model.aic) else None
+        has_converged = fitted.mle_retvals["converged"]
+    return fitted if has_converged and np.isfinite(fitted.aic) else None
 
 
 def _fit_smoothing(series: Floats) -> Any:
@@ -142,10 +149,11 @@ def _fit_smoothing(series: Floats) -> Any:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            model = ExponentialSmoothing(series, trend=True, damped_trend=True).fit(disp=False)
+            model = ExponentialSmoothing(series, trend=True, damped_trend=True)
+            fitted = model.fit(disp=False, cov_type="none")
         except (np.linalg.LinAlgError, ValueError):
             return None
-    return model if model.mle_retvals["converged"] and np.isfinite(model.aic) else None
+    return fitted if fitted.mle_retvals["converged"] and np.isfinite(fitted.aic) else None
 
 
 # --- the week that is subtracted -----------------------------------------------------------------------

@@ -40,7 +40,7 @@ from fleetcast.models.world.option_names import ENSEMBLES
 from fleetcast.models.world.own_forecasts import installed_forecasts
 from fleetcast.models.world.toml_dataclasses import require_known
 
-SLOW_CUTOFFS = 24  # warm-up cutoffs of a slow method: one more day of fits
+SLOW_CUTOFFS = 23  # warm-up cutoffs of a slow method: with the lag of an hour, the fits of one more day
 ENSEMBLE_RULES = dict(zip(ENSEMBLES, (weight_by_loss, choose_member), strict=True))
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import NamedTuple
 
-FIRST_POINT, LEAST_POINT, MOST_POINT = 1.0, 0.4, 6.0  # start of the search, and its range
+FIRST_POINT, LEAST_POINT, MOST_POINT = 1.0, 0.1, 6.0  # start of the search, and its range
 POINT_STEP = 1.25  # ratio of two points until both sides of the target are known
+SMALL_STEPS = 4  # points after which the step is twice as long, in logarithms
 NEAR_COST_SHARE = 0.002  # the search ends when the costs on both sides of the target differ by no more
 NEAR_POINT_RATIO = 1.005  # it also ends when the ratio of the points is no larger
 
@@ -32,6 +33,8 @@ def next_point(
     """
     meeting = [trial for trial in trials if trial.attained >= target]
     failing = [trial for trial in trials if trial.attained < target]
+    if len(trials) >= SMALL_STEPS:
+        step *= step
     if not trials:
         return first
     if not failing:
