@@ -33,6 +33,7 @@ from fleetcast.models.trials.latency_drift import (
     MeasuredHours,
     ReplayedTimes,
     estimate_ratio,
+    find_change,
     hourly_speed_ratios,
     usual_ratios,
 )
@@ -60,6 +61,19 @@ def test_coarse_buckets_give_the_factor(
 def test_seconds_that_all_lie_in_one_bucket_tell_nothing() -> None:
     ratio = estimate_ratio(np.array([0.001, 100.0, np.inf]), np.array([0.0, 300.0, 0.0]), np.full(300, 0.3))
     assert ratio[1] == np.inf
+
+
+def test_narrow_seconds_in_a_wide_bucket_have_no_bias() -> None:
+    """0.2 s lies between 0.1 and 0.25 s: factors of 0.5 to 1.25 are as likely, and their mean is not 1."""
+    edges, hour = np.append(TTFT_S, np.inf), np.repeat(np.arange(24), 250)
+    rng = np.random.default_rng(3)
+    replays = [
+        {"ttft_s": ReplayedTimes(hour, 0.2 * factor * rng.lognormal(0.0, 0.05, 6000))}
+        for factor in (1.0, PROBE_FACTOR, 1.0)
+    ]
+    measured = ReplayedTimes(hour, 0.2 * rng.lognormal(0.0, 0.05, 6000))
+    found = hourly_speed_ratios({"ttft_s": MeasuredHours(edges, measured.counts(edges))}, replays)
+    assert np.nanmedian(found.ratios[:, 2]) == pytest.approx(0.0, abs=0.03)
 
 
 def hours_of(prefill: float, decode: float, queue: float, seed: int) -> dict[str, ReplayedTimes]:
@@ -125,6 +139,9 @@ def test_a_change_at_midnight_needs_more_than_nights_differ() -> None:
     assert judged(night(), night(0.11)).cause is None
     assert judged(night(), night(0.11, 0, 0.09)).parts["decode"].changed_hour == 0
     assert judged(night(), night(0.0, 8, 0.12)).cause is DriftCause.DECODE_SETTING
+    for seed in range(10):
+        noise = np.random.default_rng(seed).normal(0.2, 0.03, 24)
+        assert find_change(noise, np.full(24, 0.03), np.zeros(24)) == 0
 
 
 def test_the_first_night_needs_a_large_step() -> None:
