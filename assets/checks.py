@@ -38,6 +38,7 @@ CHECKS: Mapping[str, Sequence[str]] = {
 ALARMS: Mapping[str, Sequence[str]] = {
     "forecasts": ("forecasts_beat_last_value", "demand_behaves_as_before"),
     "scorecard": ("rules_on_memory_see_who_waits",),
+    "witnessed": ("engines_run_as_before",),
 }
 SHOWN_OFFENDING_ROWS = 5
 

@@ -24,7 +24,7 @@ from fleetcast.assets.pages.on_demand_asset import (
     day_figures,
     define_on_demand_asset,
 )
-from fleetcast.assets.studies import latency_error, level_search, planner_board, whatif
+from fleetcast.assets.studies import latency_error, level_search, planner_board, whatif, witness
 from fleetcast.assets.studies.decisions import DECISION_LEADERBOARD_SQL, try_forecasts
 from fleetcast.assets.studies.level_figures import level_drawings
 from fleetcast.assets.studies.planner_figures import planner_drawings
@@ -166,6 +166,22 @@ def level_trials(context: AssetContext) -> AssetRows:
     return AssetRows(table, level_search.level_trials_scope(context.day, table))
 
 
+@define_on_demand_asset(
+    job="witness",
+    job_description="Compare the latencies that engines measured on a day with its replay.",
+    group="score",
+    upstream_assets=(REQUESTS_DEP,),
+    partitions=DAY_PARTITIONS,
+    boards={"drift": witness.WITNESS_BOARD_SQL},
+    notes=lambda settings, scope: witness.largest_drifts(settings, scope["day"]),
+)
+def witnessed(context: AssetContext) -> AssetRows:
+    """Speed of the engines on a day, as factors of their latency profiles: did they change, and why?"""
+    return AssetRows(
+        witness.witness_day(context.settings, context.day, context.progress), {"day": context.day}
+    )
+
+
 class PlannerTrialsRun(dg.Config):
     """Planners to compare."""
 
@@ -229,6 +245,7 @@ STUDIES_ON_DEMAND = (
     decisions,
     whatifs,
     error_draws,
+    witnessed,
     level_trials,
     planner_trials,
 )

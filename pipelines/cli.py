@@ -33,6 +33,7 @@ class FleetcastCommands(LazyGroup):
             "configure": "configure_cli",
             "levels": "levels_cli",
             "calibrate": "calibrate_cli",
+            "witness": "witness_cli",
             "serve": "serve_cli",
         },
         "Compare": {

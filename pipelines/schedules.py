@@ -62,4 +62,13 @@ GRADE_SCHEDULE = dg.build_schedule_from_partitioned_job(
         f"fleetcast plan ran imports. Off until switched on. {describe_deployed_config()}"
     ),
 )
-SCHEDULES = [NIGHTLY_SCHEDULE, PLAN_AHEAD_SCHEDULE, ROLLING_SCHEDULE, GRADE_SCHEDULE]
+WITNESS_SCHEDULE = dg.build_schedule_from_partitioned_job(
+    ON_DEMAND["witness"],
+    hour_of_day=3,
+    minute_of_hour=30,
+    description=(
+        "Every night at 03:30 UTC: compare the latencies that engines measured on the day before with its "
+        f"replay on the fleet that ran. Off until switched on. {describe_deployed_config()}"
+    ),
+)
+SCHEDULES = [NIGHTLY_SCHEDULE, PLAN_AHEAD_SCHEDULE, ROLLING_SCHEDULE, GRADE_SCHEDULE, WITNESS_SCHEDULE]

@@ -9,6 +9,19 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
 SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 40.0, 160.0)
+# As vLLM has them (vllm/v1/metrics/loggers.py): first token, per output token, whole request.
+TTFT_S = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0),
+    *(80.0, 160.0, 640.0, 2560.0),
+)
+TPOT_S = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0),
+    80.0,
+)
+E2E_S = (
+    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0),
+    *(960.0, 1920.0, 7680.0),
+)
 
 
 class Served(NamedTuple):
@@ -21,12 +34,18 @@ class Served(NamedTuple):
     e2e_s: Floats
 
 
-def counters(served: Served, t: Floats, bucket_t: Floats) -> Iterator[tuple[str, str | None, Floats, Floats]]:
+def counters(
+    served: Served,
+    t: Floats,
+    bucket_t: Floats,
+    ttft_bounds: tuple[float, ...] = SECONDS,
+    e2e_bounds: tuple[float, ...] = SECONDS,
+) -> Iterator[tuple[str, str | None, Floats, Floats]]:
     """Name, le, instants and values of every counter."""
     first, last = served.arrived + served.ttft_s, served.arrived + served.e2e_s
     histograms = (
-        ("vllm:time_to_first_token_seconds", first, served.ttft_s, SECONDS),
-        ("vllm:e2e_request_latency_seconds", last, served.e2e_s, SECONDS),
+        ("vllm:time_to_first_token_seconds", first, served.ttft_s, ttft_bounds),
+        ("vllm:e2e_request_latency_seconds", last, served.e2e_s, e2e_bounds),
         ("vllm:request_prompt_tokens", last, served.input_tokens, TOKENS),
         ("vllm:request_generation_tokens", last, served.output_tokens, TOKENS),
     )

@@ -52,6 +52,7 @@ def test_the_assets_and_their_inputs():
         "whatifs": ("plan", ["demand", "forecasts", "requests"]),
         "error_draws": ("score", ["plans", "replays", "requests"]),
         "level_trials": ("score", ["plans", "requests"]),
+        "witnessed": ("score", ["requests"]),
         "day_ahead_plans": ("plan", ["demand"]),
         "rolling_plans": ("plan", ["demand"]),
         "shadow_runs": ("score", ["plans", "requests"]),
@@ -83,6 +84,7 @@ def test_jobs_schedules_and_sensors():
         "whatif": ["whatifs"],
         "error": ["error_draws"],
         "levels": ["level_trials"],
+        "witness": ["witnessed"],
         "plan_ahead": ["day_ahead_plans"],
         "plan_rolling": ["rolling_plans"],
         "grade": ["shadow_runs"],
@@ -99,6 +101,7 @@ def test_jobs_schedules_and_sensors():
         "plan_ahead_schedule": "30 2 * * *",
         "plan_rolling_schedule": "0 * * * *",
         "grade_schedule": "0 3 * * *",
+        "witness_schedule": "30 3 * * *",
     }
     assert [cron_line(minutes) for minutes in (15, 60, 360)] == ["*/15 * * * *", "0 * * * *", "0 */6 * * *"]
     for schedule in defs.schedules or []:
@@ -185,7 +188,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[dg.ExecuteInProcessRe
 def test_a_small_day_runs_through_and_every_check_holds(ran):
     result, resource = ran
     assert result.success
-    checks, elsewhere = result.get_asset_check_evaluations(), ("landing", "quality_plans")
+    checks, elsewhere = result.get_asset_check_evaluations(), ("landing", "quality_plans", "witnessed")
     assert {check.check_name for check in checks} == {
         "files_are_as_written",
         *(n for names in (CHECKS, ALARMS) for a, ns in names.items() if a not in elsewhere for n in ns),
@@ -350,4 +353,4 @@ def test_a_location_begins_every_key_and_has_the_days_of_its_trace(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script], env=env, cwd=ROOT, capture_output=True, text=True
     )
-    assert done.stdout.splitlines() == ["23 {'chat'} 2025-07-01", "True"], done.stderr
+    assert done.stdout.splitlines() == ["24 {'chat'} 2025-07-01", "True"], done.stderr

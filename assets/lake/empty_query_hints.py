@@ -22,6 +22,7 @@ FILLING_COMMANDS: Mapping[str, str] = {  # tables that the nightly run does not 
     "day_ahead_plans": "plan ahead",
     "rolling_plans": "plan rolling",
     "ran_fleets": "plan ran",
+    "witnessed": "witness",
     "advised_days": "advise",
     "commitments": "plan buy",
 }

@@ -35,6 +35,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "day_ahead_plans": ("trace", "day"),
     "rolling_plans": ("trace", "made_day"),
     "ran_fleets": ("trace", "day"),
+    "witnessed": ("trace", "day"),
     "advised_days": ("trace", "day"),
     "commitments": ("trace", "day"),
     "lost_pools": ("trace", "day"),

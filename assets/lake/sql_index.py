@@ -55,6 +55,7 @@ INDEX_SUBJECTS: Mapping[str, tuple[str, ...]] = {
         *("tables/plans", "tables/plan_windows", "tables/plan_bounds", "tables/day_ahead_plans"),
         *("tables/rolling_plans", "tables/closed_plans", "marts/all_plans", "queries/plan_by_hour"),
         *("queries/plan_changes", "queries/short_plans", "macros/decision_id", "tables/ran_fleets"),
+        "tables/witnessed",
         *(
             "marts/advice",
             "queries/shadow",

@@ -41,25 +41,19 @@ def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progre
     LakeError without the fleet that ran or the day's plans, ValueError without advice of the policy.
     """
     require_day(settings.lake, "plans", settings.trace, day)
-    if day not in settings.lake.days("ran_fleets", settings.trace):
-        raise LakeError(
-            f"The lake has no fleet that ran for {settings.trace!r} on {day}. "
-            "Import it: fleetcast plan ran FILE, with ready replicas over time."
-        )
-    ran = settings.lake.sql(
-        "select * from ran_fleets where trace = $trace and day = $day", trace=settings.trace, day=day
-    ).to_pandas()
     advised = settings.lake.sql(ADVICE, trace=settings.trace, day=day, policy=policy).to_pandas()
     if advised.empty:
         raise ValueError(
             f"The trace {settings.trace!r} has no advice of {policy} for {day}. Plan it first: "
             f"fleetcast plan ahead, or fleetcast nightly --date {day}."
         )
-    fleets = {"ran": _hourly_targets(settings.grid, ran), "advised": _hourly_targets(settings.grid, advised)}
-    _require_room(settings, fleets["ran"])
+    fleets = {
+        "ran": read_ran_targets(settings, day),
+        "advised": _hourly_targets(settings.grid, advised),
+    }
     workload, labels = read_workload(settings, day), {"advice": policy}
     trials = [
-        _fixed_fleet_trial(Variant(fleet, settings, day, FOLLOW_POLICY, labels=labels), targets)
+        fixed_fleet_trial(Variant(fleet, settings, day, FOLLOW_POLICY, labels=labels), targets)
         for fleet, targets in fleets.items()
     ]
     rows = list(replay_trials(trials, len(trials), workload, f"grade {day}", progress))
@@ -67,6 +61,23 @@ def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progre
     write_trials(settings, "grade", day, pa.concat_tables(rows))
     query = "select * from shadow_runs where trace = $trace and day = $day order by all"
     return settings.lake.sql(query, trace=settings.trace, day=day)
+
+
+def read_ran_targets(settings: RunSettings, day: date) -> Floats:
+    """Return the instances that ran by hour, shape (24, pools).
+
+    LakeError if they were not imported, ValueError if the config has no room for them.
+    """
+    if day not in settings.lake.days("ran_fleets", settings.trace):
+        raise LakeError(
+            f"The lake has no fleet that ran for {settings.trace!r} on {day}. "
+            "Import it: fleetcast plan ran FILE, with ready replicas over time."
+        )
+    query = "select * from ran_fleets where trace = $trace and day = $day"
+    ran = settings.lake.sql(query, trace=settings.trace, day=day).to_pandas()
+    targets = _hourly_targets(settings.grid, ran)
+    _require_room(settings, targets)
+    return targets
 
 
 def _hourly_targets(grid: Grid, rows: pd.DataFrame) -> Floats:
@@ -90,15 +101,17 @@ def _require_room(settings: RunSettings, targets: Floats) -> None:
             )
 
 
-def _fixed_fleet_trial(variant: Variant, targets: Floats) -> ReplayTrial:
-    """Return the trial of a fleet that follows `targets`, instances (24, pools), without boot time."""
+def fixed_fleet_trial(variant: Variant, targets: Floats, has_plans: bool = True) -> ReplayTrial:
+    """Return the trial of a fleet that follows `targets`, instances (24, pools), without boot time.
+
+    `has_plans`: the day's plans have the capacity by which load may be spread over unequal pools.
+    """
     settings = variant.settings
     fleet, rules = fleet_and_rules(settings, variant.policy)
-    fleet = with_measured_capacity(
-        settings,
-        fleet,
-        planned_capacity(settings.grid, settings.config, read_day_plans(settings, variant.day)),
-    )
+    if has_plans:
+        plans = read_day_plans(settings, variant.day)
+        capacity = planned_capacity(settings.grid, settings.config, plans)
+        fleet = with_measured_capacity(settings, fleet, capacity)
     fleet = fleet._replace(
         min_instances=np.minimum(fleet.min_instances, targets.min(axis=0)).astype(np.int64),
         boot_cold_s=np.zeros_like(fleet.boot_cold_s),

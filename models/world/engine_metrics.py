@@ -44,6 +44,7 @@ class EngineMetrics:
     cache: tuple[PrefixCacheCounters, ...]
     known: str
     source: str
+    e2e: tuple[str, ...] = field(default=())
     output_tokens: tuple[str, ...] = field(default=())  # counters, for versions without the histogram
     is_frontend: bool = False
 
@@ -55,6 +56,7 @@ class EngineMetrics:
             "output_tokens": self.output_lengths,
             "ttft_s": self.ttft,
             "tpot_s": self.tpot,
+            "e2e_s": self.e2e,
         }
 
     @property

@@ -10,7 +10,7 @@
 -- region varchar = region, null where no label has it; the same for tier and app
 -- tier varchar = urgency class
 -- app varchar = the application
--- measure varchar = input_tokens, output_tokens, ttft_s, tpot_s
+-- measure varchar = input_tokens, output_tokens, ttft_s, tpot_s, e2e_s
 -- at_most double = upper bound of the bucket; its lower bound is the upper bound of the bucket below
 -- samples bigint = number of samples in the bucket
 select * from engine_histograms

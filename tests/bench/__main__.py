@@ -34,6 +34,7 @@ SUBJECTS = (
     *("mobo", "sageserve", "levels", "levels_study", "gpus_opportunism", "scaleout", "scaleout_units"),
     *("object_storage", "replay", "legs", "growth", "fidelity", "engines", "dynamo", "processes"),
     *(
+        "witness",
         "scaler",
         "cluster",
         "planners",
@@ -76,6 +77,8 @@ UNSIZED = {  # why a function has no small size
         "walks each series from every hour; held_out walks a few",
     ),
     "processes longest_processes": "is `processes` with a longer file",
+    "witness rough": "is `planted` with other engines",
+    "witness real_logs": "calibrates to logs, as tests/test_calibration.py does",
     "gpus composed": "reads 748 measured runs; tests/test_kernels.py compares the same ones",
     **dict.fromkeys(
         ("engines real_logs", "engines own_logs"), "calibrates to logs, as tests/test_calibration.py does"
