@@ -1,6 +1,8 @@
 # Six targets; the first use sets everything up in .venv. The kernel of the tests is compiled during the lint.
 export DAGSTER_HOME := $(CURDIR)
 export MPLBACKEND := Agg
+# Without bytecode every process compiles all it imports anew: 8 CPU-seconds each, and the tests start hundreds.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 UV := .venv/bin/uv
 FLEETCAST := $(UV) run --frozen fleetcast

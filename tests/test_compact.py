@@ -172,6 +172,10 @@ def test_all_work_of_an_llm_counts_at_its_home() -> None:
 # --- a day ---------------------------------------------------------------------------------------------
 
 
+DECISIONS_PER_HOUR = 60  # a quarter of what is shipped: each costs the replay milliseconds
+Seen = list[tuple[FleetObservation, np.ndarray]]
+
+
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     folder = tmp_path_factory.mktemp("compact")
@@ -181,11 +185,17 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     return settings
 
 
-def watched_day(
-    settings: RunSettings, monkeypatch: pytest.MonkeyPatch
-) -> list[tuple[FleetObservation, np.ndarray]]:
-    """What the policy observes at each decision of a replay, and what it decides."""
-    seen: list[tuple[FleetObservation, np.ndarray]] = []
+@pytest.fixture(scope="module")
+def watched_day(night: RunSettings) -> tuple[RunSettings, Seen]:
+    """What the policy observes at each decision of a replay, and what it decides.
+
+    Deferred requests wait until they age.
+    """
+    replay = dataclasses.replace(
+        with_boot_time(night, 400.0).config.replay, niw_pull_one_share=0.0, niw_pull_two_share=0.0
+    )
+    settings = dataclasses.replace(night, config=dataclasses.replace(night.config, replay=replay))
+    seen: Seen = []
     plain = compact_schedule.own_schedule
 
     def watched(name, policy, *of):
@@ -195,9 +205,13 @@ def watched_day(
 
         return plain(name, policy._replace(decide=decide), *of)
 
-    monkeypatch.setattr(compact_schedule, "own_schedule", watched)
-    replay_day(settings, DAY, ["compact"], Progress())
-    return seen
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "measure_capacities", by_size)
+        patch.setattr(compact_schedule, "MEASURED_SIZES", {})
+        patch.setattr(compact_schedule, "DECISIONS_PER_HOUR", DECISIONS_PER_HOUR)
+        patch.setattr(compact_schedule, "own_schedule", watched)
+        replay_day(settings, DAY, ["compact"], Progress())
+    return settings, seen
 
 
 def by_size(settings: RunSettings, _day: date, _progress: Progress, instances: int = 4) -> list[float]:
@@ -206,13 +220,11 @@ def by_size(settings: RunSettings, _day: date, _progress: Progress, instances: i
 
 
 def test_it_holds_what_the_work_needs_and_for_as_long_as_a_boot(
-    night: RunSettings, monkeypatch: pytest.MonkeyPatch
+    watched_day: tuple[RunSettings, Seen],
 ) -> None:
-    monkeypatch.setattr(plans, "measure_capacities", by_size)
-    monkeypatch.setattr(compact_schedule, "MEASURED_SIZES", {})
-    settings = without_pulls(with_boot_time(night, 100.0))  # 150 s at most: ten decisions
-    seen = watched_day(settings, monkeypatch)
-    assert len(seen) == 24 * 240
+    """A boot takes 600 s at most: ten decisions."""
+    settings, seen = watched_day
+    assert len(seen) == 24 * DECISIONS_PER_HOUR
     llms = np.array([list(settings.catalogue.llms).index(llm) for llm in seen[0][0].llm])
     shares = np.tile(np.array([0.5, 0.75, 0.875, 1.0])[:, None], llms.size)
     needed = [seen[0][0].serving + seen[0][0].booting]
@@ -238,25 +250,18 @@ def test_capacities_by_size_are_measured_once(night: RunSettings, monkeypatch: p
     assert calls == [1, 2, 1, 2]
 
 
-def test_deferred_work_is_due_before_it_ages(night: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deferred_work_is_due_before_it_ages(watched_day: tuple[RunSettings, Seen]) -> None:
     """While nothing is pulled: all prompts of an llm that wait, in the time until the first one ages."""
-    monkeypatch.setattr(plans, "measure_capacities", by_size)
-    settings = without_pulls(night)
+    settings, seen = watched_day
     trace, age_s = read_workload(settings, DAY).trace, settings.config.replay.niw_priority_age_s
     niw, llms = trace.tier == list(settings.catalogue.tiers).index("niw"), list(settings.catalogue.llms)
-    for observed, _ in watched_day(settings, monkeypatch)[10:2000:97]:
+    for observed, _ in seen[3:500:24]:
         waits = niw & (trace.arrival_s < observed.now_s)
         for number, llm in enumerate(llms):
             mine = waits & (trace.llm == number)
             left_s = trace.arrival_s[mine].min(initial=observed.now_s) + age_s - observed.now_s
             due = observed.due_tokens_per_s[np.array(observed.llm) == llm].sum()
             assert due == pytest.approx(trace.input_tokens[mine].sum() / left_s)
-
-
-def without_pulls(settings: RunSettings) -> RunSettings:
-    """Deferred requests wait until they age."""
-    replay = dataclasses.replace(settings.config.replay, niw_pull_one_share=0.0, niw_pull_two_share=0.0)
-    return dataclasses.replace(settings, config=dataclasses.replace(settings.config, replay=replay))
 
 
 # --- what knowing each minute would save ---------------------------------------------------------------

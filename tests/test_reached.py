@@ -10,6 +10,7 @@ import pytest
 from small import make_plans
 
 from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.replays import compact_schedule
 from fleetcast.assets.replays.policy_inputs import (
     fleet_and_rules,
     planned_capacity,
@@ -100,7 +101,9 @@ def play(night: RunSettings) -> Callable[[str, Switch], Outcome]:
     """Replay the night under a policy with something switched off."""
     day = night.config.trace.replay_day
     trace = expand_request_stages(night, day, read_workload(night, day)).trace
-    drives = policy_schedules(night, day)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compact_schedule, "DECISIONS_PER_HOUR", 30)  # of 240: each takes milliseconds
+        drives = policy_schedules(night, day)
     sustained = planned_capacity(night.grid, night.config, read_day_plans(night, day))
 
     def one(policy: str, switch: Switch) -> Outcome:

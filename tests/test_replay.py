@@ -94,6 +94,7 @@ def test_leaping_equals_stepping_equals_the_naive_twin(
     """Invariant 7, and with it every mechanism: same events, same order, same numbers."""
     trace, fleet, rules, plan = case
     leapt = run(trace, fleet, rules, plan)
+    assert_invariants(leapt, case)
     assert_same(leapt, run(trace, fleet, rules._replace(steps_per_event=1), plan))
     _, spent = assert_twin_agrees(leapt, case, plan, HOUR_S, ())
     np.testing.assert_array_equal(leapt.instance_s.sum(axis=0), spent)
@@ -208,11 +209,9 @@ def assert_twin_agrees(
     return requests, spent
 
 
-@settings(max_examples=150)
-@given(cases())
-def test_invariants_of_any_replay(case: tuple[TraceArrays, FleetArrays, Rules, Any]) -> None:
-    trace, fleet, rules, plan = case
-    outcome = run(trace, fleet, rules, plan)
+def assert_invariants(outcome: Outcome, case: tuple[TraceArrays, FleetArrays, Rules, Any]) -> None:
+    """The invariants 1 to 3 and 5, of any replay."""
+    trace, fleet, rules, _ = case
     done = outcome.status == Ending.FINISHED
     # 1. every request ends exactly once, or is reported as queued still
     assert (np.isfinite(outcome.finish_s) == done).all()
@@ -238,8 +237,6 @@ def test_invariants_of_any_replay(case: tuple[TraceArrays, FleetArrays, Rules, A
     # 5. no time is negative, and no VM is in two states
     assert (outcome.instance_s >= 0).all()
     assert outcome.instance_s.sum() <= fleet.pool.size * HORIZON_S
-    # 6. bit-identical when repeated
-    assert_same(outcome, run(trace, fleet, rules, plan))
     # 3. utilisation is a share
     assert ((outcome.kv_share >= 0) & (outcome.kv_share <= 1) | np.isnan(outcome.kv_share)).all()
 

@@ -157,10 +157,19 @@ def known_of(settings: RunSettings, day: date) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("per_hour", [by_day, at_work], ids=["round the clock", "at work"])
-def test_nothing_that_lands_later_changes_what_was_known(mine: RunSettings, per_hour, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("per_hour", "method"),
+    [(by_day, "seasonal_mean"), (at_work, "weighted")],
+    ids=["round the clock", "at work"],
+)
+def test_nothing_that_lands_later_changes_what_was_known(
+    mine: RunSettings, per_hour, method, monkeypatch
+) -> None:
     """Twelve days with a hole, cut on the last at three; then days at three times the load, at every hour."""
-    monkeypatch.setattr("fleetcast.assets.forecasts.backtests.BACKTESTED_METHODS", ("weighted", "last_value"))
+    methods = (method, "last_value")
+    monkeypatch.setattr("fleetcast.assets.forecasts.backtests.BACKTESTED_METHODS", methods)
+    forecast = dataclasses.replace(mine.config.forecast, method=method, methods=methods)
+    mine = dataclasses.replace(mine, config=dataclasses.replace(mine.config, forecast=forecast))
     hours = arrivals(per_hour, FRIDAY + 1) / HOUR_S
     is_kept = ((hours < 81.5) | (hours > 86)) & (hours < 24 * FRIDAY + 15)
     land(mine, hours[is_kept] * HOUR_S)

@@ -6,6 +6,7 @@ from math import exp
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import plans
 from fleetcast.assets.replays import compact_schedule
-from fleetcast.assets.studies import board_day
+from fleetcast.assets.studies import board_day, unseen_days
 from fleetcast.assets.studies.experiment import INPUT_TABLES, scratch_lake
 from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight, with_boot_time
 from fleetcast.assets.studies.study import prepare_lake
@@ -204,8 +205,8 @@ def test_the_unseen_days_do_not_change_the_trials(compared, monkeypatch: pytest.
     board = compare_on_unseen_days(settings, shorter, ["lt_ua"], Progress()).to_pandas()
     assert settings.lake.sql(f"{query} order by all").to_pylist() == before
     assert board.set_index("policy")["days"].to_dict() == dict.fromkeys(POLICIES, 1)
-    fewer = compare_on_unseen_days(settings, shorter._replace(trials=2), ["lt_ua"], Progress())
-    assert fewer["policy"].to_pylist() == ["lt_ua"]
+    fewer = compare_on_unseen_days(settings, shorter._replace(trials=1), ["reactive"], Progress())
+    assert fewer["policy"].to_pylist() == ["reactive"]
 
 
 def test_a_policy_without_a_single_plan_of_its_own_is_refused(compared) -> None:
@@ -246,9 +247,10 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
     boots = (changed.boot_spot_s, changed.boot_spot_max_s, changed.boot_local_s, changed.boot_remote_s)
     assert boots == (1800, 2700, 1800, 1800)
     period = PERIOD._replace(unseen=PERIOD.unseen[:1], trials=1)
-    rows = compare_boot_times(settings, period, (30.0, 1800.0), ("reflex", "compact"), Progress()).to_pylist()
+    boots_s, policies = (30.0, 1800.0), ("reflex", "reactive")
+    rows = compare_boot_times(settings, period, boots_s, policies, Progress()).to_pylist()
     assert {(row["boot_s"], row["policy"]) for row in rows} == {
-        (boot_s, policy) for boot_s in (30.0, 1800.0) for policy in ("reflex", "compact")
+        (boot_s, policy) for boot_s in boots_s for policy in policies
     }
     usd = {(row["boot_s"], row["policy"]): row["total_usd"] for row in rows}
     assert usd[30.0, "reflex"] != usd[1800.0, "reflex"]
@@ -262,19 +264,27 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
 
 
 def test_the_command_prints_the_board(compared, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings, _ = compared
-    hasten(monkeypatch)
-    here = settings.lake.root
+    """The comparison itself is that of the fixture."""
+    settings, board = compared
+    here, compare = settings.lake.root, unseen_days.compare_on_unseen_days
+    calls = []
+    monkeypatch.setattr(
+        unseen_days,
+        "compare_on_unseen_days",
+        lambda _, *of: calls.append(of[:2]) or pa.Table.from_pandas(board, preserve_index=False),
+    )
     monkeypatch.setattr(lake_settings, "load_settings", lambda config, *_: load_settings(config, here))
     arguments = ["board", "--config", str(settings.config.file), "--planner", "reactive", "--quiet"]
-    days = ["--unseen-days", "2", "--known-days", "1", "--trials", "2"]
+    days = ["--unseen-days", "2", "--known-days", "1", "--trials", "3"]
     result = CliRunner().invoke(cli_app, [*arguments, *days], env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
+    assert calls == [(PERIOD, ["reactive"])]
     assert (
-        "small: USD of 2025-07-04 to 2025-07-05, tuned on 2025-07-03 to 2025-07-03 with 2 trials"
+        "small: USD of 2025-07-04 to 2025-07-05, tuned on 2025-07-03 to 2025-07-03 with 3 trials"
         in result.output
     )
     assert "2 of 2" in result.output or "(reactive)" in result.output
+    monkeypatch.setattr(unseen_days, "compare_on_unseen_days", compare)
     refused = CliRunner().invoke(cli_app, [*arguments, "--unseen-days", "4"])
     assert refused.exit_code != 0
     assert len(refused.output.strip().splitlines()) == 1, refused.output
