@@ -19,18 +19,6 @@ from fleetcast.models.world.calendar import HOUR_S
 FINE_BOUNDS = np.append(np.geomspace(1e-3, 1e4, 400), np.inf)  # buckets of requests that were timed singly
 PER_REQUEST_FACTOR = 1.5  # a histogram with more samples per request counts single tokens
 Engines = tuple[str, str | None]  # llm and region of the engines; None: all regions together
-MEASURED_HISTOGRAMS = """
-select llm, region, measure, hour(hour_start) as hour, at_most, sum(samples) as samples
-from engine_histograms
-where trace = $trace and list_contains($measures, measure) and hour_start >= $begin and hour_start < $end
-group by all
-"""
-TIMED_REQUESTS = """
-select llm, region, epoch(arrived_at - $begin::timestamptz) as arrival_s, output_tokens,
-    source_ttft_s as ttft_s, source_e2e_s as e2e_s
-from requests
-where trace = $trace and day = $day and source_ttft_s is not null
-"""
 
 
 class MeasuredDay(NamedTuple):
@@ -45,11 +33,11 @@ def read_measured_day(settings: RunSettings, day: date) -> MeasuredDay:
     of_day: dict[str, Any] = {"trace": settings.trace, "begin": midnight(day)}
     end = midnight(day + timedelta(days=1))
     found = settings.lake.sql(
-        MEASURED_HISTOGRAMS, **of_day, end=end, measures=list(TIMED_MEASURES)
+        "reads/latency_histograms.sql", **of_day, end=end, measures=list(TIMED_MEASURES)
     ).to_pandas()
     if len(found):
         return MeasuredDay(dict(_histograms(found)), by_engines=True)
-    timed = settings.lake.sql(TIMED_REQUESTS, **of_day, day=day).to_pandas()
+    timed = settings.lake.sql("reads/measured_times.sql", **of_day, day=day).to_pandas()
     if timed.empty:
         raise LakeError(
             f"The trace {settings.trace!r} has no measured latencies on {day}. They come from metrics "

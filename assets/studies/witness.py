@@ -62,13 +62,6 @@ from fleetcast.models.world.calendar import DAY_S
 PAST_NIGHTS = 7
 PARTS = (*SPEED_PARTS, CACHE_HITS)
 PHASE_PROBES = ((1.0, 1.0), (PROBE_FACTOR, 1.0), (1.0, PROBE_FACTOR))  # factors of prefill and decode
-CACHED_SHARES = """
-select llm, region, hour(arrived_at) as hour,
-    sum(cached_tokens) / sum(input_tokens) as share, count(*) as requests
-from requests
-where trace = $trace and day = $day and cached_tokens is not null
-group by all
-"""
 WITNESS_BOARD_SQL = """
 select llm, region, part, ratio, low, high, usual_ratio, allowed_factor, changed_at, verdict, cause
 from witnessed where trace = $trace and day = $day order by all
@@ -88,7 +81,7 @@ def witness_day(settings: RunSettings, day: date, progress: Progress) -> pa.Tabl
         )
     measured = read_measured_day(settings, day)
     replays = _replay_probes(settings, day, measured.by_engines, progress)
-    cached = settings.lake.sql(CACHED_SHARES, trace=settings.trace, day=day).to_pandas()
+    cached = settings.lake.sql("reads/cached_shares.sql", trace=settings.trace, day=day).to_pandas()
     rows = list[dict[str, Any]]()
     for engines in sorted(measured.latencies, key=str):
         times = [_replayed_times(replayed, engines, day) for replayed in replays]

@@ -1,7 +1,7 @@
 -- witnessed: how fast engines ran in a night's replay of the day before, as factors of their latency profile (fleetcast witness).
 -- grain: trace, day, llm, region, part
 -- reads: witnessed
--- units: factors: measured seconds over those of the profile; for cache hits shares of the prompt tokens; instants are UTC
+-- units: ratio, low, high, usual_ratio, allowed_factor and hour_ratios are factors of the profile's seconds, for cache hits shares of the prompt tokens; instants are UTC
 -- trace = the trace of the requests
 -- day = UTC
 -- llm varchar = the served network
