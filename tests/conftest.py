@@ -27,17 +27,16 @@ EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replac
 # The files that take longest begin first, so that no process is left with a long one at the end.
 SLOWEST = (
     *(
+        "reached",
+        "replay",
+        "first_run",
         "unseen_days",
         "silences",
-        "replay",
-        "reached",
-        "wiring_replays",
         "forecast",
-        "first_run",
         "planner_board",
-        "compact",
+        "wiring_replays",
     ),
-    *("hostile_landing", "scorecard", "contract", "benches", "calibration", "stopping"),
+    *("hostile_landing", "scorecard", "contract", "benches", "calibration", "stopping", "compact"),
     *("forecast_quantiles", "wheel", "definitions", "object_storage", "studies", "plan_assets", "generate"),
     *("tiers", "plan_quality", "quality_plans", "closed_loop", "recipes", "quality_nights"),
     *("symmetry", "gpus", "advise"),
