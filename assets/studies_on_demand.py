@@ -29,6 +29,7 @@ from fleetcast.assets.studies.decisions import DECISION_LEADERBOARD_SQL, try_for
 from fleetcast.assets.studies.level_figures import level_drawings
 from fleetcast.assets.studies.planner_figures import planner_drawings
 from fleetcast.assets.studies.unseen_days import UNSEEN_BOARD_SQL, compare_on_unseen_days, last_days
+from fleetcast.assets.studies.unseen_figures import unseen_drawings
 from fleetcast.assets.studies.whatif_cases import case_names
 
 CASE_PARTITIONS = dg.StaticPartitionsDefinition(case_names())
@@ -228,6 +229,7 @@ class UnseenDaysRun(dg.Config):
     partitions=DAY_PARTITIONS,
     config=UnseenDaysRun,
     boards={"board": UNSEEN_BOARD_SQL},
+    figures=day_figures(unseen_drawings()),
 )
 def unseen_days(context: AssetContext) -> AssetRows:
     """Policies tuned on known days, with the same number of trials, and scored on the days after them."""

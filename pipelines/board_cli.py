@@ -98,6 +98,7 @@ def board_of_unseen_days(
         from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight
         from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
+        from fleetcast.assets.studies.unseen_figures import unseen_drawings
         from fleetcast.assets.studies_on_demand import unseen_days
         from fleetcast.pipelines.runs import publish_on_demand
         from fleetcast.pipelines.unseen_board import show_foresight, show_unseen_board
@@ -117,6 +118,7 @@ def board_of_unseen_days(
         rows = table.to_pylist()
         title = f"{settings.trace}: USD of {period.unseen[0]} to {day}, tuned on {period.known[0]} to "
         show_unseen_board(rows, f"{title}{period.known[-1]} with {period.trials} trials of each policy")
+        OUT.print(f"figures  {short_path(settings.figures(day))}/{{{','.join(unseen_drawings())}}}.png")
         OUT.print('tables   fleetcast sql "from unseen_board", "from unseen_days"')
 
 

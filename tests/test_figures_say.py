@@ -17,6 +17,7 @@ from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.pages.figure_style import BLUE, INK, POLICY_COLOURS, STYLE
 from fleetcast.assets.plans import plan_page
 from fleetcast.assets.replays import replay_figures
+from fleetcast.assets.studies import unseen_figures
 from fleetcast.models.world.planners import BOARD_PLANNERS
 from fleetcast.models.world.policies import REPLAY_POLICIES
 
@@ -349,6 +350,46 @@ def test_burstiness_is_shown_for_the_whole_and_its_parts(dispersion: float, titl
     pooled, by_client = right.lines[:2]
     assert pooled.get_xdata().tolist() == [2.0, 1.7]
     assert by_client.get_xdata().tolist() == [2.5, 2.2]
+
+
+def test_a_row_of_boards_is_cost_over_compact_and_names_the_cheapest_rival_that_kept_its_targets() -> None:
+    rows = [
+        ("a", "compact", 100.0, True, False),
+        ("a", "reflex", 130.0, True, False),
+        ("a", "hpa", 110.0, False, False),  # missed its targets
+        ("a", "clairvoyant", 120.0, True, True),  # knows the day
+        ("b", "compact", 10.0, True, False),
+        ("b", "static", 40.0, True, False),
+        ("c", "static", 5.0, True, False),  # nothing to compare it with
+    ]
+    boards = pd.DataFrame(rows, columns=["trace", "policy", "total_usd", "is_ranked", "knows_the_day"])
+    figure = unseen_figures.draw_boards(boards)
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a"]
+    points = {tuple(np.round(at, 9)) for drawn in axes.collections for at in drawn.get_offsets()}
+    assert points == {(1.3, 1), (1.1, 1), (1.2, 1), (4.0, 0)}
+    named = {text.get_text(): text.xy for text in axes.texts}
+    assert named == {"reflex": (pytest.approx(1.3), 1), "static": (pytest.approx(4.0), 0)}
+    (of_a,) = [drawn for drawn in axes.collections if len(drawn.get_offsets()) == 3]
+    hollow = [
+        tuple(at) for at, face in zip(of_a.get_offsets(), of_a.get_facecolors(), strict=True) if face[0] == 1
+    ]
+    assert hollow == [(pytest.approx(1.1), 1)]
+
+
+def test_the_large_point_of_a_line_of_trials_is_the_frozen_one() -> None:
+    columns = ["policy", "usd_per_day", "attained_ratio", "total_usd", "is_ranked", "is_frozen"]
+    rows = [
+        ("reflex", 10.0, 0.9, 60.0, True, False),
+        ("reflex", 14.0, 1.01, 60.0, True, True),
+        ("static", 20.0, 1.02, 90.0, True, True),
+    ]
+    figure = unseen_figures.draw_trades(pd.DataFrame(rows, columns=columns))
+    (axes,) = figure.axes
+    frozen = [tuple(drawn.get_offsets()[0]) for drawn in axes.collections]
+    assert frozen == [(1.01, 14.0), (1.02, 20.0)]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["reflex", "static"]
+    assert axes.get_ylim()[1] == pytest.approx(26.0)
 
 
 def test_a_policy_has_one_colour_in_every_figure_and_no_two_have_the_same() -> None:

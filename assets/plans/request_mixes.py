@@ -16,6 +16,8 @@ from fleetcast.models.world.cascades import stages_per_request
 
 MixTokens = NDArray[np.int32]
 MIX_SAMPLE = 20_000  # largest number of requests in the sample of an llm
+MOST_KEPT_SAMPLES = 32
+KEPT_SAMPLES: dict[tuple[object, ...], pd.DataFrame] = {}  # of _token_sample, by what it depends on
 
 
 class RequestMix(NamedTuple):
@@ -99,13 +101,25 @@ def stage_requests_by_llm(
 
 
 def _token_sample(settings: RunSettings, day: date, tiers: Sequence[str]) -> pd.DataFrame:
-    """Return up to MIX_SAMPLE requests of each llm, with tokens, app, query and the llm's request count."""
-    return settings.lake.sql(
-        "reads/token_mix.sql",
-        trace=settings.trace,
-        day=day,
-        tiers=list(tiers),
-        size=MIX_SAMPLE,
-        prefix=settings.config.fleet.prefix,
-        block=settings.config.fleet.prefix_block_tokens,
-    ).to_pandas()
+    """Return up to MIX_SAMPLE requests of each llm, with tokens, app, query and the llm's request count.
+
+    A board asks for the same days in every trial, so samples are kept by the content of the day's requests.
+    """
+    fleet = settings.config.fleet
+    content = settings.lake.content("requests", trace=settings.trace, day=day)
+    key = content, tuple(tiers), fleet.prefix, fleet.prefix_block_tokens
+    sample = KEPT_SAMPLES.get(key)
+    if sample is None:
+        rows = settings.lake.sql(
+            "reads/token_mix.sql",
+            trace=settings.trace,
+            day=day,
+            tiers=list(tiers),
+            size=MIX_SAMPLE,
+            prefix=fleet.prefix,
+            block=fleet.prefix_block_tokens,
+        )
+        if len(KEPT_SAMPLES) >= MOST_KEPT_SAMPLES:
+            KEPT_SAMPLES.clear()
+        sample = KEPT_SAMPLES[key] = rows.to_pandas()
+    return sample

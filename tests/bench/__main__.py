@@ -69,7 +69,7 @@ UNSIZED = {  # why a function has no small size
     **dict.fromkeys(("live_metrics from_metrics", "live_metrics other_seeds", "made statistics"), DAYS),
     **dict.fromkeys(("mutants wiring", "mutants_random random_mutants"), MUTANTS),
     **dict.fromkeys(
-        ("configure speed", "configure over_defaults"),
+        ("configure speed", "configure over_defaults", "configure over_aiconfigurator"),
         "prices thousands of points; `exhaustive` searches a small space",
     ),
     **dict.fromkeys(

@@ -1,7 +1,10 @@
 """Engine settings: how long the choice takes, and what it saves over exhaustive search and over defaults."""
 
+import csv
 import dataclasses
 import os
+import re
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +20,7 @@ from fleetcast.models.configure.engine_points import (
     EngineMarket,
     EnginePoint,
     EngineSettings,
+    EngineShape,
     list_kinds,
     list_settings,
     price_engines,
@@ -52,6 +56,9 @@ TARGETS = {
         "", "cost over vLLM's defaults on the best GPU, no fewer bits, median of 6 llms", at_most=0.75
     ),
     "configure_over_vllm_defaults_fp8": Target("", "the same, fp8 allowed"),
+    "configure_over_aiconfigurator": Target(
+        "", "cost over aiconfigurator's recommendation on its best GPU, median of 6 llms", at_most=0.85
+    ),
 }
 
 
@@ -150,9 +157,75 @@ def over_defaults() -> Figures:
     }
 
 
+def over_aiconfigurator() -> Figures:
+    """The cost of the choice over aiconfigurator's own engine on its best GPU type, for the same traffic.
+
+    It is asked for the mean lengths and the same targets. It gets the fewest instances that attain them in
+    the replay.
+    """
+    tool = os.environ.get("AICONFIGURATOR")
+    if not tool:
+        raise Skipped("AICONFIGURATOR is not set: the path of its command, of a Python with that package")
+    traffic, ratios = traffic_of(CONVERSATION, SOME_COPIES), []
+    for llm in LLMS:
+        query, catalogue = ConfigureQuery(llm, GPUS, None, "any", None, TPOT_SLO_S), load_catalogue()
+        answer = choose_engine(
+            query, traffic, with_targets(catalogue, query), load_config("office", catalogue), Progress()
+        )
+        market, kinds = space_of(query._replace(way="together"), traffic)
+        points = [point for gpu in GPUS for point in recommended_points(tool, llm, gpu, kinds, traffic)]
+        theirs = least_usd_per_hour(market, traffic, points)
+        ratios.append(answer.best.usd_per_hour / theirs)
+        print(llm, round(ratios[-1], 3), answer.best.point, answer.best.counts, points, flush=True)
+    return {"configure_over_aiconfigurator": float(np.median(ratios))}
+
+
+def recommended_points(
+    tool: str, llm: str, gpu: str, kinds: list[EnginePoint], traffic: ConfigureTraffic
+) -> list[EnginePoint]:
+    """What aiconfigurator recommends on a GPU type, in two readings: with the sequences of its engine
+    arguments, and with the concurrency that it found. Empty where it knows no engine.
+    """
+    trace, tier = traffic.hours[0].trace, load_catalogue().tiers["iw_fast"]
+    with tempfile.TemporaryDirectory() as folder:
+        asked = {
+            "model-path": load_catalogue().llms[llm].model, "system": f"{gpu.split('-')[0]}_sxm",
+            "backend": "vllm", "serving-mode": "agg", "total-gpus": "8", "top-n": "1", "save-dir": folder,
+            "isl": str(round(trace.input_tokens.mean())), "osl": str(round(trace.output_tokens.mean())),
+            "ttft": f"{1e3 * tier.ttft_slo_s:.0f}", "tpot": f"{1e3 * TPOT_SLO_S:.0f}",
+        }  # fmt: skip
+        arguments = [part for name, value in asked.items() for part in (f"--{name}", value)]
+        subprocess.run([tool, "cli", "default", *arguments], capture_output=True, check=False)
+        best = next(Path(folder).rglob("best_config_topn.csv"), None)
+        if best is None:
+            return []
+        row = next(csv.DictReader(best.open()))
+        engine = next(Path(folder).rglob("run_0.sh")).read_text()
+    shape = EngineShape(gpu, int(row["tp"]), int(row["pp"]))
+    fits = [k for k in kinds if k.shape == shape and k.variant.kv_bits == 16 and k.decode is None]
+    fits = [k for k in fits if k.variant.is_expert_parallel == (int(row["moe_ep"]) > 1)]
+    sequences, tokens = (
+        int(re.search(rf'--{name} "?(\d+)', engine)[1]) for name in ("max-num-seqs", "max-num-batched-tokens")
+    )
+    settings = (EngineSettings(count, tokens, "none", "round_robin") for count in (sequences, int(row["bs"])))
+    return [fits[0]._replace(settings=one) for one in settings if fits]
+
+
 def least_default(query: ConfigureQuery, traffic: ConfigureTraffic) -> float:
     """USD per hour of vLLM's defaults on the best GPU type: the fewest GPUs that hold the llm, whole."""
     market, kinds = space_of(query._replace(way="together"), traffic)
+    points = []
+    for gpu in query.gpus:
+        of_gpu = [k for k in kinds if k.shape.gpu == gpu and k.shape.pipeline_parallel == 1]
+        of_gpu = [k for k in of_gpu if not k.variant.is_expert_parallel and k.variant.kv_bits == 16]
+        if of_gpu:
+            settings = OTHER_GPU if gpu.startswith("a100") else LARGE_GPU
+            points.append(min(of_gpu, key=lambda k: k.shape.gpus)._replace(settings=settings))
+    return least_usd_per_hour(market, traffic, points)
+
+
+def least_usd_per_hour(market: EngineMarket, traffic: ConfigureTraffic, points: list[EnginePoint]) -> float:
+    """USD per hour of the cheapest of some points, each with the fewest instances that attain every tier."""
     extended = {
         variant: dataclasses.replace(
             catalogue,
@@ -160,19 +233,10 @@ def least_default(query: ConfigureQuery, traffic: ConfigureTraffic) -> float:
         )
         for variant, catalogue in market.catalogues.items()
     }
-    market = market._replace(catalogues=extended)
-    trials = FleetTrials(market, traffic.hours)
-    costs = []
-    for gpu in query.gpus:
-        of_gpu = [k for k in kinds if k.shape.gpu == gpu and k.shape.pipeline_parallel == 1]
-        of_gpu = [k for k in of_gpu if not k.variant.is_expert_parallel and k.variant.kv_bits == 16]
-        if of_gpu:
-            kind = min(of_gpu, key=lambda k: k.shape.gpus)
-            settings = OTHER_GPU if gpu.startswith("a100") else LARGE_GPU
-            score = fewest_attaining(trials, kind._replace(settings=settings))
-            costs += [score.usd_per_hour] if score is not None else []
-    return min(costs, default=float("inf"))
+    trials = FleetTrials(market._replace(catalogues=extended), traffic.hours)
+    scores = [fewest_attaining(trials, point) for point in points]
+    return min((score.usd_per_hour for score in scores if score is not None), default=float("inf"))
 
 
-FUNCTIONS = (speed, exhaustive, over_defaults)
+FUNCTIONS = (speed, exhaustive, over_defaults, over_aiconfigurator)
 SMOKE = {"exhaustive": {"SMALL_SPACES": SMALL_SPACES[:1]}}
