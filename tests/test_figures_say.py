@@ -369,7 +369,7 @@ def test_a_row_of_boards_is_cost_over_compact_and_names_the_cheapest_rival_that_
     points = {tuple(np.round(at, 9)) for drawn in axes.collections for at in drawn.get_offsets()}
     assert points == {(1.3, 1), (1.1, 1), (1.2, 1), (4.0, 0)}
     named = {text.get_text(): text.xy for text in axes.texts}
-    assert named == {"reflex": (pytest.approx(1.3), 1), "static": (pytest.approx(4.0), 0)}
+    assert named == {"reflex 1.30": (pytest.approx(1.3), 1), "static 4.00": (pytest.approx(4.0), 0)}
     (of_a,) = [drawn for drawn in axes.collections if len(drawn.get_offsets()) == 3]
     hollow = [
         tuple(at) for at, face in zip(of_a.get_offsets(), of_a.get_facecolors(), strict=True) if face[0] == 1

@@ -166,6 +166,18 @@ def test_knobs_reach_the_replay(compared) -> None:
     assert (rows["total_usd"].nunique() > 1).all()
 
 
+def test_the_bound_does_not_depend_on_the_knobs_of_others(compared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads the capacity from the plans of the clairvoyant, whose knob is tuned too."""
+    settings, board = compared
+    assert board.set_index("policy").loc["clairvoyant", "factor"] != 1
+    judged = "from unseen_days where policy = 'compact' and purpose = 'judged'"
+    query = f"select day, round(known_minutes_usd, 6) as usd {judged} order by day"
+    before = settings.lake.sql(query).to_pylist()
+    hasten(monkeypatch)
+    compare_on_unseen_days(settings, PERIOD, ["compact"], Progress())
+    assert settings.lake.sql(query).to_pylist() == before
+
+
 def test_what_waits_at_midnight_is_work_of_the_next_day(compared, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the last day has a backlog; the second day begins with the fleet of the first one."""
     settings, _ = compared

@@ -19,9 +19,11 @@ from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.board_day import (
     BoardDay,
+    Knobs,
     MetricRow,
     replay_board_days,
     total_usd,
+    with_knobs,
     with_policies,
     worst_attained_ratio,
 )
@@ -190,7 +192,9 @@ def score_on_unseen_days(
     with scratch_lake(settings, prepared, INPUT_TABLES) as scratch:
         boards = [BoardDay(scratch, day, progress) for day in period.unseen]
         figures_by_day = replay_points(boards, search, points)
-        references = [reference_rows(board, points) for board in boards]
+        knobs = knobs_of_points(boards[0].settings, search, points)
+        chosen = with_knobs(boards[0].settings, knobs)  # the plans that it reads have these knobs
+        references = [reference_rows(chosen, board.day, points) for board in boards]
     for day, figures, reference in zip(period.unseen, figures_by_day, references, strict=True):
         for name, (reading, factor) in points.items():
             tuned = search[name]
@@ -206,11 +210,13 @@ def score_on_unseen_days(
     drop_other_periods(settings, period)
 
 
-def reference_rows(board: BoardDay, points: Mapping[str, tuple[int, float]]) -> list[MetricRow]:
+def reference_rows(
+    settings: RunSettings, day: date, points: Mapping[str, tuple[int, float]]
+) -> list[MetricRow]:
     """Return what a fleet costs that knows each minute of a replayed day; empty without `compact`."""
     if "compact" not in points:
         return []
-    usd = known_minutes_usd(board.settings, board.day, points["compact"][1])
+    usd = known_minutes_usd(settings, day, points["compact"][1])
     return [{"metric": "known_minutes_usd", "value": usd}]
 
 
@@ -218,12 +224,18 @@ def replay_points(
     boards: Sequence[BoardDay], search: Mapping[str, TunedPolicy], points: Mapping[str, tuple[int, float]]
 ) -> list[dict[str, list[MetricRow]]]:
     """Plan and replay each policy on all days at its point: number of the reading, and factor."""
-    rules = boards[0].settings.config.rules
-    knobs = {
+    return replay_board_days(boards, knobs_of_points(boards[0].settings, search, points))
+
+
+def knobs_of_points(
+    settings: RunSettings, search: Mapping[str, TunedPolicy], points: Mapping[str, tuple[int, float]]
+) -> dict[str, Knobs]:
+    """Return the settings of each policy at its point."""
+    rules = settings.config.rules
+    return {
         name: search[name].readings[reading].knobs(rules[name], factor)
         for name, (reading, factor) in points.items()
     }
-    return replay_board_days(boards, knobs)
 
 
 def trial_rows(

@@ -64,8 +64,9 @@ def draw_boards(boards: pd.DataFrame) -> Figure:
         rivals = over[rows["is_ranked"] & ~rows["knows_the_day"]]
         if not rivals.empty:
             name, least = rows.loc[rivals.idxmin(), "policy"], rivals.min()
+            text = f"{name} {least:.2f}"
             panel.annotate(
-                name, (least, at), (0, 8), textcoords="offset points", ha="center", color=INK, fontsize=10
+                text, (least, at), (0, 8), textcoords="offset points", ha="center", color=INK, fontsize=10
             )
     panel.set_yticks(range(len(traces)), traces)
     panel.set_ylim(-0.5, len(traces) - 0.3)

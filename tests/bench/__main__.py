@@ -38,6 +38,7 @@ SUBJECTS = (
         "scaler",
         "cluster",
         "planners",
+        "unseen",
         "mutants",
         "mutants_random",
         "vllm_scheduler",
