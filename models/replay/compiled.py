@@ -16,9 +16,11 @@ from typing import Any
 
 import numba
 
+from fleetcast.models.replay.whole_program import EntryCompiler, InnerCompiler
 from fleetcast.models.world import mechanisms
 from fleetcast.models.world.project_paths import CODE, IS_CHECKOUT
 
+INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 REPLAY_FOLDER = Path(__file__).resolve().parent
 
 
@@ -67,15 +69,19 @@ numba.config.LOOP_VECTORIZE = 0  # type: ignore[attr-defined]
 
 def njit_inline(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function that runs at every step: it is inlined, and only compiled code can call it."""
-    return njit_entry(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True)
+    return _njit(function, InnerCompiler, **INNER, forceinline=True)
 
 
 def njit_call(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function that runs less often: once, not into each caller; only compiled code can call it."""
-    return njit_entry(function, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return _njit(function, InnerCompiler, **INNER)
 
 
 def njit_entry(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """Compile a function that Python calls."""
-    options |= {"cache": True, "nogil": True, "error_model": "numpy", "_nrt": False}
+    """Compile a function that Python calls, with all that it reaches, and keep it on disk."""
+    return _njit(function, EntryCompiler, cache=True, **options)
+
+
+def _njit(function: Callable[..., Any], compiler: type, **options: Any) -> Callable[..., Any]:
+    options |= {"nogil": True, "error_model": "numpy", "_nrt": False, "pipeline_class": compiler}
     return numba.njit(**options)(function)
