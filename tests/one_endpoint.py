@@ -153,6 +153,7 @@ def some_rules(**changes: Any) -> Rules:
         batch_pull=BatchPull.MEMORY,
         niw_pull_one_share=0.6,
         niw_pull_two_share=0.5,
+        pull_step_s=np.inf,
         niw_priority_age_s=36_000.0,
         surge_ratio=5.0,
         slump_ratio=0.5,

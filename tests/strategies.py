@@ -188,6 +188,7 @@ def rules(draw: st.DrawFn, fleet: FleetArrays) -> Rules:
         batch_pull=draw(st.integers(0, len(BATCH_PULLS) - 1)),
         niw_pull_one_share=draw(st.sampled_from([0.5, 0.875])),
         niw_pull_two_share=draw(st.sampled_from([0.25, 0.75])),
+        pull_step_s=draw(st.sampled_from([np.inf, 0.25, 0.5])),
         niw_priority_age_s=draw(st.sampled_from([4.0, 1000.0])),
         surge_ratio=2.0,
         slump_ratio=0.5,

@@ -20,6 +20,9 @@ from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.studies.foresight import with_boot_time
 from fleetcast.models.plan.known_minutes import known_minutes_instances
 from fleetcast.models.plan.pool_capacity import ROUNDED_OFF, instances_for_work, size_shares, sustained_work
+from fleetcast.models.replay.session.rules import PULL_STEP_SHARE, make_rules
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.mechanisms import BatchPull, QueueOrder, Routing
 from fleetcast.models.world.own_policies import FleetObservation
 
@@ -90,6 +93,29 @@ def test_gaps_use_what_memory_leaves_and_no_more() -> None:
     assert held.first_token_s[1] > held.finish_s[0]
     free = run(trace, fleet, rules._replace(niw_pull_one_share=0.9))
     assert free.first_token_s[1] < free.finish_s[0]
+
+
+def test_a_gap_takes_no_request_that_would_slow_answers_beyond_the_limit() -> None:
+    """The limit is on a decode step with the batch request in it, after its prefill."""
+    fleet = a_fleet(1, 8)
+    trace = a_trace([0.0, 1.0], [70, 50], [200, 2])._replace(tier=np.array([0, 2], np.int16))
+    latency = fleet.latency
+    step_s = latency.decode_s[0, 2] + latency.decode_kv_s[0, 2] * (70 + 50)
+    rules = some_rules(batch_pull=BatchPull.GAPS)
+    held = run(trace, fleet, rules._replace(pull_step_s=0.999 * step_s))
+    assert held.first_token_s[1] > held.finish_s[0]
+    free = run(trace, fleet, rules._replace(pull_step_s=1.5 * step_s))
+    assert free.first_token_s[1] < free.finish_s[0]
+
+
+def test_the_limit_is_a_share_of_the_strictest_target_per_token_of_interactive_tiers() -> None:
+    catalogue, replay = load_catalogue(), load_config("office", load_catalogue()).replay
+    tiers = catalogue.tiers
+    assert make_rules(catalogue, replay, "follow").pull_step_s == np.inf
+    slower = {"iw_normal": 0.2, "iw_fast": 0.1, "niw": 0.01}
+    changed = {name: dataclasses.replace(tiers[name], tpot_slo_s=target) for name, target in slower.items()}
+    found = make_rules(dataclasses.replace(catalogue, tiers=changed), replay, "follow").pull_step_s
+    assert found == pytest.approx(PULL_STEP_SHARE * 0.1)
 
 
 # --- capacity by size ----------------------------------------------------------------------------------

@@ -140,6 +140,7 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: RunSettings) -> 
     assert found.pop("ceiling_share").tolist() == [1.0, 1.0, 1.0]
     assert DEMANDS[found.pop("demand")] == "all"
     assert found.pop("balance_s") == np.inf
+    assert found.pop("pull_step_s") == np.inf  # test_compact.py
     assert found.pop("allowance_s").tolist() == [1.3, 31.0, 43_000.0]
     assert [found.pop(name).size for name in ("failure_s", "failure_slot")] == [0, 0]
     assert found.pop("steps_per_event") > 1 << 40

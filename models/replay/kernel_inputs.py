@@ -149,6 +149,7 @@ class Rules(NamedTuple):
     batch_pull: int  # BatchPull
     niw_pull_one_share: float
     niw_pull_two_share: float
+    pull_step_s: float  # GAPS: longest decode step into which a deferred request is pulled; inf: no limit
     niw_priority_age_s: float
     surge_ratio: float
     slump_ratio: float

@@ -2,7 +2,8 @@
 
 MEMORY  a pool takes them while little of its memory is in use (SageServe 6.2)
 GAPS    an instance takes one when it has no prompt without a first token. So an interactive prompt waits for
-        one deferred prompt at most, and a gap between interactive prompts is not lost
+        one deferred prompt at most, and a gap between interactive prompts is not lost. Where interactive
+        tiers have a target for the time per output token, decode steps must stay well below it
 """
 
 from fleetcast.models.replay.compiled import njit_call
@@ -89,11 +90,23 @@ def pull_into_gaps(
         state, pool, rules.niw_pull_one_share
     ):
         slot = least_prefill_instance(fleet, state, pool)
-        if state.instance[slot].waiting_tokens > 0:
+        request = state.llm[llm].manager_head
+        if state.instance[slot].waiting_tokens > 0 or not can_take_request(trace, fleet, pool, request):
             break
-        if not can_take_request(trace, fleet, pool, state.llm[llm].manager_head):
+        if decode_step_with_s(trace, fleet, state, slot, request) > rules.pull_step_s:
             break
         send_to_instance(trace, fleet, rules, state, pop_deferred(trace, state, llm), slot, now)
+
+
+@njit_call
+def decode_step_with_s(
+    trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int
+) -> float:
+    """Return the seconds of a decode step of the slot's batch with one more request after its prefill."""
+    kind, instance = fleet.slot_kind[slot], state.instance[slot]
+    batch = min(instance.batch + 1, fleet.latency.decode_s.shape[1] - 1)
+    kv_tokens = instance.counted_kv_tokens + trace.input_tokens[request]
+    return fleet.latency.decode_s[kind, batch] + fleet.latency.decode_kv_s[kind, batch] * kv_tokens
 
 
 @njit_call

@@ -24,6 +24,9 @@ from fleetcast.models.world.mechanisms import (
 )
 from fleetcast.models.world.replay_config import LevelsConfig, ReplayConfig
 
+# Of the strictest target per output token. With 0.6 batch work waits until it is due and buys instances.
+PULL_STEP_SHARE = 0.8
+
 
 def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap: bool = True) -> Rules:
     """Build the rules of a configured policy; `leap=False` plays every decode step (for tests).
@@ -59,12 +62,19 @@ def make_rules(catalogue: Catalogue, replay: ReplayConfig, scaling: str, *, leap
         go_on_below=np.array([judged.get(llm, (0.0, 0.0))[0] for llm in catalogue.llms]),
         judge_s=np.array([judged.get(llm, (0.0, 0.0))[1] for llm in catalogue.llms]),
         allowance_s=allowance_s,
+        pull_step_s=PULL_STEP_SHARE * strictest_tpot_slo_s(catalogue),
         urgency=urgencies(allowance_s, np.array([tier.is_held for tier in catalogue.tiers.values()])),
         correction_s=3600.0 - 60.0 * replay.correction_minutes,
         failure_s=np.zeros(0),
         failure_slot=np.zeros(0, np.int64),
         steps_per_event=ALL_STEPS if leap else 1,
     )
+
+
+def strictest_tpot_slo_s(catalogue: Catalogue) -> float:
+    """Return the smallest target for seconds per output token of an interactive tier; inf without one."""
+    tiers = (tier for tier in catalogue.tiers.values() if not tier.is_held)
+    return min((tier.tpot_slo_s for tier in tiers if tier.tpot_slo_s is not None), default=np.inf)
 
 
 def level_fields(levels: LevelsConfig) -> dict[str, Any]:
