@@ -252,3 +252,17 @@ def test_the_picture_of_the_first_page_is_of_its_board() -> None:
     printed = dict(re.findall(r"^(\w+) +(?:[\d.]+ +){5}([\d,]+) +[\d,]+ +[\d,]+ +[+-]", board, re.MULTILINE))
     assert len(printed) == 13
     assert drawn == printed
+
+
+def test_the_picture_of_the_boards_is_of_their_table() -> None:
+    """It names the cheapest rival of each traffic, with its cost over compact: in the table in percent."""
+    picture = Image.open(ROOT / "data" / "pictures" / "unseen_boards.png")
+    named = re.findall(r"^(\w+) (\d\.\d\d)$", picture.info["Description"], re.MULTILINE)
+    page = (ROOT / "data/docs/explanation/planner-comparison.md").read_text(encoding="utf-8")
+    table = dict(re.findall(r"^\| `(\w+)` \| (.*[+-]\d+, \d.*) \|$", page, re.MULTILINE))
+    assert len(named) == 4
+    for policy, ratio in named:
+        assert re.search(rf"(^|\| ){re.escape(f'{100 * float(ratio) - 100:+.0f}')}, ", table[policy]), (
+            policy,
+            ratio,
+        )

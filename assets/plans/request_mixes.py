@@ -103,7 +103,7 @@ def stage_requests_by_llm(
 def _token_sample(settings: RunSettings, day: date, tiers: Sequence[str]) -> pd.DataFrame:
     """Return up to MIX_SAMPLE requests of each llm, with tokens, app, query and the llm's request count.
 
-    A board asks for the same days in every trial, so samples are kept by the content of the day's requests.
+    A board needs the same days in every trial, so samples are kept by the content of the day's requests.
     """
     fleet = settings.config.fleet
     content = settings.lake.content("requests", trace=settings.trace, day=day)

@@ -160,7 +160,7 @@ def over_defaults() -> Figures:
 def over_aiconfigurator() -> Figures:
     """The cost of the choice over aiconfigurator's own engine on its best GPU type, for the same traffic.
 
-    It is asked for the mean lengths and the same targets. It gets the fewest instances that attain them in
+    Its query has the mean lengths and the same targets. It gets the fewest instances that attain them in
     the replay.
     """
     tool = os.environ.get("AICONFIGURATOR")
@@ -188,13 +188,13 @@ def recommended_points(
     """
     trace, tier = traffic.hours[0].trace, load_catalogue().tiers["iw_fast"]
     with tempfile.TemporaryDirectory() as folder:
-        asked = {
+        query = {
             "model-path": load_catalogue().llms[llm].model, "system": f"{gpu.split('-')[0]}_sxm",
             "backend": "vllm", "serving-mode": "agg", "total-gpus": "8", "top-n": "1", "save-dir": folder,
             "isl": str(round(trace.input_tokens.mean())), "osl": str(round(trace.output_tokens.mean())),
             "ttft": f"{1e3 * tier.ttft_slo_s:.0f}", "tpot": f"{1e3 * TPOT_SLO_S:.0f}",
         }  # fmt: skip
-        arguments = [part for name, value in asked.items() for part in (f"--{name}", value)]
+        arguments = [part for name, value in query.items() for part in (f"--{name}", value)]
         subprocess.run([tool, "cli", "default", *arguments], capture_output=True, check=False)
         best = next(Path(folder).rglob("best_config_topn.csv"), None)
         if best is None:

@@ -9,7 +9,7 @@ from measure import Figures, Skipped, Target
 
 from fleetcast.assets.lake.settings import load_settings
 
-OURS = "compact"
+COMPACT = "compact"
 TARGETS = {
     "board_scenarios": Target("", "traces with a board of unseen days", at_least=9),
     "board_rows": Target("", "policies on the shortest of these boards", at_least=14),
@@ -25,25 +25,25 @@ TARGETS = {
 def boards() -> Figures:
     """What the boards of the lake say together."""
     found = load_settings("office").lake.sql("from unseen_board").to_pandas()
-    ours = found[found["policy"] == OURS].set_index("trace")
-    rows = found[found["trace"].isin(ours.index)]
-    rivals = rows[rows["is_ranked"] & ~rows["knows_the_day"] & (rows["policy"] != OURS)]
+    of_compact = found[found["policy"] == COMPACT].set_index("trace")
+    rows = found[found["trace"].isin(of_compact.index)]
+    rivals = rows[rows["is_ranked"] & ~rows["knows_the_day"] & (rows["policy"] != COMPACT)]
     best = rivals.groupby("trace")["total_usd"].min()
     if best.empty:
         raise Skipped(
             "no board of unseen days with compact and a rival in the lake: fleetcast board --unseen-days 5"
         )
-    ours, rows = ours.loc[best.index], rows[rows["trace"].isin(best.index)]
-    over: pd.Series = ours["total_usd"] / best
+    of_compact, rows = of_compact.loc[best.index], rows[rows["trace"].isin(best.index)]
+    over: pd.Series = of_compact["total_usd"] / best
     return {
         "board_scenarios": len(best),
         "board_rows": int(rows.groupby("trace").size().min()),
-        "board_unseen_days": int(ours["days"].min()),
-        "board_floor_share": float(ours["floor_share"].max()),
+        "board_unseen_days": int(of_compact["days"].min()),
+        "board_floor_share": float(of_compact["floor_share"].max()),
         "fleetcast_over_best": float(over.median()),
         "fleetcast_over_best_worst": float(over.max()),
-        "fleetcast_days_on_target": float(ours["days_on_target"].sum() / ours["days"].sum()),
-        "fleetcast_over_bound": 1 + float(ours["over_known_minutes_share"].median()),
+        "fleetcast_days_on_target": float(of_compact["days_on_target"].sum() / of_compact["days"].sum()),
+        "fleetcast_over_bound": 1 + float(of_compact["over_known_minutes_share"].median()),
     }
 
 
