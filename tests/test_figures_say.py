@@ -358,7 +358,7 @@ def test_a_row_of_boards_is_cost_over_compact_and_names_the_cheapest_rival_that_
         ("a", "reflex", 130.0, True, False),
         ("a", "hpa", 110.0, False, False),  # missed its targets
         ("a", "clairvoyant", 120.0, True, True),  # knows the day
-        ("b", "compact", 10.0, True, False),
+        ("b", "compact", 10.0, False, False),  # missed its targets
         ("b", "static", 40.0, True, False),
         ("c", "static", 5.0, True, False),  # nothing to compare it with
     ]
@@ -367,7 +367,10 @@ def test_a_row_of_boards_is_cost_over_compact_and_names_the_cheapest_rival_that_
     (axes,) = figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "a"]
     points = {tuple(np.round(at, 9)) for drawn in axes.collections for at in drawn.get_offsets()}
-    assert points == {(1.3, 1), (1.1, 1), (1.2, 1), (4.0, 0)}
+    assert points == {(1.0, 1), (1.3, 1), (1.1, 1), (1.2, 1), (1.0, 0), (4.0, 0)}
+    own = {tuple(at.get_offsets()[0]): to_hex(at.get_facecolor()[0]) for at in axes.collections
+           if at.get_offsets()[0][0] == 1}  # fmt: skip
+    assert own == {(1.0, 1): BLUE.lower(), (1.0, 0): "#ffffff"}
     named = {text.get_text(): text.xy for text in axes.texts}
     assert named == {"reflex 1.30": (pytest.approx(1.3), 1), "static 4.00": (pytest.approx(4.0), 0)}
     (of_a,) = [drawn for drawn in axes.collections if len(drawn.get_offsets()) == 3]

@@ -48,18 +48,20 @@ def draw_boards(boards: pd.DataFrame) -> Figure:
     import matplotlib.pyplot as plt
 
     figure, panel = plt.subplots()
-    of_compact = boards[boards["policy"] == COMPACT].set_index("trace")["total_usd"]
-    others = boards[boards["trace"].isin(of_compact.index) & (boards["policy"] != COMPACT)]
+    own = boards[boards["policy"] == COMPACT].set_index("trace")
+    others = boards[boards["trace"].isin(own.index) & (boards["policy"] != COMPACT)]
     if others.empty:
         return fill_empty_figure(figure, f"no trace has a board with {COMPACT} and another policy")
-    traces = sorted(of_compact.index, reverse=True)
+    traces = sorted(own.index, reverse=True)
     panel.axvline(1.0, color=BLUE, zorder=1)
     for at, trace in enumerate(traces):
         rows = others[others["trace"] == trace]
-        over = rows["total_usd"] / of_compact[trace]
+        over = rows["total_usd"] / own.at[trace, "total_usd"]
         colours = [ORANGE if policy in CROSSED_POLICIES else MUTED for policy in rows["policy"]]
         faces = np.where(rows["is_ranked"], colours, "white").tolist()
         panel.axhline(at, color=FAINT, linewidth=0.8, zorder=0)
+        face = BLUE if own.at[trace, "is_ranked"] else "white"
+        panel.scatter(1.0, at, s=70, c=face, edgecolors=BLUE, linewidths=2, zorder=2)
         panel.scatter(over, [at] * len(rows), c=faces, edgecolors=colours, zorder=3)
         rivals = over[rows["is_ranked"] & ~rows["knows_the_day"]]
         if not rivals.empty:
@@ -73,7 +75,7 @@ def draw_boards(boards: pd.DataFrame) -> Figure:
     panel.set(
         xscale="log",
         xlabel=f"cost over that of {COMPACT}, unseen days; hollow: a target missed on over one day of five",
-        title="Rivals with both mechanisms of compact (orange) and without",
+        title="compact (blue), rivals with both its mechanisms (orange) and without",
     )
     low, high = panel.get_xlim()
     ticks = [tick for tick in COST_TICKS if low <= tick <= high]
