@@ -98,8 +98,10 @@ def test_gaps_use_what_memory_leaves_and_no_more() -> None:
 def test_a_gap_takes_no_request_that_would_slow_answers_beyond_the_limit() -> None:
     """The limit is on a decode step with the batch request in it, after its prefill."""
     fleet = a_fleet(1, 8)
+    larger = 1 + np.arange(fleet.latency.decode_s.shape[1]) / 4  # a step is longer with more requests
+    latency = fleet.latency._replace(decode_s=fleet.latency.decode_s * larger)
+    fleet = fleet._replace(latency=latency)
     trace = a_trace([0.0, 1.0], [70, 50], [200, 2])._replace(tier=np.array([0, 2], np.int16))
-    latency = fleet.latency
     step_s = latency.decode_s[0, 2] + latency.decode_kv_s[0, 2] * (70 + 50)
     rules = some_rules(batch_pull=BatchPull.GAPS)
     held = run(trace, fleet, rules._replace(pull_step_s=0.999 * step_s))
