@@ -481,10 +481,9 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             instance = self.least_prefill(self.serving(pool))
             if instance.waiting_tokens(self.requests):
                 return
-            kind, batch = self.fleet.slot_kind[instance.slot], len(instance.batch) + 1
-            batch = min(batch, self.fleet.latency.decode_s.shape[1] - 1)
+            kind, latency = self.fleet.slot_kind[instance.slot], self.fleet.latency
+            batch = min(len(instance.batch) + 1, latency.decode_s.shape[1] - 1)
             kv = instance.seen_kv + waiting[0].input_tokens
-            latency = self.fleet.latency
             if latency.decode_s[kind][batch] + latency.decode_kv_s[kind][batch] * kv > self.rules.pull_step_s:
                 return
             self.send(waiting.pop(0), instance, now)

@@ -22,6 +22,7 @@ from fleetcast.assets.studies.experiment import INPUT_TABLES, scratch_lake
 from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight, with_boot_time
 from fleetcast.assets.studies.study import prepare_lake
 from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
+from fleetcast.assets.studies.unseen_figures import unseen_drawings
 from fleetcast.models.plan.reading_search import ReadingTrial, best_trial, distance_to_cliff, next_trial
 from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.knobs import policy_readings
@@ -156,6 +157,23 @@ def test_each_policy_is_tuned_on_known_days_and_scored_once_on_unseen_ones(compa
         assert line["known_ratio"] == pytest.approx(chosen["attained_ratio"])
         on_target = int((by["judged"]["attained_ratio"] >= 1).sum())
         assert (line["days_on_target"], line["is_ranked"]) == (on_target, on_target == 2 and len(meeting) > 0)
+
+
+def test_the_trades_are_the_trials_of_known_days_and_one_of_each_policy_is_frozen(compared) -> None:
+    settings, board = compared
+    found = settings.lake.sql("reads/knob_trades.sql", trace=settings.trace).to_pandas()
+    days = settings.lake.sql("from unseen_days where purpose = 'tuned'").to_pandas()
+    of_trials = days.groupby(["policy", "reading", "factor"], as_index=False).agg(
+        attained_ratio=("attained_ratio", "min"), usd_per_day=("total_usd", "mean")
+    )
+    named = ["policy", "attained_ratio", "usd_per_day"]
+    expected = of_trials.sort_values(named, ignore_index=True)[named]
+    pd.testing.assert_frame_equal(found[named], expected, check_dtype=False)
+    assert found[found["is_frozen"]].groupby("policy").size().to_dict() == dict.fromkeys(POLICIES, 1)
+    frozen = found[found["is_frozen"]].set_index("policy")["attained_ratio"]
+    pd.testing.assert_series_equal(
+        frozen, board.set_index("policy")["known_ratio"].loc[frozen.index], check_names=False
+    )
 
 
 def test_knobs_reach_the_replay(compared) -> None:
@@ -296,6 +314,7 @@ def test_the_command_prints_the_board(compared, monkeypatch: pytest.MonkeyPatch)
         in result.output
     )
     assert "2 of 2" in result.output or "(reactive)" in result.output
+    assert all((settings.figures(PERIOD.unseen[-1]) / f"{name}.png").exists() for name in unseen_drawings())
     monkeypatch.setattr(unseen_days, "compare_on_unseen_days", compare)
     refused = CliRunner().invoke(cli_app, [*arguments, "--unseen-days", "4"])
     assert refused.exit_code != 0

@@ -62,7 +62,7 @@ def is_kernel_cached() -> bool:
 
 
 numba.config.CACHE_DIR = str(cache_folder())  # type: ignore[attr-defined]
-# Higher levels compile a third longer, and the kernel, which has no loops over floats, is no faster.
+# Higher levels compile a fifth longer, and the kernel, which has no loops over floats, is no faster.
 numba.config.OPT = type(numba.config.OPT)(1)  # type: ignore[attr-defined]
 numba.config.LOOP_VECTORIZE = 0  # type: ignore[attr-defined]
 

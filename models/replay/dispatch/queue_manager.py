@@ -83,14 +83,14 @@ def pull_into_gaps(
 ) -> None:
     """Pull a deferred request to each instance without a waiting prompt, while memory is below the threshold.
 
-    It is the first of the two thresholds: memory that fills would preempt interactive requests.
+    It is the first of the two thresholds: memory that fills would preempt interactive requests. Nor may the
+    request make decode steps longer than `pull_step_s`.
     """
     llm = fleet.llm[pool]
     while state.llm[llm].manager_head != NO_INDEX and is_below_kv_share(
         state, pool, rules.niw_pull_one_share
     ):
-        slot = least_prefill_instance(fleet, state, pool)
-        request = state.llm[llm].manager_head
+        request, slot = state.llm[llm].manager_head, least_prefill_instance(fleet, state, pool)
         if state.instance[slot].waiting_tokens > 0 or not can_take_request(trace, fleet, pool, request):
             break
         if decode_step_with_s(trace, fleet, state, slot, request) > rules.pull_step_s:
