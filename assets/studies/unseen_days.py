@@ -2,10 +2,11 @@
 
 Each policy gets the same number of trials on the known days. A trial is one reading of the policy and one
 factor of its knob (models/world/knobs.py), planned and replayed on the known days, from the forecasts of each
-day. The cheapest trial in which every tier attains its target on every known day is frozen. Then the unseen
-days are planned and replayed with it, each from the forecasts of its own past. If no trial attains the
-targets, the one that attains most is frozen, and the policy is listed without a rank. Days follow each other:
-what waits at midnight is the next day's work.
+day. A trial must attain every tier's target on every known day, and with a margin: the more its days differ,
+the more (`lowest_next_ratio`). The cheapest such trial is frozen. Then the unseen days are planned and
+replayed with it, each from the forecasts of its own past. If no trial has the margin, the one that comes
+closest is frozen; if that one misses on a known day, the policy has no rank. Days follow each other: what
+waits at midnight is the next day's work.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,13 @@ from fleetcast.assets.studies.experiment import (
 )
 from fleetcast.assets.studies.reference_cost import known_minutes_usd
 from fleetcast.assets.studies.study import prepare_lake
-from fleetcast.models.plan.reading_search import ReadingTrial, best_trial, distance_to_cliff, next_trial
+from fleetcast.models.plan.reading_search import (
+    ReadingTrial,
+    best_trial,
+    distance_to_cliff,
+    lowest_next_ratio,
+    next_trial,
+)
 from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.knobs import Reading, policy_readings
 from fleetcast.models.world.own_policies import installed_policies
@@ -126,7 +133,7 @@ def read_unseen_board(settings: RunSettings) -> pa.Table:
 
 
 class TunedPolicy(NamedTuple):
-    """The trials of a policy on the known days; each counts by its worst tier on its worst day."""
+    """The trials of a policy on the known days; each counts by what its worst tier attains with a margin."""
 
     readings: list[Reading]
     trials: list[ReadingTrial]
@@ -166,7 +173,7 @@ def tune_on_known_days(
                         reading,
                         factor,
                         sum(total_usd(found) for found in of_days),
-                        min(worst_attained_ratio(found) for found in of_days),
+                        lowest_next_ratio([worst_attained_ratio(found) for found in of_days]),
                     )
                 )
                 for board, found in zip(boards, of_days, strict=True):
@@ -199,7 +206,7 @@ def score_on_unseen_days(
         for name, (reading, factor) in points.items():
             tuned = search[name]
             margins: list[MetricRow] = [
-                {"metric": "known_attained_ratio", "value": tuned.best.attained},
+                {"metric": "next_day_ratio", "value": tuned.best.attained},
                 {"metric": "cliff_share", "value": distance_to_cliff(tuned.trials, tuned.best)},
             ]
             found = [*figures[name], *margins, *reference]

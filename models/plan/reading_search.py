@@ -3,17 +3,24 @@
 A policy has one knob (`factor`) and one to three readings. The first reading gets most of the trials, each
 other reading a few, from the best factor of the first. What is left goes to readings that never failed, then
 to the cheapest.
+
+A trial is replayed on several days. It must attain the target with a margin that follows from how different
+these days are: `lowest_next_ratio`.
 """
 
 from collections.abc import Sequence
-from math import inf
+from math import inf, sqrt
 from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
 
 from fleetcast.models.plan.target_search import TargetTrial, next_point
 
 PROBES = 2  # trials of each reading but the first
 PROBE_STEP = 1.1  # ratio of their factors
 LARGEST_MISS_SHARE = 0.1  # of the target, below which a policy has fallen off a cliff
+NEXT_DAY_CHANCE = 0.9  # with which the next day attains the target: nine days of ten
 
 
 class ReadingTrial(NamedTuple):
@@ -23,6 +30,22 @@ class ReadingTrial(NamedTuple):
     factor: float
     cost: float
     attained: float
+
+
+def lowest_next_ratio(ratios: Sequence[float]) -> float:
+    """Return what the next day attains with NEXT_DAY_CHANCE, and at most what the worst of these days did.
+
+    It is the one-sided prediction bound of Student for one more draw, mean - t s sqrt(1 + 1 / n) with the
+    standard deviation s and n - 1 degrees of freedom. A single day has no spread, so it is its own bound.
+
+    `ratios`: attainment over target of the worst tier, one per day.
+    """
+    worst, days = min(ratios), len(ratios)
+    if days == 1:
+        return worst
+    quantile = float(stats.t.ppf(NEXT_DAY_CHANCE, days - 1))
+    bound = float(np.mean(ratios) - quantile * np.std(ratios, ddof=1) * sqrt(1 + 1 / days))
+    return min(worst, bound)
 
 
 def next_trial(

@@ -21,7 +21,8 @@
 -- worst_day = that day
 -- mean_ratio = attainment over target of the worst tier, mean of the days
 -- known_ratio = attainment over target on the worst known day
--- cliff_share = how much larger the factor may be before a tenth of a target is missed on a known day; null: never seen
+-- next_day_ratio = attainment over target that the next day should exceed with nine chances in ten, by the spread of the known days
+-- cliff_share = how much larger the factor may be before next_day_ratio falls below 0.9; null: never seen
 -- floor_share = cost of the minimum of instances over that of the clairvoyant
 with judged as (
     select *, max(known_minutes_usd) over (partition by trace, day) as reference_usd
@@ -41,7 +42,7 @@ summed as (
         arg_min(worst_tier, attained_ratio)  as worst_tier,
         arg_min(day, attained_ratio)         as worst_day,
         avg(attained_ratio)                  as mean_ratio,
-        any_value(known_attained_ratio)      as known_ratio,
+        any_value(next_day_ratio)            as next_day_ratio,
         any_value(cliff_share)               as cliff_share,
         sum(floor_usd)                       as floor_usd,
         sum(reference_usd)                   as known_minutes_usd
@@ -49,9 +50,17 @@ summed as (
     group by trace, policy
 ),
 
+known as (
+    select trace, policy, reading, factor, min(attained_ratio) as known_ratio
+    from unseen_days
+    where purpose = 'tuned'
+    group by trace, policy, reading, factor
+),
+
 ranked as (
-    select *, days_on_target >= 0.8 * days and known_ratio >= 1 as is_ranked
+    select summed.*, known_ratio, days_on_target >= 0.8 * days and known_ratio >= 1 as is_ranked
     from summed
+    inner join known using (trace, policy, reading, factor)
 ),
 
 cheapest as (
@@ -83,7 +92,7 @@ select
     low_over_cheapest_share, high_over_cheapest_share,
     ranked.total_usd / perfect.total_usd - 1  as over_clairvoyant_share,
     ranked.total_usd / ranked.known_minutes_usd - 1 as over_known_minutes_share,
-    worst_ratio, worst_tier, worst_day, mean_ratio, known_ratio, cliff_share,
+    worst_ratio, worst_tier, worst_day, mean_ratio, known_ratio, next_day_ratio, cliff_share,
     perfect.floor_usd / perfect.total_usd     as floor_share
 from ranked
 left join cheapest using (trace)

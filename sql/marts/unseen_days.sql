@@ -17,8 +17,8 @@
 -- floor_usd = cost of the minimum of instances, all day
 -- fluid_usd = lower bound on the cost of any fleet of whole hours
 -- known_minutes_usd = cost of a fleet that knows the work of each minute, at the capacity of compact; null without compact
--- known_attained_ratio = attained_ratio of the frozen trial on the worst known day; null for known days
--- cliff_share = how much larger the factor may be before a tenth of a target is missed on a known day; null: never seen
+-- next_day_ratio = attained_ratio that the next day should exceed with nine chances in ten, by the frozen trial's known days; null for known days
+-- cliff_share = how much larger the factor may be before next_day_ratio falls below 0.9; null: never seen
 select
     trace, day, variant as policy, any_value(labels['what']) as what, purpose,
     coalesce(any_value(labels['knows_the_day']) = 'true', false) as knows_the_day,
@@ -31,7 +31,7 @@ select
     max(value) filter (where metric = 'floor_usd')                      as floor_usd,
     max(value) filter (where metric = 'fluid_usd')                      as fluid_usd,
     max(value) filter (where metric = 'known_minutes_usd')              as known_minutes_usd,
-    max(value) filter (where metric = 'known_attained_ratio')           as known_attained_ratio,
+    max(value) filter (where metric = 'next_day_ratio')                 as next_day_ratio,
     max(value) filter (where metric = 'cliff_share')                    as cliff_share
 from trials
 where experiment = 'unseen' and llm = 'all'
