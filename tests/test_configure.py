@@ -147,6 +147,23 @@ def test_the_search_finds_what_all_points_have(trials: point_search.FleetTrials)
     assert tpot == sorted(tpot, reverse=True)
 
 
+def test_points_that_a_short_window_cannot_tell_apart_all_go_on(trials: point_search.FleetTrials) -> None:
+    """One instance serves the light windows whatever its settings; the whole window needs the right ones."""
+    light = point_search.FleetTrials(trials.market, [window(60, 120.0)])
+    [kind] = [
+        kind
+        for kind in engine_points.list_kinds(trials.market, 8000, ["none"], "together")
+        if kind.variant == (16, 16, False) and kind.shape == EngineShape("h100-80gb", 1)
+    ]
+    found = point_search.search_engines(light, light, trials, [kind])
+    points = list(engine_points.list_settings(kind))
+    assert len(points) > point_search.MIDDLE_POINTS
+    assert {sum(light.score(point, (1,)).counts) for point in points} == {1}
+    least = min(point_search.fewest_attaining(trials, point).usd_per_hour for point in points)
+    assert found is not None
+    assert found.finalists[0].usd_per_hour == least
+
+
 def test_a_hopeless_replay_ends_early_with_the_same_verdict(
     trials: point_search.FleetTrials, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -267,8 +267,10 @@ def run_finals(
     if not scores:
         return []
     # A point that is not the head of its kind wins only with fewer GPUs, or as many and more slack.
-    rest = [score.point for score in longer if score.point not in heads][:OTHERS]
-    scores += race_points(whole, rest, 0.0, guess, lambda: note("whole"), scores[0].usd_per_hour)
+    rest = first_and_equal([score for score in longer if score.point not in heads], OTHERS)
+    scores += race_points(
+        whole, (score.point for score in rest), 0.0, guess, lambda: note("whole"), scores[0].usd_per_hour
+    )
     scores.sort(key=rank_score)
     return heads_of_kinds(scores)
 
@@ -291,13 +293,23 @@ def scaled_guess(before: FleetTrials, after: FleetTrials, point: EnginePoint) ->
 
 
 def spread_kinds(scores: Sequence[FleetScore], count: int) -> list[FleetScore]:
-    """Return `count` scores: of each kind the best ones in turn, so that no kind fills all places."""
+    """Return `count` scores, and equal ones: the best of each kind in turn, so that none fills all places."""
     by_kind: dict[EnginePoint, list[FleetScore]] = {}
     for score in scores:
         by_kind.setdefault(score.point.kind, []).append(score)
     places = ((n, score) for group in by_kind.values() for n, score in enumerate(group))
     turns = sorted(places, key=lambda place: (place[0], rank_score(place[1])))
-    return [score for _, score in turns[:count]]
+    return first_and_equal([score for _, score in turns], count)
+
+
+def first_and_equal(scores: Sequence[FleetScore], count: int) -> list[FleetScore]:
+    """Return the first `count` scores, and later ones that equal one of them.
+
+    Where one instance serves a window in time, many points are equal, and only a longer window tells them
+    apart.
+    """
+    ranks = {rank_score(score) for score in scores[:count]}
+    return [score for n, score in enumerate(scores) if n < count or rank_score(score) in ranks]
 
 
 def tpot_front(scores: Iterable[FleetScore]) -> list[FleetScore]:
