@@ -56,9 +56,11 @@ TARGETS = {
         "", "cost over vLLM's defaults on the best GPU, no fewer bits, median of 6 llms", at_most=0.75
     ),
     "configure_over_vllm_defaults_fp8": Target("", "the same, fp8 allowed"),
+    "configure_over_vllm_defaults_small": Target("", "the same as the first, at 155,000 requests an hour"),
     "configure_over_aiconfigurator": Target(
         "", "cost over aiconfigurator's recommendation on its best GPU, median of 6 llms", at_most=0.85
     ),
+    "configure_over_aiconfigurator_small": Target("", "the same, at 155,000 requests an hour"),
 }
 
 
@@ -134,27 +136,43 @@ def space_of(query: ConfigureQuery, traffic: ConfigureTraffic) -> tuple[EngineMa
 
 
 def over_defaults() -> Figures:
-    """The cost of the choice over vLLM's defaults, at the same tiers and a TPOT target, for several llms."""
-    traffic = traffic_of(CONVERSATION, SOME_COPIES)
-    ratios: dict[str | None, list[float]] = {None: [], "fp8": []}
-    for llm in LLMS:
-        for floor, found in ratios.items():
-            query = ConfigureQuery(llm, GPUS, floor, "any", None, TPOT_SLO_S)
-            catalogue = load_catalogue()
-            bits = catalogue.llms[llm].weight_bits
-            if floor is not None and bits < 8:
-                found.append(ratios[None][-1])
-                continue
-            answer = choose_engine(
-                query, traffic, with_targets(catalogue, query), load_config("office", catalogue), Progress()
-            )
-            default = least_default(query._replace(floor=None), traffic)
-            found.append(answer.best.usd_per_hour / default)
-            print(llm, floor, round(found[-1], 3), answer.best.point, answer.best.counts, flush=True)
+    """The cost of the choice over vLLM's defaults, at the same tiers and a TPOT target, for several llms.
+
+    At the small load most fleets are of one or two instances, so that whole instances hide what settings do.
+    """
+    large, small = traffic_of(CONVERSATION, COPIES), traffic_of(CONVERSATION, SOME_COPIES)
+    narrow = [llm for llm in LLMS if load_catalogue().llms[llm].weight_bits < 8]
+    ratios = {llm: cost_over_defaults(llm, None, large) for llm in LLMS}
+    fp8 = [ratios[llm] if llm in narrow else cost_over_defaults(llm, "fp8", large) for llm in LLMS]
     return {
-        "configure_over_vllm_defaults": float(np.median(ratios[None])),
-        "configure_over_vllm_defaults_fp8": float(np.median(ratios["fp8"])),
+        "configure_over_vllm_defaults": float(np.median([*ratios.values()])),
+        "configure_over_vllm_defaults_fp8": float(np.median(fp8)),
+        "configure_over_vllm_defaults_small": float(
+            np.median([cost_over_defaults(llm, None, small) for llm in LLMS])
+        ),
     }
+
+
+def cost_over_defaults(llm: str, floor: str | None, traffic: ConfigureTraffic) -> float:
+    """The cost of the choice for a model over that of vLLM's defaults with all its bits."""
+    query = ConfigureQuery(llm, GPUS, floor, "any", None, TPOT_SLO_S)
+    return chosen_over(query, traffic, least_default(query._replace(floor=None), traffic))
+
+
+def chosen_over(query: ConfigureQuery, traffic: ConfigureTraffic, usd_per_hour: float) -> float:
+    """The cost of the choice over this one."""
+    catalogue = with_targets(load_catalogue(), query)
+    answer = choose_engine(query, traffic, catalogue, load_config("office", catalogue), Progress())
+    ratio = answer.best.usd_per_hour / usd_per_hour
+    print(
+        f"{traffic.requests:,}",
+        query.llm,
+        query.floor,
+        round(ratio, 3),
+        answer.best.point,
+        answer.best.counts,
+    )
+    return ratio
 
 
 def over_aiconfigurator() -> Figures:
@@ -166,18 +184,15 @@ def over_aiconfigurator() -> Figures:
     tool = os.environ.get("AICONFIGURATOR")
     if not tool:
         raise Skipped("AICONFIGURATOR is not set: the path of its command, of a Python with that package")
-    traffic, ratios = traffic_of(CONVERSATION, SOME_COPIES), []
+    loads = {"": traffic_of(CONVERSATION, COPIES), "_small": traffic_of(CONVERSATION, SOME_COPIES)}
+    ratios: dict[str, list[float]] = {load: [] for load in loads}
     for llm in LLMS:
-        query, catalogue = ConfigureQuery(llm, GPUS, None, "any", None, TPOT_SLO_S), load_catalogue()
-        answer = choose_engine(
-            query, traffic, with_targets(catalogue, query), load_config("office", catalogue), Progress()
-        )
-        market, kinds = space_of(query._replace(way="together"), traffic)
-        points = [point for gpu in GPUS for point in recommended_points(tool, llm, gpu, kinds, traffic)]
-        theirs = least_usd_per_hour(market, traffic, points)
-        ratios.append(answer.best.usd_per_hour / theirs)
-        print(llm, round(ratios[-1], 3), answer.best.point, answer.best.counts, points, flush=True)
-    return {"configure_over_aiconfigurator": float(np.median(ratios))}
+        query = ConfigureQuery(llm, GPUS, None, "any", None, TPOT_SLO_S)
+        market, kinds = space_of(query._replace(way="together"), loads[""])
+        points = [point for gpu in GPUS for point in recommended_points(tool, llm, gpu, kinds, loads[""])]
+        for load, traffic in loads.items():
+            ratios[load].append(chosen_over(query, traffic, least_usd_per_hour(market, traffic, points)))
+    return {f"configure_over_aiconfigurator{load}": float(np.median(of)) for load, of in ratios.items()}
 
 
 def recommended_points(
