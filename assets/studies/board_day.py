@@ -33,7 +33,7 @@ ALWAYS = ("lt_i", "clairvoyant")  # the initial fleet of all, and the reference 
 ATTAINED = "attained_ratio"  # metric of a tier: its attainment over its target
 BACKLOG = "backlog_usd"  # metric: what the deferred requests that wait at midnight would cost
 DAY_WHERE = "where trace = $trace and day = $day"
-SPENT_SQL = f"select llm, sum(usd) as usd from plans {DAY_WHERE} and policy = $policy group by all"
+SPENT_SQL = "select day, policy, llm, sum(usd) as usd from plans where trace = $trace group by all"
 MetricRow = dict[str, Any]
 Knobs = Mapping[str, Any]  # settings of a policy by field of CustomPolicy
 
@@ -104,23 +104,6 @@ class BoardDay:
         delete_other_outputs(settings, self.day, [kept])
         write_plans(settings, self.day, plans)
 
-    def figures(self, settings: RunSettings, name: str) -> list[MetricRow]:
-        """Return a policy's metrics, the parts of its cost, and each tier's attainment over its target."""
-        scope: dict[str, Any] = {"trace": settings.trace, "day": self.day, "policy": name}
-        metrics = policy_metrics(settings.lake, **scope)
-        ratios = [
-            {
-                "metric": ATTAINED,
-                "tier": row["tier"],
-                "value": row["value"] / settings.catalogue.tiers[row["tier"]].attainment_target_share,
-            }
-            for row in metrics
-            if (row["metric"], row["llm"]) == ("attainment_share", ALL_GROUPS) and row["value"] is not None
-        ]
-        spent = settings.lake.sql(SPENT_SQL, **scope).to_pylist()
-        error = [{"metric": "usd_error_share", "value": usd_error_share(settings, spent)}] if spent else []
-        return [*metrics, *settings.lake.sql("reads/parts_of_cost.sql", **scope).to_pylist(), *ratios, *error]
-
 
 def replay_board_days(
     boards: Sequence[BoardDay], knobs: Mapping[str, Knobs]
@@ -134,11 +117,42 @@ def replay_board_days(
     for board in boards:
         board.plan(chosen)
     replay_days(chosen, [board.day for board in boards], list(knobs), boards[0].progress)
-    found = [{name: board.figures(chosen, name) for name in knobs} for board in boards]
+    found = read_figures(chosen, [board.day for board in boards], list(knobs))
     for row in (row for of_day in found[:-1] for rows in of_day.values() for row in rows):
         if row["metric"] == BACKLOG:
             row["value"] = 0.0
     return found
+
+
+def read_figures(
+    settings: RunSettings, days: Sequence[date], policies: Sequence[str]
+) -> list[dict[str, list[MetricRow]]]:
+    """Return metrics, parts of cost and each tier's attainment over its target, of each day by policy."""
+    lake, scope = settings.lake, {"trace": settings.trace}
+    by_policy = {name: policy_metrics(lake, name, **scope, by_day=True) for name in policies}
+    parts = lake.sql("reads/parts_of_cost.sql", **scope).to_pylist()
+    spent = lake.sql(SPENT_SQL, **scope).to_pylist()
+    targets = {name: tier.attainment_target_share for name, tier in settings.catalogue.tiers.items()}
+
+    def figures(day: date, name: str) -> list[MetricRow]:
+        metrics = [strip_row(row) for row in by_policy[name] if row["of_day"] == day]
+        of_policy = [row for row in spent if (row["day"], row["policy"]) == (day, name)]
+        if of_policy:
+            metrics.append({"metric": "usd_error_share", "value": usd_error_share(settings, of_policy)})
+        metrics += [strip_row(row) for row in parts if (row["day"], row["policy"]) == (day, name)]
+        return metrics + [
+            {"metric": ATTAINED, "tier": row["tier"], "value": row["value"] / targets[row["tier"]]}
+            for row in metrics
+            if (row["metric"], row.get("llm")) == ("attainment_share", ALL_GROUPS)
+            and row["value"] is not None
+        ]
+
+    return [{name: figures(day, name) for name in policies} for day in days]
+
+
+def strip_row(row: MetricRow) -> MetricRow:
+    """Return a figure without its policy and day."""
+    return {name: value for name, value in row.items() if name not in ("policy", "day", "of_day")}
 
 
 def total_usd(figures: Sequence[MetricRow]) -> float:

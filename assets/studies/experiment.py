@@ -147,7 +147,10 @@ def replay_trials(
 
 
 def policy_metrics(lake: Lake, policy: str, **of: Any) -> list[dict[str, Any]]:
-    """Return cost and service metrics of a policy, one row per figure, of all days or those in `of`."""
+    """Return cost and service metrics of a policy, one row per figure, of all days or those in `of`.
+
+    `of`: trace and day; or `by_day`, with which a figure is of a day, `of_day`.
+    """
     return lake.sql("staging/trial_figures.sql", policy=policy, **of).drop_columns("policy").to_pylist()
 
 

@@ -1,13 +1,13 @@
--- parts_of_cost: the parts of a policy's cost on a day, a row per part.
--- grain: metric
+-- parts_of_cost: the parts of the cost of policies, a row per day and part: of one policy and day, or of all of a trace.
+-- grain: day, policy, metric
 -- reads: regret
 -- units: value in US dollars, of regret_share 0 upwards
-select metric, value
+select day, policy, metric, value
 from (
     unpivot (
-        select * exclude (trace, day, policy, usd, boot_usd)
+        select * exclude (trace, usd, boot_usd)
         from regret
-        where trace = $trace and day = $day and policy = $policy
+        where trace = $trace and day = coalesce($day::date, day) and policy = coalesce($policy, policy)
     )
-    on * into name metric value value
+    on columns(* exclude (day, policy)) into name metric value value
 )

@@ -1,14 +1,15 @@
--- trial_figures: cost and attainment of a policy in a lake, a row per metric, over all days or one trace and day.
--- grain: policy, metric, tier, llm
+-- trial_figures: cost and attainment of a policy in a lake, a row per metric: over all days, of one trace and day, or by day.
+-- grain: policy, of_day, metric, tier, llm
 -- reads: outcomes, fleet_hours, left_over
 -- units: value in the unit that the metric names; see sql/tables/trials.sql for each metric
+-- of_day = the day of the figure with $by_day, else null: all days together
 with of_fleet as (
-    select * from fleet_hours
+    select *, if($by_day, day, null) as of_day from fleet_hours
     where policy = $policy and trace = coalesce($trace, trace) and day = coalesce($day::date, day)
 ),
 
 of_requests as (
-    select * from outcomes
+    select *, if($by_day, day, null) as of_day from outcomes
     where policy = $policy and trace = coalesce($trace, trace) and day = coalesce($day::date, day)
 ),
 
@@ -19,7 +20,7 @@ of_left_over as (  -- without this filter, all policies and days of the lake are
 
 held as (
     select
-        policy, coalesce(llm, 'all') as llm,
+        policy, of_day, coalesce(llm, 'all') as llm,
         sum(gpu_hours(paid_s(serving_s, booting_s, draining_s), gpus_per_instance)) as gpu_hours,
         sum(paid_s(serving_s, booting_s, draining_s)) / 3600 as instance_hours,
         sum(gpu_hours(booting_s, gpus_per_instance)) as wasted_gpu_hours,
@@ -28,44 +29,44 @@ held as (
         sum(kv_utilisation_share * gpu_hours(serving_s, gpus_per_instance))
         / nullif(sum(gpu_hours(serving_s, gpus_per_instance)), 0) as kv_utilisation_share
     from of_fleet
-    group by grouping sets ((policy, llm), (policy))
+    group by grouping sets ((policy, of_day, llm), (policy, of_day))
 ),
 
 dearest as (
-    select policy, max(usd) as usd
+    select policy, of_day, max(usd) as usd
     from (
         select
-            policy, hour_start,
+            policy, of_day, hour_start,
             sum(usd(gpu_hours(paid_s(serving_s, booting_s, draining_s), gpus_per_instance), usd_per_gpu_hour)) as usd
         from of_fleet
-        group by policy, hour_start
+        group by policy, of_day, hour_start
     )
-    group by policy
+    group by policy, of_day
 ),
 
 waiting as (
-    select trace, policy, day, served_llm as llm, sum(input_tokens) as input_tokens
+    select trace, policy, of_day, day, served_llm as llm, sum(input_tokens) as input_tokens
     from of_requests
     where may_wait(is_held, tier) and status <> 'refused'
         and still_waits(
             arrived_at, earlier_s, held_s,
             if($in_one_go, (select max(day) from fleet_hours), day) + interval 1 day
         )
-    group by trace, policy, day, served_llm
+    group by trace, policy, of_day, day, served_llm
 ),
 
 left_to_do as (
     select
-        policy, coalesce(llm, 'all') as llm,
+        policy, of_day, coalesce(llm, 'all') as llm,
         sum(gpu_hours * waiting.input_tokens / left_over.input_tokens) as backlog_gpu_hours
     from waiting
     inner join of_left_over as left_over using (trace, policy, day, llm)
-    group by grouping sets ((policy, llm), (policy))
+    group by grouping sets ((policy, of_day, llm), (policy, of_day))
 ),
 
 met as (
     select
-        policy, tier, coalesce(llm, 'all') as llm,
+        policy, of_day, tier, coalesce(llm, 'all') as llm,
         count(*)::double as requests,
         attainment_share(
             count_if(is_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s)),
@@ -85,12 +86,12 @@ met as (
         quantile_cont(ttft_s, [0.50, 0.75, 0.95]) as ttft,
         quantile_cont(e2e_s, [0.50, 0.95]) as e2e
     from of_requests
-    group by grouping sets ((policy, tier, llm), (policy, tier))
+    group by grouping sets ((policy, of_day, tier, llm), (policy, of_day, tier))
 ),
 
 whole as (
     select
-        policy,
+        policy, of_day,
         1 - attainment_share(
             count_if(is_met(ttft_s, tpot_s, e2e_s, ttft_slo_s, tpot_slo_s, deadline_s))
                 filter (where not may_wait(is_held, tier)),
@@ -100,37 +101,37 @@ whole as (
         quantile_cont(tpot_s, 0.95) filter (where tpot_slo_s is not null) as tpot_p95_s,
         avg(score) as quality
     from of_requests
-    group by policy
+    group by policy, of_day
 ),
 
 named as (
     select
-        policy, tier, llm, requests, attainment_share, ttft_attainment_share, unfinished,
+        policy, of_day, tier, llm, requests, attainment_share, ttft_attainment_share, unfinished,
         ttft[1] as ttft_p50_s, ttft[2] as ttft_p75_s, ttft[3] as ttft_p95_s,
         e2e[1] as e2e_p50_s, e2e[2] as e2e_p95_s
     from met
 ),
 
 joined as (
-    select policy, metric, 'all' as tier, llm, value
-    from (unpivot held on columns(* exclude (policy, llm)) into name metric value value)
+    select policy, of_day, metric, 'all' as tier, llm, value
+    from (unpivot held on columns(* exclude (policy, of_day, llm)) into name metric value value)
     union all
-    select policy, 'dearest_hour_usd', 'all', 'all', usd
+    select policy, of_day, 'dearest_hour_usd', 'all', 'all', usd
     from dearest
     union all
-    select policy, metric, 'all', 'all', value
-    from (unpivot whole on columns(* exclude policy) into name metric value value)
+    select policy, of_day, metric, 'all', 'all', value
+    from (unpivot whole on columns(* exclude (policy, of_day)) into name metric value value)
     union all
-    select policy, 'backlog_gpu_hours', 'all', llm, backlog_gpu_hours
+    select policy, of_day, 'backlog_gpu_hours', 'all', llm, backlog_gpu_hours
     from left_to_do
     union all
-    select policy, metric, tier, llm, value
-    from (unpivot named on columns(* exclude (policy, tier, llm)) into name metric value value)
+    select policy, of_day, metric, tier, llm, value
+    from (unpivot named on columns(* exclude (policy, of_day, tier, llm)) into name metric value value)
     union all
-    select policy, 'attainment_share', tier, 'worst', min(attainment_share)
+    select policy, of_day, 'attainment_share', tier, 'worst', min(attainment_share)
     from named
     where llm <> 'all'
-    group by policy, tier
+    group by policy, of_day, tier
 )
 
 select * from joined
