@@ -11,7 +11,7 @@ MOST_FLOOR_SHARE, LEAST_STANDING_RATIO = 0.20, 1.5  # within which a scenario ca
 def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     """Print a line per policy and what limits the comparison; `rows`: of the mart unseen_board."""
     heads = ("\npolicy", "\nUSD", "over cheap-\nest, %", "by day,\n%", "GPU-\nhours", "days on\ntarget",
-             "known,\n%", "mean,\n%", "worst,\n%", "\nworst", "\nknob", "cliff,\n%", "\nreading")  # fmt: skip
+             "known,\n%", "margin,\n%", "mean,\n%", "worst,\n%", "\nworst", "\nknob", "cliff,\n%", "\nreading")  # fmt: skip
     lines = [
         (
             row["policy"] if row["is_ranked"] else f"({row['policy']})",
@@ -21,6 +21,7 @@ def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
             format_figure(row["gpu_hours"], ",.0f"),
             f"{row['days_on_target']} of {row['days']}",
             format_percent(row["known_ratio"], ".1f"),
+            format_percent(row["next_day_ratio"] - 1, "+.1f"),
             format_percent(row["mean_ratio"], ".1f"),
             format_percent(row["worst_ratio"], ".1f"),
             f"{row['worst_tier']} {row['worst_day']:%m-%d}",
@@ -33,8 +34,9 @@ def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     show_board(title, heads, lines)
     OUT.print(
         "known, mean, worst: attainment of the tier furthest below its target, over that target: on the "
-        "worst known day, and on the unseen days. In brackets: not ranked, because more than one day of "
-        "five, or a known day, missed a target.",
+        "worst known day, and on the unseen days. margin: what a next day attains above its target with nine "
+        "chances in ten, by how different the known days are. In brackets: not ranked, because more than "
+        "one day of five, or a known day, missed a target.",
         soft_wrap=True,
     )
     compact = next((row for row in rows if row["policy"] == "compact"), None)
