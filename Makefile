@@ -6,7 +6,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 UV := .venv/bin/uv
 FLEETCAST := $(UV) run --frozen fleetcast
-COMPILE := $(UV) run --frozen python -c "from fleetcast.models.replay.session.background_compile import compile_kernel; compile_kernel()"
+COMPILE := $(UV) run --frozen python -c "from fleetcast.models.replay.session.background_compile import compile_kernel; compile_kernel(with_balancer=True)"
 
 AUDIT := data/audit
 EXPORT := $(UV) export --frozen --all-extras --no-dev --no-emit-project --quiet

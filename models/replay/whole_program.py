@@ -7,6 +7,7 @@ reaches, once. It takes half the time. The pipelines use `numba.core`, for the v
 allows.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from numba import _dynfunc  # type: ignore[attr-defined]
@@ -28,16 +29,34 @@ class EntryLibrary(JITCodeLibrary):
     """The code of a function that Python calls, with that of all functions that it reaches."""
 
     def finalize(self) -> None:
-        """Link all libraries that it reaches, optimise them together, and make them executable."""
-        reached, waiting = dict.fromkeys(self._linking_libraries), [*self._linking_libraries]
-        while waiting:
-            library = waiting.pop()
-            if isinstance(library, InnerLibrary):
-                new = [called for called in library._linking_libraries if called not in reached]
-                reached |= dict.fromkeys(new)
-                waiting += new
-        self._linking_libraries = [*reached]
+        """Link all libraries that it reaches, optimise them together, and make them executable.
+
+        A function is linked only if the code before it calls it: each comes after all that call it.
+        """
+        self._linking_libraries = list_callers_first(self._linking_libraries)
         super().finalize()
+
+    def _verify_declare_only_symbols(self) -> None:
+        """Raise AssertionError for a compiled function without code: a call of it would end the process."""
+        for function in self._final_module.functions:
+            if function.is_declaration and function.name.startswith("_ZN"):
+                raise AssertionError(f"{self.name}: {function.name} was not linked.")
+
+
+def list_callers_first(libraries: Sequence[JITCodeLibrary]) -> list[JITCodeLibrary]:
+    """Return the libraries and all that they reach, each after those that call it; none calls itself."""
+    callees_first = dict[JITCodeLibrary, None]()
+
+    def visit(library: JITCodeLibrary) -> None:
+        if library not in callees_first:
+            if isinstance(library, InnerLibrary):
+                for called in library._linking_libraries:
+                    visit(called)
+            callees_first[library] = None
+
+    for library in libraries:
+        visit(library)
+    return list(reversed(callees_first))
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)

@@ -64,14 +64,19 @@ def wait_for_compilation(progress: Callable[[int], None]) -> None:
                 progress(passed_s)
 
 
-def compile_kernel() -> None:
-    """Compile the kernel into the cache on disk, by an empty replay of one second."""
+def compile_kernel(with_balancer: bool = False) -> None:
+    """Compile the kernel into the cache on disk, by an empty replay of one second.
+
+    `with_balancer`: also the one that moves requests, in the same process.
+    """
     catalogue = load_catalogue()
     config = load_config("office", catalogue)
     catalogue = complete_catalogue(catalogue.serving(config.fleet.deployments), config)
     fleet = make_fleet(catalogue, config.fleet, config.replay, seed=0)
     schedule = Schedule(np.zeros((1, fleet.gpus.size, fleet.network_s.shape[0])))
-    replay_trace(EMPTY_TRACE, fleet, schedule, make_rules(catalogue, config.replay, "follow"), horizon_s=1.0)
+    for policy in ("lt_i", "llumnix") if with_balancer else ("lt_i",):
+        rules = make_rules(catalogue, config.under(policy).replay, "follow")
+        replay_trace(EMPTY_TRACE, fleet, schedule, rules, horizon_s=1.0)
 
 
 def _end_with_input() -> None:
