@@ -11,7 +11,8 @@ MOST_FLOOR_SHARE, LEAST_STANDING_RATIO = 0.20, 1.5  # within which a scenario ca
 def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     """Print a line per policy and what limits the comparison; `rows`: of the mart unseen_board."""
     heads = ("\npolicy", "\nUSD", "over cheap-\nest, %", "by day,\n%", "GPU-\nhours", "days on\ntarget",
-             "known,\n%", "margin,\n%", "mean,\n%", "worst,\n%", "\nworst", "\nknob", "cliff,\n%", "\nreading")  # fmt: skip
+             "known,\n%", "margin,\n%", "mean,\n%", "worst,\n%", "\nworst", "\nknob", "cliff,\n%",
+             "\nreading")  # fmt: skip
     lines = [
         (
             row["policy"] if row["is_ranked"] else f"({row['policy']})",
@@ -40,10 +41,10 @@ def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
         soft_wrap=True,
     )
     compact = next((row for row in rows if row["policy"] == "compact"), None)
-    if compact and compact["over_known_minutes_share"] is not None:
+    if compact and (over := compact["over_known_minutes_share"]) is not None:
         OUT.print(
-            f"compact costs {compact['over_known_minutes_share']:.0%} more than a fleet that knows each "
-            "minute's work and starts instances at once, at the same use of each. No forecast saves more.",
+            f"compact costs {abs(over):.0%} {'less' if over < 0 else 'more'} than a fleet that knows each "
+            "minute's work, starts instances at once and uses each as compact does by its knob.",
             soft_wrap=True,
         )
     for line in scenario_limits(rows):
