@@ -147,7 +147,7 @@ def test_the_search_finds_what_all_points_have(trials: point_search.FleetTrials)
     assert tpot == sorted(tpot, reverse=True)
 
 
-def test_points_that_a_short_window_cannot_tell_apart_all_go_on(trials: point_search.FleetTrials) -> None:
+def test_points_that_are_equal_on_a_short_window_all_go_on(trials: point_search.FleetTrials) -> None:
     """One instance serves the light windows whatever its settings; the whole window needs the right ones."""
     light = point_search.FleetTrials(trials.market, [window(60, 120.0)])
     [kind] = [

@@ -305,8 +305,8 @@ def spread_kinds(scores: Sequence[FleetScore], count: int) -> list[FleetScore]:
 def first_and_equal(scores: Sequence[FleetScore], count: int) -> list[FleetScore]:
     """Return the first `count` scores, and later ones that equal one of them.
 
-    Where one instance serves a window in time, many points are equal, and only a longer window tells them
-    apart.
+    Where one instance serves a window in time, many points are equal. Only a longer window
+    separates them.
     """
     ranks = {rank_score(score) for score in scores[:count]}
     return [score for n, score in enumerate(scores) if n < count or rank_score(score) in ranks]
