@@ -40,6 +40,7 @@ def test_only_points_that_touch_share_a_label_and_no_label_covers_another_or_a_p
         )
     ]
     for n, (left, right, height) in enumerate(boxes):
+        assert 0 <= height <= 1  # no label lies on an axis or outside
         for begin, end, other in boxes[:n]:
             assert right <= begin or end <= left or abs(height - other) >= 2 * HALF_LINE_HEIGHT - 1e-9
         for m, (at, middle) in enumerate(ends):
