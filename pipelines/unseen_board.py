@@ -22,7 +22,7 @@ def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
             format_figure(row["gpu_hours"], ",.0f"),
             f"{row['days_on_target']} of {row['days']}",
             format_percent(row["known_ratio"], ".1f"),
-            format_percent(row["next_day_ratio"] - 1, "+.1f"),
+            format_percent(margin_share(row), "+.1f"),
             format_percent(row["mean_ratio"], ".1f"),
             format_percent(row["worst_ratio"], ".1f"),
             f"{row['worst_tier']} {row['worst_day']:%m-%d}",
@@ -49,6 +49,12 @@ def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
         )
     for line in scenario_limits(rows):
         OUT.print(line, soft_wrap=True)
+
+
+def margin_share(row: Mapping[str, Any]) -> float | None:
+    """Return what the next day attains above its target, as a share of it; None on a board made before."""
+    ratio: float | None = row["next_day_ratio"]
+    return None if ratio is None else ratio - 1
 
 
 def show_foresight(rows: Sequence[Mapping[str, Any]], title: str) -> None:

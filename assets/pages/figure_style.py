@@ -158,8 +158,7 @@ def label_positions(x: Floats, y: Floats, letters: Sequence[int]) -> list[tuple[
     """Place a label next to each point so that it overlaps no other label and no point.
 
     A label is right of its point, or left of it where the axes end. It moves up or down as little as needed,
-    within the axes.
-    Labels that need not move are placed first.
+    within the axes. Labels that need not move are placed first.
 
     Parameters
     ----------
