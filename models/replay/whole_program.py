@@ -3,8 +3,8 @@
 Numba makes machine code of every function, together with all functions that it calls. A function that is
 called from ten others, which are called in turn, is optimised and written some hundred times. Here a function
 that only compiled code calls stops before that: `EntryCompiler` links, optimises and writes all that an entry
-reaches, once. It takes a third of the time. The pipelines use `numba.core`, for the version that pyproject.toml
-allows.
+reaches, once. It takes a third of the time. The pipelines use `numba.core`, for the version that
+pyproject.toml allows.
 """
 
 from collections.abc import Sequence
