@@ -68,13 +68,13 @@ def draw_boards(boards: pd.DataFrame) -> Figure:
             name, least = rows.loc[rivals.idxmin(), "policy"], rivals.min()
             text = f"{name} {least:.2f}"
             panel.annotate(
-                text, (least, at), (0, 8), textcoords="offset points", ha="center", color=INK, fontsize=10
+                text, (least, at), (4, 8), textcoords="offset points", ha="left", color=INK, fontsize=10
             )
     panel.set_yticks(range(len(traces)), traces)
     panel.set_ylim(-0.5, len(traces) - 0.3)
     panel.set(
         xscale="log",
-        xlabel=f"cost over that of {COMPACT}, unseen days; hollow: a target missed on over one day of five",
+        xlabel=f"cost over that of {COMPACT}, unseen days; hollow: not ranked",
         title="compact (blue), rivals with both its mechanisms (orange) and without",
     )
     low, high = panel.get_xlim()
