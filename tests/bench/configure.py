@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import os
 import re
 import subprocess
@@ -64,6 +65,7 @@ TARGETS = {
 }
 
 
+@functools.cache
 def traffic_of(name: str, copies: int = 1) -> ConfigureTraffic:
     """An hour of Azure's traffic; copies of it are shifted around the hour, so that lengths stay real."""
     path = TRACES / name
@@ -140,39 +142,35 @@ def over_defaults() -> Figures:
 
     At the small load most fleets are of one or two instances, so that whole instances hide what settings do.
     """
-    large, small = traffic_of(CONVERSATION, COPIES), traffic_of(CONVERSATION, SOME_COPIES)
     narrow = [llm for llm in LLMS if load_catalogue().llms[llm].weight_bits < 8]
-    ratios = {llm: cost_over_defaults(llm, None, large) for llm in LLMS}
-    fp8 = [ratios[llm] if llm in narrow else cost_over_defaults(llm, "fp8", large) for llm in LLMS]
+    ratios = {llm: cost_over_defaults(llm, None, COPIES) for llm in LLMS}
+    fp8 = [ratios[llm] if llm in narrow else cost_over_defaults(llm, "fp8", COPIES) for llm in LLMS]
+    small = [cost_over_defaults(llm, None, SOME_COPIES) for llm in LLMS]
     return {
         "configure_over_vllm_defaults": float(np.median([*ratios.values()])),
         "configure_over_vllm_defaults_fp8": float(np.median(fp8)),
-        "configure_over_vllm_defaults_small": float(
-            np.median([cost_over_defaults(llm, None, small) for llm in LLMS])
-        ),
+        "configure_over_vllm_defaults_small": float(np.median(small)),
     }
 
 
-def cost_over_defaults(llm: str, floor: str | None, traffic: ConfigureTraffic) -> float:
+def cost_over_defaults(llm: str, floor: str | None, copies: int) -> float:
     """The cost of the choice for a model over that of vLLM's defaults with all its bits."""
-    query = ConfigureQuery(llm, GPUS, floor, "any", None, TPOT_SLO_S)
-    return chosen_over(query, traffic, least_default(query._replace(floor=None), traffic))
-
-
-def chosen_over(query: ConfigureQuery, traffic: ConfigureTraffic, usd_per_hour: float) -> float:
-    """The cost of the choice over this one."""
-    catalogue = with_targets(load_catalogue(), query)
-    answer = choose_engine(query, traffic, catalogue, load_config("office", catalogue), Progress())
-    ratio = answer.best.usd_per_hour / usd_per_hour
-    print(
-        f"{traffic.requests:,}",
-        query.llm,
-        query.floor,
-        round(ratio, 3),
-        answer.best.point,
-        answer.best.counts,
-    )
+    query = ConfigureQuery(llm, GPUS, None, "any", None, TPOT_SLO_S)
+    ratio = chosen_usd_per_hour(llm, floor, copies) / least_default(query, traffic_of(CONVERSATION, copies))
+    print(llm, floor, copies, round(ratio, 3), "of vLLM's defaults", flush=True)
     return ratio
+
+
+@functools.cache
+def chosen_usd_per_hour(llm: str, floor: str | None, copies: int) -> float:
+    """USD per hour of the choice for a model, for so many copies of the hour of conversations."""
+    query, catalogue = ConfigureQuery(llm, GPUS, floor, "any", None, TPOT_SLO_S), load_catalogue()
+    config = load_config("office", catalogue)
+    best = choose_engine(
+        query, traffic_of(CONVERSATION, copies), with_targets(catalogue, query), config, Progress()
+    ).best
+    print(llm, floor, copies, best.point, best.counts, flush=True)
+    return best.usd_per_hour
 
 
 def over_aiconfigurator() -> Figures:
@@ -184,14 +182,16 @@ def over_aiconfigurator() -> Figures:
     tool = os.environ.get("AICONFIGURATOR")
     if not tool:
         raise Skipped("AICONFIGURATOR is not set: the path of its command, of a Python with that package")
-    loads = {"": traffic_of(CONVERSATION, COPIES), "_small": traffic_of(CONVERSATION, SOME_COPIES)}
+    loads = {"": COPIES, "_small": SOME_COPIES}
     ratios: dict[str, list[float]] = {load: [] for load in loads}
     for llm in LLMS:
-        query = ConfigureQuery(llm, GPUS, None, "any", None, TPOT_SLO_S)
-        market, kinds = space_of(query._replace(way="together"), loads[""])
-        points = [point for gpu in GPUS for point in recommended_points(tool, llm, gpu, kinds, loads[""])]
-        for load, traffic in loads.items():
-            ratios[load].append(chosen_over(query, traffic, least_usd_per_hour(market, traffic, points)))
+        query, hour = ConfigureQuery(llm, GPUS, None, "together", None, TPOT_SLO_S), traffic_of(CONVERSATION)
+        market, kinds = space_of(query, hour)
+        points = [point for gpu in GPUS for point in recommended_points(tool, llm, gpu, kinds, hour)]
+        for load, copies in loads.items():
+            theirs = least_usd_per_hour(market, traffic_of(CONVERSATION, copies), points)
+            ratios[load].append(chosen_usd_per_hour(llm, None, copies) / theirs)
+            print(llm, copies, round(ratios[load][-1], 3), "of aiconfigurator's", points, flush=True)
     return {f"configure_over_aiconfigurator{load}": float(np.median(of)) for load, of in ratios.items()}
 
 
