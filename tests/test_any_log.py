@@ -121,6 +121,10 @@ def land(path: Path, folder: Path, mapping: str = "") -> tuple[Any, list[dict[st
     [{"request_id": "-7", "arrived_us": 1, "input_tokens": 3, "output_tokens": 4, "source_llm": "a;b|c, \td",
       "session_id": "x"}], "ns", ".csv", random.Random(3),
 )  # fmt: skip
+@example(
+    [{"request_id": "", "arrived_us": 0, "input_tokens": 1, "output_tokens": 1, "source_llm": "gpt-4o",
+      "session_id": None}] * 2, "text", ".csv", random.Random(0),
+)  # fmt: skip
 def test_any_table_lands_as_its_canonical_form(rows, unit, suffix, rng):
     """Renamed, reordered, in another case, unit and container: the same requests; no row is lost."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -134,9 +138,12 @@ def test_any_table_lands_as_its_canonical_form(rows, unit, suffix, rng):
         canonical, wanted = land(folder / "c.parquet", folder / "a")
         report, found = land(folder / f"log{suffix}", folder / "b")
     assert canonical.format == "canonical"
-    assert (report.rows_in, report.rows_kept) == (len(rows), canonical.rows_kept)
-    if all(row["request_id"] for row in rows):  # an empty id is an id of canonical Parquet, none of a log
+    assert report.rows_in == len(rows)
+    if all(row["request_id"] for row in rows):
+        assert report.rows_kept == canonical.rows_kept
         assert found == wanted
+    else:  # an empty id is an id of canonical Parquet, where it may not come twice, and none of a log
+        assert report.rows_kept >= canonical.rows_kept
 
 
 @given(
