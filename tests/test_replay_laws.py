@@ -325,6 +325,12 @@ def test_a_plan_of_the_wrong_shape_is_refused() -> None:
         run(a_trace([0.0], 1, 1), a_fleet(1), targets=np.ones((2, 3)))
 
 
+def test_rules_that_move_requests_need_a_fleet_with_transfers() -> None:
+    """Without them the kernel would write where no memory is."""
+    with pytest.raises(ValueError, match="this fleet has no KV transfers. Make both from one config"):
+        Session(a_fleet(2), some_rules(balance_s=0.5), np.array([2.0]))
+
+
 def test_an_endpoint_that_owns_nothing_at_the_start_may_still_be_given_instances() -> None:
     fleet = a_fleet(4, instances_at_start=np.zeros(1, int))
     assert Session(fleet, some_rules(), [[3]]).instances()[0].tolist() == [3, 0, 0, 0]

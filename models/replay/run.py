@@ -58,8 +58,13 @@ class Session:
     def __init__(self, fleet: FleetArrays, rules: Rules, start: npt.ArrayLike) -> None:
         """Set up the fleet: `start` instances serve, by pool, shape (E,), or by endpoint, shape (L, G).
 
-        The other `instances_at_start` are donated.
+        The other `instances_at_start` are donated. ValueError for rules that move requests in a fleet without
+        transfers.
         """
+        if np.isfinite(rules.balance_s) and not fleet.has_transfers:
+            raise ValueError(
+                "These rules move requests, and this fleet has no KV transfers. Make both from one config."
+            )
         counts = np.asarray(start, np.float64).ravel()
         if counts.size != fleet.kind.size:
             counts = np.round(fleet.share * counts[fleet.llm * fleet.network_s.shape[0] + fleet.region])

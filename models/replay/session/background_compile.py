@@ -70,12 +70,13 @@ def compile_kernel(with_balancer: bool = False) -> None:
     `with_balancer`: also the one that moves requests, in the same process.
     """
     catalogue = load_catalogue()
-    config = load_config("office", catalogue)
-    catalogue = complete_catalogue(catalogue.serving(config.fleet.deployments), config)
-    fleet = make_fleet(catalogue, config.fleet, config.replay, seed=0)
-    schedule = Schedule(np.zeros((1, fleet.gpus.size, fleet.network_s.shape[0])))
+    office = load_config("office", catalogue)
+    catalogue = complete_catalogue(catalogue.serving(office.fleet.deployments), office)
     for policy in ("lt_i", "llumnix") if with_balancer else ("lt_i",):
-        rules = make_rules(catalogue, config.under(policy).replay, "follow")
+        config = office.under(policy)
+        fleet = make_fleet(catalogue, config.fleet, config.replay, seed=0)
+        schedule = Schedule(np.zeros((1, fleet.gpus.size, fleet.network_s.shape[0])))
+        rules = make_rules(catalogue, config.replay, "follow")
         replay_trace(EMPTY_TRACE, fleet, schedule, rules, horizon_s=1.0)
 
 
