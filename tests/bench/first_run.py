@@ -21,9 +21,10 @@ from typing import NamedTuple
 import numpy as np
 from measure import ROOT, Figures, Target, cpu_seconds
 
-BASE = os.environ.get("BASE", "5f1a6f4")
+BASE = os.environ.get("BASE", "5f654591")  # the first with the import name fleetcast
 ROUNDS = 1  # of four runs; minutes each
-WARM = (
+WARM = (  # of the tree, not of the environment
+    "import fleetcast, os; assert fleetcast.__file__.startswith(os.getcwd()), fleetcast.__file__; "
     "import fleetcast.pipelines.nightly_run, statsmodels.tsa.arima.model, prophet, matplotlib.pyplot, highspy"
 )
 NIGHTLY = "from fleetcast.pipelines.cli import main; main()"
@@ -119,9 +120,9 @@ def fill_from_here(tree: Path) -> None:
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():
+        if (ROOT / name).exists():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, tree / name)
+            shutil.copy2(ROOT / name, tree / name, follow_symlinks=False)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -132,7 +133,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def home(tree: Path) -> dict[str, str]:
     """Where a tree imports from, and keeps Dagster's records."""
-    return {"PYTHONPATH": str(tree), "DAGSTER_HOME": str(tree)}
+    return {"PYTHONPATH": str(tree / ".package"), "DAGSTER_HOME": str(tree)}
 
 
 FUNCTIONS = (first_run,)
