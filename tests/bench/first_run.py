@@ -1,7 +1,7 @@
 """The first five minutes: `fleetcast nightly` with nothing there, and once more, against a commit before.
 
     python tests/bench first_run              against BASE
-    BASE=v0.1 python tests/bench first_run    against another revision
+    BASE=9a04f68b python tests/bench first_run    against another revision with the import name fleetcast
 
 Wall seconds are counted in those of a reference loop that is timed around each run, in CPU seconds, so that a
 slow machine counts as much for both; the runs take turns. Both have a set-up environment, its bytecode too.
