@@ -3,12 +3,14 @@
 from datetime import UTC, date, datetime
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.text import Text
 from PIL import Image
 
 from fleetcast.assets.lake.schemas import SCHEMAS
@@ -40,12 +42,32 @@ def test_only_points_that_touch_share_a_label_and_no_label_covers_another_or_a_p
         )
     ]
     for n, (left, right, height) in enumerate(boxes):
-        assert 0 <= height <= 1  # no label lies on an axis or outside
         for begin, end, other in boxes[:n]:
             assert right <= begin or end <= left or abs(height - other) >= 2 * HALF_LINE_HEIGHT - 1e-9
         for m, (at, middle) in enumerate(ends):
             is_apart = right <= at or at <= left
             assert m == n or is_apart or abs(height - middle) >= HALF_LINE_HEIGHT + POINT_SIZE[1] - 1e-9
+
+
+def test_no_label_lies_on_an_axis():
+    """The label of reactive is below zero: others are beside it and above."""
+    points = {"hpa": (15.9, 0.1766), "compact": (17.1, 0.0049), "corrected": (21.6, 0.0291)}
+    points |= {"day_ahead": (21.6, 0.0265), "reactive": (29.5, 0.0098), "siloed": (35.3, 0.0051)}
+    points |= {"chiron": (48.4, 0.024), "clairvoyant": (20.5, 0.0322), "lt_u": (23.9, 0.028)}
+    points |= {"lt_ua": (23.9, 0.028), "lt_i": (21.8, 0.0488), "static": (44.2, 0.0064)}
+    rows = [(name, 1e3 * usd, share) for name, (usd, share) in points.items()]
+    frame = pd.DataFrame(rows, columns=["policy", "usd", "missed_share"])
+    figure = replay_figures.draw_cost_against_misses(frame)
+    figure.canvas.draw()
+    [axes] = figure.axes
+    inside = axes.get_window_extent()
+    labels = [text for text in axes.texts if text.get_text() != "better"]
+    assert sorted(name for label in labels for name in label.get_text().split(", ")) == sorted(points)
+    for label in labels:
+        box = Text.get_window_extent(label)
+        assert inside.y0 <= box.y0, label.get_text()
+        assert box.y1 <= inside.y1, label.get_text()
+    plt.close(figure)
 
 
 def test_a_label_is_next_to_a_single_point():

@@ -157,8 +157,8 @@ def group_overlapping_points(x: Floats, y: Floats) -> list[list[int]]:
 def label_positions(x: Floats, y: Floats, letters: Sequence[int]) -> list[tuple[float, float]]:
     """Place a label next to each point so that it overlaps no other label and no point.
 
-    A label is right of its point, or left of it where the axes end. It moves up or down as little as needed,
-    within the axes. Labels that need not move are placed first.
+    A label is right of its point, or left of it where the axes end. It moves up or down as little as needed.
+    Labels that need not move are placed first.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def label_positions(x: Floats, y: Floats, letters: Sequence[int]) -> list[tuple[
     left = np.where(x + LABEL_GAP + widths < 1, x + LABEL_GAP, x - LABEL_GAP - widths)
 
     def is_clear(n: int, height: float) -> bool:
-        return (height == y[n] or 0 <= height <= 1) and not any(
+        return not any(
             left[n] - LABEL_GAP < right
             and begin - LABEL_GAP < left[n] + widths[n]
             and abs(height - middle) < half + HALF_LINE_HEIGHT

@@ -159,7 +159,8 @@ def draw_cost_against_misses(frame: pd.DataFrame) -> Figure:
             {"arrowstyle": "-", "color": MUTED, "lw": 0.8, "relpos": (0, 0.5)} if place[1] != end[1] else None
         )
         axes.annotate(name, point, label, color=colour, va="center", arrowprops=line)
-    axes.set(xlim=(0, right), ylim=(-0.03 * top, top), xlabel="cost of the day, thousand USD")
+    low = min(-0.03, min(height for _, height in places) - 1.5 * figure_style.HALF_LINE_HEIGHT)
+    axes.set(xlim=(0, right), ylim=(low * top, top), xlabel="cost of the day, thousand USD")
     axes.set_ylabel("interactive requests that missed their SLO, %")
     axes.annotate("better", (0.02, 0.06), (0.09, 0.16), xycoords="axes fraction", color=MUTED,
                   arrowprops={"arrowstyle": "->", "color": MUTED})  # fmt: skip
