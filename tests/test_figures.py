@@ -50,7 +50,7 @@ def test_only_points_that_touch_share_a_label_and_no_label_covers_another_or_a_p
 
 
 def test_no_label_lies_on_an_axis():
-    """The label of reactive is below zero: others are beside it and above."""
+    """The label of reactive is below zero: other labels are right of it and above."""
     points = {"hpa": (15.9, 0.1766), "compact": (17.1, 0.0049), "corrected": (21.6, 0.0291)}
     points |= {"day_ahead": (21.6, 0.0265), "reactive": (29.5, 0.0098), "siloed": (35.3, 0.0051)}
     points |= {"chiron": (48.4, 0.024), "clairvoyant": (20.5, 0.0322), "lt_u": (23.9, 0.028)}
