@@ -1,23 +1,17 @@
-"""Forecasts of small series a day ahead, of sums, and by the minute."""
+"""Forecasts of small series a day ahead, and of sums."""
 
 import numpy as np
 from forecast import DEFAULT
 from forecast_scores import covered_share, wape
-from measure import Figures, Skipped, Target, cpu_seconds
+from measure import Figures, Skipped, Target
 from real_series import DEMAND, FRIDAY, NAIVE, Held, predicted, real_series, servegen_clients
-from workloads import setting
 
-from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast import ENSEMBLE_MEMBERS
 from fleetcast.models.forecast.backtest import actual_demand
-from fleetcast.models.forecast.minutes import MinuteForecaster
-from fleetcast.models.traffic.synthetic_days import office_day
-from fleetcast.models.traffic.trace_columns import TraceNames
 
 SUMS = ("servegen", "azure_code_tuesday", "burstgpt_api", "burstgpt_conversation")
 DAY_NAIVE = "seasonal_naive_day"
 TIE = 1e-6  # relative difference of two errors that are equal
-FLEET_POOLS, BOOT_MINUTES, MINUTES = 400, 10, 240
 P90_LIMITS = (0.85, 0.95)
 CLIENTS = "ServeGen m-small clients that send in both weeks, the second week, a day ahead from every hour"
 TARGETS = {
@@ -43,22 +37,7 @@ TARGETS = {
     "forecast_over_last_value_60_minutes": Target(
         "", "sums an hour ahead: error over the last value, the largest", at_most=1.0
     ),
-    "forecast_minutes_seconds": Target(
-        "s", "400 pools, ten minutes ahead, a step of a minute; CPU", at_most=1.0
-    ),
-    "forecast_minutes_over_last_value": Target(
-        "", "12 office pools by the minute, half a day after half a day, ten minutes ahead: error over "
-        "the last minute",
-        at_most=1.0,
-    ),
-    **{
-        f"forecast_minutes_p90_coverage_{lead}": Target(
-            "", f"the same: minutes at or below P90, {lead} ahead", at_least=0.87, at_most=0.93
-        )
-        for lead in (1, 5, BOOT_MINUTES)
-    },
 }  # fmt: skip
-SMOKE = {"minutes": {"FLEET_POOLS": 4, "MINUTES": 30}}
 
 
 def clients() -> Figures:
@@ -125,49 +104,4 @@ def sums() -> Figures:
     }
 
 
-def minutes() -> Figures:
-    """By the minute: what a step of a fleet costs, and an office day against its last minute."""
-    rng = np.random.default_rng(0)
-    fleet = rng.poisson(rng.uniform(2, 200, (FLEET_POOLS, 1)), (FLEET_POOLS, MINUTES)).astype(np.float64)
-    seconds = cpu_seconds(lambda: walk_minutes(fleet)) / MINUTES
-    demand = office_minutes()
-    mean, p90 = walk_minutes(demand)
-    late = range(demand.shape[1] // 2, demand.shape[1] - BOOT_MINUTES)
-    came = np.array([demand[:, at + 1 : at + 1 + BOOT_MINUTES] for at in late])
-    last = np.array([demand[:, at : at + 1] for at in late])
-    ten = BOOT_MINUTES - 1
-    return {
-        "forecast_minutes_seconds": seconds,
-        "forecast_minutes_over_last_value": wape(came[..., ten], mean[late][..., ten])
-        / wape(came[..., ten], last[..., 0]),
-        **{
-            f"forecast_minutes_p90_coverage_{lead}": covered_share(
-                came[..., lead - 1], p90[late][..., lead - 1]
-            )
-            for lead in (1, 5, BOOT_MINUTES)
-        },
-    }
-
-
-def walk_minutes(demand: Floats) -> tuple[Floats, Floats]:
-    """Mean and P90 after each minute, (minutes, pools, ahead), of demand (pools, minutes); no season."""
-    forecaster, season = MinuteForecaster(len(demand), BOOT_MINUTES), np.ones((len(demand), BOOT_MINUTES))
-    found = [forecaster.step(now, season[:, 0], season) for now in demand.T]
-    return np.array([each.mean for each in found]), np.array([each.quantiles[..., 1] for each in found])
-
-
-def office_minutes() -> Floats:
-    """Input tokens by the minute of each llm and region on the first office day, shape (12, 1440)."""
-    catalogue, config = setting()
-    office, names = config.trace.office, TraceNames.of(catalogue)
-    if office is None:
-        raise ValueError("data/config/office.toml has no [trace.office]; put it back.")
-    drawn = office_day(office, config.trace.first_day, config.trace.seed, names)
-    endpoint = drawn.llm.astype(np.int64) * len(names.regions) + drawn.region
-    minute = np.minimum(drawn.arrived_us // 60_000_000, 1439)
-    shape = len(names.llms) * len(names.regions), 1440
-    cell = np.ravel_multi_index((endpoint, minute), shape)
-    return np.bincount(cell, drawn.input_tokens, np.prod(shape)).reshape(shape)
-
-
-FUNCTIONS = (clients, sums, minutes)
+FUNCTIONS = (clients, sums)
