@@ -19,7 +19,7 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces import landing, landing_folder
 from fleetcast.assets.traces.bulk_refusals import bulk_remedy
 from fleetcast.assets.traces.data_quality import assess_trace
-from fleetcast.assets.traces.file_content import FileContent
+from fleetcast.assets.traces.file_content import JSON_ARRAY, FileContent
 from fleetcast.assets.traces.ingest import IngestError, ingest_file, landed_files
 from fleetcast.assets.traces.log_columns import PER_S, find_log_columns, read_times
 from fleetcast.models.world.catalogue import load_catalogue
@@ -196,6 +196,45 @@ def test_names_are_read_by_their_order_and_units(columns, means):
     fields = tuple((name,) for name in columns)
     found = find_log_columns(Path("x"), FileContent("csv", columns, 1, "none", fields=fields), {}, None)
     assert {name: path[0] for name, path in found.paths.items()} == means
+
+
+JSON = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(max_size=3),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+)
+ENVOY = (
+    '[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "a, b" "c"'
+)
+TEXT_LOGS = (
+    ENVOY,  # Envoy's default access log
+    "[2025-05-27 20:00:05 TP0] Decode batch. #running-req: 1, #token: 327",  # SGLang
+    "[INFO] ready", "[1747.5] started", "[12/May/2025:10:00:00 +0000] GET", "[nullable] x", "[1] x", "[-] -",
+)  # fmt: skip
+
+
+@given(st.lists(JSON, max_size=3), st.sampled_from([None, 0, 2]), st.sampled_from([(", ", ": "), (",", ":")]))
+@settings(max_examples=200, deadline=None)
+def test_json_arrays_begin_with_a_value_and_text_logs_do_not(values, indent, separators):
+    [first, *_] = json.dumps(values, indent=indent, separators=separators).split("\n")
+    assert JSON_ARRAY.match(first)
+    assert not any(JSON_ARRAY.match(line) for line in TEXT_LOGS)
+
+
+def test_a_text_log_without_tokens_is_not_taken_for_json(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text(f"{ENVOY}\n{ENVOY}\n")
+    with pytest.raises(
+        IngestError, match=r"no column that is known as arrived_at, .*; it is csv with \[2016"
+    ):
+        land(path, tmp_path / "lake")
 
 
 def test_times_that_contradict_a_format_are_read_for_what_they_are(tmp_path):
