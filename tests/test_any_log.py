@@ -291,6 +291,11 @@ def test_a_changed_trace_moves_the_file(tmp_path, monkeypatch):
             "yesterday,5,6",
             r"a.csv: 20 of 40 rows are in quarantine: the timestamp is missing or unreadable. Name",
         ),
+        (
+            "01.02.2025 00:00:05,5,6",  # the first of February or the second of January
+            r"unreadable. Name the column of times \(--columns arrived_at=COLUMN\), or write its times like "
+            r"2025-02-01T00:00:05Z \(ISO 8601\)\.$",
+        ),
         ("2025-03-01,x,6", "Name the column of input tokens: --columns input_tokens=COLUMN"),
         ("2025-03-01,5,6,7", r"4 fields where the header has 3. See them: fleetcast sql"),
         ("2025-03-01,5,0", None),  # a failure
