@@ -158,6 +158,33 @@ def test_the_unit_of_numbers_since_1970_is_found_and_other_numbers_are_relative(
     assert read_times([*values], None, "ms").per_s == PER_S["ms"]
 
 
+@pytest.mark.parametrize(
+    ("ids", "whole", "kept"),
+    [
+        (pa.array([-5, 0, 7], pa.int64()), {0, 7}, {"-5"}),
+        (pa.array([-5, 0, 7], pa.int16()), {0, 7}, {"-5"}),
+        (pa.array([2**64 - 1, 0, 7], pa.uint64()), {2**64 - 1, 0, 7}, set()),
+        (pa.array([b"\xff\x00a", b"x", b"y"], pa.binary()), set(), {r"\xFF\x00a", "x", "y"}),
+        (pa.array([b"\xff" * 2, b"ab", b"cd"], pa.binary(2)), set(), {r"\xFF" * 2, "ab", "cd"}),
+        (pa.array([1.5, -2.0, 3.25]), set(), {"1.5", "-2.0", "3.25"}),
+    ],
+)  # fmt: skip
+def test_ids_of_any_type_land_in_canonical_parquet(tmp_path, ids, whole, kept):
+    """A whole number from 0 is the id; anything else is hashed, alike in each file, and kept as text."""
+    for folder, rows in (("a", range(3)), ("b", (2, 1, 0))):
+        (tmp_path / folder).mkdir()
+        table = {"request_id": ids, "arrived_at": [FIRST + timedelta(seconds=n) for n in range(3)],
+                 "input_tokens": [5, 6, 7], "output_tokens": [1, 2, 3]}  # fmt: skip
+        pq.write_table(pa.table(table).take(pa.array(rows)), tmp_path / folder / "c.parquet")
+    (report, found), (_, turned) = (
+        land(tmp_path / name / "c.parquet", tmp_path / name / "lake") for name in "ab"
+    )
+    assert (report.format, report.rows_kept, len({row["request_id"] for row in found})) == ("canonical", 3, 3)
+    assert {row["request_id"] for row in found if row["source_request_id"] is None} == whole
+    assert {row["source_request_id"] for row in found} - {None} == kept
+    assert found == turned
+
+
 def test_columns_that_the_user_names_come_first_and_an_unknown_one_is_refused(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("began,t0,in,out,id\n2025-03-01 00:00:05,2025-03-01 00:00:01,7,8,a\n")
