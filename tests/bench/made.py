@@ -32,7 +32,7 @@ OTHERS = {
     "azure_llm": ("AzureLLMInferenceTrace_code.csv.gz", "AzureLLMInferenceTrace_conv.csv.gz"),
     "mooncake": ("mooncake_synthetic_trace.jsonl.gz",),
 }
-HOUR_US, SECOND_US = 3_600_000_000, 1_000_000
+HOUR_US, MINUTE_US, SECOND_US = 3_600_000_000, 60_000_000, 1_000_000
 TARGETS = {
     "generate_statistics_within_15": Target(
         "", "share of the statistics of all shared traces, mean of 8 seeds, within 15 %", at_least=0.9
@@ -175,6 +175,12 @@ def trace_statistics(requests: pd.DataFrame, large: list[str]) -> Statistics:
             if load.size >= 2 * lag - 2:
                 found[f"acf_{name}"] = float(np.corrcoef(load[:-lag], load[lag:])[0, 1])
         found["peak_hour"] = float(load.max() / load.mean())
+        found["dispersion_1h"] = float(load.var() / load.mean())
+    minute = at // MINUTE_US - at.min() // MINUTE_US
+    minutes, input_tokens = np.bincount(minute), np.bincount(minute, requests["input"])
+    busy = minutes > 0
+    found["load_to_input"] = float(np.corrcoef(minutes[busy], input_tokens[busy] / minutes[busy])[0, 1])
+    found["dispersion_1min"] = float(minutes.var() / minutes.mean())
     seconds = np.bincount(at // SECOND_US - at.min() // SECOND_US)
     found["peak_second"] = float(seconds.max() / seconds.mean())
     found["dispersion_1s"] = float(seconds.var() / seconds.mean())
