@@ -14,7 +14,7 @@ import numpy as np
 from fleetcast.models.aliases import Floats, Ints
 
 MOST_DEPENDENT = 200  # apps, those whose levels vary most; it bounds memory and time
-PAIR_SIGMAS, SUM_SIGMAS = 2.0, 1.0  # standard errors below which nothing is left; of pairs there are many
+SIGMAS = 2.0  # standard errors below which nothing of a correlation is left
 MOST_CORRELATION = 0.999
 
 
@@ -103,7 +103,7 @@ def _shrink(correlation: Floats, independent: Floats, weight: Floats) -> Floats:
     """Return the correlations that the record proves, shape (apps, apps): of pairs, then of the sum."""
     fisher = np.arctanh(np.clip(correlation, -MOST_CORRELATION, MOST_CORRELATION))
     error = 1 / np.sqrt(np.maximum(independent - 3, 1e-9))
-    pairs = correlation * _proven(fisher, error, PAIR_SIGMAS)
+    pairs = correlation * _proven(fisher, error)
     np.fill_diagonal(pairs, 1.0)
     part = weight / max(float(np.sqrt(weight @ weight)), 1e-300)
     squares = np.outer(part**2, part**2)
@@ -114,17 +114,17 @@ def _shrink(correlation: Floats, independent: Floats, weight: Floats) -> Floats:
     np.fill_diagonal(rest, 0.0)
     beyond = part @ rest @ part
     chance = np.sqrt(2 * (squares / np.maximum(independent, 1.0)).sum())
-    beyond *= _proven(np.array(beyond), np.array(chance), SUM_SIGMAS)
+    beyond *= _proven(np.array(beyond), np.array(chance))
     shared = np.outer(part, part)
     np.fill_diagonal(shared, 0.0)
     return pairs + beyond / squares.sum() * shared
 
 
-def _proven(found: Floats, error: Floats, sigmas: float) -> Floats:
+def _proven(found: Floats, error: Floats) -> Floats:
     """Return the share of each value that is beyond its standard error (positive part of James-Stein)."""
     square = found**2
     return np.maximum(
-        1 - np.divide((sigmas * error) ** 2, square, out=np.ones_like(square), where=square > 0), 0.0
+        1 - np.divide((SIGMAS * error) ** 2, square, out=np.ones_like(square), where=square > 0), 0.0
     )
 
 
