@@ -9,7 +9,6 @@ from scipy.special import ndtr, ndtri
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.app_levels import LEVEL_QUANTILES, AppLevels, LevelProcess, quantile_at
 from fleetcast.models.traffic.clients import HOURS_PER_WEEK
-from fleetcast.models.traffic.level_dependence import Memory, fit_dependence
 
 MOST_WEEKS = 8  # of a stretch
 LAGS = (1, 2, 3, 6, 12, 24, 48, 72, 96)  # hours at which the memory is fitted
@@ -42,24 +41,18 @@ def fit_app_levels(counts: Floats, hour_of_week: Ints) -> AppLevels:
     awake = _fit(np.where(known, some | (asleep == 0)[:, None], np.nan), hour_of_week)
     places = (np.arange(LEVEL_QUANTILES) + 0.5) / LEVEL_QUANTILES
     awake = LevelProcess(**{**vars(awake), "quantiles": (places > asleep[:, None]).astype(float)})
-    seen = np.where(some | (asleep == 0)[:, None], counts, np.nan)
-    level = _fit(seen, hour_of_week)
+    level = _fit(np.where(some | (asleep == 0)[:, None], counts, np.nan), hour_of_week)
     mean = level.quantiles.mean(axis=1) * awake.quantiles.mean(axis=1)
     quantiles = level.quantiles / np.maximum(mean, 1e-300)[:, None]
     weeks = min(max(round(hour_of_week.size / HOURS_PER_WEEK), 1), MOST_WEEKS)
-    dependence = fit_dependence(
-        _residuals(seen, hour_of_week, level),
-        Memory(level.slow_share, level.slow_hours, level.fast_hours),
-        level.deviation * level.quantiles.std(axis=1),
-    )
-    return AppLevels(awake, LevelProcess(**{**vars(level), "quantiles": quantiles}), 7 * weeks, dependence)
+    return AppLevels(awake, LevelProcess(**{**vars(level), "quantiles": quantiles}), 7 * weeks)
 
 
 def _fit(seen: Floats, hour_of_week: Ints) -> LevelProcess:
     """Fit a process to each row of values, shape (apps, hours), nan where unknown."""
     apps = len(seen)
     places = (np.arange(LEVEL_QUANTILES) + 0.5) / LEVEL_QUANTILES
-    quantiles = np.zeros((apps, LEVEL_QUANTILES))
+    quantiles, scores = np.zeros((apps, LEVEL_QUANTILES)), np.full(seen.shape, np.nan)
     season, deviation = np.zeros((apps, HOURS_PER_WEEK)), np.ones(apps)
     memory = np.tile([0.0, FAST_HOURS[0], SLOW_HOURS[0]], (apps, 1))
     for app, values in enumerate(seen):
@@ -77,17 +70,6 @@ def _fit(seen: Floats, hour_of_week: Ints) -> LevelProcess:
         deviation[app] = np.sqrt(1 - season[app, hour_of_week[known]].var())
         memory[app] = _memory(values, quantiles[app], season[app], deviation[app])
     return LevelProcess(quantiles, season, deviation, *memory.T)
-
-
-def _residuals(seen: Floats, hour_of_week: Ints, level: LevelProcess) -> Floats:
-    """Return the normal scores of values about their season, shape (apps, hours); nan where unknown."""
-    residuals = np.full(seen.shape, np.nan)
-    for app, values in enumerate(seen):
-        known = np.flatnonzero(~np.isnan(values))
-        if known.size and np.ptp(values[known]) > 0:
-            scores = _scores(values[known])
-            residuals[app, known] = scores / scores.std() - level.season[app, hour_of_week[known]]
-    return residuals
 
 
 def _scores(values: Floats) -> Floats:

@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 
 from fleetcast.models.aliases import Floats, Ints
-from fleetcast.models.traffic.level_dependence import Dependence
 from fleetcast.models.traffic.random_streams import random_stream
 
 LEVEL_QUANTILES = 200
@@ -73,12 +72,11 @@ class AppLevels:
     awake: LevelProcess
     level: LevelProcess
     stretch_days: int  # days in which every quantile occurs equally often
-    dependence: Dependence  # of the levels of apps
 
     def with_copies(self, apps: Ints) -> "AppLevels":
         """Append independent copies of some apps, indices of shape (K,)."""
         every = np.concatenate([np.arange(self.level.deviation.size), apps])
-        return AppLevels(self.awake.of(every), self.level.of(every), self.stretch_days, self.dependence)
+        return AppLevels(self.awake.of(every), self.level.of(every), self.stretch_days)
 
 
 class LevelStretch(NamedTuple):
@@ -116,7 +114,7 @@ def draw_level_stretch(
     weekdays[place] = weekday
     hour_of_week = (24 * weekdays[:, None] + np.arange(24)).ravel()
     awake = levels.awake.draw(steps[:, :2], hour_of_week)
-    level = levels.level.draw(levels.dependence.correlate(steps[:, 2:]), hour_of_week)
+    level = levels.level.draw(steps[:, 2:], hour_of_week)
     return LevelStretch(
         (awake * level).reshape(shape[0], levels.stretch_days, 24), weekdays, place, days[WARM_UP_DAYS]
     )
