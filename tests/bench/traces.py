@@ -22,6 +22,7 @@ from fleetcast.models.world.catalogue import load_catalogue
 
 REQUESTS, IDS = 10_000_000, 200_000
 LOG_ROWS, BLOCK_ROWS = 10_000_000, 100_000  # of each log; that are written at once
+MOST_REFUSED = 1e-6  # share of the rows: some distributions of ServeGen have an output of 0 tokens
 SERVEGEN_REQUESTS = 1_420_558_786  # of m-small at its own rates
 SERVEGEN = Path(__file__).resolve().parents[3] / "shared" / "data" / "demand"
 TARGETS = {
@@ -91,7 +92,7 @@ def logs() -> Figures:
             reports: list[IngestReport] = []
             lake = Lake(folder / f"lake_{name}")
             spent = cpu_seconds(lambda: reports.append(ingest_file(path, lake, catalogue)))  # noqa: B023
-            if reports[0].rows_kept != reports[0].rows_in:
+            if reports[0].rows_quarantined > MOST_REFUSED * reports[0].rows_in:
                 raise RuntimeError(f"{reports[0].rows_quarantined} rows of {path.name} were quarantined.")
             figures[f"ingest_{name}_rows_per_s"] = reports[0].rows_in / spent
     return {**figures, "ingest_logs_peak_gb": peak_gb()}
