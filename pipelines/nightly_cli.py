@@ -20,7 +20,14 @@ from fleetcast.pipelines.scoreboard import (
     show_scoreboard,
     show_short_plans,
 )
-from fleetcast.pipelines.terminal import cli_errors, short_path, show_checks, show_note, show_refused
+from fleetcast.pipelines.terminal import (
+    cli_errors,
+    short_path,
+    show_checks,
+    show_mends,
+    show_note,
+    show_refused,
+)
 from fleetcast.pipelines.terminal_tables import OUT
 
 
@@ -42,7 +49,8 @@ def nightly_command(
 
         fleetcast nightly --config azure --quiet
 
-    Exit codes: 0 if every check holds; 1 if one does not; 2 for a wrong input, with the reason in one line.
+    Exit codes: 0 if every check holds; 1 if one does not, or if rows of a file in data/landing went to
+    quarantine in bulk; 2 for a wrong input, with the reason in one line.
     """
     is_broken = False
     with cli_errors():
@@ -63,8 +71,9 @@ def nightly_command(
                 OUT.print("next     fleetcast plan ahead   (the fleet of the next day)")
             show_short_plans(night.short)
             show_refused(night.refused)
+            show_mends(night.mends)
             show_checks(night.checks, night.broken, night.alarms)
-            is_broken = is_broken or bool(night.broken)
+            is_broken = is_broken or bool(night.broken or night.mends)
     raise typer.Exit(1 if is_broken else 0)
 
 

@@ -35,6 +35,7 @@ class NightlyRun(NamedTuple):
     checks : number of checks
     broken, alarms : names of the checks that failed, and of those that only warn
     refused : why files in data/landing were not imported
+    mends : of files with rows in quarantine in bulk: what mends them
     short : plans that the fleet cannot carry, rows of sql/queries/short_plans.sql
     """
 
@@ -48,6 +49,7 @@ class NightlyRun(NamedTuple):
     broken: Sequence[str]
     alarms: Sequence[str]
     refused: Sequence[str]
+    mends: Sequence[str]
     short: Sequence[Mapping[str, Any]]
 
 
@@ -65,6 +67,10 @@ class LandingSummary(NamedTuple):
     refused: Sequence[str]
     checks: int
     broken: Sequence[str]
+
+    def mends(self) -> list[str]:
+        """Return a line for each file with rows in quarantine in bulk: how many, why, and what mends them."""
+        return [file["mend"] for file in self.files if file["mend"]]
 
 
 def run_night(resource: SettingsResource, day: date | None, progress: Progress) -> NightlyRun:
@@ -103,9 +109,8 @@ def _run_night(
     warehouse = settings.lake.root / "warehouse.duckdb"
     short = settings.lake.sql("queries/short_plans.sql", trace=trace, day=day).to_pylist()
     figures = settings.figures(day)
-    return NightlyRun(
-        trace, day, board, targets, figures, warehouse, checks, broken, alarms, landed.refused, short
-    )
+    files = (landed.refused, landed.mends())
+    return NightlyRun(trace, day, board, targets, figures, warehouse, checks, broken, alarms, *files, short)
 
 
 def run_nights(

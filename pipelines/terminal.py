@@ -156,6 +156,12 @@ def show_refused(reasons: Sequence[str]) -> None:
         ERR.print(f"Not landed: {_one_line(reason)}", style="yellow", soft_wrap=True)
 
 
+def show_mends(lines: Sequence[str]) -> None:
+    """Print what mends files whose rows are in quarantine in bulk, a line each."""
+    for line in lines:
+        OUT.print(f"mend  {line}", style="yellow", markup=False, soft_wrap=True)
+
+
 def show_checks(checks: int, broken: Sequence[str], alarms: Sequence[str] = ()) -> None:
     """Print how many checks hold, which failed, and which only warn."""
     for alarm in alarms:

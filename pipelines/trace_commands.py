@@ -9,7 +9,14 @@ import pyarrow as pa
 import typer
 
 from fleetcast.pipelines.options import ColumnsOption, QuietOption, expand_path, make_progress, parse_columns
-from fleetcast.pipelines.terminal import cli_errors, exit_with_message, short_path, show_checks, show_refused
+from fleetcast.pipelines.terminal import (
+    cli_errors,
+    exit_with_message,
+    short_path,
+    show_checks,
+    show_mends,
+    show_refused,
+)
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
 NO_TRACE_FILES = "data/landing has no trace file. Copy one there; data/landing/README.md names the formats."
@@ -84,7 +91,7 @@ def ingest_command(
         show_findings(landed.findings)
         show_refused(landed.refused)
         show_checks(landed.checks, landed.broken)
-    raise typer.Exit(1 if landed.broken or any(row["mend"] for row in landed.files) else 0)
+    raise typer.Exit(1 if landed.broken or landed.mends() else 0)
 
 
 def forget_command(file: Annotated[str, typer.Argument(help="The name of an imported file.")]) -> None:
@@ -115,8 +122,7 @@ def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
         OUT.print(f"  {counts}   {file['note']}", soft_wrap=True)
         if file["columns"]:
             OUT.print(f"  {file['columns']}", markup=False, soft_wrap=True)
-        if file["mend"]:
-            OUT.print(f"mend  {file['mend']}", style="yellow", markup=False, soft_wrap=True)
+        show_mends([file["mend"]] if file["mend"] else [])
 
 
 def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:

@@ -19,7 +19,7 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces import landing, landing_folder
 from fleetcast.assets.traces.bulk_refusals import bulk_remedy
 from fleetcast.assets.traces.data_quality import assess_trace
-from fleetcast.assets.traces.file_content import FileContent
+from fleetcast.assets.traces.file_content import JSON_ARRAY, FileContent
 from fleetcast.assets.traces.ingest import IngestError, ingest_file, landed_files
 from fleetcast.assets.traces.log_columns import PER_S, find_log_columns, read_times
 from fleetcast.models.world.catalogue import load_catalogue
@@ -158,6 +158,33 @@ def test_the_unit_of_numbers_since_1970_is_found_and_other_numbers_are_relative(
     assert read_times([*values], None, "ms").per_s == PER_S["ms"]
 
 
+@pytest.mark.parametrize(
+    ("ids", "whole", "kept"),
+    [
+        (pa.array([-5, 0, 7], pa.int64()), {0, 7}, {"-5"}),
+        (pa.array([-5, 0, 7], pa.int16()), {0, 7}, {"-5"}),
+        (pa.array([2**64 - 1, 0, 7], pa.uint64()), {2**64 - 1, 0, 7}, set()),
+        (pa.array([b"\xff\x00a", b"x", b"y"], pa.binary()), set(), {r"\xFF\x00a", "x", "y"}),
+        (pa.array([b"\xff" * 2, b"ab", b"cd"], pa.binary(2)), set(), {r"\xFF" * 2, "ab", "cd"}),
+        (pa.array([1.5, -2.0, 3.25]), set(), {"1.5", "-2.0", "3.25"}),
+    ],
+)  # fmt: skip
+def test_ids_of_any_type_land_in_canonical_parquet(tmp_path, ids, whole, kept):
+    """A whole number from 0 is the id; anything else is hashed, alike in each file, and kept as text."""
+    for folder, rows in (("a", range(3)), ("b", (2, 1, 0))):
+        (tmp_path / folder).mkdir()
+        table = {"request_id": ids, "arrived_at": [FIRST + timedelta(seconds=n) for n in range(3)],
+                 "input_tokens": [5, 6, 7], "output_tokens": [1, 2, 3]}  # fmt: skip
+        pq.write_table(pa.table(table).take(pa.array(rows)), tmp_path / folder / "c.parquet")
+    (report, found), (_, turned) = (
+        land(tmp_path / name / "c.parquet", tmp_path / name / "lake") for name in "ab"
+    )
+    assert (report.format, report.rows_kept, len({row["request_id"] for row in found})) == ("canonical", 3, 3)
+    assert {row["request_id"] for row in found if row["source_request_id"] is None} == whole
+    assert {row["source_request_id"] for row in found} - {None} == kept
+    assert found == turned
+
+
 def test_columns_that_the_user_names_come_first_and_an_unknown_one_is_refused(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("began,t0,in,out,id\n2025-03-01 00:00:05,2025-03-01 00:00:01,7,8,a\n")
@@ -196,6 +223,45 @@ def test_names_are_read_by_their_order_and_units(columns, means):
     fields = tuple((name,) for name in columns)
     found = find_log_columns(Path("x"), FileContent("csv", columns, 1, "none", fields=fields), {}, None)
     assert {name: path[0] for name, path in found.paths.items()} == means
+
+
+JSON = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.text(max_size=3),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+)
+ENVOY = (
+    '[2016-04-15T20:17:00.310Z] "POST /api/v1/locations HTTP/2" 204 - 154 0 226 100 "10.0.35.28" "a, b" "c"'
+)
+TEXT_LOGS = (
+    ENVOY,  # Envoy's default access log
+    "[2025-05-27 20:00:05 TP0] Decode batch. #running-req: 1, #token: 327",  # SGLang
+    "[INFO] ready", "[1747.5] started", "[12/May/2025:10:00:00 +0000] GET", "[nullable] x", "[1] x", "[-] -",
+)  # fmt: skip
+
+
+@given(st.lists(JSON, max_size=3), st.sampled_from([None, 0, 2]), st.sampled_from([(", ", ": "), (",", ":")]))
+@settings(max_examples=200, deadline=None)
+def test_json_arrays_begin_with_a_value_and_text_logs_do_not(values, indent, separators):
+    [first, *_] = json.dumps(values, indent=indent, separators=separators).split("\n")
+    assert JSON_ARRAY.match(first)
+    assert not any(JSON_ARRAY.match(line) for line in TEXT_LOGS)
+
+
+def test_a_text_log_without_tokens_is_not_taken_for_json(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_text(f"{ENVOY}\n{ENVOY}\n")
+    with pytest.raises(
+        IngestError, match=r"no column that is known as arrived_at, .*; it is csv with \[2016"
+    ):
+        land(path, tmp_path / "lake")
 
 
 def test_times_that_contradict_a_format_are_read_for_what_they_are(tmp_path):
@@ -251,6 +317,11 @@ def test_a_changed_trace_moves_the_file(tmp_path, monkeypatch):
         (
             "yesterday,5,6",
             r"a.csv: 20 of 40 rows are in quarantine: the timestamp is missing or unreadable. Name",
+        ),
+        (
+            "01.02.2025 00:00:05,5,6",  # the first of February or the second of January
+            r"unreadable. Name the column of times \(--columns arrived_at=COLUMN\), or write its times like "
+            r"2025-02-01T00:00:05Z \(ISO 8601\)\.$",
         ),
         ("2025-03-01,x,6", "Name the column of input tokens: --columns input_tokens=COLUMN"),
         ("2025-03-01,5,6,7", r"4 fields where the header has 3. See them: fleetcast sql"),

@@ -1,6 +1,9 @@
 """Backtests: the marts equal the plain formulas, alarms ring when they should, and processes agree."""
 
+import dataclasses
+import shutil
 from datetime import date, timedelta
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +19,10 @@ from fleetcast.assets.forecasts.forecasts import forecast_day, read_day_forecast
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.request_days import make_request_day
+from fleetcast.models import forecast
+from fleetcast.models.forecast import walk_predictions
 from fleetcast.models.forecast.backtest import BacktestClock
 from fleetcast.models.forecast.wape_bootstrap import bootstrap_difference
 
@@ -110,6 +116,23 @@ def test_the_leaderboard_has_every_method_with_interval_and_resamples(ran: RunSe
     figure = forecast_leaderboard_figure(ran, DAY)
     titles = [f"{tier}, {minutes} minutes ahead" for tier in TIERS for minutes in (10, 60, 120)]
     assert [axes.get_title() for axes in figure.axes] == titles
+
+
+def test_an_installed_method_is_on_the_leaderboard(
+    ran: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is walked as the shipped ones are, and has an error."""
+    shutil.copytree(ran.lake.root, tmp_path / "lake")
+    settings = dataclasses.replace(ran, lake=Lake(tmp_path / "lake"))
+    own = {"mine": lambda demand, horizon: np.repeat(demand[:, -1:], horizon, axis=1)}
+    for module in (backtests, forecast, walk_predictions):
+        monkeypatch.setattr(module, "installed_forecasts", lambda: own)
+    monkeypatch.setattr(backtests, "BACKTESTED_METHODS", FAST)
+    backtests.backtest_methods(settings, DAY, DAY, "niw", Progress())
+    board = backtests.read_forecast_leaderboard(settings, "niw").to_pandas()
+    hour = board[board["horizon_minutes"] == 60].set_index("method")
+    assert set(hour.index) == {*FAST, "mine"}
+    assert hour["wape_share"].between(0, 10, inclusive="neither").all()
 
 
 def test_the_board_averages_live_endpoints_only(ran: RunSettings) -> None:

@@ -368,7 +368,7 @@ def test_nightly_runs_stop_at_the_first_without_scoreboard(small, monkeypatch):
     boards = {date(2025, 7, 1): pa.table({}), date(2025, 7, 2): None, date(2025, 7, 3): pa.table({})}
 
     def fake(resource, day, progress):
-        return nightly_run.NightlyRun("small", day, boards[day], None, Path(), Path(), 1, [], [], [], [])
+        return nightly_run.NightlyRun("small", day, boards[day], None, Path(), Path(), 1, [], [], [], [], [])
 
     monkeypatch.setattr(nightly_run, "run_night", fake)
     assert [one.day for one in nightly_run.run_nights(small, None, 1, Progress())] == [date(2025, 7, 3)]
@@ -429,6 +429,70 @@ def test_a_bad_file_in_landing_is_reported_and_others_still_land(small, tmp_path
         "warn  azure_llm good.csv  clipped tokens: input_tokens end in a spike at 2048 (30 rows, 100 %)"
         in output
     )
+
+
+@pytest.fixture
+def landing_folder(small, tmp_path, monkeypatch) -> Path:
+    """A landing folder and a lake that the commands use."""
+    from fleetcast.assets.traces import ingest, landing, landing_folder
+
+    folder, found = tmp_path / "landing", ingest.landed_files
+    monkeypatch.setattr(SettingsResource, "deployed", classmethod(lambda cls: small))
+    monkeypatch.setattr(landing_folder, "LANDING_DIR", folder)
+    for module in (ingest, landing, nightly_run):
+        monkeypatch.setattr(module, "landed_files", lambda: found(folder))
+    monkeypatch.setattr(landing, "lone_mappings", list)
+    return folder
+
+
+def test_ingest_keeps_the_columns_and_rows_refused_in_bulk_end_with_exit_code_1(
+    small, landing_folder, tmp_path, monkeypatch
+):
+    """The nightly run prints the same line, and ends with the same code."""
+    log, good = tmp_path / "log.csv", [f"2025-03-01 00:00:{n:02d},5,6" for n in range(20)]
+    log.write_text("\n".join(["begun,in,out", *good]))
+    named = ("ingest", str(log), "--columns", "arrived_at=begun,input_tokens=in", "--quiet")
+    found = invoke(*named, "--columns", "output_tokens=out")
+    assert found.exit_code == 0, found.output
+    assert "20 rows in = 20 kept + 0 quarantined" in found.stdout
+    assert "mend" not in found.stdout
+    columns = 'columns = { arrived_at = "begun", input_tokens = "in", output_tokens = "out" }\n'
+    assert (landing_folder / "log.toml").read_text() == columns
+    (landing_folder / "log.csv").write_text("\n".join(["begun,in,out", *good, *["yesterday,5,6"] * 20]))
+    found = invoke("ingest", "--quiet")
+    [line] = [line for line in found.stdout.splitlines() if line.startswith("mend")]
+    assert line.startswith("mend  log.csv: 20 of 40 rows are in quarantine: the timestamp is missing")
+    assert found.exit_code == 1
+    stopped = SimpleNamespace(checks=0, broken=[], alarms=[])
+    run_night = nightly_run.run_night
+    monkeypatch.setattr(nightly_run, "run_night", lambda _, day, to: run_night(small, date(2025, 7, 3), to))
+    with monkeypatch.context() as patch:  # no plan and no replay: nothing but the files matters here
+        run_job = nightly_run.run_job
+        patch.setattr(
+            nightly_run, "run_job", lambda name, *rest: run_job(name, *rest) if name == "land" else stopped
+        )
+        patch.setattr(nightly_run.demand_history, "consecutive_stretches", lambda days: [])
+        patch.setattr(nightly_run.scorecards, "read_scoreboard", lambda *_: None)
+        patch.setattr(nightly_run.scorecards, "attainment_by_target", lambda *_: None)
+        found = invoke("nightly", "--quiet")
+    assert line in found.stdout.splitlines()
+    assert found.exit_code == 1, found.output
+
+
+def test_quiet_progress_is_a_line_a_minute(monkeypatch):
+    sheet, clock_s = StringIO(), [0.0]
+    monkeypatch.setattr(terminal, "ERR", terminal_tables.LiteralConsole(file=sheet, width=20))
+    monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
+    monkeypatch.setattr(terminal, "QUIET_LINE_S", 10.0)
+    for total in (8, 0):
+        with terminal.MinuteLines().bar("[red]rows[/red] of a", total) as step:
+            for done in range(9):  # every 4 s
+                step(done)
+                clock_s[0] += 4.0
+    shares = (", 38%", ", 62%", ", 100%", "", "", "")
+    assert sheet.getvalue().splitlines() == [
+        f"[red]rows[/red] of a{share} after {n % 3 + 1} min" for n, share in enumerate(shares)
+    ]
 
 
 def test_an_empty_landing_folder_is_reported_in_one_line(monkeypatch):

@@ -1,6 +1,7 @@
 """A trace from metrics: every reading keeps its requests and tokens, whatever happens to the counters."""
 
 import json
+import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -307,6 +308,24 @@ def test_metrics_with_logs_are_refused_with_the_remedy(tmp_path: Path) -> None:
         IngestError, match=r"one.json is an answer of Prometheus. Put all answers of a trace into"
     ):
         ingest_file(tmp_path / "one.json", lake, CATALOGUE)
+
+
+def test_a_changed_trace_moves_the_folder(tmp_path: Path) -> None:
+    """Its requests are in one trace, even if the move was interrupted before the old trace was left."""
+    part = series(process(1, last_s=3600), {"instance": "a"}, T[:121])
+    lake, first = land(tmp_path, part)
+    kept = tmp_path / "kept"
+    shutil.copytree(lake.root, kept)
+    lake, moved = land(tmp_path, part, mapping='trace = "other"\ntier = "iw_fast"\nregion = "east"')
+    assert (moved.is_new, moved.moved_from, moved.rows_kept) == (True, ("mine",), first.rows_kept)
+    assert lake.count("requests") == lake.count("requests", trace="other") == first.rows_kept
+    for table in ("ingests", "metric_findings", "engine_histograms"):
+        assert {row["trace"] for row in lake.sql(f"select trace from {table}").to_pylist()} == {"other"}
+    shutil.copytree(kept, lake.root, dirs_exist_ok=True)
+    assert lake.count("requests") == 2 * first.rows_kept
+    again = land_metrics(tmp_path / "mine.metrics", Lake(lake.root), CATALOGUE)
+    assert (again.is_new, again.moved_from) == (False, ("mine",))
+    assert Lake(lake.root).count("requests") == first.rows_kept
 
 
 @pytest.mark.parametrize("seed", range(5))

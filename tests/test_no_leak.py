@@ -35,6 +35,7 @@ bucket_minutes = 60
 BEFORE = {
     "requests": "select * from requests where arrived_at < $cut order by request_id",
     "silences": "select * from silences where silence_end <= $cut order by all",
+    "tier_verdicts": "select * from tier_verdicts order by all",
     "demand": "select * from demand where bucket_start < $cut order by all",
     "day_ahead_forecasts": "select * exclude (actual_per_s) from day_ahead_forecasts order by all",
 }

@@ -6,8 +6,8 @@ from fleetcast.assets.traces.ingest import IngestReport
 
 BULK_SHARE, BULK_ROWS = 0.1, 10  # of the rows of a file, and at least so many; or all of its rows
 REMEDIES: Mapping[str, str] = {  # beginning of a reason -> what mends it
-    "the timestamp is missing": "Name the column of times (--columns arrived_at=COLUMN), its unit or its "
-    'time zone (clock = "ms" or "Europe/Berlin" in {mapping})',
+    "the timestamp is missing": "Name the column of times (--columns arrived_at=COLUMN), or write its times "
+    "like 2025-02-01T00:00:05Z (ISO 8601)",
     "the timestamp lies outside": 'Give the unit of its times (clock = "s", "ms", "us" or "ns") or their '
     "start in {mapping}",
     "the turn has neither": "Add a timestamp to the first turn of each session, and a delay to the others",

@@ -35,7 +35,12 @@ PACKING_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 SEPARATORS = ",;\t|"
 COPY_LINE = re.compile(r"COPY .+ \((.+)\) FROM stdin;", re.IGNORECASE)
 DUMP_LINES = 20_000  # of a dump, in which its COPY block begins
-LOG_LINE = re.compile(r"(Received request|Generated response) \S+")
+LOG_LINES = {  # name of a format's lines -> pattern of such a line
+    "Received request": re.compile(r"(Received request|Generated response) \S+"),
+    "Finish: obj=": re.compile(r"(Receive|Finish): obj=\w+\("),
+}
+# Text logs begin with [ too, like [2025-05-27 20:00:05]: a value of JSON must follow, or nothing.
+JSON_ARRAY = re.compile(r"\[\s*($|[\[{\"]|(-?\d[\d.eE+-]*|true|false|null)\s*(,|\]?\s*$)|\]\s*$)")
 
 ColumnPath = tuple[str, ...]  # a column, or a field in a field
 
@@ -93,7 +98,7 @@ def _inspect_text(path: Path, packing: str, before: int, first: str, opened: IO[
         raise IngestError(
             f"{path.name} is neither text nor Parquet. Unpack it, or convert it to UTF-8 text or Parquet."
         )
-    if first.startswith("["):
+    if JSON_ARRAY.match(first):
         raise IngestError(
             f"{path.name} is one JSON array. Write one object a line, for example: jq -c '.[]' {path.name}"
         )
@@ -108,8 +113,9 @@ def _inspect_text(path: Path, packing: str, before: int, first: str, opened: IO[
             found = _copy_block(again)
         if found is not None:
             return found._replace(packing=packing)
-    if LOG_LINE.search(first) or any(LOG_LINE.search(line) for line in lines):
-        return FileContent("text", ("Received request",), 0, packing)
+    logs = (name for line in (first, *lines) for name, log in LOG_LINES.items() if log.search(line))
+    if (log_lines := next(logs, None)) is not None:
+        return FileContent("text", (log_lines,), 0, packing)
     separator = max(SEPARATORS, key=lambda s: (len(split_fields(first, s)), s == ","))
     columns = tuple(column.strip(' "') for column in split_fields(first, separator))
     _require_distinct(columns, path.name)

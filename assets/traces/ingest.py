@@ -107,14 +107,10 @@ def ingest_file(
         require_landed_trace(lake, mapping.trace, path)
         require_single_source(lake, mapping.trace, path)
     variables = staging_variables(landed, mapping, catalogue)
-    former = former_traces(lake, mapping.trace, path.name)
     is_new = not is_ingested(lake, mapping.trace, path.name, variables["sha256"])
     if is_new:
         _write_file(landed, mapping, variables, lake, catalogue, guard)
-    for trace in former:  # after the file is complete in its new trace: an interruption loses nothing
-        remove_from_trace(lake, trace, path.name)
-    report = read_ingest_report(lake, mapping.trace, path.name, is_new)
-    return dataclasses.replace(report, moved_from=former)
+    return complete_move(lake, mapping.trace, path.name, is_new)
 
 
 def _write_file(
@@ -195,6 +191,17 @@ def require_single_source(lake: Lake, trace: str, path: Path) -> None:
             f"would count twice. Give it another trace in {mapping_file(path).name}, or run: "
             f"fleetcast forget {others[0]}"
         )
+
+
+def complete_move(lake: Lake, trace: str, file: str, is_new: bool) -> IngestReport:
+    """Remove a file that is complete in its trace from traces that had it before, and return its report.
+
+    An interruption before this loses nothing.
+    """
+    former = former_traces(lake, trace, file)
+    for other in former:
+        remove_from_trace(lake, other, file)
+    return dataclasses.replace(read_ingest_report(lake, trace, file, is_new), moved_from=former)
 
 
 def former_traces(lake: Lake, trace: str, file: str) -> tuple[str, ...]:

@@ -23,9 +23,9 @@ from fleetcast.assets.lake.warehouse import Connection, Lake, one_line_errors
 from fleetcast.assets.traces.counter_reader import CounterReader
 from fleetcast.assets.traces.ingest import (
     IngestReport,
+    complete_move,
     is_ingested,
     mapping_bytes,
-    read_ingest_report,
     require_landed_trace,
     require_single_source,
 )
@@ -56,6 +56,8 @@ def land_metrics(
 ) -> IngestReport:
     """Ingest one folder into the lake. With the same answers, mapping and catalogue again, change nothing.
 
+    If its mapping names another trace than before, the folder moves there.
+
     Raises
     ------
     IngestError
@@ -70,7 +72,7 @@ def land_metrics(
     require_single_source(lake, mapping.trace, path)
     sha256 = metrics_folder_digest(path, mapping, catalogue)
     if is_ingested(lake, mapping.trace, path.name, sha256):
-        return read_ingest_report(lake, mapping.trace, path.name, is_new=False)
+        return complete_move(lake, mapping.trace, path.name, is_new=False)
     with (
         one_line_errors(f"Ingesting {path.name}"),
         lake.scratch() as folder,
@@ -96,7 +98,7 @@ def land_metrics(
     }
     table = pa.Table.from_pylist([record], SCHEMAS["ingests"])
     lake.write("ingests", table, file=path.name, trace=mapping.trace)
-    return read_ingest_report(lake, mapping.trace, path.name, is_new=True)
+    return complete_move(lake, mapping.trace, path.name, is_new=True)
 
 
 class WrittenDays(NamedTuple):

@@ -73,10 +73,6 @@ UNSIZED = {  # why a function has no small size
         ("configure speed", "configure over_defaults", "configure over_aiconfigurator"),
         "prices thousands of points; `exhaustive` searches a small space",
     ),
-    **dict.fromkeys(
-        ("small_series clients", "small_series sums"),
-        "walks each series from every hour; held_out walks a few",
-    ),
     "processes longest_processes": "is `processes` with a longer file",
     "witness rough": "is `planted` with other engines",
     "witness real_logs": "calibrates to logs, as tests/test_calibration.py does",

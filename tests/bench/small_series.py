@@ -10,6 +10,7 @@ from fleetcast.models.forecast import ENSEMBLE_MEMBERS
 from fleetcast.models.forecast.backtest import actual_demand
 
 SUMS = ("servegen", "azure_code_tuesday", "burstgpt_api", "burstgpt_conversation")
+MOST_CLIENTS, HOURS_BETWEEN = 100, 1  # clients; hours from a forecast to the next
 DAY_NAIVE = "seasonal_naive_day"
 TIE = 1e-6  # relative difference of two errors that are equal
 P90_LIMITS = (0.85, 0.95)
@@ -46,9 +47,9 @@ def clients() -> Figures:
         raise Skipped(f"{DEMAND} is not here")
     demand = servegen_clients()
     demand = np.where(demand.sum(axis=0) == 0, np.nan, demand)  # no data was collected
-    clock = real_series()["servegen"].clock._replace(horizon=144)
+    clock = real_series()["servegen"].clock._replace(every=6 * HOURS_BETWEEN, horizon=144)
     weeks = demand[:, : clock.first_cutoff], demand[:, clock.first_cutoff :]
-    demand = demand[np.all([np.nansum(week, axis=1) > 0 for week in weeks], axis=0)]
+    demand = demand[np.all([np.nansum(week, axis=1) > 0 for week in weeks], axis=0)][:MOST_CLIENTS]
     found = predicted(Held(demand, clock), (DEFAULT, *NAIVE, DAY_NAIVE))
     came, p90 = actual_demand(demand, clock), found[DEFAULT].quantiles[..., 1]
     error = {name: np.nansum(np.abs(came - each.mean), axis=2) for name, each in found.items()}
@@ -56,7 +57,7 @@ def clients() -> Figures:
         error[DEFAULT][:, at].sum(axis=1) / np.min([error[name][:, at].sum(axis=1) for name in names], axis=0)
         for names, at in (
             (NAIVE, slice(None)),
-            (NAIVE, slice(None, None, 24)),
+            (NAIVE, slice(None, None, 24 // HOURS_BETWEEN)),
             ((*NAIVE, DAY_NAIVE), slice(None)),
         )
     )
@@ -84,7 +85,7 @@ def sums() -> Figures:
     for name in SUMS:
         demand, clock = real_series()[name]
         weekday = FRIDAY if name.startswith("azure") else 0
-        clock = clock._replace(every=clock.hour, horizon=clock.season)
+        clock = clock._replace(every=clock.hour * HOURS_BETWEEN, horizon=clock.season)
         found = predicted(Held(demand, clock), (DEFAULT, *ENSEMBLE_MEMBERS), weekday)
         came = actual_demand(demand, clock)
         single = min(wape(came, found[method].mean) for method in ENSEMBLE_MEMBERS)
@@ -105,3 +106,7 @@ def sums() -> Figures:
 
 
 FUNCTIONS = (clients, sums)
+SMOKE = {
+    "clients": {"MOST_CLIENTS": 2, "HOURS_BETWEEN": 24},
+    "sums": {"SUMS": ("azure_code_tuesday",), "HOURS_BETWEEN": 24},
+}

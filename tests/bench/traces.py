@@ -1,10 +1,12 @@
 """Traces: making them, and bringing them into the lake."""
 
+import itertools
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import landed_shares
 import numpy as np
@@ -19,7 +21,8 @@ from fleetcast.assets.traces.request_days import canonical_requests
 from fleetcast.models.world.catalogue import load_catalogue
 
 REQUESTS, IDS = 10_000_000, 200_000
-LOG_ROWS = 10_000_000  # of each log
+LOG_ROWS, BLOCK_ROWS = 10_000_000, 100_000  # of each log; that are written at once
+MOST_REFUSED = 1e-6  # share of the rows: some distributions of ServeGen have an output of 0 tokens
 SERVEGEN_REQUESTS = 1_420_558_786  # of m-small at its own rates
 SERVEGEN = Path(__file__).resolve().parents[3] / "shared" / "data" / "demand"
 TARGETS = {
@@ -89,7 +92,7 @@ def logs() -> Figures:
             reports: list[IngestReport] = []
             lake = Lake(folder / f"lake_{name}")
             spent = cpu_seconds(lambda: reports.append(ingest_file(path, lake, catalogue)))  # noqa: B023
-            if reports[0].rows_kept != reports[0].rows_in:
+            if reports[0].rows_quarantined > MOST_REFUSED * reports[0].rows_in:
                 raise RuntimeError(f"{reports[0].rows_quarantined} rows of {path.name} were quarantined.")
             figures[f"ingest_{name}_rows_per_s"] = reports[0].rows_in / spent
     return {**figures, "ingest_logs_peak_gb": peak_gb()}
@@ -97,10 +100,6 @@ def logs() -> Figures:
 
 def write_logs(folder: Path) -> Iterator[tuple[str, Path]]:
     """Write the same requests as Azure's CSV, Mooncake's JSON lines, and a log with other names."""
-    rng = np.random.default_rng(7)
-    tokens = rng.integers(1, 4000, (LOG_ROWS, 2))
-    ms = np.sort(rng.integers(0, 7 * 86_400_000, LOG_ROWS))
-    instants = (np.datetime64("2025-07-01", "ms") + ms).astype(str)
     lines = {
         "azure": ("a.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n", "{1},{2},{3}\n"),
         "mooncake": ("m.jsonl", "", '{{"timestamp": {0}, "input_length": {2}, "output_length": {3}}}\n'),
@@ -113,9 +112,23 @@ def write_logs(folder: Path) -> Iterator[tuple[str, Path]]:
     for name, (file, header, line) in lines.items():
         with (folder / file).open("w") as out:
             out.write(header)
-            rows = zip(ms, instants, *tokens.T, strict=True)
-            out.writelines(line.format(*row) for row in rows)
+            for block in log_blocks():
+                out.writelines(line.format(*row) for row in block)
         yield name, folder / file
+
+
+def log_blocks() -> Iterator[Iterator[tuple[Any, ...]]]:
+    """Yield LOG_ROWS rows of a week in blocks, so that the peak of memory is that of the ingest.
+
+    A row: milliseconds of the week, the instant as text, input tokens, output tokens.
+    """
+    rng = np.random.default_rng(7)
+    ends = np.linspace(0, 7 * 86_400_000, -(-LOG_ROWS // BLOCK_ROWS) + 1).astype(int)
+    for number, (first, end) in enumerate(itertools.pairwise(ends)):
+        rows = min(BLOCK_ROWS, LOG_ROWS - number * BLOCK_ROWS)
+        ms = np.sort(rng.integers(first, end, rows))
+        instants = (np.datetime64("2025-07-01", "ms") + ms).astype(str)
+        yield zip(ms, instants, *rng.integers(1, 4000, (2, rows)), strict=True)
 
 
 def pack_servegen(folder: Path) -> Iterator[tuple[str, Path]]:
