@@ -2,10 +2,12 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,7 @@ from fleetcast.assets.studies import try_fleet
 from fleetcast.assets.traces.landing import land_file
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.advise_cli import parse_output_folder
 from fleetcast.pipelines.cli import cli_app
@@ -64,11 +67,9 @@ def trace(path: Path, hours: int, per_hour: int, **more: Any) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunSettings]:
-    """Advise on three days of a service, with today's fleet; no search for GPUs, levels or latency errors."""
-    folder = tmp_path_factory.mktemp("advise")
-    file = trace(folder / "service.csv", 72, 150)
+@contextmanager
+def few_replays() -> Iterator[None]:
+    """No search for GPUs, no levels, few days and versions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
         patch.setattr(advice_pipeline, "MOST_PAST_DAYS", 2)
@@ -76,6 +77,15 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
         patch.setattr(tomorrow_draws, "MOST_DRAWS", 10)
         patch.setattr(advice_config, "ADVICE_POLICIES", ("static", "day_ahead", "clairvoyant"))
         patch.setattr(advice_pipeline, "run_level_trials", lambda *_: False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunSettings]:
+    """Advise on three days of a service, with today's fleet."""
+    folder = tmp_path_factory.mktemp("advise")
+    file = trace(folder / "service.csv", 72, 150)
+    with few_replays():
         found = advise_trace(AdviceRequest(file, current_fleet=TODAY), folder / "out", Progress())
     files = write_advice(found, folder / "out")
     settings = load_settings(str(folder / "out" / "advice.toml"), str(folder / "out" / "lake"))
@@ -129,6 +139,30 @@ def test_the_saving_equals_a_direct_replay(output: tuple[Path, dict[str, Any], R
         TODAY, try_fleet.parse_fleet(TODAY, catalogue, office), requests, catalogue, office
     )
     assert saving["today_in_time_share"] == pytest.approx(direct.row["iw_fast_attainment_share"], abs=2e-3)
+
+
+def test_no_fleet_is_advised_that_misses_its_target(tmp_path: Path) -> None:
+    """One prompt in ten takes one L40S too long, however many instances there are."""
+    count = len(pd.read_csv(trace(tmp_path / "long.csv", 60, 20)))
+    sizes = np.where(np.arange(count) % 10 == 0, 20_000, 500)
+    file = trace(tmp_path / "long.csv", 60, 20, **{"Request tokens": sizes})
+    with few_replays():
+        found = advise_trace(AdviceRequest(file, current_fleet=TODAY), tmp_path / "out", Progress())
+    settings = load_settings(str(tmp_path / "out" / "advice.toml"), str(tmp_path / "out" / "lake"))
+    promise, first = found["promise"], found["answer"][0]
+    assert (promise["is_kept"], promise["kept_share"], promise["headroom_share"]) == (False, 0.1, 0.0)
+    assert first.startswith("No fleet of this kind keeps its target on 2025-03-06 (95 % of iw_fast")
+    assert "so none is advised" in first
+    assert re.search(r"\d x \S+ per instance would|use a smaller llm", first)
+    assert found["answer"][1].startswith(f"Closest comes the rule {promise['rule']}, planned with")
+    assert not any(" run " in line or "instead of" in line for line in found["answer"])
+    assert not any(row["is_advised"] for row in found["choice"]["rules"])
+    assert (found["board"]["advised"], found["saving"]) == (None, None)
+    written = settings.lake.read("day_ahead_plans", day=NEXT)["why"].to_pylist()
+    assert not any("sized by replay" in (why or "") for why in written)
+    text = render_advice_page(found)
+    assert "which is not advised" in text
+    assert "What to run, by hour" not in text
 
 
 def test_the_page_has_numbers_and_loads_nothing(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
@@ -194,6 +228,45 @@ def test_a_trace_of_an_hour_is_sized_by_replay(tmp_path: Path) -> None:
     assert (saving["today_usd"], saving["advised_usd"]) == (24 * 3.5, found["tomorrow"]["usd"])
     assert attained(size["instances"]) >= 0.95 > attained(size["instances"] - 1)
     render_advice_page(found)
+
+
+def test_a_short_trace_that_no_fleet_serves_in_time_is_said_so(tmp_path: Path) -> None:
+    """As many instances as are replayed do not shorten a prompt of 20,000 tokens, of which one in ten is."""
+    count = len(pd.read_csv(trace(tmp_path / "long.csv", 3, 300)))
+    sizes = np.where(np.arange(count) % 10 == 0, 20_000, 500)
+    file = trace(tmp_path / "long.csv", 3, 300, **{"Request tokens": sizes, "Log Type": "Conversation log"})
+    with few_replays():
+        found = advise_trace(AdviceRequest(file, current_fleet=TODAY), tmp_path / "out", Progress())
+    tomorrow, answer = found["tomorrow"], found["answer"]
+    known = [row for row in tomorrow["hours"] if row["requests"]]
+    assert all(row["attainment_share"] < 0.95 for row in known)
+    assert (tomorrow["missed_hours"], tomorrow["sized_hours"]) == (3, 3)
+    assert answer[0].startswith(
+        "No fleet of this kind serves 95 % of the requests in time in 3 of the 3 hours"
+    )
+    assert "of its target even with 32 instances: 2 x " in answer[0]
+    assert answer[1].startswith("Closest to it comes, for a day like this trace,")
+    text = render_advice_page(found)
+    assert "In 3 of the 3 hours (of each llm and region) none do" in text
+    assert "What to run, by hour" not in text
+
+
+@pytest.mark.parametrize(("curve", "fewest"), [((0.5, 0.8, 0.96, 0.97), 3), ((0.5, 0.8, 0.9, 0.9), 4)])
+def test_the_fewest_instances_of_an_hour(
+    curve: tuple[float, ...], fewest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a count that attains, the fewest of those replayed that attain most: 1, 2, 4, 8 and 16 are."""
+    catalogue = load_catalogue()
+    settings = RunSettings(Lake(Path("unused")), catalogue, load_config("office", catalogue))
+    rows = pd.DataFrame({"arrival_s": [0.0], "input_tokens": [9], "output_tokens": [9]})
+
+    def replay(*given: Any) -> Any:
+        [(_, count)] = given[3]
+        return SimpleNamespace(attainment_share=curve[min(count, len(curve)) - 1])
+
+    monkeypatch.setattr(short_trace, "replay_hour", replay)
+    sized = advice_config.SizedDeployment(Deployment("l40s-48gb", 1), 1)
+    assert short_trace.fewest_instances(settings, sized, "llama3.1-8b", rows) == (fewest, curve[fewest - 1])
 
 
 def test_an_llm_without_profile_has_no_fleet_until_it_is_mapped(tmp_path: Path) -> None:

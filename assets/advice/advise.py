@@ -139,6 +139,7 @@ def compute_sections(
     deployments = advice_config.current_deployments(pools) or advice_config.default_deployments(
         llms, catalogue, office
     )
+    types = {llm: request.gpus or advice_pipeline.default_gpus(llm, catalogue) for llm in deployments}
     config, last = folder / "advice.toml", imported.last_whole_day
     settings = advice_config.write_advice_config(imported, deployments, catalogue, request.survive, config)
     next_day = imported.day_to_plan
@@ -157,7 +158,6 @@ def compute_sections(
     answers = advice_pipeline.find_fleets_to_rent(settings, next_day, llms, request.gpus, peaks, progress)
     if not pools:
         if last is None:
-            types = {llm: tuple(request.gpus) or advice_pipeline.default_gpus(llm, catalogue) for llm in llms}
             deployments = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
         else:
             deployments = advice_pipeline.rented_sized_deployments(answers, llms, catalogue, office)
@@ -175,13 +175,11 @@ def compute_sections(
             sections["levels"] = data_sections.levels_section(settings, last)
         plan_ahead(settings, next_day, progress)
         sections |= promised_sections(settings, days, next_day, request.survive, progress)
-        if not sections["promise"]["is_kept"]:
-            types = {llm: request.gpus or advice_pipeline.default_gpus(llm, catalogue) for llm in deployments}
-            sections["promise"]["remedy"] = describe_remedy(
-                settings, last, deployments, types, catalogue, office
-            )
         sections["tomorrow"] = next_day_plan.next_day_section(settings, next_day)
-        sections["board"] = policy_comparison.policies_section(settings, last)
+        sections["board"] = policy_comparison.policies_section(settings, last, sections["promise"])
+    missed = sections["tomorrow"] if last is None else sections["promise"]
+    if missed["missed_hours"] if last is None else not missed["is_kept"]:
+        missed["remedy"] = describe_remedy(settings, last, deployments, types, catalogue, office)
     current = evaluate_current_fleet(settings, last, pools, request.current_fleet, catalogue, office)
     add_derived_sections(settings, sections, imported, last, current)
     return sections
@@ -192,12 +190,13 @@ def promised_sections(
 ) -> Numbers:
     """Choose and size the rule of the next day; return its promise, the choice and the graded past days.
 
-    The plan of the next day in the lake gets the instances of the sized rule.
+    The plan of the next day in the lake gets the instances of the sized rule if it keeps its promise.
     """
     whole = [day for day in settings.lake.days("demand", settings.trace) if day <= days[-1]]
     search, found = promise_sections.search_promise(settings, days, whole, next_day, survive, progress)
     sized = found.advised.sized
-    promise_sections.write_sized_plan(settings, search.plan, sized)
+    if found.is_kept:
+        promise_sections.write_sized_plan(settings, search.plan, sized)
     promise = promise_sections.promise_section(settings, search, found, survive)
     advised_days.keep_promise(settings, search, promise)
     advised_days.grade_landed_days(settings, days[-1])

@@ -47,7 +47,8 @@ def list_limitations(imported: ImportedTrace, catalogue: Catalogue, numbers: Num
         )
     if numbers["tomorrow"] is not None and numbers["tomorrow"]["not_known"]:
         found.append(("silences", numbers["tomorrow"]["not_known"]))
-    if numbers["tomorrow"] is not None and not (numbers["saving"] or {}).get("is_told"):
+    is_advised = numbers["promise"] is None or numbers["promise"]["is_kept"]
+    if numbers["tomorrow"] is not None and is_advised and not (numbers["saving"] or {}).get("is_told"):
         found.append(
             (
                 "today",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 
 from fleetcast.assets.advice.advice_config import SizedDeployment
-from fleetcast.assets.advice.short_trace import HourSize
+from fleetcast.assets.advice.short_trace import HourSize, require_strictest_tier
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.demand.demand_history import unknown_history_sentence
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings
@@ -30,6 +30,10 @@ def next_day_section(settings: RunSettings, day: date, table: str = "day_ahead_p
         "method": method,
         "hours": hours,
         **_plan_totals(settings, rows, _by_hour(rows, forecast), changes),
+        "target_share": None,
+        "missed_hours": 0,
+        "sized_hours": 0,
+        "remedy": "",
         "not_known": unknown_history_sentence(settings, day),
     }
 
@@ -109,6 +113,10 @@ def sized_hours_section(
         "method": None,
         "hours": hours,
         **_plan_totals(settings, hours, by_hour),
+        "target_share": (target := require_strictest_tier(settings).attainment_target_share),
+        "missed_hours": sum(size.attainment_share < target for size in sizes),
+        "sized_hours": len(sizes),
+        "remedy": "",
         "not_known": "",
     }
 

@@ -105,7 +105,7 @@ def plan_chart(promise: Numbers, tomorrow: Numbers) -> str:
         ahead,
     )
     return render_chart(
-        "GPUs of the advised rule by hour: past days as replayed, then tomorrow",
+        "GPUs by hour of the rule in the promise: past days as replayed, then tomorrow",
         "GPUs",
         y_max=1.15 * max([1.0, *steps, *band.high]),
         span=span,
