@@ -1,7 +1,11 @@
 """`fleetcast advise`: its numbers against the plan and a direct replay; the page; limitations of a trace."""
 
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
@@ -19,9 +23,13 @@ from typer.testing import CliRunner
 from fleetcast.assets.advice import (
     advice_config,
     advice_pipeline,
+    advise,
     import_trace,
     limitations,
+    next_day_plan,
+    policy_comparison,
     promise_sections,
+    rule_replays,
     short_trace,
     tomorrow_draws,
 )
@@ -29,11 +37,12 @@ from fleetcast.assets.advice.advice_files import write_advice
 from fleetcast.assets.advice.advice_page import render_advice_page
 from fleetcast.assets.advice.advise import AdviceRequest, advise_trace
 from fleetcast.assets.advice.imported_trace import ImportedTrace
+from fleetcast.assets.advice.phrases import answer_sentences
 from fleetcast.assets.advice.sections import empty_sections
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.templates import fill_template
-from fleetcast.assets.studies import try_fleet
+from fleetcast.assets.studies import latency_error, try_fleet
 from fleetcast.assets.traces.landing import land_file
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
@@ -146,7 +155,8 @@ def test_no_fleet_is_advised_that_misses_its_target(tmp_path: Path) -> None:
     count = len(pd.read_csv(trace(tmp_path / "long.csv", 60, 20)))
     sizes = np.where(np.arange(count) % 10 == 0, 20_000, 500)
     file = trace(tmp_path / "long.csv", 60, 20, **{"Request tokens": sizes})
-    with few_replays():
+    with few_replays(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rule_replays, "ADVISED_RULES", ("static", "day_ahead"))
         found = advise_trace(AdviceRequest(file, current_fleet=TODAY), tmp_path / "out", Progress())
     settings = load_settings(str(tmp_path / "out" / "advice.toml"), str(tmp_path / "out" / "lake"))
     promise, first = found["promise"], found["answer"][0]
@@ -178,6 +188,124 @@ def test_the_page_has_numbers_and_loads_nothing(output: tuple[Path, dict[str, An
     other["tomorrow"]["usd"] += 1000.0
     assert render_advice_page(other) != text
     assert len(found["answer"]) == 4
+
+
+def test_the_advised_policy_is_the_rule_of_the_promise(
+    output: tuple[Path, dict[str, Any], RunSettings],
+) -> None:
+    _, found, settings = output
+    rule, replayed = found["promise"]["rule"], [row["policy"] for row in found["board"]["policies"]]
+    assert found["board"]["advised"] == (rule if rule in replayed else None)
+
+    def advised(promise: dict[str, Any] | None) -> str | None:
+        section = policy_comparison.policies_section(settings, DAY, promise)
+        assert [row["policy"] for row in section["policies"]] == replayed
+        return section["advised"]
+
+    assert advised({"rule": "static", "is_kept": True}) == "static"
+    assert advised({"rule": "reflex", "is_kept": True}) is None  # not replayed as shipped
+    assert advised({"rule": "static", "is_kept": False}) is None
+    assert advised(None) == "day_ahead"
+
+
+def test_commands_of_the_page_work_from_an_empty_folder(
+    output: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
+) -> None:
+    """Those that take seconds are executed; the command of the whole page is read."""
+    folder, found, _ = output
+    commands = found["commands"]
+    quick = [commands[name] for name in ("trace", "tomorrow", "certainty")]
+    paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ended = subprocess.run(
+        ["sh", "-ec", "\n".join(quick)],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "day_ahead" in ended.stdout
+    assert shlex.split(commands["all"]) == [
+        *("fleetcast", "advise", str(folder.parent / "service.csv"), "--fleet", TODAY, "--out", str(folder)),
+    ]
+
+
+def test_the_command_of_a_page_has_every_option(
+    output: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
+) -> None:
+    columns = {"arrived_at": "start time", "input_tokens": "it's"}
+    request = AdviceRequest(
+        trace="a b", as_llm="qwen3-32b", current_fleet='2 x "q"', gpus=("a", "b"), survive="none",
+        provider="oci", prices=Path("/my prices.toml"), columns=columns,
+    )  # fmt: skip
+    lake, *words = shlex.split(advise.command_of_page(request, tmp_path / "my page", output[2].lake))
+    assert lake == f"FLEETCAST_LAKE={output[2].lake.root}"
+    assert words == [
+        *("fleetcast", "advise", "--trace", "a b", "--assume-llm", "qwen3-32b", "--fleet", '2 x "q"'),
+        *("--columns", "arrived_at=start time,input_tokens=it's", "--gpus", "a,b", "--survive", "none"),
+        *("--provider", "oci", "--prices", "/my prices.toml", "--out", str(tmp_path / "my page")),
+    ]
+
+
+def test_the_page_says_what_is_known_and_no_more(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
+    _, found, settings = output
+    text = render_advice_page(found)
+    assert "The promise as it would have been" in text
+    assert "kept:" not in text
+    assert ">reserved<" not in text
+    other = json.loads(json.dumps(found))
+    [gpu] = other["prices"]["reserved_usd_per_gpu_hour"]
+    other["prices"]["reserved_usd_per_gpu_hour"][gpu] = 1.25
+    assert ">reserved<" in render_advice_page(other)
+    one = [{"llm": "llama3.1-8b", "usd": 84.0, "instances": 1}]
+    assert next_day_plan.whole_instance_error_share(settings, one) is None
+    many = [{"llm": "llama3.1-8b", "usd": 8400.0, "instances": 100}]
+    assert next_day_plan.whole_instance_error_share(settings, many) == pytest.approx(
+        latency_error.usd_error_share(settings, many)
+    )
+
+
+def test_the_second_instance_has_its_price(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
+    """One L40S would serve this load: the second costs 24 hours of it."""
+    _, found, _ = output
+    survival = found["promise"]["survival"]
+    assert survival["kind"] == "instance"
+    assert survival["usd"] == pytest.approx(24 * 3.5, rel=0.02)
+    assert f"To survive the loss of one instance is {survival['usd']:,.0f} USD of it." in found["answer"][0]
+    assert re.search(r"84\.\d\d&nbsp;USD \(3\.50 per l40s-48gb hour", render_advice_page(found))
+
+
+def test_where_scaling_adds_nothing_the_page_says_so(
+    output: tuple[Path, dict[str, Any], RunSettings],
+) -> None:
+    _, found, _ = output
+    assert (found["promise"]["rule"], found["choice"]["scaling_saves"]) == ("static", False)
+    assert "Scaling by the hour adds nothing here." in found["answer"][2]
+    other = json.loads(json.dumps(found))
+    other["saving"]["today_usd"] = 6 * other["saving"]["advised_usd"]
+    assert "adds nothing here: your fleet is 6.0 times too large." in answer_sentences(other)[2]
+    other["choice"]["scaling_saves"] = True
+    assert not any("Scaling by the hour" in line for line in answer_sentences(other))
+
+
+def test_versions_of_tomorrow_have_latencies_by_the_kind_of_their_profile(
+    output: tuple[Path, dict[str, Any], RunSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = output[2]
+    [error] = latency_error.profile_errors(settings)
+
+    def errors() -> list[float]:
+        draws = tomorrow_draws.sample_tomorrow(settings, NEXT, [DAY], 40)
+        known = settings.catalogue.latency.index(error.profile)
+        drawn = [draw.catalogue.latency[known].decode_s[0] for draw in draws]
+        assert len(set(drawn)) == len(draws) == 40
+        return [abs(np.log(seconds / error.profile.decode_s[0])) for seconds in drawn]
+
+    assert np.median(errors()) == pytest.approx(error.decode_share, rel=0.5)
+    sure = error._replace(kind="measured", prefill_share=0.01, decode_share=0.01)
+    monkeypatch.setattr(tomorrow_draws, "profile_errors", lambda _: [sure])
+    assert np.median(errors()) == pytest.approx(0.01, rel=0.5)
 
 
 def test_a_template_escapes_its_values_and_refuses_a_missing_one(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleetcast.assets.advice import remedies
 from fleetcast.assets.advice.advice_config import SizedDeployment
-from fleetcast.assets.advice.promise import Promise, PromiseSearch, choose_rule, share_interval
+from fleetcast.assets.advice.promise import Evidence, Promise, PromiseSearch, choose_rule, share_interval
 from fleetcast.assets.advice.promise_sections import is_inside, saving_split
 from fleetcast.assets.advice.rule_replays import DayFigures, SizedRule
 from fleetcast.models.traffic.future_days import (
@@ -146,7 +146,20 @@ def test_a_saving_without_spread_has_no_interval() -> None:
     static, plan = (search.evidence(SizedRule(rule)) for rule in ("static", "day_ahead"))
     split = saving_split(Promise(plan, True, {"static": static}))
     assert split["by_hours"] == {"usd": 100.0, "usd_low": None, "usd_high": None}
-    assert split["batch_in_gaps"] is None
+    assert split["batch_in_gaps"] is split["right_size"] is None
+    assert saving_split(Promise(plan, False, {}), 500.0) == {}  # nothing is advised
+
+
+def test_the_parts_of_the_saving_add_up() -> None:
+    """From today's fleet to one of the right size, and from that to the advised rule."""
+    static = Evidence(SizedRule("static"), [], [figures(1, usd) for usd in (200, 220, 240)])
+    plan = Evidence(SizedRule("day_ahead"), [], [figures(1, usd) for usd in (90, 110, 100)])
+    split = saving_split(Promise(plan, True, {"static": static, "day_ahead": plan}), 500.0)
+    right, hours = split["right_size"], split["by_hours"]
+    assert (right["usd"], hours["usd"]) == (280.0, 120.0)
+    assert right["usd"] + hours["usd"] == 500.0 - np.mean([90, 110, 100])
+    assert 260.0 < right["usd_low"] < 262.0
+    assert 298.0 < right["usd_high"] < 300.0
 
 
 def test_an_interval_is_rounded_outwards() -> None:

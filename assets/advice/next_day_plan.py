@@ -47,9 +47,15 @@ def _plan_totals(
         "changes": list(changes),
         "gpu_hours": sum(row["gpus"] for row in by_hour),
         "usd": sum(row["usd"] for row in by_hour),
-        "usd_error_share": usd_error_share(settings, rows),
+        "usd_error_share": whole_instance_error_share(settings, rows),
         "short_hours": sum(row["short_tokens_per_s"] > 0 for row in by_hour),
     }
+
+
+def whole_instance_error_share(settings: RunSettings, rows: Sequence[Numbers]) -> float | None:
+    """Return `usd_error_share`; None where it moves no pool by a whole instance, as there are no others."""
+    share = usd_error_share(settings, rows)
+    return share if share * max((row["instances"] for row in rows), default=0) >= 1 else None
 
 
 def _by_hour(rows: Sequence[Numbers], forecast: Sequence[Numbers]) -> list[Numbers]:

@@ -1,5 +1,6 @@
 """Write the sentences of a page's answer, and the commands that reproduce its numbers."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from fleetcast.assets.advice.imported_trace import count_shares
@@ -190,8 +191,8 @@ def _saving_sentence(numbers: Numbers) -> str:
             f"One fleet all day, sized for the largest hour, costs {peak:,.0f} USD; no other comparison is "
             "possible."
         )
-    spent = (
-        f"{saving['advised_usd']:,.0f} USD instead of {saving['today_usd']:,.0f} USD for {saving['today']}"
+    advised, today = (
+        f"{saving[f'{name}_usd']:,.0f} USD{_mean_rate(saving, name)}" for name in ("advised", "today")
     )
     change = saving["share"] or 0.0
     word = (
@@ -201,10 +202,16 @@ def _saving_sentence(numbers: Numbers) -> str:
     )
     when = "A day like this" if saving["day"] is None else f"On {saving['day']} this plan"
     return (
-        f"{when} would have cost {spent}: {word}, with "
+        f"{when} would have cost {advised} instead of {today} for {saving['today']}: {word}, with "
         f"{share_as_percent(saving['advised_in_time_share'], 1)} of the interactive requests in time, "
         f"compared with {share_as_percent(saving['today_in_time_share'], 1)}.{_scaling_clause(numbers)}"
     )
+
+
+def _mean_rate(saving: Numbers, name: str) -> str:
+    """Return the mean price behind a sum of the saving; "" without GPU-hours."""
+    gpu_hours = saving[f"{name}_gpu_hours"]
+    return f" ({saving[f'{name}_usd'] / gpu_hours:,.2f} per GPU-hour)" if gpu_hours else ""
 
 
 def _scaling_clause(numbers: Numbers) -> str:
@@ -223,13 +230,15 @@ def _certainty_sentence(numbers: Numbers) -> str:
     if certainty["forecast_wape_share"] is not None:
         wape = share_as_percent(certainty["forecast_wape_share"])
         parts.append(f"forecasts made at midnight were off by {wape}")
-    if promise is None:
+    if promise is None and tomorrow["usd_error_share"] is not None:
         error = share_as_percent(tomorrow["usd_error_share"])
         parts.append(f"errors of the latency profiles move the cost by up to {error} either way")
     graded = numbers["grades"]
     if graded:
         inside = sum(row["is_inside"] for row in graded)
-        parts.append(f"{inside} of {len(graded)} past days came inside the intervals of their midnight")
+        parts.append(
+            f"{inside} of {len(graded)} past days would have come inside the intervals of their midnight"
+        )
     saving = numbers["saving"]
     if saving is not None and saving["is_beyond_error"] is not None and round(saving["share"] or 0.0, 3):
         compared = "is" if saving["is_beyond_error"] else "is not"
@@ -248,7 +257,10 @@ def reproduce_commands(
     `place`: assignments of the lake and the config, before every command.
     """
     tomorrow, board = numbers["tomorrow"], numbers["board"]
-    found = {"all": command, "trace": f"{place}fleetcast characterise {numbers['trace']['name']}"}
+    found = {
+        "all": command,
+        "trace": f"{place}fleetcast characterise {shlex.quote(numbers['trace']['name'])}",
+    }
     if tomorrow is not None and tomorrow["basis"] == "forecast":
         day = tomorrow["day"]
         found["tomorrow"] = f"{place}fleetcast plan show --policy day_ahead --date {day}"

@@ -252,24 +252,34 @@ def is_inside(value: float, low: float, high: float) -> bool:
     return low - slack <= value <= high + slack
 
 
-def saving_split(found: Promise) -> Numbers:
-    """Return what scaling and filling gaps save per day of tomorrow's versions, with the interval of each.
+def saving_split(found: Promise, today_usd: float | None = None) -> Numbers:
+    """Return what each change saves in USD per day of tomorrow's versions, with its interval.
 
-    `by_hours`: one fleet all day less the advised rule. `batch_in_gaps`: reflex less compact. Null where one
-    of the two was not sized. An interval without width is null too: then no version moved the cost.
+    `right_size`: today's fleet, `today_usd` on any day, less one fleet all day of the same GPUs. `by_hours`:
+    one fleet all day less the advised rule. `batch_in_gaps`: reflex less compact. Null where one of the two
+    was not sized. An interval without width is null too: then no version moved the cost.
     """
+    if not found.is_kept:
+        return {}
     by_rule = {**found.sized, found.advised.sized.rule: found.advised}
+    right_size = None
+    if today_usd is not None and "static" in by_rule:
+        right_size = saved_row([today_usd - figures.usd for figures in by_rule["static"].future])
     pairs = {"by_hours": ("static", found.advised.sized.rule), "batch_in_gaps": ("reflex", "compact")}
-    return {
-        name: saved_row(by_rule[more], by_rule[less]) if is_known else None
+    return {"right_size": right_size} | {
+        name: saved_row(
+            [a.usd - b.usd for a, b in zip(by_rule[more].future, by_rule[less].future, strict=False)]
+        )
+        if is_known
+        else None
         for name, (more, less) in pairs.items()
         for is_known in [more != less and {more, less} <= by_rule.keys()]
     }
 
 
-def saved_row(baseline: Evidence, advised: Evidence) -> Numbers:
-    """Return the USD saved per day over the same versions of tomorrow, with its interval."""
-    saved = np.array([a.usd - b.usd for a, b in zip(baseline.future, advised.future, strict=False)])
+def saved_row(saved_usd: Sequence[float]) -> Numbers:
+    """Return the mean of the USD saved on each version of tomorrow, with its interval."""
+    saved = np.array(saved_usd)
     low, high = usd_interval(saved)
     has_width = not is_inside(high, low, low)
     return {

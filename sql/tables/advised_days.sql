@@ -22,6 +22,8 @@
 -- instances double[] = planned instances with the headroom: 24 hours of pools, hour by hour
 -- demand_tokens_per_s double[] = planned load: 24 hours of llms, of regions each
 -- capacity_tokens_per_s double[] = capacity of an option: of services, of regions, of options
+-- llms varchar = the llms of these arrays in their order, with commas between; null in older rows
+-- regions varchar = the regions of these arrays in their order, with commas between; null in older rows
 -- config varchar = the config of the advised fleet, TOML
 select * from advised_days
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
