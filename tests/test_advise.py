@@ -36,7 +36,7 @@ from fleetcast.assets.advice import (
 from fleetcast.assets.advice.advice_files import write_advice
 from fleetcast.assets.advice.advice_page import render_advice_page
 from fleetcast.assets.advice.advise import AdviceRequest, advise_trace
-from fleetcast.assets.advice.imported_trace import ImportedTrace
+from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
 from fleetcast.assets.advice.phrases import answer_sentences
 from fleetcast.assets.advice.sections import empty_sections
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
@@ -513,6 +513,19 @@ def test_a_day_that_is_cut_short_is_reported_and_planned(tmp_path: Path) -> None
     assert "breaks off at 01:5" in notes["cut"]
     many, _ = import_file(trace(tmp_path / "many.csv", 50, 300), tmp_path / "b")
     assert (many.last_at.date(), many.day_to_plan) == (DAY, NEXT)
+
+
+def test_a_page_of_a_config_names_the_command_that_promises(tmp_path: Path) -> None:
+    """A nightly run makes no promise: without this command it has nothing to grade."""
+    new, _ = import_file(trace(tmp_path / "few.csv", 3, 20), tmp_path / "a")
+    found = empty_sections(new) | {"tomorrow": {"day": NEXT, "not_known": ""}}
+
+    def promise_line(imported: ImportedTrace) -> str:
+        limits = limitations.list_limitations(imported, load_catalogue(), found)
+        return lines({"cannot": limits})["promise"]
+
+    assert "graded later: fleetcast advise --trace few." in promise_line(new._replace(format=CONFIG_FORMAT))
+    assert "--trace" not in promise_line(new)
 
 
 def test_files_not_written_by_advise_are_kept(

@@ -58,11 +58,13 @@ def list_limitations(imported: ImportedTrace, catalogue: Catalogue, numbers: Num
             )
         )
     if numbers["tomorrow"] is not None and numbers["promise"] is None:
+        command = f"fleetcast advise --trace {imported.trace}"
+        hint = f" For a promise, graded later: {command}." if imported.format == CONFIG_FORMAT else ""
         found.append(
             (
                 "promise",
                 "The share in time is that of a past day; the next day may be worse, and the page has no "
-                "interval for it.",
+                f"interval for it.{hint}",
             )
         )
     if len(imported.tiers) == 1:

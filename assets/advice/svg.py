@@ -129,7 +129,7 @@ def reliability_chart(rows: Sequence[Numbers]) -> str:
         "% of days kept",
         y_max=115.0,
         span=115.0,
-        keys={"as often as promised": CHART_INK, "advised days": CHART_ORANGE},
+        keys={"as often as promised": CHART_INK, "days of advice": CHART_ORANGE},
         marks=[(at, f"{at} %", "middle") for at in range(0, 101, 20)],
         lines=[ChartLine([at + 0.5 for at in range(100)], CHART_INK, width=1.5, dash="4 4")],
         points=[(promised, kept) for promised, kept, _ in shown],
