@@ -188,8 +188,8 @@ def _saving_sentence(numbers: Numbers) -> str:
     if saving is None:
         peak = 24 * max(row["usd"] for row in tomorrow["by_hour"])
         return (
-            f"One fleet all day, sized for the largest hour, costs {peak:,.0f} USD; no other comparison is "
-            "possible."
+            f"One fleet all day, sized for the largest hour, costs {peak:,.0f} USD"
+            f"{usd_per_gpu_hour_clause(tomorrow, numbers['prices'])}; no other comparison is possible."
         )
     advised, today = (
         f"{saving[f'{name}_usd']:,.0f} USD{_mean_rate(saving, name)}" for name in ("advised", "today")
