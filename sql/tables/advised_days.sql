@@ -8,7 +8,7 @@
 -- headroom_share double = instances and load per instance above the plan
 -- fleet varchar = instances of the largest hour, like 3 x llama3.1-8b@2xl40s-48gb, with commas between
 -- survives varchar = what the fleet survives: none, instance or region
--- is_promised boolean = whether the target was promised; false: no fleet of this kind keeps it
+-- is_promised boolean = whether the target was promised; false: no fleet of this kind keeps it, and the row is of the one that comes closest
 -- versions bigint = versions of the day that the promise was replayed on
 -- required_share double = of these versions, the share that must attain all targets
 -- promised_share double = of these versions, the share that attains all targets
