@@ -264,6 +264,18 @@ def test_the_page_says_what_is_known_and_no_more(output: tuple[Path, dict[str, A
     )
 
 
+@pytest.mark.parametrize("error_share", [None, 0.27])
+def test_a_page_without_a_promise_has_the_error_of_whole_instances_only(
+    output: tuple[Path, dict[str, Any], RunSettings], error_share: float | None
+) -> None:
+    """As of a nightly run."""
+    other = json.loads(json.dumps(output[1]))
+    other |= {"promise": None, "choice": None, "grades": [], "split": {}, "prices": None}
+    other["tomorrow"]["usd_error_share"] = error_share
+    both = [*answer_sentences(other), render_advice_page(other)]
+    assert [("either way" in text) for text in both].count(True) == (0 if error_share is None else 2)
+
+
 def test_the_second_instance_has_its_price(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
     """One L40S would serve this load: the second costs 24 hours of it."""
     _, found, _ = output
