@@ -162,7 +162,8 @@ def advise_on_config(
 
     settings = load_cli_settings(config)
     day = day or settings.config.trace.replay_day
-    numbers = advise_nightly_run(settings, day, progress)
-    files = write_advice(numbers, parse_output_folder(out) or settings.figures(day))
+    folder = parse_output_folder(out)
+    numbers = advise_nightly_run(settings, day, progress, folder)
+    files = write_advice(numbers, folder or settings.figures(day))
     report_materializations("advice", {day.isoformat(): describe_advice(settings.trace, numbers)})
     return numbers, files

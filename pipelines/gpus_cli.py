@@ -211,21 +211,19 @@ def describe_rent_answer(found: "RentAnswer") -> str:
     best, bound = found.fleets[found.best], format_percent(found.bound.saving_share, ".1f")
     rented = join_all_names([f"{count} {gpu}" for gpu, count in best.gpus.items()])
     target, attained = found.setting.tier.attainment_target_share, best.met.attainment_share
-    late = (
-        f" Its attainment is {format_percent(attained, '.1f')} %, below the target of "
-        f"{format_percent(target, '.0f')} %."
-        if attained < target
-        else ""
-    )
+    late, verb = "", "Rent"
+    if not found.is_on_target:
+        verb = f"No fleet here attains the target of {format_percent(target, '.0f')} %. Closest comes"
+        late = f" Its attainment is {format_percent(attained, '.1f')} %."
     if found.best == "by_bucket":
         rented += ", each for its own buckets"
     if not best.is_disaggregated:
-        return f"Rent {rented}, colocated: disaggregation would save at most {bound} %.{late}"
+        return f"{verb} {rented}, colocated: disaggregation would save at most {bound} %.{late}"
     others = [fleet.usd_per_hour for fleet in found.fleets.values() if not fleet.is_disaggregated]
     if not others:
-        return f"Rent {rented}, disaggregated: by GPU time this saves at most {bound} %.{late}"
+        return f"{verb} {rented}, disaggregated: by GPU time this saves at most {bound} %.{late}"
     less = format_percent(1 - best.usd_per_hour / min(others), ".1f")
     return (
-        f"Rent {rented}, disaggregated: {less} % less than colocated (by GPU time alone at most {bound} %)."
+        f"{verb} {rented}, disaggregated: {less} % less than colocated (by GPU time alone at most {bound} %)."
         f"{late}"
     )

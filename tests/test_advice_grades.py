@@ -1,7 +1,10 @@
 """Advice that was given, against what came: kept with its plan, replayed once its day has landed."""
 
+import re
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +14,9 @@ from hypothesis import given
 from hypothesis import settings as example_settings
 from hypothesis import strategies as st
 
-from fleetcast.assets.advice import advice_config, advised_days, import_trace
+from fleetcast.assets.advice import advice_config, advised_days, import_trace, rule_replays
+from fleetcast.assets.advice.advised_days import grade_or_explain
 from fleetcast.assets.advice.metadata import describe_grade
-from fleetcast.assets.advice.nightly_advice import grade_or_explain
 from fleetcast.assets.advice.phrases import reliability_sentence
 from fleetcast.assets.advice.promise import PromiseSearch
 from fleetcast.assets.advice.promise_sections import is_inside
@@ -24,6 +27,7 @@ from fleetcast.assets.advice.rule_replays import (
     SizedRule,
     replay_rule,
 )
+from fleetcast.assets.advice.svg import reliability_chart
 from fleetcast.assets.advice.tomorrow_draws import recorded_draw
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings
@@ -31,6 +35,7 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies import try_fleet
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.fleet_config import Deployment
 
 CATALOGUE = load_catalogue()
 DAYS = [date(2025, 3, 4), date(2025, 3, 5), date(2025, 3, 6)]
@@ -101,7 +106,7 @@ def test_a_grade_is_the_replay_of_the_advised_fleet(file: Path, page: RunSetting
     config = page.config.file.read_text()
     import_trace.import_trace_file(file, file.parent / "page", CATALOGUE, None, Progress())
     page.config.file.write_text(config)
-    advised_days.grade_landed_days(page, DAYS[-1])
+    advised_days.grade_landed_days(page, DAYS[-1], Progress())
     rows = page.lake.sql("from graded_advice order by day").to_pylist()
     assert [(row["day"], row["rule"]) for row in rows] == [
         (day, sized.rule) for day, sized in zip(DAYS, RULES, strict=True)
@@ -118,7 +123,7 @@ def test_days_are_counted_as_promised(page: RunSettings) -> None:
     usd = give(page, DAYS[0], RULES[0]).usd
     give(page, DAYS[1], RULES[0], usd_high=usd * 0.9, kept_share=1.0)
     give(page, DAYS[2], RULES[0], is_kept=False, kept_share=0.62)
-    advised_days.grade_landed_days(page, DAYS[-1])
+    advised_days.grade_landed_days(page, DAYS[-1], Progress())
     rows = advised_days.reliability_section(page.lake, page.trace)
     table = [
         (row["is_promised"], row["promised_from_share"], row["graded_days"], row["inside_days"])
@@ -156,6 +161,92 @@ def test_advice_for_other_llms_is_not_graded(page: RunSettings, tmp_path: Path) 
     settings = RunSettings(lake, page.catalogue, page.config)
     assert grade_or_explain(settings, DAYS[0], progress) is None
     assert "no llama3.1-70b, which requests of that day need" in lines[0]
+
+
+def test_advice_of_another_catalogue_is_explained(page: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A region more is another plan; the next page is made all the same."""
+    give(page, DAYS[0], RULES[0])
+    grown = replace(CATALOGUE, regions={"new": CATALOGUE.regions["east"], **CATALOGUE.regions})
+    monkeypatch.setattr(advised_days, "load_catalogue", lambda: grown)
+    with pytest.raises(LakeError, match=r"is of the regions .*; the catalogue now has new, .* advise again"):
+        advised_days.grade_advised_day(page.lake, page.trace, DAYS[0])
+    progress, lines = Progress(), list[str]()
+    progress.say = lines.append  # type: ignore[method-assign, assignment]
+    advised_days.grade_landed_days(page, DAYS[0], progress)
+    assert [line.split(":")[0] for line in lines] == [f"The advice for {DAYS[0]} is not graded"]
+
+
+def test_failures_cost_attainment(page: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the published rate two instances live for years; at fifty failures a day some requests are late."""
+    plan, draw = midnight_plan(page, DAYS[1]), recorded_draw(page, DAYS[1])
+    sure = replay_rule(page, plan, RULES[2], draw)
+    figures = replay_rule(page, plan, RULES[2], draw._replace(seed=3))
+    assert (figures.usd, figures.attained) == (sure.usd, sure.attained)
+    monkeypatch.setattr(rule_replays, "FAILURES_PER_GPU_DAY", 50.0)
+    found = [replay_rule(page, plan, RULES[2], draw._replace(seed=seed)) for seed in (3, 3, 4)]
+    assert found[0].attained == found[1].attained != found[2].attained
+    assert all(figures.in_time_share < sure.in_time_share for figures in found)
+
+
+def test_without_spare_a_pool_has_what_its_load_needs(page: RunSettings) -> None:
+    """Never more than planned, and one at least."""
+    plan = midnight_plan(page, DAYS[0])  # two instances, three from noon on; each sustains 900 tokens/s
+    demand = plan.demand.copy()
+    demand[:6], demand[12:18], demand[18:] = 2_000.0, 2_000.0, 1_000.0
+    bare = rule_replays.without_spare(page, plan._replace(demand=demand))
+    assert bare.instances[:, 0].tolist() == [2.0] * 6 + [1.0] * 6 + [3.0] * 6 + [2.0] * 6
+    assert bare.least is not None
+    assert bare.least.tolist() == [1.0]
+
+
+@example_settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=4, max_size=4))
+def test_with_region_spare_any_region_may_be_lost(counts: list[int]) -> None:
+    """One llm is in three regions and keeps its instances without any of them, one is in one region."""
+    places = [("a", "east"), ("b", "east"), ("a", "west"), ("a", "north")]
+    pools = [SimpleNamespace(kind=SimpleNamespace(llm=llm), region=region) for llm, region in places]
+    stub: Any = SimpleNamespace(grid=SimpleNamespace(pools=pools))
+    plan = MidnightPlan(DAYS[0], np.array([counts], float), np.zeros(0), np.zeros(0))
+    [spare] = rule_replays.with_region_spare(stub, plan).instances
+    total = counts[0] + counts[2] + counts[3]
+    of_a = spare[[0, 2, 3]]
+    assert spare[1] == counts[1]
+    assert all(of_a.sum() - lost >= total for lost in of_a)
+    assert of_a.tolist() == [max(count, -(-total // 2)) for count in (counts[0], counts[2], counts[3])]
+
+
+@pytest.mark.parametrize(
+    ("survive", "least", "regions"), [("none", 1, 1), ("instance", 2, 1), ("region", 1, 2)]
+)
+def test_a_fleet_has_the_instances_to_survive(
+    file: Path, tmp_path: Path, survive: str, least: int, regions: int
+) -> None:
+    """The loss of an instance takes a second one, that of a region a second region."""
+    imported = import_trace.import_trace_file(file, tmp_path / "page", CATALOGUE, None, Progress())
+    deployments = {"llama3.1-8b": advice_config.SizedDeployment(Deployment("l40s-48gb", 1), 1)}
+    settings = advice_config.write_advice_config(
+        imported, deployments, CATALOGUE, survive, tmp_path / "a.toml"
+    )
+    rows = settings.grid.pools
+    assert (len(rows), {row.min_instances for row in rows}) == (regions, {least})
+
+
+def test_a_reliability_diagram_has_a_point_where_promise_and_outcome_meet() -> None:
+    """A row of which as many days were kept as promised is on the diagonal, one of fewer below it."""
+    rows = [
+        {"promised_share": 0.9, "target_share": 0.9, "graded_days": 10},
+        {"promised_share": 0.95, "target_share": 0.5, "graded_days": 4},
+    ]
+    assert reliability_chart([]) == ""
+    chart = reliability_chart(rows)
+    [line] = re.findall(r'<polyline points="([^"]+)"', chart)
+    diagonal = {float(x): float(y) for x, y in (point.split(",") for point in line.split())}
+    points = [(float(x), float(y)) for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', chart)]
+    on_line, below = points
+    on_line_y, below_y = np.interp([on_line[0], below[0]], list(diagonal), list(diagonal.values()))
+    assert on_line[1] == pytest.approx(on_line_y, abs=0.2)
+    assert below[1] > below_y + 50  # y points down
+    assert re.findall(r">(10|4)</text>", chart) == ["10", "4"]
 
 
 @example_settings(max_examples=40, deadline=None)

@@ -1,11 +1,17 @@
 """`fleetcast advise`: its numbers against the plan and a direct replay; the page; limitations of a trace."""
 
 import json
+import os
 import re
-from collections.abc import Callable
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date
 from html import unescape
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,24 +23,30 @@ from typer.testing import CliRunner
 from fleetcast.assets.advice import (
     advice_config,
     advice_pipeline,
+    advise,
     import_trace,
     limitations,
+    next_day_plan,
+    policy_comparison,
     promise_sections,
+    rule_replays,
     short_trace,
     tomorrow_draws,
 )
 from fleetcast.assets.advice.advice_files import write_advice
 from fleetcast.assets.advice.advice_page import render_advice_page
 from fleetcast.assets.advice.advise import AdviceRequest, advise_trace
-from fleetcast.assets.advice.imported_trace import ImportedTrace
+from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
+from fleetcast.assets.advice.phrases import answer_sentences
 from fleetcast.assets.advice.sections import empty_sections
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.templates import fill_template
-from fleetcast.assets.studies import try_fleet
+from fleetcast.assets.studies import latency_error, try_fleet
 from fleetcast.assets.traces.landing import land_file
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.advise_cli import parse_output_folder
 from fleetcast.pipelines.cli import cli_app
@@ -64,11 +76,9 @@ def trace(path: Path, hours: int, per_hour: int, **more: Any) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunSettings]:
-    """Advise on three days of a service, with today's fleet; no search for GPUs, levels or latency errors."""
-    folder = tmp_path_factory.mktemp("advise")
-    file = trace(folder / "service.csv", 72, 150)
+@contextmanager
+def few_replays() -> Iterator[None]:
+    """No search for GPUs, no levels, few days and versions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
         patch.setattr(advice_pipeline, "MOST_PAST_DAYS", 2)
@@ -76,6 +86,15 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
         patch.setattr(tomorrow_draws, "MOST_DRAWS", 10)
         patch.setattr(advice_config, "ADVICE_POLICIES", ("static", "day_ahead", "clairvoyant"))
         patch.setattr(advice_pipeline, "run_level_trials", lambda *_: False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], RunSettings]:
+    """Advise on three days of a service, with today's fleet."""
+    folder = tmp_path_factory.mktemp("advise")
+    file = trace(folder / "service.csv", 72, 150)
+    with few_replays():
         found = advise_trace(AdviceRequest(file, current_fleet=TODAY), folder / "out", Progress())
     files = write_advice(found, folder / "out")
     settings = load_settings(str(folder / "out" / "advice.toml"), str(folder / "out" / "lake"))
@@ -131,6 +150,29 @@ def test_the_saving_equals_a_direct_replay(output: tuple[Path, dict[str, Any], R
     assert saving["today_in_time_share"] == pytest.approx(direct.row["iw_fast_attainment_share"], abs=2e-3)
 
 
+def test_no_fleet_is_advised_that_misses_its_target(tmp_path: Path) -> None:
+    """One prompt in ten takes one L40S too long, however many instances there are."""
+    count = len(pd.read_csv(trace(tmp_path / "long.csv", 60, 20)))
+    sizes = np.where(np.arange(count) % 10 == 0, 20_000, 500)
+    file = trace(tmp_path / "long.csv", 60, 20, **{"Request tokens": sizes})
+    with few_replays(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rule_replays, "ADVISED_RULES", ("static", "day_ahead"))
+        patch.setattr(promise_sections, "write_sized_plan", lambda *_: pytest.fail("a plan is written"))
+        found = advise_trace(AdviceRequest(file, current_fleet=TODAY), tmp_path / "out", Progress())
+    promise, first = found["promise"], found["answer"][0]
+    assert (promise["is_kept"], promise["kept_share"], promise["headroom_share"]) == (False, 0.1, 0.0)
+    assert first.startswith("No fleet of this kind keeps its target on 2025-03-06 (95 % of iw_fast")
+    assert "so none is advised" in first
+    assert re.search(r"\d x \S+ per instance would|use a smaller llm", first)
+    assert found["answer"][1].startswith(f"Closest comes the rule {promise['rule']}, planned with")
+    assert not any(" run " in line or "instead of" in line for line in found["answer"])
+    assert not any(row["is_advised"] for row in found["choice"]["rules"])
+    assert (found["board"]["advised"], found["saving"]) == (None, None)
+    text = render_advice_page(found)
+    assert "which is not advised" in text
+    assert "What to run, by hour" not in text
+
+
 def test_the_page_has_numbers_and_loads_nothing(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
     folder, found, _ = output
     text = (folder / "advice.html").read_text(encoding="utf-8")
@@ -144,6 +186,136 @@ def test_the_page_has_numbers_and_loads_nothing(output: tuple[Path, dict[str, An
     other["tomorrow"]["usd"] += 1000.0
     assert render_advice_page(other) != text
     assert len(found["answer"]) == 4
+
+
+def test_the_advised_policy_is_the_rule_of_the_promise(
+    output: tuple[Path, dict[str, Any], RunSettings],
+) -> None:
+    _, found, settings = output
+    rule, replayed = found["promise"]["rule"], [row["policy"] for row in found["board"]["policies"]]
+    assert found["board"]["advised"] == (rule if rule in replayed else None)
+
+    def advised(promise: dict[str, Any] | None) -> str | None:
+        section = policy_comparison.policies_section(settings, DAY, promise)
+        assert [row["policy"] for row in section["policies"]] == replayed
+        return section["advised"]
+
+    assert advised({"rule": "static", "is_kept": True}) == "static"
+    assert advised({"rule": "reflex", "is_kept": True}) is None  # not replayed as shipped
+    assert advised({"rule": "static", "is_kept": False}) is None
+    assert advised(None) == "day_ahead"
+
+
+def test_commands_of_the_page_work_from_an_empty_folder(
+    output: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
+) -> None:
+    """Those that take seconds are executed; the command of the whole page is read."""
+    folder, found, _ = output
+    commands = found["commands"]
+    quick = [commands[name] for name in ("trace", "tomorrow", "certainty")]
+    paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    ended = subprocess.run(
+        ["sh", "-ec", "\n".join(quick)],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "day_ahead" in ended.stdout
+    assert shlex.split(commands["all"]) == [
+        *("fleetcast", "advise", str(folder.parent / "service.csv"), "--fleet", TODAY, "--out", str(folder)),
+    ]
+
+
+def test_the_command_of_a_page_has_every_option(
+    output: tuple[Path, dict[str, Any], RunSettings], tmp_path: Path
+) -> None:
+    columns = {"arrived_at": "start time", "input_tokens": "it's"}
+    request = AdviceRequest(
+        trace="a b", as_llm="qwen3-32b", current_fleet='2 x "q"', gpus=("a", "b"), survive="none",
+        provider="oci", prices=Path("/my prices.toml"), columns=columns,
+    )  # fmt: skip
+    lake, *words = shlex.split(advise.command_of_page(request, tmp_path / "my page", output[2].lake))
+    assert lake == f"FLEETCAST_LAKE={output[2].lake.root}"
+    assert words == [
+        *("fleetcast", "advise", "--trace", "a b", "--assume-llm", "qwen3-32b", "--fleet", '2 x "q"'),
+        *("--columns", "arrived_at=start time,input_tokens=it's", "--gpus", "a,b", "--survive", "none"),
+        *("--provider", "oci", "--prices", "/my prices.toml", "--out", str(tmp_path / "my page")),
+    ]
+
+
+def test_the_page_says_what_is_known_and_no_more(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
+    _, found, settings = output
+    text = render_advice_page(found)
+    assert "The promise as it would have been" in text
+    assert "kept:" not in text
+    assert ">reserved<" not in text
+    other = json.loads(json.dumps(found))
+    [gpu] = other["prices"]["reserved_usd_per_gpu_hour"]
+    other["prices"]["reserved_usd_per_gpu_hour"][gpu] = 1.25
+    assert ">reserved<" in render_advice_page(other)
+    one = [{"llm": "llama3.1-8b", "usd": 84.0, "instances": 1}]
+    assert next_day_plan.whole_instance_error_share(settings, one) is None
+    many = [{"llm": "llama3.1-8b", "usd": 8400.0, "instances": 100}]
+    assert next_day_plan.whole_instance_error_share(settings, many) == pytest.approx(
+        latency_error.usd_error_share(settings, many)
+    )
+
+
+@pytest.mark.parametrize("error_share", [None, 0.27])
+def test_a_page_without_a_promise_has_the_error_of_whole_instances_only(
+    output: tuple[Path, dict[str, Any], RunSettings], error_share: float | None
+) -> None:
+    """As of a nightly run."""
+    other = json.loads(json.dumps(output[1]))
+    other |= {"promise": None, "choice": None, "grades": [], "split": {}, "prices": None}
+    other["tomorrow"]["usd_error_share"] = error_share
+    both = [*answer_sentences(other), render_advice_page(other)]
+    assert [("either way" in text) for text in both].count(True) == (0 if error_share is None else 2)
+
+
+def test_the_second_instance_has_its_price(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
+    """One L40S would serve this load: the second costs 24 hours of it."""
+    _, found, _ = output
+    survival = found["promise"]["survival"]
+    assert survival["kind"] == "instance"
+    assert survival["usd"] == pytest.approx(24 * 3.5, rel=0.02)
+    assert f"To survive the loss of one instance is {survival['usd']:,.0f} USD of it." in found["answer"][0]
+    assert re.search(r"84\.\d\d&nbsp;USD \(3\.50 per l40s-48gb hour", render_advice_page(found))
+
+
+def test_where_scaling_adds_nothing_the_page_says_so(
+    output: tuple[Path, dict[str, Any], RunSettings],
+) -> None:
+    _, found, _ = output
+    assert (found["promise"]["rule"], found["choice"]["scaling_saves"]) == ("static", False)
+    assert "Scaling by the hour adds nothing here." in found["answer"][2]
+    other = json.loads(json.dumps(found))
+    other["saving"]["today_usd"] = 6 * other["saving"]["advised_usd"]
+    assert "adds nothing here: your fleet is 6.0 times too large." in answer_sentences(other)[2]
+    other["choice"]["scaling_saves"] = True
+    assert not any("Scaling by the hour" in line for line in answer_sentences(other))
+
+
+def test_versions_of_tomorrow_have_latencies_by_the_kind_of_their_profile(
+    output: tuple[Path, dict[str, Any], RunSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = output[2]
+    [error] = latency_error.profile_errors(settings)
+
+    def errors() -> list[float]:
+        draws = tomorrow_draws.sample_tomorrow(settings, NEXT, [DAY], 40)
+        known = settings.catalogue.latency.index(error.profile)
+        drawn = [draw.catalogue.latency[known].decode_s[0] for draw in draws]
+        assert len(set(drawn)) == len(draws) == 40
+        return [abs(np.log(seconds / error.profile.decode_s[0])) for seconds in drawn]
+
+    assert np.median(errors()) == pytest.approx(error.decode_share, rel=0.5)
+    sure = error._replace(kind="measured", prefill_share=0.01, decode_share=0.01)
+    monkeypatch.setattr(tomorrow_draws, "profile_errors", lambda _: [sure])
+    assert np.median(errors()) == pytest.approx(0.01, rel=0.5)
 
 
 def test_a_template_escapes_its_values_and_refuses_a_missing_one(tmp_path: Path) -> None:
@@ -194,6 +366,45 @@ def test_a_trace_of_an_hour_is_sized_by_replay(tmp_path: Path) -> None:
     assert (saving["today_usd"], saving["advised_usd"]) == (24 * 3.5, found["tomorrow"]["usd"])
     assert attained(size["instances"]) >= 0.95 > attained(size["instances"] - 1)
     render_advice_page(found)
+
+
+def test_a_short_trace_that_no_fleet_serves_in_time_is_said_so(tmp_path: Path) -> None:
+    """As many instances as are replayed do not shorten a prompt of 20,000 tokens, of which one in ten is."""
+    count = len(pd.read_csv(trace(tmp_path / "long.csv", 3, 300)))
+    sizes = np.where(np.arange(count) % 10 == 0, 20_000, 500)
+    file = trace(tmp_path / "long.csv", 3, 300, **{"Request tokens": sizes, "Log Type": "Conversation log"})
+    with few_replays():
+        found = advise_trace(AdviceRequest(file, current_fleet=TODAY), tmp_path / "out", Progress())
+    tomorrow, answer = found["tomorrow"], found["answer"]
+    known = [row for row in tomorrow["hours"] if row["requests"]]
+    assert all(row["attainment_share"] < 0.95 for row in known)
+    assert (tomorrow["missed_hours"], tomorrow["sized_hours"]) == (3, 3)
+    assert answer[0].startswith(
+        "No fleet of this kind serves 95 % of the requests in time in 3 of the 3 hours"
+    )
+    assert "of its target even with 32 instances: 2 x " in answer[0]
+    assert answer[1].startswith("Closest to it comes, for a day like this trace,")
+    text = render_advice_page(found)
+    assert "In 3 of the 3 hours (of each llm and region) none do" in text
+    assert "What to run, by hour" not in text
+
+
+@pytest.mark.parametrize(("curve", "fewest"), [((0.5, 0.8, 0.96, 0.97), 3), ((0.5, 0.8, 0.9, 0.9), 4)])
+def test_the_fewest_instances_of_an_hour(
+    curve: tuple[float, ...], fewest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a count that attains, the fewest of those replayed that attain most: 1, 2, 4, 8 and 16 are."""
+    catalogue = load_catalogue()
+    settings = RunSettings(Lake(Path("unused")), catalogue, load_config("office", catalogue))
+    rows = pd.DataFrame({"arrival_s": [0.0], "input_tokens": [9], "output_tokens": [9]})
+
+    def replay(*given: Any) -> Any:
+        [(_, count)] = given[3]
+        return SimpleNamespace(attainment_share=curve[min(count, len(curve)) - 1])
+
+    monkeypatch.setattr(short_trace, "replay_hour", replay)
+    sized = advice_config.SizedDeployment(Deployment("l40s-48gb", 1), 1)
+    assert short_trace.fewest_instances(settings, sized, "llama3.1-8b", rows) == (fewest, curve[fewest - 1])
 
 
 def test_an_llm_without_profile_has_no_fleet_until_it_is_mapped(tmp_path: Path) -> None:
@@ -312,6 +523,19 @@ def test_a_day_that_is_cut_short_is_reported_and_planned(tmp_path: Path) -> None
     assert "breaks off at 01:5" in notes["cut"]
     many, _ = import_file(trace(tmp_path / "many.csv", 50, 300), tmp_path / "b")
     assert (many.last_at.date(), many.day_to_plan) == (DAY, NEXT)
+
+
+def test_a_page_of_a_config_names_the_command_that_promises(tmp_path: Path) -> None:
+    """A nightly run makes no promise: without this command it has nothing to grade."""
+    new, _ = import_file(trace(tmp_path / "few.csv", 3, 20), tmp_path / "a")
+    found = empty_sections(new) | {"tomorrow": {"day": NEXT, "not_known": ""}}
+
+    def promise_line(imported: ImportedTrace) -> str:
+        limits = limitations.list_limitations(imported, load_catalogue(), found)
+        return lines({"cannot": limits})["promise"]
+
+    assert "graded later: fleetcast advise --trace few." in promise_line(new._replace(format=CONFIG_FORMAT))
+    assert "--trace" not in promise_line(new)
 
 
 def test_files_not_written_by_advise_are_kept(

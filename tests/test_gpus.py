@@ -104,6 +104,23 @@ def test_the_fleet_of_a_coming_day_is_found_replayed_and_reported(
     assert draw_phase_prices(own, DAY, LLM).stat().st_size > 10_000
 
 
+def test_without_a_fleet_that_attains_none_is_recommended(
+    settings: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the bursts of the hour miss the target on every fleet: the mixed one less."""
+    monkeypatch.setattr(rent_fleets, "combo_goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
+    found = rent_answer.answer_rent_query(settings, DAY, rent(settings, way="together"), Progress())
+    assert found.is_on_target
+    missed = {
+        kind: fleet._replace(met=fleet.met._replace(attainment_share=share), usd_per_hour=usd)
+        for (kind, fleet), share, usd in zip(found.fleets.items(), (0.8, 0.9), (1.0, 9.0), strict=True)
+    }
+    found = found._replace(fleets=missed)
+    assert (found.is_on_target, found.best) == (False, "mixed_types")
+    assert describe_rent_answer(found).startswith("No fleet here attains the target of 95 %. Closest comes ")
+    assert not any(rent_answer.fleet_table(found)["is_best"].to_pylist())
+
+
 def test_caps_hold_and_a_shortage_is_reported(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rent_fleets, "combo_goodput", lambda setting, combo: 0.9 * combo.per_s(setting.load))
     free = rent_answer.answer_rent_query(settings, DAY, rent(settings, way="together"), Progress())

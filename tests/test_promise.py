@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleetcast.assets.advice import remedies
 from fleetcast.assets.advice.advice_config import SizedDeployment
-from fleetcast.assets.advice.promise import Promise, PromiseSearch, choose_rule, share_interval
+from fleetcast.assets.advice.promise import Evidence, Promise, PromiseSearch, choose_rule, share_interval
 from fleetcast.assets.advice.promise_sections import is_inside, saving_split
 from fleetcast.assets.advice.rule_replays import DayFigures, SizedRule
 from fleetcast.models.traffic.future_days import (
@@ -78,6 +78,7 @@ class MadeSearch(PromiseSearch):
         self.costs, self.needs, self.days = costs, needs, days
         self.settings: Any = type("Settings", (), {"catalogue": CATALOGUE})()
         self.past: Any = [None] * days
+        self._past = {}
 
     def made(self, sized: SizedRule, count: int) -> list[DayFigures]:
         """Days that all miss the target below the headroom that the rule needs."""
@@ -85,7 +86,7 @@ class MadeSearch(PromiseSearch):
         return [figures(share, self.costs[sized.rule] * (1 + sized.headroom_share))] * count
 
     def past_days(self, sized: SizedRule) -> list[DayFigures]:
-        return self.made(sized, self.days)
+        return self._past.setdefault(sized, self.made(sized, self.days))
 
     def future_days(self, sized: SizedRule) -> list[DayFigures]:
         return self.made(sized, 20)
@@ -106,10 +107,19 @@ def test_the_leanest_rule_that_keeps_its_promise_is_advised() -> None:
     }  # the minimum costs as much
 
 
-def test_a_fleet_that_fails_its_replay_is_never_promised() -> None:
-    costs = dict.fromkeys(NEEDS, 100.0)
-    found = choose_rule(MadeSearch(costs, dict.fromkeys(NEEDS, 99.0)), 10.0)
-    assert (found.is_kept, found.sized) == (False, {})
+def test_without_a_fleet_that_keeps_its_promise_the_closest_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of equal shares the cheapest: five times the fleet is no better where nothing helps."""
+    costs = {"static": 200.0, "day_ahead": 120.0, "reflex": 130.0, "compact": 150.0}
+    search = MadeSearch(costs, dict.fromkeys(NEEDS, 99.0))
+    found = choose_rule(search, 10.0)
+    assert (found.is_kept, found.sized, found.advised.sized) == (False, {}, SizedRule("day_ahead"))
+
+    def versions(sized: SizedRule) -> list[DayFigures]:
+        met = min(16, int(20 * sized.headroom_share)) if sized.rule == "reflex" else 3
+        return [figures(0.97, 1.0)] * met + [figures(0.9, 1.0)] * (20 - met)
+
+    monkeypatch.setattr(search, "future_days", versions)
+    assert choose_rule(search, 10.0).advised.sized == SizedRule("reflex", 0.8)  # 16 of 20, as with 4.0
 
 
 @pytest.mark.parametrize(
@@ -136,7 +146,20 @@ def test_a_saving_without_spread_has_no_interval() -> None:
     static, plan = (search.evidence(SizedRule(rule)) for rule in ("static", "day_ahead"))
     split = saving_split(Promise(plan, True, {"static": static}))
     assert split["by_hours"] == {"usd": 100.0, "usd_low": None, "usd_high": None}
-    assert split["batch_in_gaps"] is None
+    assert split["batch_in_gaps"] is split["right_size"] is None
+    assert saving_split(Promise(plan, False, {}), 500.0) == {}  # nothing is advised
+
+
+def test_the_parts_of_the_saving_add_up() -> None:
+    """From today's fleet to one of the right size, and from that to the advised rule."""
+    static = Evidence(SizedRule("static"), [], [figures(1, usd) for usd in (200, 220, 240)])
+    plan = Evidence(SizedRule("day_ahead"), [], [figures(1, usd) for usd in (90, 110, 100)])
+    split = saving_split(Promise(plan, True, {"static": static, "day_ahead": plan}), 500.0)
+    right, hours = split["right_size"], split["by_hours"]
+    assert (right["usd"], hours["usd"]) == (280.0, 120.0)
+    assert right["usd"] + hours["usd"] == 500.0 - np.mean([90, 110, 100])
+    assert 260.0 < right["usd_low"] < 262.0
+    assert 298.0 < right["usd_high"] < 300.0
 
 
 def test_an_interval_is_rounded_outwards() -> None:
@@ -193,4 +216,4 @@ def test_the_remedy_is_the_cheapest_instance_that_attains_without_a_queue(
     assert f": {degree} x {gpu} per instance would ({prices[degree, gpu]:,.2f} USD" in sentence
     able = {llm: SizedDeployment(Deployment(gpu, degree), 3)}
     unlimited = remedies.describe_remedy(unused, date(2025, 7, 1), able, {llm: types}, CATALOGUE, office)
-    assert unlimited.startswith("More instances than the fleet may have would")
+    assert unlimited.startswith("With 32 instances of each llm the requests of 2025-07-01 attain it: raise")

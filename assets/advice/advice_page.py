@@ -10,7 +10,13 @@ from fleetcast.assets.advice.phrases import (
     share_as_percent,
     usd_per_gpu_hour_clause,
 )
-from fleetcast.assets.advice.svg import fleet_chart, history_chart, plan_chart, reliability_chart
+from fleetcast.assets.advice.svg import (
+    fleet_chart,
+    history_chart,
+    past_intervals_chart,
+    plan_chart,
+    reliability_chart,
+)
 from fleetcast.assets.pages.templates import fill_template
 from fleetcast.models.aliases import Numbers
 
@@ -42,12 +48,12 @@ def render_advice_page(numbers: Numbers) -> str:
         fleet_chart=Markup(fleet_chart(tomorrow) if tomorrow else ""),
         history_chart=Markup(history_chart(numbers["history"], tomorrow, promise)),
         plan_chart=Markup(plan_chart(promise, tomorrow) if promise and tomorrow else ""),
-        reliability_chart=Markup(reliability_chart(numbers["grades"])),
+        past_intervals_chart=Markup(past_intervals_chart(numbers["grades"])),
+        reliability_chart=Markup(reliability_chart(numbers["reliability"])),
         reliability_line=reliability_sentence(numbers["reliability"]),
         rules=numbers["choice"]["rules"] if numbers["choice"] else [],
         inside_days=sum(row["is_inside"] for row in numbers["grades"]),
-        promised_days=sum(row["promised_share"] for row in numbers["grades"]),
-        target_days=sum(row["is_on_target"] for row in numbers["grades"]),
+        has_reserved=any((numbers["prices"] or {}).get("reserved_usd_per_gpu_hour", {}).values()),
         rate=usd_per_gpu_hour_clause(tomorrow, numbers["prices"]) if tomorrow else "",
         pools=list(dict.fromkeys(pool_column_title(row) for row in planned)),
         instances={(row["hour"], pool_column_title(row)): row["instances"] for row in planned},

@@ -99,8 +99,7 @@ def advise_trace(
     sections["cannot"] = limitations.list_limitations(imported, catalogue, sections)
     sections["answer"] = phrases.answer_sentences(sections)
     shown = folder.absolute()
-    source = shlex.quote(str(request.file.absolute())) if request.file else f"--trace {request.trace}"
-    command = f"fleetcast advise {source}{_command_options(request)}"
+    command = command_of_page(request, shown, lake)
     types = {
         row["llm"]: request.gpus or advice_pipeline.default_gpus(row["llm"], catalogue)
         for row in sections["gpus"]
@@ -111,17 +110,24 @@ def advise_trace(
     return dict(data_sections.to_json_values(sections))
 
 
-def _command_options(request: AdviceRequest) -> str:
-    parts = [f" --assume-llm {request.as_llm}"] if request.as_llm else []
-    parts += [f' --fleet "{request.current_fleet}"'] if request.current_fleet else []
-    parts += [f" --outputs {request.output_tokens}"] if request.output_tokens else []
-    if request.columns:
-        parts += [f' --columns "{",".join(f"{name}={column}" for name, column in request.columns.items())}"']
-    parts += [f" --gpus {','.join(request.gpus)}"] if request.gpus else []
-    parts += [f" --survive {request.survive}"] if request.survive != "instance" else []
-    parts += [f" --provider {request.provider}"] if request.provider else []
-    parts += [f" --prices {shlex.quote(str(request.prices.absolute()))}"] if request.prices else []
-    return "".join(parts)
+def command_of_page(request: AdviceRequest, folder: Path, lake: Lake | None) -> str:
+    """Return the command that makes the page again in `folder`, from any folder."""
+    source = [str(request.file.absolute())] if request.file else ["--trace", str(request.trace)]
+    columns = ",".join(f"{name}={column}" for name, column in request.columns.items())
+    options = {
+        "--assume-llm": request.as_llm,
+        "--fleet": request.current_fleet,
+        "--outputs": request.output_tokens,
+        "--columns": columns,
+        "--gpus": ",".join(request.gpus),
+        "--survive": request.survive if request.survive != "instance" else None,
+        "--provider": request.provider,
+        "--prices": request.prices and request.prices.absolute(),
+        "--out": folder,
+    }
+    parts = [part for name, value in options.items() if value for part in (name, str(value))]
+    place = "" if request.file else f"FLEETCAST_LAKE={shlex.quote(str((lake or Lake()).root))} "
+    return place + shlex.join(["fleetcast", "advise", *source, *parts])
 
 
 def compute_sections(
@@ -139,6 +145,7 @@ def compute_sections(
     deployments = advice_config.current_deployments(pools) or advice_config.default_deployments(
         llms, catalogue, office
     )
+    types = {llm: request.gpus or advice_pipeline.default_gpus(llm, catalogue) for llm in deployments}
     config, last = folder / "advice.toml", imported.last_whole_day
     settings = advice_config.write_advice_config(imported, deployments, catalogue, request.survive, config)
     next_day = imported.day_to_plan
@@ -157,7 +164,6 @@ def compute_sections(
     answers = advice_pipeline.find_fleets_to_rent(settings, next_day, llms, request.gpus, peaks, progress)
     if not pools:
         if last is None:
-            types = {llm: tuple(request.gpus) or advice_pipeline.default_gpus(llm, catalogue) for llm in llms}
             deployments = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
         else:
             deployments = advice_pipeline.rented_sized_deployments(answers, llms, catalogue, office)
@@ -165,6 +171,7 @@ def compute_sections(
             imported, deployments, catalogue, request.survive, config
         )
     sections["gpus"] = data_sections.gpu_section(answers)
+    current = evaluate_current_fleet(settings, last, pools, request.current_fleet, catalogue, office)
     if last is None:
         sizes = short_trace.size_hours(settings, deployments, progress)
         sections["tomorrow"] = next_day_plan.sized_hours_section(settings, sizes, deployments)
@@ -174,37 +181,41 @@ def compute_sections(
         if advice_pipeline.run_level_trials(settings, last, imported, progress):
             sections["levels"] = data_sections.levels_section(settings, last)
         plan_ahead(settings, next_day, progress)
-        sections |= promised_sections(settings, days, next_day, request.survive, progress)
-        if not sections["promise"]["is_kept"]:
-            types = {llm: request.gpus or advice_pipeline.default_gpus(llm, catalogue) for llm in deployments}
-            sections["promise"]["remedy"] = describe_remedy(
-                settings, last, deployments, types, catalogue, office
-            )
+        sections |= promised_sections(settings, days, next_day, request.survive, current, progress)
         sections["tomorrow"] = next_day_plan.next_day_section(settings, next_day)
-        sections["board"] = policy_comparison.policies_section(settings, last)
-    current = evaluate_current_fleet(settings, last, pools, request.current_fleet, catalogue, office)
+        sections["board"] = policy_comparison.policies_section(settings, last, sections["promise"])
+    missed = sections["tomorrow"] if last is None else sections["promise"]
+    if missed["missed_hours"] if last is None else not missed["is_kept"]:
+        missed["remedy"] = describe_remedy(settings, last, deployments, types, catalogue, office)
     add_derived_sections(settings, sections, imported, last, current)
     return sections
 
 
 def promised_sections(
-    settings: RunSettings, days: Sequence[date], next_day: date, survive: str, progress: Progress
+    settings: RunSettings,
+    days: Sequence[date],
+    next_day: date,
+    survive: str,
+    today: Numbers | None,
+    progress: Progress,
 ) -> Numbers:
     """Choose and size the rule of the next day; return its promise, the choice and the graded past days.
 
-    The plan of the next day in the lake gets the instances of the sized rule.
+    `today`: the current fleet, of `evaluate_current_fleet`.
+    The plan of the next day in the lake gets the instances of the sized rule if it keeps its promise.
     """
     whole = [day for day in settings.lake.days("demand", settings.trace) if day <= days[-1]]
     search, found = promise_sections.search_promise(settings, days, whole, next_day, survive, progress)
     sized = found.advised.sized
-    promise_sections.write_sized_plan(settings, search.plan, sized)
+    if found.is_kept:
+        promise_sections.write_sized_plan(settings, search.plan, sized)
     promise = promise_sections.promise_section(settings, search, found, survive)
     advised_days.keep_promise(settings, search, promise)
-    advised_days.grade_landed_days(settings, days[-1])
+    advised_days.grade_landed_days(settings, days[-1], progress)
     return {
         "promise": promise,
         "reliability": advised_days.reliability_section(settings.lake, settings.trace),
         "choice": promise_sections.choice_section(search, found, settings),
         "grades": promise_sections.grade_past_days(settings, search, sized, whole),
-        "split": promise_sections.saving_split(found),
+        "split": promise_sections.saving_split(found, None if today is None else today["usd"]),
     }

@@ -15,7 +15,7 @@ from fleetcast.assets.advice import rule_replays, tomorrow_draws
 from fleetcast.assets.advice.promise import PromiseSearch, SizedRule
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
-from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings, build_settings
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, build_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.experiment import Variant, write_trials
 from fleetcast.models.aliases import Floats, Numbers
@@ -49,6 +49,8 @@ def keep_promise(settings: RunSettings, search: PromiseSearch, promise: Numbers)
         "instances": targets.ravel().tolist(),
         "demand_tokens_per_s": plan.demand.ravel().tolist(),
         "capacity_tokens_per_s": plan.capacity.ravel().tolist(),
+        "llms": ", ".join(settings.catalogue.llms),
+        "regions": ", ".join(settings.catalogue.regions),
         "config": settings.config.file.read_text(encoding="utf-8"),
     }
     table = pa.Table.from_pylist([row], SCHEMAS["advised_days"])
@@ -80,8 +82,8 @@ def copy_promise(page: Lake, lake: Lake, trace: str, day: date) -> None:
 def grade_advised_day(lake: Lake, trace: str, day: date) -> Numbers | None:
     """Replay the advised fleet on a day that has landed, once; return its row of graded_advice.
 
-    None without advice for the day. LakeError if the day has no requests, or if they need llms or regions
-    that the advised fleet does not have.
+    None without advice for the day. LakeError if the day has no requests, if they need llms or regions that
+    the advised fleet does not have, or if the catalogue has others than the plan.
     """
     if day not in lake.days("advised_days", trace):
         return None
@@ -111,11 +113,20 @@ def _replay_advised_day(lake: Lake, trace: str, day: date) -> None:
     write_trials(settings, ADVICE_EXPERIMENT, day, variant.rows(rows))
 
 
-def grade_landed_days(settings: RunSettings, last: date) -> None:
+def grade_or_explain(settings: RunSettings, day: date, progress: Progress) -> Numbers | None:
+    """Grade the advice that was given for a day, if there is some; report why if that is not possible."""
+    try:
+        return grade_advised_day(settings.lake, settings.trace, day)
+    except (LakeError, ValueError) as error:
+        progress.say(f"The advice for {day} is not graded: {error}")
+        return None
+
+
+def grade_landed_days(settings: RunSettings, last: date, progress: Progress) -> None:
     """Grade every advised day up to `last` that has landed."""
     for day in settings.lake.days("advised_days", settings.trace):
         if day <= last and settings.lake.count("requests", trace=settings.trace, day=day):
-            grade_advised_day(settings.lake, settings.trace, day)
+            grade_or_explain(settings, day, progress)
 
 
 def reliability_section(lake: Lake, trace: str) -> list[Numbers]:
@@ -126,8 +137,15 @@ def reliability_section(lake: Lake, trace: str) -> list[Numbers]:
 
 
 def _read_plan(settings: RunSettings, day: date, advised: dict[str, Any]) -> rule_replays.MidnightPlan:
-    """Return the plan of an advised day, in the shapes of MidnightPlan."""
+    """Return the plan of an advised day, in the shapes of MidnightPlan; LakeError if the grid has changed."""
     pools, world = len(settings.grid.pools), settings.catalogue
+    for name, known in (("llms", list(world.llms)), ("regions", list(world.regions))):
+        was = advised[name].split(", ") if advised[name] else known  # older rows have no names
+        if was != known:
+            raise LakeError(
+                f"The plan that was advised for {day} is of the {name} {', '.join(was)}; the catalogue now "
+                f"has {', '.join(known)}. It cannot be graded; advise again."
+            )
     return rule_replays.MidnightPlan(
         day,
         np.array(advised["instances"]).reshape(HOURS_OF_DAY, pools),

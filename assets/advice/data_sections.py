@@ -99,6 +99,7 @@ def gpu_section(answers: Mapping[str, RentAnswer]) -> list[Numbers]:
             "target_share": found.setting.tier.attainment_target_share,
             "disaggregation_saving_bound_share": found.bound.saving_share,
             "best": found.best,
+            "is_on_target": found.is_on_target,
             "is_disaggregated": found.fleets[found.best].is_disaggregated,
             "fleets": [
                 {

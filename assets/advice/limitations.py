@@ -47,7 +47,8 @@ def list_limitations(imported: ImportedTrace, catalogue: Catalogue, numbers: Num
         )
     if numbers["tomorrow"] is not None and numbers["tomorrow"]["not_known"]:
         found.append(("silences", numbers["tomorrow"]["not_known"]))
-    if numbers["tomorrow"] is not None and not (numbers["saving"] or {}).get("is_told"):
+    is_advised = numbers["promise"] is None or numbers["promise"]["is_kept"]
+    if numbers["tomorrow"] is not None and is_advised and not (numbers["saving"] or {}).get("is_told"):
         found.append(
             (
                 "today",
@@ -57,11 +58,13 @@ def list_limitations(imported: ImportedTrace, catalogue: Catalogue, numbers: Num
             )
         )
     if numbers["tomorrow"] is not None and numbers["promise"] is None:
+        command = f"fleetcast advise --trace {imported.trace}"
+        hint = f" For a promise, graded later: {command}." if imported.format == CONFIG_FORMAT else ""
         found.append(
             (
                 "promise",
                 "The share in time is that of a past day; the next day may be worse, and the page has no "
-                "interval for it.",
+                f"interval for it.{hint}",
             )
         )
     if len(imported.tiers) == 1:

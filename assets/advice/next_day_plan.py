@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 
 from fleetcast.assets.advice.advice_config import SizedDeployment
-from fleetcast.assets.advice.short_trace import HourSize
+from fleetcast.assets.advice.short_trace import HourSize, require_strictest_tier
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.demand.demand_history import unknown_history_sentence
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings
@@ -30,6 +30,10 @@ def next_day_section(settings: RunSettings, day: date, table: str = "day_ahead_p
         "method": method,
         "hours": hours,
         **_plan_totals(settings, rows, _by_hour(rows, forecast), changes),
+        "target_share": None,
+        "missed_hours": 0,
+        "sized_hours": 0,
+        "remedy": "",
         "not_known": unknown_history_sentence(settings, day),
     }
 
@@ -43,9 +47,15 @@ def _plan_totals(
         "changes": list(changes),
         "gpu_hours": sum(row["gpus"] for row in by_hour),
         "usd": sum(row["usd"] for row in by_hour),
-        "usd_error_share": usd_error_share(settings, rows),
+        "usd_error_share": whole_instance_error_share(settings, rows),
         "short_hours": sum(row["short_tokens_per_s"] > 0 for row in by_hour),
     }
+
+
+def whole_instance_error_share(settings: RunSettings, rows: Sequence[Numbers]) -> float | None:
+    """Return `usd_error_share`; None where it moves no pool by a whole instance, as there are no others."""
+    share = usd_error_share(settings, rows)
+    return share if share * max((row["instances"] for row in rows), default=0) >= 1 else None
 
 
 def _by_hour(rows: Sequence[Numbers], forecast: Sequence[Numbers]) -> list[Numbers]:
@@ -109,6 +119,10 @@ def sized_hours_section(
         "method": None,
         "hours": hours,
         **_plan_totals(settings, hours, by_hour),
+        "target_share": (target := require_strictest_tier(settings).attainment_target_share),
+        "missed_hours": sum(size.attainment_share < target for size in sizes),
+        "sized_hours": len(sizes),
+        "remedy": "",
         "not_known": "",
     }
 

@@ -2,6 +2,7 @@
 
 import shlex
 from datetime import date, timedelta
+from pathlib import Path
 
 from fleetcast.assets.advice import (
     advised_days,
@@ -14,7 +15,6 @@ from fleetcast.assets.advice import (
 from fleetcast.assets.advice.current_fleet import read_recorded_fleet
 from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
 from fleetcast.assets.advice.sections import add_derived_sections, empty_sections
-from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import plan_ahead
@@ -22,9 +22,12 @@ from fleetcast.models.aliases import Numbers
 from fleetcast.models.world.config_loading import CONFIG_DIR
 
 
-def advise_nightly_run(settings: RunSettings, day: date, progress: Progress) -> Numbers:
+def advise_nightly_run(
+    settings: RunSettings, day: date, progress: Progress, out: Path | None = None
+) -> Numbers:
     """Compute the numbers of a page on a config's day, and plan the next day if needed.
 
+    `out`: the folder of the page if it is not that of the day's figures. No promise is made.
     LakeError without the day's scorecard. If the next day cannot be planned, the page states the reason.
     """
     require_day(settings.lake, "scorecard", settings.trace, day)
@@ -42,7 +45,7 @@ def advise_nightly_run(settings: RunSettings, day: date, progress: Progress) -> 
     sections["board"] = policy_comparison.policies_section(settings, day)
     sections["levels"] = data_sections.levels_section(settings, day)
     add_derived_sections(settings, sections, imported, day, read_recorded_fleet(settings, day))
-    grade_or_explain(settings, day, progress)
+    advised_days.grade_or_explain(settings, day, progress)
     sections["reliability"] = advised_days.reliability_section(settings.lake, settings.trace)
     sections["cannot"] = limitations.list_limitations(imported, settings.catalogue, sections)
     if reason:
@@ -52,18 +55,10 @@ def advise_nightly_run(settings: RunSettings, day: date, progress: Progress) -> 
     name = config.stem if config.parent == CONFIG_DIR else shlex.quote(str(config.absolute()))
     lake = shlex.quote(str(settings.lake.root))
     command = f"FLEETCAST_LAKE={lake} fleetcast advise --config {name} --date {day}"
+    command += f" --out {shlex.quote(str(out))}" if out else ""
     place = f"FLEETCAST_LAKE={lake} FLEETCAST_CONFIG={name} "
     sections["commands"] = phrases.reproduce_commands(sections, place, command, {})
     return dict(data_sections.to_json_values(sections))
-
-
-def grade_or_explain(settings: RunSettings, day: date, progress: Progress) -> Numbers | None:
-    """Grade the advice that was given for a day, if there is some; report why if that is not possible."""
-    try:
-        return advised_days.grade_advised_day(settings.lake, settings.trace, day)
-    except (LakeError, ValueError) as error:
-        progress.say(f"The advice for {day} is not graded: {error}")
-        return None
 
 
 def read_config_trace(settings: RunSettings, day: date) -> ImportedTrace:

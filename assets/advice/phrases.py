@@ -1,5 +1,6 @@
 """Write the sentences of a page's answer, and the commands that reproduce its numbers."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from fleetcast.assets.advice.imported_trace import count_shares
@@ -43,8 +44,15 @@ def answer_sentences(numbers: Numbers) -> list[str]:
             f"input tokens and {trace['mean_output_tokens']:,.0f} output tokens.",
             f"To plan as if they were a profiled llm: --assume-llm {EXAMPLE_LLM}.",
         ]
-    found = [_fleet_sentence(tomorrow, numbers["promise"], numbers["prices"])]
-    found += [_promise_sentence(numbers["promise"])] if numbers["promise"] else []
+    promise, prices = numbers["promise"], numbers["prices"]
+    if tomorrow["missed_hours"]:
+        found = [_missed_hours_sentence(tomorrow), _fleet_sentence(tomorrow, promise, prices)]
+    elif promise is None:
+        found = [_fleet_sentence(tomorrow, promise, prices)]
+    elif promise["is_kept"]:
+        found = [_fleet_sentence(tomorrow, promise, prices), _promise_sentence(promise)]
+    else:
+        found = [_no_fleet_sentence(promise), _closest_sentence(promise, tomorrow, prices)]
     found += [reliability_sentence(numbers["reliability"])]
     found += [_saving_sentence(numbers), _certainty_sentence(numbers)]
     return [line for line in found if line]
@@ -57,6 +65,7 @@ def _fleet_sentence(tomorrow: Numbers, promise: Numbers | None, prices: Numbers 
     fleet = join_few_names([_gpu_range(*ends, gpu) for gpu, ends in counts.items()]) or "no GPU"
     llms = join_few_names(list(dict.fromkeys(row["llm"] for row in tomorrow["hours"])) or ["no llm"])
     when = f"On {tomorrow['day']} run" if tomorrow["basis"] == "forecast" else "For a day like this trace run"
+    when = "Closest to it comes, for a day like this trace," if tomorrow["missed_hours"] else when
     hours = ", the same all day" if least == most else ", by hour as below"
     rate = usd_per_gpu_hour_clause(tomorrow, prices)
     cost = f"{tomorrow['gpu_hours']:,.0f} GPU-hours, {tomorrow['usd']:,.0f} USD{rate}"
@@ -96,18 +105,46 @@ def _gpu_range(least: int, most: int, gpu: str) -> str:
 
 
 def _promise_sentence(promise: Numbers) -> str:
-    """Return the promise for the day, or that no fleet of this kind can keep the target, and what would."""
+    """Return the promise for the day."""
     tier = promise["tiers"][0]
-    target = share_as_percent(tier["target_share"])
     shares = percent_range(tier["low_share"], tier["high_share"])
+    served = f"{shares} of {tier['tier']} requests in time (target {share_as_percent(tier['target_share'])})"
     usd = usd_range(promise["usd_low"], promise["usd_high"])
-    if not promise["is_kept"]:
-        return (
-            f"No fleet of this kind keeps the target of {target}: it attains {shares} of {tier['tier']}. "
-            f"{promise['remedy']}"
-        ).strip()
-    served = f"{shares} of {tier['tier']} requests in time (target {target})"
     return f"The promise, nine days in ten: {served}, for {usd}."
+
+
+def _no_fleet_sentence(promise: Numbers) -> str:
+    """Return that no fleet of this kind keeps the targets, and what would."""
+    targets = [f"{share_as_percent(tier['target_share'])} of {tier['tier']}" for tier in promise["tiers"]]
+    return (
+        f"No fleet of this kind keeps its target on {promise['day']} ({join_few_names(targets)} requests in "
+        f"time), so none is advised. {promise['remedy']}"
+    ).strip()
+
+
+def _missed_hours_sentence(tomorrow: Numbers) -> str:
+    """Return in how many hours of a short trace no fleet of this kind attains the target, and what would."""
+    return (
+        f"No fleet of this kind serves {share_as_percent(tomorrow['target_share'])} of the requests in time "
+        f"in {tomorrow['missed_hours']} of the {tomorrow['sized_hours']} hours of the trace (of each llm and "
+        f"region). {tomorrow['remedy']}"
+    ).strip()
+
+
+def _closest_sentence(promise: Numbers, tomorrow: Numbers, prices: Numbers | None) -> str:
+    """Return the replayed fleet that comes closest to the targets, and how close."""
+    shares = [
+        f"{percent_range(tier['low_share'], tier['high_share'])} of {tier['tier']} requests"
+        for tier in promise["tiers"]
+    ]
+    past = f" and on {promise['past_days_on_target']} of {promise['past_days']} past days"
+    usd = usd_range(promise["usd_low"], promise["usd_high"])
+    return (
+        f"Closest comes the rule {promise['rule']}, planned with {promise['fleet']} at most: on target in "
+        f"{share_as_percent(promise['kept_share'])} of the versions of the day"
+        f"{past if promise['past_days'] else ''}. Nine days in ten it serves {join_few_names(shares)} in "
+        f"time, for {usd}{usd_per_gpu_hour_clause(tomorrow, prices)}."
+    )
 
 
 def reliability_sentence(rows: Sequence[Numbers]) -> str:
@@ -145,14 +182,17 @@ def _saving_sentence(numbers: Numbers) -> str:
     saving, tomorrow = numbers["saving"], numbers["tomorrow"]
     if saving is None and tomorrow is None:
         return "Nothing can be compared."
+    promise = numbers["promise"]
+    if saving is None and promise is not None and not promise["is_kept"]:
+        return ""  # nothing is advised
     if saving is None:
         peak = 24 * max(row["usd"] for row in tomorrow["by_hour"])
         return (
-            f"One fleet all day, sized for the largest hour, costs {peak:,.0f} USD; no other comparison is "
-            "possible."
+            f"One fleet all day, sized for the largest hour, costs {peak:,.0f} USD"
+            f"{usd_per_gpu_hour_clause(tomorrow, numbers['prices'])}; no other comparison is possible."
         )
-    spent = (
-        f"{saving['advised_usd']:,.0f} USD instead of {saving['today_usd']:,.0f} USD for {saving['today']}"
+    advised, today = (
+        f"{saving[f'{name}_usd']:,.0f} USD{_mean_rate(saving, name)}" for name in ("advised", "today")
     )
     change = saving["share"] or 0.0
     word = (
@@ -162,10 +202,16 @@ def _saving_sentence(numbers: Numbers) -> str:
     )
     when = "A day like this" if saving["day"] is None else f"On {saving['day']} this plan"
     return (
-        f"{when} would have cost {spent}: {word}, with "
+        f"{when} would have cost {advised} instead of {today} for {saving['today']}: {word}, with "
         f"{share_as_percent(saving['advised_in_time_share'], 1)} of the interactive requests in time, "
         f"compared with {share_as_percent(saving['today_in_time_share'], 1)}.{_scaling_clause(numbers)}"
     )
+
+
+def _mean_rate(saving: Numbers, name: str) -> str:
+    """Return the mean price behind a sum of the saving; "" without GPU-hours."""
+    gpu_hours = saving[f"{name}_gpu_hours"]
+    return f" ({saving[f'{name}_usd'] / gpu_hours:,.2f} per GPU-hour)" if gpu_hours else ""
 
 
 def _scaling_clause(numbers: Numbers) -> str:
@@ -184,13 +230,15 @@ def _certainty_sentence(numbers: Numbers) -> str:
     if certainty["forecast_wape_share"] is not None:
         wape = share_as_percent(certainty["forecast_wape_share"])
         parts.append(f"forecasts made at midnight were off by {wape}")
-    if promise is None:
+    if promise is None and tomorrow["usd_error_share"] is not None:
         error = share_as_percent(tomorrow["usd_error_share"])
         parts.append(f"errors of the latency profiles move the cost by up to {error} either way")
     graded = numbers["grades"]
     if graded:
         inside = sum(row["is_inside"] for row in graded)
-        parts.append(f"{inside} of {len(graded)} past days came inside the intervals of their midnight")
+        parts.append(
+            f"{inside} of {len(graded)} past days would have come inside the intervals of their midnight"
+        )
     saving = numbers["saving"]
     if saving is not None and saving["is_beyond_error"] is not None and round(saving["share"] or 0.0, 3):
         compared = "is" if saving["is_beyond_error"] else "is not"
@@ -209,7 +257,10 @@ def reproduce_commands(
     `place`: assignments of the lake and the config, before every command.
     """
     tomorrow, board = numbers["tomorrow"], numbers["board"]
-    found = {"all": command, "trace": f"{place}fleetcast characterise {numbers['trace']['name']}"}
+    found = {
+        "all": command,
+        "trace": f"{place}fleetcast characterise {shlex.quote(numbers['trace']['name'])}",
+    }
     if tomorrow is not None and tomorrow["basis"] == "forecast":
         day = tomorrow["day"]
         found["tomorrow"] = f"{place}fleetcast plan show --policy day_ahead --date {day}"

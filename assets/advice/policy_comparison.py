@@ -6,19 +6,23 @@ from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.models.aliases import Numbers
 
-# The first of these that was replayed is the advised policy, compared with the current fleet.
+# Without a promise the first of these that was replayed is the advised policy.
 ADVISED_POLICIES = ("day_ahead", "corrected", "lt_ua")
 BASELINE_POLICY = "static"
 
 
-def policies_section(settings: RunSettings, day: date) -> Numbers:
-    """Return the last known day under each policy, planned from the days before it."""
+def policies_section(settings: RunSettings, day: date, promise: Numbers | None = None) -> Numbers:
+    """Return the last known day under each policy, planned from the days before it.
+
+    With a promise the advised policy is its rule: none if that was not replayed, or keeps no promise.
+    """
     board = {
         row["policy"]: row
         for row in settings.lake.sql("reads/advice_board.sql", trace=settings.trace, day=day).to_pylist()
     }
     order = [name for name in settings.config.replay.policies if name in board]
-    advised = next((name for name in ADVISED_POLICIES if name in board), None)
+    names = ADVISED_POLICIES if promise is None else (promise["rule"],) if promise["is_kept"] else ()
+    advised = next((name for name in names if name in board), None)
     rows = [
         {
             "policy": name,
@@ -56,6 +60,7 @@ def saving_section(settings: RunSettings, day: date, found: Numbers, today: Numb
         "today_usd": current["usd"],
         "today_gpu_hours": current["gpu_hours"],
         "advised_usd": advised["usd"],
+        "advised_gpu_hours": advised["gpu_hours"],
         "usd": current["usd"] - advised["usd"],
         "share": 1 - advised["usd"] / current["usd"] if current["usd"] else None,
         "today_in_time_share": current["in_time_share"],
@@ -93,6 +98,7 @@ def short_trace_saving_section(tomorrow: Numbers, today: Numbers | None) -> Numb
         "today_usd": today["usd"],
         "today_gpu_hours": today["gpu_hours"],
         "advised_usd": tomorrow["usd"],
+        "advised_gpu_hours": tomorrow["gpu_hours"],
         "usd": today["usd"] - tomorrow["usd"],
         "share": 1 - tomorrow["usd"] / today["usd"],
         "today_in_time_share": today["in_time_share"],

@@ -2,7 +2,8 @@
 
 A sized rule keeps its promise if every tier attains its target on at least PROMISE_SHARE of the versions of
 tomorrow, and on the past days, of which one of LENIENT_DAYS or more may miss. Headroom grows until that is
-so. The cheapest rule on the past days is advised; of rules that cost nearly the same, the simplest.
+so. The cheapest rule on the past days is advised; of rules that cost nearly the same, the simplest. If none
+keeps its promise, nothing is advised, and the size that attains the targets on most versions is shown.
 """
 
 from collections.abc import Sequence
@@ -53,10 +54,10 @@ class Evidence(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """The advised rule, and every rule that was sized; those that keep no promise at any headroom apart."""
+    """The advised rule, and every rule that keeps its promise at some headroom."""
 
-    advised: Evidence
-    is_kept: bool  # False: no rule keeps it, and `advised` is the one that comes closest
+    advised: Evidence  # without a rule that keeps its promise: the one that comes closest, not advised
+    is_kept: bool  # whether a rule keeps its promise
     sized: dict[str, Evidence]
 
 
@@ -121,13 +122,26 @@ class PromiseSearch:
         )
         return None if found is None else SizedRule(rule, RULE_HEADROOMS[found.number - 1])
 
+    def closest_size(self) -> SizedRule:
+        """Return the replayed size with the largest `kept_share`; of equal ones the cheapest.
+
+        Without SLOW_RULES: a share of their few draws compares with no other.
+        """
+        return max(
+            [sized for sized in self._past if sized.rule not in SLOW_RULES],
+            key=lambda sized: (self.kept_share(sized), -self.evidence(sized).past_usd),
+        )
+
     def least_usd(self, rule: str) -> float:
         """Return the cost of a rule without headroom: with it, it costs no less."""
         return Evidence(SizedRule(rule), self.past_days(SizedRule(rule)), []).past_usd
 
 
 def choose_rule(search: PromiseSearch, floor_usd: float, rules: Sequence[str] = ADVISED_RULES) -> Promise:
-    """Return the leanest rule that keeps its promise; `floor_usd`: what no rule can cost less than."""
+    """Return the leanest rule that keeps its promise, else the replayed size that comes closest.
+
+    `floor_usd`: what no rule can cost less than.
+    """
     sized, best = dict[str, Evidence](), None
     for rule in rules:
         if best is not None and (
@@ -143,7 +157,7 @@ def choose_rule(search: PromiseSearch, floor_usd: float, rules: Sequence[str] = 
             best = sized[rule]
     if best is not None:
         return Promise(best, True, sized)
-    return Promise(search.evidence(SizedRule(rules[0], RULE_HEADROOMS[-1])), False, {})
+    return Promise(search.evidence(search.closest_size()), False, {})
 
 
 def share_interval(shares: Floats) -> tuple[float, float]:

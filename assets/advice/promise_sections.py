@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from fleetcast.assets.advice import rule_replays, tomorrow_draws
+from fleetcast.assets.advice.advised_days import describe_largest_fleet
 from fleetcast.assets.advice.promise import (
     PROMISE_SHARE,
     Evidence,
@@ -62,7 +63,10 @@ def search_promise(
 
 
 def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise, survive: str) -> Numbers:
-    """Return the promise for tomorrow: rule, intervals of attainment and cost, survival and its price."""
+    """Return the promise for tomorrow: rule, intervals of attainment and cost, survival and its price.
+
+    Without a rule that keeps its promise these are the figures of the one that comes closest.
+    """
     advised = found.advised
     in_time = np.array([figures.in_time_share for figures in advised.future])
     usd = np.array([figures.usd for figures in advised.future])
@@ -72,10 +76,15 @@ def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise
         "day": search.plan.day,
         "rule": advised.sized.rule,
         "headroom_share": advised.sized.headroom_share,
+        "fleet": describe_largest_fleet(
+            settings, rule_replays.sized_targets(settings, search.plan, advised.sized)
+        ),
         "is_kept": found.is_kept,
         "kept_share": search.kept_share(advised.sized),
         "required_share": PROMISE_SHARE,
         "draws": len(advised.future),
+        "past_days": len(advised.past),
+        "past_days_on_target": sum(day.is_on_target(settings.catalogue) for day in advised.past),
         "in_time_low_share": low,
         "in_time_high_share": high,
         "usd_low": usd_low,
@@ -154,9 +163,9 @@ def _survival(settings: RunSettings, search: PromiseSearch, advised: Evidence, s
 
 def choice_section(search: PromiseSearch, found: Promise, settings: RunSettings) -> Numbers:
     """Return every rule on the past days and tomorrow, at the headroom with which it keeps its promise."""
-    rows = []
+    rows, shown = list[Numbers](), {**found.sized, found.advised.sized.rule: found.advised}
     for rule in rule_replays.ADVISED_RULES:
-        sized = found.sized[rule].sized if rule in found.sized else SizedRule(rule)
+        sized = shown[rule].sized if rule in shown else SizedRule(rule)
         past = search.known_past_days(sized)
         if past is None:
             continue
@@ -164,8 +173,8 @@ def choice_section(search: PromiseSearch, found: Promise, settings: RunSettings)
             {
                 "rule": rule,
                 "what": settings.config.rules[rule].what,
-                "is_advised": sized == found.advised.sized,
-                "is_sized": rule in found.sized,
+                "is_advised": found.is_kept and sized == found.advised.sized,
+                "is_sized": rule in shown,
                 "headroom_share": sized.headroom_share,
                 "usd_mean": float(np.mean([day.usd for day in past])) if past else None,
                 "gpu_hours_mean": float(np.mean([day.gpu_hours for day in past])) if past else None,
@@ -243,24 +252,34 @@ def is_inside(value: float, low: float, high: float) -> bool:
     return low - slack <= value <= high + slack
 
 
-def saving_split(found: Promise) -> Numbers:
-    """Return what scaling and filling gaps save per day of tomorrow's versions, with the interval of each.
+def saving_split(found: Promise, today_usd: float | None = None) -> Numbers:
+    """Return what each change saves in USD per day of tomorrow's versions, with its interval.
 
-    `by_hours`: one fleet all day less the advised rule. `batch_in_gaps`: reflex less compact. Null where one
-    of the two was not sized. An interval without width is null too: then no version moved the cost.
+    `right_size`: today's fleet, `today_usd` on any day, less one fleet all day of the same GPUs. `by_hours`:
+    one fleet all day less the advised rule. `batch_in_gaps`: reflex less compact. Null where one of the two
+    was not sized. An interval without width is null too: then no version moved the cost.
     """
+    if not found.is_kept:
+        return {}
     by_rule = {**found.sized, found.advised.sized.rule: found.advised}
+    right_size = None
+    if today_usd is not None and "static" in by_rule:
+        right_size = saved_row([today_usd - figures.usd for figures in by_rule["static"].future])
     pairs = {"by_hours": ("static", found.advised.sized.rule), "batch_in_gaps": ("reflex", "compact")}
-    return {
-        name: saved_row(by_rule[more], by_rule[less]) if is_known else None
+    return {"right_size": right_size} | {
+        name: saved_row(
+            [a.usd - b.usd for a, b in zip(by_rule[more].future, by_rule[less].future, strict=False)]
+        )
+        if is_known
+        else None
         for name, (more, less) in pairs.items()
         for is_known in [more != less and {more, less} <= by_rule.keys()]
     }
 
 
-def saved_row(baseline: Evidence, advised: Evidence) -> Numbers:
-    """Return the USD saved per day over the same versions of tomorrow, with its interval."""
-    saved = np.array([a.usd - b.usd for a, b in zip(baseline.future, advised.future, strict=False)])
+def saved_row(saved_usd: Sequence[float]) -> Numbers:
+    """Return the mean of the USD saved on each version of tomorrow, with its interval."""
+    saved = np.array(saved_usd)
     low, high = usd_interval(saved)
     has_width = not is_inside(high, low, low)
     return {

@@ -29,7 +29,7 @@ def read_requests_of_day(settings: RunSettings, day: date | None) -> pd.DataFram
 
 def describe_remedy(
     settings: RunSettings,
-    day: date,
+    day: date | None,
     deployments: Mapping[str, SizedDeployment],
     gpus: Mapping[str, Sequence[str]],
     catalogue: Catalogue,
@@ -37,6 +37,7 @@ def describe_remedy(
 ) -> str:
     """Return a sentence for each llm whose own instances miss a target even if nothing waits.
 
+    `day`: whose requests are replayed; None: the whole trace.
     Each GPU type of `gpus` is replayed with 1 to 8 GPUs per instance; the cheapest that attains is named.
     """
     rows, sentences = read_requests_of_day(settings, day), []
@@ -63,7 +64,9 @@ def describe_remedy(
             f"{fleet} attains {100 * share:.0f} % of its target even with {AMPLE_INSTANCES} instances: "
             f"{found}."
         )
-    return " ".join(sentences) or "More instances than the fleet may have would: raise max_instances."
+    more = "name a larger --fleet" if day is None else "raise max_instances in advice.toml"
+    whose = f"the requests of {day or 'the trace'}"
+    return " ".join(sentences) or f"With {AMPLE_INSTANCES} instances of each llm {whose} attain it: {more}."
 
 
 def ample_share(

@@ -1,7 +1,7 @@
 """Size each hour of a trace of less than two days by replay, as no forecast is possible.
 
-For each hour a search finds the fewest instances that attain the tier's target; deferrable requests are left
-out. An hour that the trace does not have is taken to be like its largest hour.
+For each hour a search finds the fewest instances that attain the tier's target, if any do; deferrable
+requests are left out. An hour that the trace does not have is taken to be like its largest hour.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,10 @@ from fleetcast.models.world.catalogue_entries import Tier
 
 
 class HourSize(NamedTuple):
-    """An hour of an endpoint, and the fewest instances that attain its target."""
+    """An hour of an endpoint, and the fewest instances that attain its target.
+
+    If none attains it, these are the fewest of those that attain most.
+    """
 
     hour_start: datetime
     region: str
@@ -106,7 +109,7 @@ def size_hours(
 def fewest_instances(
     settings: RunSettings, deployment: SizedDeployment, llm: str, rows: pd.DataFrame
 ) -> tuple[int, float]:
-    """Return the fewest instances that attain the strictest target, else the most tested; attainment."""
+    """Return the fewest instances that attain the strictest target, else that attain most; attainment."""
     tier, zeros = require_strictest_tier(settings), np.zeros(len(rows), np.int16)
     trace = TraceArrays(
         rows["arrival_s"].to_numpy(float).copy(), zeros, zeros, zeros,
@@ -124,5 +127,6 @@ def fewest_instances(
 
     guess = max(1, deployment.peak_instances)
     found = find_least_sufficient(is_attained, guess, max(MIN_INSTANCE_LIMIT, GROWTH_FACTOR * guess))
-    count = max(attained) if found is None else found.number
-    return count, attained[count] if count in attained else attained[max(attained)]
+    most = max(attained, key=lambda count: (attained[count], -count))
+    count = most if found is None else found.number
+    return count, attained[count]

@@ -105,7 +105,7 @@ def plan_chart(promise: Numbers, tomorrow: Numbers) -> str:
         ahead,
     )
     return render_chart(
-        "GPUs of the advised rule by hour: past days as replayed, then tomorrow",
+        "GPUs by hour of the rule in the promise: past days as replayed, then tomorrow",
         "GPUs",
         y_max=1.15 * max([1.0, *steps, *band.high]),
         span=span,
@@ -116,8 +116,29 @@ def plan_chart(promise: Numbers, tomorrow: Numbers) -> str:
     )
 
 
-def reliability_chart(grades: Sequence[Numbers]) -> str:
-    """Return the chart of promised shares in time by day, with what came; "" without any."""
+def reliability_chart(rows: Sequence[Numbers]) -> str:
+    """Return the reliability diagram: promised share against kept share of advised days; "" without any.
+
+    `rows`: of advice_reliability. Days without a promise count too: their share of versions was said.
+    """
+    shown = [(100 * row["promised_share"], 100 * row["target_share"], row["graded_days"]) for row in rows]
+    if not shown:
+        return ""
+    return render_chart(
+        "Share of days on target by the share that was promised",
+        "% of days kept",
+        y_max=115.0,
+        span=115.0,
+        keys={"as often as promised": CHART_INK, "days of advice": CHART_ORANGE},
+        marks=[(at, f"{at} %", "middle") for at in range(0, 101, 20)],
+        lines=[ChartLine([at + 0.5 for at in range(100)], CHART_INK, width=1.5, dash="4 4")],
+        points=[(promised, kept) for promised, kept, _ in shown],
+        notes=[(promised - 0.5, kept, f"{days}", CHART_INK) for promised, kept, days in shown],
+    )
+
+
+def past_intervals_chart(grades: Sequence[Numbers]) -> str:
+    """Return the chart of intervals of the share late by day, with what came; "" without any."""
     if not grades:
         return ""
     late = [100 * (1 - row[name]) for row in grades for name in ("in_time_low_share", "in_time_share")]
@@ -128,11 +149,11 @@ def reliability_chart(grades: Sequence[Numbers]) -> str:
     points = [(at + 0.5, 100 * (1 - row["in_time_share"])) for at, row in enumerate(grades)]
     every = max(1, len(grades) // 8)
     return render_chart(
-        "Requests late by day: the promised interval and what came",
+        "Requests late by day: the interval of its midnight and what came",
         "% late",
         y_max=1.15 * max([0.5, *late]),
         span=float(len(grades)),
-        keys={"promised at midnight": BAND_COLOUR, "came": CHART_ORANGE},
+        keys={"interval of midnight": BAND_COLOUR, "came": CHART_ORANGE},
         marks=[(at, str(row["day"])[5:], "start") for at, row in enumerate(grades) if at % every == 0],
         intervals=bars,
         points=points,

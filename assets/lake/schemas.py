@@ -62,6 +62,7 @@ OPTIONAL_COLUMNS: Mapping[str, frozenset[str]] = {  # null in older files, and i
             *("source_ttft_s", "source_e2e_s", "tier_source", "tier_confidence", "source_request_id"),
         }
     ),
+    "advised_days": frozenset(("llms", "regions")),
     "ingests": frozenset(("largest_step_back_s", "clock", "columns")),
 }
 TIMESTAMP = pa.timestamp("us", "UTC")

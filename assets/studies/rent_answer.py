@@ -44,8 +44,13 @@ class RentAnswer(NamedTuple):
     rare: str = ""  # sentence about buckets with too few requests; "" if there are none
 
     @property
+    def is_on_target(self) -> bool:
+        """Whether the best fleet attains the target; if not, none does."""
+        return self.fleets[self.best].met.attainment_share >= self.setting.tier.attainment_target_share
+
+    @property
     def best(self) -> str:
-        """The cheapest kind of fleet that attains the target, else the most; of equal ones the simplest."""
+        """The cheapest kind of fleet that attains the target; if none does, the one that attains most."""
         highest = max(fleet.met.attainment_share for fleet in self.fleets.values())
         target = min(self.setting.tier.attainment_target_share, highest)
         attaining = [kind for kind, fleet in self.fleets.items() if fleet.met.attainment_share >= target]
@@ -157,7 +162,7 @@ def fleet_table(found: RentAnswer) -> pa.Table:
                     "is_disaggregated": combo.prefill is not None,
                     "required_requests_per_s": found.setting.per_s,
                     "fleet_usd_per_hour": fleet.usd_per_hour,
-                    "is_best": kind == found.best,
+                    "is_best": found.is_on_target and kind == found.best,
                     **fleet.met._asdict(),
                 }
             )

@@ -8,7 +8,7 @@
 -- headroom_share double = instances and load per instance above the plan
 -- fleet varchar = instances of the largest hour, like 3 x llama3.1-8b@2xl40s-48gb, with commas between
 -- survives varchar = what the fleet survives: none, instance or region
--- is_promised boolean = whether the target was promised; false: no fleet of this kind keeps it
+-- is_promised boolean = whether the target was promised; false: no fleet of this kind keeps it, and the row is of the one that comes closest
 -- versions bigint = versions of the day that the promise was replayed on
 -- required_share double = of these versions, the share that must attain all targets
 -- promised_share double = of these versions, the share that attains all targets
@@ -22,6 +22,8 @@
 -- instances double[] = planned instances with the headroom: 24 hours of pools, hour by hour
 -- demand_tokens_per_s double[] = planned load: 24 hours of llms, of regions each
 -- capacity_tokens_per_s double[] = capacity of an option: of services, of regions, of options
+-- llms varchar = the llms of these arrays in their order, with commas between; null in older rows
+-- regions varchar = the regions of these arrays in their order, with commas between; null in older rows
 -- config varchar = the config of the advised fleet, TOML
 select * from advised_days
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -22,7 +22,7 @@ REQUESTS, DAYS = 100_000, 8
 COMMAND = "from fleetcast.pipelines.cli import main; main()"
 TARGETS = {
     "advise_seconds": Target(
-        "s", "`fleetcast advise`, 100,000 rows of CSV, nothing there, kernel compiled; wall", at_most=300
+        "s", "`fleetcast advise`, 100,000 rows of CSV, nothing there, kernel compiled; wall", at_most=60
     ),
     "advise_warm_seconds": Target("s", "the same, once more; wall"),
 }
