@@ -1,6 +1,7 @@
 """The kernel as one program: what an entry reaches is linked after all that call it, or compiling fails."""
 
 import numba
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,3 +75,24 @@ def test_a_function_without_code_is_an_error_and_no_crash(monkeypatch: pytest.Mo
 
     with pytest.raises(Exception, match=r"broken: _ZN.*doubled.* was not linked"):
         broken(1.0)
+
+
+@pytest.mark.parametrize("at", [-1, 3])
+def test_an_index_never_counts_from_the_end_and_is_an_error_with_numbas_check(
+    at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @inner
+    def read(numbers: np.ndarray, at: int) -> float:
+        return numbers[at]
+
+    def read_by_inner(numbers: np.ndarray, at: int) -> float:
+        return read(numbers, at)
+
+    memory = np.arange(5.0)
+    assert entry(read_by_inner)(memory[1:4], at) == memory[1 + at]
+    monkeypatch.setattr(numba.config, "BOUNDSCHECK", 1)
+    read.recompile()
+    with pytest.raises(IndexError, match="out of bounds"):
+        entry(read_by_inner)(memory[1:4], at)
+    assert entry(read_by_inner)(memory[1:4], 2) == memory[3]
+    assert numba.njit(lambda numbers: numbers[-1])(memory) == memory[4], "other functions keep Python's rule"

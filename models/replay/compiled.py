@@ -49,8 +49,9 @@ def kernel_sources() -> dict[str, bytes]:
 
 
 def cache_folder() -> Path:
-    """Return the cache folder for these sources of the kernel and this version of Numba."""
-    digest = hashlib.sha256(numba.__version__.encode())
+    """Return the cache folder for these sources of the kernel, this version of Numba and its checks."""
+    checks = numba.config.BOUNDSCHECK  # type: ignore[attr-defined]
+    digest = hashlib.sha256(f"{numba.__version__} {checks}".encode())
     for _, text in sorted(kernel_sources().items()):
         digest.update(text)
     return cache_root() / digest.hexdigest()[:16]

@@ -82,8 +82,10 @@ def move_between_pairs(
             evaluate_freeness(trace, fleet, rules, state, slot, now)
     while True:
         source, to = freeness_extremes(state, first, end)
+        if source in (NO_INDEX, to) or to == NO_INDEX:
+            return True
         source_freeness = state.instance[source].freeness
-        if to in (NO_INDEX, source) or not can_pair(rules, source_freeness, state.instance[to].freeness):
+        if not can_pair(rules, source_freeness, state.instance[to].freeness):
             return True
         state.instance[source].freeness = state.instance[to].freeness = NOT_PAIRED
         move_one_request(trace, fleet, rules, state, source, to, source_freeness, now)

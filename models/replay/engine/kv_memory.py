@@ -40,10 +40,12 @@ def new_kv_blocks(fleet: FleetArrays, state: State, slot: int, steps: int) -> in
     """Return the number of new blocks that the next `steps` decode steps take."""
     instance = state.instance[slot]
     block = fleet.kv_block_tokens
-    # In `block` steps each request of the batch takes one new block.
-    taken = steps // block * instance.batch
+    taken = 0
+    if steps >= block:  # in `block` steps each request of the batch takes one new block
+        taken = steps // block * instance.batch
+        steps %= block
     at = -instance.steps % block
-    for _ in range(steps % block):
+    for _ in range(steps):
         taken += state.block_crossings[slot, at]
         at = (at if at > 0 else block) - 1
     return taken

@@ -41,11 +41,13 @@ def preempt_while_full(trace: TraceArrays, fleet: FleetArrays, rules: Rules, sta
     """
     instance = state.instance[slot]
     changed, safe = False, 1 if instance.outbound == 0 else 0
+    instance.has_preempted = False
     set_chunk_limit(fleet, state, slot)
-    if not has_memory_for_step(trace, fleet, state, slot):
-        evict_prefix_blocks(fleet, state, slot, 0)
-        if is_chunked(fleet, slot) and rules.order >= QueueOrder.PRIORITY:
-            return preempt_by_level(trace, fleet, state, slot, safe)
+    if has_memory_for_step(trace, fleet, state, slot):
+        return False
+    evict_prefix_blocks(fleet, state, slot, 0)
+    if is_chunked(fleet, slot) and rules.order >= QueueOrder.PRIORITY:
+        return preempt_by_level(trace, fleet, state, slot, safe)
     while instance.batch + instance.joining > safe:
         if has_memory_for_step(trace, fleet, state, slot):
             break
