@@ -152,7 +152,7 @@ def choose_engine(
         changes = [
             try_change(middle, found.runners, best.point, name, *factors) for name, factors in CHANGES.items()
         ]
-    bounds = [steady_usd(whole, score.point) for score in found.finalists]
+    bounds = [steady_usd_per_million_tokens(whole, score.point) for score in found.finalists]
     return EngineAnswer(query, market, found, bounds, interval, share, changes)
 
 
@@ -190,20 +190,14 @@ def describe_failure(query: ConfigureQuery, kinds: Sequence[EnginePoint], whole:
     )
 
 
-def steady_usd(trials: FleetTrials, point: EnginePoint) -> float:
-    """Return USD per million tokens of engines that are busy all the time, a lower bound."""
-    usd = point.usd_per_hour(trials.market.catalogue_of(point), (1,) * len(point.shapes))
-    busy = trials.busy_instances(point)
-    if point.decode is None:
-        usd *= busy[0]
-    else:
-        prices = [
-            shape.gpus * trials.market.catalogue_of(point).gpus[shape.gpu].usd_per_hour
-            for shape in point.shapes
-        ]
-        usd = sum(n * price for n, price in zip(busy, prices, strict=True))
+def steady_usd_per_million_tokens(trials: FleetTrials, point: EnginePoint) -> float:
+    """Return USD per million tokens of engines that are always busy with the tokens of all requests.
+
+    It is no bound of the cost: late requests are in it too.
+    """
     seconds = sum(window.until_s for window in trials.windows)
-    return MILLION * usd * seconds / HOUR_S / sum(window.tokens for window in trials.windows)
+    tokens = sum(window.tokens for window in trials.windows)
+    return MILLION * trials.steady_usd(point) * seconds / HOUR_S / tokens
 
 
 def error_interval(middle: FleetTrials, best: FleetScore) -> tuple[float, tuple[float, float]]:

@@ -89,7 +89,7 @@ class EnginePoint(NamedTuple):
             for shape, role, n in zip(self.shapes, roles, counts, strict=True)
         ]
 
-    def usd_per_hour(self, catalogue: Catalogue, counts: Sequence[int]) -> float:
+    def usd_per_hour(self, catalogue: Catalogue, counts: Sequence[float]) -> float:
         """Return the price of a fleet with so many instances of each shape."""
         usd = (shape.gpus * catalogue.gpus[shape.gpu].usd_per_hour for shape in self.shapes)
         return sum(n * price for n, price in zip(counts, usd, strict=True))

@@ -86,7 +86,7 @@ def traffic_of(name: str, copies: int = 1) -> ConfigureTraffic:
         for field in ("region", "llm", "tier", "input_tokens", "output_tokens")
     }
     many = trace._replace(arrival_s=arrival_s[order] - arrival_s.min(), **columns)
-    hour = TrafficWindow({"none": many}, {"none": copies * window.prompt_tokens["none"]})
+    hour = TrafficWindow({"none": many})
     return ConfigureTraffic(f"{copies} x {name}", [hour], ("none",), "")
 
 
