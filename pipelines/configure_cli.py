@@ -57,8 +57,9 @@ def configure_command(
 ) -> None:
     """Choose engine settings for an llm by replays of your traffic: GPUs, bits, batch, caches, router.
 
-    Every deployment that fits memory and has timed kernels is considered, with all its settings. The best
-    ones are replayed on the busiest hours, with the fewest instances that attain every tier.
+    Every deployment that fits memory, whose heads spread evenly over its GPUs and whose kernels were timed is
+    considered, with all its settings. The best ones are replayed on the busiest hours, with the fewest
+    instances that attain every tier.
 
         fleetcast configure llama3.1-70b --trace trace.csv --gpus h100-80gb,h200-141gb
 
@@ -93,7 +94,7 @@ def configure_command(
             )
         answer = configure_answer.choose_engine(query, traffic, catalogue, chosen, progress)
         OUT.print(
-            f"{traffic.name}   ({traffic.requests:,} requests of the {len(traffic.hours)} busiest hours, "
+            f"{traffic.name}   ({traffic.requests:,} requests of {describe_hours(len(traffic.hours))}, "
             f"{answer.search.considered:,} settings considered, {answer.search.replayed:,} replayed)",
             markup=False,
             soft_wrap=True,
@@ -106,6 +107,11 @@ def configure_command(
             f"files    {short_path(folder)}: answer.json, engines.sh, fleet.toml, engines.yaml",
             soft_wrap=True,
         )
+
+
+def describe_hours(count: int) -> str:
+    """Return the busiest hours in words."""
+    return "the busiest hour" if count == 1 else f"the {count} busiest hours"
 
 
 def show_engine_answer(answer: "EngineAnswer") -> None:

@@ -2,11 +2,13 @@
 
 import dataclasses
 import json
-import re
+import os
 import shlex
+import subprocess
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fleetcast.assets.studies import configure_answer, try_fleet
-from fleetcast.assets.studies.configure_files import render_kubernetes, vllm_command
+from fleetcast.assets.studies.configure_files import engine_commands, render_commands, render_kubernetes
 from fleetcast.models.configure import engine_points, fleet_trials, point_search
 from fleetcast.models.configure.cost_bound import TokenWork, shape_busy_s
 from fleetcast.models.configure.engine_points import EnginePoint, EngineSettings, EngineShape, EngineVariant
@@ -159,7 +161,9 @@ def test_no_fleet_attains_below_the_bound(
             assert trials.least_instances(point)[0] <= fewest
             found = point_search.fewest_attaining(trials, point)
             assert found is not None
-            assert found.counts == (fewest,)
+            between = range(fewest, found.counts[0])  # bisection may pass over counts only if one is too few
+            assert found.is_attained
+            assert not between or not all(trials.score(point, (n,)).is_attained for n in between)
 
 
 def with_tpot_target(
@@ -334,6 +338,26 @@ def test_bits_reach_the_memory_and_the_kernels() -> None:
     assert (query.gemm_bits, query.expert_bits, query.expert_parallel) == ("", "", 2)  # its own 4 bits
 
 
+def test_more_gpus_than_kv_heads_keep_copies_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of a token, and the replay's; deepseek-v3 with one head is configured on eight GPUs."""
+    llm, gpu, block = "qwen3-30b-a3b", "h100-80gb", OFFICE.fleet.kv_block_tokens
+    arch = CATALOGUE.llms[llm]
+    assert arch.kv_heads == 4
+    for degree, stages, copies in ((2, 1, 1), (4, 1, 1), (8, 1, 2), (4, 2, 1)):
+        gpus = degree * stages
+        room_bytes = gpus * 80 * 2**30 * OFFICE.fleet.kv_memory_share - arch.weight_bytes
+        blocks = int(room_bytes // (copies * arch.kv_bytes_per_token * block))
+        assert kv_capacity_tokens(CATALOGUE, OFFICE.fleet, llm, gpu, gpus, stages) == blocks * block
+        pool = Deployment(gpu, degree, pipeline_parallel=stages)
+        catalogue = dataclasses.replace(CATALOGUE.serving([llm]), latency=())
+        catalogue = try_fleet.complete_for_fleets(catalogue, [[try_fleet.TryPool(1, llm, pool)]], OFFICE)
+        assert fixed_fleet({llm: [(pool, 1)]}, catalogue, OFFICE).kv_capacity[0] == blocks * block
+    monkeypatch.setattr(engine_points, "TENSOR_DEGREES", (8,))
+    market = engine_points.price_engines(CATALOGUE, "deepseek-v3", ("h200-141gb",), None, OFFICE, 8000)
+    kinds = engine_points.list_kinds(market, 8000, ["none"], "together")
+    assert {kind.shape for kind in kinds} == {EngineShape("h200-141gb", 8)}
+
+
 def test_windows_keep_requests_and_their_blocks() -> None:
     whole = window(900, 300.0)
     rng = np.random.default_rng(2)
@@ -384,27 +408,21 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_answer_is_what_try_reports(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def run_configure(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, source: Path | str, *options: str
+) -> tuple[dict[str, Any], str]:
+    """The answer of the command in a small space, and what it printed."""
+    monkeypatch.chdir(folder)
     for name, values in (("BATCHES", (64, 256)), ("TOKEN_BUDGETS", (2048, 8192)), ("TENSOR_DEGREES", (1, 2))):
         monkeypatch.setattr(engine_points, name, values)
-    options = [
-        "--trace",
-        str(file),
-        "--gpus",
-        "h100-80gb",
-        "--disaggregated",
-        "--quality-floor",
-        "fp8",
-    ]
-    result = CliRunner().invoke(
-        cli_app, ["configure", "llama3.1-8b", *options, "--quiet", "--out", str(tmp_path)]
-    )
+    arguments = ["configure", "llama3.1-8b", "--trace", str(source), "--gpus", "h100-80gb", *options]
+    result = CliRunner().invoke(cli_app, [*arguments, "--quiet", "--out", str(folder)])
     assert result.exit_code == 0, result.output
-    assert re.search(r"service.parquet   \(1,500 requests", result.output)
-    answer = json.loads((tmp_path / "answer.json").read_text())
-    best = answer["best"]
-    catalogue_file = str(tmp_path / "fleet.toml")
+    return json.loads((folder / "answer.json").read_text()), result.output
+
+
+def try_fleet_toml(monkeypatch: pytest.MonkeyPatch, folder: Path, source: Path) -> dict[str, float]:
+    """What the command in the first line of fleet.toml finds."""
     seen = list[dict[str, float]]()
     run = try_fleet.run_fleet_trial
 
@@ -414,46 +432,181 @@ def test_the_answer_is_what_try_reports(file: Path, tmp_path: Path, monkeypatch:
         return trial
 
     monkeypatch.setattr(try_fleet, "run_fleet_trial", noted)
-    fleet = ["--fleet", "llama3.1-8b@config", "--config", catalogue_file]
-    result = CliRunner().invoke(cli_app, ["try", str(file), *fleet, "--quiet"])
+    first, *_ = (folder / "fleet.toml").read_text().splitlines()
+    words = [str(source) if word == "FILE" else word for word in shlex.split(first.removeprefix("# "))]
+    result = CliRunner().invoke(cli_app, [*words[1:], "--quiet"])
     assert result.exit_code == 0, result.output
     [row] = seen
+    return row
+
+
+BASE = """
+based_on = "office"
+[trace]
+name = "own"
+first_day = 2025-07-01
+days = 2
+seed = 0
+[fleet]
+kv_memory_share = 0.5
+frontend_s = 0.1
+[catalogue.tiers.iw_normal]
+ttft_slo_s = 2.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "options"),
+    [
+        ("office", ["--disaggregated", "--quality-floor", "fp8"]),
+        ("sageserve", ["--colocated", "--ttft-slo-s", "0.12", "--tpot-slo-s", "0.02"]),
+        ("path", ["--colocated", "--prices", "prices.toml", "--tpot-slo-s", "0.012"]),
+    ],
+)
+def test_try_replays_fleet_toml_at_the_same_cost(
+    base: str, options: list[str], file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With targets and prices of the command line, and a base that is no shipped config."""
+    (tmp_path / "prices.toml").write_text("h100-80gb = 5.5")
+    own = tmp_path / "configs" / "own.toml"
+    own.parent.mkdir()
+    own.write_text(BASE)
+    config = str(own) if base == "path" else base
+    answer, _ = run_configure(monkeypatch, tmp_path, file, "--config", config, *options)
+    best, row = answer["best"], try_fleet_toml(monkeypatch, tmp_path, file)
     rows = pd.read_parquet(file)
     tokens = int(rows["input_tokens"].sum() + rows["output_tokens"].sum())
     assert 1e6 * row["usd"] / tokens == pytest.approx(best["usd_per_million_tokens"])
     assert row["gpus"] == best["gpus"]
-    assert row["iw_fast_attainment_share"] == best["attainment_share"]["iw_fast"]
+    for tier, share in best["attainment_share"].items():
+        assert row[f"{tier}_attainment_share"] == share
     assert row["ttft_p95_s"] == pytest.approx(best["ttft_p95_s"])
     low, high = answer["usd_per_million_tokens_interval"]
     assert low <= 1.0001 * best["usd_per_million_tokens"] <= 1.0002 * high
-    [graph] = yaml.safe_load_all((tmp_path / "engines.yaml").read_text())
-    workers = [graph["spec"]["services"][f"Vllm{role}Worker"] for role in ("Prefill", "Decode")]
-    assert [worker["replicas"] for worker in workers] == [pool["instances"] for pool in best["pools"]]
 
 
-def test_commands_carry_every_setting(market: engine_points.EngineMarket) -> None:
-    point = EnginePoint(
-        EngineVariant(8, 8, False),
-        EngineShape("h100-80gb", 2, 2),
-        EngineSettings(64, 4096, "blocks", "least_kv"),
-    )
+def score_of(point: EnginePoint, *counts: int) -> fleet_trials.FleetScore:
+    """A score that attains."""
+    return fleet_trials.FleetScore(point, counts, 1.0, 1.0, {}, True, 0.0, {})
+
+
+def options_of(words: list[str]) -> dict[str, str]:
+    """The options of a command by name; one without a value has the value yes."""
+    pairs = zip(words, [*words[1:], "--"], strict=True)
+    return {
+        word: "yes" if value.startswith("--") else value for word, value in pairs if word.startswith("--")
+    }
+
+
+@pytest.mark.parametrize("prefix", ["none", "blocks"])
+@pytest.mark.parametrize("bits", [16, 8, 4])
+@pytest.mark.parametrize("is_expert_parallel", [False, True])
+def test_commands_of_both_engines_carry_every_setting(
+    prefix: str, bits: int, is_expert_parallel: bool, market: engine_points.EngineMarket
+) -> None:
+    """All that a point sets, but its router, and the [fleet] keys that the replay used."""
+    variant = EngineVariant(bits, 8 if bits < 16 else 16, is_expert_parallel)
+    point = EnginePoint(variant, EngineShape("h100-80gb", 4, 2), EngineSettings(64, 4096, prefix, "least_kv"))
+    fleet = dataclasses.replace(OFFICE.fleet, kv_memory_share=0.83, kv_block_tokens=32)
+    market = market._replace(config=dataclasses.replace(OFFICE, fleet=fleet))
     arch = CATALOGUE.llms["llama3.1-8b"]
-    words = vllm_command("llama3.1-8b", arch, market, point, point.shape, "whole")
-    text = shlex.join(words)
-    for part in (
-        "--tensor-parallel-size 2 --pipeline-parallel-size 2 --max-num-seqs 64 --max-num-batched-tokens 4096",
-        "--enable-prefix-caching",
-        "--quantization fp8",
-        "--kv-cache-dtype fp8",
-    ):
-        assert part in text
-    score = fleet_trials.FleetScore(point, (3,), 1.0, 1.0, {}, True, 0.0, {})
-    commands = configure_answer.engine_commands("llama3.1-8b", arch, market, score)
-    deployment, service = yaml.safe_load_all(render_kubernetes("llama3.1-8b", commands))
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
-    assert (deployment["spec"]["replicas"], container["resources"]["limits"]["nvidia.com/gpu"]) == (3, 4)
-    assert container["command"] == words
-    assert service["spec"]["selector"].items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    [command] = engine_commands("llama3.1-8b", arch, market, score_of(point, 3))
+    vllm, sglang = options_of(command.vllm), options_of(command.sglang)
+    pairs = {
+        "--tensor-parallel-size": ("--tp-size", "4"),
+        "--pipeline-parallel-size": ("--pp-size", "2"),
+        "--max-num-seqs": ("--max-running-requests", "64"),
+        "--max-num-batched-tokens": ("--chunked-prefill-size", "4096"),
+        "--gpu-memory-utilization": ("--mem-fraction-static", "0.83"),
+        "--block-size": ("--page-size", "32"),
+        "--enable-expert-parallel": ("--ep-size", None if not is_expert_parallel else "4"),
+        "--quantization": ("--quantization", "fp8" if bits == 8 else None),
+        "--kv-cache-dtype": ("--kv-cache-dtype", "fp8" if bits < 16 else None),
+        "--no-enable-prefix-caching": ("--disable-radix-cache", "yes" if prefix == "none" else None),
+    }
+    for name, (other, value) in pairs.items():
+        assert vllm.get(name) == ("yes" if name == "--enable-expert-parallel" and value else value), name
+        assert sglang.get(other) == ("fp8_e4m3" if other == "--kv-cache-dtype" and value else value), other
+    model = "/path/to/llama3.1-8b-nvfp4" if bits == 4 else arch.model
+    assert command.vllm[2] == sglang["--model-path"] == model
+
+
+def test_files_say_what_the_commands_do_not_set(market: engine_points.EngineMarket) -> None:
+    """The checkpoint of fp4 weights and the router, in words; neither where it does not matter."""
+    arch = CATALOGUE.llms["llama3.1-8b"]
+    point = EnginePoint(
+        EngineVariant(4, 8, False), EngineShape("h100-80gb", 1), EngineSettings(64, 4096, "none", "least_kv")
+    )
+    for bits, count in ((4, 2), (8, 1)):
+        score = score_of(point._replace(variant=EngineVariant(bits, 8, False)), count)
+        commands = engine_commands("llama3.1-8b", arch, market, score)
+        for render in (render_commands, render_kubernetes):
+            text = render("llama3.1-8b", commands, arch, score)
+            comments = "\n".join(line for line in text.splitlines() if line.startswith("#"))
+            assert ("a checkpoint of meta-llama/Meta-Llama-3.1-8B in this format" in comments) == (bits == 4)
+            assert ("/path/to/llama3.1-8b-nvfp4" in text) == (bits == 4)
+            assert ("least_kv, to the instance with the least used KV cache" in comments) == (count > 1)
+            assert ("A plain Service spreads connections by chance" in comments) == (count > 1)
+
+
+def test_pods_run_on_the_chosen_gpu_type_behind_the_chosen_router(market: engine_points.EngineMarket) -> None:
+    arch = CATALOGUE.llms["llama3.1-8b"]
+    settings = EngineSettings(64, 4096, "none", "round_robin")
+    point = EnginePoint(EngineVariant(16, 16, False), EngineShape("h200-141gb", 2), settings)
+    commands = engine_commands("llama3.1-8b", arch, market, score_of(point, 3))
+    deployment, service = yaml.safe_load_all(
+        render_kubernetes("llama3.1-8b", commands, arch, score_of(point, 3))
+    )
+    pod = deployment["spec"]["template"]
+    [container] = pod["spec"]["containers"]
+    assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H200"}
+    assert (deployment["spec"]["replicas"], container["resources"]["limits"]["nvidia.com/gpu"]) == (3, 2)
+    assert container["command"] == commands[0].vllm
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    for routing, mode in (("round_robin", "round-robin"), ("least_prefill", "kv")):
+        apart = point._replace(
+            settings=settings._replace(routing=routing), decode=EngineShape("b200-180gb", 1)
+        )
+        commands = engine_commands("llama3.1-8b", arch, market, score_of(apart, 3, 1))
+        text = render_kubernetes("llama3.1-8b", commands, arch, score_of(apart, 3, 1))
+        [graph] = yaml.safe_load_all(text)
+        services = graph["spec"]["services"]
+        assert services["Frontend"]["envs"] == [{"name": "DYN_ROUTER_MODE", "value": mode}]
+        assert ("Its mode kv is near, not equal" in text) == (mode == "kv")
+        for role, product, count in (("prefill", "NVIDIA-H200", 3), ("decode", "NVIDIA-B200", 1)):
+            worker = services[f"Vllm{role.capitalize()}Worker"]
+            assert worker["extraPodSpec"]["nodeSelector"] == {"nvidia.com/gpu.product": product}
+            assert worker["replicas"] == count
+            assert (
+                options_of(worker["extraPodSpec"]["mainContainer"]["args"])["--disaggregation-mode"] == role
+            )
+
+
+def test_engines_sh_starts_every_role_at_once(
+    market: engine_points.EngineMarket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a vllm that ends only when the other role runs too; each has its own port and its own GPUs."""
+    (tmp_path / "vllm").write_text(
+        '#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES" "$@" > "$RUNS/$CUDA_VISIBLE_DEVICES"\n'
+        'for n in 1 2 3 4 5 6 7 8 9 10; do [ "$(ls "$RUNS" | wc -l)" = 2 ] && exit 0; sleep 0.2; done\n'
+        'rm "$RUNS"/*\n'
+    )
+    (tmp_path / "vllm").chmod(0o755)
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    arch = CATALOGUE.llms["llama3.1-8b"]
+    point = EnginePoint(
+        EngineVariant(16, 16, False), EngineShape("h100-80gb", 2),
+        EngineSettings(64, 4096, "none", "least_kv"), EngineShape("h100-80gb", 1),
+    )  # fmt: skip
+    score = score_of(point, 1, 1)
+    commands = engine_commands("llama3.1-8b", arch, market, score)
+    script = tmp_path / "engines.sh"
+    script.write_text(render_commands("llama3.1-8b", commands, arch, score))
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run(["sh", str(script)], env={"PATH": path, "RUNS": str(runs)}, check=True, timeout=30)
+    ports = {file.name: options_of(shlex.split(file.read_text()))["--port"] for file in runs.iterdir()}
+    assert ports == {"0,1": "8000", "2": "8001"}
 
 
 def refusals(file: Path) -> Iterator[tuple[list[str], str]]:

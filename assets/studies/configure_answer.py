@@ -16,6 +16,7 @@ from fleetcast.assets.studies.configure_files import (
     write_configure_files,
 )
 from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
+from fleetcast.assets.studies.try_fleet import FRONTEND_S
 from fleetcast.models.configure.engine_points import (
     FLOOR_BITS,
     EngineMarket,
@@ -128,6 +129,8 @@ def choose_engine(
     progress: Progress,
 ) -> EngineAnswer:
     """Choose the cheapest engine settings that attain every tier; ConfigError where none do."""
+    fleet = dataclasses.replace(config.fleet, frontend_s=config.fleet.frontend_s or FRONTEND_S)
+    config = dataclasses.replace(config, fleet=fleet)  # as `fleetcast try` has it for these profiles
     with progress.bar("price engines", 1) as done:
         market = price_engines(catalogue, query.llm, query.gpus, query.floor, config, traffic.longest)
         done(1)
@@ -338,9 +341,9 @@ def write_answer_files(
     commands = engine_commands(llm, arch, answer.market, answer.best)
     files = {
         "answer.json": answer_json(answer, traffic),
-        "engines.sh": render_commands(commands, arch, answer.best),
+        "engines.sh": render_commands(llm, commands, arch, answer.best),
         "fleet.toml": render_config(llm, answer.market, answer.best),
-        "engines.yaml": render_kubernetes(llm, commands),
+        "engines.yaml": render_kubernetes(llm, commands, arch, answer.best),
     }
     write_configure_files(folder, files)
     return folder

@@ -124,7 +124,12 @@ class EngineMarket(NamedTuple):
     def kv_tokens(self, point: EnginePoint, shape: EngineShape) -> int:
         """Return the KV tokens that fit on an instance."""
         return kv_capacity_tokens(
-            self.catalogue_of(point), self.config.fleet, self.llm, shape.gpu, shape.gpus
+            self.catalogue_of(point),
+            self.config.fleet,
+            self.llm,
+            shape.gpu,
+            shape.gpus,
+            shape.pipeline_parallel,
         )
 
     def with_slower_engines(self, factor: float) -> "EngineMarket":
@@ -206,16 +211,19 @@ def why_unfit(
     arch, gpu = catalogue.llms[llm], catalogue.gpus[shape.gpu]
     if shape.gpus > MOST_GPUS:
         return f"more than {MOST_GPUS} GPUs an instance"
-    if arch.heads % shape.tensor_parallel or arch.kv_heads % shape.tensor_parallel:
-        return f"{arch.kv_heads} KV heads do not divide by {shape.tensor_parallel}"
+    least, most = sorted((arch.kv_heads, shape.tensor_parallel))
+    if arch.heads % shape.tensor_parallel or most % least:
+        return f"{arch.heads} heads, {arch.kv_heads} of keys, do not spread over {shape.tensor_parallel} GPUs"
     if shape.tensor_parallel > 1 and gpu.peer_gb_per_s is None:
         return f"{shape.gpu} has no peer_gb_per_s"
     if shape.pipeline_parallel > 1 and (gpu.link_gbit_per_s is None or arch.hidden is None):
         return f"{shape.gpu} has no link_gbit_per_s"
     with suppress(ConfigError):
-        room = kv_capacity_tokens(catalogue, config.fleet, llm, shape.gpu, shape.gpus)
+        room = kv_capacity_tokens(
+            catalogue, config.fleet, llm, shape.gpu, shape.gpus, shape.pipeline_parallel
+        )
         usable_bytes = config.fleet.kv_memory_share * shape.gpus * gpu.memory_gib * 2**30
-        if room * arch.kv_bytes_per_token < LEAST_CACHE_SHARE * usable_bytes:
+        if usable_bytes - arch.weight_bytes < LEAST_CACHE_SHARE * usable_bytes:
             return f"{shape.gpu} has too little memory for a cache"
         return None if room >= longest else f"{shape.gpu} has too little memory for the longest request"
     return f"{shape.gpu} has too little memory"
