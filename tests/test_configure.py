@@ -18,8 +18,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from fleetcast.assets.studies import configure_answer, try_fleet
-from fleetcast.assets.studies.configure_files import engine_commands, render_commands, render_kubernetes
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.studies import configure_answer, configure_limits, try_fleet
+from fleetcast.assets.studies.configure_files import (
+    describe_point,
+    engine_commands,
+    render_commands,
+    render_kubernetes,
+)
+from fleetcast.assets.traces.landing import land_file
 from fleetcast.models.configure import engine_points, fleet_trials, point_search
 from fleetcast.models.configure.cost_bound import TokenWork, shape_busy_s
 from fleetcast.models.configure.engine_points import EnginePoint, EngineSettings, EngineShape, EngineVariant
@@ -132,6 +139,11 @@ def traffic_of(
 def fewest_by_counting(trials: point_search.FleetTrials, point: EnginePoint, most: int = 40) -> int | None:
     """The fewest instances that attain, by every count from one on."""
     return next((n for n in range(1, most) if trials.score(point, (n,)).is_attained), None)
+
+
+def score_of(point: EnginePoint, *counts: int) -> fleet_trials.FleetScore:
+    """A score that attains."""
+    return fleet_trials.FleetScore(point, counts, 1.0, 1.0, {}, True, 0.0, {})
 
 
 @settings(max_examples=25, deadline=None)
@@ -250,29 +262,42 @@ def test_more_of_anything_never_costs_attainment(trials: point_search.FleetTrial
         line = point_search.count_line(trials, kind)
         slack = [trials.score(kind, line.counts(sum(line.low) + n)).slack for n in range(5)]
         assert all(b >= a - 0.002 for a, b in pairwise(slack)), kind
-        faster = point_search.FleetTrials(trials.market.with_slower_engines(0.7), trials.windows)
+        faster = point_search.FleetTrials(trials.market.with_slower_engines(0.7, 0.7), trials.windows)
         assert faster.score(kind, line.counts(sum(line.low))).slack >= slack[0] - 0.002
 
 
-def test_the_search_finds_what_all_points_have(trials: point_search.FleetTrials) -> None:
-    """Each point searched alone, from one instance on, without bound, race or guess."""
-    kinds = [
-        kind
-        for kind in engine_points.list_kinds(trials.market, 8000, ["none"], "together")
-        if kind.variant == (16, 16, False)
-    ]
-    found = point_search.search_engines(trials, trials, trials, kinds)
-    assert found is not None
-    assert found.considered == sum(len(list(engine_points.list_settings(kind))) for kind in kinds)
+def least_of_all_counts(trials: point_search.FleetTrials, kinds: list[EnginePoint]) -> float:
+    """The least USD per hour of all points, each with every count from one up, without bound or guess."""
     least = np.inf
     for point in (point for kind in kinds for point in engine_points.list_settings(kind)):
         catalogue = trials.market.catalogue_of(point)
         for count in range(1, 30):
             usd = point.usd_per_hour(catalogue, (count,))
-            if usd >= least or trials.score(point, (count,)).is_attained:
-                least = min(least, usd)
+            if usd >= least:
                 break
-    assert found.finalists[0].usd_per_hour == least
+            if trials.score(point, (count,)).is_attained:
+                least = usd
+    return float(least)
+
+
+def test_the_search_finds_what_all_points_have(
+    market: engine_points.EngineMarket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On windows that differ, with more kinds than reach the second stage."""
+    monkeypatch.setattr(configure_answer, "SHORT", (600, 10.0))
+    monkeypatch.setattr(configure_answer, "MIDDLE", (1800, 40.0))
+    hour = window(5000, 120.0, seed=3)
+    short, middle, whole = configure_answer.nest_trials(market, [hour])
+    sizes = [trials.windows[0].trace.arrival_s.size for trials in (short, middle, whole)]
+    assert sizes == sorted(set(sizes))
+    kinds = engine_points.list_kinds(market, 8000, ["none"], "together")[::2]
+    assert len(kinds) > 2 * point_search.BEST_KINDS
+    found = point_search.search_engines(short, middle, whole, kinds)
+    assert found is not None
+    assert found.considered == sum(len(list(engine_points.list_settings(kind))) for kind in kinds)
+    alone = point_search.FleetTrials(market, [hour])
+    assert found.finalists[0].usd_per_hour == least_of_all_counts(alone, kinds)
+    assert found.finalists[0].usd_per_hour > min(kind.usd_per_hour(CATALOGUE, (1,)) for kind in kinds)
     assert all(score.is_attained for score in (*found.finalists, *found.front))
     tpot = [score.seconds["tpot_p95_s"] for score in found.front]
     assert tpot == sorted(tpot, reverse=True)
@@ -290,9 +315,9 @@ def test_points_that_are_equal_on_a_short_window_all_go_on(trials: point_search.
     points = list(engine_points.list_settings(kind))
     assert len(points) > point_search.MIDDLE_POINTS
     assert len({light.score(point, (1,)).slack for point in points}) == 1  # all are equal there
-    least = min(point_search.fewest_attaining(trials, point).usd_per_hour for point in points)
+    alone = point_search.FleetTrials(trials.market, trials.windows)
     assert found is not None
-    assert found.finalists[0].usd_per_hour == least
+    assert found.finalists[0].usd_per_hour == least_of_all_counts(alone, [kind])
 
 
 def test_a_hopeless_replay_ends_early_with_the_same_verdict(
@@ -391,31 +416,36 @@ def test_windows_keep_requests_and_their_blocks() -> None:
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Half an hour of a service."""
-    part = window(1500, 900.0, seed=4).trace
+    return write_trace(window(1500, 900.0, seed=4), tmp_path_factory.mktemp("configure") / "service.parquet")
+
+
+def write_trace(part: TrafficWindow, path: Path) -> Path:
+    """The requests of a window as a file."""
+    trace = part.trace
     frame = pd.DataFrame(
         {
-            "request_id": np.arange(1500).astype(np.uint64),
+            "request_id": np.arange(trace.arrival_s.size).astype(np.uint64),
             "arrived_at": pd.Timestamp("2025-03-03T10:00", tz="UTC")
-            + pd.to_timedelta((part.arrival_s * 1e6).astype(int), unit="us"),
+            + pd.to_timedelta((trace.arrival_s * 1e6).astype(int), unit="us"),
             "llm": "llama3.1-8b",
-            "tier": np.where(part.tier == 0, "iw_fast", "iw_normal"),
-            "input_tokens": part.input_tokens,
-            "output_tokens": part.output_tokens,
+            "tier": np.where(trace.tier == 0, "iw_fast", "iw_normal"),
+            "input_tokens": trace.input_tokens,
+            "output_tokens": trace.output_tokens,
         }
     )
-    path = tmp_path_factory.mktemp("configure") / "service.parquet"
     frame.to_parquet(path)
     return path
 
 
 def run_configure(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, source: Path | str, *options: str
+    monkeypatch: pytest.MonkeyPatch, folder: Path, source: Path | str | None, *options: str
 ) -> tuple[dict[str, Any], str]:
     """The answer of the command in a small space, and what it printed."""
     monkeypatch.chdir(folder)
     for name, values in (("BATCHES", (64, 256)), ("TOKEN_BUDGETS", (2048, 8192)), ("TENSOR_DEGREES", (1, 2))):
         monkeypatch.setattr(engine_points, name, values)
-    arguments = ["configure", "llama3.1-8b", "--trace", str(source), "--gpus", "h100-80gb", *options]
+    trace = [] if source is None else ["--trace", str(source)]
+    arguments = ["configure", "llama3.1-8b", *trace, "--gpus", "h100-80gb", *options]
     result = CliRunner().invoke(cli_app, [*arguments, "--quiet", "--out", str(folder)])
     assert result.exit_code == 0, result.output
     return json.loads((folder / "answer.json").read_text()), result.output
@@ -423,18 +453,23 @@ def run_configure(
 
 def try_fleet_toml(monkeypatch: pytest.MonkeyPatch, folder: Path, source: Path) -> dict[str, float]:
     """What the command in the first line of fleet.toml finds."""
-    seen = list[dict[str, float]]()
-    run = try_fleet.run_fleet_trial
+    first, *_ = (folder / "fleet.toml").read_text().splitlines()
+    words = [str(source) if word == "FILE" else word for word in shlex.split(first.removeprefix("# "))]
+    return try_command_row(monkeypatch, words[1:])
+
+
+def try_command_row(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> dict[str, float]:
+    """The row of the one fleet of a `fleetcast try` command."""
+    seen, run = list[dict[str, float]](), try_fleet.run_fleet_trial
 
     def noted(*arguments: object) -> try_fleet.FleetTrial:
         trial = run(*arguments)  # type: ignore[arg-type]
         seen.append(trial.row)
         return trial
 
-    monkeypatch.setattr(try_fleet, "run_fleet_trial", noted)
-    first, *_ = (folder / "fleet.toml").read_text().splitlines()
-    words = [str(source) if word == "FILE" else word for word in shlex.split(first.removeprefix("# "))]
-    result = CliRunner().invoke(cli_app, [*words[1:], "--quiet"])
+    with monkeypatch.context() as patch:
+        patch.setattr(try_fleet, "run_fleet_trial", noted)
+        result = CliRunner().invoke(cli_app, [*words, "--quiet"])
     assert result.exit_code == 0, result.output
     [row] = seen
     return row
@@ -483,11 +518,6 @@ def test_try_replays_fleet_toml_at_the_same_cost(
     assert row["ttft_p95_s"] == pytest.approx(best["ttft_p95_s"])
     low, high = answer["usd_per_million_tokens_interval"]
     assert low <= 1.0001 * best["usd_per_million_tokens"] <= 1.0002 * high
-
-
-def score_of(point: EnginePoint, *counts: int) -> fleet_trials.FleetScore:
-    """A score that attains."""
-    return fleet_trials.FleetScore(point, counts, 1.0, 1.0, {}, True, 0.0, {})
 
 
 def options_of(words: list[str]) -> dict[str, str]:
@@ -607,6 +637,154 @@ def test_engines_sh_starts_every_role_at_once(
     subprocess.run(["sh", str(script)], env={"PATH": path, "RUNS": str(runs)}, check=True, timeout=30)
     ports = {file.name: options_of(shlex.split(file.read_text()))["--port"] for file in runs.iterdir()}
     assert ports == {"0,1": "8000", "2": "8001"}
+
+
+ONE_GPU = EnginePoint(
+    EngineVariant(16, 16, False), EngineShape("h100-80gb", 1), EngineSettings(256, 8192, "none", "least_kv")
+)
+
+
+@pytest.mark.parametrize(
+    ("requests", "tokens", "tpot_slo_s", "kv_memory_share", "causes"),
+    [
+        (3000, (4000, 2), None, 0.9, {"prefill"}),
+        (1200, (2000, 400), None, 0.25, {"decode", "KV memory"}),
+        (2000, (500, 300), 0.012, 0.9, {"prefill", "decode", "the TPOT target"}),
+        (100, (500, 100), None, 0.9, set()),
+    ],
+)
+def test_what_binds_is_what_lets_one_instance_fewer_attain(
+    requests: int, tokens: tuple[int, int], tpot_slo_s: float | None, kv_memory_share: float, causes: set[str]
+) -> None:
+    """Prompts alone bind at prefill, a small cache at KV memory, a tight target at TPOT; or whole ones do."""
+    fleet = dataclasses.replace(OFFICE.fleet, kv_memory_share=kv_memory_share)
+    market = with_tpot_target(priced(), tpot_slo_s)
+    market = market._replace(config=dataclasses.replace(OFFICE, fleet=fleet))
+    arrival_s = np.random.default_rng(1).uniform(0, 60, requests)
+    traffic = traffic_of(arrival_s, *(np.full(requests, n) for n in tokens))
+    trials = point_search.FleetTrials(market, [traffic])
+    best = point_search.fewest_attaining(trials, ONE_GPU)
+    assert best is not None
+    [limit] = configure_limits.find_limits(trials, best)
+    assert set(limit.causes) == causes
+    text = configure_limits.describe_limit(limit)
+    assert f"{limit.steady:.2f} of {best.counts[0]} instances" in text
+    assert text.startswith("whole instances bind" if not causes else " and ".join(limit.causes))
+
+
+def test_a_changed_traffic_is_answered_as_by_every_count() -> None:
+    """Twice the requests: the least of all points; the present point's own cost; what is said of them."""
+    market = with_tpot_target(priced(), 0.012)
+    points = [ONE_GPU._replace(shape=EngineShape("h100-80gb", degree)) for degree in (4, 1, 2)]
+    traffic = traffic_of(
+        np.random.default_rng(1).uniform(0, 60, 1500), np.full(1500, 500), np.full(1500, 300)
+    )
+    middle = point_search.FleetTrials(market, [traffic])
+    changed = configure_answer.try_change(middle, points, points[0], "traffic doubles", 2.0, 1.0)
+    alone = point_search.FleetTrials(market, [fleet_trials.change_window(traffic, 2.0, 1.0)])
+    costs = []
+    for point in points:
+        count = fewest_by_counting(alone, point)
+        assert count is not None
+        costs.append(alone.score(point, (count,)).usd_per_hour)
+    assert changed.kept is not None
+    assert changed.best is not None
+    assert (changed.kept.usd_per_hour, changed.best.usd_per_hour) == (costs[0], min(costs))
+    assert costs[0] > min(costs)
+    more = f"{costs[0] / min(costs) - 1:.0%}"
+    name = describe_point(changed.best.point)
+    texts = (
+        (changed, f"traffic doubles: {name} is the best; the present one would cost {more} more."),
+        (
+            changed._replace(kept=None),
+            f"traffic doubles: {name} is the best; the present one does not attain.",
+        ),
+        (changed._replace(best=changed.kept), "traffic doubles: the same deployment stays the best."),
+        (changed._replace(best=None), "traffic doubles: no deployment of those compared attains every tier."),
+    )
+    for each, text in texts:
+        assert configure_answer.describe_change(each) == text
+
+
+def test_the_answer_says_what_the_second_best_and_the_defaults_lose() -> None:
+    best = score_of(ONE_GPU, 2)._replace(usd_per_hour=10.0, usd_per_million_tokens=1.0, slack=0.04)
+    other = ONE_GPU._replace(shape=EngineShape("h100-80gb", 4))
+    dear = score_of(other, 1)._replace(usd_per_hour=12.5, usd_per_million_tokens=1.25, slack=0.05)
+    equal = dear._replace(usd_per_hour=10.0, usd_per_million_tokens=1.0, slack=0.01)
+    query, name = configure_answer.ConfigureQuery("llama3.1-8b", GPUS), describe_point(other)
+    for finalists, text in (
+        ([best], "no other deployment is within half of its cost again."),
+        ([best, dear], f"{name} costs 25% more."),
+        ([best, equal], f"{name} costs as much; its attainment is 3.0 points lower in the worst tier."),
+    ):
+        search = point_search.EngineSearch(finalists, finalists, [], 1, 1, 1)
+        bounds = [0.5] * len(finalists)
+        answer = configure_answer.EngineAnswer(query, priced(), search, bounds, (0.9, 1.1), 0.1, [], [], dear)
+        lines = configure_answer.explain_answer(answer)
+        assert f"second   {text}" in lines
+        assert "defaults vLLM's defaults on h100-80gb cost 1.25 times as much." in lines
+    lines = configure_answer.explain_answer(answer._replace(defaults=None))
+    assert "defaults vLLM's defaults on h100-80gb attain with no number of instances." in lines
+
+
+def test_the_answer_has_vllm_s_defaults_on_its_gpu_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`fleetcast try` attains with as many instances and not with one fewer; a row names them."""
+    file = write_trace(window(1500, 60.0, seed=4), tmp_path / "busy.parquet")
+    answer, printed = run_configure(
+        monkeypatch, tmp_path, file, "--quality-floor", "fp8", "--tpot-slo-s", "0.012"
+    )
+    found = answer["vllm_defaults"]
+    settings = {
+        "max_batch": 1024,
+        "token_budget": 8192,
+        "routing": "round_robin",
+        "weight_bits": 16,
+        "kv_bits": 16,
+    }
+    assert settings.items() <= found.items()
+    [pool] = found["pools"]
+    assert (pool["gpu"], pool["tensor_parallel"], pool["pipeline_parallel"]) == ("h100-80gb", 1, 1)
+    fleet = ["--fleet", f"{pool['instances']} x llama3.1-8b@h100-80gb", "--config", "defaults.toml"]
+    (tmp_path / "defaults.toml").write_text(
+        BASE.split("[fleet]")[0]
+        + "[fleet]\nmax_batch = 1024\nmax_prefill_tokens = 8192\nbatching = 'chunked'\n"
+        "async_scheduling = true\n[replay]\nrouting = 'round_robin'\n"
+        "[catalogue]\nlatency_source = 'aiconfigurator-core'\n"
+        "[catalogue.tiers.iw_fast]\ntpot_slo_s = 0.012\n"
+    )
+    for more, attains in ((0, True), (-1, False)):
+        fleet[1] = f"{pool['instances'] + more} x llama3.1-8b@1xh100-80gb"
+        row = try_command_row(monkeypatch, ["try", str(file), *fleet])
+        shares = {tier: row[f"{tier}_attainment_share"] for tier in found["attainment_share"]}
+        assert (min(shares.values()) >= 0.95) == attains
+        if attains:
+            assert shares == found["attainment_share"]
+    assert f"vLLM's defaults: {found['engine']}" in " ".join(printed.split())
+
+
+def test_a_trace_of_the_lake_is_answered_as_its_file(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name, or without a name where the lake has one trace; else one line that names them."""
+    lake = Lake(tmp_path / "lake")
+    monkeypatch.setattr("fleetcast.assets.lake.environment.LAKE", str(lake.root))
+    result = CliRunner().invoke(cli_app, ["configure", "llama3.1-8b", "--quiet"])
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "No --trace is given, and the lake has no trace." in result.stderr
+    land_file(file, lake, CATALOGUE)
+    options = ["--colocated", "--tpot-slo-s", "0.02"]
+    answers = []
+    for source in (str(file), "canonical", None):
+        answer, _ = run_configure(monkeypatch, tmp_path, source, *options)
+        answers.append({key: answer[key] for key in ("best", "others", "vllm_defaults", "explanation")})
+    assert answers[0] == answers[1] == answers[2]
+    rows = pd.DataFrame({"TIMESTAMP": ["2025-03-03T09:00"], "ContextTokens": 5, "GeneratedTokens": 1})
+    rows.to_csv(tmp_path / "azure.csv", index=False)
+    land_file(tmp_path / "azure.csv", lake, CATALOGUE)
+    result = CliRunner().invoke(cli_app, ["configure", "llama3.1-8b", "--quiet"])
+    assert "the lake has 2 traces: azure_llm, canonical." in result.stderr
 
 
 def refusals(file: Path) -> Iterator[tuple[list[str], str]]:

@@ -15,6 +15,7 @@ from fleetcast.assets.studies.configure_files import (
     render_kubernetes,
     write_configure_files,
 )
+from fleetcast.assets.studies.configure_limits import InstanceLimit, describe_limit, find_limits
 from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
 from fleetcast.assets.studies.try_fleet import FRONTEND_S
 from fleetcast.models.configure.engine_points import (
@@ -38,9 +39,11 @@ from fleetcast.models.configure.point_search import (
     FleetTrials,
     fewest_attaining,
     race_points,
+    rank_score,
     scaled_guess,
     search_engines,
 )
+from fleetcast.models.configure.vllm_defaults import default_points, with_default_batches
 from fleetcast.models.latency.latency_errors import errors_in_use
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
@@ -88,6 +91,8 @@ class EngineAnswer(NamedTuple):
     interval: tuple[float, float]  # USD per million tokens with faster and slower engines
     error_share: float  # median error of the profiles, by which they are faster and slower
     changes: Sequence[ChangedTraffic]
+    limits: Sequence[InstanceLimit]  # of the best fleet, by role
+    defaults: FleetScore | None  # vLLM's defaults on the best GPU type; None: no number of instances attains
 
     @property
     def best(self) -> FleetScore:
@@ -155,8 +160,10 @@ def choose_engine(
         changes = [
             try_change(middle, found.runners, best.point, name, *factors) for name, factors in CHANGES.items()
         ]
+        limits = find_limits(whole, best)
+        defaults = try_defaults(whole, best.point, traffic)
     bounds = [steady_usd_per_million_tokens(whole, score.point) for score in found.finalists]
-    return EngineAnswer(query, market, found, bounds, interval, share, changes)
+    return EngineAnswer(query, market, found, bounds, interval, share, changes, limits, defaults)
 
 
 def nest_trials(
@@ -215,7 +222,7 @@ def error_interval(middle: FleetTrials, best: FleetScore) -> tuple[float, tuple[
     base = fewest_attaining(middle, point, guess=scaled_guess(middle, middle, point))
     costs = []
     for factor in (1 / (1 + share), 1 + share):
-        other = FleetTrials(market.with_slower_engines(factor), middle.windows)
+        other = FleetTrials(market.with_slower_engines(factor, factor), middle.windows)
         score = fewest_attaining(other, point, guess=base and sum(base.counts))
         costs.append(float("inf") if score is None else score.usd_per_hour)
     scale = best.usd_per_million_tokens / (base.usd_per_hour if base else best.usd_per_hour)
@@ -240,6 +247,16 @@ def try_change(
     return ChangedTraffic(change, cheaper[0] if cheaper else kept, kept)
 
 
+def try_defaults(whole: FleetTrials, best: EnginePoint, traffic: ConfigureTraffic) -> FleetScore | None:
+    """Return the cheapest fleet with vLLM's defaults on the GPU types of the best one; None: none attains."""
+    market = with_default_batches(whole.market)
+    kinds = list_kinds(market, traffic.longest, traffic.prefixes, "together")
+    points = default_points(market, kinds, list(dict.fromkeys(shape.gpu for shape in best.shapes)))
+    trials = FleetTrials(market, whole.windows)
+    scores = [score for point in points if (score := fewest_attaining(trials, point)) is not None]
+    return min(scores, key=rank_score, default=None)
+
+
 def explain_answer(answer: EngineAnswer) -> list[str]:
     """Return sentences: why it is the best, what the second best loses, what changes with the traffic."""
     best, second, lines = answer.best, answer.second, []
@@ -252,6 +269,7 @@ def explain_answer(answer: EngineAnswer) -> list[str]:
         more = second.usd_per_million_tokens / answer.bounds[1]
         why += f"; on the second best it costs {answer.bounds[1]:.3f}, times {more:.2f}"
     lines.append(why + ".")
+    lines += [f"binds    {describe_limit(limit)}." for limit in answer.limits]
     if second is None:
         lines.append("second   no other deployment is within half of its cost again.")
     elif second.usd_per_hour > best.usd_per_hour:
@@ -262,16 +280,22 @@ def explain_answer(answer: EngineAnswer) -> list[str]:
             f"second   {describe_point(second.point)} costs as much; its attainment is "
             f"{100 * (best.slack - second.slack):.1f} points lower in the worst tier."
         )
+    gpus = " and ".join(dict.fromkeys(shape.gpu for shape in best.point.shapes))
+    if answer.defaults is None:
+        lines.append(f"defaults vLLM's defaults on {gpus} attain with no number of instances.")
+    else:
+        ratio = answer.defaults.usd_per_hour / best.usd_per_hour
+        lines.append(f"defaults vLLM's defaults on {gpus} cost {ratio:.2f} times as much.")
     low, high = answer.interval
     lines.append(
         f"error    {low:.3f} to {high:.3f} USD per million tokens if it is {answer.error_share:.0%} faster "
         "or slower, the median error of its latency profile."
     )
-    lines += [f"if       {describe_change(answer, changed)}" for changed in answer.changes]
+    lines += [f"if       {describe_change(changed)}" for changed in answer.changes]
     return lines
 
 
-def describe_change(answer: EngineAnswer, changed: ChangedTraffic) -> str:
+def describe_change(changed: ChangedTraffic) -> str:
     """Return what a change of the traffic does to the choice."""
     best, kept = changed.best, changed.kept
     if best is None:
@@ -307,6 +331,8 @@ def answer_json(answer: EngineAnswer, traffic: ConfigureTraffic) -> str:
             }
             for changed in answer.changes
         ],
+        "vllm_defaults": answer.defaults and score_fields(answer.defaults),
+        "limits": [limit._asdict() for limit in answer.limits],
         "explanation": explain_answer(answer),
         "not_in_the_space": dict(answer.market.refused),
     }

@@ -132,12 +132,12 @@ class EngineMarket(NamedTuple):
             shape.pipeline_parallel,
         )
 
-    def with_slower_engines(self, factor: float) -> "EngineMarket":
-        """Return the market with all seconds of the profiles times a factor."""
+    def with_slower_engines(self, prefill: float, decode: float) -> "EngineMarket":
+        """Return the market with the seconds of the profiles times factors of prefill and decode."""
         scaled = {
             variant: dataclasses.replace(
                 catalogue,
-                latency=tuple(scale_profile(catalogue, p, factor, factor) for p in catalogue.latency),
+                latency=tuple(scale_profile(catalogue, p, prefill, decode) for p in catalogue.latency),
             )
             for variant, catalogue in self.catalogues.items()
         }
