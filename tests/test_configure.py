@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import runpy
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from fleetcast.assets.studies.configure_files import (
     render_commands,
     render_kubernetes,
 )
+from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
 from fleetcast.assets.traces.landing import land_file
 from fleetcast.models.configure import engine_points, fleet_trials, point_search
 from fleetcast.models.configure.cost_bound import TokenWork, shape_busy_s
@@ -40,6 +42,7 @@ from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.models.world.project_paths import HOME
 from fleetcast.pipelines.cli import cli_app
 
 CATALOGUE = load_catalogue()
@@ -785,6 +788,66 @@ def test_a_trace_of_the_lake_is_answered_as_its_file(
     land_file(tmp_path / "azure.csv", lake, CATALOGUE)
     result = CliRunner().invoke(cli_app, ["configure", "llama3.1-8b", "--quiet"])
     assert "the lake has 2 traces: azure_llm, canonical." in result.stderr
+
+
+TOOL = """#!/bin/sh
+while [ $# -gt 0 ]; do case $1 in --save-dir) folder=$2;; --serving-mode) way=$2;; esac; shift; done
+%s
+"""
+ROW = {
+    "agg": "tp,pp,dp,moe_ep,bs\\n2,1,1,1,100",
+    "disagg": "(p)tp,(p)pp,(p)dp,(p)moe_ep,(d)tp,(d)pp,(d)dp,(d)moe_ep,(d)bs\\n1,1,1,1,2,1,1,1,100",
+}
+
+
+@pytest.fixture(scope="module")
+def bench() -> dict[str, Any]:
+    """The bench of this subject."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(HOME / "tests" / "bench")
+        return runpy.run_path(str(HOME / "tests" / "bench" / "configure.py"))
+
+
+def advised(bench: dict[str, Any], folder: Path, way: str, script: str) -> list[EnginePoint]:
+    """The points that the bench reads from a command that runs this script."""
+    tool = folder / "aiconfigurator"
+    tool.write_text(TOOL % script)
+    tool.chmod(0o755)
+    kinds = engine_points.list_kinds(priced(), 8000, ["none"])
+    traffic = ConfigureTraffic("bursts", [window(300, 60.0)], ("none",), "")
+    return list(bench["recommended_points"](str(tool), "llama3.1-8b", "h100-80gb", way, kinds, traffic))
+
+
+@pytest.mark.parametrize("way", ["agg", "disagg"])
+def test_the_bench_replays_what_aiconfigurator_advises(
+    way: str, bench: dict[str, Any], tmp_path: Path
+) -> None:
+    """Its shapes with both batches; no point is no advice of cost 0, and a failure is no missing point."""
+    save = (
+        'mkdir -p $folder/$way; printf "%b" "ROW" > $folder/$way/best_config_topn.csv\n'
+        'echo \'--max-num-seqs "1" --max-num-batched-tokens 2655 --max-num-seqs "300"\' '
+        "> $folder/$way/run_0.sh"
+    )
+    points = advised(bench, tmp_path, way, save.replace("ROW", ROW[way]))
+    one, two = EngineShape("h100-80gb", 1), EngineShape("h100-80gb", 2)
+    assert {point.shapes for point in points} == {(two,) if way == "agg" else (one, two)}
+    assert [point.settings.max_batch for point in points] == [300, 100]
+    assert {point.settings.token_budget for point in points} == {2655}
+    assert {point.variant for point in points} == {(16, 16, False)}
+    replicated = ROW[way].replace("2,1,1,1,100", "2,1,4,1,100")  # attention dp
+    assert advised(bench, tmp_path, way, save.replace("ROW", replicated)) == []
+    assert advised(bench, tmp_path, way, "exit 0") == []
+    with pytest.raises(RuntimeError, match="no kernels"):
+        advised(bench, tmp_path, way, "echo no kernels >&2; exit 1")
+
+
+def test_a_comparison_without_a_cost_is_left_out_of_the_median(bench: dict[str, Any]) -> None:
+    assert bench["median_compared"]([0.5, None, 0.9, None]) == pytest.approx(0.7)
+    with pytest.raises(RuntimeError, match="with no llm"):
+        bench["median_compared"]([None])
+    busy = ConfigureTraffic("bursts", [window(300, 60.0)], ("none",), "")
+    market = with_tpot_target(priced(), 0.0005)
+    assert bench["least_usd_per_hour"](market, busy, [ONE_GPU]) is None
 
 
 def refusals(file: Path) -> Iterator[tuple[list[str], str]]:
