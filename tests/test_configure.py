@@ -694,6 +694,9 @@ def test_a_changed_traffic_is_answered_as_by_every_count() -> None:
     assert changed.best is not None
     assert (changed.kept.usd_per_hour, changed.best.usd_per_hour) == (costs[0], min(costs))
     assert costs[0] > min(costs)
+    cheapest = points[costs.index(min(costs))]
+    same = configure_answer.try_change(middle, points, cheapest, "traffic doubles", 2.0, 1.0)
+    assert same.best == same.kept == changed.best
     more = f"{costs[0] / min(costs) - 1:.0%}"
     name = describe_point(changed.best.point)
     texts = (

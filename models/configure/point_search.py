@@ -1,6 +1,7 @@
 """The cheapest engine point: fewest instances by bisection, races with an incumbent, successive halving.
 
-More instances never lower the attainment, so the fewest that attain every tier follow by bisection. A race
+More instances hardly ever lower the attainment, so the fewest that attain every tier follow by bisection;
+in a short burst they may, and then the bisection may return a few too many. A race
 goes through points in the order of the cost of steady work. A point whose lower bound is above the best cost
 so far, times a margin, is dropped without a replay; another is first replayed with as many instances as that
 cost pays, and dropped where these do not attain. Halving repeats this on windows that grow, with margins that
