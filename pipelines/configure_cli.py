@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 def configure_command(
     llm: Annotated[str, typer.Argument(help="The llm, a name in llms.toml.", metavar="LLM")],
     trace: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="A trace file that `fleetcast ingest` can read, or the name of a trace in the lake.",
+            help="A trace file that `fleetcast ingest` can read, or the name of a trace in the lake. "
+            "Default: the one trace of the lake.",
             metavar="NAME|FILE",
         ),
-    ],
+    ] = None,
     gpus: Annotated[
         str | None,
         typer.Option(help="GPU types, with commas between. Default: all whose kernels were timed."),
@@ -57,8 +58,9 @@ def configure_command(
 ) -> None:
     """Choose engine settings for an llm by replays of your traffic: GPUs, bits, batch, caches, router.
 
-    Every deployment that fits memory and has timed kernels is considered, with all its settings. The best
-    ones are replayed on the busiest hours, with the fewest instances that attain every tier.
+    Every deployment that fits memory, whose heads spread evenly over its GPUs and whose kernels were timed is
+    considered, with all its settings. The best ones are replayed on the busiest hours, with the fewest
+    instances that attain every tier.
 
         fleetcast configure llama3.1-70b --trace trace.csv --gpus h100-80gb,h200-141gb
 
@@ -86,14 +88,15 @@ def configure_command(
         catalogue = configure_answer.with_targets(catalogue, query)
         if prices is not None:
             catalogue = rent_query.catalogue_with_prices(expand_path(prices), catalogue, query.gpus)
-        progress = make_progress(quiet)
+        progress, lake = make_progress(quiet), Lake(LAKE)
+        source = trace or configure_traffic.find_only_trace(lake)
         with tempfile.TemporaryDirectory() as scratch:
             traffic = configure_traffic.read_configure_traffic(
-                trace, llm, hours, catalogue, chosen, Lake(LAKE), Path(scratch), progress
+                source, llm, hours, catalogue, chosen, lake, Path(scratch), progress
             )
         answer = configure_answer.choose_engine(query, traffic, catalogue, chosen, progress)
         OUT.print(
-            f"{traffic.name}   ({traffic.requests:,} requests of the {len(traffic.hours)} busiest hours, "
+            f"{traffic.name}   ({traffic.requests:,} requests of {describe_hours(len(traffic.hours))}, "
             f"{answer.search.considered:,} settings considered, {answer.search.replayed:,} replayed)",
             markup=False,
             soft_wrap=True,
@@ -108,37 +111,44 @@ def configure_command(
         )
 
 
+def describe_hours(count: int) -> str:
+    """Return the busiest hours in words."""
+    return "the busiest hour" if count == 1 else f"the {count} busiest hours"
+
+
 def show_engine_answer(answer: "EngineAnswer") -> None:
     """Print the best deployments, the front of cost against TPOT, and the explanation."""
     from fleetcast.assets.studies.configure_answer import explain_answer
+    from fleetcast.assets.studies.configure_files import describe_point
 
-    show_scores(
-        "fewest instances that attain every tier, the best settings of each deployment",
-        answer.search.finalists,
-    )
+    best = list(answer.search.finalists)
+    names = [describe_point(score.point) for score in best]
+    if answer.defaults is not None:
+        best.append(answer.defaults)
+        names.append(f"vLLM's defaults: {describe_point(answer.defaults.point)}")
+    show_scores("fewest instances that attain every tier, the best settings of each deployment", best, names)
     if len(answer.search.front) > 1:
-        show_scores("cost against TPOT, on a part of the busiest hour", answer.search.front)
+        names = [describe_point(score.point) for score in answer.search.front]
+        show_scores("cost against TPOT, on a part of the busiest hour", answer.search.front, names)
     for line in explain_answer(answer):
         OUT.print(line, markup=False, soft_wrap=True)
 
 
-def show_scores(title: str, scores: Sequence["FleetScore"]) -> None:
-    """Print a line per score."""
-    from fleetcast.assets.studies.configure_files import describe_point
-
+def show_scores(title: str, scores: Sequence["FleetScore"], names: Sequence[str]) -> None:
+    """Print a line per score, with its name."""
     tiers = list(scores[0].attained)
     times = [f"{name}_p{level}_s" for name in ("ttft", "tpot") for level in (50, 95, 99)]
     heads = ("deployment", "in-\nstances", "GPUs", "USD per M\ntokens", "batch", "tokens\na step", "prefix",
              "router",
-             *(f"{name}\nattained %" for name in tiers),
+             *(f"{tier}\nattained %" for tier in tiers),
              *(f"{name.split('_')[0].upper()} s\n{name.split('_')[1]}" for name in times))  # fmt: skip
     rows = []
-    for score in scores:
+    for name, score in zip(names, scores, strict=True):
         point, settings = score.point, score.point.settings
         gpus = sum(shape.gpus * n for shape, n in zip(point.shapes, score.counts, strict=True))
         rows.append(
             (
-                describe_point(point),
+                name,
                 " + ".join(map(str, score.counts)),
                 f"{gpus:,}",
                 f"{score.usd_per_million_tokens:.3f}",
@@ -146,7 +156,7 @@ def show_scores(title: str, scores: Sequence["FleetScore"]) -> None:
                 f"{settings.token_budget:,}",
                 settings.prefix,
                 settings.routing,
-                *(format_percent(score.attained[name], ".1f") for name in tiers),
+                *(format_percent(score.attained[tier], ".1f") for tier in tiers),
                 *(format_figure(score.seconds[n], ",.3f" if n.startswith("tpot") else ",.2f") for n in times),
             )
         )

@@ -15,7 +15,9 @@ from fleetcast.assets.studies.configure_files import (
     render_kubernetes,
     write_configure_files,
 )
+from fleetcast.assets.studies.configure_limits import InstanceLimit, describe_limit, find_limits
 from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
+from fleetcast.assets.studies.try_fleet import FRONTEND_S
 from fleetcast.models.configure.engine_points import (
     FLOOR_BITS,
     EngineMarket,
@@ -37,9 +39,11 @@ from fleetcast.models.configure.point_search import (
     FleetTrials,
     fewest_attaining,
     race_points,
+    rank_score,
     scaled_guess,
     search_engines,
 )
+from fleetcast.models.configure.vllm_defaults import default_points, with_default_batches
 from fleetcast.models.latency.latency_errors import errors_in_use
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
@@ -87,6 +91,8 @@ class EngineAnswer(NamedTuple):
     interval: tuple[float, float]  # USD per million tokens with faster and slower engines
     error_share: float  # median error of the profiles, by which they are faster and slower
     changes: Sequence[ChangedTraffic]
+    limits: Sequence[InstanceLimit]  # of the best fleet, by role
+    defaults: FleetScore | None  # vLLM's defaults on the best GPU type; None: no number of instances attains
 
     @property
     def best(self) -> FleetScore:
@@ -128,6 +134,8 @@ def choose_engine(
     progress: Progress,
 ) -> EngineAnswer:
     """Choose the cheapest engine settings that attain every tier; ConfigError where none do."""
+    fleet = dataclasses.replace(config.fleet, frontend_s=config.fleet.frontend_s or FRONTEND_S)
+    config = dataclasses.replace(config, fleet=fleet)  # as `fleetcast try` has it for these profiles
     with progress.bar("price engines", 1) as done:
         market = price_engines(catalogue, query.llm, query.gpus, query.floor, config, traffic.longest)
         done(1)
@@ -152,8 +160,10 @@ def choose_engine(
         changes = [
             try_change(middle, found.runners, best.point, name, *factors) for name, factors in CHANGES.items()
         ]
-    bounds = [steady_usd(whole, score.point) for score in found.finalists]
-    return EngineAnswer(query, market, found, bounds, interval, share, changes)
+        limits = find_limits(whole, best)
+        defaults = try_defaults(whole, best.point, traffic)
+    bounds = [steady_usd_per_million_tokens(whole, score.point) for score in found.finalists]
+    return EngineAnswer(query, market, found, bounds, interval, share, changes, limits, defaults)
 
 
 def nest_trials(
@@ -190,20 +200,14 @@ def describe_failure(query: ConfigureQuery, kinds: Sequence[EnginePoint], whole:
     )
 
 
-def steady_usd(trials: FleetTrials, point: EnginePoint) -> float:
-    """Return USD per million tokens of engines that are busy all the time, a lower bound."""
-    usd = point.usd_per_hour(trials.market.catalogue_of(point), (1,) * len(point.shapes))
-    busy = trials.busy_instances(point)
-    if point.decode is None:
-        usd *= busy[0]
-    else:
-        prices = [
-            shape.gpus * trials.market.catalogue_of(point).gpus[shape.gpu].usd_per_hour
-            for shape in point.shapes
-        ]
-        usd = sum(n * price for n, price in zip(busy, prices, strict=True))
+def steady_usd_per_million_tokens(trials: FleetTrials, point: EnginePoint) -> float:
+    """Return USD per million tokens of engines that are always busy with the tokens of all requests.
+
+    It is no bound of the cost: late requests are in it too.
+    """
     seconds = sum(window.until_s for window in trials.windows)
-    return MILLION * usd * seconds / HOUR_S / sum(window.tokens for window in trials.windows)
+    tokens = sum(window.tokens for window in trials.windows)
+    return MILLION * trials.steady_usd(point) * seconds / HOUR_S / tokens
 
 
 def error_interval(middle: FleetTrials, best: FleetScore) -> tuple[float, tuple[float, float]]:
@@ -218,7 +222,7 @@ def error_interval(middle: FleetTrials, best: FleetScore) -> tuple[float, tuple[
     base = fewest_attaining(middle, point, guess=scaled_guess(middle, middle, point))
     costs = []
     for factor in (1 / (1 + share), 1 + share):
-        other = FleetTrials(market.with_slower_engines(factor), middle.windows)
+        other = FleetTrials(market.with_slower_engines(factor, factor), middle.windows)
         score = fewest_attaining(other, point, guess=base and sum(base.counts))
         costs.append(float("inf") if score is None else score.usd_per_hour)
     scale = best.usd_per_million_tokens / (base.usd_per_hour if base else best.usd_per_hour)
@@ -243,6 +247,16 @@ def try_change(
     return ChangedTraffic(change, cheaper[0] if cheaper else kept, kept)
 
 
+def try_defaults(whole: FleetTrials, best: EnginePoint, traffic: ConfigureTraffic) -> FleetScore | None:
+    """Return the cheapest fleet with vLLM's defaults on the GPU types of the best one; None: none attains."""
+    market = with_default_batches(whole.market)
+    kinds = list_kinds(market, traffic.longest, traffic.prefixes, "together")
+    points = default_points(market, kinds, list(dict.fromkeys(shape.gpu for shape in best.shapes)))
+    trials = FleetTrials(market, whole.windows)
+    scores = [score for point in points if (score := fewest_attaining(trials, point)) is not None]
+    return min(scores, key=rank_score, default=None)
+
+
 def explain_answer(answer: EngineAnswer) -> list[str]:
     """Return sentences: why it is the best, what the second best loses, what changes with the traffic."""
     best, second, lines = answer.best, answer.second, []
@@ -255,6 +269,7 @@ def explain_answer(answer: EngineAnswer) -> list[str]:
         more = second.usd_per_million_tokens / answer.bounds[1]
         why += f"; on the second best it costs {answer.bounds[1]:.3f}, times {more:.2f}"
     lines.append(why + ".")
+    lines += [f"binds    {describe_limit(limit)}." for limit in answer.limits]
     if second is None:
         lines.append("second   no other deployment is within half of its cost again.")
     elif second.usd_per_hour > best.usd_per_hour:
@@ -265,16 +280,22 @@ def explain_answer(answer: EngineAnswer) -> list[str]:
             f"second   {describe_point(second.point)} costs as much; its attainment is "
             f"{100 * (best.slack - second.slack):.1f} points lower in the worst tier."
         )
+    gpus = " and ".join(dict.fromkeys(shape.gpu for shape in best.point.shapes))
+    if answer.defaults is None:
+        lines.append(f"defaults vLLM's defaults on {gpus} attain with no number of instances.")
+    else:
+        ratio = answer.defaults.usd_per_hour / best.usd_per_hour
+        lines.append(f"defaults vLLM's defaults on {gpus} cost {ratio:.2f} times as much.")
     low, high = answer.interval
     lines.append(
         f"error    {low:.3f} to {high:.3f} USD per million tokens if it is {answer.error_share:.0%} faster "
         "or slower, the median error of its latency profile."
     )
-    lines += [f"if       {describe_change(answer, changed)}" for changed in answer.changes]
+    lines += [f"if       {describe_change(changed)}" for changed in answer.changes]
     return lines
 
 
-def describe_change(answer: EngineAnswer, changed: ChangedTraffic) -> str:
+def describe_change(changed: ChangedTraffic) -> str:
     """Return what a change of the traffic does to the choice."""
     best, kept = changed.best, changed.kept
     if best is None:
@@ -310,6 +331,8 @@ def answer_json(answer: EngineAnswer, traffic: ConfigureTraffic) -> str:
             }
             for changed in answer.changes
         ],
+        "vllm_defaults": answer.defaults and score_fields(answer.defaults),
+        "limits": [limit._asdict() for limit in answer.limits],
         "explanation": explain_answer(answer),
         "not_in_the_space": dict(answer.market.refused),
     }
@@ -344,9 +367,9 @@ def write_answer_files(
     commands = engine_commands(llm, arch, answer.market, answer.best)
     files = {
         "answer.json": answer_json(answer, traffic),
-        "engines.sh": render_commands(commands, arch, answer.best),
+        "engines.sh": render_commands(llm, commands, arch, answer.best),
         "fleet.toml": render_config(llm, answer.market, answer.best),
-        "engines.yaml": render_kubernetes(llm, commands),
+        "engines.yaml": render_kubernetes(llm, commands, arch, answer.best),
     }
     write_configure_files(folder, files)
     return folder

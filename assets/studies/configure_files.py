@@ -1,7 +1,8 @@
 """What to run: engine arguments, a config of fleetcast, and Kubernetes objects of a chosen engine point."""
 
+import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,13 +11,34 @@ import yaml
 from fleetcast.assets.plans.cluster_workloads import dns_label
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineShape
 from fleetcast.models.configure.fleet_trials import FleetScore
+from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import Llm
-from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE
+from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
+from fleetcast.models.world.config_loading import CONFIG_DIR
 
 VLLM_IMAGE, DYNAMO_IMAGE = "vllm/vllm-openai:latest", "nvcr.io/nvidia/ai-dynamo/vllm-runtime:latest"
 WEIGHT_NAMES, CACHE_NAMES = {16: "bf16", 8: "fp8", 4: "fp4"}, {16: "bf16", 8: "fp8"}
 ENGINE_PORT = 8000
 TRANSFER = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
+TRANSFER_PORT = 5600  # vLLM's VLLM_NIXL_SIDE_CHANNEL_PORT
+# Labels that NVIDIA's GPU feature discovery gives nodes, by the system of a GPU type.
+PRODUCT_LABEL = "nvidia.com/gpu.product"
+PRODUCTS = {
+    "h100_sxm": "NVIDIA-H100-80GB-HBM3",
+    "h200_sxm": "NVIDIA-H200",
+    "b200_sxm": "NVIDIA-B200",
+    "a100_sxm": "NVIDIA-A100-SXM4-80GB",
+    "l40s": "NVIDIA-L40S",
+    "rtx_pro_6000_server": "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition",
+}
+ROUTERS_IN_WORDS = {
+    "round_robin": "to each instance in turn",
+    "least_kv": "to the instance with the least used KV cache",
+    "least_prefill": "to the instance with the fewest prompt tokens before their first token",
+    "least_work": "to the instance with the fewest tokens left, without those that are cached there",
+}
+# Dynamo's router mode: the same, or else the nearest, which weighs prompt tokens, used and shared blocks.
+DYNAMO_ROUTERS, NEAREST_DYNAMO_ROUTER = {"round_robin": "round-robin"}, "kv"
 
 
 class EngineCommand(NamedTuple):
@@ -25,12 +47,13 @@ class EngineCommand(NamedTuple):
     role: str
     instances: int
     shape: EngineShape
+    product: str  # label of its nodes
     vllm: list[str]
     sglang: list[str]
 
 
 def describe_point(point: EnginePoint) -> str:
-    """Return the engine of a point on one line: 8 x fp8 weights is left to the caller."""
+    """Return the deployment of a point on one line, like 2xh100-80gb, fp8 weights, bf16 cache."""
     shapes = " > ".join(describe_shape(shape) for shape in point.shapes)
     experts = ", whole experts" if point.variant.is_expert_parallel else ""
     weights, cache = WEIGHT_NAMES[point.variant.weight_bits], CACHE_NAMES[point.variant.kv_bits]
@@ -49,7 +72,8 @@ def engine_commands(llm: str, arch: Llm, market: EngineMarket, score: FleetScore
     roles = ("whole",) if point.decode is None else ("prefill", "decode")
     return [
         EngineCommand(
-            role, count, shape, vllm_command(llm, arch, market, point, shape, role),
+            role, count, shape, product_label(market, shape.gpu),
+            vllm_command(llm, arch, market, point, shape, role),
             sglang_command(llm, arch, market, point, shape, role),
         )
         for role, shape, count in zip(roles, point.shapes, score.counts, strict=True)
@@ -62,7 +86,7 @@ def vllm_command(
     """Return the arguments of `vllm serve`."""
     settings, variant, fleet = point.settings, point.variant, market.config.fleet
     cache = "--enable-prefix-caching" if settings.prefix != "none" else "--no-enable-prefix-caching"
-    words = ["vllm", "serve", arch.model or llm, *flags(
+    words = ["vllm", "serve", model_name(llm, arch, point), *flags(
         tensor_parallel_size=shape.tensor_parallel,
         pipeline_parallel_size=shape.pipeline_parallel,
         max_num_seqs=settings.max_batch,
@@ -83,12 +107,13 @@ def sglang_command(
     """Return the arguments of SGLang's server with the same settings."""
     settings, variant, fleet = point.settings, point.variant, market.config.fleet
     words = ["python", "-m", "sglang.launch_server", *flags(
-        model_path=arch.model or llm,
+        model_path=model_name(llm, arch, point),
         tp_size=shape.tensor_parallel,
         pp_size=shape.pipeline_parallel,
         max_running_requests=settings.max_batch,
         chunked_prefill_size=settings.token_budget,
         mem_fraction_static=fleet.kv_memory_share,
+        page_size=fleet.kv_block_tokens,
     ), "--enable-mixed-chunk"]  # fmt: skip
     words += ["--disable-radix-cache"] if settings.prefix == "none" else []
     words += ["--quantization", "fp8"] if quantises(arch, point) == 8 else []
@@ -108,36 +133,67 @@ def flags(**values: object) -> list[str]:
     return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
-def render_commands(commands: list[EngineCommand], arch: Llm, score: FleetScore) -> str:
-    """Return a shell file with the commands of all roles as comments and lines."""
-    lines = ["#!/bin/sh", f"# router between the instances: {score.point.settings.routing}"]
+def product_label(market: EngineMarket, gpu: str) -> str:
+    """Return the label of nodes with a GPU type; the type's name where no label of it is known."""
+    gpus = next(iter(market.catalogues.values())).gpus
+    return PRODUCTS.get(gpus[gpu].system or "", gpu)
+
+
+def model_name(llm: str, arch: Llm, point: EnginePoint) -> str:
+    """Return the model that an engine loads: a path to replace where the weights are not the published ones.
+
+    An engine makes fp8 of bf16 weights as it loads them, but not nvfp4.
+    """
+    return f"/path/to/{llm}-nvfp4" if quantises(arch, point) == 4 else arch.model or llm
+
+
+def describe_requirements(llm: str, arch: Llm, score: FleetScore) -> list[str]:
+    """Return sentences: what the cost depends on, and the commands do not say."""
+    routing, lines = score.point.settings.routing, []
+    if max(score.counts) > 1:
+        lines.append(f"Router between the instances of a role: {routing}, {ROUTERS_IN_WORDS[routing]}.")
+        lines.append(
+            "A plain Service spreads connections by chance: the attainment that was replayed is lost."
+        )
     if quantises(arch, score.point) == 4:
-        lines.append("# weights in nvfp4: give the path of a checkpoint in this format in place of the name")
-    for command in commands:
+        lines.append(
+            f"The weights have 4 bits (nvfp4). Replace {model_name(llm, arch, score.point)} by the path of a "
+            f"checkpoint of {arch.model or llm} in this format."
+        )
+    return lines
+
+
+def render_commands(llm: str, commands: Sequence[EngineCommand], arch: Llm, score: FleetScore) -> str:
+    """Return a shell file that runs one instance of each role, with the SGLang commands as comments."""
+    lines = ["#!/bin/sh", "# One instance of each role on this machine."]
+    lines += [f"# {line}" for line in describe_requirements(llm, arch, score)]
+    if len(commands) > 1:
+        lines.append("# A proxy sends each request to a prefill instance, then to a decode instance.")
+    first = 0
+    for number, command in enumerate(commands):
+        devices = ",".join(str(first + n) for n in range(command.shape.gpus))
+        first += command.shape.gpus
+        variables = [f"CUDA_VISIBLE_DEVICES={devices}"]
+        if len(commands) > 1:
+            variables.append(f"VLLM_NIXL_SIDE_CHANNEL_PORT={TRANSFER_PORT + number}")
+        port = flags(port=ENGINE_PORT + number)
         lines += [
             "",
             f"# {command.role}: {command.instances} instances on {describe_shape(command.shape)}",
-            f"# vLLM\n{shlex.join(command.vllm)}",
-            f"# SGLang\n# {shlex.join(command.sglang)}",
+            f"# SGLang: {shlex.join([*command.sglang, *port])}",
+            f"{' '.join(variables)} {shlex.join([*command.vllm, *port])} &",
         ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "wait"]) + "\n"
 
 
 def render_config(llm: str, market: EngineMarket, score: FleetScore) -> str:
     """Return a config of fleetcast, based on the market's: `fleetcast try` replays it as LLM@config."""
     point, settings = score.point, score.point.settings
-    pools = []
-    for pool, count in point.pools(score.counts):
-        stages = f", pipeline_parallel = {pool.pipeline_parallel}" if pool.pipeline_parallel > 1 else ""
-        role = f', role = "{pool.role}"' if pool.role != "whole" else ""
-        pools.append(
-            f'{{ gpu = "{pool.gpu}", tensor_parallel = {pool.tensor_parallel}{stages}{role}, '
-            f"instances_at_start = {count}, min_instances = {count}, max_instances = {count} }}"
-        )
-    variant = point.variant
+    file, prefix = market.config.file, " --prefix none" if score.point.settings.prefix == "none" else ""
     return "\n".join(
         [
-            f'based_on = "{market.config.file.stem}"',
+            f'# fleetcast try FILE --config fleet.toml --fleet "{llm}@config"{prefix}',
+            f"based_on = {json.dumps(file.stem if file.parent == CONFIG_DIR else str(file))}",
             "",
             "[trace]",
             'name = "configured"',
@@ -151,33 +207,68 @@ def render_config(llm: str, market: EngineMarket, score: FleetScore) -> str:
             f'prefix = "{settings.prefix}"',
             'batching = "chunked"',
             "async_scheduling = true",
+            f"frontend_s = {market.config.fleet.frontend_s}",
             "",
             "[fleet.deployments]",
-            f'"{llm}" = [{", ".join(pools)}]',
+            f'"{llm}" = [{", ".join(render_pools(score))}]',
             "",
             "[replay]",
             f'routing = "{settings.routing}"',
+            "cascades = {}",
             "",
-            "[catalogue]",
-            f'{LATENCY_SOURCE} = "aiconfigurator-core"',
-            "",
-            f'[catalogue.llms."{llm}"]',
-            f"weight_bits = {variant.weight_bits}",
-            f"kv_bits = {variant.kv_bits}",
-            f"is_expert_parallel = {str(variant.is_expert_parallel).lower()}",
-            "",
+            *render_overrides(llm, market.catalogue_of(point), point),
         ]
     )
 
 
-def render_kubernetes(llm: str, commands: list[EngineCommand]) -> str:
-    """Return a Deployment of Kubernetes, or a DynamoGraphDeployment where prefill and decode are apart."""
-    name = dns_label(llm)
+def render_pools(score: FleetScore) -> list[str]:
+    """Return the pools of a fleet as tables of a config, each on one line."""
+    pools = []
+    for pool, count in score.point.pools(score.counts):
+        stages = f", pipeline_parallel = {pool.pipeline_parallel}" if pool.pipeline_parallel > 1 else ""
+        role = f', role = "{pool.role}"' if pool.role != "whole" else ""
+        pools.append(
+            f'{{ gpu = "{pool.gpu}", tensor_parallel = {pool.tensor_parallel}{stages}{role}, '
+            f"instances_at_start = {count}, min_instances = {count}, max_instances = {count} }}"
+        )
+    return pools
+
+
+def render_overrides(llm: str, catalogue: Catalogue, point: EnginePoint) -> list[str]:
+    """Return the lines of [catalogue]: the profiles' source, bits, prices, and targets of the tiers."""
+    lines = [
+        "[catalogue]",
+        f'{LATENCY_SOURCE} = "{PACKAGE_SOURCE}"',
+        "",
+        f'[catalogue.llms."{llm}"]',
+        *(f"{key} = {json.dumps(value)}" for key, value in point.variant._asdict().items()),
+    ]
+    for gpu in dict.fromkeys(shape.gpu for shape in point.shapes):
+        lines += ["", f'[catalogue.gpus."{gpu}"]', f"usd_per_hour = {catalogue.gpus[gpu].usd_per_hour}"]
+    for name, tier in catalogue.tiers.items():
+        targets = {"ttft_slo_s": tier.ttft_slo_s, "tpot_slo_s": tier.tpot_slo_s}
+        lines += ["", f'[catalogue.tiers."{name}"]']
+        lines += [f"{key} = {seconds}" for key, seconds in targets.items() if seconds is not None]
+    return [*lines, ""]
+
+
+def render_kubernetes(llm: str, commands: Sequence[EngineCommand], arch: Llm, score: FleetScore) -> str:
+    """Return a Deployment of Kubernetes, or a DynamoGraphDeployment where prefill and decode are apart.
+
+    Comments before it say what it does not set.
+    """
+    name, routing = dns_label(llm), score.point.settings.routing
+    notes = [
+        *describe_requirements(llm, arch, score),
+        f"Nodes are chosen by their label {PRODUCT_LABEL}. Compare: kubectl get nodes -L {PRODUCT_LABEL}",
+    ]
     if len(commands) == 1:
         documents = [kubernetes_deployment(name, commands[0]), kubernetes_service(name)]
     else:
-        documents = [dynamo_graph(name, commands)]
-    return yaml.safe_dump_all(documents, sort_keys=False)
+        if routing not in DYNAMO_ROUTERS:
+            notes.append(f"Dynamo has no {routing}. Its mode {NEAREST_DYNAMO_ROUTER} is near, not equal.")
+        documents = [dynamo_graph(name, commands, routing)]
+    return "".join(f"# {note}\n" for note in notes) + yaml.safe_dump_all(documents, sort_keys=False)
 
 
 def kubernetes_deployment(name: str, command: EngineCommand) -> Mapping[str, Any]:
@@ -190,6 +281,7 @@ def kubernetes_deployment(name: str, command: EngineCommand) -> Mapping[str, Any
         "resources": {"limits": {"nvidia.com/gpu": command.shape.gpus}},
         "readinessProbe": {"httpGet": {"path": "/health", "port": ENGINE_PORT}, "periodSeconds": 5},
     }
+    pod = {"nodeSelector": {PRODUCT_LABEL: command.product}, "containers": [container]}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -197,7 +289,7 @@ def kubernetes_deployment(name: str, command: EngineCommand) -> Mapping[str, Any
         "spec": {
             "replicas": command.instances,
             "selector": {"matchLabels": {"app": name}},
-            "template": {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}},
+            "template": {"metadata": {"labels": {"app": name}}, "spec": pod},
         },
     }
 
@@ -212,30 +304,31 @@ def kubernetes_service(name: str) -> Mapping[str, Any]:
     }
 
 
-def dynamo_graph(name: str, commands: list[EngineCommand]) -> Mapping[str, Any]:
-    """Return the DynamoGraphDeployment of prefill and decode workers."""
+def dynamo_graph(name: str, commands: Sequence[EngineCommand], routing: str) -> Mapping[str, Any]:
+    """Return the DynamoGraphDeployment of prefill and decode workers, with the arguments of Dynamo 1.3."""
+    mode = DYNAMO_ROUTERS.get(routing, NEAREST_DYNAMO_ROUTER)
     services: dict[str, Any] = {
         "Frontend": {
             "componentType": "frontend",
             "replicas": 1,
+            "envs": [{"name": "DYN_ROUTER_MODE", "value": mode}],
             "extraPodSpec": {"mainContainer": {"image": DYNAMO_IMAGE}},
         }
     }
     for command in commands:
-        model, options = command.vllm[2], command.vllm[3:]
-        options = options[: options.index("--kv-transfer-config")]
-        options += ["--is-prefill-worker"] if command.role == "prefill" else []
+        model, options = command.vllm[2], [*command.vllm[3:], "--disaggregation-mode", command.role]
         services[f"Vllm{command.role.capitalize()}Worker"] = {
             "componentType": "worker",
             "subComponentType": command.role,
             "replicas": command.instances,
             "resources": {"limits": {"gpu": str(command.shape.gpus)}},
             "extraPodSpec": {
+                "nodeSelector": {PRODUCT_LABEL: command.product},
                 "mainContainer": {
                     "image": DYNAMO_IMAGE,
                     "command": ["python3", "-m", "dynamo.vllm"],
                     "args": ["--model", model, *options],
-                }
+                },
             },
         }
     return {

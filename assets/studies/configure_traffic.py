@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.lake.warehouse import Lake
@@ -86,6 +85,16 @@ def read_configure_traffic(
     return traffic
 
 
+def find_only_trace(lake: Lake) -> str:
+    """Return the name of the one trace in the lake; ConfigError where it has none or several."""
+    folders = {part for file in lake.files("requests") for part in file.parts if part.startswith("trace=")}
+    names = sorted(folder.removeprefix("trace=") for folder in folders)
+    if len(names) != 1:
+        has = f"has {len(names)} traces: {', '.join(names)}" if names else "has no trace"
+        raise ConfigError(f"No --trace is given, and the lake {has}. Name a trace of the lake, or a file.")
+    return names[0]
+
+
 def read_lake_hours(trace: str, llm: str, hours: int, lake: Lake) -> list[pd.DataFrame]:
     """Return the requests of the busiest hours, by tokens, of a trace in the lake; ConfigError without it."""
     if not lake.days("requests", trace):
@@ -121,21 +130,8 @@ def build_traffic_window(
         output_tokens=np.array(rows["output_tokens"], np.int32),
     )
     prompts = pa.Table.from_pandas(rows.drop(columns=["arrival_s", "llm", "tier"]))
-    traces, computed = {}, {}
+    traces = {}
     for prefix in prefixes:
         fleet = dataclasses.replace(config.fleet, prefix=prefix)
-        trace = plain._replace(**prompt_arrays(prompts, fleet, "--prefix", "the traffic"))
-        traces[prefix], total = trace, float(plain.input_tokens.sum(dtype=float))
-        computed[prefix] = total
-        if prefix == "given":
-            computed[prefix] = total - float(trace.cached_tokens.sum(dtype=float))
-        elif prefix == "blocks":
-            computed[prefix] = least_block_tokens(prompts, fleet.prefix_block_tokens, total)
-    return TrafficWindow(traces, computed)
-
-
-def least_block_tokens(prompts: pa.Table, block_tokens: int, total: float) -> float:
-    """Return the prompt tokens that no cache can save: each distinct block is computed once."""
-    hashes = prompts["prefix_hashes"].combine_chunks()
-    distinct = pc.count_distinct(pc.list_flatten(hashes)).as_py()
-    return min(total, max(0.0, float(distinct - len(prompts))) * block_tokens)
+        traces[prefix] = plain._replace(**prompt_arrays(prompts, fleet, "--prefix", "the traffic"))
+    return TrafficWindow(traces, config.fleet.prefix_block_tokens)

@@ -15,9 +15,11 @@ into memory. Each feasible point of its dual is a bound, so a grid of duals (mu,
     mu C + nu D + w K + g K    with  nu = min over (c, B >= 1) of (T0(c, B) - mu c - w M) / B >= 0
                                and   mu <= min over c of prefill(c) / c
 
-The bound of a fleet has all its instances busy for the whole window and until the last target.
+The bound of a fleet has all its instances busy from the first arrival to the moment when the work is due
+(fleet_trials.py, due_works).
 """
 
+from math import ceil
 from typing import NamedTuple
 
 import numpy as np
@@ -85,4 +87,7 @@ def shape_busy_s(market: EngineMarket, point: EnginePoint, shape: EngineShape, w
     """Return the least busy seconds of instances of a shape with a point's settings."""
     profile = deployment_profile(market.catalogue_of(point), market.llm, *shape)
     steps = list_steps(profile, point.settings.max_batch, point.settings.token_budget)
-    return busy_bound_s(steps, work, profile.decode_per_kv_token_s, market.kv_tokens(point, shape))
+    kv_tokens = market.kv_tokens(point, shape)
+    if point.settings.prefix == "blocks":  # requests share memory: a step may read more than fits
+        kv_tokens = max(kv_tokens, ceil(work.cached_tokens))
+    return busy_bound_s(steps, work, profile.decode_per_kv_token_s, kv_tokens)

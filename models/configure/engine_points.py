@@ -89,7 +89,7 @@ class EnginePoint(NamedTuple):
             for shape, role, n in zip(self.shapes, roles, counts, strict=True)
         ]
 
-    def usd_per_hour(self, catalogue: Catalogue, counts: Sequence[int]) -> float:
+    def usd_per_hour(self, catalogue: Catalogue, counts: Sequence[float]) -> float:
         """Return the price of a fleet with so many instances of each shape."""
         usd = (shape.gpus * catalogue.gpus[shape.gpu].usd_per_hour for shape in self.shapes)
         return sum(n * price for n, price in zip(counts, usd, strict=True))
@@ -124,15 +124,20 @@ class EngineMarket(NamedTuple):
     def kv_tokens(self, point: EnginePoint, shape: EngineShape) -> int:
         """Return the KV tokens that fit on an instance."""
         return kv_capacity_tokens(
-            self.catalogue_of(point), self.config.fleet, self.llm, shape.gpu, shape.gpus
+            self.catalogue_of(point),
+            self.config.fleet,
+            self.llm,
+            shape.gpu,
+            shape.gpus,
+            shape.pipeline_parallel,
         )
 
-    def with_slower_engines(self, factor: float) -> "EngineMarket":
-        """Return the market with all seconds of the profiles times a factor."""
+    def with_slower_engines(self, prefill: float, decode: float) -> "EngineMarket":
+        """Return the market with the seconds of the profiles times factors of prefill and decode."""
         scaled = {
             variant: dataclasses.replace(
                 catalogue,
-                latency=tuple(scale_profile(catalogue, p, factor, factor) for p in catalogue.latency),
+                latency=tuple(scale_profile(catalogue, p, prefill, decode) for p in catalogue.latency),
             )
             for variant, catalogue in self.catalogues.items()
         }
@@ -206,16 +211,19 @@ def why_unfit(
     arch, gpu = catalogue.llms[llm], catalogue.gpus[shape.gpu]
     if shape.gpus > MOST_GPUS:
         return f"more than {MOST_GPUS} GPUs an instance"
-    if arch.heads % shape.tensor_parallel or arch.kv_heads % shape.tensor_parallel:
-        return f"{arch.kv_heads} KV heads do not divide by {shape.tensor_parallel}"
+    least, most = sorted((arch.kv_heads, shape.tensor_parallel))
+    if arch.heads % shape.tensor_parallel or most % least:
+        return f"{arch.heads} heads, {arch.kv_heads} of keys, do not spread over {shape.tensor_parallel} GPUs"
     if shape.tensor_parallel > 1 and gpu.peer_gb_per_s is None:
         return f"{shape.gpu} has no peer_gb_per_s"
     if shape.pipeline_parallel > 1 and (gpu.link_gbit_per_s is None or arch.hidden is None):
         return f"{shape.gpu} has no link_gbit_per_s"
     with suppress(ConfigError):
-        room = kv_capacity_tokens(catalogue, config.fleet, llm, shape.gpu, shape.gpus)
+        room = kv_capacity_tokens(
+            catalogue, config.fleet, llm, shape.gpu, shape.gpus, shape.pipeline_parallel
+        )
         usable_bytes = config.fleet.kv_memory_share * shape.gpus * gpu.memory_gib * 2**30
-        if room * arch.kv_bytes_per_token < LEAST_CACHE_SHARE * usable_bytes:
+        if usable_bytes - arch.weight_bytes < LEAST_CACHE_SHARE * usable_bytes:
             return f"{shape.gpu} has too little memory for a cache"
         return None if room >= longest else f"{shape.gpu} has too little memory for the longest request"
     return f"{shape.gpu} has too little memory"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.models.aliases import Bools, Floats
+from fleetcast.models.aliases import Bools, Floats, Ints
 from fleetcast.models.configure.cost_bound import TokenWork
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint
 from fleetcast.models.metrics import is_tier_slo_met, tpot_s
@@ -21,6 +21,7 @@ from fleetcast.models.world.mechanisms import Ending
 MILLION = 1e6
 PERCENTILES = (50, 95, 99)
 THIN_SEED = 0x7419
+ROUNDING = 1e-6  # of a request: 0.95 of 100 requests are 95
 WATCHED_REQUESTS, WATCHED_PARTS = 50_000, 12  # replays of longer windows are watched, in so many parts
 
 
@@ -28,7 +29,7 @@ class TrafficWindow(NamedTuple):
     """Requests of a part of the traffic, by the prefix mode of the fleet; arrivals begin at 0 s."""
 
     traces: Mapping[str, TraceArrays]  # by [fleet] prefix
-    prompt_tokens: Mapping[str, float]  # least prompt tokens to compute, by [fleet] prefix
+    block_tokens: int = 0  # of a block with a hash
 
     @property
     def trace(self) -> TraceArrays:
@@ -45,19 +46,81 @@ class TrafficWindow(NamedTuple):
         """Input and output tokens of the requests."""
         return float(self.trace.input_tokens.sum(dtype=float) + self.trace.output_tokens.sum(dtype=float))
 
-    def token_work(self, prefix: str, tiers: Mapping[str, Tier]) -> TokenWork:
-        """Return the work of the requests that must meet their targets at the least."""
-        names = list(tiers)
-        present = [tiers[names[code]] for code in np.unique(self.trace.tier)]
-        share = min(tier.attainment_target_share for tier in present)
-        prompt, later = self.trace.input_tokens.astype(float), self.trace.output_tokens - 1.0
-        in_time_s = max(tier.allowance_s for tier in present)
+    @property
+    def later_tokens(self) -> Floats:
+        """Tokens of each answer after the first, shape (R,)."""
+        return self.trace.output_tokens.astype(float) - 1.0
+
+    @property
+    def read_tokens(self) -> Floats:
+        """Cached tokens that each request reads, summed over its decode steps, shape (R,)."""
+        return self.later_tokens * (self.trace.input_tokens + 1.0 + self.later_tokens / 2)
+
+    def prompt_tokens(self, prefix: str) -> float:
+        """Return the prompt tokens to compute if a cache that begins empty keeps all that it can.
+
+        Each block is computed once, by a prompt or by an answer before it.
+        """
+        trace = self.traces[prefix]
+        repeated = (trace.hashes.size - np.unique(trace.hashes).size) * self.block_tokens
+        reused = float(trace.cached_tokens.sum(dtype=float)) + repeated
+        return max(0.0, float(trace.input_tokens.sum(dtype=float)) - reused)
+
+    def steady_work(self, prefix: str) -> TokenWork:
+        """Return the work of all requests, in the time of their arrivals: an estimate, no bound."""
         return TokenWork(
-            share * self.prompt_tokens[prefix],
-            share * float(later.sum()),
-            share * float((later * (prompt + 1 + later / 2)).sum()),
-            self.until_s + min(in_time_s, self.until_s),
+            self.prompt_tokens(prefix), self.later_tokens.sum(), self.read_tokens.sum(), self.until_s
         )
+
+    def due_works(self, prefix: str, tiers: Mapping[str, Tier]) -> list[TokenWork]:
+        """Return the least work that is done by each due moment, if every tier is attained.
+
+        Of a tier with n requests and the target share a, ceil(a n) have their first token by its target, and
+        ceil(a n) end by its deadline. They may be the lightest ones in each kind of tokens. What a cache
+        saves may be all of theirs.
+        """
+        prompt = self.trace.input_tokens.astype(float)
+        computed, total = self.prompt_tokens(prefix), float(prompt.sum())
+        dues = list[tuple[float, float, TokenWork]]()
+        for code, tier in enumerate(tiers.values()):
+            rows = np.flatnonzero(self.trace.tier == code)
+            if rows.size:
+                parts = (prompt, self.later_tokens, self.read_tokens)
+                share = tier.attainment_target_share
+                first, later, read = (lightest_sum(part[rows], share) for part in parts)
+                last_s = float(self.trace.arrival_s[rows[-1]])
+                dues.append(
+                    (last_s + tier.allowance_s, self.end_s(tier, rows), TokenWork(first, later, read, 0.0))
+                )
+        works = []
+        for moment_s in sorted({due_s for *pair, _ in dues for due_s in pair}):
+            begun = [work for first_s, _, work in dues if first_s <= moment_s]
+            ended = [work for _, end_s, work in dues if end_s <= moment_s]
+            left = total - sum(work.prompt_tokens for work in begun)
+            works.append(
+                TokenWork(
+                    max(0.0, computed - left),
+                    sum(work.decode_tokens for work in ended),
+                    sum(work.cached_tokens for work in ended),
+                    moment_s,
+                )
+            )
+        return works
+
+    def end_s(self, tier: Tier, rows: Ints) -> float:
+        """Return when the last request of a tier that attains ends; `rows`: shape (n,), of the tier."""
+        arrival_s = self.trace.arrival_s[rows]
+        latest_s = float(arrival_s[-1]) + tier.deadline_s
+        if tier.ttft_slo_s is None or tier.tpot_slo_s is None:
+            return latest_s
+        answer_s = tier.ttft_slo_s + tier.tpot_slo_s * self.later_tokens[rows]
+        return min(latest_s, float((arrival_s + answer_s).max()))
+
+
+def lightest_sum(tokens: Floats, share: float) -> float:
+    """Return the sum of the lightest requests that make up a share of them; `tokens`: shape (n,)."""
+    count = int(np.ceil(share * tokens.size - ROUNDING))
+    return float(np.sort(tokens)[:count].sum())
 
 
 class FleetScore(NamedTuple):
@@ -89,14 +152,8 @@ def cut_trace(trace: TraceArrays, first: int, end: int) -> TraceArrays:
 
 def cut_window(window: TrafficWindow, first: int, end: int) -> TrafficWindow:
     """Return the rows from `first` to before `end` of a window."""
-    share = (end - first) / window.trace.arrival_s.size
-    return TrafficWindow(
-        {prefix: cut_trace(trace, first, end) for prefix, trace in window.traces.items()},
-        {  # reuse in a part of the traffic is not known without looking; the bound may only be low
-            prefix: float(window.trace.input_tokens[first:end].sum()) if prefix == "none" else share * tokens
-            for prefix, tokens in window.prompt_tokens.items()
-        },
-    )
+    traces = {prefix: cut_trace(trace, first, end) for prefix, trace in window.traces.items()}
+    return window._replace(traces=traces)
 
 
 def busiest_windows(window: TrafficWindow, length_s: float, count: int) -> list[TrafficWindow]:
@@ -123,8 +180,7 @@ def thin_window(window: TrafficWindow, most_requests: int) -> TrafficWindow:
         return window
     keep = np.sort(np.random.default_rng(THIN_SEED).choice(size, most_requests, replace=False))
     traces = {prefix: select_rows(trace, keep) for prefix, trace in window.traces.items()}
-    share = most_requests / size
-    return TrafficWindow(traces, {prefix: share * n for prefix, n in window.prompt_tokens.items()})
+    return window._replace(traces=traces)
 
 
 def change_window(window: TrafficWindow, rate: float, prompts: float) -> TrafficWindow:
@@ -139,8 +195,7 @@ def change_window(window: TrafficWindow, rate: float, prompts: float) -> Traffic
         )
         for prefix, trace in window.traces.items()
     }
-    more = float(traces["none"].input_tokens.sum(dtype=float) - window.trace.input_tokens.sum(dtype=float))
-    return TrafficWindow(traces, {prefix: tokens + more for prefix, tokens in window.prompt_tokens.items()})
+    return window._replace(traces=traces)
 
 
 def select_rows(trace: TraceArrays, keep: np.ndarray) -> TraceArrays:

@@ -1,9 +1,11 @@
 """The cheapest engine point: fewest instances by bisection, races with an incumbent, successive halving.
 
-More instances never lower the attainment, so the fewest that attain every tier follow by bisection. A race
-goes through points in the order of their bounds. A point whose bound is above the best cost so far, times a
-margin, is dropped without a replay; another is first replayed with as many instances as that cost pays, and
-dropped where these do not attain. Halving repeats this on windows that grow, with margins that shrink:
+More instances hardly ever lower the attainment, so the fewest that attain every tier follow by bisection;
+in a short burst they may, and then the bisection may return a few too many. A race
+goes through points in the order of the cost of steady work. A point whose lower bound is above the best cost
+so far, times a margin, is dropped without a replay; another is first replayed with as many instances as that
+cost pays, and dropped where these do not attain. Halving repeats this on windows that grow, with margins that
+shrink:
 
     kinds      every kind of point with default settings, on a short window
     settings   all settings of the best kinds, on the same window
@@ -22,7 +24,7 @@ from fleetcast.models.configure.fleet_trials import FleetScore, TrafficWindow, s
 KIND_MARGIN, SETTING_MARGIN, LAST_MARGIN = 0.4, 0.15, 0.5
 BEST_KINDS, MIDDLE_POINTS, FINALISTS, OTHERS, FRONT_KINDS = 6, 24, 4, 6, 6
 COARSE_PARTS = 16  # short races find the fewest instances to one part in so many
-HOPELESS = 12  # times the bound: with so many instances a point that does not attain never will
+HOPELESS = 12  # times the steady work: with so many instances a point that does not attain never will
 NO_LIMIT = float("inf")
 
 
@@ -34,6 +36,7 @@ class FleetTrials:
         self.market, self.windows = market, windows
         self.scores = dict[tuple[EnginePoint, tuple[int, ...]], FleetScore]()
         self._busy_s = dict[tuple[object, ...], float]()
+        self._works_of = dict[str, tuple[list[TokenWork], list[TokenWork]]]()
         self.tiers = next(iter(market.catalogues.values())).tiers
 
     def score(self, point: EnginePoint, counts: Sequence[int]) -> FleetScore:
@@ -43,9 +46,23 @@ class FleetTrials:
             self.scores[key] = score_fleet(self.market, point, counts, self.windows)
         return self.scores[key]
 
-    def busy_instances(self, point: EnginePoint) -> tuple[float, ...]:
-        """Return the least instances of each shape, as fractions: the largest value of the windows."""
-        works = [window.token_work(point.settings.prefix, self.tiers) for window in self.windows]
+    def steady_instances(self, point: EnginePoint) -> tuple[float, ...]:
+        """Return the instances of each shape that are always busy, as fractions: the most of the windows."""
+        return self._most_busy(point, self._works(point.settings.prefix)[0])
+
+    def least_instances(self, point: EnginePoint) -> tuple[int, ...]:
+        """Return a lower bound of the instances of each shape with which every tier is attained."""
+        busy = self._most_busy(point, self._works(point.settings.prefix)[1])
+        return tuple(map(whole_instances, busy))
+
+    def _works(self, prefix: str) -> tuple[list[TokenWork], list[TokenWork]]:
+        """Return the steady work of each window, and the work that is due by each moment of each window."""
+        if prefix not in self._works_of:
+            due = [work for window in self.windows for work in window.due_works(prefix, self.tiers)]
+            self._works_of[prefix] = [window.steady_work(prefix) for window in self.windows], due
+        return self._works_of[prefix]
+
+    def _most_busy(self, point: EnginePoint, works: Sequence[TokenWork]) -> tuple[float, ...]:
         parts = [[work] for work in works]
         if point.decode is not None:
             parts = [
@@ -58,15 +75,18 @@ class FleetTrials:
         )
 
     def _busy(self, point: EnginePoint, shape: EngineShape, work: TokenWork) -> float:
-        key = point.variant, shape, point.settings.max_batch, point.settings.token_budget, work
+        key = point.variant, shape, point.settings._replace(routing=""), work
         if key not in self._busy_s:
             self._busy_s[key] = shape_busy_s(self.market, point, shape, work)
         return self._busy_s[key]
 
     def bound_usd(self, point: EnginePoint) -> float:
         """Return a lower bound of the USD per hour of a fleet that attains every tier."""
-        counts = [whole_instances(share) for share in self.busy_instances(point)]
-        return point.usd_per_hour(self.market.catalogue_of(point), counts)
+        return point.usd_per_hour(self.market.catalogue_of(point), self.least_instances(point))
+
+    def steady_usd(self, point: EnginePoint) -> float:
+        """Return the USD per hour of engines that are always busy."""
+        return point.usd_per_hour(self.market.catalogue_of(point), self.steady_instances(point))
 
 
 def whole_instances(share: float) -> int:
@@ -78,6 +98,7 @@ class CountLine(NamedTuple):
     """Fleets of a point by their total number of instances, with both phases in proportion to their work."""
 
     low: tuple[int, ...]  # the bound
+    steady: int  # instances for steady work, an estimate
     share: float  # of the instances that prefill; 0 where the phases are together
 
     def counts(self, total: int) -> tuple[int, ...]:
@@ -90,8 +111,9 @@ class CountLine(NamedTuple):
 
 def count_line(trials: FleetTrials, point: EnginePoint) -> CountLine:
     """Return the fleets of a point, from its bound on."""
-    busy = trials.busy_instances(point)
-    return CountLine(tuple(map(whole_instances, busy)), busy[0] / sum(busy) if len(busy) > 1 else 0.0)
+    busy, low = trials.steady_instances(point), trials.least_instances(point)
+    steady = max(sum(low), sum(map(whole_instances, busy)))
+    return CountLine(low, steady, busy[0] / sum(busy) if len(busy) > 1 else 0.0)
 
 
 def fewest_attaining(
@@ -107,7 +129,7 @@ def fewest_attaining(
     there are more instances than parts.
     """
     line, catalogue = count_line(trials, point), trials.market.catalogue_of(point)
-    low, high = sum(line.low), HOPELESS * sum(line.low)
+    low, high = sum(line.low), HOPELESS * line.steady
     while high >= low and point.usd_per_hour(catalogue, line.counts(high)) > most_usd:
         high -= 1
     if high < low:
@@ -119,7 +141,7 @@ def fewest_attaining(
     if most_usd < NO_LIMIT or guess is None:
         if not attains(high):
             return None
-        guess = guess or low
+        guess = guess or line.steady
     total = least_true(attains, low, high, min(max(guess, low), high), parts)
     if total is None:
         return None
@@ -195,7 +217,7 @@ def race_points(
     `parts`: how exact the fewest instances are (fewest_attaining).
     """
     found = list[FleetScore]()
-    for point in sorted(points, key=trials.bound_usd):
+    for point in sorted(points, key=trials.steady_usd):
         most_usd = best_usd * (1 + margin)
         if trials.bound_usd(point) <= most_usd:
             score = fewest_attaining(trials, point, most_usd, guesses(point), parts)
@@ -288,7 +310,7 @@ def scaled_guess(before: FleetTrials, after: FleetTrials, point: EnginePoint) ->
     attained = [sum(c) for (p, c), score in before.scores.items() if p == point and score.is_attained]
     if not attained:
         return None
-    ratio = sum(after.busy_instances(point)) / sum(before.busy_instances(point))
+    ratio = sum(after.steady_instances(point)) / sum(before.steady_instances(point))
     return max(1, round(min(attained) * ratio))
 
 

@@ -69,7 +69,9 @@ def check_batch_memory(
     engine, profile = fleet.engine(pool), catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
     if engine.max_batch <= BATCH_REACH * profile.decode_batch[-1] * pool.pipeline_parallel:
         return
-    tokens = engine.kv_tokens or kv_capacity_tokens(catalogue, fleet, llm, pool.gpu, pool.gpus)
+    tokens = engine.kv_tokens or kv_capacity_tokens(
+        catalogue, fleet, llm, pool.gpu, pool.gpus, pool.pipeline_parallel
+    )
     if engine.max_batch > (blocks := tokens // fleet.kv_block_tokens):
         raise ConfigError(
             f"{file}: {profile_name(profile)}: max_batch is {engine.max_batch}, but an instance has room for "

@@ -109,7 +109,9 @@ def is_feasible_shape(
     if shape.pipeline_parallel > 1 and (gpu.link_gbit_per_s is None or llm.hidden is None):
         return False
     try:
-        room = kv_capacity_tokens(catalogue, config.fleet, shape.llm, shape.gpu, shape.gpus)
+        room = kv_capacity_tokens(
+            catalogue, config.fleet, shape.llm, shape.gpu, shape.gpus, shape.pipeline_parallel
+        )
     except ConfigError:
         return False
     return room >= longest_tokens

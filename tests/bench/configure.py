@@ -1,13 +1,13 @@
 """Engine settings: how long the choice takes, and what it saves over exhaustive search and over defaults."""
 
 import csv
-import dataclasses
 import functools
 import os
 import re
 import subprocess
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -27,24 +27,30 @@ from fleetcast.models.configure.engine_points import (
     price_engines,
 )
 from fleetcast.models.configure.fleet_trials import TrafficWindow
-from fleetcast.models.configure.point_search import FleetTrials, fewest_attaining, search_engines
-from fleetcast.models.latency.batch_extension import extend_profile
+from fleetcast.models.configure.point_search import (
+    BEST_KINDS,
+    FleetTrials,
+    race_points,
+    search_engines,
+)
+from fleetcast.models.configure.vllm_defaults import default_points, with_default_batches
 from fleetcast.models.latency.profile_cache import answer_query
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 
 TRACES = ROOT.parent / "shared" / "data" / "traces"
-CONVERSATION, CODE = ("AzureLLMInferenceTrace_conv.csv.gz", "AzureLLMInferenceTrace_code.csv.gz")
+CONVERSATION = "AzureLLMInferenceTrace_conv.csv.gz"
 COPIES, SOME_COPIES = 52, 8  # of the hour, each shifted: 1,007,032 and 154,928 requests
 GPUS = ("h100-80gb", "h200-141gb", "b200-180gb", "a100-80gb")
 LLMS = ("llama3.1-8b", "qwen3-8b", "qwen3-32b", "llama3.1-70b", "qwen3-30b-a3b", "gpt-oss-120b")
-# Defaults of vLLM's server: sequences and tokens of a step, on GPUs of 70 GiB and more but A100, and others.
-LARGE_GPU, OTHER_GPU = (
-    EngineSettings(1024, 8192, "none", "round_robin"),
-    EngineSettings(256, 2048, "none", "round_robin"),
-)
+WAYS_OF_TOOL = ("agg", "disagg")  # aiconfigurator's --serving-mode
 TPOT_SLO_S = 0.05
-SMALL_SPACES = (("llama3.1-8b", "h100-80gb", "together"), ("qwen3-8b", "b200-180gb", "any"))
+MOST_INSTANCES = 16  # of a shape, in the exhaustive search
+# llm, GPU type, floor, way, and every so many of its kinds: more kinds than reach the second stage.
+SMALL_SPACES = (
+    ("llama3.1-8b", "h100-80gb", "fp8", "together", 3),
+    ("qwen3-8b", "b200-180gb", None, "any", 2),
+)
 
 TARGETS = {
     "configure_seconds": Target("s", "llama 70B, 4 GPU types, 1 M requests of an hour, CPU", at_most=180.0),
@@ -58,10 +64,15 @@ TARGETS = {
     ),
     "configure_over_vllm_defaults_fp8": Target("", "the same, fp8 allowed"),
     "configure_over_vllm_defaults_small": Target("", "the same as the first, at 155,000 requests an hour"),
+    "configure_vllm_defaults_nowhere": Target(
+        "", "comparisons of 18 left out: the defaults attain nowhere", at_most=0
+    ),
     "configure_over_aiconfigurator": Target(
         "", "cost over aiconfigurator's recommendation on its best GPU, median of 6 llms", at_most=0.85
     ),
     "configure_over_aiconfigurator_small": Target("", "the same, at 155,000 requests an hour"),
+    "configure_aiconfigurator_no_point": Target("", "recommendations of 48 that the replay has no point for"),
+    "configure_aiconfigurator_nowhere": Target("", "comparisons of 12 left out: no recommendation attains"),
 }
 
 
@@ -86,7 +97,7 @@ def traffic_of(name: str, copies: int = 1) -> ConfigureTraffic:
         for field in ("region", "llm", "tier", "input_tokens", "output_tokens")
     }
     many = trace._replace(arrival_s=arrival_s[order] - arrival_s.min(), **columns)
-    hour = TrafficWindow({"none": many}, {"none": copies * window.prompt_tokens["none"]})
+    hour = TrafficWindow({"none": many})
     return ConfigureTraffic(f"{copies} x {name}", [hour], ("none",), "")
 
 
@@ -112,19 +123,34 @@ def speed() -> Figures:
 
 
 def exhaustive() -> Figures:
-    """The cost of the choice over the least cost of all points of a small space, each searched alone."""
+    """The cost of the choice over the least cost of all points of a small space, each with every count."""
     ratios = []
-    traffic = traffic_of(CODE)
-    for llm, gpu, way in SMALL_SPACES:
-        market, kinds = space_of(ConfigureQuery(llm, (gpu,), None, way, None, TPOT_SLO_S), traffic)
-        kinds = kinds[:4]
-        found = search_engines(*nest_trials(market, traffic.hours), kinds)
-        trials = FleetTrials(market, traffic.hours)
-        scores = [fewest_attaining(trials, p) for kind in kinds for p in list_settings(kind)]
-        least = min(score.usd_per_hour for score in scores if score is not None)
+    traffic = traffic_of(CONVERSATION, SOME_COPIES)
+    for llm, gpu, floor, way, every in SMALL_SPACES:
+        market, kinds = space_of(ConfigureQuery(llm, (gpu,), floor, way, None, TPOT_SLO_S), traffic)
+        kinds, stages = kinds[::every], nest_trials(market, traffic.hours)
+        assert len(kinds) > BEST_KINDS
+        assert len({id(trials) for trials in stages}) == len(stages)
+        found = search_engines(*stages, kinds)
         assert found is not None
+        least = least_of_all_counts(FleetTrials(market, traffic.hours), kinds)
         ratios.append(found.finalists[0].usd_per_hour / least)
+        print(llm, gpu, len(kinds), "kinds", round(ratios[-1], 3), "of the least cost", least, flush=True)
     return {"configure_over_exhaustive": max(ratios)}
+
+
+def least_of_all_counts(trials: FleetTrials, kinds: list[EnginePoint]) -> float:
+    """USD per hour of the cheapest fleet that attains, by every count from one up, without bound or guess."""
+    least = float("inf")
+    for point in (point for kind in kinds for point in list_settings(kind)):
+        catalogue, most = trials.market.catalogue_of(point), MOST_INSTANCES
+        counts = product(*(range(1, most + 1) for _ in point.shapes))
+        for usd, count in sorted((point.usd_per_hour(catalogue, count), count) for count in counts):
+            if usd >= least:
+                break
+            if trials.score(point, count).is_attained:
+                least = usd
+    return least
 
 
 def space_of(query: ConfigureQuery, traffic: ConfigureTraffic) -> tuple[EngineMarket, list[EnginePoint]]:
@@ -146,18 +172,29 @@ def over_defaults() -> Figures:
     ratios = {llm: cost_over_defaults(llm, None, COPIES) for llm in LLMS}
     fp8 = [ratios[llm] if llm in narrow else cost_over_defaults(llm, "fp8", COPIES) for llm in LLMS]
     small = [cost_over_defaults(llm, None, SOME_COPIES) for llm in LLMS]
+    every = [*ratios.values(), *fp8, *small]
     return {
-        "configure_over_vllm_defaults": float(np.median([*ratios.values()])),
-        "configure_over_vllm_defaults_fp8": float(np.median(fp8)),
-        "configure_over_vllm_defaults_small": float(np.median(small)),
+        "configure_over_vllm_defaults": median_compared([*ratios.values()]),
+        "configure_over_vllm_defaults_fp8": median_compared(fp8),
+        "configure_over_vllm_defaults_small": median_compared(small),
+        "configure_vllm_defaults_nowhere": sum(ratio is None for ratio in every),
     }
 
 
-def cost_over_defaults(llm: str, floor: str | None, copies: int) -> float:
-    """The cost of the choice for a model over that of vLLM's defaults with all its bits."""
+def median_compared(ratios: list[float | None]) -> float:
+    """The median of the ratios that there are; RuntimeError without one."""
+    known = [ratio for ratio in ratios if ratio is not None]
+    if not known:
+        raise RuntimeError("nothing to compare with attains its targets, with no llm")
+    return float(np.median(known))
+
+
+def cost_over_defaults(llm: str, floor: str | None, copies: int) -> float | None:
+    """The cost of the choice for a model over that of vLLM's defaults with all its bits; None: nowhere."""
     query = ConfigureQuery(llm, GPUS, None, "any", None, TPOT_SLO_S)
-    ratio = chosen_usd_per_hour(llm, floor, copies) / least_default(query, traffic_of(CONVERSATION, copies))
-    print(llm, floor, copies, round(ratio, 3), "of vLLM's defaults", flush=True)
+    theirs = least_default(query, traffic_of(CONVERSATION, copies))
+    ratio = None if theirs is None else chosen_usd_per_hour(llm, floor, copies) / theirs
+    print(llm, floor, copies, ratio, "of vLLM's defaults", flush=True)
     return ratio
 
 
@@ -176,81 +213,105 @@ def chosen_usd_per_hour(llm: str, floor: str | None, copies: int) -> float:
 def over_aiconfigurator() -> Figures:
     """The cost of the choice over aiconfigurator's own engine on its best GPU type, for the same traffic.
 
-    Its query has the mean lengths and the same targets. It gets the fewest instances that attain them in
-    the replay.
+    Its query has the mean lengths and the same targets, once with prefill and decode together and once apart.
+    It gets the fewest instances that attain them in the replay.
     """
     tool = os.environ.get("AICONFIGURATOR")
     if not tool:
         raise Skipped("AICONFIGURATOR is not set: the path of its command, of a Python with that package")
     loads = {"": COPIES, "_small": SOME_COPIES}
-    ratios: dict[str, list[float]] = {load: [] for load in loads}
+    ratios: dict[str, list[float | None]] = {load: [] for load in loads}
+    without = 0
     for llm in LLMS:
-        query, hour = ConfigureQuery(llm, GPUS, None, "together", None, TPOT_SLO_S), traffic_of(CONVERSATION)
-        market, kinds = space_of(query, hour)
-        points = [point for gpu in GPUS for point in recommended_points(tool, llm, gpu, kinds, hour)]
+        hour = traffic_of(CONVERSATION)
+        market, kinds = space_of(ConfigureQuery(llm, GPUS, None, "any", None, TPOT_SLO_S), hour)
+        advised = [
+            recommended_points(tool, llm, gpu, way, kinds, hour) for gpu in GPUS for way in WAYS_OF_TOOL
+        ]
+        without += sum(not points for points in advised)
+        points = [point for some in advised for point in some]
         for load, copies in loads.items():
             theirs = least_usd_per_hour(market, traffic_of(CONVERSATION, copies), points)
-            ratios[load].append(chosen_usd_per_hour(llm, None, copies) / theirs)
-            print(llm, copies, round(ratios[load][-1], 3), "of aiconfigurator's", points, flush=True)
-    return {f"configure_over_aiconfigurator{load}": float(np.median(of)) for load, of in ratios.items()}
+            ratio = None if theirs is None else chosen_usd_per_hour(llm, None, copies) / theirs
+            ratios[load].append(ratio)
+            print(llm, copies, ratio, "of aiconfigurator's", theirs, flush=True)
+    figures = {f"configure_over_aiconfigurator{load}": median_compared(of) for load, of in ratios.items()}
+    nowhere = sum(ratio is None for of in ratios.values() for ratio in of)
+    return figures | {
+        "configure_aiconfigurator_no_point": without,
+        "configure_aiconfigurator_nowhere": nowhere,
+    }
 
 
 def recommended_points(
-    tool: str, llm: str, gpu: str, kinds: list[EnginePoint], traffic: ConfigureTraffic
+    tool: str, llm: str, gpu: str, way: str, kinds: list[EnginePoint], traffic: ConfigureTraffic
 ) -> list[EnginePoint]:
     """What aiconfigurator recommends on a GPU type, in two readings: with the sequences of its engine
-    arguments, and with the concurrency that it found. Empty where it knows no engine.
+    arguments, and with the concurrency that it found. Empty where it knows no engine, or one that the replay
+    has no point for. Apart, both phases get the sequences of its decode and the tokens of its prefill engine.
     """
+    answer = run_aiconfigurator(tool, llm, gpu, way, traffic)
+    if answer is None:
+        print(llm, gpu, way, "no point: aiconfigurator knows no engine", flush=True)
+        return []
+    row, engine = answer
+    roles = ("",) if way == "agg" else ("(p)", "(d)")
+    shapes = [EngineShape(gpu, int(row[f"{role}tp"]), int(row[f"{role}pp"])) for role in roles]
+    copies = [int(row[f"{role}dp"]) for role in roles]
+    spreads = [int(row[f"{role}moe_ep"]) > 1 for role in roles]
+    fits = [k for k in kinds if list(k.shapes) == shapes and k.variant.kv_bits == 16]
+    fits = [k for k in fits if [k.variant.is_expert_parallel] * len(roles) == spreads]
+    if max(copies) > 1 or not fits:
+        print(llm, gpu, way, f"no point: {shapes}, attention dp {copies}, experts {spreads}", flush=True)
+        return []
+    sequences = re.findall(r'--max-num-seqs "?(\d+)', engine)[-1]
+    tokens = re.search(r'--max-num-batched-tokens "?(\d+)', engine)[1]
+    batches = (int(sequences), int(row[f"{roles[-1]}bs"]))
+    return [
+        fits[0]._replace(settings=EngineSettings(batch, max(batch, int(tokens)), "none", "round_robin"))
+        for batch in batches
+    ]
+
+
+def run_aiconfigurator(
+    tool: str, llm: str, gpu: str, way: str, traffic: ConfigureTraffic
+) -> tuple[dict[str, str], str] | None:
+    """Its best row and the script that starts it; None without a row. RuntimeError where it fails."""
     trace, tier = traffic.hours[0].trace, load_catalogue().tiers["iw_fast"]
     with tempfile.TemporaryDirectory() as folder:
         query = {
             "model-path": load_catalogue().llms[llm].model, "system": f"{gpu.split('-')[0]}_sxm",
-            "backend": "vllm", "serving-mode": "agg", "total-gpus": "8", "top-n": "1", "save-dir": folder,
+            "backend": "vllm", "serving-mode": way, "total-gpus": "8", "top-n": "1", "save-dir": folder,
             "isl": str(round(trace.input_tokens.mean())), "osl": str(round(trace.output_tokens.mean())),
             "ttft": f"{1e3 * tier.ttft_slo_s:.0f}", "tpot": f"{1e3 * TPOT_SLO_S:.0f}",
         }  # fmt: skip
         arguments = [part for name, value in query.items() for part in (f"--{name}", value)]
-        subprocess.run([tool, "cli", "default", *arguments], capture_output=True, check=False)
+        done = subprocess.run(
+            [tool, "cli", "default", *arguments], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(arguments)}: {done.stderr[-2000:]}")
         best = next(Path(folder).rglob("best_config_topn.csv"), None)
-        if best is None:
-            return []
-        row = next(csv.DictReader(best.open()))
-        engine = next(Path(folder).rglob("run_0.sh")).read_text()
-    shape = EngineShape(gpu, int(row["tp"]), int(row["pp"]))
-    fits = [k for k in kinds if k.shape == shape and k.variant.kv_bits == 16 and k.decode is None]
-    fits = [k for k in fits if k.variant.is_expert_parallel == (int(row["moe_ep"]) > 1)]
-    sequences, tokens = (
-        int(re.search(rf'--{name} "?(\d+)', engine)[1]) for name in ("max-num-seqs", "max-num-batched-tokens")
-    )
-    settings = (EngineSettings(count, tokens, "none", "round_robin") for count in (sequences, int(row["bs"])))
-    return [fits[0]._replace(settings=one) for one in settings if fits]
+        row = None if best is None else next(csv.DictReader(best.open()), None)
+        return row and (row, next(Path(folder).rglob("run_0.sh")).read_text())
 
 
-def least_default(query: ConfigureQuery, traffic: ConfigureTraffic) -> float:
+def least_default(query: ConfigureQuery, traffic: ConfigureTraffic) -> float | None:
     """USD per hour of vLLM's defaults on the best GPU type: the fewest GPUs that hold the llm, whole."""
     market, kinds = space_of(query._replace(way="together"), traffic)
-    points = []
-    for gpu in query.gpus:
-        of_gpu = [k for k in kinds if k.shape.gpu == gpu and k.shape.pipeline_parallel == 1]
-        of_gpu = [k for k in of_gpu if not k.variant.is_expert_parallel and k.variant.kv_bits == 16]
-        if of_gpu:
-            settings = OTHER_GPU if gpu.startswith("a100") else LARGE_GPU
-            points.append(min(of_gpu, key=lambda k: k.shape.gpus)._replace(settings=settings))
-    return least_usd_per_hour(market, traffic, points)
+    return least_usd_per_hour(market, traffic, default_points(market, kinds, query.gpus))
 
 
-def least_usd_per_hour(market: EngineMarket, traffic: ConfigureTraffic, points: list[EnginePoint]) -> float:
-    """USD per hour of the cheapest of some points, each with the fewest instances that attain every tier."""
-    extended = {
-        variant: dataclasses.replace(
-            catalogue,
-            latency=tuple(extend_profile(catalogue, p, LARGE_GPU.max_batch) for p in catalogue.latency),
-        )
-        for variant, catalogue in market.catalogues.items()
-    }
-    trials = FleetTrials(market._replace(catalogues=extended), traffic.hours)
-    scores = [fewest_attaining(trials, point) for point in points]
-    return min((score.usd_per_hour for score in scores if score is not None), default=float("inf"))
+def least_usd_per_hour(
+    market: EngineMarket, traffic: ConfigureTraffic, points: list[EnginePoint]
+) -> float | None:
+    """USD per hour of the cheapest of some points, each with the fewest instances that attain every tier.
+
+    None where none attains, however many instances it has.
+    """
+    trials = FleetTrials(with_default_batches(market), traffic.hours)
+    scores = race_points(trials, points, 0.0)
+    return scores[0].usd_per_hour if scores else None
 
 
 FUNCTIONS = (speed, exhaustive, over_defaults, over_aiconfigurator)

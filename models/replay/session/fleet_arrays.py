@@ -204,7 +204,7 @@ def pools_by_endpoint(endpoint: Ints, endpoints: int) -> Ints:
 def instance_kv_tokens(catalogue: Catalogue, config: FleetConfig, kind: InstanceKind) -> int:
     """Return the KV tokens that fit on an instance, in whole blocks: its engine's, else by formula."""
     if kind.engine.kv_tokens is None:
-        return kv_capacity_tokens(catalogue, config, kind.llm, kind.gpu, kind.gpus)
+        return kv_capacity_tokens(catalogue, config, kind.llm, kind.gpu, kind.gpus, kind.pipeline_parallel)
     return kind.engine.kv_tokens // config.kv_block_tokens * config.kv_block_tokens
 
 
