@@ -11,10 +11,10 @@ from cluster_controllers import Autoscaler, Keda, minute_of
 from fleetcast.assets.lake.settings import midnight
 from fleetcast.assets.plans import hourly_objects, scaled_objects
 from fleetcast.assets.plans.cluster_workloads import ClusterWorkload
-from fleetcast.assets.plans.cron_triggers import requested_replicas
 from fleetcast.assets.plans.current_plan import CurrentPlan
 from fleetcast.assets.plans.export_options import ExportOptions
 from fleetcast.assets.plans.held_plan import hold_from
+from fleetcast.assets.plans.hpa_steps import current_request
 
 MONDAY = date(2027, 7, 5)
 BOOT_MINUTES = 10
@@ -52,7 +52,7 @@ def by_minute(counts: list[list[int]]) -> np.ndarray:
 def play(
     applied: dict[int, dict[str, Any]], replicas: int, minutes: int, knows_tolerance: bool
 ) -> np.ndarray:
-    """The fewest replicas of each minute since Monday; `applied`: objects by their minute."""
+    """The replicas of each minute since Monday, (minutes, rounds); `applied`: objects by their minute."""
     begins = minute_of(midnight(MONDAY))
     keda = Keda(replicas, knows_tolerance)
     held = []
@@ -71,7 +71,7 @@ def wanted_with_lead(counts: list[list[int]]) -> np.ndarray:
 
 
 def play_hpa(workload: ClusterWorkload, replicas: int, minutes: int) -> tuple[np.ndarray, list[int]]:
-    """An HPA whose CronJob patches it 15 s into each minute: fewest replicas, and bounds, of each minute."""
+    """An HPA whose CronJob patches it 15 s into each minute: replicas (minutes, rounds), and upper bounds."""
     hpa, steps, *_ = hourly_objects.build_hpas([workload], ANY)
     lines = [line.split(" ") for line in steps["data"]["steps"].splitlines()]
     begins = minute_of(midnight(MONDAY))
@@ -80,28 +80,31 @@ def play_hpa(workload: ClusterWorkload, replicas: int, minutes: int) -> tuple[np
     for minute in range(minutes):
         now_s = (midnight(MONDAY) + timedelta(minutes=minute)).timestamp()
         begun = [json.loads(patch) for start, _, patch in lines if int(start) <= now_s]
-        fewest = 10**9
+        rounds = []
         for second in range(0, 60, 15):
             if second == 15 and begun:
                 scale.apply({**hpa["spec"], **begun[-1]["spec"]})
             scale.sync(60 * (begins + minute) + second, [None])
-            fewest = min(fewest, scale.replicas)
-        held.append(fewest)
+            rounds.append(scale.replicas)
+        held.append(rounds)
         bounds.append(scale.most)
     return np.array(held), bounds
 
 
-def scaler_target() -> Callable[[datetime, list[dict[str, Any]]], int]:
-    """What the external scaler has for the workload at an instant, from the plans that are known then."""
+def scaler_targets() -> Callable[[datetime, list[dict[str, Any]]], list[int]]:
+    """The external scaler's replicas of the workload at an instant and in the minutes before, newest first.
+
+    From the plans that are known at that instant.
+    """
     moment = [midnight(MONDAY)]
     plan = CurrentPlan.__new__(CurrentPlan)
     plan.policy, plan.now, plan.distrusted = "day_ahead", lambda: moment[0], frozenset()
     key = ("east", "m", "g", 1, "whole")
 
-    def replicas(now: datetime, rows: list[dict[str, Any]]) -> int:
+    def replicas(now: datetime, rows: list[dict[str, Any]]) -> list[int]:
         moment[0] = now
         plan.workloads = {key: ClusterWorkload("m-g", rows, 0, 80, 60.0 * BOOT_MINUTES)}
-        return plan.replica_target(key, 46).replicas
+        return plan.recent_replicas(key, 46)
 
     return replicas
 
@@ -109,14 +112,11 @@ def scaler_target() -> Callable[[datetime, list[dict[str, Any]]], int]:
 def play_scaler(
     rows: list[dict[str, Any]], replicas: int, minutes: int, options: ExportOptions, away: set[int]
 ) -> np.ndarray:
-    """The fewest replicas of each minute with the external scaler, which is away in some minutes."""
-    target, begins, tolerance = (
-        scaler_target(),
-        minute_of(midnight(MONDAY)),
-        scaled_objects.tolerance_of(options),
-    )
+    """The replicas (minutes, rounds) with the external scaler, which is away in some minutes."""
+    targets, begins = scaler_targets(), minute_of(midnight(MONDAY))
+    tolerance = scaled_objects.tolerance_of(options)
     values = [
-        requested_replicas(target(midnight(MONDAY) + timedelta(minutes=minute), rows), tolerance)
+        current_request(targets(midnight(MONDAY) + timedelta(minutes=minute), rows), tolerance)
         for minute in range(minutes)
     ]
     manifest = scaled_objects.build_scaler_object(workload_of(rows, MONDAY), options)
@@ -124,6 +124,11 @@ def play_scaler(
     keda = Keda(replicas, options.sets_tolerance, external)
     keda.apply(manifest, np.arange(begins, begins + minutes))
     return np.array([keda.play_minute(begins + minute) for minute in range(minutes)])
+
+
+def share_over(held: np.ndarray, wanted: np.ndarray, counted: slice) -> float:
+    """Replicas over what is wanted in the counted minutes; (minutes, rounds) and (minutes,)."""
+    return float(held[counted].mean(axis=1).sum() / wanted[counted].sum() - 1)
 
 
 def followed(minutes: int) -> slice:

@@ -270,7 +270,10 @@ def test_the_command_exports_tomorrow_over_today(
     midnight_text = f"0 0 {day.day} {day.month} *"
     assert [(each["desiredReplicas"], each["end"]) for each in held[:2]] == [
         ("7", midnight_text),
-        ("2", cron_schedule(midnight(day) + timedelta(days=1))),
+        (
+            "2",
+            cron_schedule(midnight(day) + timedelta(hours=23, minutes=50)),
+        ),  # the safe level began at 23:49
     ]
     assert held[2]["desiredReplicas"] == "7"
     assert one["metadata"]["labels"]["fleetcast/day"] == str(day)
