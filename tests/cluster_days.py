@@ -1,8 +1,9 @@
 """Whole days of an exported plan of one workload, played through each format by the controllers' rules."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from fleetcast.assets.plans.cluster_workloads import ClusterWorkload
 from fleetcast.assets.plans.current_plan import CurrentPlan
 from fleetcast.assets.plans.export_options import ExportOptions
 from fleetcast.assets.plans.held_plan import hold_from
-from fleetcast.assets.plans.hpa_steps import current_request
+from fleetcast.assets.plans.hpa_steps import EXACT_MINUTES, LIFT_MINUTES, current_request
 
 MONDAY = date(2027, 7, 5)
 BOOT_MINUTES = 10
 DAY_MINUTES = 24 * 60
+RECENT_MINUTES = LIFT_MINUTES + EXACT_MINUTES + 1
 EXACT, ANY = ExportOptions(kubernetes=(1, 35)), ExportOptions()
 # A day at 40 replicas: steps of one, of two, and of more than a tenth, up and down.
 FORTY = [36, 36, 35, 35, 36, 38, 40, 41, 42, 40, 40, 41, 43, 44, 46, 45, 44, 43, 42, 41, 40, 38, 37, 36]
@@ -70,14 +72,23 @@ def wanted_with_lead(counts: list[list[int]]) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(padded, BOOT_MINUTES + 1).max(axis=1)
 
 
-def play_hpa(workload: ClusterWorkload, replicas: int, minutes: int) -> tuple[np.ndarray, list[int]]:
-    """An HPA whose CronJob patches it 15 s into each minute: replicas (minutes, rounds), and upper bounds."""
-    hpa, steps, *_ = hourly_objects.build_hpas([workload], ANY)
-    lines = [line.split(" ") for line in steps["data"]["steps"].splitlines()]
+def play_hpa(
+    applied: dict[int, ClusterWorkload], replicas: int, minutes: int
+) -> tuple[np.ndarray, list[int]]:
+    """An HPA whose CronJob patches it 15 s into each minute: replicas (minutes, rounds), and upper bounds.
+
+    `applied`: the workloads of the files by the minute at which they are applied; the first is 0.
+    """
     begins = minute_of(midnight(MONDAY))
-    scale = Autoscaler(hpa["spec"], replicas, knows_tolerance=False)
+    scale: Autoscaler | None = None
     held, bounds = [], []
     for minute in range(minutes):
+        if minute in applied:
+            hpa, steps, *_ = hourly_objects.build_hpas([applied[minute]], ANY)
+            lines = [line.split(" ") for line in steps["data"]["steps"].splitlines()]
+            scale = scale or Autoscaler(hpa["spec"], replicas, knows_tolerance=False)
+            scale.apply(hpa["spec"])
+        assert scale is not None
         now_s = (midnight(MONDAY) + timedelta(minutes=minute)).timestamp()
         begun = [json.loads(patch) for start, _, patch in lines if int(start) <= now_s]
         rounds = []
@@ -91,35 +102,46 @@ def play_hpa(workload: ClusterWorkload, replicas: int, minutes: int) -> tuple[np
     return np.array(held), bounds
 
 
-def scaler_targets() -> Callable[[datetime, list[dict[str, Any]]], list[int]]:
+def scaler_targets() -> Callable[..., list[int]]:
     """The external scaler's replicas of the workload at an instant and in the minutes before, newest first.
 
-    From the plans that are known at that instant.
+    From the rows of the plans that are known at that instant; `count`: 1 for the instant alone.
     """
     moment = [midnight(MONDAY)]
     plan = CurrentPlan.__new__(CurrentPlan)
     plan.policy, plan.now, plan.distrusted = "day_ahead", lambda: moment[0], frozenset()
     key = ("east", "m", "g", 1, "whole")
 
-    def replicas(now: datetime, rows: list[dict[str, Any]]) -> list[int]:
+    def replicas(now: datetime, rows: list[dict[str, Any]], count: int = RECENT_MINUTES) -> list[int]:
         moment[0] = now
         plan.workloads = {key: ClusterWorkload("m-g", rows, 0, 80, 60.0 * BOOT_MINUTES)}
-        return plan.recent_replicas(key, 46)
+        return [plan.replica_target(key, 46).replicas] if count == 1 else plan.recent_replicas(key, 46)
 
     return replicas
 
 
 def play_scaler(
-    rows: list[dict[str, Any]], replicas: int, minutes: int, options: ExportOptions, away: set[int]
+    plans: dict[int, list[dict[str, Any]]],
+    replicas: int,
+    minutes: int,
+    options: ExportOptions,
+    away: Set[int] = frozenset(),
 ) -> np.ndarray:
-    """The replicas (minutes, rounds) with the external scaler, which is away in some minutes."""
+    """The replicas (minutes, rounds) with the external scaler, which is away in some minutes.
+
+    `plans`: the rows of all plans in the lake, by the minute from which on they are there; the first is 0.
+    """
     targets, begins = scaler_targets(), minute_of(midnight(MONDAY))
     tolerance = scaled_objects.tolerance_of(options)
-    values = [
-        current_request(targets(midnight(MONDAY) + timedelta(minutes=minute), rows), tolerance)
-        for minute in range(minutes)
-    ]
-    manifest = scaled_objects.build_scaler_object(workload_of(rows, MONDAY), options)
+    values: list[int] = []
+    for at, until in pairwise([*sorted(plans), minutes]):
+        first = midnight(MONDAY) + timedelta(minutes=at)
+        known = targets(first, plans[at])[::-1]  # of the minutes until now, by the newest plans
+        for minute in range(at, until):
+            if minute > at:
+                known.append(targets(first + timedelta(minutes=minute - at), plans[at], 1)[0])
+            values.append(current_request(known[: -RECENT_MINUTES - 1 : -1], tolerance))
+    manifest = scaled_objects.build_scaler_object(workload_of(plans[0], MONDAY), options)
     external = lambda minute: None if minute - begins in away else values[minute - begins]  # noqa: E731
     keda = Keda(replicas, options.sets_tolerance, external)
     keda.apply(manifest, np.arange(begins, begins + minutes))

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ day_counts = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None)
+@pytest.mark.parametrize("format_", ["k8s", "hpa", "keda-scaler"])
+@settings(max_examples=8, deadline=None)
 @given(
     counts=st.tuples(day_counts, day_counts, day_counts),
     exports=st.tuples(*(st.integers(-DAY_MINUTES, DAY_MINUTES - 1) for _ in range(2))),
@@ -57,13 +59,17 @@ day_counts = st.lists(
     is_exact=st.booleans(),
 )
 def test_a_fleet_never_serves_less_than_the_plan(
+    format_: str,
     counts: tuple[list[int], ...],
     exports: tuple[int, int],
     delays: tuple[int | None, int | None],
     again: int | None,
     is_exact: bool,
 ) -> None:
-    """Monday's objects are applied on Monday; those of the next days early, late or never, and one twice."""
+    """Monday's objects are applied on Monday; those of the next days early, late or never, and one twice.
+
+    The external scaler reads the plans at these times instead.
+    """
     counts[0][0] = max(counts[0][0], 1)  # there is a workload at all
     rows, minutes = days_of(list(counts)), 3 * DAY_MINUTES
     options = EXACT if is_exact else ANY
@@ -72,34 +78,61 @@ def test_a_fleet_never_serves_less_than_the_plan(
         if delay is not None:
             at = max(at + n * DAY_MINUTES, 0)
             exported.append((min(at + delay, minutes - 1), at, MONDAY + timedelta(days=n)))
-    applied, ends, safe = {}, {}, {}
+    applied, plans = dict[int, ClusterWorkload](), dict[int, list[dict[str, Any]]]()
     for at, made, day in sorted(exported):
         today = min(MONDAY + timedelta(days=made // DAY_MINUTES), day)
-        workload = workload_of([row for row in rows if row["day"] <= day], today)
-        applied[at] = scaled_objects.build_cron_object(workload, options)
-        ends[at] = minute_of(workload.ends) - minute_of(midnight(MONDAY))
-        safe[at] = workload.safe_replicas
+        plans[at] = [row for row in rows if row["day"] <= day]
+        applied[at] = workload_of(plans[at], today)
     if again is not None:
         last = max(at for at in applied if at <= again)
-        applied[again], ends[again], safe[again] = applied[last], ends[last], safe[last]
-    wanted = by_minute(list(counts))
-    required = np.empty(minutes, dtype=int)
-    moments = sorted(applied)
-    for n, at in enumerate(moments):
-        until = moments[n + 1] if n + 1 < len(moments) else minutes
-        span = np.arange(at, until)
-        required[at:until] = np.where(
-            span < ends[at], wanted[at:until], np.minimum(wanted[at:until], safe[at])
-        )
-    for at in moments[1:]:  # what the object before could not know is required a boot later
-        before = max(moment for moment in moments if moment < at)
-        late = slice(at, at + BOOT_MINUTES + 1)
-        known = ends[before] > np.arange(minutes)[late]
-        required[late] = np.minimum(required[late], np.where(known, required[late], safe[before]))
-    held = play(applied, counts[0][0], minutes, knows_tolerance=is_exact)
+        applied[again], plans[again] = applied[last], plans[last]
+    required = required_replicas(applied, by_minute(list(counts)))
+    if format_ == "k8s":
+        objects = {at: scaled_objects.build_cron_object(one, options) for at, one in applied.items()}
+        held = play(objects, counts[0][0], minutes, knows_tolerance=is_exact)
+    elif format_ == "hpa":
+        held, _ = play_hpa(applied, counts[0][0], minutes)
+    else:
+        held = play_scaler(plans, counts[0][0], minutes, options)
+        is_known = covered_minutes(applied, minutes)
+        for at in sorted(applied)[1:]:  # a new plan is followed a boot later
+            late = slice(at, at + BOOT_MINUTES + 1)
+            is_known[late] &= covered_minutes(applied, minutes, before=at)[late]
+        required = np.where(is_known, required, 0)  # elsewhere it has the same hour of the day before
     serving = serving_replicas(held, BOOT_MINUTES)
     first = np.flatnonzero(serving < required)
     assert not first.size, (first[0], serving[first[0]], required[first[0]])
+
+
+def required_replicas(applied: dict[int, ClusterWorkload], wanted: np.ndarray) -> np.ndarray:
+    """What the newest applied plan requires in each minute; after its end at most its safe level."""
+    minutes, required, moments = len(wanted), np.empty(len(wanted), dtype=int), sorted(applied)
+    is_covered = covered_minutes(applied, minutes)
+    for at, until in pairwise([*moments, minutes]):
+        known, safe = is_covered[at:until], applied[at].safe_replicas
+        required[at:until] = np.where(known, wanted[at:until], np.minimum(wanted[at:until], safe))
+    for before, at in pairwise(moments):  # what the object before could not know is required a boot later
+        late = slice(at, at + BOOT_MINUTES + 1)
+        known = plan_end(applied[before]) > np.arange(minutes)[late]
+        safe = applied[before].safe_replicas
+        required[late] = np.where(known, required[late], np.minimum(required[late], safe))
+    return required
+
+
+def covered_minutes(
+    applied: dict[int, ClusterWorkload], minutes: int, before: int | None = None
+) -> np.ndarray:
+    """The minutes that the newest applied plan has; `before`: of the plans that were applied before it."""
+    covered = np.zeros(minutes, dtype=bool)
+    moments = [at for at in sorted(applied) if before is None or at < before]
+    for at, until in pairwise([*moments, minutes]):
+        covered[at:until] = np.arange(at, until) < plan_end(applied[at])
+    return covered
+
+
+def plan_end(workload: ClusterWorkload) -> int:
+    """The minute since Monday at which a plan ends."""
+    return minute_of(workload.ends) - minute_of(midnight(MONDAY))
 
 
 @pytest.mark.parametrize(
@@ -218,7 +251,7 @@ def test_an_hpa_follows_the_steps_of_its_cron_job(tmp_path: Path) -> None:
     """Its bounds are the plan: exact on every version. The job's script is run by a real shell."""
     workload, minutes = workload_of(days_of([FORTY, FORTY]), MONDAY), 2 * DAY_MINUTES
     _, steps, *_, job = hourly_objects.build_hpas([workload], ANY)
-    held, bounds = play_hpa(workload, 36, minutes)
+    held, bounds = play_hpa({0: workload}, 36, minutes)
     assert (serving_replicas(held, BOOT_MINUTES) >= by_minute([FORTY, FORTY])).all()
     wanted = wanted_with_lead([FORTY, FORTY])
     assert share_over(held, wanted, followed(minutes)) <= 0.02
@@ -276,7 +309,7 @@ def test_the_external_scaler_is_followed_and_while_away_the_safe_level_is_held(
     """It is away from 03:00 to 04:00 and from 13:00 to 14:00 of the first day."""
     counts, minutes = [FORTY] * days, days * DAY_MINUTES
     away = {*range(3 * 60, 4 * 60), *range(13 * 60, 14 * 60)}
-    held = play_scaler(days_of(counts), 36, minutes, options, away)
+    held = play_scaler({0: days_of(counts)}, 36, minutes, options, away)
     assert (serving_replicas(held, BOOT_MINUTES) >= by_minute(counts)).all()
     assert (held[3 * 60 + 2] >= 46).all()
     after = slice(14 * 60 + 10, minutes - BOOT_MINUTES - 2)

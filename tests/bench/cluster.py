@@ -50,9 +50,9 @@ def follow_the_plan() -> Figures:
     played = {
         "k8s_1_35": play({0: build_cron_object(workload, EXACT)}, FORTY[0], minutes, True),
         "k8s": play({0: build_cron_object(workload, ANY)}, FORTY[0], minutes, False),
-        "keda_scaler_1_35": play_scaler(rows, FORTY[0], minutes, EXACT, set()),
-        "keda_scaler": play_scaler(rows, FORTY[0], minutes, ANY, set()),
-        "hpa": play_hpa(workload, FORTY[0], minutes)[0],
+        "keda_scaler_1_35": play_scaler({0: rows}, FORTY[0], minutes, EXACT),
+        "keda_scaler": play_scaler({0: rows}, FORTY[0], minutes, ANY),
+        "hpa": play_hpa({0: workload}, FORTY[0], minutes)[0],
     }
     wanted, counted = wanted_with_lead(counts), followed(minutes)
     figures: Figures = {}
