@@ -132,7 +132,7 @@ def add_line_legend(figure: "Figure", panel: "Axes", in_a_row: int) -> None:
 
 
 def has_outliers(values: Floats) -> bool:
-    """Return whether the largest of some values is so far above the median that it squeezes the others."""
+    """Return whether the largest of the values (n,) is so far above their median that it squeezes others."""
     known = values[np.isfinite(values)]
     return bool(known.size and known.max() > OUTLIER_RATIO * np.median(known) > 0)
 

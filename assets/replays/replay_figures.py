@@ -131,7 +131,7 @@ def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> Figu
 
 
 def stretch_axis(axes: Axes, axis: str, values: Floats) -> str:
-    """Make an axis logarithmic if outliers squeeze its values, down to their median if some are near 0.
+    """Make an axis logarithmic if outliers squeeze its values (n,), down to their median if some are near 0.
 
     Returns a note on it, "" for an axis that stays linear.
     """

@@ -99,7 +99,7 @@ def draw_study_bars(frame: pd.DataFrame, strictest: str) -> Figure:
 
 
 def limit_bars(panel: Axes, values: Floats) -> str:
-    """Set the end of a panel's bars; logarithmic above their median if an outlier squeezes them.
+    """Set the end of a panel's bars (n,); logarithmic above their median if an outlier squeezes them.
 
     Returns a note on it, "" for a linear axis.
     """
