@@ -234,6 +234,14 @@ def test_the_safe_level_is_held_outside_the_plan_also_next_year(first: date, day
     np.testing.assert_array_equal(active, ~inside)
 
 
+def test_before_a_plan_that_begins_at_six_its_safe_level_is_held() -> None:
+    workload = ClusterWorkload("m-g", plan_rows(MONDAY, FORTY)[6:], 0, 80, 60.0 * BOOT_MINUTES)
+    triggers = cron_triggers(workload, 0.0)
+    active = [active_minutes(one, np.arange(6 * 60) + minute_of(midnight(MONDAY))) for one in triggers]
+    counts = [int(one["metadata"]["desiredReplicas"]) for one in triggers]
+    assert (np.max(np.array(active) * np.array(counts)[:, None], axis=0) == 46).all()
+
+
 def test_cron_fires_by_day_or_weekday_as_robfig_cron() -> None:
     """By hand: 6 July 2027 is a Tuesday."""
     day = minute_of(datetime(2027, 7, 6, tzinfo=UTC))
