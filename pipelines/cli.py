@@ -95,7 +95,7 @@ def fleetcast(
 def main() -> None:
     """Run the `fleetcast` command."""
     warnings.showwarning = _show_warning
-    with shutdown.handle_signals(_show_interrupted):
+    with shutdown.handle_signals(_show_interrupted), shutdown.exit_on_closed_pipe():
         cli_app()
 
 

@@ -23,6 +23,7 @@ the command. `fleetcast COMMAND --help` prints the same.
 | 0 | every check holds |
 | 1 | a check does not hold |
 | 2 | a mistake in the input; one line says which |
+| 141 | nothing reads the output any more, as after `\\| head` |
 | 130, 143 | stopped by Ctrl-C or SIGTERM, within seconds; nothing is left half written |
 """
 COMMAND_LINE = re.compile(r"(?:fleetcast|cp|FLEETCAST_\w+=\S+) ")  # how an example of a help text begins

@@ -22,6 +22,10 @@ from fleetcast.pipelines.terminal import cli_errors, short_path
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
 SHOWN_PAIRS = 8
+OUTSIDE_NOTE = (
+    "! outside of its interval: plans are made with the profiles, so most errors of them move this figure "
+    "the same way"
+)
 BASE = "lt_ua"  # the published policy
 UNCHANGED_CASE = "as_is"  # the case of a what-if that changes nothing
 
@@ -126,7 +130,7 @@ def show_intervals(
 ) -> None:
     """Print a row per policy with an interval after each figure.
 
-    ~ marks a figure whose difference from the policy `base` is not significant.
+    ~ marks a figure whose difference from the policy `base` is not significant, ! one outside its interval.
 
     Parameters
     ----------
@@ -149,8 +153,9 @@ def show_intervals(
         for name in figures:
             row, form = by_name.get((policy, name)), shown[name][1]
             mark = "~" if (policy, name) in not_carried else " "
+            outside = "!" if row is not None and row["is_value_inside"] is False else ""
             value, low, high = ("–",) * 3 if row is None else (form(row[key]) for key in ENDS)
-            cells.append(f"{value} ({low} to {high}){mark}")
+            cells.append(f"{value} ({low} to {high}){outside}{mark}")
         rows.append(cells)
     draws = max(row["draws"] for row in found)
     show_board(
@@ -158,6 +163,8 @@ def show_intervals(
         ("\npolicy", *(shown[name][0] for name in figures)),
         rows,
     )
+    if any(row["is_value_inside"] is False and row["figure"] in figures for row in found):
+        OUT.print(OUTSIDE_NOTE, soft_wrap=True)
 
 
 def describe_pairs(of_day: Sequence[Row], name: str) -> str:

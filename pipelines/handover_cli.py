@@ -97,7 +97,8 @@ def export_command(
         str | None,
         typer.Option(
             help="k8s, keda-scaler: the cluster's version. From 1.35 on (and KEDA 2.20) each step is "
-            "followed exactly; else objects request up to a tenth more, past the tolerance of an HPA."
+            "followed exactly; else a step within the tolerance of an HPA is taken with some replicas too "
+            "many, for two minutes."
         ),
     ] = None,
     image: Annotated[

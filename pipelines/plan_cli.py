@@ -51,7 +51,8 @@ def show_command(
     """Print a day's plan: the fleet of the first hour, every change with its reason, GPUs and USD by hour.
 
     For the endpoint with the highest utilisation, fleetcast prints its load, with the buffer, as a share of
-    its capacity; above 100 % another region helps. In a pipe the output is CSV: the fleet of the first hour,
+    its capacity; above 100 % another region helps. The last line has the cost with the instances that boot
+    before they serve. In a pipe the output is CSV: the fleet of the first hour,
     then the changes. On stderr it prints the hours before the day without data, because the forecast
     does not know them, and how far errors of the latency profiles may move the cost. After `fleetcast error`
     it also prints whether the replayed saving is significant.
@@ -66,12 +67,18 @@ def show_command(
 def _print_plans(settings: RunSettings, days: Sequence[date], policy: str, region: str | None) -> None:
     """Print the plans of consecutive days. The gaps in the data before the first day hold for all of them."""
     from fleetcast.assets.demand.demand_history import unknown_history_sentence
+    from fleetcast.assets.plans.cluster_workloads import early_boots
     from fleetcast.assets.plans.plan_export import ordered_plan_steps, read_plan_rows
 
     plans = [read_plan_rows(settings, day, policy, region) for day in days]
     params = {"trace": settings.trace, "policy": policy, "region": region}
     hours = [settings.lake.sql("queries/plan_by_hour.sql", day=day, **params).to_pylist() for day in days]
-    show_plans([(ordered_plan_steps(rows), by_hour) for rows, by_hour in zip(plans, hours, strict=True)])
+    show_plans(
+        [
+            (ordered_plan_steps(rows), by_hour, early_boots(settings, rows))
+            for rows, by_hour in zip(plans, hours, strict=True)
+        ]
+    )
     show_note(unknown_history_sentence(settings, days[0]))
     show_note(describe_cost_error(settings, [row for rows in plans for row in rows]))
     for day in days if region is None else ():

@@ -9,7 +9,7 @@ import pyarrow as pa
 from rich import box
 from rich.table import Table
 
-from fleetcast.assets.plans.plan_export import describe_deployment
+from fleetcast.assets.plans.plan_export import EarlyBoots, describe_deployment
 from fleetcast.models.aliases import Row
 from fleetcast.pipelines.csv_text import write_csv
 from fleetcast.pipelines.terminal_tables import OUT
@@ -20,21 +20,21 @@ STEP_COLUMNS = (
 )
 
 
-def show_plans(plans: Sequence[tuple[Sequence[Row], Sequence[Row]]]) -> None:
+def show_plans(plans: Sequence[tuple[Sequence[Row], Sequence[Row], EarlyBoots]]) -> None:
     """Print the plans of several days; in a pipe only their steps, as one CSV.
 
-    Each plan is a pair: its steps, which are the endpoints of its first hour and then every change, and its
-    hours, which are rows of queries/plan_by_hour.sql.
+    Each plan has its steps, which are the endpoints of its first hour and then every change; its hours, which
+    are rows of queries/plan_by_hour.sql; and what its replicas use before they serve.
     """
     if not sys.stdout.isatty():
-        all_steps = [{name: step[name] for name in STEP_COLUMNS} for steps, _ in plans for step in steps]
+        all_steps = [{name: step[name] for name in STEP_COLUMNS} for steps, *_ in plans for step in steps]
         write_csv(pa.Table.from_pylist(all_steps).to_reader(), sys.stdout.buffer)
         return
-    for steps, hours in plans:
-        _show_plan(steps, hours)
+    for plan in plans:
+        _show_plan(*plan)
 
 
-def _show_plan(steps: Sequence[Row], hours: Sequence[Row]) -> None:
+def _show_plan(steps: Sequence[Row], hours: Sequence[Row], boots: EarlyBoots) -> None:
     begin = steps[0]["hour_start"]
     OUT.print("{trace}, {day}, plan of {policy}".format(**steps[0]))
     OUT.print(_fleet_table([step for step in steps if step["hour_start"] == begin]))
@@ -42,6 +42,10 @@ def _show_plan(steps: Sequence[Row], hours: Sequence[Row]) -> None:
     OUT.print(_hour_table(hours))
     gpu_hours, usd = (sum(hour[name] for hour in hours) for name in ("gpus", "usd"))
     OUT.print(f"the day: {gpu_hours:,} GPU-hours, {usd:,.0f} USD")
+    OUT.print(
+        f"with boots: {gpu_hours + boots.boot_gpu_hours:,.0f} GPU-hours, {usd + boots.boot_usd:,.0f} USD "
+        "(an instance is started one boot time before it has to serve)"
+    )
 
 
 def _new_table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:

@@ -23,6 +23,7 @@ from fleetcast.assets.lake.store import OPEN_SCRATCH_FOLDERS
 GRACE_S = 5.0
 SIGNAL_WAIT_S = 2.0  # the listener's thread gets a signal a moment after the handlers
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}  # exit code 128 + signal, as in shells
+CLOSED_PIPE_CODE = 128 + signal.SIGPIPE
 STOP_BYTE = b"\0"  # ends the listener's thread; no signal has this number
 
 
@@ -115,6 +116,24 @@ def handle_signals(
     finally:
         listener.rest()
         _listener = None
+
+
+@contextmanager
+def exit_on_closed_pipe() -> Iterator[None]:
+    """Within this context, end with CLOSED_PIPE_CODE when nothing reads the output any more (`| head`).
+
+    Typer and rich end with 1 then, which is the code of a check that does not hold.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as left:
+        if not isinstance(left, BrokenPipeError) and not isinstance(left.__context__, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the interpreter writes what is left at its end
+        raise SystemExit(CLOSED_PIPE_CODE) from None
 
 
 def received_signal() -> signal.Signals | None:

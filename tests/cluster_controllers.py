@@ -25,6 +25,7 @@ import numpy as np
 EPOCH = datetime(2027, 1, 1, tzinfo=UTC)
 DAYS = 2000  # with two 29 Februaries, so that each schedule has a next event
 SYNC_S = 15
+ROUNDS = 60 // SYNC_S  # of the controllers in a minute
 STEADY_MINUTES = 7  # longer than every window of the rules: after it, nothing moves until a trigger does
 DEFAULT_UP = [
     {"type": "Pods", "value": 4, "periodSeconds": 15},
@@ -188,13 +189,13 @@ class Keda:
         self.is_steady = is_steady
         self.moved = int(minutes[0])
 
-    def play_minute(self, minute: int) -> int:
-        """The fewest replicas of a minute, after each round of its controllers."""
+    def play_minute(self, minute: int) -> list[int]:
+        """The replicas after each round of the controllers of a minute."""
         assert self.hpa is not None
         is_steady = self.external is None and self.is_steady[minute - self.first]
         if is_steady and minute - self.moved > STEADY_MINUTES:
-            return self.replicas
-        fewest = 10**9
+            return [self.replicas] * ROUNDS
+        rounds = []
         for second in range(0, 60, SYNC_S):
             now_s = 60 * minute + second
             metrics, is_active = self._metrics(minute)
@@ -205,11 +206,11 @@ class Keda:
                     self.polled_s = now_s
                     self._poll(now_s, is_active)
                 self.hpa.sync(now_s, metrics)
-            fewest = min(fewest, self.hpa.replicas)
+            rounds.append(self.hpa.replicas)
         if self.hpa.replicas != self.replicas:
             self.moved = minute
         self.replicas = self.hpa.replicas
-        return fewest
+        return rounds
 
     def _metrics(self, minute: int) -> tuple[list[float | None], bool]:
         metrics: list[float | None] = []
@@ -244,7 +245,9 @@ class Keda:
 def serving_replicas(held: np.ndarray, boot_minutes: int) -> np.ndarray:
     """What serves in each minute: a replica serves a boot time after it was requested.
 
-    The fewest of the minutes since then; the first minutes have booted before.
+    The fewest of the minutes since then; the first minutes have booted before. `held`: replicas of each round
+    of the controllers, (minutes, rounds).
     """
-    padded = np.concatenate([np.full(boot_minutes, held[0]), held])
+    fewest = held.min(axis=1)
+    padded = np.concatenate([np.full(boot_minutes, fewest[0]), fewest])
     return np.lib.stride_tricks.sliding_window_view(padded, boot_minutes + 1).min(axis=1)

@@ -1,8 +1,9 @@
 """Whole days of an exported plan of one workload, played through each format by the controllers' rules."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,15 @@ from cluster_controllers import Autoscaler, Keda, minute_of
 from fleetcast.assets.lake.settings import midnight
 from fleetcast.assets.plans import hourly_objects, scaled_objects
 from fleetcast.assets.plans.cluster_workloads import ClusterWorkload
-from fleetcast.assets.plans.cron_triggers import requested_replicas
 from fleetcast.assets.plans.current_plan import CurrentPlan
 from fleetcast.assets.plans.export_options import ExportOptions
 from fleetcast.assets.plans.held_plan import hold_from
+from fleetcast.assets.plans.hpa_steps import EXACT_MINUTES, LIFT_MINUTES, current_request
 
 MONDAY = date(2027, 7, 5)
 BOOT_MINUTES = 10
 DAY_MINUTES = 24 * 60
+RECENT_MINUTES = LIFT_MINUTES + EXACT_MINUTES + 1
 EXACT, ANY = ExportOptions(kubernetes=(1, 35)), ExportOptions()
 # A day at 40 replicas: steps of one, of two, and of more than a tenth, up and down.
 FORTY = [36, 36, 35, 35, 36, 38, 40, 41, 42, 40, 40, 41, 43, 44, 46, 45, 44, 43, 42, 41, 40, 38, 37, 36]
@@ -52,7 +54,7 @@ def by_minute(counts: list[list[int]]) -> np.ndarray:
 def play(
     applied: dict[int, dict[str, Any]], replicas: int, minutes: int, knows_tolerance: bool
 ) -> np.ndarray:
-    """The fewest replicas of each minute since Monday; `applied`: objects by their minute."""
+    """The replicas of each minute since Monday, (minutes, rounds); `applied`: objects by their minute."""
     begins = minute_of(midnight(MONDAY))
     keda = Keda(replicas, knows_tolerance)
     held = []
@@ -70,60 +72,85 @@ def wanted_with_lead(counts: list[list[int]]) -> np.ndarray:
     return np.lib.stride_tricks.sliding_window_view(padded, BOOT_MINUTES + 1).max(axis=1)
 
 
-def play_hpa(workload: ClusterWorkload, replicas: int, minutes: int) -> tuple[np.ndarray, list[int]]:
-    """An HPA whose CronJob patches it 15 s into each minute: fewest replicas, and bounds, of each minute."""
-    hpa, steps, *_ = hourly_objects.build_hpas([workload], ANY)
-    lines = [line.split(" ") for line in steps["data"]["steps"].splitlines()]
+def play_hpa(
+    applied: dict[int, ClusterWorkload], replicas: int, minutes: int
+) -> tuple[np.ndarray, list[int]]:
+    """An HPA whose CronJob patches it 15 s into each minute: replicas (minutes, rounds), and upper bounds.
+
+    `applied`: the workloads of the files by the minute at which they are applied; the first is 0.
+    """
     begins = minute_of(midnight(MONDAY))
-    scale = Autoscaler(hpa["spec"], replicas, knows_tolerance=False)
+    scale: Autoscaler | None = None
     held, bounds = [], []
     for minute in range(minutes):
+        if minute in applied:
+            hpa, steps, *_ = hourly_objects.build_hpas([applied[minute]], ANY)
+            lines = [line.split(" ") for line in steps["data"]["steps"].splitlines()]
+            scale = scale or Autoscaler(hpa["spec"], replicas, knows_tolerance=False)
+            scale.apply(hpa["spec"])
+        assert scale is not None
         now_s = (midnight(MONDAY) + timedelta(minutes=minute)).timestamp()
         begun = [json.loads(patch) for start, _, patch in lines if int(start) <= now_s]
-        fewest = 10**9
+        rounds = []
         for second in range(0, 60, 15):
             if second == 15 and begun:
                 scale.apply({**hpa["spec"], **begun[-1]["spec"]})
             scale.sync(60 * (begins + minute) + second, [None])
-            fewest = min(fewest, scale.replicas)
-        held.append(fewest)
+            rounds.append(scale.replicas)
+        held.append(rounds)
         bounds.append(scale.most)
     return np.array(held), bounds
 
 
-def scaler_target() -> Callable[[datetime, list[dict[str, Any]]], int]:
-    """What the external scaler has for the workload at an instant, from the plans that are known then."""
+def scaler_targets() -> Callable[..., list[int]]:
+    """The external scaler's replicas of the workload at an instant and in the minutes before, newest first.
+
+    From the rows of the plans that are known at that instant; `count`: 1 for the instant alone.
+    """
     moment = [midnight(MONDAY)]
     plan = CurrentPlan.__new__(CurrentPlan)
     plan.policy, plan.now, plan.distrusted = "day_ahead", lambda: moment[0], frozenset()
     key = ("east", "m", "g", 1, "whole")
 
-    def replicas(now: datetime, rows: list[dict[str, Any]]) -> int:
+    def replicas(now: datetime, rows: list[dict[str, Any]], count: int = RECENT_MINUTES) -> list[int]:
         moment[0] = now
         plan.workloads = {key: ClusterWorkload("m-g", rows, 0, 80, 60.0 * BOOT_MINUTES)}
-        return plan.replica_target(key, 46).replicas
+        return [plan.replica_target(key, 46).replicas] if count == 1 else plan.recent_replicas(key, 46)
 
     return replicas
 
 
 def play_scaler(
-    rows: list[dict[str, Any]], replicas: int, minutes: int, options: ExportOptions, away: set[int]
+    plans: dict[int, list[dict[str, Any]]],
+    replicas: int,
+    minutes: int,
+    options: ExportOptions,
+    away: Set[int] = frozenset(),
 ) -> np.ndarray:
-    """The fewest replicas of each minute with the external scaler, which is away in some minutes."""
-    target, begins, tolerance = (
-        scaler_target(),
-        minute_of(midnight(MONDAY)),
-        scaled_objects.tolerance_of(options),
-    )
-    values = [
-        requested_replicas(target(midnight(MONDAY) + timedelta(minutes=minute), rows), tolerance)
-        for minute in range(minutes)
-    ]
-    manifest = scaled_objects.build_scaler_object(workload_of(rows, MONDAY), options)
+    """The replicas (minutes, rounds) with the external scaler, which is away in some minutes.
+
+    `plans`: the rows of all plans in the lake, by the minute from which on they are there; the first is 0.
+    """
+    targets, begins = scaler_targets(), minute_of(midnight(MONDAY))
+    tolerance = scaled_objects.tolerance_of(options)
+    values: list[int] = []
+    for at, until in pairwise([*sorted(plans), minutes]):
+        first = midnight(MONDAY) + timedelta(minutes=at)
+        known = targets(first, plans[at])[::-1]  # of the minutes until now, by the newest plans
+        for minute in range(at, until):
+            if minute > at:
+                known.append(targets(first + timedelta(minutes=minute - at), plans[at], 1)[0])
+            values.append(current_request(known[: -RECENT_MINUTES - 1 : -1], tolerance))
+    manifest = scaled_objects.build_scaler_object(workload_of(plans[0], MONDAY), options)
     external = lambda minute: None if minute - begins in away else values[minute - begins]  # noqa: E731
     keda = Keda(replicas, options.sets_tolerance, external)
     keda.apply(manifest, np.arange(begins, begins + minutes))
     return np.array([keda.play_minute(begins + minute) for minute in range(minutes)])
+
+
+def share_over(held: np.ndarray, wanted: np.ndarray, counted: slice) -> float:
+    """Replicas over what is wanted in the counted minutes; (minutes, rounds) and (minutes,)."""
+    return float(held[counted].mean(axis=1).sum() / wanted[counted].sum() - 1)
 
 
 def followed(minutes: int) -> slice:

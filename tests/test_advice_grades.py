@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import dagster as dg
 import numpy as np
 import pandas as pd
 import pytest
@@ -140,6 +141,11 @@ def test_days_are_counted_as_promised(page: RunSettings) -> None:
     metadata = describe_grade(page.lake, page.trace, graded)
     assert (metadata["advice_inside"], metadata["advice_usd"]) == (True, pytest.approx(usd))
     assert metadata["advice_so_far"] == reliability_sentence(rows)
+    values = dg.AssetMaterialization("advice", metadata=metadata).metadata
+    plotted = {name: one.value for name, one in values.items() if isinstance(one, dg.FloatMetadataValue)}
+    names = {"advice_kept": "is_on_target", "advice_inside": "is_inside"}
+    names |= {"advice_in_time_share": "in_time_share", "advice_usd": "usd"}
+    assert plotted == {name: float(graded[column]) for name, column in names.items()}
     assert describe_grade(page.lake, page.trace, None) == {}
     give(page, DAYS[0], RULES[0], kept_share=0.7)  # a new promise of a day replaces the one that was graded
     [waiting] = page.lake.sql("from graded_advice where day = $day", day=DAYS[0]).to_pylist()

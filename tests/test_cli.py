@@ -1,7 +1,9 @@
 """The command line for a user: results, one-line errors, exit codes."""
 
 import inspect
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -251,6 +253,28 @@ def test_the_ui_of_a_background_job_ends_on_a_signal():
     command = [sys.executable, "-c", code, str(port)]
     ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     assert ended.stdout.splitlines()[-1] == "False", ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sql", "select range from range(1_000_000)"),  # rows: pyarrow writes
+        ("sql", "--list"),  # less than the pipe's buffer: the end of the process writes
+        ("--help",),  # rich writes
+    ],
+)
+def test_a_closed_pipe_ends_a_command_with_its_own_code_and_no_word(arguments, tmp_path):
+    """`| head -n 0`: a pipe whose reader has left before the command writes."""
+    code = "from fleetcast.pipelines.cli import main; main()"
+    environment = os.environ | {"FLEETCAST_LAKE": str(tmp_path)}
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(
+        command, stdout=writer, stderr=subprocess.PIPE, text=True, env=environment, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")
 
 
 NAME = "[red]a[/red] :dog: [link=x]b[/]\x1b[2J\x9b.csv"

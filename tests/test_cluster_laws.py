@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +29,28 @@ from cluster_days import (
     play,
     play_hpa,
     play_scaler,
-    scaler_target,
+    scaler_targets,
+    share_over,
     wanted_with_lead,
     workload_of,
 )
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fleetcast.assets.lake.settings import midnight
 from fleetcast.assets.plans import hourly_objects, scaled_objects, step_job
 from fleetcast.assets.plans.cluster_workloads import ClusterWorkload
-from fleetcast.assets.plans.cron_triggers import cron_triggers, requested_replicas
+from fleetcast.assets.plans.cron_triggers import cron_triggers
 from fleetcast.assets.plans.export_options import ExportOptions
+from fleetcast.assets.plans.hpa_steps import EXACT_MINUTES, LIFT_MINUTES, steady_request, step_requests
 
 day_counts = st.lists(
     st.sampled_from([0, 1, 2, 5, 9, 10, 11, 12, 39, 40, 41, 44, 60]), min_size=24, max_size=24
 )
 
 
-@settings(max_examples=12, deadline=None)
+@pytest.mark.parametrize("format_", ["k8s", "hpa", "keda-scaler"])
+@settings(max_examples=8, deadline=None)
 @given(
     counts=st.tuples(day_counts, day_counts, day_counts),
     exports=st.tuples(*(st.integers(-DAY_MINUTES, DAY_MINUTES - 1) for _ in range(2))),
@@ -55,13 +59,17 @@ day_counts = st.lists(
     is_exact=st.booleans(),
 )
 def test_a_fleet_never_serves_less_than_the_plan(
+    format_: str,
     counts: tuple[list[int], ...],
     exports: tuple[int, int],
     delays: tuple[int | None, int | None],
     again: int | None,
     is_exact: bool,
 ) -> None:
-    """Monday's objects are applied on Monday; those of the next days early, late or never, and one twice."""
+    """Monday's objects are applied on Monday; those of the next days early, late or never, and one twice.
+
+    The external scaler reads the plans at these times instead.
+    """
     counts[0][0] = max(counts[0][0], 1)  # there is a workload at all
     rows, minutes = days_of(list(counts)), 3 * DAY_MINUTES
     options = EXACT if is_exact else ANY
@@ -70,39 +78,66 @@ def test_a_fleet_never_serves_less_than_the_plan(
         if delay is not None:
             at = max(at + n * DAY_MINUTES, 0)
             exported.append((min(at + delay, minutes - 1), at, MONDAY + timedelta(days=n)))
-    applied, ends, safe = {}, {}, {}
+    applied, plans = dict[int, ClusterWorkload](), dict[int, list[dict[str, Any]]]()
     for at, made, day in sorted(exported):
         today = min(MONDAY + timedelta(days=made // DAY_MINUTES), day)
-        workload = workload_of([row for row in rows if row["day"] <= day], today)
-        applied[at] = scaled_objects.build_cron_object(workload, options)
-        ends[at] = minute_of(workload.ends) - minute_of(midnight(MONDAY))
-        safe[at] = workload.safe_replicas
+        plans[at] = [row for row in rows if row["day"] <= day]
+        applied[at] = workload_of(plans[at], today)
     if again is not None:
         last = max(at for at in applied if at <= again)
-        applied[again], ends[again], safe[again] = applied[last], ends[last], safe[last]
-    wanted = by_minute(list(counts))
-    required = np.empty(minutes, dtype=int)
-    moments = sorted(applied)
-    for n, at in enumerate(moments):
-        until = moments[n + 1] if n + 1 < len(moments) else minutes
-        span = np.arange(at, until)
-        required[at:until] = np.where(
-            span < ends[at], wanted[at:until], np.minimum(wanted[at:until], safe[at])
-        )
-    for at in moments[1:]:  # what the object before could not know is required a boot later
-        before = max(moment for moment in moments if moment < at)
-        late = slice(at, at + BOOT_MINUTES + 1)
-        known = ends[before] > np.arange(minutes)[late]
-        required[late] = np.minimum(required[late], np.where(known, required[late], safe[before]))
-    held = play(applied, counts[0][0], minutes, knows_tolerance=is_exact)
+        applied[again], plans[again] = applied[last], plans[last]
+    required = required_replicas(applied, by_minute(list(counts)))
+    if format_ == "k8s":
+        objects = {at: scaled_objects.build_cron_object(one, options) for at, one in applied.items()}
+        held = play(objects, counts[0][0], minutes, knows_tolerance=is_exact)
+    elif format_ == "hpa":
+        held, _ = play_hpa(applied, counts[0][0], minutes)
+    else:
+        held = play_scaler(plans, counts[0][0], minutes, options)
+        is_known = covered_minutes(applied, minutes)
+        for at in sorted(applied)[1:]:  # a new plan is followed a boot later
+            late = slice(at, at + BOOT_MINUTES + 1)
+            is_known[late] &= covered_minutes(applied, minutes, before=at)[late]
+        required = np.where(is_known, required, 0)  # elsewhere it has the same hour of the day before
     serving = serving_replicas(held, BOOT_MINUTES)
     first = np.flatnonzero(serving < required)
     assert not first.size, (first[0], serving[first[0]], required[first[0]])
 
 
+def required_replicas(applied: dict[int, ClusterWorkload], wanted: np.ndarray) -> np.ndarray:
+    """What the newest applied plan requires in each minute; after its end at most its safe level."""
+    minutes, required, moments = len(wanted), np.empty(len(wanted), dtype=int), sorted(applied)
+    is_covered = covered_minutes(applied, minutes)
+    for at, until in pairwise([*moments, minutes]):
+        known, safe = is_covered[at:until], applied[at].safe_replicas
+        required[at:until] = np.where(known, wanted[at:until], np.minimum(wanted[at:until], safe))
+    for before, at in pairwise(moments):  # what the object before could not know is required a boot later
+        late = slice(at, at + BOOT_MINUTES + 1)
+        known = plan_end(applied[before]) > np.arange(minutes)[late]
+        safe = applied[before].safe_replicas
+        required[late] = np.where(known, required[late], np.minimum(required[late], safe))
+    return required
+
+
+def covered_minutes(
+    applied: dict[int, ClusterWorkload], minutes: int, before: int | None = None
+) -> np.ndarray:
+    """The minutes that the newest applied plan has; `before`: of the plans that were applied before it."""
+    covered = np.zeros(minutes, dtype=bool)
+    moments = [at for at in sorted(applied) if before is None or at < before]
+    for at, until in pairwise([*moments, minutes]):
+        covered[at:until] = np.arange(at, until) < plan_end(applied[at])
+    return covered
+
+
+def plan_end(workload: ClusterWorkload) -> int:
+    """The minute since Monday at which a plan ends."""
+    return minute_of(workload.ends) - minute_of(midnight(MONDAY))
+
+
 @pytest.mark.parametrize(
     ("options", "knows_tolerance", "over_share"),
-    [(EXACT, True, 0.02), (ANY, True, 0.1), (ANY, False, 0.1)],
+    [(EXACT, True, 0.02), (ANY, True, 0.02), (ANY, False, 0.02)],
 )
 def test_forty_replicas_follow_each_step(
     options: ExportOptions, knows_tolerance: bool, over_share: float
@@ -115,8 +150,7 @@ def test_forty_replicas_follow_each_step(
     )
     assert (serving_replicas(held, BOOT_MINUTES) >= by_minute(counts)).all()
     counted = followed(2 * DAY_MINUTES)
-    share = held[counted].sum() / wanted_with_lead(counts)[counted].sum() - 1
-    assert 0 <= share <= over_share
+    assert 0 <= share_over(held, wanted_with_lead(counts), counted) <= over_share
 
 
 def test_triggers_that_are_read_on_both_sides_of_a_minute_miss_no_replica() -> None:
@@ -140,7 +174,7 @@ def test_an_older_cluster_that_drops_the_tolerance_misses_steps() -> None:
 
 @given(st.integers(1, 300), st.integers(1, 400))
 def test_an_overshoot_passes_every_dead_band_and_is_the_least_that_does(replicas: int, current: int) -> None:
-    value = requested_replicas(replicas, 0.1)
+    value = steady_request(replicas, 0.1)
     hpa = Autoscaler({"minReplicas": 1, "maxReplicas": 1000, "behavior": INSTANT}, current, False)
     hpa.sync(0, [float(value)])
     assert hpa.replicas >= replicas
@@ -152,6 +186,33 @@ def test_an_overshoot_passes_every_dead_band_and_is_the_least_that_does(replicas
     assert value <= 1.1 * replicas + 1
 
 
+@given(before=st.integers(1, 300), replicas=st.integers(1, 300), held=st.integers(1, 300))
+@example(before=11, replicas=10, held=11)  # the steady value is exact, but not from above
+def test_a_step_ends_at_its_exact_count_and_whatever_goes_wrong_not_below_it(
+    before: int, replicas: int, held: int
+) -> None:
+    """Wrong: the HPA has another count than the plan had before, or it does not run in the first minute."""
+    assume(before != replicas)
+    values = step_requests(before, replicas, 0.1)
+    steady = [steady_request(replicas, 0.1)] * 5
+    assert play_requests([*values, *steady], before) == replicas
+    assert play_requests([*values, *steady], held) >= replicas
+    assert play_requests([*values[LIFT_MINUTES:], *steady], before) >= replicas
+    most = max(before, replicas)
+    assert max(values, default=0) <= 1.1 * most / 0.9 + 1  # the price of a step: pods that go again
+    assert len(values) in (0, EXACT_MINUTES, LIFT_MINUTES + EXACT_MINUTES)
+
+
+def play_requests(values: list[int], replicas: int) -> int:
+    """What an HPA has after these metric values, one a minute."""
+    spec = {"minReplicas": 1, "maxReplicas": 1000, "behavior": INSTANT | {"scaleDown": STABLE}}
+    hpa = Autoscaler(spec, replicas, knows_tolerance=False)
+    for now_s in range(0, 60 * len(values), 15):
+        hpa.sync(now_s, [float(values[now_s // 60])])
+    return hpa.replicas
+
+
+STABLE = {"stabilizationWindowSeconds": 60}
 INSTANT = {"scaleUp": {"policies": [{"type": "Pods", "value": 1000, "periodSeconds": 15}]}}
 
 
@@ -173,6 +234,14 @@ def test_the_safe_level_is_held_outside_the_plan_also_next_year(first: date, day
     np.testing.assert_array_equal(active, ~inside)
 
 
+def test_before_a_plan_that_begins_at_six_its_safe_level_is_held() -> None:
+    workload = ClusterWorkload("m-g", plan_rows(MONDAY, FORTY)[6:], 0, 80, 60.0 * BOOT_MINUTES)
+    triggers = cron_triggers(workload, 0.0)
+    active = [active_minutes(one, np.arange(6 * 60) + minute_of(midnight(MONDAY))) for one in triggers]
+    counts = [int(one["metadata"]["desiredReplicas"]) for one in triggers]
+    assert (np.max(np.array(active) * np.array(counts)[:, None], axis=0) == 46).all()
+
+
 def test_cron_fires_by_day_or_weekday_as_robfig_cron() -> None:
     """By hand: 6 July 2027 is a Tuesday."""
     day = minute_of(datetime(2027, 7, 6, tzinfo=UTC))
@@ -190,10 +259,10 @@ def test_an_hpa_follows_the_steps_of_its_cron_job(tmp_path: Path) -> None:
     """Its bounds are the plan: exact on every version. The job's script is run by a real shell."""
     workload, minutes = workload_of(days_of([FORTY, FORTY]), MONDAY), 2 * DAY_MINUTES
     _, steps, *_, job = hourly_objects.build_hpas([workload], ANY)
-    held, bounds = play_hpa(workload, 36, minutes)
+    held, bounds = play_hpa({0: workload}, 36, minutes)
     assert (serving_replicas(held, BOOT_MINUTES) >= by_minute([FORTY, FORTY])).all()
     wanted = wanted_with_lead([FORTY, FORTY])
-    assert held[followed(minutes)].sum() / wanted[followed(minutes)].sum() - 1 <= 0.02
+    assert share_over(held, wanted, followed(minutes)) <= 0.02
     for hours in (0.5, 6.9, 14, 47.9, 24 * 400):
         now = midnight(MONDAY) + timedelta(hours=hours)
         [(name, patch)] = run_step_script(job, steps["data"]["steps"], now, tmp_path)
@@ -248,16 +317,16 @@ def test_the_external_scaler_is_followed_and_while_away_the_safe_level_is_held(
     """It is away from 03:00 to 04:00 and from 13:00 to 14:00 of the first day."""
     counts, minutes = [FORTY] * days, days * DAY_MINUTES
     away = {*range(3 * 60, 4 * 60), *range(13 * 60, 14 * 60)}
-    held = play_scaler(days_of(counts), 36, minutes, options, away)
+    held = play_scaler({0: days_of(counts)}, 36, minutes, options, away)
     assert (serving_replicas(held, BOOT_MINUTES) >= by_minute(counts)).all()
-    assert held[3 * 60 + 2] >= 46
+    assert (held[3 * 60 + 2] >= 46).all()
     after = slice(14 * 60 + 10, minutes - BOOT_MINUTES - 2)
-    assert held[after].sum() / wanted_with_lead(counts)[after].sum() - 1 <= over_share
+    assert share_over(held, wanted_with_lead(counts), after) <= over_share
 
 
 def test_the_external_scaler_boots_ahead_of_the_hours_that_stand_in_for_a_missing_plan() -> None:
     """The plan has ended at midnight with 2; at the same time a day before there were 9."""
-    rows, target = plan_rows(MONDAY, [9, *([2] * 23)]), scaler_target()
+    rows, targets = plan_rows(MONDAY, [9, *([2] * 23)]), scaler_targets()
     ended = midnight(MONDAY) + timedelta(days=1)
-    found = [target(ended + timedelta(minutes=minutes), rows) for minutes in (-12, -11, 0, 59, 60)]
+    found = [targets(ended + timedelta(minutes=minutes), rows)[0] for minutes in (-12, -11, 0, 59, 60)]
     assert found == [2, 9, 9, 9, 2]

@@ -252,6 +252,9 @@ def test_the_page_of_a_day_has_figures_that_dagster_plots_by_partition(ran):
     kept = all(share >= targets[tier].attainment_target_share for tier, share in row["attainment_by_tier"])
     assert floats.pop("on_target") == float(kept)
     assert floats == pytest.approx({name: value for name, value in expected.items() if value is not None})
+    for event in result.get_asset_materialization_events():
+        for name, value in event.materialization.metadata.items():
+            assert not isinstance(value, dg.BoolMetadataValue), f"{event.asset_key}: {name} is not plotted"
 
 
 def test_level_trials_have_their_answer_and_figures_as_metadata(ran):

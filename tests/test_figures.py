@@ -1,5 +1,6 @@
 """The figures: every label belongs to its point and covers no other; every tier and policy is visible."""
 
+import io
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from fleetcast.assets.pages.figure_style import HALF_LINE_HEIGHT, LABEL_GAP, LET
 from fleetcast.assets.replays import replay_figures
 from fleetcast.assets.traces.request_days import write_tiers
 from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.policies import REPLAY_POLICIES
 
 DAY = date(2025, 7, 15)
 PLACE = st.tuples(st.integers(0, 80).map(lambda n: n / 100), st.integers(0, 80).map(lambda n: n / 100))
@@ -144,3 +146,17 @@ def test_a_saved_figure_carries_its_titles_and_numbers(tmp_path: Path) -> None:
     right.text(0, 0, "up to 516")
     figure_files.save_figure(figure, tmp_path / "figure.png")
     assert Image.open(tmp_path / "figure.png").info["Description"] == "static  12 GPU-h\nup to 516"
+
+
+def test_a_smaller_copy_keeps_the_colour_of_every_policy(tmp_path: Path) -> None:
+    """Thin lines of all policies on one picture: their pixels are off by less than 5 of 255 on average."""
+    figure, axes = plt.subplots(figsize=(9, 5))
+    for n, name in enumerate(REPLAY_POLICIES):
+        axes.plot([0, 1], [n, n + 3], color=figure_style.POLICY_COLOURS[name], linewidth=1)
+    figure_files.save_figure(figure, tmp_path / "all.png")
+    whole = Image.open(tmp_path / "all.png").convert("RGB")
+    whole.thumbnail((900, 900))
+    pixels = np.asarray(whole).astype(int)
+    copied = Image.open(io.BytesIO(figure_files.figure_thumbnail(tmp_path / "all.png"))).convert("RGB")
+    is_coloured = np.ptp(pixels, axis=2) > 40
+    assert np.abs(np.asarray(copied).astype(int) - pixels)[is_coloured].mean() < 5

@@ -11,13 +11,13 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from wired import DAY, LLMS, SEASONAL_FACTOR, came
 
-from fleetcast.assets.demand import character_figures, latency_panels, paper_panels
+from fleetcast.assets.demand import character_figures, latency_panels, paper_panels, time_axes
 from fleetcast.assets.forecasts import forecast_figures
 from fleetcast.assets.lake.settings import RunSettings
-from fleetcast.assets.pages.figure_style import BLUE, INK, POLICY_COLOURS, STYLE
+from fleetcast.assets.pages.figure_style import BLUE, FAINT, INK, MUTED, POLICY_COLOURS, STYLE
 from fleetcast.assets.plans import plan_page
 from fleetcast.assets.replays import replay_figures
-from fleetcast.assets.studies import unseen_figures
+from fleetcast.assets.studies import planner_figures, quality_figures, study_figures, unseen_figures
 from fleetcast.models.world.planners import BOARD_PLANNERS
 from fleetcast.models.world.policies import REPLAY_POLICIES
 
@@ -26,8 +26,15 @@ HOURS = pd.date_range("2025-07-03", periods=24, freq="h", tz="UTC")
 
 @pytest.fixture(autouse=True)
 def in_house_style() -> Iterator[None]:
+    """The style of the figures. Of all that a test has drawn, no legend lies on data."""
     with plt.rc_context(STYLE):
         yield
+        for figure in map(plt.figure, plt.get_fignums()):
+            assert [axes.get_legend() for axes in figure.axes if axes.get_legend()] == []
+            figure.canvas.draw()
+            for legend in figure.legends:
+                box = legend.get_window_extent()
+                assert not any(box.overlaps(axes.get_window_extent()) for axes in figure.axes)
     plt.close("all")
 
 
@@ -53,6 +60,10 @@ def legends(figure: Any) -> dict[str, Any]:
     (legend,) = figure.legends
     return {text.get_text(): patch.get_facecolor() for text, patch in
             zip(legend.get_texts(), legend.get_patches(), strict=True)}  # fmt: skip
+
+
+def legend_colours(figure: Any) -> dict[str, str]:
+    return {label: to_hex(colour).upper() for label, colour in legends(figure).items()}
 
 
 def mart(settings: RunSettings, name: str) -> pd.DataFrame:
@@ -134,6 +145,107 @@ def test_a_point_is_at_the_cost_and_misses_of_its_policy(wired_scored: RunSettin
         "cost of the day, thousand USD",
         "interactive requests that missed their SLO, %",
     )
+
+
+def test_of_many_policies_eight_have_a_colour_and_the_others_are_grey() -> None:
+    seconds = np.array([0.1, 1.0, 10.0])
+    policies = list(REPLAY_POLICIES)[:11]
+    frame = pd.DataFrame(
+        [
+            {"policy": name, "ttft_s": s, "share": share}
+            for n, name in enumerate(policies)
+            for s, share in zip(seconds, (0.3, 0.9 - 0.05 * n, 1.0), strict=True)
+        ]
+    )
+    (axes,) = replay_figures.draw_cdf(frame, "ttft_s", "iw_fast", 1.3).axes
+    coloured = {one.get_color() for one in axes.lines} & set(POLICY_COLOURS.values())
+    assert coloured == {POLICY_COLOURS[name] for name in policies[:8]}
+    assert len([one for one in axes.lines if one.get_color() == FAINT]) == 3
+    labels = {text.get_text().split("  ")[0]: text.get_color() for text in axes.texts}
+    assert [labels[name] for name in policies[8:]] == [MUTED] * 3
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_outliers_do_not_squeeze_the_points_of_cost_and_misses(far: bool) -> None:
+    """Without one both axes are linear; with it each is logarithmic above its median, and says so."""
+    frame = pd.DataFrame(
+        {"policy": list(REPLAY_POLICIES)[:5], "usd": [20e3, 22e3, 25e3, 30e3, 900e3 if far else 40e3]}
+        | {"missed_share": [0.0, 0.004, 0.01, 0.02, 0.9 if far else 0.03]}
+    )
+    figure = replay_figures.draw_cost_against_misses(frame)
+    (axes,) = figure.axes
+    assert (axes.get_xscale(), axes.get_yscale()) == (("log", "symlog") if far else ("linear",) * 2)
+    assert axes.get_ylabel().endswith("log above 1") == far
+    fractions = (axes.transData + axes.transAxes.inverted()).transform(axes.collections[0].get_offsets())
+    assert np.diff(fractions[:4], axis=0).min() > 0.02
+    for text in axes.texts[:5]:  # a label is next to its point, whatever the axis
+        at, label = (axes.transData.transform(place) for place in (text.xy, text.xyann))
+        assert np.abs(label - at).max() < 0.2 * axes.get_window_extent().width
+
+
+def test_a_bar_far_above_the_others_makes_its_panel_logarithmic() -> None:
+    rows = [
+        {"variant": name, "policy": "hpa", "metric": metric, "tier": tier, "value": value}
+        for metric, tier, values in (
+            ("gpu_hours", "all", (100.0, 120.0, 130.0)),
+            ("attainment_share", "fast", (0.99, 0.98, 0.97)),
+            ("ttft_p95_s", "fast", (1.0, 2.0, 4000.0)),
+        )
+        for name, value in zip("abc", values, strict=True)
+    ]
+    panels = study_figures.draw_study_bars(pd.DataFrame(rows), "fast").axes
+    assert [panel.get_xscale() for panel in panels] == ["linear", "linear", "symlog"]
+    widths = [panels[2].transData.transform((bar.get_width(), 0))[0] for bar in panels[2].patches]
+    begins, ends = panels[2].get_window_extent().x0, panels[2].get_window_extent().x1
+    assert (widths[0] - begins) / (ends - begins) > 0.05
+    assert panels[2].get_title(loc="left") == "fast: TTFT P95, s, log above 2"
+
+
+def test_the_values_of_a_paper_have_the_colour_of_their_study() -> None:
+    frame = pd.DataFrame(
+        {"study": ["a", "a", "b"], "against": [None, "siloed", None], "metric": "ttft_p95_s"}
+        | {"paper_value": [1.0, 0.2, 3.0], "fleetcast_value": [2.0, 0.3, 3.5]}
+    )
+    figure = study_figures.draw_paper_points(frame)
+    shown = {to_hex(points.get_facecolor()[0]).upper() for axes in figure.axes for points in axes.collections}
+    assert shown == set(legend_colours(figure).values())
+    assert list(legend_colours(figure)) == ["a", "b"]
+
+
+def test_the_fronts_of_a_quality_have_a_line_each_in_the_legend() -> None:
+    front = {"kind": "front", "usd_per_hour": 9.0, "promised_quality": 0.5, "quality": 0.6}
+    frame = pd.DataFrame(
+        [
+            front | {"plan": "", "rule": rule, "judge": judge}
+            for rule in ("route", "cascade")
+            for judge in "ab"
+        ]
+        + [front | {"kind": "chosen", "plan": "chosen", "rule": "route", "judge": "a"}]
+    ).assign(required_quality=0.55, required_latency_s=12.0)
+    (legend,) = quality_figures.draw_quality_plans(frame).legends
+    names = sorted(text.get_text() for text in legend.get_texts())
+    assert names == ["cascade, a", "cascade, b", "route, a", "route, b"]
+
+
+def test_the_error_that_all_planners_share_is_drawn_once() -> None:
+    frame = pd.DataFrame(
+        {"planner": list(BOARD_PLANNERS), "total_usd": 100.0, "usd_error_share": 0.1, "required_ratio": 1.0}
+        | {"low_usd": np.nan, "high_usd": np.nan, "failure_reason": None}
+    )
+    (panel,) = planner_figures.draw_planners(frame).axes
+    (whisker,) = [bars for bars in panel.collections if len(bars.get_segments())]
+    [segment] = whisker.get_segments()
+    assert segment[:, 0] == pytest.approx([90.0, 110.0])
+    assert "error of the latency profiles, common to all" in panel.get_xlabel()
+
+
+def test_days_have_their_month() -> None:
+    for short, shown in ((False, "Tue 01 Jul"), (True, "01\nJul")):
+        figure, axes = plt.subplots()
+        axes.plot(HOURS - pd.Timedelta(days=2), np.arange(24.0))
+        time_axes.label_days(axes, short=short)
+        figure.canvas.draw()
+        assert shown in [label.get_text() for label in axes.get_xticklabels()]
 
 
 def test_the_plan_page_has_forecast_actual_load_and_capacity(wired_day: RunSettings) -> None:
@@ -242,7 +354,7 @@ def test_the_largest_apps_are_shown_by_requests_and_tokens() -> None:
     (axes,) = character_figures.draw_apps(apps, shown=2).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([60, 30, 50, 20])
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["requests", "tokens"]
+    assert list(legends(axes.figure)) == ["requests", "tokens"]
     assert axes.get_title(loc="left") == "a sends 60% of the requests, of 3 apps"
 
 
@@ -292,6 +404,8 @@ def test_the_panels_of_the_load_have_the_last_week_by_tier_llm_and_sort() -> Non
     fast, slow, *_ = paper_panels.draw_endpoints(load).axes
     assert {one.get_label(): set(one.get_ydata()) for one in fast.lines} == {"x": {6.0}, "y": {2.0}}
     assert {one.get_label(): set(one.get_ydata()) for one in slow.lines} == {"x": {2.0}}
+    colours = [{one.get_label(): one.get_color() for one in axes.lines} for axes in (fast, slow)]
+    assert colours[1].items() <= colours[0].items() == {*legend_colours(fast.figure).items()}
     (north, _) = paper_panels.draw_regions(load, held={"slow"}).axes
     sorts = {one.get_label(): set(one.get_ydata()) for one in north.lines}
     assert sorts == {"interactive": {8.0}, "not interactive": {2.0}}

@@ -127,14 +127,28 @@ def test_a_plan_that_relies_on_other_regions_says_so(planned: RunSettings) -> No
 
 def test_a_node_is_requested_before_its_replica(planned: RunSettings) -> None:
     """The load rises at 02:00. A node that boots 49 minutes longer is requested at 01:00."""
-    for minutes, replicas in ((48, 0), (49, 2)):  # and a minute for the autoscaler
-        [one, *_] = export_documents(planned, "capacity-buffer", hour=1, node_lead_s=60.0 * minutes)
-        assert one["spec"]["replicas"] == replicas
-        assert one["spec"]["scalableRef"] == {
-            "apiGroup": "apps",
-            "kind": "Deployment",
-            "name": "bloom-176b-h100-80gb",
-        }
+    # An autoscaler takes the sixtieth minute.
+    assert export_documents(planned, "capacity-buffer", hour=1, node_lead_s=60.0 * 48) == []
+    [one, *_] = export_documents(planned, "capacity-buffer", hour=1, node_lead_s=60.0 * 49)
+    assert one["spec"]["replicas"] == 2
+    assert one["spec"]["scalableRef"] == {
+        "apiGroup": "apps",
+        "kind": "Deployment",
+        "name": "bloom-176b-h100-80gb",
+    }
+
+
+def test_a_workload_that_needs_no_node_has_no_buffer_and_no_step(planned: RunSettings) -> None:
+    rows = read_plan_rows(planned, DAY, "day_ahead", "east")
+    steady = [{**row, "instances": 4} if row["llm"] == "bloom-176b" else row for row in rows]
+    render = cluster_formats.CLUSTER_FORMATS["capacity-buffer"]
+    objects = list(yaml.safe_load_all(render(planned, steady, ExportOptions())))
+    names = [one["metadata"]["name"] for one in objects if one["kind"] == "CapacityBuffer"]
+    assert names == ["llama2-70b-h100-80gb", "llama3-1-8b-h100-80gb", "llama3-2-3b-h100-80gb"]
+    [steps] = [one["data"]["steps"] for one in objects if one["kind"] == "ConfigMap"]
+    assert {line.split(" ")[1].split("/")[1] for line in steps.splitlines()} == set(names)
+    flat = [{**row, "instances": 4} for row in rows]
+    assert list(yaml.safe_load_all(render(planned, flat, ExportOptions()))) == []
 
 
 def test_hpa_bounds_are_the_plan_of_the_hour(planned: RunSettings) -> None:
@@ -256,7 +270,10 @@ def test_the_command_exports_tomorrow_over_today(
     midnight_text = f"0 0 {day.day} {day.month} *"
     assert [(each["desiredReplicas"], each["end"]) for each in held[:2]] == [
         ("7", midnight_text),
-        ("2", cron_schedule(midnight(day) + timedelta(days=1))),
+        (
+            "2",
+            cron_schedule(midnight(day) + timedelta(hours=23, minutes=50)),
+        ),  # the safe level began at 23:49
     ]
     assert held[2]["desiredReplicas"] == "7"
     assert one["metadata"]["labels"]["fleetcast/day"] == str(day)

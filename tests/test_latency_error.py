@@ -1,15 +1,20 @@
 """The error of the latency profiles: its size, its effect on the scoreboard, and which differences hold."""
 
 import dataclasses
+import io
 import re
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from datetime import date, timedelta
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from small import small_config
 from trial_rows import trial_rows
 
@@ -17,6 +22,7 @@ from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans import plans
 from fleetcast.assets.replays import scorecards
@@ -239,6 +245,32 @@ def test_a_difference_is_certain_if_it_holds_in_every_draw(tmp_path: Path, capsy
     assert "2 of 9 differences are significant; not a and c, a and e, " in error_cli.describe_pairs(
         pairs, "usd"
     )
+
+
+@given(
+    value=st.floats(-1e3, 1e3),
+    drawn=st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=12),
+    shift=st.sampled_from([0.0, 50.0]),
+)
+@settings(max_examples=40, deadline=None)
+def test_an_interval_holds_its_figure_or_is_marked(value: float, drawn: list[float], shift: float) -> None:
+    """Over any draws: with the mart's own text, and in the printed table."""
+    rows = [("t", "p", "usd", n, one + shift * (n > 0)) for n, one in enumerate([value, *drawn])]
+    with duckdb.connect() as con:
+        con.execute(read_sql("macros/is_inside.sql").text)
+        con.execute("create table error_draws(trace text, policy text, figure text, draw int, value double)")
+        con.execute("alter table error_draws add column day date")
+        con.executemany("insert into error_draws values (?, ?, ?, ?, ?, '2025-07-15')", rows)
+        [row] = con.sql(read_sql("marts/scoreboard_intervals.sql").text).to_arrow_table().to_pylist()
+    low, high = np.quantile([one[-1] for one in rows[1:]], (0.05, 0.95))
+    assert (row["low"], row["high"]) == pytest.approx((low, high), rel=1e-9, abs=1e-9)
+    slack = 1e-5 * max(abs(low), abs(high), 1e-6)
+    assert row["is_value_inside"] or value < low or value > high
+    assert not row["is_value_inside"] or low - slack <= value <= high + slack
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        error_cli.show_intervals([row], [], "p", "t", error_cli.interval_columns("fast", []))
+    assert printed.getvalue().count("!") == (0 if row["is_value_inside"] else 2)  # the mark, and its meaning
 
 
 def test_the_error_of_a_plan_weighs_its_llms_by_cost(replayed) -> None:

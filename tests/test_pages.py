@@ -254,6 +254,16 @@ def test_the_picture_of_the_first_page_is_of_its_board() -> None:
     assert drawn == printed
 
 
+def test_the_picture_of_the_planners_is_of_their_table() -> None:
+    """It names the USD of each planner, as the page does; the cheapest is on top, so it is drawn last."""
+    picture = Image.open(ROOT / "data" / "pictures" / "planner_board.png")
+    drawn = re.findall(r"^ *([\d,]+) USD$", picture.info["Description"], re.MULTILINE)
+    page = (ROOT / "data/docs/explanation/planner-comparison.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| [\w -]+ \| .* \| ([\d,]+) \| (?:[+-][\d.]+ %)? ?\| .*\|$", page, re.MULTILINE)
+    assert len(drawn) == 6
+    assert drawn[::-1] == table
+
+
 def test_the_picture_of_the_boards_is_of_their_table() -> None:
     """It names the cheapest rival of each traffic, with its cost over compact: in the table in percent."""
     picture = Image.open(ROOT / "data" / "pictures" / "unseen_boards.png")

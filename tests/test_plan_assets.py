@@ -170,7 +170,8 @@ def test_reasons_name_the_load_the_flow_and_the_limit() -> None:
 
 def test_the_json_export_has_hours_endpoints_and_reasons(planned: RunSettings) -> None:
     rows = plan_export.read_plan_rows(planned, DAY, "corrected")
-    exported = json.loads(plan_export.plan_to_json(rows, cluster_workloads.early_boots(planned, rows)))
+    boots = cluster_workloads.early_boots(planned, rows)
+    exported = json.loads(plan_export.plan_to_json(rows, boots))
     assert (exported["trace"], exported["programme"], len(exported["hours"])) == ("small", "corrected", 24)
     assert {len(hour["endpoints"]) for hour in exported["hours"]} == {12}
     endpoint = next(one for hour in exported["hours"] for one in hour["endpoints"] if one["why"])
@@ -186,6 +187,9 @@ def test_the_json_export_has_hours_endpoints_and_reasons(planned: RunSettings) -
         fullest = max(load / capacity for load, capacity in zip(loads, serves, strict=True))
         assert row["fullest_share"] == pytest.approx(fullest)
     assert exported["gpu_hours"] == sum(row["gpus"] for row in hours)
+    paid = sum(row["usd"] for row in rows) + boots.boot_usd
+    assert exported["usd_with_boots"] == pytest.approx(paid)
+    assert boots.boot_usd > 0
 
 
 def test_the_steps_of_a_plan_lead_from_its_first_hour_to_every_other(planned: RunSettings) -> None:
@@ -205,7 +209,8 @@ def test_a_plan_is_shown_so_that_it_can_be_carried_out(planned: RunSettings, mon
     hours = planned.lake.sql("queries/plan_by_hour.sql", policy="corrected", region="east").to_pylist()
     assert sum(hour["usd"] for hour in hours) == pytest.approx(sum(row["usd"] for row in rows))
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    plan_display.show_plans([(plan_export.ordered_plan_steps(rows), hours)])
+    boots = cluster_workloads.early_boots(planned, rows)
+    plan_display.show_plans([(plan_export.ordered_plan_steps(rows), hours, boots)])
     shown = capsys.readouterr().out
     first = {row["llm"]: row["instances"] for row in rows[:: len(hours)]}
     for llm, instances in first.items():
@@ -213,6 +218,9 @@ def test_a_plan_is_shown_so_that_it_can_be_carried_out(planned: RunSettings, mon
     assert "back from spot: peak at" in " ".join(shown.split())
     assert re.search(rf"^23:00 .*\b{hours[-1]['gpus']} +{hours[-1]['usd']:,.0f}\b", shown, re.M)
     assert f"{sum(hour['gpus'] for hour in hours):,} GPU-hours" in shown
+    booted = sum(hour["gpus"] for hour in hours) + boots.boot_gpu_hours
+    usd = sum(row["usd"] for row in rows) + boots.boot_usd
+    assert f"with boots: {booted:,.0f} GPU-hours, {usd:,.0f} USD" in shown
 
 
 def test_the_k8s_export_is_for_one_cluster(planned: RunSettings) -> None:

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from recipe_lake import TRACE_DAY, TWINS, Tables, write_by_hand
 
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.sql_files import SQL, read_sql
-from fleetcast.assets.lake.sql_index import read_questions
+from fleetcast.assets.lake.sql_index import column_meanings, described_view, read_questions, search_index
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.world.project_paths import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,39 @@ def test_every_question_of_the_index_has_an_answer(tables: Tables) -> None:
     }
     marts = {re.search(r"from (\w+)", read_questions()[name]).group(1) for name in empty}
     assert marts == {"quality", "silences", "growth", "left_over", "scoreboard_differences"}
+
+
+def test_the_tasks_of_an_analyst_are_answered_with_the_right_values(tables: Tables) -> None:
+    """The five commands of CONTRIBUTING.md: two lists, of which the first line counts, two files, a table."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Tasks of an analyst")[2]
+    tasks = re.findall(r"^\| .*\? \| `fleetcast sql (.*?)`(?:, its first line)? \|$", page, re.MULTILINE)
+    listed = [search_index(typed[7:])[0].query for typed in tasks if typed.startswith("--list ")]
+    others = [typed.strip('"') for typed in tasks if not typed.startswith("--list ")]
+    assert (len(listed), len(others)) == (2, 3)
+    cost, cheapest = (tables.lake.sql(query, **TRACE_DAY).to_pandas() for query in listed)
+
+    served = tables.outcomes.dropna(subset="e2e_s").rename(columns={"llm": "requested", "served_llm": "llm"})
+    served["tokens"] = served["input_tokens"] + served["output_tokens"]
+    keys = ["policy", "llm", "served_region"]
+    parts = tables.fleet_by_hour.groupby(keys)["usd"].sum(), served.groupby(keys)["tokens"].sum()
+    expected = 1e6 * parts[0] / parts[1].reindex(parts[0].index)
+    found = cost.set_index(keys)["usd_per_million_tokens"]
+    np.testing.assert_allclose(found.to_numpy(float), expected.reindex(found.index).to_numpy(float))
+    assert len(found) == len(expected) > 10
+
+    board = tables.scoreboard[(tables.scoreboard["attainment_share"] >= 0.95)]
+    board = board[~board["policy"].str.startswith("clairvoyant")].sort_values("usd")
+    assert cheapest["policy"].tolist() == board["policy"].tolist()
+    assert cheapest["usd"].tolist() == board["usd"].tolist()
+
+    *files, described = others
+    assert [Path(file).stem for file in files] == ["why_late", "who_drove_the_peak"]
+    assert {Path(file).stem for file in files} <= TWINS.keys()  # their values: the test above
+    columns = tables.lake.sql(described).to_pydict()["column_name"]
+    meanings = dict(zip(columns, column_meanings(described_view(described), columns), strict=True))
+    assert meanings["usd_per_million_tokens"] == "null without tokens"
+    assert meanings["policy"] == "the scaling policy"
+    assert list(meanings) == tables.unit_cost.columns.tolist()
 
 
 @pytest.mark.parametrize("folder", ["tables", "marts"])

@@ -2,6 +2,9 @@
 
 import dataclasses
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
@@ -10,9 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from small import small_config
+from typer.testing import CliRunner
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.rolling_forecast import RollingForecast
+from fleetcast.assets.lake.file_digests import verify_files
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
 from fleetcast.assets.plans import rolling_plan
 from fleetcast.assets.plans.current_plan import CurrentPlan
@@ -20,6 +25,7 @@ from fleetcast.assets.plans.plan_export import ROLLING_POLICY, read_plan_rows
 from fleetcast.assets.plans.rolling_plan import plan_rolling, rolling_load
 from fleetcast.assets.traces.request_days import make_request_day
 from fleetcast.models.world.config import RollingConfig
+from fleetcast.pipelines.cli import cli_app
 
 DAY = date(2025, 7, 3)
 NOON = midnight(DAY) + timedelta(hours=12)
@@ -137,6 +143,76 @@ def test_plans_stand_on_each_other_and_the_last_one_is_followed(settings: RunSet
     ).to_pylist()[0]
     assert ids["ids"] == ids["rows"] == 2 * hours * 12
     assert {row["decision_id"] for row in rows}.isdisjoint({None, ""})
+
+
+ROLLING = """
+import os, signal, sys
+from datetime import datetime
+from fleetcast.assets.lake import store
+from fleetcast.assets.lake.settings import Progress, load_settings
+from fleetcast.assets.plans import rolling_plan
+
+config, lake, at, kills_before = sys.argv[1:]
+move = store.move_into_place
+
+def move_and_die(finished, target):
+    if "rolling_plans" not in str(target) or target.suffix != ".parquet":  # its digest comes before
+        return move(finished, target)
+    if kills_before == "False":
+        move(finished, target)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+rolling_plan.measure_capacities = lambda *_: [300.0, 400.0, 200.0, 250.0]
+rolling_plan.HORIZON_HOURS = 6
+store.move_into_place = move_and_die
+rolling_plan.plan_rolling(load_settings(config, lake), datetime.fromisoformat(at), Progress())
+"""
+
+
+@pytest.mark.parametrize("kills_before", [True, False])
+def test_a_killed_planner_leaves_whole_plans_and_the_next_run_makes_the_missing_one(
+    settings: RunSettings, hours: int, kills_before: bool
+) -> None:
+    """Killed at the move of the file into its place: right before it, and right after it."""
+    made(settings, NOON)
+    earlier = read_plan_rows(settings, DAY, ROLLING_POLICY)
+    made(settings, NOON + timedelta(hours=1))
+    expected = read_plan_rows(settings, DAY, ROLLING_POLICY)
+    shutil.rmtree(settings.lake.root / "rolling_plans")
+    made(settings, NOON)
+    files = (str(settings.config.file), str(settings.lake.root))
+    at = (NOON + timedelta(hours=1)).isoformat()
+    command = [sys.executable, "-c", ROLLING, *files, at, str(kills_before)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert read_plan_rows(settings, DAY, ROLLING_POLICY) == (earlier if kills_before else expected)
+    [(_, is_as_written)] = verify_files(settings.lake.root, settings.lake.files("rolling_plans"))
+    assert is_as_written
+    made(settings, NOON + timedelta(hours=1))
+    assert read_plan_rows(settings, DAY, ROLLING_POLICY) == expected != earlier
+
+
+def test_without_its_lake_a_planner_ends_in_one_line_and_the_earlier_plan_stands(
+    settings: RunSettings, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mount that is away leaves an empty folder."""
+    made(settings, NOON)
+    earlier = read_plan_rows(settings, DAY, ROLLING_POLICY)
+    root, away = settings.lake.root, settings.lake.root.with_name("away")
+    monkeypatch.setenv("FLEETCAST_LAKE", str(root))
+    root.rename(away)
+    root.mkdir()
+    try:
+        ended = CliRunner().invoke(cli_app, ["plan", "rolling", "--config", str(settings.config.file)])
+    finally:
+        shutil.rmtree(root)
+        away.rename(root)
+    assert ended.exit_code == 2
+    assert ended.stderr == (
+        "Error: The trace 'small' has no demand to plan from. "
+        "Run fleetcast nightly or fleetcast ingest first.\n"
+    )
+    assert read_plan_rows(settings, DAY, ROLLING_POLICY) == earlier
 
 
 def test_no_kind_changes_by_more_than_its_cap(settings: RunSettings, hours: int) -> None:

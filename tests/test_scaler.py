@@ -81,7 +81,7 @@ class Running:
     def reference(self, **changed: str | None) -> Any:
         """What KEDA sends of the ScaledObject of bloom in east, which is the one that is exported."""
         rows = read_plan_rows(self.settings, DAY, "day_ahead", "east")
-        options = ExportOptions(scaler="s:1", mode="floor", triggers=({"type": "cpu", "metadata": {}},))
+        options = ExportOptions(scaler="s:1")
         one = next(
             iter(
                 yaml.safe_load_all(cluster_formats.render_scaler_scaled_objects(self.settings, rows, options))
@@ -139,6 +139,19 @@ def test_the_plan_is_served_with_its_decision_and_a_new_one_soon_after(running: 
     while running.replicas(midnight(DAY))[0] != 7 and time.monotonic() < until:
         time.sleep(0.02)
     assert running.replicas(midnight(DAY))[0] == 7
+
+
+def test_a_step_is_lifted_out_of_the_dead_band_of_an_hpa_and_then_exact(running: Running) -> None:
+    """By hand, for 20 to 21 at 02:00, that is at 01:49: 24 is 1.2 of 20, and 21 is 0.875 of it."""
+    write_plan(running.settings, DAY, [20] * 2 + [21] * 22)
+    running.served.refresh()
+    begins = midnight(DAY) + timedelta(hours=1, minutes=49)
+    for seconds, value in ((-1, 21), (0, 24), (59, 24), (60, 21), (239, 21), (240, 23), (3600, 23)):
+        moment = begins + timedelta(seconds=seconds)
+        assert running.replicas(moment, tolerance="0.1")[0] == value, seconds
+        steady = 21 if seconds < 0 else 23
+        assert running.replicas(moment, tolerance="0.1", exactSteps=None)[0] == steady, seconds
+        assert running.replicas(moment, tolerance="0")[0] == (20 if seconds < 0 else 21), seconds
 
 
 def test_stale_plan_is_followed_one_day_then_floor_is_reported(running: Running) -> None:

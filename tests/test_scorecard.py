@@ -16,6 +16,7 @@ from trial_rows import decided, trial_rows
 from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.sql_index import read_questions
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plan_tables import FLOWS
 from fleetcast.assets.replays.timeline import chrome_trace_events, write_timeline
@@ -23,6 +24,7 @@ from fleetcast.models.metrics import is_tier_slo_met, is_tpot_met, is_ttft_met, 
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.catalogue_entries import Tier
 from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.policies import REPLAY_POLICIES
 
 START = datetime(2025, 7, 15, tzinfo=UTC)
 WHERE = {"trace": "t", "day": START.date()}
@@ -192,6 +194,25 @@ def test_the_costs_of_tiers_add_up_to_that_of_the_fleet_and_late_requests_to_the
         for name, mart in (("late", "lateness"), ("missed", "scorecard"))
     )
     assert late == counted
+
+
+def test_a_policy_that_knows_the_day_answers_no_question_about_the_cheapest(tmp_path: Path) -> None:
+    """Each clairvoyant policy is cheaper than all others here, and each serves all requests in time."""
+    lake = Lake(tmp_path / "lake")
+    hindsight = ["clairvoyant", "clairvoyant_routed", "clairvoyant_whole"]
+    others = [name for name in REPLAY_POLICIES if name not in hindsight]
+    for n, policy in enumerate([*hindsight, *others]):
+        lake.write("outcomes", outcomes([{**REQUESTS[0], "ttft_s": 0.5}]), **WHERE, policy=policy)
+        lake.write("fleet_hours", fleet_hours(100.0 * (n + 1), 0.0), **WHERE, policy=policy)
+    lake.write("outcomes", outcomes([{**REQUESTS[0], "ttft_s": 1.5}]), **WHERE, policy=others[0])  # all late
+    lake.write("scorecard", lake.sql("marts/scorecard.sql", **WHERE), **WHERE)
+    tier = {"trace": "t", "tier": "iw_fast", "ttft_slo_s": 1.0, "deadline_s": 60.0, "is_held": False}
+    lake.write("tiers", full("tiers", [tier]), trace="t")
+    found = lake.sql("select policy, is_hindsight from scoreboard").to_pylist()
+    assert {row["policy"] for row in found if row["is_hindsight"]} == set(hindsight)
+    assert {row["policy"] for row in found if not row["is_hindsight"]} == set(others)
+    cheapest = read_questions()["Which policy is cheapest of those that serve 95 % in time?"]
+    assert [row["policy"] for row in lake.sql(cheapest, **WHERE).to_pylist()] == others[1:]
 
 
 def test_needed_gpus_come_from_the_clairvoyant_plan(lake):

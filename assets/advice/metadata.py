@@ -28,8 +28,8 @@ def describe_grade(lake: Lake, trace: str, graded: dict[str, Any] | None) -> Met
         return {}
     table = lake.sql(RELIABILITY_QUERY, trace=trace)
     return {
-        "advice_kept": bool(graded["is_on_target"]),
-        "advice_inside": bool(graded["is_inside"]),
+        "advice_kept": float(graded["is_on_target"]),  # numbers, because Dagster plots no bool
+        "advice_inside": float(graded["is_inside"]),
         "advice_in_time_share": float(graded["in_time_share"]),
         "advice_usd": float(graded["usd"]),
         "advice_so_far": reliability_sentence(table.to_pylist()),

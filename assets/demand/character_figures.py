@@ -1,5 +1,7 @@
 """Figures of a characterised trace: the title gives the main result, the footnote its definition."""
 
+from itertools import cycle
+
 import numpy as np
 import pandas as pd
 
@@ -8,7 +10,7 @@ from fleetcast.assets.demand.paper_panels import draw_paper_figures
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.figure_files import save_figure
-from fleetcast.assets.pages.figure_style import BLUE, INK, MUTED, PALETTE, STYLE, Figure
+from fleetcast.assets.pages.figure_style import BLUE, INK, MUTED, PALETTE, STYLE, Figure, add_figure_legend
 
 TOKEN_KINDS = ("input", "output", "total")
 TOKEN_TICKS = (10, 100, 1_000, 10_000, 100_000)
@@ -73,7 +75,7 @@ def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> Figure:
             panel.plot(sums.index, sums / (60 * minutes * unit), color=colour, label=tier, linewidth=1.5)
         panel.set_ylabel(label)
         panel.set_ylim(0, 1.2 * panel.get_ylim()[1])
-    panels[0].legend(frameon=False, ncols=3, loc="upper left")
+    add_figure_legend(figure, list(zip(rates["requests"].columns, PALETTE, strict=False)))
     rhythm = (
         "too short to show a daily rhythm"
         if np.isnan(whole["daily_strength"])
@@ -99,14 +101,14 @@ def draw_apps(apps: pd.DataFrame, shown: int = 10) -> Figure:
     figure, axes = plt.subplots()
     top = apps.sort_values("place").head(shown)
     at = np.arange(len(top))
-    axes.barh(at - 0.2, 100 * top["request_share"], 0.4, color=BLUE, label="requests")
-    axes.barh(at + 0.2, 100 * top["token_share"], 0.4, color=PALETTE[1], label="tokens")
+    axes.barh(at - 0.2, 100 * top["request_share"], 0.4, color=BLUE)
+    axes.barh(at + 0.2, 100 * top["token_share"], 0.4, color=PALETTE[1])
     axes.set_yticks(at, top["app"])
     axes.invert_yaxis()
     axes.grid(axis="x")
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("share of the trace, %")
-    axes.legend(frameon=False, loc="lower right")
+    add_figure_legend(figure, [("requests", BLUE), ("tokens", PALETTE[1])])
     first = top.iloc[0]
     axes.set_title(f"{first['app']} sends {first['request_share']:.0%} of the requests, of {len(apps)} apps")
     add_footnote(figure, "All tiers and days; tokens are input and output (SageServe figure 6a).")
@@ -122,17 +124,18 @@ def draw_tokens(cdf: pd.DataFrame) -> Figure:
 
     figure, panels = plt.subplots(1, len(TOKEN_KINDS), sharey=True)
     medians = {}
+    colours = dict(zip(sorted(cdf["llm"].unique()), cycle(PALETTE), strict=False))
     for panel, kind in zip(panels, TOKEN_KINDS, strict=True):
         of_kind = cdf[cdf["kind"] == kind]
-        for colour, (llm, rows) in zip(PALETTE, of_kind.groupby("llm"), strict=False):
-            panel.plot(rows["tokens"], rows["share"], color=colour, drawstyle="steps-post", label=llm)
+        for llm, rows in of_kind.groupby("llm"):
+            panel.plot(rows["tokens"], rows["share"], color=colours[llm], drawstyle="steps-post", label=llm)
         counts = of_kind.groupby("tokens")["requests"].sum().cumsum()
         medians[kind] = counts.index[np.searchsorted(counts, counts.iloc[-1] / 2)]
         panel.set(xscale="log", ylim=(0, 1), xlabel=f"{kind} tokens")
         ticks = [t for t in TOKEN_TICKS if of_kind["tokens"].min() / 3 <= t <= 3 * of_kind["tokens"].max()]
         panel.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     panels[0].set_ylabel("share of requests with at most this many")
-    panels[1].legend(frameon=False, loc="lower right", fontsize=10)
+    add_figure_legend(figure, list(colours.items()), in_a_row=4)
     panels[0].set_title(
         f"Half of the requests have up to {medians['input']:,.0f} tokens in and {medians['output']:,.0f} out"
     )

@@ -5,35 +5,38 @@ from collections.abc import Sequence
 import pandas as pd
 
 from fleetcast.assets.demand.time_axes import label_minutes
-from fleetcast.assets.pages.figure_style import MUTED, PALETTE, Axes, Figure
+from fleetcast.assets.pages.figure_style import MUTED, PALETTE, Axes, Figure, add_figure_legend
 from fleetcast.models.world.catalogue import load_catalogue
 
 
 def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataFrame, title: str) -> Figure:
-    """Plot latency by tier, region and minute, and the load of instances (SageServe figure 6c to e)."""
+    """Plot latency by tier, region and minute, and the load of instances (SageServe figure 6c to e).
+
+    Tiers have the first colours, regions the last ones.
+    """
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(14, 5))
     draw_latency_boxes(panels[0], boxes)
-    for colour, (tier, rows) in zip(PALETTE, minutes.groupby("tier"), strict=False):
-        panels[1].plot(rows["minute"], rows["mean_s"], color=colour, linewidth=1.5, label=tier)
+    tiers = dict(zip(sorted(minutes["tier"].unique()), PALETTE, strict=False))
+    for tier, colour in tiers.items():
+        rows = minutes[minutes["tier"] == tier]
+        panels[1].plot(rows["minute"], rows["mean_s"], color=colour, linewidth=1.5)
         low, high = ((rows["mean_s"] + sign * rows["deviation_s"]).clip(lower=0) for sign in (-1, 1))
         panels[1].fill_between(rows["minute"], low, high, color=colour, alpha=0.15, linewidth=0)
     panels[1].set_title("Mean and deviation in the busiest hour", fontsize=11)
     panels[1].set_ylabel("E2E, s")
-    panels[1].legend(frameon=False, fontsize=9)
     llm = largest_llm(instances["llm"].tolist())
     styles = {"p50_tokens": "-", "p95_tokens": "--", "p99_tokens": ":"}
     of_llm = instances[instances["llm"] == llm]
-    for colour, (region, rows) in zip(PALETTE, of_llm.groupby("served_region"), strict=False):
+    regions = dict(zip(sorted(of_llm["served_region"].unique()), reversed(PALETTE), strict=False))
+    for region, colour in regions.items():
+        rows = of_llm[of_llm["served_region"] == region]
         for column, style in styles.items():
-            label = region if column == "p50_tokens" else None
-            panels[2].plot(
-                rows["minute"], rows[column] / 1e3, color=colour, linestyle=style, linewidth=1.2, label=label
-            )
+            panels[2].plot(rows["minute"], rows[column] / 1e3, color=colour, linestyle=style, linewidth=1.2)
     panels[2].set_title(f"Instances of {llm}: P50, P95 --, P99 ..", fontsize=11)
     panels[2].set_ylabel("thousand tokens per minute")
-    panels[2].legend(frameon=False, fontsize=9)
+    add_figure_legend(figure, [*tiers.items(), *regions.items()])
     for panel in panels[1:]:
         label_minutes(panel)
         panel.set_ylim(bottom=0)

@@ -14,7 +14,7 @@ import pandas as pd
 from fleetcast.assets.demand.latency_panels import add_footnote, draw_latency
 from fleetcast.assets.demand.time_axes import label_days, label_hours, label_minutes
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.figure_style import PALETTE, Axes, Figure
+from fleetcast.assets.pages.figure_style import PALETTE, Axes, Figure, add_figure_legend
 
 PANEL_WEEK = np.timedelta64(7, "D")
 MAX_PANELS_PER_SIDE = 3  # number of tiers and of regions: those with the most requests
@@ -100,7 +100,7 @@ def draw_tiers(load: pd.DataFrame, minutes: pd.DataFrame) -> Figure:
     by_tier = rates_over_time(week, "tier")
     share = by_tier["requests"].sum() / by_tier["requests"].to_numpy().sum()
     rights = [draw_rates(above, by_tier, names), draw_rates(below, rates_over_time(minutes, "tier"), names)]
-    above.legend(frameon=False, ncols=len(names), loc="upper left")
+    add_figure_legend(figure, list(zip(names, cycle(PALETTE), strict=False)))
     above.set_title(f"{share.idxmax()} is the largest tier with {share.max():.0%} of a week's requests")
     below.set_title(f"The busiest hour, {minutes['time'].min():%Y-%m-%d %H:%M}, by the minute")
     for left, right in zip((above, below), rights, strict=True):
@@ -120,14 +120,16 @@ def draw_endpoints(load: pd.DataFrame) -> Figure:
 
     week = select_last_week(load)
     tiers, regions = busiest_values(week, "tier"), busiest_values(week, "region")
+    llms = sorted(week.loc[week["tier"].isin(tiers) & week["region"].isin(regions), "llm"].unique())
     figure, grid = plt.subplots(
         len(tiers), len(regions), sharex=True, sharey="row", squeeze=False, figsize=(12, 2 + 2 * len(tiers))
     )
     for row, name in zip(grid, tiers, strict=True):
         of_tier = week[week["tier"] == name]
-        draw_panel_row(list(row), [(place, of_tier[of_tier["region"] == place]) for place in regions], "llm")
+        parts = [(place, of_tier[of_tier["region"] == place]) for place in regions]
+        draw_panel_row(list(row), parts, "llm", llms)
         row[0].set_ylabel(f"{name}\nrequests/s")
-    grid[0, 0].legend(frameon=False, fontsize=8)
+    add_figure_legend(figure, list(zip(llms, cycle(PALETTE), strict=False)), is_right=True)
     means = week.groupby(["tier", "region", "llm"])["requests"].sum() / week["time"].nunique()
     most = means.sort_values().index.to_frame().iloc[-1]
     largest = f"{most['llm']} in {most['region']}, {most['tier']}"
@@ -145,9 +147,11 @@ def draw_regions(load: pd.DataFrame, held: set[str]) -> Figure:
     week = week.assign(sort=np.where(week["tier"].isin(held), "not interactive", "interactive"))
     regions = busiest_values(week, "region")
     figure, grid = plt.subplots(1, len(regions), sharex=True, sharey=True, squeeze=False, figsize=(12, 4))
-    draw_panel_row(list(grid[0]), [(place, week[week["region"] == place]) for place in regions], "sort")
+    sorts = sorted(week["sort"].unique())
+    parts = [(place, week[week["region"] == place]) for place in regions]
+    draw_panel_row(list(grid[0]), parts, "sort", sorts)
     grid[0, 0].set_ylabel("requests/s")
-    grid[0, 0].legend(frameon=False, loc="upper left", fontsize=10)
+    add_figure_legend(figure, list(zip(sorts, PALETTE, strict=False)), is_right=True)
     sums = week.groupby("region")["requests"].sum()
     title = f"{sums.idxmax()} has {sums.max() / sums.sum():.0%} of the requests"
     figure.suptitle(title, weight="bold", fontsize=12)
@@ -159,9 +163,10 @@ def draw_regions(load: pd.DataFrame, held: set[str]) -> Figure:
     return figure
 
 
-def draw_panel_row(row: Sequence[Axes], parts: Sequence[tuple[str, pd.DataFrame]], by: str) -> None:
-    """Plot the parts side by side, with the same lines on the same two axes."""
-    names = sorted({name for _, load in parts for name in load[by]})
+def draw_panel_row(
+    row: Sequence[Axes], parts: Sequence[tuple[str, pd.DataFrame]], by: str, names: Sequence[str]
+) -> None:
+    """Plot the parts side by side, with the same two axes; `names`: the values of `by`, a colour each."""
     rights = []
     for panel, (title, load) in zip(row, parts, strict=True):
         rights.append(draw_rates(panel, rates_over_time(load, by), names))
@@ -180,7 +185,7 @@ def draw_apps_by_hour(apps: pd.DataFrame) -> Figure:
     by_tier = rates_over_time(apps, "tier")
     draw_rates(panel, by_tier, names).set_ylabel("1,000 tokens/s, dashed")
     panel.set_ylabel("requests/s")
-    panel.legend(frameon=False, ncols=len(names), loc="upper left")
+    add_figure_legend(figure, list(zip(names, cycle(PALETTE), strict=False)))
     whole = apps.groupby("time")[["requests"]].sum().reset_index().sort_values("requests")
     peak, times = whole["time"].iloc[-1], whole["requests"].max() / whole["requests"].mean()
     panel.set_title(f"The ten largest apps: peak at {peak:%H} h, {times:.1f} times the mean")

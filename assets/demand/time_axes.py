@@ -4,11 +4,11 @@ from fleetcast.assets.pages.figure_style import Axes
 
 
 def label_days(panel: Axes, short: bool = False) -> None:
-    """Label the days on the time axis; `short`: without the weekday."""
+    """Label the days on the time axis with their month; `short`: on two lines, without the weekday."""
     from matplotlib.dates import DateFormatter, DayLocator
 
     panel.xaxis.set_major_locator(DayLocator())
-    panel.xaxis.set_major_formatter(DateFormatter("%d" if short else "%a %d"))
+    panel.xaxis.set_major_formatter(DateFormatter("%d\n%b" if short else "%a %d %b"))
 
 
 def label_hours(panel: Axes) -> None:

@@ -5,7 +5,7 @@ from datetime import date
 import pandas as pd
 
 from fleetcast.assets.lake.settings import RunSettings
-from fleetcast.assets.pages.figure_style import BLUE, FAINT, INK, MUTED, Axes, Figure
+from fleetcast.assets.pages.figure_style import BLUE, FAINT, INK, MUTED, Axes, Figure, add_line_legend
 
 BASELINE_METHOD = "last_value"
 
@@ -79,7 +79,7 @@ def draw_decisions(frame: pd.DataFrame, planned: str) -> Figure:
     panel.set_ylim(matched - 8, 100)
     panel.annotate("the SLO's target", (0.99, matched), (0, -14), xycoords=("axes fraction", "data"),
                    ha="right", color=MUTED, fontsize=10, textcoords="offset points")  # fmt: skip
-    panel.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 0.08))
+    add_line_legend(figure, panel, in_a_row=5)
     panel.set(xlabel="GPU-hours of the day", ylabel=f"{frame['tier'].iloc[0]} requests within their SLO, %")
     return figure
 

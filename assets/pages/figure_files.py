@@ -68,5 +68,6 @@ def figure_thumbnail(path: LakePath, width_pixels: int = 900) -> bytes:
     image = Image.open(io.BytesIO(path.read_bytes())).convert("RGB")
     image.thumbnail((width_pixels, width_pixels))
     packed = io.BytesIO()
-    image.quantize(64).save(packed, format="png", optimize=True)
+    # The default method merges colours that cover little of the picture, such as those of thin lines.
+    image.quantize(256, Image.Quantize.FASTOCTREE).save(packed, format="png", optimize=True)
     return packed.getvalue()

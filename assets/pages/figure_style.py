@@ -23,6 +23,7 @@ POLICY_COLOURS = {name: rule.colour for name, rule in (REPLAY_POLICIES | BOARD_P
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 # In fractions of the axes: gap from point to label, width of a letter, half a line, size of a point (x, y).
 LABEL_GAP, LETTER_WIDTH, HALF_LINE_HEIGHT, POINT_SIZE = 0.013, 0.0105, 0.018, (0.008, 0.016)
+OUTLIER_RATIO = 5.0  # the largest value over the median, from which on an axis is logarithmic
 STYLE: dict[Any, Any] = {
     "figure.figsize": (10, 5.6),
     "figure.dpi": 160,
@@ -109,13 +110,31 @@ def start_y_axes_at_zero(panels: Sequence["Axes"]) -> None:
         panel.set_ylim(bottom=0)
 
 
-def add_figure_legend(figure: "Figure", entries: Sequence[tuple[str, str]], in_a_row: int = 100) -> None:
-    """Add a legend of (label, colour) entries above the figure, at most `in_a_row` in a row."""
+def add_figure_legend(
+    figure: "Figure", entries: Sequence[tuple[str, str]], in_a_row: int = 100, is_right: bool = False
+) -> None:
+    """Add a legend of (label, colour) entries: above, at most `in_a_row` in a row, or right of the axes."""
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colour, label=label) for label, colour in entries]
-    columns = min(len(entries), in_a_row)
-    figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False)
+    if is_right:
+        figure.legend(handles=handles, loc="outside right center", frameon=False)
+    else:
+        columns = max(1, min(len(entries), in_a_row))
+        figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False)
+
+
+def add_line_legend(figure: "Figure", panel: "Axes", in_a_row: int) -> None:
+    """Add a legend of a panel's labelled lines above the figure, at most `in_a_row` in a row."""
+    handles, labels = panel.get_legend_handles_labels()
+    columns = max(1, min(len(labels), in_a_row))
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns, frameon=False, fontsize=10)
+
+
+def has_outliers(values: Floats) -> bool:
+    """Return whether the largest of the values (n,) is so far above their median that it squeezes others."""
+    known = values[np.isfinite(values)]
+    return bool(known.size and known.max() > OUTLIER_RATIO * np.median(known) > 0)
 
 
 def fill_empty_figure(figure: "Figure", reason: str) -> "Figure":

@@ -17,6 +17,7 @@ from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import RunSettings, midnight
 from fleetcast.assets.lake.store import folders_with_rows
 from fleetcast.assets.plans.cluster_workloads import ClusterWorkload, build_workloads, instance_limits
+from fleetcast.assets.plans.hpa_steps import EXACT_MINUTES, LIFT_MINUTES
 from fleetcast.assets.plans.plan_export import WORKLOAD_KIND_COLUMNS, exportable_policies
 from fleetcast.models.aliases import Row
 from fleetcast.models.world.toml_dataclasses import require_known
@@ -67,10 +68,22 @@ class CurrentPlan:
             self._seen = seen
             return True
 
-    def replica_target(self, key: WorkloadKey, floor: int | None) -> ReplicaTarget:
-        """Return the target of a workload now; ValueError for one that the config does not deploy.
+    def recent_replicas(self, key: WorkloadKey, floor: int | None) -> list[int]:
+        """Return the target's replicas now and at each of the last minutes, by the plans that are known now.
 
-        `floor` is the target where the plan is not trusted; None stands for the config's minimum.
+        So many minutes as a step of an HPA takes; see replica_target.
+        """
+        now = self.now()
+        moments = [now - timedelta(minutes=back) for back in range(LIFT_MINUTES + EXACT_MINUTES + 1)]
+        return [self.replica_target(key, floor, moment).replicas for moment in moments]
+
+    def replica_target(
+        self, key: WorkloadKey, floor: int | None, moment: datetime | None = None
+    ) -> ReplicaTarget:
+        """Return the target of a workload at a moment; ValueError for one that the config does not deploy.
+
+        `floor` is the target where the plan is not trusted; None stands for the config's minimum. `moment`
+        is now by default.
         """
         workload = self.workloads.get(key)
         config_minimum = workload.min_replicas if workload else self._config_minimum(key)
@@ -81,7 +94,7 @@ class CurrentPlan:
             return ReplicaTarget(
                 floor, "floor", f"alarm {FORECAST_ALARM}: the last value was the better forecast", ""
             )
-        now = self.now()
+        now = moment or self.now()
         applied = self._row_at(workload, now)
         if applied is None:
             why = f"no plan for now: the newest one ends at {workload.ends:%Y-%m-%d %H:%M}"
@@ -89,8 +102,8 @@ class CurrentPlan:
         state = "planned" if workload.row_in_slot(now) is applied else "yesterday"
         ended = f"the plan ended at {workload.ends:%Y-%m-%d %H:%M}: the same hour a day before"
         starts = [row["hour_start"] + shift for row in workload.rows for shift in (timedelta(0), _DAY)]
-        moments = sorted({start for start in starts if now < start <= now + workload.lead})
-        rows = [applied, *(row for moment in moments if (row := self._row_at(workload, moment)))]
+        ahead = sorted({start for start in starts if now < start <= now + workload.lead})
+        rows = [applied, *(row for start in ahead if (row := self._row_at(workload, start)))]
         target = max(rows, key=lambda row: row["instances"])
         return ReplicaTarget(
             target["instances"], state, ended if state == "yesterday" else "", target["decision_id"]

@@ -35,22 +35,32 @@ def build_hpas(workloads: Sequence[ClusterWorkload], options: ExportOptions) -> 
 
 
 def build_buffers(workloads: Sequence[ClusterWorkload], options: ExportOptions) -> list[Manifest]:
-    """Return a CapacityBuffer per workload: nodes for what begins to boot within a node's lead time."""
+    """Return a CapacityBuffer per workload: nodes for what begins to boot within a node's lead time.
+
+    A workload that needs none has no buffer: not in the hour of --hour, else not in the whole plan.
+    """
     if options.hour is not None:
-        return [_buffer(workload, options, _instant(workload, options)) for workload in workloads]
-    node_lead = timedelta(seconds=options.node_lead_s)
-    steps = []
+        buffers = [_buffer(workload, options, _instant(workload, options)) for workload in workloads]
+        return [buffer for buffer in buffers if buffer["spec"]["replicas"]]
+    buffers, steps = [], []
     for workload in workloads:
-        starts = [row["hour_start"] for row in workload.rows]
-        leads = (timedelta(0), workload.lead, workload.lead + node_lead)
-        moments = sorted({start - lead for start in starts for lead in leads if start - lead >= starts[0]})
-        steps += [
-            _patch(moment, BUFFER_RESOURCE, workload, {"replicas": _next_boots(workload, options, moment)[0]})
-            for moment in moments
-        ]
-        steps.append(_patch(workload.ends, BUFFER_RESOURCE, workload, {"replicas": 0}))
-    buffers = [_buffer(workload, options, workload.rows[0]["hour_start"]) for workload in workloads]
-    return [*buffers, *build_step_job("fleetcast-buffer-steps", *BUFFER_RESOURCE, steps, options)]
+        replicas_by_moment = _buffer_steps(workload, options)
+        if any(replicas_by_moment.values()):
+            buffers.append(_buffer(workload, options, workload.rows[0]["hour_start"]))
+            steps += [
+                _patch(moment, BUFFER_RESOURCE, workload, {"replicas": replicas})
+                for moment, replicas in replicas_by_moment.items()
+            ]
+    job = build_step_job("fleetcast-buffer-steps", *BUFFER_RESOURCE, steps, options) if steps else []
+    return [*buffers, *job]
+
+
+def _buffer_steps(workload: ClusterWorkload, options: ExportOptions) -> dict[datetime, int]:
+    """Return the replicas of a workload's buffer by the instant from which on they are needed."""
+    starts = [row["hour_start"] for row in workload.rows]
+    leads = (timedelta(0), workload.lead, workload.lead + timedelta(seconds=options.node_lead_s))
+    moments = sorted({start - lead for start in starts for lead in leads if start - lead >= starts[0]})
+    return {moment: _next_boots(workload, options, moment)[0] for moment in moments} | {workload.ends: 0}
 
 
 def _hpa(workload: ClusterWorkload, options: ExportOptions, row: Row) -> Manifest:

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from fleetcast.assets.plans.cron_triggers import requested_replicas
 from fleetcast.assets.plans.current_plan import CurrentPlan, ReplicaTarget, WorkloadKey
+from fleetcast.assets.plans.hpa_steps import current_request
 from fleetcast.assets.plans.keda_messages import MESSAGE_CLASSES, grpc_handlers
 from fleetcast.models.world.toml_dataclasses import shorten_text
 
@@ -57,9 +57,13 @@ class KedaScaler:
 
     async def metrics(self, request: Any, context: GrpcContext) -> Any:
         """Answer GetMetrics: the number of replicas that the plan has now, past the HPA's tolerance."""
-        target = await self._replica_target(request.scaledObjectRef, context, request.metricName)
-        tolerance = float(request.scaledObjectRef.scalerMetadata.get("tolerance", "0"))
-        requested = requested_replicas(target.replicas, tolerance)
+        ref = request.scaledObjectRef
+        await self._replica_target(ref, context, request.metricName)
+        key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.plan.policy)
+        tolerance = float(ref.scalerMetadata.get("tolerance", "0"))
+        recent = self.plan.recent_replicas(key, floor)
+        is_exact = ref.scalerMetadata.get("exactSteps") == "true"
+        requested = current_request(recent if is_exact else recent[:1], tolerance)
         value = MESSAGE_CLASSES["MetricValue"](
             metricName=request.metricName,
             metricValue=requested,

@@ -66,7 +66,7 @@ class EarlyBoots(NamedTuple):
 def plan_to_json(rows: Iterable[Row], boots: EarlyBoots) -> str:
     """Return a plan as JSON: by hour, the load, instances, cost and changes of each endpoint, and why.
 
-    `gpu_hours` and `usd` are of serving instances; those that boot early are apart.
+    `gpu_hours` and `usd` are of serving instances; `usd_with_boots` is with those that boot early.
     """
     ordered = sorted(rows, key=lambda row: row["hour_start"])
     hours = [
@@ -75,9 +75,8 @@ def plan_to_json(rows: Iterable[Row], boots: EarlyBoots) -> str:
     first = ordered[0]
     plan = {name: first[name] for name in ("trace", "policy", "programme")}
     whole = {"gpu_hours": sum(hour["gpus"] for hour in hours), "usd": sum(hour["usd"] for hour in hours)}
-    return json.dumps(
-        {**plan, "day": first["day"].isoformat(), **whole, **boots._asdict(), "hours": hours}, indent=2
-    )
+    paid = {**boots._asdict(), "usd_with_boots": whole["usd"] + boots.boot_usd}
+    return json.dumps({**plan, "day": first["day"].isoformat(), **whole, **paid, "hours": hours}, indent=2)
 
 
 def _hour(start: datetime, rows: list[Row]) -> dict[str, Any]:

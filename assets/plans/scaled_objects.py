@@ -2,14 +2,15 @@
 
 KEDA turns triggers into metrics of a HorizontalPodAutoscaler (HPA). An HPA ignores a change within its
 tolerance, 10 % by default: from ten replicas on, a step of one does not happen. From Kubernetes 1.35 on (KEDA
-2.20 writes it) the objects set the tolerance to 0. Before, they request so many more that every step happens.
+2.20 writes it) the objects set the tolerance to 0. Before, hpa_steps.py leads it through each step.
 """
 
 from typing import Any
 
 from fleetcast.assets.plans.cluster_workloads import ClusterWorkload
-from fleetcast.assets.plans.cron_triggers import DEFAULT_TOLERANCE, Trigger, cron_triggers, requested_replicas
+from fleetcast.assets.plans.cron_triggers import Trigger, cron_triggers
 from fleetcast.assets.plans.export_options import ExportOptions, Manifest, manifest_head, target_reference
+from fleetcast.assets.plans.hpa_steps import DEFAULT_TOLERANCE, steady_request
 
 SCALER_FAILURES = 3  # failed calls in a row after which KEDA falls back to the safe level
 KEDA_POLL_S = 15  # KEDA's default of 30 s would delay a start from zero replicas
@@ -20,10 +21,12 @@ PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
 def build_cron_object(workload: ClusterWorkload, options: ExportOptions) -> Manifest:
     """Return a ScaledObject with a cron trigger per interval of the plan, and with one of its safe level."""
     least = min(row["instances"] for row in workload.rows)
-    safe = workload.safe_replicas
-    most = workload.max_replicas if options.mode == "floor" else safe
-    triggers = cron_triggers(workload, tolerance_of(options))
+    is_floor = options.mode == "floor"  # then others request more, and no step is exact
+    triggers = cron_triggers(workload, tolerance_of(options), has_exact_steps=not is_floor)
     if triggers:
+        requested = max(int(trigger["metadata"]["desiredReplicas"]) for trigger in triggers)
+        safe, cap = workload.safe_replicas, workload.max_replicas
+        most = cap if is_floor else max(min(requested, cap), safe)
         return _scaled_object(workload, options, least, most, triggers)
     # The plan ends this workload. A ScaledObject needs a trigger; while it is paused KEDA ignores it.
     idle = {"timezone": "Etc/UTC", "start": "0 0 * * *", "end": "1 0 * * *", "desiredReplicas": "1"}
@@ -47,6 +50,7 @@ def build_scaler_object(workload: ClusterWorkload, options: ExportOptions) -> Ma
             "gpusPerInstance": str(row["gpus_per_instance"]),
             "floor": str(workload.safe_replicas),
             "tolerance": f"{tolerance:g}",
+            **({"exactSteps": "true"} if options.mode == "active" else {}),
         },
     }
     return _scaled_object(workload, options, workload.min_replicas, workload.max_replicas, [trigger])
@@ -74,7 +78,7 @@ def _scaled_object(
         **({"pollingInterval": KEDA_POLL_S, "cooldownPeriod": STABLE_S} if min_replicas == 0 else {}),
         "fallback": {
             "failureThreshold": SCALER_FAILURES,
-            "replicas": requested_replicas(workload.safe_replicas, tolerance_of(options)),
+            "replicas": steady_request(workload.safe_replicas, tolerance_of(options)),
         },
         "advanced": {"horizontalPodAutoscalerConfig": {"behavior": _behavior(options, most)}},
         "triggers": [*triggers, *custom],

@@ -19,6 +19,7 @@ from fleetcast.assets.pages.figure_style import (
     INK,
     MUTED,
     POLICY_COLOURS,
+    Axes,
     Figure,
     add_figure_legend,
     draw_stairs,
@@ -28,11 +29,13 @@ from fleetcast.assets.pages.figure_style import (
     policy_colours,
     start_y_axes_at_zero,
 )
+from fleetcast.models.aliases import Floats
 
 TICKS_S = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 CDF_LABELS = {"ttft_s": "time to the first token, seconds", "tpot_s": "time per output token, seconds"}
 NINES = 3.5  # end of the latency axis: 99.97 %
 NO_INTERACTIVE = "no interactive request, so no time to the first token"
+MOST_CURVES = 8  # with a colour
 LINE_NINES, DASH = 0.02, 6.0  # width of a line on that axis; length of a dash in widths of its line
 
 
@@ -89,7 +92,7 @@ def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> Figu
 
     `measure` is one of CDF_LABELS. `frame` has policy, `measure` (upper edge of a bin, s) and share
     (cumulative, of all requests), in order of both. Policies with the same curve share one line, dashed in
-    the colours of all.
+    the colours of all. Those beyond MOST_CURVES with the fewest in time are grey.
     """
     import matplotlib.pyplot as plt
 
@@ -97,12 +100,14 @@ def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> Figu
     shares = frame.pivot(index=measure, columns="policy", values="share").ffill().fillna(0.0)
     shares = shares[list(dict.fromkeys(frame["policy"]))]
     nines = (1 - shares).where(lambda slower: slower > 10**-NINES).transform(lambda slower: -np.log10(slower))
-    colours = policy_colours(list(shares.columns))
-    for group in group_same_curves(nines.fillna(NINES)):
+    in_time = shares[shares.index <= slo_s].max().sort_values(ascending=False, kind="stable")
+    others = list(in_time.index[MOST_CURVES:])
+    colours = policy_colours(list(shares.columns)) | dict.fromkeys(others, MUTED)
+    axes.plot(nines.index, nines[others], color=FAINT, linewidth=1)
+    for group in group_same_curves(nines.drop(columns=others).fillna(NINES)):
         for place, policy in enumerate(group):
             dashes = "-" if len(group) == 1 else (DASH * place, (DASH, DASH * (len(group) - 1)))
             axes.plot(nines.index, nines[policy], color=colours[policy], linestyle=dashes)
-    in_time = shares[shares.index <= slo_s].max().sort_values(ascending=False, kind="stable")
     for place, (name, share) in enumerate(in_time.items()):
         axes.annotate(
             f"{name}  {100 * share:.1f} % in time",
@@ -123,6 +128,27 @@ def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> Figu
     axes.set_ylim(0, NINES)
     axes.set_yticks(-np.log10([1, 0.5, 0.1, 0.05, 0.01, 0.001]), ["0", "50", "90", "95", "99", "99.9"])
     return figure
+
+
+def stretch_axis(axes: Axes, axis: str, values: Floats) -> str:
+    """Make an axis logarithmic if outliers squeeze its values (n,), down to their median if some are near 0.
+
+    Returns a note on it, "" for an axis that stays linear.
+    """
+    if not figure_style.has_outliers(values):
+        return ""
+    middle = float(f"{np.median(values):.1g}")
+    is_far_from_zero = values.min() > 0.1 * middle
+    low = 0.8 * values.min() if is_far_from_zero else 0.0
+    scale, limits, ticks = (getattr(axes, f"set_{axis}{name}") for name in ("scale", "lim", "ticks"))
+    scale("log") if is_far_from_zero else scale("symlog", linthresh=middle)
+    limits(low, None)
+    steps = [10.0**decade * factor for decade in range(-3, 7) for factor in (1, 2, 5)]
+    shown = [step for step in steps if max(low, middle / 2 if not low else 0) <= step <= 1.2 * values.max()]
+    shown = shown if is_far_from_zero else [0.0, *shown]
+    ticks(shown, [f"{step:g}" for step in shown])
+    ticks([], minor=True)
+    return ", log" if is_far_from_zero else f", log above {middle:g}"
 
 
 def group_same_curves(nines: pd.DataFrame) -> list[list[str]]:
@@ -147,21 +173,25 @@ def draw_cost_against_misses(frame: pd.DataFrame) -> Figure:
     right, top = max(1.25 * cost.max(), 1e-3), max(1.2 * missed.max(), 0.1)
     colours = [POLICY_COLOURS.get(policy, INK) for policy in frame["policy"]]
     axes.scatter(cost, missed, s=110, color=colours, zorder=3)
-    x, y = cost / right, missed / top
+    axes.set(xlim=(0, right), ylim=(0, top))
+    notes = [stretch_axis(axes, axis, values) for axis, values in (("x", cost), ("y", missed))]
+    to_fractions = axes.transData + axes.transAxes.inverted()
+    x, y = to_fractions.transform(np.column_stack([cost, missed])).T
     groups = figure_style.group_overlapping_points(x, y)
     names = [", ".join(frame["policy"].iloc[member] for member in sorted(group)) for group in groups]
     ends = np.array([(x[group].max(), y[group].mean()) for group in groups])
     places = figure_style.label_positions(ends[:, 0], ends[:, 1], [len(name) for name in names])
     for name, group, end, place in zip(names, groups, ends, places, strict=True):
         colour = colours[group[0]] if len(group) == 1 else INK
-        label, point = (place[0] * right, place[1] * top), (end[0] * right, end[1] * top)
+        label, point = to_fractions.inverted().transform([place, end])
         line = (
             {"arrowstyle": "-", "color": MUTED, "lw": 0.8, "relpos": (0, 0.5)} if place[1] != end[1] else None
         )
-        axes.annotate(name, point, label, color=colour, va="center", arrowprops=line)
+        axes.annotate(name, tuple(point), tuple(label), color=colour, va="center", arrowprops=line)
     low = min(-0.03, min(height for _, height in places) - 1.5 * figure_style.HALF_LINE_HEIGHT)
-    axes.set(xlim=(0, right), ylim=(low * top, top), xlabel="cost of the day, thousand USD")
-    axes.set_ylabel("interactive requests that missed their SLO, %")
+    axes.set_ylim(to_fractions.inverted().transform((0, low))[1], top)
+    axes.set_xlabel("cost of the day, thousand USD" + notes[0])
+    axes.set_ylabel("interactive requests that missed their SLO, %" + notes[1])
     axes.annotate("better", (0.02, 0.06), (0.09, 0.16), xycoords="axes fraction", color=MUTED,
                   arrowprops={"arrowstyle": "->", "color": MUTED})  # fmt: skip
     return figure

@@ -21,8 +21,8 @@ def describe_required_attainment(frame: pd.DataFrame) -> str:
 def draw_planners(frame: pd.DataFrame) -> Figure:
     """Draw USD of the day by planner, the cheapest on top, fleetcast in colour.
 
-    `frame`: rows of the mart planner_board. A thin whisker is the 90 % interval from the error of the latency
-    profiles; its thick part is the range over resamples of the day's requests.
+    `frame`: rows of the mart planner_board. The error of the latency profiles moves all planners together, so
+    fleetcast alone has a whisker, its 90 % interval. A thick line is the range over resamples.
     """
     import matplotlib.pyplot as plt
 
@@ -32,9 +32,11 @@ def draw_planners(frame: pd.DataFrame) -> Figure:
     panel.barh(
         rows["planner"], usd, color=[BLUE if name == FLEETCAST_PLANNER else FAINT for name in rows["planner"]]
     )
+    common = rows[rows["planner"] == FLEETCAST_PLANNER].dropna(subset=["total_usd", "usd_error_share"])
     panel.errorbar(
-        usd, rows["planner"], xerr=usd * rows["usd_error_share"].fillna(0.0), fmt="none", ecolor=MUTED
-    )
+        common["total_usd"], common["planner"], xerr=common["total_usd"] * common["usd_error_share"],
+        fmt="none", ecolor=MUTED,
+    )  # fmt: skip
     resampled = rows.dropna(subset="low_usd")
     panel.hlines(resampled["planner"], resampled["low_usd"], resampled["high_usd"], color=INK, lw=5, zorder=3)
     for _, row in rows.iterrows():
@@ -47,7 +49,7 @@ def draw_planners(frame: pd.DataFrame) -> Figure:
     thick = "; thick: resamples of its requests" if len(resampled) else ""
     panel.set(
         xlabel=f"USD of the day where {describe_required_attainment(frame)}\nthin: error of the latency "
-        f"profiles{thick}"
+        f"profiles, common to all{thick}"
     )
     panel.grid(visible=False)
     return figure

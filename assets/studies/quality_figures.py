@@ -12,6 +12,7 @@ from fleetcast.assets.pages.figure_style import (
     PALETTE,
     Axes,
     Figure,
+    add_line_legend,
     fill_empty_figure,
     group_overlapping_points,
     label_positions,
@@ -62,7 +63,7 @@ def draw_quality_plans(frame: pd.DataFrame) -> Figure:
     panel.set_title(f"P95 within {frame['required_latency_s'].iloc[0]:g} s")
     panel.set_ylim(0, 1.2 * frame["usd_per_hour"].max())
     if len(fronts):
-        panel.legend(frameon=False, fontsize=10)
+        add_line_legend(figure, panel, in_a_row=4)
     annotate_plans(panel, frame)
     return figure
 

@@ -6,7 +6,16 @@ import pandas as pd
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.figure_files import draw_and_save_figure
-from fleetcast.assets.pages.figure_style import INK, MUTED, Figure, policy_colours
+from fleetcast.assets.pages.figure_style import (
+    INK,
+    MUTED,
+    Axes,
+    Figure,
+    add_figure_legend,
+    has_outliers,
+    policy_colours,
+)
+from fleetcast.models.aliases import Floats
 from fleetcast.models.world.catalogue import Catalogue
 
 
@@ -42,11 +51,11 @@ def draw_paper_points(frame: pd.DataFrame) -> Figure:
     ):
         for study, rows in rows_of_panel.groupby("study", sort=False):
             paper, fleetcast = factor * rows["paper_value"], factor * rows["fleetcast_value"]
-            panel.scatter(paper, fleetcast, s=45, color=colours[str(study)], label=study, alpha=0.8)
+            panel.scatter(paper, fleetcast, s=45, color=colours[str(study)], alpha=0.8)
         if len(rows_of_panel):
             ends = factor * rows_of_panel[["paper_value", "fleetcast_value"]].to_numpy().ravel()
             panel.plot([ends.min(), ends.max()], [ends.min(), ends.max()], color=MUTED, linewidth=1, zorder=0)
-            panel.legend(frameon=False, fontsize=10)
+    add_figure_legend(figure, list(colours.items()), in_a_row=6)
     panels[0].set(xscale="log", yscale="log", title="instance-hours and seconds")
     panels[1].set(title="shares, and changes relative to another policy, %")
     for panel in panels:
@@ -82,8 +91,26 @@ def draw_study_bars(frame: pd.DataFrame, strictest: str) -> Figure:
             text = "–" if np.isnan(value) else f"{value:,.0f}" if value >= 100 else f"{value:,.2g}"
             panel.annotate(text, (np.nan_to_num(value), y), (4, 0), textcoords="offset points", va="center",
                            fontsize=10, color=MUTED)  # fmt: skip
+        title += limit_bars(panel, values)
         panel.set_title(title, fontsize=11, color=INK)
-        panel.set_xlim(0, max(1.18 * np.nanmax(np.append(values, 0.01)), 0.01))
         panel.grid(visible=False)
     panels[0].set_yticks(place, labels)
     return figure
+
+
+def limit_bars(panel: Axes, values: Floats) -> str:
+    """Set the end of a panel's bars (n,); logarithmic above their median if an outlier squeezes them.
+
+    Returns a note on it, "" for a linear axis.
+    """
+    most = max(np.nanmax(np.append(values, 0.01)), 0.01)
+    if not has_outliers(values):
+        panel.set_xlim(0, 1.18 * most)
+        return ""
+    middle = float(f"{np.nanmedian(values):.1g}")
+    panel.set_xscale("symlog", linthresh=middle)
+    panel.set_xlim(0, middle * (most / middle) ** 1.3)
+    ticks = [0.0, *(middle * 10.0**n for n in range(int(np.log10(most / middle)) + 1))]
+    panel.set_xticks(ticks, [f"{tick:,.0f}" if tick >= 1 else f"{tick:g}" for tick in ticks])
+    panel.set_xticks([], minor=True)
+    return f", log above {middle:g}"

@@ -7,14 +7,20 @@
 -- low = 5 % quantile over the samples of the latency errors, linear between ranks
 -- high = 95 % quantile, likewise
 -- draws = number of samples of the latency errors
-select
-    trace,
-    day,
-    policy,
-    figure,
-    max(value) filter (where draw = 0) as value,
-    quantile_cont(value, 0.05) filter (where draw > 0) as low,
-    quantile_cont(value, 0.95) filter (where draw > 0) as high,
-    count(*) filter (where draw > 0) as draws
-from error_draws
-group by trace, day, policy, figure
+-- is_value_inside = whether low to high holds the value; it need not: a policy is planned with the profiles, so most errors of them move a figure like its attainment the same way
+with summarised as (
+    select
+        trace,
+        day,
+        policy,
+        figure,
+        max(value) filter (where draw = 0) as value,
+        quantile_cont(value, 0.05) filter (where draw > 0) as low,
+        quantile_cont(value, 0.95) filter (where draw > 0) as high,
+        count(*) filter (where draw > 0) as draws
+    from error_draws
+    group by trace, day, policy, figure
+)
+
+select *, is_inside(value, low, high) as is_value_inside
+from summarised

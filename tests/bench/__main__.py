@@ -22,6 +22,7 @@ SUBJECTS = (
         "traces",
         "live_metrics",
         "character",
+        "why_late",
         "made",
         "board",
         "forecast",

@@ -1,0 +1,54 @@
+"""The metric values that bring a HorizontalPodAutoscaler (HPA) to the plan's replicas, past its tolerance.
+
+An HPA does nothing while value / (its replicas) is within 1 +- tolerance, its dead band. So it ignores small
+steps. Above all replicas that are too few lies the steady value: it lifts every one of them, and leaves the
+right count as it is. But from a lower count it leads to too many. So a step has values of its own: for a
+minute one that lifts the fleet out of the dead band, then the exact count, to which the HPA comes down.
+"""
+
+from collections.abc import Sequence
+
+DEFAULT_TOLERANCE = 0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager
+LIFT_MINUTES = 1
+EXACT_MINUTES = (
+    3  # longer than the stabilisation of a scale-in, which is a minute, and a round of controllers
+)
+
+
+def steady_request(replicas: int, tolerance: float) -> int:
+    """Return the least metric value that gives an HPA at least `replicas`, whatever it has now.
+
+    The value must be outside of the dead band of every smaller count; the largest of them decides.
+    """
+    value = replicas
+    while replicas > 1 and value / (replicas - 1) <= 1.0 + tolerance:
+        value += 1
+    return value
+
+
+def step_requests(before: int, replicas: int, tolerance: float) -> list[int]:
+    """Return the metric values of the first minutes after a step, one a minute.
+
+    They lead from exactly `before` to exactly `replicas`; none where the steady value does so.
+    """
+    exact = [replicas] * EXACT_MINUTES
+    if not before or not _is_within(replicas, before, tolerance):
+        return [] if steady_request(replicas, tolerance) == replicas else exact
+    lift = max(before, replicas)
+    while _is_within(lift, before, tolerance) or _is_within(replicas, lift, tolerance):
+        lift += 1
+    return [lift] * LIFT_MINUTES + exact
+
+
+def current_request(recent: Sequence[int], tolerance: float) -> int:
+    """Return the metric value of now; `recent`: the plan's replicas now and one, two, ... minutes ago."""
+    replicas = recent[0]
+    for minutes, before in enumerate(recent):
+        if before != replicas:
+            values = step_requests(before, replicas, tolerance)
+            return values[minutes - 1] if minutes <= len(values) else steady_request(replicas, tolerance)
+    return steady_request(replicas, tolerance)
+
+
+def _is_within(value: int, replicas: int, tolerance: float) -> bool:
+    return 1.0 - tolerance <= value / replicas <= 1.0 + tolerance
