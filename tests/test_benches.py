@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import hostile_verdict
 import pytest
 
 from fleetcast.models.world.project_paths import HOME
@@ -25,7 +26,7 @@ QUICK = (
     "gpus_table3",
     "gpus_study",
 )
-QUICK += ("dynamo", "scaler", "vllm_scheduler", "quality_scale")
+QUICK += ("dynamo", "scaler", "vllm_scheduler", "quality_scale", "hostile")
 
 
 def test_every_bench_imports_and_small_sizes_run() -> None:
@@ -155,3 +156,20 @@ def test_a_test_file_that_takes_too_long_keeps_no_other_from_its_record(
     monkeypatch.setattr(line_tests, "record_file", lambda file, _: begun.append(file) or file != "slow")
     line_tests.record_tests(["slow", "known", "next"], 60.0)
     assert begun == ["slow", "next"]
+
+
+def test_what_an_input_takes_includes_the_processes_that_it_starts() -> None:
+    begun_gb = hostile_verdict.reset_peak_gb()
+    size = int((begun_gb + 0.4) * 1e9)
+    program = f"import time; block = b'x' * {size}; sum(range(20_000_000)); assert time.process_time() > 0.2"
+
+    def work() -> str:
+        subprocess.run([sys.executable, "-S", "-c", program], check=True)
+        return ""
+
+    found = hostile_verdict.verdict_on("a process", work)
+    assert found.cpu_s > 0.2
+    assert found.gb > begun_gb + 0.4
+    assert found.trouble == ""
+    assert found.is_over == (found.gb > hostile_verdict.MOST_GB)
+    assert hostile_verdict.verdict_on("nothing", lambda: "").gb < 0.05  # the process before is not its own
