@@ -15,29 +15,40 @@ from fleetcast.pipelines.options import (
 from fleetcast.pipelines.terminal import cli_errors, exit_with_message, short_path
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, show_board
 
+SHOWN_FILES = 3  # of those without a digest
+
 
 def check_command() -> None:
-    """Verify that each file of the lake has the bytes that were written; name what makes a damaged one again.
+    """Verify that each file of the lake is there with the bytes that were written; name what makes it again.
 
     Each file's SHA-256 was written before the file was moved into place (data/lake/digests). A nightly run
-    verifies the requests and the demand that it reads.
+    verifies the requests and the demand that it reads, and what an earlier run of its day left. A file whose
+    digest vanished too is not missed.
 
         fleetcast check
 
-    Exit codes: 0 if no file is damaged; 1 if one is.
+    Exit codes: 0 if no file is damaged or missing; 1 if one is.
     """
     with cli_errors():
         from fleetcast.assets.lake.damaged_files import check_lake_files
+        from fleetcast.assets.lake.file_digests import DIGESTS_FOLDER
         from fleetcast.assets.lake.warehouse import Lake
 
         found = check_lake_files(Lake())
-        for file, command in found.damaged.items():
-            OUT.print(f"damaged  {file}", style="red", markup=False, soft_wrap=True)
-            OUT.print(f"         make it again: {command}", markup=False, soft_wrap=True)
-        OUT.print(f"files    {found.verified - len(found.damaged):,} of {found.verified:,} are as written")
-        if found.without_digest:
-            OUT.print(f"         {found.without_digest:,} have no digest: written by 0.1.0, or copied")
-    raise typer.Exit(1 if found.damaged else 0)
+        for word, files in (("damaged", found.damaged), ("missing", found.missing)):
+            for file, command in files.items():
+                OUT.print(f"{word}  {file}", style="red", markup=False, soft_wrap=True)
+                OUT.print(f"         make it again: {command}", markup=False, soft_wrap=True)
+        whole = found.verified - sum(not file.startswith(DIGESTS_FOLDER) for file in found.damaged)
+        OUT.print(f"files    {whole:,} of {found.verified:,} are as written")
+        if without := found.without_digest:
+            names = ", ".join(without[:SHOWN_FILES]) + (" ..." if len(without) > SHOWN_FILES else "")
+            OUT.print(
+                f"         {len(without):,} without digest (of 0.1.0, copied, or it is lost): {names}",
+                markup=False,
+                soft_wrap=True,
+            )
+    raise typer.Exit(1 if found.broken else 0)
 
 
 def explore_command(
