@@ -51,6 +51,36 @@ def check_command() -> None:
     raise typer.Exit(1 if found.broken else 0)
 
 
+def tidy_command(
+    keep_days: Annotated[
+        int, typer.Option(help="Replayed days of each trace whose requests stay, the latest.", min=1)
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Remove the replayed requests of old days (outcomes, stages). Scorecards, plans, fleets and traces stay.
+
+    Costs and attainment of old days stay in the marts; what needs their requests (percentiles, backlog, late
+    requests) is null or has no rows. `fleetcast nightly --date DAY` makes a day again. Digests whose file is
+    not there go too: run `fleetcast check` before.
+
+        fleetcast tidy --keep-days 60 --dry-run
+    """
+    with cli_errors():
+        from fleetcast.assets.lake.retention import tidy_lake
+        from fleetcast.assets.lake.warehouse import Lake
+
+        freed = tidy_lake(Lake(), keep_days, dry_run)
+        word = "would free" if dry_run else "freed"
+        if dry_run:
+            for name in (*freed.files, *freed.digests):
+                OUT.print(name, markup=False, soft_wrap=True)
+        OUT.print(
+            f"{word}    {freed.size_bytes / 1e6:,.1f} MB: {len(freed.files):,} files of outcomes and legs"
+        )
+        if freed.digests:
+            OUT.print(f"         {len(freed.digests):,} digests without a file")
+
+
 def explore_command(
     folder: Annotated[
         Path, typer.Argument(help="The project's folder: empty, or one that has such a project.")

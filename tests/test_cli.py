@@ -324,6 +324,18 @@ def test_an_executor_that_a_command_does_not_use_is_named(name, line, monkeypatc
     assert (found == "") == (line == "")
 
 
+def test_a_nightly_run_says_on_stderr_that_it_does_not_use_the_executor(monkeypatch):
+    """Before it begins: here a day that is not in the calendar ends it."""
+    monkeypatch.setenv("FLEETCAST_EXECUTOR", "multiprocess")
+    result = invoke("nightly", "--date", "2099-12-31")
+    first, second = result.stderr.splitlines()
+    assert first == executors.describe_unused_executor()
+    assert "2099-12-31 is not in the calendar" in second
+    assert result.stdout == ""
+    monkeypatch.setenv("FLEETCAST_EXECUTOR", "in_process")
+    assert "2099-12-31" in one_line(invoke("nightly", "--date", "2099-12-31"))
+
+
 def test_the_ui_refuses_a_port_in_use():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

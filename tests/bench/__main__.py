@@ -45,6 +45,7 @@ SUBJECTS = (
         "wall",
         "bit_rot",
         "hostile",
+        "nights",
     ),
 )
 CLEAN = "runs clean trees, each of which compiles the kernel"
