@@ -61,4 +61,8 @@ def hostile_inputs() -> Figures:
 
 
 FUNCTIONS = (hostile_inputs,)
-SMOKE = {"hostile_inputs": {"COUNTS": {"toml_files": 10, "scaler_requests": 10, "statements": 3}}}
+SMOKE = {
+    "hostile_inputs": {
+        "COUNTS": {"toml_files": 10, "scaler_requests": 10, "statements": 3, "command_line": 3}
+    }
+}

@@ -4,7 +4,7 @@
 
 Without a seed it takes a fresh one and prints it. The tests of a mutant are those that run its line, the
 quickest first, where test files have been recorded (at most S seconds, 0: none). Otherwise they are the
-nearest test files by imports; of SQL those that name it; of the compiled kernel KERNEL_TESTS, interpreted.
+nearest test files by imports; of SQL those that name it; of the compiled kernel KERNEL_TESTS.
 
 A mutant is noticed if a test fails, or the tests take more CPU than LIMIT_S, and the same tests pass
 within it without the change. A run that ends otherwise is undecided, and counts as not noticed. A mutant of
@@ -39,11 +39,11 @@ COUNT = int(os.environ.get("FLEETCAST_MUTANTS", 200))
 MOST_FILES = 3  # test files of a mutant
 MOST_TESTS = 25  # tests of a mutant, the quickest
 LIMIT_S = 120.0  # CPU seconds for the tests of one mutant
-KERNEL_LIMIT_S = 600.0  # the same, interpreted
+KERNEL_LIMIT_S = 180.0  # the same with the compilation of the kernel
 RECORD_S = float(os.environ.get("FLEETCAST_MUTANTS_RECORD_S", 3600.0))  # for the record of lines
 END_S = time.monotonic() + float(os.environ.get("FLEETCAST_MUTANTS_LIMIT_S", "inf"))  # no mutant begins later
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
-KERNEL_TESTS = ("tests/test_replay_laws.py", "tests/test_legs.py", "tests/test_priorities.py")  # interpreted
+KERNEL_TESTS = ("tests/test_replay_laws.py", "tests/test_legs.py", "tests/test_priorities.py")
 VERDICTS = ("noticed", "survived", "undecided", "equivalent")
 TARGETS = {
     "mutants_random": Target(
@@ -116,17 +116,16 @@ def judge_change(change: Change) -> str:
     known = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["mutants"]
     if any((one["file"], one["old"], one["new"]) == (change.file, old, new) for one in known):
         return "equivalent"
-    tests, environment, limit_s = tests_of(change)
+    tests, limit_s = tests_of(change)
     if not tests:
         return "survived"
-    options = ("-n", "0")
-    code, output = run_pytest(tests, ROOT / change.file, change.text(), limit_s, *options, **environment)
+    code, output = run_pytest(tests, ROOT / change.file, change.text(), limit_s, "-n", "0")
     if code == PASSED:
         return "survived"
     if code not in (FAILED, None):
         return "undecided"
     failing = tests if code is None else failed_tests(output) or tests
-    return "noticed" if pass_unchanged(tuple(failing), limit_s, tuple(environment.items())) else "undecided"
+    return "noticed" if pass_unchanged(tuple(failing), limit_s) else "undecided"
 
 
 def failed_tests(output: str) -> list[str]:
@@ -135,19 +134,19 @@ def failed_tests(output: str) -> list[str]:
 
 
 @cache
-def pass_unchanged(tests: Sequence[str], limit_s: float, environment: tuple[tuple[str, str], ...]) -> bool:
+def pass_unchanged(tests: Sequence[str], limit_s: float) -> bool:
     """Whether tests pass, within the limit, without any change."""
     text = EQUIVALENT.read_text(encoding="utf-8")
-    return run_pytest(tests, EQUIVALENT, text, limit_s, "-n", "0", **dict(environment))[0] == PASSED
+    return run_pytest(tests, EQUIVALENT, text, limit_s, "-n", "0")[0] == PASSED
 
 
-def tests_of(change: Change) -> tuple[list[str], dict[str, str], float]:
-    """The tests of a change, the quickest first, the environment that they need, and their CPU seconds."""
+def tests_of(change: Change) -> tuple[list[str], float]:
+    """The tests of a change, the quickest first, and their CPU seconds at most."""
     if ROOT / change.file in {REPLAY_FOLDER / f"{name.replace('.', '/')}.py" for name in kernel_sources()}:
-        return list(KERNEL_TESTS), {"NUMBA_DISABLE_JIT": "1"}, KERNEL_LIMIT_S
+        return list(KERNEL_TESTS), KERNEL_LIMIT_S
     files = nearest_tests(change.file, MOST_FILES)
     covering = [test for _, test in covering_tests(change.file, change.line, files)][:MOST_TESTS]
-    return covering or files, {}, LIMIT_S
+    return covering or files, LIMIT_S
 
 
 def table_by_room(rooms: dict[str, Counter[str]]) -> Table:
