@@ -202,7 +202,7 @@ def test_a_mistake_is_a_failure_of_one_line(error: Exception, retries: bool) -> 
     assert (failed.value.description, failed.value.allow_retries) == (str(error), retries)
 
 
-def test_an_interruption_is_not_tried_again() -> None:
+def test_an_interruption_is_not_repeated() -> None:
     with pytest.raises(dg.Failure) as failed, user_errors_as_failures():
         raise dg.DagsterExecutionInterruptedError
     assert failed.value.allow_retries is False
