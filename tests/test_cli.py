@@ -27,6 +27,7 @@ from fleetcast.assets.lake.settings import Progress, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.pages.value_format import format_value
+from fleetcast.assets.traces import ingest
 from fleetcast.models.world.config_loading import CONFIG_DIR
 from fleetcast.pipelines import executors, nightly_run, runs, terminal, terminal_tables, trace_commands
 from fleetcast.pipelines.cli import cli_app
@@ -334,6 +335,18 @@ def test_a_nightly_run_says_on_stderr_that_it_does_not_use_the_executor(monkeypa
     assert result.stdout == ""
     monkeypatch.setenv("FLEETCAST_EXECUTOR", "in_process")
     assert "2099-12-31" in one_line(invoke("nightly", "--date", "2099-12-31"))
+
+
+def test_ingest_ends_with_its_checks(monkeypatch):
+    """A check that failed is named, and the exit code is 1."""
+    monkeypatch.setattr(ingest, "landed_files", lambda: [Path("a.csv")])
+    for broken in ([], ["landing: every_file_is_read"]):
+        summary = nightly_run.LandingSummary([], [], [], 3, broken)
+        monkeypatch.setattr(nightly_run, "land_files", lambda *_, summary=summary: summary)
+        result = invoke("ingest")
+        assert result.exit_code == len(broken), result.output
+        failed = [f"check failed  {name}" for name in broken]
+        assert result.stdout.splitlines() == [*failed, f"checks   {3 - len(broken)} of 3 hold"]
 
 
 def test_the_ui_refuses_a_port_in_use():

@@ -30,15 +30,12 @@ def tidy_lake(lake: Lake, keep_days: int, is_dry_run: bool = False) -> Freed:
     """
     old = [path for table in PER_REQUEST_TABLES for path in old_files(lake, table, keep_days)]
     sizes = [path.stat().st_size for path in old]
-    orphans = [
-        digest_path(lake.root, path) for path in sorted(digested_files(lake.root)) if not path.is_file()
-    ]
+    vanished = [path for path in sorted(digested_files(lake.root)) if not path.is_file()]
     if not is_dry_run:
-        for path in old:
+        for path in (*old, *vanished):
             lake.remove(path)
-        for path in orphans:
-            path.unlink(missing_ok=True)
-    return Freed([*map(lake.below, old)], sum(sizes), [*map(lake.below, orphans)])
+    digests = [lake.below(digest_path(lake.root, path)) for path in vanished]
+    return Freed([*map(lake.below, old)], sum(sizes), digests)
 
 
 def old_files(lake: Lake, table: str, keep_days: int) -> list[LakePath]:
