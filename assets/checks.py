@@ -107,25 +107,25 @@ def landed_traces_are_sound(settings: SettingsResource) -> dg.AssetCheckResult:
 
 @dg.asset_check(
     asset=build_asset_key("demand"),
-    description="Requests and demand of the day and its history have the bytes that were written.",
+    description="Requests, demand, and what an earlier run left, have the bytes that were written.",
     blocking=True,
 )
 def files_are_as_written(
     context: dg.AssetCheckExecutionContext, settings: SettingsResource
 ) -> dg.AssetCheckResult:
-    """Fail on a damaged file, before a forecast reads it. `fleetcast check` verifies the whole lake."""
+    """Fail on a damaged or vanished file before a forecast reads it. `fleetcast check` verifies the lake."""
     with user_errors_as_failures():
         chosen = settings.load()
         is_partitioned = context.has_partition_key or context.has_partition_key_range
         nights = partition_days(context) if is_partitioned else []
-        days = {past for day in nights for past in (*chosen.history(day), day)}
-        found = check_night_inputs(chosen.lake, chosen.trace, sorted(days))
+        history = {past for day in nights for past in chosen.history(day)} - set(nights)
+        found = check_night_inputs(chosen.lake, chosen.trace, nights, sorted(history))
     return dg.AssetCheckResult(
-        passed=not found.damaged,
+        passed=not found.broken,
         metadata={
             "files": found.verified,
-            "without a digest": found.without_digest,
-            **({"make again by": dg.MetadataValue.json(found.damaged)} if found.damaged else {}),
+            "without a digest": len(found.without_digest),
+            **({"make again by": dg.MetadataValue.json(found.broken)} if found.broken else {}),
         },
     )
 

@@ -25,6 +25,7 @@ class FleetcastCommands(LazyGroup):
             "timeline": "lake_commands",
             "explore": "lake_commands",
             "check": "lake_commands",
+            "tidy": "lake_commands",
             "ui": "ui_cli",
         },
         "Plan": {

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -39,6 +40,7 @@ from fleetcast.models.world.toml_dataclasses import (
 
 IN_ONE_PROCESS = "in_process"  # the default: a process per step takes two seconds more each
 PACKAGES = {"ray": "dagster_ray", "k8s": "dagster_k8s"}  # by executor: needed, installed by the extra
+RAY_VARIABLE, RAY_PORT, RAY_TIMEOUT_S = "RAY_ADDRESS", 8265, 5.0
 MODULE = "fleetcast.pipelines.locations"
 HOST, PORT = "127.0.0.1", 4000
 
@@ -50,6 +52,29 @@ def require_executor(name: str, where: str = EXECUTOR_VARIABLE) -> None:
         raise ConfigError(
             f"{where} is {name}, whose packages are not installed: pip install 'fleetcast[{name}]'."
         )
+
+
+def require_cluster(name: str) -> None:
+    """Raise ConfigError if the executor is ray and no cluster answers at RAY_ADDRESS, http://HOST:PORT."""
+    if name != "ray":
+        return
+    address = os.environ.get(RAY_VARIABLE, "")
+    remedy = f"Start one (ray start --head), and name its dashboard: {RAY_VARIABLE}=http://HEAD:8265."
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port or RAY_PORT
+        if parts.scheme not in ("http", "https") or not host:
+            raise ValueError(address)
+        socket.create_connection((host, port), RAY_TIMEOUT_S).close()
+    except ValueError as error:
+        raise ConfigError(
+            f"The executor ray needs a cluster, and {RAY_VARIABLE} is {address!r}. {remedy}"
+        ) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ConfigError(
+            f"No Ray cluster answers at {RAY_VARIABLE}={address} ({reason}). {remedy}"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -168,11 +193,15 @@ def take_port(host: str, port: int) -> None:
 def dagster_dev_arguments() -> list[str]:
     """Return the arguments of `dagster dev`: FLEETCAST_DEPLOYMENT's locations, or that of the environment."""
     if (file := os.environ.get(DEPLOYMENT_VARIABLE)) is None:
-        require_executor(os.environ.get(EXECUTOR_VARIABLE) or IN_ONE_PROCESS)
+        executor = os.environ.get(EXECUTOR_VARIABLE) or IN_ONE_PROCESS
+        require_executor(executor)
+        require_cluster(executor)
         return ["-m", "fleetcast.pipelines.definitions"]
     path = Path(os.path.expanduser(file)).resolve()
     locations = read_deployment(path)
     check_deployment(locations)
+    for executor in sorted({location.executor for location in locations.values()}):
+        require_cluster(executor)
     os.environ[DEPLOYMENT_VARIABLE] = str(path)
     workspace = HOME / "data" / ".dagster" / "workspace.yaml"
     workspace.parent.mkdir(parents=True, exist_ok=True)

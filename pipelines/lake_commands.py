@@ -15,29 +15,70 @@ from fleetcast.pipelines.options import (
 from fleetcast.pipelines.terminal import cli_errors, exit_with_message, short_path
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, show_board
 
+SHOWN_FILES = 3  # of those without a digest
+
 
 def check_command() -> None:
-    """Verify that each file of the lake has the bytes that were written; name what makes a damaged one again.
+    """Verify that each file of the lake is there with the bytes that were written; name what makes it again.
 
     Each file's SHA-256 was written before the file was moved into place (data/lake/digests). A nightly run
-    verifies the requests and the demand that it reads.
+    verifies the requests and the demand that it reads, and what an earlier run of its day left. A file whose
+    digest vanished too is not missed.
 
         fleetcast check
 
-    Exit codes: 0 if no file is damaged; 1 if one is.
+    Exit codes: 0 if no file is damaged or missing; 1 if one is.
     """
     with cli_errors():
         from fleetcast.assets.lake.damaged_files import check_lake_files
+        from fleetcast.assets.lake.file_digests import DIGESTS_FOLDER
         from fleetcast.assets.lake.warehouse import Lake
 
         found = check_lake_files(Lake())
-        for file, command in found.damaged.items():
-            OUT.print(f"damaged  {file}", style="red", markup=False, soft_wrap=True)
-            OUT.print(f"         make it again: {command}", markup=False, soft_wrap=True)
-        OUT.print(f"files    {found.verified - len(found.damaged):,} of {found.verified:,} are as written")
-        if found.without_digest:
-            OUT.print(f"         {found.without_digest:,} have no digest: written by 0.1.0, or copied")
-    raise typer.Exit(1 if found.damaged else 0)
+        for word, files in (("damaged", found.damaged), ("missing", found.missing)):
+            for file, command in files.items():
+                OUT.print(f"{word}  {file}", style="red", markup=False, soft_wrap=True)
+                OUT.print(f"         make it again: {command}", markup=False, soft_wrap=True)
+        whole = found.verified - sum(not file.startswith(DIGESTS_FOLDER) for file in found.damaged)
+        OUT.print(f"files    {whole:,} of {found.verified:,} are as written")
+        if without := found.without_digest:
+            names = ", ".join(without[:SHOWN_FILES]) + (" ..." if len(without) > SHOWN_FILES else "")
+            OUT.print(
+                f"         {len(without):,} without digest (of 0.1.0, copied, or it is lost): {names}",
+                markup=False,
+                soft_wrap=True,
+            )
+    raise typer.Exit(1 if found.broken else 0)
+
+
+def tidy_command(
+    keep_days: Annotated[
+        int, typer.Option(help="Replayed days of each trace whose requests stay, the latest.", min=1)
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Remove the replayed requests of old days (outcomes, stages). Scorecards, plans, fleets and traces stay.
+
+    Costs and attainment of old days stay in the marts; what needs their requests (percentiles, backlog, late
+    requests) is null or has no rows. `fleetcast nightly --date DAY` makes a day again. Digests whose file is
+    not there go too: run `fleetcast check` before.
+
+        fleetcast tidy --keep-days 60 --dry-run
+    """
+    with cli_errors():
+        from fleetcast.assets.lake.retention import tidy_lake
+        from fleetcast.assets.lake.warehouse import Lake
+
+        freed = tidy_lake(Lake(), keep_days, dry_run)
+        word = "would free" if dry_run else "freed"
+        if dry_run:
+            for name in (*freed.files, *freed.digests):
+                OUT.print(name, markup=False, soft_wrap=True)
+        OUT.print(
+            f"{word}    {freed.size_bytes / 1e6:,.1f} MB: {len(freed.files):,} files of outcomes and legs"
+        )
+        if freed.digests:
+            OUT.print(f"         {len(freed.digests):,} digests without a file")
 
 
 def explore_command(

@@ -91,6 +91,7 @@ def code_command(
         chosen = deployment.find_location(location)
         listen = (host or chosen.host, port or chosen.port or deployment.PORT)
         deployment.require_executor(chosen.executor)
+        deployment.require_cluster(chosen.executor)
         deployment.take_port(*listen)
         OUT.print(f"serving {location or 'fleetcast'} on {listen[0]}:{listen[1]}   (Ctrl-C stops it)")
         module = "fleetcast.pipelines." + ("locations" if location else "definitions")

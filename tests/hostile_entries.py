@@ -10,6 +10,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import click
 import typer
 from hostile_values import ALMOST, ARGUMENTS, spoil_toml
 from hostile_verdict import run_command, trouble_of_error_output
@@ -204,7 +205,10 @@ def _command_work(folder: Path, arguments: list[str]) -> Work:
 
 
 def _commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, command in group.commands.items():
+    """Yield each command below a group with its path; their modules are imported when they are named."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
         if hasattr(command, "commands"):
             yield from _commands(command, (*path, name))
         else:

@@ -35,6 +35,8 @@ def try_group(group: str, count: int, seed: int) -> list[Verdict]:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # some values name files
         inputs = list(GROUPS[group](Path(folder), draw))
+        if not inputs:
+            raise RuntimeError(f"The group {group} has no input.")
         chosen = draw.sample(inputs, min(count, len(inputs)))
         return [verdict_on(name, work) for name, work in chosen]
 

@@ -145,6 +145,25 @@ def test_any_table_lands_as_its_canonical_form(rows, unit, suffix, rng):
         assert found == wanted
 
 
+def test_fields_in_fields_land_alike_from_parquet_and_json(tmp_path: Path) -> None:
+    documents = [
+        {"request_id": str(n), "timestamp": f"2025-03-01T00:00:{n:02}Z", "model": "llama3.1-8b",
+         "usage": {"prompt_tokens": 100 + n, "completion_tokens": 7 + n, "details": {"cached": n}}}
+        for n in range(5)
+    ]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(documents), tmp_path / "a.parquet")
+    (tmp_path / "b.jsonl").write_text("\n".join(map(json.dumps, documents)))
+    columns = 'columns = { cached_tokens = "usage.details.cached" }\n'
+    of_parquet, of_json = (
+        land(tmp_path / name, tmp_path / name[0], columns) for name in ("a.parquet", "b.jsonl")
+    )
+    assert of_parquet[1] == of_json[1]
+    found = [
+        tuple(row[c] for c in ("input_tokens", "output_tokens", "cached_tokens")) for row in of_parquet[1]
+    ]
+    assert found == [(100 + n, 7 + n, n) for n in range(5)]
+
+
 @given(
     st.sampled_from(list(PER_S)), st.integers(1_300_000_000, 4_000_000_000), st.integers(0, 10**9),
     st.lists(st.floats(0, 3e6), min_size=1),

@@ -2,6 +2,9 @@
 
 import dataclasses
 import shutil
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -285,3 +288,26 @@ def test_two_processes_give_the_result_of_one() -> None:
     assert sorted(cpu_s) == sorted(found) == ["arima", "last_value"]
     assert found["arima"].mean[:, -1, -1].tolist() == [1.0, 2.0, 3.0]
     assert found["arima"].fallbacks[:, -1].tolist() == ["last_value: the series is constant"] * 3
+
+
+def test_ctrl_c_is_left_to_the_main_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every worker begins by ignoring it: a terminal sends it to all processes."""
+    program = (
+        "import os, signal; from fleetcast.assets.forecasts import walks; walks._leave_interrupts(); "
+        "os.kill(os.getpid(), signal.SIGINT); print('alive')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "alive\n"
+    pools = []
+
+    class Pool(ProcessPoolExecutor):
+        def __init__(self, *arguments: object) -> None:
+            pools.append(arguments)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(walks, "ProcessPoolExecutor", Pool)
+    assert walks.walk_pieces(walks.Panel([], np.zeros((1, 2)), *2 * [np.zeros((1, 2))]), None, [], int) == (
+        {},
+        {},
+    )
+    assert pools[0][2] is walks._leave_interrupts

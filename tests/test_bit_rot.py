@@ -1,6 +1,8 @@
 """Bit rot: each flipped bit of a file is found, by name, with the command that makes the file again."""
 
 import random
+import re
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +20,8 @@ from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.file_digests import digest_path, sha256_of
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
+from fleetcast.assets.traces.staging import withdraw_file
+from fleetcast.models.world.project_paths import HOME
 from fleetcast.pipelines.cli import cli_app
 
 
@@ -29,7 +33,7 @@ def lake(tmp_path: Path) -> Lake:
 def test_every_flipped_bit_is_found(lake: Lake) -> None:
     """Anywhere in any file: data, headers of pages, footer."""
     draw, files = random.Random(SEED), sorted(lake.root.rglob("*.parquet"))
-    assert (len(files), check_lake_files(lake)) == (6, ({}, 6, 0))
+    assert (len(files), check_lake_files(lake)) == (6, ({}, {}, 6, []))
     for n in range(60):
         path = files[n % len(files)]
         bit = draw.randrange(8 * path.stat().st_size)
@@ -59,7 +63,7 @@ def test_each_damaged_file_has_the_command_that_makes_it_again(
         (f"requests/trace=landed/day={DAYS[0]}/a.csv.parquet", "fleetcast forget a.csv && fleetcast ingest"),
         (
             f"outcomes/trace=t/day={DAYS[1]}/policy=static/part.parquet",
-            f"rm {lake.root}/outcomes/trace=t/day={DAYS[1]}/policy=static/part.parquet"
+            f"rm -f {lake.root}/outcomes/trace=t/day={DAYS[1]}/policy=static/part.parquet"
             f" && fleetcast nightly --date {DAYS[1]}",
         ),
     ):
@@ -96,14 +100,75 @@ def test_a_run_that_is_killed_between_its_moves_damages_nothing(
         with pytest.raises(KeyboardInterrupt):
             lake.write("requests", rows("requests", 9), trace="t", day=DAYS[0])
     assert lake.count("requests", trace="t", day=DAYS[0]) == 2000
-    assert check_lake_files(lake) == ({}, 6, 0)
+    assert check_lake_files(lake) == ({}, {}, 6, [])
     lake.write("requests", rows("requests", 9), trace="t", day=DAYS[0])
-    assert check_lake_files(lake) == ({}, 6, 0)
+    assert check_lake_files(lake) == ({}, {}, 6, [])
 
 
 def test_a_file_of_an_older_lake_has_no_digest(lake: Lake) -> None:
-    digest_path(lake.root, lake.path("requests", trace="t", day=DAYS[0])).unlink()
-    assert check_lake_files(lake) == ({}, 5, 1)
+    path = lake.path("requests", trace="t", day=DAYS[0])
+    digest_path(lake.root, path).unlink()
+    assert check_lake_files(lake) == ({}, {}, 5, [lake.below(path)])
+
+
+def test_a_vanished_file_is_missed_with_the_command_that_makes_it_again(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Lake.__init__, "__defaults__", (str(lake.root),))
+    for path in sorted(lake.root.rglob("*.parquet")):
+        content = path.read_bytes()
+        path.unlink()
+        command = damaged_files.remaking_command(lake, path)
+        assert check_lake_files(lake) == ({}, {lake.below(path): command}, 5, [])
+        result = CliRunner().invoke(cli_app, ["check"])
+        assert result.exit_code == 1
+        again = f"missing  {lake.below(path)}\n         make it again: {command}\n"
+        assert result.stdout == f"{again}files    5 of 5 are as written\n"
+        path.write_bytes(content)
+
+
+def test_a_flipped_bit_of_a_digest_is_no_damage_of_its_file(lake: Lake) -> None:
+    """Each bit of the line is flipped; the command that is named writes it again."""
+    path = lake.path("requests", trace="t", day=DAYS[0])
+    digest = digest_path(lake.root, path)
+    text, found = digest.read_text(), 0
+    for bit in range(8 * len(text)):
+        flip(digest, bit)
+        checked = check_lake_files(lake)
+        if checked.damaged:
+            [(name, command)] = checked.damaged.items()
+            assert (name, checked.verified) == (lake.below(digest), 6)
+            found += 1
+        if checked.damaged and bit % 100 == 0:
+            subprocess.run(command, shell=True, check=True)
+        else:
+            digest.write_text(text)
+        assert digest.read_text() == text
+    assert found >= 8 * 64  # the name behind it is not compared
+    lake.write("requests", rows("requests", 9), trace="t", day=DAYS[0])
+    flip(digest, 3)
+    flip(path, 99)
+    assert [*check_lake_files(lake).damaged] == [lake.below(path)]
+
+
+def test_what_is_removed_leaves_no_digest(lake: Lake) -> None:
+    """Each place that deletes a file of a table does it by `TableFiles.remove`."""
+    lake.drop_day("t", DAYS[0])
+    withdraw_file(lake, "landed", "a.csv")
+    assert check_lake_files(lake) == ({}, {}, 2, [])
+    assert len(list((lake.root / "digests").rglob("*.sha256"))) == 2
+    deleting = {
+        f"{path.name}: {line.strip()}"
+        for path in (HOME / "assets").rglob("*.py")
+        for line in path.read_text().splitlines()
+        if re.search(r"\.unlink\(|os\.remove|\.rm\(", line)
+    }
+    assert deleting == {
+        "table_files.py: digest_path(self.root, path).unlink(missing_ok=True)",
+        "table_files.py: path.unlink(missing_ok=True)",
+        "stage_cache.py: note.unlink(missing_ok=True)",
+        "demand_history.py: settings.lake.made_from(settings.trace).unlink(missing_ok=True)",
+    }
 
 
 def test_each_night_verifies_what_it_reads(tmp_path: Path) -> None:
@@ -124,6 +189,22 @@ def test_each_night_verifies_what_it_reads(tmp_path: Path) -> None:
     other = settings.lake.write("outcomes", rows("outcomes", 9), trace="t", day=night, policy="static")
     flip(other, 99)
     assert run().passed
+    for table in ("plans", "outcomes"):  # of an earlier run of the night
+        scope = {
+            "trace": settings.trace,
+            "day": night,
+            **({"policy": "static"} if table == "outcomes" else {}),
+        }
+        other = settings.lake.write(table, rows(table, 9), **scope)
+        flip(other, 99)
+        assert not run().passed
+        settings.lake.remove(other)
+        assert run().passed
+    vanished = settings.lake.path("requests", trace=settings.trace, day=history[1])
+    content = vanished.read_bytes()
+    vanished.unlink()
+    assert history[1].isoformat() in str(run().metadata["make again by"].value)
+    vanished.write_bytes(content)
     flip(settings.lake.path("requests", trace=settings.trace, day=history[0]), 99)
     assert not run().passed
     assert history[0].isoformat() in str(run().metadata["make again by"].value)

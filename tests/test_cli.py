@@ -29,6 +29,7 @@ from fleetcast.assets.lake.settings import Progress, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.pages.value_format import format_value
+from fleetcast.assets.traces import ingest
 from fleetcast.models.world.config_loading import CONFIG_DIR
 from fleetcast.pipelines import executors, nightly_run, runs, terminal, terminal_tables, trace_commands
 from fleetcast.pipelines.cli import cli_app
@@ -346,6 +347,30 @@ def test_an_executor_that_a_command_does_not_use_is_named(name, line, monkeypatc
         found = str(error)
     assert found.startswith(line) if name != "rya" else line in found
     assert (found == "") == (line == "")
+
+
+def test_a_nightly_run_says_on_stderr_that_it_does_not_use_the_executor(monkeypatch):
+    """Before it begins: here a day that is not in the calendar ends it."""
+    monkeypatch.setenv("FLEETCAST_EXECUTOR", "multiprocess")
+    result = invoke("nightly", "--date", "2099-12-31")
+    first, second = result.stderr.splitlines()
+    assert first == executors.describe_unused_executor()
+    assert "2099-12-31 is not in the calendar" in second
+    assert result.stdout == ""
+    monkeypatch.setenv("FLEETCAST_EXECUTOR", "in_process")
+    assert "2099-12-31" in one_line(invoke("nightly", "--date", "2099-12-31"))
+
+
+def test_ingest_ends_with_its_checks(monkeypatch):
+    """A check that failed is named, and the exit code is 1."""
+    monkeypatch.setattr(ingest, "landed_files", lambda: [Path("a.csv")])
+    for broken in ([], ["landing: every_file_is_read"]):
+        summary = nightly_run.LandingSummary([], [], [], 3, broken)
+        monkeypatch.setattr(nightly_run, "land_files", lambda *_, summary=summary: summary)
+        result = invoke("ingest")
+        assert result.exit_code == len(broken), result.output
+        failed = [f"check failed  {name}" for name in broken]
+        assert result.stdout.splitlines() == [*failed, f"checks   {3 - len(broken)} of 3 hold"]
 
 
 def test_the_ui_refuses_a_port_in_use():

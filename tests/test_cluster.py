@@ -5,6 +5,7 @@ Where a part is missing the test prints how to get it. tests/bench/scaleout.py r
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.models.world.project_paths import ROOT
 from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.pipelines import deployment
 from fleetcast.pipelines.definitions import defs
 from fleetcast.pipelines.deployment import check_deployment, read_deployment
 
@@ -91,6 +93,32 @@ def test_two_code_servers_never_share_a_port(tmp_path):
         first.kill()
         first.wait()
         first.stdout.close()
+
+
+def test_without_a_ray_cluster_there_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(deployment, "find_spec", lambda _: True)
+    monkeypatch.setenv("FLEETCAST_EXECUTOR", "ray")
+    monkeypatch.delenv("FLEETCAST_DEPLOYMENT", raising=False)
+    (tmp_path / "deploy.toml").write_text('[locations.a]\nconfig = "office"\nexecutor = "ray"', "utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setenv("RAY_ADDRESS", f"http://127.0.0.1:{port}")
+        assert deployment.dagster_dev_arguments()[0] == "-m"
+    wrong = {"": "RAY_ADDRESS is ''", "HEAD:8265": "is 'HEAD:8265'", "http://h:99999": "is 'http://h:99999'"}
+    wrong[f"http://127.0.0.1:{port}"] = (
+        f"No Ray cluster answers at RAY_ADDRESS=http://127.0.0.1:{port} (Connection"
+    )
+    for address, message in wrong.items():
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        for file in (None, str(tmp_path / "deploy.toml")):
+            if file is not None:
+                monkeypatch.setenv("FLEETCAST_DEPLOYMENT", file)
+            with pytest.raises(ConfigError) as refused:
+                deployment.dagster_dev_arguments()
+            assert message in str(refused.value)
+            assert str(refused.value).endswith("RAY_ADDRESS=http://HEAD:8265.")
+            assert "\n" not in str(refused.value)
+            monkeypatch.delenv("FLEETCAST_DEPLOYMENT", raising=False)
 
 
 @pytest.fixture

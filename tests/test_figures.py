@@ -66,7 +66,11 @@ def test_no_label_lies_on_an_axis():
     labels = [text for text in axes.texts if text.get_text() != "better"]
     assert sorted(name for label in labels for name in label.get_text().split(", ")) == sorted(points)
     for label in labels:
-        box = Text.get_window_extent(label)
+        group = np.array([points[name] for name in label.get_text().split(", ")])
+        assert label.xy == pytest.approx((group[:, 0].max(), 100 * group[:, 1].mean()))  # where its line ends
+        box, point = Text.get_window_extent(label), axes.transData.transform(label.xy)
+        assert min(abs(box.x0 - point[0]), abs(box.x1 - point[0])) < 0.05 * inside.width, label.get_text()
+        assert abs((box.y0 + box.y1) / 2 - point[1]) < 0.35 * inside.height, label.get_text()
         assert inside.y0 <= box.y0, label.get_text()
         assert box.y1 <= inside.y1, label.get_text()
     plt.close(figure)

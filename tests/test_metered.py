@@ -133,6 +133,7 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
         assert ranks == pytest.approx([0.25, 0.5, 0.75, 0.95], abs=0.02)
     done = sum(p.output_tokens[p.arrived + p.e2e_s <= T[-1]].sum() for p in (one, other))
     assert rows["o"].sum() == done
+    assert find_details(lake, "joined late") == find_details(lake, "restarts") == []
     assert find_details(lake, "read twice") == ["note: job=pods repeats another series: counted once"]
     assert "the rank of a length is known to within" in find_details(lake, "confidence")[1]
     assert {"read twice", "confidence", "kept"} <= set(assess_trace(lake, "mine")["aspect"].to_pylist())
@@ -152,7 +153,7 @@ def test_starting_and_restarting_processes_lose_no_reading(tmp_path: Path) -> No
     """One begins within the readings, one ends, one restarts at 0, one was old at its first reading."""
     ends, begins = process(1, 0, 7200), process(2, 7230, 6 * 3600)
     again = [process(3, 0, 3590), process(4, 3605, 6 * 3600)]
-    old = process(5, -36_000, 6 * 3600)
+    older = [process(seed, -36_000, 6 * 3600) for seed in (5, 6)]
     cut = T <= MIDNIGHT + 7260
     part = [
         series(half, {"instance": "restarts"}, T[where])
@@ -167,17 +168,19 @@ def test_starting_and_restarting_processes_lose_no_reading(tmp_path: Path) -> No
         tmp_path,
         series(ends, {"instance": "ends"}, T[cut]),
         series(begins, {"instance": "begins"}, T[T >= MIDNIGHT + 7260]),
-        joined, series(old, {"instance": "old"}, T[T >= MIDNIGHT + 10_800]),
+        joined,
+        *(series(old, {"instance": f"old {n}"}, T[T >= MIDNIGHT + 10_800]) for n, old in enumerate(older)),
     )  # fmt: skip
-    read = old.arrived + old.ttft_s > MIDNIGHT + 10_800
-    true = true_minutes(ends, begins, *again, Served(*(column[read] for column in old)))
+    read = [old.arrived + old.ttft_s > MIDNIGHT + 10_800 for old in older]
+    late = [Served(*(column[of] for column in old)) for old, of in zip(older, read, strict=True)]
+    true = true_minutes(ends, begins, *again, *late)
     found = by_minute(lake)
     assert found.sum(axis=0) == pytest.approx(true.sum(axis=0), rel=0.002)
     assert np.abs(found - true)[:, 0].max() < 20
     quarters = np.abs((found - true).reshape(24, 15, 2).sum(axis=1))[:, 1]
     assert quarters.max() < 0.02 * true[:, 1].sum() / 24
     assert find_details(lake, "joined late") == [
-        "note: 1 processes had counted before they were first read: left out"
+        "note: 2 processes had counted before they were first read: left out"
     ]
     assert find_details(lake, "restarts")[0].startswith("note: 1 counters of requests began again")
 

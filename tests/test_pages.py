@@ -276,3 +276,11 @@ def test_the_picture_of_the_boards_is_of_their_table() -> None:
             policy,
             ratio,
         )
+
+
+def test_the_changelog_counts_the_pictures_that_have_a_description() -> None:
+    pictures = sorted((ROOT / "data" / "pictures").glob("*.png"))
+    described = [path.name for path in pictures if Image.open(path).info.get("Description")]
+    found = re.search(r"Of the (\d+) shipped pictures (\d+) have it", (ROOT / "CHANGELOG.md").read_text())
+    assert found
+    assert [int(found[1]), int(found[2])] == [len(pictures), len(described)]

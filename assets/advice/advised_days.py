@@ -69,7 +69,7 @@ def write_promise(lake: Lake, trace: str, day: date, table: pa.Table) -> None:
     """Write the promise of a day in place of an earlier one, whose grade is deleted."""
     lake.write("advised_days", table, trace=trace, day=day)
     for path in lake.files("trials", experiment=ADVICE_EXPERIMENT, trace=trace, day=day):
-        path.unlink()
+        lake.remove(path)
 
 
 def copy_promise(page: Lake, lake: Lake, trace: str, day: date) -> None:

@@ -100,6 +100,6 @@ def _rewrite_days(
             keeps=as_llm is not None or is_all_unprofiled,
         )
         for path in lake.files("requests", trace=trace, day=day):
-            path.unlink()
+            lake.remove(path)
         if table.num_rows:
             lake.write("requests", table, trace=trace, day=day)

@@ -123,7 +123,7 @@ def drop_changed_days(settings: RunSettings) -> None:
         return
     for table in ("demand", "requests"):
         for file in settings.lake.files(table, trace=settings.trace):
-            file.unlink()
+            settings.lake.remove(file)
     stamp = settings.lake.made_from(settings.trace)
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text(generated_trace_fingerprint(settings))

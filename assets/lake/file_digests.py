@@ -6,6 +6,7 @@ without fleetcast. A comment line has the digest of the file before: a run that 
 moves leaves that file in place.
 """
 
+import enum
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ from fleetcast.assets.lake.process_resources import usable_cores
 from fleetcast.assets.lake.store import LakePath
 
 DIGESTS_FOLDER = "digests"
+MOST_ROTTEN_BYTES = 2  # of a digest file; the digest of a changed file differs in nearly all of its 64 digits
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 
 
@@ -32,7 +34,7 @@ def record_digest(root: LakePath, finished: Path, target: LakePath, scratch: Pat
     """Write the digest of a finished file that will be moved to `target`."""
     path, digest = digest_path(root, target), sha256_of(finished)
     before = [known for known in _known_digests(path) if known != digest][:1]
-    lines = [f"{digest}  {store.name_below_root(target, root)}", *(f"# before: {known}" for known in before)]
+    lines = [digest_text(root, target, digest), *(f"# before: {known}" for known in before)]
     (scratch / path.name).write_text("\n".join([*lines, ""]))
     store.move_into_place(scratch / path.name, path)
 
@@ -43,21 +45,47 @@ def sha256_of(file: LakePath) -> str:
         return hashlib.file_digest(cast(BufferedReader, opened), "sha256").hexdigest()
 
 
-def verify_files(root: LakePath, files: Iterable[LakePath]) -> Iterator[tuple[LakePath, bool | None]]:
-    """Yield each file with whether its bytes are those that were written; None without a digest."""
+class FileState(enum.Enum):
+    """What the digest of a file says about its bytes."""
+
+    WHOLE = "as written"
+    DAMAGED = "damaged"
+    DIGEST_DAMAGED = "as written, its digest is damaged"
+    WITHOUT_DIGEST = "without a digest"
+
+
+def verify_files(root: LakePath, files: Iterable[LakePath]) -> Iterator[tuple[LakePath, FileState]]:
+    """Yield each file with what its digest says about its bytes."""
     with ThreadPoolExecutor(usable_cores()) as threads:
         names = list(files)
-        yield from zip(names, threads.map(lambda file: _is_as_written(root, file), names), strict=True)
+        yield from zip(names, threads.map(lambda file: _verify(root, file), names), strict=True)
 
 
-def _is_as_written(root: LakePath, file: LakePath) -> bool | None:
-    path = digest_path(root, file)
+def digested_files(root: LakePath, pattern: str = "**/*.parquet") -> set[LakePath]:
+    """Return the files that have a digest, also vanished ones; `pattern` is relative to the root."""
+    found = (root / DIGESTS_FOLDER).glob(pattern.removesuffix(".parquet") + ".sha256")
+    names = (store.name_below_root(path, root / DIGESTS_FOLDER) for path in found)
+    return {root / f"{name.removesuffix('.sha256')}.parquet" for name in names}
+
+
+def digest_text(root: LakePath, file: LakePath, digest: str) -> str:
+    """Return the line of a digest file, as sha256sum writes it."""
+    return f"{digest}  {store.name_below_root(file, root)}"
+
+
+def _verify(root: LakePath, file: LakePath) -> FileState:
+    path, digest = digest_path(root, file), ""
     for _ in range(2):  # a run may replace the file between the two reads
         with suppress(FileNotFoundError):
             digest = sha256_of(file)
             if digest in _known_digests(path):
-                return True
-    return False if path.is_file() and file.is_file() else None
+                return FileState.WHOLE
+    if not (path.is_file() and file.is_file()):
+        return FileState.WITHOUT_DIGEST
+    expected, found = digest_text(root, file, digest).encode(), path.read_bytes()
+    differing = sum(one != other for one, other in zip(expected, found, strict=False))
+    is_rotten = differing <= MOST_ROTTEN_BYTES and len(found) >= len(expected)
+    return FileState.DIGEST_DAMAGED if is_rotten else FileState.DAMAGED
 
 
 def _known_digests(path: LakePath) -> list[str]:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from fleetcast.assets.lake import store
 from fleetcast.assets.lake.duckdb_connection import Connection, one_line_errors
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.file_digests import record_digest
+from fleetcast.assets.lake.file_digests import digest_path, record_digest
 from fleetcast.assets.lake.schemas import LAKE_VERSION, OPTIONAL_COLUMNS, PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.table_queries import escape_quotes
@@ -170,11 +170,16 @@ class TableFiles:
 
             yield append
 
+    def remove(self, path: LakePath) -> None:
+        """Remove a file of a table with its digest; nothing if it is not there."""
+        digest_path(self.root, path).unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+
     def drop_day(self, trace: str, day: date) -> None:
         """Remove a day of a trace from every table."""
         for table in (name for name, keys in PARTITIONS.items() if "day" in keys):
             for part in self.files(table, trace=trace, day=day):
-                part.unlink()
+                self.remove(part)
 
     def copy(self, con: Connection, query: str, table: str, file: str = "part", **partition: Any) -> LakePath:
         """Write one partition from a query on `con`, without loading it into Python's memory."""

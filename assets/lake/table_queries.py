@@ -1,32 +1,60 @@
 """SQL queries for the rows of a table, from files of any version."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from fleetcast.assets.lake.schemas import COLUMN_TYPES, PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.store import LakePath
 
 # The value of a column in older files that do not have it.
 OLD_FILE_DEFAULTS = {"role": "whole"}
+# The names that columns have in files of release 0.1.0.
+OLD_NAMES = {
+    "gpu_prices": {"disaggregation_saving_bound_share": "apart_saving_bound_share"},
+    "gpu_fleets": {"is_disaggregated": "is_apart", "required_requests_per_s": "asked_per_s"},
+    "level_trials": {"needs_by": "dealt_by"},
+    "quality_pools": {
+        "load_share": "dealt_share",
+        "stage_share": "asked_share",
+        "final_answer_share": "answered_share",
+    },
+    "quality_plans": {
+        "required_quality": "asked_quality",
+        "required_latency_s": "asked_latency_s",
+    },
+}
 
 
 def table_rows_query(table: str, files: LakePath) -> str:
-    """Return a query for all rows of a table's files; older files get OLD_FILE_DEFAULTS or null."""
+    """Return a query for all rows of a table's files.
+
+    Columns that older files do not have come from their OLD_NAMES, else OLD_FILE_DEFAULTS, else null.
+    """
     types = ", ".join(f"'{key}': {'date' if key == 'day' else 'varchar'}" for key in PARTITIONS[table])
     options = f"hive_partitioning = true, hive_types = {{{types}}}, union_by_name = true"
     rows = f"select * from read_parquet('{escape_quotes(files)}', {options})"
     if table not in SCHEMAS:
         return rows
-    complete = f"{empty_table_query(table)} union all by name {rows}"
-    defaults = [
-        f"coalesce({name}, '{value}') as {name}"
-        for name, value in OLD_FILE_DEFAULTS.items()
-        if name in SCHEMAS[table].names
+    old_names = OLD_NAMES.get(table, {})
+    complete = f"{empty_table_query(table, old_names)} union all by name {rows}"
+    filled = [
+        *(f"coalesce({name}, {old}) as {name}" for name, old in old_names.items()),
+        *(
+            f"coalesce({name}, '{value}') as {name}"
+            for name, value in OLD_FILE_DEFAULTS.items()
+            if name in SCHEMAS[table].names
+        ),
     ]
-    return f"select * replace ({', '.join(defaults)}) from ({complete})" if defaults else complete
+    without = f"exclude ({', '.join(old_names.values())}) " if old_names else ""
+    return f"select * {without}replace ({', '.join(filled)}) from ({complete})" if filled else complete
 
 
-def empty_table_query(table: str) -> str:
-    """Return a query for the columns of a table, without rows."""
+def empty_table_query(table: str, old_names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a query for the columns of a table, without rows; `old_names` too, by the present name."""
     keys = {key: "date" if key == "day" else "varchar" for key in PARTITIONS[table]}
-    nulls = ", ".join(f"null::{kind} as {name}" for name, kind in {**COLUMN_TYPES[table], **keys}.items())
+    types = {**COLUMN_TYPES[table], **keys}
+    types |= {old: types[name] for name, old in old_names.items()}
+    nulls = ", ".join(f"null::{kind} as {name}" for name, kind in types.items())
     return f"select {nulls} where false"
 
 

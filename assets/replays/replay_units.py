@@ -112,7 +112,7 @@ def delete_other_outputs(settings: RunSettings, day: date, units: Sequence[Repla
     for table in STAGES["replays"].made:
         for path in settings.lake.files(table, trace=settings.trace, day=day):
             if (path.parent.name.removeprefix("policy="), path.stem) not in kept:
-                path.unlink()
+                settings.lake.remove(path)
 
 
 def _step_name(text: str) -> str:

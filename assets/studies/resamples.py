@@ -28,6 +28,6 @@ def write_resampled_day(settings: RunSettings, day: date, draw: int) -> None:
     for name, column in new_columns.items():
         table = table.set_column(table.schema.get_field_index(name), name, column)
     for file in old_files:
-        file.unlink()
+        lake.remove(file)
     lake.write("requests", table, trace=trace, day=day)
     build_demand(lake, trace, day)

@@ -58,7 +58,7 @@ def run_study(variants: Sequence[StudyVariant], progress: Progress) -> pa.Table:
         written.add(lake.below(path))
     for file in lake.files("trials", experiment="study"):
         if file.stem.startswith(f"{study}@") and lake.below(file) not in written:
-            file.unlink()
+            lake.remove(file)
     return lake.sql("select * from studies where study = $study", study=study)
 
 

@@ -279,10 +279,10 @@ def drop_other_periods(settings: RunSettings, period: BoardPeriod) -> None:
     expected = {(day, purpose, str(period.trials)) for day, purpose in purposes.items()}
     for file in lake.files("trials", **scope):
         if not any(f"day={day}" in file.parts for day in purposes):
-            file.unlink()
+            lake.remove(file)
     found = dict[str, set[tuple[date, str, str]]]()
     for row in lake.sql(PERIODS_SQL, **scope).to_pylist():
         found.setdefault(row["variant"], set()).add((row["day"], row["purpose"], row["trials"]))
     for file in lake.files("trials", **scope):
         if found[file.stem] != expected:
-            file.unlink()
+            lake.remove(file)

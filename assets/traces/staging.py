@@ -75,7 +75,7 @@ def write_staged_days(con: Connection, lake: Lake, trace: str) -> None:
         query = read_sql("staging/landed_day.sql").text
         lake.copy(con, query, "requests", file=source, trace=trace, day=day)
     for day in set(lake.days("requests", trace)) - landed:
-        lake.path("requests", source, trace=trace, day=day).unlink(missing_ok=True)
+        lake.remove(lake.path("requests", source, trace=trace, day=day))
         if not lake.files("requests", trace=trace, day=day):
             lake.drop_day(trace, day)
 
@@ -93,7 +93,7 @@ def split_days_by_source(con: Connection, lake: Lake, trace: str) -> None:
             con.execute("set variable of_part = $source", {"source": source})
             query = f"{rows} where source = getvariable('of_part') order by arrived_at, request_id"
             lake.copy(con, query, "requests", file=source, trace=trace, day=date.fromisoformat(day))
-        path.unlink()
+        lake.remove(path)
 
 
 def write_verdicts(con: Connection, lake: Lake, trace: str) -> None:
@@ -113,7 +113,7 @@ def withdraw_file(lake: Lake, trace: str, file: str) -> None:
         con.execute(f"create temp table staged as {no_rows}")
         write_staged_days(con, lake, trace)
     for table in (ANSWERS_TABLE, "quarantine", "ingests"):
-        lake.path(table, file, trace=trace).unlink(missing_ok=True)
+        lake.remove(lake.path(table, file, trace=trace))
 
 
 def remove_from_trace(lake: Lake, trace: str, file: str) -> None:
@@ -121,4 +121,4 @@ def remove_from_trace(lake: Lake, trace: str, file: str) -> None:
     withdraw_file(lake, trace, file)
     if not lake.files("ingests", trace=trace):
         for table in ("tier_verdicts", "metric_findings", "engine_histograms"):
-            lake.path(table, trace=trace).unlink(missing_ok=True)
+            lake.remove(lake.path(table, trace=trace))

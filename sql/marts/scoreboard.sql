@@ -19,7 +19,7 @@
 -- instance_hours = instance-hours of the same states, whatever the size of the instances
 -- wasted_gpu_hours = booting
 -- boot_usd = cost of booting
--- backlog_gpu_hours = GPU-hours that the non-interactive requests not served by midnight would still need (left_over)
+-- backlog_gpu_hours = GPU-hours that the non-interactive requests not served by midnight would still need (left_over); null, like the percentiles, for a day whose outcomes `fleetcast tidy` removed
 -- kv_utilisation_share = mean KV cache utilisation of the serving instances, weighted by GPU-hours
 -- over_clairvoyant_share = GPU-hours and backlog_gpu_hours above those of the clairvoyant policy; null if it was not replayed
 with attained as (
@@ -89,7 +89,7 @@ paced as (
 ),
 
 scored as (
-    select trace, day, policy, avg(score) as quality
+    select trace, day, policy, avg(score) as quality, 0.0 as without_backlog
     from outcomes
     group by trace, day, policy
 ),
@@ -116,11 +116,11 @@ left_behind as (
 
 joined as (
     select
-        * replace (coalesce(backlog_gpu_hours, 0) as backlog_gpu_hours),
+        * exclude (without_backlog) replace (coalesce(backlog_gpu_hours, without_backlog) as backlog_gpu_hours),
         starts_with(policy, 'clairvoyant') as is_hindsight,
         distance_share(
-            gpu_hours + coalesce(backlog_gpu_hours, 0),
-            max(gpu_hours + coalesce(backlog_gpu_hours, 0)) filter (where policy = 'clairvoyant')
+            gpu_hours + coalesce(backlog_gpu_hours, without_backlog),
+            max(gpu_hours + coalesce(backlog_gpu_hours, without_backlog)) filter (where policy = 'clairvoyant')
                 over (partition by trace, day)
         ) as over_clairvoyant_share
     from attained

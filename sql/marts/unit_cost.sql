@@ -21,6 +21,7 @@ with served as (
 spent as (
     select trace, day, policy, llm, served_region, hour_start, sum(usd) as usd
     from fleet_by_hour
+    semi join outcomes using (trace, day, policy)
     group by all
 ),
 

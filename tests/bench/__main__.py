@@ -46,6 +46,7 @@ SUBJECTS = (
         "wall",
         "bit_rot",
         "hostile",
+        "nights",
     ),
 )
 CLEAN = "runs clean trees, each of which compiles the kernel"
@@ -123,7 +124,7 @@ def main(wanted: list[str]) -> int:
 def with_options(wanted: list[str]) -> list[str]:
     """The subjects alone; options like `--seed 5` reach the measuring process by its environment."""
     names = {"--seed": "FLEETCAST_MUTANTS_SEED", "--count": "FLEETCAST_MUTANTS"}
-    names |= {"--record-s": "FLEETCAST_MUTANTS_RECORD_S"}
+    names |= {"--record-s": "FLEETCAST_MUTANTS_RECORD_S", "--limit-s": "FLEETCAST_MUTANTS_LIMIT_S"}
     options = {at for at, word in enumerate(wanted[:-1]) if word in names}
     for at in options:
         os.environ[names[wanted[at]]] = wanted[at + 1]

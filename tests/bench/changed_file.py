@@ -24,6 +24,8 @@ sys.path.append({here!r})
 from changed_file import change_file
 change_file({path!r}, {text!r})
 """
+USAGE, UNREAD = 4, "while loading conftest"
+OPTIONS = ("-p", "no:cacheprovider", "--continue-on-collection-errors")  # an import that fails: FAILED
 MEMORY_BYTES = 6 * 2**30  # of one process: a changed loop may fill the memory
 
 
@@ -60,7 +62,8 @@ def run_pytest(
 ) -> tuple[int | None, str]:
     """Run tests up to the first that fails: pytest's code, and the end of its output.
 
-    The code is None where pytest takes more CPU seconds than `limit_s`, or ten times as many on the clock.
+    A test file or conftest.py that cannot be imported has failed. The code is None where pytest takes
+    more CPU seconds than `limit_s`, or ten times as many on the clock.
     """
     with tempfile.TemporaryDirectory() as folder:
         start = START.format(here=str(HERE), path=str(path), text=text)
@@ -69,7 +72,7 @@ def run_pytest(
         variables |= {"HYPOTHESIS_STORAGE_DIRECTORY": folder, **environment}
         if "models/replay" in str(path):
             variables.setdefault("NUMBA_CACHE_DIR", folder)
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, *tests]
+        command = [sys.executable, "-m", "pytest", "-x", "-q", *OPTIONS, *options, *tests]
         with subprocess.Popen(
             command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True, preexec_fn=partial(_limit_resources, limit_s),
@@ -79,7 +82,8 @@ def run_pytest(
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 return None, "on the clock, ten times the limit"
-        return None if process.returncode == -signal.SIGXCPU else process.returncode, output[-4000:]
+        code = None if process.returncode == -signal.SIGXCPU else process.returncode
+        return FAILED if code == USAGE and UNREAD in output else code, output[-4000:]
 
 
 def _limit_resources(cpu_s: float) -> None:

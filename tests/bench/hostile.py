@@ -26,7 +26,7 @@ TARGETS = {
     "hostile_over_limits": Target(
         "", f"inputs that take over {MOST_CPU_S:.0f} CPU-s, {MOST_WALL_S:.0f} s or {MOST_GB:g} GB", at_most=0
     ),
-    "hostile_most_cpu_s": Target("CPU-s", "the most that one input takes"),
+    "hostile_most_cpu_s": Target("CPU-s", "the most that one input takes, with the processes that it starts"),
     "hostile_most_gb": Target("GB", "the most memory that one input adds"),
 }
 
@@ -61,4 +61,8 @@ def hostile_inputs() -> Figures:
 
 
 FUNCTIONS = (hostile_inputs,)
-SMOKE = {"hostile_inputs": {"COUNTS": {"toml_files": 10, "scaler_requests": 10}}}
+SMOKE = {
+    "hostile_inputs": {
+        "COUNTS": {"toml_files": 10, "scaler_requests": 10, "statements": 3, "command_line": 3}
+    }
+}

@@ -1,6 +1,8 @@
 """Which tests run which lines: recorded by coverage.py, test file by test file, into data/.coverage.
 
-This file is also the plugin of pytest that records: `uv run --with coverage python -m pytest -p line_tests`.
+Each test file is recorded in a process of its own, and its record is kept when it ends: an interruption loses
+one file. Only tests that pass are recorded. This file is also the plugin of pytest that records:
+`uv run --with coverage python -m pytest -p line_tests`.
 The compiled kernel and SQL leave no trace there; `nearest_tests` finds test files by imports and names.
 """
 
@@ -8,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +31,7 @@ SLOW = set(
     )
 )
 FOLDERS = ("assets", "models", "pipelines")
+FILE_LIMIT_S = 900.0  # seconds on the clock to record one test file
 
 
 class LineRecorder:
@@ -38,6 +42,7 @@ class LineRecorder:
 
         self.folder = folder
         self.seconds: dict[str, float] = {}
+        self.failed: set[str] = set()
         sources = [str(ROOT / name) for name in FOLDERS]
         self.coverage = coverage.Coverage(data_file=None, source=sources, config_file=False)
         self.coverage.start()
@@ -51,14 +56,21 @@ class LineRecorder:
         self.seconds[item.nodeid] = time.perf_counter() - begun
         self.coverage.switch_context("")
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Leave out a test that fails, or is skipped, without any change."""
+        if not report.passed:
+            self.failed.add(report.nodeid)
+
     def pytest_sessionfinish(self) -> None:
         """Write one record by test file."""
         self.coverage.stop()
+        for test in self.failed:
+            self.seconds.pop(test, None)
         data, lines = self.coverage.get_data(), dict[str, dict[str, dict[str, list[int]]]]()
         for path in data.measured_files():
             source = str(Path(path).resolve().relative_to(ROOT))
             for line, tests in data.contexts_by_lineno(path).items():
-                for test in filter(None, tests):
+                for test in self.seconds.keys() & set(tests):
                     of_file = lines.setdefault(test.partition("::")[0], {})
                     of_file.setdefault(source, {}).setdefault(test, []).append(line)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -83,27 +95,33 @@ def digest(path: Path) -> str:
 
 
 def record_tests(files: Iterable[str], limit_s: float) -> None:
-    """Record test files that have no record of their present text, in one process."""
-    missing = [file for file in files if recorded(file) is None]
-    if missing:
-        command = [
-            str(ROOT / ".venv" / "bin" / "uv"),
-            "run",
-            "--frozen",
-            "--no-sync",
-            "--with",
-            "coverage",
-            "python",
-        ]
-        command += ["-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", "-p", "line_tests", *missing]
-        environment = {**os.environ, "PYTHONPATH": str(HERE), "FLEETCAST_LINE_RECORDS": str(RECORDS)}
-        environment |= {"DAGSTER_HOME": str(ROOT), "MPLBACKEND": "Agg"}
+    """Record each test file that has no record of its present text, in a process of its own.
+
+    A file that takes over FILE_LIMIT_S has no record; the whole takes at most `limit_s`, in seconds.
+    """
+    until_s = time.monotonic() + limit_s
+    for file in files:
+        left_s = min(until_s - time.monotonic(), FILE_LIMIT_S)
+        if recorded(file) is None and left_s > 0 and not record_file(file, left_s):
+            print(f"{file} was not recorded: over {left_s:.0f} s.", file=sys.stderr, flush=True)
+
+
+def record_file(file: str, limit_s: float) -> bool:
+    """Record one test file; whether it ended in time."""
+    uv = (str(ROOT / ".venv" / "bin" / "uv"), "run", "--frozen", "--no-sync", "--with", "coverage")
+    options = ("-n", "0", "-q", "-p", "no:cacheprovider", "-p", "line_tests")
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "FLEETCAST_LINE_RECORDS": str(RECORDS)}
+    environment |= {"DAGSTER_HOME": str(ROOT), "MPLBACKEND": "Agg"}
+    command = [*uv, "python", "-m", "pytest", *options, file]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=sys.stderr, start_new_session=True
+    ) as process:
         try:
-            subprocess.run(
-                command, cwd=ROOT, env=environment, timeout=limit_s, stdout=sys.stderr, check=False
-            )
+            process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            print(f"Recording ended after {limit_s:.0f} s.", file=sys.stderr)
+            os.killpg(process.pid, signal.SIGKILL)
+            return False
+    return True
 
 
 def recorded(file: str) -> dict[str, Any] | None:

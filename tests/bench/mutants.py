@@ -1,5 +1,8 @@
 """Mutants: each of the named changes of mutants.toml is made in memory; does a test notice?
 
+A mutant is noticed if a test fails, or the tests take more CPU than LIMIT_S, and all pass without a change,
+as in mutants_random.py.
+
 python tests/bench/mutants.py PATTERN ...    those with one in name, file or tests; prints survivors
 """
 

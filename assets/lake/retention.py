@@ -1,0 +1,55 @@
+"""Remove what old days have in a row per request, and keep their scorecards."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from fleetcast.assets.lake.file_digests import digest_path, digested_files
+from fleetcast.assets.lake.store import LakePath
+from fleetcast.assets.lake.warehouse import Lake
+
+PER_REQUEST_TABLES = ("outcomes", "legs")  # made by a replay, and made again by it
+
+
+class Freed(NamedTuple):
+    """What a removal frees.
+
+    files : names of files of PER_REQUEST_TABLES, of old days
+    size_bytes : of these files
+    digests : names of digests whose file is not there
+    """
+
+    files: list[str]
+    size_bytes: int
+    digests: list[str]
+
+
+def tidy_lake(lake: Lake, keep_days: int, is_dry_run: bool = False) -> Freed:
+    """Remove the outcomes and stages of all but the last `keep_days` replayed days of each trace.
+
+    Digests whose file is not there go too. With `is_dry_run` nothing is removed.
+    """
+    old = [path for table in PER_REQUEST_TABLES for path in old_files(lake, table, keep_days)]
+    sizes = [path.stat().st_size for path in old]
+    vanished = [path for path in sorted(digested_files(lake.root)) if not path.is_file()]
+    if not is_dry_run:
+        for path in (*old, *vanished):
+            lake.remove(path)
+    digests = [lake.below(digest_path(lake.root, path)) for path in vanished]
+    return Freed([*map(lake.below, old)], sum(sizes), digests)
+
+
+def old_files(lake: Lake, table: str, keep_days: int) -> list[LakePath]:
+    """Return the files of all but the last `keep_days` days of each trace of a table."""
+    days: dict[str, set[str]] = {}
+    files = lake.files(table)
+    for path in files:
+        trace, day = partition_of(lake, path)
+        days.setdefault(trace, set()).add(day)
+    kept = {(trace, day) for trace, found in days.items() for day in sorted(found)[-keep_days:]}
+    return [path for path in files if partition_of(lake, path) not in kept]
+
+
+def partition_of(lake: Lake, path: LakePath) -> tuple[str, str]:
+    """Return the trace and the day of a file, as its folders name them."""
+    _, trace, day, *_ = Path(lake.below(path)).parts
+    return trace, day

@@ -1,0 +1,229 @@
+"""Errors of files and of the system that no other test reaches: one line with the remedy, or a default."""
+
+import errno
+import json
+import os
+import socket
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from fleetcast.assets.advice import import_trace
+from fleetcast.assets.lake import contract, partitions, process_resources, query_process, store
+from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.read_only_query import parse_read_only_query
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.assets.pages.asset_metadata import user_errors_as_failures
+from fleetcast.assets.plans import export_options, observed_fleet
+from fleetcast.assets.studies import engine_logs
+from fleetcast.assets.traces import file_content, landed_rows, servegen_requests
+from fleetcast.models.forecast import statespace
+from fleetcast.models.latency import profile_cache
+from fleetcast.models.replay.session import background_compile
+from fleetcast.models.world import toml_dataclasses
+from fleetcast.pipelines import deployment, levels_cli, terminal_tables
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    return path
+
+
+def samples(path: Path) -> list[Any]:
+    read = (
+        observed_fleet._read_csv_samples if path.suffix == ".csv" else observed_fleet._read_prometheus_samples
+    )
+    return list(read(path))
+
+
+CSV = "at,region,workload,replicas\n2025-07-01T00:00,east,a,{}\n"
+SERIES = (
+    '{{"data": {{"result": [{{"metric": {{"region": "east", "deployment": "a"}}, "values": [[{}, "2"]]}}]}}}}'
+)
+REFUSED: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
+    "a variable that is no number": (
+        lambda _: process_resources._numeric_variable({"CORES": "many"}, "CORES", 99.0),
+        ValueError, r"^CORES is 'many', needed a number from 1 to 99\. Set another, or unset it\.$",
+    ),
+    "a query that is no UTF-8": (
+        lambda _: parse_read_only_query(duckdb.connect(), "select '\ud800'"),
+        LakeError, r"^The query has a byte that is no UTF-8, at character 9\. Write it in UTF-8\.$",
+    ),
+    "no log": (
+        lambda folder: engine_logs.read_jsonl_log(folder / "a.jsonl", []),
+        ValueError, r"^There is no file .*a\.jsonl\. Name a log of measured requests\.$",
+    ),
+    "a log of half a line": (
+        lambda folder: engine_logs.read_jsonl_log(written(folder / "a.jsonl", '{"a": '), []),
+        ValueError, r"^a\.jsonl is not a file of JSON lines: .*\. Export it again\.$",
+    ),
+    "a nested log": (
+        lambda folder: engine_logs.read_jsonl_log(written(folder / "a.jsonl", "[" * 100_000), []),
+        ValueError, r"^a\.jsonl is not a file of JSON lines: .*recursion.*\. Export it again\.$",
+    ),
+    "limits that are a folder": (
+        engine_logs.read_engine_limits,
+        ValueError, r"Is a directory\. Name the engine's metadata or its start-up log\.$",
+    ),
+    "a list with a word": (
+        lambda _: levels_cli.parse_numbers("--levels", "2, x", int),
+        ValueError, r"^--levels: got 'x', needed whole numbers with commas between\.$",
+    ),
+    "a contract that is no YAML": (
+        lambda folder: contract.read_contract(written(folder / "a.yaml", "a: [")),
+        ValueError, r"^a\.yaml is no YAML: [^\n]*\.$",
+    ),
+    "triggers that are no YAML": (
+        lambda _: export_options.parse_custom_triggers("a: [", "a.yaml"),
+        ValueError, r"^--triggers: a\.yaml is no YAML: [^\n]*\.$",
+    ),
+    "replicas that are no number": (
+        lambda folder: samples(written(folder / "a.csv", CSV.format("two"))),
+        ValueError, r"^a\.csv, entry 1: at '2025-07-01T00:00' and replicas 'two' must be an instant",
+    ),
+    "an instant out of range": (
+        lambda folder: samples(written(folder / "a.json", SERIES.format("1e300"))),
+        ValueError, r"^a\.json is no Prometheus response .*\(OverflowError: ",
+    ),
+    "a nested response": (
+        lambda folder: samples(written(folder / "a.json", "[" * 100_000)),
+        ValueError, r"^a\.json is no Prometheus response .*\(RecursionError: ",
+    ),
+    "TOML below a file": (
+        lambda folder: toml_dataclasses.read_toml(written(folder / "a", "") / "b.toml"),
+        ValueError, r"b\.toml cannot be read: Not a directory\. Name a TOML file\.$",
+    ),
+    "a member outside of its folder": (
+        lambda folder: unpacked(folder),
+        ValueError, r"^a\.tar cannot be unpacked: .*outside.*\. Pack it anew\.$",
+    ),
+}  # fmt: skip
+
+
+def unpacked(folder: Path) -> str:
+    """The query for an archive with a member that names a place outside."""
+    with tarfile.open(folder / "a.tar", "w") as archive:
+        archive.add(written(folder / "a.json", "{}"), "../a.json")
+    landed = SimpleNamespace(
+        path=folder / "a.tar",
+        source=SimpleNamespace(listed=lambda _: [file_content.member_pattern("../a.json")]),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(landed_rows, "iterate_members", lambda archive, _: archive)
+        return landed_rows._members_query(landed, folder / "out", None)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_is_one_line_with_its_remedy(case: str, tmp_path: Path) -> None:
+    work, kind, message = REFUSED[case]
+    with pytest.raises(kind, match=message) as refused:
+        work(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_port_of_a_running_server_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=rf"^Port {port} of 127\.0\.0\.1 is taken: .* another --port\.$"):
+            deployment.take_port("127.0.0.1", port)
+
+
+def test_a_file_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(*_: object) -> None:
+        raise OSError(errno.EXDEV, "another disk")
+
+    monkeypatch.setattr(os, "link", link)
+    store.link_or_copy(written(tmp_path / "a", "text"), tmp_path / "b" / "c")
+    assert (tmp_path / "b" / "c").read_text() == "text"
+    assert (tmp_path / "a").stat().st_ino != (tmp_path / "b" / "c").stat().st_ino
+
+
+def test_a_profile_that_cannot_be_stored_is_no_error(tmp_path: Path) -> None:
+    path = written(tmp_path / "a", "") / "b.json"
+    profile_cache.write_answer(path, {"tables": 1})
+    assert profile_cache.read_answer(path) is None
+    profile_cache.write_answer(tmp_path / "b.json", {"tables": 1})
+    assert profile_cache.read_answer(tmp_path / "b.json") == {"tables": 1}
+
+
+def test_a_year_that_python_lacks_is_shown_as_arrow_writes_it() -> None:
+    year = pa.chunked_array([pa.array([10_000 * 365 * 86_400_000_000], pa.timestamp("us"))])
+    assert terminal_tables._values(year)[0].startswith("11963-")
+
+
+def test_the_memory_of_a_process_that_ended_is_unknown() -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    assert query_process.own_memory_bytes(ended.pid) == 0
+    assert query_process.own_memory_bytes(os.getpid()) > 10**6
+
+
+def test_a_broken_config_hides_no_day_of_the_others(tmp_path: Path) -> None:
+    office = partitions.CONFIG_DIR / "office.toml"
+    written(tmp_path / "office.toml", office.read_text())
+    before = partitions.days_of_traces(Lake(tmp_path / "lake"), tmp_path)
+    written(tmp_path / "broken.toml", "[trace")
+    assert partitions.days_of_traces(Lake(tmp_path / "lake"), tmp_path) == before
+    assert len(before) >= 15
+
+
+def test_a_file_of_servegen_that_is_no_json_is_left_out(tmp_path: Path) -> None:
+    for name, text in {"chunk-1-dataset.json": "{", "chunk-2-dataset.json": json.dumps({})}.items():
+        written(tmp_path / name, text)
+    assert dict(servegen_requests.read_windows(sorted(tmp_path.iterdir()))) == {}
+
+
+def test_a_value_below_broken_json_is_not_there() -> None:
+    assert file_content._value_at({"a": "{" * 3}, ("a", "b")) is None
+    assert file_content._value_at({"a": '{"b": 7}'}, ("a", "b")) == 7
+
+
+@pytest.mark.parametrize("fit", [lambda x: statespace._fit_order(x, (1, 0, 1)), statespace._fit_smoothing])
+def test_a_series_that_cannot_be_fitted_has_no_fit(fit: Callable[[np.ndarray], Any]) -> None:
+    assert fit(np.full(3, np.inf)) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "retries"),
+    [(LakeError("the disk is full"), True), (LakeError("no table"), False), (ValueError("got 3"), False)],
+)
+def test_a_mistake_is_a_failure_of_one_line(error: Exception, retries: bool) -> None:
+    with pytest.raises(dg.Failure) as failed, user_errors_as_failures():
+        raise error
+    assert (failed.value.description, failed.value.allow_retries) == (str(error), retries)
+
+
+def test_an_interruption_is_not_repeated() -> None:
+    with pytest.raises(dg.Failure) as failed, user_errors_as_failures():
+        raise dg.DagsterExecutionInterruptedError
+    assert failed.value.allow_retries is False
+
+
+def test_waiting_for_the_compilation_counts_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds: list[int] = []
+    with subprocess.Popen(["sleep", "1.5"]) as process:
+        monkeypatch.setattr(background_compile, "_running", [process])
+        background_compile.wait_for_compilation(seconds.append)
+    assert seconds[:1] == [1]
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"cannot be written: Not a directory\.") as refused:
+        import_trace._clear_folder(written(tmp_path / "a", "") / "page", tmp_path / "source.csv")
+    assert "\n" not in str(refused.value)
+
+
+def test_ctrl_c_in_duckdb_is_ctrl_c(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), Lake(tmp_path / "lake").connect(query="select 1"):
+        raise RuntimeError("Query interrupted")
+    with pytest.raises(RuntimeError, match="other"), Lake(tmp_path / "lake").connect(query="select 1"):
+        raise RuntimeError("other")
