@@ -50,7 +50,7 @@ OF_REQUESTS = [path for path in sorted((SQL / "sources").glob("*.sql")) if path.
 def test_every_source_generates_random_ids_or_keeps_given_ones(path: Path) -> None:
     source = read_sql(path)
     drawn = re.findall(
-        r"^ *(?:dice|nth\(dice, part\)|if\(found\.id = '', dice, .*\))\s+as request_id",
+        r"^ *(?:dice|nth\(dice, part\)|if\((?:found\.)?id = '', dice, .*\))\s+as request_id",
         source.text,
         re.MULTILINE,
     )

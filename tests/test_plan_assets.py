@@ -274,7 +274,9 @@ def test_a_day_to_come_is_planned_from_what_the_day_before_leaves(planned: RunSe
         buffers.append([row["buffer_tokens_per_s"] for row in rows])
     assert buffers[0] == buffers[1]  # of the last day that is known
     rows = plan_export.read_plan_rows(planned, tomorrow, "day_ahead", "east")
-    assert "end: 0 0 5 7 *" in cluster_formats.render_cron_scaled_objects(planned, rows, ExportOptions())
+    text = cluster_formats.render_cron_scaled_objects(planned, rows, ExportOptions())
+    assert "start: 0 0 4 7 *" in text
+    assert "-lift" not in text, "every hour has the same count, which is the safe level too"
 
 
 def test_a_local_plan_serves_each_region_in_itself_and_reports_its_cost(

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 
 DEFAULT_TOLERANCE = 0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager
 LIFT_MINUTES = 1
-EXACT_MINUTES = (
-    3  # longer than the stabilisation of a scale-in, which is a minute, and a round of controllers
-)
+EXACT_MINUTES = 3  # longer than a minute, the stabilisation of a scale-in, and a round of controllers
 
 
 def steady_request(replicas: int, tolerance: float) -> int:
@@ -29,8 +27,11 @@ def steady_request(replicas: int, tolerance: float) -> int:
 def step_requests(before: int, replicas: int, tolerance: float) -> list[int]:
     """Return the metric values of the first minutes after a step, one a minute.
 
-    They lead from exactly `before` to exactly `replicas`; none where the steady value does so.
+    They lead from exactly `before` to exactly `replicas`; none where the steady value does so, or where both
+    are the same.
     """
+    if before == replicas:
+        return []
     exact = [replicas] * EXACT_MINUTES
     if not before or not _is_within(replicas, before, tolerance):
         return [] if steady_request(replicas, tolerance) == replicas else exact
