@@ -115,7 +115,7 @@ def test_only_a_test_that_passes_without_the_change_notices_it(
     mutants_random, changed = bench("mutants_random"), HOME / "models" / "metrics.py"
     start = "from fleetcast.models import metrics\nCHANGED = hasattr(metrics, 'CHANGED')\n"
     (tmp_path / "test_judged.py").write_text(start + text)
-    monkeypatch.setattr(mutants_random, "tests_of", lambda _: ([str(tmp_path / "test_judged.py")], 15.0))
+    monkeypatch.setattr(mutants_random, "tests_of", lambda _: ([str(tmp_path / "test_judged.py")], 8.0))
     size = len(changed.read_text())
     line = bench("mutant_draws").Change("models/metrics.py", 1, size, size, "CHANGED = 1\n", "statement")
     assert mutants_random.judge_change(line) == verdict.split()[0].rstrip(",")
