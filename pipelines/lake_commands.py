@@ -22,8 +22,8 @@ def check_command() -> None:
     """Verify that each file of the lake is there with the bytes that were written; name what makes it again.
 
     Each file's SHA-256 was written before the file was moved into place (data/lake/digests). A nightly run
-    verifies the requests and the demand that it reads, and what an earlier run of its day left. A file whose
-    digest vanished too is not missed.
+    verifies the requests and the demand that it reads, and what an earlier run of its day left. A file that
+    vanished with its digest is not noticed.
 
         fleetcast check
 

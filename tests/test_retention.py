@@ -51,8 +51,8 @@ def test_no_mart_says_another_value_of_a_day_without_its_requests(lake: Lake) ->
             if n >= NIGHTS - KEPT:
                 assert after.get(day, []) == known, mart
             for row in after.get(day, []):
-                said = {name: value for name, value in row.items() if value is not None}
-                assert any(said.items() <= other.items() for other in known), (mart, said)
+                shown = {name: value for name, value in row.items() if value is not None}
+                assert any(shown.items() <= other.items() for other in known), (mart, shown)
     assert len(rows_by_day(lake, "scoreboard")[NIGHT]) == len(before["scoreboard"][NIGHT]) >= POLICIES
     for row in rows_by_day(lake, "scoreboard")[NIGHT]:
         assert row["usd"] > 0

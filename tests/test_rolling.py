@@ -1,6 +1,7 @@
 """Plans that are made again and again: from what is known now alone, one on top of the other, capped."""
 
 import dataclasses
+import os
 import shutil
 import signal
 import subprocess
@@ -13,11 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from small import small_config
-from typer.testing import CliRunner
 
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.rolling_forecast import RollingForecast
-from fleetcast.assets.lake.file_digests import verify_files
+from fleetcast.assets.lake.file_digests import FileState, verify_files
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
 from fleetcast.assets.plans import rolling_plan
 from fleetcast.assets.plans.current_plan import CurrentPlan
@@ -25,7 +25,6 @@ from fleetcast.assets.plans.plan_export import ROLLING_POLICY, read_plan_rows
 from fleetcast.assets.plans.rolling_plan import plan_rolling, rolling_load
 from fleetcast.assets.traces.request_days import make_request_day
 from fleetcast.models.world.config import RollingConfig
-from fleetcast.pipelines.cli import cli_app
 
 DAY = date(2025, 7, 3)
 NOON = midnight(DAY) + timedelta(hours=12)
@@ -186,32 +185,34 @@ def test_a_killed_planner_leaves_whole_plans_and_the_next_run_makes_the_missing_
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert read_plan_rows(settings, DAY, ROLLING_POLICY) == (earlier if kills_before else expected)
-    [(_, is_as_written)] = verify_files(settings.lake.root, settings.lake.files("rolling_plans"))
-    assert is_as_written
+    [(_, state)] = verify_files(settings.lake.root, settings.lake.files("rolling_plans"))
+    assert state is FileState.WHOLE
     made(settings, NOON + timedelta(hours=1))
     assert read_plan_rows(settings, DAY, ROLLING_POLICY) == expected != earlier
 
 
 def test_without_its_lake_a_planner_ends_in_one_line_and_the_earlier_plan_stands(
-    settings: RunSettings, hours: int, monkeypatch: pytest.MonkeyPatch
+    settings: RunSettings, hours: int
 ) -> None:
     """A mount that is away leaves an empty folder."""
     made(settings, NOON)
     earlier = read_plan_rows(settings, DAY, ROLLING_POLICY)
     root, away = settings.lake.root, settings.lake.root.with_name("away")
-    monkeypatch.setenv("FLEETCAST_LAKE", str(root))
+    code = "from fleetcast.pipelines.cli import main; main()"
+    command = [sys.executable, "-c", code, "plan", "rolling", "--config", str(settings.config.file)]
+    environment = os.environ | {"FLEETCAST_LAKE": str(root)}  # read when a process begins
     root.rename(away)
     root.mkdir()
     try:
-        ended = CliRunner().invoke(cli_app, ["plan", "rolling", "--config", str(settings.config.file)])
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     finally:
         shutil.rmtree(root)
         away.rename(root)
-    assert ended.exit_code == 2
-    assert ended.stderr == (
+    assert (ended.returncode, ended.stderr) == (
+        2,
         "Error: The trace 'small' has no demand to plan from. "
-        "Run fleetcast nightly or fleetcast ingest first.\n"
-    )
+        "Run fleetcast nightly or fleetcast ingest first.\n",
+    ), "the lake of the environment, not that of this folder"
     assert read_plan_rows(settings, DAY, ROLLING_POLICY) == earlier
 
 

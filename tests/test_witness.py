@@ -199,6 +199,7 @@ def parts_of(settings: RunSettings, number: int) -> dict[str, dict]:
 
 def test_counters_of_a_slower_engine_raise_the_alarm(site: RunSettings, monkeypatch) -> None:
     first, second = parts_of(site, 0), parts_of(site, 1)
+    assert parts_of(site, 1) == second, "a night that is made again is not its own past"
     for row in (*first.values(), *second.values()):
         assert row["verdict"] == DriftVerdict.FITS, row
     assert second["decode"]["ratio"] == pytest.approx(0.9, rel=0.04)

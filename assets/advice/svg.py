@@ -119,7 +119,7 @@ def plan_chart(promise: Numbers, tomorrow: Numbers) -> str:
 def reliability_chart(rows: Sequence[Numbers]) -> str:
     """Return the reliability diagram: promised share against kept share of advised days; "" without any.
 
-    `rows`: of advice_reliability. Days without a promise count too: their share of versions was said.
+    `rows`: of advice_reliability. Days without a promise count too, by their share of versions.
     """
     shown = [(100 * row["promised_share"], 100 * row["target_share"], row["graded_days"]) for row in rows]
     if not shown:

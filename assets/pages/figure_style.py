@@ -120,15 +120,17 @@ def add_figure_legend(
     if is_right:
         figure.legend(handles=handles, loc="outside right center", frameon=False)
     else:
-        columns = max(1, min(len(entries), in_a_row))
-        figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False)
+        _add_legend_above(figure, handles, in_a_row)
 
 
 def add_line_legend(figure: "Figure", panel: "Axes", in_a_row: int) -> None:
     """Add a legend of a panel's labelled lines above the figure, at most `in_a_row` in a row."""
-    handles, labels = panel.get_legend_handles_labels()
-    columns = max(1, min(len(labels), in_a_row))
-    figure.legend(handles, labels, loc="outside upper left", ncols=columns, frameon=False, fontsize=10)
+    _add_legend_above(figure, panel.get_legend_handles_labels()[0], in_a_row, fontsize=10)
+
+
+def _add_legend_above(figure: "Figure", handles: Sequence[Any], in_a_row: int, **style: Any) -> None:
+    columns = max(1, min(len(handles), in_a_row))
+    figure.legend(handles=handles, loc="outside upper left", ncols=columns, frameon=False, **style)
 
 
 def has_outliers(values: Floats) -> bool:

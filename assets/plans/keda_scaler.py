@@ -58,12 +58,11 @@ class KedaScaler:
     async def metrics(self, request: Any, context: GrpcContext) -> Any:
         """Answer GetMetrics: the number of replicas that the plan has now, past the HPA's tolerance."""
         ref = request.scaledObjectRef
-        await self._replica_target(ref, context, request.metricName)
-        key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.plan.policy)
-        tolerance = float(ref.scalerMetadata.get("tolerance", "0"))
-        recent = self.plan.recent_replicas(key, floor)
-        is_exact = ref.scalerMetadata.get("exactSteps") == "true"
-        requested = current_request(recent if is_exact else recent[:1], tolerance)
+        recent = [(await self._replica_target(ref, context, request.metricName)).replicas]
+        if ref.scalerMetadata.get("exactSteps") == "true":
+            key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.plan.policy)
+            recent = self.plan.recent_replicas(key, floor)
+        requested = current_request(recent, float(ref.scalerMetadata.get("tolerance", "0")))
         value = MESSAGE_CLASSES["MetricValue"](
             metricName=request.metricName,
             metricValue=requested,

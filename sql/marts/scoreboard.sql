@@ -89,6 +89,7 @@ paced as (
 ),
 
 scored as (
+    -- A day without outcomes has no row here: its backlog is unknown, not 0.
     select trace, day, policy, avg(score) as quality, 0.0 as without_backlog
     from outcomes
     group by trace, day, policy
