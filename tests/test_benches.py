@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import hostile_verdict
+import process_verdicts
 import pytest
 
 from fleetcast.models.world.project_paths import HOME
@@ -163,23 +164,9 @@ def test_a_test_file_that_takes_too_long_keeps_no_other_from_its_record(
 def test_what_an_input_takes_includes_the_processes_that_it_starts() -> None:
     # Of processes that ended Linux keeps the largest peak alone: the test's own may have been larger.
     with ProcessPoolExecutor(1, get_context("spawn")) as fresh:
-        begun_gb, found, after = fresh.submit(verdicts_on_a_process).result()
+        begun_gb, found, after = fresh.submit(process_verdicts.verdicts_on_a_process).result()
     assert found.cpu_s > 0.2
     assert found.gb > begun_gb + 0.4
     assert found.trouble == ""
     assert found.is_over == (found.gb > hostile_verdict.MOST_GB)
     assert after.gb < 0.05, "the process before is not its own"
-
-
-def verdicts_on_a_process() -> tuple[float, hostile_verdict.Verdict, hostile_verdict.Verdict]:
-    """GB of this process, the verdict on a process that takes 0.4 GB more, and on nothing after it."""
-    begun_gb = hostile_verdict.reset_peak_gb()
-    size = int((begun_gb + 0.4) * 1e9)
-    program = f"import time; block = b'x' * {size}; sum(range(20_000_000)); assert time.process_time() > 0.2"
-
-    def work() -> str:
-        subprocess.run([sys.executable, "-S", "-c", program], check=True)
-        return ""
-
-    found = hostile_verdict.verdict_on("a process", work)
-    return begun_gb, found, hostile_verdict.verdict_on("nothing", lambda: "")
