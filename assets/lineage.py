@@ -20,13 +20,14 @@ from fleetcast.assets.lake.partitions import (
     ONE_RUN_FOR_ALL_DAYS,
 )
 from fleetcast.assets.lake.settings import Progress
-from fleetcast.assets.lake.stage_cache import rebuild_if_changed
+from fleetcast.assets.lake.stage_cache import STAGES, rebuild_if_changed
 from fleetcast.assets.pages.asset_metadata import (
     RETRY,
     SettingsResource,
     add_day_metadata,
     build_asset_key,
     common_asset_arguments,
+    day_version,
     embed_figure,
     embed_figures,
     markdown_table,
@@ -34,6 +35,7 @@ from fleetcast.assets.pages.asset_metadata import (
     partition_day,
     partition_days,
     run_seconds,
+    set_days_version,
     table_metadata,
     text_table,
     upstream_asset,
@@ -58,12 +60,13 @@ def landing(settings: SettingsResource, progress: dg.ResourceParam[Progress]) ->
         findings = data_quality.trace_findings(chosen.lake, landed_traces(landing))
         chosen.lake.publish()
     return dg.MaterializeResult(
+        data_version=dg.DataVersion(chosen.lake.version(["ingests", "answers"])),
         metadata={
             "files": text_table([report_texts(report) for report in landing.reports], LANDING_COLUMNS),
             "quality": text_table(findings, data_quality.QUALITY_COLUMNS),
             "refused": dg.MetadataValue.json(landing.refused),
             "dagster/row_count": sum(report.rows_kept for report in landing.reports),
-        }
+        },
     )
 
 
@@ -83,8 +86,10 @@ def requests(
         columns = table_metadata(
             chosen.trace, chosen.lake.sql("select * from requests limit 0"), "tables/requests.sql"
         )
+        set_days_version(context, chosen, "requests")
+        calendar = text_table(demand_history.trace_calendar(chosen.lake), demand_history.CALENDAR_COLUMNS)
     for day, count in rows.items():
-        add_day_metadata(context, day, {**columns, "dagster/row_count": count})
+        add_day_metadata(context, day, {**columns, "trace_calendar": calendar, "dagster/row_count": count})
 
 
 @dg.asset(
@@ -101,6 +106,7 @@ def demand(
         chosen = open_run_settings(context, settings)
         for day, table in demand_history.make_demand(chosen, partition_days(context), progress):
             add_day_metadata(context, day, table_metadata(chosen.trace, table, "marts/demand.sql"))
+        set_days_version(context, chosen, "demand")
 
 
 @dg.asset(
@@ -120,10 +126,11 @@ def forecasts(
         table = chosen.lake.part("forecasts", trace=chosen.trace, day=day)
         errors = predictions.read_day_forecast_errors(chosen, day)
     return dg.MaterializeResult(
+        data_version=day_version(chosen, STAGES["forecasts"].made, day),
         metadata={
             **table_metadata(chosen.trace, table, "tables/forecasts.sql"),
             "errors": dg.MetadataValue.md(markdown_table(errors)),
-        }
+        },
     )
 
 
@@ -149,12 +156,13 @@ def plans_asset(
         table = chosen.lake.part("plans", trace=chosen.trace, day=day)
         figure, changes = chosen.figures(day) / "plan.png", plan_page.describe_plan_changes(chosen, day)
     return dg.MaterializeResult(
+        data_version=day_version(chosen, STAGES["plans"].made, day),
         metadata={
             **table_metadata(chosen.trace, table, "tables/plans.sql"),
             "plan": embed_figure(figure),
             "not_known": demand_history.unknown_history_sentence(chosen, day) or "nothing",
             "changes": text_table(changes, plan_page.PLAN_PAGE_COLUMNS),
-        }
+        },
     )
 
 
@@ -198,7 +206,8 @@ def replays_done_op(context: dg.OpExecutionContext, settings: SettingsResource) 
         columns = table_metadata(
             chosen.trace, chosen.lake.sql("select * from outcomes limit 0"), "tables/outcomes.sql"
         )
-    return dg.Output(None, metadata={**columns, "dagster/row_count": rows})
+        version = day_version(chosen, STAGES["replays"].made, day)
+    return dg.Output(None, metadata={**columns, "dagster/row_count": rows}, data_version=version)
 
 
 @dg.graph_asset(
@@ -226,6 +235,7 @@ def scorecard(
         board = scorecards.read_scoreboard(chosen, day)
         figures = read_trend_figures(chosen, day, board)
     return dg.MaterializeResult(
+        data_version=day_version(chosen, STAGES["scorecard"].made, day),
         metadata={
             **table_metadata(chosen.trace, table, "marts/scorecard.sql"),
             "trend_of": trend_policy(board),
@@ -234,7 +244,7 @@ def scorecard(
             "scoreboard": dg.MetadataValue.md(
                 markdown_table(board.select(scorecards.scoreboard_page_columns(board)))
             ),
-        }
+        },
     )
 
 

@@ -154,7 +154,7 @@ class QualityPlansRun(dg.Config):
     config=QualityPlansRun,
     boards={
         "board": "select * exclude (trace, question) from quality_board where trace = $trace "
-        "and question = $question order by kind, usd_per_hour, plan"
+        "and question = $question order by plan_kind, usd_per_hour, plan"
     },
     figures=lambda settings, scope: {"front": draw_quality(settings, scope["question"])},
 )

@@ -166,13 +166,17 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
 
 def show_draws(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the cost of each planner above that of fleetcast over the resamples of the day's requests."""
-    most, ranges = max((row["draws"] or 0 for row in rows), default=0), []
+    most, ranges = max((row["kept_draws"] or 0 for row in rows), default=0), []
     for row in rows:
-        if row["draws"] and row["low_over_fleetcast_share"] is not None and row["planner"] != "fleetcast":
+        if (
+            row["kept_draws"]
+            and row["low_over_fleetcast_share"] is not None
+            and row["planner"] != "fleetcast"
+        ):
             ends = " to ".join(
                 format_percent(row[f"{end}_over_fleetcast_share"], "+.1f") for end in ("low", "high")
             )
-            count = f" ({row['draws']})" if row["draws"] < most else ""
+            count = f" ({row['kept_draws']})" if row["kept_draws"] < most else ""
             ranges.append(f"{row['planner']} {ends} %{count}")
     if ranges:
         OUT.print(f"over fleetcast in {most} resamples of the requests: {', '.join(ranges)}", soft_wrap=True)

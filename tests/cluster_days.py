@@ -11,6 +11,7 @@ from cluster_controllers import Autoscaler, Keda, minute_of
 
 from fleetcast.assets.lake.settings import midnight
 from fleetcast.assets.plans import hourly_objects, scaled_objects
+from fleetcast.assets.plans.cluster_formats import build_ray_serve_calls
 from fleetcast.assets.plans.cluster_workloads import ClusterWorkload
 from fleetcast.assets.plans.current_plan import CurrentPlan
 from fleetcast.assets.plans.export_options import ExportOptions
@@ -67,9 +68,13 @@ def play(
 
 def wanted_with_lead(counts: list[list[int]]) -> np.ndarray:
     """What has to be requested in each minute: the highest count until a new replica serves."""
-    wanted = by_minute(counts)
-    padded = np.concatenate([wanted, np.full(BOOT_MINUTES, wanted[-1])])
-    return np.lib.stride_tricks.sliding_window_view(padded, BOOT_MINUTES + 1).max(axis=1)
+    return highest_within(by_minute(counts), BOOT_MINUTES)
+
+
+def highest_within(wanted: np.ndarray, lead_minutes: int) -> np.ndarray:
+    """The highest value from each minute until `lead_minutes` later."""
+    padded = np.concatenate([wanted, np.full(lead_minutes, wanted[-1])])
+    return np.lib.stride_tricks.sliding_window_view(padded, lead_minutes + 1).max(axis=1)
 
 
 def play_hpa(
@@ -100,6 +105,31 @@ def play_hpa(
         held.append(rounds)
         bounds.append(scale.most)
     return np.array(held), bounds
+
+
+def play_ray_serve(applied: dict[int, ClusterWorkload], minutes: int) -> np.ndarray:
+    """The replicas (minutes, 1) of Ray Serve, which has what the last call of the newest file requests."""
+    begins, held = midnight(MONDAY), np.empty((minutes, 1), dtype=int)
+    for at, until in pairwise([*sorted(applied), minutes]):
+        calls = build_ray_serve_calls(applied[at], ANY)
+        called = [(datetime.fromisoformat(call["at"]) - begins) / timedelta(minutes=1) for call in calls]
+        replicas = np.array([call["body"]["target_num_replicas"] for call in calls])
+        last = np.searchsorted(called, np.arange(at, until), side="right") - 1
+        assert (last >= 0).all(), "a file has a call for the time at which it is applied"
+        held[at:until, 0] = replicas[last]
+    return held
+
+
+def play_buffer(workload: ClusterWorkload, minutes: int) -> np.ndarray:
+    """The replicas of a CapacityBuffer in each minute, patched by its CronJob; 0 without one."""
+    objects = hourly_objects.build_buffers([workload], ANY)
+    if not objects:
+        return np.zeros(minutes, dtype=int)
+    lines = [line.split(" ") for line in objects[1]["data"]["steps"].splitlines()]
+    now_s = midnight(MONDAY).timestamp() + 60 * np.arange(minutes)
+    last = np.searchsorted([int(start) for start, *_ in lines], now_s, side="right") - 1
+    held = np.array([json.loads(patch)["spec"]["replicas"] for *_, patch in lines])[last]
+    return np.where(last < 0, objects[0]["spec"]["replicas"], held)
 
 
 def scaler_targets() -> Callable[..., list[int]]:

@@ -109,7 +109,7 @@ def test_a_grade_is_the_replay_of_the_advised_fleet(file: Path, page: RunSetting
     page.config.file.write_text(config)
     advised_days.grade_landed_days(page, DAYS[-1], Progress())
     rows = page.lake.sql("from graded_advice order by day").to_pylist()
-    assert [(row["day"], row["rule"]) for row in rows] == [
+    assert [(row["day"], row["scaling_rule"]) for row in rows] == [
         (day, sized.rule) for day, sized in zip(DAYS, RULES, strict=True)
     ]
     for row, figures in zip(rows, came, strict=True):

@@ -25,9 +25,12 @@ from cluster_days import (
     by_minute,
     days_of,
     followed,
+    highest_within,
     plan_rows,
     play,
+    play_buffer,
     play_hpa,
+    play_ray_serve,
     play_scaler,
     scaler_targets,
     share_over,
@@ -49,7 +52,7 @@ day_counts = st.lists(
 )
 
 
-@pytest.mark.parametrize("format_", ["k8s", "hpa", "keda-scaler"])
+@pytest.mark.parametrize("format_", ["k8s", "hpa", "keda-scaler", "ray-serve"])
 @settings(max_examples=8, deadline=None)
 @given(
     counts=st.tuples(day_counts, day_counts, day_counts),
@@ -92,6 +95,8 @@ def test_a_fleet_never_serves_less_than_the_plan(
         held = play(objects, counts[0][0], minutes, knows_tolerance=is_exact)
     elif format_ == "hpa":
         held, _ = play_hpa(applied, counts[0][0], minutes)
+    elif format_ == "ray-serve":
+        held = play_ray_serve(applied, minutes)
     else:
         held = play_scaler(plans, counts[0][0], minutes, options)
         is_known = covered_minutes(applied, minutes)
@@ -271,6 +276,21 @@ def test_an_hpa_follows_the_steps_of_its_cron_job(tmp_path: Path) -> None:
         minute = int(60 * hours)
         assert json.loads(patch)["spec"]["maxReplicas"] == (bounds[minute] if minute < minutes else 46)
     assert run_step_script(job, steps["data"]["steps"], midnight(MONDAY) - timedelta(days=1), tmp_path) == []
+
+
+@settings(max_examples=8, deadline=None)
+@given(counts=st.tuples(day_counts, day_counts))
+def test_a_node_is_ready_when_a_replica_is_requested(counts: tuple[list[int], ...]) -> None:
+    """Nodes of the requested replicas and of the buffer: those of the next node lead, and no more.
+
+    Until the end of the plan, where the safe level is requested without a buffer.
+    """
+    counts[0][0] = max(counts[0][0], 1)
+    workload, minutes = workload_of(days_of(list(counts)), MONDAY), 2 * DAY_MINUTES
+    requested = highest_within(by_minute(list(counts)), BOOT_MINUTES + 1)  # an autoscaler's minute earlier
+    nodes, lead = requested + play_buffer(workload, minutes), int(ANY.node_lead_s / 60)
+    assert nodes.tolist() == highest_within(requested, lead).tolist()
+    assert (serving_replicas(nodes[:, None], lead) >= requested).all()
 
 
 def run_step_script(job: dict[str, Any], steps: str, now: datetime, folder: Path) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from fleetcast.assets.lake.contract import (
 )
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.rill_project import write_rill_project
-from fleetcast.assets.lake.shared_columns import SHARED_COLUMNS
+from fleetcast.assets.lake.shared_columns import RENAMED_COLUMNS, load_shared_columns
 from fleetcast.assets.lake.warehouse import Lake
 
 Change = Callable[[dict[str, Any]], object]
@@ -46,32 +46,38 @@ def test_the_contract_equals_the_headers() -> None:
     assert keys == {"trace": 1, "day": 2, "policy": 3}
 
 
-def test_a_key_column_has_one_definition() -> None:
-    """What rows are joined by means the same in every mart: each description begins with one definition."""
-    of: dict[str, list[tuple[str, str]]] = {}
+def test_a_column_name_has_one_definition() -> None:
+    """In every mart its text is that of sql/columns.toml and what the mart adds, else all texts are equal."""
+    shared, of = load_shared_columns(), dict[str, dict[str, str]]()
     for one in build_contract()["schema"]:
         for entry in one["properties"]:
-            if "primaryKey" in entry or entry["name"] in SHARED_COLUMNS:
-                of.setdefault(entry["name"], []).append((one["name"], entry.get("description", "")))
-    for name, described in of.items():
-        first = next((text for _, text in described if text), "")
-        definition = SHARED_COLUMNS.get(name) or re.split("[,;:(]", first)[0].strip()
-        same = re.compile(re.escape(definition) + r"([,;:]? .*)?$")
-        assert [where for where, text in described if text and not same.match(text)] == [], name
-    places = {name: {mart_name for mart_name, _ in of[name]} for name in ("region", "served_region")}
-    assert places["served_region"] >= {"fleet_by_hour", "all_plans", "advice", "unit_cost", "buying_list"}
-    assert not places["region"] & places["served_region"]
+            of.setdefault(entry["name"], {})[one["name"]] = entry.get("description", "")
+    for name, texts in of.items():
+        same = re.compile(re.escape(shared.get(name, min(texts.values()))) + r"([,;:]? .*)?$")
+        others = [where for where, text in texts.items() if not same.match(text)]
+        assert others == [], name
+        assert name in shared or len(set(texts.values())) == 1, f"{name}: {texts}"
+    assert [name for name in shared if len(of.get(name, {})) < 2] == [], "no shared columns"
+    assert of["served_region"].keys() >= {"fleet_by_hour", "all_plans", "advice", "unit_cost", "buying_list"}
+    assert not of["region"].keys() & of["served_region"].keys()
+    old = [name.partition(".") for name in RENAMED_COLUMNS if "." in name]
+    assert [column for mart_name, _, column in old if mart_name in of.get(column, {})] == []
 
 
 @pytest.mark.parametrize(
-    "query",
+    ("query", "hint"),
     [
-        "select region, sum(usd) from fleet_by_hour group by region",
-        "from fleet_by_hour join demand using (trace, day, llm, region)",
+        ("select region, sum(usd) from fleet_by_hour group by region", "the instances are is served_region"),
+        (
+            "from fleet_by_hour join demand using (trace, day, llm, region)",
+            "the instances are is served_region",
+        ),
+        ("select usd from left_over", "In left_over it is backlog_usd"),
+        ("select usd from lateness", r"Candidate bindings: [^.]*\.$"),
     ],
 )
-def test_cost_by_the_region_of_the_requests_is_refused(tmp_path: Path, query: str) -> None:
-    with pytest.raises(LakeError, match=r"Where the instances are is served_region"):
+def test_old_names_of_columns_get_a_hint(tmp_path: Path, query: str, hint: str) -> None:
+    with pytest.raises(LakeError, match=hint):
         Lake(tmp_path / "lake").sql(query)
 
 

@@ -211,6 +211,9 @@ def test_the_metadata_of_assets(ran):
     }
     assert {metadata["trace"].value for metadata in by_asset.values()} == {"small"}  # traces share days
     assert by_asset["demand"]["dagster/row_count"].value > 0
+    assert [record.data for record in by_asset["requests"]["trace_calendar"].records] == [
+        {"trace": "small", "first day": "2025-07-01", "last day": "2025-07-03", "days": "3"}
+    ]
     columns = {c.name: c.description for c in by_asset["demand"]["dagster/column_schema"].value.columns}
     assert columns["llm"]
     lineage = by_asset["demand"]["dagster/column_lineage"].value.deps_by_column

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
+from dagster._core.loader import LoadingContextForTest
 from small import DAGSTER, ONE_TRIAL, small_config
 
 from fleetcast.assets.demand import demand
@@ -253,6 +255,30 @@ def test_a_nightly_run_makes_only_missing_stages(first, monkeypatch, capsys):
     lake = small.load().lake
     for table in ("outcomes", "fleet_hours", "scorecard"):  # static was replayed under the older config
         assert lake.sql(f"select distinct policy from {table}")["policy"].to_pylist() == ["lt_i"]
+
+
+def unsynced(day: date) -> set[str]:
+    """The stages of a day that Dagster marks as made from other data than there is now."""
+    with dg.DagsterInstance.get() as instance:
+        graph = runs.defs.resolve_asset_graph()
+        resolver = CachingStaleStatusResolver(instance, graph, LoadingContextForTest(instance))
+        return {
+            stage
+            for stage in ("forecasts", "plans", "replays", "scorecard", "advice")
+            if resolver.get_status(dg.AssetKey(stage), day.isoformat()) is not StaleStatus.FRESH
+        }
+
+
+def test_days_that_are_made_again_with_the_same_bytes_leave_what_follows_synced(first):
+    """They were made in one run of two days; now one alone, then both with a request less on one of them."""
+    small_config(Path(first.resource.config).parent, **ONE, **LONE, seed="8")  # as the last nightly run
+    days, lake = (date(2025, 7, 1), date(2025, 7, 2)), first.resource.load().lake
+    runs.run_job("history", first.resource, days[1], Progress())
+    assert unsynced(DAY) == set()
+    rows = lake.part("requests", trace="small", day=days[1])
+    lake.write("requests", rows.slice(1), trace="small", day=days[1])
+    runs.run_job("history", first.resource, days[0], Progress(), until=days[1])
+    assert unsynced(DAY) == {"forecasts", "plans", "advice"}  # all that read demand
 
 
 def test_an_unfinished_stage_is_made_again(tmp_path):

@@ -111,14 +111,18 @@ def test_commands_that_are_named_are_there(path: Path) -> None:
     """Each `fleetcast ...` is a command of the program with options that it has."""
     for line in code((ROOT / path).read_text(encoding="utf-8")):
         for phrase in re.findall(r"(?<!from )\bfleetcast ([a-z][^;&|>#]*)", line):
-            words = phrase.split()
-            names = words[0].split("|")
-            assert names[0] in COMMANDS, phrase
-            command = COMMANDS[names[0]]
-            if hasattr(command, "commands") and len(words) > 1:
-                command = command.commands[words[1]]
-            known = {option for parameter in command.params for option in parameter.opts}
-            assert {word for word in words if word.startswith("--")} <= known, phrase
+            require_command(phrase)
+
+
+def require_command(phrase: str) -> None:
+    words = phrase.split()
+    names = words[0].split("|")
+    assert names[0] in COMMANDS, phrase
+    command = COMMANDS[names[0]]
+    if hasattr(command, "commands") and len(words) > 1:
+        command = command.commands[words[1]]
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known, phrase
 
 
 def test_the_reference_of_the_commands_is_current() -> None:
@@ -276,6 +280,42 @@ def test_the_picture_of_the_boards_is_of_their_table() -> None:
             policy,
             ratio,
         )
+
+
+def test_the_picture_of_the_measured_runs_has_as_many_as_its_text() -> None:
+    description = Image.open(ROOT / "data" / "pictures" / "wall.png").info["Description"]
+    page = (ROOT / "data/docs/explanation/accuracy.md").read_text(encoding="utf-8")
+    [alternative] = re.findall(r"!\[(.*?)\]\(.*wall\.png\)", page)
+    counted = re.compile(r"([\d,]+) (stages|closed loops)")
+    assert len(counted.findall(description)) == 2
+    assert counted.findall(description) == counted.findall(alternative)
+
+
+def test_each_picture_has_an_alternative_text_and_the_runs_that_draw_it() -> None:
+    listed = tomllib.loads((ROOT / "tests" / "bench" / "pictures.toml").read_text(encoding="utf-8"))
+    pages = "\n".join((ROOT / path).read_text(encoding="utf-8") for path in PAGES)
+    shown = {Path(file).stem: alt for alt, file in re.findall(r"!\[([^\]]*)\]\((.*?\.png)\)", pages)}
+    there = {path.stem for path in (ROOT / "data" / "pictures").iterdir()}
+    assert shown.keys() == there, "a picture that no page shows, or that is missing"
+    assert listed.keys() == there, "a picture without its runs in pictures.toml"
+    assert [name for name, alt in shown.items() if len(alt.split()) < 5] == []
+    for name, picture in listed.items():
+        for run in picture["runs"]:
+            program, _, phrase = run.partition(" ")
+            if program == "fleetcast":
+                require_command(phrase)
+            else:
+                assert (ROOT / phrase).is_file(), run
+        folder, last = picture["drawn"].split("/")[0], picture["runs"][-1]
+        if folder == "studies":
+            found = {run.split()[-1] for run in picture["runs"]}
+            assert found <= {path.stem for path in (ROOT / "data" / "studies").glob("*.toml")}
+            assert name == "study_against_the_paper" or picture["drawn"] == f"studies/{found.pop()}.png"
+        elif "/20" in picture["drawn"]:
+            day = load_config(folder, load_catalogue()).trace.replay_day
+            assert picture["drawn"].split("/")[1] == day.isoformat(), name
+        else:
+            assert last.endswith(folder) or folder == "bench", name
 
 
 def test_the_changelog_counts_the_pictures_that_have_a_description() -> None:

@@ -112,18 +112,18 @@ def test_the_chosen_plan_is_the_cheapest_that_keeps_the_constraints(
     _, settings = printed_plan
     board = settings.lake.sql("select * from quality_board").to_pandas().set_index("plan")
     chosen = board.loc["chosen"]
-    baselines = board[(board["kind"] == "baseline") & board["is_kept"]]
+    baselines = board[(board["plan_kind"] == "baseline") & board["is_kept"]]
     assert chosen["usd_per_hour"] <= baselines["usd_per_hour"].min() + 1e-9
     assert chosen["p95_s"] <= 1.05 * 25
     assert chosen["quality"] >= 0.55 - 0.025  # two standard errors of 2,000 questions
-    promised = board[board["kind"] == "front"]
+    promised = board[board["plan_kind"] == "front"]
     assert (promised["p95_s"] <= 1.05 * promised["promised_p95_s"]).all()
 
 
 def test_the_board_has_each_policy_as_replayed(printed_plan: tuple[str, RunSettings]) -> None:
     """The small llm alone lacks quality. All others keep both, and none costs less than fleetcast."""
     _, settings = printed_plan
-    board = settings.lake.sql("select * from quality_board where kind = 'policy'").to_pandas()
+    board = settings.lake.sql("select * from quality_board where plan_kind = 'policy'").to_pandas()
     board = board.set_index("plan")
     assert set(board.index) == {*QUALITY_POLICIES, *OWN_QUALITY_POLICIES}
     assert set(board.index[~board["is_kept"]]) == {"alone_small"}
@@ -185,7 +185,9 @@ def test_a_better_judge_raises_quality_at_no_more_cost(printed_plan: tuple[str, 
 def test_what_if_cases_are_planned_with_the_question(printed_plan: tuple[str, RunSettings]) -> None:
     """A perfect judge costs no more; a budget of 20 USD/h is too little here and the report states it."""
     printed, settings = printed_plan
-    board = settings.lake.sql("select * from quality_board where kind in ('whatif', 'chosen')").to_pandas()
+    board = settings.lake.sql(
+        "select * from quality_board where plan_kind in ('whatif', 'chosen')"
+    ).to_pandas()
     usd = board.set_index("plan")["usd_per_hour"]
     assert sorted(usd.index) == ["chosen", "judge_oracle", "judge_random", "no_5090"]
     assert usd["judge_oracle"] <= usd["chosen"]

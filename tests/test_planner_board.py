@@ -137,10 +137,10 @@ def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path) -> None:
         trial(name, 0.8, usd[name], 1.0, ideas=", ".join(ablation_steps()[name])) for name in ablation_steps()
     ]
     lake = rows_searched(tmp_path, [*rows, trial("sageserve", 0.8, 5.0, 1.0)])
-    found = lake.sql("from idea_worth order by way, place").to_pandas()
+    found = lake.sql("from idea_worth order by way, ideas_so_far").to_pandas()
     assert list(found["way"]) == ["backward"] * 6 + ["forward"] * 6
     for way, order in (("forward", list(IDEAS)), ("backward", list(reversed(IDEAS)))):
-        own = found[found["way"] == way].set_index("place")
+        own = found[found["way"] == way].set_index("ideas_so_far")
         assert own["idea"].dropna().tolist() == order
         assert (own.loc[0, "planner"], own.loc[5, "planner"]) == ("plain", "all_ideas")
         assert own["saved_usd"].dropna().tolist() == [
@@ -242,7 +242,7 @@ def naive_board(rows: list[tuple[dict, dict]]) -> pd.DataFrame:
         board[planner] = {
             "total_usd": usd, "capacity_share": found["capacity_share"].min(),
             "over_fleetcast_share": found["over"].min(), "noise_share": 1 - misses[misses < usd].max() / usd,
-            "draws": len(draws) if (own["draw"] > 0).any() else np.nan,
+            "kept_draws": len(draws) if (own["draw"] > 0).any() else np.nan,
             "low_usd": draws["usd"].min(), "high_usd": draws["usd"].max(),
             "low_over_fleetcast_share": draws["over"].min(), "high_over_fleetcast_share": draws["over"].max(),
             "required_ratio": of_day["required_ratio"].max(), "best_ratio": of_day["ratio"].max(),

@@ -94,7 +94,7 @@ def test_the_tasks_of_an_analyst_are_answered_with_the_right_values(tables: Tabl
     assert {Path(file).stem for file in files} <= TWINS.keys()  # their values: the test above
     columns = tables.lake.sql(described).to_pydict()["column_name"]
     meanings = dict(zip(columns, column_meanings(described_view(described), columns), strict=True))
-    assert meanings["usd_per_million_tokens"] == "null without tokens"
+    assert meanings["usd_per_million_tokens"] == "cost per million tokens; null without tokens"
     assert meanings["policy"] == "the scaling policy"
     assert list(meanings) == tables.unit_cost.columns.tolist()
 

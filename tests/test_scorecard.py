@@ -396,7 +396,7 @@ def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_u
     assert board["failure_reason"].dropna().to_dict() == {
         "arima": "still attains 97.0 % at 1.2 times the capacity"
     }
-    parts = ["fluid_usd", "rounding_usd", "routing_usd", "forecast_usd", "boot_usd"]
+    parts = ["fluid_usd", "whole_usd", "routing_usd", "forecast_usd", "boot_usd"]
     assert board.loc["last_value", parts].tolist() == pytest.approx([10, 7, 22 - 17, 46 - 5 - 22, 5])
     assert board.loc["truth", parts].tolist() == pytest.approx([10, 7, 5, 0, 3])
     assert board.loc["truth", "saved_on_last_value_share"] == pytest.approx(1 - 2.5 / 4.6)
@@ -509,8 +509,8 @@ def test_left_over_is_what_may_wait_and_no_instance_had_by_midnight(tmp_path: Pa
     lake.write("plans", full("plans", [plan]), **WHERE)
     [left_row] = lake.sql("select * from left_over").to_pylist()
     assert (left_row["requests"], left_row["input_tokens"]) == (4, 4 * 3600)  # the last one waits for llm a
-    assert left_row["gpu_hours"] == pytest.approx(4 * 3600 / (20.0 / 8) / 3600)
-    assert left_row["usd"] == pytest.approx(12.0 * left_row["gpu_hours"])
+    assert left_row["backlog_gpu_hours"] == pytest.approx(4 * 3600 / (20.0 / 8) / 3600)
+    assert left_row["backlog_usd"] == pytest.approx(12.0 * left_row["backlog_gpu_hours"])
     tomorrow = {"trace": "t", "day": WHERE["day"] + timedelta(days=1)}
     later = [{**row, "arrived_at": START + timedelta(hours=30)} for row in (waits, {**waits, "held_s": 60.0})]
     lake.write("outcomes", outcomes(later), **tomorrow, policy="reactive")
@@ -519,7 +519,7 @@ def test_left_over_is_what_may_wait_and_no_instance_had_by_midnight(tmp_path: Pa
     for in_one_go, requests in ((False, 4 + 1), (True, 2 + 1)):  # of a week only who waits at its end
         study = lake.sql("staging/trial_figures.sql", policy="reactive", in_one_go=in_one_go).to_pylist()
         left = {row["llm"]: row["value"] for row in study if row["metric"] == "backlog_gpu_hours"}
-        assert left["a"] == left["all"] == pytest.approx(requests * left_row["gpu_hours"] / 4)
+        assert left["a"] == left["all"] == pytest.approx(requests * left_row["backlog_gpu_hours"] / 4)
 
 
 def test_why_late_counts_those_ahead_on_the_same_instance(tmp_path: Path) -> None:

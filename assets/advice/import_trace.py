@@ -170,7 +170,7 @@ def copy_landed_trace(
     require_profiled(as_llm, catalogue)
     days = source.days("requests", trace)
     if not days:
-        landed = sorted({path.parent.name.removeprefix("trace=") for path in source.files("ingests")})
+        landed = source.traces("ingests")
         raise LakeError(
             f"The trace {trace!r} has no requests. Landed traces: {', '.join(landed) or 'none'}. "
             "Name one of these, or a trace file."

@@ -17,9 +17,12 @@ from fleetcast.assets.lake.lake_preconditions import require_day, require_unland
 from fleetcast.assets.lake.settings import Progress, RunSettings, StepCounter, midnight, run_parallel
 from fleetcast.assets.lake.sql_files import SQL
 from fleetcast.assets.lake.store import LakePath, removal_command
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces import request_days
 from fleetcast.models.traffic import random_streams, synthetic_days, trace_columns
 from fleetcast.models.world.config_loading import CONFIG_DIR
+
+CALENDAR_COLUMNS = ("trace", "first day", "last day", "days")
 
 
 def is_generated_trace(settings: RunSettings) -> bool:
@@ -127,6 +130,15 @@ def drop_changed_days(settings: RunSettings) -> None:
     stamp = settings.lake.made_from(settings.trace)
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text(generated_trace_fingerprint(settings))
+
+
+def trace_calendar(lake: Lake) -> list[dict[str, str]]:
+    """Return the traces with requests in the lake, with the first and the last day and how many there are."""
+    days = {trace: lake.days("requests", trace) for trace in lake.traces("requests")}
+    return [
+        dict(zip(CALENDAR_COLUMNS, (trace, str(found[0]), str(found[-1]), str(len(found))), strict=True))
+        for trace, found in days.items()
+    ]
 
 
 def make_requests(settings: RunSettings, days: Sequence[date], progress: Progress) -> dict[date, int]:

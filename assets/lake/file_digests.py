@@ -39,6 +39,11 @@ def record_digest(root: LakePath, finished: Path, target: LakePath, scratch: Pat
     store.move_into_place(scratch / path.name, path)
 
 
+def recorded_digest(root: LakePath, file: LakePath) -> str:
+    """Return the digest that was recorded for a file, else the SHA-256 of its bytes."""
+    return next(iter(_known_digests(digest_path(root, file))), "") or sha256_of(file)
+
+
 def sha256_of(file: LakePath) -> str:
     """Return the SHA-256 of a file's bytes."""
     with file.open("rb") as opened:

@@ -1,39 +1,48 @@
-"""Columns that many tables and marts have: one definition each, for every header that does not have its own.
+"""Columns that many tables and marts have: sql/columns.toml defines each of them once, for all headers.
 
-A header that describes such a column begins with the definition: "urgency class, or all".
+A header line of such a column begins with the definition, and says more: "number of requests in this bin".
 """
 
 import re
+import tomllib
 from collections.abc import Mapping
+from functools import cache
 
-SHARED_COLUMNS: Mapping[str, str] = {
-    "trace": "name of the trace",
-    "day": "UTC",
-    "policy": "the scaling policy",
-    "llm": "the served network",
-    "region": "where the requests come from",
-    "served_region": "where the instances are",
-    "tier": "urgency class",
-    "app": "the application",
-    "role": "phase of the instances: whole, prefill or decode",
-    "gpu": "the GPU type",
-    "gpus_per_instance": "GPUs of one instance",
-    "hour_start": "first instant of the hour",
-    "bucket_start": "first instant of the bucket",
-    "method": "the forecast method",
-}
+from fleetcast.assets.lake.sql_files import SQL
 
-RENAMED_COLUMNS: Mapping[str, str] = {  # until 0.3: old names, and what to write instead
+COLUMNS_FILE = SQL / "columns.toml"
+RENAMED_COLUMNS: Mapping[
+    str, str
+] = {  # until 0.3: old names, of one mart or of many, and what to write instead
     "region": "Where the instances are is served_region; where the requests come from is region.",
+    "left_over.gpu_hours": "In left_over it is backlog_gpu_hours.",
+    "left_over.usd": "In left_over it is backlog_usd.",
+    "planner_board.draws": "In planner_board it is kept_draws.",
+    "quality_board.kind": "In quality_board it is plan_kind.",
+    "idea_worth.place": "In idea_worth it is ideas_so_far.",
+    "decision_leaderboard.rounding_usd": "In decision_leaderboard it is whole_usd.",
 }
+
+
+@cache
+def load_shared_columns() -> Mapping[str, str]:
+    """Read the definitions, by column."""
+    return tomllib.loads(COLUMNS_FILE.read_text(encoding="utf-8"))
 
 
 def column_meaning(column: str, described: Mapping[str, str]) -> str | None:
     """Return what a column means, by its own header, else by the shared definition; None without either."""
-    return described.get(column) or SHARED_COLUMNS.get(column)
+    return described.get(column) or load_shared_columns().get(column)
 
 
-def renamed_column_hint(message: str) -> str:
+def renamed_column_hint(message: str, query: str) -> str:
     """Return what to write for the unknown column of DuckDB's message, if it has a new name; else ""."""
     found = re.search(r'column "?(\w+)"?', message, re.IGNORECASE)
-    return RENAMED_COLUMNS.get(found[1], "") if found else ""
+    return next(
+        (
+            hint
+            for name, hint in RENAMED_COLUMNS.items()
+            if found and found[1] == name.rpartition(".")[2] and name.rpartition(".")[0] in query.lower()
+        ),
+        "",
+    )

@@ -52,7 +52,8 @@ was not run.
 SUBJECTS_INTRODUCTION = """## What there is, by subject
 
 Tables are Parquet files of the lake, marts are views over them, queries answer a question. The header of each
-file has its grain, its units and the meaning of every column. `reads/` has the queries of the program itself.
+file has its grain, its units and the meaning of its columns; [columns.toml](columns.toml) has those of the
+columns that many files have. `reads/` has the queries of the program itself.
 """
 
 

@@ -6,7 +6,7 @@ A file is written in a scratch folder and then moved into place, so that a reade
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import date
 from pathlib import Path
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from fleetcast.assets.lake import store
 from fleetcast.assets.lake.duckdb_connection import Connection, one_line_errors
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.file_digests import digest_path, record_digest
+from fleetcast.assets.lake.file_digests import digest_path, digest_text, record_digest, recorded_digest
 from fleetcast.assets.lake.schemas import LAKE_VERSION, OPTIONAL_COLUMNS, PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.table_queries import escape_quotes
@@ -75,6 +75,11 @@ class TableFiles:
         """Return the path of a file relative to the root."""
         return store.name_below_root(path, self.root)
 
+    def traces(self, table: str) -> list[str]:
+        """Return the traces of a table in the lake, in order."""
+        folders = {part for p in self.files(table) for part in p.parts if part.startswith("trace=")}
+        return sorted(folder.removeprefix("trace=") for folder in folders)
+
     def days(self, table: str, trace: str) -> list[date]:
         """Return the days of a trace's table in the lake, in order."""
         folders = {
@@ -92,6 +97,12 @@ class TableFiles:
         for path in self.files(table, **partition):
             digest.update(self.below(path).encode() + _footer(path))
         return digest.hexdigest()
+
+    def version(self, tables: Iterable[str], **partition: Any) -> str:
+        """Return a digest of the digests of the tables' files: the same bytes have the same version."""
+        files = sorted(path for table in tables for path in self.files(table, **partition))
+        lines = [digest_text(self.root, path, recorded_digest(self.root, path)) for path in files]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def is_made_from(self, table: str, content: str, **partition: Any) -> bool:
         """Return whether the partition exists and its metadata has this `made_from` content."""

@@ -177,7 +177,7 @@ class Lake(TableFiles):
                         f"The query failed: {one_line_message(error)} {self._contents(con)}"
                     ) from error
                 except duckdb.BinderException as error:
-                    if hint := renamed_column_hint(str(error)):
+                    if hint := renamed_column_hint(str(error), text):
                         raise LakeError(f"The query failed: {one_line_message(error)} {hint}") from error
                     raise
                 except duckdb.PermissionException as error:

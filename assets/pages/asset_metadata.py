@@ -1,6 +1,7 @@
 """What all assets share: the settings resource, common arguments, and the metadata of what they wrote."""
 
 import base64
+import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ RunContext = dg.AssetExecutionContext | dg.OpExecutionContext
 Metadata = Mapping[str, Any]
 
 OWNERS = ["team:capacity"]
+DATA_VERSION_TAG, DAY_VERSION = "dagster/data_version", "day_version"
 INTERRUPTED = "Interrupted by Ctrl-C or from the UI."
 ASSET_OF_TABLE = {  # tables whose asset has another name
     "day_ahead_forecasts": "forecasts",
@@ -101,7 +103,8 @@ def open_run_settings(context: RunContext, resource: SettingsResource) -> RunSet
 def table_metadata(trace: str, table: pa.Table, file: str | Path) -> Mapping[str, Any]:
     """Return trace, row count, and columns with the meanings and origins in the header of an SQL file.
 
-    Traces of one location share their partitions: the page of a day shows the one written last.
+    Traces of one location share their partitions: the page of a day shows the one written last, and
+    `trace_calendar` on the page of requests shows the days of each.
     """
     sql = read_sql(file)
     columns = [dg.TableColumn(f.name, str(f.type), column_meaning(f.name, sql.columns)) for f in table.schema]
@@ -166,6 +169,36 @@ def run_seconds(context: RunContext) -> dict[str, float]:
     """Return the seconds since the run began, as metadata; empty where the instance does not know."""
     begun = context.instance.get_run_stats(context.run_id).start_time
     return {} if begun is None else {"run_s": time.time() - begun}
+
+
+def day_version(settings: RunSettings, tables: Sequence[str], day: date) -> dg.DataVersion:
+    """Return the data version of a day's tables: written again with the same bytes, it is the same."""
+    return dg.DataVersion(settings.lake.version(tables, trace=settings.trace, day=day))
+
+
+def set_days_version(context: dg.AssetExecutionContext, settings: RunSettings, table: str) -> None:
+    """Set the data version of the run's days, and show each day's own on its page.
+
+    Dagster gives the days of one run one version. It is the one of the runs before if no day has changed.
+    """
+    versions = {day: day_version(settings, [table], day).value for day in partition_days(context)}
+    before = {_version_before(context, day, version) for day, version in versions.items()}
+    whole = hashlib.sha256(repr(sorted(versions.items())).encode()).hexdigest()
+    context.set_data_version(
+        context.asset_key, dg.DataVersion(next(iter(before)) if len(before) == 1 else whole)
+    )
+    for day, version in versions.items():
+        add_day_metadata(context, day, {DAY_VERSION: version})
+
+
+def _version_before(context: dg.AssetExecutionContext, day: date, version: str) -> str:
+    """Return the data version of the day's last materialization if its bytes are the same, else `version`."""
+    of_day = dg.AssetRecordsFilter(context.asset_key, asset_partitions=[day.isoformat()])
+    for record in context.instance.fetch_materializations(of_day, limit=1).records:
+        event = record.asset_materialization
+        if event and event.tags and event.metadata.get(DAY_VERSION) == dg.TextMetadataValue(version):
+            return event.tags[DATA_VERSION_TAG]
+    return version
 
 
 @contextmanager

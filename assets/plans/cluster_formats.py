@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.plans.cluster_workloads import ClusterWorkload, build_workloads
@@ -41,15 +42,25 @@ def render_capacity_buffers(settings: RunSettings, rows: Sequence[Row], options:
 def render_ray_serve_calls(settings: RunSettings, rows: Sequence[Row], options: ExportOptions) -> str:
     """Return calls of Ray Serve's scaling API in order of time, one JSON object a line.
 
-    The application and its deployment have the workload's name; the application needs
-    external_scaler_enabled. With it, Ray does not scale by itself: ValueError for mode floor.
+    The application needs external_scaler_enabled. With it, Ray does not scale by itself: ValueError for mode
+    floor.
     """
     if options.mode == "floor":
         raise ValueError(
             "Ray Serve has no floor: with external_scaler_enabled it scales nothing by itself. "
             "Take --mode active or advisory."
         )
-    calls = [
+    workloads = build_workloads(settings, rows)
+    calls = [call for workload in workloads for call in build_ray_serve_calls(workload, options)]
+    return "\n".join(json.dumps(call) for call in sorted(calls, key=lambda call: str(call["at"])))
+
+
+def build_ray_serve_calls(workload: ClusterWorkload, options: ExportOptions) -> list[dict[str, Any]]:
+    """Return the calls of a workload in order of time; application and deployment have its name.
+
+    Ray starts a replica when it is called, so each call is a boot time early, without an autoscaler's delay.
+    """
+    return [
         {
             "at": interval.start.isoformat(),
             "mode": options.mode,
@@ -58,10 +69,8 @@ def render_ray_serve_calls(settings: RunSettings, rows: Sequence[Row], options: 
             "path": f"/api/v1/applications/{workload.name}/deployments/{workload.name}/scale",
             "body": {"target_num_replicas": interval.replicas},
         }
-        for workload in build_workloads(settings, rows)
         for interval in workload.intervals_to_safe_level(timedelta(seconds=workload.boot_s))
     ]
-    return "\n".join(json.dumps(call) for call in sorted(calls, key=lambda call: str(call["at"])))
 
 
 CLUSTER_FORMATS: Mapping[str, Callable[[RunSettings, Sequence[Row], ExportOptions], str]] = {

@@ -43,10 +43,10 @@ def next_plan_day(settings: RunSettings) -> date:
 
 def _next_command(settings: RunSettings) -> str:
     """Return the remedy where the configured trace has no day: name a landed one, generate or ingest it."""
-    landed = {path.parent.name.removeprefix("trace=") for path in settings.lake.files("ingests")}
-    if landed - {settings.trace}:
+    landed = settings.lake.traces("ingests")
+    if {*landed} - {settings.trace}:
         return (
-            f"Landed is {', '.join(sorted(landed))}: write it as [trace] name into a config and run "
+            f"Landed is {', '.join(landed)}: write it as [trace] name into a config and run "
             "fleetcast plan ahead --config FILE."
         )
     make = (

@@ -87,8 +87,7 @@ def read_configure_traffic(
 
 def find_only_trace(lake: Lake) -> str:
     """Return the name of the one trace in the lake; ConfigError where it has none or several."""
-    folders = {part for file in lake.files("requests") for part in file.parts if part.startswith("trace=")}
-    names = sorted(folder.removeprefix("trace=") for folder in folders)
+    names = lake.traces("requests")
     if len(names) != 1:
         has = f"has {len(names)} traces: {', '.join(names)}" if names else "has no trace"
         raise ConfigError(f"No --trace is given, and the lake {has}. Name a trace of the lake, or a file.")

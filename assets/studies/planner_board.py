@@ -112,5 +112,5 @@ def read_planner_board(settings: RunSettings, day: date) -> pa.Table:
 
 def read_idea_worth(settings: RunSettings, day: date) -> pa.Table:
     """Return the saving of each idea, added in order and in reverse order."""
-    query = f"select * from idea_worth {DAY_WHERE} order by way, place"
+    query = f"select * from idea_worth {DAY_WHERE} order by way, ideas_so_far"
     return settings.lake.sql(query, trace=settings.trace, day=day)

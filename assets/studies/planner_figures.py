@@ -66,7 +66,7 @@ def draw_ideas(frame: pd.DataFrame) -> Figure:
     for panel, way, title in zip(
         multiples, ("forward", "backward"), ("ideas in order", "ideas in reverse order"), strict=True
     ):
-        rows = frame[frame["way"] == way].sort_values("place", ascending=False)
+        rows = frame[frame["way"] == way].sort_values("ideas_so_far", ascending=False)
         _draw_way(panel, rows)
         panel.set_title(title)
     figure.supxlabel(f"USD of the day where {describe_required_attainment(frame)}", fontsize=12)
@@ -77,14 +77,15 @@ def _draw_way(panel: Axes, rows: pd.DataFrame) -> None:
     """Draw a bar per step, labelled with its cost and the saving of the added idea."""
     names = [f"+ {idea}" if isinstance(idea, str) else "plain" for idea in rows["idea"]]
     usd = rows["total_usd"].fillna(0.0)
-    panel.barh(names, usd, color=[BLUE if place == rows["place"].max() else FAINT for place in rows["place"]])
-    for name, (_, row) in zip(names, rows.iterrows(), strict=True):
+    is_whole = (rows["ideas_so_far"] == rows["ideas_so_far"].max()).tolist()
+    panel.barh(names, usd, color=[BLUE if whole else FAINT for whole in is_whole])
+    for name, whole, (_, row) in zip(names, is_whole, rows.iterrows(), strict=True):
         if pd.isna(row["total_usd"]):
             text = "  never attains the targets"
         else:
             saved = "" if pd.isna(row["saved_share"]) else f"   {-row['saved_share']:+.1%}"
             text = f"  {row['total_usd']:,.0f}{saved}"
-        is_highlighted = row["place"] == rows["place"].max() and not pd.isna(row["total_usd"])
+        is_highlighted = whole and not pd.isna(row["total_usd"])
         panel.annotate(text, (0, name), va="center", color="white" if is_highlighted else INK, fontsize=10)
     panel.grid(visible=False)
 

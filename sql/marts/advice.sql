@@ -3,8 +3,7 @@
 -- reads: day_ahead_plans, plans, all_plans
 -- units: instances; usd US dollars of the hour; instants are UTC
 -- served_region = where the instances are
--- made_at = time of planning of a rolling plan; null for other plans
--- decision_id = id of this decision, as in all_plans
+-- usd = cost of the instances: the planned ones
 with given as (
     select * rename (region as served_region) from day_ahead_plans
     union all by name

@@ -3,7 +3,7 @@
 -- reads: graded_advice
 -- units: days; *_share 0 to 1
 -- promised_from_share = the days had a promised_share from here to a tenth above
--- promised_share = mean share of the versions of these days that attained all targets
+-- promised_share = of the versions of the day, the share that attained all targets; mean of these days
 -- graded_days = advised days that have landed and were replayed
 -- target_days = of these, days on which every tier attained its target: the promise was kept
 -- inside_days = of these, days on which share in time and cost lay in their intervals, promised for nine days in ten

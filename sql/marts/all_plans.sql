@@ -3,8 +3,7 @@
 -- reads: plans, closed_plans, day_ahead_plans, rolling_plans
 -- units: see plans, which has the other columns
 -- served_region = where the instances are
--- made_at = time of planning of a rolling plan, UTC; null for other plans
--- decision_id = id of this decision in exports, at the scaler and in grades
+-- usd = cost of the instances: the planned ones
 with together as (
     select * from plans
     where policy not in (select policy from closed_plans)

@@ -6,8 +6,8 @@
 -- need_p50_gpus = GPUs that interactive load needs in at most half of the hours: the median
 -- need_p99_gpus = the 99 % quantile of this need
 -- need_max_gpus = the maximum of this need
--- saved_share = saving compared with buying all GPUs on demand
--- regret_usd = cost above the best commitment of each week in hindsight, mean of the weeks
+-- saved_share = share saved: of the cost of buying all GPUs on demand
+-- regret_usd = cost above the best in hindsight: the best commitment of each week, mean of the weeks
 -- lost_more_usd_per_day = what the other regions would buy in addition if this region lost these GPUs
 -- lost_short_gpus = GPUs that the other regions have no capacity for
 with quantiles as (

@@ -4,17 +4,12 @@
 -- units: GPU-hours, US dollars, shares 0 to 1
 -- method = the forecast method of the plan; truth is the real demand
 -- tier = urgency class: the one whose attainment is compared, with the strictest SLO
--- matched_share = attainment of that tier at which methods are compared: its target
--- gpu_hours = at that attainment, by linear interpolation between the two nearest replays; null where there are none
--- noise_share = difference of the GPU-hours of these two replays: the resolution of the comparison
--- failure_reason = null, or why this attainment was not reached
--- usd = cost at that attainment
--- fluid_usd, rounding_usd, routing_usd, forecast_usd, boot_usd = the parts of usd, as in regret
--- fluid_usd = lower bound on the cost of any fleet for the day
--- rounding_usd = cost of whole instances, held for whole hours, and of the minimum of instances
--- routing_usd = cost of serving most of the load in its region, and of the buffer: the clairvoyant forecast above that, without boots
+-- gpu_hours = GPU-hours of serving, booting and draining; at that attainment, by linear interpolation between the two nearest replays; null where there are none
+-- noise_share = the resolution of the comparison: difference of the GPU-hours of these two replays
+-- usd = cost of the instances; at that attainment
+-- fluid_usd, whole_usd, routing_usd, forecast_usd, boot_usd = the parts of usd, as in regret
+-- routing_usd = additional cost of serving most of the load in its region, of buffer and boot times: the clairvoyant plan above that, without boots
 -- forecast_usd = cost of the method above the clairvoyant forecast, without boots
--- boot_usd = cost of booting
 -- over_truth_share = GPU-hours above those of the clairvoyant forecast
 -- saved_on_last_value_share = GPU-hours below those of the last value
 -- saved_on_seasonal_naive_share = GPU-hours below those of the seasonal naive forecast
@@ -100,7 +95,7 @@ matched as (
         crossings.noise_share,
         reached.failure_reason,
         least.fluid_usd,
-        least.whole_usd - least.fluid_usd as rounding_usd,
+        least.whole_usd - least.fluid_usd as whole_usd,
         max(crossings.usd - crossings.boot_usd) filter (where method = 'truth') over of_day as truth_usd
     from as_planned
     left join crossings using (trace, day, method)
@@ -121,8 +116,8 @@ compared as (
         failure_reason,
         usd,
         fluid_usd,
-        rounding_usd,
-        truth_usd - rounding_usd - fluid_usd as routing_usd,
+        whole_usd,
+        truth_usd - whole_usd - fluid_usd as routing_usd,
         usd - boot_usd - truth_usd as forecast_usd,
         boot_usd,
         gpu_hours / max(gpu_hours) filter (where method = 'truth') over of_day - 1 as over_truth_share,

@@ -5,14 +5,8 @@
 -- trace = name of the trace <- trials.trace
 -- day = UTC <- trials.day
 -- method = the forecast method of the plan; truth is the real demand <- trials.variant
--- capacity_share = share of an instance's capacity within its SLO that the plan uses (models/plan/target_search.py searches it)
--- usd = cost of the day, as in scoreboard
--- boot_usd = part of usd for booting
--- gpu_hours = serving, booting and draining
 -- tier = urgency class: the interactive one with the strictest targets <- trials.tier
--- attainment_share = share of its requests with TTFT within the SLO
--- missed_share = share of interactive requests that missed their SLO
--- matched_share = attainment at which methods are compared: the tier's target
+-- attainment_share = share of requests that met all their targets (sql/macros/slo.sql); of that tier
 select
     trace, day, variant as method, knobs['capacity_share'] as capacity_share,
     max(value) filter (where metric = 'usd')                        as usd,

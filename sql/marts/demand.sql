@@ -7,8 +7,8 @@
 -- tier varchar = urgency class <- requests.tier
 -- app varchar = the application <- requests.app
 -- bucket_start timestamptz = first instant of the bucket, a minute, UTC <- requests.arrived_at
--- requests bigint = requests that arrive in the minute <- requests.request_id
--- input_tokens bigint = their input tokens <- requests.input_tokens
+-- requests bigint = number of requests: those that arrive in the minute <- requests.request_id
+-- input_tokens bigint = input tokens of these requests <- requests.input_tokens
 -- output_tokens bigint = their output tokens <- requests.output_tokens
 with arrivals as (
     select

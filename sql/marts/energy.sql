@@ -2,11 +2,10 @@
 -- grain: trace, day, policy, llm
 -- reads: fleet_hours, outcomes
 -- units: *_gpu_hours GPU-hours, usd US dollars, joules J of the whole day, joules_per_token J per token
--- serving_gpu_hours = serving or ready to serve, without booting and draining
+-- serving_gpu_hours = GPU-hours of serving or being ready to serve, without booting and draining
 -- measured_gpu_hours = part of them on boards whose power under load was measured with this llm (latency.toml board_w)
--- usd = serving, booting and draining
 -- joules = upper bound: as if serving boards were always under load; null where some were not measured
--- tokens = prompt and output tokens of the requests that this llm finished <- outcomes.input_tokens, outcomes.output_tokens
+-- tokens = number of tokens: prompt and output of the requests that this llm finished <- outcomes.input_tokens, outcomes.output_tokens
 -- joules_per_token = per prompt or output token
 with fleets as (
     select

@@ -7,7 +7,7 @@
 -- policy = the scaling policy <- trials.policy
 -- draw = number of the sample: of latency errors, the same for all policies (models/latency/latency_errors.py); 0: the profiles without error <- trials.draw
 -- figure = a column of scoreboard, or TIER_attainment_share <- trials.metric
--- value = value of this column <- trials.value
+-- value = value of the figure or metric <- trials.value
 select
     trace, day, policy, draw,
     case

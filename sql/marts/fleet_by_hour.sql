@@ -3,9 +3,7 @@
 -- reads: fleet_hours, plans
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_gpus GPUs (mean over the hour), kv_utilisation_share 0 to 1
 -- served_region = where the instances are
--- wasted_gpu_hours = booting: paid for, but not serving yet
--- usd = cost of serving, booting and draining
--- boot_usd = part of usd for booting
+-- usd = cost of the instances: serving, booting and draining
 -- held_gpus = serving, booting and draining
 -- needed_gpus = GPUs for the true demand and buffer of the hour at the capacity of the clairvoyant plan, in its mix of kinds; not rounded up
 with counted as (

@@ -4,9 +4,6 @@
 -- units: *_share 0 to 1; hours
 -- made = hour_ahead, or day_ahead: at midnight, for the whole day
 -- hours = hours with a forecast and a real demand
--- peak_below_p90_share = share of the hours whose peak was at or below its P90: 0.9 is right
--- wape_share = absolute error over real demand
--- p90_note = whether the P90 is too low (fewer than 87 % of at least 100 hours were below) or too high (more than 93 %)
 with together as (
     select 'hour_ahead' as made, * from forecasts
     union all by name

@@ -4,9 +4,6 @@
 -- reads: forecasts
 -- tier = urgency class, or interactive: the sum of all tiers that are not deferred
 -- units: wape_share = absolute error in what came; other shares 0 to 1, of living endpoints
--- below_p90_share = share of buckets at or below their P90
--- under_share = share of hours whose peak exceeded the largest bucket of the mean forecast
--- peak_below_p90_share = share of hours whose peak was at or below its own P90
 -- note = methods that are worse than the last value
 with hours as (
     select

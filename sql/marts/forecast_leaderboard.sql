@@ -6,7 +6,7 @@
 -- pinball_share = mean pinball loss of P50, P90 and P95 over the real demand
 -- other columns as in forecast_losses, mean over the living endpoints
 -- endpoints = number of living endpoints; p90_off_endpoints = those with a p90_note, see the mart forecast_losses
--- saved_share = how much lower the WAPE of the planned method is than that of this method; null for the planned method
+-- saved_share = share saved: how much lower the WAPE of the planned method is than that of this method; null for the planned method
 -- saved_low_share, saved_high_share = its 95 % interval by a paired bootstrap of days
 with combined as (
     select

@@ -2,14 +2,6 @@
 -- grain: trace, tier, method, llm, region, horizon_minutes
 -- reads: backtests
 -- units: *_share 0 to 1; error, came, pinball_* input tokens/s summed over buckets; cpu_s seconds per forecast
--- horizon_minutes = all buckets that end at most this long after the cutoff
--- smape_share = mean over the buckets, 0 to 2
--- mase = mean absolute error over the mean absolute change between consecutive buckets of the history (Hyndman and Koehler, 2006)
--- below_p50_share = share of buckets at or below the P50; the same for p90, p95
--- under_share = share of hours whose largest bucket was above the largest bucket of the mean forecast
--- above_peak_p90_share = share of hours whose largest bucket was above its P90
--- p90_note = whether that P90 is too low (fewer than 87 % of at least 100 hours were below) or too high (more than 93 %)
--- fallback_share = share of forecasts that another method had to make
 -- is_living = whether the endpoint had demand in the backtest, or a method forecast some
 -- cpu_s = CPU seconds of one forecast of one series, with its share of the fits
 with horizons as (

@@ -5,10 +5,8 @@
 -- trace = name of the trace
 -- day = UTC; the last unseen day
 -- boot_s = median time from the decision to add an instance until it serves
--- reading = settings of the policy apart from its knob (models/world/knobs.py)
--- factor = its knob, as a factor of the shipped value
--- total_usd = cost of the unseen days
--- days = number of unseen days
+-- total_usd = cost, with the remaining cost of the non-interactive requests that were not served by midnight; of the unseen days
+-- days = number of days: unseen ones
 -- days_on_target = those on which every tier attained its target
 -- is_ranked = whether at most one day of five missed a target, and the knob is one that attained on all known days
 -- worst_ratio = attainment over target of the worst tier of the worst day

@@ -2,12 +2,17 @@
 -- grain: trace, day
 -- reads: advised_days, trials
 -- units: *_share 0 to 1, *_usd and usd US dollars of the whole day
+-- scaling_rule = static, day_ahead, reflex or compact
+-- plan_headroom_share = instances and load per instance above the plan
+-- largest_fleet = instances of the largest hour, like 3 x llama3.1-8b@2xl40s-48gb, with commas between
 -- in_time_share = interactive requests that met their targets; null until the day is graded
--- usd = cost of the advised fleet on the day; null until the day is graded
+-- usd = cost of the instances: the advised fleet on the day; null until the day is graded
 -- is_on_target = whether every tier attained its target
 -- is_inside_in_time = whether in_time_share lay in its interval
 -- is_inside_usd = whether usd lay in its interval
 -- is_inside = both
+-- high_usd = upper end of the cost: of the promise
+-- low_usd = lower end of the cost: of the promise
 with came as (
     select
         trace, day,
@@ -30,7 +35,7 @@ of_tiers as (
 
 compared as (
     select
-        trace, day, rule, headroom_share, fleet, survives, is_promised, required_share, promised_share,
+        trace, day, rule as scaling_rule, headroom_share as plan_headroom_share, fleet as largest_fleet, survives, is_promised, required_share, promised_share,
         in_time_low_share, in_time_share, in_time_high_share,
         low_usd, usd, high_usd,
         is_on_target,

@@ -2,7 +2,6 @@
 -- grain: trace, day, policy
 -- reads: graded_decisions
 -- units: *_gpu_hours GPU-hours and *_usd US dollars of the whole day, *_hours hours of endpoints
--- saved_gpu_hours = GPU-hours that ran less those of the plan; below 0 the plan is more expensive
 -- advised_short_hours = hours in which the plan had fewer instances than the true demand needed
 -- ran_short_hours = hours in which fewer instances ran than the true demand needed
 select

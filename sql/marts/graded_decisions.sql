@@ -3,10 +3,9 @@
 -- reads: advice, ran_fleets, plans
 -- units: *_instances instances (mean of the hour), *_gpu_hours GPU-hours, *_usd US dollars; below 0 the plan is more expensive
 -- served_region = where the instances are
--- decision_id = id of the decision, as in all_plans, exports and the scaler's responses
 -- ran_instances = ready replicas that ran
 -- needed_instances = instances of the clairvoyant plan for the true demand
--- verdict = saved: fewer and enough; short: fewer and too few; covered: more, where the fleet that ran was too small; spent: more, where it was enough; same
+-- verdict = result of the check or comparison: saved: fewer and enough; short: fewer and too few; covered: more, where the fleet that ran was too small; spent: more, where it was enough; same
 with needed as (
     select
         trace, day, hour_start, llm, role, region as served_region, gpu, gpus_per_instance,

@@ -2,8 +2,7 @@
 -- grain: trace, day, policy, llm
 -- reads: outcomes, plans, fleet_hours
 -- units: requests, tokens, GPU-hours, US dollars
--- gpu_hours = at an instance's capacity, mean of its kinds, prefill and decode together where disaggregated: what spare capacity would have served for free is not known
--- usd = cost of these GPU-hours
+-- backlog_gpu_hours = GPU-hours that the non-interactive requests not served by midnight would still need: at an instance's capacity, mean of its kinds, prefill and decode together where disaggregated; what spare capacity would have served for free is not known
 with held as (
     select
         trace, day, policy,
@@ -34,8 +33,8 @@ joined as (
         trace, day, policy, llm,
         any_value(requests) as requests,
         any_value(input_tokens) as input_tokens,
-        sum(input_tokens / tokens_per_gpu_s / 3600) as gpu_hours,
-        sum(usd(input_tokens / tokens_per_gpu_s / 3600, usd_per_gpu_hour)) as usd
+        sum(input_tokens / tokens_per_gpu_s / 3600) as backlog_gpu_hours,
+        sum(usd(input_tokens / tokens_per_gpu_s / 3600, usd_per_gpu_hour)) as backlog_usd
     from held
     inner join sustained using (trace, day, llm)
     inner join priced using (trace, day, policy, llm, role)

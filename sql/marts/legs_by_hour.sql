@@ -8,7 +8,7 @@
 -- llm = the served network, as requested <- outcomes.llm
 -- served_llm = the llm that answered <- outcomes.served_llm, legs.llm
 -- hour_start = first instant of the hour of the arrivals, UTC <- outcomes.arrived_at
--- requests = finished requests for the requested llm
+-- requests = number of requests: finished ones for the requested llm
 -- answers = answers of this llm to them, without verdicts of a judge
 -- stage_share = answers per request
 -- kept_share = share of the requests whose final answer is from this llm; it sums to 1 over the llms

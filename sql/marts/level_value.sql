@@ -6,8 +6,7 @@
 -- load_factor = factor on the number of requests
 -- stack = the policy stack; edf uses the targets themselves, the limit of many levels
 -- headroom_share = share of an instance's memory reserved for level 0; none with one level
--- levels = number of levels
--- instances = the fewest instances that met every target; null if no trial did
+-- instances = number of instances: the fewest that met every target; null if no trial did
 -- resolution = distance to the largest number that was too few: the true value is in between
 -- saved_on_one_level = saving in instances compared with the same stack and one level
 -- saved_on_fewer = saving in instances compared with the next smaller number of levels

@@ -9,7 +9,7 @@
 -- region = where the requests come from <- demand.region
 -- llm = the served network <- demand.llm
 -- app = the application <- demand.app
--- requests = requests that arrive in the hour <- demand.requests
+-- requests = number of requests: those that arrive in the hour <- demand.requests
 -- requests_per_s = their rate, RPS <- demand.requests
 -- tokens_per_s = input and output tokens of these requests, TPS <- demand.input_tokens, demand.output_tokens
 with summed as (

@@ -5,7 +5,7 @@
 -- trace = name of the trace <- demand.trace
 -- tier = urgency class <- demand.tier
 -- weekday = 1 is Monday, 7 Sunday; UTC <- demand.day
--- days = recorded days of that weekday
+-- days = number of days: recorded ones of that weekday
 -- requests_per_day = requests on a mean day <- demand.requests
 -- tokens_per_day = input and output tokens on a mean day <- demand.input_tokens, demand.output_tokens
 -- of_mean_working_day = requests over those of a mean Monday to Friday; null where none was recorded

@@ -2,37 +2,25 @@
 -- grain: trace, day, planner
 -- reads: planner_trials
 -- units: US dollars, GPU-hours, seconds, shares 0 to 1
--- planner = the planner (models/world/planners.py)
--- what = description of the planner
 -- ideas = the ideas of the planner, for the planners between none of fleetcast's ideas and all; null for other planners
--- total_usd = usd and backlog_usd of the cheapest trial that meets all requirements; null where there is none, like all columns below
--- usd = cost of the day
--- backlog_usd = remaining cost of the non-interactive requests that were not served by midnight
--- capacity_share = share of an instance's capacity within its SLO that the plan uses
--- required_ratio = required fraction of every target: 1, or, where no planner reaches it, the best value of the weakest planner <- planner_trials.required_ratio
--- worst_tier = the tier closest to its target
--- attained_ratio = its attainment over its target
+-- total_usd = cost, with the remaining cost of the non-interactive requests that were not served by midnight; of the cheapest trial that meets all requirements; null where there is none, like all columns below
+-- required_ratio = required fraction of every target, for all planners: 1, or less on a day when no planner reaches it <- planner_trials.required_ratio
 -- quality = mean score of the final answers; null without a [quality] requirement
--- ttft_p95_s = time to first token, iw_fast
--- tpot_p95_s = time per output token, tiers with a TPOT target
--- e2e_p95_s = time to the last token, iw_fast
--- fluid_usd = lower bound on the cost of any fleet if the requested llms answer
--- whole_usd = cost of whole instances, held for an hour, and of the minimum of instances
--- routing_usd = cost of serving most of the load in its region, of buffer and boot times: the clairvoyant plan
+-- ttft_p95_s = time to first token, 95th percentile; of the strictest tier
+-- tpot_p95_s = time per output token after the first, 95th percentile; of the tiers with a TPOT target, null where no tier has one
+-- e2e_p95_s = time to the last token, 95th percentile; of the strictest tier
+-- fluid_usd = lower bound on the cost of any fleet: fractional instances that move at once (models/plan/cost_bounds.py); if the requested llms answer
 -- planned_usd = the planner's plan above the clairvoyant plan; below 0 where smaller llms answer
--- boot_usd = cost of booting
--- scaling_usd = cost of instances beyond the plan, or beyond the clairvoyant plan if the planner has no hourly plan
 -- usd_error_share = error of the cost from errors of the latency profiles, in 90 of 100 cases; null without an hourly plan
--- draws = number of resamples of the day's requests in which it meets the requirements; null without resamples
--- low_usd = lowest cost over the resamples
--- high_usd = highest cost over the resamples
+-- kept_draws = number of resamples of the day's requests in which it meets the requirements; null without resamples
+-- low_usd = lower end of the cost: the lowest over the resamples
+-- high_usd = upper end of the cost: the highest over the resamples
 -- low_over_fleetcast_share = lowest cost above fleetcast, with both on the same resample
 -- high_over_fleetcast_share = highest cost above fleetcast
--- noise_share = how much cheaper the nearest trial is that misses a requirement: the resolution of the search
+-- noise_share = the resolution of the comparison: how much cheaper the nearest trial is that misses a requirement
 -- over_fleetcast_share = total_usd above that of fleetcast
 -- best_ratio = largest attained_ratio of all trials
 -- best_quality = highest quality of all trials
--- failure_reason = null, or the requirement that no trial met
 with scored as (
     select
         * exclude (draw, rounding_usd, minimum_usd, hour_usd, foresight_usd),
@@ -67,7 +55,7 @@ found as (
 redrawn as (
     select
         trace, day, planner,
-        count(compared.draw)          as draws,
+        count(compared.draw)          as kept_draws,
         min(compared.total_usd)       as low_usd,
         max(compared.total_usd)       as high_usd,
         min(compared.over_fleetcast_share) as low_over_fleetcast_share,
@@ -109,7 +97,7 @@ select
     found.ttft_p95_s, found.tpot_p95_s, found.e2e_p95_s,
     found.fluid_usd, found.whole_usd, found.routing_usd, found.planned_usd, found.boot_usd, found.scaling_usd,
     found.usd_error_share,
-    draws, low_usd, high_usd, low_over_fleetcast_share, high_over_fleetcast_share,
+    kept_draws, low_usd, high_usd, low_over_fleetcast_share, high_over_fleetcast_share,
     1 - nearest.total_usd / found.total_usd as noise_share,
     found.over_fleetcast_share, best_ratio, best_quality, failure_reason
 from planners

@@ -4,30 +4,12 @@
 -- units: US dollars, GPU-hours, seconds, shares 0 to 1
 -- trace = name of the trace
 -- day = UTC
--- planner = the planner (models/world/planners.py)
--- what = description of the planner
 -- ideas = the ideas of the planner, for the planners between none of fleetcast's ideas and all; null for other planners
 -- draw = number of the sample: 0 is the real day; from 1 a resample of its requests within each hour (models/traffic/day_resample.py)
--- capacity_share = share of an instance's capacity within its SLO that the plan uses (models/plan/target_search.py searches it)
--- usd = cost of the day, as in scoreboard
--- backlog_usd = remaining cost of the non-interactive requests that were not served by midnight
--- gpu_hours = serving, booting and draining
--- required_ratio = required fraction of every target, for all planners: 1, or less on a day when no planner reaches it
--- attained_ratio = attainment over target of the tier that is furthest below its target; all targets are met from 1
--- worst_tier = the tier of attained_ratio
 -- required_quality = mean score that [quality] requires; null without a requirement
--- quality = mean score of the final answers
--- ttft_p95_s = time to first token, strictest tier
--- tpot_p95_s = time per output token, tiers with a TPOT target
--- e2e_p95_s = time to the last token, strictest tier
--- fluid_usd = part of the cost, see regret
--- rounding_usd = part of the cost, see regret
--- minimum_usd = part of the cost, see regret
--- hour_usd = part of the cost, see regret
--- routing_usd = part of the cost, see regret
--- foresight_usd = part of the cost, see regret
--- boot_usd = part of the cost, see regret
--- scaling_usd = part of the cost, see regret
+-- ttft_p95_s = time to first token, 95th percentile; of the strictest tier
+-- tpot_p95_s = time per output token after the first, 95th percentile; of the tiers with a TPOT target, null where no tier has one
+-- e2e_p95_s = time to the last token, 95th percentile; of the strictest tier
 -- usd_error_share = error of the cost from errors of the latency profiles, in 90 of 100 cases; null without an hourly plan
 select
     trace, day, variant as planner, any_value(labels['what']) as what, any_value(labels['ideas']) as ideas,

@@ -4,7 +4,7 @@
 -- units: blocks of the source's size (512 tokens in Mooncake); *_share 0 to 1
 -- trace = name of the trace <- requests.trace
 -- llm = the served network, which has the cache <- requests.llm
--- requests = requests with hashes <- requests.request_id
+-- requests = number of requests: those with hashes <- requests.request_id
 -- blocks = blocks of their prompts
 -- distinct_blocks = different blocks: each has to be computed once
 -- reuse_share = share of all blocks that an earlier request had; a hash stands for the block and all blocks before it

@@ -5,9 +5,9 @@
 -- file varchar = the landed file; all if the finding is about the whole trace
 -- aspect varchar = the aspect that was checked
 -- rows bigint = number of rows; null where the finding is not about rows
--- share double = share of the file's rows
+-- share double = share of all rows of the file
 -- detail varchar = the finding
--- verdict varchar = ok, note (for information), warn (please check)
+-- verdict varchar = result of the check or comparison: ok, note (for information), warn (please check)
 with landed as (
     select file, format, rows_in, rows_kept, rows_out_of_order, largest_step_back_s, clock
     from ingests

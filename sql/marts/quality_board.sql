@@ -5,12 +5,12 @@
 -- trace = name of the trace of the config <- quality_plans.trace
 -- question = name of the query <- quality_plans.question
 -- plan = name of the plan <- quality_plans.plan
--- kind = chosen; baseline, sized by tables; policy, sized by replays; whatif; or front <- quality_plans.kind
+-- plan_kind = chosen; baseline, sized by tables; policy, sized by replays; whatif; or front <- quality_plans.kind
 -- rule = cascade or route <- quality_plans.rule
 -- judge = the judge or router <- quality_plans.judge
 -- usd_per_hour = cost of replicas and judge <- quality_plans.usd_per_hour
 -- over_chosen_share = cost above the chosen plan of the query <- quality_plans.usd_per_hour
--- quality = replayed quality <- quality_plans.quality
+-- quality = mean score of the final answers, replayed <- quality_plans.quality
 -- p95_s = replayed P95 <- quality_plans.p95_s
 -- promised_p95_s = P95 by the tables <- quality_plans.promised_p95_s
 -- is_kept = whether quality and P95 meet the query, within a standard error of the quality <- quality_plans.quality, quality_plans.p95_s
@@ -45,7 +45,7 @@ select
     plans.trace,
     plans.question,
     plans.plan,
-    plans.kind,
+    plans.kind as plan_kind,
     plans.rule,
     plans.judge,
     plans.usd_per_hour,

@@ -8,7 +8,7 @@
 -- plan = name of the plan <- quality_plans.plan
 -- rule = cascade or route <- quality_plans.rule
 -- usd_per_hour = cost of replicas and judge <- quality_plans.usd_per_hour
--- quality = replayed quality <- quality_plans.quality
+-- quality = mean score of the final answers, replayed <- quality_plans.quality
 -- p95_s = replayed P95 <- quality_plans.p95_s
 -- promised_quality = quality on the questions that the thresholds were chosen on <- quality_plans.promised_quality
 -- promised_p95_s = P95 by the tables <- quality_plans.promised_p95_s

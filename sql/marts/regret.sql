@@ -2,17 +2,8 @@
 -- grain: trace, day, policy
 -- reads: fleet_by_hour, all_plans, plan_bounds, left_over
 -- units: *_usd US dollars, regret_share 0 upwards
--- usd = serving, booting and draining, as in scoreboard
--- fluid_usd = lower bound: fractional instances that move at once between windows and regions (models/plan/cost_bounds.py)
--- rounding_usd = additional cost of whole instances
--- minimum_usd = the same, with the configured minimum of each llm
--- hour_usd = additional cost of holding them for the whole hour
--- routing_usd = additional cost of serving most of the load in its region, of buffer and boot times: the clairvoyant plan
--- foresight_usd = the policy's plan above the clairvoyant plan: forecast error, and the quantile or headroom against it; 0 without a plan
--- boot_usd = cost of booting
--- scaling_usd = cost of instances beyond the plan (or, without a plan, beyond the clairvoyant one): late scale-in, draining; below 0 there were fewer
--- backlog_usd = remaining cost of the non-interactive requests that were not served by midnight (left_over)
 -- regret_share = regret_usd over fluid_usd
+-- regret_usd = cost above the best in hindsight: usd and backlog_usd above fluid_usd
 with spent as (
     select
         trace, day, policy,
@@ -36,7 +27,7 @@ least as (
 ),
 
 unserved as (
-    select trace, day, policy, sum(usd) as backlog_usd
+    select trace, day, policy, sum(backlog_usd) as backlog_usd
     from left_over
     group by trace, day, policy
 ),

@@ -3,25 +3,18 @@
 -- reads: scorecard, tier_attainment, tier_places, outcomes, fleet_by_hour, left_over
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s, e2e_p95_s and tpot_p95_s seconds
 -- is_hindsight = whether the policy plans from the true demand of the day: no fleet can run it
--- attainment_by_tier = share of the requests of each tier that met all its targets (sql/macros/slo.sql): attainment_by_tier['niw']; scoreboard_by_tier has a row per tier
 -- strictest_tier = the interactive tier with the shortest TTFT target, then TPOT target; null where none has one
--- attainment_share = attainment of the strictest tier
+-- attainment_share = share of requests that met all their targets (sql/macros/slo.sql); of the strictest tier
 -- worst_llm_attainment_share = the same for the llm with the lowest attainment
--- ttft_attainment_share = share with TTFT within its target, of the tiers with such a target
--- tpot_attainment_share = share with TPOT within its target, of the tiers with such a target; null where no tier has one
--- missed_share = share of interactive requests that missed their SLO
 -- pending = requests without a TTFT target that were still queued at the end, before their deadline
--- ttft_p95_s = time to first token of the strictest tier
--- e2e_p95_s = time to the last token, strictest tier
--- tpot_p95_s = of the tiers with a TPOT target; null where no tier has one
+-- ttft_p95_s = time to first token, 95th percentile; of the strictest tier
+-- e2e_p95_s = time to the last token, 95th percentile; of the strictest tier
+-- tpot_p95_s = time per output token after the first, 95th percentile; of the tiers with a TPOT target, null where no tier has one
 -- quality = mean score of the final answers; null where [quality] has no answers for this trace
--- gpu_hours = serving, booting and draining
 -- instance_hours = instance-hours of the same states, whatever the size of the instances
--- wasted_gpu_hours = booting
--- boot_usd = cost of booting
--- backlog_gpu_hours = GPU-hours that the non-interactive requests not served by midnight would still need (left_over); null, like the percentiles, for a day whose outcomes `fleetcast tidy` removed
--- kv_utilisation_share = mean KV cache utilisation of the serving instances, weighted by GPU-hours
+-- backlog_gpu_hours = GPU-hours that the non-interactive requests not served by midnight would still need; null, like the percentiles, for a day whose outcomes `fleetcast tidy` removed
 -- over_clairvoyant_share = GPU-hours and backlog_gpu_hours above those of the clairvoyant policy; null if it was not replayed
+-- usd = cost of the instances: serving, booting and draining
 with attained as (
     select
         trace, day, policy,
@@ -110,7 +103,7 @@ cost as (
 ),
 
 left_behind as (
-    select trace, day, policy, sum(gpu_hours) as backlog_gpu_hours
+    select trace, day, policy, sum(backlog_gpu_hours) as backlog_gpu_hours
     from left_over
     group by trace, day, policy
 ),

@@ -3,7 +3,6 @@
 -- reads: error_draws
 -- units: those of the column in scoreboard
 -- against = the other policy, on the same samples of the latency errors
--- figure = a column of scoreboard
 -- difference = figure of policy less figure of against
 -- low = 5 % quantile over the samples of the latency errors, linear between ranks
 -- high = 95 % quantile, likewise

@@ -2,8 +2,7 @@
 -- grain: trace, day, policy, figure
 -- reads: error_draws
 -- units: those of the column in scoreboard
--- figure = a column of scoreboard
--- value = value in the scoreboard at the time of the sampling
+-- value = value of the figure or metric; in the scoreboard at the time of the sampling
 -- low = 5 % quantile over the samples of the latency errors, linear between ranks
 -- high = 95 % quantile, likewise
 -- draws = number of samples of the latency errors

@@ -9,10 +9,10 @@
 -- tier = urgency class <- trials.tier
 -- requests = number of requests <- trials.value
 -- in_time = requests with TTFT within the tier's target <- trials.value
--- ttft_p95_s = 95th percentile of TTFT <- trials.value
+-- ttft_p95_s = time to first token, 95th percentile <- trials.value
 -- measured = requests with a measured TTFT in the trace; null for the planned fleet <- requests.source_ttft_s
 -- measured_in_time = of these, requests with the measured TTFT within the target <- requests.source_ttft_s
--- measured_ttft_p95_s = 95th percentile of the measured TTFT <- requests.source_ttft_s
+-- measured_ttft_p95_s = measured time to first token, 95th percentile <- requests.source_ttft_s
 select
     trace, day, labels['advice'] as policy, variant as fleet, tier,
     max(value) filter (where metric = 'requests')::bigint           as requests,

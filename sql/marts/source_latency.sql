@@ -6,14 +6,10 @@
 -- tier = urgency class <- requests.tier
 -- region = where the requests come from <- requests.region
 -- llm = the served network <- requests.llm
--- requests = requests with at least one of the two times <- requests.request_id
+-- requests = number of requests: those with at least one of the two times <- requests.request_id
 -- ttft_mean_s = time to first token, mean
--- ttft_p50_s = time to first token, median
--- ttft_p95_s = time to first token, 95th percentile
--- ttft_p99_s = time to first token, 99th percentile
 -- e2e_mean_s = time to the last token, mean
 -- e2e_p50_s = time to the last token, median
--- e2e_p95_s = time to the last token, 95th percentile
 -- e2e_p99_s = time to the last token, 99th percentile
 with timed as (
     select null::varchar as trace, null::double as source_ttft_s, null::double as source_e2e_s

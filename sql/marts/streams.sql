@@ -8,8 +8,8 @@
 -- llm = the served network, or all <- demand.llm
 -- app = the application, or all <- demand.app
 -- bucket_start = first instant of the bucket, a minute, UTC <- demand.bucket_start
--- requests = requests that arrive in the minute <- demand.requests
--- tokens = their input and output tokens <- demand.input_tokens, demand.output_tokens
+-- requests = number of requests: those that arrive in the minute <- demand.requests
+-- tokens = number of tokens: input and output of these requests <- demand.input_tokens, demand.output_tokens
 with summed as (
     select
         trace,

@@ -8,7 +8,7 @@
 -- metric = see trials <- trials.metric
 -- tier = urgency class; all for metrics without a tier <- trials.tier
 -- llm = the served network; all; or, for attainment_share, worst: the llm with the lowest attainment <- trials.llm
--- value = value of the metric over all replayed days <- trials.value
+-- value = value of the figure or metric over all replayed days <- trials.value
 select labels['study'] as study, variant, policy, metric, tier, llm, value
 from trials
 where experiment = 'study'

@@ -2,13 +2,9 @@
 -- grain: trace, day, policy, tier
 -- reads: scorecard, tier_places
 -- units: requests, *_share 0 to 1
--- is_held = whether the queue manager may defer the tier's requests; the other tiers are interactive
--- place = rank of the tier, from 1: interactive tiers first, then those with the shortest targets
+-- place = rank, from 1: interactive tiers first, then those with the shortest targets
 -- is_strictest = whether it is the interactive tier with the shortest TTFT target, then TPOT target; false for a tier without one
--- attainment_share = share of requests that met all targets of the tier (sql/macros/slo.sql)
 -- worst_llm_attainment_share = the same for the llm with the lowest attainment
--- ttft_attainment_share = share with TTFT within its target; null where the tier has no such target
--- tpot_attainment_share = share with TPOT within its target; null where the tier has no such target
 -- pending = requests without a TTFT target that were still queued at the end, before their deadline
 with attained as (
     select

@@ -5,9 +5,9 @@
 -- trace = name of the trace <- token_histogram.trace
 -- llm = the served network <- token_histogram.llm
 -- kind = input, output, or total: both together <- token_histogram.kind
--- tokens = upper edge of the step, a power of 10 ^ (1 / 20) <- token_histogram.tokens
--- requests = requests in the step <- token_histogram.requests
--- share = share of the llm's requests in this step and below
+-- tokens = number of tokens of a request: the upper edge of the step, a power of 10 ^ (1 / 20) <- token_histogram.tokens
+-- requests = number of requests in the step <- token_histogram.requests
+-- share = share of all requests of the llm: those in this step and below
 with summed as (
     select trace, llm, kind, tokens, sum(requests)::bigint as requests
     from token_histogram

@@ -3,8 +3,8 @@
 -- reads: outcomes, scoreboard
 -- units: tokens, US dollars, shares 0 to 1
 -- served_tokens = input and output tokens of the finished requests
--- usd = cost of the day, as in scoreboard
 -- tokens_per_usd = served_tokens over usd
+-- attainment_share = share of requests that met all their targets (sql/macros/slo.sql); of the strictest tier. At different attainment tokens_per_usd means little
 -- attainment_share, missed_share = see scoreboard: at different attainment the metric means little
 with served as (
     select trace, day, policy, sum(input_tokens + output_tokens)::double as served_tokens

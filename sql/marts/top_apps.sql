@@ -5,8 +5,8 @@
 -- trace = name of the trace <- demand.trace
 -- tier = urgency class, or all <- demand.tier
 -- app = the application <- demand.app
--- place = 1 for the app with the most requests
--- requests = requests of the whole trace <- demand.requests
+-- place = rank, from 1: the app with the most requests
+-- requests = number of requests of the whole trace <- demand.requests
 -- request_share = share of the tier's requests
 -- cumulated_share = share of this app and those before it
 -- token_share = share of the tier's input and output tokens <- demand.input_tokens, demand.output_tokens

@@ -2,8 +2,8 @@
 -- grain: trace, day, policy, tier, tpot_s
 -- reads: outcomes
 -- units: tpot_s seconds per output token after the first, the upper edge of its bin
--- requests = requests in this bin; the first bin includes requests with a single token, which meet any target
--- share = share of all requests of the tier in this bin and the faster ones; the rest up to 1 was never served
+-- requests = number of requests in this bin; the first bin includes requests with a single token, which meet any target
+-- share = share of all requests of the tier: those in this bin and the faster ones; the rest up to 1 was never served
 with binned as (
     select
         trace, day, policy, tier,

@@ -2,8 +2,8 @@
 -- grain: trace, day, policy, tier, ttft_s
 -- reads: outcomes
 -- units: ttft_s seconds from arrival to the first token, the upper edge of its bin
--- requests = requests in this bin
--- share = share of all requests of the tier in this bin and the faster ones; the rest up to 1 was never served
+-- requests = number of requests in this bin
+-- share = share of all requests of the tier: those in this bin and the faster ones; the rest up to 1 was never served
 with binned as (
     select
         trace, day, policy, tier,

@@ -6,9 +6,9 @@
 -- served_region = where the instances are, not the users
 -- tier = urgency class; null: cost of an hour in which no request arrived that was served here
 -- hour_start = first instant of the hour of arrival, UTC
--- tokens = prompt and output tokens of the requests that were served here
+-- tokens = number of tokens: prompt and output of the requests that were served here
 -- usd = cost of the instances of that llm, region and hour, by the tiers' shares of the tokens; sums to that of fleet_by_hour
--- usd_per_million_tokens = null without tokens
+-- usd_per_million_tokens = cost per million tokens; null without tokens
 with served as (
     select
         trace, day, policy, served_llm as llm, served_region, tier, date_trunc('hour', arrived_at) as hour_start,

@@ -2,26 +2,22 @@
 -- grain: trace, policy
 -- reads: unseen_days
 -- units: US dollars, GPU-hours, shares 0 to 1
--- what = description of the policy
 -- knows_the_day = whether it plans from the true demand of the day
--- reading = its settings apart from its knob
--- factor = its knob, as a factor of the shipped value
--- days = number of unseen days
+-- days = number of days: unseen ones
 -- days_on_target = those on which every tier attained its target
 -- is_ranked = whether at most one day of five missed a target, and the knob is one that attained on all known days
--- total_usd = cost of the unseen days
--- gpu_hours = of the unseen days
+-- total_usd = cost, with the remaining cost of the non-interactive requests that were not served by midnight; of the unseen days
+-- gpu_hours = GPU-hours of serving, booting and draining; of the unseen days
 -- over_cheapest_share = total_usd above that of the cheapest ranked policy that does not know the day
 -- low_over_cheapest_share = the least of the same share over the days
 -- high_over_cheapest_share = the largest of it
--- over_clairvoyant_share = total_usd above that of the clairvoyant, which plans with the true demand of each hour
+-- over_clairvoyant_usd_share = total_usd above that of the clairvoyant, which plans with the true demand of each hour
 -- over_known_minutes_share = total_usd above that of a fleet that knows the work of each minute (unseen_days)
 -- worst_ratio = attainment over target of the worst tier of the worst day
--- worst_tier = that tier
+-- worst_tier = the tier with the least attainment over its target; on the worst day
 -- worst_day = that day
 -- mean_ratio = attainment over target of the worst tier, mean of the days
 -- known_ratio = attainment over target on the worst known day
--- next_day_ratio = attainment over target that the next day should exceed with nine chances in ten, by the spread of the known days
 -- cliff_share = how much larger the factor may be before next_day_ratio falls below 0.9; null: never seen
 -- floor_share = cost of the minimum of instances over that of the clairvoyant
 with judged as (
@@ -90,7 +86,7 @@ select
     ranked.total_usd, gpu_hours,
     ranked.total_usd / cheapest.total_usd - 1 as over_cheapest_share,
     low_over_cheapest_share, high_over_cheapest_share,
-    ranked.total_usd / perfect.total_usd - 1  as over_clairvoyant_share,
+    ranked.total_usd / perfect.total_usd - 1  as over_clairvoyant_usd_share,
     ranked.total_usd / ranked.known_minutes_usd - 1 as over_known_minutes_share,
     worst_ratio, worst_tier, worst_day, mean_ratio, known_ratio, next_day_ratio, cliff_share,
     perfect.floor_usd / perfect.total_usd     as floor_share

@@ -58,7 +58,7 @@ waiting as (
 left_to_do as (
     select
         policy, of_day, coalesce(llm, 'all') as llm,
-        sum(gpu_hours * waiting.input_tokens / left_over.input_tokens) as backlog_gpu_hours
+        sum(backlog_gpu_hours * waiting.input_tokens / left_over.input_tokens) as backlog_gpu_hours
     from waiting
     inner join of_left_over as left_over using (trace, policy, day, llm)
     group by grouping sets ((policy, of_day, llm), (policy, of_day))

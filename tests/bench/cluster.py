@@ -12,11 +12,13 @@ from cluster_days import (
     by_minute,
     days_of,
     followed,
+    highest_within,
     play,
+    play_buffer,
     play_hpa,
+    play_ray_serve,
     play_scaler,
     share_over,
-    wanted_with_lead,
     workload_of,
 )
 from measure import Figures, Target
@@ -30,6 +32,8 @@ FORMATS = {
     "keda_scaler_1_35": "keda-scaler --kubernetes 1.35",
     "keda_scaler": "keda-scaler, any version",
     "hpa": "hpa with its CronJob, any version",
+    "ray_serve": "ray-serve",
+    "buffer": "nodes of capacity-buffer against requested replicas",
 }
 TARGETS = {
     name: target
@@ -53,11 +57,18 @@ def follow_the_plan() -> Figures:
         "keda_scaler_1_35": play_scaler({0: rows}, FORTY[0], minutes, EXACT),
         "keda_scaler": play_scaler({0: rows}, FORTY[0], minutes, ANY),
         "hpa": play_hpa({0: workload}, FORTY[0], minutes)[0],
+        "ray_serve": play_ray_serve({0: workload}, minutes),
     }
-    wanted, counted = wanted_with_lead(counts), followed(minutes)
+    plan, counted = by_minute(counts), followed(minutes)
+    as_planned = {key: (held, plan, BOOT_MINUTES) for key, held in played.items()}
+    requested = highest_within(plan, BOOT_MINUTES + 1)  # an autoscaler's minute earlier
+    nodes = (requested + play_buffer(workload, minutes))[:, None]
     figures: Figures = {}
-    for key, held in played.items():
-        below = serving_replicas(held, BOOT_MINUTES) < by_minute(counts)
+    for key, (held, needed, lead_minutes) in (
+        as_planned | {"buffer": (nodes, requested, int(ANY.node_lead_s / 60))}
+    ).items():
+        below = serving_replicas(held, lead_minutes) < needed
+        wanted = highest_within(needed, lead_minutes)
         figures[f"{key}_minutes_below_plan"] = int(np.count_nonzero(below))
         figures[f"{key}_replicas_over_plan"] = share_over(held, wanted, counted)
         figures[f"{key}_most_over_plan"] = int((held - wanted[:, None])[counted].max())

@@ -1,11 +1,13 @@
-"""Draw data/pictures/wall.png, measured against replayed seconds: python tests/bench/wall_picture.py"""
+"""Draw data/figures/bench/wall.png, measured against replayed seconds: python tests/bench/wall_picture.py"""
 
 import matplotlib.pyplot as plt
 import measure
 import pandas as pd
 import wall_points
 
-PICTURE = measure.ROOT / "data" / "pictures" / "wall.png"
+from fleetcast.assets.pages.figure_files import save_figure
+
+FIGURE = measure.ROOT / "data" / "figures" / "bench" / "wall.png"
 
 
 def main() -> None:
@@ -16,10 +18,10 @@ def main() -> None:
     step_s = loops["is_dense"].astype(float) * catalogue.engine.step_doubling_s
     added_s = wall_points.added_step_s(loops, step_s.to_numpy())
     loops = loops.assign(tpot_replayed_s=loops["tpot_replayed_s"] + added_s)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5.2), constrained_layout=True)
-    draw_pairs(left, stages, "e2e", 1.0, "Stages of vLLM on H100: median E2E, s")
-    draw_pairs(right, loops, "tpot", 1e3, "Closed loops on vLLM: median TPOT, ms")
-    figure.savefig(PICTURE, dpi=110, metadata={"Title": "Measured against replayed seconds"})
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 5.2), dpi=110, constrained_layout=True)
+    draw_pairs(left, stages, "e2e", 1.0, f"{len(stages):,} stages of vLLM on H100: median E2E, s")
+    draw_pairs(right, loops, "tpot", 1e3, f"{len(loops):,} closed loops on vLLM: median TPOT, ms")
+    save_figure(figure, FIGURE)
 
 
 def draw_pairs(axes: plt.Axes, table: pd.DataFrame, metric: str, factor: float, title: str) -> None:
