@@ -34,6 +34,8 @@ class Request:
     hit_tokens_at_dispatch: int = 0
     spared: bool = False
     made: int = 0  # output tokens so far
+    held: int = 0  # KV tokens that its last decode step computed, or that it came with
+    surplus: int = 0  # tokens that its last step made beyond its answer
     cached: int = 0  # KV tokens it holds
     pending: int = 0  # prompt tokens not yet prefilled
     admission_turn: int = 0
@@ -64,9 +66,10 @@ class Request:
         """The slots whose load it counts among: where it is or goes, and where its cache is held."""
         return {self.served_by, self.source_slot if self.sender_tokens else self.served_by} - {None}
 
-    def makes_a_token(self, now):
+    def makes_tokens(self, now, tokens=1):
         assert now > max(self.last_token_s, self.arrival_s), "invariant 2: gaps are never negative"
-        self.made += 1
+        self.surplus = max(0, self.made + tokens - self.output_tokens)
+        self.made += tokens - self.surplus
         self.last_token_s = now
 
 
@@ -97,6 +100,7 @@ class Instance:
     chunks: dict = field(default_factory=dict)  # prompt tokens of this step, by request
     paused: list = field(default_factory=list)  # running requests that this step does not hold
     service_s: float = 0.0
+    steps: int = 0  # with a decode batch
 
     role: int = WHOLE
 
@@ -269,10 +273,31 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         """Tokens of the blocks that hold the caches of an instance's requests, each with `more` tokens, and
         of those `next to` them; a hashed block that several hold is there once."""
         block = self.fleet.kv_block_tokens
-        tokens = sum(-(-(r.cached + more) // block) * block for r in requests)
-        tokens += sum(-(-r.cached // block) * block for r in other_holders)
+        tokens = sum(-(-(r.cached + self.drafts(r) + more) // block) * block for r in requests)
+        kept = [r.held if self.drafts(r) else r.cached for r in other_holders]
+        tokens += sum(-(-one // block) * block for one in kept)
         refs = [one for r in [*requests, *other_holders] for one in r.refs]
         return tokens - (len(refs) - len(set(refs))) * self.fleet.prefix_block_tokens
+
+    def drafts(self, request):
+        """Draft tokens for which it has memory: of a decoding request."""
+        where = [i for i in self.instances if any(r is request for r in i.batch)]
+        return self.draft_tokens(where[0].pool) if where else 0
+
+    def draft_tokens(self, pool):
+        return int(self.fleet.drafts.tokens[self.fleet.kind[pool]])
+
+    def decode(self, instance, now):
+        """One step of the decode batch."""
+        made = self.fleet.drafts.made[self.fleet.kind[instance.pool]]
+        at = instance.steps % (len(made) - 1)
+        instance.steps += 1
+        for request in instance.batch:
+            request.held = request.cached
+        for request in self.unpaused(instance):
+            request.held += 1 + self.draft_tokens(instance.pool)
+            request.makes_tokens(now, int(made[at + 1] - made[at]))
+            request.cached += int(made[at + 1] - made[at])
 
     def holding(self, instance):
         return self.memory(instance.batch + instance.joining + instance.outbound)
@@ -309,7 +334,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         visited = [pool] if self.fleet.then[pool] < 0 else [pool, self.fleet.then[pool]]
         size = request.input_tokens + request.output_tokens
         is_entry = self.fleet.llm[pool] == request.llm and self.fleet.role[pool] != DECODE_ONLY
-        return is_entry and size <= min(self.capacity(e) for e in visited)
+        return is_entry and size <= min(self.capacity(e) - self.draft_tokens(e) for e in visited)
 
     def takes(self, pool, request):
         return self.fleet.takes[pool][request.tier] and self.suits(pool, request)
@@ -506,15 +531,13 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
                 self.route(request, now)
             changed = True
         elif instance.joining:
-            if self.batching[self.fleet.kind[instance.pool]] != "whole":
-                for request in self.unpaused(instance):
-                    request.makes_a_token(now)
-                    request.cached += 1
+            if instance.batch and self.batching[self.fleet.kind[instance.pool]] != "whole":
+                self.decode(instance, now)
             for request in instance.joining:
                 request.pending -= instance.chunks[request.turn]
             prefilled = [r for r in instance.joining if r.pending == 0]
             for request in prefilled:
-                request.makes_a_token(now)
+                request.makes_tokens(now)
                 instance.joining.remove(request)
                 if request.first_token_s is None:
                     request.first_token_s = now
@@ -522,11 +545,10 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
                         self.late_first_tokens[instance.pool].add(request.level)
                 if request.made == request.output_tokens or not self.sent(request, instance, now):
                     instance.batch.append(request)
+                    request.held = request.cached
             changed = self.settle(instance, now, prefilled) or bool(prefilled)
         elif instance.batch:
-            for request in self.unpaused(instance):
-                request.makes_a_token(now)
-                request.cached += 1
+            self.decode(instance, now)
             changed = self.settle(instance, now)
         if changed:
             instance.seen_kv = self.holding(instance)
@@ -544,13 +566,14 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         if done:
             self.forget(instance)
         cached_before = len(instance.cache)
-        for request in sorted(done, key=lambda r: (r in fresh, r.admission_turn if r in fresh else r.turn)):
+        orders = {r.turn: (r in fresh, -r.surplus, r.admission_turn if r in fresh else r.turn) for r in done}
+        for request in sorted(done, key=lambda r: orders[r.turn]):
             request.finish_s = now
             self.note_service(instance, now - request.dispatched_s)
             self.give_up(request)
             self.go_on(request, now)
             instance.batch.remove(request)
-            self.leave(request, instance, request.cached)
+            self.leave(request, instance, request.cached - request.surplus)
             instance.queue_dirty = changed = True
         if self.fleet.is_async[self.fleet.kind[instance.pool]]:
             instance.ended, instance.ended_tokens = len(done), before - self.holding(instance)
@@ -578,7 +601,8 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
     def room(self, instance):
         """Prompt tokens that the next step may compute next to its decode batch."""
         budget = int(self.fleet.max_prefill_tokens[self.fleet.kind[instance.pool]])
-        return max(1, budget - len(instance.batch)) if self.is_chunked(instance) else inf
+        tokens = len(instance.batch) * (1 + self.draft_tokens(instance.pool))
+        return max(1, budget - tokens) if self.is_chunked(instance) else inf
 
     def is_safe(self, instance):
         """Whether nothing is preempted: a single request always fits, but where caches are being sent."""
@@ -670,7 +694,9 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             if batching == "whole" or b == 0:
                 seconds = self.prefill_s(kind, chunk)
             else:
-                seconds = max(self.prefill_s(kind, chunk + b), float(latency.decode_s[kind][b]))
+                seconds = self.prefill_s(kind, chunk + b * (1 + self.draft_tokens(instance.pool)))
+                seconds += float(self.fleet.drafts.draft_s[kind])
+                seconds = max(seconds, float(latency.decode_s[kind][b]))
                 seconds += float(latency.decode_kv_s[kind][b] * kv)
             for request in instance.joining:
                 context = request.input_tokens + request.made - request.pending
@@ -730,11 +756,8 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             instance.waiting.remove(request)
             if request.transferred_tokens:
                 instance.batch.append(request)
-                request.cached, request.transferred_tokens, request.joined_s = (
-                    request.transferred_tokens,
-                    0,
-                    now,
-                )
+                request.cached = request.held = request.transferred_tokens
+                request.transferred_tokens, request.joined_s = 0, now
             else:
                 instance.joining.append(request)
                 request.pending, request.reused = prompt - reused, reused

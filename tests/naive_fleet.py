@@ -226,7 +226,8 @@ class NaiveFleet:
             step_s += float(fleet.latency.decode_kv_s[kind][full] * self.capacity(pool))
             head = self.niw[llm][0]
             left_s = head.arrival_s + float(self.rules.allowance_s[head.tier]) - now
-            need = sum(r.output_tokens for r in self.niw[llm]) * step_s
+            token_s = step_s / (int(fleet.drafts.made[kind][-1]) / (len(fleet.drafts.made[kind]) - 1))
+            need = sum(r.output_tokens for r in self.niw[llm]) * token_s
             return need > sum(self.held(e) for e in peers) * full * left_s, False
         share = self.rules.pressure_share
         peers = [e for e in range(self.pools) if self.endpoint(e) == self.endpoint(pool)]

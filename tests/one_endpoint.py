@@ -7,6 +7,7 @@ import numpy as np
 from fleetcast.models.latency import LatencyTables
 from fleetcast.models.replay.kernel_inputs import ALL_STEPS, NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
+from fleetcast.models.replay.session.draft_tables import make_draft_tables
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.mechanisms import (
     Batching,
@@ -81,6 +82,7 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> FleetArrays:
         donate_s=0.0,
         network_factor=np.ones(1),
         latency=latency,
+        drafts=make_draft_tables([()], [0.0]),
     )
     capacity = changes.get("kv_capacity", fleet.kv_capacity)
     return fleet._replace(**{"max_request_tokens": capacity, "llm_max_request_tokens": capacity, **changes})

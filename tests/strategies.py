@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fleetcast.models.latency import LatencyTables
 from fleetcast.models.replay.kernel_inputs import ALL_STEPS, NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.session.draft_tables import make_draft_tables
 from fleetcast.models.replay.session.fleet_arrays import pools_by_endpoint
 from fleetcast.models.replay.session.rules import urgencies
 from fleetcast.models.world.mechanisms import (
@@ -91,7 +92,13 @@ def fleets(draw: st.DrawFn) -> FleetArrays:
     batching = np.array(draw(st.lists(st.integers(0, len(BATCHINGS) - 1), min_size=4, max_size=4)))
     is_chunked = batching == Batching.CHUNKED
     capacity = np.array(draw(st.sampled_from([[32, 40, 24, 64], [48, 64, 64, 32], [64, 1000, 32, 64]])))
-    longest = np.minimum(capacity[kind], np.where(then == NO_INDEX, capacity[kind], capacity[kind[then]]))
+    rates = draw(st.sampled_from([[()] * 4, [()] * 4, [(0.75,), (0.875, 0.5, 0.25), (1.0, 1.0), (0.5, 0.0)]]))
+    drafts = make_draft_tables(
+        [own if chunked else () for own, chunked in zip(rates, is_chunked, strict=True)],
+        [0.125, 0.0, 0.25, 0.5],
+    )
+    room = capacity - drafts.tokens
+    longest = np.minimum(room[kind], np.where(then == NO_INDEX, room[kind], room[kind[then]]))
     return FleetArrays(
         pools_of=pools_by_endpoint(llm * REGIONS + region, LLMS * REGIONS),
         llm=llm,
@@ -140,6 +147,7 @@ def fleets(draw: st.DrawFn) -> FleetArrays:
         boot_factor=np.array([1.0, 2.0, 0.5, 1.0]),
         donate_s=draw(st.sampled_from([0.0, 1.0, 8.0])),
         latency=binary_latency(max_batch),
+        drafts=drafts,
     )
 
 

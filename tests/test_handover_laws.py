@@ -11,6 +11,7 @@ from one_endpoint import DECODE_S, KV_S, PREFILL_S_PER_TOKEN, a_fleet, a_pair, a
 
 from fleetcast.models.latency import LatencyTables
 from fleetcast.models.replay.kernel_inputs import FleetArrays
+from fleetcast.models.replay.session.draft_tables import make_draft_tables
 from fleetcast.models.trials.goodput import goodput_per_s
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
@@ -35,7 +36,7 @@ def two_kinds(link_token_s: float) -> FleetArrays:
         kind=np.array([0, 1]), slot_kind=np.array([0, 1]), latency=tables, boot_factor=np.ones(2),
         link_token_s=np.array([link_token_s / 2, link_token_s]), link_layers=ones, gpu=zeros, gpus=ones,
         kv_capacity=1_000_000 * ones, batching=zeros, max_batch=ones, max_prefill_tokens=8192 * ones,
-        is_async=np.zeros(2, bool),
+        is_async=np.zeros(2, bool), drafts=make_draft_tables([(), ()], [0.0, 0.0]),
     )  # fmt: skip
 
 

@@ -218,6 +218,9 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: RunSettings) -
         }
     assert ({*fleet.max_batch}, {*fleet.max_prefill_tokens}, fleet.kv_block_tokens) == ({48}, {4096}, 32)
     assert {*fleet.long_prefill_token_threshold} == {1536}
+    assert fleet.drafts.tokens.tolist() == [2, 2]
+    assert fleet.drafts.mean_made.tolist() == [1 + 0.75 + 0.25] * 2
+    assert fleet.drafts.draft_s.tolist() == [2 * 0.0011] * 2
     assert fleet.watermark_blocks.tolist() == [int(0.03 * (kv[llm] // 32 + 1)) for llm in LLMS]
     assert (fleet.then == NO_INDEX).all()
     assert not fleet.has_transfers
@@ -231,7 +234,8 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: RunSettings) -
     network_s = np.array([[0.0, 0.11, 0.07], [0.05, 0.0, 0.13], [0.19, 0.17, 0.0]])
     np.testing.assert_array_equal(fleet.network_s, 0.0013 + network_s)  # behind the front end
     assert fleet.preference.tolist() == [[0, 2, 1], [1, 0, NO_INDEX], [2, 1, 0]]
-    assert fleet.latency.decode_s[:, 1].tolist() == [0.04837, 0.029525]  # 8 x a100, 4 x h100
+    # 8 x a100, 4 x h100: a step of three tokens, and two passes of the drafter
+    assert fleet.latency.decode_s[:, 1].tolist() == pytest.approx([0.049803 + 0.0022, 0.029942 + 0.0022])
     assert fleet.donate_s == 37.0
     assert np.median(fleet.boot_spot_s) == pytest.approx(45.0, rel=0.05)
     assert (fleet.boot_spot_s.min(), fleet.boot_spot_s.max()) == (45.0 / 2, 90.0)
@@ -239,7 +243,8 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: RunSettings) -
 
 def test_an_engine_may_have_limits_of_its_own(wired: RunSettings) -> None:
     limits = {"batching": "orca", "max_batch": 40, "max_prefill_tokens": 2048, "async_scheduling": False,
-              "long_prefill_token_threshold": 0, "watermark": 0.0}  # fmt: skip
+              "long_prefill_token_threshold": 0, "watermark": 0.0, "speculative_acceptance": (),
+              "speculative_draft_s": 0.0}  # fmt: skip
     own = wired.config.fleet.deployments
     (pool,) = own[LLMS[1]]
     config = dataclasses.replace(
@@ -251,6 +256,7 @@ def test_an_engine_may_have_limits_of_its_own(wired: RunSettings) -> None:
     assert (fleet.max_batch.tolist(), fleet.max_prefill_tokens.tolist()) == ([48, 40], [4096, 2048])
     assert fleet.is_async.tolist() == [True, False]
     assert (fleet.long_prefill_token_threshold[1], fleet.watermark_blocks[1]) == (0, 0)
+    assert fleet.drafts.tokens.tolist() == [2, 0]
     assert fleet.kv_capacity[1] == 99_999 // 32 * 32
     assert fleet.latency.decode_s.shape == (2, 49)
 
@@ -498,7 +504,7 @@ def test_pool_regions_transfers_and_weights_come_from_the_config(wired: RunSetti
     assert [column[at_north["prefill"]] for column in sizes] == [8, 2, 7]
     assert [column[at_north["far"]] for column in sizes] == [5, 1, 13]
     both = fleet.kv_capacity[fleet.kind[[at_north["also"], at_north["near"]]]]
-    assert fleet.max_request_tokens[at_north["also"]] == both.min() < both.max()
+    assert fleet.max_request_tokens[at_north["also"]] == both.min() - 2 < both.max()  # 2 draft tokens
     assert (fleet.link_layers == 1).all()
     gpu = wired.catalogue.gpus["h100-80gb"]
     token_s = 8 * 2 * 80 * 8 * 128 * 2 / (4 * 1e9 * gpu.link_gbit_per_s)

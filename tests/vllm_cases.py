@@ -44,6 +44,8 @@ class EngineCase(NamedTuple):
     long_prefill_token_threshold: int = 0
     watermark: float = 0.0
     priority: Any = None  # (R,) 0 goes first; None: scheduling_policy = "fcfs"
+    acceptance: tuple[float, ...] = ()  # of draft tokens
+    draft_s: float = 0.0
 
 
 class Played(NamedTuple):
@@ -161,6 +163,7 @@ def case_fleet(case: EngineCase, catalogue: Catalogue, config: RunConfig) -> Fle
         max_prefill_tokens=case.max_num_batched_tokens,
         async_scheduling=case.async_scheduling, kv_tokens=case.kv_tokens,
         long_prefill_token_threshold=case.long_prefill_token_threshold, watermark=case.watermark,
+        speculative_acceptance=tuple(case.acceptance), speculative_draft_s=case.draft_s,
     )  # fmt: skip
     fleet = dataclasses.replace(
         config.fleet,
@@ -217,6 +220,13 @@ def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, An
             "long_prefill_token_threshold": case.long_prefill_token_threshold,
             "watermark": case.watermark,
             "scheduling_policy": "fcfs" if case.priority is None else "priority",
+            "speculative_config": speculative_config(len(case.acceptance)),
+        },
+        "drafts": {
+            "tokens": len(case.acceptance),
+            "acceptance": list(case.acceptance),
+            "draft_s": float(fleet.drafts.draft_s[0]),
+            "made": np.diff(fleet.drafts.made[0]).tolist(),
         },
         "kv_tokens": case.kv_tokens,
         "latency": {
@@ -230,9 +240,15 @@ def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, An
     }
 
 
+def speculative_config(tokens: int) -> dict[str, Any] | None:
+    """vLLM's settings of a drafter that reserves no memory of its own."""
+    settings = {"method": "ngram", "prompt_lookup_max": 2, "prompt_lookup_min": 1}
+    return {**settings, "num_speculative_tokens": tokens} if tokens else None
+
+
 def recorded_case(recorded: dict[str, Any]) -> EngineCase:
     """A case that was written by `oracle_case`."""
-    engine, rows = recorded["engine"], recorded["requests"]
+    engine, rows, drafts = recorded["engine"], recorded["requests"], recorded["drafts"]
     columns = {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "prompt"}
     return EngineCase(
         "recorded",
@@ -249,6 +265,8 @@ def recorded_case(recorded: dict[str, Any]) -> EngineCase:
         engine.get("long_prefill_token_threshold", 0),
         engine.get("watermark", 0.0),
         columns.get("priority"),
+        tuple(drafts["acceptance"]),
+        drafts["draft_s"] / max(1, drafts["tokens"]),
     )
 
 

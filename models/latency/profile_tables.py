@@ -27,7 +27,7 @@ class LatencyTables(NamedTuple):
     prefill_tokens: Floats  # (L, K) knots, ascending; the first is 0
     prefill_s: Floats  # (L, K) seconds at the knots
     prefill_slope: Floats  # (L, K) seconds per token from each knot on
-    decode_s: Floats  # (L, max_batch + 1) f[B]; column 0 is unused
+    decode_s: Floats  # (L, max_batch + 1) f[B] by requests; column 0 is unused
     decode_kv_s: Floats  # (L, max_batch + 1) g[B], seconds per cached token
     prefill_context_s: Floats  # (L,) h, seconds per prompt token and token of the context before its chunk
 
@@ -125,6 +125,18 @@ def interpolate_knots(at: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike) -> 
 def profile_prefill_s(profile: LatencyProfile, tokens: npt.ArrayLike) -> Floats:
     """Return seconds of a prefill of `tokens` prompt tokens, in the shape of `tokens`."""
     return interpolate_knots(tokens, profile.prefill_tokens, profile.prefill_s)
+
+
+def decode_pass_s(profile: LatencyProfile, tokens: npt.ArrayLike) -> Floats:
+    """Return f of passes over so many tokens of decoding requests, drafts included, in the shape of `tokens`.
+
+    Up to the largest batch of the profile it is the step of such a batch: the same matrices are multiplied.
+    Above, it is at least the prefill of as many tokens.
+    """
+    count = np.asarray(tokens)
+    seconds = interpolate_knots(count, profile.decode_batch, profile.decode_s)
+    prefill_s = profile_prefill_s(profile, count)
+    return np.where(count > profile.decode_batch[-1], np.maximum(seconds, prefill_s), seconds)
 
 
 class ProfileFit(NamedTuple):

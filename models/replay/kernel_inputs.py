@@ -21,6 +21,7 @@ NEVER = np.inf
 ALL_STEPS = 1 << 60  # Rules.steps_per_event without a limit
 ALL_TOKENS = 1 << 60  # of a prompt in a step without a limit
 ALL_TURNS = 1 << 60  # no turn of admission is later
+DRAFT_CYCLE = 1024  # steps after which the numbers of accepted draft tokens repeat
 
 NO_LEGS: Any = (np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0, np.float32))
 NO_LEVELS: Any = np.zeros(0, np.int16)
@@ -53,6 +54,17 @@ class TraceArrays(NamedTuple):
         1
     ]  # (R+1,) blocks of prompt and answer: hashes[first_hash[r]:first_hash[r+1]]
     hashes: Ints = NO_PREFIXES[2]  # (blocks of all requests,) hash of a block and all before it; below 2^31
+
+
+class DraftTables(NamedTuple):
+    """Speculative decoding: tokens of a decoding request, by steps of a cycle (engine/draft_tokens.py)."""
+
+    tokens: Ints  # (J,) draft tokens that a step computes of each decoding request; 0: no speculation
+    made: Ints  # (J, DRAFT_CYCLE + 1) tokens made by the first n steps
+    summed: Ints  # (J, DRAFT_CYCLE + 1) sum of `made` before each of them
+    steps: Ints  # (J, M) fewest steps of the cycle that make so many tokens
+    mean_made: Floats  # (J,) tokens made by a step
+    draft_s: Floats  # (J,) seconds of drafting in a step
 
 
 @pass_by_address
@@ -103,7 +115,8 @@ class FleetArrays(NamedTuple):
     boot_spot_s: Floats  # (D,) samples of seconds to reclaim a donated instance, used in turn by each pool
     boot_factor: Floats  # (J,) times boot_spot_s
     donate_s: float  # seconds from the end of an instance's work until it is donated
-    latency: LatencyTables  # rows are kinds
+    latency: LatencyTables  # rows are kinds; decode_s: with drafts, and the tokens that check them
+    drafts: DraftTables  # rows are kinds
 
 
 @pass_by_address

@@ -12,7 +12,9 @@ MaxBatch = Annotated[int, Range(1, 4096)]
 PrefillTokens = Annotated[int, Range(2, 1_000_000)]
 LongPrefillTokens = Annotated[int, Range(0, 1_000_000)]
 FreeShare = Annotated[float, Range(0, 0.9)]
+AcceptanceRates = tuple[Annotated[float, Range(0, 1)], ...]
 FrontendSeconds = Annotated[float, Range(0, 60)]
+DraftSeconds = Annotated[float, Range(0, 10)]
 BatchingName = Annotated[str, KnownName("batching", BATCHINGS)]
 
 
@@ -26,6 +28,8 @@ class EngineLimits(NamedTuple):
     kv_tokens: int | None  # KV cache tokens that the engine reports at its start; None: by formula
     long_prefill_token_threshold: int
     watermark: float
+    speculative_acceptance: tuple[float, ...]
+    speculative_draft_s: float
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class Deployment:
     kv_tokens: Annotated[int, Range(1, 1_000_000_000)] | None = None  # else by formula
     long_prefill_token_threshold: LongPrefillTokens | None = None
     watermark: FreeShare | None = None
+    speculative_acceptance: AcceptanceRates | None = None
+    speculative_draft_s: DraftSeconds | None = None
 
     @property
     def gpus(self) -> int:
@@ -82,6 +88,10 @@ class FleetConfig:
     # share of the KV blocks that an admission leaves free.
     long_prefill_token_threshold: LongPrefillTokens = 0
     watermark: FreeShare = 0.0
+    # Speculative decoding: the rate at which each draft token of a step is accepted, and the seconds in which
+    # the drafter makes one; no rates: no speculation.
+    speculative_acceptance: AcceptanceRates = ()
+    speculative_draft_s: DraftSeconds = 0.0
     prefix: Annotated[str, KnownName("prefix", PREFIXES)] = "none"  # kind of prefix cache
     prefix_block_tokens: Annotated[int, Range(1, 65_536)] = 512  # of a block with a hash in the trace
     # KV transfer of a prompt's whole cache at once (bulk), or layer by layer
@@ -100,14 +110,6 @@ class FleetConfig:
 
     def engine(self, pool: Deployment) -> EngineLimits:
         """Return the limits of a pool's engine: its own, else those of the fleet."""
-        return EngineLimits(
-            self.batching if pool.batching is None else pool.batching,
-            self.max_batch if pool.max_batch is None else pool.max_batch,
-            self.max_prefill_tokens if pool.max_prefill_tokens is None else pool.max_prefill_tokens,
-            self.async_scheduling if pool.async_scheduling is None else pool.async_scheduling,
-            pool.kv_tokens,
-            self.long_prefill_token_threshold
-            if pool.long_prefill_token_threshold is None
-            else pool.long_prefill_token_threshold,
-            self.watermark if pool.watermark is None else pool.watermark,
-        )
+        own = {name: getattr(pool, name) for name in EngineLimits._fields}
+        of_fleet = {name: getattr(self, name) for name in EngineLimits._fields if name != "kv_tokens"}
+        return EngineLimits(**own | {name: value for name, value in of_fleet.items() if own[name] is None})

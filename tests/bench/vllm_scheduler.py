@@ -36,6 +36,7 @@ RECORDED_CASES, RECORDED_REQUESTS = 4, 120  # cases of each kind
 CASES, TIGHT_CASES, TURNS_CASES, REQUESTS = 100, 10, 12, 1_000  # requests of a case
 CROWDED_CASES, CROWDED_REQUESTS, RECORDED_CROWDED = 12, 300, 80
 TIGHT_TOKENS = 36_000  # of KV cache, where requests are preempted: the longest request has 34,000
+ACCEPTANCES = ((0.75, 0.5, 0.25), (0.9,), (0.8, 0.8, 0.8, 0.8), (0.5, 0.1))  # of draft tokens
 TURNS_TOKENS = (8_000, 20_000, 4_000_000)  # of KV cache: most, some and no blocks are evicted
 TARGETS = {
     "engine_scheduler_requests": Target("requests", "compared with vLLM's scheduler", at_least=100_000),
@@ -52,6 +53,9 @@ TARGETS = {
     "engine_scheduler_priority_worst": Target("share", "the same with four priorities", at_most=1e-9),
     "engine_scheduler_cached_requests": Target("requests", "of conversations compared, with caches"),
     "engine_scheduler_cached_worst": Target("share", "the same for conversations with caches", at_most=1e-9),
+    "engine_scheduler_drafted_requests": Target("requests", "with speculative decoding"),
+    "engine_scheduler_drafted_worst": Target("share", "the same with speculative decoding", at_most=1e-9),
+    "engine_scheduler_drafted_preemptions": Target("preemptions", "of them"),
     "engine_prefix_reuse_gap": Target("tokens", "reused by one of the two and not by the other", at_most=0),
 }
 
@@ -126,7 +130,7 @@ def recorded_settings() -> list[EngineCase]:
     cases += [priority_case(seed, RECORDED_CROWDED) for seed in (0, 1, 4)]
     cases += [limited_case(seed, RECORDED_CROWDED) for seed in (7, 8, 9)]
     both = priority_case(11, RECORDED_CROWDED)._replace(long_prefill_token_threshold=100, watermark=0.05)
-    return [*cases, both]
+    return [*cases, both, drafted_case(0, RECORDED_CROWDED), drafted_case(1, RECORDED_CROWDED)]
 
 
 def record_decisions() -> None:
@@ -214,7 +218,32 @@ def conversations(cases: int = 0, requests: int = 0) -> Figures:
     }
 
 
-FUNCTIONS = (random_settings, preempted, limited, priorities, conversations)
+def drafted_case(seed: int, requests: int) -> EngineCase:
+    """Up to four draft tokens a step, at random settings with room for all, or at a crowded engine."""
+    rates = ACCEPTANCES[seed % len(ACCEPTANCES)]
+    case = crowded_case(seed, requests) if seed % 2 else sample_case(f"drafts {seed}", 4_000 + seed, requests)
+    most = case.max_num_batched_tokens // (1 + len(rates)) - 1
+    return case._replace(
+        async_scheduling=False,
+        max_num_seqs=min(case.max_num_seqs, most),
+        input_tokens=np.maximum(2, case.input_tokens),
+        acceptance=rates,
+        draft_s=0.002 * (seed % 3),
+    )
+
+
+def drafted(cases: int = 0, requests: int = 0) -> Figures:
+    """Speculative decoding: both play the same numbers of accepted tokens, step by step."""
+    cases, requests = cases or CROWDED_CASES, requests or CROWDED_REQUESTS
+    found = compare_cases([drafted_case(seed, requests) for seed in range(cases)])
+    return {
+        "engine_scheduler_drafted_requests": cases * requests,
+        "engine_scheduler_drafted_worst": max(one.worst for one in found),
+        "engine_scheduler_drafted_preemptions": sum(one.preemptions for one in found),
+    }
+
+
+FUNCTIONS = (random_settings, preempted, limited, priorities, conversations, drafted)
 FEW = dict.fromkeys(("CASES", "TIGHT_CASES", "TURNS_CASES", "CROWDED_CASES"), 2)
 FEW |= {"REQUESTS": 30, "CROWDED_REQUESTS": 30}
 SMOKE = dict.fromkeys((function.__name__ for function in FUNCTIONS), FEW)

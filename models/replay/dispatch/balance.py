@@ -23,7 +23,7 @@ from fleetcast.models.replay.dispatch.freeness import (
     known_steps,
     running_requests,
 )
-from fleetcast.models.replay.dispatch.migration import start_migration, steps_passed
+from fleetcast.models.replay.dispatch.migration import start_migration, tokens_passed
 from fleetcast.models.replay.dispatch.transfer_end import check_queue_soon, enqueue_request
 from fleetcast.models.replay.engine.kv_memory import admission_blocks, kv_blocks
 from fleetcast.models.replay.engine.prefix import reusable_tokens
@@ -276,7 +276,7 @@ def choose_decoding_request(
     """Return the decoding request to move, and its blocks: lowest level, fewest blocks, latest admission."""
     instance = state.instance[slot]
     best, best_blocks = NO_INDEX, 0
-    done = instance.steps + steps_passed(fleet, state, slot, now)
+    done = instance.steps + tokens_passed(fleet, state, slot, now)
     for at in range(instance.batch):
         key = state.finish_key[slot, at]
         request = key & REQUEST_BITS

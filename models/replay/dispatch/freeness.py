@@ -14,6 +14,7 @@ again; then the first of the heap is evaluated until its value is current. Most 
 
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.migration import steps_passed
+from fleetcast.models.replay.engine.draft_tokens import tokens_of_steps
 from fleetcast.models.replay.engine.kv_memory import (
     admission_blocks,
     capacity_blocks,
@@ -104,7 +105,7 @@ def free_blocks(
 ) -> float:
     """Return M - V in blocks for a request of this level, after `steps` of the stretch; < 0: overfull."""
     unclaimed, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
-    return unclaimed - new_kv_blocks(fleet, state, slot, steps) - headroom
+    return unclaimed - blocks_of_steps(fleet, state, slot, steps) - headroom
 
 
 @njit_call
@@ -132,8 +133,15 @@ def freeness_bounds(
     steps, runs = known_steps(trace, fleet, state, slot, now), max(1, running_requests(state, slot))
     end = instance.stretch if instance.phase == Phase.DECODE else steps
     unclaimed, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
-    taken, taken_at_end = new_kv_blocks(fleet, state, slot, steps), new_kv_blocks(fleet, state, slot, end)
+    taken = blocks_of_steps(fleet, state, slot, steps)
+    taken_at_end = blocks_of_steps(fleet, state, slot, end)
     return (unclaimed - taken - headroom) / runs, (unclaimed - taken_at_end - headroom) / runs
+
+
+@njit_call
+def blocks_of_steps(fleet: FleetArrays, state: State, slot: int, steps: int) -> int:
+    """Return the new KV blocks of the first `steps` steps of the slot's stretch."""
+    return new_kv_blocks(fleet, state, slot, tokens_of_steps(fleet, state, slot, steps))
 
 
 @njit_call

@@ -9,6 +9,7 @@ preempted before it leaves, or if the receiver no longer serves.
 
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.kv_transfer import pop_in_flight, push_in_flight, transfer_token_s
+from fleetcast.models.replay.engine.draft_tokens import draft_blocks, tokens_of_steps
 from fleetcast.models.replay.engine.kv_memory import full_length_blocks, note_block_crossing, prompt_tokens
 from fleetcast.models.replay.engine.prefix import evict_prefix_blocks, release_kv_blocks
 from fleetcast.models.replay.engine.step_time import steps_until, stretch_s
@@ -65,7 +66,7 @@ def copy_next_stage(
         end_migration(fleet, state, request, MOVE_ABORTED)
         return
     last_step = state.finish_key[slot, place_in_batch(state, slot, request)] >> 32
-    left = last_step - state.instance[slot].steps - steps_passed(fleet, state, slot, now)
+    left = last_step - state.instance[slot].steps - tokens_passed(fleet, state, slot, now)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - left - 1
     rest = cached - state.transfer[request].migrated_tokens
     if rest <= rules.last_copy_tokens or state.transfer[request].migration_stage >= rules.max_copies:
@@ -113,6 +114,7 @@ def release_migrated(
         note_block_crossing(fleet, state, slot, cached, -1)
         instance.kv -= cached
         evict_prefix_blocks(fleet, state, slot, 0)
+        instance.blocks -= draft_blocks(fleet, slot, cached, 0)
         instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
         instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
         instance.queue_dirty = True
@@ -192,6 +194,12 @@ def steps_passed(fleet: FleetArrays, state: State, slot: int, now: float) -> int
         return 0
     steps = steps_until(fleet, state, slot, now)
     return steps if is_boundary_passed(fleet, state, slot, steps, now) else steps - 1
+
+
+@njit_call
+def tokens_passed(fleet: FleetArrays, state: State, slot: int, now: float) -> int:
+    """Return how many tokens of each decoding request these steps have made."""
+    return tokens_of_steps(fleet, state, slot, steps_passed(fleet, state, slot, now))
 
 
 @njit_call

@@ -2,6 +2,7 @@
 
 from fleetcast.models.replay.compiled import njit_inline
 from fleetcast.models.replay.dispatch.kv_transfer import has_transferred_cache
+from fleetcast.models.replay.engine.draft_tokens import draft_blocks
 from fleetcast.models.replay.engine.kv_memory import (
     admission_blocks,
     capacity_blocks,
@@ -156,6 +157,7 @@ def start_decoding(trace: TraceArrays, fleet: FleetArrays, state: State, slot: i
     left = trace.output_tokens[request] - state.request[request].generated
     cached = prompt_tokens(trace, state, request) - 1
     instance.kv += cached
+    instance.blocks += draft_blocks(fleet, slot, cached, 0)
     note_block_crossing(fleet, state, slot, cached, 1)
     push_key(state.finish_key[slot], instance.batch, (instance.steps + left) << 32 | request)
     instance.batch += 1

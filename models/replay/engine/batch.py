@@ -7,7 +7,8 @@ the batch is one event (step_time.py).
 WHOLE    whole prompts first; decode pauses meanwhile (vLLM 0; Llumnix 2.2)
 CHUNKED  each step has one token of every decoding request, and prompt tokens up to a budget (Sarathi,
          vLLM 1); a forward pass over c prompt tokens and B decoding requests takes
-         max(prefill_s(c + B), f[B]) + g[B]*kv seconds
+         max(prefill_s(c + B), f[B]) + g[B]*kv seconds; with k draft tokens of each decoding request it is
+         over c + B*(1 + k) tokens
 ORCA     the same without a budget; memory is reserved for the whole output at admission
 
 A chunk attends to the cached part of its prompt: c tokens after a context of x tokens take h*c*x seconds
@@ -17,7 +18,8 @@ more. So a prompt of p tokens in k chunks of c tokens takes k*prefill_s(c) + h*c
 from fleetcast.models.replay.compiled import njit_call, njit_inline
 from fleetcast.models.replay.dispatch.migration import cut_stretch_soon
 from fleetcast.models.replay.engine.admit import admit_waiting, can_admit, can_make_batch_room
-from fleetcast.models.replay.engine.kv_memory import prompt_tokens, steps_in_memory
+from fleetcast.models.replay.engine.draft_tokens import steps_for_tokens, tokens_of_steps
+from fleetcast.models.replay.engine.kv_memory import prompt_tokens, tokens_in_memory
 from fleetcast.models.replay.engine.prefix import tokens_to_compute
 from fleetcast.models.replay.engine.prompt_chunks import (
     chunk_tokens,
@@ -91,7 +93,8 @@ def start_prefill_step(trace: TraceArrays, fleet: FleetArrays, state: State, slo
     if fleet.batching[kind] != Batching.WHOLE and batch > 0:
         pass_s = fleet.latency.decode_s[kind, batch]
         if chunk > 0:
-            pass_s = max(prefill_step_s(fleet, kind, chunk + batch), pass_s)
+            rows = batch * (1 + fleet.drafts.tokens[kind])
+            pass_s = max(prefill_step_s(fleet, kind, chunk + rows) + fleet.drafts.draft_s[kind], pass_s)
         seconds = pass_s + fleet.latency.decode_kv_s[kind, batch] * kv
     if instance.prefilled > 0 or fleet.prefix != Prefix.NONE:
         seconds += fleet.latency.prefill_context_s[kind] * context_pairs(trace, fleet, state, slot, chunk)
@@ -120,12 +123,15 @@ def context_pairs(trace: TraceArrays, fleet: FleetArrays, state: State, slot: in
 def start_decode_stretch(fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float) -> None:
     """Start a decode stretch, up to the earliest finish or to the last step that fits in memory."""
     instance = state.instance[slot]
-    steps = min((state.finish_key[slot, 0] >> 32) - instance.steps, rules.steps_per_event)
+    left = (state.finish_key[slot, 0] >> 32) - instance.steps
+    steps = min(steps_for_tokens(fleet, state, slot, left), rules.steps_per_event)
     knows_more_soon = instance.queue_dirty or has_unnoticed_request(state, slot)
     if knows_more_soon and can_make_batch_room(fleet, rules, state, slot):
         # After one step the engine knows the requests that came during the last one.
         steps = 1
-    instance.stretch = steps_in_memory(fleet, state, slot, steps)
+    # The last step needs memory for one token more than those that the steps before it have made.
+    needed = tokens_of_steps(fleet, state, slot, steps - 1) + 1
+    instance.stretch = steps_for_tokens(fleet, state, slot, tokens_in_memory(fleet, state, slot, needed))
     instance.phase = Phase.DECODE
     instance.base_s = now
     reschedule_event(state, slot, now + stretch_s(fleet, state, slot, instance.stretch))

@@ -1,8 +1,9 @@
 """KV memory: the blocks in use at an instance, and the utilisation of a pool.
 
-Memory is used in blocks (PagedAttention, vLLM). A decode step adds one token to every request of the batch,
-and a request whose blocks are full takes another block. The number of new blocks at the k-th step from now
-follows without looking at each request: (cached tokens - steps) mod block does not change while it decodes.
+Memory is used in blocks (PagedAttention, vLLM). A decode step adds the same number of tokens to every request
+of the batch (one; draft_tokens.py), and a request whose blocks are full takes another block. The number of
+new blocks for the k-th token from now follows without looking at each request: (cached tokens - tokens made)
+mod block does not change while it decodes.
 
 Effective memory utilisation (SageServe 6.1) = KV tokens in use / KV tokens that fit, weights excluded, over
 the serving instances. "In use" counts whole blocks as of each instance's last batch change (a request was
@@ -32,39 +33,40 @@ def capacity_blocks(fleet: FleetArrays, slot: int) -> int:
 @njit_inline
 def note_block_crossing(fleet: FleetArrays, state: State, slot: int, cached: int, change: int) -> None:
     """Count a request with so many cached tokens into the decode batch (change = 1) or out of it (-1)."""
-    state.block_crossings[slot, (cached - state.instance[slot].steps) % fleet.kv_block_tokens] += change
+    held = cached + fleet.drafts.tokens[fleet.slot_kind[slot]]
+    state.block_crossings[slot, (held - state.instance[slot].steps) % fleet.kv_block_tokens] += change
 
 
 @njit_inline
-def new_kv_blocks(fleet: FleetArrays, state: State, slot: int, steps: int) -> int:
-    """Return the number of new blocks that the next `steps` decode steps take."""
+def new_kv_blocks(fleet: FleetArrays, state: State, slot: int, tokens: int) -> int:
+    """Return the number of new blocks for so many more tokens of each decoding request."""
     instance = state.instance[slot]
     block = fleet.kv_block_tokens
     taken = 0
-    if steps >= block:  # in `block` steps each request of the batch takes one new block
-        taken = steps // block * instance.batch
-        steps %= block
+    if tokens >= block:  # with `block` tokens each request of the batch takes one new block
+        taken = tokens // block * instance.batch
+        tokens %= block
     at = -instance.steps % block
-    for _ in range(steps):
+    for _ in range(tokens):
         taken += state.block_crossings[slot, at]
         at = (at if at > 0 else block) - 1
     return taken
 
 
 @njit_inline
-def steps_in_memory(fleet: FleetArrays, state: State, slot: int, most: int) -> int:
-    """Return how many decode steps the free blocks allow, at most `most`."""
+def tokens_in_memory(fleet: FleetArrays, state: State, slot: int, most: int) -> int:
+    """Return how many tokens of each decoding request the free blocks allow, at most `most`."""
     instance = state.instance[slot]
     block, batch = fleet.kv_block_tokens, instance.batch
     free = capacity_blocks(fleet, slot) - instance.blocks
-    steps = free // batch * block
+    tokens = free // batch * block
     free -= free // batch * batch
-    while steps < most:
-        taken = state.block_crossings[slot, -(instance.steps + steps) % block]
+    while tokens < most:
+        taken = state.block_crossings[slot, -(instance.steps + tokens) % block]
         if taken > free:
-            return steps
+            return tokens
         free -= taken
-        steps += 1
+        tokens += 1
     return most
 
 

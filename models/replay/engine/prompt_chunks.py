@@ -46,7 +46,9 @@ def prompt_token_room(fleet: FleetArrays, state: State, slot: int) -> int:
     """Return how many prompt tokens a step may compute: what the budget leaves after the decode batch."""
     if not is_chunked(fleet, slot):
         return ALL_TOKENS
-    return max(1, fleet.max_prefill_tokens[fleet.slot_kind[slot]] - state.instance[slot].batch)
+    kind = fleet.slot_kind[slot]
+    decoded = state.instance[slot].batch * (1 + fleet.drafts.tokens[kind])
+    return max(1, fleet.max_prefill_tokens[kind] - decoded)
 
 
 @njit_inline

@@ -7,6 +7,7 @@ from fleetcast.models.replay.dispatch.kv_transfer import start_transfer
 from fleetcast.models.replay.dispatch.leg_chain import continue_chain
 from fleetcast.models.replay.dispatch.migration import abort_migration, release_migrated
 from fleetcast.models.replay.engine.admit import start_decoding
+from fleetcast.models.replay.engine.draft_tokens import draft_blocks, tokens_of_steps
 from fleetcast.models.replay.engine.kv_memory import (
     full_length_blocks,
     new_kv_blocks,
@@ -26,7 +27,14 @@ from fleetcast.models.replay.engine.queue import unlink
 from fleetcast.models.replay.engine.step_memory import preempt_while_full
 from fleetcast.models.replay.event_queue import drop_key
 from fleetcast.models.replay.fleet.instance_load import assign_request
-from fleetcast.models.replay.kernel_inputs import ALL_TURNS, NO_INDEX, FleetArrays, Rules, TraceArrays
+from fleetcast.models.replay.kernel_inputs import (
+    ALL_TURNS,
+    DRAFT_CYCLE,
+    NO_INDEX,
+    FleetArrays,
+    Rules,
+    TraceArrays,
+)
 from fleetcast.models.replay.state import REQUEST_BITS, State
 from fleetcast.models.world.mechanisms import Batching
 
@@ -96,7 +104,7 @@ def finish_prefill(
             state.pool[fleet.pool[slot]].waiting_tokens -= trace.input_tokens[request]
     state.request[request].generated += 1
     if state.request[request].generated == trace.output_tokens[request]:
-        finish_request(trace, fleet, rules, state, slot, request, now)
+        finish_request(trace, fleet, rules, state, slot, request, 0, now)
     elif not (fleet.has_transfers and start_transfer(trace, fleet, rules, state, slot, request, now)):
         start_decoding(trace, fleet, state, slot, request)
 
@@ -151,10 +159,14 @@ def end_step_with_pauses(
 def count_decode_steps(fleet: FleetArrays, state: State, slot: int, steps: int) -> None:
     """Add the tokens and the KV blocks of `steps` steps of the decode batch."""
     instance = state.instance[slot]
-    instance.blocks += new_kv_blocks(fleet, state, slot, steps)
-    state.progress.cached_tokens += steps * instance.batch
-    instance.kv += steps * instance.batch
-    instance.steps += steps
+    tokens = tokens_of_steps(fleet, state, slot, steps)
+    instance.blocks += new_kv_blocks(fleet, state, slot, tokens)
+    state.progress.cached_tokens += tokens * instance.batch
+    instance.kv += tokens * instance.batch
+    instance.steps += tokens
+    if fleet.drafts.tokens[fleet.slot_kind[slot]] > 0:
+        instance.last_made = tokens - tokens_of_steps(fleet, state, slot, steps - 1)
+        instance.cycle_steps = (instance.cycle_steps + steps) % DRAFT_CYCLE
 
 
 @njit_inline
@@ -164,30 +176,41 @@ def finish_decoded(
     """Finish the decoding requests that have all their tokens."""
     instance = state.instance[slot]
     keys = state.finish_key[slot]
-    while instance.batch > 0 and keys[0] >> 32 == instance.steps:
-        request = keys[0] & REQUEST_BITS
+    while instance.batch > 0 and keys[0] >> 32 <= instance.steps:
+        request, surplus = keys[0] & REQUEST_BITS, instance.steps - (keys[0] >> 32)
+        cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
         drop_key(keys, instance.batch, 0)
-        note_block_crossing(
-            fleet, state, slot, trace.input_tokens[request] + trace.output_tokens[request] - 1, -1
-        )
+        note_block_crossing(fleet, state, slot, cached + surplus, -1)
+        state.progress.cached_tokens -= surplus
         instance.batch -= 1
         if fleet.has_transfers and state.transfer[request].migrating_to != NO_INDEX:
             abort_migration(fleet, state, request)
-        instance.kv -= trace.input_tokens[request] + trace.output_tokens[request] - 1
-        finish_request(trace, fleet, rules, state, slot, request, now)
+        instance.kv -= cached + surplus
+        more = draft_blocks(fleet, slot, cached, surplus)
+        finish_request(trace, fleet, rules, state, slot, request, more, now)
 
 
 @njit_inline
 def finish_request(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, request: int, now: float
+    trace: TraceArrays,
+    fleet: FleetArrays,
+    rules: Rules,
+    state: State,
+    slot: int,
+    request: int,
+    draft_kv_blocks: int,
+    now: float,
 ) -> None:
-    """Finish a request that has all its tokens; the last one was never cached."""
+    """Finish a request that has all its tokens; the last one was never cached.
+
+    `draft_kv_blocks`: blocks that it has beyond those of its cache.
+    """
     instance = state.instance[slot]
     state.request[request].finish_s = now
     evict_prefix_blocks(fleet, state, slot, 0)
     cached = trace.input_tokens[request] + trace.output_tokens[request] - 1
     idle_before = idle_kv_blocks(fleet, state, slot)
-    released = release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
+    released = draft_kv_blocks + release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
     instance.blocks -= released
     instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
     assign_request(trace, fleet, state, slot, request, -1)

@@ -109,7 +109,8 @@ def preempt_by_level(trace: TraceArrays, fleet: FleetArrays, state: State, slot:
             return changed
         blocks, victim = step_blocks(trace, fleet, state, slot, request), NO_INDEX
         while (
-            taken + blocks > step_free_blocks(fleet, state, slot) and instance.batch + instance.joining > safe
+            taken + blocks > level_free_blocks(trace, fleet, state, slot)
+            and instance.batch + instance.joining > safe
         ):
             victim = last_of_lowest_level(trace, state, slot)
             if state.request[victim].admission_turn <= turn:
@@ -164,15 +165,44 @@ def last_of_lowest_level(trace: TraceArrays, state: State, slot: int) -> int:
     return last
 
 
+@njit_inline
+def cached_tokens(trace: TraceArrays, state: State, slot: int, at: int) -> int:
+    """Return the cached tokens of the decoding request at position `at`."""
+    request = state.finish_key[slot, at] & REQUEST_BITS
+    left = (state.finish_key[slot, at] >> 32) - state.instance[slot].steps
+    return trace.input_tokens[request] + trace.output_tokens[request] - left - 1
+
+
+@njit_call
+def decoding_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, at: int) -> int:
+    """Return the KV blocks of the decoding request at position `at`: of all that its last step computed."""
+    request, cached = state.finish_key[slot, at] & REQUEST_BITS, cached_tokens(trace, state, slot, at)
+    drafts = fleet.drafts.tokens[fleet.slot_kind[slot]]
+    has_decoded = cached + 1 > trace.input_tokens[request] + state.request[request].generated
+    if drafts > 0 and has_decoded:
+        return kv_blocks(fleet, cached + 1 + drafts - state.instance[slot].last_made)
+    return kv_blocks(fleet, cached)
+
+
+@njit_call
+def level_free_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int) -> int:
+    """Return the KV blocks that the next step may take before any request of it has its drafts' blocks."""
+    free, drafts = step_free_blocks(fleet, state, slot), fleet.drafts.tokens[fleet.slot_kind[slot]]
+    if drafts > 0:
+        for at in range(state.instance[slot].batch):
+            free += kv_blocks(fleet, cached_tokens(trace, state, slot, at) + drafts)
+            free -= decoding_blocks(trace, fleet, state, slot, at)
+    return free
+
+
 @njit_call
 def step_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> int:
     """Return the KV blocks that a running request takes in the next step."""
     instance = state.instance[slot]
     at = place_in_batch(state, slot, request)
     if at != NO_INDEX:
-        left = (state.finish_key[slot, at] >> 32) - instance.steps
-        cached = trace.input_tokens[request] + trace.output_tokens[request] - left - 1
-        return kv_blocks(fleet, cached + 1) - kv_blocks(fleet, cached)
+        computed = cached_tokens(trace, state, slot, at) + 1 + fleet.drafts.tokens[fleet.slot_kind[slot]]
+        return kv_blocks(fleet, computed) - decoding_blocks(trace, fleet, state, slot, at)
     other, room = instance.joining_head, prompt_token_room(fleet, state, slot)
     while other != request:
         room -= min(room, chunk_tokens(trace, fleet, state, slot, other))

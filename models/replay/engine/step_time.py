@@ -5,12 +5,15 @@ tokens. So k steps from kv cached tokens take
 
     T(k) = k*(f[B] + g[B]*kv) + g[B]*B*k*(k-1)/2     seconds
 
-and the first step boundary at or after an instant follows from the root of a quadratic.
+and the first step boundary at or after an instant follows from the root of a quadratic. Where steps make more
+than one token of a request (draft_tokens.py), the sum of the tokens made before each step is in place of
+k*(k-1)/2, and the root is where the search begins.
 """
 
 import math
 
 from fleetcast.models.replay.compiled import njit_inline
+from fleetcast.models.replay.engine.draft_tokens import tokens_before_steps
 from fleetcast.models.replay.kernel_inputs import FleetArrays
 from fleetcast.models.replay.state import State
 
@@ -32,7 +35,7 @@ def stretch_s(fleet: FleetArrays, state: State, slot: int, steps: int) -> float:
     kind, batch = fleet.slot_kind[slot], instance.batch
     g = fleet.latency.decode_kv_s[kind, batch]
     first = fleet.latency.decode_s[kind, batch] + g * instance.kv
-    return steps * first + g * batch * (steps * (steps - 1) // 2)
+    return steps * first + g * batch * tokens_before_steps(fleet, state, slot, steps)
 
 
 @njit_inline
@@ -41,7 +44,7 @@ def steps_until(fleet: FleetArrays, state: State, slot: int, now: float) -> int:
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
     g = fleet.latency.decode_kv_s[kind, batch]
-    half = g * batch / 2
+    half = g * batch * fleet.drafts.mean_made[kind] / 2
     b = fleet.latency.decode_s[kind, batch] + g * instance.kv - half
     elapsed = now - instance.base_s
     steps = max(1, math.ceil(2 * elapsed / (b + math.sqrt(b * b + 4 * half * elapsed))))

@@ -4,6 +4,7 @@ from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.kv_transfer import has_transferred_cache
 from fleetcast.models.replay.dispatch.route import route_request
 from fleetcast.models.replay.dispatch.transfer_end import lose_cache, recall_in_flight
+from fleetcast.models.replay.engine.draft_tokens import tokens_of_steps
 from fleetcast.models.replay.engine.preempt import drop_decoding, drop_joining
 from fleetcast.models.replay.engine.queue import insert_in_order, pop_front
 from fleetcast.models.replay.engine.step_time import steps_until
@@ -78,7 +79,7 @@ def empty_instance(trace: TraceArrays, fleet: FleetArrays, state: State, slot: i
     instance = state.instance[slot]
     # The current step is lost, the steps before it are not.
     if instance.phase == Phase.DECODE:
-        done = steps_until(fleet, state, slot, now) - 1
+        done = tokens_of_steps(fleet, state, slot, steps_until(fleet, state, slot, now) - 1)
         instance.steps += done
         state.progress.cached_tokens += done * instance.batch
     heads, tails = state.lane[slot]["head"], state.lane[slot]["tail"]

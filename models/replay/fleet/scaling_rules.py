@@ -164,8 +164,9 @@ def pressure_decision(
         latency, kind = fleet.latency, fleet.kind[pool]
         full = fleet.max_batch[kind]
         step_s = latency.decode_s[kind, full] + latency.decode_kv_s[kind, full] * fleet.kv_capacity[kind]
+        token_s = step_s / fleet.drafts.mean_made[kind]
         left_s = trace.arrival_s[head] + rules.allowance_s[trace.tier[head]] - now
-        return state.llm[llm].manager_output_tokens * step_s > instances * full * left_s, False
+        return state.llm[llm].manager_output_tokens * token_s > instances * full * left_s, False
     busy, count = 0, 0
     endpoint = endpoint_index(fleet, llm, fleet.region[pool])
     for other in fleet.pools_of[endpoint]:

@@ -12,6 +12,7 @@ from fleetcast.models.aliases import Bools, Floats, Ints
 from fleetcast.models.latency import build_latency_tables
 from fleetcast.models.latency.pipeline_stages import deployment_profile
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays
+from fleetcast.models.replay.session.draft_tables import make_draft_tables, with_drafts
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import FleetConfig
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
@@ -83,7 +84,8 @@ def pool_fields(
     llm, region = np.divmod(endpoint, len(regions))
     is_mixed = np.array([row.takes_interactive and row.takes_others for row in rows])
     then = np.array([NO_INDEX if row.then is None else row.then for row in rows])
-    longest = np.minimum(capacity[kind], capacity[kind[np.where(then == NO_INDEX, range(len(rows)), then)]])
+    room = capacity - np.array([len(each.engine.speculative_acceptance) for each in kinds])
+    longest = np.minimum(room[kind], room[kind[np.where(then == NO_INDEX, range(len(rows)), then)]])
     role = np.array([code_of_name(Role, row.role) for row in rows])
     answers = role != Role.DECODE
     return {
@@ -127,6 +129,13 @@ def kind_fields(
     capacity: shape (J,), KV tokens.
     """
     gpus = list(catalogue.gpus)
+    engines = [each.engine for each in kinds]
+    profiles = [deployment_profile(catalogue, *each[:-1]) for each in kinds]
+    latency = build_latency_tables(profiles, [engine.max_batch for engine in engines])
+    drafts = make_draft_tables(
+        [engine.speculative_acceptance for engine in engines],
+        [engine.speculative_draft_s for engine in engines],
+    )
     by_layer = config.kv_transfer == "layers"
     return {
         "link_token_s": np.array(
@@ -149,10 +158,8 @@ def kind_fields(
         ),
         "is_async": np.array([each.engine.async_scheduling for each in kinds]),
         "boot_factor": np.array([catalogue.gpus[each.gpu].boot_factor for each in kinds]),
-        "latency": build_latency_tables(
-            [deployment_profile(catalogue, *each[:-1]) for each in kinds],
-            [each.engine.max_batch for each in kinds],
-        ),
+        "latency": with_drafts(latency, profiles, drafts),
+        "drafts": drafts,
     }
 
 
