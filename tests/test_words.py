@@ -59,7 +59,9 @@ def findings(path: Path, pieces: Iterable[tuple[int, str]]) -> list[str]:
 
 
 def test_code_speaks_the_words_of_the_field() -> None:
-    assert not [finding for path in (*CODE, *TESTS) for finding in findings(path, prose_of(path))]
+    # Few files have such a word anywhere, and only these need to be taken apart.
+    suspects = [path for path in (*CODE, *TESTS) if banned_in(path.read_text(encoding="utf-8"))]
+    assert not [finding for path in suspects for finding in findings(path, prose_of(path))]
 
 
 def test_sql_and_pages_speak_the_words_of_the_field() -> None:
