@@ -128,11 +128,12 @@ def kind_fields(
     """
     gpus = list(catalogue.gpus)
     by_layer = config.kv_transfer == "layers"
+    catalogues = [catalogue.as_served(each.llm, each.llm_changes) for each in kinds]
     return {
         "link_token_s": np.array(
             [
-                link_token_s(catalogue, config, each.llm, each.gpu, each.gpus, is_needed=moves)
-                for each in kinds
+                link_token_s(served, config, each.llm, each.gpu, each.gpus, is_needed=moves)
+                for served, each in zip(catalogues, kinds, strict=True)
             ]
         ),
         "link_layers": np.array([catalogue.llms[each.llm].layers if by_layer else 1 for each in kinds]),
@@ -150,7 +151,10 @@ def kind_fields(
         "is_async": np.array([each.engine.async_scheduling for each in kinds]),
         "boot_factor": np.array([catalogue.gpus[each.gpu].boot_factor for each in kinds]),
         "latency": build_latency_tables(
-            [deployment_profile(catalogue, *each[:-1]) for each in kinds],
+            [
+                deployment_profile(served, each.llm, each.gpu, each.tensor_parallel, each.pipeline_parallel)
+                for served, each in zip(catalogues, kinds, strict=True)
+            ],
             [each.engine.max_batch for each in kinds],
         ),
     }
@@ -204,7 +208,8 @@ def pools_by_endpoint(endpoint: Ints, endpoints: int) -> Ints:
 def instance_kv_tokens(catalogue: Catalogue, config: FleetConfig, kind: InstanceKind) -> int:
     """Return the KV tokens that fit on an instance, in whole blocks: its engine's, else by formula."""
     if kind.engine.kv_tokens is None:
-        return kv_capacity_tokens(catalogue, config, kind.llm, kind.gpu, kind.gpus, kind.pipeline_parallel)
+        served = catalogue.as_served(kind.llm, kind.llm_changes)
+        return kv_capacity_tokens(served, config, kind.llm, kind.gpu, kind.gpus, kind.pipeline_parallel)
     return kind.engine.kv_tokens // config.kv_block_tokens * config.kv_block_tokens
 
 
