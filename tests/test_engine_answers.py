@@ -3,26 +3,34 @@
 import dataclasses
 import json
 import re
+from datetime import UTC, date, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from engine_market import priced, score_of, window
+from engine_market import CATALOGUE, priced, score_of, window
 
-from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.advice import advice_config
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plan_loads import PlanLoad
 from fleetcast.assets.plans.problems import hour_problems, problem_template
+from fleetcast.assets.plans.request_mixes import RequestMix
+from fleetcast.assets.studies import rent_fleets, rent_query
 from fleetcast.assets.studies.configure_answer import score_fields
 from fleetcast.models.configure.engine_points import EnginePoint, EngineSettings, EngineShape, EngineVariant
 from fleetcast.models.configure.fleet_trials import replay_window, score_fleet
 from fleetcast.models.plan.corrected_plan import solve_corrected
 from fleetcast.models.plan.day_plans import hourly_plans
+from fleetcast.models.plan.phase_costs import MeanRequest
 from fleetcast.models.plan.problem import Problem
 from fleetcast.models.plan.solver import SolverOptions
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.engine_answers import ANSWER_VERSION
+from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 LLM, GPU = "llama3.1-8b", "h100-80gb"
@@ -126,7 +134,7 @@ def test_several_engines_on_the_same_gpus_are_options_with_their_own_profile_and
 def test_a_deployment_of_an_answer_is_replayed_as_its_search_replayed_it(
     point: EnginePoint, tmp_path: Path
 ) -> None:
-    """Every time of every request, and the price, of a fleet of fixed size; with phases apart, of one team."""
+    """Every time of every request, and the price, of a fixed fleet; with phases apart, of one team."""
     market, traffic = priced("fp8"), window(400, 60.0)
     counts = (3,) if point.decode is None else (2, 1)
     score = score_fleet(market, point, counts, [traffic])
@@ -219,3 +227,48 @@ def test_answers_need_profiles_of_one_source(tmp_path: Path) -> None:
     message = re.escape('Add latency_source = "aiconfigurator-core" to [catalogue].')
     with pytest.raises(ConfigError, match=message):
         settings_of(tmp_path, 'engines = ["answer.json"]', "")
+
+
+def test_gpus_rents_engines_of_answers_in_addition_to_its_own_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other option is displaced, the program never costs more, and the engine itself is replayed."""
+    monkeypatch.setattr(rent_fleets, "combo_goodput", lambda scenario, combo: combo.per_s(scenario.load))
+    write_answer(tmp_path, FP8)
+    found, usd = [], []
+    for floor in ("bf16", "fp8"):
+        fleet = f'engines = ["answer.json"]\nquality_floor = "{floor}"'
+        settings = settings_of(tmp_path, fleet)
+        tier = settings.catalogue.tiers["iw_fast"]
+        mix = RequestMix(np.full(9, 1000, np.int32), np.full(9, 200, np.int32), None, 1.0, ("iw_fast",))
+        scenario = rent_query.RentScenario(
+            settings.catalogue, settings.config, tier, "iw_fast", mix, MeanRequest(1000.0, 200.0), 100.0
+        )
+        prices = rent_query.deployment_prices(scenario)
+        found.append(rent_fleets.measure_options(scenario, prices, "together", Progress()))
+        usd.append(rent_fleets.solve_rented_counts(scenario, found[-1], {}, 1.0)[0].usd_per_hour)
+    assert found[1][:-1] == found[0]
+    combo, _ = found[1][-1]
+    assert combo.title == f"1x{FP8_LABEL[2]}"
+    assert usd[1] < usd[0]
+    [(pool, count)] = rent_fleets.team_pools(scenario, combo)
+    assert (count, pool) == (1, settings.config.fleet.deployments[LLM][-1])
+
+
+def test_advise_writes_engines_of_answers_into_its_config(tmp_path: Path) -> None:
+    """With the GPUs that they need in every region; without them below the floor."""
+    h200 = FP8._replace(shape=EngineShape("h200-141gb", 1))
+    file = write_answer(tmp_path, h200)
+    at = datetime(2025, 7, 3, tzinfo=UTC)
+    imported: Any = SimpleNamespace(
+        trace="own", first_day=date(2025, 7, 1), last_at=at, regions=("east",), lake=Lake(tmp_path / "lake")
+    )
+    deployed = {LLM: advice_config.SizedDeployment(Deployment(GPU, 1), 3)}
+    for floor, options in ((None, 1), ("fp8", 2)):
+        engines = advice_config.EngineFiles([file], floor)
+        settings = advice_config.write_advice_config(
+            imported, deployed, CATALOGUE, "instance", tmp_path / "advice.toml", engines
+        )
+        assert len(settings.grid.service_options) == options
+    assert settings.grid.service_options[1].label == (LLM, "whole", "h200-141gb:fp8-kv8-b256-t2048", 1)
+    assert [row.max_instances > 0 for row in settings.grid.pools][-3:] == [True] * 3

@@ -270,8 +270,8 @@ def test_a_night_uses_the_second_kind_only_where_the_first_ones_limit_binds(nigh
 def test_the_replay_follows_the_plan_of_each_kind(night: RunSettings) -> None:
     """Serving and booting instances of each engine are, but for what boots and drains, those of the plan."""
     held = night.lake.sql(
-        "select llm, role, gpu, gpus_per_instance, sum(serving_s + booting_s) / 3600 as held from fleet_hours "
-        "where policy = 'lt_i' group by all order by all"
+        "select llm, role, gpu, gpus_per_instance, sum(serving_s + booting_s) / 3600 as held "
+        "from fleet_hours where policy = 'lt_i' group by all order by all"
     ).to_pandas()
     wanted = night.lake.sql(
         "select llm, role, gpu, gpus_per_instance, sum(instances) as held from plans "
