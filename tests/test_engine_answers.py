@@ -50,7 +50,7 @@ days = 3
 seed = 1
 [fleet]
 instances_at_start = 2
-min_instances = 0
+min_instances = 1
 {fleet}
 [fleet.deployments]
 "llama3.1-8b" = {{ gpu = "h100-80gb", tensor_parallel = 1 }}
@@ -88,10 +88,11 @@ def day_of(settings: RunSettings, capacities: list[float], rates: list[float]) -
 
 
 def test_an_engine_that_the_fleet_has_or_the_floor_forbids_changes_nothing(tmp_path: Path) -> None:
-    """Fewer bits of weights or of the cache are forbidden without a floor, and below it."""
+    """Without a floor, and below it: fewer bits of weights or of the cache. So does another prefix cache."""
     alone = settings_of(tmp_path)
     half_cache = OWN._replace(variant=EngineVariant(16, 8, False))
-    write_answer(tmp_path, OWN, FP8, half_cache)
+    cached = QUICK._replace(settings=QUICK.settings._replace(prefix="blocks"))  # a key of the whole fleet
+    write_answer(tmp_path, OWN, FP8, half_cache, cached)
     for floor in ("", 'quality_floor = "bf16"'):
         with_answer = settings_of(tmp_path, f'engines = ["answer.json"]\n{floor}')
         assert with_answer.config.fleet.deployments == alone.config.fleet.deployments
@@ -119,6 +120,7 @@ def test_several_engines_on_the_same_gpus_are_options_with_their_own_profile_and
     assert problem.tokens_per_s.tolist() == [[1.0, 2.0, 3.0]]
     assert len(set(problem.usd_per_hour[0])) == 1
     assert problem.instances_now[0, 0].tolist() == [2, 0, 0]
+    assert problem.min_option_instances[0, 0].tolist() == [1, 0, 0]
     fleet = fixed_fleet(
         {LLM: [(pool, 1) for pool in settings.config.fleet.deployments[LLM]]},
         settings.catalogue,
