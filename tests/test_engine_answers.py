@@ -111,7 +111,7 @@ def test_several_engines_on_the_same_gpus_are_options_with_their_own_profile_and
     tmp_path: Path,
 ) -> None:
     write_answer(tmp_path, FP8, QUICK, OWN)
-    settings = settings_of(tmp_path, 'engines = ["answer.json"]\nquality_floor = "fp4"')
+    settings = settings_of(tmp_path, 'engines = ["answer.json", "answer.json"]\nquality_floor = "fp4"')
     options = settings.grid.options
     assert [option.title for option in options] == [
         f"1 x {GPU}", f"1 x {GPU}:bf16-b128-t8192", f"1 x {GPU}:fp8-kv8-b256-t2048"
