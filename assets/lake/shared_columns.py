@@ -16,7 +16,7 @@ SHARED_COLUMNS: Mapping[str, str] = {
     "tier": "urgency class",
     "app": "the application",
     "role": "phase of the instances: whole, prefill or decode",
-    "gpu": "the GPU type",
+    "gpu": "the GPU type; with the name of its engine, if it has one: h100-80gb:fp8",
     "gpus_per_instance": "GPUs of one instance",
     "hour_start": "first instant of the hour",
     "bucket_start": "first instant of the bucket",
