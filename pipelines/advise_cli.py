@@ -117,10 +117,12 @@ def advise_command(
                     or prices
                     or survive != "instance"
                     or engines
+                    or quality_floor
                 ):
                     raise ValueError(
                         "--assume-llm, --fleet, --gpus, --provider, --prices, --survive, --outputs, "
-                        "--engines and --columns go with a trace; a config has these values itself."
+                        "--quality-floor, --engines and --columns go with a trace; a config has these values "
+                        "itself."
                     )
                 numbers, files = advise_on_config(config, parse_day(date_), out, progress)
             else:
