@@ -63,6 +63,14 @@ def advise_command(
     ] = "instance",
     provider: ProviderOption = None,
     prices: PriceListsOption = None,
+    engines: Annotated[
+        list[Path] | None,
+        typer.Option(help="An answer.json of `fleetcast configure` to plan with, too; may be repeated."),
+    ] = None,
+    quality_floor: Annotated[
+        str | None,
+        typer.Option(help="Least bits of these engines: bf16, fp8 or fp4. Default: those of the llm."),
+    ] = None,
     columns: ColumnsOption = None,
     out: Annotated[
         Path | None,
@@ -86,18 +94,35 @@ def advise_command(
         fleetcast advise --config office --date 2025-07-15   # from the results of its nightly run
     """
     with cli_errors():
+        from fleetcast.assets.advice.advice_config import EngineFiles
         from fleetcast.assets.advice.advise import AdviceRequest
         from fleetcast.models.replay.session import background_compile
+        from fleetcast.models.world.quality_floor import FLOOR_BITS
+        from fleetcast.models.world.toml_dataclasses import require_known
 
         if sum(source is not None for source in (file, trace, config)) != 1:
             raise ValueError("Name one of: a trace FILE, --trace NAME of a trace in the lake, --config NAME.")
+        if quality_floor is not None:
+            require_known(quality_floor, FLOOR_BITS, "quality floor", "--quality-floor")
         progress = make_progress(quiet)
         with background_compile.compile_in_background():
             if config is not None:
-                if as_ or on or gpus or outputs or columns or provider or prices or survive != "instance":
+                if (
+                    as_
+                    or on
+                    or gpus
+                    or outputs
+                    or columns
+                    or provider
+                    or prices
+                    or survive != "instance"
+                    or engines
+                    or quality_floor
+                ):
                     raise ValueError(
-                        "--assume-llm, --fleet, --gpus, --provider, --prices, --survive, --outputs and "
-                        "--columns go with a trace; a config has these values itself."
+                        "--assume-llm, --fleet, --gpus, --provider, --prices, --survive, --outputs, "
+                        "--quality-floor, --engines and --columns go with a trace; a config has these values "
+                        "itself."
                     )
                 numbers, files = advise_on_config(config, parse_day(date_), out, progress)
             else:
@@ -114,6 +139,7 @@ def advise_command(
                     provider=provider,
                     prices=own,
                     columns=parse_columns(columns),
+                    engines=EngineFiles([expand_path(file) for file in engines or ()], quality_floor),
                 )
                 numbers, files = advise_on_trace(request, out, progress)
         for line in numbers["answer"]:

@@ -210,6 +210,8 @@ def describe_rent_answer(found: "RentAnswer") -> str:
 
     best, bound = found.fleets[found.best], format_percent(found.bound.saving_share, ".1f")
     rented = join_all_names([f"{count} {gpu}" for gpu, count in best.gpus.items()])
+    if best.engines:
+        rented += f" (engine {join_all_names(best.engines)})"
     target, attained = found.setting.tier.attainment_target_share, best.met.attainment_share
     late, verb = "", "Rent"
     if not found.is_on_target:

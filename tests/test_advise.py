@@ -579,7 +579,7 @@ REFUSED: list[tuple[Callable[[Path], list[str]], str]] = [
     (lambda at: ["--config", "office", "--as", "llama3.1-8b"], "go with a trace"),
     (lambda at: ["--trace", "nobody"], "has no requests"),
     (lambda at: ["--trace", "nobody", "--outputs", "9"], "--outputs and --columns go with a FILE"),
-    (lambda at: ["--config", "office", "--outputs", "9"], "--outputs and --columns go with a trace"),
+    (lambda at: ["--config", "office", "--outputs", "9"], "--engines and --columns go with a trace"),
     (lambda at: [str(write_azure(at / "column.csv"))], "advise --outputs 200"),
     (lambda at: [str(at)], "is a folder. Name a trace file in it"),
     (lambda at: [str(write_scored_answers(at / "answers.csv"))], "holds scored answers, not requests"),

@@ -40,6 +40,7 @@ from fleetcast.assets.traces.landing import land_file
 from fleetcast.models.configure import engine_points, fleet_trials, point_search
 from fleetcast.models.configure.engine_points import EnginePoint, EngineSettings, EngineShape, EngineVariant
 from fleetcast.models.configure.fleet_trials import TrafficWindow
+from fleetcast.models.world.engine_answers import ANSWER_VERSION
 from fleetcast.models.world.project_paths import HOME
 from fleetcast.pipelines.cli import cli_app
 
@@ -121,6 +122,9 @@ seed = 0
 [fleet]
 kv_memory_share = 0.5
 frontend_s = 0.1
+engines = ["earlier.json"]
+[catalogue]
+latency_source = "aiconfigurator-core"
 [catalogue.tiers.iw_normal]
 ttft_slo_s = 2.0
 """
@@ -142,6 +146,9 @@ def test_try_replays_fleet_toml_at_the_same_cost(
     own = tmp_path / "configs" / "own.toml"
     own.parent.mkdir()
     own.write_text(BASE)
+    fields = configure_answer.score_fields(score_of(ONE_GPU, 1))
+    earlier = {"version": ANSWER_VERSION, "llm": "llama3.1-8b", "best": fields, "others": []}
+    (own.parent / "earlier.json").write_text(json.dumps(earlier))
     config = str(own) if base == "path" else base
     answer, _ = run_configure(monkeypatch, tmp_path, file, "--config", config, *options)
     best, row = answer["best"], try_fleet_toml(monkeypatch, tmp_path, file)

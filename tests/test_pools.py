@@ -221,7 +221,8 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
 
 TWO = (
     '{ gpu = "h100-80gb", tensor_parallel = 2, instances_at_start = 2, max_instances = 2 }, '
-    '{ gpu = "h100-80gb", tensor_parallel = 4, min_instances = 0, instances_at_start = 0 }'
+    '{ gpu = "h100-80gb", tensor_parallel = 4, min_instances = 0, instances_at_start = 0, '
+    'engine = "fp8", weight_bits = 8 }'
 )
 APART = (
     '{ gpu = "h100-80gb", tensor_parallel = 1, role = "prefill" }, '
@@ -267,15 +268,17 @@ def test_a_night_uses_the_second_kind_only_where_the_first_ones_limit_binds(nigh
 
 
 def test_the_replay_follows_the_plan_of_each_kind(night: RunSettings) -> None:
-    """Serving and booting instances of an hour are, but for what boots and drains, those of the plan."""
+    """Serving and booting instances of each engine are, but for what boots and drains, those of the plan."""
     held = night.lake.sql(
-        "select llm, role, gpus_per_instance, sum(serving_s + booting_s) / 3600 as held from fleet_hours "
-        "where policy = 'lt_i' group by all order by all"
+        "select llm, role, gpu, gpus_per_instance, sum(serving_s + booting_s) / 3600 as held "
+        "from fleet_hours where policy = 'lt_i' group by all order by all"
     ).to_pandas()
     wanted = night.lake.sql(
-        "select llm, role, gpus_per_instance, sum(instances) as held from plans "
+        "select llm, role, gpu, gpus_per_instance, sum(instances) as held from plans "
         "where policy = 'lt_i' group by all order by all"
     ).to_pandas()
+    assert held["gpu"].tolist() == wanted["gpu"].tolist()
+    assert "h100-80gb:fp8" in set(held["gpu"])
     assert held["held"].to_numpy(float) == pytest.approx(wanted["held"].to_numpy(float), rel=0.01)
     closed, opened = (
         night.lake.sql(
@@ -372,7 +375,7 @@ def test_every_kind_is_shown_and_exported_by_its_own_name(night: RunSettings) ->
         )
     ]
     assert names == [
-        "bloom-176b-h100-80gb", "llama2-70b-h100-80gb-x2", "llama2-70b-h100-80gb-x4",
+        "bloom-176b-h100-80gb", "llama2-70b-h100-80gb", "llama2-70b-h100-80gb-fp8",
         "llama3-1-8b-h100-80gb-decode", "llama3-1-8b-h100-80gb-prefill", "llama3-2-3b-h100-80gb",
     ]  # fmt: skip
     assert {(row["llm"], row["role"]) for row in rows} >= {(PARTED, "prefill"), (PARTED, "decode")}

@@ -4,6 +4,7 @@ All instances that the peak of the history needs exist at the start. Those that 
 donated to spot and return within a minute ([replay] boot_spot_s); instances beyond them boot cold.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -15,7 +16,9 @@ from fleetcast.assets.lake.settings import RunSettings, load_settings
 from fleetcast.assets.studies.try_fleet import TryPool, min_tensor_parallel
 from fleetcast.models.latency.profile_order import profiled_gpus
 from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
 from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.engine_answers import read_engine_answer
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
@@ -28,11 +31,21 @@ UNCAPPED_GPUS = 1_000_000  # cap of GPUs per type and region, as no cap is known
 CONFIG_HEADER = "# Written by fleetcast advise; every command on the page reads it.\n"
 
 
+class EngineFiles(NamedTuple):
+    """Answers of `fleetcast configure` to plan with, and the least bits that the user allows."""
+
+    paths: Sequence[Path] = ()
+    quality_floor: str | None = None
+
+
 class SizedDeployment(NamedTuple):
     """The deployment of an llm's instances, and about how many its peak needs."""
 
     deployment: Deployment
     peak_instances: int
+
+
+NO_ENGINES = EngineFiles()
 
 
 def current_deployments(pools: Sequence[TryPool]) -> dict[str, SizedDeployment]:
@@ -81,9 +94,11 @@ def write_advice_config(
     catalogue: Catalogue,
     survive: str,
     path: Path,
+    engines: EngineFiles = NO_ENGINES,
 ) -> RunSettings:
     """Write the config with the prices of the catalogue, and read it back as settings."""
-    path.write_text(advice_config_text(imported, deployments, catalogue, survive), encoding="utf-8")
+    text = advice_config_text(imported, deployments, catalogue, survive, engines)
+    path.write_text(text, encoding="utf-8")
     return load_settings(str(path), str(imported.lake.root))
 
 
@@ -100,8 +115,9 @@ def advice_config_text(
     deployments: Mapping[str, SizedDeployment],
     catalogue: Catalogue,
     survive: str = "none",
+    engines: EngineFiles = NO_ENGINES,
 ) -> str:
-    """Return the config as TOML."""
+    """Return the config as TOML; the regions have the GPU types of the deployments and of the engines."""
     places = surviving_regions(imported, catalogue, survive)
     least = math.ceil(LEAST_INSTANCES[survive] / len(places))
     method, methods = choose_forecast_methods(imported)
@@ -116,15 +132,19 @@ def advice_config_text(
         degree = f'gpu = "{pool.gpu}", tensor_parallel = {pool.tensor_parallel}'
         start = f"instances_at_start = {max(least, peak)}"
         pools.append(f'"{llm}" = {{ {degree}, regions = {regions}, {start} }}')
-    gpus = dict.fromkeys(sized.deployment.gpu for sized in deployments.values())
-    caps = ", ".join(f'"{gpu}" = {UNCAPPED_GPUS}' for gpu in gpus)
+    gpus = [sized.deployment.gpu for sized in deployments.values()]
+    for file in engines.paths:
+        gpus += [pool.gpu for engine in read_engine_answer(file, "--engines")[1] for pool in engine.pools]
+    caps = ", ".join(f'"{gpu}" = {UNCAPPED_GPUS}' for gpu in dict.fromkeys(gpus))
     tables = [
         CONFIG_HEADER + 'based_on = "office"',
         f'[trace]\nname = "{imported.trace}"\nfirst_day = {imported.first_day}\ndays = {days}\nseed = 7',
-        f"[fleet]\ninstances_at_start = {least}\nmin_instances = {least}\nmax_instances = {limit}",
+        f"[fleet]\ninstances_at_start = {least}\nmin_instances = {least}\nmax_instances = {limit}"
+        + engine_keys(engines),
         "\n".join(["[fleet.deployments]", *pools]),
         f'[forecast]\nmethod = "{method}"\npaper_method = "{method}"\nmethods = {_toml_list(methods)}',
         f"[replay]\npolicies = {_toml_list(ADVICE_POLICIES)}",
+        *([f'[catalogue]\n{LATENCY_SOURCE} = "{PACKAGE_SOURCE}"'] if engines.paths else []),
         "\n".join(
             ["[catalogue.gpus]"]
             + [f'"{name}" = {{ usd_per_hour = {gpu.usd_per_hour} }}' for name, gpu in catalogue.gpus.items()]
@@ -135,6 +155,14 @@ def advice_config_text(
         ),
     ]
     return "\n\n".join(tables) + "\n"
+
+
+def engine_keys(engines: EngineFiles) -> str:
+    """Return the lines of [fleet] for the engines; none without any."""
+    if not engines.paths:
+        return ""
+    floor = f'\nquality_floor = "{engines.quality_floor}"' if engines.quality_floor else ""
+    return f"\nengines = {json.dumps([str(path.absolute()) for path in engines.paths])}{floor}"
 
 
 def _toml_list(names: Sequence[str]) -> str:

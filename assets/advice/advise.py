@@ -60,6 +60,7 @@ class AdviceRequest(NamedTuple):
     provider: str | None = None  # whose prices; None: the first list with all types in question
     prices: Path | None = None  # a file of price lists instead of the catalogue's
     columns: Mapping[str, str] = {}  # column of a log -> column of the file
+    engines: advice_config.EngineFiles = advice_config.NO_ENGINES  # to plan with, too
 
 
 def advise_trace(
@@ -74,6 +75,11 @@ def advise_trace(
     for gpu in request.gpus:
         require_known(gpu, catalogue.gpus, "gpu", "--gpus")
     require_known(request.survive, promise_sections.SURVIVAL_KINDS, "kind of survival", "--survive")
+    if request.engines.paths and request.survive == "region":
+        raise ConfigError(
+            "--engines and --survive region: the spare of a lost region is planned for one engine of each "
+            "llm. Drop one of them."
+        )
     pools = try_fleet.parse_fleet(request.current_fleet, catalogue, office) if request.current_fleet else []
     needed = [*request.gpus, *(pool.deployment.gpu for pool in pools)]
     catalogue, provider, prices = price_by_provider(catalogue, needed, request.provider, request.prices)
@@ -123,9 +129,11 @@ def command_of_page(request: AdviceRequest, folder: Path, lake: Lake | None) -> 
         "--survive": request.survive if request.survive != "instance" else None,
         "--provider": request.provider,
         "--prices": request.prices and request.prices.absolute(),
+        "--quality-floor": request.engines.quality_floor,
         "--out": folder,
     }
     parts = [part for name, value in options.items() if value for part in (name, str(value))]
+    parts += [part for path in request.engines.paths for part in ("--engines", str(path.absolute()))]
     place = "" if request.file else f"FLEETCAST_LAKE={shlex.quote(str((lake or Lake()).root))} "
     return place + shlex.join(["fleetcast", "advise", *source, *parts])
 
@@ -147,7 +155,10 @@ def compute_sections(
     )
     types = {llm: request.gpus or advice_pipeline.default_gpus(llm, catalogue) for llm in deployments}
     config, last = folder / "advice.toml", imported.last_whole_day
-    settings = advice_config.write_advice_config(imported, deployments, catalogue, request.survive, config)
+    engines = request.engines if pools else advice_config.NO_ENGINES  # of a fleet to rent: once it is known
+    settings = advice_config.write_advice_config(
+        imported, deployments, catalogue, request.survive, config, engines
+    )
     next_day = imported.day_to_plan
     sections = empty_sections(imported)
     sections["history"] = data_sections.history_section(settings, imported.last_at.date())
@@ -155,6 +166,10 @@ def compute_sections(
         return sections | {
             "watch": next_day_plan.watch_section(settings, None, imported.first_day, imported.last_at.date())
         }
+    if last is None and request.engines.paths:
+        raise ConfigError(
+            "--engines needs a trace of two days: a shorter one is sized without a plan. Drop it."
+        )
     if last is not None:
         advice_pipeline.forecast_next_day(settings, next_day, progress)
     if background_compile.is_compiling():
@@ -168,7 +183,7 @@ def compute_sections(
         else:
             deployments = advice_pipeline.rented_sized_deployments(answers, llms, catalogue, office)
         settings = advice_config.write_advice_config(
-            imported, deployments, catalogue, request.survive, config
+            imported, deployments, catalogue, request.survive, config, request.engines
         )
     sections["gpus"] = data_sections.gpu_section(answers)
     current = evaluate_current_fleet(settings, last, pools, request.current_fleet, catalogue, office)

@@ -9,6 +9,7 @@ from fleetcast.assets.studies import try_fleet
 from fleetcast.models.aliases import Numbers
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.fleet_config import gpu_type
 
 
 def evaluate_current_fleet(
@@ -50,7 +51,7 @@ def read_recorded_fleet(settings: RunSettings, day: date) -> Numbers | None:
         return None
     gpus = settings.catalogue.gpus
     hours = [row["instance_hours"] * row["gpus_per_instance"] for row in rows]
-    usd = sum(hour * gpus[row["gpu"]].usd_per_hour for hour, row in zip(hours, rows, strict=True))
+    usd = sum(hour * gpus[gpu_type(row["gpu"])].usd_per_hour for hour, row in zip(hours, rows, strict=True))
     [graded] = settings.lake.sql("reads/advice_ran_attainment.sql", trace=settings.trace, day=day).to_pylist()
     totals = {"usd": usd, "gpu_hours": sum(hours), "in_time_share": graded["share"]}
     return {"fleet": "the fleet that ran", **totals}

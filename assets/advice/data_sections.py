@@ -14,6 +14,7 @@ from fleetcast.assets.studies.level_search import describe_endpoint_levels as le
 from fleetcast.assets.studies.rent_answer import RentAnswer
 from fleetcast.assets.studies.rent_query import describe_targets
 from fleetcast.models.aliases import Numbers
+from fleetcast.models.world.fleet_config import gpu_type
 from fleetcast.models.world.prices import PriceList
 
 ADVICE_VERSION = 2
@@ -73,7 +74,7 @@ def history_section(settings: RunSettings, last: date) -> list[Numbers]:
 
 def prices_section(numbers: Numbers, provider: str, prices: PriceList) -> Numbers:
     """Return the price list in use: provider, date, source, USD per GPU-hour of every type on the page."""
-    used = [row["gpu"] for row in (numbers["tomorrow"] or {"hours": []})["hours"]]
+    used = [gpu_type(row["gpu"]) for row in (numbers["tomorrow"] or {"hours": []})["hours"]]
     used += [gpu for row in numbers["gpus"] for fleet in row["fleets"] for gpu in fleet["gpus"]]
     types = [gpu for gpu in dict.fromkeys(used) if gpu in prices.on_demand]
     return {

@@ -25,6 +25,7 @@ from fleetcast.assets.studies.unseen_days import minimum_fleet_usd
 from fleetcast.models.aliases import Floats, Numbers
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.fleet_config import gpu_type
 
 SHOWN_SHARE = 0.05  # of the versions, below and above the band of a chart
 GRADED_DRAWS = 20  # versions of a past day, to grade the intervals
@@ -296,7 +297,9 @@ def write_sized_plan(settings: RunSettings, plan: MidnightPlan, sized: SizedRule
     grid = settings.grid
     targets = rule_replays.sized_targets(settings, plan, sized)
     counts = {
-        (hour, row.kind.llm, row.role, row.region, row.kind.gpu, row.kind.gpus): targets[hour, pool]
+        (hour, row.kind.llm, row.role, row.region, row.deployment.gpu_title, row.kind.gpus): targets[
+            hour, pool
+        ]
         for hour in range(HOURS_OF_DAY)
         for pool, row in enumerate(grid.pools)
     }
@@ -305,7 +308,7 @@ def write_sized_plan(settings: RunSettings, plan: MidnightPlan, sized: SizedRule
     for row in sorted(rows, key=lambda row: row["hour_start"]):
         place = tuple(row[name] for name in ("llm", "role", "region", "gpu", "gpus_per_instance"))
         planned = int(counts.get((row["hour_start"].hour, *place), row["instances"]))
-        usd = settings.catalogue.gpus[row["gpu"]].usd_per_hour * row["gpus_per_instance"]
+        usd = settings.catalogue.gpus[gpu_type(row["gpu"])].usd_per_hour * row["gpus_per_instance"]
         was = before.get(place, planned)
         grown = {"started": max(0, planned - was), "reclaimed": 0, "donated": max(0, was - planned)}
         why = f"{row['llm']}: {was} to {planned} instances ({sized.rule}, sized by replay)"

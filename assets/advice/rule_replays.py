@@ -113,7 +113,7 @@ def with_region_spare(settings: RunSettings, plan: MidnightPlan) -> MidnightPlan
 
 
 def without_spare(settings: RunSettings, plan: MidnightPlan) -> MidnightPlan:
-    """Return a plan with the instances that its load needs, at least one in each pool."""
+    """Return a plan with the instances that its load needs, at least one in each pool that has a minimum."""
     pools, llms = settings.grid.pools, list(settings.catalogue.llms)
     regions = list(settings.catalogue.regions)
     of_pool = plan.capacity[settings.grid.cells] / settings.grid.instances_per_option
@@ -121,8 +121,8 @@ def without_spare(settings: RunSettings, plan: MidnightPlan) -> MidnightPlan:
         [plan.demand[:, llms.index(row.kind.llm), regions.index(row.region)] for row in pools], axis=1
     )
     needed = np.ceil(np.divide(load, of_pool, out=np.zeros_like(load), where=of_pool > 0))
-    ones = np.ones(len(pools))
-    return plan._replace(instances=np.clip(needed, 1, plan.instances), least=ones)
+    least = np.array([min(1.0, row.min_instances) for row in pools])
+    return plan._replace(instances=np.clip(needed, least, plan.instances), least=least)
 
 
 def rule_targets(plan: MidnightPlan, sized: SizedRule, least: Floats | Ints, most: Floats | Ints) -> Floats:

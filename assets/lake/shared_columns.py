@@ -11,9 +11,8 @@ from functools import cache
 from fleetcast.assets.lake.sql_files import SQL
 
 COLUMNS_FILE = SQL / "columns.toml"
-RENAMED_COLUMNS: Mapping[
-    str, str
-] = {  # until 0.3: old names, of one mart or of many, and what to write instead
+# Until 0.3: old names, of one mart or of many, and what to write instead.
+RENAMED_COLUMNS: Mapping[str, str] = {
     "region": "Where the instances are is served_region; where the requests come from is region.",
     "left_over.gpu_hours": "In left_over it is backlog_gpu_hours.",
     "left_over.usd": "In left_over it is backlog_usd.",

@@ -16,6 +16,7 @@ from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.plans.plan_export import WORKLOAD_KIND_COLUMNS, EarlyBoots
 from fleetcast.models.aliases import Row
 from fleetcast.models.replay.session.fleet_arrays import boot_cold_s
+from fleetcast.models.world.fleet_config import gpu_type
 from fleetcast.models.world.plan_grid import Grid
 
 # KEDA polls every 15 s, the HPA every 15 s, cron triggers know whole minutes.
@@ -157,7 +158,7 @@ def instance_limits(grid: Grid, row: Row) -> tuple[int, int]:
     pools = [
         pool
         for pool in grid.pools
-        if (pool.kind.llm, pool.kind.gpu, pool.kind.gpus, pool.role)
+        if (pool.kind.llm, pool.deployment.gpu_title, pool.kind.gpus, pool.role)
         == tuple(row[name] for name in WORKLOAD_KIND_COLUMNS)
         and pool.region == row["region"]
     ]
@@ -165,4 +166,5 @@ def instance_limits(grid: Grid, row: Row) -> tuple[int, int]:
 
 
 def _boot_s(settings: RunSettings, row: Row) -> float:
-    return boot_cold_s(settings.catalogue, settings.config.replay, row["llm"], row["region"], row["gpu"])
+    gpu = gpu_type(row["gpu"])
+    return boot_cold_s(settings.catalogue, settings.config.replay, row["llm"], row["region"], gpu)

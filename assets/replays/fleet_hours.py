@@ -5,6 +5,7 @@ from datetime import date, timedelta
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings, midnight
 from fleetcast.models.aliases import Floats, Ints
@@ -18,11 +19,12 @@ MOVE_COLUMNS = ("moved_queued", "moved_live", "moves_given_up")  # of Outcome.mo
 def fleet_hours_table(settings: RunSettings, day: date, fleet: FleetArrays, outcome: Outcome) -> pa.Table:
     """Return a row per hour, llm, role, region and kind: seconds by state, memory in use, the GPU's price."""
     catalogue = settings.catalogue
-    llms, regions, gpus = list(catalogue.llms), list(catalogue.regions), list(catalogue.gpus)
+    llms, regions = list(catalogue.llms), list(catalogue.regions)
     usd = np.array([gpu.usd_per_hour for gpu in catalogue.gpus.values()])
-    pools = np.stack([fleet.llm, fleet.region, fleet.kind, fleet.role])
+    titles, title_of_pool = np.unique(gpu_titles(settings, fleet), return_inverse=True)
+    pools = np.stack([fleet.llm, fleet.region, fleet.kind, fleet.role, title_of_pool])
     rows, row_of_pool = np.unique(pools, axis=1, return_inverse=True)
-    llm, region, kind, role = (np.tile(column, HOURS_OF_DAY) for column in rows)
+    llm, region, kind, role, title = (np.tile(column, HOURS_OF_DAY) for column in rows)
 
     def sum_pools(by_pool: Floats | Ints) -> Floats:
         """Add up equal pools: (hours, pools, ...) -> (hours * rows, ...)."""
@@ -41,7 +43,7 @@ def fleet_hours_table(settings: RunSettings, day: date, fleet: FleetArrays, outc
             "llm": pa.array(llms).take(pa.array(llm)),
             "role": pa.array(ROLES).take(pa.array(role)),
             "region": pa.array(regions).take(pa.array(region)),
-            "gpu": pa.array(gpus).take(pa.array(gpu)),
+            "gpu": pa.array(titles).take(pa.array(title)),
             "gpus_per_instance": fleet.gpus[kind],
             **{f"{state}_s": pa.array(seconds) for state, seconds in zip(STATES, states, strict=True)},
             "kv_utilisation_share": _or_null(
@@ -52,6 +54,12 @@ def fleet_hours_table(settings: RunSettings, day: date, fleet: FleetArrays, outc
             **dict(zip(MOVE_COLUMNS, sum_pools(outcome.moved).astype(np.int64).T, strict=True)),
         }
     )
+
+
+def gpu_titles(settings: RunSettings, fleet: FleetArrays) -> NDArray[np.str_]:
+    """Return the GPU type of each pool, with its engine if it has a name, shape (pools,)."""
+    titles = [row.deployment.gpu_title for row in settings.grid.pools]
+    return np.tile(titles, fleet.kind.size // len(titles))
 
 
 def _board_w(settings: RunSettings, kinds: Iterable[tuple[int, int, int]]) -> Floats:

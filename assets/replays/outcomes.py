@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.replays.fleet_hours import gpu_titles
 from fleetcast.assets.replays.replay_workloads import OUTCOME_REQUEST_COLUMNS, ReplayWorkload
 from fleetcast.models.aliases import Bools, Floats, Ints
 from fleetcast.models.metrics import tpot_s
@@ -181,7 +182,7 @@ def legs_table(
             "judges": judges[legs["row"]],
             "role": pa.array(ROLES).take(pa.array(fleet.role[pool])),
             "region": pa.array(catalogue.regions).take(pa.array(fleet.region[pool])),
-            "gpu": pa.array(catalogue.gpus).take(pa.array(fleet.gpu[fleet.kind[pool]])),
+            "gpu": pa.array(gpu_titles(settings, fleet)[pool]),
             "instance": legs["slot"],
             **{name: legs[name] for name in ("hand_over_s", "link_s")},
             **{name: legs[name] - arrival_s for name in times},

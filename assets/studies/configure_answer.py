@@ -19,7 +19,6 @@ from fleetcast.assets.studies.configure_limits import InstanceLimit, describe_li
 from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
 from fleetcast.assets.studies.try_fleet import FRONTEND_S
 from fleetcast.models.configure.engine_points import (
-    FLOOR_BITS,
     EngineMarket,
     EnginePoint,
     list_kinds,
@@ -48,7 +47,9 @@ from fleetcast.models.latency.latency_errors import errors_in_use
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.engine_answers import ANSWER_VERSION
 from fleetcast.models.world.project_paths import HOME
+from fleetcast.models.world.quality_floor import FLOOR_BITS
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 CONFIGURED = HOME / "data" / "figures" / "configure"
@@ -313,6 +314,7 @@ def describe_change(changed: ChangedTraffic) -> str:
 def answer_json(answer: EngineAnswer, traffic: ConfigureTraffic) -> str:
     """Return the answer as JSON."""
     document = {
+        "version": ANSWER_VERSION,
         "llm": answer.query.llm,
         "traffic": {"name": traffic.name, "requests": traffic.requests, "hours": len(traffic.hours)},
         "points_considered": answer.search.considered,

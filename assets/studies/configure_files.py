@@ -208,6 +208,7 @@ def render_config(llm: str, market: EngineMarket, score: FleetScore) -> str:
             'batching = "chunked"',
             "async_scheduling = true",
             f"frontend_s = {market.config.fleet.frontend_s}",
+            "engines = []",  # the base may name answers, relative to its own folder
             "",
             "[fleet.deployments]",
             f'"{llm}" = [{", ".join(render_pools(score))}]',

@@ -13,7 +13,12 @@ import numpy as np
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.studies.rent_hour import BusiestHour, HourResult, replay_hour
-from fleetcast.assets.studies.rent_query import RentScenario, describe_targets, largest_batch
+from fleetcast.assets.studies.rent_query import (
+    RentScenario,
+    describe_targets,
+    engine_prices,
+    largest_batch,
+)
 from fleetcast.models.plan import combos, share_program
 from fleetcast.models.plan.combos import Combo, ComboPart
 from fleetcast.models.plan.phase_costs import PhasePrice
@@ -49,6 +54,12 @@ class RentedFleet(NamedTuple):
         return sums
 
     @property
+    def engines(self) -> list[str]:
+        """Names of the engines that it runs."""
+        pools = (part.price.engine_pool for combo, _ in self.held for part in combo.parts)
+        return list(dict.fromkeys(pool.engine for pool in pools if pool is not None and pool.engine))
+
+    @property
     def is_disaggregated(self) -> bool:
         """Whether any combo has its phases on separate instances."""
         return any(combo.prefill is not None for combo, _ in self.held)
@@ -57,12 +68,16 @@ class RentedFleet(NamedTuple):
 def measure_options(
     scenario: RentScenario, prices: Sequence[PhasePrice], way: str, progress: Progress
 ) -> RentOptions:
-    """Return the options with a goodput above 0, by replay; ValueError if there is none."""
+    """Return the options with a goodput above 0, by replay; ValueError if there is none.
+
+    The named engines of the config are all among them, so they displace no other option.
+    """
     load, candidates = scenario.load, list[Combo]()
     if way != "apart":
         for gpu in dict.fromkeys(price.gpu for price in prices):
             of_gpu = combos.colocated_combos(price for price in prices if price.gpu == gpu)
             candidates += combos.filter_combos(of_gpu, load, OF_EACH_GPU)
+        candidates += combos.colocated_combos(engine_prices(scenario))
     if way != "together":
         candidates += teams_worth_trying(scenario, prices)
     options = []
@@ -128,6 +143,8 @@ def team_pools(
     [llm] = scenario.catalogue.llms
 
     def pool(part: ComboPart, role: str, team: int = 0) -> Deployment:
+        if part.price.engine_pool is not None:
+            return replace(part.price.engine_pool, weight=weight)
         gpu, gpus = part.price.gpu, part.price.gpus
         largest = largest_batch(scenario.catalogue.profile(llm, gpu, gpus))
         return Deployment(gpu, gpus, role=role, weight=weight, team=team, max_batch=largest)

@@ -10,6 +10,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import forecast_plan_day
 from fleetcast.assets.plans.plan_loads import read_forecast_windows
 from fleetcast.assets.plans.request_mixes import RequestMix, token_mixes
+from fleetcast.models.latency.pipeline_stages import deployment_profile
 from fleetcast.models.latency.profile_order import comparable_profiles
 from fleetcast.models.latency.profile_tables import BATCH_REACH
 from fleetcast.models.plan import phase_costs
@@ -183,6 +184,33 @@ def deployment_prices(scenario: RentScenario) -> list[PhasePrice]:
             f"No instance of these GPU types holds {llm} ({weight:,.0f} GiB of weights): "
             f"{'; '.join(why) or 'it has no latency profile there'}. Name others with --gpus."
         )
+    return prices
+
+
+def engine_prices(scenario: RentScenario) -> list[PhasePrice]:
+    """Return token prices of the named engines that the config deploys on the compared GPU types.
+
+    Those for whole requests that meet the TPOT target; their batch and token budget are their own.
+    """
+    [llm] = scenario.catalogue.llms
+    fleet, types = scenario.config.fleet, {profile.gpu for profile in scenario.catalogue.latency}
+    prices = []
+    for pool in fleet.deployments[llm]:
+        if pool.engine is None or pool.role != "whole" or pool.gpu not in types:
+            continue
+        served = scenario.catalogue.as_served(llm, pool.llm_changes)
+        stages = pool.pipeline_parallel
+        profile = deployment_profile(served, llm, pool.gpu, pool.tensor_parallel, stages)
+        price = phase_costs.phase_price(
+            dataclasses.replace(profile, tensor_parallel=pool.gpus),  # all GPUs have a price
+            served.gpus[pool.gpu].usd_per_hour,
+            scenario.load,
+            kv_capacity_tokens(served, fleet, llm, pool.gpu, pool.gpus, stages),
+            scenario.tier.tpot_slo_s,
+            fleet.engine(pool).max_batch,
+            fleet.engine(pool).max_prefill_tokens,
+        )
+        prices += [] if price is None else [price._replace(engine_pool=pool)]
     return prices
 
 

@@ -140,7 +140,8 @@ def with_frontend(
     if given_s is not None and not 0 <= given_s <= 60:
         raise ConfigError(f"--frontend-s is {given_s:g} s, must be from 0 to 60. Give seconds.")
     profiles = [
-        catalogue.profile(pool.llm, pool.deployment.gpu, pool.deployment.tensor_parallel) for pool in pools
+        catalogue.as_served(llm, pool.llm_changes).profile(llm, pool.gpu, pool.tensor_parallel)
+        for _, llm, pool in pools
     ]
     is_timed = any(profile.source.startswith(TIMED_SOURCES) for profile in profiles)
     frontend_s = config.fleet.frontend_s or (0.0 if is_timed else FRONTEND_S)

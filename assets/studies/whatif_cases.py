@@ -93,7 +93,8 @@ def resolve_case(settings: RunSettings, case: WhatIfCase, where: str) -> RunSett
         case_settings = replace(case_settings, catalogue=catalogue)
         for llm, pools in fleet.deployments.items():
             for pool in pools:
-                kv_capacity_tokens(catalogue, fleet, llm, pool.gpu, pool.gpus, pool.pipeline_parallel)
+                served = catalogue.as_served(llm, pool.llm_changes)
+                kv_capacity_tokens(served, fleet, llm, pool.gpu, pool.gpus, pool.pipeline_parallel)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     one_of_each = sum(

@@ -20,10 +20,9 @@ from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.models.world.quality_floor import allowed_cache_bits, least_weight_bits
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-FLOOR_BITS = {"bf16": 16, "fp8": 8, "fp4": 4}  # least bits of a weight, by quality floor
-CACHE_CHOICES = (16, 8)  # bits of a number in the KV cache
 LEAST_CACHE_SHARE = 0.1  # of the usable memory: the formula of the cache leaves activations out
 TENSOR_DEGREES, PIPELINE_DEGREES, MOST_GPUS = (1, 2, 4, 8), (1, 2), 8
 BATCHES = (32, 64, 128, 256, 512)  # requests: vLLM's max_num_seqs
@@ -158,17 +157,16 @@ def price_engines(
     llm has fewer bits than the floor, or nothing fits.
     """
     arch = catalogue.llms[llm]
-    least = arch.weight_bits if floor is None else FLOOR_BITS[floor]
+    least = least_weight_bits(arch, floor)
     if arch.weight_bits < least:
         raise ConfigError(
             f"--quality-floor {floor}: {llm} has {arch.weight_bits} bits a weight, the floor is {least}. "
             "Lower the floor, or name an llm with more bits."
         )
     weights = [bits for bits in weight_bit_choices(arch, llm) if bits >= least]
-    caches = CACHE_CHOICES if least < FLOOR_BITS["bf16"] else CACHE_CHOICES[:1]
     experts = (False, True) if arch.experts else (False,)
     catalogues, refused = dict[EngineVariant, Catalogue](), dict[str, int]()
-    for variant in map(EngineVariant._make, product(weights, caches, experts)):
+    for variant in map(EngineVariant._make, product(weights, allowed_cache_bits(least), experts)):
         served = dataclasses.replace(arch, **variant._asdict())
         alone = dataclasses.replace(catalogue.serving([llm]), llms={llm: served}, latency=())
         profiles = list(price_variant(alone, llm, gpus, config, longest, refused))

@@ -31,13 +31,17 @@ def extend_catalogue(catalogue: Catalogue, fleet: FleetConfig, file: str) -> Cat
     """
     for llm, pools in fleet.deployments.items():
         for pool in pools:
-            check_batch_memory(catalogue, fleet, llm, pool, file)
+            check_batch_memory(catalogue.as_served(llm, pool.llm_changes), fleet, llm, pool, file)
     most = {
         llm: max(fleet.engine(pool).max_batch for pool in pools) for llm, pools in fleet.deployments.items()
     }
     limits = [most.get(p.llm, fleet.max_batch) for p in catalogue.latency]
     latency = map(partial(extend_profile, catalogue), catalogue.latency, limits)
-    return replace(catalogue, latency=tuple(latency))
+    changed = {
+        key: tuple(extend_profile(catalogue.as_served(*key), p, most[p.llm]) for p in profiles)
+        for key, profiles in catalogue.changed_latency.items()
+    }
+    return replace(catalogue, latency=tuple(latency), changed_latency=changed)
 
 
 def extend_profile(catalogue: Catalogue, profile: LatencyProfile, max_batch: int) -> LatencyProfile:

@@ -49,7 +49,8 @@ def errors_in_use(
     stages: dict[LatencyProfile, int] = {}
     for llm, pools in deployments:
         for pool in pools:
-            profile = catalogue.profile(llm, pool.gpu, pool.tensor_parallel)
+            served = catalogue.as_served(llm, pool.llm_changes)
+            profile = served.profile(llm, pool.gpu, pool.tensor_parallel)
             stages[profile] = max(pool.pipeline_parallel, stages.get(profile, 1))
     return [_profile_error(catalogue, profile, depth) for profile, depth in stages.items()]
 
@@ -103,7 +104,12 @@ def sample_catalogues(
             error.profile: scale_profile(catalogue, error.profile, *by_draw[draw])
             for error, by_draw in zip(errors, factors, strict=True)
         }
-        catalogues.append(replace(catalogue, latency=tuple(scaled.get(p, p) for p in catalogue.latency)))
+        changed = {
+            key: tuple(scaled.get(p, p) for p in profiles)
+            for key, profiles in catalogue.changed_latency.items()
+        }
+        latency = tuple(scaled.get(p, p) for p in catalogue.latency)
+        catalogues.append(replace(catalogue, latency=latency, changed_latency=changed))
     return catalogues
 
 

@@ -20,11 +20,12 @@ from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_prof
 from fleetcast.models.latency.batch_extension import extend_catalogue
 from fleetcast.models.latency.composed_profiles import compose_profile
 from fleetcast.models.latency.model_configs import check_llm_config
-from fleetcast.models.latency.roofline import roofline_profile
+from fleetcast.models.latency.roofline import context_token_s, roofline_profile
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_checks import check_balancer_interval
+from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 MEASURED = ("measured", "calibrated")  # how the source of a measured profile begins
@@ -62,6 +63,16 @@ def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: i
             return compose_profile(catalogue, llm, gpu, tensor_parallel)
         estimate = roofline_profile(catalogue, llm, gpu, tensor_parallel)
         return replace(estimate, source=f"{estimate.source}{REASON}{reason}")
+
+
+def compute_changed_profile(catalogue: Catalogue, llm: str, pool: Deployment) -> LatencyProfile:
+    """Return the profile of a deployment that serves the llm in other bits: never one of latency.toml.
+
+    It has a time per context token: the roofline's would be that of the unchanged llm.
+    """
+    served = catalogue.as_served(llm, pool.llm_changes)
+    profile = compute_profile(served, llm, pool.gpu, pool.tensor_parallel)
+    return replace(profile, prefill_per_context_token_s=context_token_s(served, profile))
 
 
 def comparable_profiles(
@@ -107,12 +118,21 @@ def complete_catalogue(catalogue: Catalogue, config: RunConfig, where: str | Non
     does not fit into memory, and a balancer that runs more often than any step ends.
     """
     file, deployments = where or config.file.name, config.fleet.deployments
-    needed = {(llm, pool.gpu, pool.tensor_parallel) for llm, pools in deployments.items() for pool in pools}
+    pools = [(llm, pool) for llm, of_llm in deployments.items() for pool in of_llm]
+    needed = {(llm, pool.gpu, pool.tensor_parallel) for llm, pool in pools if not pool.llm_changes}
     missing = sorted(needed - {(p.llm, p.gpu, p.tensor_parallel) for p in catalogue.latency})
+    changed = dict(catalogue.changed_latency)
     try:
         found = [compute_profile(catalogue, *each) for each in missing]
+        for llm, pool in pools:
+            key = llm, pool.llm_changes
+            known = changed.get(key, ())
+            if pool.llm_changes and (pool.gpu, pool.tensor_parallel) not in {
+                (p.gpu, p.tensor_parallel) for p in known
+            }:
+                changed[key] = (*known, compute_changed_profile(catalogue, llm, pool))
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
-    whole = replace(catalogue, latency=(*catalogue.latency, *found))
+    whole = replace(catalogue, latency=(*catalogue.latency, *found), changed_latency=changed)
     check_balancer_interval(config, whole)
     return extend_catalogue(whole, config.fleet, file)

@@ -38,7 +38,7 @@ class ComboPart(NamedTuple):
     @property
     def title(self) -> str:
         """Title like 2 x 4xh100-80gb: two instances of four GPUs each."""
-        return part_title(self.price.gpu, self.price.gpus, self.instances)
+        return part_title(self.price.gpu_title, self.price.gpus, self.instances)
 
 
 class Combo(NamedTuple):

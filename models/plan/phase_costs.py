@@ -20,6 +20,7 @@ from typing import NamedTuple
 from fleetcast.models.latency.profile_tables import interpolate_knots, profile_prefill_s
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.fleet_config import Deployment
 
 
 class MeanRequest(NamedTuple):
@@ -45,6 +46,12 @@ class PhasePrice(NamedTuple):
     batch: int  # decode batch of the least cost within memory and the TPOT target
     tpot_s: float  # of a decode step of this batch
     link_token_s: float = 0.0  # seconds to send or receive the KV cache of one token; 0: no link
+    engine_pool: Deployment | None = None  # the deployment of a named engine; None: the llm in its own bits
+
+    @property
+    def gpu_title(self) -> str:
+        """GPU type, with the engine if it has a name."""
+        return self.gpu if self.engine_pool is None else self.engine_pool.gpu_title
 
     def usd_per_request(self, load: MeanRequest) -> float:
         """Return USD of a request that runs both phases here."""

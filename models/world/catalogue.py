@@ -17,6 +17,7 @@ from fleetcast.models.world.catalogue_entries import (
     Gpu,
     LatencyProfile,
     Llm,
+    LlmChanges,
     Region,
     Tier,
 )
@@ -44,6 +45,8 @@ class Catalogue:
     engine: EngineCorrection
     kernels: Mapping[str, KernelTimes] = field(default_factory=dict)  # by GPU type with measured kernels
     past_latency: tuple[LatencyProfile, ...] = ()  # of engines of past years, which only `of_era` uses
+    # Profiles of deployments that serve an llm in other bits, by llm and its changes, for `as_served`.
+    changed_latency: Mapping[tuple[str, LlmChanges], tuple[LatencyProfile, ...]] = field(default_factory=dict)
 
     def serving(self, llms: Iterable[str]) -> "Catalogue":
         """Return the catalogue with only these llms and their profiles, in file order."""
@@ -52,6 +55,16 @@ class Catalogue:
             self,
             llms={name: llm for name, llm in self.llms.items() if name in chosen},
             latency=tuple(profile for profile in self.latency if profile.llm in chosen),
+        )
+
+    def as_served(self, llm: str, changes: LlmChanges) -> "Catalogue":
+        """Return the catalogue with an llm as a deployment serves it, and with the profiles of that."""
+        if not changes:
+            return self
+        values: Mapping[str, Any] = dict(changes)
+        served = replace(self.llms[llm], **values)
+        return replace(
+            self, llms={**self.llms, llm: served}, latency=self.changed_latency.get((llm, changes), ())
         )
 
     def of_era(self, era: str, where: str) -> "Catalogue":

@@ -12,6 +12,9 @@ from fleetcast.models.world.toml_dataclasses import ConfigError, PositiveShare, 
 Positive = Annotated[float, Range(0, 1_000_000_000, is_above=True)]
 NotNegative = Annotated[float, Range(0, 1_000_000_000)]
 Count = Annotated[int, Range(1, 1_000_000)]
+WeightBits = Annotated[int, Range(1, 64)]
+CacheBits = Annotated[int, Range(8, 16)]
+LlmChanges = tuple[tuple[str, int], ...]  # keys of Llm with the values of a deployment that differ
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Llm:
     kv_heads: Count  # of keys and values
     head_dim: Count
     source: str
-    weight_bits: Annotated[int, Range(1, 64)] = 16  # of a parameter, as served
+    weight_bits: WeightBits = 16  # of a parameter, as served
     hidden: Count | None = None  # width of the hidden state
     intermediate: Count | None = None  # inner width of its feed-forward network; of one expert
     vocabulary: Count | None = None  # number of tokens
@@ -52,7 +55,7 @@ class Llm:
     experts: Count | None = None  # per layer
     experts_per_token: Count | None = None  # experts of a layer that a token uses
     model: str | None = None  # name on Hugging Face, or a folder with config.json (aiconfigurator-core)
-    kv_bits: Annotated[int, Range(8, 16)] = 16  # of a number in the KV cache
+    kv_bits: CacheBits = 16  # of a number in the KV cache
     is_expert_parallel: bool = False  # an instance spreads whole experts over its GPUs, else it splits each
 
     def __post_init__(self) -> None:

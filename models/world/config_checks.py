@@ -50,7 +50,9 @@ def check_balancer_interval(config: RunConfig, catalogue: Catalogue) -> None:
     """Raise ConfigError for a balancer that runs more often than any step ends; all have profiles."""
     where, interval_s = f"{config.file.name} [replay", config.replay.moves.interval_s
     steps = {
-        min(catalogue.profile(llm, pool.gpu, pool.tensor_parallel).decode_s): llm
+        min(
+            catalogue.as_served(llm, pool.llm_changes).profile(llm, pool.gpu, pool.tensor_parallel).decode_s
+        ): llm
         for llm, pools in config.fleet.deployments.items()
         for pool in pools
     }

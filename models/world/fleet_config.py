@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
+from fleetcast.models.world.catalogue_entries import CacheBits, LlmChanges, WeightBits
 from fleetcast.models.world.mechanisms import BATCHINGS, HAND_OVERS, PREFIXES, ROLES
-from fleetcast.models.world.toml_dataclasses import KnownName, PositiveShare, Range
+from fleetcast.models.world.quality_floor import FLOOR_BITS
+from fleetcast.models.world.toml_dataclasses import KnownName, PositiveShare, Range, TextPattern
 
 Instances = Annotated[int, Range(0, 10_000)]
 MaxBatch = Annotated[int, Range(1, 4096)]
@@ -16,6 +18,11 @@ AcceptanceRates = tuple[Annotated[float, Range(0, 1)], ...]
 FrontendSeconds = Annotated[float, Range(0, 60)]
 DraftSeconds = Annotated[float, Range(0, 10)]
 BatchingName = Annotated[str, KnownName("batching", BATCHINGS)]
+EngineName = Annotated[
+    str, TextPattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}", "up to 40 letters, digits, '_', '.' and '-'")
+]
+
+ENGINE_MARK = ":"  # between GPU type and engine
 
 
 class EngineLimits(NamedTuple):
@@ -63,11 +70,31 @@ class Deployment:
     watermark: FreeShare | None = None
     speculative_acceptance: AcceptanceRates | None = None
     speculative_draft_s: DraftSeconds | None = None
+    engine: EngineName | None = None  # its name, where other pools have as many of the same GPUs
+    weight_bits: WeightBits | None = None  # else those of the llm; likewise both below
+    kv_bits: CacheBits | None = None
+    is_expert_parallel: bool | None = None
 
     @property
     def gpus(self) -> int:
         """GPUs of an instance."""
         return self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def gpu_title(self) -> str:
+        """GPU type in plans and tables, with the engine if it has a name: h100-80gb:fp8."""
+        return self.gpu if self.engine is None else f"{self.gpu}{ENGINE_MARK}{self.engine}"
+
+    @property
+    def llm_changes(self) -> LlmChanges:
+        """Keys of the llm that this deployment changes, with their values."""
+        values = ((key, getattr(self, key)) for key in ("weight_bits", "kv_bits", "is_expert_parallel"))
+        return tuple((key, value) for key, value in values if value is not None)
+
+
+def gpu_type(title: str) -> str:
+    """Return the GPU type of a `gpu_title`."""
+    return title.partition(ENGINE_MARK)[0]
 
 
 @dataclass(frozen=True)
@@ -98,6 +125,8 @@ class FleetConfig:
     kv_transfer: Annotated[str, KnownName("KV transfer", HAND_OVERS)] = "bulk"
     link_gbit_per_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # of an instance
     frontend_s: FrontendSeconds = 0.0  # HTTP, tokeniser, detokeniser: outside the engine, of every request
+    engines: tuple[str, ...] = ()  # answers of `fleetcast configure`, files: more deployments to plan with
+    quality_floor: Annotated[str, KnownName("quality floor", tuple(FLOOR_BITS))] | None = None  # of these
 
     def limits(self, pool: Deployment) -> tuple[int, int, int]:
         """Return the instances of a pool (its own, else of the fleet): at the start, minimum, maximum."""

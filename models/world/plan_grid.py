@@ -35,7 +35,7 @@ class OptionPart(NamedTuple):
 class Option(NamedTuple):
     """Unit of a plan: one instance, or a team of prefill and decode instances."""
 
-    gpu: str  # GPU type; of a team the title of all its parts
+    gpu: str  # GPU type, with the name of its engine; of a team the title of all its parts
     gpus: int  # total
     parts: tuple[OptionPart, ...]
 
@@ -98,9 +98,9 @@ class Grid:
         """Axis k of a plan: by GPU type in the catalogue's order, and number of GPUs; then the teams."""
         gpus = list(self.catalogue.gpus)
 
-        def sort_key(option: Option) -> tuple[bool, list[tuple[int, int, int]]]:
+        def sort_key(option: Option) -> tuple[bool, list[tuple[int, int, int]], str]:
             parts = [(gpus.index(part.gpu), part.gpus, part.instances) for part in option.parts]
-            return option.is_team, parts
+            return option.is_team, parts, option.gpu
 
         return sorted({deployed.option for deployed in self.service_options}, key=sort_key)
 
@@ -139,13 +139,12 @@ class Grid:
 
     def option_of(self, llm: str, pool: Deployment) -> ServiceOption:
         """Return the option of a pool's instances: one instance, or the team that they belong to."""
-        parts = tuple(
-            OptionPart(part.gpu, part.gpus, count) for part, count in scaling_unit(self.fleet, llm, pool)
-        )
+        unit = scaling_unit(self.fleet, llm, pool)
+        parts = tuple(OptionPart(part.gpu, part.gpus, count) for part, count in unit)
         if len(parts) == 1:
-            return ServiceOption(llm, pool.role, Option(pool.gpu, pool.gpus, parts))
+            return ServiceOption(llm, pool.role, Option(pool.gpu_title, pool.gpus, parts))
         gpus = sum(part.gpus * part.instances for part in parts)
-        title = team_title(part_title(*part) for part in parts)
+        title = team_title(part_title(part.gpu_title, part.gpus, count) for part, count in unit)
         return ServiceOption(llm, "whole", Option(title, gpus, parts))
 
     def by_pool(self, options: Floats | Ints) -> Floats:

@@ -93,15 +93,16 @@ def check_pool_names(where: str, fleet: FleetConfig, pools: Sequence[Deployment]
     names = [pool.name for pool in pools if pool.name is not None]
     if len(set(names)) < len(names):
         raise ConfigError(f"{where}: two pools have one name among {', '.join(names)}. Rename one.")
-    by_label = {(pool.role, pool.gpu, pool.gpus): pool for pool in pools}
+    by_label = {(pool.role, pool.gpu_title, pool.gpus): pool for pool in pools}
     for pool in pools:
-        other = by_label[pool.role, pool.gpu, pool.gpus]
+        other = by_label[pool.role, pool.gpu_title, pool.gpus]
         has_same_split = other.tensor_parallel == pool.tensor_parallel
-        if not has_same_split or fleet.engine(other) != fleet.engine(pool):
+        limits = [(fleet.engine(each), each.llm_changes) for each in (other, pool)]
+        if not has_same_split or limits[0] != limits[1]:
             differ = "under different engine limits" if has_same_split else "in different splits"
             raise ConfigError(
-                f"{where}: two pools are {pool.gpus} x {pool.gpu} {differ}, which plans and "
-                "tables cannot distinguish. Give them different numbers of GPUs."
+                f"{where}: two pools are {pool.gpus} x {pool.gpu_title} {differ}, which plans and "
+                "tables cannot distinguish. Give them different numbers of GPUs, or one an engine name."
             )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import LlmChanges
 from fleetcast.models.world.fleet_config import Deployment, EngineLimits, FleetConfig
 from fleetcast.models.world.pool_pairing import handover_target
 
@@ -32,6 +33,7 @@ class InstanceKind(NamedTuple):
     tensor_parallel: int
     pipeline_parallel: int
     engine: EngineLimits
+    llm_changes: LlmChanges = ()
 
     @property
     def gpus(self) -> int:
@@ -85,6 +87,7 @@ def build_pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "u
                 deployment.tensor_parallel,
                 deployment.pipeline_parallel,
                 config.engine(deployment),
+                deployment.llm_changes,
             ),
             region=region,
             role=deployment.role,

@@ -130,7 +130,11 @@ def kind_fields(
     """
     gpus = list(catalogue.gpus)
     engines = [each.engine for each in kinds]
-    profiles = [deployment_profile(catalogue, *each[:-1]) for each in kinds]
+    catalogues = [catalogue.as_served(each.llm, each.llm_changes) for each in kinds]
+    profiles = [
+        deployment_profile(served, each.llm, each.gpu, each.tensor_parallel, each.pipeline_parallel)
+        for served, each in zip(catalogues, kinds, strict=True)
+    ]
     latency = build_latency_tables(profiles, [engine.max_batch for engine in engines])
     drafts = make_draft_tables(
         [engine.speculative_acceptance for engine in engines],
@@ -140,8 +144,8 @@ def kind_fields(
     return {
         "link_token_s": np.array(
             [
-                link_token_s(catalogue, config, each.llm, each.gpu, each.gpus, is_needed=moves)
-                for each in kinds
+                link_token_s(served, config, each.llm, each.gpu, each.gpus, is_needed=moves)
+                for served, each in zip(catalogues, kinds, strict=True)
             ]
         ),
         "link_layers": np.array([catalogue.llms[each.llm].layers if by_layer else 1 for each in kinds]),
@@ -211,7 +215,8 @@ def pools_by_endpoint(endpoint: Ints, endpoints: int) -> Ints:
 def instance_kv_tokens(catalogue: Catalogue, config: FleetConfig, kind: InstanceKind) -> int:
     """Return the KV tokens that fit on an instance, in whole blocks: its engine's, else by formula."""
     if kind.engine.kv_tokens is None:
-        return kv_capacity_tokens(catalogue, config, kind.llm, kind.gpu, kind.gpus, kind.pipeline_parallel)
+        served = catalogue.as_served(kind.llm, kind.llm_changes)
+        return kv_capacity_tokens(served, config, kind.llm, kind.gpu, kind.gpus, kind.pipeline_parallel)
     return kind.engine.kv_tokens // config.kv_block_tokens * config.kv_block_tokens
 
 

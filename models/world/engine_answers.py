@@ -1,0 +1,197 @@
+"""Deployments from answers of `fleetcast configure`, which [fleet] engines of a config names.
+
+The best engine of an answer and the others in its table become deployments of its llm, without an instance at
+the start: a plan starts them where they are cheaper. Those below [fleet] quality_floor are left out, and so
+is one that the config deploys already. A deployment has what an engine sets itself; the router and the prefix
+cache are those of the config. So engines with another prefix cache are left out too.
+"""
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import CacheBits, Llm, WeightBits
+from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.fleet_config import Deployment, FleetConfig, MaxBatch, PrefillTokens
+from fleetcast.models.world.mechanisms import PREFIXES
+from fleetcast.models.world.quality_floor import FLOOR_BITS, allowed_cache_bits, least_weight_bits
+from fleetcast.models.world.toml_dataclasses import (
+    MAX_BYTES,
+    ConfigError,
+    KnownName,
+    Range,
+    build_dataclass,
+    require_known,
+)
+
+ANSWER_VERSION = 1  # of answer.json; higher where a key that is read here changes
+BIT_NAMES = {bits: name for name, bits in FLOOR_BITS.items()}
+ROLES_APART = ("prefill", "decode")
+
+
+@dataclass(frozen=True)
+class AnsweredPool:
+    """Instances of a role in an answered engine."""
+
+    gpu: str
+    tensor_parallel: Annotated[int, Range(1, 1024)]
+    pipeline_parallel: Annotated[int, Range(1, 64)]
+    instances: Annotated[int, Range(1, 10_000)]
+
+
+@dataclass(frozen=True)
+class AnsweredEngine:
+    """The keys of an engine in answer.json that make a deployment."""
+
+    weight_bits: WeightBits
+    kv_bits: CacheBits
+    is_expert_parallel: bool
+    pools: tuple[AnsweredPool, ...]  # whole; or prefill, then decode
+    max_batch: MaxBatch
+    token_budget: PrefillTokens
+    prefix: Annotated[str, KnownName("prefix", PREFIXES)]
+
+
+def add_answered_engines(config: RunConfig, catalogue: Catalogue) -> RunConfig:
+    """Return the config with the deployments of its [fleet] engines; unchanged without any.
+
+    `catalogue` has the changes of the config. ConfigError, in one line, for a file that is no answer of this
+    version, an llm that the config does not deploy, an unknown GPU type, and profiles of several sources.
+    """
+    fleet, where = config.fleet, f"{config.file.name} [fleet] engines"
+    if not fleet.engines:
+        return config
+    if config.catalogue.get(LATENCY_SOURCE) != PACKAGE_SOURCE:
+        raise ConfigError(
+            f"{where}: answers compare engines by {PACKAGE_SOURCE}, so all deployments need its profiles. "
+            f'Add {LATENCY_SOURCE} = "{PACKAGE_SOURCE}" to [catalogue].'
+        )
+    deployments = dict(fleet.deployments)
+    for name in fleet.engines:
+        path = config.file.parent / os.path.expanduser(name)
+        llm, engines = read_engine_answer(path, where)
+        require_known(llm, deployments, "deployed llm", f"{where} {path.name}")
+        for engine in engines:
+            for pool in engine.pools:
+                require_known(pool.gpu, catalogue.gpus, "gpu", f"{where} {path.name}")
+            if not is_allowed(engine, catalogue.llms[llm], fleet):
+                continue
+            pools = engine_deployments(engine, catalogue, llm, fleet, f"team-{len(deployments[llm])}")
+            known = {engine_identity(fleet, pool) for pool in deployments[llm]}
+            if not known.issuperset(engine_identity(fleet, pool) for pool in pools):
+                deployments[llm] = (*deployments[llm], *pools)
+    return dataclasses.replace(config, fleet=dataclasses.replace(fleet, deployments=deployments))
+
+
+def read_engine_answer(path: Path, where: str) -> tuple[str, list[AnsweredEngine]]:
+    """Return the llm of an answer and its engines, the best first; ConfigError where it is no answer."""
+    remedy = "Name the answer.json that `fleetcast configure` wrote."
+    try:
+        with path.open(encoding="utf-8") as file:
+            answer = json.loads(file.read(MAX_BYTES))  # what is longer is cut, and then no JSON
+    except OSError as error:
+        raise ConfigError(f"{where}: {path} cannot be read: {error.strerror}. {remedy}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: {path.name} is no JSON. {remedy}") from error
+    if not isinstance(answer, dict) or not {"llm", "best", "others"} <= answer.keys():
+        raise ConfigError(f"{where}: {path.name} is no answer. {remedy}")
+    if (version := answer.get("version")) != ANSWER_VERSION:
+        raise ConfigError(
+            f"{where}: {path.name} is of version {str(version)[:20]}, needed {ANSWER_VERSION}. Make it "
+            f"again: fleetcast configure {str(answer['llm'])[:60]}"
+        )
+    others = answer["others"] if isinstance(answer["others"], list) else [answer["others"]]
+    return str(answer["llm"]), [
+        parse_engine(entry, f"{where}: {path.name} {name}")
+        for name, entry in [("best", answer["best"]), *((f"others {n}", o) for n, o in enumerate(others))]
+    ]
+
+
+def parse_engine(entry: Any, where: str) -> AnsweredEngine:
+    """Return an engine of an answer; ConfigError for a key that is missing or out of range."""
+    if not isinstance(entry, dict):
+        raise ConfigError(f"{where}: got {str(entry)[:60]!r}, needed a table. Make the answer again.")
+    keys = {field.name for field in dataclasses.fields(AnsweredEngine)}
+    engine: AnsweredEngine = build_dataclass(
+        AnsweredEngine, {key: value for key, value in entry.items() if key in keys}, where
+    )
+    if not 1 <= len(engine.pools) <= len(ROLES_APART):
+        raise ConfigError(f"{where} pools: got {len(engine.pools)}, needed 1 or 2. Make the answer again.")
+    return engine
+
+
+def is_allowed(engine: AnsweredEngine, arch: Llm, fleet: FleetConfig) -> bool:
+    """Return whether an engine keeps the quality floor and has the prefix cache of the config."""
+    least = least_weight_bits(arch, fleet.quality_floor)
+    is_above_floor = engine.weight_bits >= least and engine.kv_bits in allowed_cache_bits(least)
+    return is_above_floor and engine.prefix == fleet.prefix
+
+
+def engine_deployments(
+    engine: AnsweredEngine, catalogue: Catalogue, llm: str, fleet: FleetConfig, team_name: str
+) -> list[Deployment]:
+    """Return the pool of an engine; where prefill and decode are apart, the two pools of a team.
+
+    A team has the ratio of instances of the answer, in its lowest terms. It runs where all its GPUs are.
+    """
+    arch, apart = catalogue.llms[llm], len(engine.pools) > 1
+    changes: Mapping[str, Any] = {
+        key: value
+        for key in ("weight_bits", "kv_bits", "is_expert_parallel")
+        if (value := getattr(engine, key)) != getattr(arch, key)
+    }
+    counts = [pool.instances for pool in engine.pools]
+    team = [count // math.gcd(*counts) for count in counts]
+    teams = max(1, fleet.max_instances // max(team))
+    regions = tuple(list_team_regions(engine.pools, catalogue)) if apart else None
+    return [
+        Deployment(
+            pool.gpu,
+            pool.tensor_parallel,
+            role=ROLES_APART[n] if apart else "whole",
+            name=team_name if apart and n else None,
+            then=team_name if apart and not n else None,
+            regions=regions,
+            pipeline_parallel=pool.pipeline_parallel,
+            team=team[n] if apart else 0,
+            instances_at_start=0,
+            min_instances=0,
+            max_instances=teams * team[n] if apart else None,
+            batching="chunked",
+            max_batch=engine.max_batch,
+            max_prefill_tokens=engine.token_budget,
+            async_scheduling=True,
+            engine=engine_name(engine, pool),
+            **changes,
+        )
+        for n, pool in enumerate(engine.pools)
+    ]
+
+
+def list_team_regions(pools: Sequence[AnsweredPool], catalogue: Catalogue) -> Iterator[str]:
+    """Yield the regions that have the GPUs of all these pools."""
+    for name, region in catalogue.regions.items():
+        if all(region.cap_gpus.get(pool.gpu, 0) > 0 for pool in pools):
+            yield name
+
+
+def engine_name(engine: AnsweredEngine, pool: AnsweredPool) -> str:
+    """Return the name of an engine in plans and tables, like fp8-kv8-b256-t8192: bits, batch, budget."""
+    parts = [BIT_NAMES.get(engine.weight_bits, f"w{engine.weight_bits}")]
+    parts += [f"kv{engine.kv_bits}"] if engine.kv_bits < FLOOR_BITS["bf16"] else []
+    parts += ["ep"] if engine.is_expert_parallel else []
+    parts += [f"pp{pool.pipeline_parallel}"] if pool.pipeline_parallel > 1 else []
+    return "-".join([*parts, f"b{engine.max_batch}", f"t{engine.token_budget}"])
+
+
+def engine_identity(fleet: FleetConfig, pool: Deployment) -> tuple[Any, ...]:
+    """Return what two deployments of an llm have in common if they run the same engine."""
+    degrees = (pool.gpu, pool.tensor_parallel, pool.pipeline_parallel)
+    return *degrees, pool.role, pool.team, fleet.engine(pool), pool.llm_changes
