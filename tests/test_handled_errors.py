@@ -7,6 +7,9 @@ import socket
 import subprocess
 import tarfile
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,23 +17,37 @@ from typing import Any
 import dagster as dg
 import duckdb
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
 from fleetcast.assets.advice import import_trace
+from fleetcast.assets.advice.advice_config import cheapest_deployment
+from fleetcast.assets.advice.advice_pipeline import find_fleets_to_rent
+from fleetcast.assets.advice.remedies import ample_share
 from fleetcast.assets.lake import contract, partitions, process_resources, query_process, store
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.read_only_query import parse_read_only_query
+from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import user_errors_as_failures
 from fleetcast.assets.plans import export_options, observed_fleet
-from fleetcast.assets.studies import engine_logs
-from fleetcast.assets.traces import file_content, landed_rows, servegen_requests
+from fleetcast.assets.studies import engine_logs, rent_answer, study, try_fleet
+from fleetcast.assets.studies.rent_query import RentQuery, deployment_prices
+from fleetcast.assets.studies.whatif_cases import WhatIfCase, resolve_case
+from fleetcast.assets.traces import file_content, landed_rows, landing, servegen_requests
+from fleetcast.models.configure.engine_points import EngineShape, why_unfit
 from fleetcast.models.forecast import statespace
 from fleetcast.models.latency import profile_cache
+from fleetcast.models.latency.profile_order import comparable_profiles, complete_catalogue, compute_profile
 from fleetcast.models.replay.session import background_compile
+from fleetcast.models.trials.latency_curves import ReplicaShape, is_feasible_shape
 from fleetcast.models.world import toml_dataclasses
-from fleetcast.pipelines import deployment, levels_cli, terminal_tables
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.pipelines import deployment, levels_cli, terminal_tables, try_cli
 
 
 def written(path: Path, text: str) -> Path:
@@ -227,3 +244,98 @@ def test_ctrl_c_in_duckdb_is_ctrl_c(tmp_path: Path) -> None:
         raise RuntimeError("Query interrupted")
     with pytest.raises(RuntimeError, match="other"), Lake(tmp_path / "lake").connect(query="select 1"):
         raise RuntimeError("other")
+
+
+CATALOGUE = load_catalogue()
+OFFICE = load_config("office", CATALOGUE)
+DEGREES = try_fleet.DEFAULT_DEGREES
+UNLINKED = replace(  # no two GPUs of an L4 are one instance: it has no such profile
+    CATALOGUE, gpus={**CATALOGUE.gpus, "l4-24gb": replace(CATALOGUE.gpus["l4-24gb"], peer_gb_per_s=None)}
+)
+TWO_L4 = Deployment("l4-24gb", 2)
+
+
+def holds(llm: str, gpu: str, degree: int) -> bool:
+    """Whether the weights leave memory for a cache: 90 % of the memory is usable."""
+    usable = OFFICE.fleet.kv_memory_share * degree * CATALOGUE.gpus[gpu].memory_gib * 2**30
+    return usable > CATALOGUE.llms[llm].weight_bytes
+
+
+@pytest.mark.parametrize("llm", CATALOGUE.llms)
+def test_gpus_that_do_not_hold_an_llm_are_left_out(llm: str) -> None:
+    """By each function that chooses among GPUs; none of them ends at the first that is too small."""
+    least: dict[str, int] = {}
+    for gpu in CATALOGUE.gpus:
+        for degree in DEGREES:
+            if not holds(llm, gpu, degree):
+                assert not is_feasible_shape(ReplicaShape(llm, gpu, degree, 1), CATALOGUE, OFFICE, 1)
+                assert why_unfit(CATALOGUE, llm, EngineShape(gpu, degree), OFFICE, 1)
+        with suppress(ConfigError):
+            least[gpu] = try_fleet.min_tensor_parallel(llm, gpu, CATALOGUE, OFFICE)
+            assert holds(llm, gpu, least[gpu])
+    with suppress(ConfigError):
+        chosen = cheapest_deployment(llm, CATALOGUE, OFFICE, list(CATALOGUE.gpus))
+        usd = {gpu: degree * CATALOGUE.gpus[gpu].usd_per_hour for gpu, degree in least.items()}
+        assert (usd[chosen.gpu], chosen.tensor_parallel) == (min(usd.values()), least[chosen.gpu])
+    assert ("l4-24gb" in least) == any(holds(llm, "l4-24gb", degree) for degree in DEGREES)
+
+
+def test_a_deployment_without_a_profile_is_left_out_or_named(tmp_path: Path) -> None:
+    llm = "llama3.1-8b"
+    pairs = [("l4-24gb", 1), ("l4-24gb", 2)]
+    assert list(comparable_profiles(UNLINKED, llm, pairs)) == pairs[:1]
+    assert ample_share(pd.DataFrame(), llm, TWO_L4, UNLINKED, OFFICE) is None
+    config = replace(OFFICE, fleet=replace(OFFICE.fleet, deployments={llm: (TWO_L4,)}))
+    with pytest.raises(ConfigError, match=r"^case 7: .*peer_gb_per_s") as named:
+        complete_catalogue(UNLINKED, config, "case 7")
+    assert "\n" not in str(named.value)
+    settings = RunSettings(Lake(tmp_path), UNLINKED, config)
+    with pytest.raises(ConfigError, match=r"^case 8: .* is not in \[fleet\.deployments\]"):
+        resolve_case(settings, WhatIfCase("the same fleet"), "case 8")
+    catalogue, note = try_cli.price_fleets(
+        [f"1 x {llm}@{gpu}" for gpu in CATALOGUE.gpus], CATALOGUE, OFFICE, True, None, None
+    )
+    assert catalogue is CATALOGUE
+    assert "of several providers: none has all these types" in note
+
+
+def test_gpus_to_rent_that_are_too_small_are_named_with_their_number() -> None:
+    llm = "llama3.1-70b"
+    small = tuple(compute_profile(CATALOGUE, llm, "l4-24gb", degree) for degree in (1, 2))
+    scenario = SimpleNamespace(
+        catalogue=replace(CATALOGUE, llms={llm: CATALOGUE.llms[llm]}, latency=small), config=OFFICE
+    )
+    with pytest.raises(ConfigError, match=r"\(132 GiB of weights\): 1, 2 x l4-24gb too small\. Name others"):
+        deployment_prices(scenario)
+
+
+def test_a_broken_study_file_or_llm_keeps_no_other_from_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    (lake.root / study.PREPARED / "old").mkdir(parents=True)
+    monkeypatch.setattr(study, "study_names", lambda: ["broken"])
+    monkeypatch.setattr(study, "load_study", lambda *_: load_config("no such config", CATALOGUE))
+    study.drop_unused_lakes(lake, [])
+    assert list((lake.root / study.PREPARED).iterdir()) == []
+
+    def land(path: Path, *_: Any) -> None:
+        raise {"a": ZeroDivisionError("division\nby zero"), "b": LakeError("b is full.")}[path.stem]
+
+    monkeypatch.setattr(landing, "landed_files", lambda: [tmp_path / "a.csv", tmp_path / "b.csv"])
+    monkeypatch.setattr(landing, "lone_mappings", list)
+    monkeypatch.setattr(landing, "land_file", land)
+    outcome = landing.land_all_files(SimpleNamespace(lake=lake))
+    assert outcome.refused == ["a.csv cannot be read: division. Remove it from data/landing.", "b is full."]
+
+    def answer(_: object, __: object, query: RentQuery, *___: object) -> str:
+        if query.llm == "a":
+            raise ConfigError("No GPU holds a.")
+        return query.llm
+
+    said: list[str] = []
+    monkeypatch.setattr(rent_answer, "answer_rent_query", answer)
+    monkeypatch.setattr(rent_answer, "write_rent_tables", lambda *_: None)
+    wanted = (["a", "b"], ["l4-24gb"], None, SimpleNamespace(say=said.append))
+    assert find_fleets_to_rent(SimpleNamespace(), date(2025, 7, 1), *wanted) == {"b": "b"}
+    assert said == ["No GPU holds a."]

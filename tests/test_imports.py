@@ -67,6 +67,7 @@ def forbidden_prefixes(path: Path) -> set[str]:
         ["lake", "warehouse"],
         ["lake", "duckdb_connection"],
         ["lake", "read_only_query"],
+        ["lake", "query_days"],
     ):
         found.add("duckdb")
     if top != "assets" or inner[-1] not in ("bucket", "bucket_errors", "bucket_objects"):

@@ -320,7 +320,7 @@ def test_the_slo_has_one_formula_in_python_and_in_sql(lake, tier, waits):
         assert column.to_pylist() == expected.tolist()
 
 
-MANY = "having count(*) > 5000000"  # of days_of_many(): such a day's percentiles are found in two walks
+MANY = "count(*) > 5000000"  # of days_by_size(): such a day's percentiles are found in two walks
 WALKS = read_sql("macros/percentiles_of_day.sql").text
 
 
@@ -337,7 +337,7 @@ def test_percentiles_of_many_are_those_of_few(lake, seconds):
     lake.write("outcomes", outcomes(requests), **WHERE, policy="reactive")
     boards = []
     assert MANY in WALKS
-    for macros in (WALKS, WALKS.replace(MANY, "having count(*) > 0")):
+    for macros in (WALKS, WALKS.replace(MANY, "count(*) > 0")):
         with lake.connect(threads="2") as con:  # of its own
             con.execute(macros)
             boards += [

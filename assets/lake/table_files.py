@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import date
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,14 @@ class TableFiles:
             part for p in self.files(table, trace=trace) for part in p.parts if part.startswith("day=")
         }
         return sorted(date.fromisoformat(folder.removeprefix("day=")) for folder in folders)
+
+    def day_folders(self, table: str) -> list[str]:
+        """Return the names below the root of the folders of a table's days; on disk some may be empty."""
+        keys = PARTITIONS[table][: PARTITIONS[table].index("day") + 1]
+        if isinstance(self.root, Path):
+            return glob("/".join((table, *(f"{key}=*" for key in keys))), root_dir=self.root)
+        names = (self.below(file).split("/") for file in self.files(table))
+        return sorted({"/".join(name[: len(keys) + 1]) for name in names})
 
     def content(self, table: str, **partition: Any) -> str:
         """Return a digest of a table's content: the name and the footer of each file.

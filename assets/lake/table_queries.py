@@ -25,14 +25,15 @@ OLD_NAMES = {
 }
 
 
-def table_rows_query(table: str, files: LakePath) -> str:
-    """Return a query for all rows of a table's files.
+def table_rows_query(table: str, *files: LakePath) -> str:
+    """Return a query for all rows of a table's files; in their paths * stands for any name.
 
     Columns that older files do not have come from their OLD_NAMES, else OLD_FILE_DEFAULTS, else null.
     """
     types = ", ".join(f"'{key}': {'date' if key == 'day' else 'varchar'}" for key in PARTITIONS[table])
     options = f"hive_partitioning = true, hive_types = {{{types}}}, union_by_name = true"
-    rows = f"select * from read_parquet('{escape_quotes(files)}', {options})"
+    listed = ", ".join(f"'{escape_quotes(file)}'" for file in files)
+    rows = f"select * from read_parquet([{listed}], {options})"
     if table not in SCHEMAS:
         return rows
     old_names = OLD_NAMES.get(table, {})

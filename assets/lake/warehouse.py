@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -27,13 +28,15 @@ from fleetcast.assets.lake.duckdb_connection import (
 )
 from fleetcast.assets.lake.environment import LAKE
 from fleetcast.assets.lake.errors import ChangedError, LakeError
+from fleetcast.assets.lake.lake_views import create_macros_and_marts, recipes_and_tables
+from fleetcast.assets.lake.query_days import files_of_days
 from fleetcast.assets.lake.query_limits import QueryLimits
 from fleetcast.assets.lake.query_process import QueryProcess
 from fleetcast.assets.lake.read_only_query import parse_read_only_query
 from fleetcast.assets.lake.schemas import LAKE_VERSION, PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.shared_columns import renamed_column_hint
 from fleetcast.assets.lake.sql_docs import comment_statements
-from fleetcast.assets.lake.sql_files import load_macros_and_marts, read_sql, words_of_query
+from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.table_files import LakeVersionError, TableFiles
 from fleetcast.assets.lake.table_queries import empty_table_query, table_rows_query
@@ -65,41 +68,33 @@ class Lake(TableFiles):
 
     @contextmanager
     def connect(
-        self, database: Path | str = IN_MEMORY, query: str | None = None, **config: str
+        self,
+        database: Path | str = IN_MEMORY,
+        query: str | None = None,
+        files: Mapping[str, Sequence[LakePath]] = MappingProxyType({}),
+        **config: str,
     ) -> Iterator[Connection]:
         """Open a DuckDB connection with a view per table that has files, the macros, and the marts as views.
 
-        A view opens every file of its table. With `query`, the connection has only the views and macros that
-        this query needs.
+        A view opens every file of its table, or those in `files`. With `query`, the connection has only the
+        views and macros that this query needs.
         """
         temp = "temp" if database == IN_MEMORY else ""  # connections in memory may share the instance
         # Views are bound when they are read. A published file's are bound now, so that it shows columns.
         bound = "with (defer_binding)" if temp or query else ""
         with open_duckdb(self.root, database, **config) as con:
-            # A mart with the name of a table is the SQL that makes that table; all other marts are views.
-            waiting = {p: sql for p, sql in load_macros_and_marts().items() if p.stem not in PARTITIONS}
-            words = words_of_query(query, waiting.values())
-            waiting = {p: sql for p, sql in waiting.items() if words is None or words & sql.defined_names}
-            known = set[str]()
-            named = sorted(name for name in PARTITIONS if words is None or name in words)
-            filled = store.folders_with_rows(self.root, named)
+            recipes, named = recipes_and_tables(query)
+            filled, known = store.folders_with_rows(self.root, named), list[str]()
             for table in named:
-                if table in filled:
-                    rows = table_rows_query(table, self.path(table, "*"))
+                if table in filled and (found := files.get(table, [self.path(table, "*")])):
+                    rows = table_rows_query(table, *found)
                 elif table in SCHEMAS:
                     rows = empty_table_query(table)
                 else:
                     continue
                 con.execute(f"create {temp} view {table} {bound} as {rows}")
-                known.add(table)
-            while ready := [p for p, sql in waiting.items() if known.issuperset(sql.listed("reads"))]:
-                for path in ready:
-                    text = waiting.pop(path).text
-                    if path.parent.name == "macros":
-                        con.execute(text.replace("replace macro", f"replace {temp} macro"))
-                    else:
-                        con.execute(f"create {temp} view {path.stem} {bound} as {text}")
-                    known.add(path.stem)
+                known.append(table)
+            create_macros_and_marts(con, recipes, known, temp, bound)
             try:
                 yield con
             except RuntimeError as error:
@@ -160,9 +155,10 @@ class Lake(TableFiles):
         """
         text = read_sql(query).text if query.endswith(".sql") else query
         for views_of in (text, None):
+            files = files_of_days(self, text, params, folders) if views_of else {}
             with (
                 one_line_errors("Opening the lake"),
-                self.connect(query=views_of, **config) as con,
+                self.connect(query=views_of, files=files, **config) as con,
                 one_line_errors("The query"),
             ):
                 if folders is not None:

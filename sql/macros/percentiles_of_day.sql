@@ -4,11 +4,15 @@
 -- units: those of `seconds`; measure is the index in that list, from 1; rank counts from 0, below and upto are numbers of values
 -- The first pass counts the values by bin, with width e/100; the second reads only the bins that contain the ranks. The
 -- aggregate percentiles() is three times as fast, but keeps all values in memory and cannot spill: it is for other days.
-create or replace macro days_of_many() as table
-    select trace, day, policy
+-- Joins are inner joins, and no step is read twice, so that a query of one day reads the files of that day only: DuckDB
+-- passes the day neither to the right side of an anti or semi join nor into a step that it keeps for two readers.
+create or replace macro days_by_size() as table
+    select trace, day, policy, count(*) > 5000000 as is_of_many
     from outcomes
-    group by trace, day, policy
-    having count(*) > 5000000;
+    group by trace, day, policy;
+
+create or replace macro percentile_levels() as table
+    select unnest([0.50, 0.90, 0.95, 0.99]::double[]) as level;
 
 create or replace macro percentile_bin(seconds) as
     floor(100 * ln(greatest(seconds, 1e-9)))::integer;
@@ -21,7 +25,8 @@ create or replace macro percentiles_of_day(seconds, of_subject) as table
             unnest(seconds) as value,
             generate_subscripts(seconds, 1) as measure
         from outcomes
-        semi join days_of_many() using (trace, day, policy)
+        inner join days_by_size() using (trace, day, policy)
+        where is_of_many
     ),
 
     seen as not materialized (
@@ -37,29 +42,26 @@ create or replace macro percentiles_of_day(seconds, of_subject) as table
     ),
 
     bins as (
-        select *, sum(n) over (partition by trace, day, policy, subject, measure order by bin) as upto, upto - n as below
+        select
+            *,
+            sum(n) over (partition by trace, day, policy, subject, measure order by bin) as upto,
+            upto - n as below,
+            sum(n) over (partition by trace, day, policy, subject, measure) - 1 as last_rank
         from counted
     ),
 
-    wanted_ranks as (
-        select trace, day, policy, subject, measure, level, (max(upto) - 1) * level as rank
-        from bins
-        cross join (select unnest([0.50, 0.90, 0.95, 0.99]::double[]) as level)
-        group by trace, day, policy, subject, measure, level
-    ),
-
     wanted as (
-        select distinct trace, day, policy, subject, measure, bin, below
+        select distinct trace, day, policy, subject, measure, bin, below, last_rank
         from bins
-        inner join wanted_ranks using (trace, day, policy, subject, measure)
-        where below <= ceil(rank) and upto > floor(rank)
+        cross join percentile_levels()
+        where below <= ceil(last_rank * level) and upto > floor(last_rank * level)
     ),
 
     valued as (
-        select trace, day, policy, subject, measure, bin, below, value, count(*) as n
+        select trace, day, policy, subject, measure, bin, below, last_rank, value, count(*) as n
         from seen
         inner join wanted using (trace, day, policy, subject, measure, bin)
-        group by trace, day, policy, subject, measure, bin, below, value
+        group by trace, day, policy, subject, measure, bin, below, last_rank, value
     ),
 
     ranked as (
@@ -70,12 +72,12 @@ create or replace macro percentiles_of_day(seconds, of_subject) as table
     picked as (
         select
             trace, day, policy, subject, measure, level,
-            min(value) filter (where upto > floor(rank)) as low,
-            min(value) filter (where upto > ceil(rank)) as high,
-            rank - floor(rank) as part
+            min(value) filter (where upto > floor(last_rank * level)) as low,
+            min(value) filter (where upto > ceil(last_rank * level)) as high,
+            any_value(last_rank * level - floor(last_rank * level)) as part
         from ranked
-        inner join wanted_ranks using (trace, day, policy, subject, measure)
-        group by trace, day, policy, subject, measure, level, rank
+        cross join percentile_levels()
+        group by trace, day, policy, subject, measure, level
     )
 
     select

@@ -55,25 +55,25 @@ by_tier as (
 waited as (
     select trace, day, policy, percentiles(ttft_s)[3] as ttft_p95_s, percentiles(e2e_s)[3] as e2e_p95_s
     from outcomes
-    semi join (from tier_places where is_strictest) using (trace, day, tier)
-    anti join days_of_many() using (trace, day, policy)
+    inner join (select trace, day, tier from tier_places where is_strictest) using (trace, day, tier)
+    inner join days_by_size() using (trace, day, policy)
+    where not is_of_many
     group by trace, day, policy
     union all
     select
         trace, day, policy,
         any_value(percentiles[3]) filter (where measure = 1) as ttft_p95_s,
         any_value(percentiles[3]) filter (where measure = 2) as e2e_p95_s
-    from percentiles_of_day([ttft_s, e2e_s], tier) as ranked
-    semi join (from tier_places where is_strictest) as strictest
-        on (ranked.trace, ranked.day, subject) = (strictest.trace, strictest.day, strictest.tier)
+    from percentiles_of_day([ttft_s, e2e_s], tier)
+    inner join (select trace, day, tier as subject from tier_places where is_strictest) using (trace, day, subject)
     group by trace, day, policy
 ),
 
 paced as (
     select trace, day, policy, percentiles(tpot_s)[3] as tpot_p95_s
     from outcomes
-    anti join days_of_many() using (trace, day, policy)
-    where tpot_slo_s is not null
+    inner join days_by_size() using (trace, day, policy)
+    where not is_of_many and tpot_slo_s is not null
     group by trace, day, policy
     union all
     select trace, day, policy, any_value(percentiles[3]) as tpot_p95_s

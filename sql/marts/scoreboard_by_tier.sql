@@ -12,7 +12,8 @@ with waited as (
         percentiles(ttft_s) as ttft,
         percentiles(tpot_s) as tpot
     from outcomes
-    anti join days_of_many() using (trace, day, policy)
+    inner join days_by_size() using (trace, day, policy)
+    where not is_of_many
     group by trace, day, policy, tier
     union all
     select
