@@ -46,6 +46,17 @@ def configure_command(
     together: Annotated[bool, typer.Option("--colocated", help="Only prefill and decode together.")] = False,
     ttft_slo_s: TtftTargetOption = None,
     tpot_slo_s: TpotTargetOption = None,
+    speculative_acceptance: Annotated[
+        str | None,
+        typer.Option(
+            help="For each draft token of a step, the share of steps in which it is accepted, with commas "
+            "between: steps with none to all of them are considered. Default: those of the config.",
+            metavar="SHARES",
+        ),
+    ] = None,
+    speculative_draft_s: Annotated[
+        float, typer.Option(help="Seconds of the drafter for each of them; 0 for n-grams.", min=0, max=10)
+    ] = 0.0,
     hours: Annotated[int, typer.Option(help="Number of busiest hours to replay.", min=1, max=24)] = 1,
     prices: GpuPricesOption = None,
     out: Annotated[
@@ -65,6 +76,8 @@ def configure_command(
         fleetcast configure llama3.1-70b --trace trace.csv --gpus h100-80gb,h200-141gb
 
         fleetcast configure llama3.1-70b --trace trace.csv --quality-floor fp8 --tpot-slo-s 0.03
+
+        fleetcast configure llama3.1-70b --trace trace.csv --speculative-acceptance 0.7,0.5,0.3
     """
     with cli_errors():
         from fleetcast.assets.lake.environment import LAKE
@@ -78,6 +91,10 @@ def configure_command(
             raise ValueError("--disaggregated and --colocated: one or the other, or neither for both.")
         catalogue = load_catalogue()
         chosen = load_config(resolve_config(config), catalogue)
+        if speculative_acceptance is not None:
+            chosen = configure_answer.with_acceptance_rates(
+                chosen, speculative_acceptance, speculative_draft_s
+            )
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
         timed = [name for name, gpu in catalogue.gpus.items() if gpu.system is not None]
         types = [gpu.strip() for gpu in gpus.split(",")] if gpus else timed

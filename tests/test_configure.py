@@ -14,7 +14,7 @@ from engine_market import (
     window,
     with_tpot_target,
 )
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fleetcast.assets.studies import configure_answer, try_fleet
@@ -61,18 +61,20 @@ def test_bisection_finds_the_least_number_from_any_guess(low: int, more: int, fi
         [EngineShape("h100-80gb", 1), EngineShape("h100-80gb", 4), EngineShape("h100-80gb", 1, 2)]
     ),
     st.sampled_from([(10, 20), (3000, 20), (200, 700), (1500, 300)]),
+    st.sampled_from([(), (), (0.9,), (0.75, 0.5, 0.25)]),
 )
 def test_no_engine_is_faster_than_its_bound(
-    batch: int, budget: int, shape: EngineShape, means: tuple[int, int]
+    batch: int, budget: int, shape: EngineShape, means: tuple[int, int], rates: tuple[float, ...]
 ) -> None:
     """The replay of a flood on one instance takes at least the bound, and for long prompts little more."""
+    assume(budget > batch * (1 + len(rates)))
     market = priced()
     rng = np.random.default_rng(means[0])
     zeros = np.zeros(400, np.int16)
     inputs, outputs = (rng.integers(1, 2 * mean, 400).astype(np.int32) for mean in means)
     trace = TraceArrays(np.zeros(400), zeros, zeros, zeros, inputs, outputs)
     point = EnginePoint(
-        EngineVariant(16, 16, False), shape, EngineSettings(batch, budget, "none", "least_kv")
+        EngineVariant(16, 16, False), shape, EngineSettings(batch, budget, "none", "least_kv", rates, 0.001)
     )
     fleet = fixed_fleet({market.llm: point.pools((1,))}, market.catalogue_of(point), market.config_of(point))
     rules = make_rules(market.catalogue_of(point), market.config_of(point).replay, "follow")
@@ -229,6 +231,30 @@ def test_the_search_finds_what_all_points_have(
     assert all(score.is_attained for score in (*found.finalists, *found.front))
     tpot = [score.seconds["tpot_p95_s"] for score in found.front]
     assert tpot == sorted(tpot, reverse=True)
+
+
+def test_draft_tokens_are_chosen_where_they_pay(market: engine_points.EngineMarket) -> None:
+    """Answers alone, few requests at a time: drafts that are accepted pay; others, or slow ones, do not."""
+    requests = 60
+    load = traffic_of(np.arange(requests) / 4, np.full(requests, 100), np.full(requests, 400))
+    taken = {}
+    for rates, draft_s in (((0.9, 0.8), 0.0), ((0.02, 0.0), 0.0), ((0.9, 0.8), 0.1)):
+        fleet = dataclasses.replace(
+            market.config.fleet, speculative_acceptance=rates, speculative_draft_s=draft_s
+        )
+        config = dataclasses.replace(market.config, fleet=fleet)
+        drafted = with_tpot_target(market._replace(config=config), 0.004)
+        kinds = [
+            kind
+            for kind in engine_points.list_kinds(drafted, 8000, ["none"], "together")
+            if kind.shape == EngineShape("h100-80gb", 1) and kind.variant == (16, 16, False)
+        ]
+        assert [len(kind.settings.speculative_acceptance) for kind in kinds] == [0, 1, 2]
+        trials = point_search.FleetTrials(drafted, [load])
+        scores = [point_search.fewest_attaining(trials, kind) for kind in kinds]
+        taken[rates, draft_s] = [score and score.counts[0] for score in scores]
+    assert taken[(0.9, 0.8), 0.0] == [None, 1, 1]  # 4 ms a token are not possible with one token a step
+    assert taken[(0.02, 0.0), 0.0] == taken[(0.9, 0.8), 0.1] == [None] * 3
 
 
 def test_points_that_are_equal_on_a_short_window_all_go_on(trials: point_search.FleetTrials) -> None:

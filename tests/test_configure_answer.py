@@ -135,7 +135,20 @@ ttft_slo_s = 2.0
     [
         ("office", ["--disaggregated", "--quality-floor", "fp8"]),
         ("sageserve", ["--colocated", "--ttft-slo-s", "0.12", "--tpot-slo-s", "0.02"]),
-        ("path", ["--colocated", "--prices", "prices.toml", "--tpot-slo-s", "0.012"]),
+        (
+            "path",
+            [
+                "--colocated",
+                "--prices",
+                "prices.toml",
+                "--tpot-slo-s",
+                "0.004",
+                "--speculative-acceptance",
+                "0.9,0.8,0.1",
+                "--speculative-draft-s",
+                "0.0001",
+            ],
+        ),
     ],
 )
 def test_try_replays_fleet_toml_at_the_same_cost(
@@ -152,6 +165,7 @@ def test_try_replays_fleet_toml_at_the_same_cost(
     config = str(own) if base == "path" else base
     answer, _ = run_configure(monkeypatch, tmp_path, file, "--config", config, *options)
     best, row = answer["best"], try_fleet_toml(monkeypatch, tmp_path, file)
+    assert best["speculative_acceptance"] == ([0.9, 0.8] if base == "path" else [])
     rows = pd.read_parquet(file)
     tokens = int(rows["input_tokens"].sum() + rows["output_tokens"].sum())
     assert 1e6 * row["usd"] / tokens == pytest.approx(best["usd_per_million_tokens"])
@@ -179,7 +193,9 @@ def test_commands_of_both_engines_carry_every_setting(
 ) -> None:
     """All that a point sets, but its router, and the [fleet] keys that the replay used."""
     variant = EngineVariant(bits, 8 if bits < 16 else 16, is_expert_parallel)
-    point = EnginePoint(variant, EngineShape("h100-80gb", 4, 2), EngineSettings(64, 4096, prefix, "least_kv"))
+    rates, draft_s = ((0.8, 0.5), 0.001 * (prefix == "none")) if bits == 16 else ((), 0.0)
+    settings = EngineSettings(64, 4096, prefix, "least_kv", rates, draft_s)
+    point = EnginePoint(variant, EngineShape("h100-80gb", 4, 2), settings)
     fleet = dataclasses.replace(OFFICE.fleet, kv_memory_share=0.83, kv_block_tokens=32)
     market = market._replace(config=dataclasses.replace(OFFICE, fleet=fleet))
     arch = CATALOGUE.llms["llama3.1-8b"]
@@ -197,6 +213,12 @@ def test_commands_of_both_engines_carry_every_setting(
         "--kv-cache-dtype": ("--kv-cache-dtype", "fp8" if bits < 16 else None),
         "--no-enable-prefix-caching": ("--disable-radix-cache", "yes" if prefix == "none" else None),
     }
+    drafter = {"method": "eagle3", "model": "/path/to/drafter"} if draft_s else {"method": "ngram"}
+    if rates:
+        assert json.loads(vllm["--speculative-config"]) == {**drafter, "num_speculative_tokens": 2}
+        assert sglang["--speculative-num-draft-tokens"] == "3"
+        assert sglang.get("--speculative-draft-model-path") == drafter.get("model")
+    assert ("--speculative-config" in vllm) == ("--no-async-scheduling" in vllm) == bool(rates)
     for name, (other, value) in pairs.items():
         assert vllm.get(name) == ("yes" if name == "--enable-expert-parallel" and value else value), name
         assert sglang.get(other) == ("fp8_e4m3" if other == "--kv-cache-dtype" and value else value), other
@@ -504,6 +526,8 @@ def refusals(file: Path) -> Iterator[tuple[list[str], str]]:
         ["gpt-oss-20b", *known, "--quality-floor", "bf16"],
         "gpt-oss-20b has 4 bits a weight, the floor is 16",
     )
+    for rates in ("0.5,0.7", "1.5", "half", ""):
+        yield ["llama3.1-8b", *known, "--speculative-acceptance", rates], "from 0 to 1 that do not rise"
     yield ["llama3.1-8b", *known, "--quality-floor", "fp6"], "unknown quality floor 'fp6'"
     yield ["llama3.1-405b-fp8", *known, "--gpus", "l40s-48gb"], "fits nowhere on l40s-48gb"
     yield ["llama3.1-8b", "--trace", str(few)], "busiest hours have 10 requests, at least 200 are needed"

@@ -38,7 +38,7 @@ OWN = EnginePoint(
     EngineVariant(16, 16, False), EngineShape(GPU, 1), EngineSettings(256, 2048, "none", "least_prefill")
 )
 FP8 = OWN._replace(variant=EngineVariant(8, 8, False))
-QUICK = OWN._replace(settings=EngineSettings(128, 8192, "none", "least_prefill"))
+QUICK = OWN._replace(settings=EngineSettings(128, 8192, "none", "least_prefill", (0.75, 0.25), 0.001))
 FP8_LABEL = (LLM, "whole", f"{GPU}:fp8-kv8-b256-t2048", 1)
 EXACT = SolverOptions(gap_share=0.0)
 CONFIG = """

@@ -127,6 +127,24 @@ def with_targets(catalogue: Catalogue, query: ConfigureQuery) -> Catalogue:
     return dataclasses.replace(catalogue, tiers={**catalogue.tiers, name: tier})
 
 
+def with_acceptance_rates(config: RunConfig, rates: str, draft_s: float) -> RunConfig:
+    """Return the config with these rates of acceptance, with commas between, and seconds of the drafter.
+
+    ConfigError where one is no share, or the rates rise.
+    """
+    try:
+        acceptance = tuple(float(rate) for rate in rates.split(","))
+    except ValueError:
+        acceptance = (float("nan"),)
+    if not all(0 <= rate <= 1 for rate in acceptance) or list(acceptance) != sorted(acceptance)[::-1]:
+        raise ConfigError(
+            f"--speculative-acceptance {rates[:60]}: needed shares from 0 to 1 that do not rise, with commas "
+            "between, like 0.7,0.5,0.3: a draft token is accepted only after the one before it."
+        )
+    fleet = dataclasses.replace(config.fleet, speculative_acceptance=acceptance, speculative_draft_s=draft_s)
+    return dataclasses.replace(config, fleet=fleet)
+
+
 def choose_engine(
     query: ConfigureQuery,
     traffic: ConfigureTraffic,

@@ -19,6 +19,7 @@ from fleetcast.models.world.config_loading import CONFIG_DIR
 VLLM_IMAGE, DYNAMO_IMAGE = "vllm/vllm-openai:latest", "nvcr.io/nvidia/ai-dynamo/vllm-runtime:latest"
 WEIGHT_NAMES, CACHE_NAMES = {16: "bf16", 8: "fp8", 4: "fp4"}, {16: "bf16", 8: "fp8"}
 ENGINE_PORT = 8000
+DRAFTER = "/path/to/drafter"
 TRANSFER = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
 TRANSFER_PORT = 5600  # vLLM's VLLM_NIXL_SIDE_CHANNEL_PORT
 # Labels that NVIDIA's GPU feature discovery gives nodes, by the system of a GPU type.
@@ -53,11 +54,13 @@ class EngineCommand(NamedTuple):
 
 
 def describe_point(point: EnginePoint) -> str:
-    """Return the deployment of a point on one line, like 2xh100-80gb, fp8 weights, bf16 cache."""
+    """Return a point on one line, like 2xh100-80gb, fp8 weights, bf16 cache, 3 draft tokens."""
     shapes = " > ".join(describe_shape(shape) for shape in point.shapes)
     experts = ", whole experts" if point.variant.is_expert_parallel else ""
     weights, cache = WEIGHT_NAMES[point.variant.weight_bits], CACHE_NAMES[point.variant.kv_bits]
-    return f"{shapes}, {weights} weights, {cache} cache{experts}"
+    drafts = len(point.settings.speculative_acceptance)
+    speculation = f", {drafts} draft token{'s' * (drafts > 1)}" if drafts else ""
+    return f"{shapes}, {weights} weights, {cache} cache{experts}{speculation}"
 
 
 def describe_shape(shape: EngineShape) -> str:
@@ -98,6 +101,12 @@ def vllm_command(
     words += ["--kv-cache-dtype", "fp8"] if variant.kv_bits == 8 else []
     words += ["--enable-expert-parallel"] if variant.is_expert_parallel else []
     words += ["--kv-transfer-config", TRANSFER] if role != "whole" else []
+    if settings.speculative_acceptance:
+        drafter = {"method": "eagle3", "model": DRAFTER}
+        if settings.speculative_draft_s == 0:
+            drafter = {"method": "ngram"}
+        tokens = {"num_speculative_tokens": len(settings.speculative_acceptance)}
+        words += ["--no-async-scheduling", "--speculative-config", json.dumps(drafter | tokens)]
     return words
 
 
@@ -120,6 +129,13 @@ def sglang_command(
     words += ["--kv-cache-dtype", "fp8_e4m3"] if variant.kv_bits == 8 else []
     words += ["--ep-size", str(shape.tensor_parallel)] if variant.is_expert_parallel else []
     words += ["--disaggregation-mode", role] if role != "whole" else []
+    if drafts := len(settings.speculative_acceptance):
+        algorithm = "NGRAM" if settings.speculative_draft_s == 0 else "EAGLE3"
+        words += flags(speculative_algorithm=algorithm, speculative_num_draft_tokens=drafts + 1)
+        if algorithm == "EAGLE3":
+            words += flags(
+                speculative_draft_model_path=DRAFTER, speculative_num_steps=drafts, speculative_eagle_topk=1
+            )
     return words
 
 
@@ -154,6 +170,11 @@ def describe_requirements(llm: str, arch: Llm, score: FleetScore) -> list[str]:
         lines.append(f"Router between the instances of a role: {routing}, {ROUTERS_IN_WORDS[routing]}.")
         lines.append(
             "A plain Service spreads connections by chance: the attainment that was replayed is lost."
+        )
+    if rates := score.point.settings.speculative_acceptance:
+        lines.append(
+            f"Each step checks {len(rates)} draft tokens, accepted at the rates {list(rates)}. Compare "
+            "vllm:spec_decode_num_accepted_tokens_per_pos with them, and name your own drafter."
         )
     if quantises(arch, score.point) == 4:
         lines.append(
@@ -206,7 +227,9 @@ def render_config(llm: str, market: EngineMarket, score: FleetScore) -> str:
             f"max_prefill_tokens = {settings.token_budget}",
             f'prefix = "{settings.prefix}"',
             'batching = "chunked"',
-            "async_scheduling = true",
+            f"async_scheduling = {json.dumps(not settings.speculative_acceptance)}",
+            f"speculative_acceptance = {list(settings.speculative_acceptance)}",
+            f"speculative_draft_s = {settings.speculative_draft_s}",
             f"frontend_s = {market.config.fleet.frontend_s}",
             "engines = []",  # the base may name answers, relative to its own folder
             "",

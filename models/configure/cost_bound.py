@@ -10,7 +10,9 @@ steps. Whatever the steps are, they take at least the value of the linear progra
     min sum_t y_t T0(c_t, B_t) + g K    with  sum y c >= C,  sum y B >= D,  sum y k >= K,  k <= M
 
 over numbers of steps y_t, with c + B within the token budget, B within the batch, and M the tokens that fit
-into memory. Each feasible point of its dual is a bound, so a grid of duals (mu, w) is enough:
+into memory. With k draft tokens in a step of a request, of which a are accepted on average, B requests
+compute B (1 + k) tokens; D and K are then a (1 + a)-th, which holds over many steps. Each feasible point of
+its dual is a bound, so a grid of duals (mu, w) is enough:
 
     mu C + nu D + w K + g K    with  nu = min over (c, B >= 1) of (T0(c, B) - mu c - w M) / B >= 0
                                and   mu <= min over c of prefill(c) / c
@@ -27,7 +29,7 @@ import numpy as np
 from fleetcast.models.aliases import Floats
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineShape
 from fleetcast.models.latency.pipeline_stages import deployment_profile
-from fleetcast.models.latency.profile_tables import interpolate_knots, profile_prefill_s
+from fleetcast.models.latency.profile_tables import decode_pass_s, profile_prefill_s
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 
 DUALS = 12  # of prompt tokens
@@ -52,15 +54,21 @@ class StepGrid(NamedTuple):
     seconds: Floats  # T0
 
 
-def list_steps(profile: LatencyProfile, max_batch: int, token_budget: int) -> StepGrid:
-    """Return steps at the knots of a profile, within the batch and the budget."""
+def list_steps(
+    profile: LatencyProfile, max_batch: int, token_budget: int, drafts: int = 0, draft_s: float = 0.0
+) -> StepGrid:
+    """Return steps at the knots of a profile, within the batch and the budget.
+
+    `drafts`: draft tokens of each decoding request, made in `draft_s` seconds each.
+    """
     batches = np.unique(np.minimum([0, *profile.decode_batch, max_batch], max_batch)).astype(float)
     tokens = np.unique(np.minimum([0, *profile.prefill_tokens, token_budget], token_budget)).astype(float)
     batch, total = (axis.ravel() for axis in np.meshgrid(batches, tokens))
-    chunk = np.maximum(total - batch, 0.0)
-    passes_s = np.where(chunk > 0, profile_prefill_s(profile, chunk + batch), 0.0)
-    decode_s = interpolate_knots(batch, profile.decode_batch, profile.decode_s)
-    seconds = np.maximum(passes_s, np.where(batch > 0, decode_s, 0.0))
+    decoded = batch * (1 + drafts)
+    chunk = np.maximum(total - decoded, 0.0)
+    passes_s = np.where(chunk > 0, profile_prefill_s(profile, chunk + decoded), 0.0)
+    seconds = np.maximum(passes_s, np.where(batch > 0, decode_pass_s(profile, decoded), 0.0))
+    seconds = seconds + np.where(batch > 0, drafts * draft_s, 0.0)
     is_step = seconds > 0
     return StepGrid(chunk[is_step], batch[is_step], seconds[is_step])
 
@@ -86,7 +94,16 @@ def busy_bound_s(steps: StepGrid, work: TokenWork, kv_token_s: float, kv_tokens:
 def shape_busy_s(market: EngineMarket, point: EnginePoint, shape: EngineShape, work: TokenWork) -> float:
     """Return the least busy seconds of instances of a shape with a point's settings."""
     profile = deployment_profile(market.catalogue_of(point), market.llm, *shape)
-    steps = list_steps(profile, point.settings.max_batch, point.settings.token_budget)
+    settings, rates = point.settings, point.settings.speculative_acceptance
+    steps = list_steps(
+        profile,
+        settings.max_batch,
+        settings.token_budget,
+        len(rates),
+        settings.speculative_draft_s,
+    )
+    made = 1 + sum(rates)
+    work = work._replace(decode_tokens=work.decode_tokens / made, cached_tokens=work.cached_tokens / made)
     kv_tokens = market.kv_tokens(point, shape)
     if point.settings.prefix == "blocks":  # requests share memory: a step may read more than fits
         kv_tokens = max(kv_tokens, ceil(work.cached_tokens))

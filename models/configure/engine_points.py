@@ -2,8 +2,9 @@
 
 A point is what the replay models: bits of weights and cache, whole or split experts, GPU type, tensor- and
 pipeline-parallel degree, prefill and decode together or apart, requests in a batch, token budget of a step,
-prefix cache, and router. Data-parallel engines are instances. What the replay does not model is no setting:
-speculative decoding, data-parallel attention, the engine's scheduling policy.
+prefix cache, router, and draft tokens of a step, up to as many as [fleet] speculative_acceptance has rates.
+Data-parallel engines are instances. What the replay does not model is no setting: data-parallel attention,
+the engine's scheduling policy.
 """
 
 import dataclasses
@@ -60,6 +61,8 @@ class EngineSettings(NamedTuple):
     token_budget: int  # tokens of a step
     prefix: str  # [fleet] prefix
     routing: str
+    speculative_acceptance: tuple[float, ...] = ()  # of each draft token of a step
+    speculative_draft_s: float = 0.0  # seconds of the drafter for each of them
 
 
 class EnginePoint(NamedTuple):
@@ -77,8 +80,10 @@ class EnginePoint(NamedTuple):
 
     @property
     def kind(self) -> "EnginePoint":
-        """The point with default settings: points of a kind differ in settings only."""
-        return self._replace(settings=default_settings(self.settings.prefix))
+        """The point with default settings: points of a kind differ in other settings only."""
+        own = self.settings
+        acceptance, draft_s = own.speculative_acceptance, own.speculative_draft_s
+        return self._replace(settings=default_settings(own.prefix, acceptance, draft_s))
 
     def pools(self, counts: Sequence[int]) -> list[tuple[Deployment, int]]:
         """Return the pools of a fleet with so many instances of each shape."""
@@ -115,7 +120,9 @@ class EngineMarket(NamedTuple):
             max_prefill_tokens=settings.token_budget,
             prefix=settings.prefix,
             batching="chunked",
-            async_scheduling=True,
+            async_scheduling=not settings.speculative_acceptance,  # vLLM's n-gram drafter refuses it
+            speculative_acceptance=settings.speculative_acceptance,
+            speculative_draft_s=settings.speculative_draft_s,
         )
         replay = dataclasses.replace(self.config.replay, routing=settings.routing, cascades={})
         return dataclasses.replace(self.config, fleet=fleet, replay=replay)
@@ -143,9 +150,12 @@ class EngineMarket(NamedTuple):
         return self._replace(catalogues=scaled)
 
 
-def default_settings(prefix: str) -> EngineSettings:
-    """Return the settings with which kinds of points are compared first."""
-    return EngineSettings(256, 8192, prefix, ROUTERS[0])
+def default_settings(prefix: str, acceptance: tuple[float, ...] = (), draft_s: float = 0.0) -> EngineSettings:
+    """Return the settings with which kinds of points are compared first.
+
+    acceptance: of each draft token of a step; draft_s: seconds of the drafter for one.
+    """
+    return EngineSettings(256, 8192, prefix, ROUTERS[0], acceptance, draft_s if acceptance else 0.0)
 
 
 def price_engines(
@@ -245,11 +255,12 @@ def list_kinds(
 
     `way`: together, apart, or any. Caches are sent between equal numbers of pipeline stages only, over links.
     """
-    kinds = []
+    kinds, fleet = [], market.config.fleet
+    rates = fleet.speculative_acceptance
     for variant in market.catalogues:
         shapes = list_shapes(market, variant, longest)
-        for prefix in prefixes:
-            settings = default_settings(prefix)
+        for prefix, drafts in product(prefixes, range(len(rates) + 1)):
+            settings = default_settings(prefix, rates[:drafts], fleet.speculative_draft_s)
             if way != "apart":
                 kinds += [EnginePoint(variant, shape, settings) for shape in shapes]
             if way != "together":
@@ -268,8 +279,9 @@ def has_link(market: EngineMarket, shape: EngineShape) -> bool:
 
 def list_settings(kind: EnginePoint) -> Iterable[EnginePoint]:
     """Yield the points of a kind: all batches, budgets and routers."""
-    prefix = kind.settings.prefix
+    prefix, drafts = kind.settings.prefix, len(kind.settings.speculative_acceptance)
     routers = (*ROUTERS, PREFIX_ROUTER) if prefix == "blocks" else ROUTERS
     for batch, budget, router in product(BATCHES, TOKEN_BUDGETS, routers):
-        if budget >= batch:
-            yield kind._replace(settings=EngineSettings(batch, budget, prefix, router))
+        if budget > batch * (1 + drafts):
+            settings = kind.settings._replace(max_batch=batch, token_budget=budget, routing=router)
+            yield kind._replace(settings=settings)

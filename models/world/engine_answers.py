@@ -19,7 +19,14 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import CacheBits, Llm, WeightBits
 from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
 from fleetcast.models.world.config import RunConfig
-from fleetcast.models.world.fleet_config import Deployment, FleetConfig, MaxBatch, PrefillTokens
+from fleetcast.models.world.fleet_config import (
+    AcceptanceRates,
+    Deployment,
+    DraftSeconds,
+    FleetConfig,
+    MaxBatch,
+    PrefillTokens,
+)
 from fleetcast.models.world.mechanisms import PREFIXES
 from fleetcast.models.world.quality_floor import FLOOR_BITS, allowed_cache_bits, least_weight_bits
 from fleetcast.models.world.toml_dataclasses import (
@@ -57,6 +64,8 @@ class AnsweredEngine:
     max_batch: MaxBatch
     token_budget: PrefillTokens
     prefix: Annotated[str, KnownName("prefix", PREFIXES)]
+    speculative_acceptance: AcceptanceRates
+    speculative_draft_s: DraftSeconds
 
 
 def add_answered_engines(config: RunConfig, catalogue: Catalogue) -> RunConfig:
@@ -167,7 +176,9 @@ def engine_deployments(
             batching="chunked",
             max_batch=engine.max_batch,
             max_prefill_tokens=engine.token_budget,
-            async_scheduling=True,
+            async_scheduling=not engine.speculative_acceptance,  # as in the search
+            speculative_acceptance=engine.speculative_acceptance,
+            speculative_draft_s=engine.speculative_draft_s,
             engine=engine_name(engine, pool),
             **changes,
         )
@@ -183,12 +194,17 @@ def list_team_regions(pools: Sequence[AnsweredPool], catalogue: Catalogue) -> It
 
 
 def engine_name(engine: AnsweredEngine, pool: AnsweredPool) -> str:
-    """Return the name of an engine in plans and tables, like fp8-kv8-b256-t8192: bits, batch, budget."""
+    """Return the name of an engine in plans and tables, like fp8-kv8-b256-t8192-k3.
+
+    It has the bits, requests in a batch, tokens of a step, and draft tokens.
+    """
     parts = [BIT_NAMES.get(engine.weight_bits, f"w{engine.weight_bits}")]
     parts += [f"kv{engine.kv_bits}"] if engine.kv_bits < FLOOR_BITS["bf16"] else []
     parts += ["ep"] if engine.is_expert_parallel else []
     parts += [f"pp{pool.pipeline_parallel}"] if pool.pipeline_parallel > 1 else []
-    return "-".join([*parts, f"b{engine.max_batch}", f"t{engine.token_budget}"])
+    drafts = len(engine.speculative_acceptance)
+    limits = [f"b{engine.max_batch}", f"t{engine.token_budget}", *([f"k{drafts}"] if drafts else [])]
+    return "-".join([*parts, *limits])
 
 
 def engine_identity(fleet: FleetConfig, pool: Deployment) -> tuple[Any, ...]:
