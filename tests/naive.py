@@ -93,8 +93,7 @@ class Instance:
     cache: list = field(default_factory=list)  # hashes that no request holds, the least recently used first
     queue_dirty: bool = False
     ended: int = 0  # requests that ended at this boundary, which an async engine still counts
-    ended_tokens: int = 0  # of the blocks that these had
-    ended_uncached_tokens: int = 0  # of those that did not stay cached
+    ended_held: dict = field(default_factory=dict)  # of these: tokens of their blocks, and those not cached
     has_preempted: bool = False  # at this boundary: with chunks, nothing is admitted then
     chunk_limit: float = inf  # most prompt tokens of one request in this step
     chunks: dict = field(default_factory=dict)  # prompt tokens of this step, by request
@@ -105,6 +104,14 @@ class Instance:
     role: int = WHOLE
 
     unknown: list = field(default_factory=list)  # requests that an async engine does not know of yet
+
+    @property
+    def ended_tokens(self):
+        return sum(held for held, _ in self.ended_held.values())
+
+    @property
+    def ended_uncached_tokens(self):
+        return sum(uncached for _, uncached in self.ended_held.values())
 
     def load(self, requests):
         """Tokens that are its to process, by its role, of the requests that are here or on their way."""
@@ -562,23 +569,23 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         """Let the finished go and preempt while the next step does not fit; whether the batch changed."""
         changed, instance.paused = False, []
         done = [r for r in instance.batch if r.made == r.output_tokens]
-        before = self.holding(instance)
         if done:
             self.forget(instance)
-        cached_before = len(instance.cache)
+        is_async = self.fleet.is_async[self.fleet.kind[instance.pool]]
         orders = {r.turn: (r in fresh, -r.surplus, r.admission_turn if r in fresh else r.turn) for r in done}
         for request in sorted(done, key=lambda r: orders[r.turn]):
             request.finish_s = now
             self.note_service(instance, now - request.dispatched_s)
             self.give_up(request)
             self.go_on(request, now)
+            before, cached_before = self.holding(instance), len(instance.cache)
             instance.batch.remove(request)
             self.leave(request, instance, request.cached - request.surplus)
             instance.queue_dirty = changed = True
-        if self.fleet.is_async[self.fleet.kind[instance.pool]]:
-            instance.ended, instance.ended_tokens = len(done), before - self.holding(instance)
-            kept = (len(instance.cache) - cached_before) * self.fleet.prefix_block_tokens
-            instance.ended_uncached_tokens = instance.ended_tokens - kept
+            if is_async:
+                kept = (len(instance.cache) - cached_before) * self.fleet.prefix_block_tokens
+                held = before - self.holding(instance)
+                instance.ended, instance.ended_held[request.turn] = instance.ended + 1, (held, held - kept)
         changed = self.let_go(instance, now) or changed
         instance.chunk_limit = self.chunk_limit(instance)
         if self.next_step_tokens(instance) > self.capacity(instance.pool):
@@ -586,11 +593,18 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             if self.is_chunked(instance) and self.by_level:
                 return self.preempt_by_level(instance) or changed
         has_limit = self.fleet.long_prefill_token_threshold[self.fleet.kind[instance.pool]] > 0
-        while self.next_step_tokens(instance) > self.capacity(instance.pool) and not self.is_safe(instance):
+        while self.next_step_tokens(instance) > self.capacity(instance.pool):
             held = instance.batch + instance.joining
+            if not held:
+                break
             first = [] if has_limit else instance.joining
             level = {r.turn: 0 if r in instance.joining else self.by_level * r.level for r in held}
             victim = max(held, key=lambda r: (r in first, level[r.turn], r.admission_turn))
+            if self.is_chunked(instance) and self.free_ended(instance, victim, lambda r: r.admission_turn):
+                instance.has_preempted = True
+                continue
+            if self.is_safe(instance):
+                break
             self.preempt(victim, instance)
             changed, instance.has_preempted = True, self.is_chunked(instance)
         return changed
@@ -708,7 +722,16 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             instance.wakes_s = inf
 
     def forget_ended(self, instance):
-        instance.ended = instance.ended_tokens = instance.ended_uncached_tokens = 0
+        instance.ended, instance.ended_held = 0, {}
+
+    def free_ended(self, instance, victim, rank):
+        """An ended request that is preempted before the victim gives its memory; whether there is one."""
+        ended = [self.requests[turn] for turn in instance.ended_held]
+        last = max(ended, key=rank, default=victim)
+        if rank(last) <= rank(victim):
+            return False
+        del instance.ended_held[last.turn]
+        return True
 
     def admit(self, instance, now):
         instance.queue_dirty = False

@@ -113,6 +113,9 @@ class NaiveLevels:
                 if self.next_step_tokens(instance, behind) <= self.capacity(instance.pool):
                     break
                 victim = max(step + behind, key=lambda r: (r.level, r.turn))
+                if self.free_ended(instance, victim, lambda r: (r.level, r.turn)):
+                    instance.has_preempted = True
+                    continue
                 step, behind = ([r for r in some if r is not victim] for some in (step, behind))
                 self.preempt(victim, instance)
                 changed = instance.has_preempted = True

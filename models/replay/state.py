@@ -256,6 +256,8 @@ class State(NamedTuple):
     progress : one record, no array
     block_crossings : shape (N, block tokens), decoding requests by (cached tokens - steps) mod block tokens
     finish_key : shape (N, B), min-heap of (finish step << 32 | request) of the decode batch
+    ended_request : shape (N, B), the first instance.ended are those; NO_INDEX: its memory was taken
+    ended_blocks : shape (N, B, 2), KV blocks of these, and of them those that did not stay cached
     requests_by_level : shape (N, K), requests of each level assigned and not finished
     cache : shape (N, blocks, 5) or (N, 0, 5), hashed prompt blocks, in use or free (block_cache.py)
     bucket : shape (N, power of two) or (N, 0), first block of each hash chain
@@ -281,6 +283,8 @@ class State(NamedTuple):
     pool_level: npt.NDArray[Any]
     block_crossings: Ints
     finish_key: Ints
+    ended_request: Ints
+    ended_blocks: Ints
     requests_by_level: Ints
     cache: npt.NDArray[np.int32]
     bucket: npt.NDArray[np.int32]

@@ -130,7 +130,9 @@ def recorded_settings() -> list[EngineCase]:
     cases += [priority_case(seed, RECORDED_CROWDED) for seed in (0, 1, 4)]
     cases += [limited_case(seed, RECORDED_CROWDED) for seed in (7, 8, 9)]
     both = priority_case(11, RECORDED_CROWDED)._replace(long_prefill_token_threshold=100, watermark=0.05)
-    return [*cases, both, drafted_case(0, RECORDED_CROWDED), drafted_case(1, RECORDED_CROWDED)]
+    # In the last one an async engine preempts requests that have just ended.
+    drafts = [drafted_case(seed, RECORDED_CROWDED) for seed in (0, 1)]
+    return [*cases, both, *drafts, limited_case(10, CROWDED_REQUESTS)]
 
 
 def record_decisions() -> None:

@@ -19,6 +19,7 @@ from fleetcast.models.replay.compiled import njit_call, njit_inline
 from fleetcast.models.replay.dispatch.migration import cut_stretch_soon
 from fleetcast.models.replay.engine.admit import admit_waiting, can_admit, can_make_batch_room
 from fleetcast.models.replay.engine.draft_tokens import steps_for_tokens, tokens_of_steps
+from fleetcast.models.replay.engine.ended_requests import forget_ended
 from fleetcast.models.replay.engine.kv_memory import prompt_tokens, tokens_in_memory
 from fleetcast.models.replay.engine.prefix import tokens_to_compute
 from fleetcast.models.replay.engine.prompt_chunks import (
@@ -29,7 +30,6 @@ from fleetcast.models.replay.engine.prompt_chunks import (
     take_chunk_blocks,
 )
 from fleetcast.models.replay.engine.queue import (
-    forget_ended,
     has_unnoticed_request,
     has_waiting_request,
     notice_arrivals,

@@ -101,13 +101,6 @@ def notice_arrivals(trace: TraceArrays, state: State, slot: int, until_s: float)
 
 
 @njit_inline
-def forget_ended(state: State, slot: int) -> None:
-    """Take the requests that have just ended out of what the next step is composed with."""
-    instance = state.instance[slot]
-    instance.ended = instance.ended_blocks = instance.ended_uncached_blocks = 0
-
-
-@njit_inline
 def first_waiting_lane(rules: Rules, state: State, slot: int, lane: int) -> int:
     """Return the list with the earliest waiting request of a tier or level; NO_INDEX if none waits."""
     lists = state.lane.shape[1] - 1

@@ -8,6 +8,7 @@ from fleetcast.models.replay.dispatch.leg_chain import continue_chain
 from fleetcast.models.replay.dispatch.migration import abort_migration, release_migrated
 from fleetcast.models.replay.engine.admit import start_decoding
 from fleetcast.models.replay.engine.draft_tokens import draft_blocks, tokens_of_steps
+from fleetcast.models.replay.engine.ended_requests import note_ended
 from fleetcast.models.replay.engine.kv_memory import (
     full_length_blocks,
     new_kv_blocks,
@@ -217,9 +218,8 @@ def finish_request(
     note_service_time(state, slot, now - state.request[request].dispatched_s)
     instance.queue_dirty = True
     if fleet.is_async[fleet.slot_kind[slot]]:
-        instance.ended += 1
-        instance.ended_blocks += released
-        instance.ended_uncached_blocks += released + idle_before - idle_kv_blocks(fleet, state, slot)
+        uncached = released + idle_before - idle_kv_blocks(fleet, state, slot)
+        note_ended(state, slot, request, released, uncached)
     state.progress.ended += 1
     if trace.then.size > 0:
         continue_chain(trace, rules, state, request, now)

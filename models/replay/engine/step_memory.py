@@ -8,13 +8,9 @@ the step ends with the one before it: the requests behind it pause for this step
 
 from fleetcast.models.replay.compiled import njit_call, njit_inline
 from fleetcast.models.replay.dispatch.migration import place_in_batch
+from fleetcast.models.replay.engine.ended_requests import forget_ended, free_ended_after
 from fleetcast.models.replay.engine.kv_memory import capacity_blocks, kv_blocks, new_kv_blocks
-from fleetcast.models.replay.engine.preempt import (
-    last_decoding,
-    preempt_decoding,
-    preempt_prefilling,
-    preempt_request,
-)
+from fleetcast.models.replay.engine.preempt import last_decoding, preempt_request
 from fleetcast.models.replay.engine.prefix import evict_prefix_blocks
 from fleetcast.models.replay.engine.prompt_chunks import (
     chunk_tokens,
@@ -24,7 +20,6 @@ from fleetcast.models.replay.engine.prompt_chunks import (
     set_chunk_limit,
     tokens_after_chunk,
 )
-from fleetcast.models.replay.engine.queue import forget_ended
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import REQUEST_BITS, State
 from fleetcast.models.world.mechanisms import QueueOrder
@@ -48,16 +43,21 @@ def preempt_while_full(trace: TraceArrays, fleet: FleetArrays, rules: Rules, sta
     evict_prefix_blocks(fleet, state, slot, 0)
     if is_chunked(fleet, slot) and rules.order >= QueueOrder.PRIORITY:
         return preempt_by_level(trace, fleet, state, slot, safe)
-    while instance.batch + instance.joining > safe:
+    has_freed = False
+    while instance.batch + instance.joining > 0:
         if has_memory_for_step(trace, fleet, state, slot):
             break
         last = last_decoding(trace, rules.order >= QueueOrder.PRIORITY, state, slot)
-        if is_prompt_preempted(fleet, state, slot, last):
-            preempt_prefilling(trace, fleet, state, slot, instance.joining_tail)
-        else:
-            preempt_decoding(trace, fleet, state, slot, last)
+        is_prompt = is_prompt_preempted(fleet, state, slot, last)
+        victim = instance.joining_tail if is_prompt else state.finish_key[slot, last] & REQUEST_BITS
+        if is_chunked(fleet, slot) and free_ended_after(trace, False, state, slot, victim):
+            has_freed = True
+            continue
+        if instance.batch + instance.joining <= safe:
+            break
+        preempt_request(trace, fleet, state, slot, victim)
         changed = True
-    instance.has_preempted = changed and is_chunked(fleet, slot)
+    instance.has_preempted = (changed or has_freed) and is_chunked(fleet, slot)
     return changed
 
 
@@ -112,7 +112,11 @@ def preempt_by_level(trace: TraceArrays, fleet: FleetArrays, state: State, slot:
             taken + blocks > level_free_blocks(trace, fleet, state, slot)
             and instance.batch + instance.joining > safe
         ):
-            victim = last_of_lowest_level(trace, state, slot)
+            last = last_of_lowest_level(trace, state, slot)
+            if free_ended_after(trace, True, state, slot, last):
+                instance.has_preempted = True
+                continue
+            victim = last
             if state.request[victim].admission_turn <= turn:
                 members -= 1
                 taken -= step_blocks(trace, fleet, state, slot, victim)

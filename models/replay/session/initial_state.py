@@ -54,6 +54,8 @@ def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> State:
         pool_level=POOL_LEVEL_RECORDS.make(pools, levels),
         block_crossings=np.zeros((slots, fleet.kv_block_tokens), np.int64),
         finish_key=np.zeros((slots, fleet.max_batch.max()), np.int64),
+        ended_request=np.zeros((slots, fleet.max_batch.max()), np.int64),
+        ended_blocks=np.zeros((slots, fleet.max_batch.max(), 2), np.int64),
         requests_by_level=np.zeros((slots, levels), np.int64),
         **empty_caches(fleet),
         instances=instances,
