@@ -118,6 +118,20 @@ def test_what_has_landed_keeps_its_tier_whatever_lands_later(settings: RunSettin
     }  # fmt: skip
 
 
+def test_a_file_that_moves_and_is_judged_anew_is_reported_as_moved(settings: RunSettings) -> None:
+    """So the trace that it has left is assessed again, too."""
+    mapping = settings.lake.root.parent / "landing" / "day00.toml"
+    drop(settings, "day00", range(1))
+    mapping.write_text('trace = "before"')
+    assert land_all_files(settings).reports[0].trace == "before"
+    drop(settings, "day01", range(1, 4))
+    for file in (mapping, mapping.with_name("day01.toml")):
+        file.write_text('trace = "after"')
+    landing = land_all_files(settings)
+    assert set(tiers(settings).query("app == 'alpha'")["tier_source"]) == {"bursts"}
+    assert [report.moved_from for report in landing.reports] == [("before",), ()]
+
+
 def test_a_night_that_is_forgotten_and_lands_again_is_judged(settings: RunSettings) -> None:
     for first, end in ((0, 1), (1, 4)):
         drop(settings, f"day{first:02}", range(first, end))

@@ -1,5 +1,6 @@
 """Land all files of data/landing: a bad file is refused with its reason, and the others land."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -58,7 +59,8 @@ def land_all_files(settings: RunSettings, progress: Progress | None = None) -> L
         for number, (path, report) in enumerate(zip(paths, landing.reports, strict=True)):
             if (report.trace, report.file) in without_verdict:
                 withdraw_file(settings.lake, report.trace, report.file)
-                landing.reports[number] = ingest_file(path, settings.lake, catalogue, progress)
+                again = ingest_file(path, settings.lake, catalogue, progress)
+                landing.reports[number] = dataclasses.replace(again, moved_from=report.moved_from)
     changed = {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}
     for trace in changed | {trace for report in landing.reports for trace in report.moved_from}:
         assess_trace(settings.lake, trace)
