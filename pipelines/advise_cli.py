@@ -107,18 +107,8 @@ def advise_command(
         progress = make_progress(quiet)
         with background_compile.compile_in_background():
             if config is not None:
-                if (
-                    as_
-                    or on
-                    or gpus
-                    or outputs
-                    or columns
-                    or provider
-                    or prices
-                    or survive != "instance"
-                    or engines
-                    or quality_floor
-                ):
+                given = (as_, on, gpus, outputs, columns, provider, prices, engines, quality_floor)
+                if any(given) or survive != "instance":
                     raise ValueError(
                         "--assume-llm, --fleet, --gpus, --provider, --prices, --survive, --outputs, "
                         "--quality-floor, --engines and --columns go with a trace; a config has these values "

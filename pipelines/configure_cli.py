@@ -55,8 +55,13 @@ def configure_command(
         ),
     ] = None,
     speculative_draft_s: Annotated[
-        float, typer.Option(help="Seconds of the drafter for each of them; 0 for n-grams.", min=0, max=10)
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            help="Seconds of the drafter for each of them, 0 for n-grams. Default: those of the config.",
+            min=0,
+            max=10,
+        ),
+    ] = None,
     hours: Annotated[int, typer.Option(help="Number of busiest hours to replay.", min=1, max=24)] = 1,
     prices: GpuPricesOption = None,
     out: Annotated[
@@ -90,11 +95,9 @@ def configure_command(
         if apart and together:
             raise ValueError("--disaggregated and --colocated: one or the other, or neither for both.")
         catalogue = load_catalogue()
-        chosen = load_config(resolve_config(config), catalogue)
-        if speculative_acceptance is not None:
-            chosen = configure_answer.with_acceptance_rates(
-                chosen, speculative_acceptance, speculative_draft_s
-            )
+        chosen = configure_answer.with_drafts_of(
+            load_config(resolve_config(config), catalogue), speculative_acceptance, speculative_draft_s
+        )
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
         timed = [name for name, gpu in catalogue.gpus.items() if gpu.system is not None]
         types = [gpu.strip() for gpu in gpus.split(",")] if gpus else timed

@@ -298,7 +298,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         """One step of the decode batch."""
         made = self.fleet.drafts.made[self.fleet.kind[instance.pool]]
         at = instance.steps % (len(made) - 1)
-        instance.steps += 1
+        instance.steps += bool(self.unpaused(instance))
         for request in instance.batch:
             request.held = request.cached
         for request in self.unpaused(instance):

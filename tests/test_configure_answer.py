@@ -528,6 +528,7 @@ def refusals(file: Path) -> Iterator[tuple[list[str], str]]:
     )
     for rates in ("0.5,0.7", "1.5", "half", ""):
         yield ["llama3.1-8b", *known, "--speculative-acceptance", rates], "from 0 to 1 that do not rise"
+    yield ["llama3.1-8b", *known, "--speculative-draft-s", "0.001"], "needs --speculative-acceptance"
     yield ["llama3.1-8b", *known, "--quality-floor", "fp6"], "unknown quality floor 'fp6'"
     yield ["llama3.1-405b-fp8", *known, "--gpus", "l40s-48gb"], "fits nowhere on l40s-48gb"
     yield ["llama3.1-8b", "--trace", str(few)], "busiest hours have 10 requests, at least 200 are needed"

@@ -333,9 +333,9 @@ def test_a_broken_study_file_or_llm_keeps_no_other_from_its_turn(
             raise ConfigError("No GPU holds a.")
         return query.llm
 
-    said: list[str] = []
+    lines: list[str] = []
     monkeypatch.setattr(rent_answer, "answer_rent_query", answer)
     monkeypatch.setattr(rent_answer, "write_rent_tables", lambda *_: None)
-    wanted = (["a", "b"], ["l4-24gb"], None, SimpleNamespace(say=said.append))
+    wanted = (["a", "b"], ["l4-24gb"], None, SimpleNamespace(say=lines.append))
     assert find_fleets_to_rent(SimpleNamespace(), date(2025, 7, 1), *wanted) == {"b": "b"}
-    assert said == ["No GPU holds a."]
+    assert lines == ["No GPU holds a."]

@@ -16,7 +16,7 @@ from wired import DAY, LLMS, REGIONS, changed, wired_settings
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import RunSettings, load_settings
 from fleetcast.assets.replays.policy_inputs import fleet_and_rules, policy_schedules
-from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules
+from fleetcast.models.replay.kernel_inputs import DRAFT_CYCLE, NO_INDEX, FleetArrays, Rules
 from fleetcast.models.replay.run import Schedule
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import make_rules
@@ -219,7 +219,7 @@ def test_the_fleet_is_that_of_the_config_and_the_catalogue(wired: RunSettings) -
     assert ({*fleet.max_batch}, {*fleet.max_prefill_tokens}, fleet.kv_block_tokens) == ({48}, {4096}, 32)
     assert {*fleet.long_prefill_token_threshold} == {1536}
     assert fleet.drafts.tokens.tolist() == [2, 2]
-    assert fleet.drafts.mean_made.tolist() == [1 + 0.375 + 0.125] * 2
+    assert (fleet.drafts.made[:, -1] / DRAFT_CYCLE).tolist() == [1 + 0.375 + 0.125] * 2
     assert fleet.drafts.draft_s.tolist() == [2 * 0.0121] * 2
     assert fleet.watermark_blocks.tolist() == [int(0.03 * (kv[llm] // 32 + 1)) for llm in LLMS]
     assert (fleet.then == NO_INDEX).all()

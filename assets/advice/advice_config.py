@@ -38,14 +38,14 @@ class EngineFiles(NamedTuple):
     quality_floor: str | None = None
 
 
+NO_ENGINES = EngineFiles()
+
+
 class SizedDeployment(NamedTuple):
     """The deployment of an llm's instances, and about how many its peak needs."""
 
     deployment: Deployment
     peak_instances: int
-
-
-NO_ENGINES = EngineFiles()
 
 
 def current_deployments(pools: Sequence[TryPool]) -> dict[str, SizedDeployment]:

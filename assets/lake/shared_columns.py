@@ -37,11 +37,8 @@ def column_meaning(column: str, described: Mapping[str, str]) -> str | None:
 def renamed_column_hint(message: str, query: str) -> str:
     """Return what to write for the unknown column of DuckDB's message, if it has a new name; else ""."""
     found = re.search(r'column "?(\w+)"?', message, re.IGNORECASE)
-    return next(
-        (
-            hint
-            for name, hint in RENAMED_COLUMNS.items()
-            if found and found[1] == name.rpartition(".")[2] and name.rpartition(".")[0] in query.lower()
-        ),
-        "",
-    )
+    for name, hint in RENAMED_COLUMNS.items():
+        mart, _, column = name.rpartition(".")
+        if found and found[1] == column and mart in query.lower():
+            return hint
+    return ""

@@ -48,6 +48,7 @@ from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.engine_answers import ANSWER_VERSION
+from fleetcast.models.world.fleet_config import are_acceptance_rates
 from fleetcast.models.world.project_paths import HOME
 from fleetcast.models.world.quality_floor import FLOOR_BITS
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
@@ -127,21 +128,27 @@ def with_targets(catalogue: Catalogue, query: ConfigureQuery) -> Catalogue:
     return dataclasses.replace(catalogue, tiers={**catalogue.tiers, name: tier})
 
 
-def with_acceptance_rates(config: RunConfig, rates: str, draft_s: float) -> RunConfig:
+def with_drafts_of(config: RunConfig, rates: str | None, draft_s: float | None) -> RunConfig:
     """Return the config with these rates of acceptance, with commas between, and seconds of the drafter.
 
-    ConfigError where one is no share, or the rates rise.
+    None: those of the config. ConfigError where one is no share, the rates rise, or there are none.
     """
-    try:
-        acceptance = tuple(float(rate) for rate in rates.split(","))
-    except ValueError:
-        acceptance = (float("nan"),)
-    if not all(0 <= rate <= 1 for rate in acceptance) or list(acceptance) != sorted(acceptance)[::-1]:
-        raise ConfigError(
-            f"--speculative-acceptance {rates[:60]}: needed shares from 0 to 1 that do not rise, with commas "
-            "between, like 0.7,0.5,0.3: a draft token is accepted only after the one before it."
-        )
-    fleet = dataclasses.replace(config.fleet, speculative_acceptance=acceptance, speculative_draft_s=draft_s)
+    fleet = config.fleet
+    if rates is not None:
+        try:
+            acceptance = tuple(float(rate) for rate in rates.split(","))
+        except ValueError:
+            acceptance = (float("nan"),)
+        if not are_acceptance_rates(acceptance):
+            raise ConfigError(
+                f"--speculative-acceptance {rates[:60]}: needed shares from 0 to 1 that do not rise, with "
+                "commas between, like 0.7,0.5,0.3: a draft is accepted only after the one before it."
+            )
+        fleet = dataclasses.replace(fleet, speculative_acceptance=acceptance)
+    if draft_s is not None:
+        if not fleet.speculative_acceptance:
+            raise ConfigError("--speculative-draft-s needs --speculative-acceptance. Give both.")
+        fleet = dataclasses.replace(fleet, speculative_draft_s=draft_s)
     return dataclasses.replace(config, fleet=fleet)
 
 

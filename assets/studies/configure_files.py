@@ -227,7 +227,7 @@ def render_config(llm: str, market: EngineMarket, score: FleetScore) -> str:
             f"max_prefill_tokens = {settings.token_budget}",
             f'prefix = "{settings.prefix}"',
             'batching = "chunked"',
-            f"async_scheduling = {json.dumps(not settings.speculative_acceptance)}",
+            f"async_scheduling = {json.dumps(settings.is_async)}",
             f"speculative_acceptance = {list(settings.speculative_acceptance)}",
             f"speculative_draft_s = {settings.speculative_draft_s}",
             f"frontend_s = {market.config.fleet.frontend_s}",

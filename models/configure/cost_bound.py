@@ -29,7 +29,7 @@ import numpy as np
 from fleetcast.models.aliases import Floats
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineShape
 from fleetcast.models.latency.pipeline_stages import deployment_profile
-from fleetcast.models.latency.profile_tables import decode_pass_s, profile_prefill_s
+from fleetcast.models.latency.profile_tables import drafted_step_s, profile_prefill_s
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 
 DUALS = 12  # of prompt tokens
@@ -55,20 +55,21 @@ class StepGrid(NamedTuple):
 
 
 def list_steps(
-    profile: LatencyProfile, max_batch: int, token_budget: int, drafts: int = 0, draft_s: float = 0.0
+    profile: LatencyProfile, max_batch: int, token_budget: int, drafts: int, draft_s: float
 ) -> StepGrid:
     """Return steps at the knots of a profile, within the batch and the budget.
 
     `drafts`: draft tokens of each decoding request, made in `draft_s` seconds each.
     """
-    batches = np.unique(np.minimum([0, *profile.decode_batch, max_batch], max_batch)).astype(float)
+    knots = (*profile.decode_batch, *(profile.prefill_tokens if drafts else ()))  # of f, in tokens
+    batches = np.unique([0.0, *np.clip(np.array(knots) / (1 + drafts), 1, max_batch), max_batch])
     tokens = np.unique(np.minimum([0, *profile.prefill_tokens, token_budget], token_budget)).astype(float)
     batch, total = (axis.ravel() for axis in np.meshgrid(batches, tokens))
     decoded = batch * (1 + drafts)
     chunk = np.maximum(total - decoded, 0.0)
     passes_s = np.where(chunk > 0, profile_prefill_s(profile, chunk + decoded), 0.0)
-    seconds = np.maximum(passes_s, np.where(batch > 0, decode_pass_s(profile, decoded), 0.0))
-    seconds = seconds + np.where(batch > 0, drafts * draft_s, 0.0)
+    decode_s = drafted_step_s(profile, batch, drafts, drafts * draft_s)
+    seconds = np.maximum(passes_s, np.where(batch > 0, decode_s, 0.0))
     is_step = seconds > 0
     return StepGrid(chunk[is_step], batch[is_step], seconds[is_step])
 

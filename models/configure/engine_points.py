@@ -64,6 +64,11 @@ class EngineSettings(NamedTuple):
     speculative_acceptance: tuple[float, ...] = ()  # of each draft token of a step
     speculative_draft_s: float = 0.0  # seconds of the drafter for each of them
 
+    @property
+    def is_async(self) -> bool:
+        """Whether the engine composes a step while one runs: not with drafts, as vLLM's n-grams refuse it."""
+        return not self.speculative_acceptance
+
 
 class EnginePoint(NamedTuple):
     """A point of the space. With `decode`, `shape` only prefills, and `decode` only decodes."""
@@ -120,7 +125,7 @@ class EngineMarket(NamedTuple):
             max_prefill_tokens=settings.token_budget,
             prefix=settings.prefix,
             batching="chunked",
-            async_scheduling=not settings.speculative_acceptance,  # vLLM's n-gram drafter refuses it
+            async_scheduling=settings.is_async,
             speculative_acceptance=settings.speculative_acceptance,
             speculative_draft_s=settings.speculative_draft_s,
         )

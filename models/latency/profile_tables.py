@@ -127,16 +127,20 @@ def profile_prefill_s(profile: LatencyProfile, tokens: npt.ArrayLike) -> Floats:
     return interpolate_knots(tokens, profile.prefill_tokens, profile.prefill_s)
 
 
-def decode_pass_s(profile: LatencyProfile, tokens: npt.ArrayLike) -> Floats:
-    """Return f of passes over so many tokens of decoding requests, drafts included, in the shape of `tokens`.
+def drafted_step_s(profile: LatencyProfile, batch: npt.ArrayLike, drafts: int, draft_s: float) -> Floats:
+    """Return f of steps with `drafts` draft tokens of each of `batch` requests, in the shape of `batch`.
 
-    Up to the largest batch of the profile it is the step of such a batch: the same matrices are multiplied.
-    Above, it is at least the prefill of as many tokens.
+    A step that checks drafts takes what one without them takes for a batch of as many tokens: the same
+    matrices are multiplied. Above the largest batch of the profile it is at least the prefill of as many
+    tokens. `draft_s`: seconds of the drafter in a step.
     """
-    count = np.asarray(tokens)
-    seconds = interpolate_knots(count, profile.decode_batch, profile.decode_s)
-    prefill_s = profile_prefill_s(profile, count)
-    return np.where(count > profile.decode_batch[-1], np.maximum(seconds, prefill_s), seconds)
+    tokens = np.asarray(batch) * (1 + drafts)
+    seconds = interpolate_knots(tokens, profile.decode_batch, profile.decode_s)
+    if drafts == 0:
+        return seconds
+    prefill_s = profile_prefill_s(profile, tokens)
+    is_known = tokens <= profile.decode_batch[-1]
+    return draft_s + np.where(is_known, seconds, np.maximum(seconds, prefill_s))
 
 
 class ProfileFit(NamedTuple):

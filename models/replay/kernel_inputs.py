@@ -63,7 +63,6 @@ class DraftTables(NamedTuple):
     made: Ints  # (J, DRAFT_CYCLE + 1) tokens made by the first n steps
     summed: Ints  # (J, DRAFT_CYCLE + 1) sum of `made` before each of them
     steps: Ints  # (J, M) fewest steps of the cycle that make so many tokens
-    mean_made: Floats  # (J,) tokens made by a step
     draft_s: Floats  # (J,) seconds of drafting in a step
 
 

@@ -150,7 +150,6 @@ INSTANCE_RECORDS = Records(  # (N,)
     ("step_s", F64, "s", 0, "start of the step that ended last"),
     ("steps", I64, "tokens", 0, "of each decoding request, made before base_s; steps where none are drafted"),
     ("cycle_steps", I64, "steps", 0, "of the cycle of accepted drafts, made before base_s"),
-    ("last_made", I64, "tokens", 0, "of each decoding request, made by the last step; only with drafts"),
     ("stretch", I64, "steps", 0, "decode steps from base_s to its next event"),
     ("batch", I64, "requests", 0, "in the decode batch"),
     ("kv", I64, "tokens", 0, "of the decode batch's cache at base_s: what a decode step reads"),

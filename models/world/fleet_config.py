@@ -1,6 +1,6 @@
 """[fleet] of a config: the deployments of each llm, their number of instances, and the engine's limits."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
@@ -90,6 +90,11 @@ class Deployment:
         """Keys of the llm that this deployment changes, with their values."""
         values = ((key, getattr(self, key)) for key in ("weight_bits", "kv_bits", "is_expert_parallel"))
         return tuple((key, value) for key, value in values if value is not None)
+
+
+def are_acceptance_rates(rates: Sequence[float]) -> bool:
+    """Return whether these are shares that do not rise: a draft is accepted only after the one before it."""
+    return all(0 <= rate <= 1 for rate in rates) and list(rates) == sorted(rates, reverse=True)
 
 
 def gpu_type(title: str) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.fleet_config import Deployment, FleetConfig
+from fleetcast.models.world.fleet_config import Deployment, FleetConfig, are_acceptance_rates
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 DEPLOYMENTS_TABLE = "[fleet.deployments]"
@@ -122,7 +122,7 @@ def check_pool_limits(here: str, fleet: FleetConfig, pool: Deployment) -> None:
             "Set both to 0, or change the batching, here or in [fleet]."
         )
     rates = engine.speculative_acceptance
-    if rates and (engine.batching != "chunked" or list(rates) != sorted(rates, reverse=True)):
+    if rates and (engine.batching != "chunked" or not are_acceptance_rates(rates)):
         raise ConfigError(
             f'{here}: speculative_acceptance = {list(rates)} needs batching = "chunked" (here '
             f'"{engine.batching}") and rates that do not rise: a draft token is accepted only after the one '

@@ -12,6 +12,8 @@ import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,13 +51,20 @@ TARGETS = {
         "requests", "at crowded engines with a limit for long prompts or a watermark"
     ),
     "engine_scheduler_limited_worst": Target("share", "the same with these limits", at_most=1e-9),
-    "engine_scheduler_priority_preemptions": Target("preemptions", "of requests with four priorities"),
+    "engine_scheduler_limited_preemptions": Target("preemptions", "of them"),
+    "engine_scheduler_priority_requests": Target("requests", "with four priorities"),
+    "engine_scheduler_priority_preemptions": Target("preemptions", "of them"),
     "engine_scheduler_priority_worst": Target("share", "the same with four priorities", at_most=1e-9),
     "engine_scheduler_cached_requests": Target("requests", "of conversations compared, with caches"),
     "engine_scheduler_cached_worst": Target("share", "the same for conversations with caches", at_most=1e-9),
     "engine_scheduler_drafted_requests": Target("requests", "with speculative decoding"),
     "engine_scheduler_drafted_worst": Target("share", "the same with speculative decoding", at_most=1e-9),
     "engine_scheduler_drafted_preemptions": Target("preemptions", "of them"),
+    "engine_scheduler_together_requests": Target(
+        "requests", "with priorities and a limit, half of them with speculative decoding"
+    ),
+    "engine_scheduler_together_worst": Target("share", "the same with all of these", at_most=1e-9),
+    "engine_scheduler_together_preemptions": Target("preemptions", "of them"),
     "engine_prefix_reuse_gap": Target("tokens", "reused by one of the two and not by the other", at_most=0),
 }
 
@@ -180,24 +189,34 @@ def preempted(cases: int = 0, requests: int = 0) -> Figures:
     }
 
 
-def limited(cases: int = 0, requests: int = 0) -> Figures:
+def compare_crowded(name: str, make_case: Callable[[int, int], EngineCase]) -> Figures:
+    """Compare cases of crowded engines, a seed each."""
+    found = compare_cases([make_case(seed, CROWDED_REQUESTS) for seed in range(CROWDED_CASES)])
+    return {
+        f"engine_scheduler_{name}_requests": CROWDED_CASES * CROWDED_REQUESTS,
+        f"engine_scheduler_{name}_worst": max(one.worst for one in found),
+        f"engine_scheduler_{name}_preemptions": sum(one.preemptions for one in found),
+    }
+
+
+def limited() -> Figures:
     """Crowded engines with a limit for long prompts, or with a watermark."""
-    cases, requests = cases or CROWDED_CASES, requests or CROWDED_REQUESTS
-    found = compare_cases([limited_case(seed, requests) for seed in range(cases)])
-    return {
-        "engine_scheduler_limited_requests": cases * requests,
-        "engine_scheduler_limited_worst": max(one.worst for one in found),
-    }
+    return compare_crowded("limited", limited_case)
 
 
-def priorities(cases: int = 0, requests: int = 0) -> Figures:
+def priorities() -> Figures:
     """Crowded engines with policy "priority"."""
-    cases, requests = cases or CROWDED_CASES, requests or CROWDED_REQUESTS
-    found = compare_cases([priority_case(seed, requests) for seed in range(cases)])
-    return {
-        "engine_scheduler_priority_preemptions": sum(one.preemptions for one in found),
-        "engine_scheduler_priority_worst": max(one.worst for one in found),
-    }
+    return compare_crowded("priority", priority_case)
+
+
+def drafted() -> Figures:
+    """Speculative decoding: both play the same numbers of accepted tokens, step by step."""
+    return compare_crowded("drafted", drafted_case)
+
+
+def together() -> Figures:
+    """Priorities with a limit or a watermark, half of them with speculative decoding."""
+    return compare_crowded("together", together_case)
 
 
 def conversations(cases: int = 0, requests: int = 0) -> Figures:
@@ -222,8 +241,14 @@ def conversations(cases: int = 0, requests: int = 0) -> Figures:
 
 def drafted_case(seed: int, requests: int) -> EngineCase:
     """Up to four draft tokens a step, at random settings with room for all, or at a crowded engine."""
+    is_crowded = seed % 2 == 1
+    case = crowded_case if is_crowded else partial(sample_case, f"drafts {seed}")
+    return with_drafts(case(seed if is_crowded else 4_000 + seed, requests), seed)
+
+
+def with_drafts(case: EngineCase, seed: int) -> EngineCase:
+    """The same requests, at synchronous engines with speculative decoding."""
     rates = ACCEPTANCES[seed % len(ACCEPTANCES)]
-    case = crowded_case(seed, requests) if seed % 2 else sample_case(f"drafts {seed}", 4_000 + seed, requests)
     most = case.max_num_batched_tokens // (1 + len(rates)) - 1
     return case._replace(
         async_scheduling=False,
@@ -234,18 +259,13 @@ def drafted_case(seed: int, requests: int) -> EngineCase:
     )
 
 
-def drafted(cases: int = 0, requests: int = 0) -> Figures:
-    """Speculative decoding: both play the same numbers of accepted tokens, step by step."""
-    cases, requests = cases or CROWDED_CASES, requests or CROWDED_REQUESTS
-    found = compare_cases([drafted_case(seed, requests) for seed in range(cases)])
-    return {
-        "engine_scheduler_drafted_requests": cases * requests,
-        "engine_scheduler_drafted_worst": max(one.worst for one in found),
-        "engine_scheduler_drafted_preemptions": sum(one.preemptions for one in found),
-    }
+def together_case(seed: int, requests: int) -> EngineCase:
+    """A crowded engine with priorities and a limit, with speculative decoding for odd seeds."""
+    case = limited_case(seed, requests)
+    return with_priorities(with_drafts(case, seed) if seed % 2 else case, seed)
 
 
-FUNCTIONS = (random_settings, preempted, limited, priorities, conversations, drafted)
+FUNCTIONS = (random_settings, preempted, limited, priorities, conversations, drafted, together)
 FEW = dict.fromkeys(("CASES", "TIGHT_CASES", "TURNS_CASES", "CROWDED_CASES"), 2)
 FEW |= {"REQUESTS": 30, "CROWDED_REQUESTS": 30}
 SMOKE = dict.fromkeys((function.__name__ for function in FUNCTIONS), FEW)

@@ -25,6 +25,7 @@ from fleetcast.models.replay.dispatch.freeness import (
 )
 from fleetcast.models.replay.dispatch.migration import start_migration, tokens_passed
 from fleetcast.models.replay.dispatch.transfer_end import check_queue_soon, enqueue_request
+from fleetcast.models.replay.engine.decode_batch import cached_tokens
 from fleetcast.models.replay.engine.kv_memory import admission_blocks, kv_blocks
 from fleetcast.models.replay.engine.prefix import reusable_tokens
 from fleetcast.models.replay.engine.queue import (
@@ -276,12 +277,10 @@ def choose_decoding_request(
     """Return the decoding request to move, and its blocks: lowest level, fewest blocks, latest admission."""
     instance = state.instance[slot]
     best, best_blocks = NO_INDEX, 0
-    done = instance.steps + tokens_passed(fleet, state, slot, now)
+    passed = tokens_passed(fleet, state, slot, now)
     for at in range(instance.batch):
-        key = state.finish_key[slot, at]
-        request = key & REQUEST_BITS
-        left = (key >> 32) - done
-        blocks = kv_blocks(fleet, trace.input_tokens[request] + trace.output_tokens[request] - left - 1)
+        request = state.finish_key[slot, at] & REQUEST_BITS
+        blocks = kv_blocks(fleet, cached_tokens(trace, state, slot, at) + passed)
         if best == NO_INDEX:
             is_first = True
         elif trace.level[request] != trace.level[best]:

@@ -9,11 +9,12 @@ preempted before it leaves, or if the receiver no longer serves.
 
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.kv_transfer import pop_in_flight, push_in_flight, transfer_token_s
-from fleetcast.models.replay.engine.draft_tokens import draft_blocks, tokens_of_steps
-from fleetcast.models.replay.engine.kv_memory import full_length_blocks, note_block_crossing, prompt_tokens
+from fleetcast.models.replay.engine.decode_batch import cached_tokens, place_in_batch, take_from_batch
+from fleetcast.models.replay.engine.draft_tokens import tokens_of_steps
+from fleetcast.models.replay.engine.kv_memory import full_length_blocks, prompt_tokens
 from fleetcast.models.replay.engine.prefix import evict_prefix_blocks, release_kv_blocks
 from fleetcast.models.replay.engine.step_time import steps_until, stretch_s
-from fleetcast.models.replay.event_queue import drop_key, reschedule_event
+from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.fleet.instance_load import assign_request
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import MOVE_ABORTED, REQUEST_BITS, State
@@ -65,9 +66,8 @@ def copy_next_stage(
     if state.instance[to].status != Status.SERVING:
         end_migration(fleet, state, request, MOVE_ABORTED)
         return
-    last_step = state.finish_key[slot, place_in_batch(state, slot, request)] >> 32
-    left = last_step - state.instance[slot].steps - tokens_passed(fleet, state, slot, now)
-    cached = trace.input_tokens[request] + trace.output_tokens[request] - left - 1
+    cached = cached_tokens(trace, state, slot, place_in_batch(state, slot, request))
+    cached += tokens_passed(fleet, state, slot, now)
     rest = cached - state.transfer[request].migrated_tokens
     if rest <= rules.last_copy_tokens or state.transfer[request].migration_stage >= rules.max_copies:
         state.transfer[request].migration_stage = LEAVING
@@ -105,16 +105,9 @@ def release_migrated(
             end_migration(fleet, state, request, MOVE_ABORTED)
             continue
         end_migration(fleet, state, request, NO_INDEX)
-        at = place_in_batch(state, slot, request)
-        left = (state.finish_key[slot, at] >> 32) - instance.steps
-        state.request[request].generated = trace.output_tokens[request] - left
-        cached = prompt_tokens(trace, state, request) - 1
-        drop_key(state.finish_key[slot], instance.batch, at)
-        instance.batch -= 1
-        note_block_crossing(fleet, state, slot, cached, -1)
-        instance.kv -= cached
         evict_prefix_blocks(fleet, state, slot, 0)
-        instance.blocks -= draft_blocks(fleet, slot, cached, 0)
+        take_from_batch(trace, fleet, state, slot, place_in_batch(state, slot, request))
+        cached = prompt_tokens(trace, state, request) - 1
         instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
         instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
         instance.queue_dirty = True
@@ -176,15 +169,6 @@ def abort_migrations_to(fleet: FleetArrays, state: State, dead: int) -> None:
                 request = state.finish_key[slot, at] & REQUEST_BITS
                 if state.transfer[request].migrating_to == dead:
                     abort_migration(fleet, state, request)
-
-
-@njit_call
-def place_in_batch(state: State, slot: int, request: int) -> int:
-    """Return the request's position in the slot's finish_key heap; NO_INDEX if it does not decode there."""
-    for at in range(state.instance[slot].batch):
-        if state.finish_key[slot, at] & REQUEST_BITS == request:
-            return at
-    return NO_INDEX
 
 
 @njit_call

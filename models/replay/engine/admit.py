@@ -2,14 +2,13 @@
 
 from fleetcast.models.replay.compiled import njit_inline
 from fleetcast.models.replay.dispatch.kv_transfer import has_transferred_cache
-from fleetcast.models.replay.engine.draft_tokens import draft_blocks
+from fleetcast.models.replay.engine.decode_batch import start_decoding
 from fleetcast.models.replay.engine.kv_memory import (
     admission_blocks,
     capacity_blocks,
     full_length_blocks,
     kv_blocks,
     new_kv_blocks,
-    note_block_crossing,
     prompt_tokens,
     update_kv_in_use,
 )
@@ -23,7 +22,6 @@ from fleetcast.models.replay.engine.prefix import (
 )
 from fleetcast.models.replay.engine.prompt_chunks import all_chunk_tokens, is_chunked, prompt_token_room
 from fleetcast.models.replay.engine.queue import has_waiting_request, next_lane, pop_front, push_back
-from fleetcast.models.replay.event_queue import push_key
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Batching, Prefix, QueueOrder
@@ -148,16 +146,3 @@ def admit_transferred(trace: TraceArrays, fleet: FleetArrays, state: State, slot
     state.instance[slot].blocks += kv_blocks(fleet, cached)
     evict_prefix_blocks(fleet, state, slot, 0)
     start_decoding(trace, fleet, state, slot, request)
-
-
-@njit_inline
-def start_decoding(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> None:
-    """Add a request whose cache is here to the decode batch; its latest token is not cached yet."""
-    instance = state.instance[slot]
-    left = trace.output_tokens[request] - state.request[request].generated
-    cached = prompt_tokens(trace, state, request) - 1
-    instance.kv += cached
-    instance.blocks += draft_blocks(fleet, slot, cached, 0)
-    note_block_crossing(fleet, state, slot, cached, 1)
-    push_key(state.finish_key[slot], instance.batch, (instance.steps + left) << 32 | request)
-    instance.batch += 1

@@ -18,6 +18,7 @@ more. So a prompt of p tokens in k chunks of c tokens takes k*prefill_s(c) + h*c
 from fleetcast.models.replay.compiled import njit_call, njit_inline
 from fleetcast.models.replay.dispatch.migration import cut_stretch_soon
 from fleetcast.models.replay.engine.admit import admit_waiting, can_admit, can_make_batch_room
+from fleetcast.models.replay.engine.decode_batch import cached_tokens
 from fleetcast.models.replay.engine.draft_tokens import steps_for_tokens, tokens_of_steps
 from fleetcast.models.replay.engine.ended_requests import forget_ended
 from fleetcast.models.replay.engine.kv_memory import prompt_tokens, tokens_in_memory
@@ -162,10 +163,8 @@ def unpaused_batch(trace: TraceArrays, state: State, slot: int) -> tuple[int, in
     instance = state.instance[slot]
     batch, kv = 0, 0
     for at in range(instance.batch):
-        key = state.finish_key[slot, at]
-        request = key & REQUEST_BITS
+        request = state.finish_key[slot, at] & REQUEST_BITS
         if state.request[request].admission_turn <= instance.last_turn:
             batch += 1
-            left = (key >> 32) - instance.steps
-            kv += trace.input_tokens[request] + trace.output_tokens[request] - left - 1
+            kv += cached_tokens(trace, state, slot, at)
     return batch, kv

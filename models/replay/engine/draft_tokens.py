@@ -56,6 +56,20 @@ def drafted_before_steps(fleet: FleetArrays, state: State, slot: int, steps: int
 
 
 @njit_inline
+def mean_tokens_of_step(fleet: FleetArrays, kind: int) -> float:
+    """Return how many tokens of each decoding request a step makes on average."""
+    return fleet.drafts.made[kind, DRAFT_CYCLE] / DRAFT_CYCLE
+
+
+@njit_inline
+def tokens_of_last_step(fleet: FleetArrays, state: State, slot: int) -> int:
+    """Return how many tokens of each decoding request the slot's last step made."""
+    made = fleet.drafts.made[fleet.slot_kind[slot]]
+    last = (state.instance[slot].cycle_steps - 1) % DRAFT_CYCLE
+    return made[last + 1] - made[last]
+
+
+@njit_inline
 def tokens_made(fleet: FleetArrays, kind: int, steps: int) -> int:
     """Return c(steps), over any number of cycles."""
     made = fleet.drafts.made[kind]

@@ -5,37 +5,17 @@ with the tokens that it had generated (recompute, as in vLLM).
 """
 
 from fleetcast.models.replay.compiled import njit_call
-from fleetcast.models.replay.dispatch.migration import abort_migration, place_in_batch
-from fleetcast.models.replay.engine.draft_tokens import draft_blocks
+from fleetcast.models.replay.dispatch.migration import abort_migration
+from fleetcast.models.replay.engine.decode_batch import place_in_batch, take_from_batch
 from fleetcast.models.replay.engine.kv_memory import (
     admission_blocks,
     full_length_blocks,
-    note_block_crossing,
     prompt_tokens,
 )
 from fleetcast.models.replay.engine.prefix import release_kv_blocks, tokens_to_compute
 from fleetcast.models.replay.engine.queue import insert_in_order, unlink
-from fleetcast.models.replay.event_queue import drop_key
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, TraceArrays
 from fleetcast.models.replay.state import REQUEST_BITS, State
-
-
-@njit_call
-def take_from_batch(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, at: int) -> int:
-    """Take the request at position `at` of the slot's finish_key heap out of the decode batch; return it.
-
-    It keeps the blocks of its cache, and the tokens that it has generated are recorded.
-    """
-    instance, keys = state.instance[slot], state.finish_key[slot]
-    request = keys[at] & REQUEST_BITS
-    state.request[request].generated = trace.output_tokens[request] - ((keys[at] >> 32) - instance.steps)
-    drop_key(keys, instance.batch, at)
-    cached = prompt_tokens(trace, state, request) - 1  # the last token was never cached
-    note_block_crossing(fleet, state, slot, cached, -1)
-    instance.blocks -= draft_blocks(fleet, slot, cached, 0)
-    instance.kv -= cached
-    instance.batch -= 1
-    return request
 
 
 @njit_call

@@ -6,7 +6,7 @@ from fleetcast.models.replay.dispatch.infaas import note_service_time
 from fleetcast.models.replay.dispatch.kv_transfer import start_transfer
 from fleetcast.models.replay.dispatch.leg_chain import continue_chain
 from fleetcast.models.replay.dispatch.migration import abort_migration, release_migrated
-from fleetcast.models.replay.engine.admit import start_decoding
+from fleetcast.models.replay.engine.decode_batch import start_decoding, take_from_batch
 from fleetcast.models.replay.engine.draft_tokens import draft_blocks, tokens_of_steps
 from fleetcast.models.replay.engine.ended_requests import note_ended
 from fleetcast.models.replay.engine.kv_memory import (
@@ -16,7 +16,6 @@ from fleetcast.models.replay.engine.kv_memory import (
     prompt_tokens,
     update_kv_in_use,
 )
-from fleetcast.models.replay.engine.preempt import take_from_batch
 from fleetcast.models.replay.engine.prefix import (
     evict_prefix_blocks,
     idle_kv_blocks,
@@ -149,7 +148,8 @@ def end_step_with_pauses(
             at = 0  # the heap has another order now
         else:
             at += 1
-    count_decode_steps(fleet, state, slot, 1)
+    if instance.batch > 0:
+        count_decode_steps(fleet, state, slot, 1)
     while paused != NO_INDEX:
         request, paused = paused, state.request[paused].next
         start_decoding(trace, fleet, state, slot, request)
@@ -166,7 +166,6 @@ def count_decode_steps(fleet: FleetArrays, state: State, slot: int, steps: int) 
     instance.kv += tokens * instance.batch
     instance.steps += tokens
     if fleet.drafts.tokens[fleet.slot_kind[slot]] > 0:
-        instance.last_made = tokens - tokens_of_steps(fleet, state, slot, steps - 1)
         instance.cycle_steps = (instance.cycle_steps + steps) % DRAFT_CYCLE
 
 

@@ -7,8 +7,9 @@ the step ends with the one before it: the requests behind it pause for this step
 """
 
 from fleetcast.models.replay.compiled import njit_call, njit_inline
-from fleetcast.models.replay.dispatch.migration import place_in_batch
-from fleetcast.models.replay.engine.ended_requests import forget_ended, free_ended_after
+from fleetcast.models.replay.engine.decode_batch import cached_tokens, place_in_batch
+from fleetcast.models.replay.engine.draft_tokens import tokens_of_last_step
+from fleetcast.models.replay.engine.ended_requests import forget_ended, free_ended_after, is_preempted_before
 from fleetcast.models.replay.engine.kv_memory import capacity_blocks, kv_blocks, new_kv_blocks
 from fleetcast.models.replay.engine.preempt import last_decoding, preempt_request
 from fleetcast.models.replay.engine.prefix import evict_prefix_blocks
@@ -163,18 +164,9 @@ def last_of_lowest_level(trace: TraceArrays, state: State, slot: int) -> int:
     last, other = NO_INDEX, NO_INDEX
     for at in range(state.instance[slot].batch + state.instance[slot].joining):
         other = running_request(state, slot, at, other)
-        is_lower = last == NO_INDEX or trace.level[other] > trace.level[last]
-        if is_lower or (trace.level[other] == trace.level[last] and other > last):
+        if last == NO_INDEX or is_preempted_before(trace, True, state, other, last):
             last = other
     return last
-
-
-@njit_inline
-def cached_tokens(trace: TraceArrays, state: State, slot: int, at: int) -> int:
-    """Return the cached tokens of the decoding request at position `at`."""
-    request = state.finish_key[slot, at] & REQUEST_BITS
-    left = (state.finish_key[slot, at] >> 32) - state.instance[slot].steps
-    return trace.input_tokens[request] + trace.output_tokens[request] - left - 1
 
 
 @njit_call
@@ -184,7 +176,7 @@ def decoding_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot: 
     drafts = fleet.drafts.tokens[fleet.slot_kind[slot]]
     has_decoded = cached + 1 > trace.input_tokens[request] + state.request[request].generated
     if drafts > 0 and has_decoded:
-        return kv_blocks(fleet, cached + 1 + drafts - state.instance[slot].last_made)
+        return kv_blocks(fleet, cached + 1 + drafts - tokens_of_last_step(fleet, state, slot))
     return kv_blocks(fleet, cached)
 
 

@@ -13,7 +13,7 @@ k*(k-1)/2, and the root is where the search begins.
 import math
 
 from fleetcast.models.replay.compiled import njit_inline
-from fleetcast.models.replay.engine.draft_tokens import tokens_before_steps
+from fleetcast.models.replay.engine.draft_tokens import mean_tokens_of_step, tokens_before_steps
 from fleetcast.models.replay.kernel_inputs import FleetArrays
 from fleetcast.models.replay.state import State
 
@@ -44,7 +44,7 @@ def steps_until(fleet: FleetArrays, state: State, slot: int, now: float) -> int:
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
     g = fleet.latency.decode_kv_s[kind, batch]
-    half = g * batch * fleet.drafts.mean_made[kind] / 2
+    half = g * batch * mean_tokens_of_step(fleet, kind) / 2
     b = fleet.latency.decode_s[kind, batch] + g * instance.kv - half
     elapsed = now - instance.base_s
     steps = max(1, math.ceil(2 * elapsed / (b + math.sqrt(b * b + 4 * half * elapsed))))

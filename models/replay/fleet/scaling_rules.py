@@ -17,6 +17,7 @@ import math
 
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.freeness import mean_freeness
+from fleetcast.models.replay.engine.draft_tokens import mean_tokens_of_step
 from fleetcast.models.replay.fleet.instance_load import endpoint_index, is_batch_pool
 from fleetcast.models.replay.fleet.lifecycle import active_instances
 from fleetcast.models.replay.fleet.scaling_signal import (
@@ -164,7 +165,7 @@ def pressure_decision(
         latency, kind = fleet.latency, fleet.kind[pool]
         full = fleet.max_batch[kind]
         step_s = latency.decode_s[kind, full] + latency.decode_kv_s[kind, full] * fleet.kv_capacity[kind]
-        token_s = step_s / fleet.drafts.mean_made[kind]
+        token_s = step_s / mean_tokens_of_step(fleet, kind)
         left_s = trace.arrival_s[head] + rules.allowance_s[trace.tier[head]] - now
         return state.llm[llm].manager_output_tokens * token_s > instances * full * left_s, False
     busy, count = 0, 0

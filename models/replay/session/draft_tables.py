@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fleetcast.models.aliases import Ints
-from fleetcast.models.latency.profile_tables import LatencyTables, decode_pass_s
+from fleetcast.models.latency.profile_tables import LatencyTables, drafted_step_s
 from fleetcast.models.replay.kernel_inputs import DRAFT_CYCLE, DraftTables
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 
@@ -26,9 +26,7 @@ def make_draft_tables(acceptance: Sequence[Sequence[float]], draft_s: Sequence[f
     made = np.array([np.concatenate([[0], np.cumsum(draw_tokens_made(rates))]) for rates in acceptance])
     summed = np.concatenate([np.zeros((len(made), 1), np.int64), np.cumsum(made[:, :-1], axis=1)], axis=1)
     steps = np.array([np.searchsorted(row, np.arange(made[:, -1].max() + 1)) for row in made])
-    return DraftTables(
-        tokens, made, summed, steps, made[:, -1] / DRAFT_CYCLE, tokens * np.array(draft_s, float)
-    )
+    return DraftTables(tokens, made, summed, steps, tokens * np.array(draft_s, float))
 
 
 def draw_tokens_made(rates: Sequence[float]) -> Ints:
@@ -43,6 +41,6 @@ def with_drafts(
     """Return the latency tables of steps that draft, and check 1 + k tokens of each decoding request."""
     decode_s = latency.decode_s.copy()
     for kind in np.flatnonzero(drafts.tokens).tolist():
-        tokens = np.arange(decode_s.shape[1]) * (1 + drafts.tokens[kind])
-        decode_s[kind] = decode_pass_s(profiles[kind], tokens) + drafts.draft_s[kind]
+        batch = np.arange(decode_s.shape[1])
+        decode_s[kind] = drafted_step_s(profiles[kind], batch, drafts.tokens[kind], drafts.draft_s[kind])
     return latency._replace(decode_s=decode_s)
