@@ -104,6 +104,10 @@ class Instance:
     role: int = WHOLE
 
     unknown: list = field(default_factory=list)  # requests that an async engine does not know of yet
+    ranks: list = field(
+        default_factory=list
+    )  # of a whole instance: itself first, and those that step with it
+    whole: "Instance" = None  # of a rank: the one that has them
 
     @property
     def ended_tokens(self):
@@ -115,7 +119,7 @@ class Instance:
 
     def load(self, requests):
         """Tokens that are its to process, by its role, of the requests that are here or on their way."""
-        mine = [r for r in requests if r.made < r.output_tokens and self.slot in r.stands_at()]
+        mine = [r for r in requests if r.made < r.output_tokens and self.slots & r.stands_at()]
         prompts = sum(
             r.input_tokens - r.hit_tokens_at_dispatch
             for r in mine
@@ -125,8 +129,25 @@ class Instance:
 
     def waiting_tokens(self, requests):
         """Of the prompts that are here and have no token yet."""
-        here = [r for r in requests if r.made == 0 and self.slot in r.stands_at()]
+        here = [r for r in requests if r.made == 0 and self.slots & r.stands_at()]
         return sum(r.input_tokens for r in here)
+
+    @property
+    def slots(self):
+        return {rank.slot for rank in self.ranks}
+
+    @property
+    def all_seen_kv(self):
+        return sum(rank.seen_kv for rank in self.ranks)
+
+    @property
+    def is_busy(self):
+        return any(rank.joining or rank.batch for rank in self.ranks)
+
+    @property
+    def weight(self):
+        """By which the ranks of an instance are compared."""
+        return 4 * len(self.waiting + self.unknown) + len(self.batch + self.joining)
 
 
 class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
@@ -159,6 +180,12 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
                 self.by_pool[pool].append(self.instances[-1])
                 if status != GONE:
                     self.rented_from_s[self.instances[-1].slot] = 0.0
+        for whole in list(self.instances):
+            whole.whole, whole.ranks = whole, [whole]
+            for _ in range(1, fleet.ranks[fleet.kind[whole.pool]]):
+                rank = Instance(len(self.instances), whole.pool, GONE, role=whole.role, whole=whole)
+                self.instances.append(rank)
+                whole.ranks.append(rank)
         self.niw = [[] for _ in range(self.llms)]
         self.stranded = [[] for _ in range(self.llms)]
         self.kept = [[] for _ in range(self.llms)]
@@ -274,7 +301,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
 
     def used_and_room(self, pool):
         serving = self.serving(pool)
-        return sum(i.seen_kv for i in serving), len(serving) * self.capacity(pool)
+        return sum(i.all_seen_kv for i in serving), len(serving) * self.whole_capacity(pool)
 
     def memory(self, requests, more=0, other_holders=()):
         """Tokens of the blocks that hold the caches of an instance's requests, each with `more` tokens, and
@@ -324,6 +351,9 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
 
     def capacity(self, pool):
         return int(self.fleet.kv_capacity[self.fleet.kind[pool]])
+
+    def whole_capacity(self, pool):
+        return self.capacity(pool) * int(self.fleet.ranks[self.fleet.kind[pool]])
 
     def interactive(self, request):
         return self.fleet.is_interactive[request.tier]
@@ -405,12 +435,13 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         elif self.routing == "freeness":
             instance = max(serving, key=lambda i: (self.freeness(i, request.level), -i.slot))
         elif self.routing == "least_work":
-            work = {i.slot: i.load(self.requests) - self.reusable(request, i) for i in serving}
+            reused = {i.slot: max(self.reusable(request, rank) for rank in i.ranks) for i in serving}
+            work = {i.slot: i.load(self.requests) - reused[i.slot] for i in serving}
             instance = min(serving, key=lambda i: (work[i.slot], i.slot))
         elif self.routing == "least_prefill":
             instance = self.least_prefill(serving)
         elif self.routing == "least_kv":
-            instance = min(serving, key=lambda i: (i.seen_kv, i.slot))
+            instance = min(serving, key=lambda i: (i.all_seen_kv, i.slot))
         else:
             after = [i for i in serving if i.slot > self.turn[pool]]
             instance = (after or serving)[0]
@@ -424,6 +455,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
     def send(self, request, instance, now):
         first, instance = instance, self.begins_at(instance)
         request.runs_both_phases, pool = instance is not first, instance.pool
+        instance = min(instance.ranks, key=lambda rank: (rank.weight, rank.slot))
         request.hit_tokens_at_dispatch = self.reusable(request, instance)
         request.served_by, request.sent_from = instance.slot, -1
         if request.first_token_s is None:
@@ -434,7 +466,8 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
 
     def come(self, request, instance, now):
         request.queued_s = now
-        if self.fleet.is_async[self.fleet.kind[instance.pool]] and (instance.joining or instance.batch):
+        is_async = self.fleet.is_async[self.fleet.kind[instance.pool]]
+        if is_async and (instance.joining or instance.batch or instance.ended):
             instance.unknown.append(request)
         else:
             instance.waiting.append(request)
@@ -449,8 +482,8 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
 
     def look_soon(self, instance, now):
         instance.queue_dirty = True
-        if not instance.joining and not instance.batch:
-            instance.wakes_s = now
+        if not instance.whole.is_busy:
+            instance.whole.wakes_s = now
 
     def fail(self, instance, now):
         if instance.status != SERVING:
@@ -460,15 +493,20 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             leads = [e for e in range(self.pools) if instance.pool in (e, self.fleet.then[e])]
             teams = [one for e in leads if self.fleet.then[e] >= 0 for one in self.blocks(e)]
             team = [i for i in next(one for one in teams if instance in one) if i.status == SERVING]
-        orphans = [r for member in team for r in self.lose(member, now)]
+        orphans = [r for member in team for r in self.lose_ranks(member, now)]
         for request in orphans:
             request.served_by = None
         for request in orphans:
             self.route(request, now)
 
-    def lose(self, instance, now):
-        """The VM is gone; its requests, in order of arrival."""
+    def lose_ranks(self, instance, now):
+        """The VM is gone; the requests of all its ranks, in order of arrival."""
         self.change(instance, GONE, now)
+        orphans = [r for rank in instance.ranks for r in self.lose(rank, now)]
+        return sorted(orphans, key=lambda r: r.turn)
+
+    def lose(self, instance, now):
+        """A rank is gone; its requests, in order of arrival."""
         for request in instance.batch + [r for r in self.requests if r.migrating_to == instance.slot]:
             self.give_up(request)
         travelling = [r for r in self.in_flight if instance.slot in (r.source_slot, r.served_by)]
@@ -514,8 +552,9 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             if instance.waiting_tokens(self.requests):
                 return
             kind, latency = self.fleet.slot_kind[instance.slot], self.fleet.latency
-            batch = min(len(instance.batch) + 1, latency.decode_s.shape[1] - 1)
-            kv = instance.seen_kv + waiting[0].input_tokens
+            rank = min(instance.ranks, key=lambda rank: (rank.weight, rank.slot))
+            batch = min(len(rank.batch) + 1, latency.decode_s.shape[1] - 1)
+            kv = rank.seen_kv + waiting[0].input_tokens
             if latency.decode_s[kind][batch] + latency.decode_kv_s[kind][batch] * kv > self.rules.pull_step_s:
                 return
             self.send(waiting.pop(0), instance, now)
@@ -527,8 +566,6 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
 
     def wake(self, instance, now):
         changed = False
-        if instance.joining or instance.batch:
-            instance.composed_s = instance.began_s
         if instance.status == BOOTING:
             self.change(instance, SERVING, now)
             instance.wakes_s = inf
@@ -537,56 +574,78 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             for request in stranded:
                 self.route(request, now)
             changed = True
-        elif instance.joining:
+        elif instance.is_busy:
+            for rank in instance.ranks:
+                rank.composed_s = rank.began_s
+            ended = [self.end_step(rank, now) for rank in instance.ranks]
+            changed = any(ended)
+        if changed and instance.status == SERVING:
+            self.pull(instance.pool, now)
+            self.release_kept(self.fleet.llm[instance.pool], now)
+        seconds = [self.begin(rank, now) for rank in instance.ranks]
+        instance.wakes_s = now + max(seconds) if instance.is_busy else inf
+        self.donate_when_empty(instance, now)
+
+    def end_step(self, instance, now):
+        """End the step of a rank; whether its batch changed."""
+        changed = False
+        if instance.joining:
             if instance.batch and self.batching[self.fleet.kind[instance.pool]] != "whole":
                 self.decode(instance, now)
+                changed = self.finish_decoded(instance, now)
             for request in instance.joining:
                 request.pending -= instance.chunks[request.turn]
             prefilled = [r for r in instance.joining if r.pending == 0]
             for request in prefilled:
                 request.makes_tokens(now)
-                instance.joining.remove(request)
                 if request.first_token_s is None:
                     request.first_token_s = now
                     if request.arrival_s + float(self.rules.allowance_s[request.tier]) < now:
                         self.late_first_tokens[instance.pool].add(request.level)
-                if request.made == request.output_tokens or not self.sent(request, instance, now):
+                if request.made == request.output_tokens:
+                    self.finish([request], instance, now)
+                    continue
+                instance.joining.remove(request)
+                if not self.sent(request, instance, now):
                     instance.batch.append(request)
                     request.held = request.cached
-            changed = self.settle(instance, now, prefilled) or bool(prefilled)
+            changed = self.settle(instance, now) or changed or bool(prefilled)
         elif instance.batch:
             self.decode(instance, now)
-            changed = self.settle(instance, now)
+            changed = self.finish_decoded(instance, now)
+            changed = self.settle(instance, now) or changed
         if changed:
             instance.seen_kv = self.holding(instance)
-            if instance.status == SERVING:
-                self.pull(instance.pool, now)
-                self.release_kept(self.fleet.llm[instance.pool], now)
-        self.begin(instance, now)
-        self.donate_when_empty(instance, now)
+        return changed
 
-    def settle(self, instance, now, fresh=()):
-        """Let the finished go and preempt while the next step does not fit; whether the batch changed."""
-        changed, instance.paused = False, []
+    def finish_decoded(self, instance, now):
+        """Let those go that have decoded all their tokens; whether there were any."""
         done = [r for r in instance.batch if r.made == r.output_tokens]
+        self.finish(sorted(done, key=lambda r: (-r.surplus, r.turn)), instance, now)
+        return bool(done)
+
+    def finish(self, done, instance, now):
+        is_async = self.fleet.is_async[self.fleet.kind[instance.pool]]
         if done:
             self.forget(instance)
-        is_async = self.fleet.is_async[self.fleet.kind[instance.pool]]
-        orders = {r.turn: (r in fresh, -r.surplus, r.admission_turn if r in fresh else r.turn) for r in done}
-        for request in sorted(done, key=lambda r: orders[r.turn]):
+        for request in done:
             request.finish_s = now
             self.note_service(instance, now - request.dispatched_s)
             self.give_up(request)
             self.go_on(request, now)
             before, cached_before = self.holding(instance), len(instance.cache)
-            instance.batch.remove(request)
+            (instance.batch if request in instance.batch else instance.joining).remove(request)
             self.leave(request, instance, request.cached - request.surplus)
-            instance.queue_dirty = changed = True
+            instance.queue_dirty = True
             if is_async:
                 kept = (len(instance.cache) - cached_before) * self.fleet.prefix_block_tokens
                 held = before - self.holding(instance)
                 instance.ended, instance.ended_held[request.turn] = instance.ended + 1, (held, held - kept)
-        changed = self.let_go(instance, now) or changed
+
+    def settle(self, instance, now):
+        """Preempt while the next step does not fit; whether the batch changed."""
+        instance.paused = []
+        changed = self.let_go(instance, now)
         instance.chunk_limit = self.chunk_limit(instance)
         if self.next_step_tokens(instance) > self.capacity(instance.pool):
             self.forget(instance)
@@ -673,6 +732,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         instance.queue_dirty = True
 
     def begin(self, instance, now):
+        """Compose the next step of a rank; its seconds."""
         kind = self.fleet.kind[instance.pool]
         batching = self.batching[kind]
         self.notice(instance, instance.composed_s)
@@ -715,11 +775,10 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             for request in instance.joining:
                 context = request.input_tokens + request.made - request.pending
                 seconds += float(latency.prefill_context_s[kind]) * instance.chunks[request.turn] * context
-            instance.wakes_s = now + seconds
-        elif instance.batch:
-            instance.wakes_s = now + float(latency.decode_s[kind][b] + latency.decode_kv_s[kind][b] * kv)
-        else:
-            instance.wakes_s = inf
+            return seconds
+        if instance.batch:
+            return float(latency.decode_s[kind][b] + latency.decode_kv_s[kind][b] * kv)
+        return 0.0
 
     def forget_ended(self, instance):
         instance.ended, instance.ended_held = 0, {}
@@ -752,6 +811,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             constant = [r for r in [*held, *instance.outbound] if r not in growing]
             needed = self.memory(growing, 1, constant) + is_chunked * instance.ended_tokens
             more = 0 if is_chunked and not request.transferred_tokens else 1
+            more += self.draft_tokens(instance.pool) if request.transferred_tokens else 0
             needed += -(-((request.transferred_tokens or prompt) + more) // block) * block
             reused = 0 if request.transferred_tokens else self.reusable(request, instance)
             if not request.transferred_tokens:

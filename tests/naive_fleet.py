@@ -15,7 +15,8 @@ class NaiveFleet:
             self.rented_s += now - self.rented_from_s.pop(instance.slot)
         instance.status = status
         if status in (GONE, DONATED):
-            instance.cache = []
+            for rank in instance.ranks:
+                rank.cache = []
 
     def account(self, instance, now):
         if instance.status != GONE:
@@ -228,12 +229,13 @@ class NaiveFleet:
             left_s = head.arrival_s + float(self.rules.allowance_s[head.tier]) - now
             token_s = step_s / (int(fleet.drafts.made[kind][-1]) / (len(fleet.drafts.made[kind]) - 1))
             need = sum(r.output_tokens for r in self.niw[llm]) * token_s
+            full *= int(fleet.ranks[kind])
             return need > sum(self.held(e) for e in peers) * full * left_s, False
         share = self.rules.pressure_share
         peers = [e for e in range(self.pools) if self.endpoint(e) == self.endpoint(pool)]
         peers = [e for e in peers if not self.batch_only(e)]
         open_ = [r for r in self.requests if not r.finish_s and self.interactive(r)]
-        mine = {slot for r in open_ for slot in r.stands_at()}
+        mine = {self.instances[slot].whole.slot for r in open_ for slot in r.stands_at()}
         busy = sum(i.slot in mine for e in peers for i in self.serving(e))
         count = sum(self.held(e) for e in peers)
         return busy > share * count, busy <= share * (count - 1)
@@ -296,7 +298,7 @@ class NaiveFleet:
         """Kubernetes' rule: as many as the signal wants; fewer only after 20 cooldowns of wanting fewer."""
         for pool in range(self.pools):
             count, wishes = self.held(pool), self.wishes[pool]
-            used, one = self.used_and_room(pool)[0], self.capacity(pool)
+            used, one = self.used_and_room(pool)[0], self.whole_capacity(pool)
             work = self.work(pool), float(self.fleet.tokens_per_s[pool])
             if self.signal == "queue" or (self.signal == "both" and work[0] * one > used * work[1]):
                 used, one = work

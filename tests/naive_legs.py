@@ -30,7 +30,7 @@ class NaiveLegs:
 
     def load_share(self, llm):
         serving = [i for e in range(self.pools) if self.fleet.llm[e] == llm for i in self.serving(e)]
-        room = sum(self.capacity(i.pool) for i in serving)
+        room = sum(self.whole_capacity(i.pool) for i in serving)
         return sum(i.load(self.requests) for i in serving) / room if room else 0.0
 
     def spare(self, request):
@@ -119,6 +119,8 @@ class NaiveLegs:
         if request.served_by is None or request.migrating_to is not None:
             return
         here, there = self.instances[request.served_by], self.instances[to]
+        if len(here.whole.ranks) > 1:
+            return
         alike = self.fleet.llm[here.pool] == self.fleet.llm[there.pool] and here.role == there.role
         fits = request.input_tokens + request.output_tokens <= self.fleet.max_request_tokens[there.pool]
         serve = here.status in (SERVING, DRAINING) and there.status == SERVING

@@ -70,8 +70,9 @@ class NaiveLevels:
             return True
         total, serving = 0.0, self.serving(pool)
         for i in serving:
-            waiting = len(self.assigned(i)) - len(i.batch) - len(i.joining) - len(i.outbound)
-            total += max(waiting / 5.0, i.seen_kv / self.capacity(pool) / 0.8)
+            ranks = [(len(self.assigned(r)), len(r.batch + r.joining + r.outbound)) for r in i.ranks]
+            waiting = sum(assigned - held for assigned, held in ranks)
+            total += max(waiting / 5.0, i.all_seen_kv / self.whole_capacity(pool) / 0.8)
         return total / len(serving) < self.rules.ceiling_share[request.level]
 
     def release_kept(self, llm, now):

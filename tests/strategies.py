@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fleetcast.models.latency import LatencyTables
 from fleetcast.models.replay.kernel_inputs import ALL_STEPS, NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.session.draft_tables import make_draft_tables
-from fleetcast.models.replay.session.fleet_arrays import pools_by_endpoint
-from fleetcast.models.replay.session.rules import urgencies
+from fleetcast.models.replay.session.fleet_arrays import place_ranks, pools_by_endpoint
+from fleetcast.models.replay.session.rules import knows_ranks, urgencies
 from fleetcast.models.world.mechanisms import (
     BATCH_PULLS,
     BATCHINGS,
@@ -24,6 +24,7 @@ from fleetcast.models.world.mechanisms import (
     QueueOrder,
     Role,
     Routing,
+    Scaling,
 )
 from fleetcast.models.world.pool_rows import POOLINGS
 
@@ -63,7 +64,9 @@ def fleets(draw: st.DrawFn) -> FleetArrays:
     An llm runs on one kind or on two of unlike size and speed; three or four tiers, of which the last one or
     two are held.
     """
-    pooling = draw(st.sampled_from(POOLED))
+    ranks = np.array(draw(st.sampled_from([[1] * 4, [1] * 4, [1] * 4, [2, 1, 3, 2], [3, 2, 2, 1]])))
+    has_ranks = ranks.max() > 1  # of chunked engines for whole requests, without drafts
+    pooling = draw(st.sampled_from(POOLED[:4] if has_ranks else POOLED))
     kinds_of = draw(st.sampled_from([[[0], [1]], [[0], [1]], [[0, 2], [1]], [[2, 0], [1, 3]]]))
     is_interactive = np.array(draw(st.sampled_from([[1, 1, 0], [1, 1, 0], [1, 1, 1, 0], [1, 1, 0, 0]])), bool)
     most = draw(st.integers(2, 4))
@@ -74,7 +77,6 @@ def fleets(draw: st.DrawFn) -> FleetArrays:
         for rank, kind in enumerate(kinds_of[llm] if role != Role.DECODE else kinds_of[llm][::-1])
     ]
     llm, region, kind, rank, role, interactive, others, share = map(np.array, zip(*rows, strict=True))
-    pools = llm.size
     peers = (llm == llm[:, None]) & (region == region[:, None]) & (rank == rank[:, None])
     decoders = peers & (role == Role.DECODE) & (role == Role.PREFILL)[:, None]
     then = np.where(decoders.any(axis=1), decoders.argmax(axis=1), NO_INDEX)
@@ -90,13 +92,15 @@ def fleets(draw: st.DrawFn) -> FleetArrays:
     held_gpus = max((at_start * times * gpus[kind])[region == at].sum() for at in range(REGIONS))
     max_batch = 4
     batching = np.array(draw(st.lists(st.integers(0, len(BATCHINGS) - 1), min_size=4, max_size=4)))
+    batching = np.where(ranks > 1, Batching.CHUNKED, batching)
     is_chunked = batching == Batching.CHUNKED
     capacity = np.array(draw(st.sampled_from([[32, 40, 24, 64], [48, 64, 64, 32], [64, 1000, 32, 64]])))
     rates = draw(st.sampled_from([[()] * 4, [()] * 4, [(0.75,), (0.875, 0.5, 0.25), (1.0, 1.0), (0.5, 0.0)]]))
     drafts = make_draft_tables(
-        [own if chunked else () for own, chunked in zip(rates, is_chunked, strict=True)],
+        [own if may_draft else () for own, may_draft in zip(rates, is_chunked & (ranks == 1), strict=True)],
         [0.125, 0.0, 0.25, 0.5],
     )
+    pool, instance_slot, second_rank = place_ranks(most * times, ranks[kind])
     room = capacity - drafts.tokens
     longest = np.minimum(room[kind], np.where(then == NO_INDEX, room[kind], room[kind[then]]))
     return FleetArrays(
@@ -118,8 +122,11 @@ def fleets(draw: st.DrawFn) -> FleetArrays:
         ),
         share=share,
         slots=np.concatenate([[0], np.cumsum(most * times)]),
-        pool=np.repeat(np.arange(pools), most * times),
-        slot_kind=np.repeat(kind, most * times),
+        pool=pool,
+        slot_kind=kind[pool],
+        ranks=ranks,
+        instance_slot=instance_slot,
+        second_rank=second_rank,
         kv_block_tokens=block_tokens,
         kv_capacity=capacity,
         link_token_s=np.array(draw(st.sampled_from([[0.0] * 4, [1 / 64, 1 / 32, 0, 1 / 16], [0.25] * 4]))),
@@ -159,7 +166,7 @@ def rules(draw: st.DrawFn, fleet: FleetArrays) -> Rules:
     rng = np.random.default_rng(draw(st.integers(0, 1000)))
     failures = draw(st.sampled_from([0, 0, 6]))
     headroom = np.array(draw(st.sampled_from([[0.0], [0.25, 0.125, 0.0625], [0.5, 0.25]])))
-    return Rules(
+    drawn = Rules(
         scaling=draw(st.integers(0, len(SCALINGS) - 1)),
         signal=draw(st.integers(0, len(SIGNALS) - 1)),
         routing=draw(st.integers(0, len(ROUTINGS) - 1)),
@@ -208,9 +215,13 @@ def rules(draw: st.DrawFn, fleet: FleetArrays) -> Rules:
         max_copies=draw(st.sampled_from([1, 3])),
         move_s=draw(st.sampled_from([0.0, 0.25])),
         failure_s=np.sort(rng.integers(0, 400, failures) * GRID_S),
-        failure_slot=rng.integers(0, fleet.pool.size, failures),
+        failure_slot=rng.integers(0, fleet.slots[-1], failures),
         steps_per_event=ALL_STEPS,
     )
+    if fleet.ranks.max() > 1 and not knows_ranks(drawn):
+        routing = draw(st.sampled_from([Routing.SHORTEST_QUEUE, Routing.LEAST_PREFILL, Routing.LEAST_WORK]))
+        return drawn._replace(routing=routing, scaling=Scaling.REACTIVE, balance_s=np.inf)
+    return drawn
 
 
 def gears(draw: st.DrawFn) -> dict[str, Any]:

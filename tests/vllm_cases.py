@@ -11,6 +11,7 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.profile_tables import LatencyTables
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
+from fleetcast.models.replay.session.fleet_arrays import place_ranks
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import RunConfig
@@ -46,12 +47,14 @@ class EngineCase(NamedTuple):
     priority: Any = None  # (R,) 0 goes first; None: scheduling_policy = "fcfs"
     acceptance: tuple[float, ...] = ()  # of draft tokens
     draft_s: float = 0.0
+    ranks: int = 1  # data-parallel ones of each engine, which step together
 
 
 class Played(NamedTuple):
     """What each request met, shape (R,)."""
 
     engine: Any
+    rank: Any  # of the engine
     first_token_s: Floats
     finish_s: Floats
     reused_tokens: Any
@@ -171,7 +174,13 @@ def case_fleet(case: EngineCase, catalogue: Catalogue, config: RunConfig) -> Fle
         prefix="none" if case.previous is None else "blocks",
         prefix_block_tokens=case.block_size,
     )
-    return trial_fleet(LLM, pool, catalogue, dataclasses.replace(config, fleet=fleet), case.engines)
+    alone = trial_fleet(LLM, pool, catalogue, dataclasses.replace(config, fleet=fleet), case.engines)
+    sizes = np.full(alone.kind.size, case.ranks)
+    pools, instance_slot, second_rank = place_ranks(np.diff(alone.slots), sizes)
+    return alone._replace(
+        ranks=np.full(alone.ranks.size, case.ranks), pool=pools, slot_kind=alone.kind[pools],
+        instance_slot=instance_slot, second_rank=second_rank,
+    )  # fmt: skip
 
 
 def play_kernel(case: EngineCase, fleet: FleetArrays, catalogue: Catalogue, config: RunConfig) -> Played:
@@ -187,11 +196,13 @@ def play_kernel(case: EngineCase, fleet: FleetArrays, catalogue: Catalogue, conf
     until_s = float(case.arrival_s[-1]) + 1e5
     drive = Schedule([[case.engines]], hour_s=until_s)
     outcome = replay_trace(trace, fleet, drive, rules, until_s)
-    return Played(outcome.slot, outcome.first_token_s, outcome.finish_s, outcome.reused)
+    engine = fleet.instance_slot[outcome.slot]
+    rank = np.where(outcome.slot == engine, 0, outcome.slot - fleet.second_rank[engine] + 1)
+    return Played(engine, rank, outcome.first_token_s, outcome.finish_s, outcome.reused)
 
 
-def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, Any]:
-    """The requests `rows` of one engine, as vllm_oracle.py reads a case."""
+def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any, rank: Any) -> dict[str, Any]:
+    """The requests `rows` of one engine, as vllm_oracle.py reads a case; `rank`: of every request."""
     latency, knots = fleet.latency, np.isfinite(fleet.latency.prefill_tokens[0])
     tables = {
         "tokens": latency.prefill_tokens[0][knots],
@@ -207,6 +218,8 @@ def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, An
             for row, runs in enumerate(prompt_runs(case))
         ]
     columns = zip(case.arrival_s[rows], case.input_tokens[rows], case.output_tokens[rows], strict=True)
+    for row in rows:
+        shared[row]["rank"] = int(rank[row])
     if case.priority is not None:
         for row in rows:
             shared[row]["priority"] = int(case.priority[row])
@@ -229,6 +242,7 @@ def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any) -> dict[str, An
             "made": np.diff(fleet.drafts.made[0]).tolist(),
         },
         "kv_tokens": case.kv_tokens,
+        "ranks": case.ranks,
         "latency": {
             **{name: values.tolist() for name, values in tables.items()},
             "prefill_context_s": float(latency.prefill_context_s[0]),
@@ -267,6 +281,7 @@ def recorded_case(recorded: dict[str, Any]) -> EngineCase:
         columns.get("priority"),
         tuple(drafts["acceptance"]),
         drafts["draft_s"] / max(1, drafts["tokens"]),
+        recorded.get("ranks", 1),
     )
 
 

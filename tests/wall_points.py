@@ -95,13 +95,17 @@ class ClosedLoop(NamedTuple):
     output_tokens: int
 
 
-def silicon_runs(backend: str | None = None) -> pd.DataFrame:
-    """Return the aggregated runs without data-parallel attention of one llm each, with their measured times.
+def silicon_runs(backend: str | None = None, *, with_ranks: bool = False) -> pd.DataFrame:
+    """Return the aggregated runs of one llm each with their measured times.
 
-    Columns: llm, precision, system, backend, tp, ep, clients, isl, osl, ttft_s, tpot_s, is_dense.
+    `with_ranks`: those with data-parallel attention, else those without. Such a run counts its GPUs as tp,
+    each of them a rank. Columns: llm, precision, system, backend, tp, ep, ranks, clients (of a rank), isl,
+    osl, ttft_s, tpot_s, is_dense.
     """
     rows = pd.read_csv(SILICON)
-    rows = rows[(rows["mode"] == "agg") & ~(rows["attention_dp_size"] > 1)]
+    rows = rows[(rows["mode"] == "agg") & ((rows["attention_dp_size"] > 1) == with_ranks)]
+    gpus, spread = rows["tp_size"].astype(int), rows["moe_ep_size"].fillna(1).clip(lower=1).astype(int)
+    ranks = rows["attention_dp_size"].fillna(1).clip(lower=1).astype(int)
     llm = rows["model_path"].str.split("/").str[-1].str.replace(r"-Instruct|-NVFP4", "", regex=True)
     llm = llm.replace(
         {"Qwen3-32B-FP8": "Qwen3-32B", "Llama-3.1-8B-FP8": "Llama-3.1-8B", "DeepSeek-V3.1": "DeepSeek-V3"}
@@ -114,9 +118,10 @@ def silicon_runs(backend: str | None = None) -> pd.DataFrame:
             "precision": precision,
             "system": rows["system"],
             "backend": rows["backend"],
-            "tp": rows["tp_size"].astype(int),
-            "ep": np.maximum(rows["moe_ep_size"].fillna(1), 1).astype(int),
-            "clients": clients.fillna(rows["batch_size"]).astype(int),
+            "tp": 1 if with_ranks else gpus,
+            "ep": ranks if with_ranks else spread,
+            "ranks": ranks,
+            "clients": np.maximum(clients.fillna(rows["batch_size"]).astype(int) // ranks, 1),
             "isl": rows["isl"].astype(int),
             "osl": rows["osl"].astype(int),
             "ttft_s": rows["silicon_ttft_ms"] / 1e3,
@@ -132,20 +137,30 @@ def silicon_runs(backend: str | None = None) -> pd.DataFrame:
 
 
 def silicon_profile(run: tuple) -> LatencyProfile:
-    """Return the profile of a run's llm, precision, system, backend, tp and ep, by aiconfigurator-core."""
-    llm, precision, system, backend, tp, ep = run
+    """Return the profile of a run's llm, precision, system, backend, tp, ep, ranks by aiconfigurator-core."""
+    llm, precision, system, backend, tp, ep, ranks = run
     name, gemm_bits, expert_bits = CONFIGS[llm, precision]
     version, shipped = installed_package()
     config, quantisation = read_model_config(name, shipped, llm)
     query = EngineQuery(
-        config, quantisation, gemm_bits, llm not in DENSE, system, backend, tp, version, expert_bits, ep
+        config,
+        quantisation,
+        gemm_bits,
+        llm not in DENSE,
+        system,
+        backend,
+        tp,
+        version,
+        expert_bits,
+        ep,
+        ranks=ranks,
     )
     return profile_of_query(query, LLM, GPU, tp)
 
 
 @cache
-def kv_room_tokens(llm: str, precision: str, system: str, tp: int) -> int:
-    """Return the KV tokens of 16 bits that fit on an instance; 0 if the weights alone do not."""
+def kv_room_tokens(llm: str, precision: str, system: str, tp: int, ranks: int) -> int:
+    """Return the KV tokens of 16 bits that fit on a rank; 0 if the weights alone do not."""
     text, _ = read_model_config(CONFIGS[llm, precision][0], installed_package()[1], llm)
     config = json.loads(text)
     shape = config.get("text_config") or config
@@ -155,7 +170,8 @@ def kv_room_tokens(llm: str, precision: str, system: str, tp: int) -> int:
     else:
         head_dim = shape.get("head_dim") or shape["hidden_size"] // heads
         values = 2 * max(1, shape["num_key_value_heads"] // tp) * head_dim
-    room = MEMORY_GIB[system] * 2**30 * MEMORY_SHARE - PARAMETERS_B[llm] * 1e9 * BITS[precision] / 8 / tp
+    weights = PARAMETERS_B[llm] * 1e9 * BITS[precision] / 8 / (tp * ranks)
+    room = MEMORY_GIB[system] * 2**30 * MEMORY_SHARE - weights
     return max(0, int(room / (2 * layers * values)))
 
 
@@ -334,7 +350,7 @@ def replay_silicon(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the closed loops that have a profile and fit, with replayed TTFT and TPOT, uncorrected."""
     profiles, found = dict[tuple, LatencyProfile | None](), list[tuple[float, float]]()
     for run in runs.itertuples():
-        key = (run.llm, run.precision, run.system, run.backend, run.tp, run.ep)
+        key = (run.llm, run.precision, run.system, run.backend, run.tp, run.ep, run.ranks)
         if key not in profiles:
             try:
                 profiles[key] = silicon_profile(key)
@@ -342,7 +358,7 @@ def replay_silicon(runs: pd.DataFrame) -> pd.DataFrame:
                 profiles[key] = None
         profile = profiles[key]
         loop = ClosedLoop(run.clients, run.isl, run.osl)
-        room = kv_room_tokens(run.llm, run.precision, run.system, run.tp)
+        room = kv_room_tokens(run.llm, run.precision, run.system, run.tp, run.ranks)
         found.append((np.nan, np.nan) if profile is None else play_closed_loop(loop, profile, room))
     ttft_s, tpot_replayed_s = np.array(found).T
     return runs.assign(ttft_replayed_s=ttft_s, tpot_replayed_s=tpot_replayed_s).dropna(

@@ -137,6 +137,7 @@ def deployed_shapes(config: RunConfig) -> set[ReplicaShape]:
         ReplicaShape(llm, pool.gpu, pool.tensor_parallel, pool.pipeline_parallel)
         for llm, pools in config.fleet.deployments.items()
         for pool in pools
+        if pool.data_parallel_size == 1
     }
 
 

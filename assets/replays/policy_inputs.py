@@ -18,22 +18,30 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules
 from fleetcast.models.replay.run import Schedule
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
-from fleetcast.models.replay.session.rules import add_failures, make_rules
+from fleetcast.models.replay.session.rules import add_failures, knows_ranks, make_rules
 from fleetcast.models.world.calendar import DAY_S, HOUR_S
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.own_policies import installed_policies
 from fleetcast.models.world.plan_grid import Grid
 from fleetcast.models.world.pool_rows import POOLINGS, build_pool_rows
-from fleetcast.models.world.toml_dataclasses import require_known
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 RECENT_MINUTES = 3  # the adjustment interval of Dynamo's planner (docs.nvidia.com/dynamo, planner guide)
 
 
 def fleet_and_rules(settings: RunSettings, policy: str, days: int = 1) -> tuple[FleetArrays, Rules]:
-    """Return the fleet and the rules of a policy's replay over `days` days."""
+    """Return the fleet and the rules of a policy's replay over `days` days.
+
+    ConfigError for a policy that cannot serve the fleet's data-parallel ranks.
+    """
     config, rule = settings.under(policy).config, settings.config.rules[policy]
     fleet = make_fleet(settings.catalogue, config.fleet, config.replay, config.trace.seed, rule.pooling)
     rules = make_rules(settings.catalogue, config.replay, rule.scaling)
+    if fleet.ranks.max() > 1 and not knows_ranks(rules):
+        raise ConfigError(
+            f"{policy} orders instances by freeness or INFAaS, or moves requests: it serves no instances "
+            "with a data_parallel_size above 1. Leave the policy out, or set it to 1 in [fleet.deployments]."
+        )
     rate = config.replay.failures_per_instance_day
     return fleet, add_failures(rules, fleet, rate, days * DAY_S, config.trace.seed)
 

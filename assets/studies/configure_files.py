@@ -64,9 +64,10 @@ def describe_point(point: EnginePoint) -> str:
 
 
 def describe_shape(shape: EngineShape) -> str:
-    """Return the GPUs of an instance, like 4xh100-80gb, or 2x2xh100-80gb with two stages."""
+    """Return the GPUs of an instance, like 4xh100-80gb, 2x2xh100-80gb with two stages, or 8 ranks of 1xl4."""
+    ranks = f"{shape.data_parallel_size} ranks of " if shape.data_parallel_size > 1 else ""
     stages = f"{shape.pipeline_parallel}x" if shape.pipeline_parallel > 1 else ""
-    return f"{stages}{shape.tensor_parallel}x{shape.gpu}"
+    return f"{ranks}{stages}{shape.tensor_parallel}x{shape.gpu}"
 
 
 def engine_commands(llm: str, arch: Llm, market: EngineMarket, score: FleetScore) -> list[EngineCommand]:
@@ -97,6 +98,7 @@ def vllm_command(
         gpu_memory_utilization=fleet.kv_memory_share,
         block_size=fleet.kv_block_tokens,
     ), cache]  # fmt: skip
+    words += flags(data_parallel_size=shape.data_parallel_size) if shape.data_parallel_size > 1 else []
     words += ["--quantization", "fp8"] if quantises(arch, point) == 8 else []
     words += ["--kv-cache-dtype", "fp8"] if variant.kv_bits == 8 else []
     words += ["--enable-expert-parallel"] if variant.is_expert_parallel else []
@@ -117,7 +119,7 @@ def sglang_command(
     settings, variant, fleet = point.settings, point.variant, market.config.fleet
     words = ["python", "-m", "sglang.launch_server", *flags(
         model_path=model_name(llm, arch, point),
-        tp_size=shape.tensor_parallel,
+        tp_size=shape.tensor_parallel * shape.data_parallel_size,
         pp_size=shape.pipeline_parallel,
         max_running_requests=settings.max_batch,
         chunked_prefill_size=settings.token_budget,
@@ -127,7 +129,10 @@ def sglang_command(
     words += ["--disable-radix-cache"] if settings.prefix == "none" else []
     words += ["--quantization", "fp8"] if quantises(arch, point) == 8 else []
     words += ["--kv-cache-dtype", "fp8_e4m3"] if variant.kv_bits == 8 else []
-    words += ["--ep-size", str(shape.tensor_parallel)] if variant.is_expert_parallel else []
+    if shape.data_parallel_size > 1:  # SGLang's tp counts the GPUs of all ranks
+        words += [*flags(dp_size=shape.data_parallel_size), "--enable-dp-attention"]
+    ranks_gpus = shape.tensor_parallel * shape.data_parallel_size
+    words += ["--ep-size", str(ranks_gpus)] if variant.is_expert_parallel else []
     words += ["--disaggregation-mode", role] if role != "whole" else []
     if drafts := len(settings.speculative_acceptance):
         algorithm = "NGRAM" if settings.speculative_draft_s == 0 else "EAGLE3"
@@ -251,8 +256,9 @@ def render_pools(score: FleetScore) -> list[str]:
     for pool, count in score.point.pools(score.counts):
         stages = f", pipeline_parallel = {pool.pipeline_parallel}" if pool.pipeline_parallel > 1 else ""
         role = f', role = "{pool.role}"' if pool.role != "whole" else ""
+        ranks = f", data_parallel_size = {pool.data_parallel_size}" if pool.data_parallel_size > 1 else ""
         pools.append(
-            f'{{ gpu = "{pool.gpu}", tensor_parallel = {pool.tensor_parallel}{stages}{role}, '
+            f'{{ gpu = "{pool.gpu}", tensor_parallel = {pool.tensor_parallel}{stages}{ranks}{role}, '
             f"instances_at_start = {count}, min_instances = {count}, max_instances = {count} }}"
         )
     return pools

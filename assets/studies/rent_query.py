@@ -202,10 +202,10 @@ def engine_prices(scenario: RentScenario) -> list[PhasePrice]:
         stages = pool.pipeline_parallel
         profile = deployment_profile(served, llm, pool.gpu, pool.tensor_parallel, stages)
         price = phase_costs.phase_price(
-            dataclasses.replace(profile, tensor_parallel=pool.gpus),  # all GPUs have a price
+            dataclasses.replace(profile, tensor_parallel=pool.rank_gpus),  # all GPUs have a price
             served.gpus[pool.gpu].usd_per_hour,
             scenario.load,
-            kv_capacity_tokens(served, fleet, llm, pool.gpu, pool.gpus, stages),
+            kv_capacity_tokens(served, fleet, llm, pool.gpu, pool.rank_gpus, stages),
             scenario.tier.tpot_slo_s,
             fleet.engine(pool).max_batch,
             fleet.engine(pool).max_prefill_tokens,

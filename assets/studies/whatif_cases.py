@@ -94,7 +94,7 @@ def resolve_case(settings: RunSettings, case: WhatIfCase, where: str) -> RunSett
         for llm, pools in fleet.deployments.items():
             for pool in pools:
                 served = catalogue.as_served(llm, pool.llm_changes)
-                kv_capacity_tokens(served, fleet, llm, pool.gpu, pool.gpus, pool.pipeline_parallel)
+                kv_capacity_tokens(served, fleet, llm, pool.gpu, pool.rank_gpus, pool.pipeline_parallel)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     one_of_each = sum(

@@ -93,8 +93,12 @@ def busy_bound_s(steps: StepGrid, work: TokenWork, kv_token_s: float, kv_tokens:
 
 
 def shape_busy_s(market: EngineMarket, point: EnginePoint, shape: EngineShape, work: TokenWork) -> float:
-    """Return the least busy seconds of instances of a shape with a point's settings."""
-    profile = deployment_profile(market.catalogue_of(point), market.llm, *shape)
+    """Return the least busy seconds of instances of a shape with a point's settings.
+
+    Data-parallel ranks share the work at best evenly, and never wait for one another.
+    """
+    served, degrees = market.served_catalogue(point, shape), (shape.tensor_parallel, shape.pipeline_parallel)
+    profile = deployment_profile(served, market.llm, shape.gpu, *degrees)
     settings, rates = point.settings, point.settings.speculative_acceptance
     steps = list_steps(
         profile,
@@ -108,4 +112,5 @@ def shape_busy_s(market: EngineMarket, point: EnginePoint, shape: EngineShape, w
     kv_tokens = market.kv_tokens(point, shape)
     if point.settings.prefix == "blocks":  # requests share memory: a step may read more than fits
         kv_tokens = max(kv_tokens, ceil(work.cached_tokens))
-    return busy_bound_s(steps, work, profile.decode_per_kv_token_s, kv_tokens)
+    busy_s = busy_bound_s(steps, work, profile.decode_per_kv_token_s, kv_tokens)
+    return busy_s / shape.data_parallel_size

@@ -1,10 +1,10 @@
 """The space of engine settings: every deployment of an llm that fits memory and that the package prices.
 
 A point is what the replay models: bits of weights and cache, whole or split experts, GPU type, tensor- and
-pipeline-parallel degree, prefill and decode together or apart, requests in a batch, token budget of a step,
-prefix cache, router, and draft tokens of a step, up to as many as [fleet] speculative_acceptance has rates.
-Data-parallel engines are instances. What the replay does not model is no setting: data-parallel attention,
-the engine's scheduling policy.
+pipeline-parallel degree, data-parallel ranks that share whole experts, prefill and decode together or apart,
+requests in a batch, token budget of a step, prefix cache, router, and draft tokens of a step, up to as many
+as [fleet] speculative_acceptance has rates. Data-parallel engines of a dense llm are instances. What the
+replay does not model is no setting: the engine's scheduling policy.
 """
 
 import dataclasses
@@ -19,13 +19,14 @@ from fleetcast.models.latency.latency_errors import scale_profile
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.config import RunConfig
-from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.fleet_config import Deployment, rank_changes
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
 from fleetcast.models.world.quality_floor import allowed_cache_bits, least_weight_bits
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 LEAST_CACHE_SHARE = 0.1  # of the usable memory: the formula of the cache leaves activations out
 TENSOR_DEGREES, PIPELINE_DEGREES, MOST_GPUS = (1, 2, 4, 8), (1, 2), 8
+DATA_PARALLEL_SIZES = (1, 2, 4, 8)  # where the experts of a mixture are whole
 BATCHES = (32, 64, 128, 256, 512)  # requests: vLLM's max_num_seqs
 TOKEN_BUDGETS = (1024, 2048, 4096, 8192, 16384)  # vLLM's max_num_batched_tokens
 # Routers that do not need to know the length of an answer; the last one with a prefix cache only.
@@ -47,11 +48,17 @@ class EngineShape(NamedTuple):
     gpu: str
     tensor_parallel: int
     pipeline_parallel: int = 1
+    data_parallel_size: int = 1
+
+    @property
+    def rank_gpus(self) -> int:
+        """GPUs of a data-parallel rank."""
+        return self.tensor_parallel * self.pipeline_parallel
 
     @property
     def gpus(self) -> int:
         """GPUs of an instance."""
-        return self.tensor_parallel * self.pipeline_parallel
+        return self.rank_gpus * self.data_parallel_size
 
 
 class EngineSettings(NamedTuple):
@@ -94,7 +101,7 @@ class EnginePoint(NamedTuple):
         """Return the pools of a fleet with so many instances of each shape."""
         roles = ("whole",) if self.decode is None else ("prefill", "decode")
         return [
-            (Deployment(shape.gpu, shape.tensor_parallel, role, pipeline_parallel=shape.pipeline_parallel), n)
+            (Deployment(role=role, **shape._asdict()), n)
             for shape, role, n in zip(self.shapes, roles, counts, strict=True)
         ]
 
@@ -116,6 +123,10 @@ class EngineMarket(NamedTuple):
         """Return the catalogue of a point's variant."""
         return self.catalogues[point.variant]
 
+    def served_catalogue(self, point: EnginePoint, shape: EngineShape) -> Catalogue:
+        """Return the same with the llm as an instance of this shape serves it."""
+        return self.catalogues[point.variant].as_served(self.llm, rank_changes(shape.data_parallel_size))
+
     def config_of(self, point: EnginePoint) -> RunConfig:
         """Return the config of a point, without its deployments."""
         settings = point.settings
@@ -133,25 +144,28 @@ class EngineMarket(NamedTuple):
         return dataclasses.replace(self.config, fleet=fleet, replay=replay)
 
     def kv_tokens(self, point: EnginePoint, shape: EngineShape) -> int:
-        """Return the KV tokens that fit on an instance."""
+        """Return the KV tokens that fit on an instance, or on each of its ranks."""
         return kv_capacity_tokens(
-            self.catalogue_of(point),
+            self.served_catalogue(point, shape),
             self.config.fleet,
             self.llm,
             shape.gpu,
-            shape.gpus,
+            shape.rank_gpus,
             shape.pipeline_parallel,
         )
 
     def with_slower_engines(self, prefill: float, decode: float) -> "EngineMarket":
         """Return the market with the seconds of the profiles times factors of prefill and decode."""
-        scaled = {
-            variant: dataclasses.replace(
-                catalogue,
-                latency=tuple(scale_profile(catalogue, p, prefill, decode) for p in catalogue.latency),
+
+        def scale(catalogue: Catalogue) -> tuple[LatencyProfile, ...]:
+            return tuple(scale_profile(catalogue, p, prefill, decode) for p in catalogue.latency)
+
+        scaled = {}
+        for variant, catalogue in self.catalogues.items():
+            changed = {key: scale(catalogue.as_served(*key)) for key in catalogue.changed_latency}
+            scaled[variant] = dataclasses.replace(
+                catalogue, latency=scale(catalogue), changed_latency=changed
             )
-            for variant, catalogue in self.catalogues.items()
-        }
         return self._replace(catalogues=scaled)
 
 
@@ -183,10 +197,16 @@ def price_engines(
     catalogues, refused = dict[EngineVariant, Catalogue](), dict[str, int]()
     for variant in map(EngineVariant._make, product(weights, allowed_cache_bits(least), experts)):
         served = dataclasses.replace(arch, **variant._asdict())
-        alone = dataclasses.replace(catalogue.serving([llm]), llms={llm: served}, latency=())
-        profiles = list(price_variant(alone, llm, gpus, config, longest, refused))
-        if profiles:
-            catalogues[variant] = dataclasses.replace(alone, latency=tuple(profiles))
+        alone = dataclasses.replace(
+            catalogue.serving([llm]), llms={llm: served}, latency=(), changed_latency={}
+        )
+        sizes = DATA_PARALLEL_SIZES if variant.is_expert_parallel else (1,)
+        profiles = {
+            size: tuple(price_variant(alone, llm, gpus, size, config, longest, refused)) for size in sizes
+        }
+        if any(profiles.values()):
+            ranks = {(llm, rank_changes(size)): found for size, found in profiles.items() if size > 1}
+            catalogues[variant] = dataclasses.replace(alone, latency=profiles[1], changed_latency=ranks)
     if not catalogues:
         why = "; ".join(f"{reason} ({count})" for reason, count in list(refused.items())[:3])
         raise ConfigError(
@@ -197,21 +217,25 @@ def price_engines(
 
 
 def price_variant(
-    alone: Catalogue, llm: str, gpus: Sequence[str], config: RunConfig, longest: int, refused: dict[str, int]
+    alone: Catalogue,
+    llm: str,
+    gpus: Sequence[str],
+    data_parallel_size: int,
+    config: RunConfig,
+    longest: int,
+    refused: dict[str, int],
 ) -> Iterator[LatencyProfile]:
     """Yield the profile of each GPU type and tensor-parallel degree; count reasons in `refused`."""
+    served = alone.as_served(llm, rank_changes(data_parallel_size))
     for gpu, degree in product(gpus, TENSOR_DEGREES):
-        if alone.llms[llm].is_expert_parallel and degree == 1:
+        if alone.llms[llm].is_expert_parallel and degree * data_parallel_size == 1:
             continue  # the same as without
-        fits = any(
-            why_unfit(alone, llm, EngineShape(gpu, degree, stages), config, longest) is None
-            for stages in PIPELINE_DEGREES
-        )
+        shapes = [EngineShape(gpu, degree, stages, data_parallel_size) for stages in PIPELINE_DEGREES]
+        reasons = [why_unfit(alone, llm, shape, config, longest) for shape in shapes]
         try:
-            if not fits:
-                reason = why_unfit(alone, llm, EngineShape(gpu, degree), config, longest)
-                raise PackageLacksData(reason or "too small")
-            yield aiconfigurator_profile(alone, llm, gpu, degree)
+            if None not in reasons:
+                raise PackageLacksData(reasons[0] or "too small")
+            yield aiconfigurator_profile(served, llm, gpu, degree)
         except PackageLacksData as error:
             reason = str(error)
             refused[reason] = refused.get(reason, 0) + 1
@@ -221,21 +245,22 @@ def why_unfit(
     catalogue: Catalogue, llm: str, shape: EngineShape, config: RunConfig, longest: int
 ) -> str | None:
     """Return why a shape cannot serve the llm, None if it can."""
+    catalogue = catalogue.as_served(llm, rank_changes(shape.data_parallel_size))
     arch, gpu = catalogue.llms[llm], catalogue.gpus[shape.gpu]
     if shape.gpus > MOST_GPUS:
         return f"more than {MOST_GPUS} GPUs an instance"
     least, most = sorted((arch.kv_heads, shape.tensor_parallel))
     if arch.heads % shape.tensor_parallel or most % least:
         return f"{arch.heads} heads, {arch.kv_heads} of keys, do not spread over {shape.tensor_parallel} GPUs"
-    if shape.tensor_parallel > 1 and gpu.peer_gb_per_s is None:
+    if shape.tensor_parallel * shape.data_parallel_size > 1 and gpu.peer_gb_per_s is None:
         return f"{shape.gpu} has no peer_gb_per_s"
     if shape.pipeline_parallel > 1 and (gpu.link_gbit_per_s is None or arch.hidden is None):
         return f"{shape.gpu} has no link_gbit_per_s"
     with suppress(ConfigError):
         room = kv_capacity_tokens(
-            catalogue, config.fleet, llm, shape.gpu, shape.gpus, shape.pipeline_parallel
+            catalogue, config.fleet, llm, shape.gpu, shape.rank_gpus, shape.pipeline_parallel
         )
-        usable_bytes = config.fleet.kv_memory_share * shape.gpus * gpu.memory_gib * 2**30
+        usable_bytes = config.fleet.kv_memory_share * shape.rank_gpus * gpu.memory_gib * 2**30
         if usable_bytes - arch.weight_bytes < LEAST_CACHE_SHARE * usable_bytes:
             return f"{shape.gpu} has too little memory for a cache"
         return None if room >= longest else f"{shape.gpu} has too little memory for the longest request"
@@ -246,8 +271,9 @@ def list_shapes(market: EngineMarket, variant: EngineVariant, longest: int) -> l
     """Return the shapes of a variant that are priced and fit."""
     catalogue = market.catalogues[variant]
     shapes = (
-        EngineShape(profile.gpu, profile.tensor_parallel, stages)
-        for profile in catalogue.latency
+        EngineShape(profile.gpu, profile.tensor_parallel, stages, size)
+        for size in DATA_PARALLEL_SIZES
+        for profile in catalogue.as_served(market.llm, rank_changes(size)).latency
         for stages in PIPELINE_DEGREES
     )
     return [s for s in shapes if why_unfit(catalogue, market.llm, s, market.config, longest) is None]
@@ -259,6 +285,7 @@ def list_kinds(
     """Return the points with default settings: each variant on each shape, or pair of shapes.
 
     `way`: together, apart, or any. Caches are sent between equal numbers of pipeline stages only, over links.
+    Data-parallel ranks neither send caches nor draft tokens.
     """
     kinds, fleet = [], market.config.fleet
     rates = fleet.speculative_acceptance
@@ -267,7 +294,8 @@ def list_kinds(
         for prefix, drafts in product(prefixes, range(len(rates) + 1)):
             settings = default_settings(prefix, rates[:drafts], fleet.speculative_draft_s)
             if way != "apart":
-                kinds += [EnginePoint(variant, shape, settings) for shape in shapes]
+                can_draft = [s for s in shapes if drafts == 0 or s.data_parallel_size == 1]
+                kinds += [EnginePoint(variant, shape, settings) for shape in can_draft]
             if way != "together":
                 linked = [s for s in shapes if has_link(market, s)]
                 kinds += [
@@ -277,9 +305,10 @@ def list_kinds(
 
 
 def has_link(market: EngineMarket, shape: EngineShape) -> bool:
-    """Return whether the shape can send caches, and has one stage."""
+    """Return whether the shape can send caches, and has one stage and one rank."""
     gpus = next(iter(market.catalogues.values())).gpus
-    return gpus[shape.gpu].link_gbit_per_s is not None and shape.pipeline_parallel == 1
+    has_one = shape.pipeline_parallel == shape.data_parallel_size == 1
+    return gpus[shape.gpu].link_gbit_per_s is not None and has_one
 
 
 def list_settings(kind: EnginePoint) -> Iterable[EnginePoint]:

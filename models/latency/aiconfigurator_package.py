@@ -47,6 +47,7 @@ class EngineQuery(NamedTuple):
     expert_bits: str = ""  # quantisation of the experts; empty: that of the config
     expert_parallel: int = 1  # GPUs over which the experts are spread whole; the others split each expert
     cache_bits: str = ""  # quantisation of the KV cache; empty: that of the config
+    ranks: int = 1  # data-parallel ranks, which share the experts; each has as many requests
 
 
 def installed_package() -> tuple[str, Path]:
@@ -140,7 +141,8 @@ def compile_engine(query: EngineQuery, folder: str, version: str) -> Any:
     }
     options |= {key: name for key, name in bits.items() if name}
     if query.is_mixture:
-        options["moe_tp_size"] = query.tensor_parallel // query.expert_parallel
+        options["attention_dp_size"] = query.ranks
+        options["moe_tp_size"] = query.tensor_parallel * query.ranks // query.expert_parallel
         options["moe_ep_size"] = query.expert_parallel
     engine = EngineHandle.compile(folder, query.system, query.engine, **options)
     try:

@@ -95,8 +95,9 @@ def build_engine_query(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel
     return EngineQuery(
         config, quantisation, bits, is_mixture, system, ENGINE, tensor_parallel, version,
         expert_bits=bits if is_mixture else "",
-        expert_parallel=tensor_parallel if arch.is_expert_parallel else 1,
+        expert_parallel=tensor_parallel * arch.expert_ranks if arch.is_expert_parallel else 1,
         cache_bits=cache_bits,
+        ranks=arch.expert_ranks,
     )  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def check_batch_memory(
     if engine.max_batch <= BATCH_REACH * profile.decode_batch[-1] * pool.pipeline_parallel:
         return
     tokens = engine.kv_tokens or kv_capacity_tokens(
-        catalogue, fleet, llm, pool.gpu, pool.gpus, pool.pipeline_parallel
+        catalogue, fleet, llm, pool.gpu, pool.rank_gpus, pool.pipeline_parallel
     )
     if engine.max_batch > (blocks := tokens // fleet.kv_block_tokens):
         raise ConfigError(

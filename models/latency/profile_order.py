@@ -61,6 +61,11 @@ def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: i
     except PackageLacksData as reason:
         with suppress(ConfigError):
             return compose_profile(catalogue, llm, gpu, tensor_parallel)
+        if (ranks := catalogue.llms[llm].expert_ranks) > 1:
+            raise ConfigError(
+                f"{llm} on {ranks} ranks of {tensor_parallel} x {gpu}: {reason}, and nothing else times "
+                "data-parallel ranks. Drop data_parallel_size, or name another GPU."
+            ) from reason
         estimate = roofline_profile(catalogue, llm, gpu, tensor_parallel)
         return replace(estimate, source=f"{estimate.source}{REASON}{reason}")
 

@@ -60,7 +60,7 @@ def deployment_work(llm: Llm, gpu: Gpu, tensor_parallel: int) -> RooflineWork:
     """Return the work of one deployment; ConfigError for several GPUs without a known link."""
     active_b = llm.active_parameters_b or llm.parameters_b
     share = llm.experts_per_token / llm.experts if llm.experts and llm.experts_per_token else 1.0
-    expert_b = (llm.parameters_b - active_b) / (1 - share) if share < 1 else 0.0
+    expert_b = llm.expert_parameters_b
     byte_count = 1e9 * llm.weight_bits / 8
     return RooflineWork(
         common_bytes=(llm.parameters_b - expert_b) * byte_count,

@@ -3,7 +3,7 @@
 The failure of an instance is in failures.py.
 """
 
-from fleetcast.models.replay.compiled import njit_call
+from fleetcast.models.replay.compiled import njit_call, njit_inline
 from fleetcast.models.replay.dispatch.freeness import adapt_headroom
 from fleetcast.models.replay.dispatch.kv_transfer import pop_in_flight
 from fleetcast.models.replay.dispatch.leg_chain import choose_gears, skip_later_legs
@@ -12,6 +12,7 @@ from fleetcast.models.replay.dispatch.queue_manager import defer_request, pull_d
 from fleetcast.models.replay.dispatch.route import release_central_queue, route_request, route_stranded
 from fleetcast.models.replay.dispatch.transfer_end import deliver_cache
 from fleetcast.models.replay.engine.batch import begin_step
+from fleetcast.models.replay.engine.ranks import rank_slot
 from fleetcast.models.replay.engine.step_end import end_decode_stretch, end_prefill_step
 from fleetcast.models.replay.engine.step_time import stretch_s
 from fleetcast.models.replay.fleet.instance_load import endpoint_index
@@ -109,19 +110,13 @@ def on_instance_event(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
     """Handle the end of a boot, a prefill step or a decode stretch; then begin the next step."""
-    instance = state.instance[slot]
-    phase, changed = instance.phase, False
-    instance.phase = Phase.IDLE
+    instance, changed = state.instance[slot], False
     if instance.status == Status.BOOTING:
         change_status(fleet, state, slot, Status.SERVING, now)
         route_stranded(trace, fleet, rules, state, fleet.llm[fleet.pool[slot]], now)
         changed = True
-    elif phase == Phase.PREFILL:
-        instance.step_s = instance.base_s
-        changed = end_prefill_step(trace, fleet, rules, state, slot, now)
-    elif phase == Phase.DECODE:
-        instance.step_s = instance.base_s + stretch_s(fleet, state, slot, instance.stretch - 1)
-        changed = end_decode_stretch(trace, fleet, rules, state, slot, now)
+    elif instance.phase != Phase.IDLE:
+        changed = end_step(trace, fleet, rules, state, slot, now)
     if changed and instance.status == Status.SERVING:
         pull_deferred(trace, fleet, rules, state, fleet.pool[slot], now)
         if rules.uses_central_queue:
@@ -129,3 +124,25 @@ def on_instance_event(
     begin_step(trace, fleet, rules, state, slot, now)
     if instance.status == Status.DRAINING:
         donate_when_empty(fleet, state, slot, now)
+
+
+@njit_inline
+def end_step(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
+) -> bool:
+    """End the prefill step or the stretch of all ranks of an instance; return whether a batch changed."""
+    instance, changed = state.instance[slot], False
+    phase, ranks, begun_s = instance.phase, fleet.ranks[fleet.slot_kind[slot]], instance.base_s
+    if phase == Phase.DECODE:
+        begun_s += stretch_s(fleet, state, slot, instance.stretch - 1)
+    for rank in range(ranks):
+        member = rank_slot(fleet, slot, rank)
+        state.instance[member].phase = Phase.IDLE
+        state.instance[member].step_s = begun_s
+    for rank in range(ranks):
+        member = rank_slot(fleet, slot, rank)
+        if phase == Phase.PREFILL:
+            changed = end_prefill_step(trace, fleet, rules, state, member, now) or changed
+        else:
+            changed = end_decode_stretch(trace, fleet, rules, state, member, now) or changed
+    return changed

@@ -1,9 +1,10 @@
 """The inputs of a replay: requests, fleet and rules, as named arrays with shape, type and unit.
 
-R requests, N instance slots, L llms, G regions, P GPU types, T tiers, K priority levels. A kind (J of them)
-is a deployment: an llm on a number of GPUs of one type, one row of latency, memory and price. A pool (E of
-them) is a group of equal instances: one kind, one region, one role. All pools of an llm in a region are an
-endpoint (L*G of them, index llm*G + region). Slots `slots[e]` to `slots[e+1]-1` belong to pool e.
+R requests, N slots, L llms, G regions, P GPU types, T tiers, K priority levels. A kind (J of them) is a
+deployment: an llm on a number of GPUs of one type, one row of latency, memory and price. A pool (E of them)
+is a group of equal instances: one kind, one region, one role. All pools of an llm in a region are an endpoint
+(L*G of them, index llm*G + region). Slots `slots[e]` to `slots[e+1]-1` are the instances of pool e. Behind
+the slots of all instances are those of their further data-parallel ranks (engine/ranks.py).
 """
 
 from typing import Any, NamedTuple
@@ -88,7 +89,10 @@ class FleetArrays(NamedTuple):
     slots: Ints  # (E+1,) first slot of each pool
     pool: Ints  # (N,) pool of each slot
     slot_kind: Ints  # (N,) kind of each slot
-    kv_capacity: Ints  # (J,) KV tokens that fit in memory with the weights, in whole blocks
+    ranks: Ints  # (J,) data-parallel ranks of an instance
+    instance_slot: Ints  # (N,) slot of the instance that the slot belongs to: of its first rank
+    second_rank: Ints  # (N,) slot of the second rank of an instance; those of the others follow it
+    kv_capacity: Ints  # (J,) KV tokens that fit in memory with the weights, in whole blocks; of one rank
     kv_block_tokens: int  # tokens of a KV block
     link_token_s: Floats  # (J,) seconds in which an instance's link carries one token's KV cache
     link_layers: Ints  # (J,) parts in which a prompt's cache is sent during prefill; 1: in bulk, after it

@@ -28,6 +28,7 @@ from fleetcast.models.replay.kernel import (
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.session.initial_state import carry_over_requests, initial_state, is_unfinished
 from fleetcast.models.replay.session.outcome import FleetUsage, Outcome, collect_outcome
+from fleetcast.models.replay.session.rules import knows_ranks
 from fleetcast.models.replay.session.trace_rows import EMPTY_TRACE, assign_lanes, check_trace
 from fleetcast.models.replay.state import State
 
@@ -59,11 +60,16 @@ class Session:
         """Set up the fleet: `start` instances serve, by pool, shape (E,), or by endpoint, shape (L, G).
 
         The other `instances_at_start` are donated. ValueError for rules that move requests in a fleet without
-        transfers.
+        transfers, or that do not know the fleet's data-parallel ranks.
         """
         if np.isfinite(rules.balance_s) and not fleet.has_transfers:
             raise ValueError(
                 "These rules move requests, and this fleet has no KV transfers. Make both from one config."
+            )
+        if fleet.ranks.max() > 1 and not knows_ranks(rules):
+            raise ValueError(
+                "These rules order instances by freeness or INFAaS, or move requests, and this fleet has "
+                "instances of several data-parallel ranks. Take other rules, or data_parallel_size = 1."
             )
         counts = np.asarray(start, np.float64).ravel()
         if counts.size != fleet.kind.size:

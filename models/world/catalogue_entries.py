@@ -57,6 +57,7 @@ class Llm:
     model: str | None = None  # name on Hugging Face, or a folder with config.json (aiconfigurator-core)
     kv_bits: CacheBits = 16  # of a number in the KV cache
     is_expert_parallel: bool = False  # an instance spreads whole experts over its GPUs, else it splits each
+    expert_ranks: Count = 1  # data-parallel ranks of an instance, which share the experts
 
     def __post_init__(self) -> None:
         mixture = (self.active_parameters_b, self.experts, self.experts_per_token)
@@ -67,9 +68,17 @@ class Llm:
             )
 
     @property
+    def expert_parameters_b(self) -> float:
+        """Parameters of all experts, in billions: those that a token does not use are of other experts."""
+        if not (self.experts and self.experts_per_token and self.active_parameters_b):
+            return 0.0
+        return (self.parameters_b - self.active_parameters_b) / (1 - self.experts_per_token / self.experts)
+
+    @property
     def weight_bytes(self) -> float:
-        """Bytes of the weights."""
-        return self.parameters_b * 1e9 * self.weight_bits / 8
+        """Bytes of the weights on the GPUs of a rank: with its part of the experts."""
+        elsewhere_b = self.expert_parameters_b * (1 - 1 / self.expert_ranks)
+        return (self.parameters_b - elsewhere_b) * 1e9 * self.weight_bits / 8
 
     def widths(self, name: str) -> tuple[int, int, int]:
         """Return hidden, intermediate and vocabulary; ConfigError, which names the llm, if one is missing."""

@@ -21,6 +21,7 @@ from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_S
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import (
     AcceptanceRates,
+    DataParallelSize,
     Deployment,
     DraftSeconds,
     FleetConfig,
@@ -51,6 +52,7 @@ class AnsweredPool:
     tensor_parallel: Annotated[int, Range(1, 1024)]
     pipeline_parallel: Annotated[int, Range(1, 64)]
     instances: Annotated[int, Range(1, 10_000)]
+    data_parallel_size: DataParallelSize = 1
 
 
 @dataclass(frozen=True)
@@ -169,6 +171,7 @@ def engine_deployments(
             then=team_name if apart and not n else None,
             regions=regions,
             pipeline_parallel=pool.pipeline_parallel,
+            data_parallel_size=pool.data_parallel_size,
             team=team[n] if apart else 0,
             instances_at_start=0,
             min_instances=0,
@@ -202,6 +205,7 @@ def engine_name(engine: AnsweredEngine, pool: AnsweredPool) -> str:
     parts += [f"kv{engine.kv_bits}"] if engine.kv_bits < FLOOR_BITS["bf16"] else []
     parts += ["ep"] if engine.is_expert_parallel else []
     parts += [f"pp{pool.pipeline_parallel}"] if pool.pipeline_parallel > 1 else []
+    parts += [f"dp{pool.data_parallel_size}"] if pool.data_parallel_size > 1 else []
     drafts = len(engine.speculative_acceptance)
     limits = [f"b{engine.max_batch}", f"t{engine.token_budget}", *([f"k{drafts}"] if drafts else [])]
     return "-".join([*parts, *limits])

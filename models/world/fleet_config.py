@@ -10,6 +10,7 @@ from fleetcast.models.world.quality_floor import FLOOR_BITS
 from fleetcast.models.world.toml_dataclasses import KnownName, PositiveShare, Range, TextPattern
 
 Instances = Annotated[int, Range(0, 10_000)]
+DataParallelSize = Annotated[int, Range(1, 64)]
 MaxBatch = Annotated[int, Range(1, 4096)]
 PrefillTokens = Annotated[int, Range(2, 1_000_000)]
 LongPrefillTokens = Annotated[int, Range(0, 1_000_000)]
@@ -43,7 +44,8 @@ class EngineLimits(NamedTuple):
 class Deployment:
     """A pool of an llm: instances with GPUs of one type, in every region that has this type.
 
-    An instance has `pipeline_parallel` stages, each with a share of the layers on `tensor_parallel` GPUs.
+    An instance has `pipeline_parallel` stages, each with a share of the layers on `tensor_parallel` GPUs. For
+    a mixture of experts it may have several such engines, which step together (`data_parallel_size`).
 
     A prefill pool sends a request, after its first token, to a decode pool of the same llm (KV transfer): the
     pool named `then`, or the only one.
@@ -56,6 +58,7 @@ class Deployment:
     then: str | None = None
     regions: tuple[str, ...] | None = None  # else all regions that have the GPUs
     pipeline_parallel: Annotated[int, Range(1, 64)] = 1
+    data_parallel_size: DataParallelSize = 1  # ranks of an instance, which share the experts
     weight: Annotated[float, Range(0, 1_000_000)] = 1.0  # of the pool, where requests are spread by weights
     team: Annotated[int, Range(0, 64)] = 0  # instances that scale with those of `then`; 0: one by one
     instances_at_start: Instances | None = None  # else that of [fleet]; likewise all below
@@ -76,9 +79,14 @@ class Deployment:
     is_expert_parallel: bool | None = None
 
     @property
+    def rank_gpus(self) -> int:
+        """GPUs of a data-parallel rank."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
     def gpus(self) -> int:
         """GPUs of an instance."""
-        return self.tensor_parallel * self.pipeline_parallel
+        return self.rank_gpus * self.data_parallel_size
 
     @property
     def gpu_title(self) -> str:
@@ -89,7 +97,13 @@ class Deployment:
     def llm_changes(self) -> LlmChanges:
         """Keys of the llm that this deployment changes, with their values."""
         values = ((key, getattr(self, key)) for key in ("weight_bits", "kv_bits", "is_expert_parallel"))
-        return tuple((key, value) for key, value in values if value is not None)
+        changed = ((key, value) for key, value in values if value is not None)
+        return (*changed, *rank_changes(self.data_parallel_size))
+
+
+def rank_changes(data_parallel_size: int) -> LlmChanges:
+    """Return how an llm changes where so many ranks share its experts."""
+    return (("expert_ranks", data_parallel_size),) if data_parallel_size > 1 else ()
 
 
 def are_acceptance_rates(rates: Sequence[float]) -> bool:

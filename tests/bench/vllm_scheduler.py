@@ -65,6 +65,9 @@ TARGETS = {
     ),
     "engine_scheduler_together_worst": Target("share", "the same with all of these", at_most=1e-9),
     "engine_scheduler_together_preemptions": Target("preemptions", "of them"),
+    "engine_scheduler_ranked_requests": Target("requests", "at data-parallel ranks that step together"),
+    "engine_scheduler_ranked_worst": Target("share", "the same at such ranks", at_most=1e-9),
+    "engine_scheduler_ranked_preemptions": Target("preemptions", "of them"),
     "engine_prefix_reuse_gap": Target("tokens", "reused by one of the two and not by the other", at_most=0),
 }
 
@@ -100,7 +103,7 @@ def compare_cases(cases: list[EngineCase]) -> list[Difference]:
         for engine in np.unique(played.engine):
             rows = np.flatnonzero(played.engine == engine)
             parts.append((number, case, played, rows))
-            inputs.append(oracle_case(case, fleet, rows))
+            inputs.append(oracle_case(case, fleet, rows, played.rank))
     found = [Difference(0.0, 0, 0, 0) for _ in cases]
     for (number, case, played, rows), oracle in zip(parts, run_oracle(inputs), strict=True):
         preemptions = np.array(oracle["preemptions"])
@@ -141,16 +144,18 @@ def recorded_settings() -> list[EngineCase]:
     both = priority_case(11, RECORDED_CROWDED)._replace(long_prefill_token_threshold=100, watermark=0.05)
     # In the last one an async engine preempts requests that have just ended.
     drafts = [drafted_case(seed, RECORDED_CROWDED) for seed in (0, 1)]
-    return [*cases, both, *drafts, limited_case(10, CROWDED_REQUESTS)]
+    ranks = [ranked_case(seed, RECORDED_CROWDED) for seed in (1, 2)]
+    return [*cases, both, *drafts, *ranks, limited_case(10, CROWDED_REQUESTS)]
 
 
 def record_decisions() -> None:
     """Write small cases with what vLLM's scheduler makes of them."""
     catalogue, config = case_setting()
-    inputs = [
-        oracle_case(case, case_fleet(case, catalogue, config), np.arange(case.arrival_s.size))
-        for case in recorded_settings()
-    ]
+    inputs = []
+    for case in recorded_settings():
+        fleet = case_fleet(case, catalogue, config)
+        rank = play_kernel(case, fleet, catalogue, config).rank
+        inputs.append(oracle_case(case, fleet, np.arange(case.arrival_s.size), rank))
     rows = [{"case": case, "result": result} for case, result in zip(inputs, run_oracle(inputs), strict=True)]
     RECORDED.write_bytes(gzip.compress(json.dumps(rows).encode(), mtime=0))
 
@@ -265,7 +270,20 @@ def together_case(seed: int, requests: int) -> EngineCase:
     return with_priorities(with_drafts(case, seed) if seed % 2 else case, seed)
 
 
-FUNCTIONS = (random_settings, preempted, limited, priorities, conversations, drafted, together)
+def ranked_case(seed: int, requests: int) -> EngineCase:
+    """Two to four data-parallel ranks, crowded or at random settings, a third of them with priorities."""
+    ranks = 2 + seed % 3
+    case = crowded_case(seed, requests) if seed % 4 else sample_case(f"ranks {seed}", 5_000 + seed, requests)
+    case = case._replace(ranks=ranks, arrival_s=case.arrival_s / ranks, async_scheduling=seed % 2 == 0)
+    return with_priorities(case, seed) if seed % 3 == 2 else case
+
+
+def ranked() -> Figures:
+    """Data-parallel ranks that run every step together, each with the requests that the kernel gave it."""
+    return compare_crowded("ranked", ranked_case)
+
+
+FUNCTIONS = (random_settings, preempted, limited, priorities, conversations, drafted, together, ranked)
 FEW = dict.fromkeys(("CASES", "TIGHT_CASES", "TURNS_CASES", "CROWDED_CASES"), 2)
 FEW |= {"REQUESTS": 30, "CROWDED_REQUESTS": 30}
 SMOKE = dict.fromkeys((function.__name__ for function in FUNCTIONS), FEW)

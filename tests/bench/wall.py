@@ -40,7 +40,11 @@ TARGETS = {
     "wall_same_raw": Target("", "the same runs: aiconfigurator-core alone"),
     "wall_same_composed": Target("", "the same runs: composed profiles"),
     "wall_same_roofline": Target("", "the same runs: the roofline"),
+    "wall_ranks_points": Target("runs", "closed loops of vLLM with data-parallel ranks"),
+    "wall_ranks_tpot": Target("", "error of TPOT of these mixtures, median", at_most=0.12),
+    "wall_ranks_ttft": Target("", "error of TTFT of these, median"),
 }
+MOST_CLIENTS = 512  # of a rank: the profiles know batches up to it
 RUNS = None  # how many closed loops are replayed; None: all
 NAMES = {"Llama-3.1-8B": "llama3.1-8b", "Llama-3.1-70B": "llama3.1-70b", "Qwen3-32B": "qwen3-32b"}
 GPUS = {"h100_sxm": "h100-80gb", "h200_sxm": "h200-141gb", "b200_sxm": "b200-180gb"}
@@ -65,6 +69,20 @@ def wall() -> Figures:
     figures["wall_covered"] = sum(covered) / len(vllm)
     figures |= stage_figures(stages, dense)
     return figures | loop_figures(loops, dense) | same_runs(dense)
+
+
+def ranks() -> Figures:
+    """Closed loops of vLLM with data-parallel ranks, each rank with its part of the clients, uncorrected."""
+    if not wall_points.SILICON.exists():
+        raise Skipped("no measured runs in ../shared/data")
+    runs = wall_points.silicon_runs("vllm", with_ranks=True)
+    runs = runs[runs["clients"] <= MOST_CLIENTS]
+    loops = wall_points.replay_silicon(runs if RUNS is None else runs.sample(RUNS, random_state=3))
+    return {
+        "wall_ranks_points": len(loops),
+        "wall_ranks_tpot": float(error(loops, "tpot").median()),
+        "wall_ranks_ttft": float(error(loops, "ttft").median()),
+    }
 
 
 def stage_figures(stages: pd.DataFrame, dense: pd.DataFrame) -> Figures:
@@ -146,5 +164,5 @@ def other_errors(runs: pd.DataFrame, estimate: object) -> Floats:
     return np.array(found)
 
 
-SMOKE = {"wall": {"RUNS": 60}}
-FUNCTIONS = (wall,)
+SMOKE = {"wall": {"RUNS": 60}, "ranks": {"RUNS": 4}}
+FUNCTIONS = (wall, ranks)

@@ -10,8 +10,9 @@ is first come, first served. Both limits are those of llm-d.
 """
 
 from fleetcast.models.replay.compiled import njit_call
-from fleetcast.models.replay.dispatch.infaas import assigned_requests
+from fleetcast.models.replay.engine.kv_memory import instance_kv_capacity, instance_kv_tokens
 from fleetcast.models.replay.engine.queue import push_back
+from fleetcast.models.replay.engine.ranks import rank_slot, waiting_requests
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Status
@@ -26,13 +27,11 @@ def pool_saturation(fleet: FleetArrays, state: State, pool: int) -> float:
     total, count = 0.0, 0
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
         if state.instance[slot].status == Status.SERVING:
-            waiting = (
-                assigned_requests(state, slot)
-                - state.instance[slot].batch
-                - state.instance[slot].joining
-                - state.instance[slot].outbound
-            )
-            kv_share = state.instance[slot].counted_kv_tokens / fleet.kv_capacity[fleet.slot_kind[slot]]
+            waiting = 0
+            for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
+                waiting += waiting_requests(state, rank_slot(fleet, slot, rank))
+            kv_tokens = instance_kv_tokens(fleet, state, slot)
+            kv_share = kv_tokens / instance_kv_capacity(fleet, fleet.slot_kind[slot])
             total += max(waiting / WAITING_LIMIT, kv_share / KV_LIMIT_SHARE)
             count += 1
     return total / count

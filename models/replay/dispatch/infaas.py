@@ -10,6 +10,7 @@ only ACTIVE ones are considered. The rule uses neither levels nor memory. The ta
 """
 
 from fleetcast.models.replay.compiled import njit_call
+from fleetcast.models.replay.engine.ranks import assigned_requests
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays
 from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Status
@@ -18,15 +19,6 @@ TARGET_S = 1.0
 NEW_SHARE = 0.6  # weight of the latest request in the smoothed service time
 OVERLOADED_SHARE, INTERFERED_SHARE = 1.3, 1.15  # of the target
 OVERLOADED, INTERFERED = 1.0, 0.5  # penalties
-
-
-@njit_call
-def assigned_requests(state: State, slot: int) -> int:
-    """Return the number of requests assigned to the slot and not finished."""
-    count = 0
-    for level in range(state.requests_by_level.shape[1]):
-        count += state.requests_by_level[slot, level]
-    return count
 
 
 @njit_call

@@ -13,6 +13,7 @@ from fleetcast.models.replay.engine.decode_batch import cached_tokens, place_in_
 from fleetcast.models.replay.engine.draft_tokens import tokens_of_steps
 from fleetcast.models.replay.engine.kv_memory import full_length_blocks, prompt_tokens
 from fleetcast.models.replay.engine.prefix import evict_prefix_blocks, release_kv_blocks
+from fleetcast.models.replay.engine.ranks import rank_slot
 from fleetcast.models.replay.engine.step_time import steps_until, stretch_s
 from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.fleet.instance_load import assign_request
@@ -29,11 +30,13 @@ def start_migration(
 ) -> bool:
     """Begin to move a decoding request to slot `to`; return False where that is not possible.
 
-    It must decode at an instance that serves or drains, and must not be in a move. The receiver must serve,
-    have the same llm and role, and be large enough.
+    It must decode at an instance of one rank that serves or drains, and must not be in a move. The receiver
+    must serve, have the same llm and role, and be large enough.
     """
     slot = state.request[request].served_by
     if slot in (NO_INDEX, to) or state.transfer[request].migrating_to != NO_INDEX:
+        return False
+    if fleet.ranks[fleet.slot_kind[slot]] > 1 or fleet.ranks[fleet.slot_kind[to]] > 1:
         return False
     pool, other = fleet.pool[slot], fleet.pool[to]
     tokens = trace.input_tokens[request] + trace.output_tokens[request]
@@ -193,7 +196,7 @@ def is_boundary_passed(fleet: FleetArrays, state: State, slot: int, steps: int, 
     It has if the slot comes before the last clock that ran at this instant.
     """
     at_s = state.instance[slot].base_s + stretch_s(fleet, state, slot, steps)
-    return at_s == now and slot < state.progress.last_clock
+    return at_s == now and fleet.instance_slot[slot] < state.progress.last_clock
 
 
 @njit_call
@@ -208,5 +211,7 @@ def cut_stretch_after(fleet: FleetArrays, state: State, slot: int, steps: int) -
     """End a stretch after `steps` of its steps, if it is longer."""
     instance = state.instance[slot]
     if steps < instance.stretch:
-        instance.stretch = steps
+        slot = fleet.instance_slot[slot]
+        for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
+            state.instance[rank_slot(fleet, slot, rank)].stretch = steps
         reschedule_event(state, slot, instance.base_s + stretch_s(fleet, state, slot, steps))

@@ -16,6 +16,7 @@ from fleetcast.models.replay.dispatch.route import (
 from fleetcast.models.replay.dispatch.spread import can_take_request
 from fleetcast.models.replay.engine.kv_memory import is_below_kv_share
 from fleetcast.models.replay.engine.queue import is_aged, pop_front, push_back
+from fleetcast.models.replay.engine.ranks import choose_rank
 from fleetcast.models.replay.fleet.scaling_signal import is_slack
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import State
@@ -93,7 +94,8 @@ def pull_into_gaps(
         request, slot = state.llm[llm].manager_head, least_prefill_instance(fleet, state, pool)
         if state.instance[slot].waiting_tokens > 0 or not can_take_request(trace, fleet, pool, request):
             break
-        if decode_step_with_s(trace, fleet, state, slot, request) > rules.pull_step_s:
+        rank = choose_rank(fleet, state, slot)
+        if decode_step_with_s(trace, fleet, state, rank, request) > rules.pull_step_s:
             break
         send_to_instance(trace, fleet, rules, state, pop_deferred(trace, state, llm), slot, now)
 

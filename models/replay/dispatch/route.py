@@ -11,9 +11,10 @@ from fleetcast.models.replay.dispatch.infaas import cheapest_instance
 from fleetcast.models.replay.dispatch.opportunism import starting_instance
 from fleetcast.models.replay.dispatch.spread import can_choose_pool, choose_pool_by_spread
 from fleetcast.models.replay.dispatch.transfer_end import enqueue_request
-from fleetcast.models.replay.engine.kv_memory import is_below_kv_share
+from fleetcast.models.replay.engine.kv_memory import instance_kv_tokens, is_below_kv_share
 from fleetcast.models.replay.engine.prefix import reusable_tokens
 from fleetcast.models.replay.engine.queue import pop_front, push_back
+from fleetcast.models.replay.engine.ranks import choose_rank, rank_slot
 from fleetcast.models.replay.fleet.instance_load import assign_request, endpoint_index
 from fleetcast.models.replay.fleet.scaling_signal import is_keeping_up
 from fleetcast.models.replay.fleet.teams import first_team_slot, team_count, team_load_tokens
@@ -120,15 +121,27 @@ def choose_instance_by_rule(
     for slot in range(first, end):
         if state.instance[slot].status != Status.SERVING:
             continue
-        rank = state.instance[slot].counted_kv_tokens
+        rank = instance_kv_tokens(fleet, state, slot)
         if rules.routing == Routing.LEAST_WORK:
-            rank = state.instance[slot].load - reusable_tokens(trace, fleet, state, slot, request)
+            rank = state.instance[slot].load - most_reusable_tokens(trace, fleet, state, slot, request)
         elif rules.routing == Routing.ROUND_ROBIN:
             rank = (slot - state.pool[pool].last_chosen_slot - 1) % (end - first)
         if best == NO_INDEX or rank < best_rank:
             best, best_rank = slot, rank
     state.pool[pool].last_chosen_slot = best
     return best
+
+
+@njit_call
+def most_reusable_tokens(
+    trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int
+) -> int:
+    """Return the tokens of the prompt that are cached at an instance: at the rank that has most of them."""
+    most = 0
+    for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
+        member = rank_slot(fleet, slot, rank)
+        most = max(most, reusable_tokens(trace, fleet, state, member, request))
+    return most
 
 
 @njit_call
@@ -171,6 +184,7 @@ def send_to_instance(
         first = slot
         slot = starting_instance(fleet, rules, state, slot)
         state.transfer[request].runs_both_phases, pool = slot != first, fleet.pool[slot]
+    slot = choose_rank(fleet, state, slot)
     state.request[request].served_by = slot
     if state.request[request].generated == 0:
         state.request[request].dispatched_s = now

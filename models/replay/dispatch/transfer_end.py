@@ -54,7 +54,7 @@ def check_queue_soon(
     instance = state.instance[slot]
     instance.queue_dirty = True
     if instance.phase == Phase.IDLE:
-        reschedule_event(state, slot, now)
+        reschedule_event(state, fleet.instance_slot[slot], now)
     elif instance.phase == Phase.DECODE:
         cut_stretch_to_admit(trace, fleet, rules, state, slot, now)
 

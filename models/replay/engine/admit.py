@@ -61,7 +61,9 @@ def can_admit(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, r
         # With a transferred cache, the latest token is not cached yet.
         is_computed = not has_transferred_cache(fleet, state, request)
         if is_chunked(fleet, slot):
-            blocks += instance.ended_blocks + kv_blocks(fleet, prompt_tokens(trace, state, request))
+            # A transferred request decodes at once, with its drafts.
+            drafts = 0 if is_computed else fleet.drafts.tokens[fleet.slot_kind[slot]]
+            blocks += instance.ended_blocks + kv_blocks(fleet, prompt_tokens(trace, state, request) + drafts)
             if instance.batch + instance.joining + instance.ended > 0:
                 blocks += fleet.watermark_blocks[fleet.slot_kind[slot]]
         else:

@@ -35,6 +35,7 @@ from fleetcast.models.replay.engine.queue import (
     has_waiting_request,
     notice_arrivals,
 )
+from fleetcast.models.replay.engine.ranks import rank_slot
 from fleetcast.models.replay.engine.step_time import prefill_step_s, stretch_s
 from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.kernel_inputs import ALL_TURNS, NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
@@ -46,7 +47,34 @@ from fleetcast.models.world.mechanisms import Batching, Phase, Prefix, QueueOrde
 def begin_step(
     trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> None:
-    """Begin the next step after a boundary: prefill if prompts are pending, else decode, else be idle."""
+    """Begin the next step of an instance: prefill if prompts are pending, else decode, else be idle.
+
+    Its ranks begin it together (ranks.py).
+    """
+    has_prompts = has_requests = False
+    for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
+        member = rank_slot(fleet, slot, rank)
+        compose_step(trace, fleet, rules, state, member, now)
+        instance = state.instance[member]
+        has_prompts = has_prompts or instance.joining > 0 or instance.last_turn < ALL_TURNS
+        has_requests = has_requests or instance.batch > 0
+    if has_prompts:
+        seconds = 0.0
+        for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
+            member = rank_slot(fleet, slot, rank)
+            seconds = max(seconds, start_prefill_step(trace, fleet, state, member, now))
+        reschedule_event(state, slot, now + seconds)
+    elif has_requests:
+        start_decode_stretch(fleet, rules, state, slot, now)
+    else:
+        reschedule_event(state, slot, NEVER)
+
+
+@njit_inline
+def compose_step(
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
+) -> None:
+    """Choose the requests of the slot's next step: those that run, and those that are admitted."""
     instance = state.instance[slot]
     if has_unnoticed_request(state, slot):
         notice_arrivals(trace, state, slot, instance.step_s)
@@ -70,27 +98,21 @@ def begin_step(
         instance.queue_dirty = has_waiting_request(state, slot)
         forget_ended(state, slot)
     instance.has_preempted = False
-    if instance.joining > 0 or instance.last_turn < ALL_TURNS:
-        start_prefill_step(trace, fleet, state, slot, now)
-    elif instance.batch > 0:
-        start_decode_stretch(fleet, rules, state, slot, now)
-    else:
-        instance.phase = Phase.IDLE
-        reschedule_event(state, slot, NEVER)
 
 
 @njit_inline
-def start_prefill_step(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, now: float) -> None:
+def start_prefill_step(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, now: float) -> float:
     """Start a step over pending prompt tokens: all of them, or as many as the budget leaves after decode.
 
-    Where requests pause, it is a step without them, maybe without prompts.
+    Where requests pause, it is a step without them, maybe without prompts; and a rank may have none. Return
+    its seconds.
     """
     instance = state.instance[slot]
     kind, batch, kv = fleet.slot_kind[slot], instance.batch, instance.kv
     if instance.last_turn < ALL_TURNS:
         batch, kv = unpaused_batch(trace, state, slot)
     chunk = next_chunk_tokens(trace, fleet, state, slot)
-    seconds = prefill_step_s(fleet, kind, chunk)
+    seconds = prefill_step_s(fleet, kind, chunk) if chunk > 0 else 0.0
     if fleet.batching[kind] != Batching.WHOLE and batch > 0:
         pass_s = fleet.latency.decode_s[kind, batch]
         if chunk > 0:
@@ -102,7 +124,7 @@ def start_prefill_step(trace: TraceArrays, fleet: FleetArrays, state: State, slo
     instance.chunk = chunk
     instance.phase = Phase.PREFILL
     instance.base_s = now
-    reschedule_event(state, slot, now + seconds)
+    return seconds
 
 
 @njit_inline
@@ -122,7 +144,23 @@ def context_pairs(trace: TraceArrays, fleet: FleetArrays, state: State, slot: in
 
 @njit_inline
 def start_decode_stretch(fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float) -> None:
-    """Start a decode stretch, up to the earliest finish or to the last step that fits in memory."""
+    """Start a decode stretch of an instance, as long as all of its ranks can go on."""
+    steps = rules.steps_per_event
+    for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
+        member = rank_slot(fleet, slot, rank)
+        if state.instance[member].batch > 0:
+            steps = min(steps, steps_to_change(fleet, rules, state, member))
+    for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
+        instance = state.instance[rank_slot(fleet, slot, rank)]
+        instance.stretch = steps
+        instance.phase = Phase.DECODE
+        instance.base_s = now
+    reschedule_event(state, slot, now + stretch_s(fleet, state, slot, steps))
+
+
+@njit_inline
+def steps_to_change(fleet: FleetArrays, rules: Rules, state: State, slot: int) -> int:
+    """Return the decode steps of the slot up to the earliest finish, or to the last one that has memory."""
     instance = state.instance[slot]
     left = (state.finish_key[slot, 0] >> 32) - instance.steps
     steps = min(steps_for_tokens(fleet, state, slot, left), rules.steps_per_event)
@@ -132,10 +170,7 @@ def start_decode_stretch(fleet: FleetArrays, rules: Rules, state: State, slot: i
         steps = 1
     # The last step needs memory for one token more than those that the steps before it have made.
     needed = tokens_of_steps(fleet, state, slot, steps - 1) + 1
-    instance.stretch = steps_for_tokens(fleet, state, slot, tokens_in_memory(fleet, state, slot, needed))
-    instance.phase = Phase.DECODE
-    instance.base_s = now
-    reschedule_event(state, slot, now + stretch_s(fleet, state, slot, instance.stretch))
+    return steps_for_tokens(fleet, state, slot, tokens_in_memory(fleet, state, slot, needed))
 
 
 @njit_inline

@@ -12,6 +12,7 @@ one or in closed form. Between two changes it lags by at most one token per requ
 """
 
 from fleetcast.models.replay.compiled import njit_inline
+from fleetcast.models.replay.engine.ranks import rank_slot
 from fleetcast.models.replay.event_queue import mark_freeness_stale
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
 from fleetcast.models.replay.state import State
@@ -83,12 +84,27 @@ def integrate_kv(state: State, pool: int, now: float) -> None:
 def update_kv_in_use(fleet: FleetArrays, state: State, slot: int, now: float) -> None:
     """Update the pool's KV tokens in use after a change of the slot's batch."""
     instance = state.instance[slot]
-    if instance.status == Status.SERVING:
+    if state.instance[fleet.instance_slot[slot]].status == Status.SERVING:
         pool = fleet.pool[slot]
         integrate_kv(state, pool, now)
         state.pool[pool].kv_used += instance.blocks * fleet.kv_block_tokens - instance.counted_kv_tokens
     instance.counted_kv_tokens = instance.blocks * fleet.kv_block_tokens
     note_freeness_change(fleet, state, slot)
+
+
+@njit_inline
+def instance_kv_tokens(fleet: FleetArrays, state: State, slot: int) -> int:
+    """Return the KV tokens in use at all ranks of an instance, as of their last batch changes."""
+    tokens = 0
+    for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
+        tokens += state.instance[rank_slot(fleet, slot, rank)].counted_kv_tokens
+    return tokens
+
+
+@njit_inline
+def instance_kv_capacity(fleet: FleetArrays, kind: int) -> int:
+    """Return the KV tokens that fit on all ranks of an instance."""
+    return fleet.kv_capacity[kind] * fleet.ranks[kind]
 
 
 @njit_inline

@@ -80,7 +80,7 @@ def append_waiting(
     instance.waiting_blocks += admission_blocks(trace, fleet, state, request)
     if fleet.is_async[fleet.slot_kind[slot]]:
         state.request[request].queued_s = now
-        if instance.batch + instance.joining > 0:
+        if instance.batch + instance.joining + instance.ended > 0:
             push_back(
                 state, state.lane[slot]["head"], state.lane[slot]["tail"], state.lane.shape[1] - 1, request
             )

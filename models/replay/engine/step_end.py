@@ -99,7 +99,7 @@ def finish_prefill(
     if state.request[request].generated == 0:
         state.request[request].first_token_s = now
         note_first_token(trace, fleet, rules, state, slot, request, now)
-        state.instance[slot].waiting_tokens -= trace.input_tokens[request]
+        state.instance[fleet.instance_slot[slot]].waiting_tokens -= trace.input_tokens[request]
         if fleet.is_interactive[trace.tier[request]]:
             state.pool[fleet.pool[slot]].waiting_tokens -= trace.input_tokens[request]
     state.request[request].generated += 1

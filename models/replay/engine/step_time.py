@@ -14,6 +14,7 @@ import math
 
 from fleetcast.models.replay.compiled import njit_inline
 from fleetcast.models.replay.engine.draft_tokens import mean_tokens_of_step, tokens_before_steps
+from fleetcast.models.replay.engine.ranks import ranks_steps_until, ranks_stretch_s
 from fleetcast.models.replay.kernel_inputs import FleetArrays
 from fleetcast.models.replay.state import State
 
@@ -30,9 +31,11 @@ def prefill_step_s(fleet: FleetArrays, kind: int, tokens: int) -> float:
 
 @njit_inline
 def stretch_s(fleet: FleetArrays, state: State, slot: int, steps: int) -> float:
-    """Return T(steps), in seconds, of the slot's present batch."""
+    """Return T(steps), in seconds, of the slot's present batch, and of those of its other ranks."""
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
+    if fleet.ranks[kind] > 1:
+        return ranks_stretch_s(fleet, state, slot, steps)
     g = fleet.latency.decode_kv_s[kind, batch]
     first = fleet.latency.decode_s[kind, batch] + g * instance.kv
     return steps * first + g * batch * tokens_before_steps(fleet, state, slot, steps)
@@ -43,6 +46,8 @@ def steps_until(fleet: FleetArrays, state: State, slot: int, now: float) -> int:
     """Return the number of steps, at least 1, whose boundary is the first at or after now."""
     instance = state.instance[slot]
     kind, batch = fleet.slot_kind[slot], instance.batch
+    if fleet.ranks[kind] > 1:
+        return ranks_steps_until(fleet, state, slot, now)
     g = fleet.latency.decode_kv_s[kind, batch]
     half = g * batch * mean_tokens_of_step(fleet, kind) / 2
     b = fleet.latency.decode_s[kind, batch] + g * instance.kv - half

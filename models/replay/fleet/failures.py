@@ -7,6 +7,7 @@ from fleetcast.models.replay.dispatch.transfer_end import lose_cache, recall_in_
 from fleetcast.models.replay.engine.draft_tokens import tokens_of_steps
 from fleetcast.models.replay.engine.preempt import drop_decoding, drop_joining
 from fleetcast.models.replay.engine.queue import insert_in_order, pop_front
+from fleetcast.models.replay.engine.ranks import rank_slot
 from fleetcast.models.replay.engine.step_time import steps_until
 from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.fleet.lifecycle import change_status
@@ -50,7 +51,13 @@ def lose_vm(
     change_status(fleet, state, slot, Status.GONE, now)
     if fleet.has_transfers:
         recall_in_flight(trace, fleet, rules, state, slot, now)
-    empty_instance(trace, fleet, state, slot, now)
+    # The current step is lost, the steps before it are not.
+    steps = 0
+    if state.instance[slot].phase == Phase.DECODE:
+        steps = steps_until(fleet, state, slot, now) - 1
+    for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
+        empty_rank(trace, fleet, state, rank_slot(fleet, slot, rank), steps)
+    reschedule_event(state, slot, NEVER)
 
 
 @njit_call
@@ -74,18 +81,20 @@ def reroute_requests(
 
 
 @njit_call
-def empty_instance(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, now: float) -> None:
-    """Empty the slot and gather its requests in its first list, in order of arrival."""
-    instance = state.instance[slot]
-    # The current step is lost, the steps before it are not.
-    if instance.phase == Phase.DECODE:
-        done = tokens_of_steps(fleet, state, slot, steps_until(fleet, state, slot, now) - 1)
-        instance.steps += done
-        state.progress.cached_tokens += done * instance.batch
-    heads, tails = state.lane[slot]["head"], state.lane[slot]["tail"]
-    for at in range(1, heads.size):
-        while heads[at] != NO_INDEX:
-            insert_in_order(state, heads, tails, 0, pop_front(state, heads, at))
+def empty_rank(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, steps: int) -> None:
+    """Empty the slot and gather its requests in the first list of its instance, in order of arrival.
+
+    `steps`: of its stretch, whose tokens are not lost.
+    """
+    instance, first = state.instance[slot], fleet.instance_slot[slot]
+    done = tokens_of_steps(fleet, state, slot, steps)
+    instance.steps += done
+    state.progress.cached_tokens += done * instance.batch
+    heads, tails = state.lane[first]["head"], state.lane[first]["tail"]
+    own = state.lane[slot]["head"]
+    for at in range(int(slot == first), own.size):
+        while own[at] != NO_INDEX:
+            insert_in_order(state, heads, tails, 0, pop_front(state, own, at))
     while instance.joining + instance.batch > 0:
         if instance.joining > 0:
             request = instance.joining_head
@@ -104,4 +113,3 @@ def empty_instance(trace: TraceArrays, fleet: FleetArrays, state: State, slot: i
     instance.last_turn = ALL_TURNS
     instance.queue_dirty = False
     instance.phase = Phase.IDLE
-    reschedule_event(state, slot, NEVER)

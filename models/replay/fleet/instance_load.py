@@ -49,7 +49,9 @@ def work_tokens(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int,
 def assign_request(
     trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int, change: int
 ) -> None:
-    """Add the request to the instance's load (change = 1), or remove it (-1)."""
+    """Add the request to the load of the slot's instance (change = 1), or remove it (-1)."""
+    state.requests_by_level[slot, trace.level[request]] += change
+    slot = fleet.instance_slot[slot]
     instance = state.instance[slot]
     instance.load += change * work_tokens(trace, fleet, state, slot, request)
     if state.request[request].generated == 0:
@@ -59,7 +61,6 @@ def assign_request(
         instance.interactive += change
         if instance.status == Status.SERVING:
             state.pool[fleet.pool[slot]].busy_instances += int(instance.interactive > 0) - was_busy
-    state.requests_by_level[slot, trace.level[request]] += change
     update_line_position(fleet, state, slot)
 
 

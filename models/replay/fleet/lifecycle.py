@@ -1,8 +1,9 @@
 """Lifecycle of an instance: booting, serving, draining, donated, gone; adding and removing instances."""
 
 from fleetcast.models.replay.compiled import njit_call
-from fleetcast.models.replay.engine.kv_memory import integrate_kv
+from fleetcast.models.replay.engine.kv_memory import instance_kv_capacity, instance_kv_tokens, integrate_kv
 from fleetcast.models.replay.engine.prefix import clear_prefix_cache
+from fleetcast.models.replay.engine.ranks import rank_slot
 from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.fleet.instance_load import update_line_position
 from fleetcast.models.replay.kernel_inputs import NEVER, NO_INDEX, FleetArrays
@@ -24,12 +25,13 @@ def change_status(fleet: FleetArrays, state: State, slot: int, status: int, now:
     elif status == Status.GONE:
         state.used_gpus[fleet.region[pool], fleet.gpu[kind]] -= fleet.gpus[kind]
     if fleet.prefix == Prefix.BLOCKS and status in (Status.GONE, Status.DONATED):
-        clear_prefix_cache(state, slot)
+        for rank in range(fleet.ranks[kind]):
+            clear_prefix_cache(state, rank_slot(fleet, slot, rank))
     sign = int(status == Status.SERVING) - int(old == Status.SERVING)
     if sign != 0:
         integrate_kv(state, pool, now)
-        state.pool[pool].kv_used += sign * instance.counted_kv_tokens
-        state.pool[pool].kv_room += sign * fleet.kv_capacity[kind]
+        state.pool[pool].kv_used += sign * instance_kv_tokens(fleet, state, slot)
+        state.pool[pool].kv_room += sign * instance_kv_capacity(fleet, kind)
         state.pool[pool].busy_instances += sign * int(instance.interactive > 0)
         update_line_position(fleet, state, slot)
 

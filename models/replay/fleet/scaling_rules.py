@@ -167,7 +167,9 @@ def pressure_decision(
         step_s = latency.decode_s[kind, full] + latency.decode_kv_s[kind, full] * fleet.kv_capacity[kind]
         token_s = step_s / mean_tokens_of_step(fleet, kind)
         left_s = trace.arrival_s[head] + rules.allowance_s[trace.tier[head]] - now
-        return state.llm[llm].manager_output_tokens * token_s > instances * full * left_s, False
+        return state.llm[llm].manager_output_tokens * token_s > instances * fleet.ranks[
+            kind
+        ] * full * left_s, False
     busy, count = 0, 0
     endpoint = endpoint_index(fleet, llm, fleet.region[pool])
     for other in fleet.pools_of[endpoint]:

@@ -10,6 +10,7 @@ without a first token; it is to be worked off in `catch_up_s`.
 """
 
 from fleetcast.models.replay.compiled import njit_call
+from fleetcast.models.replay.engine.kv_memory import instance_kv_capacity
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules
 from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Signal, Status
@@ -51,7 +52,7 @@ def used_and_instance_capacity(
     fleet: FleetArrays, rules: Rules, state: State, pool: int
 ) -> tuple[float, float]:
     """Return use of the pool and what one instance takes: in KV tokens (memory), or in tokens/s (work)."""
-    used, tokens = float(state.pool[pool].kv_used), float(fleet.kv_capacity[fleet.kind[pool]])
+    used, tokens = float(state.pool[pool].kv_used), float(instance_kv_capacity(fleet, fleet.kind[pool]))
     if rules.signal == Signal.MEMORY:
         return used, tokens
     work, capacity = work_tokens_per_s(rules, state, pool), fleet.tokens_per_s[pool]

@@ -79,7 +79,8 @@ def pool_fields(
     llms, regions = list(catalogue.llms), list(catalogue.regions)
     kind = np.array([kinds.index(row.kind) for row in rows])
     slots = np.array([row.max_instances for row in rows])
-    pool = np.repeat(np.arange(slots.size), slots)
+    ranks = np.array([row.kind.data_parallel_size for row in rows])
+    pool, instance_slot, second_rank = place_ranks(slots, ranks)
     endpoint = np.array([llms.index(row.kind.llm) * len(regions) + regions.index(row.region) for row in rows])
     llm, region = np.divmod(endpoint, len(regions))
     is_mixed = np.array([row.takes_interactive and row.takes_others for row in rows])
@@ -113,12 +114,28 @@ def pool_fields(
         "slots": np.concatenate([[0], np.cumsum(slots)]),
         "pool": pool,
         "slot_kind": kind[pool],
+        "instance_slot": instance_slot,
+        "second_rank": second_rank,
         "instances_at_start": np.array([row.instances_at_start for row in rows]),
         "min_instances": np.array([row.min_instances for row in rows]),
         "boot_cold_s": np.array(
             [boot_cold_s(catalogue, replay, row.kind.llm, row.region, row.kind.gpu) for row in rows]
         ),
     }
+
+
+def place_ranks(instances: Ints, ranks: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return pool, slot of the instance, and slot of its second rank, of each slot: shape (N,) each.
+
+    `instances`, `ranks`: shape (E,), instances of each pool, and ranks of each instance. The slots of further
+    ranks follow those of all instances.
+    """
+    pool = np.repeat(np.arange(instances.size), instances)
+    more = ranks[pool] - 1  # ranks of each instance beyond its first one
+    instance_slot = np.concatenate([np.arange(pool.size), np.repeat(np.arange(pool.size), more)])
+    second_rank = np.full(instance_slot.size, NO_INDEX)
+    second_rank[: pool.size] = pool.size + np.cumsum(more) - more
+    return pool[instance_slot], instance_slot, second_rank
 
 
 def kind_fields(
@@ -151,6 +168,7 @@ def kind_fields(
         "link_layers": np.array([catalogue.llms[each.llm].layers if by_layer else 1 for each in kinds]),
         "gpu": np.array([gpus.index(each.gpu) for each in kinds]),
         "gpus": np.array([each.gpus for each in kinds]),
+        "ranks": np.array([each.data_parallel_size for each in kinds]),
         "batching": np.array([code_of_name(Batching, each.engine.batching) for each in kinds]),
         "max_batch": np.array([each.engine.max_batch for each in kinds]),
         "max_prefill_tokens": np.array([each.engine.max_prefill_tokens for each in kinds]),
@@ -216,7 +234,7 @@ def instance_kv_tokens(catalogue: Catalogue, config: FleetConfig, kind: Instance
     """Return the KV tokens that fit on an instance, in whole blocks: its engine's, else by formula."""
     if kind.engine.kv_tokens is None:
         served = catalogue.as_served(kind.llm, kind.llm_changes)
-        return kv_capacity_tokens(served, config, kind.llm, kind.gpu, kind.gpus, kind.pipeline_parallel)
+        return kv_capacity_tokens(served, config, kind.llm, kind.gpu, kind.rank_gpus, kind.pipeline_parallel)
     return kind.engine.kv_tokens // config.kv_block_tokens * config.kv_block_tokens
 
 

@@ -39,7 +39,8 @@ def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> State:
     slots, pools, llms = fleet.pool.size, fleet.kind.size, fleet.defers_batch_tier.size
     status = initial_statuses(fleet, start)
     instances = np.zeros((pools, 5), np.int64)
-    np.add.at(instances, (fleet.pool, status), 1)
+    of_instances = slice(fleet.slots[-1])
+    np.add.at(instances, (fleet.pool[of_instances], status[of_instances]), 1)
     state = State(
         progress=PROGRESS_RECORDS.make(1)[0],
         **new_request_records(0, fleet),
@@ -69,7 +70,7 @@ def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> State:
     init_lines(fleet, state)
     # Each pool begins at another sample.
     state.pool["next_boot_sample"] = np.arange(pools) * fleet.boot_spot_s.size // pools
-    state.pool["kv_room"] = instances[:, Status.SERVING] * fleet.kv_capacity[fleet.kind]
+    state.pool["kv_room"] = instances[:, Status.SERVING] * (fleet.ranks * fleet.kv_capacity)[fleet.kind]
     # Rules of a whole catalogue may be used for a fleet of one of its llms, whose requests have one leg.
     state.llm["go_on_below"] = rules.go_on_below[:llms]
     state.pool_level["headroom_share"] = rules.headroom_share
@@ -77,10 +78,14 @@ def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> State:
 
 
 def initial_statuses(fleet: FleetArrays, start: Ints) -> Ints:
-    """Return the status of each instance at time 0, shape (N,); start: shape (E,), serving instances."""
+    """Return the status of each slot at time 0, shape (N,); start: shape (E,), serving instances.
+
+    Further ranks have none of their own.
+    """
     rank = np.arange(fleet.pool.size) - fleet.slots[fleet.pool]
     status = np.where(rank < fleet.instances_at_start[fleet.pool], Status.DONATED, Status.GONE)
     status[rank < start[fleet.pool]] = Status.SERVING
+    status[fleet.slots[-1] :] = Status.GONE
     return status
 
 

@@ -150,12 +150,25 @@ def urgencies(allowance_s: Floats, is_held: Bools) -> Ints:
     return np.where(is_held, max(steps.size - 1, 0), np.searchsorted(steps, allowance_s))
 
 
+def knows_ranks(rules: Rules) -> bool:
+    """Return whether the rules can serve instances of several data-parallel ranks.
+
+    Freeness, INFAaS and live moves are defined for an instance with one batch and one memory.
+    """
+    by_one_batch = (Routing.FREENESS, Routing.INFAAS)
+    return (
+        rules.routing not in by_one_batch
+        and rules.scaling != Scaling.FREENESS
+        and not np.isfinite(rules.balance_s)
+    )
+
+
 def add_failures(
     rules: Rules, fleet: FleetArrays, per_instance_day: float, horizon_s: float, seed: int
 ) -> Rules:
     """Return the rules with sampled failures: a Poisson process per slot; it counts while the slot serves."""
     rng = np.random.default_rng([seed, 0xDEAD])
-    slots = fleet.pool.size
+    slots = fleet.slots[-1]
     count = rng.poisson(per_instance_day * horizon_s / 86_400.0 * slots)
     failure_s = np.sort(rng.uniform(0.0, horizon_s, count))
     return rules._replace(failure_s=failure_s, failure_slot=rng.integers(0, slots, count))
