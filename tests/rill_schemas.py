@@ -6,6 +6,7 @@ parser.go (references from SQL by the bare name of a table; a model that refers 
 runtime/drivers/duckdb/config.go. Rill refuses unknown keys in metrics views, explores and rill.yaml.
 """
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ DEAR = {"dimensions": DIMENSION, "measures": MEASURE}
 
 def faults(folder: Path) -> list[str]:
     """Everything in a project that Rill's parser would refuse; empty where it takes it."""
-    found = _keys(yaml.safe_load((folder / "rill.yaml").read_text()), PROJECT, "rill.yaml")
+    found = _keys(_read((folder / "rill.yaml").read_text()), PROJECT, "rill.yaml")
     models = {path.stem.lower(): path for path in folder.rglob("*.sql")}
     for name, path in models.items():
         found += [f"{path.name}: {fault}" for fault in _model(path.read_text(), models) if fault] + (
@@ -52,7 +53,7 @@ def faults(folder: Path) -> list[str]:
         )
         found += [f"{name} lies beside a YAML file of its name"] if path.with_suffix(".yaml").exists() else []
     files = [path for path in folder.rglob("*.yaml") if path.name != "rill.yaml"]
-    read = {path: yaml.safe_load(path.read_text()) for path in files}
+    read = {path: _read(path.read_text()) for path in files}
     views = {path.stem.lower() for path, content in read.items() if content.get("type") == "metrics_view"}
     for path, content in read.items():
         kind = content.get("type")
@@ -80,17 +81,27 @@ def faults(folder: Path) -> list[str]:
     return found
 
 
+@functools.cache  # a project is checked again after each of its faults
+def _read(text: str) -> dict[str, Any]:
+    return yaml.load(text, yaml.CSafeLoader)
+
+
 def _keys(content: dict[str, Any], known: set[str], where: str) -> list[str]:
     return [f"{where} has the key {key}" for key in content if key not in known]
 
 
 def _model(sql: str, models: dict[str, Path]) -> list[str]:
     """One select, whose tables are no other model and not itself."""
-    with duckdb.connect() as con:
-        parsed = json.loads(con.execute("select json_serialize_sql(?)", [sql]).fetchone()[0])
+    parsed = _parse(sql)
     if parsed.get("error") or len(parsed["statements"]) != 1:
         return [f"is no select: {parsed.get('error_message')}"]
     return [f"refers to the model {name}" for name in _tables(parsed) if name.lower() in models]
+
+
+@functools.cache
+def _parse(sql: str) -> dict[str, Any]:
+    with duckdb.connect() as con:
+        return json.loads(con.execute("select json_serialize_sql(?)", [sql]).fetchone()[0])
 
 
 def _tables(node: Any) -> list[str]:

@@ -264,7 +264,7 @@ def test_a_turn_goes_on_from_its_own_stream() -> None:
 def test_the_share_of_repeated_blocks_of_a_real_trace_is_kept(tmp_path):
     lake = Lake(tmp_path / "lake")
     ingest_file(MOONCAKE, lake, CATALOGUE)
-    order = GenerationRequest("mooncake", "twin", None, 2, 0.2, 7, TraceChanges())
+    order = GenerationRequest("mooncake", "twin", None, 2, 0.05, 7, TraceChanges())
     generate_trace(lake, CATALOGUE, order, Progress())
     rows = lake.sql(
         "select trace, sum(blocks)::double as blocks, sum(distinct_blocks)::double as different "
