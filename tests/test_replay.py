@@ -86,7 +86,7 @@ def assert_same(a: Outcome, b: Outcome) -> None:
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(cases())
 def test_leaping_equals_stepping_equals_the_naive_twin(
     case: tuple[TraceArrays, FleetArrays, Rules, Any],
@@ -126,7 +126,7 @@ PART_S = 4.0  # between two looks at what may be moved
 PARTS = int(HORIZON_S / PART_S)
 
 
-@settings(max_examples=120)
+@settings(max_examples=80)
 @given(cases(), st.integers(0, 10_000))
 def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
     case: tuple[TraceArrays, FleetArrays, Rules, Any], seed: int
@@ -241,7 +241,7 @@ def assert_invariants(outcome: Outcome, case: tuple[TraceArrays, FleetArrays, Ru
     assert ((outcome.kv_share >= 0) & (outcome.kv_share <= 1) | np.isnan(outcome.kv_share)).all()
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(cases())
 def test_tokens_and_memory_are_conserved(case: tuple[TraceArrays, FleetArrays, Rules, Any]) -> None:
     trace, fleet, rules, (targets, forecasts, start) = case
@@ -269,7 +269,7 @@ def test_tokens_and_memory_are_conserved(case: tuple[TraceArrays, FleetArrays, R
             assert not left.any()
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(cases(), st.sampled_from([16.0, 40.0, 64.0, 90.0]))
 def test_a_request_stands_in_exactly_one_place(
     case: tuple[TraceArrays, FleetArrays, Rules, Any], at_s: float
@@ -318,7 +318,7 @@ def test_parallel_threads_give_identical_results() -> None:
             assert_same(alone, threaded)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(cases(), st.sampled_from([0.25, 16.0, 64.0, 90.0]))
 def test_feeding_in_parts_and_saving_between_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory, case: tuple[TraceArrays, FleetArrays, Rules, Any], cut_s: float
