@@ -15,22 +15,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import small_config
+from small import make_plans, small_config
 from trial_rows import trial_rows
 
-from fleetcast.assets.demand.demand import build_demand
-from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.sql_files import read_sql
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.plans import plans
 from fleetcast.assets.replays import scorecards
 from fleetcast.assets.replays.nightly_replays import begin_units, end_units
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import read_scoreboard, score_day
 from fleetcast.assets.studies import latency_error
-from fleetcast.assets.traces.request_days import make_request_day
 from fleetcast.models.latency.latency_errors import (
     describe_profile_errors,
     error_factors,
@@ -56,13 +52,7 @@ def replayed(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     folder = tmp_path_factory.mktemp("replayed")
     few = {"requests_per_day": "60_000.0", "min_instances": "1", "instances_at_start": "1"}
     settings = load_settings(small_config(folder, policies=str(list(POLICIES)), **few), folder / "lake")
-    for day in (DAY - timedelta(days=2), DAY - timedelta(days=1), DAY):
-        make_request_day(settings.lake, settings.config.trace, settings.catalogue, day)
-        build_demand(settings.lake, settings.trace, day)
-    forecast_day(settings, DAY, Progress())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plans, "measure_capacities", lambda *_: [3000.0, 4000.0, 9000.0, 9000.0])
-        plans.plan_day(settings, DAY, Progress())
+    make_plans(settings, DAY, lambda *_: [3000.0, 4000.0, 9000.0, 9000.0])
     begin_units(settings, DAY)
     replay_day(settings, DAY, POLICIES, Progress())
     end_units(settings, DAY)

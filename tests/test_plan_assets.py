@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 import yaml
 from plan_cases import a_problem
-from small import small_config
+from small import make_plans, small_config
 from typer.testing import CliRunner
 
 from fleetcast.assets.demand.demand import build_demand
@@ -34,7 +34,6 @@ from fleetcast.assets.replays.policy_inputs import fleet_and_rules, read_day_pla
 from fleetcast.assets.replays.replay_workloads import read_workload
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.studies import experiment, planned_trials, whatif, whatif_cases
-from fleetcast.assets.traces.request_days import make_request_day
 from fleetcast.models.plan import corrected_plan, sageserve_plan, window_flows
 from fleetcast.models.plan.change_reasons import explain_changes
 from fleetcast.models.plan.day_plans import hourly_plans
@@ -56,13 +55,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     folder = tmp_path_factory.mktemp("planned")
     config = small_config(folder, requests_per_day="60_000.0", min_instances="1", instances_at_start="4")
     settings = load_settings(config, folder / "lake")
-    for day in (DAY - timedelta(days=2), DAY - timedelta(days=1), DAY):
-        make_request_day(settings.lake, settings.config.trace, settings.catalogue, day)
-        build_demand(settings.lake, settings.trace, day)
-    forecast_day(settings, DAY, Progress())
-    with pytest.MonkeyPatch.context() as patch:  # small instances, so that there is something to plan
-        patch.setattr(plans, "measure_capacities", lambda *_: [300.0, 400.0, 200.0, 250.0])
-        plans.plan_day(settings, DAY, Progress())
+    make_plans(settings, DAY, lambda *_: [300.0, 400.0, 200.0, 250.0])  # so small that there is much to plan
     return settings
 
 
