@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 
 from fleetcast.models.traffic.day_resample import BLOCK_US, RESAMPLE_HOUR_US, resample_arrivals
 
-DAY_US = 24 * RESAMPLE_HOUR_US
-
 
 @given(
     st.lists(st.integers(0, 24 * 12 * 4 - 1).map(lambda n: n * (BLOCK_US // 4)), max_size=60),
