@@ -15,6 +15,11 @@
 -- format: tar
 -- recognised by: chunk-#-trace.csv, chunk-#-dataset.json
 -- clock: relative, seconds from the start that the mapping names
+with members as (  -- the llm is mapped once per member, not once per request
+    select row, dice, called(string_split(name, '/')[-2], null::ubigint) as llm
+    from source
+)
+
 select
     sampled.row,
     part,
@@ -25,9 +30,10 @@ select
     nth(dice, part)                                             as request_id,
     at_start(arrival_s)                                         as arrived_at,
     source_llm,
+    members.llm,
     'client-' || client || if(is_pooled, '-pooled-tokens', '')  as app,
     input_tokens,
     output_tokens,
     nullif(images, -1)                                          as images
 from sampled
-inner join source on sampled.row = source.row
+inner join members on sampled.row = members.row

@@ -55,30 +55,37 @@ ruled as (
         *,
         case
             when tier is null and not getvariable('is_tier_mapped')
-                and list_contains(
-                    getvariable('tiers'), tier_by_rule(app, initiator, deadline_s, source_ttft_s)['tier']
-                )
                 then tier_by_rule(app, initiator, deadline_s, source_ttft_s)
         end as judgement
     from filled
 ),
 
+-- A second step, because DuckDB would work out the rule once for the condition and once for its result.
+allowed as (
+    select *, list_contains(getvariable('tiers'), judgement['tier']) as is_allowed
+    from ruled
+),
+
 tiered as (
     select
         * replace (
-            coalesce(tier, judgement['tier'], mapped('tier', fair(request_id))) as tier,
+            coalesce(
+                tier, case when is_allowed then judgement['tier'] end, mapped('tier', fair(request_id))
+            ) as tier,
             case
                 when tier is not null then coalesce(tier_source, 'given')
                 when getvariable('is_tier_mapped') then 'mapping'
-                else coalesce(judgement['rule'], 'dealt')
+                when is_allowed then judgement['rule']
+                else 'dealt'
             end as tier_source,
             case
                 when tier is not null then coalesce(tier_confidence, 1)
                 when getvariable('is_tier_mapped') then 1
-                else coalesce(judgement['confidence'], 0)
+                when is_allowed then judgement['confidence']
+                else 0
             end as tier_confidence
         )
-    from ruled
+    from allowed
 ),
 
 due as (
