@@ -11,12 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fleetcast.assets.demand.demand import LEAST_PART_SHARE
 from fleetcast.models.aliases import Floats
 from fleetcast.models.forecast.backtest import BacktestClock, actual_demand, walk_forward
 from fleetcast.models.forecast.walk_predictions import (
+    Parts,
     Prediction,
     methods_to_walk,
     predict_from_walks,
+    sum_part_forecasts,
     warm_up_clock,
 )
 
@@ -59,7 +62,17 @@ def servegen_clients() -> Floats:
         return np.array([[float(row[1] or 0) for row in csv.reader(text)] for text in texts])
 
 
-def predicted(held: Held, names: tuple[str, ...], weekday: int = 0) -> dict[str, Prediction]:
+def large_clients(clients: Floats, known: int) -> Parts:
+    """The large clients of their sum, by the buckets that are known, and all others as one part."""
+    of_client = np.nansum(clients[:, :known], axis=1)
+    is_large = of_client >= LEAST_PART_SHARE * of_client.sum()
+    parts = np.concatenate([clients[is_large], clients[~is_large].sum(axis=0, keepdims=True)])
+    return Parts(parts, np.zeros(len(parts), np.int64))
+
+
+def predicted(
+    held: Held, names: tuple[str, ...], weekday: int = 0, parts: Parts | None = None
+) -> dict[str, Prediction]:
     """Walk what the names need, then calibrate and combine; the series begin on that day of the week."""
     demand, clock = held
     buckets = demand.shape[1] + clock.horizon
@@ -67,7 +80,8 @@ def predicted(held: Held, names: tuple[str, ...], weekday: int = 0) -> dict[str,
     walks = {
         name: walk_forward(demand, name, warm_up_clock(clock, name), phase) for name in methods_to_walk(names)
     }
-    return predict_from_walks(demand, walks, clock, names)
+    by_parts = sum_part_forecasts(parts, phase, np.ones(phase.shape), clock, names) if parts else None
+    return predict_from_walks(demand, walks, clock, names, by_parts)
 
 
 def ratio_to_naive(held: Held, found: Mapping[str, Prediction], method: str) -> float:

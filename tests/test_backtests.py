@@ -15,7 +15,7 @@ import pytest
 from forecast_scores import covered_share, pinball, under_forecast_share, wape
 from small import small_config
 
-from fleetcast.assets.demand.demand import build_demand
+from fleetcast.assets.demand.demand import LEAST_PART_SHARE, build_demand
 from fleetcast.assets.forecasts import backtests, walks
 from fleetcast.assets.forecasts.forecast_figures import forecast_leaderboard_figure
 from fleetcast.assets.forecasts.forecasts import forecast_day, read_day_forecast_errors
@@ -255,6 +255,25 @@ def test_every_tier_and_measure_is_forecast(ran: RunSettings) -> None:
         assert (part["p90_per_s"] >= part["p50_per_s"]).all()
         assert (part["p95_per_s"] >= part["p90_per_s"]).all()
         assert (part["p95_per_s"] > part["p90_per_s"]).any()
+
+
+def test_planned_demand_is_forecast_with_its_apps_too(ran: RunSettings) -> None:
+    """Each endpoint is the sum of its large apps and the rest; only what plans cover is forecast so."""
+    panel = walks.read_panel(ran, (date(2025, 7, 1), DAY), 60, 0, ("interactive",), "input_tokens", None, 72)
+    parts = panel.parts
+    assert parts is not None
+    assert np.unique(parts.of_sum).tolist() == list(range(12))
+    summed = np.zeros(panel.demand.shape)
+    np.add.at(summed, parts.of_sum, parts.demand)
+    assert np.allclose(summed, panel.demand)
+    share = parts.demand[:, :72].sum(axis=1) / panel.demand[parts.of_sum, :72].sum(axis=1)
+    assert (share < LEAST_PART_SHARE).sum() <= 12  # the rest of each endpoint
+    known = panel.end_at(48)
+    assert (known.demand.shape[1], known.parts.demand.shape[1]) == (49, 49)
+    assert np.isnan(known.parts.demand[:, -1]).all()
+    for table in ("forecasts where measure = 'input_tokens'", "day_ahead_forecasts where true"):
+        found = ran.lake.sql(f"select distinct tier from {table} and reason like '%from its parts'")
+        assert found["tier"].to_pylist() == ["interactive"], table
 
 
 def test_an_unknown_tier_is_named(ran: RunSettings) -> None:

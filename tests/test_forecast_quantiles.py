@@ -39,9 +39,12 @@ from fleetcast.models.forecast.ensemble import (
     weight_by_loss,
 )
 from fleetcast.models.forecast.walk_predictions import (
+    Parts,
     Prediction,
+    _weigh_parts,
     methods_to_walk,
     predict_from_walks,
+    sum_part_forecasts,
     warm_up_clock,
 )
 from fleetcast.models.forecast.wape_bootstrap import bootstrap_difference
@@ -283,6 +286,38 @@ def test_a_known_event_lifts_mean_and_tail_at_its_first_occurrence() -> None:
     assert mean.sum() == pytest.approx(5 * found[1.0].mean[:, event, 0].sum(), rel=0.02)
     usual_tail = found[1.0].quantiles[:, event, 0, 1] / found[1.0].mean[:, event, 0]
     assert np.mean(p90 / mean) == pytest.approx(np.mean(usual_tail), abs=0.02)
+
+
+def test_a_sum_moves_to_its_parts_by_their_known_errors_and_not_before() -> None:
+    """Parts that are always right, for one of two equal series."""
+    demand, clock = np.stack([office(10, 1)] * 2), BacktestClock(3 * SEASON, 1, 3, SEASON)
+    walks = {name: walk_forward(demand, name, warm_up_clock(clock, name)) for name in ENSEMBLE_MEMBERS}
+    truth = actual_demand(demand, warm_up_clock(clock, ENSEMBLE_MEMBERS[0]))
+    by_parts = np.stack([np.nan_to_num(truth[0]), np.full(truth[0].shape, np.nan)])
+    [(_, alone), (_, mixed)] = [
+        *predict_from_walks(demand, walks, clock, ["weighted"]).items(),
+        *predict_from_walks(demand, walks, clock, ["weighted"], {"weighted": by_parts}).items(),
+    ]
+    assert np.array_equal(mixed.mean[1], alone.mean[1])  # no parts
+    late = slice(0, -clock.horizon)
+    assert np.allclose(mixed.mean[0, late], actual_demand(demand, clock)[0, late], rtol=0.01)
+    assert mixed.reasons[0, -1].endswith("; 100% from its parts")
+    begun = clock.earlier(2 * SEASON)  # of which nothing is known when the first forecast is made
+    first, _ = _weigh_parts(walks["last_value"].mean, by_parts, truth, begun)
+    assert np.array_equal(first[:, 0], walks["last_value"].mean[:, 0])
+
+
+def test_the_parts_of_a_sum_are_forecast_as_series_by_themselves() -> None:
+    demand, clock = np.stack([office(10, seed) for seed in range(3)]), BacktestClock(4 * SEASON, 1, 2, SEASON)
+    phase = np.tile(np.arange(11 * SEASON) % (7 * SEASON), (3, 1))
+    [summed] = sum_part_forecasts(
+        Parts(demand, np.array([2, 0, 2])), phase, np.ones(phase.shape), clock, FAST[-2:-1]
+    ).values()
+    single = predicted(demand, clock)[FAST[-2]].mean
+    late = slice(-single.shape[1], None)
+    assert np.allclose(summed[2, late], single[0] + single[2])
+    assert np.allclose(summed[0, late], single[1])
+    assert np.isnan(summed[1]).all()
 
 
 # --- ensembles -----------------------------------------------------------------------------------------

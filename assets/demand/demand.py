@@ -1,6 +1,6 @@
 """Demand: arriving requests and tokens per region, llm, tier, app and minute, and series for forecasts."""
 
-from datetime import date
+from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from fleetcast.models.world.catalogue import Catalogue
 
 INTERACTIVE = "interactive"  # the sum of all tiers whose requests are not deferred: plans cover it
 MEASURES = ("input_tokens", "output_tokens", "requests")
+LEAST_PART_SHARE = 0.05  # of the tokens of an endpoint, for an app to be a part that is forecast
 
 
 class DemandMatrix(NamedTuple):
@@ -108,6 +109,55 @@ def read_demand_matrix(
     rates[where] = rows[measure].to_numpy() / (60.0 * bucket_minutes)
     rates[..., is_demand_unknown(lake, trace, start, bucket)] = np.nan
     return DemandMatrix(start, rates, tuple(catalogue.tiers), catalogue.interactive_tiers)
+
+
+def read_app_demand(
+    lake: Lake,
+    trace: str,
+    start: NDArray[np.datetime64],
+    bucket_minutes: int,
+    known: int,
+    catalogue: Catalogue,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Read the interactive input tokens of each endpoint's large apps, and of its other apps together.
+
+    Parameters
+    ----------
+    start
+        The buckets of whole days, as in `DemandMatrix`.
+    known
+        Number of buckets that choose the large apps: those with LEAST_PART_SHARE of the endpoint's tokens.
+
+    Returns
+    -------
+    per_s
+        Tokens per second, shape (apps, buckets), as in `DemandMatrix`. An endpoint whose known
+        buckets have a single app has none.
+    endpoint
+        Index of each app's endpoint, llm by llm, shape (apps,).
+    """
+    bucket = np.timedelta64(bucket_minutes, "m")
+    rows = lake.sql(
+        "reads/largest_apps.sql",
+        minutes=bucket_minutes,
+        trace=trace,
+        first_day=start[0].astype("datetime64[D]").astype(date),
+        last_day=start[-1].astype("datetime64[D]").astype(date),
+        tiers=list(catalogue.interactive_tiers),
+        known_until=(start[0] + known * bucket).astype(datetime).replace(tzinfo=UTC),
+        least_share=LEAST_PART_SHARE,
+    )
+    llm, region = column_codes(rows, "llm", catalogue.llms), column_codes(rows, "region", catalogue.regions)
+    endpoint_of = llm.astype(np.int64) * len(catalogue.regions) + region
+    app_of = np.unique(rows["app"].to_numpy().astype(str), return_inverse=True)[1]
+    parts, part = np.unique(np.stack([endpoint_of, app_of]), axis=1, return_inverse=True)
+    rates = np.zeros((parts.shape[1], start.size))
+    bucket_starts = rows["bucket_start"].to_numpy().astype("datetime64[us]")
+    rates[part.ravel(), (bucket_starts - start[0]) // bucket] = rows["input_tokens"].to_numpy()
+    is_part = rates[:, :known].any(axis=1)
+    is_part &= np.bincount(parts[0], is_part)[parts[0]] > 1
+    rates[:, is_demand_unknown(lake, trace, start, bucket)] = np.nan
+    return rates[is_part] / (bucket / np.timedelta64(1, "s")), parts[0, is_part]
 
 
 def is_landed_trace(lake: Lake, trace: str) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.demand.demand_history import require_day_demand, require_history
 from fleetcast.assets.forecasts.forecasts import PLANNED_MEASURE, forecast_rows
-from fleetcast.assets.forecasts.walks import read_panel, split_into_pieces, walk_pieces
+from fleetcast.assets.forecasts.walks import forecast_parts, read_panel, split_into_pieces, walk_pieces
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
 from fleetcast.models.aliases import Floats
@@ -49,12 +49,17 @@ def backtest_methods(
     per_hour, per_day = 60 // BUCKET_MINUTES, HOURS_OF_DAY * 60 // BUCKET_MINUTES
     days, horizon = (last - first).days + 1, HORIZON_MINUTES // BUCKET_MINUTES
     history = settings.history(first)[0], last
-    panel = read_panel(settings, history, BUCKET_MINUTES, horizon, (tier,), PLANNED_MEASURE)
-    clock = BacktestClock(panel.demand.shape[1] - days * per_day, per_hour, horizon, per_day)
+    cutoff = (first - history[0]).days * per_day
+    parts_until = cutoff if tier == INTERACTIVE else None
+    panel = read_panel(
+        settings, history, BUCKET_MINUTES, horizon, (tier,), PLANNED_MEASURE, parts_until=parts_until
+    )
+    clock = BacktestClock(cutoff, per_hour, horizon, per_day)
     pieces = split_into_pieces(methods_to_walk(methods), len(panel.demand))
     with progress.bar(f"backtest {tier}, {first} to {last}", len(pieces)) as done:
         walks, cpu_s = walk_pieces(panel, clock, pieces, done)
-    found = predict_from_walks(panel.demand, walks, clock, methods)
+    by_parts = forecast_parts(panel, clock, methods)
+    found = predict_from_walks(panel.demand, walks, clock, methods, by_parts)
     actual = actual_demand(panel.demand, clock)
     step = np.nanmean(np.abs(np.diff(panel.demand[:, : clock.first_cutoff])), axis=1)
     tables = []

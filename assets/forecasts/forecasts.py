@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from fleetcast.assets.demand.demand import INTERACTIVE, MEASURES
 from fleetcast.assets.demand.demand_history import require_history
-from fleetcast.assets.forecasts.walks import Panel, read_panel, split_into_pieces, walk_pieces
+from fleetcast.assets.forecasts.walks import Panel, forecast_parts, read_panel, split_into_pieces, walk_pieces
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
 from fleetcast.models.aliases import Floats
@@ -73,13 +73,12 @@ def forecast_day_ahead(
     begins = known_until or day
     horizon = ((day - begins).days + 1) * per_day
     days = settings.history(begins)[0], day
-    panel = read_panel(settings, days, minutes, 0, (INTERACTIVE,), PLANNED_MEASURE)
-    cutoff = panel.demand.shape[1] - horizon
+    cutoff = ((day - days[0]).days + 1) * per_day - horizon
+    panel = read_panel(settings, days, minutes, 0, (INTERACTIVE,), PLANNED_MEASURE, parts_until=cutoff)
     actual = panel.demand[:, cutoff:]
     if day not in settings.lake.days("demand", settings.trace):
         actual = np.full(actual.shape, np.nan)  # also for a landed trace, whose other empty days are zero
-    first_unknown = np.full((len(actual), 1), np.nan)  # the only cutoff
-    panel = panel._replace(demand=np.concatenate([panel.demand[:, :cutoff], first_unknown], axis=1))
+    panel = panel.end_at(cutoff)
     clock = BacktestClock(cutoff, per_hour, horizon, per_day)
     found = run_forecast_methods(panel, clock, (method,), f"forecast the whole of {day}", progress)[method]
     table = forecast_rows(panel, begins, minutes, method, found, actual[:, None])
@@ -101,8 +100,11 @@ def forecast_measure(
     """Forecast one measure of some tiers by these methods; return rows of the table forecasts."""
     minutes = settings.config.forecast.bucket_minutes
     per_hour, per_day = 60 // minutes, HOURS_OF_DAY * 60 // minutes
-    panel = read_panel(settings, (settings.history(day)[0], day), minutes, per_hour, tiers, measure)
-    clock = BacktestClock(panel.demand.shape[1] - per_day, per_hour, per_hour, per_day)
+    first = settings.history(day)[0]
+    cutoff = (day - first).days * per_day
+    parts_until = cutoff if (measure, *tiers) == (PLANNED_MEASURE, INTERACTIVE) else None
+    panel = read_panel(settings, (first, day), minutes, per_hour, tiers, measure, parts_until=parts_until)
+    clock = BacktestClock(cutoff, per_hour, per_hour, per_day)
     found = run_forecast_methods(
         panel, clock, methods, f"forecast {measure.replace('_', ' ')} of {day}", progress
     )
@@ -121,7 +123,7 @@ def run_forecast_methods(
     pieces = split_into_pieces(methods_to_walk(methods), len(panel.demand))
     with progress.bar(label, len(pieces)) as done:
         walks, _ = walk_pieces(panel, clock, pieces, done)
-    return predict_from_walks(panel.demand, walks, clock, methods)
+    return predict_from_walks(panel.demand, walks, clock, methods, forecast_parts(panel, clock, methods))
 
 
 def read_day_forecast_errors(settings: RunSettings, day: date) -> pa.Table:

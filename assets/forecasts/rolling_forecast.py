@@ -48,8 +48,9 @@ def forecast_hours_from(
     first = settings.history(at.date())[0]
     known = (at - midnight(first)) // timedelta(minutes=minutes)
     days = first, (at + timedelta(hours=hours)).date()
-    panel = read_panel(settings, days, minutes, 0, (INTERACTIVE,), PLANNED_MEASURE, known)
-    panel = panel._replace(demand=panel.demand[:, : known + 1])  # one unknown column: the only cutoff
+    panel = read_panel(settings, days, minutes, 0, (INTERACTIVE,), PLANNED_MEASURE, known, known).end_at(
+        known
+    )
     clock = BacktestClock(known, per_hour, hours * per_hour, per_day)
     label = f"forecast {hours} hours from {at:%Y-%m-%d %H:%M}"
     found = run_forecast_methods(panel, clock, (config.method,), label, progress)[config.method]

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetcast.assets.demand.demand import read_demand_matrix
+from fleetcast.assets.demand.demand import read_app_demand, read_demand_matrix
 from fleetcast.assets.lake.process_resources import usable_cores
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, RunSettings, Step
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.forecast import SLOW_METHODS
 from fleetcast.models.forecast.backtest import BacktestClock, Walk, join_walks, walk_forward
 from fleetcast.models.forecast.event_factors import event_demand_factors
-from fleetcast.models.forecast.walk_predictions import warm_up_clock
+from fleetcast.models.forecast.walk_predictions import Parts, sum_part_forecasts, warm_up_clock
 from fleetcast.models.world.calendar import event_occurrences, week_phases
 
 SLOW_SERIES_PER_PIECE = 2  # small pieces, so that all processes end at about the same time
@@ -30,6 +30,17 @@ class Panel(NamedTuple):
     demand: Floats  # tokens or requests per second, shape (series, buckets)
     phase: Ints  # bucket of the week that each bucket behaves as, (series, buckets + horizon)
     factor: Floats  # demand factor of known events, (series, buckets + horizon)
+    parts: Parts | None = None  # the large apps of each series and the rest; None: forecast without them
+
+    def end_at(self, known: int) -> "Panel":
+        """Return the panel with this number of buckets, and one unknown bucket: the only cutoff of a walk."""
+        edge = ((0, 0), (0, 1))
+
+        def end(demand: Floats) -> Floats:
+            return np.pad(demand[:, :known], edge, constant_values=np.nan)
+
+        parts = self.parts and self.parts._replace(demand=end(self.parts.demand))
+        return self._replace(demand=end(self.demand), parts=parts)
 
 
 class WalkPiece(NamedTuple):
@@ -48,6 +59,7 @@ def read_panel(
     tiers: Sequence[str],
     measure: str,
     until: int | None = None,
+    parts_until: int | None = None,
 ) -> Panel:
     """Read the demand of whole days, both ends included, in buckets of `minutes`, with its calendar.
 
@@ -59,12 +71,20 @@ def read_panel(
         Tiers of the catalogue, or INTERACTIVE for the sum of all interactive tiers.
     until
         Number of known buckets: later ones are set to nan. None: all.
+    parts_until
+        Number of buckets that choose the apps of `Panel.parts`: those before the first cutoff. None: no
+        parts. Only for the interactive input tokens.
     """
     calendar, catalogue = settings.config.calendar, settings.catalogue
     found = read_demand_matrix(settings.lake, settings.trace, *days, minutes, catalogue, measure)
     demand = np.concatenate([found.tier_series(tier).reshape(-1, found.bucket_start.size) for tier in tiers])
+    parts = None
+    if parts_until is not None:
+        start = found.bucket_start
+        parts = Parts(*read_app_demand(settings.lake, settings.trace, start, minutes, parts_until, catalogue))
     if until is not None:
-        demand[:, until:] = np.nan
+        for rates in (demand, *([parts.demand] if parts else ())):
+            rates[:, until:] = np.nan
     buckets = demand.shape[1] + horizon
     names = [(tier, llm, region) for tier in tiers for llm in catalogue.llms for region in catalogue.regions]
     by_region = {r: week_phases(calendar, days[0], minutes, buckets, r) for r in catalogue.regions}
@@ -74,7 +94,7 @@ def read_panel(
     factor = np.array(
         [event_demand_factors(*each, season, lead=season) for each in zip(known, demand, phase, strict=True)]
     )
-    return Panel(names, demand, phase, factor)
+    return Panel(names, demand, phase, factor, parts)
 
 
 def split_into_pieces(methods: Iterable[str], series: int) -> list[WalkPiece]:
@@ -115,6 +135,16 @@ def walk_pieces(
         parts.setdefault(piece.method, []).append(part)
         cpu_s[piece.method] = cpu_s.get(piece.method, 0.0) + spent_s
     return {method: join_walks(walked) for method, walked in parts.items()}, cpu_s
+
+
+def forecast_parts(panel: Panel, clock: BacktestClock, methods: Iterable[str]) -> dict[str, Floats]:
+    """Return the sum of the parts' forecasts by each ensemble among the methods; nothing without parts.
+
+    Rates of shape (series, cutoffs, horizon), from the first cutoff of the warm-up on.
+    """
+    if panel.parts is None:
+        return {}
+    return sum_part_forecasts(panel.parts, panel.phase, panel.factor, clock, methods)
 
 
 def walk_piece(panel: Panel, clock: BacktestClock, piece: WalkPiece) -> tuple[Walk, float]:

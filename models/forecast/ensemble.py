@@ -211,3 +211,13 @@ def describe_members(weights: Floats, names: Sequence[str]) -> NDArray[np.str_]:
     mean = weights.mean(axis=-1)
     described = [[words(mean[:, i, k]) for k in range(cutoffs)] for i in range(series)]
     return np.array(described, dtype=np.str_).reshape(series, cutoffs)
+
+
+def describe_parts(reasons: NDArray[np.str_], share: Floats) -> NDArray[np.str_]:
+    """Add the weight of the sum of the parts, shape (series, cutoffs, hours), to the reasons of forecasts."""
+    mean = share.mean(axis=-1)
+    words = [
+        f"{text}; {part:.0%} from its parts" if part >= NAMED_SHARE else text
+        for text, part in zip(reasons.ravel().tolist(), mean.ravel().tolist(), strict=True)
+    ]
+    return np.array(words, dtype=np.str_).reshape(mean.shape)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fleetcast.models.aliases import Floats
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.forecast import (
     ENSEMBLE_MEMBERS,
     FAR_RIVALS,
@@ -25,12 +25,19 @@ from fleetcast.models.forecast import (
     YOUNG_MEMBERS,
     is_slow,
 )
-from fleetcast.models.forecast.backtest import SERIES_PER_BATCH, BacktestClock, Walk, actual_demand
+from fleetcast.models.forecast.backtest import (
+    SERIES_PER_BATCH,
+    BacktestClock,
+    Walk,
+    actual_demand,
+    walk_forward,
+)
 from fleetcast.models.forecast.conformal import BASE_SHARE, RESIDUAL_WINDOW, calibrate_quantiles
 from fleetcast.models.forecast.ensemble import (
     SeriesKinds,
     choose_member,
     describe_members,
+    describe_parts,
     ensemble_weights,
     hourly_errors,
     weight_by_loss,
@@ -42,6 +49,13 @@ from fleetcast.models.world.toml_dataclasses import require_known
 
 SLOW_CUTOFFS = 23  # warm-up cutoffs of a slow method: with the lag of an hour, the fits of one more day
 ENSEMBLE_RULES = dict(zip(ENSEMBLES, (weight_by_loss, choose_member), strict=True))
+
+
+class Parts(NamedTuple):
+    """Series that add up to other series, such as the apps of an endpoint."""
+
+    demand: Floats  # rate, shape (parts, buckets), nan where unknown
+    of_sum: Ints  # index of the sum of each part, shape (parts,)
 
 
 class Prediction(NamedTuple):
@@ -72,7 +86,11 @@ def warm_up_clock(clock: BacktestClock, method: str) -> BacktestClock:
 
 
 def predict_from_walks(
-    demand: Floats, walks: Mapping[str, Walk], clock: BacktestClock, names: Iterable[str]
+    demand: Floats,
+    walks: Mapping[str, Walk],
+    clock: BacktestClock,
+    names: Iterable[str],
+    by_parts: Mapping[str, Floats] | None = None,
 ) -> dict[str, Prediction]:
     """Calibrate and combine walks.
 
@@ -86,10 +104,12 @@ def predict_from_walks(
         The requested cutoffs.
     names
         Methods, and ensembles whose members are among the walks.
+    by_parts
+        By ensemble, a second forecast of each series: the sum of its parts (`sum_part_forecasts`).
     """
-    names, predictions = list(names), {}
+    names, predictions, by_parts = list(names), {}, by_parts or {}
     if len(demand) > SERIES_PER_BATCH:
-        return _predict_in_batches(demand, walks, clock, names)
+        return _predict_in_batches(demand, walks, clock, names, by_parts)
     requested = len(clock.cutoffs(demand.shape[1]))
     for name in names:
         members = ENSEMBLE_MEMBERS if name in ENSEMBLES else (name,)
@@ -100,11 +120,11 @@ def predict_from_walks(
         late = slice(mean.shape[1] - requested, None)
         reasons = np.full((len(mean), requested), "")
         if name in ENSEMBLES:
-            means = np.array([walks[member].mean for member in members])
-            weights = _weights(name, demand, earlier, means, actual, level)
-            each_bucket = np.repeat(weights, clock.hour, axis=-1)[..., : clock.horizon]
-            mean = np.einsum("msch,msch->sch", each_bucket, means)
+            mean, weights = _combine_members(name, demand, walks, earlier)
             reasons, fallbacks = describe_members(weights[:, :, late], members), np.full(fallbacks.shape, "")
+            if name in by_parts:
+                mean, share = _weigh_parts(mean, by_parts[name], actual, clock)
+                reasons = describe_parts(reasons, share[:, late])
             # Errors before the weights had any loss to learn from are not typical of the ensemble.
             for ahead, lag in enumerate(clock.lags):
                 actual[:, :lag, ahead * clock.hour : (ahead + 1) * clock.hour] = np.nan
@@ -115,15 +135,89 @@ def predict_from_walks(
     return predictions
 
 
+def sum_part_forecasts(
+    parts: Parts, phase: Ints, factor: Floats, clock: BacktestClock, names: Iterable[str]
+) -> dict[str, Floats]:
+    """Forecast the parts of sums by ensembles, and add them up; rates by ensemble.
+
+    Parameters
+    ----------
+    phase, factor
+        Of the sums, as in `walk_forward`; a part has those of its sum.
+    clock
+        The requested cutoffs. The results begin at those of `warm_up_clock`.
+
+    Returns
+    -------
+    dict
+        Shape (sums, cutoffs, horizon) each; nan for a sum without parts.
+    """
+    earlier = warm_up_clock(clock, ENSEMBLE_MEMBERS[0])
+    shape = len(phase), len(earlier.cutoffs(parts.demand.shape[1])), clock.horizon
+    found = {name: np.full(shape, np.nan) for name in names if name in ENSEMBLES}
+    for start in range(0, len(parts.demand) if found else 0, SERIES_PER_BATCH):
+        of_sum = parts.of_sum[start : start + SERIES_PER_BATCH]
+        demand = parts.demand[start : start + SERIES_PER_BATCH]
+        walks = {m: walk_forward(demand, m, earlier, phase[of_sum], factor[of_sum]) for m in ENSEMBLE_MEMBERS}
+        for name, total in found.items():
+            mean, _ = _combine_members(name, demand, walks, earlier)
+            total[of_sum] = np.nan_to_num(total[of_sum])
+            np.add.at(total, of_sum, mean)
+    return found
+
+
+def _combine_members(
+    name: str, demand: Floats, walks: Mapping[str, Walk], clock: BacktestClock
+) -> tuple[Floats, Floats]:
+    """Return an ensemble's mean, shape (series, cutoffs, horizon), and the weights of its members.
+
+    `clock` is that of the walks.
+    """
+    means = np.array([walks[member].mean for member in ENSEMBLE_MEMBERS])
+    level, _ = _known_rates(demand, clock)
+    weights = _weights(name, demand, clock, means, actual_demand(demand, clock), level)
+    return np.einsum("msch,msch->sch", _of_buckets(weights, clock), means), weights
+
+
+def _weigh_parts(
+    mean: Floats, by_parts: Floats, actual: Floats, clock: BacktestClock
+) -> tuple[Floats, Floats]:
+    """Return the mean of two forecasts, weighted by their recent errors, and the weight of the second.
+
+    Forecasts and `actual` are rates, shape (series, cutoffs, horizon); the weight has the shape (series,
+    cutoffs, hours). It is 0 where `by_parts` is nan.
+    """
+    has_parts = ~np.isnan(by_parts[:, 0, 0])
+    both = np.array([mean, by_parts])[:, has_parts]
+    error = np.array([hourly_errors(each, actual[has_parts], clock.hour) for each in both])
+    never, always = np.zeros(2, np.bool_), np.ones(error.shape[1:3], np.bool_)
+    equal = SeriesKinds(never, always, 0, never, ~always, np.full(2, -1))
+    weights = ensemble_weights(error, np.ones(always.shape), clock.lags, weight_by_loss, equal)
+    mean, share = mean.copy(), np.zeros((*mean.shape[:2], len(clock.lags)))
+    mean[has_parts] = np.einsum("msch,msch->sch", _of_buckets(weights, clock), both)
+    share[has_parts] = weights[1]
+    return mean, share
+
+
+def _of_buckets(weights: Floats, clock: BacktestClock) -> Floats:
+    """Return weights of hours ahead, on the last axis, as weights of buckets."""
+    return np.repeat(weights, clock.hour, axis=-1)[..., : clock.horizon]
+
+
 def _predict_in_batches(
-    demand: Floats, walks: Mapping[str, Walk], clock: BacktestClock, names: list[str]
+    demand: Floats,
+    walks: Mapping[str, Walk],
+    clock: BacktestClock,
+    names: list[str],
+    by_parts: Mapping[str, Floats],
 ) -> dict[str, Prediction]:
     """Predict in batches of SERIES_PER_BATCH series, which bounds the memory, and concatenate them."""
     parts = []
     for start in range(0, len(demand), SERIES_PER_BATCH):
         batch = slice(start, start + SERIES_PER_BATCH)
         walked = {method: Walk(mean[batch], reason[batch]) for method, (mean, reason) in walks.items()}
-        parts.append(predict_from_walks(demand[batch], walked, clock, names))
+        summed = {name: mean[batch] for name, mean in by_parts.items()}
+        parts.append(predict_from_walks(demand[batch], walked, clock, names, summed))
     together = {name: zip(*(part[name] for part in parts), strict=True) for name in names}
     return {
         name: Prediction(*(np.concatenate(field) for field in fields)) for name, fields in together.items()
