@@ -1,8 +1,11 @@
 """On-demand assets that plan: coming days, GPUs to rent or buy, and which llm serves which requests."""
 
+from datetime import timedelta
+
 import dagster as dg
 import pyarrow as pa
 
+from fleetcast.assets.advice.nightly_promise import describe_promises, promise_next_day
 from fleetcast.assets.demand.demand_history import unknown_history_sentence
 from fleetcast.assets.lake.partitions import DAY_PARTITIONS
 from fleetcast.assets.lake.settings import RunSettings
@@ -38,6 +41,24 @@ def day_ahead_plans(context: AssetContext) -> AssetRows:
     day = day_ahead.next_plan_day(context.settings)
     table = day_ahead.plan_ahead(context.settings, day, context.progress)
     return AssetRows(table, {"day": day, "policy": day_ahead.DAY_AHEAD_POLICY})
+
+
+def _promised(settings: RunSettings, scope: RowScope) -> Metadata:
+    lines = describe_promises(settings, scope["day"] - timedelta(days=1))
+    return {"promise": dg.MetadataValue.md("\n\n".join(lines))}
+
+
+@define_on_demand_asset(
+    job="promise",
+    job_description="Promise what the plan of the next day attains and costs; the nightly run grades it.",
+    group="score",
+    upstream_assets=(upstream_asset("day_ahead_plans"), EVERY_REQUEST_DEP),
+    notes=_promised,
+)
+def advised_days(context: AssetContext) -> AssetRows:
+    """Intervals of attainment and cost of the next day, from replays of its plan on versions of the day."""
+    day = day_ahead.next_plan_day(context.settings)
+    return AssetRows(promise_next_day(context.settings, day, context.progress), {"day": day})
 
 
 def _hours_of_days(settings: RunSettings, scope: RowScope) -> Metadata:
@@ -172,4 +193,12 @@ def quality_plan_result(settings: RunSettings, question: str) -> AssetRows:
     return AssetRows(table, {"question": question})
 
 
-PLANS_ON_DEMAND = (day_ahead_plans, rolling_plans, shadow_runs, commitments, gpu_fleets, quality_plans)
+PLANS_ON_DEMAND = (
+    day_ahead_plans,
+    advised_days,
+    rolling_plans,
+    shadow_runs,
+    commitments,
+    gpu_fleets,
+    quality_plans,
+)

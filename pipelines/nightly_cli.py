@@ -17,6 +17,7 @@ from fleetcast.pipelines.options import (
 from fleetcast.pipelines.scoreboard import (
     show_leaderboard,
     show_other_targets,
+    show_promises,
     show_scoreboard,
     show_short_plans,
 )
@@ -69,6 +70,7 @@ def nightly_command(
                 OUT.print(f'tables   {short_path(night.warehouse)}   (fleetcast sql "from scoreboard")')
                 OUT.print("pages    fleetcast ui   (lineage, plots, checks)")
                 OUT.print("next     fleetcast plan ahead   (the fleet of the next day)")
+            show_promises(night.promises)
             show_short_plans(night.short)
             show_refused(night.refused)
             show_mends(night.mends)

@@ -8,6 +8,7 @@ import dagster as dg
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fleetcast.assets.advice.nightly_promise import describe_promises
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.forecasts import backtests
@@ -37,6 +38,7 @@ class NightlyRun(NamedTuple):
     refused : why files in data/landing were not imported
     mends : of files with rows in quarantine in bulk: what mends them
     short : plans that the fleet cannot carry, rows of sql/queries/short_plans.sql
+    promises : lines on the graded promise of the day, and on that of the next day
     """
 
     trace: str
@@ -51,6 +53,7 @@ class NightlyRun(NamedTuple):
     refused: Sequence[str]
     mends: Sequence[str]
     short: Sequence[Mapping[str, Any]]
+    promises: Sequence[str] = ()
 
 
 class LandingSummary(NamedTuple):
@@ -110,7 +113,10 @@ def _run_night(
     short = settings.lake.sql("queries/short_plans.sql", trace=trace, day=day).to_pylist()
     figures = settings.figures(day)
     files = (landed.refused, landed.mends())
-    return NightlyRun(trace, day, board, targets, figures, warehouse, checks, broken, alarms, *files, short)
+    promises = describe_promises(settings, day)
+    return NightlyRun(
+        trace, day, board, targets, figures, warehouse, checks, broken, alarms, *files, short, promises
+    )
 
 
 def run_nights(

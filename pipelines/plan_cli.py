@@ -22,6 +22,7 @@ from fleetcast.pipelines.options import (
 )
 from fleetcast.pipelines.plan_display import show_plans
 from fleetcast.pipelines.quality_cli import quality_command
+from fleetcast.pipelines.scoreboard import show_promises
 from fleetcast.pipelines.terminal import cli_errors, short_path, show_note
 from fleetcast.pipelines.terminal_tables import show_table
 
@@ -123,6 +124,33 @@ def ahead_command(
                 day_ahead_plans, settings, AssetRows(table, {"day": day, "policy": DAY_AHEAD_POLICY})
             )
         _print_plans(settings, planned_days, DAY_AHEAD_POLICY, None)
+
+
+@plan_app.command("promise")
+def promise_command(
+    date_: NextDayOption = None, config: ConfigOption = "office", quiet: QuietOption = False
+) -> None:
+    """Promise what the plan of the next day attains and costs, nine days in ten; the nightly run grades it.
+
+        fleetcast plan ahead && fleetcast plan promise
+
+        fleetcast sql "from graded_tiers"
+
+    The plan of `plan ahead` is replayed on 20 to 40 versions of the day: other loads, requests, latencies and
+    failures. On an office day of two million requests this takes one to two minutes of CPU.
+    """
+    with cli_errors():
+        from fleetcast.assets.advice.nightly_promise import describe_promises, promise_next_day
+        from fleetcast.assets.pages.on_demand_asset import AssetRows
+        from fleetcast.assets.plans.day_ahead import next_plan_day
+        from fleetcast.assets.plans_on_demand import advised_days
+        from fleetcast.pipelines.runs import publish_on_demand
+
+        settings = load_cli_settings(config)
+        day = parse_day(date_) or next_plan_day(settings)
+        table = promise_next_day(settings, day, make_progress(quiet))
+        publish_on_demand(advised_days, settings, AssetRows(table, {"day": day}))
+        show_promises(describe_promises(settings, day - timedelta(days=1)))
 
 
 @plan_app.command("rolling")

@@ -44,6 +44,13 @@ PLAN_AHEAD_SCHEDULE = dg.ScheduleDefinition(
     description=f"After the nightly run: the plan of the next day. Off until switched on. "
     f"{describe_deployed_config()}",
 )
+PROMISE_SCHEDULE = dg.ScheduleDefinition(
+    job=ON_DEMAND["promise"],
+    cron_schedule="45 2 * * *",
+    run_config=SETTINGS,
+    description=f"After the plan of the next day: what it is promised to attain and to cost. The next "
+    f"nightly run grades the promise. Off until switched on. {describe_deployed_config()}",
+)
 ROLLING_SCHEDULE = dg.ScheduleDefinition(
     job=ON_DEMAND["plan_rolling"],
     run_config=SETTINGS,
@@ -71,4 +78,11 @@ WITNESS_SCHEDULE = dg.build_schedule_from_partitioned_job(
         f"replay on the fleet that ran. Off until switched on. {describe_deployed_config()}"
     ),
 )
-SCHEDULES = [NIGHTLY_SCHEDULE, PLAN_AHEAD_SCHEDULE, ROLLING_SCHEDULE, GRADE_SCHEDULE, WITNESS_SCHEDULE]
+SCHEDULES = [
+    NIGHTLY_SCHEDULE,
+    PLAN_AHEAD_SCHEDULE,
+    PROMISE_SCHEDULE,
+    ROLLING_SCHEDULE,
+    GRADE_SCHEDULE,
+    WITNESS_SCHEDULE,
+]

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fleetcast.assets.pages.tier_columns import attainment_column, scoreboard_tiers, strictest_scored_tier
 from fleetcast.pipelines.terminal import ERR
-from fleetcast.pipelines.terminal_tables import format_figure, format_percent, show_board
+from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
 
 def show_scoreboard(board: pa.Table, trace: str, day: date) -> None:
@@ -76,6 +76,12 @@ def show_leaderboard(board: pa.Table) -> None:
         off = f"{row['p90_off_endpoints']} of {row['endpoints']}"
         lines.append((row["method"], *figures, off, interval, format_figure(row["cpu_ms"], ",.1f")))
     show_board(title, heads, lines)
+
+
+def show_promises(lines: Sequence[str]) -> None:
+    """Print promises of plans and how they were kept, a line each."""
+    for line in lines:
+        OUT.print(f"promise  {line}", markup=False, soft_wrap=True)
 
 
 def show_short_plans(plans: Sequence[Mapping[str, Any]]) -> None:

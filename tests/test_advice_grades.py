@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from fleetcast.assets.advice import advice_config, advised_days, import_trace, rule_replays
 from fleetcast.assets.advice.advised_days import grade_or_explain
 from fleetcast.assets.advice.metadata import describe_grade
+from fleetcast.assets.advice.nightly_promise import describe_promises
 from fleetcast.assets.advice.phrases import reliability_sentence
 from fleetcast.assets.advice.promise import PromiseSearch
 from fleetcast.assets.advice.promise_sections import is_inside
@@ -121,9 +122,13 @@ def test_a_grade_is_the_replay_of_the_advised_fleet(file: Path, page: RunSetting
 
 def test_days_are_counted_as_promised(page: RunSettings) -> None:
     """One day keeps its promise, one costs more than promised, one had none."""
-    usd = give(page, DAYS[0], RULES[0]).usd
-    give(page, DAYS[1], RULES[0], usd_high=usd * 0.9, kept_share=1.0)
-    give(page, DAYS[2], RULES[0], is_kept=False, kept_share=0.62)
+    first = give(page, DAYS[0], RULES[0])
+    usd, [(tier, share)] = first.usd, first.attained.items()
+    low = {"tier": tier, "low_share": 0.0, "high_share": share - 0.01, "target_share": 0.95}
+    none = {"tier": "niw", "low_share": 0.0, "high_share": 1.0, "target_share": 0.5}
+    second = give(page, DAYS[1], RULES[0], usd_high=usd * 0.9, kept_share=1.0, tiers=[low, none])
+    late = {"tier": tier, "low_share": 0.0, "high_share": 1.0, "target_share": 1.01}
+    third = give(page, DAYS[2], RULES[0], is_kept=False, kept_share=0.62, tiers=[late])
     advised_days.grade_landed_days(page, DAYS[-1], Progress())
     rows = advised_days.reliability_section(page.lake, page.trace)
     table = [
@@ -131,12 +136,22 @@ def test_days_are_counted_as_promised(page: RunSettings) -> None:
         for row in rows
     ]
     assert table == [(False, 0.6, 1, 1), (True, 0.9, 2, 1)]
+    graded = page.lake.sql("from graded_tiers order by all").to_pylist()
+    names = ("day", "tier", "has_attained", "is_interval_kept")
+    assert [tuple(row[name] for name in names) for row in graded] == [
+        (DAYS[0], tier, share >= 0.95, 0.5 <= share <= 1.0),
+        (DAYS[1], tier, True, False),
+        (DAYS[1], "niw", None, None),  # no request was of it
+        (DAYS[2], tier, False, True),
+    ]
+    came = [row["attainment_share"] for row in graded if row["tier"] == tier]
+    assert came == pytest.approx([figures.attained[tier] for figures in (first, second, third)])
     kept = rows[1]["target_days"]
     assert rows[1]["target_share"] == kept / 2
     assert reliability_sentence(rows).startswith(
         f"Of 2 advised days so far {kept} were kept (promised: 1.9); on 1 both"
     )
-    assert reliability_sentence(rows).endswith("On 1 more days no fleet of the kind could keep the target.")
+    assert reliability_sentence(rows).endswith("On 1 more days the target was not promised.")
     graded = advised_days.grade_advised_day(page.lake, page.trace, DAYS[0])
     metadata = describe_grade(page.lake, page.trace, graded)
     assert (metadata["advice_inside"], metadata["advice_usd"]) == (True, pytest.approx(usd))
@@ -145,7 +160,14 @@ def test_days_are_counted_as_promised(page: RunSettings) -> None:
     plotted = {name: one.value for name, one in values.items() if isinstance(one, dg.FloatMetadataValue)}
     names = {"advice_kept": "is_on_target", "advice_inside": "is_inside"}
     names |= {"advice_in_time_share": "in_time_share", "advice_usd": "usd"}
+    assert plotted.pop(f"advice_{tier}_kept") == 1.0
     assert plotted == {name: float(graded[column]) for name, column in names.items()}
+    lines = describe_promises(page, DAYS[1])
+    assert lines[0].startswith(f"{DAYS[1]}: {tier} ")
+    assert "(not kept: 0.0 to " in lines[0]
+    assert f"USD (not kept: 0 to {usd * 0.9:,.0f} USD)" in lines[0]
+    assert lines[1] == "2 of 3 graded days kept both intervals, share in time and cost (promised: 2.7)"
+    assert "USD (kept: 0 to 1,000,000 USD)" in lines[2]
     assert describe_grade(page.lake, page.trace, None) == {}
     give(page, DAYS[0], RULES[0], kept_share=0.7)  # a new promise of a day replaces the one that was graded
     [waiting] = page.lake.sql("from graded_advice where day = $day", day=DAYS[0]).to_pylist()
@@ -259,7 +281,9 @@ def test_a_reliability_diagram_has_a_point_where_promise_and_outcome_meet() -> N
 @given(st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3))
 def test_the_macro_agrees_with_python(page: RunSettings, values: list[float]) -> None:
     value, low, high = values
+    """And what a narrow interval holds, a wider one holds too."""
     for one in (value, low, high, high + 0.9e-6 * max(abs(low), abs(high)), low - 2e-6 * max(abs(low), 1)):
+        assert is_inside(one, low, high) <= is_inside(one, low - abs(value), high + 1.0)
         query = "select is_inside($value::double, $low::double, $high::double) as it"
         [row] = page.lake.sql(query, value=one, low=low, high=high).to_pylist()
         assert row["it"] == is_inside(one, low, high)

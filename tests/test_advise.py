@@ -526,7 +526,7 @@ def test_a_day_that_is_cut_short_is_reported_and_planned(tmp_path: Path) -> None
 
 
 def test_a_page_of_a_config_names_the_command_that_promises(tmp_path: Path) -> None:
-    """A nightly run makes no promise: without this command it has nothing to grade."""
+    """The page itself has none: without this command the nightly run has nothing to grade."""
     new, _ = import_file(trace(tmp_path / "few.csv", 3, 20), tmp_path / "a")
     found = empty_sections(new) | {"tomorrow": {"day": NEXT, "not_known": ""}}
 
@@ -534,8 +534,8 @@ def test_a_page_of_a_config_names_the_command_that_promises(tmp_path: Path) -> N
         limits = limitations.list_limitations(imported, load_catalogue(), found)
         return lines({"cannot": limits})["promise"]
 
-    assert "graded later: fleetcast advise --trace few." in promise_line(new._replace(format=CONFIG_FORMAT))
-    assert "--trace" not in promise_line(new)
+    assert "graded later: fleetcast plan promise." in promise_line(new._replace(format=CONFIG_FORMAT))
+    assert "graded later" not in promise_line(new)
 
 
 def test_files_not_written_by_advise_are_kept(

@@ -2,16 +2,20 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 import dagster as dg
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from small import ONE_TRIAL, small_config
 
+from fleetcast.assets.advice import advised_days, nightly_promise, tomorrow_draws
+from fleetcast.assets.advice.rule_replays import SizedRule, read_midnight_plan, replay_rule
 from fleetcast.assets.checks import ALARMS, CHECKS
 from fleetcast.assets.lake import partitions
 from fleetcast.assets.lake.schemas import SCHEMAS
@@ -54,6 +58,7 @@ def test_the_assets_and_their_inputs():
         "level_trials": ("score", ["plans", "requests"]),
         "witnessed": ("score", ["requests"]),
         "day_ahead_plans": ("plan", ["demand"]),
+        "advised_days": ("score", ["day_ahead_plans", "requests"]),
         "rolling_plans": ("plan", ["demand"]),
         "shadow_runs": ("score", ["plans", "requests"]),
         "commitments": ("plan", ["demand"]),
@@ -86,6 +91,7 @@ def test_jobs_schedules_and_sensors():
         "levels": ["level_trials"],
         "witness": ["witnessed"],
         "plan_ahead": ["day_ahead_plans"],
+        "promise": ["advised_days"],
         "plan_rolling": ["rolling_plans"],
         "grade": ["shadow_runs"],
         "buy": ["commitments"],
@@ -99,6 +105,7 @@ def test_jobs_schedules_and_sensors():
     assert schedules == {
         "nightly_schedule": "0 2 * * *",
         "plan_ahead_schedule": "30 2 * * *",
+        "promise_schedule": "45 2 * * *",
         "plan_rolling_schedule": "0 * * * *",
         "grade_schedule": "0 3 * * *",
         "witness_schedule": "30 3 * * *",
@@ -227,6 +234,34 @@ def test_the_metadata_of_assets(ran):
     assert "data:image/png;base64," in by_asset["plans"]["plan"].value
     changes = [record.data for record in by_asset["plans"]["changes"].records]
     assert all(row["why"] and re.fullmatch(r"\d\d:00", row["hour, UTC"]) for row in changes)
+
+
+def test_the_exported_plan_is_promised_and_graded(ran, tmp_path, monkeypatch):
+    """The promise is of the plan that `plan export` has, and of the lake as it is at midnight."""
+    monkeypatch.setattr(tomorrow_draws, "MOST_DRAWS", 3)
+    monkeypatch.setattr(nightly_promise, "LEAST_VERSIONS", 3)
+    shutil.copytree(ran[1].load().lake.root, tmp_path / "lake")
+    resource = SettingsResource(config=ran[1].config, lake=str(tmp_path / "lake"))
+    settings, after = resource.load(), DAY + timedelta(days=1)
+    done = defs.resolve_job_def("promise").execute_in_process(
+        resources={"settings": resource, "progress": Progress()}
+    )
+    [event] = done.asset_materializations_for_node("advised_days")
+    assert event.metadata["promise"].value.startswith(f"{after}, nine days in ten: ")
+    assert nightly_promise.describe_promises(settings, DAY) == [event.metadata["promise"].value]
+    [row] = settings.lake.read("advised_days", day=after).to_pylist()
+    plan = settings.lake.read("day_ahead_plans", day=after).to_pandas()
+    assert (row["rule"], row["headroom_share"], row["versions"]) == ("day_ahead", 0.0, 3)
+    assert sum(row["instances"]) == plan["instances"].sum()
+    came = settings.lake.read("requests", day=DAY).drop_columns(["trace", "day"])
+    at = pc.add(came["arrived_at"], timedelta(days=1))
+    came = came.set_column(came.schema.get_field_index("arrived_at"), "arrived_at", at)
+    settings.lake.write("requests", came, trace="small", day=after)
+    graded = advised_days.grade_advised_day(settings.lake, "small", after)
+    policy, draw = SizedRule("day_ahead"), tomorrow_draws.recorded_draw(settings, after)
+    figures = replay_rule(settings, read_midnight_plan(settings, after), policy, draw)
+    assert (graded["usd"], graded["in_time_share"]) == pytest.approx((figures.usd, figures.in_time_share))
+    assert nightly_promise.describe_promises(settings, after)[0].startswith(f"{after}: iw_fast ")
 
 
 def test_the_page_of_a_day_has_figures_that_dagster_plots_by_partition(ran):

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fleetcast.assets.advice import rule_replays, tomorrow_draws
 from fleetcast.assets.advice.promise import PromiseSearch, SizedRule
+from fleetcast.assets.lake.environment import read_process_config
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, build_settings
@@ -51,10 +52,16 @@ def keep_promise(settings: RunSettings, search: PromiseSearch, promise: Numbers)
         "capacity_tokens_per_s": plan.capacity.ravel().tolist(),
         "llms": ", ".join(settings.catalogue.llms),
         "regions": ", ".join(settings.catalogue.regions),
-        "config": settings.config.file.read_text(encoding="utf-8"),
+        "config": _config_text(settings),
     }
     table = pa.Table.from_pylist([row], SCHEMAS["advised_days"])
     write_promise(settings.lake, settings.trace, plan.day, table)
+
+
+def _config_text(settings: RunSettings) -> str:
+    """Return the config as TOML; a run on another machine has its text and not its file."""
+    file = settings.config.file
+    return file.read_text(encoding="utf-8") if file.is_file() else read_process_config()[1]
 
 
 def describe_largest_fleet(settings: RunSettings, targets: Floats) -> str:

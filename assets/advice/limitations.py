@@ -58,7 +58,7 @@ def list_limitations(imported: ImportedTrace, catalogue: Catalogue, numbers: Num
             )
         )
     if numbers["tomorrow"] is not None and numbers["promise"] is None:
-        command = f"fleetcast advise --trace {imported.trace}"
+        command = "fleetcast plan promise"
         hint = f" For a promise, graded later: {command}." if imported.format == CONFIG_FORMAT else ""
         found.append(
             (

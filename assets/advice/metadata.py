@@ -27,7 +27,13 @@ def describe_grade(lake: Lake, trace: str, graded: dict[str, Any] | None) -> Met
     if graded is None:
         return {}
     table = lake.sql(RELIABILITY_QUERY, trace=trace)
+    tiers = lake.sql("from graded_tiers where trace = $trace and day = $day", trace=trace, day=graded["day"])
     return {
+        **{
+            f"advice_{row['tier']}_kept": float(row["is_interval_kept"])
+            for row in tiers.to_pylist()
+            if row["attainment_share"] is not None
+        },
         "advice_kept": float(graded["is_on_target"]),  # numbers, because Dagster plots no bool
         "advice_inside": float(graded["is_inside"]),
         "advice_in_time_share": float(graded["in_time_share"]),

@@ -150,14 +150,14 @@ def _closest_sentence(promise: Numbers, tomorrow: Numbers, prices: Numbers | Non
 def reliability_sentence(rows: Sequence[Numbers]) -> str:
     """Return on how many of the advised days the promise was kept; "" before a day is graded.
 
-    `rows`: of advice_reliability. Days without a promise, which no fleet of the kind could keep, are apart.
+    `rows`: of advice_reliability. Days whose target was not promised are apart.
     """
     promised = [row for row in rows if row["is_promised"]]
     days, kept, inside = (
         sum(row[name] for row in promised) for name in ("graded_days", "target_days", "inside_days")
     )
     other = sum(row["graded_days"] for row in rows) - days
-    apart = f" On {other} more days no fleet of the kind could keep the target." if other else ""
+    apart = f" On {other} more days the target was not promised." if other else ""
     if not days:
         return apart.strip()
     share = sum(row["promised_share"] * row["graded_days"] for row in promised) / days
@@ -165,6 +165,37 @@ def reliability_sentence(rows: Sequence[Numbers]) -> str:
         f"Of {days} advised days so far {kept} were kept (promised: {days * share:,.1f}); on {inside} both "
         f"share in time and cost lay in their intervals (promised: {days * INTERVAL_SHARE:,.1f}).{apart}"
     )
+
+
+def promise_line(row: Numbers, tiers: Sequence[Numbers]) -> str:
+    """Return what is promised of a day by tier, with what came once it is graded.
+
+    `row`: of graded_advice; `tiers`: the day's rows of graded_tiers.
+    """
+    usd = usd_range(row["low_usd"], row["high_usd"])
+    if row["usd"] is None:
+        promised = join_all_names([f"{_promised_range(tier)} of {tier['tier']}" for tier in tiers])
+        on_target = share_as_percent(row["promised_share"])
+        return (
+            f"{row['day']}, nine days in ten: {promised} in time, {usd}; on target in {on_target} of its "
+            "versions"
+        )
+    came = ", ".join(
+        f"{tier['tier']} {share_as_percent(tier['attainment_share'], 1)} "
+        f"({kept_or_not(tier['is_interval_kept'])}: {_promised_range(tier)})"
+        for tier in tiers
+        if tier["attainment_share"] is not None
+    )
+    return f"{row['day']}: {came} in time, {row['usd']:,.0f} USD ({kept_or_not(row['is_inside_usd'])}: {usd})"
+
+
+def _promised_range(tier: Numbers) -> str:
+    return percent_range(tier["low_attainment_share"], tier["high_attainment_share"])
+
+
+def kept_or_not(is_inside: bool) -> str:
+    """Return whether what came lay in its interval, in words."""
+    return "kept" if is_inside else "not kept"
 
 
 def percent_range(low: float, high: float) -> str:

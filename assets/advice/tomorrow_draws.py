@@ -42,7 +42,11 @@ def can_sample_days(settings: RunSettings) -> bool:
 
 
 def sample_tomorrow(
-    settings: RunSettings, day: date, past: Sequence[date], most_draws: int | None = None
+    settings: RunSettings,
+    day: date,
+    past: Sequence[date],
+    most_draws: int | None = None,
+    least_draws: int | None = None,
 ) -> list[DayDraw]:
     """Return versions of a day that has a midnight forecast; `past`: whole days before it, oldest first.
 
@@ -62,7 +66,7 @@ def sample_tomorrow(
         series,
     )
     mean = max(1, len(resampled.series) // len(days))
-    draws = int(np.clip(REQUESTS_OF_DRAWS // mean, LEAST_DRAWS, most_draws or MOST_DRAWS))
+    draws = int(np.clip(REQUESTS_OF_DRAWS // mean, least_draws or LEAST_DRAWS, most_draws or MOST_DRAWS))
     rng = np.random.default_rng([seed, day.toordinal(), 0xAD1])
     factors = sample_load_factors(errors, series, draws, rng)
     catalogues = sample_catalogues(settings.catalogue, profile_errors(settings), draws, seed)

@@ -23,7 +23,7 @@ FILLING_COMMANDS: Mapping[str, str] = {  # tables that the nightly run does not 
     "rolling_plans": "plan rolling",
     "ran_fleets": "plan ran",
     "witnessed": "witness",
-    "advised_days": "advise",
+    "advised_days": "plan promise",
     "commitments": "plan buy",
 }
 # Marts over the table trials: their experiment, and the command that fills it.

@@ -64,7 +64,8 @@ INDEX_SUBJECTS: Mapping[str, tuple[str, ...]] = {
             "queries/graded_shadow",
         ),
         *("marts/graded_days", "marts/graded_decisions"),
-        *("tables/advised_days", "macros/is_inside", "marts/graded_advice", "marts/advice_reliability"),
+        *("tables/advised_days", "macros/is_inside", "marts/graded_advice", "marts/graded_tiers"),
+        "marts/advice_reliability",
     ),
     "What requests met": (
         *(

@@ -1,14 +1,14 @@
--- advised_days: the promise that was given for a day before it began, with the plan that it is of (fleetcast advise). graded_advice has what came.
+-- advised_days: the promise that was given for a day before it began, with the plan that it is of (fleetcast advise, fleetcast plan promise). graded_advice has what came.
 -- grain: trace, day
 -- reads: advised_days
 -- units: *_share 0 to 1, *_usd US dollars of the whole day, *_per_s input tokens per second
 -- trace = name of the trace
 -- day = the advised day, UTC
--- rule varchar = the scaling rule: static, day_ahead, reflex or compact
+-- rule varchar = the scaling rule: static, day_ahead, reflex or compact; of fleetcast plan promise day_ahead
 -- headroom_share double = instances and load per instance above the plan
 -- fleet varchar = instances of the largest hour, like 3 x llama3.1-8b@2xl40s-48gb, with commas between
 -- survives varchar = what the fleet survives: none, instance or region
--- is_promised boolean = whether the target was promised; false: no fleet of this kind keeps it, and the row is of the one that comes closest
+-- is_promised boolean = whether the target was promised; false: no fleet of this kind keeps it, and the row is of the one that comes closest, or the plan as exported does not keep it
 -- versions bigint = versions of the day that the promise was replayed on
 -- required_share double = of these versions, the share that must attain all targets
 -- promised_share double = of these versions, the share that attains all targets
