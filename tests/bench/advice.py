@@ -13,6 +13,7 @@ import tarfile
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
-from measure import SHARED, Figures, Skipped, Target
+from measure import SHARED, Figures, Skipped, Target, cpu_seconds
 
 from fleetcast.assets.advice import (
     advice_config,
@@ -31,11 +32,17 @@ from fleetcast.assets.advice import (
     rule_replays,
     tomorrow_draws,
 )
+from fleetcast.assets.advice.advised_days import grade_advised_day
 from fleetcast.assets.advice.imported_trace import ImportedTrace
+from fleetcast.assets.advice.nightly_promise import promise_next_day
 from fleetcast.assets.advice.promise import RULE_HEADROOMS, Promise, PromiseSearch
 from fleetcast.assets.advice.promise_sections import is_inside
 from fleetcast.assets.advice.rule_replays import DayDraw, MidnightPlan, SizedRule
+from fleetcast.assets.demand import demand_history
+from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_measure
 from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.plans import plans
 from fleetcast.assets.plans.day_ahead import plan_ahead
 from fleetcast.assets.studies import try_fleet
 from fleetcast.models.aliases import Floats
@@ -47,6 +54,7 @@ REQUESTS = {"azure": 30_000, "servegen": 70_000, "burstgpt": 30_000}  # a mean d
 RULES = ("static", "day_ahead", "reflex")  # compact takes more CPU time than all else together
 DRAWS = 16  # versions of tomorrow; a page has up to 40
 MOST_HISTORY_DAYS = 8
+NIGHTS = 20  # consecutive days of BurstGPT, after its first MOST_HISTORY_DAYS
 FIRST_DAY = date(2024, 5, 10)  # a Friday, as in Azure's trace
 SURVIVE = "none"  # with two instances at least, these loads would need no sizing
 LLM, FLEET = "llama3.1-70b", "3 x llama3.1-70b@4xa100-80gb"
@@ -69,6 +77,19 @@ TARGETS = {
     "advise_days": Target("days", "advised days of real traces"),
 }
 TARGETS |= {f"{key}_at_twice": target for key, target in TARGETS.items()}
+TARGETS |= {
+    "promise_kept": Target(
+        "share", "nights whose attainment and cost lay in their intervals", at_least=0.85, at_most=0.97
+    ),
+    "promise_kept_in_time": Target("share", "the same, attainment alone"),
+    "promise_kept_usd": Target("share", "the same, cost alone"),
+    "promise_on_target": Target("share", "nights on which every tier attained its target"),
+    "promise_said_on_target": Target("share", "versions of these nights that did; mean"),
+    "promise_nights": Target("nights", "graded nights of BurstGPT"),
+    "promise_cpu_seconds": Target("s", "CPU of one promise"),
+    "advise_version_seconds": Target("s", "one version of a day of BurstGPT under day_ahead; CPU"),
+    "advise_corrected_version_seconds": Target("s", "the same under corrected, with its forecasts and plans"),
+}
 
 
 class AdvisedDay(NamedTuple):
@@ -154,6 +175,67 @@ def advised_day(name: str, cut: int, rows: pd.DataFrame, folder: Path) -> Advise
     )  # fmt: skip
 
 
+def nightly_promises() -> Figures:
+    """Plan and promise each of the nights of BurstGPT from the days before it, and grade what came."""
+    if not (SHARED / "demand").is_dir():
+        raise Skipped(f"{SHARED / 'demand'} is not there; it comes with the shared data.")
+    lengths, spent_s = pd.read_csv(SHARED / "traces/AzureLLMInferenceTrace_conv.csv.gz"), 0.0
+    days = range(MOST_HISTORY_DAYS + NIGHTS)
+    rows = sample_requests(burstgpt_rates(), days, 2 * REQUESTS["burstgpt"], lengths)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = advice_settings(land(rows, Path(folder) / "known" / "nights.csv"), Path(folder) / "a.toml")
+        whole = replace(settings.config.trace, first_day=FIRST_DAY)  # a page has the last two weeks
+        settings = replace(settings, config=replace(settings.config, trace=whole))
+        dates = [FIRST_DAY + timedelta(days=number) for number in days]
+        for _ in demand_history.make_demand(settings, dates, Progress()):
+            pass  # so that forecasts are stored with what came, as the nightly run stores them
+        for day in dates[MOST_HISTORY_DAYS:]:
+            plan_ahead(settings, day, Progress())
+            spent_s += cpu_seconds(lambda day=day: promise_next_day(settings, day, Progress()))  # type: ignore[misc]
+            print(grade_advised_day(settings.lake, settings.trace, day), file=sys.stderr, flush=True)
+        graded = settings.lake.sql("from graded_advice").to_pandas()
+    return {
+        "promise_kept": float(graded["is_inside"].mean()),
+        "promise_kept_in_time": float(graded["is_inside_in_time"].mean()),
+        "promise_kept_usd": float(graded["is_inside_usd"].mean()),
+        "promise_on_target": float(graded["is_on_target"].mean()),
+        "promise_said_on_target": float(graded["promised_share"].mean()),
+        "promise_nights": len(graded),
+        "promise_cpu_seconds": spent_s / len(graded),
+    }
+
+
+def corrected_version() -> Figures:
+    """CPU of a version of a day under `day_ahead`, and under `corrected`, whose plans follow the version."""
+    if not (SHARED / "demand").is_dir():
+        raise Skipped(f"{SHARED / 'demand'} is not there; it comes with the shared data.")
+    lengths = pd.read_csv(SHARED / "traces/AzureLLMInferenceTrace_conv.csv.gz")
+    dates = [FIRST_DAY + timedelta(days=number) for number in range(MOST_HISTORY_DAYS + 1)]
+    rows = sample_requests(burstgpt_rates(), range(len(dates)), REQUESTS["burstgpt"], lengths)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = advice_settings(land(rows, Path(folder) / "known" / "c.csv"), Path(folder) / "a.toml")
+        for _ in demand_history.make_demand(settings, dates, Progress()):
+            pass
+        day, methods = dates[-1], (settings.config.forecast.method,)
+        measured = "input_tokens", (INTERACTIVE,), methods, Progress()
+        forecasts_s = cpu_seconds(lambda: forecast_measure(settings, day, *measured), 2)
+        forecast_day(settings, day, Progress())
+        plan_ahead(settings, day, Progress())
+        requests = {"corrected": plans.plan_request_of_policy(settings, "corrected")}
+        inputs = plans.gather_plan_inputs(settings, day, requests, Progress())
+        plans_s = cpu_seconds(lambda: plans.plan_policies(settings, day, requests, inputs, Progress()), 2)
+        plan, draw = (
+            rule_replays.read_midnight_plan(settings, day),
+            tomorrow_draws.recorded_draw(settings, day),
+        )
+        sized = SizedRule("day_ahead")
+        replay_s = cpu_seconds(lambda: rule_replays.replay_rule(settings, plan, sized, draw), 2)
+    return {
+        "advise_version_seconds": replay_s,
+        "advise_corrected_version_seconds": forecasts_s + plans_s + replay_s,
+    }
+
+
 def land(rows: pd.DataFrame, file: Path) -> ImportedTrace:
     """Land requests as `fleetcast advise` does."""
     file.parent.mkdir()
@@ -163,15 +245,20 @@ def land(rows: pd.DataFrame, file: Path) -> ImportedTrace:
 
 def promise_day(history: ImportedTrace, day: date, config: Path) -> tuple[PromiseSearch, Promise]:
     """Choose and size the rule of a day as `fleetcast advise` does; the rest of its page is not made."""
-    catalogue = load_catalogue()
-    pools = try_fleet.parse_fleet(FLEET, catalogue, load_config("office", catalogue))
-    deployments = advice_config.current_deployments(pools)
-    settings = advice_config.write_advice_config(history, deployments, catalogue, SURVIVE, config)
+    settings = advice_settings(history, config)
     advice_pipeline.forecast_next_day(settings, day, Progress())
     days = advice_pipeline.plan_past_days(settings, day - timedelta(days=1), Progress())
     plan_ahead(settings, day, Progress())
     whole = [one for one in settings.lake.days("demand", settings.trace) if one < day]
     return promise_sections.search_promise(settings, days, whole, day, SURVIVE, Progress())
+
+
+def advice_settings(history: ImportedTrace, config: Path) -> RunSettings:
+    """The settings of FLEET on these days; writes the config."""
+    catalogue = load_catalogue()
+    pools = try_fleet.parse_fleet(FLEET, catalogue, load_config("office", catalogue))
+    deployments = advice_config.current_deployments(pools)
+    return advice_config.write_advice_config(history, deployments, catalogue, SURVIVE, config)
 
 
 def plan_of_true_load(settings: RunSettings, plan: MidnightPlan, draw: DayDraw) -> MidnightPlan:
@@ -252,6 +339,11 @@ def servegen_rates() -> Floats:
     return np.interp(np.arange(rates.size), known, rates[known]).reshape(-1, 144)
 
 
-FUNCTIONS = (advice, at_twice_the_load)
+FUNCTIONS = (advice, at_twice_the_load, nightly_promises, corrected_version)
 FEW = {"CUTS": {"azure": (3,)}, "REQUESTS": {"azure": 3_000}, "DRAWS": 8}
-SMOKE = {"advice": FEW, "at_twice_the_load": FEW}
+SMOKE = {
+    "advice": FEW,
+    "at_twice_the_load": FEW,
+    "nightly_promises": {"NIGHTS": 1, "MOST_HISTORY_DAYS": 3, "REQUESTS": {"burstgpt": 1_000}},
+    "corrected_version": {"MOST_HISTORY_DAYS": 3, "REQUESTS": {"burstgpt": 1_000}},
+}
