@@ -77,7 +77,7 @@ def describe_drifts(drifted: "Sequence[Row]") -> "Iterable[str]":
 
 
 def _engines(row: "Row") -> str:
-    return row["llm"] if row["region"] is None else f"{row['llm']} in {row['region']}"
+    return row["llm"] if row["served_region"] is None else f"{row['llm']} in {row['served_region']}"
 
 
 def _board_row(row: "Row") -> tuple[str, ...]:

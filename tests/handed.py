@@ -21,7 +21,7 @@ def plan_rows(settings: RunSettings, day: date, policy: str, counts: Sequence[in
                 held, before = (one + (n == 1) for one in (count, counts[max(hour - 1, 0)]))
                 row = dict.fromkeys(SCHEMAS["plans"].names)
                 row |= {"policy": policy, "programme": "corrected", "status": "Optimal"}
-                row |= {"llm": kind.llm, "role": kind.role, "region": region, "gpu": gpu}
+                row |= {"llm": kind.llm, "role": kind.role, "served_region": region, "gpu": gpu}
                 row |= {"gpus_per_instance": gpus, "hour_start": midnight(day) + timedelta(hours=hour)}
                 row |= {"demand_tokens_per_s": 100.0 * count, "buffer_tokens_per_s": 0.0}
                 row |= {"capacity_tokens_per_s": 100.0, "short_tokens_per_s": 0.0, "gap_share": 0.0}

@@ -99,7 +99,13 @@ def write_unserved(lake: Lake) -> None:
 def write_commitments(lake: Lake) -> None:
     """Three commitments each of two regions, and what is lost with either."""
     new_rows = [
-        {"region": region, "gpu": "h100-80gb", "weeks": 2, "reserved_gpus": 8 * n, "is_best": n == best}
+        {
+            "served_region": region,
+            "gpu": "h100-80gb",
+            "weeks": 2,
+            "reserved_gpus": 8 * n,
+            "is_best": n == best,
+        }
         | {"exceeded_share": (0.7, 0.2, 0.0)[n], "on_demand_gpu_hours": 100.0 / (n + 1)}
         | {"spot_gpu_hours": 10.0 * n, "usd_per_week": 900.0 + 100.0 * abs(n - best)}
         | {"regret_usd": 5.0 * n, "worst_regret_usd": 9.0 * n}
@@ -108,7 +114,7 @@ def write_commitments(lake: Lake) -> None:
     ]
     lake.write("commitments", rows("commitments", new_rows), **TRACE_DAY)
     lost = [
-        {"region": region, "gpu": "h100-80gb", "more_on_demand_gpus": 3.0, "short_gpus": short}
+        {"served_region": region, "gpu": "h100-80gb", "more_on_demand_gpus": 3.0, "short_gpus": short}
         for region, short in (("north", 0.0), ("south", 4.0))
     ]
     lake.write("lost_pools", rows("lost_pools", lost), **TRACE_DAY)
@@ -116,7 +122,7 @@ def write_commitments(lake: Lake) -> None:
 
 def write_shadow(lake: Lake) -> None:
     """A fleet that ran, and its plans, and what two tiers met on it and on the advised one."""
-    new_rows = ("hour_start", "llm", "role", "region", "gpu", "gpus_per_instance")
+    new_rows = ("hour_start", "llm", "role", "served_region", "gpu", "gpus_per_instance")
     plans = lake.sql("select * from plans where policy = 'clairvoyant'").to_pylist()
     ran = [
         {name: row[name] for name in new_rows}
@@ -266,7 +272,7 @@ def write_legs(lake: Lake) -> None:
             "leg": leg,
             "role": role,
             "llm": LLMS[0],
-            "region": REGIONS[n % 3],
+            "served_region": REGIONS[n % 3],
             "gpu": "h100-80gb",
         }
         | {"instance": 7 * (n % 5) + leg, "hand_over_s": None if leg == 1 else (37 * n % 100) / 64}

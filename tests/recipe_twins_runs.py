@@ -26,7 +26,7 @@ def plan_by_hour(t: Tables) -> Frame:
 
 @twin(**TRACE_DAY)
 def graded_shadow(t: Tables) -> Frame:
-    keys = ["hour_start", "llm", "role", "region", "gpu", "gpus_per_instance"]
+    keys = ["hour_start", "llm", "role", "served_region", "gpu", "gpus_per_instance"]
     own, best = (
         t.plans.query(f"policy == '{policy}'").set_index(keys) for policy in ("day_ahead", "clairvoyant")
     )
@@ -66,12 +66,11 @@ def energy_and_usd(t: Tables) -> Frame:
 @twin(**TRACE_DAY)
 def what_to_buy(t: Tables) -> Frame:
     own = t.commitments
-    none = own[own["reserved_gpus"] == 0].set_index("region")["usd_per_week"]
-    best = own[own["is_best"]].merge(t.lost_pools, on=["trace", "day", "region", "gpu"])
-    best["saved_share"] = 1 - best["usd_per_week"] / best["region"].map(none)
+    none = own[own["reserved_gpus"] == 0].set_index("served_region")["usd_per_week"]
+    best = own[own["is_best"]].merge(t.lost_pools, on=["trace", "day", "served_region", "gpu"])
+    best["saved_share"] = 1 - best["usd_per_week"] / best["served_region"].map(none)
     names = ["reserved_gpus", "on_demand_gpu_hours", "spot_gpu_hours", "usd_per_week", "saved_share"]
     best = best.rename(columns={"short_gpus": "lost_short_gpus"})
-    best = best.rename(columns={"region": "served_region"})
     return best[["trace", "day", "served_region", "gpu", *names, "worst_regret_usd", "lost_short_gpus"]]
 
 
@@ -135,9 +134,9 @@ def short_plans(t: Tables) -> Frame:
 
 @twin()
 def shadow(t: Tables) -> Frame:
-    where = ["hour_start", "llm", "region"]
+    where = ["hour_start", "llm", "served_region"]
     plan = t.plans.query("policy == 'corrected'").set_index(where)
-    fleet = t.fleet_by_hour.rename(columns={"served_region": "region"})
+    fleet = t.fleet_by_hour.copy()
     at = pd.MultiIndex.from_frame(fleet[where])
     fleet["plan_gpus"] = (plan["instances"] * plan["gpus_per_instance"]).reindex(at).to_numpy()
     fleet["plan_usd"] = plan["usd"].reindex(at).to_numpy()
@@ -209,7 +208,7 @@ def request_legs(t: Tables) -> Frame:
         longest = summed(own.dropna(subset="hand_over_s"), ["request_id"], most=("hand_over_s", "max"))
         slowest = longest.sort_values(["most", "request_id"], ascending=[False, True]).head(5)
         found.append(own[own["request_id"].isin(slowest["request_id"])].drop(columns=["trace", "day"]))
-    return pd.concat(found).rename(columns={"region": "served_region"})
+    return pd.concat(found)
 
 
 @twin(**TRACE_DAY)
@@ -228,7 +227,7 @@ def links_busy(t: Tables) -> Frame:
     )
     ends = pd.concat([got, gave])
     table = []
-    for at, own in ends.groupby(["policy", "hour_start", "region", "llm", "role", "gpu"]):
+    for at, own in ends.groupby(["policy", "hour_start", "served_region", "llm", "role", "gpu"]):
         busy = own.groupby("instance")["link_s"].sum() / 3600
         figures = {
             "links": len(busy),
@@ -322,7 +321,7 @@ def why_late(t: Tables) -> Frame:
     us = pd.Timedelta(microseconds=1)
     every["joined"] = every["arrived_at"] + (1e6 * every["held_s"]).round() * us
     every["answered"] = every["arrived_at"] + (1e6 * (every["ttft_s"] - every["network_s"])).round() * us
-    booting = t.fleet_hours.set_index(["policy", "llm", "region", "hour_start"])["booting_s"] / 3600
+    booting = t.fleet_hours.set_index(["policy", "llm", "served_region", "hour_start"])["booting_s"] / 3600
     first_token = (every["ttft_s"] / every["ttft_slo_s"]).fillna(
         np.inf
     )  # the wired tiers have no TPOT target

@@ -98,7 +98,7 @@ def test_the_list_and_a_lost_region(settings: RunSettings, monkeypatch: pytest.M
     listed = settings.lake.sql("from buying_list").to_pandas().set_index("served_region")
     usd = settings.catalogue.gpus["h100-80gb"].usd_per_hour
     needs = gpu_needs(settings, whole_weeks(settings, 4), SUSTAINED)
-    for region, own in rows.groupby("region"):
+    for region, own in rows.groupby("served_region"):
         best = own.loc[own["usd_per_week"].idxmin()]
         assert own["is_best"].sum() == 1
         assert best["is_best"]
@@ -116,7 +116,7 @@ def test_the_list_and_a_lost_region(settings: RunSettings, monkeypatch: pytest.M
         )  # fmt: skip
     together = sum(need.interactive for need in needs.values())
     whole = together[together.max(axis=1).argmax()]
-    lost = settings.lake.sql("from lost_pools where region = 'east'").to_pylist()[0]
+    lost = settings.lake.sql("from lost_pools where served_region = 'east'").to_pylist()[0]
     elsewhere = [r for r in settings.catalogue.regions if r != "east"]
     assert lost["needed_gpus"] == whole.max()
     assert lost["reserved_elsewhere_gpus"] == sum(listed.loc[r, "reserved_gpus"] for r in elsewhere)

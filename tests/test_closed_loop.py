@@ -51,7 +51,7 @@ def planned(night: SettingsResource) -> RunSettings:
 
 def instances(settings: RunSettings, table: str, column: str) -> list[int]:
     policy = CLOSED if table == "closed_plans" else "corrected"
-    query = f"select {column} from {table} where policy = '{policy}' order by hour_start, llm, region"
+    query = f"select {column} from {table} where policy = '{policy}' order by hour_start, llm, served_region"
     return settings.lake.sql(query)[column].to_pylist()
 
 

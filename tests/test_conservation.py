@@ -30,7 +30,6 @@ def test_the_dollars_of_the_fleet_are_those_of_every_mart(wired_scored: RunSetti
     hours = table(wired_scored, "fleet_hours")
     paid_s = hours[["serving_s", "booting_s", "draining_s"]].sum(axis=1)
     hours["usd"] = paid_s / 3600 * hours["gpus_per_instance"] * hours["usd_per_gpu_hour"]
-    hours["served_region"] = hours["region"]
     true = summed(hours, "usd", ["policy"])
     assert (true > 0).all()
     places = ["policy", "llm", "served_region", "hour_start"]

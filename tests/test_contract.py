@@ -23,6 +23,7 @@ from fleetcast.assets.lake.contract import (
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.rill_project import write_rill_project
 from fleetcast.assets.lake.shared_columns import RENAMED_COLUMNS, load_shared_columns
+from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.warehouse import Lake
 
 Change = Callable[[dict[str, Any]], object]
@@ -60,6 +61,9 @@ def test_a_column_name_has_one_definition() -> None:
     assert [name for name in shared if len(of.get(name, {})) < 2] == [], "no shared columns"
     assert of["served_region"].keys() >= {"fleet_by_hour", "all_plans", "advice", "unit_cost", "buying_list"}
     assert not of["region"].keys() & of["served_region"].keys()
+    for path in (SQL / "tables").glob("*.sql"):
+        for name, text in read_sql(path).columns.items():
+            assert name not in ("region", "served_region") or text.startswith(shared[name]), path.stem
     old = [name.partition(".") for name in RENAMED_COLUMNS if "." in name]
     assert [column for mart_name, _, column in old if mart_name in of.get(column, {})] == []
 
@@ -67,7 +71,7 @@ def test_a_column_name_has_one_definition() -> None:
 @pytest.mark.parametrize(
     ("query", "hint"),
     [
-        ("select region, sum(usd) from fleet_by_hour group by region", "the instances are is served_region"),
+        ("select region, sum(usd) from plans group by region", "the instances are is served_region"),
         (
             "from fleet_by_hour join demand using (trace, day, llm, region)",
             "the instances are is served_region",

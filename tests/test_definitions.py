@@ -317,9 +317,9 @@ def test_level_trials_have_their_answer_and_figures_as_metadata(ran):
 def test_all_policies_start_from_the_first_hour_of_the_forecast_plan(ran):
     settings = ran[1].load()
     rows = settings.lake.sql(
-        "select llm, region, instances from plans where policy = 'lt_i' and hour(hour_start) = 0"
+        "select llm, served_region, instances from plans where policy = 'lt_i' and hour(hour_start) = 0"
     ).to_pylist()
-    planned = {(row["llm"], row["region"]): row["instances"] for row in rows}
+    planned = {(row["llm"], row["served_region"]): row["instances"] for row in rows}
     first_hour = np.array(
         [[planned[llm, region] for region in settings.catalogue.regions] for llm in settings.catalogue.llms]
     )

@@ -105,7 +105,7 @@ def score_five_requests(settings: RunSettings, tier: str) -> RunSettings:
     hour = {
         "hour_start": row["arrived_at"],
         "llm": "a",
-        "region": "east",
+        "served_region": "east",
         "gpu": "h100",
         "gpus_per_instance": 1,
     }

@@ -266,12 +266,12 @@ def test_the_plan_page_has_forecast_actual_load_and_capacity(wired_day: RunSetti
         assert axes.get_title(loc="left") == f"{llm}   {spare:.0%} to spare"
     changed = plans[(plans["policy"] == "corrected") & plans["why"].notna()]
     rows = plan_page.describe_plan_changes(wired_day, DAY)
-    changed = changed.sort_values(["hour_start", "llm", "region", "gpu"])
+    changed = changed.sort_values(["hour_start", "llm", "served_region", "gpu"])
     assert [row["why"] for row in rows] == changed["why"].tolist()
     first = changed.iloc[0]
     assert [rows[0][name] for name in plan_page.PLAN_PAGE_COLUMNS[:5]] == [
         f"{first['hour_start']:%H:%M}",
-        *(first["llm"], first["region"], f"{first['gpus_per_instance']} x {first['gpu']}"),
+        *(first["llm"], first["served_region"], f"{first['gpus_per_instance']} x {first['gpu']}"),
         f"{first['instances_before']} to {first['instances']}",
     ]
 

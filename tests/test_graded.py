@@ -105,7 +105,7 @@ def test_each_decision_is_graded_as_by_hand(night: RunSettings, file) -> None:
     import_observed_fleet(night, file("ran.csv", as_csv(ran)))
     board, decisions = graded(night)
     needed = night.lake.sql(
-        "select llm, region as served_region, hour_start, instances from plans where policy = 'clairvoyant'"
+        "select llm, served_region, hour_start, instances from plans where policy = 'clairvoyant'"
     ).to_pandas()
     both = decisions.merge(needed, on=["llm", "served_region", "hour_start"])
     assert len(both) == len(decisions) == 24 * 12

@@ -159,7 +159,7 @@ def test_the_busiest_hours_of_an_endpoint_are_read(wired_day: RunSettings, endpo
     since = (busiest["arrived_at"] - busiest["arrived_at"].dt.floor("h")).dt.total_seconds()
     np.testing.assert_allclose(endpoint.trace.arrival_s, since)
     plan = wired_day.lake.sql("select * from plans where policy = 'corrected'").to_pandas()
-    planned = plan[(plan["llm"] == LLMS[1]) & (plan["region"] == "south")]["instances"].max()
+    planned = plan[(plan["llm"] == LLMS[1]) & (plan["served_region"] == "south")]["instances"].max()
     assert endpoint.instances == planned
     work = rows.groupby(["llm", "region"])[["input_tokens", "output_tokens"]].sum().sum(axis=1)
     most = read_endpoint(wired_day, DAY, None, None, 1)

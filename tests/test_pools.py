@@ -260,7 +260,7 @@ def test_a_night_with_two_kinds_and_parts_keeps_every_check(night: RunSettings) 
 def test_a_night_uses_the_second_kind_only_where_the_first_ones_limit_binds(night: RunSettings) -> None:
     """Two instances of 60 tokens/s may be had of the cheaper one: less than that is never held of both."""
     rows = night.lake.sql(f"select * from plans where llm = '{LLM}' and policy = 'clairvoyant'").to_pandas()
-    keys = ["region", "hour_start"]
+    keys = ["served_region", "hour_start"]
     two, four = (rows[rows["gpus_per_instance"] == n].set_index(keys)["instances"] for n in (2, 4))
     assert four.max() > 0
     assert (60.0 * two + 100.0 * four > 2 * 60.0)[four > 0].all()
@@ -358,8 +358,8 @@ def test_what_all_kinds_need_is_the_demand(night: RunSettings) -> None:
         "select llm, role, served_region, hour_start, "
         "sum(needed_gpus / gpus_per_instance * capacity_tokens_per_s) as served, "
         "any_value(demand_tokens_per_s + buffer_tokens_per_s) as wanted from fleet_by_hour as held "
-        "inner join plans using (trace, day, llm, role, gpu, gpus_per_instance, hour_start) "
-        "where region = served_region and plans.policy = 'clairvoyant' and held.policy = 'reactive' "
+        "inner join plans using (trace, day, llm, role, served_region, gpu, gpus_per_instance, hour_start) "
+        "where plans.policy = 'clairvoyant' and held.policy = 'reactive' "
         "group by all"
     ).to_pandas()
     assert len(needed) == 24 * 3 * 5

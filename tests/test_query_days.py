@@ -33,7 +33,7 @@ QUERIES = [
     (f"select count(*) from scorecard where (select count(*) from plans) > 1 and {A_DAY}", {"plans": None}),
     (f"select distinct day from plans anti join (from scorecard where {A_DAY}) using (day) order by day",
      {"plans": None, "scorecard": 1}),
-    (f"from plans where {A_DAY} order by usd, hour_start, region, llm, policy limit 3", {"plans": 1}),
+    (f"from plans where {A_DAY} order by usd, hour_start, served_region, llm, policy limit 3", {"plans": 1}),
     (f"pivot (from plans where {A_DAY}) on day in (select day from plans) using sum(usd)", {"plans": None}),
     ("select count(*) from plans where day = '1999-01-01'", {"plans": 0}),
     ("select count(tier) from scorecard where day = '1999-01-01'", {"scorecard": 0}),

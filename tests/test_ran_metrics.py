@@ -44,7 +44,7 @@ def landing(tmp_path: Path, text: str = "") -> Path:
 def rows(settings: RunSettings, day: Any = DAY) -> dict[tuple[str, str, int], tuple[float, int]]:
     found = settings.lake.read("ran_fleets", trace=settings.trace, day=day).to_pylist()
     return {
-        (one["region"], one["llm"], one["hour_start"].hour): (one["instances"], one["samples"])
+        (one["served_region"], one["llm"], one["hour_start"].hour): (one["instances"], one["samples"])
         for one in found
     }
 

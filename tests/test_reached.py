@@ -130,7 +130,8 @@ def test_a_mechanism_that_is_switched_off_is_missed(play, as_it_is, mechanism: s
 
 def test_plans_choose_among_gpu_types_and_fill_an_endpoint(night: RunSettings) -> None:
     held = night.lake.sql(
-        "select gpu, llm, region, max(instances) as most from plans where policy = 'clairvoyant' group by all"
+        "select gpu, llm, served_region, max(instances) as most from plans "
+        "where policy = 'clairvoyant' group by all"
     ).to_pandas()
     pair = "1xh100-80gb > 1xh100-80gb"  # a team
     assert set(held.loc[held["most"] > 0, "gpu"]) == {"h100-80gb", "a100-80gb", pair}

@@ -85,7 +85,7 @@ def test_a_rolling_plan_knows_nothing_from_now_on(settings: RunSettings, hours: 
         file.write_bytes(kept)
     kept = settings.lake.count("rolling_plans", trace=settings.trace)
     assert kept == len(again)  # it was made at the same instant, and stands in the place of the first
-    keys = ("hour_start", "llm", "region", "demand_tokens_per_s", "buffer_tokens_per_s")
+    keys = ("hour_start", "llm", "served_region", "demand_tokens_per_s", "buffer_tokens_per_s")
     assert [[row[key] for key in keys] for row in again] == [[row[key] for key in keys] for row in there]
 
 
@@ -123,12 +123,12 @@ def test_plans_stand_on_each_other_and_the_last_one_is_followed(settings: RunSet
     first = made(settings, NOON)
     later = made(settings, NOON + timedelta(hours=2, minutes=30))
     at_two = {
-        (row["llm"], row["region"]): row["instances"]
+        (row["llm"], row["served_region"]): row["instances"]
         for row in first
         if row["hour_start"] == NOON + timedelta(hours=2)
     }
     begins = {
-        (row["llm"], row["region"]): row["instances_before"]
+        (row["llm"], row["served_region"]): row["instances_before"]
         for row in later
         if row["hour_start"] == NOON + timedelta(hours=2)
     }
@@ -137,7 +137,7 @@ def test_plans_stand_on_each_other_and_the_last_one_is_followed(settings: RunSet
     made_at = {row["hour_start"].hour: row["made_at"] for row in rows}
     assert made_at == {hour: NOON if hour < 14 else NOON + timedelta(hours=2.5) for hour in range(12, 20)}
     ids = settings.lake.sql(
-        "select count(distinct decision_id(trace, policy, made_at, llm, role, region, gpu, "
+        "select count(distinct decision_id(trace, policy, made_at, llm, role, served_region, gpu, "
         "gpus_per_instance, hour_start)) as ids, count(*) as rows from rolling_plans"
     ).to_pylist()[0]
     assert ids["ids"] == ids["rows"] == 2 * hours * 12

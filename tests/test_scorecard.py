@@ -115,7 +115,7 @@ def full(table: str, rows: list[dict[str, Any]]) -> pa.Table:
 
 def fleet_hours(serving_s: float, booting_s: float) -> pa.Table:
     row = {
-        **{"hour_start": START, "llm": "a", "region": "east", "gpu": "h100", "gpus_per_instance": 8},
+        **{"hour_start": START, "llm": "a", "served_region": "east", "gpu": "h100", "gpus_per_instance": 8},
         **{"serving_s": serving_s, "booting_s": booting_s, "draining_s": 450.0, "donated_s": 7200.0},
         **{"kv_utilisation_share": 0.5, "usd_per_gpu_hour": 12.0},
     }
@@ -127,7 +127,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """A lake with one small day under two policies; the clairvoyant boots less."""
     lake = Lake(tmp_path_factory.mktemp("lake"))
     plan = {
-        **{"policy": "clairvoyant", "hour_start": START, "llm": "a", "region": "east", "gpu": "h100"},
+        **{"policy": "clairvoyant", "hour_start": START, "llm": "a", "served_region": "east", "gpu": "h100"},
         **{"demand_tokens_per_s": 25.0, "buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 20.0},
         **{"short_tokens_per_s": 30.0, "short_llm_tokens_per_s": 0.0, "programme": "corrected"},
         **PLANNED,
@@ -462,7 +462,7 @@ def sound_lake(root: Path) -> Lake:
     }
     hours = [START + timedelta(hours=hour) for hour in range(24)]
     plan = {
-        **{"policy": "lt_i", "llm": "a", "region": "east", "gpu": "h100", "demand_tokens_per_s": 25.0},
+        **{"policy": "lt_i", "llm": "a", "served_region": "east", "gpu": "h100", "demand_tokens_per_s": 25.0},
         **{"buffer_tokens_per_s": 5.0, "capacity_tokens_per_s": 20.0},
         **{"short_llm_tokens_per_s": 0.0, "programme": "paper"},
         **PLANNED,
@@ -504,7 +504,7 @@ def test_left_over_is_what_may_wait_and_no_instance_had_by_midnight(tmp_path: Pa
     lake = Lake(tmp_path)
     lake.write("outcomes", outcomes(rows), **WHERE, policy="reactive")
     lake.write("fleet_hours", fleet_hours(3600.0, 0.0), **WHERE, policy="reactive")
-    plan = {"policy": "clairvoyant", "hour_start": START, "llm": "a", "region": "east", "gpu": "h100"}
+    plan = {"policy": "clairvoyant", "hour_start": START, "llm": "a", "served_region": "east", "gpu": "h100"}
     plan |= {"capacity_tokens_per_s": 20.0, "gpus_per_instance": 8, "instances": 1}
     lake.write("plans", full("plans", [plan]), **WHERE)
     [left_row] = lake.sql("select * from left_over").to_pylist()
@@ -590,7 +590,7 @@ def test_a_rule_that_looks_at_memory_while_requests_wait_rings(tmp_path: Path) -
         for hour, some in zip(hours, of_hours, strict=True)
         for request in some
     ]
-    row = {"llm": "a", "region": "east", "gpu": "h100", "gpus_per_instance": 8, "serving_s": 3600.0}
+    row = {"llm": "a", "served_region": "east", "gpu": "h100", "gpus_per_instance": 8, "serving_s": 3600.0}
     used = zip(hours, (0.25, 0.35, 0.25), strict=True)
     fleet = full(
         "fleet_hours", [{**row, "hour_start": h, "kv_utilisation_share": share} for h, share in used]

@@ -20,7 +20,7 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 POLICIES = ("reactive", "lt_ua", "brisk")
 TABLES = ("outcomes", "fleet_hours")
 KEYS = [("policy", "ascending"), ("request_id", "ascending")]
-HOURS = [(name, "ascending") for name in ("policy", "hour_start", "llm", "region", "gpu", "role")]
+HOURS = [(name, "ascending") for name in ("policy", "hour_start", "llm", "served_region", "gpu", "role")]
 
 
 @pytest.fixture(scope="module")

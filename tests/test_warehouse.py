@@ -169,17 +169,18 @@ def test_an_instance_that_has_spilled_is_not_kept(lake, monkeypatch):
 
 
 def test_a_newer_lake_is_not_touched(tmp_path):
+    (tmp_path / "VERSION").write_text("1\n")
     Lake(tmp_path).write("requests", requests(1), **PARTITION)
     assert (tmp_path / "VERSION").read_text() == f"{warehouse.LAKE_VERSION}\n"
     (tmp_path / "VERSION").write_text(f"{warehouse.LAKE_VERSION + 1}\n")
-    with pytest.raises(LakeVersionError, match=r"has version 2, this code reads up to 1\. Update fleetcast"):
+    with pytest.raises(LakeVersionError, match=r"has version 3, this code reads up to 2\. Update fleetcast"):
         Lake(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\x00one"])
 def test_damaged_lake_version_is_reported(tmp_path, content):
     (tmp_path / "VERSION").write_bytes(content)
-    with pytest.raises(LakeVersionError, match=r"VERSION is damaged: it contains .* Write 1 into it\."):
+    with pytest.raises(LakeVersionError, match=r"VERSION is damaged: it contains .* Write 2 into it\."):
         Lake(tmp_path)
 
 

@@ -375,7 +375,7 @@ def day(wired: RunSettings) -> RunSettings:
     """Plans of which every number is another, and a demand of one token a second for each slot of an hour."""
     rows = [
         dict.fromkeys(SCHEMAS["plans"].names)
-        | {"policy": policy, "llm": llm, "region": region, "programme": "paper", "role": "whole"}
+        | {"policy": policy, "llm": llm, "served_region": region, "programme": "paper", "role": "whole"}
         | KINDS[llm]
         | {"hour_start": datetime(2025, 7, 3, hour, tzinfo=UTC)}
         | {"instances": count(policy, hour, llm, region)}

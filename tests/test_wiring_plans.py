@@ -65,7 +65,7 @@ def loads(wired_day: RunSettings) -> dict[str, plan_loads.PlanLoad]:
 def table(wired_day: RunSettings) -> pd.DataFrame:
     """The plans of the day in the order of hours, llms and regions, only on the GPU type that is deployed."""
     rows = wired_day.lake.read("plans", trace=wired_day.trace, day=DAY).to_pandas()
-    order = rows.assign(i=rows["llm"].map(LLMS.index), j=rows["region"].map(REGIONS.index))
+    order = rows.assign(i=rows["llm"].map(LLMS.index), j=rows["served_region"].map(REGIONS.index))
     return order.sort_values(["policy", "hour_start", "i", "j"]).set_index("policy")
 
 

@@ -152,7 +152,7 @@ def test_every_figure_of_the_fleet_lands_in_its_row_and_column(wired_day: RunSet
     rows = fleet_hours_table(wired_day, DAY, fleet, outcome).to_pylist()
     assert len(rows) == 24 * len(LLMS) * len(REGIONS)
     for row in rows:
-        place = LLMS.index(row["llm"]) * len(REGIONS) + REGIONS.index(row["region"])
+        place = LLMS.index(row["llm"]) * len(REGIONS) + REGIONS.index(row["served_region"])
         where = row["hour_start"].hour, place
         states = [row[f"{state}_s"] for state in ("serving", "booting", "draining", "donated")]
         assert states == outcome.instance_s[where].tolist()
@@ -176,7 +176,7 @@ def test_each_policy_is_replayed_as_itself(wired_scored: RunSettings) -> None:
     ).to_pandas()
     hours = wired_scored.lake.sql(
         "select policy, serving_s, booting_s from fleet_hours "
-        "order by policy, hour_start, llm, region = 'far', region = 'south'"
+        "order by policy, hour_start, llm, served_region = 'far', served_region = 'south'"
     ).to_pandas()
     for policy in OPEN:
         fleet, rules = fleet_and_rules(wired_scored, policy)

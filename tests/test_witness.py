@@ -207,7 +207,7 @@ def test_counters_of_a_slower_engine_raise_the_alarm(site: RunSettings, monkeypa
     assert second["decode"]["low"] < 0.9 < second["decode"]["high"]
     assert 0.2 < second[CACHE_HITS]["ratio"] < 0.4
     assert second["prefill"]["allowed_factor"] is None  # metrics do not tell which prompts were cached
-    assert second["decode"]["region"] is None  # no label of the engines has it
+    assert second["decode"]["served_region"] is None  # no label of the engines has it
     shown: dict = {}
     monkeypatch.setattr(
         "fleetcast.pipelines.runs.publish_on_demand",

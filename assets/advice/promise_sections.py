@@ -306,7 +306,7 @@ def write_sized_plan(settings: RunSettings, plan: MidnightPlan, sized: SizedRule
     rows = table.to_pylist()
     before = dict[tuple[Any, ...], int]()
     for row in sorted(rows, key=lambda row: row["hour_start"]):
-        place = tuple(row[name] for name in ("llm", "role", "region", "gpu", "gpus_per_instance"))
+        place = tuple(row[name] for name in ("llm", "role", "served_region", "gpu", "gpus_per_instance"))
         planned = int(counts.get((row["hour_start"].hour, *place), row["instances"]))
         usd = settings.catalogue.gpus[gpu_type(row["gpu"])].usd_per_hour * row["gpus_per_instance"]
         was = before.get(place, planned)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.sql_files import SQL, read_sql
 
-LAKE_VERSION = 1  # raise it when a table changes in a way that older code cannot read
+LAKE_VERSION = 2  # raise it when a table changes in a way that older code cannot read
 PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "requests": ("trace", "day"),
     "tiers": ("trace",),

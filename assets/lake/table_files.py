@@ -22,7 +22,7 @@ from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.file_digests import digest_path, digest_text, record_digest, recorded_digest
 from fleetcast.assets.lake.schemas import LAKE_VERSION, OPTIONAL_COLUMNS, PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.store import LakePath
-from fleetcast.assets.lake.table_queries import escape_quotes
+from fleetcast.assets.lake.table_queries import OLD_NAMES, escape_quotes
 from fleetcast.models.world.toml_dataclasses import suggest_name
 
 ROW_GROUP_ROWS = 100_000
@@ -52,6 +52,7 @@ class TableFiles:
                 f"The lake in {self.root} has version {found}, this code reads up to {LAKE_VERSION}. "
                 "Update fleetcast, or move that folder away and run again to build a new one."
             )
+        self._has_version_file = self._has_version_file and int(found) == LAKE_VERSION
 
     def path(self, table: str, file: str = "part", **partition: Any) -> LakePath:
         """Return the path of one partition's file, with * for a key that is not given."""
@@ -221,11 +222,15 @@ class TableFiles:
     def part(self, table: str, **partition: Any) -> pa.Table:
         """Read the rows of one partition as they were written, without the partition keys.
 
+        Columns have their present names (OLD_NAMES).
+
         LakeError where a page differs from its checksum.
         """
         source = store.parquet_source(self.path(table, **partition))
         with one_line_errors(f"Reading {table}", "Verify the lake: fleetcast check"):
-            return pq.ParquetFile(source, page_checksum_verification=True).read()
+            rows = pq.ParquetFile(source, page_checksum_verification=True).read()
+        present = {old: name for name, old in OLD_NAMES.get(table, {}).items()}
+        return rows.rename_columns([present.get(name, name) for name in rows.column_names])
 
 
 def _metadata(path: LakePath) -> pq.FileMetaData:

@@ -8,8 +8,14 @@ from fleetcast.assets.lake.store import LakePath
 
 # The value of a column in older files that do not have it.
 OLD_FILE_DEFAULTS = {"role": "whole"}
-# The names that columns have in files of release 0.1.0.
+# Until 0.2 the region of the instances had the name of the region of the requests.
+REGION_TABLES = (
+    *("plans", "closed_plans", "day_ahead_plans", "rolling_plans", "ran_fleets", "fleet_hours", "legs"),
+    *("commitments", "lost_pools", "witnessed", "engine_histograms"),
+)
+# The names that columns have in files of earlier releases.
 OLD_NAMES = {
+    **{table: {"served_region": "region"} for table in REGION_TABLES},
     "gpu_prices": {"disaggregation_saving_bound_share": "apart_saving_bound_share"},
     "gpu_fleets": {"is_disaggregated": "is_apart", "required_requests_per_s": "asked_per_s"},
     "level_trials": {"needs_by": "dealt_by"},

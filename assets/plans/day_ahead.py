@@ -129,7 +129,7 @@ def fleet_before(
     donated. Without such a plan the whole fleet serves.
     """
     last_hour = settings.lake.sql(
-        "select * rename (served_region as region), 0 as hour from all_plans "
+        "select *, 0 as hour from all_plans "
         "where trace = $trace and policy = $policy and hour_start < $moment "
         "and hour_start >= $moment - interval 1 hour",
         trace=settings.trace,

@@ -68,7 +68,7 @@ def write_observed_fleet(
         kind = known[workload]
         labels = dict(zip(("llm", "role", "gpu", "gpus_per_instance"), kind.label, strict=True))
         mean = {"instances": sum(replicas) / len(replicas), "samples": len(replicas)}
-        rows[hour.date()].append({"hour_start": hour, "region": region, **labels, **mean})
+        rows[hour.date()].append({"hour_start": hour, "served_region": region, **labels, **mean})
     for day, day_rows in rows.items():
         table = pa.Table.from_pylist(day_rows, schema=SCHEMAS["ran_fleets"])
         settings.lake.write("ran_fleets", table, trace=settings.trace, day=day)

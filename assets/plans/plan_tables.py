@@ -64,7 +64,7 @@ def plan_table_rows(start: datetime, policy: str, hours: PlannedHours) -> Iterat
                     "hour_start": start + timedelta(hours=slot * problem.hours),
                     "llm": problem.llms[i],
                     "role": problem.roles[i],
-                    "region": region,
+                    "served_region": region,
                     "gpu": problem.options[k].removeprefix(f"{gpus} x "),  # of paired pools, the number stays
                     "demand_tokens_per_s": problem.demand_tokens_per_s[i, j].max(),
                     "buffer_tokens_per_s": problem.buffer_tokens_per_s[i, j],

@@ -42,7 +42,7 @@ def fleet_hours_table(settings: RunSettings, day: date, fleet: FleetArrays, outc
             "hour_start": pa.array(start).cast(pa.timestamp("us", "UTC")),
             "llm": pa.array(llms).take(pa.array(llm)),
             "role": pa.array(ROLES).take(pa.array(role)),
-            "region": pa.array(regions).take(pa.array(region)),
+            "served_region": pa.array(regions).take(pa.array(region)),
             "gpu": pa.array(titles).take(pa.array(title)),
             "gpus_per_instance": fleet.gpus[kind],
             **{f"{state}_s": pa.array(seconds) for state, seconds in zip(STATES, states, strict=True)},

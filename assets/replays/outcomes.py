@@ -181,7 +181,7 @@ def legs_table(
             "llm": pa.array(catalogue.llms).take(pa.array(fleet.llm[pool])),
             "judges": judges[legs["row"]],
             "role": pa.array(ROLES).take(pa.array(fleet.role[pool])),
-            "region": pa.array(catalogue.regions).take(pa.array(fleet.region[pool])),
+            "served_region": pa.array(catalogue.regions).take(pa.array(fleet.region[pool])),
             "gpu": pa.array(gpu_titles(settings, fleet)[pool]),
             "instance": legs["slot"],
             **{name: legs[name] for name in ("hand_over_s", "link_s")},

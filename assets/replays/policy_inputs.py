@@ -199,9 +199,10 @@ def read_day_plans(settings: RunSettings, day: date) -> pd.DataFrame:
         trace=settings.trace,
         day=day,
     ).to_pandas()
-    for column, known in (("llm", settings.catalogue.llms), ("region", settings.catalogue.regions)):
+    known = {"llm": settings.catalogue.llms, "served_region": settings.catalogue.regions}
+    for column, names in known.items():
         for name in rows[column].unique():
-            require_known(name, list(known), column, f"the plan of {day}")
+            require_known(name, list(names), column.removeprefix("served_"), f"the plan of {day}")
     return rows
 
 

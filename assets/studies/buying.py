@@ -72,7 +72,7 @@ def write_buying_list(
         best = int(found.usd.sum(axis=1).argmin())
         chosen[region, gpu] = best
         place = {
-            "region": region,
+            "served_region": region,
             "gpu": gpu,
             "weeks": len(days) // BUYING_WEEK_DAYS,
             **prices[gpu]._asdict(),
@@ -181,7 +181,7 @@ def _lost_pool_rows(
         cap = sum(settings.catalogue.regions[place[0]].cap_gpus.get(gpu, 0) for place in others)
         rows.append(
             {
-                "region": region,
+                "served_region": region,
                 "gpu": gpu,
                 "needed_gpus": float(peak_need.max()),
                 "reserved_elsewhere_gpus": reserved,

@@ -19,21 +19,22 @@ from fleetcast.assets.pages.figure_style import (
 
 def draw_commitments(settings: RunSettings, day: date) -> LakePath:
     """Draw the commitments of a day's buying list into the folder of the day's figures."""
-    query = (
-        "select * from commitments where trace = $trace and day = $day order by region, gpu, reserved_gpus"
-    )
-    frame = settings.lake.sql(query, trace=settings.trace, day=day).to_pandas()
+    frame = settings.lake.sql(
+        "from commitments where trace = $trace and day = $day order by served_region, gpu, reserved_gpus",
+        trace=settings.trace,
+        day=day,
+    ).to_pandas()
     return save_day_figure(settings, day, "commitments", lambda: draw_commitment_curves(frame))
 
 
 def draw_commitment_curves(frame: pd.DataFrame) -> Figure:
     """Draw weekly cost and worst regret, thousand USD, over reserved GPUs; a point marks the best.
 
-    `frame`: region, gpu, reserved_gpus, usd_per_week, worst_regret_usd, is_best.
+    `frame`: served_region, gpu, reserved_gpus, usd_per_week, worst_regret_usd, is_best.
     """
     import matplotlib.pyplot as plt
 
-    places = list(frame.groupby(["region", "gpu"], sort=False))
+    places = list(frame.groupby(["served_region", "gpu"], sort=False))
     several = frame["gpu"].nunique() > 1
     columns = min(len(places), 3)
     figure, grid = plt.subplots(-(-len(places) // columns), columns, sharey=True, squeeze=False)

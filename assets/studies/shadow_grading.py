@@ -29,10 +29,7 @@ from fleetcast.models.replay.run import Schedule
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.plan_grid import Grid
 
-ADVICE = (
-    "select * rename (served_region as region) from advice "
-    "where trace = $trace and day = $day and policy = $policy"
-)
+ADVICE = "select * from advice where trace = $trace and day = $day and policy = $policy"
 
 
 def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progress) -> pa.Table:

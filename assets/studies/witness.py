@@ -63,7 +63,7 @@ PAST_NIGHTS = 7
 PARTS = (*SPEED_PARTS, CACHE_HITS)
 PHASE_PROBES = ((1.0, 1.0), (PROBE_FACTOR, 1.0), (1.0, PROBE_FACTOR))  # factors of prefill and decode
 WITNESS_BOARD_SQL = """
-select llm, region, part, ratio, low, high, usual_ratio, allowed_factor, changed_at, verdict, cause
+select llm, served_region, part, ratio, low, high, usual_ratio, allowed_factor, changed_at, verdict, cause
 from witnessed where trace = $trace and day = $day order by all
 """
 
@@ -192,7 +192,7 @@ def _witness_rows(
     samples = int(measured["ttft_s"].counts.sum()) if "ttft_s" in measured else 0
     for part, result in drift.parts.items():
         yield {
-            **{"llm": engines[0], "region": engines[1], "part": part, "profile": profile},
+            **{"llm": engines[0], "served_region": engines[1], "part": part, "profile": profile},
             **_result_columns(day, result, drift),
             **{"hour_ratios": np.exp(parts[part]).tolist(), "samples": samples},
         }
@@ -243,7 +243,7 @@ def _past_ratios(settings: RunSettings, day: date, engines: Engines, profile: st
         return past
     rows = settings.lake.sql(
         "select part, hour_ratios from witnessed where trace = $trace and day < $day and day >= $since "
-        "and llm = $llm and region is not distinct from $region and profile = $profile order by day",
+        "and llm = $llm and served_region is not distinct from $region and profile = $profile order by day",
         trace=settings.trace, day=day, since=day - timedelta(days=PAST_NIGHTS),
         llm=engines[0], region=engines[1], profile=profile,
     ).to_pandas()  # fmt: skip

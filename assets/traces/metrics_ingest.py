@@ -215,7 +215,9 @@ def histogram_table(found: Sequence[MeteredEndpoint], llms: dict[str, str]) -> p
                         "source_llm": pa.repeat(endpoint.place.model, size),
                         "llm": pa.repeat(llms[endpoint.place.model], size),
                         **{
-                            key: pa.array([getattr(endpoint.place, key)] * size, pa.string())
+                            "served_region" if key == "region" else key: pa.array(
+                                [getattr(endpoint.place, key)] * size, pa.string()
+                            )
                             for key in LABELLED_KEYS
                         },
                         "measure": pa.repeat(measure, size),

@@ -202,7 +202,7 @@ class Grid:
             for j, region in enumerate(self.regions)
         }
         table = np.zeros((24 * slots, *self.shape))
-        names = (rows[name] for name in ("llm", "role", "gpu", "gpus_per_instance", "region"))
+        names = (rows[name] for name in ("llm", "role", "gpu", "gpus_per_instance", "served_region"))
         for hour, name, value in zip(rows["hour"], zip(*names, strict=True), rows[column], strict=True):
             if name in cells:
                 table[round(hour * slots), *cells[name]] = value

@@ -18,13 +18,14 @@ with late as (
 
 used as (
     select
-        trace, day, policy, llm, region, hour_start,
+        trace, day, policy, llm, served_region as region, hour_start,
         sum(kv_utilisation_share * serving_s) / sum(serving_s) as kv_utilisation_share
     from fleet_hours
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day) and serving_s > 0
-    group by trace, day, policy, llm, region, hour_start
+    group by trace, day, policy, llm, served_region, hour_start
 ),
 
+-- The requests of a region are compared with its own instances, which serve most of them.
 blind as (
     select
         trace, day, policy, llm, region,

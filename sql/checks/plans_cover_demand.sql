@@ -4,7 +4,7 @@
 -- units: input tokens per second
 with regions as (
     select
-        trace, day, policy, llm, role, region, hour_start,
+        trace, day, policy, llm, role, served_region, hour_start,
         any_value(demand_tokens_per_s + buffer_tokens_per_s) as wanted,
         sum(instances * capacity_tokens_per_s) as served,
         max(short_llm_tokens_per_s) as short
@@ -12,7 +12,7 @@ with regions as (
     where trace = coalesce($trace, trace) and day = coalesce($day::date, day)
         and programme = 'paper'  -- the corrected plans are checked window by window
         and policy <> 'static'  -- its rows have the largest hour of each region, not the same hour in all
-    group by trace, day, policy, llm, role, region, hour_start
+    group by trace, day, policy, llm, role, served_region, hour_start
 ),
 
 summed as (

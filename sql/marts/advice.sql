@@ -5,9 +5,9 @@
 -- served_region = where the instances are
 -- usd = cost of the instances: the planned ones
 with given as (
-    select * rename (region as served_region) from day_ahead_plans
+    select * from day_ahead_plans
     union all by name
-    select plans.* rename (region as served_region)
+    select plans.*
     from plans
     anti join day_ahead_plans using (trace, day)
     where plans.policy = 'day_ahead'

@@ -17,11 +17,11 @@ with together as (
     select * exclude (made_day)
     from rolling_plans
     qualify row_number() over (
-        partition by trace, llm, role, region, gpu, gpus_per_instance, hour_start order by made_at desc
+        partition by trace, llm, role, served_region, gpu, gpus_per_instance, hour_start order by made_at desc
     ) = 1
 )
 
 select
-    * rename (region as served_region),
-    decision_id(trace, policy, made_at, llm, role, region, gpu, gpus_per_instance, hour_start) as decision_id
+    *,
+    decision_id(trace, policy, made_at, llm, role, served_region, gpu, gpus_per_instance, hour_start) as decision_id
 from together

@@ -12,17 +12,17 @@
 -- lost_short_gpus = GPUs that the other regions have no capacity for
 with quantiles as (
     select
-        trace, day, region, gpu,
+        trace, day, served_region, gpu,
         min(reserved_gpus) filter (where exceeded_share <= 0.5) as need_p50_gpus,
         min(reserved_gpus) filter (where exceeded_share <= 0.01) as need_p99_gpus,
         max(reserved_gpus) as need_max_gpus,
         max(usd_per_week) filter (where reserved_gpus = 0) as unreserved_usd
     from commitments
-    group by trace, day, region, gpu
+    group by trace, day, served_region, gpu
 )
 
 select
-    trace, day, region as served_region, gpu, weeks, need_p50_gpus, need_p99_gpus, need_max_gpus,
+    trace, day, served_region, gpu, weeks, need_p50_gpus, need_p99_gpus, need_max_gpus,
     reserved_gpus, on_demand_gpu_hours, spot_gpu_hours, usd_per_week,
     1 - usd_per_week / nullif(unreserved_usd, 0) as saved_share,
     regret_usd, worst_regret_usd,
@@ -30,6 +30,6 @@ select
     more_usd_per_day as lost_more_usd_per_day,
     short_gpus as lost_short_gpus
 from commitments
-inner join quantiles using (trace, day, region, gpu)
-inner join lost_pools using (trace, day, region, gpu)
+inner join quantiles using (trace, day, served_region, gpu)
+inner join lost_pools using (trace, day, served_region, gpu)
 where is_best

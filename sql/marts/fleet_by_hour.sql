@@ -15,7 +15,7 @@ with counted as (
 
 needed as (
     select
-        trace, day, hour_start, llm, role, region, gpu, gpus_per_instance,
+        trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance,
         (demand_tokens_per_s + buffer_tokens_per_s) / capacity_tokens_per_s
         * coalesce(
             instances * capacity_tokens_per_s / nullif(sum(instances * capacity_tokens_per_s) over endpoint, 0),
@@ -23,12 +23,12 @@ needed as (
         ) as instances
     from plans
     where policy = 'clairvoyant'
-    window endpoint as (partition by trace, day, hour_start, llm, role, region)
+    window endpoint as (partition by trace, day, hour_start, llm, role, served_region)
 ),
 
 joined as (
     select
-        trace, day, counted.policy, llm, role, region as served_region, gpu, gpus_per_instance, hour_start,
+        trace, day, counted.policy, llm, role, served_region, gpu, gpus_per_instance, hour_start,
         gpu_hours(serving_s, gpus_per_instance) as serving_gpu_hours,
         gpu_hours(booting_s, gpus_per_instance) as booting_gpu_hours,
         gpu_hours(draining_s, gpus_per_instance) as draining_gpu_hours,
@@ -41,7 +41,7 @@ joined as (
         paid_gpu_hours as held_gpus,
         needed.instances * gpus_per_instance as needed_gpus
     from counted
-    left join needed using (trace, day, hour_start, llm, role, region, gpu, gpus_per_instance)
+    left join needed using (trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance)
 )
 
 select * from joined

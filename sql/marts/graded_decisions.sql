@@ -8,7 +8,7 @@
 -- verdict = result of the check or comparison: saved: fewer and enough; short: fewer and too few; covered: more, where the fleet that ran was too small; spent: more, where it was enough; same
 with needed as (
     select
-        trace, day, hour_start, llm, role, region as served_region, gpu, gpus_per_instance,
+        trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance,
         instances as needed_instances
     from plans
     where policy = 'clairvoyant'
@@ -23,7 +23,7 @@ compared as (
         needed_instances,
         advice.usd / nullif(advice.instances, 0) as instance_usd
     from advice
-    inner join (select * rename (region as served_region) from ran_fleets) as ran_fleets
+    inner join ran_fleets
         using (trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance)
     inner join needed using (trace, day, hour_start, llm, role, served_region, gpu, gpus_per_instance)
 ),

@@ -8,7 +8,7 @@
 -- hand_over_p50_s, hand_over_p95_s = from the end of the prompt's prefill until the cache had arrived
 with received as (
     select
-        policy, request_id, leg, region as served_region, llm, role, gpu, instance, link_s, hand_over_s,
+        policy, request_id, leg, served_region, llm, role, gpu, instance, link_s, hand_over_s,
         time_bucket(interval 1 hour, arrived_at + to_microseconds((1e6 * came_s)::bigint)) as hour_start
     from legs
     inner join (select request_id, arrived_at from requests where trace = $trace and day = $day::date) as arrivals
@@ -20,7 +20,7 @@ ends as (
     select * exclude (request_id, leg) from received
     union all by name
     select
-        legs.policy, legs.region as served_region, legs.llm, legs.role, legs.gpu, legs.instance,
+        legs.policy, legs.served_region, legs.llm, legs.role, legs.gpu, legs.instance,
         received.link_s, received.hand_over_s, received.hour_start
     from received
     inner join legs on legs.policy = received.policy and legs.request_id = received.request_id

@@ -18,7 +18,7 @@ with named as (
     qualify row_number() over (partition by policy order by max(hand_over_s) desc, request_id) <= 5
 )
 
-select distinct legs.* exclude (trace, day) rename (region as served_region)
+select distinct legs.* exclude (trace, day)
 from legs
 inner join named using (policy, request_id)
 where trace = $trace and day = $day::date

@@ -4,12 +4,12 @@
 -- units: *_gpus GPUs (mean over the hour), *_usd US dollars, *_short_endpoints endpoints below 80 % of their true peak
 with plan as (
     select
-        trace, day, hour_start, llm, role, region as served_region,
+        trace, day, hour_start, llm, role, served_region,
         sum(usd) as plan_usd,
         sum(instances * gpus_per_instance) as plan_gpus
     from plans
     where policy = 'corrected'
-    group by trace, day, hour_start, llm, role, region
+    group by trace, day, hour_start, llm, role, served_region
 ),
 
 held as (

@@ -21,7 +21,7 @@ visits as (
     union all by name
     select request_id, leg, role, instance, hand_over_s, came_s, began_s, first_token_s, ended_s
     from legs
-    where trace = $trace and day = $day::date and policy = $policy and llm = $llm and region = $region
+    where trace = $trace and day = $day::date and policy = $policy and llm = $llm and served_region = $region
 ),
 
 timed as (

@@ -82,10 +82,10 @@ ahead as (
 ),
 
 booting as (
-    select policy, llm, region, hour_start, sum(booting_s) / 3600 as booting
+    select policy, llm, served_region, hour_start, sum(booting_s) / 3600 as booting
     from fleet_hours
     where trace = $trace and day = $day::date
-    group by policy, llm, region, hour_start
+    group by policy, llm, served_region, hour_start
 ),
 
 explained as (
@@ -102,7 +102,7 @@ explained as (
     left join ahead using (policy, request_id)
     left join booting
         on booting.policy = chosen.policy and booting.llm = chosen.served_llm
-        and booting.region = chosen.served_region and booting.hour_start = date_trunc('hour', chosen.arrived_at)
+        and booting.served_region = chosen.served_region and booting.hour_start = date_trunc('hour', chosen.arrived_at)
 )
 
 select * from explained

@@ -6,6 +6,6 @@ select max(instances) as instances
 from (
     select sum(instances) as instances
     from plans
-    where trace = $trace and day = $day and policy = 'corrected' and llm = $llm and region = $region
+    where trace = $trace and day = $day and policy = 'corrected' and llm = $llm and served_region = $region
     group by hour_start
 )

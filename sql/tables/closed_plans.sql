@@ -1,5 +1,5 @@
 -- closed_plans: plans of the closed-loop policies, each hour planned from the fleet of the replay at its start.
--- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- grain: trace, day, policy, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: closed_plans
 -- units: see plans
 -- trace = name of the trace
@@ -9,7 +9,7 @@
 -- hour_start timestamptz = first instant of the hour
 -- llm varchar = the served network
 -- role varchar = phase of the instances or paired pools: whole requests, prefill or decode
--- region varchar = the region of the instances
+-- served_region varchar = where the instances are
 -- gpu varchar = GPU type of an instance; for a paired pool prefill type > decode type
 -- demand_tokens_per_s double = interactive load to carry: the largest bucket of the hour
 -- buffer_tokens_per_s double = buffer for requests that may be deferred

@@ -1,10 +1,10 @@
 -- commitments: what a reservation of this many GPUs of a type in a region would have cost in past weeks (fleetcast plan buy).
--- grain: trace, day, region, gpu, reserved_gpus
+-- grain: trace, day, served_region, gpu, reserved_gpus
 -- reads: commitments
 -- units: GPUs; *_gpu_hours GPU-hours a week; reserved_usd, on_demand_usd, spot_usd USD per GPU-hour, other *_usd US dollars a week
 -- trace = name of the trace <- demand.trace
 -- day = the last day of the weeks <- demand.day
--- region varchar = the region of the GPUs <- demand.region
+-- served_region varchar = where the instances are, and with them the GPUs <- demand.region
 -- gpu varchar = GPU type
 -- weeks bigint = number of weeks
 -- reserved_usd double = price of a reserved GPU-hour

@@ -1,5 +1,5 @@
 -- day_ahead_plans: instances per endpoint and hour of a coming day, planned before it begins (fleetcast plan ahead).
--- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- grain: trace, day, policy, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: day_ahead_plans
 -- units: *_per_s input tokens per second; instances; usd US dollars of the hour; instants are UTC
 -- trace = name of the trace <- day_ahead_forecasts.trace
@@ -9,7 +9,7 @@
 -- hour_start timestamptz = first instant of the hour <- day_ahead_forecasts.bucket_start
 -- llm varchar = the served network <- day_ahead_forecasts.llm
 -- role varchar = phase of the instances or paired pools: whole requests, prefill or decode
--- region varchar = the region of the instances <- day_ahead_forecasts.region
+-- served_region varchar = where the instances are <- day_ahead_forecasts.region
 -- gpu varchar = GPU type of an instance; for a paired pool prefill type > decode type
 -- demand_tokens_per_s double = interactive load to carry: the largest bucket of the hour <- day_ahead_forecasts.forecast_per_s
 -- buffer_tokens_per_s double = buffer for requests that may be deferred <- demand.input_tokens

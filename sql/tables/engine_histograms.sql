@@ -1,5 +1,5 @@
 -- engine_histograms: token counts and latencies by endpoint and hour from the engines' metrics, for traces from metrics.
--- grain: trace, hour_start, engine, source_llm, region, tier, app, measure, at_most
+-- grain: trace, hour_start, engine, source_llm, served_region, tier, app, measure, at_most
 -- reads: engine_histograms
 -- units: at_most in tokens or seconds, by measure; instants are UTC
 -- trace = name of the trace
@@ -7,7 +7,7 @@
 -- engine varchar = the engine: a table of data/catalogue/metrics.toml
 -- source_llm varchar = the engine's name of the llm
 -- llm varchar = the served network
--- region varchar = region, null where no label has it; the same for tier and app
+-- served_region varchar = where the instances are; null where no label has it, the same for tier and app
 -- tier varchar = urgency class
 -- app varchar = the application
 -- measure varchar = input_tokens, output_tokens, ttft_s, tpot_s, e2e_s

@@ -1,5 +1,5 @@
 -- fleet_hours: states of the instances of an endpoint in an hour under a policy.
--- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- grain: trace, day, policy, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: fleet_hours
 -- units: *_s instance-seconds; moved_* requests; kv_utilisation_share 0 to 1; instants are UTC
 -- trace = name of the trace <- requests.trace
@@ -8,7 +8,7 @@
 -- hour_start timestamptz = first instant of the hour
 -- llm varchar = the served network
 -- role varchar = phase of the instances: whole requests, prefill or decode
--- region varchar = the region of the instances
+-- served_region varchar = where the instances are
 -- gpu varchar = GPU type of an instance
 -- gpus_per_instance bigint = GPUs of an instance
 -- serving_s double = serving or ready to serve

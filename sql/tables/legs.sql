@@ -9,7 +9,7 @@
 -- leg integer = number of the stage, from 1
 -- llm varchar = the llm that answered
 -- role varchar = phase at this stage: whole request, prefill or decode
--- region varchar = the region of the instance
+-- served_region varchar = where the instances are
 -- gpu varchar = GPU type of the instance
 -- judges boolean = whether this stage judged the answer before
 -- instance bigint = number of the instance

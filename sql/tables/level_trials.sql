@@ -5,7 +5,7 @@
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
 -- llm varchar = the served network <- requests.llm
--- region varchar = the region of the requests and of the instances <- requests.region
+-- region varchar = where the requests come from, and where the instances of the trial are <- requests.region
 -- needs_by varchar = how TTFT targets and levels were assigned: by a sampler, or by the trace's tier or app
 -- stack varchar = the policy stack (models/replay/README.md#stacks); edf uses the targets themselves, not levels
 -- levels integer = number of levels

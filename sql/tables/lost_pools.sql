@@ -1,10 +1,10 @@
 -- lost_pools: what the other regions would need if a region lost its GPUs of a type, on the day of the largest demand (fleetcast plan buy).
--- grain: trace, day, region, gpu
+-- grain: trace, day, served_region, gpu
 -- reads: lost_pools
 -- units: GPUs; US dollars of that day
 -- trace = name of the trace <- demand.trace
 -- day = the last day of the weeks <- demand.day
--- region varchar = the region that loses the pool
+-- served_region varchar = where the instances are: those that lose the pool
 -- gpu varchar = GPU type of the lost pool
 -- needed_gpus double = GPUs of this type needed in all regions together in the largest hour of that day <- demand.input_tokens
 -- reserved_elsewhere_gpus bigint = GPUs that the buying list reserves in the other regions

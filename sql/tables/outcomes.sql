@@ -6,7 +6,7 @@
 -- day = UTC <- requests.day
 -- policy = the scaling policy
 -- request_id ubigint = the request <- requests.request_id
--- region varchar = the region of the request <- requests.region
+-- region varchar = where the requests come from <- requests.region
 -- llm varchar = the served network <- requests.llm
 -- tier varchar = urgency class <- requests.tier
 -- app varchar = the application <- requests.app
@@ -18,7 +18,7 @@
 -- ttft_slo_s double = TTFT target; null where the deadline counts instead
 -- tpot_slo_s double = TPOT target; null without such a target
 -- served_llm varchar = the llm of the final answer: the last one of a cascade; after an llm judge of the fleet, times are those of its verdict
--- served_region varchar = the region of that llm
+-- served_region varchar = where the instances are: those that served the request
 -- status varchar = finished, queued (at the end of the replay) or refused
 -- score double = score of the final answer; null where [quality] has no answers for this request
 -- ttft_s double = time to first token

@@ -1,5 +1,5 @@
 -- plans: planned instances per endpoint and hour of each policy, and the assumptions of the plan.
--- grain: trace, day, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- grain: trace, day, policy, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: plans
 -- units: *_per_s input tokens per second; instances; usd US dollars of the hour; instants are UTC
 -- trace = name of the trace <- forecasts.trace
@@ -9,7 +9,7 @@
 -- hour_start timestamptz = first instant of the hour <- forecasts.bucket_start
 -- llm varchar = the served network <- forecasts.llm
 -- role varchar = phase of the instances or paired pools: whole requests, prefill or decode
--- region varchar = the region of the instances <- forecasts.region
+-- served_region varchar = where the instances are <- forecasts.region
 -- gpu varchar = GPU type of an instance; for a paired pool prefill type > decode type
 -- demand_tokens_per_s double = interactive load to carry: the largest bucket of the hour <- forecasts.forecast_per_s
 -- buffer_tokens_per_s double = buffer for requests that may be deferred <- demand.input_tokens

@@ -1,5 +1,5 @@
 -- ran_fleets: instances that really ran, by hour, from metrics or from a file (fleetcast plan ran).
--- grain: trace, day, llm, role, region, gpu, gpus_per_instance, hour_start
+-- grain: trace, day, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: ran_fleets
 -- units: instances (mean of the samples of the hour); instants are UTC
 -- trace = the trace of the requests that they served
@@ -7,7 +7,7 @@
 -- hour_start timestamptz = first instant of the hour
 -- llm varchar = the served network
 -- role varchar = phase of the instances: whole requests, prefill or decode
--- region varchar = the region of the instances
+-- served_region varchar = where the instances are
 -- gpu varchar = GPU type of an instance
 -- gpus_per_instance bigint = GPUs of an instance
 -- instances double = ready replicas, mean of the samples

@@ -6,7 +6,7 @@
 -- day = UTC day of the arrival
 -- request_id ubigint = id of the request, unique in the trace
 -- arrived_at timestamptz = instant of the arrival, UTC
--- region varchar = the region of the user
+-- region varchar = where the requests come from
 -- llm varchar = the requested llm
 -- tier varchar = urgency class
 -- app varchar = the application

@@ -1,5 +1,5 @@
 -- rolling_plans: instances per endpoint and hour of the next 48 hours, planned repeatedly (fleetcast plan rolling).
--- grain: trace, made_at, policy, llm, role, region, gpu, gpus_per_instance, hour_start
+-- grain: trace, made_at, policy, llm, role, served_region, gpu, gpus_per_instance, hour_start
 -- reads: rolling_plans
 -- units: *_per_s input tokens per second; instances; usd US dollars of the hour; instants are UTC
 -- trace = name of the trace <- demand.trace
@@ -11,7 +11,7 @@
 -- hour_start timestamptz = first instant of the hour
 -- llm varchar = the served network <- demand.llm
 -- role varchar = phase of the instances: whole requests, prefill or decode
--- region varchar = the region of the instances <- demand.region
+-- served_region varchar = where the instances are <- demand.region
 -- gpu varchar = GPU type of an instance
 -- demand_tokens_per_s double = interactive load to carry: the largest bucket of the hour; for the first hour the demand so far <- demand.input_tokens
 -- buffer_tokens_per_s double = buffer for requests that may be deferred <- demand.input_tokens

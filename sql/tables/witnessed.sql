@@ -1,11 +1,11 @@
 -- witnessed: how fast engines ran in a night's replay of the day before, as factors of their latency profile (fleetcast witness).
--- grain: trace, day, llm, region, part
+-- grain: trace, day, llm, served_region, part
 -- reads: witnessed
 -- units: ratio, low, high, usual_ratio, allowed_factor and hour_ratios are factors of the profile's seconds, for cache hits shares of the prompt tokens; instants are UTC
 -- trace = the trace of the requests
 -- day = UTC
 -- llm varchar = the served network
--- region varchar = the region of the engines; null where no label has it
+-- served_region varchar = where the instances are; null where no label has it
 -- part varchar = prefill, decode, engine (both by one factor), or cache hits
 -- profile varchar = the latency profiles of its pools; nights of other profiles are not compared
 -- verdict varchar = fits, changed (other than on the nights before), off profile (outside its error, as before), unknown (too few samples)
