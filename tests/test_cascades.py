@@ -404,8 +404,8 @@ def test_explain_and_timeline_show_legs_and_kv_transfers(
         "select hour(arrived_at) as h from outcomes where request_id = $r limit 1", r=int(one["request_id"])
     )["h"][0].as_py())  # fmt: skip
     for llm, region, names in (
-        (LARGE, one["region"], {"handed over", "prefill", "decode"}),
-        (SMALL, one["region"], {"handed over", "prefill", "decode"}),
+        (LARGE, one["served_region"], {"handed over", "prefill", "decode"}),
+        (SMALL, one["served_region"], {"handed over", "prefill", "decode"}),
     ):
         path = write_timeline(night, DAY, "lt_ua", llm, region, hour)
         events = json.loads(path.read_text())["traceEvents"]

@@ -10,6 +10,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import typer
 from PIL import Image
@@ -289,6 +290,28 @@ def test_the_picture_of_the_measured_runs_has_as_many_as_its_text() -> None:
     counted = re.compile(r"([\d,]+) (stages|closed loops)")
     assert len(counted.findall(description)) == 2
     assert counted.findall(description) == counted.findall(alternative)
+
+
+def test_the_pictures_of_the_studies_are_of_their_tables() -> None:
+    """Each is drawn from recorded rows, whose values the page prints."""
+    page = (ROOT / "data/studies/README.md").read_text(encoding="utf-8")
+    rows, paper = (pd.read_csv(ROOT / f"tests/bench/{name}_rows.csv") for name in ("study", "paper"))
+    for study, own in rows.groupby("study"):
+        drawn = Image.open(ROOT / f"data/pictures/study_{study}.png").info["Description"].splitlines()
+        hours = [f"{value:,.0f}" for value in own[own["metric"] == "gpu_hours"]["value"]]
+        assert drawn[3 : 3 + len(hours)] == hours, study
+    value = rows.set_index(["study", "policy", "variant", "metric"])["value"]
+    found = re.findall(r"^\| (\w+) \|" + 3 * r" ([\d.]+), ([\d,]+) \|" + "$", chapter(page, "bursts"), re.M)
+    assert len(found) == 5
+    for policy, *cells in found:
+        for variant, share, hours in zip(("calm", "inside", "outside"), cells[::2], cells[1::2], strict=True):
+            at = value["bursts", policy, variant]
+            assert (f"{at['attainment_share']:.1%}", f"{at['gpu_hours']:,.0f}") == (f"{share}%", hours)
+    for row in paper.itertuples():
+        number = row.fleetcast_value
+        is_share = isinstance(row.against, str) or row.metric.endswith("_share")
+        text = f"{100 * number:.3g}".lstrip("-") if is_share else f"{number:,.2f}".rstrip("0").rstrip(".")
+        assert re.search(rf"(?<![\d.]){re.escape(text)}(?:\.?0)?(?!\.?\d)", chapter(page, row.study)), row
 
 
 def test_each_picture_has_an_alternative_text_and_the_runs_that_draw_it() -> None:
