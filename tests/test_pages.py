@@ -300,7 +300,7 @@ def test_the_pictures_of_the_studies_are_of_their_tables() -> None:
         drawn = Image.open(ROOT / f"data/pictures/study_{study}.png").info["Description"].splitlines()
         hours = [f"{value:,.0f}" for value in own[own["metric"] == "gpu_hours"]["value"]]
         assert drawn[3 : 3 + len(hours)] == hours, study
-    value = rows.set_index(["study", "policy", "variant", "metric"])["value"]
+    value = rows.set_index(["study", "policy", "variant", "metric"])["value"].sort_index()
     found = re.findall(r"^\| (\w+) \|" + 3 * r" ([\d.]+), ([\d,]+) \|" + "$", chapter(page, "bursts"), re.M)
     assert len(found) == 5
     for policy, *cells in found:
