@@ -10,7 +10,7 @@ is first come, first served. Both limits are those of llm-d.
 """
 
 from fleetcast.models.replay.compiled import njit_call
-from fleetcast.models.replay.engine.kv_memory import instance_kv_capacity, instance_kv_tokens
+from fleetcast.models.replay.engine.kv_memory import instance_kv_capacity, kv_tokens_in_use
 from fleetcast.models.replay.engine.queue import push_back
 from fleetcast.models.replay.engine.ranks import rank_slot, waiting_requests
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
@@ -30,7 +30,7 @@ def pool_saturation(fleet: FleetArrays, state: State, pool: int) -> float:
             waiting = 0
             for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
                 waiting += waiting_requests(state, rank_slot(fleet, slot, rank))
-            kv_tokens = instance_kv_tokens(fleet, state, slot)
+            kv_tokens = kv_tokens_in_use(fleet, state, slot)
             kv_share = kv_tokens / instance_kv_capacity(fleet, fleet.slot_kind[slot])
             total += max(waiting / WAITING_LIMIT, kv_share / KV_LIMIT_SHARE)
             count += 1

@@ -11,7 +11,7 @@ from fleetcast.models.replay.dispatch.infaas import cheapest_instance
 from fleetcast.models.replay.dispatch.opportunism import starting_instance
 from fleetcast.models.replay.dispatch.spread import can_choose_pool, choose_pool_by_spread
 from fleetcast.models.replay.dispatch.transfer_end import enqueue_request
-from fleetcast.models.replay.engine.kv_memory import instance_kv_tokens, is_below_kv_share
+from fleetcast.models.replay.engine.kv_memory import is_below_kv_share, kv_tokens_in_use
 from fleetcast.models.replay.engine.prefix import reusable_tokens
 from fleetcast.models.replay.engine.queue import pop_front, push_back
 from fleetcast.models.replay.engine.ranks import choose_rank, rank_slot
@@ -121,7 +121,7 @@ def choose_instance_by_rule(
     for slot in range(first, end):
         if state.instance[slot].status != Status.SERVING:
             continue
-        rank = instance_kv_tokens(fleet, state, slot)
+        rank = kv_tokens_in_use(fleet, state, slot)
         if rules.routing == Routing.LEAST_WORK:
             rank = state.instance[slot].load - most_reusable_tokens(trace, fleet, state, slot, request)
         elif rules.routing == Routing.ROUND_ROBIN:

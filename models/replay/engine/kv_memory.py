@@ -93,7 +93,7 @@ def update_kv_in_use(fleet: FleetArrays, state: State, slot: int, now: float) ->
 
 
 @njit_inline
-def instance_kv_tokens(fleet: FleetArrays, state: State, slot: int) -> int:
+def kv_tokens_in_use(fleet: FleetArrays, state: State, slot: int) -> int:
     """Return the KV tokens in use at all ranks of an instance, as of their last batch changes."""
     tokens = 0
     for rank in range(fleet.ranks[fleet.slot_kind[slot]]):

@@ -4,10 +4,10 @@ from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.kv_transfer import has_transferred_cache
 from fleetcast.models.replay.dispatch.route import route_request
 from fleetcast.models.replay.dispatch.transfer_end import lose_cache, recall_in_flight
-from fleetcast.models.replay.engine.draft_tokens import tokens_of_steps
 from fleetcast.models.replay.engine.preempt import drop_decoding, drop_joining
 from fleetcast.models.replay.engine.queue import insert_in_order, pop_front
 from fleetcast.models.replay.engine.ranks import rank_slot
+from fleetcast.models.replay.engine.step_end import count_decode_steps
 from fleetcast.models.replay.engine.step_time import steps_until
 from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.fleet.lifecycle import change_status
@@ -87,9 +87,7 @@ def empty_rank(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, 
     `steps`: of its stretch, whose tokens are not lost.
     """
     instance, first = state.instance[slot], fleet.instance_slot[slot]
-    done = tokens_of_steps(fleet, state, slot, steps)
-    instance.steps += done
-    state.progress.cached_tokens += done * instance.batch
+    count_decode_steps(fleet, state, slot, steps)
     heads, tails = state.lane[first]["head"], state.lane[first]["tail"]
     own = state.lane[slot]["head"]
     for at in range(int(slot == first), own.size):

@@ -1,7 +1,7 @@
 """Lifecycle of an instance: booting, serving, draining, donated, gone; adding and removing instances."""
 
 from fleetcast.models.replay.compiled import njit_call
-from fleetcast.models.replay.engine.kv_memory import instance_kv_capacity, instance_kv_tokens, integrate_kv
+from fleetcast.models.replay.engine.kv_memory import instance_kv_capacity, integrate_kv, kv_tokens_in_use
 from fleetcast.models.replay.engine.prefix import clear_prefix_cache
 from fleetcast.models.replay.engine.ranks import rank_slot
 from fleetcast.models.replay.event_queue import reschedule_event
@@ -30,7 +30,7 @@ def change_status(fleet: FleetArrays, state: State, slot: int, status: int, now:
     sign = int(status == Status.SERVING) - int(old == Status.SERVING)
     if sign != 0:
         integrate_kv(state, pool, now)
-        state.pool[pool].kv_used += sign * instance_kv_tokens(fleet, state, slot)
+        state.pool[pool].kv_used += sign * kv_tokens_in_use(fleet, state, slot)
         state.pool[pool].kv_room += sign * instance_kv_capacity(fleet, kind)
         state.pool[pool].busy_instances += sign * int(instance.interactive > 0)
         update_line_position(fleet, state, slot)
