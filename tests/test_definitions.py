@@ -394,4 +394,4 @@ def test_a_location_begins_every_key_and_has_the_days_of_its_trace(tmp_path):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script], env=env, cwd=ROOT, capture_output=True, text=True
     )
-    assert done.stdout.splitlines() == ["24 {'chat'} 2025-07-01", "True"], done.stderr
+    assert done.stdout.splitlines() == ["25 {'chat'} 2025-07-01", "True"], done.stderr

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_endpoint import DECODE_S, KV_S, a_fleet, a_trace, run, some_rules
+from one_endpoint import DECODE_S, KV_S, a_fleet, a_pair, a_trace, run, some_rules
 from vllm_cases import GPU, LLM, case_setting
 
 from fleetcast.models.replay.kernel_inputs import ALL_STEPS, DRAFT_CYCLE, FleetArrays
@@ -85,3 +85,27 @@ def test_a_step_with_drafts_costs_as_a_batch_of_as_many_tokens() -> None:
     np.testing.assert_allclose(checked[1:20], usual[3:60:3] + 0.002)
     assert (np.diff(checked[1:]) >= 0).all()
     assert fleets[0].max_request_tokens[0] - fleets[1].max_request_tokens[0] == 2
+
+
+def test_drafts_go_on_where_a_failed_instance_stopped() -> None:
+    """The steps before a failure count in the cycle, leapt or stepped: it comes amid a stretch."""
+    fleet, found = chunked_fleet((0.5, 0.25)), []
+    for most in (ALL_STEPS, 1):
+        rules = some_rules(steps_per_event=most, failure_s=np.array([2.0]), failure_slot=np.array([0]))
+        found.append(run(a_trace([0.0], 16, 400), fleet, rules=rules, horizon_s=3600.0))
+    assert found[0].preemptions.tolist() == [1]
+    np.testing.assert_allclose(found[0].finish_s, found[1].finish_s, rtol=1e-12)
+
+
+def test_a_request_with_a_sent_cache_has_memory_for_its_first_drafts() -> None:
+    """It waits until the other one has ended; admitted before, it would lose its cache at once."""
+    fleet = a_pair(1, 1, 0.0, batching=np.array([Batching.CHUNKED]), max_batch=4)
+    fleet = fleet._replace(
+        drafts=make_draft_tables([(1.0, 1.0, 1.0)], [0.0]), kv_capacity=np.array([40]),
+        kv_block_tokens=8, max_request_tokens=np.full(2, 37), llm_max_request_tokens=np.array([37]),
+        latency=fleet.latency._replace(decode_s=np.full((1, 5), DECODE_S), decode_kv_s=np.zeros((1, 5))),
+    )  # fmt: skip
+    for length in range(4, 25):
+        outcome = run(a_trace([0.0, 1 / 64], [length, 13], [9, 14]), fleet, horizon_s=3600.0)
+        assert outcome.preemptions.tolist() == [0, 0], length
+        assert np.isfinite(outcome.finish_s).all()

@@ -159,7 +159,7 @@ def silicon_profile(run: tuple) -> LatencyProfile:
 
 
 @cache
-def kv_room_tokens(llm: str, precision: str, system: str, tp: int, ranks: int) -> int:
+def kv_room_tokens(llm: str, precision: str, system: str, tp: int, ranks: int = 1) -> int:
     """Return the KV tokens of 16 bits that fit on a rank; 0 if the weights alone do not."""
     text, _ = read_model_config(CONFIGS[llm, precision][0], installed_package()[1], llm)
     config = json.loads(text)

@@ -42,6 +42,7 @@ SUBJECTS = (
         "unseen",
         "mutants",
         "mutants_random",
+        "twin",
         "vllm_scheduler",
         "wall",
         "bit_rot",
