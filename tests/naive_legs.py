@@ -119,7 +119,7 @@ class NaiveLegs:
         if request.served_by is None or request.migrating_to is not None:
             return
         here, there = self.instances[request.served_by], self.instances[to]
-        if len(here.whole.ranks) > 1:
+        if len(here.whole.ranks) > 1 or len(there.whole.ranks) > 1:
             return
         alike = self.fleet.llm[here.pool] == self.fleet.llm[there.pool] and here.role == there.role
         fits = request.input_tokens + request.output_tokens <= self.fleet.max_request_tokens[there.pool]

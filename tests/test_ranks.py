@@ -12,7 +12,8 @@ from one_endpoint import a_fleet, a_trace, some_rules
 
 from fleetcast.assets.lake.settings import build_settings, load_settings
 from fleetcast.assets.replays.policy_inputs import fleet_and_rules
-from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile, build_engine_query
+from fleetcast.models.latency.aiconfigurator_package import ask_package
+from fleetcast.models.latency.aiconfigurator_profiles import build_engine_query
 from fleetcast.models.replay.kernel_inputs import ALL_STEPS, FleetArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.fleet_arrays import place_ranks
@@ -69,15 +70,18 @@ def test_a_step_takes_as_long_as_that_of_the_slowest_rank() -> None:
 
 
 def test_a_stretch_is_the_sum_of_its_slowest_steps() -> None:
-    """The closed form equals single steps, though the slowest rank changes: requests here, cache there."""
+    """The closed form equals single steps. One rank has a long cache, the other two requests: after 284 steps
+    its cache is longer, and it is the slower one. Then many requests at random.
+    """
     rng = np.random.default_rng(5)
-    fleet = ranked_fleet(2, 4)
-    latency = fleet.latency._replace(decode_s=np.arange(9.0)[None] / 256 + 1 / 32)
-    fleet = fleet._replace(latency=latency)
-    rows = np.cumsum(rng.exponential(0.05, 400)), rng.integers(8, 4000, 400), rng.integers(1, 600, 400)
-    leapt, stepped = play(fleet, *rows), play(fleet, *rows, steps=1)
-    np.testing.assert_allclose(leapt.finish_s, stepped.finish_s, rtol=1e-12)
-    assert leapt.events < stepped.events / 3
+    many = np.cumsum(rng.exponential(0.5, 200)), rng.integers(8, 200, 200), rng.integers(1, 600, 200)
+    for instances, ranks, rows in ((1, 2, ([0.0, 0.25, 0.75], [50, 400, 50], 600)), (2, 4, many)):
+        fleet = ranked_fleet(instances, ranks)
+        latency = fleet.latency._replace(decode_s=np.arange(9.0)[None] / 256 + 1 / 32)
+        fleet = fleet._replace(latency=latency._replace(decode_kv_s=np.full((1, 9), 1 / 4096)))
+        leapt, stepped = play(fleet, *rows), play(fleet, *rows, steps=1)
+        np.testing.assert_allclose(leapt.finish_s, stepped.finish_s, rtol=1e-12)
+        assert leapt.events < stepped.events / 2
 
 
 def test_a_request_goes_to_the_rank_with_the_least_that_waits_or_runs() -> None:
@@ -106,12 +110,18 @@ def test_ranks_share_the_experts_and_each_holds_the_rest() -> None:
         )
         query = build_engine_query(served, MIXTURE, GPU, 1)
         assert (query.ranks, query.expert_parallel, query.tensor_parallel) == (ranks, 1, 1)
-        spread = aiconfigurator_profile(served, MIXTURE, GPU, 1)
-        alone = aiconfigurator_profile(load_catalogue(), MIXTURE, GPU, 1)
-        assert spread.decode_s[0] > alone.decode_s[0]  # tokens are sent to the experts of other ranks
         whole = dataclasses.replace(served.llms[MIXTURE], is_expert_parallel=True)
         query = build_engine_query(dataclasses.replace(served, llms={MIXTURE: whole}), MIXTURE, GPU, 2)
         assert query.expert_parallel == 2 * ranks
+
+
+def test_a_pass_of_ranks_sends_tokens_to_the_experts_of_others() -> None:
+    """The package itself, not what was kept of its answers."""
+    first_s = [
+        ask_package(build_engine_query(catalogue, MIXTURE, GPU, 1))["tables"][3][0]
+        for catalogue in (load_catalogue(), mixture(4))
+    ]
+    assert first_s[1] > first_s[0]
 
 
 @pytest.mark.parametrize(
