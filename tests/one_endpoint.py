@@ -8,6 +8,7 @@ from fleetcast.models.latency import LatencyTables
 from fleetcast.models.replay.kernel_inputs import ALL_STEPS, NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.draft_tables import make_draft_tables
+from fleetcast.models.replay.session.fleet_arrays import place_ranks
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.mechanisms import (
     Batching,
@@ -117,6 +118,16 @@ def a_pair(prefill: int, decode: int, link_token_s: float, layers: int = 1, **ch
         "boot_cold_s": np.full(2, 512.0),
     }
     return a_fleet(prefill + decode, **{**pair, **changes})
+
+
+def with_ranks(fleet: FleetArrays, ranks: int) -> FleetArrays:
+    """The same fleet, of which each instance has so many data-parallel ranks."""
+    sizes = np.full(fleet.kind.size, ranks)
+    pool, instance_slot, second_rank = place_ranks(np.diff(fleet.slots), sizes)
+    return fleet._replace(
+        ranks=np.full(fleet.ranks.size, ranks), pool=pool, slot_kind=fleet.kind[pool],
+        instance_slot=instance_slot, second_rank=second_rank,
+    )  # fmt: skip
 
 
 def some_rules(**changes: Any) -> Rules:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_endpoint import a_fleet, a_trace, some_rules
+from one_endpoint import a_fleet, a_trace, some_rules, with_ranks
 
 from fleetcast.assets.lake.settings import build_settings, load_settings
 from fleetcast.assets.replays.policy_inputs import fleet_and_rules
@@ -16,7 +16,6 @@ from fleetcast.models.latency.aiconfigurator_package import ask_package
 from fleetcast.models.latency.aiconfigurator_profiles import build_engine_query
 from fleetcast.models.replay.kernel_inputs import ALL_STEPS, FleetArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
-from fleetcast.models.replay.session.fleet_arrays import place_ranks
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config_loading import load_config
@@ -31,12 +30,7 @@ MIXTURE, GPU = "gpt-oss-20b", "h100-80gb"
 
 def ranked_fleet(instances: int, ranks: int, **changes: Any) -> FleetArrays:
     """Instances of so many ranks, with chunked engines."""
-    fleet = a_fleet(instances, 8, batching=np.array([Batching.CHUNKED]), **changes)
-    pool, instance_slot, second_rank = place_ranks(np.array([instances]), np.array([ranks]))
-    return fleet._replace(
-        ranks=np.array([ranks]), pool=pool, slot_kind=fleet.kind[pool],
-        instance_slot=instance_slot, second_rank=second_rank,
-    )  # fmt: skip
+    return with_ranks(a_fleet(instances, 8, batching=np.array([Batching.CHUNKED]), **changes), ranks)
 
 
 def play(fleet: FleetArrays, arrival_s: Any, inputs: Any, outputs: Any, steps: int = ALL_STEPS) -> Outcome:

@@ -6,12 +6,12 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import numpy as np
+from one_endpoint import with_ranks
 
 from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.profile_tables import LatencyTables
 from fleetcast.models.replay.kernel_inputs import FleetArrays, TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
-from fleetcast.models.replay.session.fleet_arrays import place_ranks
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import RunConfig
@@ -175,12 +175,7 @@ def case_fleet(case: EngineCase, catalogue: Catalogue, config: RunConfig) -> Fle
         prefix_block_tokens=case.block_size,
     )
     alone = trial_fleet(LLM, pool, catalogue, dataclasses.replace(config, fleet=fleet), case.engines)
-    sizes = np.full(alone.kind.size, case.ranks)
-    pools, instance_slot, second_rank = place_ranks(np.diff(alone.slots), sizes)
-    return alone._replace(
-        ranks=np.full(alone.ranks.size, case.ranks), pool=pools, slot_kind=alone.kind[pools],
-        instance_slot=instance_slot, second_rank=second_rank,
-    )  # fmt: skip
+    return with_ranks(alone, case.ranks)
 
 
 def play_kernel(case: EngineCase, fleet: FleetArrays, catalogue: Catalogue, config: RunConfig) -> Played:

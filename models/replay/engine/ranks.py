@@ -43,15 +43,9 @@ def waiting_requests(state: State, slot: int) -> int:
     return assigned_requests(state, slot) - instance.batch - instance.joining - instance.outbound
 
 
-@njit_inline
+@njit_call
 def choose_rank(fleet: FleetArrays, state: State, slot: int) -> int:
     """Return the slot of the rank of the instance that gets the next request; ties to the first."""
-    return slot if fleet.ranks[fleet.slot_kind[slot]] == 1 else least_busy_rank(fleet, state, slot)
-
-
-@njit_call
-def least_busy_rank(fleet: FleetArrays, state: State, slot: int) -> int:
-    """Return the slot of the rank with the least weighted number of requests."""
     best, least = NO_INDEX, 0
     for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
         member = rank_slot(fleet, slot, rank)
