@@ -15,6 +15,8 @@ from handed import write_plan
 from small import small_config
 
 from fleetcast.assets.lake.settings import load_settings, midnight
+from fleetcast.assets.plans import current_plan
+from fleetcast.assets.plans.current_plan import CurrentPlan
 from fleetcast.assets.plans.keda_messages import CALLS, MESSAGE_CLASSES, SERVICE
 
 DAY, SOON_S = date(2025, 7, 3), 60.0
@@ -116,3 +118,25 @@ def test_a_scaler_survives_a_lake_that_is_away_and_its_own_restart(
     assert [replicas(), caller(scaler.address)()] == [COUNTS[6]] * 2  # also to a KEDA that has restarted
     scaler.set_clock(7, 10)
     assert replicas() == COUNTS[7]
+
+
+def test_a_lake_that_goes_away_while_it_is_read_keeps_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings(small_config(tmp_path), tmp_path / "lake")
+    write_plan(settings, DAY, COUNTS)
+    plan = CurrentPlan(settings, "day_ahead", lambda: midnight(DAY))
+    assert plan.refresh()
+    known = plan.workloads
+    write_plan(settings, DAY, COUNTS[::-1])
+
+    def go_away(*folders: Any) -> set[str]:
+        found = current_plan_folders(*folders)
+        (tmp_path / "lake").rename(tmp_path / "away")
+        return found
+
+    current_plan_folders = current_plan.folders_with_rows
+    monkeypatch.setattr(current_plan, "folders_with_rows", go_away)
+    assert not plan.refresh()
+    assert known
+    assert plan.workloads == known

@@ -51,20 +51,22 @@ class CurrentPlan:
         self._reading = Lock()
 
     def refresh(self) -> bool:
-        """Read the plans again where their files or the date have changed; return whether it read them.
+        """Read the plans again where their files or the date have changed; return whether they are new.
 
-        LakeError, and the plans stay as they are, where the lake has none or cannot be read.
+        Where files change meanwhile, the plans stay as they are until the next call. LakeError, and the plans
+        stay too, where the lake has none or cannot be read.
         """
         with self._reading:
-            root = self.settings.lake.root
+            root, seen = self.settings.lake.root, self._marks_of_today()
             if not folders_with_rows(root, PLAN_TABLES):
                 # A mount that is away leaves an empty folder: this is no reason to forget the plan.
                 raise LakeError(f"{root} has no plan of any day.")
-            files = [marks for table in (*PLAN_TABLES, "forecasts") for marks in self._files(table)]
-            seen = self.now().date(), files
             if seen == self._seen:
                 return False
-            self.workloads, self.distrusted = self._read_plans(), self._read_alarm()
+            read = self._read_plans(), self._read_alarm()
+            if self._marks_of_today() != seen:
+                return False  # A mount that went away while it was read looks like a lake without a plan.
+            self.workloads, self.distrusted = read
             self._seen = seen
             return True
 
@@ -117,14 +119,15 @@ class CurrentPlan:
                 return row
         return None
 
-    def _files(self, table: str) -> list[dict[str, str]]:
-        """Return the marks of a table's files of the five days around now; a mark changes with its file."""
-        today = self.now().date()
-        days = [today + timedelta(days=n) for n in (-2, -1, 0, 1, 2)]
-        lake, trace = self.settings.lake, self.settings.trace
-        if table == ROLLING_TABLE:
-            return [lake.marks(table, trace=trace, made_day=day) for day in days]
-        return [lake.marks(table, trace=trace, day=day) for day in days]
+    def _marks_of_today(self) -> object:
+        """Return the date, and the marks of all files of the five days around it, which change with a file."""
+        today, lake, trace = self.now().date(), self.settings.lake, self.settings.trace
+        marks = [
+            lake.marks(table, trace=trace, **{"made_day" if table == ROLLING_TABLE else "day": day})
+            for table in (*PLAN_TABLES, "forecasts")
+            for day in (today + timedelta(days=n) for n in (-2, -1, 0, 1, 2))
+        ]
+        return today, marks
 
     def _read_plans(self) -> dict[WorkloadKey, ClusterWorkload]:
         today = self.now().date()
