@@ -120,7 +120,7 @@ class CurrentPlan:
         return None
 
     def _marks_of_today(self) -> object:
-        """Return the date, and the marks of all files of the five days around it, which change with a file."""
+        """Return the date, and the marks of the files of five days around it: they change with a file."""
         today, lake, trace = self.now().date(), self.settings.lake, self.settings.trace
         marks = [
             lake.marks(table, trace=trace, **{"made_day" if table == ROLLING_TABLE else "day": day})
