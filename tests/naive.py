@@ -585,8 +585,8 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         if changed and instance.status == SERVING:
             self.pull(instance.pool, now)
             self.release_kept(self.fleet.llm[instance.pool], now)
-        seconds = [self.begin(rank, now) for rank in instance.ranks]
-        instance.wakes_s = now + max(seconds) if instance.is_busy else inf
+        begun = [self.begin(rank, now) for rank in instance.ranks]
+        instance.wakes_s = now + self.step_s(instance, begun) if instance.is_busy else inf
         self.donate_when_empty(instance, now)
 
     def end_step(self, instance, now):
@@ -734,8 +734,19 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         instance.waiting.append(victim)
         instance.queue_dirty = True
 
+    def step_s(self, instance, begun):
+        """Seconds of a step: of its slowest rank, or of that one's own part and of all ranks' experts."""
+        kind, slowest_s = self.fleet.kind[instance.pool], max(seconds for seconds, _ in begun)
+        tokens, latency = [tokens for _, tokens in begun], self.fleet.latency
+        is_prefill = any(rank.joining or rank.paused for rank in instance.ranks)
+        if not is_prefill or max(tokens) <= min(512, 2 * self.fleet.max_batch[kind]):
+            return slowest_s
+        expert_s = (latency.expert_s, latency.expert_slope)
+        own_s = [seconds - self.at_knots(kind, *expert_s, count) for seconds, count in begun]
+        return max(0.0, *own_s) + self.at_knots(kind, *expert_s, sum(tokens) / len(tokens))
+
     def begin(self, instance, now):
-        """Compose the next step of a rank; its seconds."""
+        """Compose the next step of a rank; its seconds and tokens."""
         kind = self.fleet.kind[instance.pool]
         batching = self.batching[kind]
         self.notice(instance, instance.composed_s)
@@ -767,21 +778,22 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         instance.chunks = self.next_chunks(instance)
         chunk = sum(instance.chunks.values())
         instance.began_s = now
+        tokens = chunk if batching == "whole" else chunk + b * (1 + self.draft_tokens(instance.pool))
         if chunk:
             if batching == "whole" or b == 0:
                 seconds = self.prefill_s(kind, chunk)
             else:
-                seconds = self.prefill_s(kind, chunk + b * (1 + self.draft_tokens(instance.pool)))
+                seconds = self.prefill_s(kind, tokens)
                 seconds += float(self.fleet.drafts.draft_s[kind])
                 seconds = max(seconds, float(latency.decode_s[kind][b]))
                 seconds += float(latency.decode_kv_s[kind][b] * kv)
             for request in instance.joining:
                 context = request.input_tokens + request.made - request.pending
                 seconds += float(latency.prefill_context_s[kind]) * instance.chunks[request.turn] * context
-            return seconds
+            return seconds, tokens
         if instance.batch:
-            return float(latency.decode_s[kind][b] + latency.decode_kv_s[kind][b] * kv)
-        return 0.0
+            return float(latency.decode_s[kind][b] + latency.decode_kv_s[kind][b] * kv), tokens
+        return 0.0, 0
 
     def forget_ended(self, instance):
         instance.ended, instance.ended_held = 0, {}
@@ -884,10 +896,12 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         return dues.index(float(due_s[request.tier])) if sort[request.tier] else max(len(dues) - 1, 0)
 
     def prefill_s(self, kind, tokens):
-        latency = self.fleet.latency
-        knot = max(k for k, x in enumerate(latency.prefill_tokens[kind]) if x <= tokens)
-        beyond = tokens - latency.prefill_tokens[kind][knot]
-        return float(latency.prefill_s[kind][knot] + beyond * latency.prefill_slope[kind][knot])
+        return self.at_knots(kind, self.fleet.latency.prefill_s, self.fleet.latency.prefill_slope, tokens)
+
+    def at_knots(self, kind, seconds, slope, tokens):
+        knots = self.fleet.latency.prefill_tokens[kind]
+        knot = max(k for k, x in enumerate(knots) if x <= tokens)
+        return float(seconds[kind][knot] + (tokens - knots[knot]) * slope[kind][knot])
 
 
 def replay(rows, fleet, rules, policies, plan, horizon_s, tail_s, hour_s, moves=()):

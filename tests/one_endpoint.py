@@ -36,6 +36,7 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> FleetArrays:
         np.full((1, max_batch + 1), DECODE_S),
         np.full((1, max_batch + 1), KV_S),
         np.zeros(1),
+        *np.zeros((2, 1, 2)),
     )
     fleet = FleetArrays(
         pools_of=np.zeros((1, 1), np.int64),

@@ -51,10 +51,9 @@ def binary_latency(max_batch: int) -> LatencyTables:
     slope = np.hstack([np.diff(seconds) / np.diff(knots), [[3 / 32], [0.0], [1 / 32], [0.0]]])
     batch = np.arange(max_batch + 1)
     decode = np.vstack([0.25 + batch / 8, 0 * batch + GRID_S, 0.125 + batch / 16, 0 * batch + 2 * GRID_S])
-    per_kv = np.array([1 / 1024, 0.0, 1 / 512, 0.0])
-    return LatencyTables(
-        knots, seconds, slope, decode, np.outer(per_kv, batch), np.array([1, 0, 4, 1]) / 1024
-    )
+    per_kv, per_pair = np.array([1 / 1024, 0.0, 1 / 512, 0.0]), np.array([1, 0, 4, 1]) / 1024
+    experts = (seconds / 2, slope / 2)  # half of every pass
+    return LatencyTables(knots, seconds, slope, decode, np.outer(per_kv, batch), per_pair, *experts)
 
 
 @st.composite

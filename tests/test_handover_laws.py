@@ -30,6 +30,7 @@ def two_kinds(link_token_s: float) -> FleetArrays:
         np.array([[DECODE_S] * 2, [DECODE_S / 4] * 2]),
         np.array([[KV_S] * 2, [KV_S / 2] * 2]),
         np.zeros(2),
+        *np.zeros((2, 2, 2)),
     )
     ones, zeros = np.ones(2, np.int64), np.zeros(2, np.int64)
     return a_pair(1, 1, 0.0)._replace(

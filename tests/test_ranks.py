@@ -13,7 +13,9 @@ from one_endpoint import a_fleet, a_trace, some_rules, with_ranks
 from fleetcast.assets.lake.settings import build_settings, load_settings
 from fleetcast.assets.replays.policy_inputs import fleet_and_rules
 from fleetcast.models.latency.aiconfigurator_package import ask_package
-from fleetcast.models.latency.aiconfigurator_profiles import build_engine_query
+from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile, build_engine_query
+from fleetcast.models.latency.latency_errors import scale_profile
+from fleetcast.models.latency.pipeline_stages import split_into_stages
 from fleetcast.models.replay.kernel_inputs import ALL_STEPS, FleetArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
 from fleetcast.models.replay.session.outcome import Outcome
@@ -63,6 +65,26 @@ def test_a_step_takes_as_long_as_that_of_the_slowest_rank() -> None:
     assert longer_s == pytest.approx(prompt_s - 1 / 32 + slower_s, abs=2 / 1024)
 
 
+def test_experts_compute_the_tokens_of_all_ranks_together() -> None:
+    """Half of a pass is in experts. A prompt at one rank of four is a quarter of what they may compute. It is
+    padded in a recorded pass, of up to twice the eight seats.
+    """
+    fleet = ranked_fleet(1, 4)
+    latency = fleet.latency._replace(
+        expert_s=fleet.latency.prefill_s / 2, expert_slope=fleet.latency.prefill_slope / 2
+    )
+    fleet = fleet._replace(latency=latency)
+    for prompts, seconds in (
+        ([2048], 1 + 1 / 4),
+        ([2048] * 4, 2),
+        ([2048, 1024], 1 + 3 / 8),
+        ([16], 16 / 1024),
+    ):
+        size = len(prompts)
+        first_s = play(fleet, np.zeros(size), np.array(prompts), np.full(size, 2)).first_token_s
+        np.testing.assert_array_equal(first_s, seconds)
+
+
 def test_a_stretch_is_the_sum_of_its_slowest_steps() -> None:
     """The closed form equals single steps. One rank has a long cache, the other two requests: after 284 steps
     its cache is longer, and it is the slower one. Then many requests at random.
@@ -110,12 +132,26 @@ def test_ranks_share_the_experts_and_each_holds_the_rest() -> None:
 
 
 def test_a_pass_of_ranks_sends_tokens_to_the_experts_of_others() -> None:
-    """The package itself, not what was kept of its answers."""
-    first_s = [
-        ask_package(build_engine_query(catalogue, MIXTURE, GPU, 1))["tables"][3][0]
+    """The package itself, not what was kept of its answers. Attention of more than a few tokens takes longer
+    than sending them, so experts are never the whole of a pass.
+    """
+    alone, shared = (
+        ask_package(build_engine_query(catalogue, MIXTURE, GPU, 1))
         for catalogue in (load_catalogue(), mixture(4))
-    ]
-    assert first_s[1] > first_s[0]
+    )
+    assert shared["tables"][3][0] > alone["tables"][3][0]
+    assert alone["expert_s"] == []
+    share = np.array(shared["expert_s"]) / shared["tables"][1]
+    assert share.min() > 0.55  # with sending; without, a half
+    assert share.max() < 0.95
+
+
+def test_the_part_of_experts_is_the_same_with_stages_and_errors() -> None:
+    catalogue = mixture(4)
+    profile = aiconfigurator_profile(catalogue, MIXTURE, GPU, 1)
+    share = np.divide(profile.expert_s, profile.prefill_s)
+    for changed in (split_into_stages(profile, 2, 0.0), scale_profile(catalogue, profile, 2.0, 3.0)):
+        np.testing.assert_allclose(np.divide(changed.expert_s, changed.prefill_s), share)
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,11 @@ def case_fleet(case: EngineCase, catalogue: Catalogue, config: RunConfig) -> Fle
         prefix_block_tokens=case.block_size,
     )
     alone = trial_fleet(LLM, pool, catalogue, dataclasses.replace(config, fleet=fleet), case.engines)
-    return with_ranks(alone, case.ranks)
+    if case.ranks == 1:
+        return alone
+    latency = alone.latency  # of a dense llm: let its ranks share half of each pass
+    experts = {"expert_s": latency.prefill_s / 2, "expert_slope": latency.prefill_slope / 2}
+    return with_ranks(alone._replace(latency=latency._replace(**experts)), case.ranks)
 
 
 def play_kernel(case: EngineCase, fleet: FleetArrays, catalogue: Catalogue, config: RunConfig) -> Played:
@@ -203,6 +207,8 @@ def oracle_case(case: EngineCase, fleet: FleetArrays, rows: Any, rank: Any) -> d
         "tokens": latency.prefill_tokens[0][knots],
         "prefill_s": latency.prefill_s[0][knots],
         "prefill_slope": latency.prefill_slope[0][knots],
+        "expert_s": latency.expert_s[0][knots],
+        "expert_slope": latency.expert_slope[0][knots],
         "decode_s": latency.decode_s[0],
         "decode_kv_s": latency.decode_kv_s[0],
     }
@@ -284,7 +290,11 @@ def recorded_latency(recorded: dict[str, Any]) -> LatencyTables:
     """The tables that it was priced by: the catalogue's may have changed since."""
     given = recorded["latency"]
     names = ("tokens", "prefill_s", "prefill_slope", "decode_s", "decode_kv_s")
-    return LatencyTables(*(np.array([given[name]]) for name in names), np.array([given["prefill_context_s"]]))
+    experts = (
+        np.array([given.get(name, [0.0] * len(given["tokens"]))]) for name in ("expert_s", "expert_slope")
+    )
+    tables = (np.array([given[name]]) for name in names)
+    return LatencyTables(*tables, np.array([given["prefill_context_s"]]), *experts)
 
 
 def worst_difference(played: Played, case: EngineCase, rows: Any, oracle: dict[str, Any]) -> float:

@@ -20,11 +20,12 @@ from fleetcast.models.latency.roofline import DECODE_KNOTS, PREFILL_KNOTS
 from fleetcast.models.world.toml_dataclasses import ConfigError, shorten_text
 
 CORE_PACKAGE = "aiconfigurator-core"
-TABLES_VERSION = 1  # raise it when the tables of a query change: no older answer is then read from disk
+TABLES_VERSION = 2  # raise it when the tables of a query change: no older answer is then read from disk
 CHUNK_KNOTS = (8, 16, 32, 64)  # tokens: below the other profiles' knots, for the last part of a prompt
 PASS_KNOTS = (*CHUNK_KNOTS, *PREFILL_KNOTS)
 CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192)  # tokens of a request in the cache
 BETWEEN_GPUS = re.compile(r"_ar(_\d+)?$|dispatch")  # names of all-reduces, and of sending tokens to experts
+IN_EXPERTS = re.compile(r"_moe(_|$)")  # names of operations in experts, and of sending tokens there and back
 MOST_CACHED = 1 << 19  # tokens of all requests: more than the memory of an instance usually holds
 CHUNKS, EARLIER = (512, 2048), (2048, 8192, 32768)  # tokens of a pass, and of the context before it
 
@@ -112,6 +113,8 @@ def measure_tables(query: EngineQuery, folder: str) -> dict[str, Any]:
     decode_s, kv_token_s = fit_decode_lines(np.array(DECODE_KNOTS), np.array(CONTEXTS), np.array(step_s))
     context_s = fit_context_token_s(np.array(CHUNKS), np.array(EARLIER), np.array(later_s))
     one_pass = {"batch_size": 1, "osl": 2, "mode": "static_ctx"}
+    passes = [engine.run_static_per_op(**one_pass, isl=n)[0] for n in PASS_KNOTS]
+    expert_s = [operations_s(each, IN_EXPERTS) for each in passes if query.ranks > 1]
     return {
         "engine_version": version,
         "tables": [
@@ -123,9 +126,10 @@ def measure_tables(query: EngineQuery, folder: str) -> dict[str, Any]:
         ],
         "prefill_per_context_token_s": float(f"{context_s:.4g}"),
         "between_s": [
-            [between_ops_s(engine.run_static_per_op(**one_pass, isl=n)[0]) for n in PASS_KNOTS],
-            [between_ops_s(engine.decode_step_per_op(b, CONTEXTS[0], 2)) for b in DECODE_KNOTS],
+            [operations_s(each, BETWEEN_GPUS) for each in passes],
+            [operations_s(engine.decode_step_per_op(b, CONTEXTS[0], 2), BETWEEN_GPUS) for b in DECODE_KNOTS],
         ],
+        "expert_s": np.minimum(np.maximum.accumulate(expert_s), prefill_s[: len(expert_s)]).tolist(),
     }
 
 
@@ -153,9 +157,9 @@ def compile_engine(query: EngineQuery, folder: str, version: str) -> Any:
     return engine
 
 
-def between_ops_s(operations: Sequence[tuple[Any, ...]]) -> float:
-    """Return the seconds of a pass's operations between GPUs; each is (name, milliseconds, ...)."""
-    return round(sum(each[1] for each in operations if BETWEEN_GPUS.search(each[0])) / 1e3, 7)
+def operations_s(operations: Sequence[tuple[Any, ...]], names: re.Pattern[str]) -> float:
+    """Return the seconds of a pass's operations of these names; each is (name, milliseconds, ...)."""
+    return round(sum(each[1] for each in operations if names.search(each[0])) / 1e3, 7)
 
 
 def fit_decode_lines(batch: Floats, context: Floats, step_s: Floats) -> tuple[Floats, float]:

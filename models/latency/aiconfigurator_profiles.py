@@ -7,6 +7,8 @@ replay needs a profile (profile_tables.py). So the answers are reduced to it:
     f[B] + g*B*x   decode steps of B requests with a context of x tokens: a line through x for each batch,
                    with one slope g for all, by least squares of relative errors
     h              extra time of a prompt's pass after a context, per token and context token, likewise
+    expert_s[n]    of prefill_s[n], the seconds in experts that data-parallel ranks share, and of sending
+                   tokens there, where each rank has n tokens
 
 The package gets the llm's architecture as a config.json: its own copy, one in a folder, or, for a dense llm,
 one written from llms.toml. It gets no name, because it would download the config of a name that it lacks.
@@ -64,7 +66,7 @@ def profile_of_query(query: EngineQuery, llm: str, gpu: str, tensor_parallel: in
     )
     profile = LatencyProfile(
         llm, gpu, tensor_parallel, prefill_tokens, prefill_s, decode_batch, decode_s, kv_token_s, None,
-        source, answer["prefill_per_context_token_s"],
+        source, answer["prefill_per_context_token_s"], expert_s=tuple(answer["expert_s"]),
     )  # fmt: skip
     try:
         check_latency_profile(profile)

@@ -121,6 +121,7 @@ def scale_profile(
         profile,
         prefill_s=tuple(prefill * s for s in profile.prefill_s),
         prefill_per_context_token_s=prefill * context_token_s(catalogue, profile),
+        expert_s=tuple(prefill * s for s in profile.expert_s),
         decode_s=tuple(decode * s for s in profile.decode_s),
         decode_per_kv_token_s=decode * profile.decode_per_kv_token_s,
     )

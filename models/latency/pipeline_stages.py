@@ -52,7 +52,8 @@ def split_into_stages(profile: LatencyProfile, stages: int, hop_s: float) -> Lat
     """Return a one-stage profile with several stages; `hop_s` is seconds of a token between two stages."""
     hops_s = (stages - 1) * hop_s / stages
     tokens, batch = np.array(profile.prefill_tokens), np.array(profile.decode_batch)
-    prefill_s = np.array(profile.prefill_s) * (2 * stages - 1) / stages**2 + hops_s * tokens
+    passing_share = (2 * stages - 1) / stages**2
+    prefill_s = np.array(profile.prefill_s) * passing_share + hops_s * tokens
     decode_s = np.array(profile.decode_s) + hops_s * stages * batch
     return dataclasses.replace(
         profile,
@@ -61,8 +62,7 @@ def split_into_stages(profile: LatencyProfile, stages: int, hop_s: float) -> Lat
         decode_batch=(1, *(stages * batch).tolist()),
         decode_s=(float(decode_s[0]), *decode_s.tolist()),
         decode_per_kv_token_s=profile.decode_per_kv_token_s / stages,
-        prefill_per_context_token_s=(profile.prefill_per_context_token_s or 0.0)
-        * (2 * stages - 1)
-        / stages**2,
+        prefill_per_context_token_s=(profile.prefill_per_context_token_s or 0.0) * passing_share,
+        expert_s=tuple(passing_share * seconds for seconds in profile.expert_s),
         source=f"estimated: {stages} stages of {profile.source}",
     )

@@ -30,6 +30,8 @@ class LatencyTables(NamedTuple):
     decode_s: Floats  # (L, max_batch + 1) f[B] by requests; column 0 is unused
     decode_kv_s: Floats  # (L, max_batch + 1) g[B], seconds per cached token
     prefill_context_s: Floats  # (L,) h, seconds per prompt token and token of the context before its chunk
+    expert_s: Floats  # (L, K) of prefill_s, in experts that ranks share; its tokens: the mean of ranks
+    expert_slope: Floats  # (L, K) of prefill_slope, likewise
 
 
 def build_latency_tables(profiles: Sequence[LatencyProfile], max_batch: Sequence[int]) -> LatencyTables:
@@ -39,22 +41,27 @@ def build_latency_tables(profiles: Sequence[LatencyProfile], max_batch: Sequence
     """
     knots = 1 + max(len(p.prefill_tokens) for p in profiles)
     rows = len(profiles)
-    x, y, slope = (np.zeros((rows, knots)) for _ in range(3))
+    x, y, slope, expert_s, expert_slope = (np.zeros((rows, knots)) for _ in range(5))
     batch = np.arange(max(max_batch) + 1)
     decode_s, decode_kv_s = np.zeros((rows, batch.size)), np.zeros((rows, batch.size))
     for row, profile in enumerate(profiles):
         check_latency_profile(profile)
         check_batch_reach(profile, max_batch[row])
         n = len(profile.prefill_tokens)
-        x[row, 1 : n + 1], y[row, 1 : n + 1] = profile.prefill_tokens, profile.prefill_s
-        y[row, 0] = profile.prefill_s[0]  # a tiny prompt costs as much as the smallest one measured
-        slope[row, :n] = np.diff(y[row, : n + 1]) / np.diff(x[row, : n + 1])
-        slope[row, n] = slope[row, n - 1]
+        x[row, 1 : n + 1] = profile.prefill_tokens
+        for values, seconds, per_token in (
+            (profile.prefill_s, y, slope),
+            (profile.expert_s or (0.0,) * n, expert_s, expert_slope),
+        ):
+            # A tiny prompt costs as much as the smallest one measured.
+            seconds[row, : n + 1] = values[0], *values
+            per_token[row, :n] = np.diff(seconds[row, : n + 1]) / np.diff(x[row, : n + 1])
+            per_token[row, n] = per_token[row, n - 1]
         x[row, n + 1 :] = np.inf  # a shorter profile's unused knots are never reached
         decode_s[row] = interpolate_knots(batch, profile.decode_batch, profile.decode_s)
         decode_kv_s[row] = profile.decode_per_kv_token_s
     context_s = np.array([profile.prefill_per_context_token_s or 0.0 for profile in profiles])
-    return LatencyTables(x, y, slope, decode_s, decode_kv_s, context_s)
+    return LatencyTables(x, y, slope, decode_s, decode_kv_s, context_s, expert_s, expert_slope)
 
 
 def check_latency_profile(profile: LatencyProfile) -> None:

@@ -148,6 +148,8 @@ class LatencyProfile:
     prefill_median_error_share: NotNegative | None = None  # held out; None: median_error_share
     board_w: Positive | None = None  # mean power of a GPU's board under load; None: not measured
     era: str = ""  # of the engine, where it is not a current one: the year
+    # of prefill_s, in the experts that data-parallel ranks share, if each rank has as many tokens; (): none
+    expert_s: tuple[NotNegative, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -50,13 +50,29 @@ class StepTimer:
         self.knots, self.prefill_s, self.slope = (
             latency[k] for k in ("tokens", "prefill_s", "prefill_slope")
         )
+        self.expert_s, self.expert_slope = latency["expert_s"], latency["expert_slope"]
         self.decode_s, self.decode_kv_s = latency["decode_s"], latency["decode_kv_s"]
         self.context_s = latency["prefill_context_s"]
 
+    def at_knots(self, seconds: list, slope: list, tokens: float) -> float:
+        at = max(k for k, knot in enumerate(self.knots) if knot <= tokens)
+        return seconds[at] + (tokens - self.knots[at]) * slope[at]
+
     def pass_s(self, tokens: int) -> float:
         """Seconds of one pass over so many tokens of prompts."""
-        at = max(k for k, knot in enumerate(self.knots) if knot <= tokens)
-        return self.prefill_s[at] + (tokens - self.knots[at]) * self.slope[at]
+        return self.at_knots(self.prefill_s, self.slope, tokens)
+
+    def expert_pass_s(self, tokens: float) -> float:
+        """Of these, the seconds in experts that ranks share; `tokens`: the mean of the ranks."""
+        return self.at_knots(self.expert_s, self.expert_slope, tokens)
+
+    def instance_step_s(self, steps: list, most_recorded: int) -> float:
+        """Seconds of a step of the ranks, each (seconds, tokens, tokens of prompts); see engine/ranks.py."""
+        tokens = [each[1] for each in steps]
+        if len(steps) == 1 or max(tokens) <= most_recorded or not any(each[2] for each in steps):
+            return max(each[0] for each in steps)
+        own_s = max(seconds - self.expert_pass_s(count) for seconds, count, _ in steps)
+        return max(0.0, own_s) + self.expert_pass_s(sum(tokens) / len(tokens))
 
     def step_s(self, chunk: int, pairs: int, batch: int, kv: int) -> float:
         """Seconds of a step of `chunk` prompt tokens and `batch` decoding requests with `kv` cached
@@ -195,7 +211,8 @@ class Engine:
             assert whole + self.drafts["tokens"] >= request.num_computed_tokens
         made = next(self.makes_tokens) if batch else 1
         counts = {name: made if name in decoded else 1 for name in makes}
-        return output, counts, self.timer.step_s(chunk, pairs, batch, kv)
+        seconds = self.timer.step_s(chunk, pairs, batch, kv)
+        return output, counts, (seconds, chunk + batch * self.timer.rows, chunk)
 
     def finish(self, at_s: float) -> None:
         """End the step that runs, if one does."""
@@ -240,14 +257,14 @@ def run_case(case: dict) -> dict:
     while any(rank.left for rank in ranks):
         for rank in ranks:
             rank.begin(now)
-        running = [rank.flying[0][2] for rank in ranks if rank.flying]
-        if not running:
+        if not any(rank.flying for rank in ranks):
             now = max(now, min(rank.next_s for rank in ranks))
             continue
+        steps = [rank.flying[0][2] if rank.flying else (0.0, 0, 0) for rank in ranks]
         if is_async:
             for rank in ranks:
                 rank.begin_next(now)
-        now += max(running)
+        now += ranks[0].timer.instance_step_s(steps, min(512, 2 * case["engine"]["max_num_seqs"]))
         for rank in ranks:
             rank.finish(now)
     return result

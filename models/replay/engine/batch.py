@@ -35,8 +35,8 @@ from fleetcast.models.replay.engine.queue import (
     has_waiting_request,
     notice_arrivals,
 )
-from fleetcast.models.replay.engine.ranks import rank_slot
-from fleetcast.models.replay.engine.step_time import prefill_step_s, stretch_s
+from fleetcast.models.replay.engine.ranks import GRAPH_TOKENS, rank_slot
+from fleetcast.models.replay.engine.step_time import expert_step_s, prefill_step_s, stretch_s
 from fleetcast.models.replay.event_queue import reschedule_event
 from fleetcast.models.replay.kernel_inputs import ALL_TURNS, NEVER, NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import REQUEST_BITS, State
@@ -59,11 +59,7 @@ def begin_step(
         has_prompts = has_prompts or instance.joining > 0 or instance.last_turn < ALL_TURNS
         has_requests = has_requests or instance.batch > 0
     if has_prompts:
-        seconds = 0.0
-        for rank in range(fleet.ranks[fleet.slot_kind[slot]]):
-            member = rank_slot(fleet, slot, rank)
-            seconds = max(seconds, start_prefill_step(trace, fleet, state, member, now))
-        reschedule_event(state, slot, now + seconds)
+        reschedule_event(state, slot, now + start_prefill_steps(trace, fleet, state, slot, now))
     elif has_requests:
         start_decode_stretch(fleet, rules, state, slot, now)
     else:
@@ -101,30 +97,49 @@ def compose_step(
 
 
 @njit_inline
-def start_prefill_step(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, now: float) -> float:
+def start_prefill_steps(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, now: float) -> float:
+    """Start a prefill step at all ranks of an instance; return its seconds (ranks.py)."""
+    kind = fleet.slot_kind[slot]
+    ranks = fleet.ranks[kind]
+    slowest_s = own_s = 0.0
+    most = total = 0
+    for rank in range(ranks):
+        seconds, tokens = start_prefill_step(trace, fleet, state, rank_slot(fleet, slot, rank), now)
+        slowest_s = max(slowest_s, seconds)
+        own_s = max(own_s, seconds - expert_step_s(fleet, kind, tokens))
+        most, total = max(most, tokens), total + tokens
+    if ranks == 1 or most <= min(GRAPH_TOKENS, 2 * fleet.max_batch[kind]):
+        return slowest_s
+    return own_s + expert_step_s(fleet, kind, total / ranks)
+
+
+@njit_inline
+def start_prefill_step(
+    trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, now: float
+) -> tuple[float, int]:
     """Start a step over pending prompt tokens: all of them, or as many as the budget leaves after decode.
 
     Where requests pause, it is a step without them, maybe without prompts; and a rank may have none. Return
-    its seconds.
+    its seconds, if all ranks have as many tokens, and the tokens of its pass.
     """
     instance = state.instance[slot]
     kind, batch, kv = fleet.slot_kind[slot], instance.batch, instance.kv
     if instance.last_turn < ALL_TURNS:
         batch, kv = unpaused_batch(trace, state, slot)
     chunk = next_chunk_tokens(trace, fleet, state, slot)
-    seconds = prefill_step_s(fleet, kind, chunk) if chunk > 0 else 0.0
+    tokens, seconds = chunk, prefill_step_s(fleet, kind, chunk) if chunk > 0 else 0.0
     if fleet.batching[kind] != Batching.WHOLE and batch > 0:
         pass_s = fleet.latency.decode_s[kind, batch]
+        tokens = chunk + batch * (1 + fleet.drafts.tokens[kind])
         if chunk > 0:
-            rows = batch * (1 + fleet.drafts.tokens[kind])
-            pass_s = max(prefill_step_s(fleet, kind, chunk + rows) + fleet.drafts.draft_s[kind], pass_s)
+            pass_s = max(prefill_step_s(fleet, kind, tokens) + fleet.drafts.draft_s[kind], pass_s)
         seconds = pass_s + fleet.latency.decode_kv_s[kind, batch] * kv
     if instance.prefilled > 0 or fleet.prefix != Prefix.NONE:
         seconds += fleet.latency.prefill_context_s[kind] * context_pairs(trace, fleet, state, slot, chunk)
     instance.chunk = chunk
     instance.phase = Phase.PREFILL
     instance.base_s = now
-    return seconds
+    return seconds, tokens
 
 
 @njit_inline

@@ -1,14 +1,19 @@
 """Data-parallel ranks: engines of one instance, which run every step together (vLLM's data_parallel_size).
 
 The experts of a mixture are spread over the GPUs of all ranks, so a pass of one rank needs all of them. Each
-rank has a batch, a queue and memory of its own, in a slot of its own. A step of the instance takes as long as
-that of its slowest rank. A rank without requests runs along with an empty batch. Where some rank computes
-prompts, the step is a prefill step of all ranks. Otherwise all of them decode, in a stretch up to the first
-change at any rank.
+rank has a batch, a queue and memory of its own, in a slot of its own. A rank without requests runs along with
+an empty batch. Where some rank computes prompts, the step is a prefill step of all ranks. Otherwise all of
+them decode, in a stretch up to the first change at any rank.
 
-A step j of the stretch takes a + s*j seconds at a rank, with a = f[B] + g*kv and s = g*B. So the slowest rank
-changes at most once for each rank, always to a steeper one, and the seconds of a stretch are a sum over
-pieces in closed form.
+The profile's seconds P(T) are those of ranks with T tokens each, of which X(T) in the experts. vLLM replays
+recorded graphs for passes up to some number of tokens, and then pads all ranks to the largest one: the step
+takes as long as that of the slowest rank. Above, no rank is padded, and a step of the ranks r takes
+
+    max(P(T_r) - X(T_r)) + X(mean of T_r)     seconds
+
+A decode step j of the stretch takes a + s*j seconds at a rank, with a = f[B] + g*kv and s = g*B. So the
+slowest rank changes at most once for each rank, always to a steeper one, and the seconds of a stretch are a
+sum over pieces in closed form.
 
 A request goes to the rank with the least 4 * waiting + running requests, as vLLM's balancer counts them. That
 one hears of changes every 100 ms, the replay at once.
@@ -19,6 +24,7 @@ from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays
 from fleetcast.models.replay.state import State
 
 WAITING_WEIGHT = 4  # of vLLM's balancer
+GRAPH_TOKENS = 512  # vLLM's largest recorded pass, if twice max_num_seqs is not less
 
 
 @njit_inline

@@ -22,11 +22,27 @@ from fleetcast.models.replay.state import State
 @njit_inline
 def prefill_step_s(fleet: FleetArrays, kind: int, tokens: int) -> float:
     """Return the seconds to prefill `tokens` prompt tokens: linear between the knots of the profile."""
+    at = knot_below(fleet, kind, tokens)
+    beyond = tokens - fleet.latency.prefill_tokens[kind, at]
+    return fleet.latency.prefill_s[kind, at] + beyond * fleet.latency.prefill_slope[kind, at]
+
+
+@njit_inline
+def expert_step_s(fleet: FleetArrays, kind: int, tokens: float) -> float:
+    """Return the seconds that a prefill step spends in shared experts; `tokens`: the mean of the ranks."""
+    at = knot_below(fleet, kind, tokens)
+    beyond = tokens - fleet.latency.prefill_tokens[kind, at]
+    return fleet.latency.expert_s[kind, at] + beyond * fleet.latency.expert_slope[kind, at]
+
+
+@njit_inline
+def knot_below(fleet: FleetArrays, kind: int, tokens: float) -> int:
+    """Return the position of the last knot of the profile with at most so many tokens."""
     knots = fleet.latency.prefill_tokens[kind]
     at = 0
     while at + 1 < knots.size and knots[at + 1] <= tokens:
         at += 1
-    return fleet.latency.prefill_s[kind, at] + (tokens - knots[at]) * fleet.latency.prefill_slope[kind, at]
+    return at
 
 
 @njit_inline
