@@ -73,6 +73,7 @@ CURRENT = {
         "azure_weeks",
         "bursts_weeks",
         "answers_weeks",
+        "code_weeks",
         "mooncake_weeks",
         "servegen_weeks",
     ),
