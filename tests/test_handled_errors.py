@@ -38,7 +38,9 @@ from fleetcast.assets.studies.whatif_cases import WhatIfCase, resolve_case
 from fleetcast.assets.traces import file_content, landed_rows, landing, servegen_requests
 from fleetcast.models.configure.engine_points import EngineShape, why_unfit
 from fleetcast.models.forecast import statespace
-from fleetcast.models.latency import profile_cache
+from fleetcast.models.latency import aiconfigurator_profiles, profile_cache
+from fleetcast.models.latency.aiconfigurator_package import ask_package
+from fleetcast.models.latency.aiconfigurator_profiles import build_engine_query
 from fleetcast.models.latency.profile_order import comparable_profiles, complete_catalogue, compute_profile
 from fleetcast.models.replay.session import background_compile
 from fleetcast.models.trials.latency_curves import ReplicaShape, is_feasible_shape
@@ -297,6 +299,21 @@ def test_a_deployment_without_a_profile_is_left_out_or_named(tmp_path: Path) -> 
     )
     assert catalogue is CATALOGUE
     assert "of several providers: none has all these types" in note
+
+
+def test_what_the_package_cannot_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lacks attention of an llm on a GPU, in any bits; and an answer that is no profile."""
+    lacking = ask_package(build_engine_query(CATALOGUE, "gpt-oss-20b", "a100-80gb", 1))["refusal"]
+    assert lacking.startswith("perf database error: context attention data missing")
+    query = build_engine_query(CATALOGUE, "llama3.1-8b", "h100-80gb", 1)
+    tables = [[8, 16], [0.1, 0.2], [1, 2], [0.0, 0.1], 1e-9]
+    answer = {"tables": tables, "prefill_per_context_token_s": 0.0, "expert_s": [], "engine_version": "1"}
+    monkeypatch.setattr(aiconfigurator_profiles, "answer_query", lambda _: answer)
+    refused = (
+        r"^aiconfigurator-core gave no usable profile\. .*decode seconds \[0\.0, 0\.1\] must be positive"
+    )
+    with pytest.raises(ConfigError, match=refused):
+        aiconfigurator_profiles.profile_of_query(query, "llama3.1-8b", "h100-80gb", 1)
 
 
 def test_gpus_to_rent_that_are_too_small_are_named_with_their_number() -> None:
