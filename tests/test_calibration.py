@@ -282,6 +282,9 @@ def test_a_log_and_limits_that_contradict_each_other_are_refused(tmp_path: Path)
     engine.write_text('{"tensor_parallel_size": 4}')
     done = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--engine", str(engine))])
     assert "tensor_parallel is 4, --tensor-parallel 2. Name the deployment that was measured" in done.stderr
+    engine.write_text('{"tensor_parallel_size": 2, "data_parallel_size": 4, "data_parallel_size_local": 1}')
+    done = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--engine", str(engine))])
+    assert "meta.json: data_parallel_size is 4, but a profile is fitted to one engine" in done.stderr
 
 
 @pytest.mark.skipif(not ENGINES.exists(), reason="no engine logs next to the project")

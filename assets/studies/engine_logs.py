@@ -42,6 +42,7 @@ LIMIT_NAMES = {
     "is_not_async": ("disable_overlap_schedule",),
     "has_prefix_cache": ("enable_prefix_caching",),
     "tensor_parallel": ("tensor_parallel_size", "tp_size"),
+    "data_parallel_size": ("data_parallel_size", "dp_size"),
 }
 LOG_PATTERNS = {  # sentences of vLLM's start-up log
     "kv_tokens": r"GPU KV cache size: ([\d,]+) tokens",
@@ -230,6 +231,11 @@ def read_engine_limits(path: Path) -> dict[str, Any]:
             f"{path.name} names none of "
             f"{', '.join(key for keys in LIMIT_NAMES.values() for key in keys)}. Give "
             "the metadata (JSON) or the start-up log of vLLM or SGLang."
+        )
+    if (ranks := found.get("data_parallel_size", 1)) > 1:
+        raise CalibrationError(
+            f"{path.name}: data_parallel_size is {ranks}, but a profile is fitted to one engine. Give the "
+            "log of an engine without data-parallel ranks."
         )
     return to_deployment_fields(found)
 
