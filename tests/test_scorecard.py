@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from trial_rows import decided, trial_rows
 
+from fleetcast.assets.lake.empty_query_hints import explain_empty_result
 from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.sql_files import read_sql
@@ -541,6 +542,12 @@ def test_why_late_counts_those_ahead_on_the_same_instance(tmp_path: Path) -> Non
     ]
     everything = lake.sql("queries/why_late.sql", **WHERE).to_pylist()
     assert {row["request_id"]: row["ahead"] for row in everything} == {0: 0, 1: 0}  # 2 was in time
+    tomorrow = {"trace": "t", "day": WHERE["day"] + timedelta(days=1)}
+    lake.write("outcomes", outcomes(rows[2:]), **tomorrow, policy="reactive")
+    lake.write("fleet_hours", fleet_hours(3600.0, 1800.0), **tomorrow, policy="reactive")
+    assert lake.sql("queries/why_late.sql", **tomorrow).num_rows == 0
+    reasons = explain_empty_result(lake, "queries/why_late.sql", tomorrow)
+    assert list(reasons) == ["No interactive request was late."]
 
 
 def test_a_timeline_has_every_second_of_every_request_in_lanes_that_do_not_overlap(tmp_path: Path) -> None:

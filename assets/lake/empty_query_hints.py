@@ -59,6 +59,14 @@ def require_parameters(query: str, given: Mapping[str, Any]) -> None:
 
 def explain_empty_result(lake: Lake, query: str, given: Mapping[str, Any]) -> Iterator[str]:
     """Yield sentences that explain why a query, or a file of sql/, has no rows with these parameters."""
+    lacking = list(_lacking_tables(lake, query, given))
+    yield from lacking
+    if not lacking and query.endswith(".sql") and set(given) <= {"trace", "day"}:
+        yield from filter(None, [read_sql(query).fields.get("no rows")])
+
+
+def _lacking_tables(lake: Lake, query: str, given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each table that the query reads and that has nothing for these parameters."""
     names = query_parameters(query)
     for table in sorted(
         set(_source_tables(re.findall(r"\b(?:from|join)\s+(\w+)", _without_comments(query))))
@@ -70,6 +78,8 @@ def explain_empty_result(lake: Lake, query: str, given: Mapping[str, Any]) -> It
         where = {key: given[key] for key in PARTITIONS[file] if key in names and key in given}
         if not lake.files(file, **partition, **where):
             of = "".join(f" of {key} {value}" for key, value in where.items())
+            if table == "legs" and lake.files("outcomes", **where):
+                continue  # a fleet whose instances pass no request on has no file of stages
             yield f"The table {table} has nothing{of}: fleetcast {command} fills it."
 
 

@@ -1,6 +1,7 @@
 -- How busy are the links that transfer KV caches from prefill to decode? By hour, for links with a transfer.
 -- grain: policy, hour_start, served_region, llm, role, gpu
 -- reads: legs, requests
+-- no rows: No KV cache was transferred between instances.
 -- units: *_share 0 to 1, *_s seconds; hour_start is the hour in which the caches arrived, UTC
 -- role, gpu = the instances at one end: prefill sends, decode receives
 -- links = instances that sent or received a cache; caches = number of caches

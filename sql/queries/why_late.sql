@@ -1,6 +1,7 @@
 -- Why was a request late? The parts of its time to first token under each policy; without $request the three worst late interactive requests of each policy.
 -- grain: policy, request_id
 -- reads: outcomes, legs, fleet_hours
+-- no rows: No interactive request was late.
 -- units: *_s seconds, *_tokens tokens, booting mean number of booting instances in the hour
 -- target_ratio = its value over the target that it missed most; infinity: never served
 -- instance = the instance that made its first token; request_legs.sql has all instances
