@@ -157,7 +157,8 @@ def export_command(
             image=image,
             day=parse_day(date_) or settings.config.trace.replay_day,
         )
-        typer.echo(_export_plan(settings, format_, policy, region, options).rstrip("\n"))
+        if text := _export_plan(settings, format_, policy, region, options).rstrip("\n"):
+            typer.echo(text)
 
 
 def _export_plan(
@@ -168,7 +169,7 @@ def _export_plan(
     options: "ExportOptions",
 ) -> str:
     """Return a plan in a format: of its day, or for objects that act of the plan in force until then too."""
-    from fleetcast.assets.plans.cluster_formats import CLUSTER_FORMATS
+    from fleetcast.assets.plans.cluster_formats import CLUSTER_FORMATS, describe_empty_export
     from fleetcast.assets.plans.cluster_workloads import early_boots
     from fleetcast.assets.plans.held_plan import drop_idle_workloads, read_held_plan
     from fleetcast.assets.plans.plan_export import plan_to_json, read_plan_rows
@@ -185,7 +186,10 @@ def _export_plan(
     else:
         rows = read_held_plan(settings, day, policy, region, datetime.now(UTC))
     show_note(describe_region_exports(rows))
-    return CLUSTER_FORMATS[format_.value](settings, rows, options)
+    text = CLUSTER_FORMATS[format_.value](settings, rows, options)
+    if not text:
+        show_note(describe_empty_export(rows, options))
+    return text
 
 
 def ran_command(

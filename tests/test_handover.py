@@ -148,7 +148,12 @@ def test_a_workload_that_needs_no_node_has_no_buffer_and_no_step(planned: RunSet
     [steps] = [one["data"]["steps"] for one in objects if one["kind"] == "ConfigMap"]
     assert {line.split(" ")[1].split("/")[1] for line in steps.splitlines()} == set(names)
     flat = [{**row, "instances": 4} for row in rows]
-    assert list(yaml.safe_load_all(render(planned, flat, ExportOptions()))) == []
+    assert render(planned, flat, ExportOptions()) == ""
+    for counts, reason in ((4, "in the whole plan no replica begins to boot"), (0, "the plan runs no inst")):
+        described = cluster_formats.describe_empty_export(
+            [{**row, "instances": counts} for row in rows], ExportOptions()
+        )
+        assert described.startswith(f"Nothing to export: {reason}")
 
 
 def test_hpa_bounds_are_the_plan_of_the_hour(planned: RunSettings) -> None:
@@ -253,6 +258,11 @@ def test_the_command_exports_only_safe_formats_of_a_past_day(
         assert "--date: got 2025-07-03, and it is " in " ".join(refused.stderr.split())
     for safe in (["k8s", "--mode", "advisory"], ["keda-scaler"], ["hpa", "--hour", "3"], ["json"]):
         assert CliRunner().invoke(cli_app, [*arguments, "--format", *safe]).exit_code == 0, safe
+    empty = CliRunner().invoke(cli_app, [*arguments, "--format", "capacity-buffer", "--hour", "3"])
+    assert (empty.exit_code, empty.stdout) == (0, "")
+    assert empty.stderr.startswith(
+        "Nothing to export: after 03:00 no replica begins to boot within the 5 min"
+    )
 
 
 def test_the_command_exports_tomorrow_over_today(

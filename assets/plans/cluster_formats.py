@@ -82,6 +82,18 @@ CLUSTER_FORMATS: Mapping[str, Callable[[RunSettings, Sequence[Row], ExportOption
 }
 
 
+def describe_empty_export(rows: Sequence[Row], options: ExportOptions) -> str:
+    """Return one line: why an export of these rows has no object. If an instance runs, it is of buffers."""
+    if not any(row["instances"] for row in rows):
+        return "Nothing to export: the plan runs no instance."
+    when = "in the whole plan" if options.hour is None else f"after {options.hour:02}:00"
+    minutes = options.node_lead_s / 60
+    return (
+        f"Nothing to export: {when} no replica begins to boot within the {minutes:g} minutes that a node "
+        "takes (--node-lead-minutes), so no CapacityBuffer is needed."
+    )
+
+
 def _one_each(build: Callable[[ClusterWorkload, ExportOptions], Manifest]) -> ManifestsBuilder:
     return lambda workloads, options: [build(workload, options) for workload in workloads]
 
