@@ -179,7 +179,10 @@ def day_version(settings: RunSettings, tables: Sequence[str], day: date) -> dg.D
 def set_days_version(context: dg.AssetExecutionContext, settings: RunSettings, table: str) -> None:
     """Set the data version of the run's days, and show each day's own on its page.
 
-    Dagster gives the days of one run one version. It is the one of the runs before if no day has changed.
+    Dagster 1.13 gives the days of one run one version: `Output`, `MaterializeResult` and `set_data_version`
+    take no partition, only `add_asset_metadata` does. A materialization that an asset logs for each day, with
+    a version in its tags, comes before Dagster's own, and the last one counts. So the version is the one of
+    the runs before if no day has changed, else a new one, and what follows each of these days is unsynced.
     """
     versions = {day: day_version(settings, [table], day).value for day in partition_days(context)}
     before = {_version_before(context, day, version) for day, version in versions.items()}
