@@ -135,7 +135,7 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
     heads = ("\nplanner", "\nUSD", "over fleet-\ncast, %", "error\n± %", "GPU-\nhours", "lower\nbound",
              "whole in-\nstances", "\nrouting", "\nplan", "\nbooting", "\nscaling", "TTFT s\np95",
              "TPOT ms\np95", "\nquality")  # fmt: skip
-    parts = ("fluid_usd", "whole_usd", "routing_usd", "planned_usd", "boot_usd", "scaling_usd")
+    parts = ("fluid_usd", "constraint_usd", "routing_usd", "planned_usd", "boot_usd", "scaling_usd")
     lines = [
         (
             row["planner"],

@@ -76,7 +76,7 @@ def test_a_column_name_has_one_definition() -> None:
             "from fleet_by_hour join demand using (trace, day, llm, region)",
             "the instances are is served_region",
         ),
-        ("select usd from left_over", "In left_over it is backlog_usd"),
+        ("select whole_usd from planner_board", "In planner_board it is constraint_usd"),
         ("select usd from lateness", r"Candidate bindings: [^.]*\.$"),
     ],
 )

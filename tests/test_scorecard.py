@@ -397,7 +397,7 @@ def test_forecasts_are_compared_where_they_attain_the_same_and_their_costs_add_u
     assert board["failure_reason"].dropna().to_dict() == {
         "arima": "still attains 97.0 % at 1.2 times the capacity"
     }
-    parts = ["fluid_usd", "whole_usd", "routing_usd", "forecast_usd", "boot_usd"]
+    parts = ["fluid_usd", "constraint_usd", "routing_usd", "forecast_usd", "boot_usd"]
     assert board.loc["last_value", parts].tolist() == pytest.approx([10, 7, 22 - 17, 46 - 5 - 22, 5])
     assert board.loc["truth", parts].tolist() == pytest.approx([10, 7, 5, 0, 3])
     assert board.loc["truth", "saved_on_last_value_share"] == pytest.approx(1 - 2.5 / 4.6)

@@ -19,7 +19,8 @@ RENAMED_COLUMNS: Mapping[str, str] = {
     "planner_board.draws": "In planner_board it is kept_draws.",
     "quality_board.kind": "In quality_board it is plan_kind.",
     "idea_worth.place": "In idea_worth it is ideas_so_far.",
-    "decision_leaderboard.rounding_usd": "In decision_leaderboard it is whole_usd.",
+    "decision_leaderboard.rounding_usd": "In decision_leaderboard it is constraint_usd.",
+    "planner_board.whole_usd": "In planner_board it is constraint_usd.",
 }
 
 

@@ -7,7 +7,7 @@
 -- gpu_hours = GPU-hours of serving, booting and draining; at that attainment, by linear interpolation between the two nearest replays; null where there are none
 -- noise_share = the resolution of the comparison: difference of the GPU-hours of these two replays
 -- usd = cost of the instances; at that attainment
--- fluid_usd, whole_usd, routing_usd, forecast_usd, boot_usd = the parts of usd, as in regret
+-- fluid_usd, constraint_usd, routing_usd, forecast_usd, boot_usd = the parts of usd, as in regret
 -- routing_usd = additional cost of serving most of the load in its region, of buffer and boot times: the clairvoyant plan above that, without boots
 -- forecast_usd = cost of the method above the clairvoyant forecast, without boots
 -- over_truth_share = GPU-hours above those of the clairvoyant forecast
@@ -81,7 +81,7 @@ least as (
         trace,
         day,
         sum(fluid_usd)   as fluid_usd,
-        sum(hour_usd)    as whole_usd
+        sum(hour_usd)    as held_usd
     from plan_bounds
     group by trace, day
 ),
@@ -95,7 +95,7 @@ matched as (
         crossings.noise_share,
         reached.failure_reason,
         least.fluid_usd,
-        least.whole_usd - least.fluid_usd as whole_usd,
+        least.held_usd - least.fluid_usd as constraint_usd,
         max(crossings.usd - crossings.boot_usd) filter (where method = 'truth') over of_day as truth_usd
     from as_planned
     left join crossings using (trace, day, method)
@@ -116,8 +116,8 @@ compared as (
         failure_reason,
         usd,
         fluid_usd,
-        whole_usd,
-        truth_usd - whole_usd - fluid_usd as routing_usd,
+        constraint_usd,
+        truth_usd - constraint_usd - fluid_usd as routing_usd,
         usd - boot_usd - truth_usd as forecast_usd,
         boot_usd,
         gpu_hours / max(gpu_hours) filter (where method = 'truth') over of_day - 1 as over_truth_share,

@@ -26,7 +26,7 @@ with scored as (
         * exclude (draw, rounding_usd, minimum_usd, hour_usd, foresight_usd),
         coalesce(draw, 0)                      as draw,
         usd + backlog_usd                         as total_usd,
-        rounding_usd + minimum_usd + hour_usd  as whole_usd,
+        rounding_usd + minimum_usd + hour_usd  as constraint_usd,
         foresight_usd                          as planned_usd,
         attained_ratio >= coalesce(required_ratio, 1) as is_in_time,
         coalesce(quality >= required_quality, true) as is_good
@@ -95,7 +95,7 @@ select
     found.total_usd, found.usd, found.backlog_usd, found.gpu_hours, found.capacity_share,
     planners.required_ratio, found.worst_tier, found.attained_ratio, found.quality,
     found.ttft_p95_s, found.tpot_p95_s, found.e2e_p95_s,
-    found.fluid_usd, found.whole_usd, found.routing_usd, found.planned_usd, found.boot_usd, found.scaling_usd,
+    found.fluid_usd, found.constraint_usd, found.routing_usd, found.planned_usd, found.boot_usd, found.scaling_usd,
     found.usd_error_share,
     kept_draws, low_usd, high_usd, low_over_fleetcast_share, high_over_fleetcast_share,
     1 - nearest.total_usd / found.total_usd as noise_share,
