@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from measure import ROOT, Figures, Target, cpu_seconds
+from measure import ROOT, Figures, Target, cpu_seconds, cpu_seconds_of
 
 BASE = os.environ.get("BASE", "9a04f68b")  # before the kernel compiled as one program
 ROUNDS = 1  # of four runs; minutes each
@@ -36,6 +36,7 @@ TARGETS = {
     "run_again_cpu_speedup": Target("x", f"{HOW}, CPU seconds, once more"),
     "run_cold_s": Target("s", "now, wall seconds, nothing there", at_most=100),
     "run_again_s": Target("s", "now, wall seconds, once more"),
+    "help_seconds": Target("s", "`fleetcast --help`, the whole process, the least of five; CPU", at_most=0.5),
 }
 
 
@@ -65,6 +66,12 @@ def first_run() -> Figures:
                 for name, tree in trees.items():
                     spent.setdefault((what, name), []).append(night(tree, env | home(tree)))
     return figures_of(spent)
+
+
+def start_help() -> Figures:
+    """Print the help five times, each in a process of its own."""
+    program = str(Path(sys.executable).with_name("fleetcast"))
+    return {"help_seconds": min(cpu_seconds_of(program, "--help") for _ in range(5))}
 
 
 def figures_of(spent: dict[tuple[str, str], list[Spent]]) -> Figures:
@@ -136,4 +143,5 @@ def home(tree: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(tree / ".package"), "DAGSTER_HOME": str(tree)}
 
 
-FUNCTIONS = (first_run,)
+FUNCTIONS = (first_run, start_help)
+SMOKE: dict[str, dict[str, object]] = {"start_help": {}}
