@@ -11,6 +11,7 @@ All bounds serve the demand alone: no buffer, no separate regions, no boot time,
 theta tokens/s within its SLO (models/trials/capacity.py). A fleet below `fluid` therefore misses SLOs.
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -36,47 +37,45 @@ def hour_cost_bounds(problem: Problem) -> CostBounds:
     demand = p.demand_tokens_per_s.sum(axis=1)  # all regions count as one
     min_total, min_option = p.min_instances.sum(axis=1), p.min_option_instances.sum(axis=1)
     fluid_usd = float(usd_per_token @ demand.mean(axis=1))
+    without_minimum = _window_usd(p, demand, 0 * min_total, 0 * min_option)
+    with_minimum = _window_usd(p, demand, min_total, min_option)
     # By rounding, the solver's bound may be slightly below the previous one.
-    whole_usd = max(_whole_usd(p, demand, 0 * min_total, 0 * min_option), fluid_usd)
-    minimum_usd = max(_whole_usd(p, demand, min_total, min_option), whole_usd)
-    peak = demand.max(axis=1, keepdims=True)
-    hour_usd = max(_whole_usd(p, peak, min_total, min_option), minimum_usd)
+    whole_usd = max(sum(float(np.mean(usd)) for usd in without_minimum), fluid_usd)
+    minimum_usd = max(sum(float(np.mean(usd)) for usd in with_minimum), whole_usd)
+    hour_usd = max(sum(max(usd) for usd in with_minimum), minimum_usd)  # of the busiest window
     return CostBounds(fluid_usd, whole_usd, minimum_usd, hour_usd)
 
 
-def _whole_usd(problem: Problem, demand: Floats, min_total: Ints, min_option: Ints) -> float:
-    """Return the cost of whole instances that serve the demand, summed over services, mean over windows.
+def _window_usd(problem: Problem, demand: Floats, min_total: Ints, min_option: Ints) -> list[list[float]]:
+    """Return the cost of whole instances that serve the demand, by service and window.
 
     `demand` (i, w) in tokens/s; minimum instances `min_total` (i,) and `min_option` (i, k).
     """
-    return sum(
-        float(np.mean([_covering_usd(need, theta[runs], usd[runs], least, each[runs]) for need in needs]))
-        for needs, runs, theta, usd, least, each in zip(
-            demand,
-            problem.runs,
-            problem.tokens_per_s,
-            problem.usd_per_hour,
-            min_total,
-            min_option,
-            strict=True,
-        )
-    )
+    p, found = problem, []
+    services = zip(demand.tolist(), p.runs, p.tokens_per_s, p.usd_per_hour, min_option, strict=True)
+    for (needs, runs, *of_options), least in zip(services, min_total.tolist(), strict=True):
+        theta, usd, each = (tuple(values[runs].tolist()) for values in of_options)
+        found.append([_covering_usd(need, theta, usd, least, each) for need in needs])
+    return found
 
 
-def _covering_usd(need: float, theta: Floats, usd: Floats, min_total: int, min_option: Ints) -> float:
+@lru_cache(maxsize=10_000)  # hours without demand, and days that are planned again, have the same problems
+def _covering_usd(
+    need: float, theta: tuple[float, ...], usd: tuple[float, ...], min_total: int, min_option: tuple[int, ...]
+) -> float:
     """Return min usd x s.t. theta x >= need, sum x >= min_total, x >= min_option, x whole.
 
-    `theta`, `usd` and `min_option` are of shape (k,): the options of one service.
+    `theta`, `usd` and `min_option` have one value for each option of a service.
     """
-    if theta.size == 1:
+    if len(theta) == 1:
         return float(usd[0] * max(np.ceil(need / theta[0] * (1 - TOLERANCE)), min_total, min_option[0]))
     from scipy import optimize
 
     found = optimize.milp(
         usd,
-        integrality=np.ones(usd.size),
+        integrality=np.ones(len(usd)),
         bounds=optimize.Bounds(min_option, np.inf),
-        constraints=optimize.LinearConstraint(np.stack([theta, np.ones(theta.size)]), [need, min_total]),
+        constraints=optimize.LinearConstraint(np.stack([theta, np.ones(len(theta))]), [need, min_total]),
         options={"mip_rel_gap": 0.0, "time_limit": DEFAULT_SOLVER.time_limit_s},
     )
     return float(found.mip_dual_bound)
