@@ -11,7 +11,7 @@ from fleetcast.assets.lake.sql_files import SqlFile, load_macros_and_marts, word
 def recipes_and_tables(query: str | None) -> tuple[dict[Path, SqlFile], list[str]]:
     """Return the macros and marts that a query needs, by path, and the tables; all without a query."""
     # A mart with the name of a table is the SQL that makes that table; all other marts are views.
-    recipes = {path: sql for path, sql in load_macros_and_marts().items() if path.stem not in PARTITIONS}
+    recipes = {path: sql for path, sql in load_macros_and_marts().items() if sql.stem not in PARTITIONS}
     words = words_of_query(query, recipes.values())
     if words is None:
         return recipes, sorted(PARTITIONS)

@@ -40,9 +40,14 @@ class SqlFile(NamedTuple):
     made_from: Mapping[str, tuple[tuple[str, str], ...]]  # column -> (table, column) of its origins
 
     @property
-    def defined_names(self) -> set[str]:
+    def defined_names(self) -> frozenset[str]:
         """Names that the file defines: the functions of a file of macros, or the view of a mart."""
-        return set(re.findall(r"create or replace macro (\w+)", self.text)) or {Path(self.name).stem}
+        return _macro_names(self.text) or frozenset({self.stem})
+
+    @property
+    def stem(self) -> str:
+        """The name without its suffix: that of a mart."""
+        return self.name.removesuffix(".sql")
 
     def listed(self, field: str) -> tuple[str, ...]:
         """Return the comma-separated entries of a header field; empty if it is absent or `none`."""
@@ -92,7 +97,7 @@ def _read_macros_and_marts(files: tuple[tuple[str, int, int], ...]) -> dict[Path
 
 def words_of_query(query: str | None, recipes: Iterable[SqlFile]) -> set[str] | None:
     """Return the words of a query and of all recipes it names; None if it may read any view."""
-    words = _words(query or "")
+    words = set(_words(query or ""))
     if (
         not words
         or words & INTROSPECTION_WORDS
@@ -102,13 +107,20 @@ def words_of_query(query: str | None, recipes: Iterable[SqlFile]) -> set[str] | 
     unread = list(recipes)
     while named := [recipe for recipe in unread if words & recipe.defined_names]:
         unread = [recipe for recipe in unread if recipe not in named]
-        words |= {word for recipe in named for word in _words(recipe.text)}
+        words.update(*(_words(recipe.text) for recipe in named))
     return words
 
 
-def _words(text: str) -> set[str]:
+@functools.lru_cache(maxsize=1000)  # every query needs those of all macros and marts
+def _words(text: str) -> frozenset[str]:
     """Return the words of an SQL text without its comments."""
-    return set(re.findall(r"\w+", re.sub(r"--.*", "", text).lower()))
+    return frozenset(re.findall(r"\w+", re.sub(r"--.*", "", text).lower()))
+
+
+@functools.lru_cache(maxsize=1000)
+def _macro_names(text: str) -> frozenset[str]:
+    """Return the functions that an SQL text defines."""
+    return frozenset(re.findall(r"create or replace macro (\w+)", text))
 
 
 def _nearest_file(path: Path) -> str:
