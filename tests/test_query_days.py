@@ -58,7 +58,9 @@ def test_the_rows_are_those_of_all_files(
     query: str, days: dict[str, int | None], lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     params = {"day": NIGHT + timedelta(days=1)}
+    confined = query_days.files_of_days(lake, query, params, [str(lake.root)])
     opened = query_days.files_of_days(lake, query, params, None)
+    assert opened == confined  # and was not confined itself
     found = {table: {file.parent.name for file in files} for table, files in opened.items()}
     for table, count in days.items():
         for_columns = {f"day={LAST}"} if table == "scorecard" else set()

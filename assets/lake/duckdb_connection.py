@@ -1,7 +1,8 @@
 """DuckDB connections of the lake: their settings, files in a bucket, and errors in one line.
 
 Creating a DuckDB instance takes 16 ms, a connection to an existing one 0.3 ms. So the last instance over a
-folder is kept for the next query. All its connections share the memory and the threads of the process.
+folder is kept for the next query, and the last one that only plans queries. All connections of an instance
+share its memory and threads.
 """
 
 import atexit
@@ -9,7 +10,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
@@ -32,20 +33,34 @@ IN_MEMORY = ":memory:"
 NO_EXTENSIONS = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 # The shared instance caches no file, and returns memory within a second or two.
 SHARED_INSTANCE_SETTINGS = {"enable_external_file_cache": False, "allocator_background_threads": True}
-# At most one instance and its spill folder, by scratch folder, memory and threads.
-_SHARED_INSTANCE = dict[tuple[Any, ...], tuple[Connection, Path]]()
+# To plan a query over tables without rows. The plan must hold for any rows: no scan is left out because its
+# table is empty, none reads rows by number.
+PLANNING_SETTINGS: Mapping[str, Any] = {
+    "threads": 1,
+    "disabled_optimizers": "statistics_propagation,late_materialization",
+}
+# At most two instances with their spill folders, by whether they only plan; the scratch folder and the
+# settings of each.
+_SHARED_INSTANCES = dict[bool, tuple[tuple[Path, dict[str, Any]], Connection, Path]]()
 _SHARED_INSTANCE_LOCK = Lock()
 
 
 @contextmanager
-def open_duckdb(root: LakePath, database: Path | str = IN_MEMORY, **config: Any) -> Iterator[Connection]:
+def open_duckdb(
+    root: LakePath, database: Path | str = IN_MEMORY, is_plan: bool = False, **config: Any
+) -> Iterator[Connection]:
     """Open a connection that reads the files under a root, on UTC; it spills to the scratch folder.
 
     Tables and views in memory must be temporary: connections may share the instance. A bucket, a database in
-    a file and custom settings get a separate instance.
+    a file and custom settings get a separate instance. `is_plan`: with PLANNING_SETTINGS.
     """
     is_shared = isinstance(root, Path) and database == IN_MEMORY and not config
-    with _shared_connection(root) if is_shared else _separate_instance(root, database, **config) as con:
+    planning = PLANNING_SETTINGS if is_plan else {}
+    with (
+        _shared_connection(root, is_plan, planning)
+        if is_shared
+        else _separate_instance(root, database, **{**planning, **config}) as con
+    ):
         con.execute("set TimeZone = 'UTC'; set enable_progress_bar = false")
         yield con
 
@@ -60,33 +75,34 @@ def _separate_instance(root: LakePath, database: Path | str, **config: Any) -> I
 
 
 @contextmanager
-def _shared_connection(root: LakePath) -> Iterator[Connection]:
-    """Open a connection to the shared instance; close an instance that spilled, so its files are removed."""
-    key = (scratch_root(root), *duckdb_settings().values())
+def _shared_connection(root: LakePath, is_plan: bool, planning: Mapping[str, Any]) -> Iterator[Connection]:
+    """Open a connection to a shared instance; close an instance that spilled, so its files are removed."""
+    settings = {**duckdb_settings(), **SHARED_INSTANCE_SETTINGS, **planning}
+    key = (scratch_root(root), settings)
     with _SHARED_INSTANCE_LOCK:
-        if key not in _SHARED_INSTANCE:
-            _SHARED_INSTANCE.clear()
+        if is_plan not in _SHARED_INSTANCES or _SHARED_INSTANCES[is_plan][0] != key:
+            _SHARED_INSTANCES.pop(is_plan, None)
             spill = new_spill_folder(root)
-            settings = {**duckdb_settings(), **SHARED_INSTANCE_SETTINGS, "temp_directory": str(spill)}
-            _SHARED_INSTANCE[key] = duckdb.connect(config=settings), spill
-        instance, spill = _SHARED_INSTANCE[key]
+            config = {**settings, "temp_directory": str(spill)}
+            _SHARED_INSTANCES[is_plan] = key, duckdb.connect(config=config), spill
+        _, instance, spill = _SHARED_INSTANCES[is_plan]
         con = instance.cursor()
     try:
         with con:
             yield con
     finally:
         if spill.exists():
-            _close_shared_instance()
+            _close_shared_instances()
 
 
-def _close_shared_instance() -> None:
-    """Forget the shared instance; its open connections go on."""
+def _close_shared_instances() -> None:
+    """Forget the shared instances; their open connections go on."""
     with _SHARED_INSTANCE_LOCK:
-        _SHARED_INSTANCE.clear()
+        _SHARED_INSTANCES.clear()
 
 
-atexit.register(_close_shared_instance)
-os.register_at_fork(before=_close_shared_instance)  # a forked process has none of DuckDB's threads
+atexit.register(_close_shared_instances)
+os.register_at_fork(before=_close_shared_instances)  # a forked process has none of DuckDB's threads
 
 
 def new_spill_folder(root: LakePath) -> Path:

@@ -12,7 +12,12 @@ from typing import Any
 
 import duckdb
 
-from fleetcast.assets.lake.duckdb_connection import Connection, confine_to_folders, open_duckdb
+from fleetcast.assets.lake.duckdb_connection import (
+    PLANNING_SETTINGS,
+    Connection,
+    confine_to_folders,
+    open_duckdb,
+)
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lake_views import create_macros_and_marts, recipes_and_tables
 from fleetcast.assets.lake.read_only_query import parse_read_only_query
@@ -24,11 +29,6 @@ from fleetcast.assets.lake.table_queries import empty_table_query, table_rows_qu
 FEW_DAYS = 8  # of a table: to open their files takes less time than the plan
 DAY_FILTER = re.compile(r"\(day = '(\d{4}-\d\d-\d\d)'::DATE\)")
 WILDCARDS = re.compile(r"[*?\[]")  # in a path they stand for other names
-# The plan must hold for any rows: no scan is left out because its table is empty, none reads rows by number.
-PLANNING_SETTINGS: Mapping[str, Any] = {
-    "threads": 1,
-    "disabled_optimizers": "statistics_propagation,late_materialization",
-}
 
 
 def files_of_days(
@@ -45,7 +45,9 @@ def files_of_days(
     last = {
         table: last_file(lake, table, folders_of.get(table, ())) for table in named if table not in SCHEMAS
     }
-    with open_duckdb(lake.root, **PLANNING_SETTINGS) as con:
+    # What confines a connection holds for its whole instance: such a query is planned on a separate one.
+    config = {} if folders is None else PLANNING_SETTINGS
+    with open_duckdb(lake.root, is_plan=True, **config) as con:
         known = [table for table in named if last.get(table) or table in SCHEMAS]
         for table in known:
             file = last.get(table)
