@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from small import in_two_hours, make_plans, shipped
+from small import SOLVED_ONCE, in_two_hours, make_plans, shipped
 from trial_rows import trial_rows
 
 from fleetcast.assets.forecasts.forecasts import forecast_day
@@ -40,7 +40,7 @@ SMALLER = {
     "requests_per_day": "70_000",
     "history_days": "2",
     "max_batch": "8",
-    "policies": '["sageserve", "fleetcast", "clairvoyant"]',
+    "policies": '["sageserve"]',
 }
 
 
@@ -86,6 +86,7 @@ def trials(night: RunSettings) -> pd.DataFrame:
     own = replace(night.config, policies={f"not_{name}": policy for name, policy in OFF.items()})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "measure_capacities", measured)
+        patch.setattr(plans, "PLAN_SOLVERS", SOLVED_ONCE)
         patch.setattr(experiment, "next_point", once)
         patch.setattr(planner_board, "best_candidate_before", lambda *_: "all_ideas")
         named, settings = [*BOARD_PLANNERS, *own.policies], replace(night, config=own)
@@ -316,6 +317,7 @@ def again(night: RunSettings) -> tuple[dict[int, PlannerSearch], list[int]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "measure_capacities", measured)
+        patch.setattr(plans, "PLAN_SOLVERS", SOLVED_ONCE)
         patch.setattr(experiment, "next_point", once)
         patch.setattr(planner_search, "forecast_day", forecast)
         made[0] = PlannerSearch.search_day(night, DAY, ["sageserve"], Progress())

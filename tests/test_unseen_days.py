@@ -1,8 +1,10 @@
 """Policies tuned on known days and scored on unseen ones: the search, the knobs, and what may not leak."""
 
+import re
 from dataclasses import replace
 from datetime import date, timedelta
 from math import exp
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small import small_config
+from small import SOLVED_ONCE, small_config
 from typer.testing import CliRunner
 
 from fleetcast.assets.lake import settings as lake_settings
@@ -41,6 +43,7 @@ from fleetcast.pipelines.unseen_board import scenario_limits
 FIRST = date(2025, 7, 1)
 PERIOD = last_days(FIRST + timedelta(days=5), 2, 2, 3)
 POLICIES = ("reactive", "reflex", "compact", "lt_ua", "clairvoyant")
+MIX = {"llama3.1-8b": (0.4, 0.25, 0.05), "gpt-oss-20b": (0.15, 0.1, 0.05)}
 KNOBS = {
     "scale_out_share": 0.7,
     "scale_in_share": 0.3,
@@ -146,6 +149,7 @@ def hasten(patch: pytest.MonkeyPatch) -> None:
     """One capacity for all, instead of trials; so little that plans hold several instances. compact decides
     every five minutes.
     """
+    patch.setattr(plans, "PLAN_SOLVERS", SOLVED_ONCE)
     patch.setattr(
         plans, "measure_capacities", lambda settings, *_: [80.0] * len(settings.grid.service_options)
     )
@@ -155,8 +159,19 @@ def hasten(patch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunSettings, pd.DataFrame]:
     folder = tmp_path_factory.mktemp("unseen")
-    path = small_config(folder, "office", days="6", history_days="2", requests_per_day="20_000.0")
-    settings = load_settings(path, folder / "lake")
+    path = Path(small_config(folder, "office", days="6", history_days="2", requests_per_day="20_000.0"))
+    text, found = re.subn(
+        r'^"llama3.1-\d{2,}b.*" = (\{.*|\[(\n .*)+\n\])\n', "", path.read_text(), flags=re.M
+    )
+    assert found == 2 * 4  # two of the four llms, with the mix of each tier and the instances
+    for llm, (east, central, west) in MIX.items():
+        text, found = re.subn(
+            rf'^"{llm}" = {{ east.*', f'"{llm}" = {{ east = {east}, central = {central}, west = {west} }}',
+            text, flags=re.M,
+        )  # fmt: skip
+        assert found == 3
+    path.write_text(text)
+    settings = load_settings(str(path), folder / "lake")
     with pytest.MonkeyPatch.context() as patch:
         hasten(patch)
         table = compare_on_unseen_days(settings, PERIOD, POLICIES, Progress())
@@ -312,7 +327,7 @@ def test_a_longer_boot_is_a_comparison_of_its_own(compared, monkeypatch: pytest.
     changed = with_boot_time(settings, 1800.0).config.replay
     boots = (changed.boot_spot_s, changed.boot_spot_max_s, changed.boot_local_s, changed.boot_remote_s)
     assert boots == (1800, 2700, 1800, 1800)
-    period = PERIOD._replace(unseen=PERIOD.unseen[:1], trials=1)
+    period = PERIOD._replace(known=PERIOD.known[1:], unseen=PERIOD.unseen[:1], trials=1)
     boots_s, policies = (30.0, 1800.0), ("reflex", "reactive")
     rows = compare_boot_times(settings, period, boots_s, policies, Progress()).to_pylist()
     assert {(row["boot_s"], row["policy"]) for row in rows} == {
