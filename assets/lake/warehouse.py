@@ -72,7 +72,7 @@ class Lake(TableFiles):
         database: Path | str = IN_MEMORY,
         query: str | None = None,
         files: Mapping[str, Sequence[LakePath]] = MappingProxyType({}),
-        **config: str,
+        **config: Any,
     ) -> Iterator[Connection]:
         """Open a DuckDB connection with a view per table that has files, the macros, and the marts as views.
 
