@@ -121,13 +121,17 @@ def a_pair(prefill: int, decode: int, link_token_s: float, layers: int = 1, **ch
     return a_fleet(prefill + decode, **{**pair, **changes})
 
 
-def with_ranks(fleet: FleetArrays, ranks: int) -> FleetArrays:
-    """The same fleet, of which each instance has so many data-parallel ranks."""
+def with_ranks(fleet: FleetArrays, ranks: int, expert_share: float = 0.0) -> FleetArrays:
+    """The same fleet, with so many data-parallel ranks of each instance, which share a part of passes."""
+    latency = fleet.latency._replace(
+        expert_s=fleet.latency.prefill_s * expert_share,
+        expert_slope=fleet.latency.prefill_slope * expert_share,
+    )
     sizes = np.full(fleet.kind.size, ranks)
     pool, instance_slot, second_rank = place_ranks(np.diff(fleet.slots), sizes)
     return fleet._replace(
         ranks=np.full(fleet.ranks.size, ranks), pool=pool, slot_kind=fleet.kind[pool],
-        instance_slot=instance_slot, second_rank=second_rank,
+        instance_slot=instance_slot, second_rank=second_rank, latency=latency,
     )  # fmt: skip
 
 

@@ -69,11 +69,7 @@ def test_experts_compute_the_tokens_of_all_ranks_together() -> None:
     """Half of a pass is in experts. A prompt at one rank of four is a quarter of what they may compute. It is
     padded in a recorded pass, of up to twice the eight seats.
     """
-    fleet = ranked_fleet(1, 4)
-    latency = fleet.latency._replace(
-        expert_s=fleet.latency.prefill_s / 2, expert_slope=fleet.latency.prefill_slope / 2
-    )
-    fleet = fleet._replace(latency=latency)
+    fleet = with_ranks(ranked_fleet(1, 1), 4, expert_share=0.5)
     for prompts, seconds in (
         ([2048], 1 + 1 / 4),
         ([2048] * 4, 2),

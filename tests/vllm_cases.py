@@ -175,11 +175,7 @@ def case_fleet(case: EngineCase, catalogue: Catalogue, config: RunConfig) -> Fle
         prefix_block_tokens=case.block_size,
     )
     alone = trial_fleet(LLM, pool, catalogue, dataclasses.replace(config, fleet=fleet), case.engines)
-    if case.ranks == 1:
-        return alone
-    latency = alone.latency  # of a dense llm: let its ranks share half of each pass
-    experts = {"expert_s": latency.prefill_s / 2, "expert_slope": latency.prefill_slope / 2}
-    return with_ranks(alone._replace(latency=latency._replace(**experts)), case.ranks)
+    return with_ranks(alone, case.ranks, expert_share=0.5)  # as if the llm were a mixture
 
 
 def play_kernel(case: EngineCase, fleet: FleetArrays, catalogue: Catalogue, config: RunConfig) -> Played:
@@ -290,10 +286,9 @@ def recorded_latency(recorded: dict[str, Any]) -> LatencyTables:
     """The tables that it was priced by: the catalogue's may have changed since."""
     given = recorded["latency"]
     names = ("tokens", "prefill_s", "prefill_slope", "decode_s", "decode_kv_s")
-    experts = (
-        np.array([given.get(name, [0.0] * len(given["tokens"]))]) for name in ("expert_s", "expert_slope")
+    tables, experts = (
+        [np.array([given[name]]) for name in of] for of in (names, ("expert_s", "expert_slope"))
     )
-    tables = (np.array([given[name]]) for name in names)
     return LatencyTables(*tables, np.array([given["prefill_context_s"]]), *experts)
 
 

@@ -47,14 +47,19 @@ _SHARED_INSTANCE_LOCK = Lock()
 
 @contextmanager
 def open_duckdb(
-    root: LakePath, database: Path | str = IN_MEMORY, is_plan: bool = False, **config: Any
+    root: LakePath,
+    database: Path | str = IN_MEMORY,
+    is_plan: bool = False,
+    may_share: bool = True,
+    **config: Any,
 ) -> Iterator[Connection]:
     """Open a connection that reads the files under a root, on UTC; it spills to the scratch folder.
 
     Tables and views in memory must be temporary: connections may share the instance. A bucket, a database in
-    a file and custom settings get a separate instance. `is_plan`: with PLANNING_SETTINGS.
+    a file and custom settings get a separate instance, and so does a connection that may not share one.
+    `is_plan`: with PLANNING_SETTINGS.
     """
-    is_shared = isinstance(root, Path) and database == IN_MEMORY and not config
+    is_shared = may_share and isinstance(root, Path) and database == IN_MEMORY and not config
     planning = PLANNING_SETTINGS if is_plan else {}
     with (
         _shared_connection(root, is_plan, planning)

@@ -12,12 +12,7 @@ from typing import Any
 
 import duckdb
 
-from fleetcast.assets.lake.duckdb_connection import (
-    PLANNING_SETTINGS,
-    Connection,
-    confine_to_folders,
-    open_duckdb,
-)
+from fleetcast.assets.lake.duckdb_connection import Connection, confine_to_folders, open_duckdb
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.lake_views import create_macros_and_marts, recipes_and_tables
 from fleetcast.assets.lake.read_only_query import parse_read_only_query
@@ -46,8 +41,7 @@ def files_of_days(
         table: last_file(lake, table, folders_of.get(table, ())) for table in named if table not in SCHEMAS
     }
     # What confines a connection holds for its whole instance: such a query is planned on a separate one.
-    config = {} if folders is None else PLANNING_SETTINGS
-    with open_duckdb(lake.root, is_plan=True, **config) as con:
+    with open_duckdb(lake.root, is_plan=True, may_share=folders is None) as con:
         known = [table for table in named if last.get(table) or table in SCHEMAS]
         for table in known:
             file = last.get(table)

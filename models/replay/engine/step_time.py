@@ -12,6 +12,7 @@ k*(k-1)/2, and the root is where the search begins.
 
 import math
 
+from fleetcast.models.aliases import Floats
 from fleetcast.models.replay.compiled import njit_inline
 from fleetcast.models.replay.engine.draft_tokens import mean_tokens_of_step, tokens_before_steps
 from fleetcast.models.replay.engine.ranks import ranks_steps_until, ranks_stretch_s
@@ -22,27 +23,26 @@ from fleetcast.models.replay.state import State
 @njit_inline
 def prefill_step_s(fleet: FleetArrays, kind: int, tokens: int) -> float:
     """Return the seconds to prefill `tokens` prompt tokens: linear between the knots of the profile."""
-    at = knot_below(fleet, kind, tokens)
-    beyond = tokens - fleet.latency.prefill_tokens[kind, at]
-    return fleet.latency.prefill_s[kind, at] + beyond * fleet.latency.prefill_slope[kind, at]
+    return seconds_at_knots(fleet, fleet.latency.prefill_s, fleet.latency.prefill_slope, kind, tokens)
 
 
 @njit_inline
 def expert_step_s(fleet: FleetArrays, kind: int, tokens: float) -> float:
     """Return the seconds that a prefill step spends in shared experts; `tokens`: the mean of the ranks."""
-    at = knot_below(fleet, kind, tokens)
-    beyond = tokens - fleet.latency.prefill_tokens[kind, at]
-    return fleet.latency.expert_s[kind, at] + beyond * fleet.latency.expert_slope[kind, at]
+    return seconds_at_knots(fleet, fleet.latency.expert_s, fleet.latency.expert_slope, kind, tokens)
 
 
 @njit_inline
-def knot_below(fleet: FleetArrays, kind: int, tokens: float) -> int:
-    """Return the position of the last knot of the profile with at most so many tokens."""
+def seconds_at_knots(fleet: FleetArrays, seconds: Floats, slope: Floats, kind: int, tokens: float) -> float:
+    """Return the seconds of so many tokens: those of the last knot below, and the slope from there on.
+
+    `seconds`, `slope`: shape (J, K), of each knot of the deployments.
+    """
     knots = fleet.latency.prefill_tokens[kind]
     at = 0
     while at + 1 < knots.size and knots[at + 1] <= tokens:
         at += 1
-    return at
+    return seconds[kind, at] + (tokens - knots[at]) * slope[kind, at]
 
 
 @njit_inline
