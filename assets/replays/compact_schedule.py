@@ -2,15 +2,15 @@
 
     work = prompts that arrive, those that wait / catch_up_s, and deferred ones that are due     tokens/s
     needed = the least n with n c(n) >= work                                 (models/plan/pool_capacity.py)
-    target = max of needed over the longest boot time
+    target = max of needed over the time that an unused instance is held
 
-It decides every 15 s, during the replay. An unused instance is held as long as another one may take to boot.
-All work of an llm counts at its home: one of n instances sustains more than one alone. The home is the pool
-with the largest minimum, which runs anyway, then with most instances. Other pools get what it cannot hold.
+It decides every 15 s, during the replay. An unused instance is held as long as another one may take to boot,
+longer where that would have cost less on the week before (assets/replays/hold_times.py). All work of an llm
+counts at its home: one of n instances sustains more than one alone. The home is the pool with the largest
+minimum, which runs anyway, then with most instances. Other pools get what it cannot hold.
 """
 
 import hashlib
-import math
 from collections import deque
 from datetime import date
 from functools import cache
@@ -20,6 +20,7 @@ import numpy as np
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans import plans
 from fleetcast.assets.plans.request_mixes import token_mixes
+from fleetcast.assets.replays.hold_times import pool_holds_s
 from fleetcast.assets.replays.own_schedule import own_schedule
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.pool_capacity import instances_for_work, size_shares, sustained_work
@@ -47,26 +48,32 @@ def compact_schedule(
     grid, replay = settings.grid, settings.config.replay
     names = list(settings.catalogue.llms)
     llms = np.array([names.index(row.kind.llm) for row in grid.pools])
-    held_s = max(replay.boot_spot_s, replay.boot_spot_max_s)
-    recent = deque[Floats](maxlen=1 + math.ceil(held_s * DECISIONS_PER_HOUR / HOUR_S))
+    recent = deque[Floats]()
 
     @cache
-    def shares() -> Floats:  # measured when the replay begins
+    def sizes() -> tuple[Floats, Ints]:  # measured when the replay begins
         apart = next((llm for llm, role in grid.services if role == "decode"), None)
         if apart is not None:
             raise ConfigError(
                 f"compact: {apart} has instances that only decode, needed whole or paired ones. Leave "
                 "compact out."
             )
-        return pool_size_shares(settings, day, of_four[grid.cells] / grid.instances_per_option)
+        each = of_four[grid.cells] / grid.instances_per_option
+        shares = pool_size_shares(settings, day, each)
+        held_s = pool_holds_s(settings, day, each, shares)
+        return shares, np.ceil(held_s * DECISIONS_PER_HOUR / HOUR_S).astype(np.int64)
 
     def decide(seen: FleetObservation) -> Floats:
+        shares, held_decisions = sizes()
         if not recent:  # the fleet that serves at the start is held too
             recent.append((seen.serving + seen.booting).astype(np.float64))
         work = seen.arriving_tokens_per_s + seen.waiting_tokens / replay.catch_up_s + seen.due_tokens_per_s
         work = np.where(grid.is_leading_pool, work, 0.0)
-        recent.append(needed_instances(work, seen, llms, shares()))
-        return np.max(recent, axis=0)
+        recent.appendleft(needed_instances(work, seen, llms, shares))
+        if len(recent) > held_decisions.max() + 1:
+            recent.pop()
+        is_held = np.arange(len(recent))[:, None] <= held_decisions
+        return np.max(recent, axis=0, where=is_held, initial=0.0)
 
     return own_schedule("compact", OwnPolicy("", decide), grid, capacity, start, DECISIONS_PER_HOUR)
 

@@ -25,8 +25,7 @@ def known_minutes_usd(settings: RunSettings, day: date, capacity_share: float) -
     each = of_four[grid.cells] / grid.instances_per_option
     shares, usd = pool_size_shares(settings, day, each), 0.0
     for llm, name in enumerate(names):
-        own = [pool for pool, row in enumerate(grid.pools) if row.kind.llm == name]
-        home = max(own, key=lambda pool: grid.pools[pool].min_instances)
+        home = grid.home_pool(name)
         kind = grid.pools[home].kind
         minutes = known_minutes_instances(
             interactive[llm],

@@ -137,6 +137,11 @@ class Grid:
         """
         return np.array([not (row.team > 0 and row.role == "decode") for row in self.pools])
 
+    def home_pool(self, llm: str) -> int:
+        """Return the number of the first pool of an llm with the largest minimum: it runs anyway."""
+        own = [pool for pool, row in enumerate(self.pools) if row.kind.llm == llm]
+        return max(own, key=lambda pool: self.pools[pool].min_instances)
+
     def option_of(self, llm: str, pool: Deployment) -> ServiceOption:
         """Return the option of a pool's instances: one instance, or the team that they belong to."""
         unit = scaling_unit(self.fleet, llm, pool)
