@@ -318,7 +318,7 @@ def test_it_holds_what_the_work_needs_for_the_time_that_was_cheapest_before(
     minutes = (past["arrived_at"] - pd.Timestamp(2025, 7, 1, tz="UTC")) // pd.Timedelta("1min")
     work = np.zeros((len(names), 2 * 1440))
     np.add.at(work, (past["llm"].map(names.index), minutes), past["input_tokens"] / 60)
-    choices = [10, 15, 20, 30]
+    choices = [10, 20, 40]
     held = [cheapest_hold_minutes(of_llm, choices, 7, 1.0, 30.0, shares[:, 0]) for of_llm in work]
     assert len(set(held)) > 1
     held_decisions = np.array(held)[llms] * DECISIONS_PER_HOUR // 60

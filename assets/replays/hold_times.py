@@ -12,7 +12,7 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.hold_time import cheapest_hold_minutes
 from fleetcast.models.world.calendar import WEEKDAYS
 
-LONGER_HOLDS_MINUTES = (5, 7, 10, 15, 20, 30)  # besides the longest boot
+LONGER_HOLDS_MINUTES = (5, 10, 20, 40)  # besides the longest boot
 MINUTE_S = 60.0
 KEPT_HOLDS_S: dict[tuple[object, ...], Floats] = {}  # of pool_holds_s, by what they depend on
 
