@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from math import inf, sqrt
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
+from scipy.ndimage import maximum_filter1d
 
 from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.pool_capacity import instances_for_work, sustained_work
@@ -44,10 +44,10 @@ def cheapest_hold_minutes(
 
     def hold(minutes: int, used: float) -> Floats:
         need = np.maximum(least, instances_for_work(before, used * each, of_size))
-        return trailing_windows(need, minutes).max(axis=1)
+        return trailing_maximum(need, minutes)
 
     def late_share(held: Floats) -> float:
-        serving = trailing_windows(held, boot_minutes).min(axis=1)
+        serving = -trailing_maximum(-held, boot_minutes)
         sustained = np.where(serving > 0, sustained_work(serving, each, of_size), 0.0)
         backlog = np.cumsum(work - sustained)
         queue = backlog - np.minimum.accumulate(np.minimum(backlog, 0.0))
@@ -65,8 +65,6 @@ def cheapest_hold_minutes(
     return min(choices, key=instance_minutes) if work.sum() > 0 else choices[0]
 
 
-def trailing_windows(values: Floats, before: int) -> Floats:
-    """Return each value and so many before it, shape (values, before + 1); the first value stands for all
-    before it.
-    """
-    return sliding_window_view(np.concatenate([np.full(before, values[0]), values]), before + 1)
+def trailing_maximum(values: Floats, before: int) -> Floats:
+    """Return the largest of each value and so many before it, shape as `values`."""
+    return maximum_filter1d(values, before + 1, mode="nearest", origin=before // 2)
