@@ -1,16 +1,19 @@
-"""How long to hold an instance that no work needs: the time that would have cost least on known minutes.
+"""How long to hold an instance that no work needs: the time that would have cost least on known requests.
 
-    need_m    = the least n >= least with n u c(n) >= w_{m-1}            instances
-    held_m    = max of need over minute m and the h minutes before it
-    serving_m = min of held over minute m and the b minutes before it
-    queue_m   = max(0, queue_{m-1} + w_m - serving_m c(serving_m))       work that waits
-    late      = sum of min(w_m, queue_m) / sum of w_m
+    need_t    = the least n >= least with n u c(n) >= observed_t         instances
+    held_t    = max of need over step t and the h steps before it
+    serving_t = min of held over step t and the b steps before it
+    queue_t   = max(0, queue_{t-1} + w_t - serving_t c(serving_t))       work that waits
+    late      = sum of min(w_t, queue_t) / sum of w_t
     u_h       = the largest u with late <= LATE_SHARE
-    h*        = the h with the smallest sum of held at u_h
+    cost_h    = sum of held at u_h
 
-w_m is the work of a minute, b a boot, c(n) what each of n instances sustains (models/plan/pool_capacity.py).
-u is the part of it that a rule counts on. So all times are compared at the same share of late work: a rule
-that lets instances go between two bursts must count on less of each, and then it holds more all day.
+w_t is the work of a step, observed_t what the rule knows of it by then, b a boot, c(n) what each of n
+instances sustains (models/plan/pool_capacity.py). u is the part of it that a rule counts on. So all times are
+compared at the same share of late work: a rule that lets instances go between two bursts must count on less
+of each, and then it holds more all day.
+
+The queue is fluid, so costs are rough. A longer time than the shortest must save LEAST_SAVING_SHARE.
 """
 
 from collections.abc import Sequence
@@ -23,46 +26,58 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.pool_capacity import instances_for_work, sustained_work
 
 LATE_SHARE = 0.01
+LEAST_SAVING_SHARE = 0.1  # boards found costs up to 12 % above the estimate
 LEAST_USED, MOST_USED = 1 / 64, 8.0  # between which u is searched
 BISECTIONS = 10  # to within 1 %
 
 
-def cheapest_hold_minutes(
-    work: Floats, choices: Sequence[int], boot_minutes: int, least: float, capacity: float, shares: Floats
+def cheapest_hold(
+    work: Floats,
+    observed: Floats,
+    choices: Sequence[int],
+    boot: int,
+    least: float,
+    capacity: float,
+    shares: Floats,
 ) -> int:
-    """Return the time of `choices` that costs least, in minutes; of equal ones the first.
+    """Return which of `choices` costs least, in steps; the first, unless another saves enough.
 
     Parameters
     ----------
-    work : (minutes,) tokens/s
+    work, observed : (steps,) tokens/s
+    choices, boot : steps
     least : minimum of instances
     capacity : tokens/s of one of four instances, above 0
     shares : (4,) c(n) / c(4), of `size_shares`
     """
     each, of_size = np.full(work.size, capacity), np.repeat(shares[:, None], work.size, axis=1)
-    before = np.concatenate([work[:1], work[:-1]])
 
-    def hold(minutes: int, used: float) -> Floats:
-        need = np.maximum(least, instances_for_work(before, used * each, of_size))
-        return trailing_maximum(need, minutes)
+    def hold(steps: int, used: float) -> Floats:
+        need = np.maximum(least, instances_for_work(observed, used * each, of_size))
+        return trailing_maximum(need, steps)
 
     def late_share(held: Floats) -> float:
-        serving = -trailing_maximum(-held, boot_minutes)
+        serving = -trailing_maximum(-held, boot)
         sustained = np.where(serving > 0, sustained_work(serving, each, of_size), 0.0)
         backlog = np.cumsum(work - sustained)
         queue = backlog - np.minimum.accumulate(np.minimum(backlog, 0.0))
         return float(np.minimum(work, queue).sum() / work.sum())
 
-    def instance_minutes(minutes: int) -> float:
+    def cost(steps: int) -> float:
         low, high = LEAST_USED, MOST_USED
-        if late_share(hold(minutes, low)) > LATE_SHARE:
+        if late_share(hold(steps, low)) > LATE_SHARE:
             return inf
         for _ in range(BISECTIONS):
             middle = sqrt(low * high)
-            low, high = (middle, high) if late_share(hold(minutes, middle)) <= LATE_SHARE else (low, middle)
-        return float(hold(minutes, low).sum())
+            low, high = (middle, high) if late_share(hold(steps, middle)) <= LATE_SHARE else (low, middle)
+        return float(hold(steps, low).sum())
 
-    return min(choices, key=instance_minutes) if work.sum() > 0 else choices[0]
+    if not work.any():
+        return choices[0]
+    costs = {steps: cost(steps) for steps in choices}
+    cheapest = min(choices, key=lambda steps: costs[steps])
+    is_worth_it = costs[cheapest] <= (1 - LEAST_SAVING_SHARE) * costs[choices[0]]
+    return cheapest if is_worth_it else choices[0]
 
 
 def trailing_maximum(values: Floats, before: int) -> Floats:
