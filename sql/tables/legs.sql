@@ -1,6 +1,7 @@
 -- legs: the stages of requests that several instances served.
 -- grain: trace, day, policy, request_id, leg
 -- reads: legs
+-- written with: outcomes
 -- units: *_s seconds from the arrival, without network; null where the stage did not get there
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
