@@ -30,13 +30,13 @@ def ui_command(
                 exit_with_message(
                     f"Port {port} is in use. Is the UI running already? Stop it, or choose another --port."
                 )
-        from fleetcast.assets.lake.partitions import FEW_DAYS_VARIABLE
+        from fleetcast.assets.lake.environment_variables import UI_VARIABLE
         from fleetcast.pipelines.deployment import dagster_dev_arguments
         from fleetcast.pipelines.runs import set_dagster_home
 
         arguments = dagster_dev_arguments()
         set_dagster_home()
-        os.environ[FEW_DAYS_VARIABLE] = "1"
+        os.environ[UI_VARIABLE] = "1"
         OUT.print(f"http://{UI_HOST}:{port}   (Ctrl-C stops it)")
         for number in (
             signal.SIGINT,

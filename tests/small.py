@@ -113,7 +113,7 @@ def make_plans(
 
 
 def solve_once(solve: HourSolver) -> HourSolver:
-    """Solve each problem once in a process: tests repeat trials of their fixtures."""
+    """Solve each problem once in a process: tests repeat trials, and cannot tell whether the solver would."""
     plans_found: dict[bytes, HourPlan] = {}
 
     def found(*args: object, **options: object) -> HourPlan:

@@ -4,8 +4,10 @@ import dataclasses
 import shutil
 import subprocess
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor
 from datetime import date, timedelta
+from multiprocessing import active_children
 from pathlib import Path
 
 import numpy as np
@@ -307,6 +309,28 @@ def test_two_processes_give_the_result_of_one() -> None:
     assert sorted(cpu_s) == sorted(found) == ["arima", "last_value"]
     assert found["arima"].mean[:, -1, -1].tolist() == [1.0, 2.0, 3.0]
     assert found["arima"].fallbacks[:, -1].tolist() == ["last_value: the series is constant"] * 3
+
+
+class SlowClock(BacktestClock):
+    """A clock that takes a minute to get into another process."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return time.sleep, (60,)
+
+
+def test_an_interrupted_walk_ends_its_processes() -> None:
+    panel = walks.Panel([], np.ones((1, 54)), np.zeros((1, 56), int), np.ones((1, 56)))
+    pieces, begun_s = walks.split_into_pieces(["last_value", "arima"], 1), time.monotonic()
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        walks.walk_pieces(panel, SlowClock(50, 2, 2, 24), pieces, interrupt)
+    for process in active_children():
+        process.join(30)
+    assert active_children() == []
+    assert time.monotonic() - begun_s < 30
 
 
 def test_ctrl_c_is_left_to_the_main_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import inspect
 import os
 import re
+import runpy
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ import typer
 from small import small_config
 from typer.testing import CliRunner
 
+from fleetcast import pipelines
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.lake.empty_query_hints import explain_empty_result
 from fleetcast.assets.lake.settings import Progress, load_settings
@@ -241,7 +243,7 @@ def test_the_version_is_that_of_the_package():
 def test_the_ui_of_a_background_job_ends_on_a_signal_without_a_traceback():
     """A shell script starts background jobs with SIGINT ignored, and an ignored signal outlives exec.
 
-    Dagster's code server is signalled while it loads the definitions.
+    Dagster's code server is signalled while it loads the definitions. Other processes print every error.
     """
     served = (
         "import dagster, signal\n"
@@ -263,6 +265,9 @@ def test_the_ui_of_a_background_job_ends_on_a_signal_without_a_traceback():
     command = [sys.executable, "-c", code, str(port)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert (ended.stdout.splitlines()[-1:], ended.stderr, ended.returncode) == (["False"], "", 1)
+    before = sys.excepthook
+    runpy.run_path(str(pipelines.__file__))
+    assert sys.excepthook is before
 
 
 @pytest.mark.parametrize(

@@ -167,7 +167,7 @@ def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_pa
         *(f"2026-03-0{day}" for day in (1, 2, 3, 4)),
     ]
     for few, most in (("1", 1000), ("", 10_000)):
-        monkeypatch.setenv(partitions.FEW_DAYS_VARIABLE, few)
+        monkeypatch.setenv(partitions.UI_VARIABLE, few)
         shown = partitions.process_partitions()
         assert (len(shown.get_partition_keys()) < most, shown.exclusions is None) == (True, not few)
     assert partitions.DAY_PARTITIONS.has_partition_key("2021-02-03")  # the command line runs any day
@@ -251,7 +251,7 @@ def test_the_exported_plan_is_promised_and_graded(ran, tmp_path, monkeypatch):
     assert nightly_promise.describe_promises(settings, DAY) == [event.metadata["promise"].value]
     [row] = settings.lake.read("advised_days", day=after).to_pylist()
     plan = settings.lake.read("day_ahead_plans", day=after).to_pandas()
-    assert (row["rule"], row["headroom_share"], row["versions"]) == ("day_ahead", 0.0, 3)
+    assert (row["rule"], row["plan_headroom_share"], row["versions"]) == ("day_ahead", 0.0, 3)
     assert sum(row["instances"]) == plan["instances"].sum()
     came = settings.lake.read("requests", day=DAY).drop_columns(["trace", "day"])
     at = pc.add(came["arrived_at"], timedelta(days=1))

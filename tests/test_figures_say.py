@@ -152,7 +152,7 @@ def test_of_many_policies_eight_have_a_colour_and_the_others_are_grey() -> None:
     policies = list(REPLAY_POLICIES)[:11]
     frame = pd.DataFrame(
         [
-            {"policy": name, "ttft_s": s, "share": share}
+            {"policy": name, "ttft_s": s, "cumulated_share": share}
             for n, name in enumerate(policies)
             for s, share in zip(seconds, (0.3, 0.9 - 0.05 * n, 1.0), strict=True)
         ]
@@ -366,7 +366,9 @@ def test_tokens_are_summarised_by_their_median() -> None:
         for tokens, requests in zip((10, 20, 40), counts, strict=True)
     ]
     cdf = pd.DataFrame(rows)
-    cdf["share"] = cdf.groupby(["kind", "llm"])["requests"].transform(lambda n: n.cumsum() / n.sum())
+    cdf["cumulated_share"] = cdf.groupby(["kind", "llm"])["requests"].transform(
+        lambda n: n.cumsum() / n.sum()
+    )
     left, middle, right = character_figures.draw_tokens(cdf).axes
     assert left.get_title(loc="left") == "Half of the requests have up to 400 tokens in and 40 out"
     assert [(axes.get_xlabel(), len(axes.lines)) for axes in (left, middle, right)] == [

@@ -279,8 +279,10 @@ def test_original_and_generated_side_by_side(lake):
     weekday = lake.sql("select tier, weekday, trace, of_mean_working_day from load_by_weekday").to_pandas()
     wide = weekday.pivot_table(index=["tier", "weekday"], columns="trace", values="of_mean_working_day")
     assert wide["twin"].to_numpy() == pytest.approx(wide["small"].to_numpy(), abs=0.15)
-    cdf = lake.sql("select llm, kind, tokens, trace, share from token_cdf").to_pandas()
-    wide = cdf.pivot_table(index=["llm", "kind", "tokens"], columns="trace", values="share").dropna()
+    cdf = lake.sql("select llm, kind, tokens, trace, cumulated_share from token_cdf").to_pandas()
+    wide = cdf.pivot_table(
+        index=["llm", "kind", "tokens"], columns="trace", values="cumulated_share"
+    ).dropna()
     assert np.abs(wide["twin"] - wide["small"]).max() < 0.02
     grown = lake.sql("select requests_ratio from growth where trace = 'twin' and tier = 'all'")
     assert grown["requests_ratio"][0].as_py() == pytest.approx(1.0, abs=0.03)

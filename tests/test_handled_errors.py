@@ -6,13 +6,14 @@ import os
 import socket
 import subprocess
 import tarfile
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import dagster as dg
 import duckdb
@@ -27,18 +28,19 @@ from fleetcast.assets.advice.advice_pipeline import find_fleets_to_rent
 from fleetcast.assets.advice.remedies import ample_share
 from fleetcast.assets.lake import contract, partitions, process_resources, query_process, store
 from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.query_limits import QueryLimits
 from fleetcast.assets.lake.read_only_query import parse_read_only_query
-from fleetcast.assets.lake.settings import RunSettings
+from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import user_errors_as_failures
 from fleetcast.assets.plans import export_options, observed_fleet
-from fleetcast.assets.studies import engine_logs, rent_answer, study, try_fleet
+from fleetcast.assets.studies import engine_logs, experiment, rent_answer, study, try_fleet
 from fleetcast.assets.studies.rent_query import RentQuery, deployment_prices
 from fleetcast.assets.studies.whatif_cases import WhatIfCase, resolve_case
 from fleetcast.assets.traces import file_content, landed_rows, landing, servegen_requests
 from fleetcast.models.configure.engine_points import EngineShape, why_unfit
 from fleetcast.models.forecast import statespace
-from fleetcast.models.latency import aiconfigurator_profiles, profile_cache
+from fleetcast.models.latency import aiconfigurator_package, aiconfigurator_profiles, profile_cache
 from fleetcast.models.latency.aiconfigurator_package import ask_package
 from fleetcast.models.latency.aiconfigurator_profiles import build_engine_query
 from fleetcast.models.latency.profile_order import comparable_profiles, complete_catalogue, compute_profile
@@ -186,6 +188,40 @@ def test_the_memory_of_a_process_that_ended_is_unknown() -> None:
     assert query_process.own_memory_bytes(os.getpid()) > 10**6
 
 
+def exhaust_memory(*_: object) -> NoReturn:
+    raise AssertionError(len(bytearray(1 << 62)))
+
+
+def test_an_error_that_is_no_mistake_of_the_query_is_one_line() -> None:
+    query = query_process.QueryProcess(exhaust_memory, QueryLimits())
+    with pytest.raises(LakeError, match=r"^The query failed: MemoryError: $"), query.result():
+        pass
+
+
+def test_trials_are_stopped_where_their_rows_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the disk is full: trials that run end at their next step, and no other begins."""
+    begun, stopped = list[int](), list[int]()
+
+    def replay(trial: int, _: object, step: Callable[[int], None]) -> int:
+        begun.append(trial)
+        for _second in range(100 * min(trial, 1)):
+            time.sleep(0.01)
+            try:
+                step(0)
+            except KeyboardInterrupt:
+                stopped.append(trial)
+                raise
+        return trial
+
+    monkeypatch.setattr(experiment, "replay_trial", replay)
+    monkeypatch.setattr(experiment, "usable_cores", lambda: 2)
+    rows: Any = experiment.replay_trials(range(9), 9, SimpleNamespace(), "", Progress())  # type: ignore[arg-type]
+    assert next(rows) == 0
+    rows.close()
+    assert sorted(stopped) == sorted({*begun} - {0}) != []
+    assert len(begun) <= 3
+
+
 def test_a_broken_config_hides_no_day_of_the_others(tmp_path: Path) -> None:
     office = partitions.CONFIG_DIR / "office.toml"
     written(tmp_path / "office.toml", office.read_text())
@@ -306,6 +342,9 @@ def test_what_the_package_cannot_time_is_refused(monkeypatch: pytest.MonkeyPatch
     lacking = ask_package(build_engine_query(CATALOGUE, "gpt-oss-20b", "a100-80gb", 1))["refusal"]
     assert lacking.startswith("perf database error: context attention data missing")
     query = build_engine_query(CATALOGUE, "llama3.1-8b", "h100-80gb", 1)
+    monkeypatch.setattr(aiconfigurator_package, "measure_tables", exhaust_memory)
+    with pytest.raises(MemoryError):
+        ask_package(query)
     tables = [[8, 16], [0.1, 0.2], [1, 2], [0.0, 0.1], 1e-9]
     answer = {"tables": tables, "prefill_per_context_token_s": 0.0, "expert_s": [], "engine_version": "1"}
     monkeypatch.setattr(aiconfigurator_profiles, "answer_query", lambda _: answer)

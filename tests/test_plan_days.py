@@ -104,7 +104,7 @@ def test_no_plan_that_serves_all_holds_less_than_the_bounds(problem: Problem) ->
         plan = solve(problem)
         held_usd = float((plan.instances * problem.usd_per_hour[:, None, :]).sum())
         assert not plan.short_llm_tokens_per_s.any()
-        assert least.hour_usd <= held_usd + 1e-6
+        assert least.whole_hours_usd <= held_usd + 1e-6
 
 
 def test_the_bounds_of_an_hour_by_hand() -> None:

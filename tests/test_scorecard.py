@@ -59,7 +59,10 @@ FORECAST = {
         "actual_per_s": 4.0,
     },
 }
-BOUND = {"hour_start": START, "fluid_usd": 10.0, "whole_usd": 11.0, "minimum_usd": 13.0, "hour_usd": 17.0}
+BOUND = {
+    **{"hour_start": START, "fluid_usd": 10.0, "whole_usd": 11.0},
+    **{"with_minimum_usd": 13.0, "whole_hours_usd": 17.0},
+}
 PARTS = (
     *("rounding_usd", "minimum_usd", "hour_usd", "routing_usd", "foresight_usd"),
     *("boot_usd", "scaling_usd", "backlog_usd"),
@@ -238,7 +241,7 @@ def test_the_parts_of_a_regret_add_up(lake):
 def test_the_histogram_ends_at_the_share_that_was_served(lake):
     rows = lake.sql("select * from ttft_histogram where policy = 'reactive' and tier = 'iw_fast'").to_pandas()
     assert rows["requests"].sum() == 2
-    assert rows["share"].max() == pytest.approx(2 / 3)
+    assert rows["cumulated_share"].max() == pytest.approx(2 / 3)
 
 
 SECONDS = st.one_of(st.none(), st.integers(0, 40).map(lambda n: n / 4))

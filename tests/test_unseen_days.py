@@ -1,4 +1,8 @@
-"""Policies tuned on known days and scored on unseen ones: the search, the knobs, and what may not leak."""
+"""Policies tuned on known days and scored on unseen ones: the search, the knobs, and what may not leak.
+
+Repeated runs have the same trials, to a millionth of a USD. Each problem is solved once (small.SOLVED_ONCE),
+so this holds for all but the solver; tests/test_plan.py solves a problem again.
+"""
 
 import re
 from dataclasses import replace

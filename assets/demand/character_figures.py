@@ -128,7 +128,8 @@ def draw_tokens(cdf: pd.DataFrame) -> Figure:
     for panel, kind in zip(panels, TOKEN_KINDS, strict=True):
         of_kind = cdf[cdf["kind"] == kind]
         for llm, rows in of_kind.groupby("llm"):
-            panel.plot(rows["tokens"], rows["share"], color=colours[llm], drawstyle="steps-post", label=llm)
+            line = (rows["tokens"], rows["cumulated_share"])
+            panel.plot(*line, color=colours[llm], drawstyle="steps-post", label=llm)
         counts = of_kind.groupby("tokens")["requests"].sum().cumsum()
         medians[kind] = counts.index[np.searchsorted(counts, counts.iloc[-1] / 2)]
         panel.set(xscale="log", ylim=(0, 1), xlabel=f"{kind} tokens")

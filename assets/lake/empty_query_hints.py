@@ -77,10 +77,16 @@ def _lacking_tables(lake: Lake, query: str, given: Mapping[str, Any]) -> Iterato
             file, (partition["experiment"], command) = "trials", MARTS_OVER_TRIALS[table]
         where = {key: given[key] for key in PARTITIONS[file] if key in names and key in given}
         if not lake.files(file, **partition, **where):
+            if any(lake.files(other, **where) for other in _written_with(table)):
+                continue
             of = "".join(f" of {key} {value}" for key, value in where.items())
-            if table == "legs" and lake.files("outcomes", **where):
-                continue  # a fleet whose instances pass no request on has no file of stages
             yield f"The table {table} has nothing{of}: fleetcast {command} fills it."
+
+
+def _written_with(table: str) -> tuple[str, ...]:
+    """Return the tables with which this one is written, without a file where it has no rows."""
+    header = SQL / "tables" / f"{table}.sql"
+    return read_sql(header).listed("written with") if header.is_file() else ()
 
 
 def _without_comments(query: str) -> str:

@@ -7,4 +7,5 @@ EXECUTOR_VARIABLE = "FLEETCAST_EXECUTOR"
 DEPLOYMENT_VARIABLE = "FLEETCAST_DEPLOYMENT"  # a file that names the code locations of one Dagster instance
 LOCATION_VARIABLE = "FLEETCAST_LOCATION"  # the code location of this process
 LANDS_VARIABLE = "FLEETCAST_LANDS"  # whether the landing sensor of a location is on by default
+UI_VARIABLE = "FLEETCAST_UI"  # set by `fleetcast ui` for the processes of Dagster that it starts
 EXECUTORS = ("in_process", "multiprocess", "ray", "k8s")

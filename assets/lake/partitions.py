@@ -1,7 +1,7 @@
 """Daily partitions and the mappings between them.
 
-Any day can be run. The pages of the UI show the days of the configured traces and of the lake, and every day
-from yesterday on, so that a schedule always finds its day.
+Any day can be run. The pages of `fleetcast ui` show the days of the configured traces and of the lake, and
+every day from yesterday on, so that a schedule always finds its day.
 """
 
 import os
@@ -14,6 +14,7 @@ from pathlib import Path
 import dagster as dg
 
 from fleetcast.assets.lake.environment import LOCATION, read_process_config
+from fleetcast.assets.lake.environment_variables import UI_VARIABLE
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.world.calendar import FIRST_DAY
 from fleetcast.models.world.catalogue import load_catalogue
@@ -26,7 +27,6 @@ warnings.filterwarnings("ignore", category=dg.BetaWarning)
 warnings.filterwarnings("ignore", message=".*varying BackfillPolicies")
 
 HISTORY_DAYS = 14  # shown in the lineage; a run reads [forecast] history_days of its config
-FEW_DAYS_VARIABLE = "FLEETCAST_FEW_DAYS"  # set by `fleetcast ui` to show only days with data
 
 
 def days_of_traces(lake: Lake, configs: Path = CONFIG_DIR) -> set[date]:
@@ -51,7 +51,7 @@ def partitions_of_days(days: Iterable[date], today: date) -> dg.DailyPartitionsD
 
 def process_partitions() -> dg.DailyPartitionsDefinition:
     """Return the partitions of this process: the days of its location's trace, else of all traces."""
-    first, is_few = FIRST_DAY, bool(os.environ.get(FEW_DAYS_VARIABLE))
+    first, is_few = FIRST_DAY, bool(os.environ.get(UI_VARIABLE))
     shown = set[date]()
     if LOCATION:
         config, text = read_process_config()

@@ -21,6 +21,12 @@ RENAMED_COLUMNS: Mapping[str, str] = {
     "idea_worth.place": "In idea_worth it is ideas_so_far.",
     "decision_leaderboard.rounding_usd": "In decision_leaderboard it is constraint_usd.",
     "planner_board.whole_usd": "In planner_board it is constraint_usd.",
+    "plan_bounds.minimum_usd": "In plan_bounds it is with_minimum_usd.",
+    "plan_bounds.hour_usd": "In plan_bounds it is whole_hours_usd.",
+    "advised_days.headroom_share": "In advised_days it is plan_headroom_share.",
+    "token_cdf.share": "In token_cdf it is cumulated_share.",
+    "ttft_histogram.share": "In ttft_histogram it is cumulated_share.",
+    "tpot_histogram.share": "In tpot_histogram it is cumulated_share.",
 }
 
 

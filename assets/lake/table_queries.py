@@ -16,6 +16,8 @@ REGION_TABLES = (
 # The names that columns have in files of earlier releases.
 OLD_NAMES = {
     **{table: {"served_region": "region"} for table in REGION_TABLES},
+    "plan_bounds": {"with_minimum_usd": "minimum_usd", "whole_hours_usd": "hour_usd"},
+    "advised_days": {"plan_headroom_share": "headroom_share"},
     "gpu_prices": {"disaggregation_saving_bound_share": "apart_saving_bound_share"},
     "gpu_fleets": {"is_disaggregated": "is_apart", "required_requests_per_s": "asked_per_s"},
     "level_trials": {"needs_by": "dealt_by"},

@@ -90,14 +90,14 @@ def draw_instances_against_demand(frame: pd.DataFrame) -> Figure:
 def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> Figure:
     """Draw the share of a tier's requests up to each time, per policy; the axis stretches the tail.
 
-    `measure` is one of CDF_LABELS. `frame` has policy, `measure` (upper edge of a bin, s) and share
-    (cumulative, of all requests), in order of both. Policies with the same curve share one line, dashed in
-    the colours of all. Those beyond MOST_CURVES with the fewest in time are grey.
+    `measure` is one of CDF_LABELS. `frame` has policy, `measure` (upper edge of a bin, s) and
+    cumulated_share (of all requests), in order of both. Policies with the same curve share one line, dashed
+    in the colours of all. Those beyond MOST_CURVES with the fewest in time are grey.
     """
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots()
-    shares = frame.pivot(index=measure, columns="policy", values="share").ffill().fillna(0.0)
+    shares = frame.pivot(index=measure, columns="policy", values="cumulated_share").ffill().fillna(0.0)
     shares = shares[list(dict.fromkeys(frame["policy"]))]
     nines = (1 - shares).where(lambda slower: slower > 10**-NINES).transform(lambda slower: -np.log10(slower))
     in_time = shares[shares.index <= slo_s].max().sort_values(ascending=False, kind="stable")
@@ -120,7 +120,7 @@ def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> Figu
     axes.axvline(slo_s, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
     axes.annotate(f"SLO {slo_s:g} s", (slo_s, 0), (5, 6), textcoords="offset points", color=MUTED)
     axes.set(xscale="log", xlabel=CDF_LABELS[measure], ylabel=f"{tier} requests, %")
-    shown = frame[measure][(frame["share"] > 0.05) & (frame["share"] < 1 - 10**-NINES)]
+    shown = frame[measure][frame["cumulated_share"].between(0.05, 1 - 10**-NINES, inclusive="neither")]
     axes.set_xlim(*(shown.min(), max(shown.max(), 3 * slo_s)) if len(shown) else (slo_s / 10, 3 * slo_s))
     ticks = [tick for tick in TICKS_S if axes.get_xlim()[0] <= tick <= axes.get_xlim()[1]]
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

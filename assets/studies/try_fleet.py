@@ -325,10 +325,10 @@ def ttft_curve(fleet: str, ttft_s: Floats) -> pd.DataFrame:
     """Return the share of requests with a first token by each of BINS times; `ttft_s`: seconds, (R,)."""
     known = np.sort(ttft_s[~np.isnan(ttft_s)])
     if not known.size:
-        return pd.DataFrame({"policy": [fleet], "ttft_s": [1.0], "share": [0.0]})
+        return pd.DataFrame({"policy": [fleet], "ttft_s": [1.0], "cumulated_share": [0.0]})
     edges = np.geomspace(max(known[0], 1e-3), known[-1] + 1e-3, BINS)
     share = np.searchsorted(known, edges, side="right") / ttft_s.size
-    return pd.DataFrame({"policy": fleet, "ttft_s": edges, "share": share})
+    return pd.DataFrame({"policy": fleet, "ttft_s": edges, "cumulated_share": share})
 
 
 def attainment_keys(trials: Sequence[FleetTrial], catalogue: Catalogue) -> Mapping[str, str]:

@@ -26,8 +26,8 @@ class CostBounds(NamedTuple):
 
     fluid_usd: float
     whole_usd: float
-    minimum_usd: float
-    hour_usd: float
+    with_minimum_usd: float
+    whole_hours_usd: float
 
 
 def hour_cost_bounds(problem: Problem) -> CostBounds:
@@ -41,9 +41,9 @@ def hour_cost_bounds(problem: Problem) -> CostBounds:
     with_minimum = _window_usd(p, demand, min_total, min_option)
     # By rounding, the solver's bound may be slightly below the previous one.
     whole_usd = max(sum(float(np.mean(usd)) for usd in without_minimum), fluid_usd)
-    minimum_usd = max(sum(float(np.mean(usd)) for usd in with_minimum), whole_usd)
-    hour_usd = max(sum(max(usd) for usd in with_minimum), minimum_usd)  # of the busiest window
-    return CostBounds(fluid_usd, whole_usd, minimum_usd, hour_usd)
+    with_minimum_usd = max(sum(float(np.mean(usd)) for usd in with_minimum), whole_usd)
+    whole_hours_usd = max(sum(max(usd) for usd in with_minimum), with_minimum_usd)  # of the busiest window
+    return CostBounds(fluid_usd, whole_usd, with_minimum_usd, whole_hours_usd)
 
 
 def _window_usd(problem: Problem, demand: Floats, min_total: Ints, min_option: Ints) -> list[list[float]]:

@@ -4,6 +4,7 @@
 -- units: instances; usd US dollars of the hour; instants are UTC
 -- served_region = where the instances are
 -- usd = cost of the instances: the planned ones
+-- made_at = time of planning of a rolling plan, UTC; null for other plans
 with given as (
     select * from day_ahead_plans
     union all by name

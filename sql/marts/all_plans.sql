@@ -4,6 +4,7 @@
 -- units: see plans, which has the other columns
 -- served_region = where the instances are
 -- usd = cost of the instances: the planned ones
+-- made_at = time of planning of a rolling plan, UTC; null for other plans
 with together as (
     select * from plans
     where policy not in (select policy from closed_plans)

@@ -80,8 +80,8 @@ least as (
     select
         trace,
         day,
-        sum(fluid_usd)   as fluid_usd,
-        sum(hour_usd)    as held_usd
+        sum(fluid_usd)       as fluid_usd,
+        sum(whole_hours_usd) as held_usd
     from plan_bounds
     group by trace, day
 ),

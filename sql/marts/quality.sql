@@ -5,7 +5,7 @@
 -- file varchar = the landed file; all if the finding is about the whole trace
 -- aspect varchar = the aspect that was checked
 -- rows bigint = number of rows; null where the finding is not about rows
--- share double = share of all rows of the file
+-- share double = share of the file's rows; for a finding about kept rows, of those; else of what detail names
 -- detail varchar = the finding
 -- verdict varchar = result of the check or comparison: ok, note (for information), warn (please check)
 with landed as (

@@ -20,8 +20,8 @@ planned as (
 ),
 
 least as (
-    select trace, day, sum(fluid_usd) as fluid_usd, sum(whole_usd) as whole_usd, sum(minimum_usd) as least_usd,
-        sum(hour_usd) as held_usd
+    select trace, day, sum(fluid_usd) as fluid_usd, sum(whole_usd) as whole_usd, sum(with_minimum_usd) as least_usd,
+        sum(whole_hours_usd) as held_usd
     from plan_bounds
     group by trace, day
 ),

@@ -8,7 +8,7 @@
 -- place = rank, from 1: the app with the most requests
 -- requests = number of requests of the whole trace <- demand.requests
 -- request_share = share of the tier's requests
--- cumulated_share = share of this app and those before it
+-- cumulated_share = share of the requests of this row and those before it: of the tier's, by this app and larger ones
 -- token_share = share of the tier's input and output tokens <- demand.input_tokens, demand.output_tokens
 with summed as (
     select

@@ -3,7 +3,7 @@
 -- reads: outcomes
 -- units: tpot_s seconds per output token after the first, the upper edge of its bin
 -- requests = number of requests in this bin; the first bin includes requests with a single token, which meet any target
--- share = share of all requests of the tier: those in this bin and the faster ones; the rest up to 1 was never served
+-- cumulated_share = share of the requests of this row and those before it: of the tier's, in this bin and the faster ones; the rest up to 1 was never served
 with binned as (
     select
         trace, day, policy, tier,
@@ -22,7 +22,7 @@ summed as (
     select
         *,
         sum(requests) over (partition by trace, day, policy, tier order by tpot_s nulls last)
-        / sum(requests) over (partition by trace, day, policy, tier) as share
+        / sum(requests) over (partition by trace, day, policy, tier) as cumulated_share
     from counted
 )
 

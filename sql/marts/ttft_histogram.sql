@@ -3,7 +3,7 @@
 -- reads: outcomes
 -- units: ttft_s seconds from arrival to the first token, the upper edge of its bin
 -- requests = number of requests in this bin
--- share = share of all requests of the tier: those in this bin and the faster ones; the rest up to 1 was never served
+-- cumulated_share = share of the requests of this row and those before it: of the tier's, in this bin and the faster ones; the rest up to 1 was never served
 with binned as (
     select
         trace, day, policy, tier,
@@ -21,7 +21,7 @@ summed as (
     select
         *,
         sum(requests) over (partition by trace, day, policy, tier order by ttft_s nulls last)
-        / sum(requests) over (partition by trace, day, policy, tier) as share
+        / sum(requests) over (partition by trace, day, policy, tier) as cumulated_share
     from counted
 )
 

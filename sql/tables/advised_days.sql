@@ -3,23 +3,23 @@
 -- reads: advised_days
 -- units: *_share 0 to 1, *_usd US dollars of the whole day, *_per_s input tokens per second
 -- trace = name of the trace
--- day = the advised day, UTC
+-- day = UTC, the advised day
 -- rule varchar = the scaling rule: static, day_ahead, reflex or compact; of fleetcast plan promise day_ahead
--- headroom_share double = instances and load per instance above the plan
+-- plan_headroom_share double = instances and load per instance above the plan
 -- fleet varchar = instances of the largest hour, like 3 x llama3.1-8b@2xl40s-48gb, with commas between
 -- survives varchar = what the fleet survives: none, instance or region
 -- is_promised boolean = whether the target was promised; false: no fleet of this kind keeps it, and the row is of the one that comes closest, or the plan as exported does not keep it
 -- versions bigint = versions of the day that the promise was replayed on
 -- required_share double = of these versions, the share that must attain all targets
--- promised_share double = of these versions, the share that attains all targets
+-- promised_share double = of the versions of the day, the share that attained all targets
 -- in_time_low_share double = promised share in time of all interactive requests, lower end
 -- in_time_high_share double = the same, upper end
--- low_usd double = promised cost, lower end
--- high_usd double = promised cost, upper end
+-- low_usd double = lower end of the cost: of the promise
+-- high_usd double = upper end of the cost: of the promise
 -- tier_low_share map(varchar, double) = lower end of the share in time, by tier
 -- tier_high_share map(varchar, double) = upper end of the share in time, by tier
 -- tier_target_share map(varchar, double) = target of the share in time, by tier
--- instances double[] = planned instances with the headroom: 24 hours of pools, hour by hour
+-- instances double[] = number of instances: the planned ones with the headroom, 24 hours of pools, hour by hour
 -- demand_tokens_per_s double[] = planned load: 24 hours of llms, of regions each
 -- capacity_tokens_per_s double[] = capacity of an option: of services, of regions, of options
 -- llms varchar = the llms of these arrays in their order, with commas between; null in older rows

@@ -5,10 +5,10 @@
 -- trace = name of the trace
 -- file varchar = the imported file
 -- query_id varchar = the query
--- llm varchar = the llm that answered
+-- llm varchar = the served network: the one that answered
 -- score double = how good the answer is; quality is the mean of the scores
 -- output_tokens integer = tokens of the answer
--- input_tokens integer = tokens of the query; null where the file does not have it, like all columns below
+-- input_tokens integer = input tokens of the row's requests: of the query; null where the file does not have it, like all columns below
 -- hardness double = a router's estimate before any answer: higher is harder
 -- judges map(varchar, double) = the estimate of each judge by its name: higher is better
 select * from answers

@@ -6,9 +6,9 @@
 -- tier = urgency class, or interactive <- backtests.tier
 -- method varchar = the forecast method, a name of models/forecast <- backtests.method
 -- against varchar = the method that it is compared with <- backtests.method
--- horizon_minutes integer = forecast horizon
+-- horizon_minutes integer = all buckets that end at most this long after the cutoff
 -- cutoffs bigint = number of forecasts of each method that were compared
--- saved_share double = how much lower the WAPE of the method is <- backtests.forecast_per_s, backtests.actual_per_s
+-- saved_share double = share saved: how much lower the WAPE of the method is <- backtests.forecast_per_s, backtests.actual_per_s
 -- low_share double = lower end of its 95 % interval (paired bootstrap of days); null after a single day
 -- high_share double = upper end
 select * from backtest_intervals

@@ -7,7 +7,7 @@
 -- llm varchar = the served network, or all <- demand.llm
 -- tier varchar = urgency class, or all <- demand.tier
 -- app varchar = the application (the ten with the most requests), or all <- demand.app
--- requests bigint = requests of the whole trace <- demand.requests
+-- requests bigint = number of requests of the whole trace <- demand.requests
 -- requests_per_s double = over the recorded time, RPS <- demand.requests
 -- tokens_per_s double = input and output tokens of these requests, TPS <- demand.input_tokens, demand.output_tokens
 -- peak_requests_per_s double = rate in the busiest minute <- demand.requests

@@ -4,19 +4,19 @@
 -- units: see plans
 -- trace = name of the trace
 -- day = UTC
--- policy = the closed-loop policy
+-- policy = the scaling policy: a closed-loop one
 -- programme varchar = the optimisation model in models/plan: paper or corrected
 -- hour_start timestamptz = first instant of the hour
 -- llm varchar = the served network
--- role varchar = phase of the instances or paired pools: whole requests, prefill or decode
+-- role varchar = phase of the instances: whole, prefill or decode; or that of paired pools
 -- served_region varchar = where the instances are
--- gpu varchar = GPU type of an instance; for a paired pool prefill type > decode type
+-- gpu varchar = the GPU type; with the name of its engine, if it has one: h100-80gb:fp8; of a paired pool prefill type > decode type
 -- demand_tokens_per_s double = interactive load to carry: the largest bucket of the hour
 -- buffer_tokens_per_s double = buffer for requests that may be deferred
 -- capacity_tokens_per_s double = capacity of an instance within its SLO that the plan assumes
--- gpus_per_instance bigint = GPUs of an instance, or of a whole paired pool
+-- gpus_per_instance bigint = GPUs of one instance, or of a whole paired pool
 -- instances_before bigint = serving or booting in the replay at the start of the hour
--- instances bigint = planned for this hour
+-- instances bigint = number of instances: planned for this hour
 -- delta bigint = change of the number of instances
 -- reclaimed bigint = of the added instances, those reclaimed from the spot pool of the same kind
 -- started bigint = of the added instances, those with a cold start
@@ -26,7 +26,7 @@
 -- short_llm_tokens_per_s double = capacity that the llm is short of in all regions together
 -- status varchar = the solver's status
 -- gap_share double = optimality gap
--- usd double = cost of the planned instances
+-- usd double = cost of the instances: the planned ones
 -- plan_usd double = cost of the whole hour, all endpoints together
 -- plan_bound_usd double = the solver's lower bound on that cost
 -- plan_lp_bound_usd double = the lower bound with fractional instances

@@ -3,9 +3,9 @@
 -- reads: commitments
 -- units: GPUs; *_gpu_hours GPU-hours a week; reserved_usd, on_demand_usd, spot_usd USD per GPU-hour, other *_usd US dollars a week
 -- trace = name of the trace <- demand.trace
--- day = the last day of the weeks <- demand.day
+-- day = UTC, the last day of the weeks <- demand.day
 -- served_region varchar = where the instances are, and with them the GPUs <- demand.region
--- gpu varchar = GPU type
+-- gpu varchar = the GPU type; with the name of its engine, if it has one: h100-80gb:fp8
 -- weeks bigint = number of weeks
 -- reserved_usd double = price of a reserved GPU-hour
 -- on_demand_usd double = price of an on-demand GPU-hour
@@ -15,7 +15,7 @@
 -- on_demand_gpu_hours double = bought on demand, mean of the weeks
 -- spot_gpu_hours double = bought on spot for deferred batch load, mean of the weeks <- demand.input_tokens
 -- usd_per_week double = total cost, mean of the weeks
--- regret_usd double = cost above the best commitment of each week in hindsight, mean of the weeks
+-- regret_usd double = cost above the best in hindsight: of each week's commitment, mean of the weeks
 -- worst_regret_usd double = the same for the week with the largest regret
 -- is_best boolean = whether it is the cheapest over all weeks
 select * from commitments

@@ -5,7 +5,7 @@
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
 -- measure varchar = input_tokens
--- tier varchar = interactive: the sum of all tiers that are not deferred, which plans cover <- demand.tier
+-- tier varchar = urgency class, interactive: the sum of all tiers that are not deferred, which plans cover <- demand.tier
 -- method varchar = the forecast method that plans use
 -- llm varchar = the served network <- demand.llm
 -- region varchar = where the requests come from <- demand.region

@@ -15,11 +15,11 @@
 -- required_requests_per_s double = the largest forecast load at the quantile that plans cover, requests/s
 -- fleet_usd_per_hour double = cost of the whole fleet
 -- is_best boolean = whether it is the cheapest fleet that reaches its target
--- attainment_share double = share of the requests that met all targets, in the busiest hour at that load
--- ttft_attainment_share double = share with TTFT within its target
--- tpot_attainment_share double = share with TPOT within its target; null without such a target
--- ttft_p95_s double = time to first token
--- tpot_p95_s double = time per output token after the first
+-- attainment_share double = share of requests that met all their targets (sql/macros/slo.sql); in the busiest hour at that load
+-- ttft_attainment_share double = share of requests with TTFT within its target; null without such a target
+-- tpot_attainment_share double = share of requests with TPOT within its target; null without such a target
+-- ttft_p95_s double = time to first token, 95th percentile
+-- tpot_p95_s double = time per output token after the first, 95th percentile
 -- served_per_s double = finished requests/s
 -- tokens_per_usd double = input and output tokens of the finished requests per US dollar
 select * from gpu_fleets

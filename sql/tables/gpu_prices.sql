@@ -5,8 +5,8 @@
 -- trace = name of the trace <- day_ahead_forecasts.trace
 -- day = UTC, the day to rent for <- day_ahead_forecasts.day
 -- llm = the served network <- day_ahead_forecasts.llm
--- gpu varchar = GPU type
--- gpus_per_instance bigint = tensor-parallel degree
+-- gpu varchar = the GPU type; with the name of its engine, if it has one: h100-80gb:fp8
+-- gpus_per_instance bigint = GPUs of one instance: its tensor-parallel degree
 -- usd_per_gpu_hour double = price in the catalogue or in --prices
 -- usd_per_million_input_tokens double = prompt tokens on an instance that only prefills
 -- usd_per_million_output_tokens double = output tokens on an instance that only decodes, at decode_batch

@@ -1,16 +1,17 @@
 -- legs: the stages of requests that several instances served.
 -- grain: trace, day, policy, request_id, leg
 -- reads: legs
+-- written with: outcomes
 -- units: *_s seconds from the arrival, without network; null where the stage did not get there
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
 -- policy = the scaling policy
 -- request_id ubigint = the request <- requests.request_id
 -- leg integer = number of the stage, from 1
--- llm varchar = the llm that answered
--- role varchar = phase at this stage: whole request, prefill or decode
+-- llm varchar = the served network: the one that answered
+-- role varchar = phase of the instances: whole, prefill or decode; at this stage
 -- served_region varchar = where the instances are
--- gpu varchar = GPU type of the instance
+-- gpu varchar = the GPU type; with the name of its engine, if it has one: h100-80gb:fp8
 -- judges boolean = whether this stage judged the answer before
 -- instance bigint = number of the instance
 -- hand_over_s double = time before the stage: KV transfer or a judge; null for the first stage

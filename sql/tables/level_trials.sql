@@ -21,19 +21,19 @@
 -- level varchar = priority level, 0 is the highest; all: all requests together
 -- requests bigint = number of requests
 -- finished bigint = number of requests finished before four times the hours had passed
--- met bigint = number of requests with TTFT within its target
--- ttft_p50_s double = time to first token; a request without a first token counts as the longest
--- ttft_p95_s double = see ttft_p50_s
--- ttft_p99_s double = see ttft_p50_s
+-- met bigint = requests within all their targets (sql/macros/slo.sql)
+-- ttft_p50_s double = time to first token, median; a request without a first token counts as the longest
+-- ttft_p95_s double = time to first token, 95th percentile; see ttft_p50_s
+-- ttft_p99_s double = time to first token, 99th percentile; see ttft_p50_s
 -- e2e_p50_s double = time to the last token
 -- e2e_p99_s double = see e2e_p50_s
--- preemptions bigint = number of preemptions: the request lost its memory and started again
+-- preemptions bigint = number of preemptions: requests lost their memory and started again
 -- moved_queued bigint = migrations of queued requests; only for all levels together
 -- moved_live bigint = migrations of decoding requests, started; by level the number of requests whose last transfer was a migration
 -- moves_given_up bigint = started migrations that were aborted; not by level
 -- stopped_p99_s double = interruption by the last migration of each request: last token on one instance to first token on the other
 -- recomputed_tokens bigint = tokens lost by preemption and computed again; only for all levels together, like the next two columns
--- gpu_hours double = GPU-hours of the instances in these hours
--- usd double = cost of these GPU-hours
+-- gpu_hours double = GPU-hours of serving, booting and draining: of the instances in these hours
+-- usd double = cost of the instances: of these GPU-hours
 select * from level_trials
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

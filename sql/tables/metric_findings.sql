@@ -6,8 +6,8 @@
 -- file varchar = the imported folder
 -- aspect varchar = the aspect that was checked
 -- detail varchar = the finding
--- verdict varchar = ok, note (for information), warn (please check)
+-- verdict varchar = result of the check or comparison: ok, note (for information), warn (please check)
 -- rows bigint = number of rows; null where the finding is not about rows
--- share double = share of the trace's requests, or as the detail says
+-- share double = share of the file's rows; for a finding about kept rows, of those; else of what detail names
 select * from metric_findings
 where trace = coalesce($trace, trace)

@@ -11,9 +11,9 @@
 -- tier varchar = urgency class <- requests.tier
 -- app varchar = the application <- requests.app
 -- arrived_at timestamptz = instant of the arrival, UTC <- requests.arrived_at
--- input_tokens integer = prompt tokens <- requests.input_tokens
+-- input_tokens integer = input tokens of the row's requests <- requests.input_tokens
 -- output_tokens integer = output tokens <- requests.output_tokens
--- is_held boolean = whether the queue manager may defer the tier; the other tiers are interactive
+-- is_held boolean = whether the queue manager may defer the tier's requests; the other tiers are interactive
 -- deadline_s double = deadline of the last token <- requests.deadline_s
 -- ttft_slo_s double = TTFT target; null where the deadline counts instead
 -- tpot_slo_s double = TPOT target; null without such a target
@@ -25,7 +25,7 @@
 -- tpot_s double = time per output token after the first; null with only one token
 -- e2e_s double = time to the last token
 -- queued_s double = time to the end of the replay, if the request was still queued
--- preemptions integer = number of preemptions: the request lost its memory and started again
+-- preemptions integer = number of preemptions: requests lost their memory and started again
 -- level integer = priority level, 0 is the highest ([replay.levels])
 -- moves integer = 1 if its last transfer was a live migration to another instance, else 0
 -- stopped_s double = interruption by that migration: last token on one instance to first token on the other

@@ -5,11 +5,11 @@
 -- paper = the CSV file in data/studies
 -- study varchar = the study that repeats the experiment <- studies.study
 -- variant varchar = the variant of the study <- studies.variant
--- policy varchar = the policy <- studies.policy
+-- policy varchar = the scaling policy <- studies.policy
 -- against varchar = the value is the relative change from this policy; null: an absolute value
 -- metric varchar = as in studies <- studies.metric
--- tier varchar = as in studies <- studies.tier
--- llm varchar = as in studies <- studies.llm
--- value double = the published value
+-- tier varchar = urgency class, as in studies <- studies.tier
+-- llm varchar = the served network, as in studies <- studies.llm
+-- value double = value of the figure or metric, as published
 -- section varchar = the section of the paper
 select * from paper_values

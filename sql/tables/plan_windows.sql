@@ -4,12 +4,12 @@
 -- units: *_per_s input tokens per second; instants are UTC
 -- trace = name of the trace <- forecasts.trace
 -- day = UTC <- forecasts.day
--- policy varchar = the policy of the plan
+-- policy varchar = the scaling policy of the plan
 -- hour_start timestamptz = first instant of the hour
 -- window_start timestamptz = first instant of the window <- forecasts.bucket_start
 -- llm varchar = the served network <- forecasts.llm
--- role varchar = phase of the capacity: whole requests, prefill or decode
--- region varchar = where the requests come from <- forecasts.region
+-- role varchar = phase of the instances: whole, prefill or decode
+-- region varchar = where the requests come from; capacity and imports are of the instances there <- forecasts.region
 -- demand_tokens_per_s double = interactive load to carry <- forecasts.peak_p90_per_s
 -- buffer_tokens_per_s double = buffer for requests that may be deferred <- demand.input_tokens
 -- capacity_tokens_per_s double = capacity of the region's instances in this window

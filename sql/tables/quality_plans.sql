@@ -2,7 +2,7 @@
 -- grain: trace, question, plan
 -- reads: quality_plans
 -- units: US dollars per hour, seconds, judge_skill and *quality* scores 0 to 1, requests/s
--- trace = name of the config's trace
+-- trace = name of the trace of the config
 -- question = name of the query: quality, latency, budget; for the policies of a nightly run its day, like night_2025-07-04
 -- plan varchar = chosen, or a compared plan: a baseline, a case by its name, or a plan of a front by rule, judge and number; for a nightly run the policy
 -- kind varchar = chosen; baseline, sized by tables; policy, sized by replays; whatif (of data/quality_cases.toml); or front
@@ -20,7 +20,7 @@
 -- usd_per_hour double = cost of all replicas and of the judge; for equal_money the budget: the same for each llm as for the most expensive one
 -- promised_quality double = quality on the questions that the thresholds were chosen on
 -- promised_p95_s double = P95 by the tables: of each llm, or of all stages together
--- quality double = replayed quality, on other questions
+-- quality double = mean score of the final answers: replayed, on other questions
 -- quality_low double = lower end of its 95 % interval
 -- quality_high double = upper end of its 95 % interval
 -- p95_s double = replayed P95, with other arrivals; null where some requests never finished

@@ -2,14 +2,14 @@
 -- grain: trace, question, plan, llm, gpu, tensor_parallel, pipeline_parallel
 -- reads: quality_pools
 -- units: US dollars per hour, seconds, shares 0 to 1
--- trace = name of the config's trace
+-- trace = name of the trace of the config
 -- question = name of the query <- quality_plans.question
 -- plan varchar = the plan <- quality_plans.plan
--- llm varchar = the llm
--- gpu varchar = GPU type
+-- llm varchar = the served network
+-- gpu varchar = the GPU type; with the name of its engine, if it has one: h100-80gb:fp8
 -- tensor_parallel bigint = GPUs of one pipeline stage
 -- pipeline_parallel bigint = number of pipeline stages
--- instances bigint = number of replicas
+-- instances bigint = number of instances: of replicas
 -- gpus bigint = GPUs of all replicas
 -- usd_per_hour double = cost of all replicas
 -- load_share double = share of the llm's load that these replicas serve

@@ -7,10 +7,10 @@
 -- request_id ubigint = id of the request, unique in the trace
 -- arrived_at timestamptz = instant of the arrival, UTC
 -- region varchar = where the requests come from
--- llm varchar = the requested llm
+-- llm varchar = the served network: the requested one
 -- tier varchar = urgency class
 -- app varchar = the application
--- input_tokens integer = prompt tokens
+-- input_tokens integer = input tokens of the row's requests
 -- output_tokens integer = tokens of the answer
 -- deadline_s double = deadline of the last token, from the arrival
 -- source varchar = the landed file, or the generator

@@ -3,10 +3,10 @@
 -- reads: tiers
 -- units: *_s seconds, attainment_target_share 0 to 1
 -- trace = name of the trace
--- tier varchar = name of the tier
+-- tier varchar = urgency class
 -- ttft_slo_s double = TTFT target; null where the deadline counts instead
 -- tpot_slo_s double = TPOT target; null without such a target
 -- deadline_s double = default deadline of the last token
 -- attainment_target_share double = required share of requests that meet all targets
--- is_held boolean = whether the queue manager may defer its requests; the other tiers are interactive, and plans cover them
+-- is_held boolean = whether the queue manager may defer the tier's requests; the other tiers are interactive, and plans cover them
 select * from tiers where trace = coalesce($trace, trace)

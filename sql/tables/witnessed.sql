@@ -2,13 +2,13 @@
 -- grain: trace, day, llm, served_region, part
 -- reads: witnessed
 -- units: ratio, low, high, usual_ratio, allowed_factor and hour_ratios are factors of the profile's seconds, for cache hits shares of the prompt tokens; instants are UTC
--- trace = the trace of the requests
+-- trace = name of the trace: that of the requests
 -- day = UTC
 -- llm varchar = the served network
 -- served_region varchar = where the instances are; null where no label has it
 -- part varchar = prefill, decode, engine (both by one factor), or cache hits
 -- profile varchar = the latency profiles of its pools; nights of other profiles are not compared
--- verdict varchar = fits, changed (other than on the nights before), off profile (outside its error, as before), unknown (too few samples)
+-- verdict varchar = result of the check or comparison: fits, changed (other than on the nights before), off profile (outside its error, as before), unknown (too few samples)
 -- cause varchar = the likely cause of a drift of this llm; null without one
 -- ratio double = factor since the change, else of the day; for cache hits the share
 -- low double = lower end of its 90 % interval

@@ -73,7 +73,7 @@ UNSIZED = {  # why a function has no small size
     **dict.fromkeys(("live_metrics from_metrics", "live_metrics other_seeds", "made statistics"), DAYS),
     **dict.fromkeys(("mutants wiring", "mutants_random random_mutants"), MUTANTS),
     **dict.fromkeys(
-        ("configure speed", "configure over_defaults", "configure over_aiconfigurator"),
+        tuple(f"configure {name}" for name in ("speed", "over_defaults", "ranks", "over_aiconfigurator")),
         "prices thousands of points; `exhaustive` searches a small space",
     ),
     "processes longest_processes": "is `processes` with a longer file",

@@ -7,6 +7,7 @@ import re
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from fleetcast.models.configure.engine_points import (
     list_settings,
     price_engines,
 )
-from fleetcast.models.configure.fleet_trials import TrafficWindow
+from fleetcast.models.configure.fleet_trials import FleetScore, TrafficWindow
 from fleetcast.models.configure.point_search import (
     BEST_KINDS,
     FleetTrials,
@@ -45,6 +46,13 @@ GPUS = ("h100-80gb", "h200-141gb", "b200-180gb", "a100-80gb")
 LLMS = ("llama3.1-8b", "qwen3-8b", "qwen3-32b", "llama3.1-70b", "qwen3-30b-a3b", "gpt-oss-120b")
 WAYS_OF_TOOL = ("agg", "disagg")  # aiconfigurator's --serving-mode
 TPOT_SLO_S = 0.05
+RANKS_LLM, RANKS_GPU, RANKS_TPOT_SLO_S = "deepseek-v3", "h200-141gb", 0.1
+RANKS_COPIES, RANKS_SHIFT_S = 15, 60.0  # of each request, moved by up to so many seconds: 290,490 requests
+ENGINES_OF_EIGHT = {  # shape, and whether experts are whole
+    "eight_ranks": (EngineShape(RANKS_GPU, 1, 1, 8), True),
+    "whole_experts": (EngineShape(RANKS_GPU, 8), True),
+    "split_experts": (EngineShape(RANKS_GPU, 8), False),
+}
 MOST_INSTANCES = 16  # of a shape, in the exhaustive search
 # llm, GPU type, floor, way, and every so many of its kinds: more kinds than reach the second stage.
 SMALL_SPACES = (
@@ -71,14 +79,26 @@ TARGETS = {
         "", "cost over aiconfigurator's recommendation on its best GPU, median of 6 llms", at_most=0.85
     ),
     "configure_over_aiconfigurator_small": Target("", "the same, at 155,000 requests an hour"),
+    "configure_chosen_ranks": Target("", "deepseek-v3 on H200, 15 times the hour: ranks of the choice"),
+    "configure_chosen_gpus": Target("", "the same, its GPUs"),
+    "configure_ranks_gpus": Target("", "the same, GPUs of the best fleet with ranks"),
+    "configure_eight_ranks_tpot_p50_s": Target("s", "8 ranks of an H200 on the hour itself, median TPOT"),
+    "configure_eight_ranks_attained": Target("share", "the same, attainment"),
+    "configure_whole_experts_tpot_p50_s": Target("s", "tensor_parallel 8, whole experts: median TPOT"),
+    "configure_whole_experts_attained": Target("share", "the same, attainment"),
+    "configure_split_experts_tpot_p50_s": Target("s", "tensor_parallel 8, experts split: median TPOT"),
+    "configure_split_experts_attained": Target("share", "the same, attainment"),
     "configure_aiconfigurator_no_point": Target("", "recommendations of 48 that the replay has no point for"),
     "configure_aiconfigurator_nowhere": Target("", "comparisons of 12 left out: no recommendation attains"),
 }
 
 
 @functools.cache
-def traffic_of(name: str, copies: int = 1) -> ConfigureTraffic:
-    """An hour of Azure's traffic; copies of it are shifted around the hour, so that lengths stay real."""
+def traffic_of(name: str, copies: int = 1, most_shift_s: float | None = None) -> ConfigureTraffic:
+    """An hour of Azure's traffic; copies of it are shifted around the hour, so that lengths stay real.
+
+    `most_shift_s`: each request is shifted by itself, by up to so many seconds; None: each copy as a whole.
+    """
     path = TRACES / name
     if not path.exists():
         raise Skipped(f"no {path}")
@@ -89,7 +109,8 @@ def traffic_of(name: str, copies: int = 1) -> ConfigureTraffic:
     if copies == 1:
         return ConfigureTraffic(name, [window], ("none",), "")
     trace, length_s = window.trace, window.until_s
-    shifts_s = np.random.default_rng(1).uniform(0, length_s, copies)[:, None]
+    size = (copies, 1 if most_shift_s is None else trace.arrival_s.size)
+    shifts_s = np.random.default_rng(1).uniform(0, most_shift_s or length_s, size)
     arrival_s = ((trace.arrival_s[None] + shifts_s) % length_s).ravel()
     order = np.argsort(arrival_s, kind="stable")
     columns = {
@@ -131,12 +152,17 @@ def exhaustive() -> Figures:
         kinds, stages = kinds[::every], nest_trials(market, traffic.hours)
         assert len(kinds) > BEST_KINDS
         assert len({id(trials) for trials in stages}) == len(stages)
-        found = search_engines(*stages, kinds)
-        assert found is not None
         least = least_of_all_counts(FleetTrials(market, traffic.hours), kinds)
-        ratios.append(found.finalists[0].usd_per_hour / least)
+        ratios.append(best_fleet(stages, kinds).usd_per_hour / least)
         print(llm, gpu, len(kinds), "kinds", round(ratios[-1], 3), "of the least cost", least, flush=True)
     return {"configure_over_exhaustive": max(ratios)}
+
+
+def best_fleet(stages: Sequence[FleetTrials], kinds: Sequence[EnginePoint]) -> FleetScore:
+    """The best fleet of these kinds of points; AssertionError where none attains."""
+    found = search_engines(*stages, kinds)
+    assert found is not None
+    return found.finalists[0]
 
 
 def least_of_all_counts(trials: FleetTrials, kinds: list[EnginePoint]) -> float:
@@ -208,6 +234,33 @@ def chosen_usd_per_hour(llm: str, floor: str | None, copies: int) -> float:
     ).best
     print(llm, floor, copies, best.point, best.counts, flush=True)
     return best.usd_per_hour
+
+
+def ranks() -> Figures:
+    """Data-parallel ranks of a mixture of experts where many requests come, and on the hour itself.
+
+    The search is that of `fleetcast configure --colocated`: among all fleets, and among those with ranks. On
+    the hour there is one instance of eight GPUs, with the settings with which kinds of fleets are compared.
+    """
+    crowded = traffic_of(CONVERSATION, RANKS_COPIES, RANKS_SHIFT_S)
+    query = ConfigureQuery(RANKS_LLM, (RANKS_GPU,), None, "together", None, RANKS_TPOT_SLO_S)
+    market, kinds = space_of(query, crowded)
+    stages, hour = nest_trials(market, crowded.hours), FleetTrials(market, traffic_of(CONVERSATION).hours)
+    with_ranks = [kind for kind in kinds if kind.shape.data_parallel_size > 1]
+    chosen, of_ranks = (best_fleet(stages, some) for some in (kinds, with_ranks))
+    alone = {
+        name: hour.score(next(k for k in kinds if (k.shape, k.variant.is_expert_parallel) == engine), (1,))
+        for name, engine in ENGINES_OF_EIGHT.items()
+    }
+    for score in (chosen, of_ranks, *alone.values()):
+        print(score.point, score.counts, score.attained, score.seconds, flush=True)
+    return {
+        "configure_chosen_ranks": chosen.point.shape.data_parallel_size,
+        "configure_chosen_gpus": chosen.counts[0] * chosen.point.shape.gpus,
+        "configure_ranks_gpus": of_ranks.counts[0] * of_ranks.point.shape.gpus,
+        **{f"configure_{name}_tpot_p50_s": score.seconds["tpot_p50_s"] for name, score in alone.items()},
+        **{f"configure_{name}_attained": min(score.attained.values()) for name, score in alone.items()},
+    }
 
 
 def over_aiconfigurator() -> Figures:
@@ -314,5 +367,5 @@ def least_usd_per_hour(
     return scores[0].usd_per_hour if scores else None
 
 
-FUNCTIONS = (speed, exhaustive, over_defaults, over_aiconfigurator)
+FUNCTIONS = (speed, exhaustive, over_defaults, ranks, over_aiconfigurator)
 SMOKE = {"exhaustive": {"SMALL_SPACES": SMALL_SPACES[:1]}}

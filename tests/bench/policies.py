@@ -57,7 +57,7 @@ def week() -> Figures:
         for policy in POLICIES:  # one after the other: each holds sixty million outcomes
             replay_days(own, variant.days, [policy], Progress())
         board = {policy: policy_figures(own.lake, policy) for policy in POLICIES}
-        least_usd = own.lake.sql("select sum(hour_usd) as usd from plan_bounds")["usd"][0].as_py()
+        least_usd = own.lake.sql("select sum(whole_hours_usd) as usd from plan_bounds")["usd"][0].as_py()
     paper, corrected, best = (board[name] for name in ("lt_ua", "corrected", "clairvoyant"))
     return {
         "plan_gpu_hours_ratio_to_lt_ua": corrected["spent"] / paper["spent"],
