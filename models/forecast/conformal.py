@@ -180,9 +180,10 @@ def _by_time_known(
     A residual of a cutoff below 0 is nan.
     """
     steps = np.arange(scored.shape[1])
-    found = (of[:, np.maximum(scored, 0), steps].transpose(0, 2, 1) for of in (residuals, is_busy))
-    latest, kind = map(np.ascontiguousarray, found)
-    return np.where(scored.T >= 0, latest, np.nan), kind
+    latest = residuals[:, np.maximum(scored, 0), steps].transpose(0, 2, 1)
+    kind = is_busy[:, np.maximum(scored, 0), steps].transpose(0, 2, 1)
+    latest = np.where(scored.T >= 0, latest, np.nan)
+    return np.ascontiguousarray(latest), np.ascontiguousarray(kind)
 
 
 def _kin_quantiles(residuals: Floats, is_busy: NDArray[np.bool_]) -> Floats:
