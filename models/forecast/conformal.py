@@ -192,14 +192,19 @@ def _kin_quantiles(residuals: Floats, is_busy: NDArray[np.bool_]) -> Floats:
     `residuals` (nan where unknown) and `is_busy` have the shape (series, steps, cutoffs). Fewer than
     LEAST_ALIKE residuals have no quantiles: nan.
     """
-    steps = residuals.shape[1]
-    found = np.full((2, steps, len(QUANTILE_LEVELS)), np.nan)
-    for row, busy in enumerate((True, False)):
-        for step in range(steps):
-            is_kin = (is_busy[:, step] == busy) & ~np.isnan(residuals[:, step])
-            if is_kin.sum() >= LEAST_ALIKE:
-                found[row, step] = np.quantile(residuals[:, step][is_kin], QUANTILE_LEVELS)
-    return found
+    pooled, found = residuals.transpose(1, 0, 2).reshape(residuals.shape[1], -1), []
+    for busy in (True, False):
+        is_kin = (is_busy == busy).transpose(1, 0, 2).reshape(pooled.shape) & ~np.isnan(pooled)
+        count = is_kin.sum(axis=1)[:, None]
+        kin = np.sort(np.where(is_kin, pooled, np.nan), axis=1)  # nan sorts last
+        at = np.maximum(count - 1, 0) * np.array(QUANTILE_LEVELS)
+        place = at.astype(np.int64)
+        after = np.minimum(place + 1, kin.shape[1] - 1)
+        below, above = (np.take_along_axis(kin, n, axis=1) for n in (place, after))
+        gap, share = above - below, at - place
+        value = np.where(share < 0.5, below + gap * share, above - gap * (1 - share))  # as np.quantile
+        found.append(np.where(count >= LEAST_ALIKE, value, np.nan))
+    return np.array(found)
 
 
 def _borrow(
