@@ -26,21 +26,13 @@ hypothesis.settings.load_profile("untimed")
 EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replace the handler, test by test
 # The files that take longest begin first, so that no process is left with a long one at the end.
 SLOWEST = (
-    *(
-        "reached",
-        "replay",
-        "first_run",
-        "unseen_days",
-        "silences",
-        "forecast",
-        "planner_board",
-        "wiring_replays",
-    ),
-    *("hostile_landing", "scorecard", "contract", "benches", "calibration", "stopping", "compact"),
-    *("forecast_quantiles", "wheel", "definitions", "object_storage", "studies", "plan_assets", "generate"),
-    *("tiers", "plan_quality", "quality_plans", "closed_loop", "recipes", "quality_nights"),
-    *("symmetry", "gpus", "advise"),
-)
+    "first_run", "planner_board", "unseen_days", "advise", "forecast", "benches", "replay", "reached",
+    "quality_plans", "forecast_quantiles", "silences", "wiring_replays", "stopping", "definitions",
+    "studies", "bad_input", "wheel", "plan_assets", "object_storage", "recipes", "scorecard",
+    "hostile_landing", "calibration", "quality_nights", "plan_quality", "generate", "symmetry", "capacity",
+    "any_log", "tiers", "closed_loop", "compact", "cli", "backtests", "characterise", "gpus",
+    "cluster_laws", "cascades", "bit_rot", "contract",
+)  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -119,7 +119,8 @@ class Instance:
 
     def load(self, requests):
         """Tokens that are its to process, by its role, of the requests that are here or on their way."""
-        mine = [r for r in requests if r.made < r.output_tokens and self.slots & r.stands_at()]
+        slots = self.slots
+        mine = [r for r in requests if r.made < r.output_tokens and slots & r.stands_at()]
         prompts = sum(
             r.input_tokens - r.hit_tokens_at_dispatch
             for r in mine
@@ -129,7 +130,8 @@ class Instance:
 
     def waiting_tokens(self, requests):
         """Of the prompts that are here and have no token yet."""
-        here = [r for r in requests if r.made == 0 and self.slots & r.stands_at()]
+        slots = self.slots
+        here = [r for r in requests if r.made == 0 and slots & r.stands_at()]
         return sum(r.input_tokens for r in here)
 
     @property

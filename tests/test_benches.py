@@ -116,7 +116,7 @@ def test_only_a_test_that_passes_without_the_change_notices_it(
     mutants_random, changed = bench("mutants_random"), HOME / "models" / "metrics.py"
     start = "from fleetcast.models import metrics\nCHANGED = hasattr(metrics, 'CHANGED')\n"
     (tmp_path / "test_judged.py").write_text(start + text)
-    monkeypatch.setattr(mutants_random, "tests_of", lambda _: ([str(tmp_path / "test_judged.py")], 8.0))
+    monkeypatch.setattr(mutants_random, "tests_of", lambda _: ([str(tmp_path / "test_judged.py")], 5.0))
     size = len(changed.read_text())
     line = bench("mutant_draws").Change("models/metrics.py", 1, size, size, "CHANGED = 1\n", "statement")
     assert mutants_random.judge_change(line) == verdict.split()[0].rstrip(",")
@@ -137,6 +137,7 @@ def test_an_interrupted_run_of_random_mutants_goes_on_where_it_ended(
     for name, value in {"SEED": 5, "COUNT": 6, "RECORDS": tmp_path, "RECORD_S": 0.0}.items():
         monkeypatch.setattr(mutants_random, name, value)
     monkeypatch.setattr(mutants_random, "judge_change", judge)
+    monkeypatch.setattr(bench("mutant_draws"), "FOLDERS", ("models/plan", "sql/macros"))  # of all: quicker
     with pytest.raises(KeyboardInterrupt):
         mutants_random.random_mutants()
     journal = tmp_path / "mutants_5.jsonl"

@@ -1,5 +1,6 @@
 """Quantiles and ensembles: equal to naive twins, made from the past alone, valid on held-out days."""
 
+import functools
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetcast.models.aliases import Floats
-from fleetcast.models.forecast import ENSEMBLE_MEMBERS
+from fleetcast.models.forecast import ENSEMBLE_MEMBERS, conformal
 from fleetcast.models.forecast.backtest import CEILING, BacktestClock, actual_demand, walk_forward
 from fleetcast.models.forecast.conformal import (
     BASE_SHARE,
@@ -62,6 +63,15 @@ def predicted(demand: Floats, clock: BacktestClock) -> dict[str, Prediction]:
 # --- made from the past alone --------------------------------------------------------------------------
 
 
+@functools.cache
+def of_two_offices(older_days: int) -> tuple[Floats, BacktestClock, dict[str, Prediction]]:
+    """Two series, of which the level of one breaks before the first cutoff, and their predictions."""
+    days, older = 5 + older_days, older_days * SEASON
+    demand, clock = np.stack([office(days), office(days, 1)]), BacktestClock(90 + older, 4, 6, SEASON)
+    demand[1] *= np.where(np.arange(demand.shape[1]) < 80 + older, 1.0, 4.0)
+    return demand, clock, predicted(demand, clock)
+
+
 @settings(max_examples=12)
 @given(
     st.sampled_from([0, 4]),
@@ -71,9 +81,8 @@ def predicted(demand: Floats, clock: BacktestClock) -> dict[str, Prediction]:
 )
 def test_the_future_does_not_change_a_prediction(older_days: int, cut: int, how: str, amount: int) -> None:
     """Neither for a young series nor for one whose level may break."""
-    days, older = 5 + older_days, older_days * SEASON
-    demand, clock = np.stack([office(days), office(days, 1)]), BacktestClock(90 + older, 4, 6, SEASON)
-    demand[1] *= np.where(np.arange(demand.shape[1]) < 80 + older, 1.0, 4.0)
+    older = older_days * SEASON
+    demand, clock, before = of_two_offices(older_days)
     changed = demand.copy()
     after = changed[:, cut + older :]
     changed[:, cut + older :] = {
@@ -82,7 +91,7 @@ def test_the_future_does_not_change_a_prediction(older_days: int, cut: int, how:
         "scaled": amount * after,
     }[how]
     same = [end <= cut + older for end in clock.cutoffs(demand.shape[1])]
-    before, now = predicted(demand, clock), predicted(changed, clock)
+    now = predicted(changed, clock)
     for name in FAST:
         for one, other in zip(before[name], now[name], strict=True):
             assert np.array_equal(one[:, same], other[:, same]), name
@@ -133,7 +142,8 @@ def naive_quantiles(
 
 
 @pytest.mark.parametrize("lag", [1, 2, 3, 8])
-def test_quantiles_equal_a_twin_of_lists(lag: int) -> None:
+def test_quantiles_equal_a_twin_of_lists(lag: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conformal, "ROWS_TOGETHER", 2 * 2 * 3)  # two hours of two series, then the third hour
     rng = np.random.default_rng(lag)
     mean, actual = rng.uniform(1, 9, (2, 2, 230, 5))  # two hours of two buckets, and half of a third
     level, highest = rng.uniform(1, 5, (2, 230)), rng.uniform(3, 4, (2, 230))

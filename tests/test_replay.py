@@ -86,7 +86,7 @@ def assert_same(a: Outcome, b: Outcome) -> None:
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(cases())
 def test_leaping_equals_stepping_equals_the_naive_twin(
     case: tuple[TraceArrays, FleetArrays, Rules, Any],
@@ -126,7 +126,7 @@ PART_S = 4.0  # between two looks at what may be moved
 PARTS = int(HORIZON_S / PART_S)
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(cases(), st.integers(0, 10_000))
 def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
     case: tuple[TraceArrays, FleetArrays, Rules, Any], seed: int

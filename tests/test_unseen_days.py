@@ -239,18 +239,6 @@ def test_knobs_reach_the_replay(compared) -> None:
     assert (rows["total_usd"].nunique() > 1).all()
 
 
-def test_the_bound_does_not_depend_on_the_knobs_of_others(compared, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It reads the capacity from the plans of the clairvoyant, whose knob is tuned too."""
-    settings, board = compared
-    assert board.set_index("policy").loc["clairvoyant", "factor"] != 1
-    judged = "from unseen_days where policy = 'compact' and purpose = 'judged'"
-    query = f"select day, round(known_minutes_usd, 6) as usd {judged} order by day"
-    before = settings.lake.sql(query).to_pylist()
-    hasten(monkeypatch)
-    compare_on_unseen_days(settings, PERIOD, ["compact"], Progress())
-    assert settings.lake.sql(query).to_pylist() == before
-
-
 def test_what_waits_at_midnight_is_work_of_the_next_day(compared, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the last day has a backlog; the second day begins with the fleet of the first one."""
     settings, _ = compared
@@ -279,16 +267,23 @@ def test_what_waits_at_midnight_is_work_of_the_next_day(compared, monkeypatch: p
     assert queued[0] == 0 < min(queued[1], queued_alone)
 
 
-def test_the_unseen_days_do_not_change_the_trials(compared, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run with fewer unseen days has the same trials; one with another number of trials stands alone."""
-    settings, _ = compared
-    of_lt_ua = "from unseen_days where policy = 'lt_ua' and purpose = 'tuned'"
-    query = f"select reading, factor, round(total_usd, 6) {of_lt_ua}"
-    before = settings.lake.sql(f"{query} order by all").to_pylist()
+def test_other_days_and_policies_change_no_trial_and_no_bound(
+    compared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run with fewer unseen days and policies has the same trials; with fewer trials it stands alone.
+
+    The bound reads the capacity from the plans of the clairvoyant, whose knob is tuned too.
+    """
+    settings, board = compared
+    assert board.set_index("policy").loc["clairvoyant", "factor"] != 1
+    shorter, policies = PERIOD._replace(unseen=PERIOD.unseen[:1]), ["lt_ua", "compact"]
+    figures = "policy, purpose, day, reading, factor, round(total_usd, 6), round(known_minutes_usd, 6)"
+    same = f"policy in {tuple(policies)} and (purpose = 'tuned' or day = '{shorter.unseen[0]}')"
+    query = f"select {figures} from unseen_days where {same} order by all"
+    before = settings.lake.sql(query).to_pylist()
     hasten(monkeypatch)
-    shorter = PERIOD._replace(unseen=PERIOD.unseen[:1])
-    board = compare_on_unseen_days(settings, shorter, ["lt_ua"], Progress()).to_pandas()
-    assert settings.lake.sql(f"{query} order by all").to_pylist() == before
+    board = compare_on_unseen_days(settings, shorter, policies, Progress()).to_pandas()
+    assert settings.lake.sql(query).to_pylist() == before
     assert board.set_index("policy")["days"].to_dict() == dict.fromkeys(POLICIES, 1)
     fewer = compare_on_unseen_days(settings, shorter._replace(trials=1), ["reactive"], Progress())
     assert fewer["policy"].to_pylist() == ["reactive"]

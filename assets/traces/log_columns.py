@@ -8,7 +8,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -234,15 +234,19 @@ def _find_given(path: Path, content: FileContent, given: Mapping[str, str]) -> d
 def _find_field(content: FileContent, words: str, timed: str | None) -> ColumnPath | None:
     """Return the field that a name means, the least deep first; with `timed`, it may end in a unit."""
     plain, depth = plain_name(words), words.count(".") + 1
-    for field in sorted(content.fields, key=len):
-        names = {plain_name(field)}
-        if depth > 1 or len(field) == 1:
-            names.add(plain_name(field[-depth:]))
-        if timed and (unit := unit_of_name(field[-1])) is not None:
-            names |= {re.sub(rf"(unix|epoch)?({'|'.join(_words_of(unit))})$", "", name) for name in names}
-        if plain in names:
-            return field
-    return None
+    fields = sorted(content.fields, key=len)
+    return next((field for field in fields if plain in _field_names(field, depth, timed is not None)), None)
+
+
+@lru_cache(maxsize=20_000)  # a log is searched for each of some hundred names
+def _field_names(field: ColumnPath, depth: int, is_timed: bool) -> frozenset[str]:
+    """Return the plain names that mean a field; `depth`: the words of the name that is searched."""
+    names = {plain_name(field)}
+    if depth > 1 or len(field) == 1:
+        names.add(plain_name(field[-depth:]))
+    if is_timed and (unit := unit_of_name(field[-1])) is not None:
+        names |= {re.sub(rf"(unix|epoch)?({'|'.join(_words_of(unit))})$", "", name) for name in names}
+    return frozenset(names)
 
 
 def _words_of(unit: str) -> list[str]:

@@ -38,6 +38,9 @@ UNSETTLED_RATIO = 1.5  # units grow where the error of the next hour exceeds thi
 UNSETTLED_MOST = 3.0  # largest growth factor of the units
 UNSETTLED_HALF_LIFE, USUAL_HALF_LIFE = 4, 168  # cutoffs
 FAR_HOURS = 2  # first hour ahead whose units grow
+ROWS_TOGETHER = (
+    500  # rows of residuals, a series' bucket each, that go through the cutoffs together: quickest
+)
 
 
 class Quantiles(NamedTuple):
@@ -79,9 +82,11 @@ def calibrate_quantiles(
     residuals = (observed - values) / unit
     spread = np.empty((*residuals.shape, len(QUANTILE_LEVELS)))
     has_demand = highest > 0
-    for ahead, lag in enumerate(lags):
-        in_hour = of_hour == ahead
-        spread[:, :, in_hour] = _rolling(residuals[:, :, in_hour], is_busy[:, :, in_hour], lag, has_demand)
+    together = max(1, ROWS_TOGETHER // (len(mean) * (hour + 1)))
+    for first in range(0, len(lags), together):
+        chosen = (of_hour >= first) & (of_hour < first + together)
+        lag = np.array(lags)[of_hour[chosen]]
+        spread[:, :, chosen] = _rolling(residuals[:, :, chosen], is_busy[:, :, chosen], lag, has_demand)
     for column in range(hour, spread.shape[2]):
         if column != steps:  # the first maximum has no hour before it
             before = spread[:, :, column - (hour if column < steps else 1)]
@@ -119,74 +124,106 @@ def hourly_peaks(rate: Floats, hour: int) -> Floats:
 
 
 def _rolling(
-    residuals: Floats, is_busy: NDArray[np.bool_], lag: int, has_demand: NDArray[np.bool_]
+    residuals: Floats, is_busy: NDArray[np.bool_], lag: Ints, has_demand: NDArray[np.bool_]
 ) -> Floats:
     """Return residual quantiles at each cutoff, shape (series, cutoffs, steps, levels); nan where unknown.
 
-    `residuals` (nan where unknown) and `is_busy` have the shape (series, cutoffs, steps). `has_demand`, shape
-    (series, cutoffs), is false until a series has had demand: it has no kin until then.
+    `residuals` (nan where unknown) and `is_busy` have the shape (series, cutoffs, steps). `lag`, shape
+    (steps,), is the number of cutoffs after which a step is known. `has_demand`, shape (series, cutoffs), is
+    false until a series has had demand: it has no kin until then.
     """
     series, cutoffs, steps = residuals.shape
     spread = np.full((series, cutoffs, steps, len(QUANTILE_LEVELS)), np.nan)
     with_kin = spread.copy()
     wanted = np.array(QUANTILE_LEVELS)
     lowest, highest = (1 - FURTHEST_SHARE) * wanted, wanted + FURTHEST_SHARE * (1 - wanted)
-    by_time, kind = (np.ascontiguousarray(of.transpose(0, 2, 1)) for of in (residuals, is_busy))
+    scored = np.arange(cutoffs)[:, None] - lag  # the latest cutoff whose forecast of a step can be scored
+    latest, latest_kind = _by_time_known(residuals, is_busy, scored)
     # The first axis of `level` and `count`: empty hours, busy hours.
     level = np.broadcast_to(wanted, (2, series, steps, len(QUANTILE_LEVELS))).copy()
     count = np.zeros((2, series, steps))  # moves of the level so far
-    for now in range(lag, cutoffs):
-        scored = now - lag  # the latest cutoff whose forecast of this hour ahead can be scored
-        residual = residuals[:, scored, :, None]
-        if scored > lag:  # earlier cutoffs have no spread to score
-            is_scored = ~np.isnan(residual) & ~np.isnan(spread[:, scored])
-            is_below = np.where(is_scored, residual <= spread[:, scored], wanted)
-            for busy in range(2):
-                of_kind = is_scored[..., 0] & (kind[:, :, scored] == busy)
-                count[busy] += of_kind
-                step = np.maximum(FIRST_STEP / np.sqrt(np.maximum(count[busy], 1)), LEAST_STEP)
-                moved = level[busy] + (step * of_kind)[..., None] / lag * (wanted - is_below)
-                level[busy] = np.clip(moved, lowest, highest)
-        seen = slice(max(scored + 1 - RESIDUAL_WINDOW, 0), scored + 1)
-        window, is_alike = by_time[:, :, seen], kind[:, :, seen] == kind[:, :, now, None]
+    for now in range(lag.min(), cutoffs):
+        residual = latest[:, :, now, None]
+        before = spread[:, np.maximum(scored[now], 0), np.arange(steps)]
+        # The first cutoffs have no spread to score.
+        is_scored = ~np.isnan(residual) & ~np.isnan(before) & (scored[now] > lag)[:, None]
+        is_below = np.where(is_scored, residual <= before, wanted)
+        for busy in range(2):
+            of_kind = is_scored[..., 0] & (latest_kind[:, :, now] == busy)
+            count[busy] += of_kind
+            step = np.maximum(FIRST_STEP / np.sqrt(np.maximum(count[busy], 1)), LEAST_STEP)
+            moved = level[busy] + (step * of_kind)[..., None] / lag[:, None] * (wanted - is_below)
+            level[busy] = np.clip(moved, lowest, highest)
+        seen, kind = slice(max(now + 1 - RESIDUAL_WINDOW, 0), now + 1), is_busy[:, now, :, None]
+        window, is_alike = latest[:, :, seen], latest_kind[:, :, seen] == kind
         is_alike |= ((is_alike & ~np.isnan(window)).sum(axis=2) < LEAST_ALIKE)[..., None]
         window = np.sort(np.where(is_alike, window, np.nan), axis=2)  # nan sorts last
         known = (~np.isnan(window)).sum(axis=2)[..., None]
-        at = np.where(kind[:, :, now, None], level[1], level[0])
-        outwards = (min(lag, OVERLAP) - 1) * (2 * at - 1)  # 0 for the median
+        at = np.where(kind, level[1], level[0])
+        outwards = (np.minimum(lag, OVERLAP) - 1)[:, None] * (2 * at - 1)  # 0 for the median
         rank = np.ceil((known + 1) * at + outwards).astype(np.int64)
         picked = np.take_along_axis(window, np.clip(rank, 1, np.maximum(known, 1)) - 1, axis=2)
         with_kin[:, now] = spread[:, now] = np.where(known > 0, picked, np.nan)
-        few = has_demand[:, now] & (known[..., 0] < LEAST_ALIKE).any(axis=1)
+        few = has_demand[:, now, None] & (known[..., 0] < LEAST_ALIKE)
         if few.any():
-            late = slice(max(scored + 1 - LEAST_ALIKE, 0), scored + 1)
-            of_empty, of_busy = _kin_quantiles(residuals[:, late], is_busy[:, late])
-            kin = np.where(kind[few][:, :, now, None], of_busy, of_empty)
-            with_kin[few, now] = _borrow(spread[few, now], known[few], kin)
+            late = slice(max(now + 1 - LEAST_ALIKE, 0), now + 1)
+            kin = latest[:, :, late], latest_kind[:, :, late]
+            with_kin[:, now] = _borrow(spread[:, now], known, few, kind, *kin)
     return with_kin
 
 
-def _kin_quantiles(residuals: Floats, is_busy: NDArray[np.bool_]) -> Floats:
-    """Return quantiles of the pooled residuals of empty and of busy hours, shape (2, steps, levels).
+def _by_time_known(
+    residuals: Floats, is_busy: NDArray[np.bool_], scored: Ints
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the residuals and kinds of the cutoffs `scored`, shape (cutoffs, steps), with time as last axis.
 
-    `residuals` (nan where unknown) and `is_busy` have the shape (series, cutoffs, steps). Fewer than
+    A residual of a cutoff below 0 is nan.
+    """
+    steps = np.arange(scored.shape[1])
+    latest = residuals[:, np.maximum(scored, 0), steps].transpose(0, 2, 1)
+    kind = is_busy[:, np.maximum(scored, 0), steps].transpose(0, 2, 1)
+    latest = np.where(scored.T >= 0, latest, np.nan)
+    return np.ascontiguousarray(latest), np.ascontiguousarray(kind)
+
+
+def _kin_quantiles(residuals: Floats, is_busy: NDArray[np.bool_]) -> Floats:
+    """Return quantiles of the pooled residuals of busy and of empty hours, shape (2, steps, levels).
+
+    `residuals` (nan where unknown) and `is_busy` have the shape (series, steps, cutoffs). Fewer than
     LEAST_ALIKE residuals have no quantiles: nan.
     """
-    steps = residuals.shape[2]
-    found = np.full((2, steps, len(QUANTILE_LEVELS)), np.nan)
-    for busy in range(2):
-        for step in range(steps):
-            is_kin = (is_busy[:, :, step] == busy) & ~np.isnan(residuals[:, :, step])
-            if is_kin.sum() >= LEAST_ALIKE:
-                found[busy, step] = np.quantile(residuals[:, :, step][is_kin], QUANTILE_LEVELS)
-    return found
+    pooled, found = residuals.transpose(1, 0, 2).reshape(residuals.shape[1], -1), []
+    for busy in (True, False):
+        is_kin = (is_busy == busy).transpose(1, 0, 2).reshape(pooled.shape) & ~np.isnan(pooled)
+        count = is_kin.sum(axis=1)[:, None]
+        kin = np.sort(np.where(is_kin, pooled, np.nan), axis=1)  # nan sorts last
+        at = np.maximum(count - 1, 0) * np.array(QUANTILE_LEVELS)
+        place = at.astype(np.int64)
+        after = np.minimum(place + 1, kin.shape[1] - 1)
+        below, above = (np.take_along_axis(kin, n, axis=1) for n in (place, after))
+        gap, share = above - below, at - place
+        value = np.where(share < 0.5, below + gap * share, above - gap * (1 - share))  # as np.quantile
+        found.append(np.where(count >= LEAST_ALIKE, value, np.nan))
+    return np.array(found)
 
 
-def _borrow(own: Floats, known: Ints, kin: Floats) -> Floats:
-    """Return `own` quantiles drawn to those of the kin, both (series, steps, levels), nan where unknown.
+def _borrow(
+    own: Floats,
+    known: Ints,
+    few: NDArray[np.bool_],
+    kind: NDArray[np.bool_],
+    residuals: Floats,
+    is_busy: NDArray[np.bool_],
+) -> Floats:
+    """Return `own` quantiles, shape (series, steps, levels), where `few` drawn to those of the kin.
 
-    `known` is the number of own residuals, shape (series, steps, 1).
+    `known`, the number of own residuals, and the `kind` of the forecast have the shape (series, steps, 1),
+    `few` (series, steps), the latest `residuals` and `is_busy` of all series (series, steps, cutoffs).
     """
-    weight = np.minimum(known / LEAST_ALIKE, 1.0)
-    mixed = np.where(known > 0, weight * np.nan_to_num(own) + (1 - weight) * kin, kin)
-    return np.where(np.isnan(mixed), own, mixed)
+    steps = few.any(axis=0)
+    alone, weight = own[:, steps], np.minimum(known[:, steps] / LEAST_ALIKE, 1.0)
+    kin = np.where(kind[:, steps], *_kin_quantiles(residuals[:, steps], is_busy[:, steps]))
+    mixed = np.where(weight > 0, weight * np.nan_to_num(alone) + (1 - weight) * kin, kin)
+    found = own.copy()
+    found[:, steps] = np.where(few[:, steps, None] & ~np.isnan(mixed), mixed, alone)
+    return found
