@@ -126,7 +126,7 @@ PART_S = 4.0  # between two looks at what may be moved
 PARTS = int(HORIZON_S / PART_S)
 
 
-@settings(max_examples=50)
+@settings(max_examples=80)
 @given(cases(), st.integers(0, 10_000))
 def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
     case: tuple[TraceArrays, FleetArrays, Rules, Any], seed: int

@@ -38,9 +38,7 @@ UNSETTLED_RATIO = 1.5  # units grow where the error of the next hour exceeds thi
 UNSETTLED_MOST = 3.0  # largest growth factor of the units
 UNSETTLED_HALF_LIFE, USUAL_HALF_LIFE = 4, 168  # cutoffs
 FAR_HOURS = 2  # first hour ahead whose units grow
-ROWS_TOGETHER = (
-    500  # rows of residuals, a series' bucket each, that go through the cutoffs together: quickest
-)
+ROWS_TOGETHER = 500  # series times buckets that go through the cutoffs together: quickest
 
 
 class Quantiles(NamedTuple):
