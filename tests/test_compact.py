@@ -14,7 +14,7 @@ from small import make_plans, small_config
 
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import plans
-from fleetcast.assets.replays import compact_schedule
+from fleetcast.assets.replays import compact_schedule, hold_times
 from fleetcast.assets.replays.compact_schedule import needed_instances
 from fleetcast.assets.replays.hold_times import pool_holds_s
 from fleetcast.assets.replays.replay_workloads import read_workload
@@ -322,7 +322,9 @@ def test_it_holds_what_the_work_needs_for_the_time_of_each_pool(
     assert len(np.unique([wanted for _, wanted in seen])) > 3
 
 
-def test_each_llm_is_held_for_the_time_that_was_cheapest_on_the_days_before(night: RunSettings) -> None:
+def test_each_llm_is_held_for_the_time_that_was_cheapest_on_the_days_before(
+    night: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their work is counted from their requests; three pools of each llm are equal."""
     names, capacity = list(night.catalogue.llms), 100.0
     past = night.lake.sql(
@@ -345,6 +347,9 @@ def test_each_llm_is_held_for_the_time_that_was_cheapest_on_the_days_before(nigh
     found = pool_holds_s(night, DAY, np.full(len(night.grid.pools), capacity), shares)
     assert found.tolist() == np.repeat(expected, 3).tolist()
     assert len(set(expected)) > 2
+    slow = with_boot_time(night, 800.0)  # 1,200 s at most
+    monkeypatch.setattr(hold_times, "cheapest_hold", lambda _work, _observed, choices, *_: min(choices))
+    assert (pool_holds_s(slow, DAY, found, shares) == 1200.0).all()
     first = dataclasses.replace(night.config.trace, first_day=DAY)
     without = dataclasses.replace(night, config=dataclasses.replace(night.config, trace=first))
     assert (pool_holds_s(without, DAY, found, shares) == 300.0).all()
