@@ -110,12 +110,9 @@ def play(night: RunSettings) -> Callable[[str, Switch, int], Outcome]:
     def one(policy: str, switch: Switch, hours: int) -> Outcome:
         fleet, rules = fleet_and_rules(night, policy)
         fleet, rules = switch(with_measured_capacity(night, fleet, sustained), rules)
-        drive, end_s = drives[policy], HOUR_S * hours
-        tables = {name: getattr(drive, name) for name in ("targets", "forecast_tokens_per_s", "go_on_below")}
-        rows = slice(hours * drive.rows_per_hour)
-        part = drive._replace(**{name: of[rows] for name, of in tables.items() if of is not None})
+        end_s = HOUR_S * hours
         came = select_requests(trace, np.arange(np.searchsorted(trace.arrival_s, end_s)))
-        return replay_trace(came, fleet, part, rules, end_s)
+        return replay_trace(came, fleet, drives[policy].of_hours(0, hours), rules, end_s)
 
     return one
 

@@ -86,7 +86,7 @@ def assert_same(a: Outcome, b: Outcome) -> None:
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
 
-@settings(max_examples=200)
+@settings(max_examples=300)
 @given(cases())
 def test_leaping_equals_stepping_equals_the_naive_twin(
     case: tuple[TraceArrays, FleetArrays, Rules, Any],

@@ -32,7 +32,7 @@ def pool_holds_s(settings: RunSettings, day: date, of_four: Floats, shares: Floa
     there = set(settings.lake.days("requests", settings.trace))
     week = [past for past in settings.history(day) if past in there][-len(WEEKDAYS) :]
     if not week:
-        return np.full(len(grid.pools), max(replay.boot_spot_s, replay.boot_spot_max_s))
+        return np.full(len(grid.pools), replay.boot_spot_max_s)
     content = tuple(settings.lake.content("requests", trace=settings.trace, day=past) for past in week)
     key = (content, repr(replay), of_four.tobytes(), shares.tobytes())
     if key not in KEPT_HOLDS_S:
@@ -49,8 +49,9 @@ def cheapest_holds_s(settings: RunSettings, week: Sequence[date], of_four: Float
     shares : (4, pools) of `size_shares`
     """
     grid, replay = settings.grid, settings.config.replay
-    longest_s = max(replay.boot_spot_s, replay.boot_spot_max_s)
-    choices = [math.ceil(held_s / STEP_S) for held_s in (longest_s, *LONGER_HOLDS_S) if held_s >= longest_s]
+    longest_boot_s = replay.boot_spot_max_s
+    choices_s = [longest_boot_s, *(longer_s for longer_s in LONGER_HOLDS_S if longer_s > longest_boot_s)]
+    choices = [math.ceil(choice_s / STEP_S) for choice_s in choices_s]
     share = STEP_S / SMOOTHED_S
     held_s = np.zeros(len(grid.pools))
     for llm, work in zip(settings.catalogue.llms, interactive_work(settings, week), strict=True):

@@ -6,7 +6,6 @@ piece, to the last bit; the rows of `outcomes` are in the order of the hours in 
 
 from datetime import date
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -57,7 +56,7 @@ def replay_by_hour(
             )
             session.append_trace(new.trace)
             count = partial(lambda before, requests: step(before + requests), ended)
-            usage.append(session.play(_schedule_of_hour(schedule, hour), (hour + 1) * HOUR_S, count))
+            usage.append(session.play(schedule.of_hours(hour, hour + 1), (hour + 1) * HOUR_S, count))
             if hour == HOURS_OF_DAY - 1:
                 session.finish(DAY_S + TAIL_PERIODS * HOUR_S)
             outcome = session.outcome(*usage[-1])
@@ -70,11 +69,3 @@ def replay_by_hour(
             open_requests = requests.filter(pa.array(~is_ended))
         day_usage = FleetUsage(*(np.concatenate(columns) for columns in zip(*usage, strict=True)))
         close(outcome._replace(**day_usage._asdict()))
-
-
-def _schedule_of_hour(schedule: Schedule, hour: int) -> Schedule:
-    """Return the schedule's rows of one hour."""
-    rows = slice(hour * schedule.rows_per_hour, (hour + 1) * schedule.rows_per_hour)
-    tables = {name: getattr(schedule, name) for name in ("targets", "forecast_tokens_per_s", "go_on_below")}
-    cut: dict[str, Any] = {name: table[rows] for name, table in tables.items() if table is not None}
-    return schedule._replace(**cut)

@@ -52,6 +52,14 @@ class Schedule(NamedTuple):
         """Seconds of one row of the plan."""
         return self.hour_s / self.rows_per_hour
 
+    def of_hours(self, first: int, end: int) -> "Schedule":
+        """Return the schedule with its rows of the hours from `first` to before `end` only."""
+        rows = slice(first * self.rows_per_hour, end * self.rows_per_hour)
+        tables = (self.targets, self.forecast_tokens_per_s, self.go_on_below)
+        cut = (None if table is None else np.asarray(table)[rows] for table in tables)
+        targets, forecast, go_on_below = cut
+        return self._replace(targets=targets, forecast_tokens_per_s=forecast, go_on_below=go_on_below)
+
 
 class Session:
     """A replay to which traces are appended; memory holds the latest one and the unfinished requests."""
