@@ -159,16 +159,22 @@ def template(arrived_us: list[int]) -> DayColumns:
 @given(
     st.lists(st.integers(0, 4_500_000_000), min_size=1, max_size=30).map(sorted),
     st.integers(0, 6),
+    st.integers(-2, 4),
+    st.integers(1, 3),
     st.floats(0.1, 20.0),
 )
-def test_tiling_keeps_the_place_in_the_hour_and_the_rhythm_of_the_week(arrived_us, weekday, share):
-    weights = np.random.default_rng(0).random(168) + 0.1
-    day = date(2024, 1, 1) + timedelta(days=weekday)  # a Monday and the days after it
-    tiled = tile_day(template(arrived_us), TiledTraffic("t", share, tuple(weights)), day, 3)
+def test_tiling_keeps_the_place_in_the_hour_and_the_hours_of_the_weeks(
+    arrived_us, weekday, week, weeks, share
+):
+    weights, monday = np.random.default_rng(0).random((weeks, 168)) + 0.1, date(2024, 1, 1)
+    day = monday + timedelta(weeks=week, days=weekday)
+    traffic = TiledTraffic("t", share, tuple(weights.ravel()), monday if weeks > 1 else None)
+    tiled = tile_day(template(arrived_us), traffic, day, 3)
     elapsed = np.array(arrived_us) - arrived_us[0]
     span = max(int(elapsed[-1]), 1)
     folded = min(span, 3_600_000_000)
-    counts = np.rint(share * len(arrived_us) * folded / span * weights[24 * weekday :][:24] / weights.mean())
+    of_day = weights[week % weeks, 24 * weekday :][:24] / weights.mean()
+    counts = np.rint(share * len(arrived_us) * folded / span * of_day)
     assert tiled.arrived_us.size == counts.sum()
     assert np.all(np.diff(tiled.arrived_us) >= 0)
     assert np.array_equal(np.bincount(tiled.arrived_us // 3_600_000_000, minlength=24), counts)
@@ -180,5 +186,9 @@ def test_tiling_keeps_the_place_in_the_hour_and_the_rhythm_of_the_week(arrived_u
 def test_a_template_without_requests_is_refused():
     with pytest.raises(ValueError, match="template has no request"):
         tile_day(template([]), TiledTraffic("t", 1.0, (1.0,) * 168), date(2024, 1, 1), 3)
-    with pytest.raises(ValueError, match="by_hour_of_week has 24 figures, needs 168"):
+    with pytest.raises(ValueError, match="by_hour_of_week has 24 figures, needs 168 for each week"):
         TiledTraffic("t", 1.0, (1.0,) * 24)
+    with pytest.raises(ValueError, match="by_hour_of_week has 2 weeks, needs first_week"):
+        TiledTraffic("t", 1.0, (1.0,) * 336)
+    with pytest.raises(ValueError, match="first_week is a tuesday, needs a monday"):
+        TiledTraffic("t", 1.0, (1.0,) * 336, date(2024, 1, 2))

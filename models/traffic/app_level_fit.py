@@ -8,7 +8,7 @@ from scipy.special import ndtr, ndtri
 
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.app_levels import LEVEL_QUANTILES, AppLevels, LevelProcess, quantile_at
-from fleetcast.models.traffic.clients import HOURS_PER_WEEK
+from fleetcast.models.world.calendar import HOURS_PER_WEEK
 
 MOST_WEEKS = 8  # of a stretch
 LAGS = (1, 2, 3, 6, 12, 24, 48, 72, 96)  # hours at which the memory is fitted

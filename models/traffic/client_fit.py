@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fleetcast.models.aliases import Floats, Ints
-from fleetcast.models.traffic.clients import HOURS_PER_WEEK, Noise
+from fleetcast.models.traffic.clients import Noise
+from fleetcast.models.world.calendar import HOURS_PER_WEEK
 
 # Weight of the prior of a ratio in requests, compared with the requests that the ratio is made from. It is
 # lower where the ratios of a series differ by more than chance.

@@ -34,9 +34,9 @@ from fleetcast.models.traffic.recorded_days import (
 from fleetcast.models.traffic.renewal_arrivals import SECOND_US, Spacing, draw_arrivals, snap_to_grid
 from fleetcast.models.traffic.trace_changes import Outage, TraceChanges, require_possible_change
 from fleetcast.models.traffic.trace_columns import DayColumns, TraceNames
+from fleetcast.models.world.calendar import HOURS_PER_WEEK
 from fleetcast.models.world.traffic_config import TRAFFIC_DAY_MINUTES
 
-HOURS_PER_WEEK = 168
 SUNDAY = 6
 EDGE_SHARE = 0.05  # a client begins or ends at an hour with less than this share of its neighbour's rate
 

@@ -9,7 +9,7 @@ random stream, so a day does not depend on other generated days or on their orde
 """
 
 from collections.abc import Mapping
-from datetime import date
+from datetime import date, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,11 +158,11 @@ def _bulk_jobs(rng: np.random.Generator, traffic: TierTraffic, requests: float, 
 
 
 def tile_day(template: DayColumns, params: TiledTraffic, day: date, seed: int) -> DayColumns:
-    """Repeat a short trace over a day with a given weekly pattern.
+    """Repeat a short trace over a day with the hours of given weeks.
 
     1. The template is folded into one hour: times modulo an hour; a shorter template is stretched to an hour.
        It counts as `rows` requests an hour (fewer where several hours were folded into one).
-    2. Hour h of the week gets round(requests_share x rows x by_hour_of_week[h] / their mean) requests. They
+    2. Hour h of the weeks gets round(requests_share x rows x by_hour_of_week[h] / their mean) requests. They
        are sampled from the template with replacement: tokens, region, llm, tier and app stay together.
     3. Each request keeps its place within the hour, plus a uniform jitter of under a second.
 
@@ -182,7 +182,9 @@ def tile_day(template: DayColumns, params: TiledTraffic, day: date, seed: int) -
     elapsed = template.arrived_us - template.arrived_us.min()
     span = max(int(elapsed.max()), 1)
     folded = min(span, HOUR_US)
-    weights = np.array(params.by_hour_of_week)[24 * day.weekday() :][:24] / np.mean(params.by_hour_of_week)
+    days = np.reshape(params.by_hour_of_week, (-1, 24))
+    first = params.first_week or day - timedelta(days=day.weekday())
+    weights = days[(day - first).days % len(days)] / days.mean()
     counts = np.rint(params.requests_share * rows * folded / span * weights).astype(np.int64)
     hour = np.repeat(np.arange(24), counts)
     sampled = rng.integers(0, rows, hour.size)

@@ -11,6 +11,7 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 FIRST_DAY, LAST_DAY = date(2020, 1, 1), date(2099, 12, 31)  # of any trace: as sql/staging/staged.sql
 MINUTES_PER_DAY = 1440
+HOURS_PER_WEEK = 168
 QUARTER_S, HOUR_S, DAY_S = 900.0, 3600.0, 86_400.0
 SATURDAY = 5  # the days of a week count from Monday, 0
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Annotated
 
+from fleetcast.models.world.calendar import HOURS_PER_WEEK, WEEKDAYS
 from fleetcast.models.world.toml_dataclasses import MERGED_BY_NAME, Range, Share, TraceName
 
 TRAFFIC_DAY_MINUTES = 1440
@@ -104,11 +105,23 @@ class TiledTraffic:
 
     template: TraceName  # the landed trace
     requests_share: Factor  # requests in the mean hour, relative to the template's hour
-    by_hour_of_week: tuple[Relative, ...]  # 168 figures from Monday 00:00 UTC
+    by_hour_of_week: tuple[Relative, ...]  # 168 figures a week from Monday 00:00 UTC; the weeks repeat
+    first_week: date | None = None  # the Monday of the first of several weeks
 
     def __post_init__(self) -> None:
         hours = len(self.by_hour_of_week)
-        require_traffic(hours == 168, f"by_hour_of_week has {hours} figures, needs 168")
+        require_traffic(
+            hours > 0 and hours % HOURS_PER_WEEK == 0,
+            f"by_hour_of_week has {hours} figures, needs {HOURS_PER_WEEK} for each week",
+        )
+        if self.first_week is None:
+            require_traffic(
+                hours == HOURS_PER_WEEK,
+                f"by_hour_of_week has {hours // HOURS_PER_WEEK} weeks, needs first_week",
+            )
+        else:
+            weekday = WEEKDAYS[self.first_week.weekday()]
+            require_traffic(weekday == WEEKDAYS[0], f"first_week is a {weekday}, needs a {WEEKDAYS[0]}")
         require_traffic(
             any(self.by_hour_of_week), "by_hour_of_week has nothing but 0, needs a figure above it"
         )
