@@ -14,6 +14,7 @@ from fleetcast.assets.pages.asset_metadata import SettingsResource, build_asset_
 from fleetcast.assets.pages.on_demand_asset import AssetRows, OnDemandAsset
 from fleetcast.models.world.project_paths import HOME, ROOT
 from fleetcast.pipelines import shutdown
+from fleetcast.pipelines.dagster_databases import open_dagster_instance
 from fleetcast.pipelines.definitions import defs
 
 RANGE = "dagster/asset_partition_range_{}"
@@ -51,7 +52,7 @@ def run_job(
     Raises RunFailed with the reason in one line, or KeyboardInterrupt if a signal stopped the run.
     """
     logging.getLogger("alembic").setLevel(logging.WARNING)
-    with dg.DagsterInstance.get() as instance:
+    with open_dagster_instance() as instance:
         result = defs.resolve_job_def(name).execute_in_process(
             instance=instance,
             partition_key=day.isoformat() if day and not until else None,
@@ -72,7 +73,7 @@ def run_job(
 
 def unmaterialized_days(asset: str, days: Iterable[date]) -> list[date]:
     """Return the days without a materialization in Dagster: a run that was killed reports nothing."""
-    with dg.DagsterInstance.get() as instance:
+    with open_dagster_instance() as instance:
         materialized = instance.get_materialized_partitions(build_asset_key(asset))
     return [day for day in days if day.isoformat() not in materialized]
 
@@ -82,7 +83,7 @@ def report_materializations(
 ) -> None:
     """Report work outside of a run to Dagster, by partition; its pages show it like that of a run."""
     set_dagster_home()
-    with dg.DagsterInstance.get() as instance:
+    with open_dagster_instance() as instance:
         for partition, metadata in metadata_by_partition.items():
             event = dg.AssetMaterialization(build_asset_key(asset), partition=partition, metadata=metadata)
             instance.report_runless_asset_event(event)

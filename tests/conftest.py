@@ -1,4 +1,7 @@
-"""Session-wide: one thread per library, as in a run; SIGTERM ends it; no property has a deadline."""
+"""Session-wide: one thread per library, as in a run; SIGTERM ends it; no property has a deadline.
+
+Temporary folders are in memory where there is room: databases wait for the disk after each transaction.
+"""
 
 import atexit
 import dataclasses
@@ -21,6 +24,9 @@ from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.replays.scorecards import score_day
 from fleetcast.pipelines.shutdown import SignalListener
 
+IN_MEMORY, NEEDED_BYTES = Path("/dev/shm"), 2 << 30  # a session leaves some 0.4 GiB
+if IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > NEEDED_BYTES:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replace the handler, test by test
