@@ -1,6 +1,7 @@
 """One endpoint whose latencies are round numbers: what the laws of a replay are tested on."""
 
-from typing import Any
+from enum import IntEnum
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from fleetcast.models.world.mechanisms import (
     Signal,
 )
 
+Arrays = TypeVar("Arrays", FleetArrays, Rules)
 PREFILL_S_PER_TOKEN = 1 / 1024
 DECODE_S, KV_S = 1 / 32, 1 / 65536
 
@@ -90,7 +92,8 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> FleetArrays:
         drafts=make_draft_tables([()], [0.0]),
     )
     capacity = changes.get("kv_capacity", fleet.kv_capacity)
-    return fleet._replace(**{"max_request_tokens": capacity, "llm_max_request_tokens": capacity, **changes})
+    limits = {"max_request_tokens": capacity, "llm_max_request_tokens": capacity}
+    return with_plain_codes(fleet._replace(**limits | changes))
 
 
 def a_pair(prefill: int, decode: int, link_token_s: float, layers: int = 1, **changes: Any) -> FleetArrays:
@@ -191,7 +194,12 @@ def some_rules(**changes: Any) -> Rules:
         failure_slot=np.zeros(0, np.int64),
         steps_per_event=ALL_STEPS,
     )
-    return rules._replace(**changes)
+    return with_plain_codes(rules._replace(**changes))
+
+
+def with_plain_codes(arrays: Arrays) -> Arrays:
+    """The same fields, as a config makes them: no code is a member of its enum."""
+    return arrays._make(int(value) if isinstance(value, IntEnum) else value for value in arrays)
 
 
 def a_trace(arrival_s: Any, input_tokens: Any, output_tokens: Any, tier: int = 0) -> TraceArrays:

@@ -35,7 +35,7 @@ def rules_of(service: Service, plan: Plan, table: Table = (), by: int = GearTrig
     seen = np.append(np.arange(1, llms) if by == GearTrigger.LOAD else np.zeros(llms - 1, np.int64), NO_INDEX)
     least = np.tile([at for at, _ in table], (llms, 1))
     shifted = np.stack([np.append(thresholds, 0.0) for _, thresholds in table], axis=1)
-    return rules._replace(gears_by=by, gear_llm=seen, gear_from=least, gear_below=shifted)
+    return rules._replace(gears_by=int(by), gear_llm=seen, gear_from=least, gear_below=shifted)
 
 
 def geared(service: Service, offer: QualityOffer, answer: PointPlan, most_per_s: float) -> Table:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from one_endpoint import with_plain_codes
 
 from fleetcast.models.latency import LatencyTables
 from fleetcast.models.replay.kernel_inputs import ALL_STEPS, NO_INDEX, FleetArrays, Rules, TraceArrays
@@ -219,7 +220,7 @@ def rules(draw: st.DrawFn, fleet: FleetArrays) -> Rules:
     )
     if fleet.ranks.max() > 1 and not knows_ranks(drawn):
         routing = draw(st.sampled_from([Routing.SHORTEST_QUEUE, Routing.LEAST_PREFILL, Routing.LEAST_WORK]))
-        return drawn._replace(routing=routing, scaling=Scaling.REACTIVE, balance_s=np.inf)
+        return with_plain_codes(drawn._replace(routing=routing, scaling=Scaling.REACTIVE, balance_s=np.inf))
     return drawn
 
 

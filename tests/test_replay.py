@@ -131,10 +131,11 @@ PARTS = int(HORIZON_S / PART_S)
 def test_live_moves_are_the_same_leapt_stepped_and_in_the_naive_twin(
     case: tuple[TraceArrays, FleetArrays, Rules, Any], seed: int
 ) -> None:
-    """Every few seconds some requests are requested to move, most of which cannot."""
+    """Every few seconds some of the latest requests are requested to move, most of which cannot."""
     trace, fleet, rules, (targets, forecasts, start) = case
-    rng, size = np.random.default_rng(seed), trace.arrival_s.size
-    move_requests = rng.integers(0, [size, fleet.pool.size], (PARTS, 24, 2)).tolist()  # (request, slot)
+    rng, arrived = np.random.default_rng(seed), np.searchsorted(trace.arrival_s, PART_S * np.arange(PARTS))
+    back, slot = rng.integers([1, 0], [9, fleet.pool.size], (6, PARTS, 2)).T
+    move_requests = np.stack([np.maximum(0, arrived[:, None] - back), slot], axis=-1).tolist()
     plan = tuple([row for row in rows for _ in range(PARTS // 2)] for rows in (targets, forecasts))
 
     def play(its_rules: Rules) -> tuple[Outcome, int]:

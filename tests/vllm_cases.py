@@ -187,7 +187,7 @@ def play_kernel(case: EngineCase, fleet: FleetArrays, catalogue: Catalogue, conf
     rules = trial_rules(LLM, catalogue, config)
     if case.priority is not None:
         trace = trace._replace(level=case.priority)
-        rules = rules._replace(order=QueueOrder.PRIORITY, headroom_share=np.zeros(LEVELS))
+        rules = rules._replace(order=int(QueueOrder.PRIORITY), headroom_share=np.zeros(LEVELS))
     until_s = float(case.arrival_s[-1]) + 1e5
     drive = Schedule([[case.engines]], hour_s=until_s)
     outcome = replay_trace(trace, fleet, drive, rules, until_s)

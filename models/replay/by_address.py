@@ -70,9 +70,12 @@ def _unbox(typ: ByAddress, value: Any, c: Any) -> NativeValue:
 
 
 def _common(member: types.Type) -> types.Type:
-    """Return one type for writable and read-only arrays, and one for integers and enum members."""
+    """Return one type for writable and read-only arrays. TypeError for an enum member instead of its integer:
+
+    Numba would find the types of all members anew at each call, in milliseconds instead of microseconds.
+    """
     if isinstance(member, types.IntEnumMember):
-        return member.dtype
+        raise TypeError(f"The kernel got a member of {member.instance_class.__name__}, needs its integer.")
     return member.copy(readonly=False) if isinstance(member, types.Array) else member
 
 
