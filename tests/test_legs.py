@@ -378,7 +378,7 @@ def test_gears_follow_the_rate_and_the_load_of_the_next_llm() -> None:
     def gone_by(by: int, seen: int, least: float) -> np.ndarray:
         rules = judge_rules(1.0)._replace(
             monitor_s=4.0,
-            gears_by=by,
+            gears_by=int(by),
             gear_llm=np.array([seen, NO_INDEX]),
             gear_from=np.array([[0.0, least], [0.0, np.inf]]),
             gear_below=np.array([[1.0, 0.0], [1.0, 1.0]]),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from one_endpoint import with_plain_codes
 from small import make_plans
 
 from fleetcast.assets.lake.settings import RunSettings, load_settings
@@ -31,7 +32,7 @@ PAGE = Path(__file__).parents[1] / "models" / "replay" / "README.md"
 
 
 def rules(**off: object) -> Switch:
-    return lambda fleet, rules: (fleet, rules._replace(**off))
+    return lambda fleet, rules: (fleet, with_plain_codes(rules._replace(**off)))
 
 
 def fleet(**off: Callable[[FleetArrays], object]) -> Switch:

@@ -186,7 +186,7 @@ def play_kernel(case: EngineCase, fleet: FleetArrays, catalogue: Catalogue, conf
         trace = trace._replace(**block_hashes(case))
     rules = trial_rules(LLM, catalogue, config)
     if case.priority is not None:
-        trace = trace._replace(level=case.priority)
+        trace = trace._replace(level=case.priority.astype(np.int16))  # as all, or it compiles anew
         rules = rules._replace(order=int(QueueOrder.PRIORITY), headroom_share=np.zeros(LEVELS))
     until_s = float(case.arrival_s[-1]) + 1e5
     drive = Schedule([[case.engines]], hour_s=until_s)

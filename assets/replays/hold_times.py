@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import date
 
 import numpy as np
-from scipy.signal import lfilter
+import pandas as pd
 
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.models.aliases import Floats
@@ -57,7 +57,7 @@ def cheapest_holds_s(settings: RunSettings, week: Sequence[date], of_four: Float
     for llm, work in zip(settings.catalogue.llms, interactive_work(settings, week), strict=True):
         home = grid.home_pool(llm)
         # The smoothed rate: rate += share * (work of the step before - rate).
-        observed = lfilter([0.0, share], [1.0, share - 1.0], work)
+        observed = pd.Series(work).shift(fill_value=0.0).ewm(alpha=share, adjust=False).mean().to_numpy()
         held_s[[row.kind.llm == llm for row in grid.pools]] = STEP_S * cheapest_hold(
             work,
             observed,

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from math import inf, sqrt
 
 import numpy as np
-from scipy.ndimage import maximum_filter1d
+import pandas as pd
 
 from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.pool_capacity import instances_for_work, sustained_work
@@ -82,4 +82,4 @@ def cheapest_hold(
 
 def trailing_maximum(values: Floats, before: int) -> Floats:
     """Return the largest of each value and so many before it, shape as `values`."""
-    return maximum_filter1d(values, before + 1, mode="nearest", origin=before // 2)
+    return pd.Series(values).rolling(before + 1, min_periods=1).max().to_numpy()

@@ -160,7 +160,7 @@ def apply_thresholds(rules: Rules, serving: RoutingPlan, plan: CascadeLayout) ->
         below[plan.codes[:-1]] = plan.thresholds
         judge_s[plan.codes[:-1]] = serving.judge_s
     return rules._replace(
-        go_on_below=below, judge_s=judge_s, spread=PoolSpread.WEIGHTS, route_utilisation_share=1.0
+        go_on_below=below, judge_s=judge_s, spread=int(PoolSpread.WEIGHTS), route_utilisation_share=1.0
     )
 
 
