@@ -32,12 +32,15 @@ hypothesis.settings.load_profile("untimed")
 EAR = SignalListener({signal.SIGTERM}, lambda: None)  # Dagster and Typer replace the handler, test by test
 # The files that take longest begin first, so that no process is left with a long one at the end.
 SLOWEST = (
-    "first_run", "planner_board", "unseen_days", "advise", "forecast", "benches", "replay", "reached",
-    "quality_plans", "forecast_quantiles", "silences", "wiring_replays", "stopping", "definitions",
-    "studies", "bad_input", "wheel", "plan_assets", "object_storage", "recipes", "scorecard",
-    "hostile_landing", "calibration", "quality_nights", "plan_quality", "generate", "symmetry", "capacity",
-    "any_log", "tiers", "closed_loop", "compact", "cli", "backtests", "characterise", "gpus",
-    "cluster_laws", "cascades", "bit_rot", "contract",
+    "benches", "first_run", "advise", "unseen_days", "planner_board", "reached", "object_storage",
+    "stopping", "forecast", "wiring_replays", "replay", "bad_input", "plan_quality", "silences",
+    "quality_nights", "wheel", "plan_assets", "any_log", "quality_plans", "compact", "definitions",
+    "rolling", "studies", "generate", "forecast_quantiles", "tier_verdicts", "hostile_landing", "cli",
+    "recipes", "scorecard", "capacity", "latency_error", "warehouse", "upgrade", "ingest", "symmetry",
+    "pools", "calibration", "configure_answer", "tiers", "characterise", "cluster_laws", "closed_loop",
+    "sources", "plan", "bit_rot", "units", "figures_say", "configure", "planned_teams", "query_sandbox",
+    "contract", "gpus", "own_policies", "landed_shares", "backtests", "cascades", "advice_grades",
+    "levels",
 )  # fmt: skip
 
 

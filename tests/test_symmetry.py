@@ -1,5 +1,6 @@
 """Names are data: other names of tiers, llms, regions and GPU types relabel all tables, nothing else."""
 
+import functools
 import re
 from collections.abc import Callable
 from datetime import date
@@ -34,7 +35,9 @@ Rename = Callable[[str], str]
 def renaming(old: tuple[str, ...], new: tuple[str, ...]) -> Rename:
     """A function that gives the new names to all old ones in a text."""
     of, whole = dict(zip(old, new, strict=True)), "|".join(map(re.escape, old))
-    return lambda text: re.sub(rf"(?<![\w-])({whole})(?![\w-])", lambda found: of[found[1]], text)
+    return functools.cache(
+        lambda text: re.sub(rf"(?<![\w-])({whole})(?![\w-])", lambda found: of[found[1]], text)
+    )
 
 
 def night(folder: Path, rename: Rename) -> RunSettings:
@@ -97,10 +100,12 @@ def test_names_are_data(nights: list[RunSettings]) -> None:
 def require_same_rows(table: str, here: pd.DataFrame, there: pd.DataFrame) -> None:
     """Compare rows in one order; floats to the last bits, since sums go in the order of names."""
     exact = [name for name in here if not pd.api.types.is_float_dtype(here[name])]
-    here, there = (rows.loc[rows[exact].astype(str).sort_values(exact).index] for rows in (here, there))
-    for name in here:
-        if name in exact:
-            assert here[name].astype(str).tolist() == there[name].astype(str).tolist(), (table, name)
-        else:
-            values = (rows[name].to_numpy(float) for rows in (here, there))
-            np.testing.assert_allclose(*values, rtol=1e-9, err_msg=f"{table}.{name}")
+    texts = [rows[exact].astype(str).sort_values(exact) for rows in (here, there)]
+    for name in exact:
+        assert texts[0][name].tolist() == texts[1][name].tolist(), (table, name)
+    for name in here.columns.difference(exact):
+        values = (
+            rows.loc[text.index, name].to_numpy(float)
+            for rows, text in zip((here, there), texts, strict=True)
+        )
+        np.testing.assert_allclose(*values, rtol=1e-9, err_msg=f"{table}.{name}")
