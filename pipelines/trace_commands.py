@@ -144,7 +144,7 @@ def characterise_command(trace: TraceArgument, quiet: QuietOption = False) -> No
 
         fleetcast characterise office
 
-        fleetcast sql "from episodes where trace = 'office' and kind = 'burst' order by ratio desc"
+        fleetcast sql "from episodes where trace = 'office' and episode_kind = 'burst' order by ratio desc"
     """
     with cli_errors():
         from fleetcast.assets.demand.character_figures import character_figures_folder

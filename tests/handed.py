@@ -20,7 +20,7 @@ def plan_rows(settings: RunSettings, day: date, policy: str, counts: Sequence[in
             for hour, count in enumerate(counts):
                 held, before = (one + (n == 1) for one in (count, counts[max(hour - 1, 0)]))
                 row = dict.fromkeys(SCHEMAS["plans"].names)
-                row |= {"policy": policy, "programme": "corrected", "status": "Optimal"}
+                row |= {"policy": policy, "programme": "corrected", "solver_status": "Optimal"}
                 row |= {"llm": kind.llm, "role": kind.role, "served_region": region, "gpu": gpu}
                 row |= {"gpus_per_instance": gpus, "hour_start": midnight(day) + timedelta(hours=hour)}
                 row |= {"demand_tokens_per_s": 100.0 * count, "buffer_tokens_per_s": 0.0}

@@ -198,7 +198,7 @@ def write_quality(lake: Lake) -> None:
             figures = {"usd_per_hour": 20 + (7 * n + q) % 13, "quality": 0.4 + (11 * n % 19 + q) / 64}
             figures |= {"p95_s": None if n == 9 else 8 + (5 * n) % 7, "required_quality": 0.45 + q / 32}
             figures["quality_low"] = figures["quality"] - 0.02
-            new_rows = {"plan": plan, "kind": kind, "rule": rule, "judge": judge}
+            new_rows = {"plan": plan, "plan_kind": kind, "rule": rule, "judge": judge}
             figures["required_latency_s"] = 10.0 + 2 * q
             plans.append(new_rows | figures | {"judge_skill": 0.0 if judge == "random" else None})
             pools += [
@@ -305,13 +305,13 @@ def write_character(lake: Lake, rng: np.random.Generator) -> None:
              enumerate([("rag", 0.25), ("chat", 0.75), ("mail", None)])]  # fmt: skip
     lake.write("characterisation", rows("characterisation", parts), trace="wired")
     episodes = [
-        PLACE | {"app": f"app{n}", "kind": ("burst", "change")[n % 7 == 0], "starts_at": START, "minutes": n}
-        | {"extra_requests": float(n * 37 % 101), "ratio": 1.5} for n in range(30)
+        PLACE | {"app": f"app{n}", "episode_kind": ("burst", "change")[n % 7 == 0], "starts_at": START}
+        | {"minutes": n, "extra_requests": float(n * 37 % 101), "ratio": 1.5} for n in range(30)
     ]  # fmt: skip
     lake.write("episodes", rows("episodes", episodes), trace="wired")
     windows = [
         PLACE
-        | {"app": f"app{n % 25}", "level": ("client", "pooled")[n % 3 == 0], "gaps": 30 + n}
+        | {"app": f"app{n % 25}", "stream_kind": ("client", "pooled")[n % 3 == 0], "gaps": 30 + n}
         | {"window_start": START + timedelta(minutes=10 * n), "cv": 0.5 + (n * 7 % 11) / 4}
         | {f"{f}_p": None if n % 5 == 0 else (n * k % 13) / 100 for k, f in enumerate(GAP_FAMILIES, start=2)}
         | {f"{f}_distance": (n * k % 17) / 50 for k, f in enumerate(GAP_FAMILIES, start=3)}

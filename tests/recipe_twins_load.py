@@ -122,7 +122,7 @@ def tokens_by_app(t: Tables) -> Frame:
 @twin()
 def clumpiest_clients(t: Tables) -> Frame:
     keys = ["trace", "app", "region", "llm", "tier"]
-    own = t.arrival_windows.query("level == 'client'").assign(all=lambda f: f["cv"] * f["gaps"])
+    own = t.arrival_windows.query("stream_kind == 'client'").assign(all=lambda f: f["cv"] * f["gaps"])
     clients = summed(
         own, keys, all=("all", "sum"), gaps=("gaps", "sum"), largest_cv=("cv", "max"), windows=("cv", "size")
     )
@@ -139,7 +139,7 @@ def poisson_or_not(t: Tables) -> Frame:
     names_of = {"exponential": "poisson"}
     return summed(
         own,
-        ["trace", "level", "tier", "region", "llm", "app"],
+        ["trace", "stream_kind", "tier", "region", "llm", "app"],
         windows=("cv", "size"),
         **{f"{names_of.get(f, f)}_share": (f"{f}_ok", "mean") for f in GAP_FAMILIES},
         **{f"{names_of.get(f, f)}_distance": (f"{f}_distance", "median") for f in GAP_FAMILIES},
@@ -148,14 +148,14 @@ def poisson_or_not(t: Tables) -> Frame:
 
 @twin()
 def largest_bursts(t: Tables) -> Frame:
-    bursts = t.episodes.query("kind == 'burst'").drop(columns="kind")
+    bursts = t.episodes.query("episode_kind == 'burst'").drop(columns="episode_kind")
     return bursts.sort_values("extra_requests", ascending=False).head(20)
 
 
 @twin()
 def level_changes(t: Tables) -> Frame:
     keys = ["trace", "tier", "region", "llm", "app", "starts_at", "ratio"]
-    return t.episodes.query("kind == 'change'")[keys]
+    return t.episodes.query("episode_kind == 'change'")[keys]
 
 
 @twin()

@@ -402,7 +402,7 @@ def cheapest_for_quality(t: Tables) -> Frame:
 
 @twin(trace="wired")
 def who_answers(t: Tables) -> Frame:
-    plans = t.quality_plans.query("kind == 'chosen'")[["trace", "question", "plan"]]
+    plans = t.quality_plans.query("plan_kind == 'chosen'")[["trace", "question", "plan"]]
     own, keys = t.quality_pools.merge(plans), ["trace", "question", "llm"]
     found = own.groupby(keys, as_index=False).agg(
         instances=("instances", "sum"), gpus=("gpus", "sum"), usd_per_hour=("usd_per_hour", "sum"),
@@ -415,7 +415,7 @@ def who_answers(t: Tables) -> Frame:
 
 @twin(trace="wired")
 def what_the_judge_is_worth(t: Tables) -> Frame:
-    good = t.quality_plans.query("kind == 'front' and quality >= required_quality")
+    good = t.quality_plans.query("plan_kind == 'front' and quality >= required_quality")
     keys = ["trace", "question", "rule"]
     found = good.groupby([*keys, "judge"], as_index=False)["usd_per_hour"].min()
     lots = found[found["judge"] == "random"].set_index(keys)["usd_per_hour"]

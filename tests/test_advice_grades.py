@@ -103,7 +103,7 @@ def test_a_grade_is_the_replay_of_the_advised_fleet(file: Path, page: RunSetting
     """A later page in the folder clears the lake, and grades what the earlier one promised."""
     came = [give(page, day, sized) for day, sized in zip(DAYS, RULES, strict=True)]
     for day, most in ((DAYS[0], 5), (DAYS[2], 3)):
-        [fleet] = page.lake.read("advised_days", day=day)["fleet"].to_pylist()
+        [fleet] = page.lake.read("advised_days", day=day)["largest_fleet"].to_pylist()
         assert fleet == f"{most} x llama3.1-8b@1xl40s-48gb"
     config = page.config.file.read_text()
     import_trace.import_trace_file(file, file.parent / "page", CATALOGUE, None, Progress())

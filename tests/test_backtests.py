@@ -274,7 +274,7 @@ def test_planned_demand_is_forecast_with_its_apps_too(ran: RunSettings) -> None:
     assert (known.demand.shape[1], known.parts.demand.shape[1]) == (49, 49)
     assert np.isnan(known.parts.demand[:, -1]).all()
     for table in ("forecasts where measure = 'input_tokens'", "day_ahead_forecasts where true"):
-        found = ran.lake.sql(f"select distinct tier from {table} and reason like '%from its parts'")
+        found = ran.lake.sql(f"select distinct tier from {table} and ensemble_weights like '%from its parts'")
         assert found["tier"].to_pylist() == ["interactive"], table
 
 

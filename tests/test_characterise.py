@@ -270,7 +270,7 @@ def test_pooling_hides_the_burstiness_of_clients(lake, monkeypatch):
     assert whole["tokens_per_s"] == pytest.approx(1000 * whole["requests_per_s"])
     assert len([app for tier, app in rows if app != "all"]) == 10  # the largest
     tested = lake.sql(
-        "select gamma_p, exponential_p from arrival_windows where level = 'client' and gamma_p > 0"
+        "select gamma_p, exponential_p from arrival_windows where stream_kind = 'client' and gamma_p > 0"
     )
     assert np.mean(tested["gamma_p"].to_numpy() >= 0.05) > 0.85
     assert np.mean(tested["exponential_p"].to_numpy() >= 0.05) < 0.1

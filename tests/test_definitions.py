@@ -251,7 +251,7 @@ def test_the_exported_plan_is_promised_and_graded(ran, tmp_path, monkeypatch):
     assert nightly_promise.describe_promises(settings, DAY) == [event.metadata["promise"].value]
     [row] = settings.lake.read("advised_days", day=after).to_pylist()
     plan = settings.lake.read("day_ahead_plans", day=after).to_pandas()
-    assert (row["rule"], row["plan_headroom_share"], row["versions"]) == ("day_ahead", 0.0, 3)
+    assert (row["scaling_rule"], row["plan_headroom_share"], row["versions"]) == ("day_ahead", 0.0, 3)
     assert sum(row["instances"]) == plan["instances"].sum()
     came = settings.lake.read("requests", day=DAY).drop_columns(["trace", "day"])
     at = pc.add(came["arrived_at"], timedelta(days=1))

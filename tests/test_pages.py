@@ -1,7 +1,9 @@
 """The pages say what the code has: every key, command, policy, figure; no link and no path leads nowhere."""
 
 import dataclasses
+import hashlib
 import importlib
+import os
 import re
 import runpy
 import tomllib
@@ -33,6 +35,7 @@ from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.lazy_group import import_commands
 
 ROOT = Path(__file__).resolve().parent.parent
+BOARD_TRACES = ("mooncake_weeks", "servegen", "bursts_weeks", "answers_weeks")  # columns of their table
 FOUND = (path.relative_to(ROOT) for depth in ("", "*/", "*/*/") for path in ROOT.glob(f"{depth}README.md"))
 DOCS = [
     path for path in ROOT.glob("data/*/**/*.md") if path.parts[len(ROOT.parts) + 1] in ("docs", "studies")
@@ -281,6 +284,14 @@ def test_the_picture_of_the_boards_is_of_their_table() -> None:
             policy,
             ratio,
         )
+    rows = pd.read_csv(ROOT / "tests/bench/picture_rows/unseen_boards.csv").set_index(["trace", "policy"])
+    for policy, row in table.items():
+        for trace, cell in zip(BOARD_TRACES, row.split(" | "), strict=True):
+            board = rows.loc[trace, policy]
+            over = 100 * board["total_usd"] / rows.at[(trace, "compact"), "total_usd"] - 100
+            cost = f"{board['total_usd']:,.0f} USD" if policy == "compact" else f"{over:+.0f}"
+            text = f"{cost}, {board['days_on_target']}"
+            assert cell == (text if board["is_ranked"] else f"({text})"), (trace, policy)
 
 
 def test_the_picture_of_the_measured_runs_has_as_many_as_its_text() -> None:
@@ -292,10 +303,58 @@ def test_the_picture_of_the_measured_runs_has_as_many_as_its_text() -> None:
     assert counted.findall(description) == counted.findall(alternative)
 
 
+def test_the_pictures_of_the_characterisation_are_of_their_table() -> None:
+    """Drawn from recorded rows, whose values the page prints: panels 3 and 4 of the load, 6 of the replay."""
+    page = chapter((ROOT / "data/studies/README.md").read_text(encoding="utf-8"), "characterisation")
+    folder = ROOT / "tests/bench/picture_rows"
+    load = pd.read_parquet(folder / "load.parquet")
+    boxes, minutes, instances = (
+        pd.read_csv(folder / f"latency_{name}.csv") for name in ("boxes", "minutes", "instances")
+    )
+
+    def percent(of: pd.Series) -> dict[str, str]:
+        return {str(key): f"{100 * value:.0f}" for key, value in of.items()}
+
+    def shares(of: pd.DataFrame, by: str, column: str = "requests") -> dict[str, str]:
+        sums = of.groupby(by)[column].sum()
+        return percent(sums / sums.sum())
+
+    fast, batch = (load[load["tier"] == tier] for tier in ("iw_fast", "niw"))
+    requests, tokens = shares(load, "tier"), shares(load, "tier", "tokens")
+    region, quiet = shares(fast, "region"), shares(batch, "region")["west"]
+    rate = load.groupby(["tier", "llm", "region"])["requests"].sum() / load["time"].nunique()
+    a, b, n = rate["iw_fast", "bloom-176b"], rate["iw_fast", "llama2-70b"], rate["iw_normal", "llama2-70b"]
+    box = boxes.set_index(["tier", "served_region"]).sort_index()
+    f, p95 = box.loc["iw_fast"], box["p95_s"]
+    moved = minutes.groupby("tier")["mean_s"]
+    by_minute = percent(moved.std() / moved.mean())
+    apart = percent(
+        (instances["p99_tokens"] / instances["p50_tokens"] - 1).groupby(instances["served_region"]).mean()
+    )
+    for text in (
+        f"{requests['iw_fast']}, {requests['iw_normal']} %",
+        f"niw {tokens['niw']} %, iw_fast {tokens['iw_fast']}, iw_normal {tokens['iw_normal']}",
+        f"{region['east']}, {region['central']}, {region['west']} %",
+        f"{a['east'] / a['west']:.1f} times",
+        f"{b['central']:.2f} requests/s; {b['east']:.2f} in east, {b['west']:.2f} in west",
+        f"{n['west']:.2f} requests/s; {n['east']:.2f}, {n['central']:.2f}",
+        f"{quiet} % of it",
+        "; ".join(f"{f.at[at, 'mean_s']:.1f}, {f.at[at, 'p95_s']:.1f}" for at in ("west", "central", "east")),
+        ", ".join(f"{f.at[at, 'p50_s']:.1f}" for at in ("west", "central", "east")),
+        f"P95 {p95['niw'].min():.0f} to {p95['niw'].max():.0f} s, of iw_fast {f['p95_s'].min():.0f} to "
+        f"{f['p95_s'].max():.0f} s",
+        f"{by_minute['iw_fast']} and {by_minute['iw_normal']} % of their means",
+        f"P99 is {apart['east']} % above P50 in east, {apart['west']} and {apart['central']} % in west",
+    ):
+        assert text in page, text
+
+
 def test_the_pictures_of_the_studies_are_of_their_tables() -> None:
     """Each is drawn from recorded rows, whose values the page prints."""
     page = (ROOT / "data/studies/README.md").read_text(encoding="utf-8")
-    rows, paper = (pd.read_csv(ROOT / f"tests/bench/{name}_rows.csv") for name in ("study", "paper"))
+    rows, paper = (
+        pd.read_csv(ROOT / f"tests/bench/picture_rows/{name}.csv") for name in ("studies", "paper")
+    )
     for study, own in rows.groupby("study"):
         drawn = Image.open(ROOT / f"data/pictures/study_{study}.png").info["Description"].splitlines()
         hours = [f"{value:,.0f}" for value in own[own["metric"] == "gpu_hours"]["value"]]
@@ -329,21 +388,23 @@ def test_each_picture_has_an_alternative_text_and_the_runs_that_draw_it() -> Non
                 require_command(phrase)
             else:
                 assert (ROOT / phrase).is_file(), run
-        folder, last = picture["drawn"].split("/")[0], picture["runs"][-1]
-        if folder == "studies":
+        trace, _, day = picture["title"].partition(", ")
+        if name.startswith("study_"):
             found = {run.split()[-1] for run in picture["runs"]}
             assert found <= {path.stem for path in (ROOT / "data" / "studies").glob("*.toml")}
-            assert name == "study_against_the_paper" or picture["drawn"] == f"studies/{found.pop()}.png"
-        elif "/20" in picture["drawn"]:
-            day = load_config(folder, load_catalogue()).trace.replay_day
-            assert picture["drawn"].split("/")[1] == day.isoformat(), name
-        else:
-            assert last.endswith(folder) or folder == "bench", name
+            assert name == "study_against_the_paper" or found == {trace} == {name.removeprefix("study_")}
+        elif day:
+            assert load_config(trace, load_catalogue()).trace.replay_day.isoformat() == day, name
 
 
-def test_the_changelog_counts_the_pictures_that_have_a_description() -> None:
-    pictures = sorted((ROOT / "data" / "pictures").glob("*.png"))
-    described = [path.name for path in pictures if Image.open(path).info.get("Description")]
-    found = re.search(r"Of the (\d+) shipped pictures (\d+) have it", (ROOT / "CHANGELOG.md").read_text())
-    assert found
-    assert [int(found[1]), int(found[2])] == [len(pictures), len(described)]
+def test_each_picture_is_drawn_from_its_recorded_rows() -> None:
+    """It has their digest, and its titles and numbers as text."""
+    listed = tomllib.loads((ROOT / "tests" / "bench" / "pictures.toml").read_text(encoding="utf-8"))
+    folder = ROOT / "tests" / "bench" / "picture_rows"
+    assert {file for picture in listed.values() for file in picture["rows"]} == set(os.listdir(folder))
+    for name, picture in listed.items():
+        info = Image.open(ROOT / "data" / "pictures" / f"{name}.png").info
+        recorded = b"".join((folder / file).read_bytes() for file in picture["rows"])
+        redraw = f"python tests/bench/pictures.py --recorded {name}"
+        assert info.get("Rows") == hashlib.sha256(recorded).hexdigest(), redraw
+        assert info["Description"], name

@@ -157,8 +157,8 @@ def test_every_answer_but_the_last_has_a_verdict_of_our_judge(judged_here: RunSe
         own, its = reported[reported["policy"] == policy], legs[legs["policy"] == policy]
         assert set(own["served_llm"]) == {SMALL, LARGE}
         assert (own["served_llm"] == LARGE).mean() == pytest.approx(sent, abs=0.01)
-        assert (its["llm"] == JUDGE).equals(its["judges"])
-        assert sorted(its.loc[its["judges"], "request_id"]) == sorted(own["request_id"])
+        assert (its["llm"] == JUDGE).equals(its["is_judging"])
+        assert sorted(its.loc[its["is_judging"], "request_id"]) == sorted(own["request_id"])
         drafts = own[own["served_llm"] == SMALL]
         assert (drafts["ttft_s"] == drafts["e2e_s"]).all()
         assert (drafts["legs"] == 2).all()

@@ -46,7 +46,7 @@ NUMBERS = metrics.ATTAINED
 PLANNED = {
     **{"gpus_per_instance": 8, "instances_before": 2, "instances": 2, "delta": 0, "why": None, "usd": 1.0},
     **dict.fromkeys(("reclaimed", "started", "donated"), 0),
-    **{"status": "optimal", "gap_share": 0.0},
+    **{"solver_status": "optimal", "gap_share": 0.0},
     **dict.fromkeys(("plan_usd", "plan_bound_usd", "plan_lp_bound_usd"), 1.0),
 }
 FORECAST = {

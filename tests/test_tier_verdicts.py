@@ -74,7 +74,7 @@ def tiers(settings: RunSettings) -> pd.DataFrame:
 
 def verdicts(settings: RunSettings) -> dict[str, tuple[str | None, str | None]]:
     rows = settings.lake.sql("select * from tier_verdicts order by app").to_pylist()
-    return {row["app"]: (row["tier"], row["rule"]) for row in rows}
+    return {row["app"]: (row["tier"], row["tier_rule"]) for row in rows}
 
 
 JUDGED = {"alpha": ("niw", "bursts"), "beta": ("iw_fast", "office_hours"), "gamma": (None, None)}

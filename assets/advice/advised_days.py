@@ -33,11 +33,12 @@ def keep_promise(settings: RunSettings, search: PromiseSearch, promise: Numbers)
     targets = rule_replays.sized_targets(
         settings, plan, SizedRule(promise["rule"], promise["headroom_share"])
     )
-    same = ("rule", "required_share", "in_time_low_share", "in_time_high_share")
+    same = ("required_share", "in_time_low_share", "in_time_high_share")
     tiers = promise["tiers"]
     row = {name: promise[name] for name in same} | {
+        "scaling_rule": promise["rule"],
         "plan_headroom_share": promise["headroom_share"],
-        "fleet": describe_largest_fleet(settings, targets),
+        "largest_fleet": describe_largest_fleet(settings, targets),
         "survives": promise["survival"]["kind"],
         "is_promised": promise["is_kept"],
         "versions": promise["draws"],
@@ -109,7 +110,7 @@ def _replay_advised_day(lake: Lake, trace: str, day: date) -> None:
         lake, catalogue, load_config(f"advice of {day}", catalogue, text=advised["config"])
     )
     _require_same_endpoints(settings, day)
-    sized = SizedRule(advised["rule"], advised["plan_headroom_share"])
+    sized = SizedRule(advised["scaling_rule"], advised["plan_headroom_share"])
     figures = rule_replays.replay_rule(
         settings, _read_plan(settings, day, advised), sized, tomorrow_draws.recorded_draw(settings, day)
     )

@@ -46,9 +46,9 @@ class SenderSpacings(NamedTuple):
 def fit_spacings(lake: Lake, trace: str, clients: pd.DataFrame, days: Sequence[date]) -> SenderSpacings:
     """Fit the spacing of arrivals of the clients of a trace; `clients` has app, region, llm, tier."""
     windows = lake.sql(
-        "select level, app, region, llm, tier, cv, gaps::double as gaps, "
+        "select stream_kind, app, region, llm, tier, cv, gaps::double as gaps, "
         "day, (epoch(window_start) / 600)::bigint % 144 as slot "
-        "from arrival_windows where trace = $trace and (level = 'client' or app <> 'all')",
+        "from arrival_windows where trace = $trace and (stream_kind = 'client' or app <> 'all')",
         trace=trace,
     ).to_pandas()
     windows["place"] = 144 * windows["day"].map({day: n for n, day in enumerate(days)}) + windows["slot"]
@@ -90,8 +90,8 @@ def _senders(windows: pd.DataFrame, clients: pd.DataFrame) -> np.ndarray:
     theirs. So the burstier side is taken as the sender.
     """
     weighted = windows.assign(cv=windows["cv"] * windows["gaps"])
-    summed = weighted.groupby(["level", "app"])[["cv", "gaps"]].sum()
-    cv = (summed["cv"] / summed["gaps"]).unstack("level").reindex(columns=["pooled", "client"])
+    summed = weighted.groupby(["stream_kind", "app"])[["cv", "gaps"]].sum()
+    cv = (summed["cv"] / summed["gaps"]).unstack("stream_kind").reindex(columns=["pooled", "client"])
     is_one_sender = clients["app"].map(cv["pooled"] > ONE_SENDER_CV_RATIO * cv["client"].fillna(1.0))
     names = clients["app"].where(is_one_sender.eq(True), clients.index.astype(str) + "/" + clients["app"])
     return pd.factorize(names)[0].astype(np.int64)
@@ -113,8 +113,9 @@ def _variation(
     senders = clients.assign(sender=sender)
     pooled = senders.groupby("app")["sender"].nunique().eq(1) & senders.groupby("app").size().gt(1)
     shared = senders[senders["app"].map(pooled)].drop_duplicates("app")[["app", "sender"]]
-    client = windows[windows["level"] == "client"].merge(senders[~senders["app"].map(pooled)], on=CLIENT_KEYS)
-    rows = pd.concat([client, windows[windows["level"] == "pooled"].merge(shared, on="app")])
+    of_clients, of_pooled = (windows[windows["stream_kind"] == kind] for kind in ("client", "pooled"))
+    of_clients = of_clients.merge(senders[~senders["app"].map(pooled)], on=CLIENT_KEYS)
+    rows = pd.concat([of_clients, of_pooled.merge(shared, on="app")])
     place = rows["sender"].to_numpy(np.int64) * days * 144 + rows["place"].to_numpy(np.int64)
     summed, gaps = (
         np.bincount(place, values, minlength=count * days * 144).reshape(count, -1)

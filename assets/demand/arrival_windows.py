@@ -122,7 +122,7 @@ def _rows(
         for key in WINDOW_KEYS
     }
     columns: dict[str, Any] = {
-        "level": ["client" if len(texts) == len(WINDOW_KEYS) else "pooled"] * windows.cv.size,
+        "stream_kind": ["client" if len(texts) == len(WINDOW_KEYS) else "pooled"] * windows.cv.size,
         **names,
         "window_start": pa.array(midnight + windows.window * WINDOW_US).cast(
             SCHEMA.field("window_start").type

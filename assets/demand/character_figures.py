@@ -1,16 +1,17 @@
 """Figures of a characterised trace: the title gives the main result, the footnote its definition."""
 
+from collections.abc import Callable
 from itertools import cycle
 
 import numpy as np
 import pandas as pd
 
 from fleetcast.assets.demand.latency_panels import add_footnote
-from fleetcast.assets.demand.paper_panels import draw_paper_figures
+from fleetcast.assets.demand.paper_panels import paper_drawings
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
-from fleetcast.assets.pages.figure_files import save_figure
-from fleetcast.assets.pages.figure_style import BLUE, INK, MUTED, PALETTE, STYLE, Figure, add_figure_legend
+from fleetcast.assets.pages.figure_files import draw_and_save_figure
+from fleetcast.assets.pages.figure_style import BLUE, INK, MUTED, PALETTE, Figure, add_figure_legend
 
 TOKEN_KINDS = ("input", "output", "total")
 TOKEN_TICKS = (10, 100, 1_000, 10_000, 100_000)
@@ -23,10 +24,6 @@ def character_figures_folder(lake: Lake, trace: str) -> LakePath:
 
 def draw_character_figures(lake: Lake, trace: str) -> dict[str, LakePath]:
     """Draw the figures of a characterised trace and save them as PNG; return the file of each by name."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
     def rows(query: str) -> pd.DataFrame:
         return lake.sql(query, trace=trace).to_pandas()
@@ -37,19 +34,16 @@ def draw_character_figures(lake: Lake, trace: str) -> dict[str, LakePath]:
     )
     parts = rows("tables/characterisation.sql")
     folder = character_figures_folder(lake, trace)
-    paths = {}
-    with plt.rc_context(STYLE):
-        figures = {
-            "load": draw_load(load, parts),
-            "apps": draw_apps(rows("select * from top_apps where trace = $trace and tier = 'all'")),
-            "tokens": draw_tokens(rows("select * from token_cdf where trace = $trace order by all")),
-            "burstiness": draw_burstiness(parts),
-        }
-        for name, figure in (*figures.items(), *draw_paper_figures(lake, trace)):
-            figure.text(0.995, 0.99, trace, ha="right", va="top", fontsize=10, color=MUTED)
-            paths[name] = folder / f"{name}.png"
-            save_figure(figure, paths[name])
-    return paths
+    drawings: dict[str, Callable[[], Figure]] = {
+        "load": lambda: draw_load(load, parts),
+        "apps": lambda: draw_apps(rows("select * from top_apps where trace = $trace and tier = 'all'")),
+        "tokens": lambda: draw_tokens(rows("select * from token_cdf where trace = $trace order by all")),
+        "burstiness": lambda: draw_burstiness(parts),
+        **paper_drawings(lake, trace),
+    }
+    for name, draw in drawings.items():
+        draw_and_save_figure(folder / f"{name}.png", trace, draw)
+    return {name: folder / f"{name}.png" for name in drawings}
 
 
 def draw_load(load: pd.DataFrame, parts: pd.DataFrame) -> Figure:

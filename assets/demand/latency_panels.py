@@ -16,7 +16,7 @@ def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataF
     """
     import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, 3, figsize=(14, 5))
+    figure, panels = plt.subplots(1, 3, figsize=(12, 5))
     draw_latency_boxes(panels[0], boxes)
     tiers = dict(zip(sorted(minutes["tier"].unique()), PALETTE, strict=False))
     for tier, colour in tiers.items():
@@ -27,14 +27,14 @@ def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataF
     panels[1].set_title("Mean and deviation in the busiest hour", fontsize=11)
     panels[1].set_ylabel("E2E, s")
     llm = largest_llm(instances["llm"].tolist())
-    styles = {"p50_tokens": "-", "p95_tokens": "--", "p99_tokens": ":"}
+    styles = {"p50_tokens": "-", "p99_tokens": ":"}
     of_llm = instances[instances["llm"] == llm]
     regions = dict(zip(sorted(of_llm["served_region"].unique()), reversed(PALETTE), strict=False))
     for region, colour in regions.items():
         rows = of_llm[of_llm["served_region"] == region]
         for column, style in styles.items():
             panels[2].plot(rows["minute"], rows[column] / 1e3, color=colour, linestyle=style, linewidth=1.2)
-    panels[2].set_title(f"Instances of {llm}: P50, P95 --, P99 ..", fontsize=11)
+    panels[2].set_title(f"Instances of {llm}: P50, P99 ..", fontsize=11)
     panels[2].set_ylabel("thousand tokens per minute")
     add_figure_legend(figure, [*tiers.items(), *regions.items()])
     for panel in panels[1:]:
@@ -59,7 +59,8 @@ def draw_latency_boxes(panel: Axes, boxes: pd.DataFrame) -> None:
         medianprops={"color": PALETTE[1]},
     )
     panel.set_yscale("log")
-    panel.tick_params(axis="x", labelrotation=90, labelsize=8)
+    panel.yaxis.set_major_formatter("{x:g}")
+    panel.tick_params(axis="x", labelrotation=90, labelsize=10)
     panel.set_ylabel("E2E, s: P5, quartiles, P95")
     worst = boxes.sort_values("p95_s").iloc[-1]
     panel.set_title(f"{worst['tier']} in {worst['served_region']} varies most", fontsize=11)

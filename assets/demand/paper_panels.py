@@ -4,7 +4,7 @@ Requests per second are solid lines, input and output tokens per second dashed l
 latency is plotted for the last replayed day, if any, under the policy of the paper's service.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from itertools import cycle
 
@@ -21,24 +21,27 @@ MAX_PANELS_PER_SIDE = 3  # number of tiers and of regions: those with the most r
 PAPER_SERVICE_POLICY = "reactive"  # how the service in SageServe's section 7.1 scales
 
 
-def draw_paper_figures(lake: Lake, trace: str) -> Iterator[tuple[str, Figure]]:
-    """Yield every figure of a trace with demand, with its name."""
+def paper_drawings(lake: Lake, trace: str) -> dict[str, Callable[[], Figure]]:
+    """Return what draws each figure of a trace with demand, by name."""
 
     def rows(query: str) -> pd.DataFrame:
         return lake.sql(query, trace=trace).to_pandas()
 
     load, minutes = rows("reads/load_panel.sql"), rows("reads/minutes_panel.sql")
-    yield "tiers", draw_tiers(load, minutes)
-    yield "endpoints", draw_endpoints(load)
-    yield "regions", draw_regions(load, batch_tiers(lake, trace))
-    yield "apps_by_hour", draw_apps_by_hour(rows("reads/apps_panel.sql"))
+    drawings: dict[str, Callable[[], Figure]] = {
+        "tiers": lambda: draw_tiers(load, minutes),
+        "endpoints": lambda: draw_endpoints(load),
+        "regions": lambda: draw_regions(load, batch_tiers(lake, trace)),
+        "apps_by_hour": lambda: draw_apps_by_hour(rows("reads/apps_panel.sql")),
+    }
     if (replay := last_replay(lake, trace)) is not None:
         day, policy = replay
         boxes, peak, instances = (
             lake.sql(f"queries/{name}.sql", trace=trace, day=day, policy=policy).to_pandas()
             for name in ("latency_by_region", "peak_hour_latency", "peak_hour_instances")
         )
-        yield "latency", draw_latency(boxes, peak, instances, f"{day}, {policy}")
+        drawings["latency"] = lambda: draw_latency(boxes, peak, instances, f"{day}, {policy}")
+    return drawings
 
 
 def last_replay(lake: Lake, trace: str) -> tuple[date, str] | None:

@@ -167,7 +167,7 @@ def forecast_rows(
         **{f"{level}_per_s": found.quantiles[..., n].ravel() for n, level in enumerate(levels)},
         **{f"peak_{level}_per_s": peaks[:, n] for n, level in enumerate(levels)},
         "fallback": [text or None for text in found.fallbacks[series, at].tolist()],
-        "reason": [text or None for text in found.reasons[series, at].tolist()],
+        "ensemble_weights": [text or None for text in found.reasons[series, at].tolist()],
     }
     types = {name: SCHEMAS["forecasts"].field(name).type for name in columns}
     return pa.table(

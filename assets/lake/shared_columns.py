@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from functools import cache
 
 from fleetcast.assets.lake.sql_files import SQL
+from fleetcast.assets.lake.table_queries import OLD_NAMES
 
 COLUMNS_FILE = SQL / "columns.toml"
-# Until 0.3: old names, of one mart or of many, and what to write instead.
+# Until 0.3: old names, of one mart or table or of many, and what to write instead.
 RENAMED_COLUMNS: Mapping[str, str] = {
     "region": "Where the instances are is served_region; where the requests come from is region.",
     "left_over.gpu_hours": "In left_over it is backlog_gpu_hours.",
@@ -21,12 +22,15 @@ RENAMED_COLUMNS: Mapping[str, str] = {
     "idea_worth.place": "In idea_worth it is ideas_so_far.",
     "decision_leaderboard.rounding_usd": "In decision_leaderboard it is constraint_usd.",
     "planner_board.whole_usd": "In planner_board it is constraint_usd.",
-    "plan_bounds.minimum_usd": "In plan_bounds it is with_minimum_usd.",
-    "plan_bounds.hour_usd": "In plan_bounds it is whole_hours_usd.",
-    "advised_days.headroom_share": "In advised_days it is plan_headroom_share.",
+    "all_plans.status": "In all_plans it is solver_status.",
     "token_cdf.share": "In token_cdf it is cumulated_share.",
     "ttft_histogram.share": "In ttft_histogram it is cumulated_share.",
     "tpot_histogram.share": "In tpot_histogram it is cumulated_share.",
+    **{
+        f"{table}.{old}": f"In {table} it is {name}."
+        for table, old_names in OLD_NAMES.items()
+        for name, old in old_names.items()
+    },
 }
 
 

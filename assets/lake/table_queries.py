@@ -9,15 +9,23 @@ from fleetcast.assets.lake.store import LakePath
 # The value of a column in older files that do not have it.
 OLD_FILE_DEFAULTS = {"role": "whole"}
 # Until 0.2 the region of the instances had the name of the region of the requests.
-REGION_TABLES = (
-    *("plans", "closed_plans", "day_ahead_plans", "rolling_plans", "ran_fleets", "fleet_hours", "legs"),
-    *("commitments", "lost_pools", "witnessed", "engine_histograms"),
-)
+REGION_TABLES = ("ran_fleets", "fleet_hours", "commitments", "lost_pools", "witnessed", "engine_histograms")
+PLAN_TABLES = ("plans", "closed_plans", "day_ahead_plans", "rolling_plans")
 # The names that columns have in files of earlier releases.
 OLD_NAMES = {
     **{table: {"served_region": "region"} for table in REGION_TABLES},
+    **{table: {"served_region": "region", "solver_status": "status"} for table in PLAN_TABLES},
+    **{table: {"ensemble_weights": "reason"} for table in ("forecasts", "day_ahead_forecasts", "backtests")},
     "plan_bounds": {"with_minimum_usd": "minimum_usd", "whole_hours_usd": "hour_usd"},
-    "advised_days": {"plan_headroom_share": "headroom_share"},
+    "advised_days": {
+        "plan_headroom_share": "headroom_share",
+        "scaling_rule": "rule",
+        "largest_fleet": "fleet",
+    },
+    "legs": {"served_region": "region", "is_judging": "judges"},
+    "tier_verdicts": {"tier_rule": "rule"},
+    "episodes": {"episode_kind": "kind"},
+    "arrival_windows": {"stream_kind": "level"},
     "gpu_prices": {"disaggregation_saving_bound_share": "apart_saving_bound_share"},
     "gpu_fleets": {"is_disaggregated": "is_apart", "required_requests_per_s": "asked_per_s"},
     "level_trials": {"needs_by": "dealt_by"},
@@ -27,6 +35,8 @@ OLD_NAMES = {
         "final_answer_share": "answered_share",
     },
     "quality_plans": {
+        "plan_kind": "kind",
+        "answers_source": "answers",
         "required_quality": "asked_quality",
         "required_latency_s": "asked_latency_s",
     },

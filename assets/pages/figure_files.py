@@ -31,7 +31,7 @@ def save_day_figure(settings: RunSettings, day: date, name: str, draw: Callable[
     return path
 
 
-def draw_and_save_figure(path: LakePath, title: str, draw: Callable[[], Figure]) -> None:
+def draw_and_save_figure(path: LakePath, title: str, draw: Callable[[], Figure], **metadata: str) -> None:
     """Draw one figure in the house style and save it as PNG, with `title` in its corner."""
     import matplotlib
 
@@ -40,11 +40,14 @@ def draw_and_save_figure(path: LakePath, title: str, draw: Callable[[], Figure])
 
     with plt.rc_context(STYLE):
         figure = draw()
-        figure.suptitle(title, x=0.995, ha="right", fontsize=10, color=MUTED)
-        save_figure(figure, path)
+        if figure.get_suptitle():  # a headline of all panels
+            figure.text(0.995, 0.99, title, ha="right", va="top", fontsize=10, color=MUTED)
+        else:
+            figure.suptitle(title, x=0.995, ha="right", fontsize=10, color=MUTED)
+        save_figure(figure, path, **metadata)
 
 
-def save_figure(figure: Figure, path: LakePath) -> None:
+def save_figure(figure: Figure, path: LakePath, **metadata: str) -> None:
     """Save a figure as PNG, on a disk or in a bucket, and close it; its texts become the PNG's description.
 
     It prints the canvas itself: `savefig` would draw a figure with constrained layout twice.
@@ -55,7 +58,8 @@ def save_figure(figure: Figure, path: LakePath) -> None:
     titles = [axes.get_title(place) for axes in figure.axes for place in ("left", "center", "right")]
     texts = [*titles, *(text.get_text() for axes in figure.axes for text in axes.texts)]
     packed = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(packed, metadata={"Description": "\n".join(filter(None, texts))})
+    description = "\n".join(filter(None, texts))
+    FigureCanvasAgg(figure).print_png(packed, metadata={"Description": description, **metadata})
     plt.close(figure)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(packed.getvalue())

@@ -16,6 +16,7 @@ from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import RunSettings, midnight
 from fleetcast.assets.lake.store import folders_with_rows
+from fleetcast.assets.lake.table_queries import PLAN_TABLES
 from fleetcast.assets.plans.cluster_workloads import ClusterWorkload, build_workloads, instance_limits
 from fleetcast.assets.plans.hpa_steps import EXACT_MINUTES, LIFT_MINUTES
 from fleetcast.assets.plans.plan_export import WORKLOAD_KIND_COLUMNS, exportable_policies
@@ -25,8 +26,6 @@ from fleetcast.models.world.toml_dataclasses import require_known
 _DAY = timedelta(days=1)
 STALE_AFTER = 2 * _DAY  # a plan of this age is no longer used
 FORECAST_ALARM = "forecasts_beat_last_value"
-ROLLING_TABLE = "rolling_plans"
-PLAN_TABLES = ("plans", "closed_plans", "day_ahead_plans", ROLLING_TABLE)
 WorkloadKey = tuple[str, str, str, int, str]  # region, llm, GPU type, GPUs, role
 
 
@@ -123,7 +122,7 @@ class CurrentPlan:
         """Return the date, and the marks of the files of five days around it: they change with a file."""
         today, lake, trace = self.now().date(), self.settings.lake, self.settings.trace
         marks = [
-            lake.marks(table, trace=trace, **{"made_day" if table == ROLLING_TABLE else "day": day})
+            lake.marks(table, trace=trace, **{"made_day" if table == "rolling_plans" else "day": day})
             for table in (*PLAN_TABLES, "forecasts")
             for day in (today + timedelta(days=n) for n in (-2, -1, 0, 1, 2))
         ]

@@ -79,7 +79,7 @@ def plan_table_rows(start: datetime, policy: str, hours: PlannedHours) -> Iterat
                     "why": why.get((i, j, k)),
                     "short_tokens_per_s": plan.short_tokens_per_s[i, j],
                     "short_llm_tokens_per_s": plan.short_llm_tokens_per_s[i],
-                    "status": plan.status,
+                    "solver_status": plan.status,
                     "gap_share": plan.gap_share,
                     "usd": instances * problem.hours * problem.usd_per_hour[i, k],
                     "plan_usd": plan.objective_usd,

@@ -46,7 +46,7 @@ def find_quality_plan(settings: RunSettings, question: str, plan: str = "chosen"
 
 def quality_plan_to_json(plan: Row, pools: Sequence[Row]) -> str:
     """Return a plan as JSON: its predictions, its results in the replay, and its pools."""
-    fields = {name: value for name, value in plan.items() if name not in ("thresholds", "kind")}
+    fields = {name: value for name, value in plan.items() if name not in ("thresholds", "plan_kind")}
     thresholds = [float(text) for text in plan["thresholds"].split(", ")]
     columns = (*QUALITY_POOL_COLUMNS, *QUALITY_SHARE_COLUMNS)
     rows = [{name: row[name] for name in columns} for row in pools]

@@ -30,9 +30,9 @@ def quality_plan_row(requirement: QualityRequirement, plan: QualityPlan) -> dict
     budget = requirement.budget_usd_per_hour
     return {
         "plan": plan.name,
-        "kind": plan.kind,
+        "plan_kind": plan.kind,
         "rule": plan.rule,
-        "answers": plan.market.source,
+        "answers_source": plan.market.source,
         "judge": plan.market.name,
         "judge_skill": plan.market.judging.judge.skill,
         "judge_llm": plan.market.judging.llm,

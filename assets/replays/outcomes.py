@@ -179,7 +179,7 @@ def legs_table(
             "request_id": workload.requests["request_id"].take(pa.array(legs["request"])),
             "leg": legs.groupby("request").cumcount() + 1,
             "llm": pa.array(catalogue.llms).take(pa.array(fleet.llm[pool])),
-            "judges": judges[legs["row"]],
+            "is_judging": judges[legs["row"]],
             "role": pa.array(ROLES).take(pa.array(fleet.role[pool])),
             "served_region": pa.array(catalogue.regions).take(pa.array(fleet.region[pool])),
             "gpu": pa.array(gpu_titles(settings, fleet)[pool]),

@@ -36,7 +36,7 @@ def draw_quality(settings: RunSettings, question: str) -> LakePath:
 def draw_quality_plans(frame: pd.DataFrame) -> Figure:
     """Draw USD per hour over quality: hollow points by tables, filled by replay; a line per judge and rule.
 
-    `frame`: plan, kind, rule, judge, usd_per_hour, promised_quality, quality, p95_s, required_quality,
+    `frame`: plan, plan_kind, rule, judge, usd_per_hour, promised_quality, quality, p95_s, required_quality,
     required_latency_s.
     """
     import matplotlib.pyplot as plt
@@ -45,7 +45,7 @@ def draw_quality_plans(frame: pd.DataFrame) -> Figure:
     if frame.empty:
         return fill_empty_figure(figure, "no plan")
     judges = sorted(set(frame["judge"]))
-    fronts = frame[frame["kind"] == "front"]
+    fronts = frame[frame["plan_kind"] == "front"]
     for (judge, rule), front in fronts.groupby(["judge", "rule"]):
         rows, colour = front.sort_values("quality"), PALETTE[judges.index(str(judge)) % len(PALETTE)]
         panel.plot(
@@ -70,8 +70,8 @@ def draw_quality_plans(frame: pd.DataFrame) -> Figure:
 
 def annotate_plans(panel: Axes, frame: pd.DataFrame) -> None:
     """Mark and name the chosen plan and the plans compared with it: policies if any, else baselines."""
-    other = "policy" if (frame["kind"] == "policy").any() else "baseline"
-    shown = frame[frame["kind"].isin(["chosen", other]) & (frame["plan"] != "quality")]
+    other = "policy" if (frame["plan_kind"] == "policy").any() else "baseline"
+    shown = frame[frame["plan_kind"].isin(["chosen", other]) & (frame["plan"] != "quality")]
     x, y = shown["quality"].to_numpy(float), shown["usd_per_hour"].to_numpy(float)
     panel.scatter(x, y, marker="s", s=40, color=MUTED, zorder=3)
     (left, right), (_, top) = panel.get_xlim(), panel.get_ylim()

@@ -5,7 +5,7 @@
 with last_legs as (
     select
         trace, day, policy, request_id,
-        arg_max(llm, leg) filter (where judges is distinct from true) as last_llm,
+        arg_max(llm, leg) filter (where is_judging is distinct from true) as last_llm,
         arg_max(instance, leg) as last_instance,
         max(ended_s) as last_ended_s
     from legs

@@ -6,6 +6,6 @@ select
     trace, day, policy, request_id, llm,
     count(first_token_s) as answers
 from legs
-where judges is distinct from true and trace = coalesce($trace, trace) and day = coalesce($day::date, day)
+where is_judging is distinct from true and trace = coalesce($trace, trace) and day = coalesce($day::date, day)
 group by trace, day, policy, request_id, llm
 having count(first_token_s) > 1

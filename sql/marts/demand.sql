@@ -9,7 +9,7 @@
 -- bucket_start timestamptz = first instant of the bucket, a minute, UTC <- requests.arrived_at
 -- requests bigint = number of requests: those that arrive in the minute <- requests.request_id
 -- input_tokens bigint = input tokens of the row's requests <- requests.input_tokens
--- output_tokens bigint = their output tokens <- requests.output_tokens
+-- output_tokens bigint = output tokens of the row's requests <- requests.output_tokens
 with arrivals as (
     select
         *,

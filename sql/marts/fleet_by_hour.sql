@@ -5,7 +5,7 @@
 -- served_region = where the instances are
 -- usd = cost of the instances: serving, booting and draining
 -- held_gpus = serving, booting and draining
--- needed_gpus = GPUs for the true demand and buffer of the hour at the capacity of the clairvoyant plan, in its mix of kinds; not rounded up
+-- needed_gpus = GPUs that the demand needs: with the buffer of the hour, at the capacity of the clairvoyant plan, in its mix of kinds; not rounded up
 with counted as (
     select
         *,

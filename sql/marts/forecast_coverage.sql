@@ -3,7 +3,7 @@
 -- reads: forecasts, day_ahead_forecasts
 -- units: *_share 0 to 1; hours
 -- made = hour_ahead, or day_ahead: at midnight, for the whole day
--- hours = hours with a forecast and a real demand
+-- hours = number of hours with a forecast and a real demand
 with together as (
     select 'hour_ahead' as made, * from forecasts
     union all by name

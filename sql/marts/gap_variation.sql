@@ -8,9 +8,9 @@
 -- region = where the requests come from, or all <- arrival_windows.region
 -- llm = the served network, or all <- arrival_windows.llm
 -- app = the application, or all <- arrival_windows.app
--- gap_cv = of the gaps between all arrivals in windows of ten minutes, mean weighted by gaps <- arrival_windows.cv
--- client_gap_cv = the same within each client (app in a region with one llm and tier) <- arrival_windows.cv
--- poisson_share = share of windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
+-- gap_cv = coefficient of variation of the gaps between arrivals in windows of ten minutes, mean weighted by gaps <- arrival_windows.cv
+-- client_gap_cv = gap_cv within each client (app in a region with one llm and tier) <- arrival_windows.cv
+-- poisson_share = share of tested windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
 -- gamma_share = the same for gamma gaps <- arrival_windows.gamma_p
 -- weibull_share = the same for Weibull gaps <- arrival_windows.weibull_p
 -- lognormal_share = the same for lognormal gaps <- arrival_windows.lognormal_p
@@ -24,7 +24,7 @@ with client as (
         if(grouping(app) = 1, 'all', app) as app,
         sum((cv * gaps)::decimal(28, 9)) / sum(gaps) as client_gap_cv
     from arrival_windows
-    where level = 'client'
+    where stream_kind = 'client'
     group by grouping sets (
         (trace), (trace, tier), (trace, region), (trace, llm), (trace, app), (trace, tier, region)
     )
@@ -40,7 +40,7 @@ pooled as (
         avg((lognormal_p >= 0.05)::integer) as lognormal_share,
         avg((hyperexponential_p >= 0.05)::integer) as hyperexponential_share
     from arrival_windows
-    where level = 'pooled'
+    where stream_kind = 'pooled'
     group by trace, tier, region, llm, app
 ),
 

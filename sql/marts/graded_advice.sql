@@ -35,7 +35,7 @@ of_tiers as (
 
 compared as (
     select
-        trace, day, rule as scaling_rule, plan_headroom_share, fleet as largest_fleet, survives, is_promised, required_share, promised_share,
+        trace, day, scaling_rule, plan_headroom_share, largest_fleet, survives, is_promised, required_share, promised_share,
         in_time_low_share, in_time_share, in_time_high_share,
         low_usd, usd, high_usd,
         is_on_target,

@@ -10,10 +10,9 @@
 -- hour_start = first instant of the hour of the arrivals, UTC <- outcomes.arrived_at
 -- requests = number of requests: finished ones for the requested llm
 -- answers = answers of this llm to them, without verdicts of a judge
--- stage_share = answers per request
+-- stage_share = answers of the llm per request
 -- kept_share = share of the requests whose final answer is from this llm; it sums to 1 over the llms
 -- leg_mean_s = from the start of the stage to its last token <- outcomes.e2e_s, legs.ended_s
--- leg_p95_s = see leg_mean_s
 -- judge_mean_s = time to judge the answer before; null without a judge <- legs.hand_over_s
 with finished as (
     select
@@ -37,7 +36,7 @@ visits as (
         *,
         count(first_token_s) over (partition by trace, day, policy, request_id order by leg) as answer
     from legs
-    where judges is distinct from true
+    where is_judging is distinct from true
 ),
 
 several as (

@@ -10,7 +10,7 @@
 -- llm = the served network <- demand.llm
 -- app = the application <- demand.app
 -- requests = number of requests: those that arrive in the hour <- demand.requests
--- requests_per_s = their rate, RPS <- demand.requests
+-- requests_per_s = requests per second <- demand.requests
 -- tokens_per_s = input and output tokens of these requests, TPS <- demand.input_tokens, demand.output_tokens
 with summed as (
     select

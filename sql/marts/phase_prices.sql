@@ -2,11 +2,8 @@
 -- grain: trace, day, llm, gpu, gpus_per_instance
 -- reads: gpu_prices
 -- units: US dollars, shares 0 to 1; made by fleetcast gpus
--- usd_per_gpu_hour, usd_per_million_input_tokens, usd_per_million_output_tokens = see gpu_prices
 -- usd_per_million_tokens = cost per million tokens: both phases, in the mix of the mean request
--- is_best_of_gpu = see gpu_prices
 -- is_cheapest_prefill, is_cheapest_decode, is_cheapest_together = whether no other deployment is cheaper
--- prefill_turns_at_usd, decode_turns_at_usd, disaggregation_saving_bound_share, latency, median_error_share = see gpu_prices
 select
     trace,
     day,

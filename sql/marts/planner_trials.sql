@@ -6,7 +6,7 @@
 -- day = UTC
 -- ideas = the ideas of the planner, for the planners between none of fleetcast's ideas and all; null for other planners
 -- draw = number of the sample: 0 is the real day; from 1 a resample of its requests within each hour (models/traffic/day_resample.py)
--- required_quality = mean score that [quality] requires; null without a requirement
+-- required_quality = required mean score; null without [quality]
 -- ttft_p95_s = time to first token, 95th percentile; of the strictest tier
 -- tpot_p95_s = time per output token after the first, 95th percentile; of the tiers with a TPOT target, null where no tier has one
 -- e2e_p95_s = time to the last token, 95th percentile; of the strictest tier

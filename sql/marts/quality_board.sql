@@ -5,16 +5,16 @@
 -- trace = name of the trace of the config <- quality_plans.trace
 -- question = name of the query <- quality_plans.question
 -- plan = name of the plan <- quality_plans.plan
--- plan_kind = chosen; baseline, sized by tables; policy, sized by replays; whatif; or front <- quality_plans.kind
--- rule = cascade or route <- quality_plans.rule
+-- plan_kind = chosen; baseline, sized by tables; policy, sized by replays; whatif; or front <- quality_plans.plan_kind
+-- rule = how the llm that answers is chosen: cascade or route <- quality_plans.rule
 -- judge = the judge or router <- quality_plans.judge
--- usd_per_hour = cost of replicas and judge <- quality_plans.usd_per_hour
+-- usd_per_hour = cost per hour of replicas and judge <- quality_plans.usd_per_hour
 -- over_chosen_share = cost above the chosen plan of the query <- quality_plans.usd_per_hour
 -- quality = mean score of the final answers, replayed <- quality_plans.quality
 -- p95_s = replayed P95 <- quality_plans.p95_s
 -- promised_p95_s = P95 by the tables <- quality_plans.promised_p95_s
 -- is_kept = whether quality and P95 meet the query, within a standard error of the quality <- quality_plans.quality, quality_plans.p95_s
--- gpus = GPUs of all replicas <- quality_pools.gpus
+-- gpus = number of GPUs of all replicas <- quality_pools.gpus
 -- who = share of requests by llm of the final answer, largest first <- quality_pools.final_answer_share
 with held as (
     select
@@ -45,11 +45,11 @@ select
     plans.trace,
     plans.question,
     plans.plan,
-    plans.kind as plan_kind,
+    plans.plan_kind,
     plans.rule,
     plans.judge,
     plans.usd_per_hour,
-    plans.usd_per_hour / max(plans.usd_per_hour) filter (where plans.kind = 'chosen') over of_question - 1
+    plans.usd_per_hour / max(plans.usd_per_hour) filter (where plans.plan_kind = 'chosen') over of_question - 1
         as over_chosen_share,
     plans.quality,
     plans.p95_s,

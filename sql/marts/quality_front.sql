@@ -6,8 +6,8 @@
 -- question = name of the query <- quality_plans.question
 -- judge = the judge or router <- quality_plans.judge
 -- plan = name of the plan <- quality_plans.plan
--- rule = cascade or route <- quality_plans.rule
--- usd_per_hour = cost of replicas and judge <- quality_plans.usd_per_hour
+-- rule = how the llm that answers is chosen: cascade or route <- quality_plans.rule
+-- usd_per_hour = cost per hour of replicas and judge <- quality_plans.usd_per_hour
 -- quality = mean score of the final answers, replayed <- quality_plans.quality
 -- p95_s = replayed P95 <- quality_plans.p95_s
 -- promised_quality = quality on the questions that the thresholds were chosen on <- quality_plans.promised_quality

@@ -2,10 +2,10 @@
 -- grain: trace, day, policy, against, figure
 -- reads: error_draws
 -- units: those of the column in scoreboard
--- against = the other policy, on the same samples of the latency errors
+-- against = what the row is compared with: the other policy, on the same samples of the latency errors
 -- difference = figure of policy less figure of against
--- low = 5 % quantile over the samples of the latency errors, linear between ranks
--- high = 95 % quantile, likewise
+-- low = lower end of its 90 % interval: the 5 % quantile over the samples of the latency errors, linear between ranks
+-- high = upper end of its 90 % interval: the 95 % quantile, likewise
 -- is_carried = whether low and high have the sign of difference: the error does not reverse it
 with compared as (
     select

@@ -3,8 +3,8 @@
 -- reads: error_draws
 -- units: those of the column in scoreboard
 -- value = value of the figure or metric; in the scoreboard at the time of the sampling
--- low = 5 % quantile over the samples of the latency errors, linear between ranks
--- high = 95 % quantile, likewise
+-- low = lower end of its 90 % interval: the 5 % quantile over the samples of the latency errors, linear between ranks
+-- high = upper end of its 90 % interval: the 95 % quantile, likewise
 -- draws = number of samples of the latency errors
 -- is_value_inside = whether low to high holds the value; it need not: a policy is planned with the profiles, so most errors of them move a figure like its attainment the same way
 with summarised as (

@@ -5,7 +5,7 @@
 -- trace = name of the trace <- trials.trace
 -- day = UTC <- trials.day
 -- policy = the scaling policy of the plan
--- fleet = ran, or advised: the planned fleet <- trials.variant
+-- fleet = the fleet: ran, or advised, the planned one <- trials.variant
 -- tier = urgency class <- trials.tier
 -- requests = number of requests <- trials.value
 -- in_time = requests with TTFT within the tier's target <- trials.value

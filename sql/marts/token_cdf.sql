@@ -4,7 +4,7 @@
 -- units: tokens; cumulated_share 0 to 1
 -- trace = name of the trace <- token_histogram.trace
 -- llm = the served network <- token_histogram.llm
--- kind = input, output, or total: both together <- token_histogram.kind
+-- kind = what the tokens are: input, output, or total, both together <- token_histogram.kind
 -- tokens = number of tokens of a request: the upper edge of the step, a power of 10 ^ (1 / 20) <- token_histogram.tokens
 -- requests = number of requests in the step <- token_histogram.requests
 -- cumulated_share = share of the requests of this row and those before it: of the llm's, in this step and below

@@ -5,7 +5,7 @@
 -- tier varchar = urgency class <- requests.tier
 -- llm varchar = the served network, as requested <- requests.llm
 -- app varchar = the application <- requests.app
--- kind varchar = input, output, or total: both together
+-- kind varchar = what the tokens are: input, output, or total, both together
 -- tokens double = number of tokens of a request: the upper edge of the step, a power of 10 ^ (1 / 20) <- requests.input_tokens, requests.output_tokens
 -- requests bigint = number of requests in the step
 with counted as (

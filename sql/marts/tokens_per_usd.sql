@@ -3,7 +3,7 @@
 -- reads: outcomes, scoreboard
 -- units: tokens, US dollars, shares 0 to 1
 -- served_tokens = input and output tokens of the finished requests
--- tokens_per_usd = served_tokens over usd
+-- tokens_per_usd = tokens of the served requests per US dollar
 -- attainment_share = share of requests that met all their targets (sql/macros/slo.sql); of the strictest tier. At different attainment tokens_per_usd means little
 -- attainment_share, missed_share = see scoreboard: at different attainment the metric means little
 with served as (

@@ -6,7 +6,7 @@
 -- day = UTC
 -- policy = the scaling policy (models/world/policies.py)
 -- knows_the_day = whether it plans from the true demand of the day
--- purpose = tuned: a trial on a known day; judged: the frozen trial on an unseen day
+-- purpose = tuned: a knob was searched on this day; judged: all knobs were fixed before
 -- floor_usd = cost of the minimum of instances, all day
 -- known_minutes_usd = cost of a fleet that knows the work of each minute, at the capacity of compact; null without compact
 -- next_day_ratio = attained_ratio that the next day should exceed with nine chances in ten, by the frozen trial's known days; null for known days

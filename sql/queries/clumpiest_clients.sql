@@ -12,7 +12,7 @@ with clients as (
         count(*) as windows,
         sum(gaps) as gaps
     from arrival_windows
-    where level = 'client'
+    where stream_kind = 'client'
     group by trace, app, region, llm, tier
 ),
 

@@ -4,6 +4,6 @@
 -- units: minutes; ratio to the median of the hours around; extra_requests requests above that median
 select trace, starts_at, tier, region, llm, app, minutes, ratio, extra_requests
 from episodes
-where kind = 'burst'
+where episode_kind = 'burst'
 qualify row_number() over (partition by trace order by extra_requests desc, starts_at, tier, region, llm, app) <= 20
 order by trace, extra_requests desc

@@ -4,5 +4,5 @@
 -- units: level after over level before, without the daily rhythm
 select trace, starts_at, tier, region, llm, app, ratio
 from episodes
-where kind = 'change'
+where episode_kind = 'change'
 order by trace, starts_at, tier, region, llm, app

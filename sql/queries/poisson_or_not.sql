@@ -1,10 +1,10 @@
 -- Do requests arrive as a Poisson process, and which family fits best? Tiers and the largest clients, over the tested windows.
--- grain: trace, level, tier, region, llm, app
+-- grain: trace, stream_kind, tier, region, llm, app
 -- reads: arrival_windows
 -- units: *_share of windows in which the family is not rejected at 5 %, 0 to 1; *_distance Kolmogorov-Smirnov
 with tested as (
     select
-        trace, level, tier, region, llm, app,
+        trace, stream_kind, tier, region, llm, app,
         count(*) as windows,
         avg((exponential_p >= 0.05)::integer) as poisson_share,
         avg((gamma_p >= 0.05)::integer) as gamma_share,
@@ -22,4 +22,4 @@ with tested as (
 )
 
 select * from tested
-order by trace, level desc, tier, region, llm, app
+order by trace, stream_kind desc, tier, region, llm, app

@@ -14,6 +14,6 @@ select
     max(min(usd_per_hour)) filter (where judge = 'random') over (partition by trace, question, rule)
     - min(usd_per_hour) as saved_usd_per_hour
 from quality_plans
-where kind = 'front' and quality >= required_quality and trace = coalesce($trace, trace)
+where plan_kind = 'front' and quality >= required_quality and trace = coalesce($trace, trace)
 group by trace, question, rule, judge
 order by trace, question, rule, usd_per_hour, judge

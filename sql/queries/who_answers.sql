@@ -19,6 +19,6 @@ select
     any_value(pools.leg_p95_s) as leg_p95_s
 from quality_pools as pools
 join quality_plans as plans using (trace, question, plan)
-where plans.kind = 'chosen' and pools.trace = coalesce($trace, pools.trace)
+where plans.plan_kind = 'chosen' and pools.trace = coalesce($trace, pools.trace)
 group by pools.trace, pools.question, pools.llm
 order by pools.trace, pools.question, final_answer_share desc, pools.llm

@@ -92,7 +92,7 @@ judged as (
     from measured
 )
 
-select app, verdict.tier as tier, verdict.rule as rule, verdict.confidence as confidence, first_at, hours, requests
+select app, verdict.tier as tier, verdict.rule as tier_rule, verdict.confidence as confidence, first_at, hours, requests
 from judged
 where verdict is not null or hours = 167
 qualify row_number() over (partition by app order by hours) = 1
@@ -108,7 +108,7 @@ where trace = getvariable('trace')
 update staged
 set
     tier = verdicts.tier,
-    tier_source = verdicts.rule,
+    tier_source = verdicts.tier_rule,
     tier_confidence = verdicts.confidence,
     deadline_s = getvariable('deadlines_s')[list_position(getvariable('tiers'), verdicts.tier)]
 from verdicts

@@ -1,15 +1,15 @@
 -- arrival_windows: the gaps between arrivals in each ten minutes of a day, of clients and of pooled streams.
--- grain: trace, level, tier, region, llm, app, window_start
+-- grain: trace, stream_kind, tier, region, llm, app, window_start
 -- reads: arrival_windows
 -- units: seconds; *_p p-values 0 to 1; *_distance 0 to 1; cv a ratio; windows with fewer than 30 gaps are omitted
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
--- level varchar = client (an app in a region with one llm and tier), or pooled: a stream of the mart streams
+-- stream_kind varchar = client (an app in a region with one llm and tier), or pooled: a stream of the mart streams
 -- region varchar = where the requests come from, or all <- requests.region
 -- llm varchar = the served network, or all <- requests.llm
 -- tier varchar = urgency class, or all <- requests.tier
 -- app varchar = the application, or all <- requests.app
--- window_start timestamptz = first instant of the ten minutes, UTC <- requests.arrived_at
+-- window_start timestamptz = first instant of the window, of ten minutes <- requests.arrived_at
 -- gaps bigint = number of gaps with both ends in the window
 -- cv double = standard deviation over mean of the gaps: 1 for a Poisson process, more if arrivals come in clumps
 -- exponential_distance double = Kolmogorov-Smirnov distance of the first 128 gaps from an exponential distribution; null: not tested
@@ -23,7 +23,7 @@
 -- hyperexponential_distance double = the same for two exponential phases of balanced means, fitted to the cv
 -- hyperexponential_p double = its p-value
 select
-    trace, day, level, tier, region, llm, app, window_start, gaps, cv,
+    trace, day, stream_kind, tier, region, llm, app, window_start, gaps, cv,
     exponential_distance, exponential_p, gamma_distance, gamma_p, weibull_distance, weibull_p,
     lognormal_distance, lognormal_p, hyperexponential_distance, hyperexponential_p
 from arrival_windows

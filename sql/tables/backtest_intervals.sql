@@ -5,7 +5,7 @@
 -- trace = name of the trace <- backtests.trace
 -- tier = urgency class, or interactive <- backtests.tier
 -- method varchar = the forecast method, a name of models/forecast <- backtests.method
--- against varchar = the method that it is compared with <- backtests.method
+-- against varchar = what the row is compared with: the other method <- backtests.method
 -- horizon_minutes integer = all buckets that end at most this long after the cutoff
 -- cutoffs bigint = number of forecasts of each method that were compared
 -- saved_share double = share saved: how much lower the WAPE of the method is <- backtests.forecast_per_s, backtests.actual_per_s

@@ -16,12 +16,12 @@
 -- p50_per_s double = median of the bucket
 -- p90_per_s double = 90 % quantile of the bucket
 -- p95_per_s double = 95 % quantile of the bucket
--- peak_p50_per_s double = median of the largest bucket of the next hour
--- peak_p90_per_s double = its 90 % quantile
--- peak_p95_per_s double = its 95 % quantile
+-- peak_p50_per_s double = median of the largest bucket of the hour: the next one
+-- peak_p90_per_s double = 90 % quantile of the largest bucket of the hour: the next one
+-- peak_p95_per_s double = 95 % quantile of the largest bucket of the hour: the next one
 -- fallback varchar = the method that forecast instead, and why; null where the method itself did
--- reason varchar = the methods in an ensemble with their weights, largest first; null for a single method
--- cpu_s double = mean CPU seconds of one forecast of the series
+-- ensemble_weights varchar = the methods in an ensemble with their weights, largest first; null for a single method
+-- cpu_s double = CPU seconds of one forecast of one series, mean
 -- naive_step_per_s double = mean absolute change from bucket to bucket in the history: the denominator of MASE
 select * from backtests
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -8,12 +8,12 @@
 -- tier varchar = urgency class, or all <- demand.tier
 -- app varchar = the application (the ten with the most requests), or all <- demand.app
 -- requests bigint = number of requests of the whole trace <- demand.requests
--- requests_per_s double = over the recorded time, RPS <- demand.requests
+-- requests_per_s double = requests per second, over the recorded time <- demand.requests
 -- tokens_per_s double = input and output tokens of these requests, TPS <- demand.input_tokens, demand.output_tokens
 -- peak_requests_per_s double = rate in the busiest minute <- demand.requests
 -- dispersion double = variance over mean of the minutes of an hour, without the linear trend; 1 for a Poisson process
 -- gap_cv double = coefficient of variation of the gaps between arrivals, see the mart gap_variation <- arrival_windows.cv
--- client_gap_cv double = the same within each client <- arrival_windows.cv
+-- client_gap_cv double = gap_cv within each client <- arrival_windows.cv
 -- poisson_share double = share of tested windows in which Poisson arrivals are not rejected at 5 % <- arrival_windows.exponential_p
 -- gamma_share double = the same for gamma gaps <- arrival_windows.gamma_p
 -- weibull_share double = the same for Weibull gaps <- arrival_windows.weibull_p

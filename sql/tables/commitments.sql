@@ -16,7 +16,7 @@
 -- spot_gpu_hours double = bought on spot for deferred batch load, mean of the weeks <- demand.input_tokens
 -- usd_per_week double = total cost, mean of the weeks
 -- regret_usd double = cost above the best in hindsight: of each week's commitment, mean of the weeks
--- worst_regret_usd double = the same for the week with the largest regret
+-- worst_regret_usd double = regret_usd of the week with the largest one
 -- is_best boolean = whether it is the cheapest over all weeks
 select * from commitments
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

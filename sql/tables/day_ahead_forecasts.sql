@@ -4,7 +4,7 @@
 -- units: *_per_s of the measure, means over the bucket; instants are UTC
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
--- measure varchar = input_tokens
+-- measure varchar = the measured quantity: input_tokens
 -- tier varchar = urgency class, interactive: the sum of all tiers that are not deferred, which plans cover <- demand.tier
 -- method varchar = the forecast method that plans use
 -- llm varchar = the served network <- demand.llm
@@ -18,9 +18,9 @@
 -- p90_per_s double = 90 % quantile of the bucket
 -- p95_per_s double = 95 % quantile of the bucket
 -- peak_p50_per_s double = median of the largest bucket of the hour, the same on each row of the hour <- demand.input_tokens
--- peak_p90_per_s double = its 90 % quantile, which the day-ahead plan covers by default
--- peak_p95_per_s double = its 95 % quantile, which the plan may cover instead
+-- peak_p90_per_s double = 90 % quantile of the largest bucket of the hour, which the day-ahead plan covers by default
+-- peak_p95_per_s double = 95 % quantile of the largest bucket of the hour, which the plan may cover instead
 -- fallback varchar = the method that forecast instead, and why; null where the method itself did
--- reason varchar = the methods in an ensemble with their weights, largest first; null for a single method
+-- ensemble_weights varchar = the methods in an ensemble with their weights, largest first; null for a single method
 select * from day_ahead_forecasts
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -16,7 +16,7 @@
 -- draining_s double = draining: finishing their requests before release
 -- donated_s double = donated to spot
 -- kv_utilisation_share double = mean KV cache utilisation of the serving instances, weighted by GPU-hours
--- usd_per_gpu_hour double = price of the GPU
+-- usd_per_gpu_hour double = price of a GPU-hour
 -- board_w double = W of a GPU's board under load, measured for this llm on this many GPUs; null without a measurement
 -- moved_queued bigint = queued requests that migrated to another instance
 -- moved_live bigint = decoding requests that started to migrate to another instance

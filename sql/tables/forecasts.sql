@@ -4,7 +4,7 @@
 -- units: *_per_s of the measure, means over the bucket; instants are UTC
 -- trace = name of the trace <- demand.trace
 -- day = UTC <- demand.day
--- measure varchar = input_tokens, output_tokens or requests
+-- measure varchar = the measured quantity: input_tokens, output_tokens or requests
 -- tier varchar = urgency class, or interactive: the sum of all tiers that are not deferred, which plans cover (forecasts of tiers need not add up to it) <- demand.tier
 -- method varchar = the forecast method, a name of models/forecast; slow methods forecast interactive input tokens only
 -- llm varchar = the served network <- demand.llm
@@ -18,9 +18,9 @@
 -- p90_per_s double = 90 % quantile of the bucket
 -- p95_per_s double = 95 % quantile of the bucket
 -- peak_p50_per_s double = median of the largest bucket of the hour, the same on each row of the hour <- demand.input_tokens
--- peak_p90_per_s double = its 90 % quantile, which the corrected plan covers by default
--- peak_p95_per_s double = its 95 % quantile, which the plan may cover instead
+-- peak_p90_per_s double = 90 % quantile of the largest bucket of the hour, which the corrected plan covers by default
+-- peak_p95_per_s double = 95 % quantile of the largest bucket of the hour, which the plan may cover instead
 -- fallback varchar = the method that forecast instead, and why; null where the method itself did
--- reason varchar = the methods in an ensemble with their weights, largest first; null for a single method
+-- ensemble_weights varchar = the methods in an ensemble with their weights, largest first; null for a single method
 select * from forecasts
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

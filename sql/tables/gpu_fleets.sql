@@ -5,12 +5,12 @@
 -- trace = name of the trace <- day_ahead_forecasts.trace
 -- day = UTC, the day to rent for <- day_ahead_forecasts.day
 -- llm = the served network <- day_ahead_forecasts.llm
--- fleet varchar = one_type; mixed_types: each instance serves whole requests; combos: prefill and decode may be disaggregated; by_bucket: mixed_types, each instance serves the requests planned for it
+-- fleet varchar = the fleet: one_type; mixed_types: each instance serves whole requests; combos: prefill and decode may be disaggregated; by_bucket: mixed_types, each instance serves the requests planned for it
 -- option varchar = what is rented: GPUs of an instance x type; for combos prefill > decode
 -- options bigint = number of them
 -- goodput_per_s double = requests/s that one of them sustains within its targets, by replay
--- gpus bigint = GPUs of all of them
--- usd_per_hour double = cost of all of them
+-- gpus bigint = number of GPUs of all of them
+-- usd_per_hour double = cost per hour of all of them
 -- is_disaggregated boolean = whether prefill and decode are disaggregated
 -- required_requests_per_s double = the largest forecast load at the quantile that plans cover, requests/s
 -- fleet_usd_per_hour double = cost of the whole fleet
@@ -21,6 +21,6 @@
 -- ttft_p95_s double = time to first token, 95th percentile
 -- tpot_p95_s double = time per output token after the first, 95th percentile
 -- served_per_s double = finished requests/s
--- tokens_per_usd double = input and output tokens of the finished requests per US dollar
+-- tokens_per_usd double = tokens of the served requests per US dollar: input and output tokens
 select * from gpu_fleets
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -7,18 +7,18 @@
 -- llm = the served network <- day_ahead_forecasts.llm
 -- gpu varchar = the GPU type; with the name of its engine, if it has one: h100-80gb:fp8
 -- gpus_per_instance bigint = GPUs of one instance: its tensor-parallel degree
--- usd_per_gpu_hour double = price in the catalogue or in --prices
+-- usd_per_gpu_hour double = price of a GPU-hour in the catalogue or in --prices
 -- usd_per_million_input_tokens double = prompt tokens on an instance that only prefills
 -- usd_per_million_output_tokens double = output tokens on an instance that only decodes, at decode_batch
 -- decode_batch bigint = requests: the largest batch within the memory and the TPOT target
--- tpot_s double = seconds of a decode step at that batch
+-- tpot_s double = time per output token after the first: of a decode step at that batch
 -- is_best_of_gpu boolean = whether a whole request is cheapest at this degree
 -- prefill_turns_at_usd double = USD per GPU-hour below which the type is cheapest in prefill, with the other prices unchanged
--- decode_turns_at_usd double = the same for decode; between the two values disaggregation pays
+-- decode_turns_at_usd double = USD per GPU-hour below which the type is cheapest in decode, with the other prices unchanged; between this and prefill_turns_at_usd disaggregation pays
 -- mean_input_tokens double = mean input tokens of a request of the day before <- requests.input_tokens
 -- mean_output_tokens double = mean output tokens of a request of the day before <- requests.output_tokens
 -- disaggregation_saving_bound_share double = largest share of the cost that disaggregation can save (models/plan/phase_costs.py)
 -- latency varchar = source of the latencies: measured, calibrated, composed (in part) or estimated
--- median_error_share double = their median error
+-- median_error_share double = median error of the latencies
 select * from gpu_prices
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -3,7 +3,7 @@
 -- reads: ingests
 -- units: rows; instants are UTC; seconds
 -- trace = name of the trace
--- file varchar = the imported file
+-- file varchar = the landed file
 -- format varchar = the file of sql/sources that read it
 -- sha256 varchar = hash of all that the result depends on: the file, its mapping, the names in the catalogue
 -- rows_in bigint = rows of the file; requests if a row has several

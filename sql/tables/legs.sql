@@ -6,13 +6,13 @@
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
 -- policy = the scaling policy
--- request_id ubigint = the request <- requests.request_id
+-- request_id ubigint = id of the request, unique in the trace <- requests.request_id
 -- leg integer = number of the stage, from 1
 -- llm varchar = the served network: the one that answered
 -- role varchar = phase of the instances: whole, prefill or decode; at this stage
 -- served_region varchar = where the instances are
 -- gpu varchar = the GPU type; with the name of its engine, if it has one: h100-80gb:fp8
--- judges boolean = whether this stage judged the answer before
+-- is_judging boolean = whether this stage judged the answer before
 -- instance bigint = number of the instance
 -- hand_over_s double = time before the stage: KV transfer or a judge; null for the first stage
 -- link_s double = time in which both instances' links carried the KV cache of the prompt, for a decode stage; else null

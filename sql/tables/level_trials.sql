@@ -13,7 +13,7 @@
 -- headroom_decay double = each level reserves e^-decay of what the level above reserves
 -- load_factor double = factor on the number of requests
 -- instances bigint = number of instances, constant
--- hours bigint = number of replayed hours, the busiest stretch of the day
+-- hours bigint = number of hours, replayed: the busiest stretch of the day
 -- seed bigint = seed of the random numbers
 -- is_today boolean = whether it is today's number: the largest hour of the corrected plan, else the config's start
 -- is_met boolean = whether every target was met as often as its tier requires, counted on the requests that an idle instance would serve in time
@@ -25,12 +25,12 @@
 -- ttft_p50_s double = time to first token, median; a request without a first token counts as the longest
 -- ttft_p95_s double = time to first token, 95th percentile; see ttft_p50_s
 -- ttft_p99_s double = time to first token, 99th percentile; see ttft_p50_s
--- e2e_p50_s double = time to the last token
--- e2e_p99_s double = see e2e_p50_s
+-- e2e_p50_s double = time to the last token, median
+-- e2e_p99_s double = time to the last token, 99th percentile
 -- preemptions bigint = number of preemptions: requests lost their memory and started again
--- moved_queued bigint = migrations of queued requests; only for all levels together
--- moved_live bigint = migrations of decoding requests, started; by level the number of requests whose last transfer was a migration
--- moves_given_up bigint = started migrations that were aborted; not by level
+-- moved_queued bigint = queued requests that migrated to another instance; only for all levels together
+-- moved_live bigint = decoding requests that started to migrate to another instance; by level the number of requests whose last transfer was a migration
+-- moves_given_up bigint = migrations that were aborted: the request ended on the first instance or was preempted; not by level
 -- stopped_p99_s double = interruption by the last migration of each request: last token on one instance to first token on the other
 -- recomputed_tokens bigint = tokens lost by preemption and computed again; only for all levels together, like the next two columns
 -- gpu_hours double = GPU-hours of serving, booting and draining: of the instances in these hours

@@ -6,7 +6,7 @@
 -- day = UTC, the last day of the weeks <- demand.day
 -- served_region varchar = where the instances are: those that lose the pool
 -- gpu varchar = the GPU type; with the name of its engine, if it has one: h100-80gb:fp8; of the lost pool
--- needed_gpus double = GPUs of this type needed in all regions together in the largest hour of that day <- demand.input_tokens
+-- needed_gpus double = GPUs that the demand needs: of this type, in all regions together in the largest hour of that day <- demand.input_tokens
 -- reserved_elsewhere_gpus bigint = GPUs that the buying list reserves in the other regions
 -- more_on_demand_gpus double = GPUs that the other regions would buy on demand in addition in the largest hour
 -- more_usd_per_day double = the cost of these GPUs

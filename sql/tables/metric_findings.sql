@@ -3,7 +3,7 @@
 -- reads: metric_findings
 -- units: rows; share 0 to 1
 -- trace = name of the trace
--- file varchar = the imported folder
+-- file varchar = the landed file, a folder
 -- aspect varchar = the aspect that was checked
 -- detail varchar = the finding
 -- verdict varchar = result of the check or comparison: ok, note (for information), warn (please check)

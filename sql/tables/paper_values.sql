@@ -3,11 +3,11 @@
 -- reads: paper_values
 -- units: value in the unit that the metric names, as in studies; with `against`, a relative change
 -- paper = the CSV file in data/studies
--- study varchar = the study that repeats the experiment <- studies.study
--- variant varchar = the variant of the study <- studies.variant
+-- study varchar = name of the study: its file in data/studies; the study repeats the experiment <- studies.study
+-- variant varchar = what is varied: the variant of the study <- studies.variant
 -- policy varchar = the scaling policy <- studies.policy
--- against varchar = the value is the relative change from this policy; null: an absolute value
--- metric varchar = as in studies <- studies.metric
+-- against varchar = what the row is compared with: the value is the relative change from this policy; null: an absolute value
+-- metric varchar = name of the metric, as in studies <- studies.metric
 -- tier varchar = urgency class, as in studies <- studies.tier
 -- llm varchar = the served network, as in studies <- studies.llm
 -- value double = value of the figure or metric, as published

@@ -12,7 +12,7 @@
 -- region varchar = where the requests come from; capacity and imports are of the instances there <- forecasts.region
 -- demand_tokens_per_s double = interactive load to carry <- forecasts.peak_p90_per_s
 -- buffer_tokens_per_s double = buffer for requests that may be deferred <- demand.input_tokens
--- capacity_tokens_per_s double = capacity of the region's instances in this window
+-- capacity_tokens_per_s double = capacity within the SLO that the plan assumes: of the region's instances in this window
 -- exports_tokens_per_s double = demand of the region that other regions serve
 -- imports_tokens_per_s double = demand of other regions that this region serves
 -- unserved_tokens_per_s double = demand that no region serves

@@ -4,17 +4,17 @@
 -- units: US dollars per hour, seconds, shares 0 to 1
 -- trace = name of the trace of the config
 -- question = name of the query <- quality_plans.question
--- plan varchar = the plan <- quality_plans.plan
+-- plan varchar = name of the plan <- quality_plans.plan
 -- llm varchar = the served network
 -- gpu varchar = the GPU type; with the name of its engine, if it has one: h100-80gb:fp8
 -- tensor_parallel bigint = GPUs of one pipeline stage
 -- pipeline_parallel bigint = number of pipeline stages
 -- instances bigint = number of instances: of replicas
--- gpus bigint = GPUs of all replicas
--- usd_per_hour double = cost of all replicas
+-- gpus bigint = number of GPUs of all replicas
+-- usd_per_hour double = cost per hour of all replicas
 -- load_share double = share of the llm's load that these replicas serve
 -- stage_share double = answers of the llm per request, drafts included; for an llm judge of the fleet the answers that it judges
--- shadow_share double = the same for shadow samples, which no user waits for
+-- shadow_share double = share of requests with a shadow answer, for which no user waits: of this llm
 -- final_answer_share double = share of requests whose final answer comes from the llm
 -- leg_p95_s double = P95 of the llm's stage, from its start to its last token
 select * from quality_pools

@@ -3,7 +3,7 @@
 -- reads: quarantine
 -- units: row counts data rows from 1
 -- trace = name of the trace
--- file varchar = the imported file
+-- file varchar = the landed file
 -- row bigint = position in the file
 -- reason varchar = the first rule that the row breaks
 -- raw varchar = the original row

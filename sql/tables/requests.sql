@@ -11,11 +11,11 @@
 -- tier varchar = urgency class
 -- app varchar = the application
 -- input_tokens integer = input tokens of the row's requests
--- output_tokens integer = tokens of the answer
+-- output_tokens integer = output tokens of the row's requests: of the answer
 -- deadline_s double = deadline of the last token, from the arrival
 -- source varchar = the landed file, or the generator
 -- session_id varchar = the conversation or agent run; null where the source does not have it, like all columns below
--- query_id varchar = query id that matches the landed answers
+-- query_id varchar = id of the query, as in the landed answers
 -- cached_tokens integer = prompt tokens that were in a cache when the trace was recorded
 -- prefix_hashes ubigint[] = hashes of the prompt's blocks, in order
 -- images integer = images in the prompt

@@ -7,7 +7,7 @@
 -- made_at timestamptz = time of planning of a rolling plan, UTC; the plan uses no later data
 -- day date = UTC day of the hour
 -- policy varchar = the scaling policy: rolling
--- programme varchar = the optimisation model in models/plan: paper or corrected
+-- programme varchar = the optimisation model in models/plan: paper, melange or corrected
 -- hour_start timestamptz = first instant of the hour
 -- llm varchar = the served network <- demand.llm
 -- role varchar = phase of the instances: whole, prefill or decode
@@ -15,9 +15,9 @@
 -- gpu varchar = the GPU type; with the name of its engine, if it has one: h100-80gb:fp8
 -- demand_tokens_per_s double = interactive load to carry: the largest bucket of the hour; for the first hour the demand so far <- demand.input_tokens
 -- buffer_tokens_per_s double = buffer for requests that may be deferred <- demand.input_tokens
--- capacity_tokens_per_s double = capacity of an instance within its SLO that the plan assumes
+-- capacity_tokens_per_s double = capacity within the SLO that the plan assumes: of an instance
 -- gpus_per_instance bigint = GPUs of one instance
--- instances_before bigint = planned for the hour before; in the first hour those of the previous rolling plan, else those of the config
+-- instances_before bigint = instances before the hour: planned for the hour before; in the first hour those of the previous rolling plan, else those of the config
 -- instances bigint = number of instances: planned for this hour
 -- delta bigint = change of the number of instances
 -- reclaimed bigint = of the added instances, those reclaimed from the spot pool of the same kind
@@ -26,11 +26,11 @@
 -- why varchar = the reason of a change in words; null without a change
 -- short_tokens_per_s double = capacity that the region is short of for its share of demand, all kinds together
 -- short_llm_tokens_per_s double = capacity that the llm is short of in all regions together
--- status varchar = the solver's status
+-- solver_status varchar = the solver's status
 -- gap_share double = optimality gap
 -- usd double = cost of the instances: the planned ones
 -- plan_usd double = cost of the whole hour, all endpoints together
--- plan_bound_usd double = the solver's lower bound on that cost
--- plan_lp_bound_usd double = the lower bound with fractional instances
+-- plan_bound_usd double = the solver's lower bound on plan_usd
+-- plan_lp_bound_usd double = the lower bound on plan_usd with fractional instances
 select * from rolling_plans
 where trace = coalesce($trace, trace) and day = coalesce($day::date, day)

@@ -5,10 +5,10 @@
 -- trace = name of the trace
 -- app varchar = the application
 -- tier varchar = urgency class: that of later requests of the app; null where no rule applied: they follow the mapping's shares
--- rule varchar = bursts or office_hours (sql/staging/patterns.sql)
+-- tier_rule varchar = bursts or office_hours (sql/staging/patterns.sql)
 -- confidence double = confidence in the rule
--- first_at timestamptz = first request of the app, the start of the observed hours
--- hours bigint = number of observed hours
+-- first_at timestamptz = first arrival of the app, the start of the observed hours
+-- hours bigint = number of hours, observed
 -- requests bigint = number of requests in these hours
 select * from tier_verdicts
 where trace = coalesce($trace, trace)

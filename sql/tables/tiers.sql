@@ -6,7 +6,7 @@
 -- tier varchar = urgency class
 -- ttft_slo_s double = TTFT target; null where the deadline counts instead
 -- tpot_slo_s double = TPOT target; null without such a target
--- deadline_s double = default deadline of the last token
+-- deadline_s double = deadline of the last token, by default
 -- attainment_target_share double = required share of requests that meet all targets
 -- is_held boolean = whether the queue manager may defer the tier's requests; the other tiers are interactive, and plans cover them
 select * from tiers where trace = coalesce($trace, trace)
