@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 import pytest
 from small import ONE_TRIAL, small_config
 
-from fleetcast.assets.advice import advised_days, nightly_promise, tomorrow_draws
+from fleetcast.assets.advice import advised_days, nightly_advice, nightly_promise, tomorrow_draws
+from fleetcast.assets.advice.nightly_advice import advise_nightly_run
 from fleetcast.assets.advice.rule_replays import SizedRule, read_midnight_plan, replay_rule
 from fleetcast.assets.checks import ALARMS, CHECKS
 from fleetcast.assets.lake import partitions
@@ -234,6 +235,17 @@ def test_the_metadata_of_assets(ran):
     assert "data:image/png;base64," in by_asset["plans"]["plan"].value
     changes = [record.data for record in by_asset["plans"]["changes"].records]
     assert all(row["why"] and re.fullmatch(r"\d\d:00", row["hour, UTC"]) for row in changes)
+
+
+def test_a_page_says_first_why_the_next_day_has_no_plan(ran, monkeypatch):
+    def refuse(*_):
+        raise ValueError("The lake has no demand of the day before.")
+
+    monkeypatch.setattr(nightly_advice, "plan_ahead", refuse)
+    numbers = advise_nightly_run(ran[1].load(), DAY, Progress())
+    assert numbers["cannot"][0] == {"key": "tomorrow", "line": "The lake has no demand of the day before."}
+    assert not numbers["tomorrow"]
+    assert numbers["board"]
 
 
 def test_the_exported_plan_is_promised_and_graded(ran, tmp_path, monkeypatch):

@@ -9,14 +9,20 @@ import pytest
 from typer.testing import CliRunner
 
 from fleetcast.assets.lake import settings as lake_settings
-from fleetcast.assets.lake.settings import RunSettings, load_settings
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.quality_export import (
     find_quality_plan,
     quality_plan_to_json,
     render_quality_scaled_objects,
 )
-from fleetcast.assets.plans.quality_policies import OWN_QUALITY_POLICIES, QUALITY_POLICIES
+from fleetcast.assets.plans.quality_markets import build_market
+from fleetcast.assets.plans.quality_policies import (
+    OWN_QUALITY_POLICIES,
+    QUALITY_POLICIES,
+    plan_single_llm,
+)
+from fleetcast.assets.plans.quality_requirements import QualityRequirement
 from fleetcast.assets.plans_on_demand import quality_plan_result, quality_plans
 from fleetcast.pipelines import runs
 from fleetcast.pipelines.cli import cli_app
@@ -74,6 +80,14 @@ def printed_plan(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, RunSett
         folder, "--quality", "0.55", "--latency", "25", "--front", "--whatif", "--regions"
     )
     return printed, load_settings(str(folder / "mine.toml"), folder / "lake")
+
+
+def test_an_llm_that_misses_the_latency_is_no_candidate(printed_plan: tuple[str, RunSettings]) -> None:
+    market = build_market(printed_plan[1], Progress())
+    for latency_s, expected in ((25.0, ["route"]), (0.001, [])):
+        required = QualityRequirement(0.55, latency_s)
+        for llm in (0, -1):
+            assert [rule for rule, _ in plan_single_llm(market, required, llm)] == expected
 
 
 def test_the_plan_is_printed_with_its_alternatives(printed_plan: tuple[str, RunSettings]) -> None:
