@@ -20,7 +20,7 @@ import numpy as np
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans import plans
 from fleetcast.assets.plans.request_mixes import token_mixes
-from fleetcast.assets.replays.hold_times import pool_holds_s
+from fleetcast.assets.replays.hold_times import STEP_S, pool_holds_s
 from fleetcast.assets.replays.own_schedule import own_schedule
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.pool_capacity import instances_for_work, size_shares, sustained_work
@@ -29,7 +29,7 @@ from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.own_policies import FleetObservation, OwnPolicy
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-DECISIONS_PER_HOUR = 240
+DECISIONS_PER_HOUR = round(HOUR_S / STEP_S)
 MEASURED_SIZES: dict[str, list[Floats]] = {}  # capacities of one and of two instances, by what they depend on
 
 
