@@ -13,7 +13,7 @@ from math import inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
+from scipy.special import stdtrit
 
 from fleetcast.models.plan.target_search import TargetTrial, next_point
 
@@ -43,7 +43,7 @@ def lowest_next_ratio(ratios: Sequence[float]) -> float:
     worst, days = min(ratios), len(ratios)
     if days == 1:
         return worst
-    quantile = float(stats.t.ppf(NEXT_DAY_CHANCE, days - 1))
+    quantile = float(stdtrit(days - 1, NEXT_DAY_CHANCE))
     bound = float(np.mean(ratios) - quantile * np.std(ratios, ddof=1) * sqrt(1 + 1 / days))
     return min(worst, bound)
 

@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.random_streams import pick_columns
@@ -58,19 +57,21 @@ def spread_histogram(bounds: Floats, cumulative: Floats, cells: Floats) -> Float
     ndarray of shape (cells,)
         Number of lengths in each cell.
     """
+    from scipy.interpolate import PchipInterpolator
+
     rising = np.maximum.accumulate(cumulative)
     rank = rising / max(rising[-1], 1e-300)
     inner = np.isfinite(bounds) & (bounds > 0.5) & (rank > 0) & (rank < 1)
     density = np.diff(np.log(cells))
     if inner.sum() > 1:
-        x, z = np.log(bounds[inner]), norm.ppf(rank[inner])
+        x, z = np.log(bounds[inner]), ndtri(rank[inner])
         x, z = x[np.append(True, np.diff(z) > 0)], z[np.append(True, np.diff(z) > 0)]
         if x.size > 1:
             smooth = PchipInterpolator(x, z, extrapolate=False)
             at = np.log(cells)
             slopes = smooth.derivative()(x[[0, -1]])
             below, above = z[0] + slopes[0] * (at - x[0]), z[-1] + slopes[1] * (at - x[-1])
-            density = np.diff(norm.cdf(np.where(at < x[0], below, np.where(at > x[-1], above, smooth(at)))))
+            density = np.diff(ndtr(np.where(at < x[0], below, np.where(at > x[-1], above, smooth(at)))))
     bucket = np.searchsorted(bounds, cells[:-1], side="right")
     density = density + 1e-12 * np.diff(np.log(cells))
     return np.asarray(np.diff(rising, prepend=0.0)[bucket] * density / np.bincount(bucket, density)[bucket])

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.app_levels import LevelStretch
@@ -39,6 +38,8 @@ def pick_recorded_day(history: RecordedDays, stretch: LevelStretch, seed: int) -
     Days with the most similar levels are matched, so that tokens stay with the load they were recorded at; at
     random where no app has a level.
     """
+    from scipy.optimize import linear_sum_assignment
+
     is_weekend = stretch.weekday >= SATURDAY
     same_kind = np.flatnonzero((history.weekday >= SATURDAY) == is_weekend[stretch.place])
     days = np.flatnonzero(is_weekend == is_weekend[stretch.place])
