@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from engine_market import CATALOGUE, priced, score_of, window
 
-from fleetcast.assets.advice import advice_config, rule_replays
+from fleetcast.assets.advice import advice_config, advice_pipeline, rule_replays
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plan_loads import PlanLoad
@@ -291,6 +291,8 @@ def test_advise_writes_engines_of_answers_into_its_config(tmp_path: Path) -> Non
         assert len(settings.grid.service_options) == options
     assert settings.grid.service_options[1].label == (LLM, "whole", "h200-141gb:fp8-kv8-b256-t2048", 1)
     assert [row.max_instances > 0 for row in settings.grid.pools] == [True] * 4
+    imported.tiers = ("iw_fast", "iw_normal")  # levels are tested on one pool
+    assert not advice_pipeline.run_level_trials(settings, at.date(), imported, Progress())
     plan = rule_replays.MidnightPlan(
         at.date(), np.full((24, 4), 2.0), np.zeros((24, 1, 3)), np.ones(settings.grid.shape)
     )
