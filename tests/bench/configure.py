@@ -271,7 +271,10 @@ def over_aiconfigurator() -> Figures:
     """
     tool = os.environ.get("AICONFIGURATOR")
     if not tool:
-        raise Skipped("AICONFIGURATOR is not set: the path of its command, of a Python with that package")
+        raise Skipped(
+            "AICONFIGURATOR is not set: the path of its command, in a Python of its own with "
+            "aiconfigurator==0.12.0 (pip install)"
+        )
     loads = {"": COPIES, "_small": SOME_COPIES}
     ratios: dict[str, list[float | None]] = {load: [] for load in loads}
     without = 0
