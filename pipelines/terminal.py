@@ -13,11 +13,13 @@ from rich import progress
 
 from fleetcast.assets.lake.settings import Progress, Step
 from fleetcast.assets.lake.store import LakePath
+from fleetcast.models.world.toml_dataclasses import ConfigWarning
 from fleetcast.pipelines import shutdown
 from fleetcast.pipelines.terminal_tables import OUT, LiteralConsole
 
 ERR = LiteralConsole(stderr=True)
 START_DIR = Path.cwd()  # before anything changes it
+SHOWN_WARNINGS = set[str]()  # a run reads its config several times
 
 
 QUIET_LINE_S = 60.0
@@ -81,9 +83,10 @@ def _line(label: str) -> Iterator[None]:
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    """Print a warning of fleetcast as one line on stderr; ignore the warnings of libraries."""
-    if category is FutureWarning and str(message).endswith("from 0.2 on."):
-        ERR.print(str(message), style="yellow", markup=False, soft_wrap=True)
+    """Print a warning on a config as one line on stderr, once; ignore the warnings of libraries."""
+    if issubclass(category, ConfigWarning) and str(message) not in SHOWN_WARNINGS:
+        SHOWN_WARNINGS.add(str(message))
+        show_note(str(message))
 
 
 @contextmanager

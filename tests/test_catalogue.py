@@ -21,7 +21,7 @@ from fleetcast.models.world.config_loading import CONFIG_DIR, load_config
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
 from fleetcast.models.world.mechanisms import SCALINGS
-from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError, ConfigWarning
 
 CATALOGUE = load_catalogue()
 OFFICE = load_config("office", CATALOGUE)
@@ -414,7 +414,7 @@ def test_old_names_are_read_with_one_warning(data: Path, edit: Edit) -> None:
     today = read()
     edit("config/together.toml", 'kv_transfer = "layers"', 'hand_over = "layers"')
     edit("config/together.toml", '"fleetcast", "clairvoyant"', '"ours", "clairvoyant"')
-    with pytest.warns(FutureWarning) as warned:
+    with pytest.warns(ConfigWarning) as warned:
         assert read() == today
     assert [str(one.message) for one in warned] == [
         "together.toml: hand_over is called kv_transfer now; ours is called fleetcast now. "

@@ -359,15 +359,24 @@ def test_a_changed_traffic_is_answered_as_by_every_count() -> None:
     cheapest = points[costs.index(min(costs))]
     same = configure_answer.try_change(middle, points, cheapest, "traffic doubles", 2.0, 1.0)
     assert same.best == same.kept == changed.best
+    now = fewest_by_counting(middle, points[0])
+    assert now is not None
+    times = f"{min(costs) / middle.score(points[0], (now,)).usd_per_hour:.2f} times the USD per hour"
     more = f"{costs[0] / min(costs) - 1:.0%}"
     name = describe_point(changed.best.point)
     texts = (
-        (changed, f"traffic doubles: {name} is the best; the present one would cost {more} more."),
         (
-            changed._replace(kept=None),
+            changed,
+            f"traffic doubles: {name} is the best, at {times}; the present one would cost {more} more.",
+        ),
+        (
+            changed._replace(kept=None, present_usd_per_hour=None),
             f"traffic doubles: {name} is the best; the present one does not attain.",
         ),
-        (changed._replace(best=changed.kept), "traffic doubles: the same deployment stays the best."),
+        (
+            changed._replace(kept=changed.best),
+            f"traffic doubles: the same deployment stays the best, at {times}.",
+        ),
         (changed._replace(best=None), "traffic doubles: no deployment of those compared attains every tier."),
     )
     for each, text in texts:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from engine_market import CATALOGUE, priced, score_of, window
 
-from fleetcast.assets.advice import advice_config, rule_replays
+from fleetcast.assets.advice import advice_config, advice_pipeline, rule_replays
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.plan_loads import PlanLoad
@@ -31,8 +31,10 @@ from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.engine_answers import ANSWER_VERSION
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError, ConfigWarning
+from fleetcast.pipelines.terminal import SHOWN_WARNINGS, show_warning
 
+pytestmark = pytest.mark.filterwarnings("ignore::fleetcast.models.world.toml_dataclasses.ConfigWarning")
 LLM, GPU = "llama3.1-8b", "h100-80gb"
 OWN = EnginePoint(
     EngineVariant(16, 16, False), EngineShape(GPU, 1), EngineSettings(256, 2048, "none", "least_prefill")
@@ -87,14 +89,27 @@ def day_of(settings: RunSettings, capacities: list[float], rates: list[float]) -
     return hour_problems(template, PlanLoad(demand, np.zeros(demand.shape[:3])))
 
 
-def test_an_engine_that_the_fleet_has_or_the_floor_forbids_changes_nothing(tmp_path: Path) -> None:
-    """Without a floor, and below it: fewer bits of weights or of the cache. So does another prefix cache."""
+def test_an_engine_that_the_fleet_has_or_the_floor_forbids_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a floor, and below it: fewer bits of weights or of the cache. So does another prefix cache.
+
+    One line on stderr says which ones are left out and why, however often the config is read.
+    """
     alone = settings_of(tmp_path)
     half_cache = OWN._replace(variant=EngineVariant(16, 8, False))
     cached = QUICK._replace(settings=QUICK.settings._replace(prefix="blocks"))  # a key of the whole fleet
     write_answer(tmp_path, OWN, FP8, half_cache, cached)
     for floor in ("", 'quality_floor = "bf16"'):
-        with_answer = settings_of(tmp_path, f'engines = ["answer.json"]\n{floor}')
+        with pytest.warns(ConfigWarning) as warned:
+            with_answer = settings_of(tmp_path, f'engines = ["answer.json"]\n{floor}')
+        SHOWN_WARNINGS.clear()
+        for warning in (*warned, *warned):
+            show_warning(warning.message, warning.category)
+        assert capsys.readouterr().err == (
+            "engines.toml [fleet] engines: left out fp8-kv8-b256-t2048, bf16-kv8-b256-t2048 (below "
+            "quality_floor bf16); bf16-b128-t8192-k2 (needs prefix blocks, [fleet] has none).\n"
+        )
         assert with_answer.config.fleet.deployments == alone.config.fleet.deployments
         assert with_answer.catalogue == alone.catalogue
         for mine, other in zip(
@@ -103,7 +118,8 @@ def test_an_engine_that_the_fleet_has_or_the_floor_forbids_changes_nothing(tmp_p
             np.testing.assert_equal(mine._asdict(), other._asdict())
     fp4 = FP8._replace(variant=EngineVariant(4, 8, False))
     write_answer(tmp_path, fp4, FP8)
-    allowed = settings_of(tmp_path, 'engines = ["answer.json"]\nquality_floor = "fp8"')
+    with pytest.warns(ConfigWarning, match="left out fp4-kv8-b256-t2048 \\(below quality_floor fp8\\)\\.$"):
+        allowed = settings_of(tmp_path, 'engines = ["answer.json"]\nquality_floor = "fp8"')
     assert [option.label for option in allowed.grid.service_options] == [(LLM, "whole", GPU, 1), FP8_LABEL]
 
 
@@ -275,6 +291,8 @@ def test_advise_writes_engines_of_answers_into_its_config(tmp_path: Path) -> Non
         assert len(settings.grid.service_options) == options
     assert settings.grid.service_options[1].label == (LLM, "whole", "h200-141gb:fp8-kv8-b256-t2048", 1)
     assert [row.max_instances > 0 for row in settings.grid.pools] == [True] * 4
+    imported.tiers = ("iw_fast", "iw_normal")  # levels are tested on one pool
+    assert not advice_pipeline.run_level_trials(settings, at.date(), imported, Progress())
     plan = rule_replays.MidnightPlan(
         at.date(), np.full((24, 4), 2.0), np.zeros((24, 1, 3)), np.ones(settings.grid.shape)
     )

@@ -108,8 +108,12 @@ def run_day_pipeline(settings: RunSettings, day: date, progress: Progress) -> No
 
 
 def run_level_trials(settings: RunSettings, day: date, imported: ImportedTrace, progress: Progress) -> bool:
-    """Run level trials in the busiest hour if the trace has several tiers; return whether it has."""
-    if len(imported.tiers) < 2:
+    """Run level trials in the busiest hour; return whether the trace has several tiers, each llm one engine.
+
+    Levels are tested on one pool, and engines of answers are pools of their own.
+    """
+    pools = settings.config.fleet.deployments.values()
+    if len(imported.tiers) < 2 or max(map(len, pools)) > 1:
         return False
     try_levels(
         settings,

@@ -74,6 +74,11 @@ def list_limitations(imported: ImportedTrace, catalogue: Catalogue, numbers: Num
                 f"All requests are of the tier {imported.tiers[0]}, so priority levels change nothing.",
             )
         )
+    elif numbers["board"] is not None and not numbers["levels"]:
+        line = (
+            "Priority levels are not tested: fleetcast levels tests them where an llm has one kind of engine."
+        )
+        found.append(("levels", line))
     found.append(
         (
             "quality",

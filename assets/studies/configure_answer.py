@@ -81,6 +81,7 @@ class ChangedTraffic(NamedTuple):
     change: str
     best: FleetScore | None
     kept: FleetScore | None  # of the present point, with the fewest instances that attain
+    present_usd_per_hour: float | None  # of the present point for the present traffic, there too
 
 
 class EngineAnswer(NamedTuple):
@@ -267,10 +268,12 @@ def try_change(
     changed = FleetTrials(middle.market, [change_window(w, rate, prompts) for w in middle.windows])
     guesses: Callable[[EnginePoint], int | None] = lambda point: scaled_guess(middle, changed, point)  # noqa: E731
     kept = fewest_attaining(changed, present, guess=guesses(present))
+    base = fewest_attaining(middle, present, guess=scaled_guess(middle, middle, present))
     most_usd = NO_LIMIT if kept is None else kept.usd_per_hour
     scores = race_points(changed, [p for p in runners if p != present], 0.0, guesses, best_usd=most_usd)
     cheaper = [score for score in scores if kept is None or score.usd_per_hour < kept.usd_per_hour]
-    return ChangedTraffic(change, cheaper[0] if cheaper else kept, kept)
+    best = cheaper[0] if cheaper else kept
+    return ChangedTraffic(change, best, kept, base and base.usd_per_hour)
 
 
 def try_defaults(whole: FleetTrials, best: EnginePoint, traffic: ConfigureTraffic) -> FleetScore | None:
@@ -323,17 +326,18 @@ def explain_answer(answer: EngineAnswer) -> list[str]:
 
 def describe_change(changed: ChangedTraffic) -> str:
     """Return what a change of the traffic does to the choice."""
-    best, kept = changed.best, changed.kept
+    best, kept, now_usd = changed.best, changed.kept, changed.present_usd_per_hour
     if best is None:
         return f"{changed.change}: no deployment of those compared attains every tier."
+    ratio = "" if now_usd is None else f", at {best.usd_per_hour / now_usd:.2f} times the USD per hour"
     if kept is not None and best.point.kind == kept.point.kind:
-        return f"{changed.change}: the same deployment stays the best."
+        return f"{changed.change}: the same deployment stays the best{ratio}."
     loss = (
         "does not attain"
         if kept is None
         else f"would cost {kept.usd_per_hour / best.usd_per_hour - 1:.0%} more"
     )
-    return f"{changed.change}: {describe_point(best.point)} is the best; the present one {loss}."
+    return f"{changed.change}: {describe_point(best.point)} is the best{ratio}; the present one {loss}."
 
 
 def answer_json(answer: EngineAnswer, traffic: ConfigureTraffic) -> str:
@@ -355,6 +359,7 @@ def answer_json(answer: EngineAnswer, traffic: ConfigureTraffic) -> str:
                 "change": changed.change,
                 "best": changed.best and score_fields(changed.best),
                 "present": changed.kept and score_fields(changed.kept),
+                "present_usd_per_hour": changed.present_usd_per_hour,
             }
             for changed in answer.changes
         ],

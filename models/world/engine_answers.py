@@ -1,15 +1,17 @@
 """Deployments from answers of `fleetcast configure`, which [fleet] engines of a config names.
 
 The best engine of an answer and the others in its table become deployments of its llm, without an instance at
-the start: a plan starts them where they are cheaper. Those below [fleet] quality_floor are left out, and so
-is one that the config deploys already. A deployment has what an engine sets itself; the router and the prefix
-cache are those of the config. So engines with another prefix cache are left out too.
+the start: a plan starts them where they are cheaper. One that the config deploys already adds nothing. A
+deployment has what an engine sets itself; the router and the prefix cache are those of the config. So engines
+below [fleet] quality_floor or with another prefix cache are left out, with a warning.
 """
 
 import dataclasses
 import json
 import math
 import os
+import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,7 @@ from fleetcast.models.world.quality_floor import FLOOR_BITS, allowed_cache_bits,
 from fleetcast.models.world.toml_dataclasses import (
     MAX_BYTES,
     ConfigError,
+    ConfigWarning,
     KnownName,
     Range,
     build_dataclass,
@@ -84,7 +87,7 @@ def add_answered_engines(config: RunConfig, catalogue: Catalogue) -> RunConfig:
             f"{where}: answers compare engines by {PACKAGE_SOURCE}, so all deployments need its profiles. "
             f'Add {LATENCY_SOURCE} = "{PACKAGE_SOURCE}" to [catalogue].'
         )
-    deployments = dict(fleet.deployments)
+    deployments, left_out = dict(fleet.deployments), defaultdict[str, list[str]](list)
     for name in fleet.engines:
         path = config.file.parent / os.path.expanduser(name)
         llm, engines = read_engine_answer(path, where)
@@ -92,12 +95,16 @@ def add_answered_engines(config: RunConfig, catalogue: Catalogue) -> RunConfig:
         for engine in engines:
             for pool in engine.pools:
                 require_known(pool.gpu, catalogue.gpus, "gpu", f"{where} {path.name}")
-            if not is_allowed(engine, catalogue.llms[llm], fleet):
+            if reason := refusal_reason(engine, catalogue.llms[llm], fleet):
+                left_out[reason].append(engine_name(engine, engine.pools[0]))
                 continue
             pools = engine_deployments(engine, catalogue, llm, fleet, f"team-{len(deployments[llm])}")
             known = {engine_identity(fleet, pool) for pool in deployments[llm]}
             if not known.issuperset(engine_identity(fleet, pool) for pool in pools):
                 deployments[llm] = (*deployments[llm], *pools)
+    if left_out:
+        reasons = [f"{', '.join(dict.fromkeys(names))} ({reason})" for reason, names in left_out.items()]
+        warnings.warn(f"{where}: left out {'; '.join(reasons)}.", ConfigWarning, stacklevel=2)
     return dataclasses.replace(config, fleet=dataclasses.replace(fleet, deployments=deployments))
 
 
@@ -138,11 +145,14 @@ def parse_engine(entry: Any, where: str) -> AnsweredEngine:
     return engine
 
 
-def is_allowed(engine: AnsweredEngine, arch: Llm, fleet: FleetConfig) -> bool:
-    """Return whether an engine keeps the quality floor and has the prefix cache of the config."""
+def refusal_reason(engine: AnsweredEngine, arch: Llm, fleet: FleetConfig) -> str:
+    """Return why an engine may not run in a fleet, by its quality floor or prefix cache; "" where it may."""
     least = least_weight_bits(arch, fleet.quality_floor)
-    is_above_floor = engine.weight_bits >= least and engine.kv_bits in allowed_cache_bits(least)
-    return is_above_floor and engine.prefix == fleet.prefix
+    if engine.weight_bits < least or engine.kv_bits not in allowed_cache_bits(least):
+        return f"below quality_floor {fleet.quality_floor or BIT_NAMES.get(least, f'of {least} bits')}"
+    if engine.prefix != fleet.prefix:
+        return f"needs prefix {engine.prefix}, [fleet] has {fleet.prefix}"
+    return ""
 
 
 def engine_deployments(

@@ -37,6 +37,10 @@ class ConfigError(ValueError):
     """Error for a catalogue or config file that breaks a rule; it names file, key, rule and remedy."""
 
 
+class ConfigWarning(UserWarning):
+    """One line on a config that is read otherwise than it is written; a command shows it once."""
+
+
 class Range(NamedTuple):
     """Rule for a number: from `least` to `most`."""
 
@@ -133,7 +137,7 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
     if renamed := sorted(_rename_old_keys(parsed)):
         warnings.warn(
             f"{path.name}: {'; '.join(renamed)}. Rename that: the old name is refused from 0.2 on.",
-            FutureWarning,
+            ConfigWarning,
             stacklevel=2,
         )
     return parsed

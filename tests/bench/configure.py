@@ -19,6 +19,8 @@ from fleetcast.assets.studies.configure_answer import ConfigureQuery, choose_eng
 from fleetcast.assets.studies.configure_traffic import ConfigureTraffic, build_traffic_window
 from fleetcast.assets.studies.try_fleet import read_file_requests
 from fleetcast.models.configure.engine_points import (
+    BATCHES,
+    TOKEN_BUDGETS,
     EngineMarket,
     EnginePoint,
     EngineSettings,
@@ -72,6 +74,9 @@ TARGETS = {
     ),
     "configure_over_vllm_defaults_fp8": Target("", "the same, fp8 allowed"),
     "configure_over_vllm_defaults_small": Target("", "the same as the first, at 155,000 requests an hour"),
+    "configure_steady_over_vllm_defaults": Target(
+        "", "steady work of the cheapest deployment over vLLM's defaults, no fewer bits, median of 6 llms"
+    ),
     "configure_vllm_defaults_nowhere": Target(
         "", "comparisons of 18 left out: the defaults attain nowhere", at_most=0
     ),
@@ -193,6 +198,7 @@ def over_defaults() -> Figures:
     """The cost of the choice over vLLM's defaults, at the same tiers and a TPOT target, for several llms.
 
     At the small load most fleets are of one or two instances, so that whole instances hide what settings do.
+    Engines that are always busy with the work of all requests show how little settings can save.
     """
     narrow = [llm for llm in LLMS if load_catalogue().llms[llm].weight_bits < 8]
     ratios = {llm: cost_over_defaults(llm, None, COPIES) for llm in LLMS}
@@ -203,6 +209,7 @@ def over_defaults() -> Figures:
         "configure_over_vllm_defaults": median_compared([*ratios.values()]),
         "configure_over_vllm_defaults_fp8": median_compared(fp8),
         "configure_over_vllm_defaults_small": median_compared(small),
+        "configure_steady_over_vllm_defaults": median_compared([steady_over_defaults(llm) for llm in LLMS]),
         "configure_vllm_defaults_nowhere": sum(ratio is None for ratio in every),
     }
 
@@ -217,10 +224,23 @@ def median_compared(ratios: list[float | None]) -> float:
 
 def cost_over_defaults(llm: str, floor: str | None, copies: int) -> float | None:
     """The cost of the choice for a model over that of vLLM's defaults with all its bits; None: nowhere."""
-    query = ConfigureQuery(llm, GPUS, None, "any", None, TPOT_SLO_S)
-    theirs = least_default(query, traffic_of(CONVERSATION, copies))
+    theirs = default_usd_per_hour(llm, copies)
     ratio = None if theirs is None else chosen_usd_per_hour(llm, floor, copies) / theirs
-    print(llm, floor, copies, ratio, "of vLLM's defaults", flush=True)
+    print(llm, floor, copies, ratio, "of vLLM's defaults", theirs, flush=True)
+    return ratio
+
+
+def steady_over_defaults(llm: str) -> float | None:
+    """The least cost of engines that are always busy over that of vLLM's defaults, both with all bits."""
+    theirs, traffic = default_usd_per_hour(llm, COPIES), traffic_of(CONVERSATION, COPIES)
+    market, kinds = space_of(ConfigureQuery(llm, GPUS, None, "any", None, TPOT_SLO_S), traffic)
+    trials, most = (
+        FleetTrials(market, traffic.hours),
+        {"max_batch": BATCHES[-1], "token_budget": TOKEN_BUDGETS[-1]},
+    )
+    points = [kind._replace(settings=kind.settings._replace(**most)) for kind in kinds]
+    ratio = None if theirs is None else min(map(trials.steady_usd, points)) / theirs
+    print(llm, ratio, "of vLLM's defaults are steady work", flush=True)
     return ratio
 
 
@@ -271,7 +291,10 @@ def over_aiconfigurator() -> Figures:
     """
     tool = os.environ.get("AICONFIGURATOR")
     if not tool:
-        raise Skipped("AICONFIGURATOR is not set: the path of its command, of a Python with that package")
+        raise Skipped(
+            "AICONFIGURATOR is not set: the path of its command, in a Python of its own with "
+            "aiconfigurator==0.12.0 (pip install)"
+        )
     loads = {"": COPIES, "_small": SOME_COPIES}
     ratios: dict[str, list[float | None]] = {load: [] for load in loads}
     without = 0
@@ -349,10 +372,12 @@ def run_aiconfigurator(
         return row and (row, next(Path(folder).rglob("run_0.sh")).read_text())
 
 
-def least_default(query: ConfigureQuery, traffic: ConfigureTraffic) -> float | None:
+@functools.cache
+def default_usd_per_hour(llm: str, copies: int) -> float | None:
     """USD per hour of vLLM's defaults on the best GPU type: the fewest GPUs that hold the llm, whole."""
-    market, kinds = space_of(query._replace(way="together"), traffic)
-    return least_usd_per_hour(market, traffic, default_points(market, kinds, query.gpus))
+    traffic = traffic_of(CONVERSATION, copies)
+    market, kinds = space_of(ConfigureQuery(llm, GPUS, None, "together", None, TPOT_SLO_S), traffic)
+    return least_usd_per_hour(market, traffic, default_points(market, kinds, GPUS))
 
 
 def least_usd_per_hour(
