@@ -446,7 +446,7 @@ def test_the_panels_of_latency_have_quartiles_deviation_and_the_percentiles_of_t
     }
     (band,) = [patch.get_paths()[0].vertices for patch in middle.collections]
     assert (band[:, 1].min(), band[:, 1].max()) == (0.0, 10.0)
-    assert right.get_title(loc="left").startswith("Instances of bloom-176b")
+    assert right.get_title(loc="left") == "bloom-176b: P50 and P99 (dotted)"
     assert [one.get_ydata()[0] for one in right.lines] == [50.0, 99.0]
 
 

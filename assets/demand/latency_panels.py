@@ -34,7 +34,7 @@ def draw_latency(boxes: pd.DataFrame, minutes: pd.DataFrame, instances: pd.DataF
         rows = of_llm[of_llm["served_region"] == region]
         for column, style in styles.items():
             panels[2].plot(rows["minute"], rows[column] / 1e3, color=colour, linestyle=style, linewidth=1.2)
-    panels[2].set_title(f"Instances of {llm}: P50, P99 ..", fontsize=11)
+    panels[2].set_title(f"{llm}: P50 and P99 (dotted)", fontsize=11)
     panels[2].set_ylabel("thousand tokens per minute")
     add_figure_legend(figure, [*tiers.items(), *regions.items()])
     for panel in panels[1:]:
