@@ -30,7 +30,8 @@ def open_dagster_instance() -> Iterator[dg.DagsterInstance]:
         if not path:
             return  # in memory
         if path not in kept:
-            kept[path] = closing_at_end.enter_context(closing(sqlite3.connect(path, check_same_thread=False)))
+            own = sqlite3.connect(path, timeout=30.0, check_same_thread=False)  # Dagster waits as long
+            kept[path] = closing_at_end.enter_context(closing(own))
         kept[path].execute("SELECT 1 FROM sqlite_master").fetchone()  # a connection that reads has the log
 
     with ExitStack() as closing_at_end:
