@@ -491,6 +491,9 @@ def test_unknown_regions_are_planned_as_one_region(tmp_path: Path) -> None:
     assert (imported.requests, imported.regions, imported.left_out) == (300, ("central", "east"), {})
     assert imported.output_tokens == 300 * 50
     assert "(67 % of the rows): all of these are planned in one region, called central" in notes["region"]
+    known, notes = import_file(file, tmp_path / "known")  # half of the rows are left out
+    assert (known.requests, sum(known.left_out.values())) == (150, 150)
+    assert "(67 % of the rows)" in notes["region"]
     file.with_suffix(".toml").write_text(
         'label_names = { "eu-1" = "west", \'a "quoted" one\' = "west" }', encoding="utf-8"
     )

@@ -20,6 +20,8 @@ from dagster._core.loader import LoadingContextForTest
 from small import DAGSTER, ONE_TRIAL, small_config
 
 from fleetcast.assets.demand import demand
+from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.forecasts import backtests
 from fleetcast.assets.lake import stage_cache
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.pages.asset_metadata import SettingsResource
@@ -279,6 +281,16 @@ def test_days_that_are_made_again_with_the_same_bytes_leave_what_follows_synced(
     lake.write("requests", rows.slice(1), trace="small", day=days[1])
     runs.run_job("history", first.resource, days[0], Progress(), until=days[1])
     assert unsynced(DAY) == {"forecasts", "plans", "advice"}  # all that read demand
+
+
+def test_a_backtest_is_reported_for_each_of_its_days(first, monkeypatch):
+    monkeypatch.setattr(backtests, "BACKTESTED_METHODS", ("last_value", "seasonal_naive"))  # quick ones
+    small_config(Path(first.resource.config).parent, **ONE, **LONE, seed="8")  # as the last nightly run
+    leaderboard, figures = nightly_run.run_backtests(first.resource, DAY, 1, INTERACTIVE, Progress())
+    assert set(leaderboard["method"].to_pylist()) == {"last_value", "seasonal_naive"}
+    assert any(figures.glob("*.png"))
+    with dg.DagsterInstance.get() as instance:
+        assert instance.get_materialized_partitions(dg.AssetKey("backtests")) == {str(DAY)}
 
 
 def test_an_unfinished_stage_is_made_again(tmp_path):
