@@ -71,6 +71,17 @@ def test_a_partition_comes_back_as_it_was_written(lake):
     assert lake.days("scorecard", "t") == [DAY]
 
 
+def test_each_file_of_a_table_has_a_mark_that_changes_with_it(lake):
+    paths = [lake.write("requests", requests(3), **{**PARTITION, "trace": name}) for name in ("t", "u")]
+    t, u = (str(path.relative_to(lake.root)) for path in paths)
+    before = lake.marks("requests")
+    assert list(before) == [t, u]
+    lake.write("requests", requests(4), **PARTITION)
+    after = lake.marks("requests")
+    assert (before[t] == after[t], before[u] == after[u]) == (False, True)
+    assert list(lake.marks("requests", trace="u")) == [u]
+
+
 def test_a_file_from_before_a_column_was_added_reads_as_null(lake):
     old = lake.path("requests", trace="t", day=date(2025, 6, 30))
     old.parent.mkdir(parents=True)
