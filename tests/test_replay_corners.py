@@ -6,6 +6,7 @@ from one_endpoint import a_fleet, a_trace, run, some_rules
 
 from fleetcast.models.replay.event_queue import drop_key, push_key
 from fleetcast.models.replay.run import Schedule, replay_trace
+from fleetcast.models.world.mechanisms import PoolSpread
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -29,6 +30,13 @@ def test_utilisation_is_the_time_mean_of_the_tokens_held() -> None:
     """One prompt of 100 tokens and one output token holds 100 of 1,000 tokens while it is prefilled."""
     outcome = run(a_trace([0.0], 100, 1), a_fleet(1, kv_capacity=np.array([1000])), horizon_s=1.0)
     assert outcome.kv_share[0, 0] == pytest.approx(0.1 * 100 / 1024)
+
+
+def test_a_code_is_a_plain_integer() -> None:
+    """Numba would look up the types of a member of an enum anew at each call."""
+    rules = some_rules()._replace(spread=PoolSpread.WEIGHTS)
+    with pytest.raises(TypeError, match="The kernel got a member of PoolSpread, needs its integer"):
+        run(a_trace([0.0], 1, 1), a_fleet(1), rules)
 
 
 def test_the_last_hour_may_be_a_part_of_one() -> None:

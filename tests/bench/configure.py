@@ -234,10 +234,8 @@ def steady_over_defaults(llm: str) -> float | None:
     """The least cost of engines that are always busy over that of vLLM's defaults, both with all bits."""
     theirs, traffic = default_usd_per_hour(llm, COPIES), traffic_of(CONVERSATION, COPIES)
     market, kinds = space_of(ConfigureQuery(llm, GPUS, None, "any", None, TPOT_SLO_S), traffic)
-    trials, most = (
-        FleetTrials(market, traffic.hours),
-        {"max_batch": BATCHES[-1], "token_budget": TOKEN_BUDGETS[-1]},
-    )
+    trials = FleetTrials(market, traffic.hours)
+    most = {"max_batch": BATCHES[-1], "token_budget": TOKEN_BUDGETS[-1]}
     points = [kind._replace(settings=kind.settings._replace(**most)) for kind in kinds]
     ratio = None if theirs is None else min(map(trials.steady_usd, points)) / theirs
     print(llm, ratio, "of vLLM's defaults are steady work", flush=True)

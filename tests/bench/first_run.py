@@ -72,12 +72,12 @@ def first_run() -> Figures:
 def start_help() -> Figures:
     """Print the help five times, each in a process of its own."""
     program = str(Path(sys.executable).with_name("fleetcast"))
-    spent = []
+    cpu_s, wall_s = [], []
     for _ in range(5):
-        began = time.perf_counter()
-        cpu_s = cpu_seconds_of(program, "--help")
-        spent.append((cpu_s, time.perf_counter() - began))
-    return dict(zip(("help_seconds", "help_wall_seconds"), map(min, zip(*spent, strict=True)), strict=True))
+        began_s = time.perf_counter()
+        cpu_s.append(cpu_seconds_of(program, "--help"))
+        wall_s.append(time.perf_counter() - began_s)
+    return {"help_seconds": min(cpu_s), "help_wall_seconds": min(wall_s)}
 
 
 def figures_of(spent: dict[tuple[str, str], list[Spent]]) -> Figures:

@@ -17,6 +17,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ LISTED: Mapping[str, Mapping[str, Any]] = tomllib.loads(
 TIMES = ("time", "minute", "hour_start")
 STUDY_METRICS = ("gpu_hours", "attainment_share", "ttft_p95_s")
 STUDY_TIER = "iw_fast"
-DRAWINGS: Mapping[str, Callable[..., Figure]] = {  # of the files of rows, in the order of pictures.toml
-    "character_tiers": lambda load, minutes: draw_tiers(load, minutes),
+# Of the files of rows, in the order of pictures.toml. All other pictures are of studies.
+DRAWINGS: Mapping[str, Callable[..., Figure]] = {
+    "character_tiers": draw_tiers,
     "character_endpoints": draw_endpoints,
     "character_latency": lambda boxes, *others: draw_latency(
         boxes, *others, f"{boxes.at[0, 'day']}, {boxes.at[0, 'policy']}"
@@ -74,14 +76,17 @@ def draw_pictures(names: Sequence[str]) -> None:
 def draw_recorded(names: Sequence[str]) -> None:
     """Draw pictures from their recorded rows."""
     for name in names:
-        files = LISTED[name]["rows"]
-        frames = [read_rows(file) for file in files]
-        if files == ["studies.csv"]:
-            draw = lambda: draw_study_bars(_of_study(frames[0], name), STUDY_TIER)  # noqa: B023, E731
-        else:
-            draw = lambda: DRAWINGS[name](*frames)  # noqa: B023, E731
-        path = PICTURES / f"{name}.png"
-        draw_and_save_figure(path, LISTED[name]["title"], draw, Rows=digest_rows(files))
+        title, rows = LISTED[name]["title"], digest_rows(LISTED[name]["rows"])
+        draw_and_save_figure(PICTURES / f"{name}.png", title, partial(draw_picture, name), Rows=rows)
+
+
+def draw_picture(name: str) -> Figure:
+    """Draw a picture from its recorded rows."""
+    frames = [read_rows(file) for file in LISTED[name]["rows"]]
+    if name in DRAWINGS:
+        return DRAWINGS[name](*frames)
+    [studies] = frames
+    return draw_study_bars(studies[studies["study"] == name.removeprefix("study_")], STUDY_TIER)
 
 
 def digest_rows(files: Sequence[str]) -> str:
@@ -162,10 +167,6 @@ def record_studies(lake: Lake, studies: Sequence[str]) -> None:
         ran=ran, metrics=list(STUDY_METRICS), tier=STUDY_TIER,
     ).to_pandas()  # fmt: skip
     write_rows("studies.csv", pd.concat([known[~known["study"].isin(ran)], rows]))
-
-
-def _of_study(rows: pd.DataFrame, name: str) -> pd.DataFrame:
-    return rows[rows["study"] == name.removeprefix("study_")]
 
 
 if __name__ == "__main__":
