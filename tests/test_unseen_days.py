@@ -4,7 +4,9 @@ Repeated runs have the same trials, to a millionth of a USD. Each problem is sol
 so this holds for all but the solver; tests/test_plan.py solves a problem again.
 """
 
+import gc
 import re
+import weakref
 from dataclasses import replace
 from datetime import date, timedelta
 from math import exp
@@ -23,7 +25,7 @@ from typer.testing import CliRunner
 from fleetcast.assets.lake import settings as lake_settings
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import plans
-from fleetcast.assets.replays import compact_schedule
+from fleetcast.assets.replays import compact_schedule, hold_times, replays
 from fleetcast.assets.studies import board_day, unseen_days
 from fleetcast.assets.studies.experiment import INPUT_TABLES, scratch_lake
 from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight, with_boot_time
@@ -231,6 +233,18 @@ def test_the_trades_are_the_trials_of_known_days_and_one_of_each_policy_is_froze
     )
 
 
+def test_the_hold_of_each_unseen_day_is_a_figure(compared) -> None:
+    """A request in some seconds needs an instance now and then: the longest of the choices costs least."""
+    found = (
+        compared[0]
+        .lake.sql("select day, value from trials where metric = 'hold_s' and policy = 'compact'")
+        .to_pylist()
+    )
+    assert sorted(found, key=str) == [
+        {"day": day, "value": max(hold_times.LONGER_HOLDS_S)} for day in PERIOD.unseen
+    ]
+
+
 def test_knobs_reach_the_replay(compared) -> None:
     """Two trials of a policy cost different amounts: a knob that does nothing would repeat the day."""
     days = compared[0].lake.sql("from unseen_days where purpose = 'tuned'").to_pandas()
@@ -240,9 +254,21 @@ def test_knobs_reach_the_replay(compared) -> None:
 
 
 def test_what_waits_at_midnight_is_work_of_the_next_day(compared, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the last day has a backlog; the second day begins with the fleet of the first one."""
+    """Only the last day has a backlog; the second day begins with the fleet of the first one.
+
+    Once replayed, requests leave the memory at once: the next trial of a board reads as many.
+    """
     settings, _ = compared
     hasten(monkeypatch)
+    runs = list[weakref.ref[replays.ReplayRun]]()
+
+    class WatchedRun(replays.ReplayRun):
+        def __init__(self, *of) -> None:
+            super().__init__(*of)
+            runs.append(weakref.ref(self))
+
+    monkeypatch.setattr(replays, "ReplayRun", WatchedRun)
+    gc.disable()
     prepared = prepare_lake(settings, PERIOD.unseen, Progress())
     nothing_pulled = replace(settings.config.replay, niw_pull_one_share=0.0, niw_pull_two_share=0.0)
     changed = replace(settings, config=replace(settings.config, replay=nothing_pulled))
@@ -255,6 +281,9 @@ def test_what_waits_at_midnight_is_work_of_the_next_day(compared, monkeypatch: p
         queued = [scratch.lake.sql(query, day=day)["n"][0].as_py() for day in (first, last)]
         alone = boards[0].replay(knobs)["reactive"]
         queued_alone = scratch.lake.sql(query, day=first)["n"][0].as_py()
+    left = [run() for run in runs]
+    gc.enable()
+    assert left == [None, None]
     for found in (*together, alone):  # a day costs what its llms spent, and what it left
         parts = [
             row["value"]

@@ -5,9 +5,10 @@
     target = max of needed over the time that an unused instance is held
 
 It decides every 15 s, during the replay. An unused instance is held as long as another one may take to boot,
-longer where that would have cost less on the week before (assets/replays/hold_times.py). All work of an llm
-counts at its home: one of n instances sustains more than one alone. The home is the pool with the largest
-minimum, which runs anyway, then with most instances. Other pools get what it cannot hold.
+shorter or longer where that would have cost less on the week before (assets/replays/hold_times.py). All work
+of an llm counts at its home: one of n instances sustains more than one alone. The home is the pool with the
+largest minimum, which runs anyway, then with most instances. Other pools get the work that a full home does
+not sustain at its measured capacity: no request is sent to what the knob holds besides.
 """
 
 import hashlib
@@ -48,6 +49,7 @@ def compact_schedule(
     grid, replay = settings.grid, settings.config.replay
     names = list(settings.catalogue.llms)
     llms = np.array([names.index(row.kind.llm) for row in grid.pools])
+    measured = of_four[grid.cells] / grid.instances_per_option
     recent = deque[Floats]()
 
     @cache
@@ -58,9 +60,8 @@ def compact_schedule(
                 f"compact: {apart} has instances that only decode, needed whole or paired ones. Leave "
                 "compact out."
             )
-        each = of_four[grid.cells] / grid.instances_per_option
-        shares = pool_size_shares(settings, day, each)
-        held_s = pool_holds_s(settings, day, each, shares)
+        shares = pool_size_shares(settings, day, measured)
+        held_s = pool_holds_s(settings, day, measured, shares)
         return shares, np.ceil(held_s * DECISIONS_PER_HOUR / HOUR_S).astype(np.int64)
 
     def decide(seen: FleetObservation) -> Floats:
@@ -69,7 +70,7 @@ def compact_schedule(
             recent.append((seen.serving + seen.booting).astype(np.float64))
         work = seen.arriving_tokens_per_s + seen.waiting_tokens / replay.catch_up_s + seen.due_tokens_per_s
         work = np.where(grid.is_leading_pool, work, 0.0)
-        recent.appendleft(needed_instances(work, seen, llms, shares))
+        recent.appendleft(needed_instances(work, seen, llms, shares, measured))
         if len(recent) > held_decisions.max() + 1:
             recent.pop()
         is_held = np.arange(len(recent))[:, None] <= held_decisions
@@ -78,7 +79,9 @@ def compact_schedule(
     return own_schedule("compact", OwnPolicy("", decide), grid, capacity, start, DECISIONS_PER_HOUR)
 
 
-def needed_instances(work: Floats, seen: FleetObservation, pool_llms: Ints, shares: Floats) -> Floats:
+def needed_instances(
+    work: Floats, seen: FleetObservation, pool_llms: Ints, shares: Floats, measured: Floats
+) -> Floats:
     """Return the instances that each pool needs for the work of its llm, shape (pools,); a home keeps one.
 
     Parameters
@@ -86,6 +89,7 @@ def needed_instances(work: Floats, seen: FleetObservation, pool_llms: Ints, shar
     work : (pools,) tokens/s
     pool_llms : (pools,) number of each pool's llm
     shares : (4, pools) of `size_shares`
+    measured : (pools,) tokens/s of one of four instances; that which is observed is times the knob
     """
     llm, needed = np.unique(pool_llms, return_inverse=True)[1], np.zeros(work.size)
     order = np.lexsort((-(seen.serving + seen.booting), -seen.least, llm))  # by llm, its home first
@@ -95,7 +99,8 @@ def needed_instances(work: Floats, seen: FleetObservation, pool_llms: Ints, shar
         at = order[first[pools > rank] + rank]  # one pool of each llm that has so many
         capacity, share = seen.capacity_tokens_per_s[at], shares[:, at]
         needed[at] = np.minimum(instances_for_work(rest[llm[at]], capacity, share), seen.most[at])
-        rest[llm[at]] = np.maximum(0.0, rest[llm[at]] - sustained_work(needed[at], capacity, share))
+        most = np.maximum(capacity, measured[at])
+        rest[llm[at]] = np.maximum(0.0, rest[llm[at]] - sustained_work(needed[at], most, share))
         if not rest.any():
             break
     needed[order[first]] = np.maximum(1.0, needed[order[first]])

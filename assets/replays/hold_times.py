@@ -14,7 +14,7 @@ from fleetcast.models.replay.fleet.scaling_signal import SMOOTHED_S
 from fleetcast.models.world.calendar import DAY_S, WEEKDAYS
 
 STEP_S = 15.0
-LONGER_HOLDS_S = (300.0, 600.0, 1200.0, 2400.0)  # besides the longest boot
+LONGER_HOLDS_S = (300.0, 600.0, 1200.0, 2400.0)  # besides the longest boot and the usual one
 KEPT_HOLDS_S: dict[tuple[object, ...], Floats] = {}  # of pool_holds_s, by what they depend on
 
 
@@ -50,7 +50,8 @@ def cheapest_holds_s(settings: RunSettings, week: Sequence[date], of_four: Float
     """
     grid, replay = settings.grid, settings.config.replay
     longest_boot_s = replay.boot_spot_max_s
-    choices_s = [longest_boot_s, *(longer_s for longer_s in LONGER_HOLDS_S if longer_s > longest_boot_s)]
+    longer_s = (hold_s for hold_s in LONGER_HOLDS_S if hold_s > longest_boot_s)
+    choices_s = [longest_boot_s, replay.boot_spot_s, *longer_s]
     choices = [math.ceil(choice_s / STEP_S) for choice_s in choices_s]
     share = STEP_S / SMOOTHED_S
     held_s = np.zeros(len(grid.pools))

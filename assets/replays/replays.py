@@ -125,18 +125,12 @@ class ReplayRun:
         self.day_schedules = [policy_schedules(settings, day, unit.policies) for day in days]
         self.sizes = {policy: [self._size(day, policy) for day in days] for policy in unit.policies}
         self.total = sum(map(sum, self.sizes.values()))
-        self._capacity = cache(self._read_capacity)
+        self._capacity = cache(partial(read_capacity, settings))  # a method would keep the run in memory
 
     def _size(self, day: date, policy: str) -> int:
         if has_legs(self.settings, policy):
             return self.workload(day, policy).trace.arrival_s.size  # rows of all stages
         return count_requests(self.settings, day, self.unit.llms)
-
-    def _read_capacity(self, day: date, policy: str | None) -> Floats:
-        """Return the read capacity under a policy's routing, (services, regions, options) tokens/s."""
-        if policy is None:
-            return planned_read_capacity(self.settings, day)
-        return planned_read_capacity(apply_quality_plan(self.settings, day, policy), day, policy)
 
     def play(self, policy: str, session_type: type[Session], step: Step) -> Session:
         """Replay a policy on all days, write the results, and return the session."""
@@ -182,6 +176,13 @@ class ReplayRun:
             outcome = session.outcome(*usage)
             before = sum(sizes[: at + 1]) - int(np.count_nonzero(outcome.status == Ending.QUEUED))
             yield outcome
+
+
+def read_capacity(settings: RunSettings, day: date, policy: str | None) -> Floats:
+    """Return the read capacity under a policy's routing, (services, regions, options) tokens/s."""
+    if policy is None:
+        return planned_read_capacity(settings, day)
+    return planned_read_capacity(apply_quality_plan(settings, day, policy), day, policy)
 
 
 def day_range_text(days: Sequence[date]) -> str:

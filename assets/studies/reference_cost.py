@@ -1,4 +1,4 @@
-"""What a fleet costs that knows the work of each minute, at the capacity that `compact` uses."""
+"""What a fleet costs that knows the work of each minute, at the capacity that `compact` uses; its hold."""
 
 from datetime import date
 
@@ -7,7 +7,9 @@ import numpy as np
 from fleetcast.assets.demand.demand import INTERACTIVE, read_demand_matrix
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.replays.compact_schedule import pool_size_shares
+from fleetcast.assets.replays.hold_times import pool_holds_s
 from fleetcast.assets.replays.policy_inputs import planned_capacity, read_day_plans
+from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.known_minutes import known_minutes_instances
 
 
@@ -21,9 +23,7 @@ def known_minutes_usd(settings: RunSettings, day: date, capacity_share: float) -
     interactive, batch = (
         np.nan_to_num(series).sum(axis=1) for series in (demand.tier_series(INTERACTIVE), demand.held())
     )  # (llms, minutes) tokens/s
-    of_four = planned_capacity(grid, settings.config, read_day_plans(settings, day))
-    each = of_four[grid.cells] / grid.instances_per_option
-    shares, usd = pool_size_shares(settings, day, each), 0.0
+    (each, shares), usd = measured_pools(settings, day), 0.0
     for llm, name in enumerate(names):
         home = grid.home_pool(name)
         kind = grid.pools[home].kind
@@ -36,3 +36,16 @@ def known_minutes_usd(settings: RunSettings, day: date, capacity_share: float) -
         )
         usd += minutes / 60 * kind.gpus * settings.catalogue.gpus[kind.gpu].usd_per_hour
     return usd
+
+
+def longest_hold_s(settings: RunSettings, day: date) -> float:
+    """Return the longest time for which `compact` holds an unused instance on a planned day."""
+    return float(pool_holds_s(settings, day, *measured_pools(settings, day)).max())
+
+
+def measured_pools(settings: RunSettings, day: date) -> tuple[Floats, Floats]:
+    """Return tokens/s of one of four instances of each pool, (pools,), and its `size_shares`, (4, pools)."""
+    grid = settings.grid
+    of_four = planned_capacity(grid, settings.config, read_day_plans(settings, day))
+    each = of_four[grid.cells] / grid.instances_per_option
+    return each, pool_size_shares(settings, day, each)

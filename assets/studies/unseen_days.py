@@ -36,7 +36,7 @@ from fleetcast.assets.studies.experiment import (
     scratch_lake,
     write_trials,
 )
-from fleetcast.assets.studies.reference_cost import known_minutes_usd
+from fleetcast.assets.studies.reference_cost import known_minutes_usd, longest_hold_s
 from fleetcast.assets.studies.study import prepare_lake
 from fleetcast.models.plan.reading_search import (
     ReadingTrial,
@@ -220,11 +220,17 @@ def score_on_unseen_days(
 def reference_rows(
     settings: RunSettings, day: date, points: Mapping[str, tuple[int, float]]
 ) -> list[MetricRow]:
-    """Return what a fleet costs that knows each minute of a replayed day; empty without `compact`."""
+    """Return what a fleet costs that knows each minute of a replayed day, and the hold of `compact`.
+
+    Empty without `compact`.
+    """
     if "compact" not in points:
         return []
     usd = known_minutes_usd(settings, day, points["compact"][1])
-    return [{"metric": "known_minutes_usd", "value": usd}]
+    return [
+        {"metric": "known_minutes_usd", "value": usd},
+        {"metric": "hold_s", "value": longest_hold_s(settings, day)},
+    ]
 
 
 def replay_points(

@@ -13,7 +13,8 @@ instances sustains (models/plan/pool_capacity.py). u is the part of it that a ru
 compared at the same share of late work: a rule that lets instances go between two bursts must count on less
 of each, and then it holds more all day.
 
-The queue is fluid, so costs are rough. A longer time than the shortest must save LEAST_SAVING_SHARE.
+The queue is fluid, so costs are rough. Another time than the first must save SHORTER_SAVES_SHARE or
+LONGER_SAVES_SHARE.
 """
 
 from collections.abc import Sequence
@@ -26,7 +27,8 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.pool_capacity import instances_for_work, sustained_work
 
 LATE_SHARE = 0.01
-LEAST_SAVING_SHARE = 0.1  # boards found costs up to 12 % above the estimate
+SHORTER_SAVES_SHARE = 0.05  # boards found costs up to 7 % above the estimate
+LONGER_SAVES_SHARE = 0.1  # up to 12 %
 LEAST_USED, MOST_USED = 1 / 64, 8.0  # between which u is searched
 BISECTIONS = 10  # to within 1 %
 
@@ -40,7 +42,7 @@ def cheapest_hold(
     capacity: float,
     shares: Floats,
 ) -> int:
-    """Return which of `choices` costs least, in steps; the first, unless another saves enough.
+    """Return which of `choices` costs least, in steps: the first, or another that saves enough.
 
     Parameters
     ----------
@@ -74,10 +76,11 @@ def cheapest_hold(
 
     if not work.any():
         return choices[0]
+    first = choices[0]
     costs = {steps: cost(steps) for steps in choices}
-    cheapest = min(choices, key=lambda steps: costs[steps])
-    is_worth_it = costs[cheapest] <= (1 - LEAST_SAVING_SHARE) * costs[choices[0]]
-    return cheapest if is_worth_it else choices[0]
+    saves = {steps: SHORTER_SAVES_SHARE if steps < first else LONGER_SAVES_SHARE for steps in choices[1:]}
+    worth_it = [steps for steps, share in saves.items() if costs[steps] <= (1 - share) * costs[first]]
+    return min(worth_it, key=costs.__getitem__, default=first)
 
 
 def trailing_maximum(values: Floats, before: int) -> Floats:
