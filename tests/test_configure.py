@@ -1,7 +1,8 @@
 """Engine settings: the bound against the replay, and the search against all points."""
 
 import dataclasses
-from itertools import pairwise
+from collections.abc import Iterable
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -203,10 +204,20 @@ def test_more_of_anything_never_costs_attainment(trials: point_search.FleetTrial
     assert min(max(gains[::2]), max(gains[1::2])) > 0.1
 
 
-def least_of_all_counts(trials: point_search.FleetTrials, kinds: list[EnginePoint]) -> float:
-    """The least USD per hour of all points, each with every count from one up, without bound or guess."""
+def all_settings(kind: EnginePoint) -> list[EnginePoint]:
+    """A kind with each batch, each larger token budget and each router, without the search's own list."""
+    every = product(engine_points.BATCHES, engine_points.TOKEN_BUDGETS, engine_points.ROUTERS)
+    return [
+        kind._replace(settings=EngineSettings(batch, budget, "none", router))
+        for batch, budget, router in every
+        if budget > batch
+    ]
+
+
+def least_of_all_counts(trials: point_search.FleetTrials, points: Iterable[EnginePoint]) -> float:
+    """The least USD per hour of these points, each with every count from one up, without bound or guess."""
     least = np.inf
-    for point in (point for kind in kinds for point in engine_points.list_settings(kind)):
+    for point in points:
         catalogue = trials.market.catalogue_of(point)
         for count in range(1, 30):
             usd = point.usd_per_hour(catalogue, (count,))
@@ -217,13 +228,14 @@ def least_of_all_counts(trials: point_search.FleetTrials, kinds: list[EnginePoin
     return float(least)
 
 
+@pytest.mark.parametrize("tpot_slo_s", [None, 0.03])
 def test_the_search_finds_what_all_points_have(
-    market: engine_points.EngineMarket, monkeypatch: pytest.MonkeyPatch
+    tpot_slo_s: float | None, market: engine_points.EngineMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On windows that differ, with more kinds than reach the second stage."""
+    """On windows that differ, with more kinds than reach the second stage; with a target, settings pay."""
     monkeypatch.setattr(configure_answer, "SHORT", (600, 10.0))
     monkeypatch.setattr(configure_answer, "MIDDLE", (1800, 40.0))
-    hour = window(5000, 120.0, seed=3)
+    hour, market = window(5000, 120.0, seed=3), with_tpot_target(market, tpot_slo_s)
     short, middle, whole = configure_answer.nest_trials(market, [hour])
     sizes = [trials.windows[0].trace.arrival_s.size for trials in (short, middle, whole)]
     assert sizes == sorted(set(sizes))
@@ -231,9 +243,11 @@ def test_the_search_finds_what_all_points_have(
     assert len(kinds) > 2 * point_search.BEST_KINDS
     found = point_search.search_engines(short, middle, whole, kinds)
     assert found is not None
-    assert found.considered == sum(len(list(engine_points.list_settings(kind))) for kind in kinds)
+    points = [point for kind in kinds for point in all_settings(kind)]
+    assert found.considered == len(points)
     alone = point_search.FleetTrials(market, [hour])
-    assert found.finalists[0].usd_per_hour == least_of_all_counts(alone, kinds)
+    assert found.finalists[0].usd_per_hour == least_of_all_counts(alone, points)
+    assert tpot_slo_s is None or found.finalists[0].usd_per_hour < least_of_all_counts(alone, kinds)
     assert found.finalists[0].usd_per_hour > min(kind.usd_per_hour(CATALOGUE, (1,)) for kind in kinds)
     assert all(score.is_attained for score in (*found.finalists, *found.front))
     tpot = [score.seconds["tpot_p95_s"] for score in found.front]
