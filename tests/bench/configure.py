@@ -1,6 +1,7 @@
 """Engine settings: how long the choice takes, and what it saves over exhaustive search and over defaults."""
 
 import csv
+import dataclasses
 import functools
 import os
 import re
@@ -39,6 +40,7 @@ from fleetcast.models.configure.point_search import (
 )
 from fleetcast.models.configure.vllm_defaults import default_points, with_default_batches
 from fleetcast.models.latency.profile_cache import answer_query
+from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 
@@ -61,6 +63,9 @@ ENGINES_OF_EIGHT = {  # shape, and whether experts are whole
     "whole_experts": (EngineShape(RANKS_GPU, 8), True),
     "split_experts": (EngineShape(RANKS_GPU, 8), False),
 }
+VIDUR_USD = {"h100-80gb": 4.25, "a100-80gb": 2.21}  # of its code, 7 February 2024
+VIDUR_LENGTHS = {"chat": ((686, 417), (197, 139)), "bwb": ((1067, 1037), (1612, 1601))}  # mean and median
+VIDUR_RATE, VIDUR_S = 20.0, 600.0  # requests a second
 MOST_INSTANCES = 16  # of a shape, in the exhaustive search
 # llm, GPU type, floor, way, TPOT target, and every so many of its kinds: more than reach the second stage.
 SMALL_SPACES = (
@@ -105,6 +110,14 @@ TARGETS = {
     "configure_over_aiconfigurator_small": Target("", "the first, at 155,000 requests an hour"),
     "configure_over_aiconfigurator_small_best": Target("", "the second, the same"),
     "configure_steady_over_aiconfigurator_small": Target("", "the third, the same"),
+    **{
+        f"configure_vidur_{name}_{gpu}_{figure}": Target(unit, f"llama2-70b, lengths of {name}: {how}")
+        for name, gpu in product(("chat", "bwb"), ("h100", "a100"))
+        for figure, unit, how in (
+            ("qps_per_usd", "1/s per USD/h", "capacity of the choice for its cost"),
+            ("batch", "", "requests in a batch of it"),
+        )
+    },
     "configure_chosen_ranks": Target("", "deepseek-v3 on H200, 15 times the hour: ranks of the choice"),
     "configure_chosen_gpus": Target("", "the same, its GPUs"),
     "configure_ranks_gpus": Target("", "the same, GPUs of the best fleet with ranks"),
@@ -363,6 +376,57 @@ def over_aiconfigurator() -> Figures:
     }
 
 
+def vidur() -> Figures:
+    """QPS per USD an hour of the choice for LLaMA2-70B, to print with those that Vidur's paper publishes.
+
+    The lengths are drawn from the mean and the median of its workloads (arXiv:2405.05465, table 1), at most
+    4,096 tokens together. Prices are those of its code, its targets a TTFT of 2 s at the 90th percentile and
+    0.2 s between tokens. Here 0.2 s is the mean of a request, in the paper the 99th percentile of all tokens.
+    """
+    catalogue, figures = load_catalogue(), Figures()
+    tier = dataclasses.replace(
+        catalogue.tiers["iw_fast"],
+        ttft_slo_s=2.0,
+        tpot_slo_s=0.2,
+        deadline_s=3600.0,
+        attainment_target_share=0.9,
+    )
+    gpus = {
+        name: dataclasses.replace(catalogue.gpus[name], usd_per_hour=usd) for name, usd in VIDUR_USD.items()
+    }
+    catalogue = dataclasses.replace(
+        catalogue, gpus={**catalogue.gpus, **gpus}, tiers={**catalogue.tiers, "iw_fast": tier}
+    )
+    for name, lengths in VIDUR_LENGTHS.items():
+        traffic = draw_traffic(name, *lengths)
+        for gpu in VIDUR_USD:
+            query = ConfigureQuery("llama2-70b", (gpu,), None, "together")
+            config = load_config("office", load_catalogue())
+            best = choose_engine(query, traffic, catalogue, config, Progress()).best
+            key = f"configure_vidur_{name}_{gpu.split('-')[0]}"
+            figures[f"{key}_qps_per_usd"] = VIDUR_RATE / best.usd_per_hour
+            figures[f"{key}_batch"] = best.point.settings.max_batch
+            print(name, gpu, best.point, best.counts, best.usd_per_hour, best.seconds, flush=True)
+    return figures
+
+
+def draw_traffic(name: str, prompt: tuple[int, int], answer: tuple[int, int]) -> ConfigureTraffic:
+    """Poisson arrivals with log-normal lengths; `prompt` and `answer`: their mean and median tokens."""
+    rng = np.random.default_rng(1)
+    size = int(VIDUR_RATE * VIDUR_S)
+    tokens = [
+        np.maximum(1, rng.lognormal(np.log(median), np.sqrt(2 * np.log(mean / median)), size)).astype(
+            np.int32
+        )
+        for mean, median in (prompt, answer)
+    ]
+    tokens[0] = np.minimum(tokens[0], 4000)
+    tokens[1] = np.minimum(tokens[1], 4096 - tokens[0])
+    arrival_s, zeros = np.sort(rng.uniform(0, VIDUR_S, size)), np.zeros(size, np.int16)
+    trace = TraceArrays(arrival_s - arrival_s[0], zeros, zeros, zeros, *tokens)
+    return ConfigureTraffic(name, [TrafficWindow({"none": trace})], ("none",), "")
+
+
 class Advice(NamedTuple):
     """A row of the best engines that aiconfigurator's command saves, and the arguments of these engines."""
 
@@ -488,5 +552,17 @@ def trials_of(llm: str, load: Load) -> FleetTrials:
     return FleetTrials(with_default_batches(market), traffic.hours)
 
 
-FUNCTIONS = (speed, exhaustive, over_defaults, ranks, over_aiconfigurator)
-SMOKE = {"exhaustive": {"SMALL_SPACES": SMALL_SPACES[:1]}}
+FUNCTIONS = (speed, exhaustive, over_defaults, ranks, over_aiconfigurator, vidur)
+SMOKE = {
+    "exhaustive": {"SMALL_SPACES": SMALL_SPACES[:1]},
+    "over_aiconfigurator": {
+        "LLMS": LLMS[:1],
+        "GPUS": ("b200-180gb",),
+        "LOADS_BESIDE": {"": (CONVERSATION, 2, None)},
+    },
+    "vidur": {
+        "VIDUR_USD": {"h100-80gb": 4.25},
+        "VIDUR_S": 60.0,
+        "VIDUR_LENGTHS": {"chat": VIDUR_LENGTHS["chat"]},
+    },
+}
