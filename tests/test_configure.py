@@ -338,6 +338,20 @@ def test_bits_reach_the_memory_and_the_kernels() -> None:
     assert (query.gemm_bits, query.expert_bits, query.expert_parallel) == ("", "", 2)  # its own 4 bits
 
 
+def test_ranks_share_whole_and_split_experts() -> None:
+    """Two ranks of one GPU: with split experts each GPU has a half of every expert, and other kernels."""
+    market = engine_points.price_engines(CATALOGUE, "gpt-oss-20b", ("h100-80gb",), None, OFFICE, 8000)
+    kinds = engine_points.list_kinds(market, 8000, ["none"], "together")
+    two = [kind for kind in kinds if kind.shape == EngineShape("h100-80gb", 1, 1, 2)]
+    assert {kind.variant.is_expert_parallel for kind in two} == {False, True}
+    asked = {}
+    for kind in two:
+        served = market.served_catalogue(kind, kind.shape)
+        query = build_engine_query(served, "gpt-oss-20b", "h100-80gb", 1)
+        asked[kind.variant.is_expert_parallel] = query.ranks, query.expert_parallel
+    assert asked == {False: (2, 1), True: (2, 2)}
+
+
 def test_more_gpus_than_kv_heads_keep_copies_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of a token, and the replay's; deepseek-v3 with one head is configured on eight GPUs."""
     llm, gpu, block = "qwen3-30b-a3b", "h100-80gb", OFFICE.fleet.kv_block_tokens

@@ -213,7 +213,7 @@ def price_engines(
         why = "; ".join(f"{reason} ({count})" for reason, count in list(refused.items())[:3])
         raise ConfigError(
             f"{llm} with a request of {longest:,} tokens fits nowhere on {', '.join(gpus)}: {why}. Name "
-            "larger --gpus, or lower --quality-floor."
+            "other --gpus, or lower --quality-floor."
         )
     return EngineMarket(llm, catalogues, config, refused)
 

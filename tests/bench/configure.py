@@ -127,6 +127,7 @@ TARGETS = {
     "configure_whole_experts_attained": Target("share", "the same, attainment"),
     "configure_split_experts_tpot_p50_s": Target("s", "tensor_parallel 8, experts split: median TPOT"),
     "configure_split_experts_attained": Target("share", "the same, attainment"),
+    "configure_aiconfigurator_unanswered": Target("", "questions of 48 without a recorded answer"),
     "configure_aiconfigurator_no_point": Target("", "its rows that the replay has no point for"),
     "configure_aiconfigurator_same_engine": Target("", "choices of 18 with the GPUs of its own choice"),
     "configure_aiconfigurator_nowhere": Target("", "comparisons of 54 left out: none of its rows attains"),
@@ -348,7 +349,8 @@ def over_aiconfigurator() -> Figures:
     if tool := os.environ.get("AICONFIGURATOR"):
         asked = product(LLMS, GPUS, WAYS_OF_TOOL)
         write_advice([row for question in asked for row in ask_aiconfigurator(tool, *question, hour)])
-    advice = read_advice(mean_lengths(hour))
+    advice = [row for row in read_advice(mean_lengths(hour)) if row.gpu in GPUS]
+    answered = {row[:3] for row in advice}
     ratios: dict[str, list[float | None]] = {}
     without = same = 0
     for llm in LLMS:
@@ -370,6 +372,7 @@ def over_aiconfigurator() -> Figures:
             steady = None if own is None else steady_usd_per_hour(llm, load) / own.usd_per_hour
             ratios.setdefault(f"configure_steady_{key}", []).append(steady)
     return {figure: median_compared(of) for figure, of in ratios.items()} | {
+        "configure_aiconfigurator_unanswered": len({*product(LLMS, GPUS, WAYS_OF_TOOL)} - answered),
         "configure_aiconfigurator_no_point": without,
         "configure_aiconfigurator_same_engine": same,
         "configure_aiconfigurator_nowhere": sum(ratio is None for of in ratios.values() for ratio in of),
@@ -494,11 +497,11 @@ def write_advice(rows: Sequence[Advice]) -> None:
 
 
 def read_advice(lengths: tuple[int, int]) -> list[Advice]:
-    """The rows of ADVICE for these mean tokens; RuntimeError where it lacks an answer."""
+    """The rows of ADVICE for these mean tokens; RuntimeError where it has no answer for an llm."""
     kinds, rows = Advice.__annotations__.values(), list(csv.reader(ADVICE.open()))[1:]
     advice = [Advice(*(kind(text) for kind, text in zip(kinds, row, strict=True))) for row in rows]
     advice = [row for row in advice if row[4:6] == lengths]
-    if lacking := {*product(LLMS, GPUS, WAYS_OF_TOOL)} - {row[:3] for row in advice}:
+    if lacking := {*LLMS} - {row.llm for row in advice}:
         raise RuntimeError(f"{ADVICE.name} has no answer for {min(lacking)}. Set AICONFIGURATOR.")
     return advice
 
