@@ -344,12 +344,12 @@ def test_ranks_share_whole_and_split_experts() -> None:
     kinds = engine_points.list_kinds(market, 8000, ["none"], "together")
     two = [kind for kind in kinds if kind.shape == EngineShape("h100-80gb", 1, 1, 2)]
     assert {kind.variant.is_expert_parallel for kind in two} == {False, True}
-    asked = {}
+    queries = {}
     for kind in two:
         served = market.served_catalogue(kind, kind.shape)
         query = build_engine_query(served, "gpt-oss-20b", "h100-80gb", 1)
-        asked[kind.variant.is_expert_parallel] = query.ranks, query.expert_parallel
-    assert asked == {False: (2, 1), True: (2, 2)}
+        queries[kind.variant.is_expert_parallel] = query.ranks, query.expert_parallel
+    assert queries == {False: (2, 1), True: (2, 2)}
 
 
 def test_more_gpus_than_kv_heads_keep_copies_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ TRACES = ROOT.parent / "shared" / "data" / "traces"
 CONVERSATION = "AzureLLMInferenceTrace_conv.csv.gz"
 # Copies of the hour, and how far each request of them is shifted, None: each copy as a whole, by any time.
 MANY, SOME, BURSTS = (CONVERSATION, 52, None), (CONVERSATION, 8, None), (CONVERSATION, 52, 60.0)
-LOADS_BESIDE = {"": MANY, "_bursts": BURSTS, "_small": SOME}  # 1,007,032 requests, twice, and 154,928
+COMPARED_LOADS = {"": MANY, "_bursts": BURSTS, "_small": SOME}  # 1,007,032 requests, twice, and 154,928
 GPUS = ("h100-80gb", "h200-141gb", "b200-180gb", "a100-80gb")
 LLMS = ("llama3.1-8b", "qwen3-8b", "qwen3-32b", "llama3.1-70b", "qwen3-30b-a3b", "gpt-oss-120b")
 WAYS_OF_TOOL = ("agg", "disagg")  # aiconfigurator's --serving-mode
@@ -346,8 +346,8 @@ def over_aiconfigurator() -> Figures:
     """
     hour = traffic_of(CONVERSATION)
     if tool := os.environ.get("AICONFIGURATOR"):
-        asked = product(LLMS, GPUS, WAYS_OF_TOOL)
-        write_advice([row for question in asked for row in ask_aiconfigurator(tool, *question, hour)])
+        questions = product(LLMS, GPUS, WAYS_OF_TOOL)
+        write_advice([row for question in questions for row in ask_aiconfigurator(tool, *question, hour)])
     advice = [row for row in read_advice(mean_lengths(hour)) if row.gpu in GPUS]
     answered = {row[:3] for row in advice}
     ratios: dict[str, list[float | None]] = {}
@@ -358,7 +358,7 @@ def over_aiconfigurator() -> Figures:
         readings = [points for row in rows if (points := advised_points(row, kinds))]
         every = [point for points in readings for point in points]
         without += len(rows) - len(readings)
-        for name, load in LOADS_BESIDE.items():
+        for name, load in COMPARED_LOADS.items():
             chosen, key = choose(llm, None, load), f"over_aiconfigurator{name}"
             theirs = {key: readings[0], f"{key}_best": every}
             for figure, points in theirs.items():
@@ -560,7 +560,7 @@ SMOKE = {
     "over_aiconfigurator": {
         "LLMS": LLMS[:1],
         "GPUS": ("b200-180gb",),
-        "LOADS_BESIDE": {"": (CONVERSATION, 2, None)},
+        "COMPARED_LOADS": {"": (CONVERSATION, 2, None)},
     },
     "vidur": {
         "VIDUR_USD": {"h100-80gb": 4.25},
