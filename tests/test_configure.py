@@ -287,12 +287,12 @@ def test_points_that_are_equal_on_a_short_window_all_go_on(trials: point_search.
         if kind.variant == (16, 16, False) and kind.shape == EngineShape("h100-80gb", 1)
     ]
     found = point_search.search_engines(light, light, trials, [kind])
-    points = list(engine_points.list_settings(kind))
+    points = all_settings(kind)
     assert len(points) > point_search.MIDDLE_POINTS
     assert len({light.score(point, (1,)).slack for point in points}) == 1  # all are equal there
     alone = point_search.FleetTrials(trials.market, trials.windows)
     assert found is not None
-    assert found.finalists[0].usd_per_hour == least_of_all_counts(alone, [kind])
+    assert found.finalists[0].usd_per_hour == least_of_all_counts(alone, points)
 
 
 def test_a_hopeless_replay_ends_early_with_the_same_verdict(
