@@ -1,7 +1,8 @@
 """Engine settings: the bound against the replay, and the search against all points."""
 
 import dataclasses
-from itertools import pairwise
+from collections.abc import Iterable
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -203,10 +204,20 @@ def test_more_of_anything_never_costs_attainment(trials: point_search.FleetTrial
     assert min(max(gains[::2]), max(gains[1::2])) > 0.1
 
 
-def least_of_all_counts(trials: point_search.FleetTrials, kinds: list[EnginePoint]) -> float:
-    """The least USD per hour of all points, each with every count from one up, without bound or guess."""
+def all_settings(kind: EnginePoint) -> list[EnginePoint]:
+    """A kind with each batch, each larger token budget and each router, without the search's own list."""
+    every = product(engine_points.BATCHES, engine_points.TOKEN_BUDGETS, engine_points.ROUTERS)
+    return [
+        kind._replace(settings=EngineSettings(batch, budget, "none", router))
+        for batch, budget, router in every
+        if budget > batch
+    ]
+
+
+def least_of_all_counts(trials: point_search.FleetTrials, points: Iterable[EnginePoint]) -> float:
+    """The least USD per hour of these points, each with every count from one up, without bound or guess."""
     least = np.inf
-    for point in (point for kind in kinds for point in engine_points.list_settings(kind)):
+    for point in points:
         catalogue = trials.market.catalogue_of(point)
         for count in range(1, 30):
             usd = point.usd_per_hour(catalogue, (count,))
@@ -217,13 +228,14 @@ def least_of_all_counts(trials: point_search.FleetTrials, kinds: list[EnginePoin
     return float(least)
 
 
+@pytest.mark.parametrize("tpot_slo_s", [None, 0.03])
 def test_the_search_finds_what_all_points_have(
-    market: engine_points.EngineMarket, monkeypatch: pytest.MonkeyPatch
+    tpot_slo_s: float | None, market: engine_points.EngineMarket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On windows that differ, with more kinds than reach the second stage."""
+    """On windows that differ, with more kinds than reach the second stage; with a target, settings pay."""
     monkeypatch.setattr(configure_answer, "SHORT", (600, 10.0))
     monkeypatch.setattr(configure_answer, "MIDDLE", (1800, 40.0))
-    hour = window(5000, 120.0, seed=3)
+    hour, market = window(5000, 120.0, seed=3), with_tpot_target(market, tpot_slo_s)
     short, middle, whole = configure_answer.nest_trials(market, [hour])
     sizes = [trials.windows[0].trace.arrival_s.size for trials in (short, middle, whole)]
     assert sizes == sorted(set(sizes))
@@ -231,9 +243,11 @@ def test_the_search_finds_what_all_points_have(
     assert len(kinds) > 2 * point_search.BEST_KINDS
     found = point_search.search_engines(short, middle, whole, kinds)
     assert found is not None
-    assert found.considered == sum(len(list(engine_points.list_settings(kind))) for kind in kinds)
+    points = [point for kind in kinds for point in all_settings(kind)]
+    assert found.considered == len(points)
     alone = point_search.FleetTrials(market, [hour])
-    assert found.finalists[0].usd_per_hour == least_of_all_counts(alone, kinds)
+    assert found.finalists[0].usd_per_hour == least_of_all_counts(alone, points)
+    assert tpot_slo_s is None or found.finalists[0].usd_per_hour < least_of_all_counts(alone, kinds)
     assert found.finalists[0].usd_per_hour > min(kind.usd_per_hour(CATALOGUE, (1,)) for kind in kinds)
     assert all(score.is_attained for score in (*found.finalists, *found.front))
     tpot = [score.seconds["tpot_p95_s"] for score in found.front]
@@ -273,12 +287,12 @@ def test_points_that_are_equal_on_a_short_window_all_go_on(trials: point_search.
         if kind.variant == (16, 16, False) and kind.shape == EngineShape("h100-80gb", 1)
     ]
     found = point_search.search_engines(light, light, trials, [kind])
-    points = list(engine_points.list_settings(kind))
+    points = all_settings(kind)
     assert len(points) > point_search.MIDDLE_POINTS
     assert len({light.score(point, (1,)).slack for point in points}) == 1  # all are equal there
     alone = point_search.FleetTrials(trials.market, trials.windows)
     assert found is not None
-    assert found.finalists[0].usd_per_hour == least_of_all_counts(alone, [kind])
+    assert found.finalists[0].usd_per_hour == least_of_all_counts(alone, points)
 
 
 def test_a_hopeless_replay_ends_early_with_the_same_verdict(
@@ -322,6 +336,20 @@ def test_bits_reach_the_memory_and_the_kernels() -> None:
     assert quick.decode_s[0] < 0.8 * aiconfigurator_profile(whole, llm, gpu, 1).decode_s[0]
     query = build_engine_query(served("gpt-oss-20b", is_expert_parallel=True), "gpt-oss-20b", gpu, 2)
     assert (query.gemm_bits, query.expert_bits, query.expert_parallel) == ("", "", 2)  # its own 4 bits
+
+
+def test_ranks_share_whole_and_split_experts() -> None:
+    """Two ranks of one GPU: with split experts each GPU has a half of every expert, and other kernels."""
+    market = engine_points.price_engines(CATALOGUE, "gpt-oss-20b", ("h100-80gb",), None, OFFICE, 8000)
+    kinds = engine_points.list_kinds(market, 8000, ["none"], "together")
+    two = [kind for kind in kinds if kind.shape == EngineShape("h100-80gb", 1, 1, 2)]
+    assert {kind.variant.is_expert_parallel for kind in two} == {False, True}
+    queries = {}
+    for kind in two:
+        served = market.served_catalogue(kind, kind.shape)
+        query = build_engine_query(served, "gpt-oss-20b", "h100-80gb", 1)
+        queries[kind.variant.is_expert_parallel] = query.ranks, query.expert_parallel
+    assert queries == {False: (2, 1), True: (2, 2)}
 
 
 def test_more_gpus_than_kv_heads_keep_copies_of_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -469,8 +469,8 @@ while [ $# -gt 0 ]; do case $1 in --save-dir) folder=$2;; --serving-mode) way=$2
 %s
 """
 ROW = {
-    "agg": "tp,pp,dp,moe_ep,bs\\n2,1,1,1,100",
-    "disagg": "(p)tp,(p)pp,(p)dp,(p)moe_ep,(d)tp,(d)pp,(d)dp,(d)moe_ep,(d)bs\\n1,1,1,1,2,1,1,1,100",
+    "agg": "parallel,bs,tokens/s/gpu\\ntp2pp1dp1etp1ep1,100,900",
+    "disagg": "(p)parallel,(d)parallel,(d)bs,tokens/s/gpu\\ntp1pp1dp1etp1ep1,tp2pp1dp1etp1ep1,100,900",
 }
 
 
@@ -482,14 +482,17 @@ def bench() -> dict[str, Any]:
         return runpy.run_path(str(HOME / "tests" / "bench" / "configure.py"))
 
 
-def advised(bench: dict[str, Any], folder: Path, way: str, script: str) -> list[EnginePoint]:
+def advised(
+    bench: dict[str, Any], folder: Path, way: str, script: str, kinds: list[EnginePoint]
+) -> list[EnginePoint]:
     """The points that the bench reads from a command that runs this script."""
     tool = folder / "aiconfigurator"
     tool.write_text(TOOL % script)
     tool.chmod(0o755)
-    kinds = engine_points.list_kinds(priced(), 8000, ["none"])
     traffic = ConfigureTraffic("bursts", [window(300, 60.0)], ("none",), "")
-    return list(bench["recommended_points"](str(tool), "llama3.1-8b", "h100-80gb", way, kinds, traffic))
+    [row] = bench["ask_aiconfigurator"](str(tool), "llama3.1-8b", "h100-80gb", way, traffic)
+    assert row[4:6] == bench["mean_lengths"](traffic)
+    return list(bench["advised_points"](row, kinds)) if row.rank else []
 
 
 @pytest.mark.parametrize("way", ["agg", "disagg"])
@@ -498,30 +501,52 @@ def test_the_bench_replays_what_aiconfigurator_advises(
 ) -> None:
     """Its shapes with both batches; no point is no advice of cost 0, and a failure is no missing point."""
     save = (
-        'mkdir -p $folder/$way; printf "%b" "ROW" > $folder/$way/best_config_topn.csv\n'
-        'echo \'--max-num-seqs "1" --max-num-batched-tokens 2655 --max-num-seqs "300"\' '
-        "> $folder/$way/run_0.sh"
+        'mkdir -p $folder/$way/top1; printf "%b" "ROW" > $folder/$way/best_config_topn.csv\n'
+        'echo \'--max-num-seqs "1" --max-num-batched-tokens 2655 --max-num-seqs "300" '
+        "--max-num-batched-tokens 512' > $folder/$way/top1/run_0.sh"
     )
-    points = advised(bench, tmp_path, way, save.replace("ROW", ROW[way]))
+    kinds = engine_points.list_kinds(priced(), 8000, ["none"])
+    points = advised(bench, tmp_path, way, save.replace("ROW", ROW[way]), kinds)
     one, two = EngineShape("h100-80gb", 1), EngineShape("h100-80gb", 2)
     assert {point.shapes for point in points} == {(two,) if way == "agg" else (one, two)}
     assert [point.settings.max_batch for point in points] == [300, 100]
     assert {point.settings.token_budget for point in points} == {2655}
     assert {point.variant for point in points} == {(16, 16, False)}
-    replicated = ROW[way].replace("2,1,1,1,100", "2,1,4,1,100")  # attention dp
-    assert advised(bench, tmp_path, way, save.replace("ROW", replicated)) == []
-    assert advised(bench, tmp_path, way, "exit 0") == []
+    replicated = ROW[way].replace("dp1", "dp4")  # attention dp
+    assert advised(bench, tmp_path, way, save.replace("ROW", replicated), kinds) == []
+    if way == "agg":  # of a mixture, they are ranks that share split experts
+        ranks = EnginePoint(
+            EngineVariant(16, 16, False),
+            EngineShape("h100-80gb", 2, data_parallel_size=4),
+            engine_points.default_settings("none"),
+        )
+        points = advised(bench, tmp_path, way, save.replace("ROW", replicated), [ranks])
+        assert {point.shape for point in points} == {ranks.shape}
+    assert advised(bench, tmp_path, way, "exit 0", kinds) == []
     with pytest.raises(RuntimeError, match="no kernels"):
-        advised(bench, tmp_path, way, "echo no kernels >&2; exit 1")
+        advised(bench, tmp_path, way, "echo no kernels >&2; exit 1", kinds)
+
+
+def test_the_bench_has_what_aiconfigurator_answered(
+    bench: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All questions for the hour of conversations, in a file that is read as it was written."""
+    lengths = (1155, 211)
+    rows = bench["read_advice"](lengths)
+    monkeypatch.setitem(bench["read_advice"].__globals__, "ADVICE", tmp_path / "advice.csv")
+    bench["write_advice"](rows)
+    assert bench["read_advice"](lengths) == rows
+    bench["write_advice"]([row for row in rows if row.llm != "qwen3-8b"])
+    with pytest.raises(RuntimeError, match=r"no answer for qwen3-8b. Set AICONFIGURATOR"):
+        bench["read_advice"](lengths)
 
 
 def test_a_comparison_without_a_cost_is_left_out_of_the_median(bench: dict[str, Any]) -> None:
     assert bench["median_compared"]([0.5, None, 0.9, None]) == pytest.approx(0.7)
     with pytest.raises(RuntimeError, match="with no llm"):
         bench["median_compared"]([None])
-    busy = ConfigureTraffic("bursts", [window(300, 60.0)], ("none",), "")
-    market = with_tpot_target(priced(), 0.0005)
-    assert bench["least_usd_per_hour"](market, busy, [ONE_GPU]) is None
+    trials = point_search.FleetTrials(with_tpot_target(priced(), 0.0005), [window(300, 60.0)])
+    assert bench["race_points"](trials, [ONE_GPU], 0.0) == []
 
 
 def refusals(file: Path) -> Iterator[tuple[list[str], str]]:

@@ -1,14 +1,14 @@
 """The space of engine settings: every deployment of an llm that fits memory and that the package prices.
 
 A point is what the replay models: bits of weights and cache, whole or split experts, GPU type, tensor- and
-pipeline-parallel degree, data-parallel ranks that share whole experts, prefill and decode together or apart,
+pipeline-parallel degree, data-parallel ranks that share the experts, prefill and decode together or apart,
 requests in a batch, token budget of a step, prefix cache, router, and draft tokens of a step, up to as many
 as [fleet] speculative_acceptance has rates. Data-parallel engines of a dense llm are instances. What the
 replay does not model is no setting: the engine's scheduling policy.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from typing import NamedTuple
@@ -26,7 +26,7 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 
 LEAST_CACHE_SHARE = 0.1  # of the usable memory: the formula of the cache leaves activations out
 TENSOR_DEGREES, PIPELINE_DEGREES, MOST_GPUS = (1, 2, 4, 8), (1, 2), 8
-DATA_PARALLEL_SIZES = (1, 2, 4, 8)  # where the experts of a mixture are whole
+DATA_PARALLEL_SIZES = (1, 2, 4, 8)  # of ranks that share the experts of a mixture, whole or split
 BATCHES = (32, 64, 128, 256, 512)  # requests: vLLM's max_num_seqs
 TOKEN_BUDGETS = (1024, 2048, 4096, 8192, 16384)  # vLLM's max_num_batched_tokens
 # Routers that do not need to know the length of an answer; the last one with a prefix cache only.
@@ -154,19 +154,21 @@ class EngineMarket(NamedTuple):
             shape.pipeline_parallel,
         )
 
+    def with_profiles(self, change: Callable[[Catalogue], tuple[LatencyProfile, ...]]) -> "EngineMarket":
+        """Return the market with the profiles of each catalogue, and of its ranks, changed."""
+        changed = {}
+        for variant, catalogue in self.catalogues.items():
+            ranks = {key: change(catalogue.as_served(*key)) for key in catalogue.changed_latency}
+            changed[variant] = dataclasses.replace(
+                catalogue, latency=change(catalogue), changed_latency=ranks
+            )
+        return self._replace(catalogues=changed)
+
     def with_slower_engines(self, prefill: float, decode: float) -> "EngineMarket":
         """Return the market with the seconds of the profiles times factors of prefill and decode."""
-
-        def scale(catalogue: Catalogue) -> tuple[LatencyProfile, ...]:
-            return tuple(scale_profile(catalogue, p, prefill, decode) for p in catalogue.latency)
-
-        scaled = {}
-        for variant, catalogue in self.catalogues.items():
-            changed = {key: scale(catalogue.as_served(*key)) for key in catalogue.changed_latency}
-            scaled[variant] = dataclasses.replace(
-                catalogue, latency=scale(catalogue), changed_latency=changed
-            )
-        return self._replace(catalogues=scaled)
+        return self.with_profiles(
+            lambda catalogue: tuple(scale_profile(catalogue, p, prefill, decode) for p in catalogue.latency)
+        )
 
 
 def default_settings(prefix: str, acceptance: tuple[float, ...] = (), draft_s: float = 0.0) -> EngineSettings:
@@ -200,7 +202,7 @@ def price_engines(
         alone = dataclasses.replace(
             catalogue.serving([llm]), llms={llm: served}, latency=(), changed_latency={}
         )
-        sizes = DATA_PARALLEL_SIZES if variant.is_expert_parallel else (1,)
+        sizes = DATA_PARALLEL_SIZES if arch.experts else (1,)
         profiles = {
             size: tuple(price_variant(alone, llm, gpus, size, config, longest, refused)) for size in sizes
         }
@@ -211,7 +213,7 @@ def price_engines(
         why = "; ".join(f"{reason} ({count})" for reason, count in list(refused.items())[:3])
         raise ConfigError(
             f"{llm} with a request of {longest:,} tokens fits nowhere on {', '.join(gpus)}: {why}. Name "
-            "larger --gpus, or lower --quality-floor."
+            "other --gpus, or lower --quality-floor."
         )
     return EngineMarket(llm, catalogues, config, refused)
 

@@ -1,10 +1,11 @@
 """vLLM without settings on a GPU type: the fewest GPUs that hold the llm, the most bits, its defaults."""
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineSettings
 from fleetcast.models.latency.batch_extension import extend_profile
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import LatencyProfile
 
 LARGE_GIB = 70.0
 # max_num_seqs and max_num_batched_tokens of vLLM's server, and its Service's way to instances.
@@ -40,11 +41,8 @@ def default_points(
 
 def with_default_batches(market: EngineMarket) -> EngineMarket:
     """Return the market with profiles up to the largest default batch, beyond the package's knots."""
-    catalogues = {
-        variant: dataclasses.replace(
-            catalogue,
-            latency=tuple(extend_profile(catalogue, p, LARGE_GPU.max_batch) for p in catalogue.latency),
-        )
-        for variant, catalogue in market.catalogues.items()
-    }
-    return market._replace(catalogues=catalogues)
+
+    def extend(catalogue: Catalogue) -> tuple[LatencyProfile, ...]:
+        return tuple(extend_profile(catalogue, p, LARGE_GPU.max_batch) for p in catalogue.latency)
+
+    return market.with_profiles(extend)

@@ -73,8 +73,8 @@ UNSIZED = {  # why a function has no small size
     **dict.fromkeys(("live_metrics from_metrics", "live_metrics other_seeds", "made statistics"), DAYS),
     **dict.fromkeys(("mutants wiring", "mutants_random random_mutants"), MUTANTS),
     **dict.fromkeys(
-        tuple(f"configure {name}" for name in ("speed", "over_defaults", "ranks", "over_aiconfigurator")),
-        "prices thousands of points; `exhaustive` searches a small space",
+        tuple(f"configure {name}" for name in ("speed", "over_defaults", "ranks")),
+        "prices thousands of points; `over_aiconfigurator` chooses on one GPU type",
     ),
     "processes longest_processes": "is `processes` with a longer file",
     "witness rough": "is `planted` with other engines",
