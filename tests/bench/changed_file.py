@@ -83,7 +83,7 @@ def run_pytest(
         (Path(folder) / "sitecustomize.py").write_text(start, encoding="utf-8")
         variables = {**os.environ, "DAGSTER_HOME": str(ROOT), "MPLBACKEND": "Agg", "PYTHONPATH": folder}
         variables |= {"HYPOTHESIS_STORAGE_DIRECTORY": folder, **environment}
-        if "models/replay" in str(path):
+        if path in kernel_files():
             variables.setdefault("NUMBA_CACHE_DIR", folder)
         request = {
             "arguments": ["-x", "-q", *OPTIONS, *options, *tests], "environment": variables,
@@ -96,6 +96,13 @@ def run_pytest(
         if code == -signal.SIGXCPU:
             return None, said[-4000:]
         return FAILED if code == USAGE and UNREAD in said else code, said[-4000:]
+
+
+def kernel_files() -> set[Path]:
+    """The files that are compiled. Not imported above: the server must not have the project's modules."""
+    from fleetcast.models.replay.compiled import REPLAY_FOLDER, kernel_sources
+
+    return {REPLAY_FOLDER / f"{name.replace('.', '/')}.py" for name in kernel_sources()}
 
 
 def _ask_server(request: dict[str, Any]) -> int | None:

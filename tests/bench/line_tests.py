@@ -144,7 +144,7 @@ def sql_files_run(folder: Path) -> Counter[str]:
 
 def statements_around(file: str, line: int) -> list[ast.stmt]:
     """The statements that a line is in, the outermost first."""
-    around, inside = list[ast.stmt](), list[ast.AST]([ast.parse((ROOT / file).read_text(encoding="utf-8"))])
+    around, inside = list[ast.stmt](), list[ast.AST]([syntax_tree(file)])
     while inside:
         parts = [part for one in inside for part in ast.iter_child_nodes(one)]
         found = [part for part in parts if isinstance(part, ast.stmt) and has_line(part, line)]
@@ -176,13 +176,9 @@ def tests_naming(file: str, around: Sequence[ast.stmt], folder: Path) -> list[Ra
         *(f"{one.replace('.', '/')}.py" for one in importers().get(module, ()) if not one.endswith(".py")),
     ]
     for statement in reversed(around):
-        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-        defined = {
-            one.id for target in targets if target for one in ast.walk(target) if isinstance(one, ast.Name)
-        }
-        defined |= {statement.name} if isinstance(statement, DEFINITION) else set()
-        word, found = re.compile(rf"\b({'|'.join(map(re.escape, defined))})\b"), list[Ran]()
-        for user in users if defined else ():
+        words = names_behind(file, statement)
+        word, found = re.compile(rf"\b({'|'.join(map(re.escape, words))})\b"), list[Ran]()
+        for user in users if words else ():
             texts = (ROOT / user).read_text(encoding="utf-8").splitlines()
             naming = {n for n, text in enumerate(texts, start=1) if word.search(text)}
             if user == file:
@@ -191,6 +187,33 @@ def tests_naming(file: str, around: Sequence[ast.stmt], folder: Path) -> list[Ra
         if found:
             return list({ran.test: ran for ran in found}.values())
     return []
+
+
+def names_behind(file: str, statement: ast.stmt) -> set[str]:
+    """The names that a statement defines, and those that the file's other assignments make of them."""
+    others = [one for one in syntax_tree(file).body if isinstance(one, ast.Assign | ast.AnnAssign)]
+    found, more = set[str](), defined_names(statement)
+    while more - found:
+        found |= more
+        more = {
+            name for one in others for name in defined_names(one)
+            if any(isinstance(part, ast.Name) and part.id in found for part in ast.walk(one))
+        }  # fmt: skip
+    return found
+
+
+def defined_names(statement: ast.stmt) -> set[str]:
+    """The names that an assignment, a function or a class defines."""
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    parts = [part for target in targets if target for part in ast.walk(target)]
+    found = {part.id for part in parts if isinstance(part, ast.Name)}
+    return found | ({statement.name} if isinstance(statement, DEFINITION) else set())
+
+
+@cache
+def syntax_tree(file: str) -> ast.Module:
+    """A file of the project as Python reads it."""
+    return ast.parse((ROOT / file).read_text(encoding="utf-8"))
 
 
 @cache

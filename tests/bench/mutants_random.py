@@ -5,7 +5,7 @@
 Without a seed it takes a fresh one and prints it. First all test files are recorded that have changed since
 the last time (at most S seconds, 0: none). Tests that run the line of a mutant judge it, by the choice of
 line_tests.py: some quick ones, then the others. Those of the kernel run it as plain Python; then
-KERNEL_TESTS run it compiled. Without a record they are the nearest test files by imports.
+KERNEL_TESTS run it compiled. The nearest test files by imports run whole if they have no record.
 
 A mutant is noticed if a test fails, or the tests take more CPU than LIMIT_S, and the same tests pass
 within it without the change. A run that ends otherwise is undecided, and counts as not noticed. A mutant of
@@ -27,19 +27,17 @@ from functools import cache
 from itertools import accumulate
 from pathlib import Path
 
-from changed_file import FAILED, PASSED, run_pytest
+from changed_file import FAILED, PASSED, kernel_files, run_pytest
 from line_recorder import digest
-from line_tests import PLAIN, RECORDS, Ran, choose_tests, nearest_tests, record_tests
+from line_tests import PLAIN, RECORDS, Ran, choose_tests, is_recorded, nearest_tests, record_tests
 from measure import ROOT, Figures, Target
 from mutant_draws import Change, draw_changes
 from rich.console import Console
 from rich.table import Table
 
-from fleetcast.models.replay.compiled import REPLAY_FOLDER, kernel_sources
-
 SEED = int(os.environ.get("FLEETCAST_MUTANTS_SEED", time.time_ns() % 1_000_000))
 COUNT = int(os.environ.get("FLEETCAST_MUTANTS", 200))
-MOST_FILES = 3  # test files of a mutant, where none is recorded
+MOST_FILES = 3  # of the nearest test files, if they have no record: these run whole
 QUICK, QUICK_S = 8, 10.0  # tests that run first, and their seconds
 MOST_TESTS, MOST_S = 60, 60.0  # all recorded tests of a mutant, and their seconds when they were recorded
 LIMIT_S = 120.0  # CPU seconds for tests that run at once
@@ -144,9 +142,7 @@ def pass_unchanged(tests: Sequence[str], limit_s: float, environment: Sequence[t
 
 def test_runs(change: Change) -> Iterator[tuple[list[str], float, dict[str, str]]]:
     """Yield the tests of a change that run at once, their CPU seconds at most, and variables."""
-    is_kernel = ROOT / change.file in {
-        REPLAY_FOLDER / f"{name.replace('.', '/')}.py" for name in kernel_sources()
-    }
+    is_kernel = ROOT / change.file in kernel_files()
     environment = {"NUMBA_DISABLE_JIT": "1"} if is_kernel else {}
     chosen = choose_tests(change.file, change.line, PLAIN if is_kernel else RECORDS)
     quick = within(chosen[:QUICK], QUICK_S)
@@ -155,7 +151,9 @@ def test_runs(change: Change) -> Iterator[tuple[list[str], float, dict[str, str]
         yield [ran.test for ran in part], LIMIT_S, environment
     if is_kernel:
         yield list(KERNEL_TESTS), KERNEL_LIMIT_S, {}
-    elif not chosen and (files := nearest_tests(change.file)[:MOST_FILES]):
+    elif files := [file for file in nearest_tests(change.file) if not is_recorded(RECORDS, file)][
+        :MOST_FILES
+    ]:
         yield files, LIMIT_S, environment
 
 
