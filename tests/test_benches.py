@@ -218,6 +218,41 @@ def test_a_record_has_what_each_test_runs_though_it_ran_once_for_many_or_in_anot
     assert asked == {"sql/macros/may_wait.sql"}
 
 
+def test_the_tests_of_a_line_run_it_or_what_it_defines_the_quickest_first_from_different_files(
+    bench: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line_tests = bench("line_tests")
+
+    def line_of(file: str, text: str) -> int:
+        return (HOME / file).read_text().splitlines().index(text) + 1
+
+    def chosen(file: str, text: str, *ran: tuple[float, str, int]) -> list[str]:
+        found = [line_tests.Ran(seconds, test, [line]) for seconds, test, line in ran]
+        monkeypatch.setattr(line_tests, "records", lambda _: {file: found})
+        line_tests.sql_files_run.cache_clear()
+        return [one.test for one in line_tests.choose_tests(file, line_of(file, text))]
+
+    file, text = "models/metrics.py", "    return (e2e_s - ttft_s) / later"
+    at = line_of(file, text)
+    quick = [(0.1, "a::one", at), (0.2, "a::two", at), (0.3, "b::one", at), (0.1, "c::other", at - 1)]
+    assert chosen(file, text, *quick) == ["a::one", "b::one", "a::two"]
+    assert chosen(file, text, *quick[3:]) == ["c::other"], "the file alone"
+    file = "assets/lake/sql_files.py"
+    text = 'HEADER_FIELDS = "grain|reads|units|written with|no rows|format|recognised by|may have|clock|ids"'
+    use = '    fields = {m[1]: m[2] for line in header if (m := re.match(rf"({HEADER_FIELDS}): (.+)", line))}'
+    reads = (0.2, "a::reads", line_of(file, use))
+    assert chosen(file, text, reads, (0.1, "a::other", 1)) == ["a::reads"]
+    stack = line_tests.statements_around(
+        "models/world/stacks.py", line_of("models/world/stacks.py", "JSQ_STACK = Stack(")
+    )
+    assert line_tests.names_behind("models/world/stacks.py", stack[-1]) == {
+        "JSQ_STACK", "FREENESS_STACK", "REPLAY_STACKS",
+    }  # fmt: skip
+    monkeypatch.setattr(line_tests, "test_texts", lambda: {"a": "the mart slo", "b": ""})
+    sql = ((0.1, "b::quick", 0), (0.2, "a::named", 0))
+    assert chosen("sql/macros/slo.sql", "", *sql) == ["a::named", "b::quick"]
+
+
 def test_what_an_input_takes_includes_the_processes_that_it_starts() -> None:
     # Of processes that ended Linux keeps the largest peak alone: the test's own may have been larger.
     with ProcessPoolExecutor(1, get_context("spawn")) as fresh:

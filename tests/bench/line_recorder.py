@@ -239,8 +239,9 @@ class LineRecorder:
                 merge(lines, part)
             for source, those in lines.items():
                 sources.setdefault(source, {})[test] = sorted(those)
+        fixture_s = {name: spent for name, spent in self.shared_s.items() if name.startswith("fixture ")}
         spent = {
-            test: round(self.seconds[test] + sum(self.shared_s.get(name, 0.0) for name in self.uses[test]), 3)
+            test: round(self.seconds[test] + sum(fixture_s.get(name, 0.0) for name in self.uses[test]), 3)
             for test in tests
         }
         record = {

@@ -111,8 +111,7 @@ def choose_tests(file: str, line: int, folder: Path = RECORDS) -> list[Ran]:
         stem, count = Path(file).stem, sql_files_run(folder)
         return sorted(own, key=lambda ran: (not names(ran.test, stem), count[ran.test], ran))
     around = statements_around(file, line)
-    found = []
-    if any(isinstance(one, FUNCTION) for one in around[:-1]):
+    if is_in_function(file, line):
         statement = range(around[-1].lineno, last_line(around[-1]) + 1)
         found = [ran for ran in own if line in ran.lines]
         found = found or [ran for ran in own if any(one in ran.lines for one in statement)]
@@ -156,6 +155,11 @@ def statements_around(file: str, line: int) -> list[ast.stmt]:
     return around
 
 
+def is_in_function(file: str, line: int) -> bool:
+    """Whether a line runs when a function is called, and not at import."""
+    return any(isinstance(one, FUNCTION) for one in statements_around(file, line)[:-1])
+
+
 def has_line(statement: ast.stmt, line: int) -> bool:
     """Whether a line is one of a statement's, its decorators included."""
     first = min(one.lineno for one in (statement, *getattr(statement, "decorator_list", ())))
@@ -180,9 +184,9 @@ def tests_naming(file: str, around: Sequence[ast.stmt], folder: Path) -> list[Ra
         word, found = re.compile(rf"\b({'|'.join(map(re.escape, words))})\b"), list[Ran]()
         for user in users if words else ():
             texts = (ROOT / user).read_text(encoding="utf-8").splitlines()
-            naming = {n for n, text in enumerate(texts, start=1) if word.search(text)}
-            if user == file:
-                naming -= set(range(statement.lineno, last_line(statement) + 1))
+            naming = {
+                n for n, text in enumerate(texts, start=1) if word.search(text) and is_in_function(user, n)
+            }
             found += [ran for ran in records(folder).get(user, ()) if not naming.isdisjoint(ran.lines)]
         if found:
             return list({ran.test: ran for ran in found}.values())
