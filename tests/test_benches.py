@@ -214,8 +214,8 @@ def test_a_record_has_what_each_test_runs_though_it_ran_once_for_many_or_in_anot
     assert "test_starts" in {
         test.rpartition("::")[2] for test in record["sources"]["assets/lake/shared_columns.py"][1]
     }
-    asked = {file for file, (_, tests) in record["sources"].items() if file.endswith(".sql")}
-    assert asked == {"sql/macros/may_wait.sql"}
+    queried = {file for file, (_, tests) in record["sources"].items() if file.endswith(".sql")}
+    assert queried == {"sql/macros/may_wait.sql"}
 
 
 def test_the_tests_of_a_line_run_it_or_what_it_defines_the_quickest_first_from_different_files(
