@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -116,7 +117,8 @@ def test_only_a_test_that_passes_without_the_change_notices_it(
     mutants_random, changed = bench("mutants_random"), HOME / "models" / "metrics.py"
     start = "from fleetcast.models import metrics\nCHANGED = hasattr(metrics, 'CHANGED')\n"
     (tmp_path / "test_judged.py").write_text(start + text)
-    monkeypatch.setattr(mutants_random, "tests_of", lambda _: ([str(tmp_path / "test_judged.py")], 5.0))
+    runs = [([str(tmp_path / "test_judged.py")], 5.0, {})]
+    monkeypatch.setattr(mutants_random, "test_runs", lambda _: iter(runs))
     size = len(changed.read_text())
     line = bench("mutant_draws").Change("models/metrics.py", 1, size, size, "CHANGED = 1\n", "statement")
     assert mutants_random.judge_change(line) == verdict.split()[0].rstrip(",")
@@ -152,14 +154,103 @@ def test_an_interrupted_run_of_random_mutants_goes_on_where_it_ended(
     assert [row["verdict"] for row in whole].count("noticed") == 2
 
 
-def test_a_test_file_that_takes_too_long_keeps_no_other_from_its_record(
+RECORDED = """
+import subprocess, sys
+import pytest
+from fleetcast.assets.lake import sql_files
+from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.world.project_paths import ROOT
+
+CHILD = "from fleetcast.assets.lake.shared_columns import renamed_column_hint; renamed_column_hint('', '')"
+IMPORTED = sql_files.words_of_query("select 1", [])
+
+@pytest.fixture(scope="module")
+def shared():
+    return sql_files.read_sql("queries/cost_by_llm.sql")
+
+def test_one(shared): assert sql_files.load_macros_and_marts()
+def test_two(shared): assert sql_files.load_macros_and_marts()
+def test_asks(tmp_path): Lake(tmp_path).sql("select may_wait(true, 'niw')")
+def test_starts(): subprocess.run([sys.executable, "-c", CHILD], check=True)
+def test_forks():
+    import os
+    if (pid := os.fork()) == 0:
+        sql_files.SQL.exists()
+        sql_files._nearest_file(ROOT)
+        os._exit(0)
+    os.waitpid(pid, 0)
+def test_fails(): assert False
+"""
+
+
+def test_a_record_has_what_each_test_runs_though_it_ran_once_for_many_or_in_another_process(
+    tmp_path: Path, bench: Callable[[str], ModuleType]
+) -> None:
+    (tmp_path / "test_recorded.py").write_text(RECORDED)
+    environment = {**os.environ, "FLEETCAST_LINE_RECORDS": str(tmp_path / "records")}
+    environment["PYTHONPATH"] = str(HOME / "tests" / "bench")
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "line_recorder", "test_recorded.py"]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=False)
+    record = json.loads((tmp_path / "records" / "test_recorded.json").read_text())
+    assert {test.rpartition("::")[2] for test in record["seconds"]} == {
+        "test_one", "test_two", "test_asks", "test_starts", "test_forks",
+    }  # fmt: skip
+
+    def tests_of(source: str, text: str) -> set[str]:
+        line = (HOME / source).read_text().splitlines().index(text) + 1
+        return {
+            test.rpartition("::")[2] for test, lines in record["sources"][source][1].items() if line in lines
+        }
+
+    files = "assets/lake/sql_files.py"
+    every = {test.rpartition("::")[2] for test in record["seconds"]}
+    assert tests_of(files, '    words = set(_words(query or ""))') == every, "at the import of the file"
+    assert tests_of(files, "    if path is None:") >= {"test_one", "test_two"}, "in a shared fixture"
+    cached = "    return {Path(path): read_sql(path) for path, _, _ in files}"
+    assert tests_of(files, cached) >= {"test_one", "test_two", "test_asks"}, "behind a cache"
+    assert tests_of(files, "    if near := difflib.get_close_matches(path.stem, known, n=1):") == {
+        "test_forks"
+    }
+    assert "test_starts" in {
+        test.rpartition("::")[2] for test in record["sources"]["assets/lake/shared_columns.py"][1]
+    }
+    queried = {file for file, (_, tests) in record["sources"].items() if file.endswith(".sql")}
+    assert queried == {"sql/macros/may_wait.sql"}
+
+
+def test_the_tests_of_a_line_run_it_or_what_it_defines_the_quickest_first_from_different_files(
     bench: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line_tests, begun = bench("line_tests"), list[str]()
-    monkeypatch.setattr(line_tests, "recorded", lambda file: {} if file == "known" else None)
-    monkeypatch.setattr(line_tests, "record_file", lambda file, _: begun.append(file) or file != "slow")
-    line_tests.record_tests(["slow", "known", "next"], 60.0)
-    assert begun == ["slow", "next"]
+    line_tests = bench("line_tests")
+
+    def line_of(file: str, text: str) -> int:
+        return (HOME / file).read_text().splitlines().index(text) + 1
+
+    def chosen(file: str, text: str, *ran: tuple[float, str, int]) -> list[str]:
+        found = [line_tests.Ran(seconds, test, [line]) for seconds, test, line in ran]
+        monkeypatch.setattr(line_tests, "records", lambda _: {file: found})
+        line_tests.sql_files_run.cache_clear()
+        return [one.test for one in line_tests.choose_tests(file, line_of(file, text))]
+
+    file, text = "models/metrics.py", "    return (e2e_s - ttft_s) / later"
+    at = line_of(file, text)
+    quick = [(0.1, "a::one", at), (0.2, "a::two", at), (0.3, "b::one", at), (0.1, "c::other", at - 1)]
+    assert chosen(file, text, *quick) == ["a::one", "b::one", "a::two"]
+    assert chosen(file, text, *quick[3:]) == ["c::other"], "the file alone"
+    file = "assets/lake/sql_files.py"
+    text = 'HEADER_FIELDS = "grain|reads|units|written with|no rows|format|recognised by|may have|clock|ids"'
+    use = '    fields = {m[1]: m[2] for line in header if (m := re.match(rf"({HEADER_FIELDS}): (.+)", line))}'
+    reads = (0.2, "a::reads", line_of(file, use))
+    assert chosen(file, text, reads, (0.1, "a::other", 1)) == ["a::reads"]
+    stack = line_tests.statements_around(
+        "models/world/stacks.py", line_of("models/world/stacks.py", "JSQ_STACK = Stack(")
+    )
+    assert line_tests.names_behind("models/world/stacks.py", stack[-1]) == {
+        "JSQ_STACK", "FREENESS_STACK", "REPLAY_STACKS",
+    }  # fmt: skip
+    monkeypatch.setattr(line_tests, "test_texts", lambda: {"a": "the mart slo", "b": ""})
+    sql = ((0.1, "b::quick", 0), (0.2, "a::named", 0))
+    assert chosen("sql/macros/slo.sql", "", *sql) == ["a::named", "b::quick"]
 
 
 def test_what_an_input_takes_includes_the_processes_that_it_starts() -> None:

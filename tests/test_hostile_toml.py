@@ -1,6 +1,8 @@
 """Hostile TOML files, days outside the calendar, and the search path of a config: each error is one line."""
 
+import dataclasses
 import re
+import typing
 from datetime import date
 from pathlib import Path
 
@@ -10,9 +12,10 @@ from test_cli import invoke, one_line
 
 from fleetcast.assets.traces.trace_mapping import read_mapping
 from fleetcast.models.traffic.trace_changes import load_changes
-from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
+from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import CONFIG_DIR, config_path, load_config
-from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.models.world.toml_dataclasses import ConfigError, convert_value
 
 CATALOGUE = load_catalogue()
 DEEP = "nests its tables and lists more than 20 deep. Flatten it."
@@ -133,3 +136,25 @@ def test_a_config_of_the_working_directory_reaches_the_command(home: Path) -> No
     (home / "q.sql").write_text("select 1 as one")
     assert invoke("sql", "~/q.sql").stdout == '"one"\n1\n'
     assert "There is no file x.toml in" in one_line(invoke("generate", "--like=office", "--changes=~/x.toml"))
+
+
+def test_every_default_keeps_the_rule_of_its_field() -> None:
+    """A file that gives the default as its value is accepted: of all tables of a config and the catalogue."""
+    waiting: list[typing.Any] = [RunConfig, Catalogue]
+    seen, checked = set(), 0
+    while waiting:
+        hint = waiting.pop()
+        waiting += typing.get_args(hint)
+        if not (isinstance(hint, type) and dataclasses.is_dataclass(hint)) or hint in seen:
+            continue
+        seen.add(hint)
+        hints = typing.get_type_hints(hint, include_extras=True)
+        waiting += hints.values()
+        for field in dataclasses.fields(hint):
+            value = field.default
+            if value in (dataclasses.MISSING, None) or dataclasses.is_dataclass(value):
+                continue
+            as_read = list(value) if isinstance(value, tuple) else value
+            assert convert_value(hints[field.name], as_read, f"{hint.__name__} {field.name}") == value
+            checked += 1
+    assert checked >= 70

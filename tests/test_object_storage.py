@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import numpy as np
@@ -18,7 +19,7 @@ import s3_server
 import wired
 
 from fleetcast.assets.forecasts.forecasts import forecast_day
-from fleetcast.assets.lake import query_days
+from fleetcast.assets.lake import bucket_objects, query_days
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.query_limits import QueryLimits
 from fleetcast.assets.lake.settings import Progress, RunSettings
@@ -241,6 +242,32 @@ def test_an_object_is_read_as_it_was_or_not_at_all(lake):
     assert (lake.root / "empty").read_bytes() == b""
     (lake.root / "empty").write_bytes(b"no more")
     assert (lake.root / "empty").read_bytes() == b"no more"
+
+
+def test_a_tail_is_requested_once_for_each_text_of_an_object(monkeypatch):
+    """In any order of reads; the tails that are kept take no more than the capacity."""
+    monkeypatch.setattr(bucket_objects, "TAIL_CACHE", bucket_objects.TailCache())
+    monkeypatch.setattr(bucket_objects, "TAIL_CACHE_BYTES", 50)
+    rng, requested, kept = np.random.default_rng(1), list[tuple[str, str]](), list[tuple[str, str]]()
+    texts = {(path, etag): (path + etag).encode() * 5 for path in "ab" for etag in "12345"}  # ten bytes each
+    present = {"a": "1", "b": "1"}
+
+    def get_range(path: str, part: str, etag: str) -> tuple[bytes, int, str]:
+        requested.append((path, present[path]))
+        assert etag in ("", present[path])
+        return texts[path, present[path]], 10, present[path]
+
+    bucket = SimpleNamespace(_strip_protocol=str, get_range=get_range)
+    for _ in range(300):
+        path = str(rng.choice(["a", "b"]))
+        present[path] = str(rng.integers(1, 6))
+        key, before = (path, present[path]), len(requested)
+        is_known = bool(rng.integers(0, 2))
+        reader = bucket_objects.ObjectReader(bucket, path, present[path] if is_known else "", 10)
+        assert reader.read() == texts[key]
+        assert len(requested) - before == (not is_known or key not in kept)
+        kept = [*(one for one in kept if one != key), key][-5:]
+        assert bucket_objects.TAIL_CACHE.bytes == 10 * len(kept)
 
 
 # --- one line ------------------------------------------------------------------------------------------

@@ -1,22 +1,27 @@
 """Run tests with one file of the project changed in memory: nothing on disk changes, and caches stay valid.
 
-`run_pytest` starts pytest with a `sitecustomize` that calls `change_file` in it and in each Python process
-that a test starts. A change of the compiled kernel gives its cache another name, here in a temporary folder.
+`run_pytest` runs pytest in a fork of a process that has imported what the tests import from other packages:
+that takes most of the seconds of a quick test. The fork, and each Python process that a test starts, calls
+`change_file`. A change of the compiled kernel gives its cache another name, here in a temporary folder.
 """
 
+import atexit
 import importlib.machinery
+import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from measure import HERE, ROOT
+from measure import HERE, ONE_THREAD, ROOT
 
 PASSED, FAILED = 0, 1  # of pytest; any other code says that the tests did not run
 START = """import sys
@@ -24,9 +29,17 @@ sys.path.append({here!r})
 from changed_file import change_file
 change_file({path!r}, {text!r})
 """
+SERVER = f"import sys; sys.path.append({str(HERE)!r}); from changed_file import serve_forks; serve_forks()"
+FIRST_IMPORTS = """import sys
+sys.path.insert(0, "tests")
+import conftest, fleetcast.pipelines.definitions
+files = {name: str(getattr(module, "__file__", "")) for name, module in sys.modules.items()}
+print(*(name for name, file in files.items() if "site-packages" in file))
+"""
 USAGE, UNREAD = 4, "while loading conftest"
 OPTIONS = ("-p", "no:cacheprovider", "--continue-on-collection-errors")  # an import that fails: FAILED
 MEMORY_BYTES = 6 * 2**30  # of one process: a changed loop may fill the memory
+PER_THREAD = threading.local()
 
 
 def change_file(path: str, text: str) -> None:
@@ -66,26 +79,87 @@ def run_pytest(
     more CPU seconds than `limit_s`, or ten times as many on the clock.
     """
     with tempfile.TemporaryDirectory() as folder:
-        start = START.format(here=str(HERE), path=str(path), text=text)
+        start, output = START.format(here=str(HERE), path=str(path), text=text), Path(folder) / "output"
         (Path(folder) / "sitecustomize.py").write_text(start, encoding="utf-8")
         variables = {**os.environ, "DAGSTER_HOME": str(ROOT), "MPLBACKEND": "Agg", "PYTHONPATH": folder}
         variables |= {"HYPOTHESIS_STORAGE_DIRECTORY": folder, **environment}
-        if "models/replay" in str(path):
+        if path in kernel_files():
             variables.setdefault("NUMBA_CACHE_DIR", folder)
-        command = [sys.executable, "-m", "pytest", "-x", "-q", *OPTIONS, *options, *tests]
-        with subprocess.Popen(
-            command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True, preexec_fn=partial(_limit_resources, limit_s),
-        ) as process:  # fmt: skip
-            try:
-                output, _ = process.communicate(timeout=10 * limit_s)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                return None, "on the clock, ten times the limit"
-        code = None if process.returncode == -signal.SIGXCPU else process.returncode
-        return FAILED if code == USAGE and UNREAD in output else code, output[-4000:]
+        request = {
+            "arguments": ["-x", "-q", *OPTIONS, *options, *tests], "environment": variables,
+            "path": str(path), "text": text, "limit_s": limit_s, "output": str(output),
+        }  # fmt: skip
+        code = _ask_server(request)
+        if code is None:
+            return None, "on the clock, ten times the limit"
+        said = output.read_text(encoding="utf-8", errors="replace")
+        if code == -signal.SIGXCPU:
+            return None, said[-4000:]
+        return FAILED if code == USAGE and UNREAD in said else code, said[-4000:]
 
 
-def _limit_resources(cpu_s: float) -> None:
+def kernel_files() -> set[Path]:
+    """The files that are compiled. Not imported above: the server must not have the project's modules."""
+    from fleetcast.models.replay.compiled import REPLAY_FOLDER, kernel_sources
+
+    return {REPLAY_FOLDER / f"{name.replace('.', '/')}.py" for name in kernel_sources()}
+
+
+def _ask_server(request: dict[str, Any]) -> int | None:
+    """Run pytest in a fork of this thread's server: its code, None after ten times its limit."""
+    server: subprocess.Popen[bytes] | None = getattr(PER_THREAD, "server", None)
+    if server is None or server.poll() is not None:
+        server = PER_THREAD.server = subprocess.Popen(
+            [sys.executable, "-c", SERVER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            bufsize=0,  # a line that is read ahead would not be seen by `select`
+            env={**os.environ, **ONE_THREAD, "MPLBACKEND": "Agg", "DAGSTER_HOME": str(ROOT)},
+        )  # fmt: skip
+        atexit.register(server.kill)
+    assert server.stdin
+    assert server.stdout
+    server.stdin.write(json.dumps(request).encode() + b"\n")
+    pid = int(server.stdout.readline())
+    is_over = not select.select([server.stdout], [], [], 10 * request["limit_s"])[0]
+    with suppress(ProcessLookupError):  # also of the processes that the tests left
+        os.killpg(pid, signal.SIGKILL)
+    code = int(server.stdout.readline())
+    return None if is_over else code
+
+
+def serve_forks() -> None:
+    """Run pytest in a fork for each line of the input; print the number of the fork, then its code."""
+    command = [sys.executable, "-c", FIRST_IMPORTS]
+    for name in subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split():
+        with suppress(Exception):  # a module that another one must import first
+            importlib.import_module(name)
+    for line in sys.stdin:
+        if (pid := os.fork()) == 0:
+            _run_request(json.loads(line))
+        print(pid, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
+def _run_request(request: dict[str, Any]) -> None:
+    """Run pytest in this fork, and end it."""
+    os.setsid()
+    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT)
+    for target, source in ((0, os.open(os.devnull, os.O_RDONLY)), (1, output), (2, output)):
+        os.dup2(source, target)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    cpu_s = int(request["limit_s"])
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_s), int(cpu_s) + 5))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 5))
+    code: Any = FAILED
+    try:
+        import numba
+        import pytest
+
+        numba.config.reload_config()  # type: ignore[attr-defined]
+        change_file(request["path"], request["text"])
+        sys.path.insert(0, str(ROOT))
+        code = pytest.main(request["arguments"])
+    finally:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(code)

@@ -1,12 +1,10 @@
-"""Which tests run which lines: recorded by coverage.py, test file by test file, into data/.coverage.
+"""Which tests run which lines: records by test file in data/.coverage, and the choice of tests by them.
 
-Each test file is recorded in a process of its own, and its record is kept when it ends: an interruption loses
-one file. Only tests that pass are recorded. This file is also the plugin of pytest that records:
-`uv run --with coverage python -m pytest -p line_tests`.
-The compiled kernel and SQL leave no trace there; `nearest_tests` finds test files by imports and names.
+line_recorder.py writes the records. The compiled kernel leaves no trace: its lines are recorded in
+data/.coverage/plain, where the kernel is plain Python and each test ends after PLAIN_LIMIT_S.
 """
 
-import hashlib
+import ast
 import json
 import os
 import re
@@ -14,105 +12,57 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import pytest
+from line_recorder import FOLDERS, ROOT, digest
+from measure import HERE
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 RECORDS = ROOT / "data" / ".coverage"
-SLOW = set(
-    re.findall(
-        r'"(\w+)"',
-        re.findall(r"SLOWEST = \((.*?)^\)", (ROOT / "tests/conftest.py").read_text(), re.S | re.M)[0],
-    )
-)
-FOLDERS = ("assets", "models", "pipelines")
-FILE_LIMIT_S = 900.0  # seconds on the clock to record one test file
+PLAIN = RECORDS / "plain"
+PLAIN_LIMIT_S = 10.0  # seconds on the clock of one test where the kernel is plain Python
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+DEFINITION = FUNCTION | ast.ClassDef
 
 
-class LineRecorder:
-    """A plugin that notes the time of each test and, with coverage.py, its lines."""
+class Ran(NamedTuple):
+    """What a test runs of one file of the project."""
 
-    def __init__(self, folder: Path) -> None:
-        import coverage
-
-        self.folder = folder
-        self.seconds: dict[str, float] = {}
-        self.failed: set[str] = set()
-        sources = [str(ROOT / name) for name in FOLDERS]
-        self.coverage = coverage.Coverage(data_file=None, source=sources, config_file=False)
-        self.coverage.start()
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Note what runs during a test, its fixtures included."""
-        self.coverage.switch_context(item.nodeid)
-        begun = time.perf_counter()
-        yield
-        self.seconds[item.nodeid] = time.perf_counter() - begun
-        self.coverage.switch_context("")
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Leave out a test that fails, or is skipped, without any change."""
-        if not report.passed:
-            self.failed.add(report.nodeid)
-
-    def pytest_sessionfinish(self) -> None:
-        """Write one record by test file."""
-        self.coverage.stop()
-        for test in self.failed:
-            self.seconds.pop(test, None)
-        data, lines = self.coverage.get_data(), dict[str, dict[str, dict[str, list[int]]]]()
-        for path in data.measured_files():
-            source = str(Path(path).resolve().relative_to(ROOT))
-            for line, tests in data.contexts_by_lineno(path).items():
-                for test in self.seconds.keys() & set(tests):
-                    of_file = lines.setdefault(test.partition("::")[0], {})
-                    of_file.setdefault(source, {}).setdefault(test, []).append(line)
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for file in {test.partition("::")[0] for test in self.seconds}:
-            own = {test: spent for test, spent in self.seconds.items() if test.startswith(f"{file}::")}
-            sources = {
-                source: [digest(ROOT / source), tests] for source, tests in lines.get(file, {}).items()
-            }
-            record = {"digest": digest(ROOT / file), "seconds": own, "sources": sources}
-            (self.folder / f"{Path(file).stem}.json").write_text(json.dumps(record), encoding="utf-8")
+    seconds: float
+    test: str
+    lines: Sequence[int]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Record where it is wanted."""
-    if folder := os.environ.get("FLEETCAST_LINE_RECORDS"):
-        config.pluginmanager.register(LineRecorder(Path(folder)))
-
-
-def digest(path: Path) -> str:
-    """The text of a file, in 16 characters."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def record_tests(files: Iterable[str], limit_s: float) -> None:
-    """Record each test file that has no record of its present text, in a process of its own.
-
-    A file that takes over FILE_LIMIT_S has no record; the whole takes at most `limit_s`, in seconds.
-    """
+def record_tests(limit_s: float) -> None:
+    """Record all test files that have no record of their present text; `limit_s` on the clock."""
+    files = sorted(f"tests/{path.name}" for path in (ROOT / "tests").glob("test_*.py"))
     until_s = time.monotonic() + limit_s
-    for file in files:
-        left_s = min(until_s - time.monotonic(), FILE_LIMIT_S)
-        if recorded(file) is None and left_s > 0 and not record_file(file, left_s):
-            print(f"{file} was not recorded: over {left_s:.0f} s.", file=sys.stderr, flush=True)
+    for folder, wanted in ((RECORDS, files), (PLAIN, kernel_test_files(files))):
+        missing = [file for file in wanted if not is_recorded(folder, file)]
+        left_s = until_s - time.monotonic()
+        if missing and left_s > 0 and not record_files(missing, folder, left_s):
+            late = [file for file in missing if not is_recorded(folder, file)]
+            print(f"Not recorded after {limit_s:.0f} s: {' '.join(late)}", file=sys.stderr, flush=True)
+    records.cache_clear()
 
 
-def record_file(file: str, limit_s: float) -> bool:
-    """Record one test file; whether it ended in time."""
-    uv = (str(ROOT / ".venv" / "bin" / "uv"), "run", "--frozen", "--no-sync", "--with", "coverage")
-    options = ("-n", "0", "-q", "-p", "no:cacheprovider", "-p", "line_tests")
-    environment = {**os.environ, "PYTHONPATH": str(HERE), "FLEETCAST_LINE_RECORDS": str(RECORDS)}
+def kernel_test_files(files: Iterable[str]) -> list[str]:
+    """The test files that run the kernel by its session, without a lake."""
+    return [file for file in files if re.search(r"models\.replay\.(run|session|kernel)", test_texts()[file])]
+
+
+def record_files(files: Sequence[str], folder: Path, limit_s: float) -> bool:
+    """Record test files in one process; whether it ended in time."""
+    options = ("-n", "0", "-q", "-p", "no:cacheprovider", "-p", "line_recorder")
+    environment = {**os.environ, "PYTHONPATH": str(HERE), "FLEETCAST_LINE_RECORDS": str(folder)}
     environment |= {"DAGSTER_HOME": str(ROOT), "MPLBACKEND": "Agg"}
-    command = [*uv, "python", "-m", "pytest", *options, file]
+    if folder == PLAIN:
+        environment |= {"NUMBA_DISABLE_JIT": "1", "FLEETCAST_LINE_LIMIT_S": str(PLAIN_LIMIT_S)}
+    command = [sys.executable, "-m", "pytest", *options, *files]
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=sys.stderr, start_new_session=True
     ) as process:
@@ -124,21 +74,150 @@ def record_file(file: str, limit_s: float) -> bool:
     return True
 
 
-def recorded(file: str) -> dict[str, Any] | None:
-    """The record of a test file; None where there is none of its present text."""
-    path = RECORDS / f"{Path(file).stem}.json"
-    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-    return record if record and record["digest"] == digest(ROOT / file) else None
+def is_recorded(folder: Path, file: str) -> bool:
+    """Whether there is a record of the present text of a test file."""
+    path = folder / f"{Path(file).stem}.json"
+    return path.exists() and json.loads(path.read_text(encoding="utf-8"))["digest"] == digest(ROOT / file)
 
 
-def covering_tests(file: str, line: int, test_files: Iterable[str]) -> list[tuple[float, str]]:
-    """The recorded tests that run a line, the quickest first; seconds and name of each."""
-    found = []
-    for record in filter(None, map(recorded, test_files)):
-        of_source, tests = record["sources"].get(file, ("", {}))
-        if of_source == digest(ROOT / file):
-            found += [(record["seconds"][test], test) for test, lines in tests.items() if line in lines]
-    return sorted(found)
+@cache
+def records(folder: Path) -> dict[str, list[Ran]]:
+    """What the recorded tests run of each file of the project.
+
+    If a file of the project has changed since, its lines stand elsewhere: its tests are taken to run no line.
+    """
+    found: dict[str, list[Ran]] = {}
+    for path in sorted(folder.glob("test_*.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if not (ROOT / "tests" / f"{path.stem}.py").exists():
+            continue
+        for source, (text, tests) in record["sources"].items():
+            is_same = (ROOT / source).exists() and text == digest(ROOT / source)
+            for test, lines in tests.items():
+                seconds = record["seconds"][test]
+                found.setdefault(source, []).append(Ran(seconds, test, array("i", lines if is_same else ())))
+    return found
+
+
+def choose_tests(file: str, line: int, folder: Path = RECORDS) -> list[Ran]:
+    """The recorded tests that show the effect of a line, the quickest first, in turn from different files.
+
+    Those that run the line, or else its statement; for a line that runs at import alone, those that run a
+    line which names what it defines. Where there are none, all that run the file. Of SQL, which has no lines,
+    those whose file names it come first, then those that run the least of SQL.
+    """
+    own = records(folder).get(file, [])
+    if file.endswith(".sql"):
+        stem, count = Path(file).stem, sql_files_run(folder)
+        return sorted(own, key=lambda ran: (not names(ran.test, stem), count[ran.test], ran))
+    around = statements_around(file, line)
+    if is_in_function(file, line):
+        statement = range(around[-1].lineno, last_line(around[-1]) + 1)
+        found = [ran for ran in own if line in ran.lines]
+        found = found or [ran for ran in own if any(one in ran.lines for one in statement)]
+    else:
+        found = tests_naming(file, around, folder)
+    return in_turn(found or own)
+
+
+def in_turn(tests: Iterable[Ran]) -> list[Ran]:
+    """The quickest test of each file, the quickest first; then the second of each, and so on."""
+    ordered = sorted(tests)
+    files = [ran.test.partition("::")[0] for ran in ordered]
+    turn = [files[:n].count(file) for n, file in enumerate(files)]
+    return [ran for _, ran in sorted(zip(turn, ordered, strict=True))]
+
+
+def names(test: str, word: str) -> bool:
+    """Whether the file of a test names a word."""
+    return bool(re.search(rf"\b{word}\b", test_texts()[test.partition("::")[0]]))
+
+
+@cache
+def sql_files_run(folder: Path) -> Counter[str]:
+    """How many files of sql/ each test runs."""
+    return Counter(
+        ran.test for file, tests in records(folder).items() if file.endswith(".sql") for ran in tests
+    )
+
+
+def statements_around(file: str, line: int) -> list[ast.stmt]:
+    """The statements that a line is in, the outermost first."""
+    around, inside = list[ast.stmt](), list[ast.AST]([syntax_tree(file)])
+    while inside:
+        parts = [part for one in inside for part in ast.iter_child_nodes(one)]
+        found = [part for part in parts if isinstance(part, ast.stmt) and has_line(part, line)]
+        around += found[:1]
+        # An `except` or a `case` is no statement, and has some.
+        inside = [*found[:1]] or [
+            part for part in parts if isinstance(part, ast.excepthandler | ast.match_case)
+        ]
+    return around
+
+
+def is_in_function(file: str, line: int) -> bool:
+    """Whether a line runs when a function is called, and not at import."""
+    return any(isinstance(one, FUNCTION) for one in statements_around(file, line)[:-1])
+
+
+def has_line(statement: ast.stmt, line: int) -> bool:
+    """Whether a line is one of a statement's, its decorators included."""
+    first = min(one.lineno for one in (statement, *getattr(statement, "decorator_list", ())))
+    return first <= line <= (statement.end_lineno or 0)
+
+
+def last_line(statement: ast.stmt) -> int:
+    """The last line of a statement, without its body."""
+    body = getattr(statement, "body", None)
+    return body[0].lineno - 1 if body and body[0].lineno > statement.lineno else statement.end_lineno or 0
+
+
+def tests_naming(file: str, around: Sequence[ast.stmt], folder: Path) -> list[Ran]:
+    """Tests that run a line which names what a statement defines, in its file or where that is imported."""
+    module = ".".join(Path(file).with_suffix("").parts)
+    users = [
+        file,
+        *(f"{one.replace('.', '/')}.py" for one in importers().get(module, ()) if not one.endswith(".py")),
+    ]
+    for statement in reversed(around):
+        words = names_behind(file, statement)
+        word, found = re.compile(rf"\b({'|'.join(map(re.escape, words))})\b"), list[Ran]()
+        for user in users if words else ():
+            texts = (ROOT / user).read_text(encoding="utf-8").splitlines()
+            naming = {
+                n for n, text in enumerate(texts, start=1) if word.search(text) and is_in_function(user, n)
+            }
+            found += [ran for ran in records(folder).get(user, ()) if not naming.isdisjoint(ran.lines)]
+        if found:
+            return list({ran.test: ran for ran in found}.values())
+    return []
+
+
+def names_behind(file: str, statement: ast.stmt) -> set[str]:
+    """The names that a statement defines, and those that the file's other assignments make of them."""
+    others = [one for one in syntax_tree(file).body if isinstance(one, ast.Assign | ast.AnnAssign)]
+    found, more = set[str](), defined_names(statement)
+    while more - found:
+        found |= more
+        more = {
+            name for one in others for name in defined_names(one)
+            if any(isinstance(part, ast.Name) and part.id in found for part in ast.walk(one))
+        }  # fmt: skip
+    return found
+
+
+def defined_names(statement: ast.stmt) -> set[str]:
+    """The names that an assignment, a function or a class defines."""
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    parts = [part for target in targets if target for part in ast.walk(target)]
+    found = {part.id for part in parts if isinstance(part, ast.Name)}
+    return found | ({statement.name} if isinstance(statement, DEFINITION) else set())
+
+
+@cache
+def syntax_tree(file: str) -> ast.Module:
+    """A file of the project as Python reads it."""
+    return ast.parse((ROOT / file).read_text(encoding="utf-8"))
 
 
 @cache
@@ -176,8 +255,8 @@ def importers() -> dict[str, set[str]]:
     return found
 
 
-def nearest_tests(file: str, most: int) -> list[str]:
-    """Test files that import a module or name an SQL file, through the fewest modules; slow ones last."""
+def nearest_tests(file: str) -> list[str]:
+    """Test files that import a module or name an SQL file, through the fewest modules."""
     path = Path(file)
     if path.suffix == ".sql":
         found = {test for test, text in test_texts().items() if re.search(rf"\b{path.stem}\b", text)}
@@ -188,8 +267,8 @@ def nearest_tests(file: str, most: int) -> list[str]:
             near = {name for module in near for name in importers().get(module, ())} - seen
             seen, found = seen | near, {name for name in near if name.endswith(".py")}
 
-    def order(test: str) -> tuple[bool, bool, int]:
+    def order(test: str) -> tuple[bool, int]:
         name = Path(test).stem.removeprefix("test_")
-        return name in SLOW, name not in path.stem and path.stem not in name, len(test_texts()[test])
+        return name not in path.stem and path.stem not in name, len(test_texts()[test])
 
-    return sorted(found, key=order)[:most]
+    return sorted(found, key=order)

@@ -169,7 +169,8 @@ def node_changes(node: ast.AST, text: str, span) -> Iterator[tuple[int, int, str
     elif isinstance(node, ast.Call) and are_swappable(node):
         first, second = span(node.args[0]), span(node.args[1])
         swapped = text[slice(*second)] + text[first[1] : second[0]] + text[slice(*first)]
-        yield first[0], second[1], swapped, "arguments"
+        if text[slice(*first)] != text[slice(*second)]:
+            yield first[0], second[1], swapped, "arguments"
     elif isinstance(node, ast.If | ast.IfExp | ast.While):
         start, end = span(node.test)
         yield start, end, f"not ({text[start:end]})", "condition"

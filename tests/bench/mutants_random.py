@@ -2,9 +2,10 @@
 
     python tests/bench mutants_random [--seed N] [--count N] [--record-s S] [--limit-s S]
 
-Without a seed it takes a fresh one and prints it. The tests of a mutant are those that run its line, the
-quickest first, where test files have been recorded (at most S seconds, 0: none). Otherwise they are the
-nearest test files by imports; of SQL those that name it; of the compiled kernel KERNEL_TESTS.
+Without a seed it takes a fresh one and prints it. First all test files are recorded that have changed since
+the last time (at most S seconds, 0: none). Tests that run the line of a mutant judge it, by the choice of
+line_tests.py: some quick ones, then the others. Those of the kernel run it as plain Python; then
+KERNEL_TESTS run it compiled. The nearest test files by imports run whole if they have no record.
 
 A mutant is noticed if a test fails, or the tests take more CPU than LIMIT_S, and the same tests pass
 within it without the change. A run that ends otherwise is undecided, and counts as not noticed. A mutant of
@@ -21,24 +22,24 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from changed_file import FAILED, PASSED, run_pytest
-from line_tests import RECORDS, covering_tests, digest, nearest_tests, record_tests
+from changed_file import FAILED, PASSED, kernel_files, run_pytest
+from line_recorder import digest
+from line_tests import PLAIN, RECORDS, Ran, choose_tests, is_recorded, nearest_tests, record_tests
 from measure import ROOT, Figures, Target
 from mutant_draws import Change, draw_changes
 from rich.console import Console
 from rich.table import Table
 
-from fleetcast.models.replay.compiled import REPLAY_FOLDER, kernel_sources
-
 SEED = int(os.environ.get("FLEETCAST_MUTANTS_SEED", time.time_ns() % 1_000_000))
 COUNT = int(os.environ.get("FLEETCAST_MUTANTS", 200))
-MOST_FILES = 3  # test files of a mutant
-MOST_TESTS = 25  # tests of a mutant, the quickest
-LIMIT_S = 120.0  # CPU seconds for the tests of one mutant
+MOST_FILES = 3  # of the nearest test files, if they have no record: these run whole
+QUICK, QUICK_S = 8, 10.0  # tests that run first, and their seconds
+MOST_TESTS, MOST_S = 80, 80.0  # all recorded tests of a mutant, and their seconds when they were recorded
+LIMIT_S = 120.0  # CPU seconds for tests that run at once
 KERNEL_LIMIT_S = 180.0  # the same with the compilation of the kernel
 RECORD_S = float(os.environ.get("FLEETCAST_MUTANTS_RECORD_S", 3600.0))  # for the record of lines
 END_S = time.monotonic() + float(os.environ.get("FLEETCAST_MUTANTS_LIMIT_S", "inf"))  # no mutant begins later
@@ -61,8 +62,7 @@ def random_mutants() -> Figures:
     changes = draw_changes(SEED, COUNT)
     print(f"seed {SEED}, {len(changes)} mutants", file=sys.stderr, flush=True)
     if RECORD_S > 0:
-        near = {test for change in changes for test in nearest_tests(change.file, MOST_FILES)}
-        record_tests(sorted(near), RECORD_S)
+        record_tests(RECORD_S)
     journal = RECORDS / f"mutants_{SEED}.jsonl"
     rooms: dict[str, Counter[str]] = {}
     for change in changes:
@@ -116,16 +116,15 @@ def judge_change(change: Change) -> str:
     known = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["mutants"]
     if any((one["file"], one["old"], one["new"]) == (change.file, old, new) for one in known):
         return "equivalent"
-    tests, limit_s = tests_of(change)
-    if not tests:
-        return "survived"
-    code, output = run_pytest(tests, ROOT / change.file, change.text(), limit_s, "-n", "0")
-    if code == PASSED:
-        return "survived"
-    if code not in (FAILED, None):
-        return "undecided"
-    failing = tests if code is None else failed_tests(output) or tests
-    return "noticed" if pass_unchanged(tuple(failing), limit_s) else "undecided"
+    for tests, limit_s, environment in test_runs(change):
+        code, output = run_pytest(tests, ROOT / change.file, change.text(), limit_s, "-n", "0", **environment)
+        if code not in (PASSED, FAILED, None):
+            return "undecided"
+        if code != PASSED:
+            failing = tests if code is None else failed_tests(output) or tests
+            passes = pass_unchanged(tuple(failing), limit_s, tuple(environment.items()))
+            return "noticed" if passes else "undecided"
+    return "survived"
 
 
 def failed_tests(output: str) -> list[str]:
@@ -134,19 +133,37 @@ def failed_tests(output: str) -> list[str]:
 
 
 @cache
-def pass_unchanged(tests: Sequence[str], limit_s: float) -> bool:
+def pass_unchanged(tests: Sequence[str], limit_s: float, environment: Sequence[tuple[str, str]]) -> bool:
     """Whether tests pass, within the limit, without any change."""
     text = EQUIVALENT.read_text(encoding="utf-8")
-    return run_pytest(tests, EQUIVALENT, text, limit_s, "-n", "0")[0] == PASSED
+    return run_pytest(tests, EQUIVALENT, text, limit_s, "-n", "0", **dict(environment))[0] == PASSED
 
 
-def tests_of(change: Change) -> tuple[list[str], float]:
-    """The tests of a change, the quickest first, and their CPU seconds at most."""
-    if ROOT / change.file in {REPLAY_FOLDER / f"{name.replace('.', '/')}.py" for name in kernel_sources()}:
-        return list(KERNEL_TESTS), KERNEL_LIMIT_S
-    files = nearest_tests(change.file, MOST_FILES)
-    covering = [test for _, test in covering_tests(change.file, change.line, files)][:MOST_TESTS]
-    return covering or files, LIMIT_S
+def test_runs(change: Change) -> Iterator[tuple[list[str], float, dict[str, str]]]:
+    """Yield the tests of a change that run at once, their CPU seconds at most, and variables."""
+    is_kernel = ROOT / change.file in kernel_files()
+    environment = {"NUMBA_DISABLE_JIT": "1"} if is_kernel else {}
+    chosen = choose_tests(change.file, change.line, PLAIN if is_kernel else RECORDS)
+    quick = within(chosen[:QUICK], QUICK_S)
+    others = within([ran for ran in chosen if ran not in quick][:MOST_TESTS], MOST_S)
+    for part in filter(None, (quick, others)):
+        yield [ran.test for ran in part], LIMIT_S, environment
+    if is_kernel:
+        yield list(KERNEL_TESTS), KERNEL_LIMIT_S, {}
+    elif files := [file for file in nearest_tests(change.file) if not is_recorded(RECORDS, file)][
+        :MOST_FILES
+    ]:
+        yield files, LIMIT_S, environment
+
+
+def within(tests: Sequence[Ran], seconds: float) -> list[Ran]:
+    """Those that together take at most so many seconds, each if it still fits; at least the first."""
+    found, left_s = list[Ran](), seconds
+    for ran in tests:
+        if ran.seconds <= left_s or not found:
+            found.append(ran)
+            left_s -= ran.seconds
+    return found
 
 
 def table_by_room(rooms: dict[str, Counter[str]]) -> Table:
