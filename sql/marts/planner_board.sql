@@ -28,7 +28,7 @@ with scored as (
         usd + backlog_usd                         as total_usd,
         rounding_usd + minimum_usd + hour_usd  as constraint_usd,
         foresight_usd                          as planned_usd,
-        attained_ratio >= required_ratio as is_in_time,
+        attained_ratio >= coalesce(required_ratio, 1) as is_in_time,
         coalesce(quality >= required_quality, true) as is_good
     from planner_trials
 ),
