@@ -235,12 +235,9 @@ def test_the_trades_are_the_trials_of_known_days_and_one_of_each_policy_is_froze
 
 def test_the_hold_of_each_unseen_day_is_a_figure(compared) -> None:
     """A request in some seconds needs an instance now and then: the longest of the choices costs least."""
-    found = (
-        compared[0]
-        .lake.sql("select day, value from trials where metric = 'hold_s' and policy = 'compact'")
-        .to_pylist()
-    )
-    assert sorted(found, key=str) == [
+    settings, _ = compared
+    found = settings.lake.sql("select day, value from trials where metric = 'hold_s' and policy = 'compact'")
+    assert sorted(found.to_pylist(), key=str) == [
         {"day": day, "value": max(hold_times.LONGER_HOLDS_S)} for day in PERIOD.unseen
     ]
 
@@ -253,7 +250,9 @@ def test_knobs_reach_the_replay(compared) -> None:
     assert (rows["total_usd"].nunique() > 1).all()
 
 
-def test_what_waits_at_midnight_is_work_of_the_next_day(compared, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_at_midnight_is_work_of_the_next_day(
+    compared, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """Only the last day has a backlog; the second day begins with the fleet of the first one.
 
     Once replayed, requests leave the memory at once: the next trial of a board reads as many.
@@ -268,6 +267,7 @@ def test_what_waits_at_midnight_is_work_of_the_next_day(compared, monkeypatch: p
             runs.append(weakref.ref(self))
 
     monkeypatch.setattr(replays, "ReplayRun", WatchedRun)
+    request.addfinalizer(gc.enable)
     gc.disable()
     prepared = prepare_lake(settings, PERIOD.unseen, Progress())
     nothing_pulled = replace(settings.config.replay, niw_pull_one_share=0.0, niw_pull_two_share=0.0)
@@ -281,9 +281,7 @@ def test_what_waits_at_midnight_is_work_of_the_next_day(compared, monkeypatch: p
         queued = [scratch.lake.sql(query, day=day)["n"][0].as_py() for day in (first, last)]
         alone = boards[0].replay(knobs)["reactive"]
         queued_alone = scratch.lake.sql(query, day=first)["n"][0].as_py()
-    left = [run() for run in runs]
-    gc.enable()
-    assert left == [None, None]
+    assert [run() for run in runs] == [None, None]
     for found in (*together, alone):  # a day costs what its llms spent, and what it left
         parts = [
             row["value"]

@@ -116,7 +116,7 @@ def without_spare(settings: RunSettings, plan: MidnightPlan) -> MidnightPlan:
     """Return a plan with the instances that its load needs, at least one in each pool that has a minimum."""
     pools, llms = settings.grid.pools, list(settings.catalogue.llms)
     regions = list(settings.catalogue.regions)
-    of_pool = plan.capacity[settings.grid.cells] / settings.grid.instances_per_option
+    of_pool = settings.grid.instance_capacity(plan.capacity)
     load = np.stack(
         [plan.demand[:, llms.index(row.kind.llm), regions.index(row.region)] for row in pools], axis=1
     )

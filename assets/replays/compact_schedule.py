@@ -49,7 +49,7 @@ def compact_schedule(
     grid, replay = settings.grid, settings.config.replay
     names = list(settings.catalogue.llms)
     llms = np.array([names.index(row.kind.llm) for row in grid.pools])
-    measured = of_four[grid.cells] / grid.instances_per_option
+    measured = grid.instance_capacity(of_four)
     recent = deque[Floats]()
 
     @cache
@@ -99,8 +99,8 @@ def needed_instances(
         at = order[first[pools > rank] + rank]  # one pool of each llm that has so many
         capacity, share = seen.capacity_tokens_per_s[at], shares[:, at]
         needed[at] = np.minimum(instances_for_work(rest[llm[at]], capacity, share), seen.most[at])
-        most = np.maximum(capacity, measured[at])
-        rest[llm[at]] = np.maximum(0.0, rest[llm[at]] - sustained_work(needed[at], most, share))
+        sustained = sustained_work(needed[at], np.maximum(capacity, measured[at]), share)
+        rest[llm[at]] = np.maximum(0.0, rest[llm[at]] - sustained)
         if not rest.any():
             break
     needed[order[first]] = np.maximum(1.0, needed[order[first]])

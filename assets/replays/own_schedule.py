@@ -28,7 +28,7 @@ def own_schedule(
     `capacity` is that of one option, (services, regions, options) tokens/s; `start` has shape (pools,).
     """
     decisions_per_hour = decisions_per_hour or 60 // policy.every_minutes
-    each = capacity[grid.cells] / grid.instances_per_option
+    each = grid.instance_capacity(capacity)
 
     def decide(session: Session, now_s: float) -> Floats:
         seen = observe_fleet(session, now_s, grid, each)

@@ -53,7 +53,7 @@ def with_measured_capacity(settings: RunSettings, fleet: FleetArrays, capacity: 
     of the option's capacity.
     """
     grid, spread = settings.grid, settings.config.replay.spread
-    by_pool = capacity[grid.cells] / grid.instances_per_option
+    by_pool = grid.instance_capacity(capacity)
     tokens_per_s = np.tile(by_pool, fleet.kind.size // by_pool.size)
     if spread == "goodput":
         fleet = fleet._replace(weight=tokens_per_s)

@@ -45,7 +45,7 @@ def longest_hold_s(settings: RunSettings, day: date) -> float:
 
 def measured_pools(settings: RunSettings, day: date) -> tuple[Floats, Floats]:
     """Return tokens/s of one of four instances of each pool, (pools,), and its `size_shares`, (4, pools)."""
-    grid = settings.grid
-    of_four = planned_capacity(grid, settings.config, read_day_plans(settings, day))
-    each = of_four[grid.cells] / grid.instances_per_option
+    each = settings.grid.instance_capacity(
+        planned_capacity(settings.grid, settings.config, read_day_plans(settings, day))
+    )
     return each, pool_size_shares(settings, day, each)

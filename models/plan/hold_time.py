@@ -74,9 +74,9 @@ def cheapest_hold(
             low, high = (middle, high) if late_share(hold(steps, middle)) <= LATE_SHARE else (low, middle)
         return float(hold(steps, low).sum())
 
-    if not work.any():
-        return choices[0]
     first = choices[0]
+    if not work.any():
+        return first
     costs = {steps: cost(steps) for steps in choices}
     saves = {steps: SHORTER_SAVES_SHARE if steps < first else LONGER_SAVES_SHARE for steps in choices[1:]}
     worth_it = [steps for steps, share in saves.items() if costs[steps] <= (1 - share) * costs[first]]

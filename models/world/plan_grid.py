@@ -176,6 +176,10 @@ class Grid:
                 counts[..., row.then] = counts[..., leader]
         return counts * self.instances_per_option
 
+    def instance_capacity(self, of_options: Floats) -> Floats:
+        """Return tokens/s of one instance of each pool, (pools,), from those of one option, (i, j, k)."""
+        return of_options[self.cells] / self.instances_per_option
+
     def to_cells(self, of_pools: Ints) -> Ints:
         """Return options by cell, shape (i, j, k), from instances by pool, shape (pools,)."""
         counts = np.zeros(self.shape, np.int64)

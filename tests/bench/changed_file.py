@@ -92,10 +92,10 @@ def run_pytest(
         code = _ask_server(request)
         if code is None:
             return None, "on the clock, ten times the limit"
-        said = output.read_text(encoding="utf-8", errors="replace")
+        printed = output.read_text(encoding="utf-8", errors="replace")
         if code == -signal.SIGXCPU:
-            return None, said[-4000:]
-        return FAILED if code == USAGE and UNREAD in said else code, said[-4000:]
+            return None, printed[-4000:]
+        return FAILED if code == USAGE and UNREAD in printed else code, printed[-4000:]
 
 
 def kernel_files() -> set[Path]:

@@ -523,10 +523,11 @@ def advised_points(row: Advice, kinds: Sequence[EnginePoint]) -> list[EnginePoin
     fits = [k for k in fits if k.variant.kv_bits == 16]
     if not fits:
         print("no point:", row, flush=True)
+        return []
+    tokens = row.max_num_batched_tokens
     return [
         fits[0]._replace(settings=EngineSettings(batch, max(batch, tokens), "none", "round_robin"))
-        for batch, tokens in product((row.max_num_seqs, row.batch), (row.max_num_batched_tokens,))
-        if fits
+        for batch in (row.max_num_seqs, row.batch)
     ]
 
 
