@@ -49,11 +49,10 @@ def land_all_files(settings: RunSettings, progress: Progress | None = None) -> L
             landing.reports.append(land_file(path, settings.lake, catalogue, progress))
             paths.append(path)
         except ValueError as error:  # IngestError, ConfigError and LakeError are written for users
-            landing.refused.append(str(error))
+            landing.refused.append(escape_controls(str(error)))
         except Exception as error:  # whatever a file does to a reader, the others land
-            landing.refused.append(
-                f"{path.name} cannot be read: {one_line_message(error)} Remove it from data/landing."
-            )
+            reason = escape_controls(one_line_message(error))
+            landing.refused.append(f"{path.name} cannot be read: {reason} Remove it from data/landing.")
     if settings.lake.count("tier_verdicts") > verdicts_before:
         without_verdict = _files_before_verdicts(settings) - files_before
         for number, (path, report) in enumerate(zip(paths, landing.reports, strict=True)):
@@ -65,6 +64,13 @@ def land_all_files(settings: RunSettings, progress: Progress | None = None) -> L
     for trace in changed | {trace for report in landing.reports for trace in report.moved_from}:
         assess_trace(settings.lake, trace)
     return landing
+
+
+def escape_controls(line: str) -> str:
+    """Return a line that quotes a file, its control characters as escapes, like a name of a column."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in line
+    )
 
 
 def land_file(
