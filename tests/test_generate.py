@@ -3,6 +3,7 @@
 import dataclasses
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ from fleetcast.models.traffic.app_level_fit import fit_app_levels
 from fleetcast.models.traffic.client_changes import apply_client_changes
 from fleetcast.models.traffic.client_fit import fit_noise, weekly_rates
 from fleetcast.models.traffic.clients import ClientTraffic, Noise, client_day, expected_rate, minute_rates
+from fleetcast.models.traffic.length_scores import LengthScores, PoolMinutes, fit_length_scores, normal_scores
 from fleetcast.models.traffic.random_streams import minute_noise
 from fleetcast.models.traffic.recorded_days import RecordedDays
 from fleetcast.models.traffic.renewal_arrivals import Spacing
@@ -78,6 +80,7 @@ def traffic(
         ),
         first_pair=np.arange(clients + 1) * 2,
         pairs=np.arange(16, dtype=np.int32).reshape(8, 2) + 1,
+        lengths=LengthScores(np.zeros(clients), np.zeros(clients), np.ones(clients)),
     )
 
 
@@ -230,6 +233,112 @@ def test_noise_is_recovered():
     assert calm.minute_share[0] < 0.03
 
 
+def of_one_pool(scores: LengthScores, seed: int) -> DayColumns:
+    """A day of one client whose rate varies by the minute, and whose lengths are lognormal in every hour."""
+    lengths = np.exp(7 + np.random.default_rng(0).normal(size=1000)).astype(np.int32)
+    one = dataclasses.replace(
+        traffic(minute_share=0.4),
+        requests_per_hour=np.array([0, 0, 0, 12_000.0])[:, None] * np.ones(168),
+        lengths=LengthScores(*np.hstack([np.repeat([[0.0], [0.0], [1.0]], 3, axis=1), scores])),
+        pairs=np.concatenate([np.ones((6, 2), np.int32), np.stack([lengths, lengths], axis=1)]),
+        first_pair=np.array([0, 2, 4, 6, 1006]),
+    )
+    history = one.history._replace(pair_hour=np.zeros(1006, np.int64))
+    return draw(dataclasses.replace(one, history=history), seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("load", "own", "memory"), [(0.3, 0, 1.0), (-0.3, 0.3, 3.0), (0, 0.4, 2.0), (0, 0, 1.0)]
+)
+def test_lengths_follow_the_minute_as_fitted(load, own, memory):
+    """What is generated is fitted again; and each hour has the pairs that it would have without scores."""
+    day = of_one_pool(LengthScores(*np.array([[load], [own], [memory]])), seed=3)
+    free = of_one_pool(LengthScores(*np.array([[0.0], [0.0], [1.0]])), seed=3)
+    hour, minute = day.arrived_us // 3_600_000_000, day.arrived_us // 60_000_000
+    assert (day.arrived_us == free.arrived_us).all()
+    for one in range(24):
+        assert (np.sort(day.input_tokens[hour == one]) == np.sort(free.input_tokens[hour == one])).all()
+    assert (day.output_tokens == day.input_tokens).all()
+    seen = np.flatnonzero(np.random.default_rng(0).random(minute.max() + 1) < 0.8)  # the others are silent
+    sums = (np.bincount(minute, weights)[seen] for weights in (None, day.input_tokens))
+    found = fit_length_scores(
+        PoolMinutes(seen // 60, seen % 60, *sums), hour, day.input_tokens, np.zeros(24, np.int64)
+    )
+    assert found.load == pytest.approx(load, abs=0.03)
+    assert found.own == pytest.approx(own, abs=0.05)
+    if own:
+        assert found.memory_minutes == pytest.approx(memory, rel=0.4)
+
+
+def test_what_may_be_chance_counts_as_chance():
+    """Of 200 pools without any dependence at least half have none; without the shrinkage none would."""
+    rng, pools = np.random.default_rng(0), 200
+    requests = rng.poisson(20.0, 60 * pools) + 1
+    pool = np.repeat(np.arange(60 * pools) // 60, requests)
+    length = rng.lognormal(7, 1, pool.size).astype(np.int64)
+    sums = np.bincount(np.repeat(np.arange(60 * pools), requests), length)
+    minutes = PoolMinutes(np.arange(60 * pools) // 60, np.arange(60 * pools) % 60, requests, sums)
+    found = fit_length_scores(minutes, pool, length, np.arange(pools))
+    assert (found.load == 0).mean() > 0.5 < (found.own == 0).mean()
+
+
+def test_a_trace_whose_busy_minutes_have_long_prompts_is_generated_so(tmp_path):
+    minute = np.repeat(np.arange(120), np.tile([60, 120], 60))
+    at = np.sort(minute * 60_000_000 + np.random.default_rng(0).integers(0, 60_000_000, minute.size))
+    lake, code = Lake(tmp_path / "lake"), np.zeros(at.size, np.int16)
+    lengths = (100 + 200 * (minute % 2)).astype(np.int32)
+    rows = canonical_requests(
+        DayColumns(at, code, code, code, code, lengths, code + np.int32(10)), FIRST, "x", CATALOGUE, ["chat"]
+    )
+    lake.write("requests", rows, trace="long", day=FIRST)
+    made = draw(fit_clients(lake, "long", NAMES, Progress())[0])
+    load, tokens = (np.bincount(made.arrived_us // 60_000_000, by) for by in (None, made.input_tokens))
+    assert np.corrcoef(load, tokens / np.maximum(load, 1))[0, 1] > 0.7
+
+
+def test_batches_leave_the_variation_that_they_do_not_explain(tmp_path):
+    """Twelve windows of batches of 2 on average; in two they come in the first and the last minute."""
+    rng = np.random.default_rng(0)
+    windows = rng.random((12, 150)) + np.arange(12)[:, None]
+    windows[::6] = windows[::6] // 1 + 0.9 * (windows[::6] % 1 > 0.5) + 0.1 * rng.random((2, 150))
+    starts_s = np.repeat(600 * windows.ravel(), rng.geometric(0.5, windows.size))
+    at = np.sort((1e6 * (np.floor(starts_s) + rng.random(starts_s.size))).astype(np.int64))
+    lake, code = Lake(tmp_path / "lake"), np.zeros(at.size, np.int16)
+    columns = DayColumns(at, code, code, code, code, code + np.int32(100), code + np.int32(10))
+    rows = canonical_requests(columns, FIRST, "x", CATALOGUE, ["chat"])
+    lake.write("requests", rows, trace="batches", day=FIRST)
+    found = fit_clients(lake, "batches", NAMES, Progress())[0]
+    assert found.spacing.mean_size() == pytest.approx(2.0, rel=0.2)
+    cv = found.history.gap_cv[0, 0, :12].reshape(2, 6)
+    assert cv[:, 1:] == pytest.approx(1.0, abs=0.15)
+    assert (cv[:, 0] > 2.0).all()
+
+
+def test_scores_are_those_of_ranks_within_a_cell():
+    cell, value, weight = (
+        np.array(of) for of in ([1, 0, 1, 0, 1, 0], [3, 5, 3, 9, 8, 5], [1, 1, 2, 3, 1, 4])
+    )
+    for weights in (weight, None):
+        found = normal_scores(cell, value, weights)
+        for n in range(6):
+            of = cell == cell[n]
+            times = np.where(of, 1 if weights is None else weights, 0)
+            below = (times * ((value < value[n]) + 0.5 * (value == value[n]))).sum()
+            assert NormalDist().cdf(found[n]) == pytest.approx(below / times.sum())
+
+
+def test_a_record_that_begins_and_ends_within_a_minute_has_its_rate_and_no_noise(tmp_path):
+    """A hundred requests a minute for 16 minutes and two parts: not two slumps, nor a lower rate."""
+    at = np.sort(np.random.default_rng(0).integers(50_000_000, 17 * 60_000_000 + 6_000_000, 1627))
+    lake, code = Lake(tmp_path / "lake"), np.zeros(at.size, np.int16)
+    columns = DayColumns(at, code, code, code, code, code + np.int32(100), code + np.int32(10))
+    rows = canonical_requests(columns, FIRST, "x", CATALOGUE, ["chat"])
+    lake.write("requests", rows, trace="short", day=FIRST)
+    found, _ = fit_clients(lake, "short", NAMES, Progress())
+    assert found.requests_per_hour.sum() / 168 == pytest.approx(6000.0, rel=0.001)
+    assert found.noise.minute_share == pytest.approx(0.0)
+
+
 # --- side by side ----------------------------------------------------------------------------------------
 
 
@@ -363,10 +472,10 @@ def test_many_tokens_are_subsampled_with_the_mean_of_each_hour(lake, monkeypatch
         "select distinct app, region, llm, tier from requests where trace = 'small' order by all"
     ).to_pandas()
     days = lake.days("requests", "small")
-    _, first, whole, hours = token_pairs.read_token_pairs(lake, "small", clients, days)
+    _, first, whole, hours, _ = token_pairs.read_token_pairs(lake, "small", clients, days)
     assert len(whole) == lake.count("requests", trace="small")
     monkeypatch.setattr(token_pairs, "MOST_PAIRS", len(whole) // 4)
-    _, fewer, kept, kept_hours = token_pairs.read_token_pairs(lake, "small", clients, days)
+    _, fewer, kept, kept_hours, _ = token_pairs.read_token_pairs(lake, "small", clients, days)
     assert 0.15 * len(whole) < len(kept) <= 0.26 * len(whole)
     largest = np.diff(first).argmax()
     whole, hours = (of[first[largest] : first[largest + 1]] for of in (whole, hours))

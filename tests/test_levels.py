@@ -111,6 +111,9 @@ def test_the_dispersion_of_seconds_is_that_of_their_batches():
     found = count_cumulants(counts)
     assert np.ravel(fit_batch_sizes(*np.array(found)[:, None])) == pytest.approx([0.2, 6.0], rel=0.1)
     assert found[0] == pytest.approx((0.8 + 0.2 * 6 * 11) / 2, rel=0.06)
+    seldom, _ = draw_arrivals(np.random.default_rng(0), np.full((1, 1440), 4.0), np.ones((1, 144)), spacing)
+    gaps = np.diff(np.sort(seldom))
+    assert gaps.std() / gaps.mean() == pytest.approx(spacing.batch_cv()[0], rel=0.06)
 
 
 def test_clumps_are_uniform_in_their_window():

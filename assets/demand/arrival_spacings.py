@@ -75,12 +75,13 @@ def fit_spacings(lake: Lake, trace: str, clients: pd.DataFrame, days: Sequence[d
     batched = (seen[:, 0] > BATCH_DISPERSION_RATIO * single[:, 0]) | (grid_us >= SECOND_US)
     batched &= seen[:, 0] > LEAST_DISPERSION
     share[largest[batched]], size[largest[batched]] = fit_batch_sizes(*seen[batched].T)
-    cv[largest[batched]] = cv_by_window[largest[batched]] = 1.0
+    spacing = Spacing(family, share, size)
     if grid_us >= SECOND_US:  # the gaps are those of the grid
         cv[:] = cv_by_window[:] = 1.0
-    return SenderSpacings(
-        sender, Spacing(family, share, size), cv, cv_by_window, grid_us, midnight_us + int(arrived_us[0])
-    )
+    batched, explained = share > 0, spacing.batch_cv()
+    cv[batched] = np.maximum(cv[batched] / explained[batched], 1.0)
+    cv_by_window[batched] = np.maximum(cv_by_window[batched] / explained[batched, None, None], 1.0)
+    return SenderSpacings(sender, spacing, cv, cv_by_window, grid_us, midnight_us + int(arrived_us[0]))
 
 
 def _senders(windows: pd.DataFrame, clients: pd.DataFrame) -> np.ndarray:

@@ -22,6 +22,7 @@ from fleetcast.models.traffic.recorded_days import RecordedDays
 from fleetcast.models.traffic.trace_columns import TraceNames
 
 NOISE_GROUP_KEYS = ["region", "llm", "tier"]  # clients of equal keys have common noise
+LEAST_WHOLE_HOUR = 0.99  # of an hour: its requests count as those of a whole one
 MOST_CLIENTS = 20_000  # bounds the memory of their rates by minute
 
 
@@ -42,7 +43,7 @@ def fit_clients(
     level, expected, rates, levels, by_hour = _fit_app_levels(record, rates, app.astype(np.int64))
     sent = record.per_hour.sum(axis=1)
     chance = np.bincount(record.group, sent * spaced.cv[spaced.sender] ** 2) / np.bincount(record.group, sent)
-    pool, first_pair, pairs, pair_hour = read_token_pairs(lake, trace, record.clients, days)
+    tokens = read_token_pairs(lake, trace, record.clients, days)
     traffic = ClientTraffic(
         region=column_codes(table, "region", names.regions),
         llm=column_codes(table, "llm", names.llms),
@@ -52,19 +53,20 @@ def fit_clients(
         group=record.group,
         sender=spaced.sender,
         level=level,
-        pool=pool,
+        pool=tokens.pool,
         noise=fit_noise(record.per_minute, expected, chance),
         levels=levels,
         spacing=spaced.spacing,
         history=RecordedDays(
             np.array([day.weekday() for day in days]),
             spaced.cv_by_window,
-            pair_hour,
+            tokens.hour,
             by_hour[:, [(day - days[0]).days for day in days]].reshape(-1, 24 * len(days)),
             _input_shares(lake, trace, apps)[np.unique(app[level >= 0])],
         ),
-        first_pair=first_pair,
-        pairs=pairs,
+        first_pair=tokens.first,
+        pairs=tokens.pairs,
+        lengths=tokens.lengths,
         grid_us=spaced.grid_us,
         grid_first_us=spaced.grid_first_us,
     )
@@ -77,7 +79,8 @@ class ClientRecord(NamedTuple):
     clients: pd.DataFrame  # app, region, llm, tier
     group: np.ndarray  # (clients,) of clients with common noise
     per_hour: np.ndarray  # (clients, hours) requests
-    per_minute: np.ndarray  # (groups, minutes) requests; nan where nothing was recorded
+    per_minute: np.ndarray  # (groups, minutes) requests; nan where a minute was not recorded in full
+    minute_share: np.ndarray  # (minutes,) recorded share of each minute, 0 to 1
     first_hour: int  # hour of the week of the first hour, Monday 00:00 UTC is 0
 
     def hour_of_week(self) -> np.ndarray:
@@ -86,9 +89,8 @@ class ClientRecord(NamedTuple):
 
     def recorded_share(self) -> np.ndarray:
         """Return the recorded share of each hour, 0 to 1, shape (hours,)."""
-        known = ~np.isnan(self.per_minute[0])
-        hours = self.per_hour.shape[1]
-        return np.pad(known.astype(float), (0, 60 * hours - known.size)).reshape(-1, 60).mean(axis=1)
+        rest = 60 * self.per_hour.shape[1] - self.minute_share.size
+        return np.pad(self.minute_share, (0, rest)).reshape(-1, 60).mean(axis=1)
 
 
 def _read_record(lake: Lake, trace: str) -> ClientRecord:
@@ -97,9 +99,7 @@ def _read_record(lake: Lake, trace: str) -> ClientRecord:
         "from demand where trace = $trace",
         trace=trace,
     ).to_pandas()
-    first, recorded = recorded_minutes(lake, trace)
-    start = first.astype("datetime64[h]")
-    recorded = np.concatenate([np.full((first - start) // MINUTE, np.nan), recorded])
+    start, share = _recorded_shares(lake, trace)
     clients = rows[CLIENT].drop_duplicates().sort_values(CLIENT).reset_index(drop=True)
     if len(clients) > MOST_CLIENTS:
         raise LakeError(
@@ -109,12 +109,31 @@ def _read_record(lake: Lake, trace: str) -> ClientRecord:
     group = clients.groupby(NOISE_GROUP_KEYS, sort=True).ngroup().to_numpy()
     rows = rows.merge(clients.assign(client=clients.index, group=group), on=CLIENT)
     minute = (rows["minute"].to_numpy() - start) // MINUTE
-    per_hour = np.zeros((len(clients), -(-recorded.size // 60)))
+    per_hour = np.zeros((len(clients), -(-share.size // 60)))
     np.add.at(per_hour, (rows["client"], minute // 60), rows["requests"])
-    per_minute = np.tile(recorded, (group.max() + 1, 1))
+    per_minute = np.tile(np.where(share < 1, np.nan, 0.0), (group.max() + 1, 1))
     np.add.at(per_minute, (rows["group"], minute), rows["requests"])
     first_hour = int((start - np.datetime64("1970-01-05", "h")) // np.timedelta64(1, "h")) % 168  # a Monday
-    return ClientRecord(clients, group, per_hour, per_minute, first_hour)
+    return ClientRecord(clients, group, per_hour, per_minute, share, first_hour)
+
+
+def _recorded_shares(lake: Lake, trace: str) -> tuple[np.datetime64, np.ndarray]:
+    """Return the hour of the first request, and the recorded share of each minute from then on, (minutes,).
+
+    The record begins at the first request and ends at the last one, so these minutes are recorded in part. If
+    no minute lies between them, they count as whole.
+    """
+    first, recorded = recorded_minutes(lake, trace)
+    ends = lake.sql(
+        "select extract(microseconds from min(arrived_at)) / 6e7 as first, "
+        "extract(microseconds from max(arrived_at)) / 6e7 as last from requests where trace = $trace",
+        trace=trace,
+    )
+    start = first.astype("datetime64[h]")
+    share = np.where(np.isnan(recorded), 0.0, 1.0)
+    if share.size > 2:
+        share[[0, -1]] = 1 - ends["first"][0].as_py(), ends["last"][0].as_py()
+    return start, np.concatenate([np.zeros((first - start) // MINUTE), share])
 
 
 def _weekly_rates_of_clients(record: ClientRecord) -> np.ndarray:
@@ -166,7 +185,7 @@ def _fit_app_levels(
         The recorded level of each hour, relative to the mean, shape (apps with levels, days, 24); nan where
         it was not recorded in full.
     """
-    hour_of_week, is_whole = record.hour_of_week(), record.recorded_share() == 1
+    hour_of_week, is_whole = record.hour_of_week(), record.recorded_share() > LEAST_WHOLE_HOUR
     counts, weekly = (sum_by_code(values, app) for values in (record.per_hour, rates))
     whole = np.where(is_whole, counts, np.nan)
     needs_levels = has_own_levels(whole, np.where(is_whole, weekly[:, hour_of_week], np.nan))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.app_levels import AppLevels, draw_level_stretch
+from fleetcast.models.traffic.length_scores import LengthScores, exchange_pairs
 from fleetcast.models.traffic.random_streams import (
     HOUR_US,
     MINUTE_US,
@@ -68,6 +69,7 @@ class ClientTraffic:
     history: RecordedDays
     first_pair: Ints  # (pools + 1,) where the pairs of a pool begin, in order of time
     pairs: NDArray[np.int32]  # (pairs, 2) input and output tokens of the recorded requests
+    lengths: LengthScores  # of each pool
     grid_us: int = 1  # all instants lie on this grid
     grid_first_us: int = 0  # through this instant, since 1970
 
@@ -106,6 +108,14 @@ def client_day(
     cell = 24 * kind.ravel()[client] + arrived_us // HOUR_US
     rng = random_stream(seed, day, "tokens")
     pair = draw_token_pairs(rng, traffic.history, traffic.first_pair, pool, hours, cell)
+    pair = exchange_pairs(
+        random_stream(seed, day, "lengths"),
+        pair,
+        traffic.pairs[:, 0],
+        cell,
+        arrived_us // MINUTE_US,
+        traffic.lengths.of(pool),
+    )
     if traffic.grid_us > 1:
         midnight_us = int(np.datetime64(day, "us").astype(np.int64))
         arrived_us = snap_to_grid(arrived_us, traffic.grid_us, traffic.grid_first_us - midnight_us)

@@ -13,7 +13,7 @@ MINUTE_US, HOUR_US = 60_000_000, 3_600_000_000
 STREAM_SUBJECTS = (
     *("noise", "jobs", "counts", "times", "apps", "input", "output", "tile"),
     *("gaps", "tokens", "moved", "copies", "levels", "history", "cells"),
-    *("prefixes", "sessions"),
+    *("prefixes", "sessions", "lengths"),
 )
 
 
@@ -39,15 +39,26 @@ def minute_noise(
     memory_minutes : Floats or float
         Correlation time of the minutes.
     """
-    memory = np.exp(-1 / np.asarray(memory_minutes))
     sigma = np.sqrt(np.log1p(np.square(minute_share)))
+    walk = minute_walk(rng, sigma, memory_minutes, shape)
+    daily_sigma = np.sqrt(np.log1p(np.square(daily_share)))
+    level = rng.normal(0.0, daily_sigma, shape) - daily_sigma**2 / 2
+    return np.exp(np.moveaxis(walk - sigma**2 / 2, 0, -1) + level[..., None])
+
+
+def minute_walk(
+    rng: np.random.Generator, sigma: Floats | float, memory_minutes: Floats | float, shape: tuple[int, ...]
+) -> Floats:
+    """Sample normal values of mean 0, shape (1440, *shape), first-order autocorrelated over the minutes.
+
+    `sigma`, their standard deviation, and `memory_minutes`, their correlation time, broadcast to `shape`.
+    """
+    memory = np.exp(-1 / np.asarray(memory_minutes))
     walk = rng.normal(0.0, sigma, (TRAFFIC_DAY_MINUTES, *shape))
     fresh = np.sqrt(1 - memory**2)
     for minute in range(1, TRAFFIC_DAY_MINUTES):
         walk[minute] = memory * walk[minute - 1] + fresh * walk[minute]
-    daily_sigma = np.sqrt(np.log1p(np.square(daily_share)))
-    level = rng.normal(0.0, daily_sigma, shape) - daily_sigma**2 / 2
-    return np.exp(np.moveaxis(walk - sigma**2 / 2, 0, -1) + level[..., None])
+    return walk
 
 
 def minutes_within_day(start: datetime, minutes: int, day: date) -> slice:

@@ -34,6 +34,13 @@ class Spacing(NamedTuple):
         """Return the mean number of requests in a batch, shape (senders,)."""
         return 1 + self.batch_share * (self.batch_size - 1)
 
+    def batch_cv(self) -> Floats:
+        """Return the coefficient of variation of all gaps if batches come at random, shape (senders,).
+
+        Of mean size s, one gap in s is exponential with mean s, and the others are 0: 2 s - 1 is the square.
+        """
+        return np.sqrt(2 * self.mean_size() - 1)
+
 
 def draw_arrivals(
     rng: np.random.Generator, per_minute: Floats, gap_cv: Floats, spacing: Spacing, cell_us: int = SECOND_US

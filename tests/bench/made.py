@@ -186,7 +186,8 @@ def trace_statistics(requests: pd.DataFrame, large: list[str]) -> Statistics:
         found["peak_hour"] = float(load.max() / load.mean())
         found["dispersion_1h"] = float(load.var() / load.mean())
     minute = at // MINUTE_US - at.min() // MINUTE_US
-    minutes, input_tokens = np.bincount(minute), np.bincount(minute, requests["input"])
+    # The record begins and ends within a minute.
+    minutes, input_tokens = np.bincount(minute)[1:-1], np.bincount(minute, requests["input"])[1:-1]
     busy = minutes > 0
     found["load_to_input"] = float(np.corrcoef(minutes[busy], input_tokens[busy] / minutes[busy])[0, 1])
     found["dispersion_1min"] = float(minutes.var() / minutes.mean())
