@@ -19,6 +19,7 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.traffic.random_streams import minute_walk
 from fleetcast.models.world.traffic_config import TRAFFIC_DAY_MINUTES
 
+MOST_SCORE = 100  # the difference of two scores is smaller
 MOST_SHARE = 0.999  # of the variance of the scores that a fit explains
 MOST_MEMORY_MINUTES = 30  # levels that last longer are those of hours, which the sampled pairs have
 
@@ -118,15 +119,23 @@ def exchange_pairs(
     scores : LengthScores
         Of each kind of client, shape (kinds,).
     """
-    kind = cell // 24
-    chosen = np.flatnonzero((scores.load != 0)[kind] | (scores.own > 0)[kind])
-    of, own, kind, minute = cell[chosen], pair[chosen], kind[chosen], minute[chosen]
-    _, place, load = np.unique(kind * TRAFFIC_DAY_MINUTES + minute, return_inverse=True, return_counts=True)
-    level = minute_walk(rng, scores.own, scores.memory_minutes, scores.own.shape)[minute, kind]
-    chance = np.sqrt(1 - scores.load**2 - scores.own**2)[kind] * rng.standard_normal(kind.size)
-    wanted = scores.load[kind] * normal_scores(of, load[place]) + level + chance
+    kinds = np.flatnonzero((scores.load != 0) | (scores.own > 0))
+    place = np.full(scores.load.size, -1)
+    place[kinds] = np.arange(kinds.size)
+    chosen = np.flatnonzero(place[cell // 24] >= 0)
+    kind, own = place[cell[chosen] // 24], pair[chosen]
+    cell, minute = 24 * kind + cell[chosen] % 24, kind * TRAFFIC_DAY_MINUTES + minute[chosen]
+    load, own_level, memory_minutes = (values[kinds] for values in scores)
+    requests = np.bincount(minute, minlength=kinds.size * TRAFFIC_DAY_MINUTES).astype(float)
+    busy = np.flatnonzero(requests)
+    mean = minute_walk(rng, own_level, memory_minutes, own_level.shape).T.ravel()
+    mean[busy] += load[busy // TRAFFIC_DAY_MINUTES] * normal_scores(
+        busy // 60, requests[busy], requests[busy]
+    )
+    chance = np.sqrt(1 - load**2 - own_level**2)[kind] * rng.standard_normal(chosen.size)
     exchanged = pair.copy()
-    exchanged[chosen[np.lexsort((wanted, of))]] = own[np.lexsort((own, input_tokens[own], of))]
+    by_score = np.argsort(MOST_SCORE * cell + mean[minute] + chance)
+    exchanged[chosen[by_score]] = own[np.argsort((cell << 32) + input_tokens[own], kind="stable")]
     return exchanged
 
 
