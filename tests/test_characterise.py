@@ -326,8 +326,10 @@ def test_the_asset_shows_figures_of_the_findings(lake, tmp_path):
 
 
 def test_an_unknown_trace_is_named(lake):
-    with pytest.raises(LakeError, match=r"'nobody' has no requests\. It has no day at all"):
-        characterise_trace(lake, "nobody", Progress())
+    (known,) = lake.traces("requests")
+    for name, hint in (("zzz", f"Known: {known}"), (known[:-1], f"Did you mean '{known}'")):
+        with pytest.raises(LakeError, match=rf"'{name}' has no requests\. It has no day at all\. {hint}"):
+            characterise_trace(lake, name, Progress())
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the real Azure trace is not next to this checkout")

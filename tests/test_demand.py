@@ -70,7 +70,7 @@ def test_the_matrix_equals_counting(lake, minutes):
 
 
 def test_missing_days_are_reported(lake):
-    with pytest.raises(LakeError, match=r"'t' has no requests on 2025-07-01.* no day at all: make it"):
+    with pytest.raises(LakeError, match=r"'t' has no requests on 2025-07-01.* no day at all\. Make it"):
         build_demand(lake, "t", DAY)
     write_day(lake, DAY, 3, 0)
     write_day(lake, DAY + timedelta(days=2), 3, 0)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.world.toml_dataclasses import suggest_name
 
 
 def require_day(lake: Lake, table: str, trace: str, day: date) -> None:
@@ -31,7 +32,11 @@ def describe_known_days(lake: Lake, table: str, trace: str) -> str:
     """Describe which days of a table the lake has, and what to do for another day."""
     days = lake.days(table, trace)
     if not days:
-        return "It has no day at all: make it with fleetcast nightly, or put its file into data/landing."
+        traces = lake.traces(table)
+        known = f" {suggest_name(trace, traces)}" if traces else ""
+        return (
+            f"It has no day at all.{known} Make it with fleetcast nightly, or put its file into data/landing."
+        )
     gaps = (days[-1] - days[0]).days + 1 - len(days)
     missing = f", {gaps} of them missing" if gaps else ""
     return f"It has {days[0]} to {days[-1]}{missing}. Choose one of these, or land or make the missing one."
