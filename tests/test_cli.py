@@ -205,6 +205,16 @@ def test_a_recipe_without_rows_names_what_it_lacks(query, message, tmp_path):
     assert message in " ".join(explain_empty_result(Lake(tmp_path), query, given))
 
 
+@pytest.mark.parametrize("width", [2, 24, 60, 400])
+def test_no_text_is_broken_however_narrow_the_terminal(width):
+    """A line that a person or a program copies is one line: of both consoles, of any length."""
+    for length in range(1, 200, 9):
+        sheet = StringIO()
+        line = "ab cd " * length
+        terminal_tables.LiteralConsole(file=sheet, width=width).print(line, style="red")
+        assert sheet.getvalue() == f"{line}\n"
+
+
 @pytest.mark.parametrize("width", [24, 60, 400])
 def test_no_number_is_cut_however_narrow_the_terminal(width, monkeypatch):
     sheet = StringIO()
