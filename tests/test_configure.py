@@ -11,6 +11,7 @@ from engine_market import (
     OFFICE,
     fewest_by_counting,
     priced,
+    score_of,
     traffic_of,
     window,
     with_tpot_target,
@@ -33,6 +34,8 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
 
+OWN = engine_points.default_settings("none")
+
 
 @pytest.fixture(scope="module")
 def market() -> engine_points.EngineMarket:
@@ -53,6 +56,18 @@ def test_bisection_finds_the_least_number_from_any_guess(low: int, more: int, fi
     coarse = point_search.least_true(lambda n: n >= first, low, high, guess, 16)
     assert (coarse is None) == (expected is None)
     assert expected is None or coarse is None or 0 <= coarse - expected <= coarse // 16
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=1), st.integers(1, 8))
+def test_points_that_equal_a_chosen_one_are_chosen_and_no_others(
+    rows: list[tuple[int, int]], count: int
+) -> None:
+    kinds = [EnginePoint(EngineVariant(16, 16, False), EngineShape("h100-80gb", 2**n), OWN) for n in range(3)]
+    scores = [score_of(kinds[kind], 1)._replace(usd_per_hour=usd) for kind, usd in sorted(rows)]
+    found = point_search.spread_kinds(scores, count)
+    ranks = {point_search.rank_score(score) for score in found[:count]}
+    assert len(found) >= min(count, len(scores))
+    assert len(found) == sum(point_search.rank_score(score) in ranks for score in scores)
 
 
 def test_the_bound_is_at_most_the_best_steps_of_a_linear_programme_and_little_less() -> None:

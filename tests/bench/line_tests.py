@@ -174,10 +174,7 @@ def last_line(statement: ast.stmt) -> int:
 def tests_naming(file: str, around: Sequence[ast.stmt], folder: Path) -> list[Ran]:
     """Tests that run a line which names what a statement defines, in its file or where that is imported."""
     module = ".".join(Path(file).with_suffix("").parts)
-    users = [
-        file,
-        *(f"{one.replace('.', '/')}.py" for one in importers().get(module, ()) if not one.endswith(".py")),
-    ]
+    users = [file, *importers().get(module, ())]
     for statement in reversed(around):
         words = names_behind(file, statement)
         word, found = re.compile(rf"\b({'|'.join(map(re.escape, words))})\b"), list[Ran]()
@@ -242,32 +239,9 @@ def imported_modules(text: str) -> set[str]:
 
 @cache
 def importers() -> dict[str, set[str]]:
-    """The modules and test files that import each module."""
+    """The files of the project that import each module."""
     found: dict[str, set[str]] = {}
-    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    texts = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text("utf-8") for path in paths
-    }
-    for name, text in (texts | test_texts()).items():
-        for module in imported_modules(text):
-            found.setdefault(module, set()).add(name)
+    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
+        for module in imported_modules(path.read_text(encoding="utf-8")):
+            found.setdefault(module, set()).add(str(path.relative_to(ROOT)))
     return found
-
-
-def nearest_tests(file: str) -> list[str]:
-    """Test files that import a module or name an SQL file, through the fewest modules."""
-    path = Path(file)
-    if path.suffix == ".sql":
-        found = {test for test, text in test_texts().items() if re.search(rf"\b{path.stem}\b", text)}
-    else:
-        seen = near = {".".join(path.with_suffix("").parts)}
-        found = set[str]()
-        while near and not found:
-            near = {name for module in near for name in importers().get(module, ())} - seen
-            seen, found = seen | near, {name for name in near if name.endswith(".py")}
-
-    def order(test: str) -> tuple[bool, int]:
-        name = Path(test).stem.removeprefix("test_")
-        return name not in path.stem and path.stem not in name, len(test_texts()[test])
-
-    return sorted(found, key=order)

@@ -5,7 +5,7 @@
 Without a seed it takes a fresh one and prints it. First all test files are recorded that have changed since
 the last time (at most S seconds, 0: none). Tests that run the line of a mutant judge it, by the choice of
 line_tests.py: some quick ones, then the others. Those of the kernel run it as plain Python; then
-KERNEL_TESTS run it compiled. The nearest test files by imports run whole if they have no record.
+KERNEL_TESTS run it compiled. A test file that has no record judges nothing.
 
 A mutant is noticed if a test fails, or the tests take more CPU than LIMIT_S, and the same tests pass
 within it without the change. A run that ends otherwise is undecided, and counts as not noticed. A mutant of
@@ -29,7 +29,7 @@ from pathlib import Path
 
 from changed_file import FAILED, PASSED, kernel_files, run_pytest
 from line_recorder import digest
-from line_tests import PLAIN, RECORDS, Ran, choose_tests, is_recorded, nearest_tests, record_tests
+from line_tests import PLAIN, RECORDS, Ran, choose_tests, record_tests
 from measure import ROOT, Figures, Target
 from mutant_draws import Change, draw_changes
 from rich.console import Console
@@ -37,8 +37,7 @@ from rich.table import Table
 
 SEED = int(os.environ.get("FLEETCAST_MUTANTS_SEED", time.time_ns() % 1_000_000))
 COUNT = int(os.environ.get("FLEETCAST_MUTANTS", 200))
-MOST_FILES = 3  # of the nearest test files, if they have no record: these run whole
-QUICK, QUICK_S = 8, 10.0  # tests that run first, and their seconds
+QUICK, QUICK_S = 4, 4.0  # tests that run first, and their seconds
 MOST_TESTS, MOST_S = 80, 80.0  # all recorded tests of a mutant, and their seconds when they were recorded
 LIMIT_S = 120.0  # CPU seconds for tests that run at once
 KERNEL_LIMIT_S = 180.0  # the same with the compilation of the kernel
@@ -60,7 +59,8 @@ TARGETS = {
 
 def random_mutants() -> Figures:
     """Change one random line after the other, in memory: which change does no test notice?"""
-    changes = draw_changes(SEED, COUNT)
+    kernel = kernel_files()
+    changes = sorted(draw_changes(SEED, COUNT), key=lambda change: ROOT / change.file in kernel)  # slow: last
     print(f"seed {SEED}, {len(changes)} mutants", file=sys.stderr, flush=True)
     if RECORD_S > 0:
         record_tests(RECORD_S)
@@ -164,7 +164,7 @@ def pass_unchanged(tests: Sequence[str], limit_s: float, environment: Sequence[t
 def test_runs(change: Change, met: Set[str]) -> list[tuple[list[str], float, dict[str, str]]]:
     """The tests that a change has not met and that run at once, their CPU seconds at most, and variables.
 
-    First the quick ones, then others, then files: those of the kernel, or near ones without a record.
+    First the quick ones, then others, then files of the compiled kernel.
     """
     is_kernel = ROOT / change.file in kernel_files()
     environment = {"NUMBA_DISABLE_JIT": "1"} if is_kernel else {}
@@ -175,9 +175,6 @@ def test_runs(change: Change, met: Set[str]) -> list[tuple[list[str], float, dic
     runs = [([ran.test for ran in part], LIMIT_S, environment) for part in (quick, others)]
     if is_kernel:
         runs.append((list(KERNEL_TESTS), KERNEL_LIMIT_S, {}))
-    else:
-        files = [file for file in nearest_tests(change.file) if not is_recorded(RECORDS, file)]
-        runs.append((files[:MOST_FILES], LIMIT_S, environment))
     return [([test for test in tests if text_and_name(test) not in met], *how) for tests, *how in runs]
 
 
