@@ -133,13 +133,12 @@ def advise_command(
                 )
                 numbers, files = advise_on_trace(request, out, progress)
         for line in numbers["answer"]:
-            OUT.print(line, soft_wrap=True, markup=False)
+            OUT.print(line)
         limits = len(numbers["cannot"])
         OUT.print(
             f"page     {short_path(files.page)}   (with {limits} lines on what cannot be concluded)",
-            soft_wrap=True,
         )
-        OUT.print(f"numbers  {short_path(files.numbers)}", soft_wrap=True)
+        OUT.print(f"numbers  {short_path(files.numbers)}")
 
 
 def advise_on_trace(

@@ -159,9 +159,7 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
     for row in rows:
         if row["failure_reason"]:
             best = format_percent(row["best_ratio"], ".1f")
-            OUT.print(
-                f"{row['planner']}: {row['failure_reason']}; at best {best} % of a target", soft_wrap=True
-            )
+            OUT.print(f"{row['planner']}: {row['failure_reason']}; at best {best} % of a target")
 
 
 def show_draws(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -179,7 +177,7 @@ def show_draws(rows: Sequence[Mapping[str, Any]]) -> None:
             count = f" ({row['kept_draws']})" if row["kept_draws"] < most else ""
             ranges.append(f"{row['planner']} {ends} %{count}")
     if ranges:
-        OUT.print(f"over fleetcast in {most} resamples of the requests: {', '.join(ranges)}", soft_wrap=True)
+        OUT.print(f"over fleetcast in {most} resamples of the requests: {', '.join(ranges)}")
 
 
 def show_ideas(found: pa.Table) -> None:

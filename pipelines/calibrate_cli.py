@@ -118,7 +118,7 @@ def with_log_frontend(config: "RunConfig", frontend_s: float | None) -> "RunConf
 
     if frontend_s is None:
         return config
-    ERR.print(f"Front end: {1e3 * frontend_s:g} ms from arrival to the engine's queue.", soft_wrap=True)
+    ERR.print(f"Front end: {1e3 * frontend_s:g} ms from arrival to the engine's queue.")
     return dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, frontend_s=frontend_s))
 
 
@@ -153,7 +153,7 @@ def read_calibration_log(
     log = read_log(expand_path(file))
     chosen = with_log_frontend(chosen, log.frontend_s)
     for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet, log.requests, file.name)]:
-        ERR.print(note, markup=False, soft_wrap=True)
+        ERR.print(note)
     return CalibrationLog(log.requests, file.name, llm, deployment, catalogue, chosen, limits)
 
 
@@ -178,7 +178,7 @@ def fit_profile(log: CalibrationLog, progress: "Progress") -> "tuple[LatencyProf
             log.requests, log.llm, log.deployment, log.catalogue, log.config, log.name, log.limits, done
         )
     show_hypotheses(found)
-    ERR.print(f"As a deployment: {deployment_line(log.llm, found.deployment)}", markup=False, soft_wrap=True)
+    ERR.print(f"As a deployment: {deployment_line(log.llm, found.deployment)}")
     return found.profile, found.verdict
 
 
@@ -186,7 +186,7 @@ def show_profile(profile: "LatencyProfile", frontend_s: float) -> None:
     """Print the profile as a block for latency.toml."""
     from fleetcast.assets.studies.profile_toml import profile_as_toml
 
-    OUT.print(profile_as_toml(profile, frontend_s), end="", markup=False, soft_wrap=True)
+    OUT.print(profile_as_toml(profile, frontend_s), end="")
 
 
 def save_profile(profile: "LatencyProfile", is_allowed: bool, frontend_s: float) -> None:
@@ -199,9 +199,7 @@ def save_profile(profile: "LatencyProfile", is_allowed: bool, frontend_s: float)
             "raise --ttft-limit or --e2e-limit, or write it with --force."
         )
     replaced = write_profile(profile, LATENCY_TOML, frontend_s)
-    ERR.print(
-        f"{short_path(LATENCY_TOML)}: the profile was {'replaced' if replaced else 'added'}.", soft_wrap=True
-    )
+    ERR.print(f"{short_path(LATENCY_TOML)}: the profile was {'replaced' if replaced else 'added'}.")
 
 
 def resolve_deployment(
@@ -225,7 +223,6 @@ def resolve_deployment(
     if limits.pop("has_prefix_cache", False):
         ERR.print(
             "The engine caches prefixes: prompts that share a prefix look cheaper than they are.",
-            soft_wrap=True,
         )
     options = {name: value for name, value in given.items() if value is not None}
     return dataclasses.replace(deployment, **{**limits, **options})
@@ -261,12 +258,10 @@ def show_hypotheses(found: "Calibration") -> None:
     Exits with code 2 if the log looks like that of more than one instance.
     """
     (best, best_error), *others = found.hypotheses.items()
-    ERR.print(
-        f"{found.fitted} requests fitted, {found.held_out} held out, the first ones neither.", soft_wrap=True
-    )
-    ERR.print(f"Best: {best} (mean error {best_error:.1%}).", soft_wrap=True)
+    ERR.print(f"{found.fitted} requests fitted, {found.held_out} held out, the first ones neither.")
+    ERR.print(f"Best: {best} (mean error {best_error:.1%}).")
     for other, error in others:
-        ERR.print(f"  {other}: {error:.1%}", soft_wrap=True)
+        ERR.print(f"  {other}: {error:.1%}")
     if best.instances > 1:
         exit_with_message("more than one instance served this log. Split it by instance and pass one part.")
 
@@ -285,7 +280,5 @@ def show_verdict(checks: "list[CalibrationCheck]") -> bool:
         ERR.print(
             f"{metric}: {errors}; limit {of_metric[0].limit_share:.0%}: {'pass' if passes else 'FAIL'}",
             style=None if passes else "red",
-            markup=False,
-            soft_wrap=True,
         )
     return all(check.passes for check in checks)

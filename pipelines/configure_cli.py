@@ -118,16 +118,13 @@ def configure_command(
         OUT.print(
             f"{traffic.name}   ({traffic.requests:,} requests of {describe_hours(len(traffic.hours))}, "
             f"{answer.search.considered:,} settings considered, {answer.search.replayed:,} replayed)",
-            markup=False,
-            soft_wrap=True,
         )
         show_engine_answer(answer)
         if traffic.note:
-            OUT.print(traffic.note, markup=False, soft_wrap=True)
+            OUT.print(traffic.note)
         folder = configure_answer.write_answer_files(answer, traffic, catalogue, out and expand_path(out))
         OUT.print(
             f"files    {short_path(folder)}: answer.json, engines.sh, fleet.toml, engines.yaml",
-            soft_wrap=True,
         )
 
 
@@ -151,7 +148,7 @@ def show_engine_answer(answer: "EngineAnswer") -> None:
         names = [describe_point(score.point) for score in answer.search.front]
         show_scores("cost against TPOT, on a part of the busiest hour", answer.search.front, names)
     for line in explain_answer(answer):
-        OUT.print(line, markup=False, soft_wrap=True)
+        OUT.print(line)
 
 
 def show_scores(title: str, scores: Sequence["FleetScore"], names: Sequence[str]) -> None:

@@ -88,7 +88,7 @@ def show_errors(settings: RunSettings, day: date, board: pa.Table, against: str 
     found = read_score_intervals(settings, day, board)
     line = f"latencies: {describe_profile_errors(profile_errors(settings))}"
     if not found:
-        OUT.print(f"{line} in the median   (effect on the scoreboard: fleetcast error)", soft_wrap=True)
+        OUT.print(f"{line} in the median   (effect on the scoreboard: fleetcast error)")
         return
     policies = list(dict.fromkeys(row["policy"] for row in found))
     base = against or (BASE if BASE in policies else policies[0])
@@ -96,10 +96,10 @@ def show_errors(settings: RunSettings, day: date, board: pa.Table, against: str 
     first = strictest_scored_tier(board.to_pylist())
     shown = interval_columns(first, settings.catalogue.interactive_tiers)
     show_intervals(found, of_day, base, f"{settings.trace}, {day}", shown)
-    OUT.print(f"{line} in the median", soft_wrap=True)
+    OUT.print(f"{line} in the median")
     for name in (attainment_column(first), "usd"):
         if pairs := describe_pairs(of_day, name):
-            OUT.print(pairs, soft_wrap=True)
+            OUT.print(pairs)
 
 
 def interval_columns(first: str, tiers: Iterable[str]) -> dict[str, tuple[str, Callable[[Any], str]]]:
@@ -164,7 +164,7 @@ def show_intervals(
         rows,
     )
     if any(row["is_value_inside"] is False and row["figure"] in figures for row in found):
-        OUT.print(OUTSIDE_NOTE, soft_wrap=True)
+        OUT.print(OUTSIDE_NOTE)
 
 
 def describe_pairs(of_day: Sequence[Row], name: str) -> str:
@@ -232,11 +232,10 @@ def _show_saved_shares(
         if share
     ]
     if spent and savings:
-        OUT.print(describe_cost_error(settings, spent), soft_wrap=True)
+        OUT.print(describe_cost_error(settings, spent))
         OUT.print(
             f"{what}, and the part of each that this error may explain: {', '.join(savings)}; less in fact, "
             f"as all {sharers} share these latencies",
-            soft_wrap=True,
         )
 
 

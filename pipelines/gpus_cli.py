@@ -102,11 +102,9 @@ def gpus_command(
         show_note(found.short)
         show_note(found.rare)
         if any(fleet.is_disaggregated for fleet in found.fleets.values()):
-            OUT.print(describe_opportunism(found), soft_wrap=True)
-        OUT.print(describe_rent_answer(found), soft_wrap=True)
-        OUT.print(
-            f"figure   {short_path(settings.figures(day))}/phase_prices_{query.llm}.png", soft_wrap=True
-        )
+            OUT.print(describe_opportunism(found))
+        OUT.print(describe_rent_answer(found))
+        OUT.print(f"figure   {short_path(settings.figures(day))}/phase_prices_{query.llm}.png")
         OUT.print('tables   fleetcast sql "from phase_prices", "from gpu_fleets"')
 
 
@@ -146,8 +144,8 @@ def show_prices(found: "RentAnswer", llm: str, trace: str, day: date) -> None:
     errors = [
         e for e in catalogue_errors(setting.catalogue) if (e.profile.gpu, e.profile.tensor_parallel) in used
     ]
-    OUT.print(f"latencies: {describe_profile_errors(errors)} in the median", soft_wrap=True)
-    OUT.print(describe_saving_bound(found), soft_wrap=True)
+    OUT.print(f"latencies: {describe_profile_errors(errors)} in the median")
+    OUT.print(describe_saving_bound(found))
 
 
 def describe_saving_bound(found: "RentAnswer") -> str:

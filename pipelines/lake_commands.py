@@ -37,16 +37,14 @@ def check_command() -> None:
         found = check_lake_files(Lake())
         for word, files in (("damaged", found.damaged), ("missing", found.missing)):
             for file, command in files.items():
-                OUT.print(f"{word}  {file}", style="red", markup=False, soft_wrap=True)
-                OUT.print(f"         make it again: {command}", markup=False, soft_wrap=True)
+                OUT.print(f"{word}  {file}", style="red")
+                OUT.print(f"         make it again: {command}")
         whole = found.verified - sum(not file.startswith(DIGESTS_FOLDER) for file in found.damaged)
         OUT.print(f"files    {whole:,} of {found.verified:,} are as written")
         if without := found.without_digest:
             names = ", ".join(without[:SHOWN_FILES]) + (" ..." if len(without) > SHOWN_FILES else "")
             OUT.print(
                 f"         {len(without):,} without digest (of 0.1.0, copied, or it is lost): {names}",
-                markup=False,
-                soft_wrap=True,
             )
     raise typer.Exit(1 if found.broken else 0)
 
@@ -73,7 +71,7 @@ def tidy_command(
         word = "would free" if dry_run else "freed"
         if dry_run:
             for name in (*freed.files, *freed.digests):
-                OUT.print(name, markup=False, soft_wrap=True)
+                OUT.print(name)
         OUT.print(
             f"{word}    {freed.size_bytes / 1e6:,.1f} MB: {len(freed.files):,} files of outcomes and legs"
         )

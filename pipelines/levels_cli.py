@@ -101,7 +101,7 @@ def levels_command(
         for rows in read_level_values(settings, day, **endpoint):
             show_levels(rows, read_in_time_shares(settings, day, rows[0]), settings.trace, day)
         for sentence in describe_endpoint_levels(settings, day, **endpoint):
-            OUT.print(sentence, markup=False, soft_wrap=True)
+            OUT.print(sentence)
         OUT.print(
             f"figures  {short_path(settings.figures(day))}/level_value.png, level_ttft, headroom, ablation"
         )

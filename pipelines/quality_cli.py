@@ -67,16 +67,15 @@ def quality_command(
         show_chosen_plan(plans[0])
         show_compared_plans(plans)
         for name, why in not_found.items():
-            OUT.print(f"{name}: {why}", soft_wrap=True)
+            OUT.print(f"{name}: {why}")
         show_step_costs(requirement_step_costs(market, required))
         show_best_plans(best_plans_by_tables(market, required))
         if regions:
             show_regions(market, plan_over_regions(settings, market, required))
-        OUT.print(f"figure   {short_path(draw_quality(settings, required.name))}", soft_wrap=True)
+        OUT.print(f"figure   {short_path(draw_quality(settings, required.name))}")
         OUT.print('tables   fleetcast sql "from quality_board", "from quality_front"')
         OUT.print(
             f"export   fleetcast plan export --format json --config {config} --question {required.name}",
-            soft_wrap=True,
         )
 
 
@@ -90,12 +89,10 @@ def show_chosen_plan(plan: "QualityPlan") -> None:
     OUT.print(
         f"{plan.rule} by the judge {describe_judge(plan)}, thresholds {thresholds}: "
         f"{plan.answer.usd_per_hour:,.2f} USD/h at {plan.market.quality_config.requests_per_s:g} requests/s",
-        soft_wrap=True,
     )
     OUT.print(
         f"replayed: P95 {served.p95_s:.2f} s ({low_s:.2f} to {high_s:.2f}), quality {served.quality:.3f} "
         f"({low:.3f} to {high:.3f}; {plan.market.source})",
-        soft_wrap=True,
     )
     rows = [
         (
@@ -185,6 +182,6 @@ def show_regions(market: "Market", places: "RegionalPlan") -> None:
             f"{llm} {format_percent(share, '.0f')} %"
             for llm, share in zip(market.quality_config.llms, shares, strict=True)
         )
-        OUT.print(f"{name}: {per_s:.1f} requests/s, answered by {by_llm}", soft_wrap=True)
+        OUT.print(f"{name}: {per_s:.1f} requests/s, answered by {by_llm}")
     for line in describe_moved_load(market, places):
-        OUT.print(line, soft_wrap=True)
+        OUT.print(line)

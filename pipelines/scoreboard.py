@@ -81,7 +81,7 @@ def show_leaderboard(board: pa.Table) -> None:
 def show_promises(lines: Sequence[str]) -> None:
     """Print promises of plans and how they were kept, a line each."""
     for line in lines:
-        OUT.print(f"promise  {line}", markup=False, soft_wrap=True)
+        OUT.print(f"promise  {line}")
 
 
 def show_short_plans(plans: Sequence[Mapping[str, Any]]) -> None:
@@ -95,4 +95,4 @@ def show_short_plans(plans: Sequence[Mapping[str, Any]]) -> None:
             "{llm} in {served_region} is short of {short_tokens_per_s:,.0f} input tokens/s, "
             "{missing_instances} instances. Raise max_instances or cap_gpus."
         ).format(**plan)
-        ERR.print(line, style="yellow", markup=False, soft_wrap=True)
+        ERR.print(line, style="yellow")

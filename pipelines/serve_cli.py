@@ -60,7 +60,7 @@ def scaler_command(
         host = address.rpartition(":")[0]
         asyncio.run(
             run_scaler_server(
-                KedaScaler(plan, lambda line: OUT.print(line, markup=False, soft_wrap=True)),
+                KedaScaler(plan, OUT.print),
                 address,
                 lambda port: OUT.print(f"serving {policy} on {host}:{port}   (Ctrl-C stops it)"),
             )
@@ -114,4 +114,4 @@ def workspace_command(
 
         locations = deployment.read_deployment(expand_path(file))
         deployment.check_deployment(locations)
-        OUT.print(deployment.workspace_yaml(locations), end="", markup=False, soft_wrap=True)
+        OUT.print(deployment.workspace_yaml(locations), end="")

@@ -106,7 +106,7 @@ def _answer_query(
         rows = show_description(answer, view) if view else show_table(answer)
     if not rows:
         reasons = explain_empty_result(settings.lake, query, params)
-        ERR.print(" ".join(["No rows.", *reasons]), style="yellow", markup=False, soft_wrap=True)
+        ERR.print(" ".join(["No rows.", *reasons]), style="yellow")
 
 
 def _resolve_folder(path: Path) -> Path:

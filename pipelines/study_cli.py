@@ -52,7 +52,7 @@ def study_command(
             for name in study_names():
                 head, _ = read_study_header(name)
                 section = f"   ({head.section})" if head.section else ""
-                OUT.print(f"{name}   {head.what}{section}", markup=False, soft_wrap=True)
+                OUT.print(f"{name}   {head.what}{section}")
             return
         lake, progress = load_settings("office").lake, make_progress(quiet)
         base = resolve_config(config) if config else None
@@ -62,10 +62,10 @@ def study_command(
             catalogue = variants[0].settings.catalogue
             show_study(name, studies.run_study(variants, progress), catalogue)
             show_paper_values(lake.sql("queries/against_the_paper.sql").filter(pc.field("study") == name))
-            OUT.print(f"figure   {short_path(draw_study(lake, name, catalogue))}", soft_wrap=True)
+            OUT.print(f"figure   {short_path(draw_study(lake, name, catalogue))}")
         studies.drop_unused_lakes(lake, [variant for variants in chosen.values() for variant in variants])
         lake.publish()
-        OUT.print(f"figure   {short_path(draw_against_the_paper(lake))}", soft_wrap=True)
+        OUT.print(f"figure   {short_path(draw_against_the_paper(lake))}")
         OUT.print('tables   fleetcast sql "from studies", fleetcast sql sql/queries/against_the_paper.sql')
 
 

@@ -45,7 +45,7 @@ class ProgressBars(Progress):
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
-        ERR.print(line, markup=False, soft_wrap=True)
+        ERR.print(line)
 
 
 class MinuteLines(Progress):
@@ -63,7 +63,7 @@ class MinuteLines(Progress):
             if minute > printed_minute:
                 printed_minute = minute
                 share = f", {min(done / total, 1.0):.0%}" if total else ""
-                ERR.print(f"{label}{share} after {minute} min", markup=False, soft_wrap=True)
+                ERR.print(f"{label}{share} after {minute} min")
 
         yield step
 
@@ -72,14 +72,14 @@ class MinuteLines(Progress):
 def _line(label: str) -> Iterator[None]:
     """Print the label, and at the end the elapsed seconds on the same line."""
     begun_s = time.monotonic()
-    ERR.print(f"{label} ...", end="", markup=False, soft_wrap=True)
+    ERR.print(f"{label} ...", end="")
     ERR.file.flush()
     took = " stopped after"
     try:
         yield
         took = ""
     finally:
-        ERR.print(f"{took} {time.monotonic() - begun_s:.1f} s", markup=False, soft_wrap=True)
+        ERR.print(f"{took} {time.monotonic() - begun_s:.1f} s")
 
 
 def show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
@@ -135,7 +135,7 @@ def show_interrupted() -> None:
 
 def exit_with_message(line: str) -> NoReturn:
     """Print one red line on stderr and exit with code 2."""
-    ERR.print(f"Error: {_one_line(line)}", style="red", soft_wrap=True)
+    ERR.print(f"Error: {_one_line(line)}", style="red")
     raise typer.Exit(2)
 
 
@@ -150,19 +150,19 @@ def _one_line(text: str) -> str:
 def show_note(line: str) -> None:
     """Print a note on a result to stderr, so that it does not enter a pipe; nothing for ""."""
     if line:
-        ERR.print(line, style="yellow", markup=False, soft_wrap=True)
+        ERR.print(line, style="yellow")
 
 
 def show_refused(reasons: Sequence[str]) -> None:
     """Print the files of data/landing that were not imported, with the reason, a line each."""
     for reason in reasons:
-        ERR.print(f"Not landed: {_one_line(reason)}", style="yellow", soft_wrap=True)
+        ERR.print(f"Not landed: {_one_line(reason)}", style="yellow")
 
 
 def show_mends(lines: Sequence[str]) -> None:
     """Print what mends files whose rows are in quarantine in bulk, a line each."""
     for line in lines:
-        OUT.print(f"mend  {line}", style="yellow", markup=False, soft_wrap=True)
+        OUT.print(f"mend  {line}", style="yellow")
 
 
 def show_checks(checks: int, broken: Sequence[str], alarms: Sequence[str] = ()) -> None:

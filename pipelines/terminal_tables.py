@@ -21,13 +21,18 @@ _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
 
 
 class LiteralConsole(Console):
-    """A console that prints names of files as they are: no markup, no emoji, control characters escaped."""
+    """A console that prints texts as they are: no line breaks, markup or emoji; escapes for controls."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print texts in their own lines, however long; only a table is laid out by the width."""
+        options.setdefault("soft_wrap", all(isinstance(one, str) for one in objects))
+        super().print(*objects, **options)
+
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return the text with its control characters escaped."""
+        """Return the text with its escapes for controls."""
         return super().render_str(_CONTROLS.sub(_escaped, text), **options)
 
 
@@ -49,7 +54,7 @@ def show_board(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) 
             pages.append([])
         pages[-1].append(column)
     if title:
-        OUT.print(title, markup=False, soft_wrap=True)
+        OUT.print(title)
     for page in pages:
         columns = (0, *page)
         numbers = frozenset(range(1, len(columns)))
@@ -99,7 +104,7 @@ def show_record(names: Sequence[str], values: Sequence[str]) -> None:
     """Print one row as a block, a line for each column."""
     width = max(map(len, names))
     for name, value in zip(names, values, strict=True):
-        OUT.print(f"{name:<{width}}  {value}", markup=False, soft_wrap=True)
+        OUT.print(f"{name:<{width}}  {value}")
     OUT.print()
 
 

@@ -78,7 +78,7 @@ def ingest_command(
             line = fetch_metrics_folder(
                 from_, name, days, until, step, where, LANDING_DIR, make_progress(quiet)
             )
-            OUT.print(line, markup=False, soft_wrap=True)
+            OUT.print(line)
         named = parse_columns(columns)
         if file is not None:
             bring_file(expand_path(file), named)
@@ -105,7 +105,7 @@ def forget_command(file: Annotated[str, typer.Argument(help="The name of an impo
         from fleetcast.assets.traces.landing import forget_file
 
         traces = forget_file(load_settings("office"), file)
-        OUT.print(f"{file} is no longer in the trace {', '.join(traces)}.", markup=False)
+        OUT.print(f"{file} is no longer in the trace {', '.join(traces)}.")
         if (LANDING_DIR / file).exists():
             OUT.print("It is still in data/landing: remove it, or the next ingest imports it again.")
 
@@ -113,15 +113,13 @@ def forget_command(file: Annotated[str, typer.Argument(help="The name of an impo
 def show_landed(files: Sequence[Mapping[str, Any]]) -> None:
     """Print the format, trace and row counts of each imported file, two lines each, and what mends it."""
     for file in files:
-        OUT.print(
-            f"{file['file']}   {file['format']} -> trace {file['trace']}, {file['days']}", soft_wrap=True
-        )
+        OUT.print(f"{file['file']}   {file['format']} -> trace {file['trace']}, {file['days']}")
         counts = (
             f"{file['rows_in']} rows in = {file['rows_kept']} kept + {file['rows_quarantined']} quarantined"
         )
-        OUT.print(f"  {counts}   {file['note']}", soft_wrap=True)
+        OUT.print(f"  {counts}   {file['note']}")
         if file["columns"]:
-            OUT.print(f"  {file['columns']}", markup=False, soft_wrap=True)
+            OUT.print(f"  {file['columns']}")
         show_mends([file["mend"]] if file["mend"] else [])
 
 
@@ -132,7 +130,7 @@ def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
         rows = " ({rows} rows, {share})".format(**finding) if finding["rows"] else ""
         where = "{trace} {file}".format(**finding) if finding["file"] != "all" else finding["trace"]
         style = "yellow" if finding["verdict"] == "warn" else None
-        OUT.print(f"{finding['verdict']}  {where}  {what}{rows}", style=style, markup=False, soft_wrap=True)
+        OUT.print(f"{finding['verdict']}  {where}  {what}{rows}", style=style)
     if len(findings) > SHOWN_FINDINGS:
         OUT.print(f'{len(findings) - SHOWN_FINDINGS} more findings: fleetcast sql "from quality"')
 
@@ -240,4 +238,4 @@ def generate_command(
             f"    days = {days}",
             f"    seed = {seed}",
         ):
-            OUT.print(line, markup=False, soft_wrap=True)
+            OUT.print(line)

@@ -177,15 +177,13 @@ def try_file(
     OUT.print(
         f"{path.name}   ({report.format}: {len(rows):,} requests in {hours:,.2f} h{sampled}, "
         f"{report.rows_quarantined:,} rows left out)",
-        markup=False,
-        soft_wrap=True,
     )
     for line in (report.columns, bulk_remedy(report)):
         if line:
-            OUT.print(line, markup=False, soft_wrap=True)
+            OUT.print(line)
     show_fleet_trials(found, try_fleet.attainment_keys(found, catalogue), config.fleet.prefix != "none")
     if (figure := try_fleet.draw_ttft_cdf(path, found, rows, catalogue)) is not None:
-        OUT.print(f"figure  {short_path(figure)}", soft_wrap=True)
+        OUT.print(f"figure  {short_path(figure)}")
     show_assumptions(configs, catalogue, [tier_note, cache, price_note])
 
 

@@ -74,8 +74,6 @@ def try_load(
                 done(len(found))
     OUT.print(
         f"{load.llm}   ({load.input_tokens:,} input and {load.output_tokens:,} output tokens per request)",
-        markup=False,
-        soft_wrap=True,
     )
     show_load_trials(found)
     show_assumptions(configs, catalogue)
@@ -93,7 +91,7 @@ def show_assumptions(
         if config.fleet.frontend_s
     ]
     for line in filter(None, (*notes, *front_ends, *describe_estimates(catalogue))):
-        ERR.print(line, markup=False, soft_wrap=True)
+        ERR.print(line)
 
 
 def show_load_trials(found: "Sequence[LoadTrialResult]") -> None:

@@ -38,17 +38,15 @@ def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
         "worst known day, and on the unseen days. margin: what a next day attains above its target with nine "
         "chances in ten, by how different the known days are. In brackets: not ranked, because more than "
         "one day of five, or a known day, missed a target.",
-        soft_wrap=True,
     )
     compact = next((row for row in rows if row["policy"] == "compact"), None)
     if compact and (over := compact["over_known_minutes_share"]) is not None:
         OUT.print(
             f"compact costs {abs(over):.0%} {'less' if over < 0 else 'more'} than a fleet that knows each "
             "minute's work, starts instances at once and uses each as compact does by its knob.",
-            soft_wrap=True,
         )
     for line in scenario_limits(rows):
-        OUT.print(line, soft_wrap=True)
+        OUT.print(line)
 
 
 def margin_share(row: Mapping[str, Any]) -> float | None:

@@ -100,7 +100,7 @@ def show_whatifs(cases: pa.Table, trace: str, day: date, policy: str) -> None:
     ]
     show_board(title, heads, rows)
     for row in cases.to_pylist():
-        OUT.print(f"{row['case_name']}: {row['what']}", soft_wrap=True)
+        OUT.print(f"{row['case_name']}: {row['what']}")
 
 
 def show_decisions(board: pa.Table, trace: str, day: date) -> None:
@@ -127,4 +127,4 @@ def show_decisions(board: pa.Table, trace: str, day: date) -> None:
     )
     for row in rows:
         if row["failure_reason"]:
-            OUT.print(f"{row['method']}: {row['failure_reason']}", soft_wrap=True)
+            OUT.print(f"{row['method']}: {row['failure_reason']}")

@@ -59,7 +59,7 @@ def witness_command(
         show_board(f"{settings.trace}, {day}", HEADS, map(_board_row, table.to_pylist()))
         drifted = drifted_rows(table)
         for line in describe_drifts(drifted):
-            OUT.print(line, soft_wrap=True)
+            OUT.print(line)
     raise typer.Exit(1 if drifted else 0)
 
 

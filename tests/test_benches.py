@@ -6,7 +6,7 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -99,6 +99,7 @@ JUDGED = {
     "noticed": "def test_it(): assert not CHANGED",
     "noticed after its limit": "def test_it():\n    while CHANGED: pass",
     "noticed at import": "assert not CHANGED\ndef test_it(): pass",
+    "noticed at import, one test": "assert not CHANGED\ndef test_it(): pass\ndef test_that(): assert 0",
     "survived": "def test_it(): pass",
     "undecided, red without a change": "def test_it(): assert False",
     "undecided, nothing to run": "",
@@ -117,24 +118,47 @@ def test_only_a_test_that_passes_without_the_change_notices_it(
     mutants_random, changed = bench("mutants_random"), HOME / "models" / "metrics.py"
     start = "from fleetcast.models import metrics\nCHANGED = hasattr(metrics, 'CHANGED')\n"
     (tmp_path / "test_judged.py").write_text(start + text)
-    runs = [([str(tmp_path / "test_judged.py")], 5.0, {})]
-    monkeypatch.setattr(mutants_random, "test_runs", lambda _: iter(runs))
+    file = os.path.relpath(tmp_path / "test_judged.py", HOME)
+    runs = [([f"{file}::test_it" if "one test" in verdict else file], 5.0, {})]
+    monkeypatch.setattr(mutants_random, "test_runs", lambda *_: runs)
     size = len(changed.read_text())
     line = bench("mutant_draws").Change("models/metrics.py", 1, size, size, "CHANGED = 1\n", "statement")
-    assert mutants_random.judge_change(line) == verdict.split()[0].rstrip(",")
+    found, passed = mutants_random.judge_change(line, set())
+    assert found == verdict.split()[0].rstrip(",")
+    assert len(passed) == (found == "survived")
+
+
+def test_a_survivor_is_judged_again_by_tests_that_it_has_not_met(
+    bench: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutants_random, line_tests, file = bench("mutants_random"), bench("line_tests"), "models/metrics.py"
+    tests = [f"tests/test_plan.py::test_{n}" for n in range(200)]
+    chosen = [line_tests.Ran(1.0, test, [1]) for test in tests]
+    monkeypatch.setattr(mutants_random, "choose_tests", lambda *_: chosen)
+    change, met, ran = bench("mutant_draws").Change(file, 1, 0, 0, "", ""), set[str](), list[str]()
+    for _ in range(4):
+        for part, _, _ in mutants_random.test_runs(change, set(met)):
+            ran += part
+            met |= set(map(mutants_random.text_and_name, part))
+    assert sorted(ran) == sorted(tests), "each once"
+    monkeypatch.setattr(mutants_random, "digest", lambda _: "another text")
+    assert mutants_random.test_runs(change, met)[0][0] == tests[:4]
 
 
 def test_an_interrupted_run_of_random_mutants_goes_on_where_it_ended(
     bench: Callable[[str], ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutants_random, judged = bench("mutants_random"), list[str]()
+    verdicts = 3 * ("survived", "undecided", "noticed")
 
-    def judge(change: object) -> str:
+    def judge(change: object, met: Set[str], _: int | None) -> tuple[str, list[str]]:
+        if met:
+            return verdicts[judged.index(str(change))], []  # there is no other test
         if len(judged) == 3:
             judged.append("")
             raise KeyboardInterrupt
         judged.append(str(change))
-        return ("noticed", "survived", "undecided")[len(judged) % 3]
+        return verdicts[len(judged) - 1], ["a test"]
 
     for name, value in {"SEED": 5, "COUNT": 6, "RECORDS": tmp_path, "RECORD_S": 0.0}.items():
         monkeypatch.setattr(mutants_random, name, value)
@@ -152,6 +176,8 @@ def test_an_interrupted_run_of_random_mutants_goes_on_where_it_ended(
     assert len(judged) == 7
     whole = [json.loads(line) for line in journal.read_text().splitlines() if line.endswith("}")]
     assert [row["verdict"] for row in whole].count("noticed") == 2
+    monkeypatch.setattr(mutants_random, "judge_change", lambda *_: ("noticed", []))
+    assert mutants_random.random_mutants()["mutants_random_survived"] == 0
 
 
 RECORDED = """

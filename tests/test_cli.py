@@ -19,8 +19,10 @@ from types import SimpleNamespace
 
 import dagster as dg
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import typer
+import wired
 from small import small_config
 from typer.testing import CliRunner
 
@@ -31,6 +33,7 @@ from fleetcast.assets.lake.settings import Progress, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.pages.value_format import format_value
+from fleetcast.assets.replays.scorecards import read_scoreboard
 from fleetcast.assets.traces import ingest
 from fleetcast.models.world.config_loading import CONFIG_DIR
 from fleetcast.pipelines import executors, nightly_run, runs, terminal, terminal_tables, trace_commands
@@ -203,6 +206,16 @@ def test_numbers_are_written_as_people_write_them(value, text):
 def test_a_recipe_without_rows_names_what_it_lacks(query, message, tmp_path):
     given = {"trace": "t", "day": date(2025, 7, 15)}
     assert message in " ".join(explain_empty_result(Lake(tmp_path), query, given))
+
+
+@pytest.mark.parametrize("width", [2, 24, 60, 400])
+def test_no_text_is_broken_however_narrow_the_terminal(width):
+    """A line that a person or a program copies is one line: of both consoles, of any length."""
+    for length in range(1, 200, 9):
+        sheet = StringIO()
+        line = "ab cd " * length
+        terminal_tables.LiteralConsole(file=sheet, width=width).print(line, style="red")
+        assert sheet.getvalue() == f"{line}\n"
 
 
 @pytest.mark.parametrize("width", [24, 60, 400])
@@ -540,6 +553,24 @@ def test_ingest_keeps_the_columns_and_rows_refused_in_bulk_end_with_exit_code_1(
         found = invoke("nightly", "--quiet")
     assert line in found.stdout.splitlines()
     assert found.exit_code == 1, found.output
+
+
+def test_a_replay_prints_the_row_of_its_policy(wired_scored, monkeypatch):
+    """Of a replay that is played here: the command gives it its options, and prints what it returns."""
+    board = read_scoreboard(wired_scored, wired.DAY)
+    [row] = board.filter(pc.field("policy") == "static").to_pylist()
+
+    def replay(resource, day, policy, _):
+        assert resource.load() is wired_scored
+        return board.filter(pc.field("policy") == policy), wired_scored.trace, day
+
+    monkeypatch.setattr(SettingsResource, "load", lambda _: wired_scored)
+    monkeypatch.setattr(nightly_run, "replay_policy", replay)
+    found = invoke("replay", "--policy", "static", "--date", str(wired.DAY))
+    assert found.exit_code == 0, found.output
+    assert f"wired, {wired.DAY}" in found.stdout
+    [line] = [line for line in found.stdout.splitlines() if line.startswith("static")]
+    assert f"{row['usd']:,.0f}" in line.split()
 
 
 def test_quiet_progress_is_a_line_a_minute(monkeypatch):

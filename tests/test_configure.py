@@ -11,16 +11,18 @@ from engine_market import (
     OFFICE,
     fewest_by_counting,
     priced,
+    score_of,
     traffic_of,
     window,
     with_tpot_target,
 )
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 
 from fleetcast.assets.studies import configure_answer, try_fleet
 from fleetcast.models.configure import engine_points, fleet_trials, point_search
-from fleetcast.models.configure.cost_bound import TokenWork, shape_busy_s
+from fleetcast.models.configure.cost_bound import StepGrid, TokenWork, busy_bound_s, shape_busy_s
 from fleetcast.models.configure.engine_points import EnginePoint, EngineSettings, EngineShape, EngineVariant
 from fleetcast.models.configure.fleet_trials import TrafficWindow
 from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile, build_engine_query
@@ -31,6 +33,8 @@ from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+
+OWN = engine_points.default_settings("none")
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +56,36 @@ def test_bisection_finds_the_least_number_from_any_guess(low: int, more: int, fi
     coarse = point_search.least_true(lambda n: n >= first, low, high, guess, 16)
     assert (coarse is None) == (expected is None)
     assert expected is None or coarse is None or 0 <= coarse - expected <= coarse // 16
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=1), st.integers(1, 8))
+def test_points_that_equal_a_chosen_one_are_chosen_and_no_others(
+    rows: list[tuple[int, int]], count: int
+) -> None:
+    kinds = [EnginePoint(EngineVariant(16, 16, False), EngineShape("h100-80gb", 2**n), OWN) for n in range(3)]
+    scores = [score_of(kinds[kind], 1)._replace(usd_per_hour=usd) for kind, usd in sorted(rows)]
+    found = point_search.spread_kinds(scores, count)
+    ranks = {point_search.rank_score(score) for score in found[:count]}
+    assert len(found) >= min(count, len(scores))
+    assert len(found) == sum(point_search.rank_score(score) in ranks for score in scores)
+
+
+def test_the_bound_is_at_most_the_best_steps_of_a_linear_programme_and_little_less() -> None:
+    """Prompt tokens, decoded tokens and memory for the cached ones, whichever binds: scipy's best steps."""
+    for seed in range(400):
+        rng = np.random.default_rng(seed)
+        batch, chunk = (
+            axis.ravel()[1:] for axis in np.meshgrid([0, 1, 4, 16, 64, 256], [0, 64, 512, 2048.0])
+        )
+        seconds = rng.uniform(1e-3, 0.03) + rng.uniform(1e-6, 1e-4) * chunk + rng.uniform(0, 1e-3) * batch
+        prompt, decoded = 10 ** rng.uniform(2, 6, 2)
+        kv_tokens = int(10 ** rng.uniform(3, 5.5))
+        cached = rng.uniform(1e-3, 1.2) * decoded / rng.choice([1, 4, 16, 64]) * kv_tokens
+        done = -np.array([chunk, batch, kv_tokens * (batch > 0)])
+        least_s = linprog(seconds, A_ub=done, b_ub=[-prompt, -decoded, -cached]).fun
+        work = TokenWork(prompt, decoded, cached, 1.0)
+        bound_s = busy_bound_s(StepGrid(chunk, batch, seconds), work, 0.0, kv_tokens)
+        assert 0.85 * least_s < bound_s < least_s
 
 
 @settings(max_examples=12, deadline=None)

@@ -161,6 +161,8 @@ def test_a_deployment_of_an_answer_is_replayed_as_its_search_replayed_it(
     settings = settings_of(tmp_path, 'engines = ["answer.json"]\nquality_floor = "fp8"')
     pools = settings.config.fleet.deployments[LLM][-len(counts) :]
     assert [pool.team for pool in pools] == ([0] if point.decode is None else [2, 1])
+    having = [name for name, region in settings.catalogue.regions.items() if region.cap_gpus.get(GPU)]
+    assert {pool.regions for pool in pools} == {None if point.decode is None else tuple(having)}
     sized = {LLM: list(zip(pools, counts, strict=True))}
     config = dataclasses.replace(
         settings.config, replay=dataclasses.replace(settings.config.replay, cascades={})

@@ -1,6 +1,7 @@
 """What is exported to a cluster: valid by its schemas, on time, linked to its decision, within its mode."""
 
 import json
+import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -48,9 +49,9 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
 
 def export_documents(settings: RunSettings, format_: str, **options: Any) -> list[dict[str, Any]]:
     rows = read_plan_rows(settings, DAY, "day_ahead", "east")
-    return list(
-        yaml.safe_load_all(cluster_formats.CLUSTER_FORMATS[format_](settings, rows, ExportOptions(**options)))
-    )
+    text = cluster_formats.CLUSTER_FORMATS[format_](settings, rows, ExportOptions(**options))
+    assert not re.search(r"[&*]id\d", text), "each object can be read alone"
+    return list(yaml.safe_load_all(text))
 
 
 @pytest.mark.parametrize("format_", ["k8s", "keda-scaler", "hpa", "capacity-buffer"])

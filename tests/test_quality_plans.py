@@ -336,12 +336,13 @@ def test_the_search_never_beats_going_through_all(seed: int) -> None:
             assert percent.score(point, 100 * quality) == pytest.approx(search.score(point, quality))
         assert search.score(found.point, quality) >= search.score(whole.point, quality)
         assert found.gpus.sum() <= 12
-    for llm, gpus in enumerate(whole.gpus):
-        counts = cascadia.replicas_by_shape(tables, whole.point, llm, int(gpus))
+    for llm, gpus in product(range(3), range(13)):
+        counts = cascadia.replicas_by_shape(tables, whole.point, llm, gpus)
         assert counts @ offer.gpus <= gpus
         assert (counts[offer.llm != llm] == 0).all()
-        if whole.latency_s < np.inf and offer.shares[whole.point, llm] > 1e-4:
-            carried = counts @ replica_capacity_per_s(offer, whole.point, np.full(3, whole.latency_s))
+        latency_s = tables.latency_s[whole.point, llm, gpus]
+        if 0 < latency_s < np.inf:
+            carried = counts @ replica_capacity_per_s(offer, whole.point, np.full(3, latency_s))
             assert carried >= 8.0 * offer.shares[whole.point, llm] * (1 - 1e-9)
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import recipe_twins_levels  # noqa: F401  they register themselves
 import recipe_twins_load  # noqa: F401
 import recipe_twins_runs  # noqa: F401
-from recipe_lake import TRACE_DAY, TWINS, Tables, write_by_hand
+from recipe_lake import PLACE, TRACE_DAY, TWINS, Tables, write_by_hand
 
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.sql_files import SQL, read_sql
@@ -53,6 +54,21 @@ def test_a_recipe_answers_what_pandas_counts(tables: Tables, name: str) -> None:
             np.testing.assert_allclose(own.astype(float), theirs.astype(float), **near, err_msg=column)
         else:
             assert own.fillna("").astype(str).tolist() == theirs.fillna("").astype(str).tolist(), column
+
+
+@pytest.mark.parametrize("folder", ["reads", "queries", "tables", "checks", "alarms"])
+def test_a_name_that_is_not_there_has_no_rows(tables: Tables, folder: str) -> None:
+    """Of every file with parameters: each of its conditions holds for every row, and none is left out."""
+    there = {**TRACE_DAY, **PLACE, "policy": "lt_ua", "method": "seasonal_naive", "measure": "input_tokens"}
+    for path in sorted((SQL / folder).glob("*.sql")):
+        file, names = f"{folder}/{path.name}", {*re.findall(r"\$(\w+)", path.read_text())}
+        if folder == "tables":  # each that has a trace is read by it
+            names |= {"trace"} & {*read_sql(file).columns}
+        given = {name: there[name] for name in names if name in there}
+        for name in given.keys() - ({"policy"} if path.stem == "plan_page" else set()):  # it has the demand
+            absent = date(1999, 1, 1) if name == "day" else "none"
+            rows = tables.lake.sql(file, **{**given, name: absent}).to_pylist()
+            assert not any(value for row in rows for value in row.values()), (path.name, name)
 
 
 def test_every_question_of_the_index_has_an_answer(tables: Tables) -> None:

@@ -61,6 +61,9 @@ def test_one_workload_gets_the_best_of_all_fleets(programme: str) -> None:
         assert got == pytest.approx(least(offer, weight, goodput[0], rates[0]), rel=1e-6, abs=1e-6), seed
         assert combo_lp_violations(offer, rates, goodput, found) == []
         assert found.gap_share < 1e-6  # solved exactly: the better of its bounds is the optimum
+        large = offer._replace(cap_gpus=50 * offer.cap_gpus)  # caps of hundreds bind as well
+        found = combo_lp.solve_combo_lp(programme, large, 50 * rates, goodput, efficiency)
+        assert combo_lp_violations(large, 50 * rates, goodput, found) == []
 
 
 def test_each_optimisation_model_uses_its_own_weights() -> None:

@@ -27,6 +27,7 @@ from fleetcast.models.trials.drift_causes import (
     likely_cause,
 )
 from fleetcast.models.trials.latency_drift import (
+    LEAST_LEVEL_HOURS,
     PROBE_FACTOR,
     SPEED_PARTS,
     LevelEstimate,
@@ -157,9 +158,12 @@ def test_a_lost_cache_is_the_cause_whatever_else_changed() -> None:
     assert judged(night(), night(), rare).cause is None
 
 
-def test_few_hours_are_unknown() -> None:
-    empty = NightHours(NONE, NONE, np.zeros(24))
-    assert judged(empty, empty).parts["decode"].verdict is DriftVerdict.UNKNOWN
+def test_fewer_hours_than_a_level_needs_are_unknown() -> None:
+    for known in range(25):
+        hours = np.random.default_rng(known).permutation(24) < known
+        part = night()._replace(ratios=np.where(hours, night().ratios, np.nan))
+        verdicts = {judged(part, part).parts[name].verdict for name in ("prefill", "decode")}
+        assert verdicts == {DriftVerdict.UNKNOWN if known < LEAST_LEVEL_HOURS else DriftVerdict.FITS}
 
 
 @pytest.mark.parametrize(

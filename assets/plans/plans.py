@@ -55,8 +55,8 @@ class PlanRequest(NamedTuple):
 
     kind: str  # of PLAN_SOLVERS
     plan_config: PlanConfig
-    slots: int = 1  # control intervals per hour
-    routing: str | None = None  # kind of the quality plan that sets the model routing, None for the config's
+    slots: int  # control intervals per hour
+    routing: str | None  # kind of the quality plan that sets the model routing, None for the config's
 
 
 class PlanInputs(NamedTuple):

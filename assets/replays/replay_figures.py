@@ -126,7 +126,8 @@ def draw_cdf(frame: pd.DataFrame, measure: str, tier: str, slo_s: float) -> Figu
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_ylim(0, NINES)
-    axes.set_yticks(-np.log10([1, 0.5, 0.1, 0.05, 0.01, 0.001]), ["0", "50", "90", "95", "99", "99.9"])
+    marks = np.array([0, 50, 90, 95, 99, 99.9])
+    axes.set_yticks(-np.log10(1 - marks / 100), [f"{mark:g}" for mark in marks])
     return figure
 
 

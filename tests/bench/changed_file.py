@@ -36,7 +36,8 @@ import conftest, fleetcast.pipelines.definitions
 files = {name: str(getattr(module, "__file__", "")) for name, module in sys.modules.items()}
 print(*(name for name, file in files.items() if "site-packages" in file))
 """
-USAGE, UNREAD = 4, "while loading conftest"
+USAGE = 4
+NO_IMPORT = ("while loading conftest", "found no collectors for")  # a test's file could not be imported
 OPTIONS = ("-p", "no:cacheprovider", "--continue-on-collection-errors")  # an import that fails: FAILED
 MEMORY_BYTES = 6 * 2**30  # of one process: a changed loop may fill the memory
 PER_THREAD = threading.local()
@@ -95,7 +96,8 @@ def run_pytest(
         printed = output.read_text(encoding="utf-8", errors="replace")
         if code == -signal.SIGXCPU:
             return None, printed[-4000:]
-        return FAILED if code == USAGE and UNREAD in printed else code, printed[-4000:]
+        is_failed = code == USAGE and any(text in printed for text in NO_IMPORT)
+        return FAILED if is_failed else code, printed[-4000:]
 
 
 def kernel_files() -> set[Path]:

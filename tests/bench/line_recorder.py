@@ -7,7 +7,7 @@ that pass are recorded. Also recorded are processes that a test starts (line_rec
 
 What runs once for many tests counts for each: the fixtures of a module or session that it uses, and what
 its file runs when it is imported. Caches of functions are cleared before each test.
-With FLEETCAST_LINE_LIMIT_S a test is ended after so many seconds, and recorded up to there: the kernel as
+With FLEETCAST_LINE_LIMIT_S a test is ended after so many CPU seconds, and recorded up to there: the kernel as
 plain Python (NUMBA_DISABLE_JIT) is slow.
 """
 
@@ -19,7 +19,6 @@ import re
 import signal
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Generator
 from functools import _lru_cache_wrapper, cache
@@ -46,6 +45,11 @@ class TestLimitError(BaseException):
 def digest(path: Path) -> str:
     """The text of a file, in 16 characters."""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def cpu_seconds() -> float:
+    """CPU seconds of this process and of those that it started and that have ended."""
+    return sum(os.times()[:4])
 
 
 @cache
@@ -135,6 +139,9 @@ class LineRecorder:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.reader = folder, LineReader()
+        paths = (path for name in ("tests", "sql", *FOLDERS) for path in (ROOT / name).rglob("*.*"))
+        files = [path for path in paths if path.suffix in (".py", ".sql")]
+        self.digests = {str(path.relative_to(ROOT)): digest(path) for path in files}  # as the tests begin
         self.children = Path(tempfile.mkdtemp())
         start = START.format(paths=[str(Path(__file__).parent), *sys.path])
         (self.children / "sitecustomize.py").write_text(start, encoding="utf-8")
@@ -159,9 +166,9 @@ class LineRecorder:
 
     def in_context(self, context: str) -> Generator[None, Any, Any]:
         """Record what runs until this generator ends for a shared context."""
-        before, begun = self.reader.switch(context), time.perf_counter()
+        before, begun = self.reader.switch(context), cpu_seconds()
         result = yield
-        self.shared_s[context] = time.perf_counter() - begun
+        self.shared_s[context] = cpu_seconds() - begun
         self.reader.switch(before)
         return result
 
@@ -197,15 +204,15 @@ class LineRecorder:
                     value.cache_clear()
         os.environ[TEST] = item.nodeid
         self.reader.switch(item.nodeid)
-        begun, before_s = time.perf_counter(), sum(self.shared_s.values())
+        begun, before_s = cpu_seconds(), sum(self.shared_s.values())
         if LIMIT_S:
-            signal.signal(signal.SIGALRM, self.end_test)
-            signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+            signal.signal(signal.SIGPROF, self.end_test)
+            signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
         result = yield
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         self.reader.switch("")
         fresh_s = sum(self.shared_s.values()) - before_s
-        self.seconds[item.nodeid] = time.perf_counter() - begun - fresh_s
+        self.seconds[item.nodeid] = cpu_seconds() - begun - fresh_s
         if nextitem is None or nextitem.nodeid.partition("::")[0] != file:
             self.write_record(file, item.path)
         return result
@@ -245,9 +252,9 @@ class LineRecorder:
             for test in tests
         }
         record = {
-            "digest": digest(path),
+            "digest": self.digests.get(os.path.relpath(path, ROOT)),
             "seconds": spent,
-            "sources": {source: [digest(ROOT / source), those] for source, those in sources.items()},
+            "sources": {source: [self.digests.get(source), those] for source, those in sources.items()},
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / f"{Path(file).stem}.json").write_text(json.dumps(record), encoding="utf-8")

@@ -24,7 +24,7 @@ from measure import HERE
 
 RECORDS = ROOT / "data" / ".coverage"
 PLAIN = RECORDS / "plain"
-PLAIN_LIMIT_S = 10.0  # seconds on the clock of one test where the kernel is plain Python
+PLAIN_LIMIT_S = 10.0  # CPU seconds of one test where the kernel is plain Python
 FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITION = FUNCTION | ast.ClassDef
 
@@ -44,9 +44,10 @@ def record_tests(limit_s: float) -> None:
     for folder, wanted in ((RECORDS, files), (PLAIN, kernel_test_files(files))):
         missing = [file for file in wanted if not is_recorded(folder, file)]
         left_s = until_s - time.monotonic()
-        if missing and left_s > 0 and not record_files(missing, folder, left_s):
-            late = [file for file in missing if not is_recorded(folder, file)]
-            print(f"Not recorded after {limit_s:.0f} s: {' '.join(late)}", file=sys.stderr, flush=True)
+        if missing and left_s > 0:
+            record_files(missing, folder, left_s)
+        if late := [file for file in missing if not is_recorded(folder, file)]:
+            print(f"Not recorded: {' '.join(late)}", file=sys.stderr, flush=True)
     records.cache_clear()
 
 
@@ -55,8 +56,8 @@ def kernel_test_files(files: Iterable[str]) -> list[str]:
     return [file for file in files if re.search(r"models\.replay\.(run|session|kernel)", test_texts()[file])]
 
 
-def record_files(files: Sequence[str], folder: Path, limit_s: float) -> bool:
-    """Record test files in one process; whether it ended in time."""
+def record_files(files: Sequence[str], folder: Path, limit_s: float) -> None:
+    """Record test files in one process, which ends after `limit_s`."""
     options = ("-n", "0", "-q", "-p", "no:cacheprovider", "-p", "line_recorder")
     environment = {**os.environ, "PYTHONPATH": str(HERE), "FLEETCAST_LINE_RECORDS": str(folder)}
     environment |= {"DAGSTER_HOME": str(ROOT), "MPLBACKEND": "Agg"}
@@ -70,8 +71,6 @@ def record_files(files: Sequence[str], folder: Path, limit_s: float) -> bool:
             process.wait(limit_s)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            return False
-    return True
 
 
 def is_recorded(folder: Path, file: str) -> bool:
@@ -175,10 +174,7 @@ def last_line(statement: ast.stmt) -> int:
 def tests_naming(file: str, around: Sequence[ast.stmt], folder: Path) -> list[Ran]:
     """Tests that run a line which names what a statement defines, in its file or where that is imported."""
     module = ".".join(Path(file).with_suffix("").parts)
-    users = [
-        file,
-        *(f"{one.replace('.', '/')}.py" for one in importers().get(module, ()) if not one.endswith(".py")),
-    ]
+    users = [file, *importers().get(module, ())]
     for statement in reversed(around):
         words = names_behind(file, statement)
         word, found = re.compile(rf"\b({'|'.join(map(re.escape, words))})\b"), list[Ran]()
@@ -243,32 +239,9 @@ def imported_modules(text: str) -> set[str]:
 
 @cache
 def importers() -> dict[str, set[str]]:
-    """The modules and test files that import each module."""
+    """The files of the project that import each module."""
     found: dict[str, set[str]] = {}
-    paths = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    texts = {
-        ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text("utf-8") for path in paths
-    }
-    for name, text in (texts | test_texts()).items():
-        for module in imported_modules(text):
-            found.setdefault(module, set()).add(name)
+    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
+        for module in imported_modules(path.read_text(encoding="utf-8")):
+            found.setdefault(module, set()).add(str(path.relative_to(ROOT)))
     return found
-
-
-def nearest_tests(file: str) -> list[str]:
-    """Test files that import a module or name an SQL file, through the fewest modules."""
-    path = Path(file)
-    if path.suffix == ".sql":
-        found = {test for test, text in test_texts().items() if re.search(rf"\b{path.stem}\b", text)}
-    else:
-        seen = near = {".".join(path.with_suffix("").parts)}
-        found = set[str]()
-        while near and not found:
-            near = {name for module in near for name in importers().get(module, ())} - seen
-            seen, found = seen | near, {name for name in near if name.endswith(".py")}
-
-    def order(test: str) -> tuple[bool, int]:
-        name = Path(test).stem.removeprefix("test_")
-        return name not in path.stem and path.stem not in name, len(test_texts()[test])
-
-    return sorted(found, key=order)

@@ -5,14 +5,15 @@
 Without a seed it takes a fresh one and prints it. First all test files are recorded that have changed since
 the last time (at most S seconds, 0: none). Tests that run the line of a mutant judge it, by the choice of
 line_tests.py: some quick ones, then the others. Those of the kernel run it as plain Python; then
-KERNEL_TESTS run it compiled. The nearest test files by imports run whole if they have no record.
+KERNEL_TESTS run it compiled. A test file that has no record judges nothing.
 
 A mutant is noticed if a test fails, or the tests take more CPU than LIMIT_S, and the same tests pass
 within it without the change. A run that ends otherwise is undecided, and counts as not noticed. A mutant of
 equivalent.toml changes no result, for the reason given there.
 
 Each verdict is a line of data/.coverage/mutants_SEED.jsonl: the same seed on the same files goes on where an
-interruption, or --limit-s, ended it. Remove that file to judge again.
+interruption, or --limit-s, ended it. What was not noticed is judged again by tests that it has not met: those
+of test files that were recorded or changed since, and those beyond MOST_TESTS.
 """
 
 import json
@@ -22,13 +23,13 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence, Set
 from functools import cache
 from pathlib import Path
 
 from changed_file import FAILED, PASSED, kernel_files, run_pytest
 from line_recorder import digest
-from line_tests import PLAIN, RECORDS, Ran, choose_tests, is_recorded, nearest_tests, record_tests
+from line_tests import PLAIN, RECORDS, Ran, choose_tests, record_tests
 from measure import ROOT, Figures, Target
 from mutant_draws import Change, draw_changes
 from rich.console import Console
@@ -36,8 +37,7 @@ from rich.table import Table
 
 SEED = int(os.environ.get("FLEETCAST_MUTANTS_SEED", time.time_ns() % 1_000_000))
 COUNT = int(os.environ.get("FLEETCAST_MUTANTS", 200))
-MOST_FILES = 3  # of the nearest test files, if they have no record: these run whole
-QUICK, QUICK_S = 8, 10.0  # tests that run first, and their seconds
+QUICK, QUICK_S = 4, 4.0  # tests that run first, and their seconds
 MOST_TESTS, MOST_S = 80, 80.0  # all recorded tests of a mutant, and their seconds when they were recorded
 LIMIT_S = 120.0  # CPU seconds for tests that run at once
 KERNEL_LIMIT_S = 180.0  # the same with the compilation of the kernel
@@ -59,19 +59,26 @@ TARGETS = {
 
 def random_mutants() -> Figures:
     """Change one random line after the other, in memory: which change does no test notice?"""
-    changes = draw_changes(SEED, COUNT)
+    kernel = kernel_files()
+    changes = sorted(draw_changes(SEED, COUNT), key=lambda change: ROOT / change.file in kernel)  # slow: last
     print(f"seed {SEED}, {len(changes)} mutants", file=sys.stderr, flush=True)
     if RECORD_S > 0:
         record_tests(RECORD_S)
     journal = RECORDS / f"mutants_{SEED}.jsonl"
+    known = known_verdicts(journal)
+    for runs in (1, None):  # the quick tests judge all mutants before the others judge those that are left
+        for change in changes:
+            before, met = known.get(journal_key(change), (None, frozenset[str]()))
+            is_next = before is None if runs else before not in ("noticed", "equivalent")
+            if is_next and time.monotonic() < END_S:
+                verdict, passed = judge_change(change, met, runs)
+                if passed or verdict != before:
+                    note_verdict(journal, change, verdict, sorted({*met, *passed}))
+                known[journal_key(change)] = verdict, met.union(passed)
     rooms: dict[str, Counter[str]] = {}
     for change in changes:
-        verdict = known_verdicts(journal).get(journal_key(change))
-        if verdict is None and time.monotonic() < END_S:
-            verdict = judge_change(change)
-            note_verdict(journal, change, verdict)
-        if verdict is not None:
-            rooms.setdefault(change.room, Counter())[verdict] += 1
+        if journal_key(change) in known:
+            rooms.setdefault(change.room, Counter())[known[journal_key(change)][0]] += 1
     Console(width=110).print(table_by_room(rooms))
     total = sum(rooms.values(), Counter[str]())
     counted = total.total() - total["equivalent"]
@@ -87,21 +94,22 @@ def journal_key(change: Change) -> tuple[str, str, int, str]:
     return change.file, digest(ROOT / change.file), change.start, change.new
 
 
-def known_verdicts(journal: Path) -> dict[tuple[str, str, int, str], str]:
-    """The verdicts that a journal has; a last line that an interruption cut is left out."""
+def known_verdicts(journal: Path) -> dict[tuple[str, str, int, str], tuple[str, frozenset[str]]]:
+    """The verdicts that a journal has, and the tests that noticed nothing; not a line that was cut."""
     known = {}
     for line in journal.read_text(encoding="utf-8").splitlines() if journal.exists() else ():
         if line.endswith("}"):
             row = json.loads(line)
-            known[row["file"], row["digest"], row["start"], row["new_text"]] = row["verdict"]
+            place = row["file"], row["digest"], row["start"], row["new_text"]
+            known[place] = row["verdict"], frozenset(row["met"])
     return known
 
 
-def note_verdict(journal: Path, change: Change, verdict: str) -> None:
-    """Append a verdict to the journal, and print it."""
+def note_verdict(journal: Path, change: Change, verdict: str, met: Sequence[str]) -> None:
+    """Append a verdict to the journal, with the tests that noticed nothing, and print it."""
     (old, new), (file, text, start, new_text) = change.lines(), journal_key(change)
     row = {"file": file, "line": change.line, "old": old, "new": new, "verdict": verdict, "room": change.room}
-    row |= {"digest": text, "start": start, "new_text": new_text}
+    row |= {"digest": text, "start": start, "new_text": new_text, "met": met}
     journal.parent.mkdir(parents=True, exist_ok=True)
     is_cut = journal.exists() and not journal.read_bytes().endswith(b"\n")
     with journal.open("a", encoding="utf-8") as opened:
@@ -110,26 +118,40 @@ def note_verdict(journal: Path, change: Change, verdict: str) -> None:
     print(line, file=sys.stderr if verdict == "noticed" else sys.stdout, flush=True)
 
 
-def judge_change(change: Change) -> str:
-    """One of VERDICTS."""
+def judge_change(change: Change, met: Set[str], runs: int | None = None) -> tuple[str, list[str]]:
+    """One of VERDICTS by tests that a change has not met, of the first `runs` of test_runs or all.
+
+    Also returns those of them that noticed nothing.
+    """
     old, new = change.lines()
     known = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["mutants"]
     if any((one["file"], one["old"], one["new"]) == (change.file, old, new) for one in known):
-        return "equivalent"
-    for tests, limit_s, environment in test_runs(change):
+        return "equivalent", []
+    passed = list[str]()
+    for tests, limit_s, environment in test_runs(change, met)[:runs]:
+        if not tests:
+            continue
         code, output = run_pytest(tests, ROOT / change.file, change.text(), limit_s, "-n", "0", **environment)
         if code not in (PASSED, FAILED, None):
-            return "undecided"
+            return "undecided", passed
         if code != PASSED:
-            failing = tests if code is None else failed_tests(output) or tests
+            failing = tests if code is None else failed_tests(output, tests) or tests
             passes = pass_unchanged(tuple(failing), limit_s, tuple(environment.items()))
-            return "noticed" if passes else "undecided"
-    return "survived"
+            return "noticed" if passes else "undecided", passed
+        passed += map(text_and_name, tests)
+    return "survived", passed
 
 
-def failed_tests(output: str) -> list[str]:
-    """The tests, or test files, that pytest's summary names."""
-    return re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
+def text_and_name(test: str) -> str:
+    """The name of a test, with the text of its file."""
+    return f"{digest(ROOT / test.partition('::')[0])} {test}"
+
+
+def failed_tests(output: str, tests: Sequence[str]) -> list[str]:
+    """The tests that pytest's summary names; of a file that cannot be imported, those that were to run."""
+    named = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", output, re.MULTILINE)
+    own = [test for test in tests if test.partition("::")[0] in named]
+    return own or named
 
 
 @cache
@@ -139,21 +161,21 @@ def pass_unchanged(tests: Sequence[str], limit_s: float, environment: Sequence[t
     return run_pytest(tests, EQUIVALENT, text, limit_s, "-n", "0", **dict(environment))[0] == PASSED
 
 
-def test_runs(change: Change) -> Iterator[tuple[list[str], float, dict[str, str]]]:
-    """Yield the tests of a change that run at once, their CPU seconds at most, and variables."""
+def test_runs(change: Change, met: Set[str]) -> list[tuple[list[str], float, dict[str, str]]]:
+    """The tests that a change has not met and that run at once, their CPU seconds at most, and variables.
+
+    First the quick ones, then others, then files of the compiled kernel.
+    """
     is_kernel = ROOT / change.file in kernel_files()
     environment = {"NUMBA_DISABLE_JIT": "1"} if is_kernel else {}
-    chosen = choose_tests(change.file, change.line, PLAIN if is_kernel else RECORDS)
+    every = choose_tests(change.file, change.line, PLAIN if is_kernel else RECORDS)
+    chosen = [ran for ran in every if text_and_name(ran.test) not in met]
     quick = within(chosen[:QUICK], QUICK_S)
     others = within([ran for ran in chosen if ran not in quick][:MOST_TESTS], MOST_S)
-    for part in filter(None, (quick, others)):
-        yield [ran.test for ran in part], LIMIT_S, environment
+    runs = [([ran.test for ran in part], LIMIT_S, environment) for part in (quick, others)]
     if is_kernel:
-        yield list(KERNEL_TESTS), KERNEL_LIMIT_S, {}
-    elif files := [file for file in nearest_tests(change.file) if not is_recorded(RECORDS, file)][
-        :MOST_FILES
-    ]:
-        yield files, LIMIT_S, environment
+        runs.append((list(KERNEL_TESTS), KERNEL_LIMIT_S, {}))
+    return [([test for test in tests if text_and_name(test) not in met], *how) for tests, *how in runs]
 
 
 def within(tests: Sequence[Ran], seconds: float) -> list[Ran]:
