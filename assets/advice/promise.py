@@ -25,7 +25,7 @@ from fleetcast.models.plan.target_search import find_least_sufficient
 
 PROMISE_SHARE = 0.9
 LENIENT_DAYS = 5
-RULE_HEADROOMS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0)
+RULE_HEADROOMS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0)
 NEAR_SHARE = 0.02  # costs that differ by less are the same
 SLOW_RULES = ("compact",)  # decided in Python every 15 s: fewer draws
 SLOW_DRAWS = 8
@@ -161,15 +161,19 @@ def choose_rule(search: PromiseSearch, floor_usd: float, rules: Sequence[str] = 
 
 
 def share_interval(shares: Floats) -> tuple[float, float]:
-    """Return the interval of shares, shape (draws,), rounded outwards, less OUTSIDE_SHARE at each end."""
-    low, high = np.quantile(shares, [OUTSIDE_SHARE, 1 - OUTSIDE_SHARE])
+    """Return `versions_interval` of shares, rounded outwards."""
+    low, high = versions_interval(shares)
     return (
         float(max(0.0, np.floor(low * SHARE_STEP - 0.5) / SHARE_STEP)),
         float(np.ceil(high * SHARE_STEP - 1e-9) / SHARE_STEP),
     )
 
 
-def usd_interval(usd: Floats) -> tuple[float, float]:
-    """Return the interval of costs in USD, shape (draws,), less OUTSIDE_SHARE at each end."""
-    low, high = np.quantile(usd, [OUTSIDE_SHARE, 1 - OUTSIDE_SHARE])
+def versions_interval(values: Floats) -> tuple[float, float]:
+    """Return the interval of values of versions, shape (draws,), less OUTSIDE_SHARE at each end.
+
+    A day like its n versions lies below the k-th of them with a chance of k / (n + 1), so the interval of
+    fewer than 40 versions has them all.
+    """
+    low, high = np.quantile(values, [OUTSIDE_SHARE, 1 - OUTSIDE_SHARE], method="weibull")
     return float(low), float(high)
