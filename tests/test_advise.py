@@ -366,9 +366,11 @@ def test_a_trace_of_an_hour_is_sized_by_replay(tmp_path: Path) -> None:
     assert (saving["today_usd"], saving["advised_usd"]) == (24 * 3.5, found["tomorrow"]["usd"])
     assert attained(size["instances"]) >= 0.95 > attained(size["instances"] - 1)
     least = f"{100 * attained(size['instances']):,.1f} %"
-    assert found["answer"][1].startswith(f"{least} or more of the requests of each recorded hour are in time")
+    assert found["answer"][1].startswith(
+        f"At least {least} of the requests of each recorded hour are in time"
+    )
     assert found["answer"][2].startswith("The trace names no llm: llama3.1-8b is assumed")
-    assert f"{least} or".replace(" %", "&nbsp;%") in " ".join(render_advice_page(found).split())
+    assert f"at least {least} of".replace(" %", "&nbsp;%") in " ".join(render_advice_page(found).split())
 
 
 @pytest.mark.parametrize(("survive", "least"), [("none", 1), ("instance", 2)])

@@ -106,19 +106,17 @@ def _gpu_range(least: int, most: int, gpu: str) -> str:
 
 def _promise_sentence(promise: Numbers) -> str:
     """Return the promise for the day."""
-    tier = promise["tiers"][0]
     usd = usd_range(promise["usd_low"], promise["usd_high"])
-    target = share_as_percent(tier["target_share"])
-    return f"The promise, nine days in ten: {_served_clause(tier)} in time (target {target}), for {usd}."
+    return f"The promise, nine days in ten: {_served_clause(promise['tiers'][0])}, for {usd}."
 
 
 def _served_clause(tier: Numbers) -> str:
-    """Return the interval of a tier's share, and the wider one with the errors of the profiles."""
+    """Return the interval of a tier's share, its target, and a wider one with the errors of the profiles."""
+    shares = percent_range(tier["low_share"], tier["high_share"])
     with_errors = percent_range(tier["low_with_errors_share"], tier["high_with_errors_share"])
-    return (
-        f"{percent_range(tier['low_share'], tier['high_share'])} of {tier['tier']} requests "
-        f"({with_errors} with the errors of the latency profiles)"
-    )
+    wider = f"; {with_errors} with the errors of the latency profiles" if with_errors != shares else ""
+    target = share_as_percent(tier["target_share"])
+    return f"{shares} of {tier['tier']} requests in time (target {target}{wider})"
 
 
 def _no_fleet_sentence(promise: Numbers) -> str:
@@ -150,7 +148,7 @@ def _sized_hours_sentence(tomorrow: Numbers) -> str:
     )
     least, target = (share_as_percent(tomorrow[f"{name}_share"], 1) for name in ("least_in_time", "target"))
     return (
-        f"{least} or more of the requests of each recorded hour are in time (target {target}); other hours "
+        f"At least {least} of the requests of each recorded hour are in time (target {target}); other hours "
         f"are planned like the largest. {spare} (--survive)."
     )
 
@@ -171,8 +169,8 @@ def _closest_sentence(promise: Numbers, tomorrow: Numbers, prices: Numbers | Non
     return (
         f"Closest comes the rule {promise['rule']}, planned with {promise['fleet']} at most: on target in "
         f"{share_as_percent(promise['kept_share'])} of the versions of the day"
-        f"{past if promise['past_days'] else ''}. Nine days in ten it serves {join_few_names(shares)} in "
-        f"time, for {usd}{usd_per_gpu_hour_clause(tomorrow, prices)}."
+        f"{past if promise['past_days'] else ''}. Nine days in ten it serves {join_few_names(shares)}, "
+        f"for {usd}{usd_per_gpu_hour_clause(tomorrow, prices)}."
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from fleetcast.assets.advice.rule_replays import (
     ADVISED_RULES,
@@ -161,8 +162,8 @@ def choose_rule(search: PromiseSearch, floor_usd: float, rules: Sequence[str] = 
 
 
 def share_interval(shares: Floats) -> tuple[float, float]:
-    """Return `versions_interval` of shares, rounded outwards."""
-    low, high = versions_interval(shares)
+    """Return `versions_interval` of shares, shape (draws,), rounded outwards."""
+    low, high = np.clip(versions_interval(shares), 0.0, 1.0)
     return (
         float(max(0.0, np.floor(low * SHARE_STEP - 0.5) / SHARE_STEP)),
         float(np.ceil(high * SHARE_STEP - 1e-9) / SHARE_STEP),
@@ -170,10 +171,10 @@ def share_interval(shares: Floats) -> tuple[float, float]:
 
 
 def versions_interval(values: Floats) -> tuple[float, float]:
-    """Return the interval of values of versions, shape (draws,), less OUTSIDE_SHARE at each end.
+    """Return Student's interval of one more value like these, shape (draws,), less OUTSIDE_SHARE at each end.
 
-    A day like its n versions lies below the k-th of them with a chance of k / (n + 1), so the interval of
-    fewer than 40 versions has them all.
+    So it leaves out a new day as often with 8 versions as with 40.
     """
-    low, high = np.quantile(values, [OUTSIDE_SHARE, 1 - OUTSIDE_SHARE], method="weibull")
-    return float(low), float(high)
+    count, mean = len(values), float(np.mean(values))
+    half = stdtrit(count - 1, 1 - OUTSIDE_SHARE) * np.std(values, ddof=1) * np.sqrt(1 + 1 / count)
+    return mean - float(half), mean + float(half)

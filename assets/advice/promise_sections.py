@@ -72,9 +72,8 @@ def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise
     advised = found.advised
     profiled = tomorrow_draws.as_profiled(settings, search.draws)
     days = PromiseSearch(settings, [], search.plan, profiled).future_days(advised.sized)
-    usd = np.array([figures.usd for figures in days])
     low, high = share_interval(np.array([figures.in_time_share for figures in days]))
-    usd_low, usd_high = versions_interval(usd)
+    usd_low, usd_high = _usd_interval(settings, days)
     return {
         "day": search.plan.day,
         "rule": advised.sized.rule,
@@ -92,7 +91,7 @@ def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise
         "in_time_high_share": high,
         "usd_low": usd_low,
         "usd_high": usd_high,
-        "usd_mean": float(usd.mean()),
+        "usd_mean": float(np.mean([figures.usd for figures in days])),
         "tiers": _tier_rows(settings.catalogue, days, advised.future),
         "by_hour": _hours_of_draws(settings, search, advised),
         "past_by_hour": [
@@ -103,6 +102,12 @@ def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise
         "survival": _survival(settings, search, advised, survive),
         "remedy": "",
     }
+
+
+def _usd_interval(settings: RunSettings, days: Sequence[DayFigures]) -> tuple[float, float]:
+    """Return the interval of a day's cost, which is at least that of the smallest fleet."""
+    low, high = versions_interval(np.array([figures.usd for figures in days]))
+    return min(high, max(low, minimum_fleet_usd(settings))), high
 
 
 def _gpus_by_hour(settings: RunSettings, figures: DayFigures) -> Floats:
@@ -221,14 +226,14 @@ def grade_past_days(
         known = [one for one in before if one < past.plan.day]
         draws = tomorrow_draws.sample_tomorrow(settings, past.plan.day, known, GRADED_DRAWS)
         at_midnight = PromiseSearch(settings, [], past.plan, tomorrow_draws.as_profiled(settings, draws))
-        rows.append(grade_row(settings.catalogue, past.plan.day, at_midnight.future_days(sized), came))
+        rows.append(grade_row(settings, past.plan.day, at_midnight.future_days(sized), came))
     return rows
 
 
-def grade_row(catalogue: Catalogue, day: date, promised: Sequence[DayFigures], came: DayFigures) -> Numbers:
+def grade_row(settings: RunSettings, day: date, promised: Sequence[DayFigures], came: DayFigures) -> Numbers:
     """Return what was promised of a day and what came."""
     low, high = share_interval(np.array([figures.in_time_share for figures in promised]))
-    usd_low, usd_high = versions_interval(np.array([figures.usd for figures in promised]))
+    usd_low, usd_high = _usd_interval(settings, promised)
     return {
         "day": day,
         "in_time_low_share": low,
@@ -237,7 +242,7 @@ def grade_row(catalogue: Catalogue, day: date, promised: Sequence[DayFigures], c
         "usd_low": usd_low,
         "usd_high": usd_high,
         "usd": came.usd,
-        "is_on_target": came.is_on_target(catalogue),
+        "is_on_target": came.is_on_target(settings.catalogue),
         "is_inside": is_inside(came.in_time_share, low, high) and is_inside(came.usd, usd_low, usd_high),
     }
 

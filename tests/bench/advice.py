@@ -50,7 +50,8 @@ from fleetcast.models.traffic.future_days import sample_load_factors
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 
-REQUESTS = {"azure": 30_000, "servegen": 70_000, "burstgpt": 30_000}  # a mean day
+# Of a mean day. With half of these most fleets are one instance all day, whose cost cannot miss.
+REQUESTS = {"azure": 60_000, "servegen": 140_000, "burstgpt": 60_000}
 RULES = ("static", "day_ahead", "reflex")  # compact takes more CPU time than all else together
 DRAWS = 16  # versions of tomorrow; a page has up to 40
 MOST_HISTORY_DAYS = 8  # to resample
@@ -61,10 +62,10 @@ NIGHTS = 20  # consecutive days of BurstGPT, after its first MOST_HISTORY_DAYS
 FIRST_DAY = date(2024, 5, 10)  # a Friday, as in Azure's trace
 SURVIVE = "none"  # with two instances at least, these loads would need no sizing
 LLM, FLEET = "llama3.1-70b", "3 x llama3.1-70b@4xa100-80gb"
-CUTS = {  # days before the advised one: every one of at least three; BurstGPT has 61 days, so every sixth
+CUTS = {  # days before the advised one; those of ServeGen and BurstGPT were in no trial of the intervals
     "azure": range(3, 7),
-    "servegen": range(3, 14),
-    "burstgpt": range(8, 61, 6),
+    "servegen": range(4, 14, 2),
+    "burstgpt": range(28, 61, 3),
 }
 HINDSIGHT_HEADROOMS = (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, *RULE_HEADROOMS)
 TARGETS = {
@@ -80,7 +81,6 @@ TARGETS = {
     "advise_days": Target("days", "advised days of real traces"),
     "advise_free_days": Target("days", "those whose cost differs between versions, so that it can miss"),
 }
-TARGETS |= {f"{key}_at_thrice": target for key, target in TARGETS.items()}
 TARGETS |= {
     "promise_kept": Target(
         "share", "nights whose attainment and cost lay in their intervals", at_least=0.85, at_most=0.97
@@ -116,20 +116,12 @@ class AdvisedDay(NamedTuple):
 
 
 def advice() -> Figures:
-    """Advise on the days before each cut of three real traces, and replay the day after it.
-
-    At twice REQUESTS: with fewer most fleets are one instance all day, whose cost cannot miss.
-    """
-    return figures_of(advised_days(2))
+    """Advise on the days before each cut of three real traces, and replay the day after it."""
+    return figures_of(advised_days())
 
 
-def at_thrice_the_load() -> Figures:
-    """The same at three times REQUESTS."""
-    return {f"{key}_at_thrice": value for key, value in figures_of(advised_days(3)).items()}
-
-
-def advised_days(load: int) -> list[AdvisedDay]:
-    """The advised day of each cut; `load`: times REQUESTS."""
+def advised_days() -> list[AdvisedDay]:
+    """The advised day of each cut."""
     found = []
     less = (
         patch.object(tomorrow_draws, "MOST_DRAWS", DRAWS),
@@ -137,14 +129,14 @@ def advised_days(load: int) -> list[AdvisedDay]:
     )
     with less[0], less[1], tempfile.TemporaryDirectory() as folder:
         for name, cuts in CUTS.items():
-            settings, dates = land_service(name, cuts[-1] + 1, load, Path(folder))
+            settings, dates = land_service(name, cuts[-1] + 1, Path(folder))
             for cut in cuts:
                 found.append(advised_day(settings, dates[: cut + 1]))
                 print(found[-1], file=sys.stderr, flush=True)
     return found
 
 
-def land_service(name: str, days: int, load: int, folder: Path) -> tuple[RunSettings, list[date]]:
+def land_service(name: str, days: int, folder: Path) -> tuple[RunSettings, list[date]]:
     """Land the first days of a trace as `fleetcast advise` does; settings of FLEET on them, and the days."""
     if not (SHARED / "demand").is_dir():
         raise Skipped(f"{SHARED / 'demand'} is not there; it comes with the shared data.")
@@ -152,7 +144,7 @@ def land_service(name: str, days: int, load: int, folder: Path) -> tuple[RunSett
     lengths = pd.read_csv(SHARED / "traces/AzureLLMInferenceTrace_conv.csv.gz")
     file = folder / name / f"{name}.csv"
     file.parent.mkdir()
-    requests = load * REQUESTS.get(name, FORESEEN_REQUESTS)
+    requests = REQUESTS.get(name, FORESEEN_REQUESTS)
     sample_requests(rates[:days], requests, lengths).to_csv(file, index=False)
     page = file.parent / "page"
     landed = import_trace.import_trace_file(file, page, load_catalogue(), LLM, Progress())
@@ -208,7 +200,7 @@ def nightly_promises() -> Figures:
     """Plan and promise each of the nights of BurstGPT from the days before it, and grade what came."""
     spent_s = 0.0
     with tempfile.TemporaryDirectory() as folder:
-        settings, dates = land_service("burstgpt", MOST_HISTORY_DAYS + NIGHTS, 2, Path(folder))
+        settings, dates = land_service("burstgpt", MOST_HISTORY_DAYS + NIGHTS, Path(folder))
         for day in dates[MOST_HISTORY_DAYS:]:
             plan_ahead(settings, day, Progress())
             spent_s += cpu_seconds(lambda day=day: promise_next_day(settings, day, Progress()))  # type: ignore[misc]
@@ -230,7 +222,7 @@ def foreseen_loads() -> Figures:
     inside = list[bool]()
     for name, count in FORESEEN.items():
         with tempfile.TemporaryDirectory() as folder:
-            settings, dates = land_service(name, count, 1, Path(folder))
+            settings, dates = land_service(name, count, Path(folder))
             for day in dates[2:]:
                 advice_pipeline.forecast_next_day(settings, day, Progress())
             for number in range(3, count):
@@ -258,7 +250,7 @@ def is_load_foreseen(settings: RunSettings, day: date, past: list[date]) -> bool
 def corrected_version() -> Figures:
     """CPU of a version of a day under `day_ahead`, and under `corrected`, whose plans follow the version."""
     with tempfile.TemporaryDirectory() as folder:
-        settings, dates = land_service("burstgpt", MOST_HISTORY_DAYS + 1, 1, Path(folder))
+        settings, dates = land_service("burstgpt", MOST_HISTORY_DAYS + 1, Path(folder))
         day = dates[-1]
         plan_ahead(settings, day, Progress())
         plan_corrected(settings, day)  # once more for what is computed once
@@ -277,7 +269,7 @@ def corrected_in_hindsight() -> Figures:
     over = list[float]()
     for name, cuts in CORRECTED_CUTS.items():
         with tempfile.TemporaryDirectory() as folder:
-            settings, dates = land_service(name, cuts[-1] + 1, 2, Path(folder))
+            settings, dates = land_service(name, cuts[-1] + 1, Path(folder))
             for day in (dates[cut] for cut in cuts):
                 plan_ahead(settings, day, Progress())
                 plan_corrected(settings, day)
@@ -395,7 +387,6 @@ def read_rates(name: str) -> Floats:
 
 FUNCTIONS = (
     advice,
-    at_thrice_the_load,
     foreseen_loads,
     nightly_promises,
     corrected_version,
@@ -404,7 +395,6 @@ FUNCTIONS = (
 FEW = {"CUTS": {"azure": (3,)}, "REQUESTS": {"azure": 3_000}, "DRAWS": 8}
 SMOKE = {
     "advice": FEW,
-    "at_thrice_the_load": FEW,
     "foreseen_loads": {"FORESEEN": {"servegen1": 4}, "FORESEEN_REQUESTS": 1_000},
     "nightly_promises": {"NIGHTS": 1, "MOST_HISTORY_DAYS": 3, "REQUESTS": {"burstgpt": 1_000}},
     "corrected_version": {"MOST_HISTORY_DAYS": 3, "REQUESTS": {"burstgpt": 1_000}},
