@@ -62,7 +62,7 @@ NIGHTS = 20  # consecutive days of BurstGPT, after its first MOST_HISTORY_DAYS
 FIRST_DAY = date(2024, 5, 10)  # a Friday, as in Azure's trace
 SURVIVE = "none"  # with two instances at least, these loads would need no sizing
 LLM, FLEET = "llama3.1-70b", "3 x llama3.1-70b@4xa100-80gb"
-CUTS = {  # days before the advised one; those of ServeGen and BurstGPT were in no trial of the intervals
+CUTS = {  # days before the advised one; BurstGPT's first 28 days were used to choose the intervals
     "azure": range(3, 7),
     "servegen": range(4, 14, 2),
     "burstgpt": range(28, 61, 3),
