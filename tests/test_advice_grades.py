@@ -15,12 +15,19 @@ from hypothesis import given
 from hypothesis import settings as example_settings
 from hypothesis import strategies as st
 
-from fleetcast.assets.advice import advice_config, advised_days, import_trace, rule_replays
+from fleetcast.assets.advice import (
+    advice_config,
+    advised_days,
+    import_trace,
+    promise_sections,
+    rule_replays,
+    tomorrow_draws,
+)
 from fleetcast.assets.advice.advised_days import grade_or_explain
 from fleetcast.assets.advice.metadata import describe_grade
 from fleetcast.assets.advice.nightly_promise import describe_promises
 from fleetcast.assets.advice.phrases import reliability_sentence
-from fleetcast.assets.advice.promise import PromiseSearch
+from fleetcast.assets.advice.promise import PastDay, Promise, PromiseSearch
 from fleetcast.assets.advice.promise_sections import is_inside
 from fleetcast.assets.advice.rule_replays import (
     FAILURES_PER_GPU_DAY,
@@ -35,6 +42,7 @@ from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies import try_fleet
+from fleetcast.models.latency.latency_errors import scale_profile
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
@@ -118,6 +126,29 @@ def test_a_grade_is_the_replay_of_the_advised_fleet(file: Path, page: RunSetting
         assert row["in_time_share"] == pytest.approx(figures.in_time_share)
         assert row["is_on_target"] is figures.is_on_target(CATALOGUE)
     assert len({row["usd"] for row in rows}) == len(rows)
+
+
+def test_an_interval_is_of_days_and_not_of_errors_of_profiles(
+    page: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wrong profile is wrong every day. Engines twenty times slower widen the other interval alone."""
+    plan, recorded, sized = midnight_plan(page, DAYS[0]), recorded_draw(page, DAYS[0]), RULES[0]
+    known = page.catalogue
+    slow = replace(known, latency=tuple(scale_profile(known, one, 20, 20) for one in known.latency))
+    draws = [recorded._replace(catalogue=slow)] * 8
+    search = PromiseSearch(page, [PastDay(plan, recorded)], plan, draws)
+    found = Promise(search.evidence(sized), False, {})
+    promise, came = (
+        promise_sections.promise_section(page, search, found, "none"),
+        replay_rule(page, plan, sized, recorded),
+    )
+    assert is_inside(came.in_time_share, promise["in_time_low_share"], promise["in_time_high_share"])
+    [tier] = promise["tiers"]
+    assert tier["high_with_errors_share"] < 0.5 < tier["low_share"] <= came.attained[tier["tier"]]
+    assert promise["kept_share"] == 0.0
+    monkeypatch.setattr(tomorrow_draws, "sample_tomorrow", lambda *_: draws)
+    [row] = promise_sections.grade_past_days(page, search, sized, [])
+    assert row["is_inside"]
 
 
 def test_days_are_counted_as_promised(page: RunSettings) -> None:

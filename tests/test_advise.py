@@ -365,7 +365,23 @@ def test_a_trace_of_an_hour_is_sized_by_replay(tmp_path: Path) -> None:
     assert saving["today_in_time_share"] == pytest.approx(attained(1))
     assert (saving["today_usd"], saving["advised_usd"]) == (24 * 3.5, found["tomorrow"]["usd"])
     assert attained(size["instances"]) >= 0.95 > attained(size["instances"] - 1)
-    render_advice_page(found)
+    least = f"{100 * attained(size['instances']):,.1f} %"
+    assert found["answer"][1].startswith(
+        f"At least {least} of the requests of each recorded hour are in time"
+    )
+    assert found["answer"][2].startswith("The trace names no llm: llama3.1-8b is assumed")
+    assert f"at least {least} of".replace(" %", "&nbsp;%") in " ".join(render_advice_page(found).split())
+
+
+@pytest.mark.parametrize(("survive", "least"), [("none", 1), ("instance", 2)])
+def test_a_short_trace_has_the_instances_to_survive(tmp_path: Path, survive: str, least: int) -> None:
+    """One instance would serve these few requests."""
+    file = trace(tmp_path / "few.csv", 3, 30)
+    with few_replays():
+        query = AdviceRequest(file, current_fleet=TODAY, survive=survive)
+        found = advise_trace(query, tmp_path / "out", Progress())
+    assert {row["instances"] for row in found["tomorrow"]["hours"]} == {least}
+    assert ("so that one may fail" in found["answer"][1]) is (least > 1)
 
 
 def test_a_short_trace_that_no_fleet_serves_in_time_is_said_so(tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from fleetcast.assets.advice import remedies
 from fleetcast.assets.advice.advice_config import SizedDeployment
-from fleetcast.assets.advice.promise import Evidence, Promise, PromiseSearch, choose_rule, share_interval
+from fleetcast.assets.advice.promise import (
+    Evidence,
+    Promise,
+    PromiseSearch,
+    choose_rule,
+    share_interval,
+    versions_interval,
+)
 from fleetcast.assets.advice.promise_sections import is_inside, saving_split
 from fleetcast.assets.advice.rule_replays import DayFigures, SizedRule
 from fleetcast.models.traffic.future_days import (
@@ -158,8 +165,8 @@ def test_the_parts_of_the_saving_add_up() -> None:
     right, hours = split["right_size"], split["by_hours"]
     assert (right["usd"], hours["usd"]) == (280.0, 120.0)
     assert right["usd"] + hours["usd"] == 500.0 - np.mean([90, 110, 100])
-    assert 260.0 < right["usd_low"] < 262.0
-    assert 298.0 < right["usd_high"] < 300.0
+    assert right["usd_high"] - right["usd"] == pytest.approx(4.303 * 20 * (4 / 3) ** 0.5, rel=1e-3)
+    assert right["usd"] - right["usd_low"] == pytest.approx(right["usd_high"] - right["usd"])
 
 
 def test_an_interval_is_rounded_outwards() -> None:
@@ -168,6 +175,14 @@ def test_an_interval_is_rounded_outwards() -> None:
     assert low < 0.9025 < 0.9975 <= high
     assert is_inside(0.95, 0.9, 0.95)
     assert not is_inside(0.951, 0.9, 0.95)
+
+
+@pytest.mark.parametrize("versions", [8, 40])
+def test_a_day_like_its_versions_lies_inside_nineteen_times_in_twenty(versions: int) -> None:
+    """Two such intervals hold nine times in ten."""
+    cost = np.random.default_rng(1).normal(600.0, 50.0, (20_000, versions + 1))
+    inside = [is_inside(row[0], *versions_interval(row[1:])) for row in cost]
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.006)
 
 
 def test_prices_are_of_one_provider(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from fleetcast.models.aliases import Numbers
 from fleetcast.models.world.fleet_config import gpu_type
 from fleetcast.models.world.prices import PriceList
 
-ADVICE_VERSION = 2
+ADVICE_VERSION = 3
 
 
 def to_json_values(value: Any) -> Any:

@@ -48,12 +48,12 @@ def answer_sentences(numbers: Numbers) -> list[str]:
     if tomorrow["missed_hours"]:
         found = [_missed_hours_sentence(tomorrow), _fleet_sentence(tomorrow, promise, prices)]
     elif promise is None:
-        found = [_fleet_sentence(tomorrow, promise, prices)]
+        found = [_fleet_sentence(tomorrow, promise, prices), _sized_hours_sentence(tomorrow)]
     elif promise["is_kept"]:
         found = [_fleet_sentence(tomorrow, promise, prices), _promise_sentence(promise)]
     else:
         found = [_no_fleet_sentence(promise), _closest_sentence(promise, tomorrow, prices)]
-    found += [reliability_sentence(numbers["reliability"])]
+    found += [_assumed_llm_sentence(numbers), reliability_sentence(numbers["reliability"])]
     found += [_saving_sentence(numbers), _certainty_sentence(numbers)]
     return [line for line in found if line]
 
@@ -106,11 +106,17 @@ def _gpu_range(least: int, most: int, gpu: str) -> str:
 
 def _promise_sentence(promise: Numbers) -> str:
     """Return the promise for the day."""
-    tier = promise["tiers"][0]
-    shares = percent_range(tier["low_share"], tier["high_share"])
-    served = f"{shares} of {tier['tier']} requests in time (target {share_as_percent(tier['target_share'])})"
     usd = usd_range(promise["usd_low"], promise["usd_high"])
-    return f"The promise, nine days in ten: {served}, for {usd}."
+    return f"The promise, nine days in ten: {_served_clause(promise['tiers'][0])}, for {usd}."
+
+
+def _served_clause(tier: Numbers) -> str:
+    """Return the interval of a tier's share, its target, and a wider one with the errors of the profiles."""
+    shares = percent_range(tier["low_share"], tier["high_share"])
+    with_errors = percent_range(tier["low_with_errors_share"], tier["high_with_errors_share"])
+    wider = f"; {with_errors} with the errors of the latency profiles" if with_errors != shares else ""
+    target = share_as_percent(tier["target_share"])
+    return f"{shares} of {tier['tier']} requests in time (target {target}{wider})"
 
 
 def _no_fleet_sentence(promise: Numbers) -> str:
@@ -131,19 +137,40 @@ def _missed_hours_sentence(tomorrow: Numbers) -> str:
     ).strip()
 
 
+def _sized_hours_sentence(tomorrow: Numbers) -> str:
+    """Return how many requests of a short trace are in time, and whether an instance may fail."""
+    if tomorrow["basis"] == "forecast":
+        return ""
+    spare = (
+        "Each llm has a second instance, so that one may fail"
+        if tomorrow["least_instances"] > 1
+        else "In some hours an llm has a single instance in a region: if it fails, no request is served there"
+    )
+    least, target = (share_as_percent(tomorrow[f"{name}_share"], 1) for name in ("least_in_time", "target"))
+    return (
+        f"At least {least} of the requests of each recorded hour are in time (target {target}); other hours "
+        f"are planned like the largest. {spare} (--survive)."
+    )
+
+
+def _assumed_llm_sentence(numbers: Numbers) -> str:
+    """Return which llm all requests are planned as; "" where the trace names llms."""
+    if "llm" not in numbers["trace"]["lacks"]:
+        return ""
+    llms = join_few_names(list(dict.fromkeys(row["llm"] for row in numbers["tomorrow"]["hours"])))
+    return f"The trace names no llm: {llms} is assumed (--assume-llm names another)."
+
+
 def _closest_sentence(promise: Numbers, tomorrow: Numbers, prices: Numbers | None) -> str:
     """Return the replayed fleet that comes closest to the targets, and how close."""
-    shares = [
-        f"{percent_range(tier['low_share'], tier['high_share'])} of {tier['tier']} requests"
-        for tier in promise["tiers"]
-    ]
+    shares = [_served_clause(tier) for tier in promise["tiers"]]
     past = f" and on {promise['past_days_on_target']} of {promise['past_days']} past days"
     usd = usd_range(promise["usd_low"], promise["usd_high"])
     return (
         f"Closest comes the rule {promise['rule']}, planned with {promise['fleet']} at most: on target in "
         f"{share_as_percent(promise['kept_share'])} of the versions of the day"
-        f"{past if promise['past_days'] else ''}. Nine days in ten it serves {join_few_names(shares)} in "
-        f"time, for {usd}{usd_per_gpu_hour_clause(tomorrow, prices)}."
+        f"{past if promise['past_days'] else ''}. Nine days in ten it serves {join_few_names(shares)}, "
+        f"for {usd}{usd_per_gpu_hour_clause(tomorrow, prices)}."
     )
 
 
@@ -216,6 +243,8 @@ def _saving_sentence(numbers: Numbers) -> str:
     promise = numbers["promise"]
     if saving is None and promise is not None and not promise["is_kept"]:
         return ""  # nothing is advised
+    if saving is None and len({row["usd"] for row in tomorrow["by_hour"]}) == 1:
+        return ""  # it is one fleet all day
     if saving is None:
         peak = 24 * max(row["usd"] for row in tomorrow["by_hour"])
         return (

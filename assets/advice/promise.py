@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from fleetcast.assets.advice.rule_replays import (
     ADVISED_RULES,
@@ -25,7 +26,7 @@ from fleetcast.models.plan.target_search import find_least_sufficient
 
 PROMISE_SHARE = 0.9
 LENIENT_DAYS = 5
-RULE_HEADROOMS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0)
+RULE_HEADROOMS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 3.0, 4.0)
 NEAR_SHARE = 0.02  # costs that differ by less are the same
 SLOW_RULES = ("compact",)  # decided in Python every 15 s: fewer draws
 SLOW_DRAWS = 8
@@ -161,15 +162,19 @@ def choose_rule(search: PromiseSearch, floor_usd: float, rules: Sequence[str] = 
 
 
 def share_interval(shares: Floats) -> tuple[float, float]:
-    """Return the interval of shares, shape (draws,), rounded outwards, less OUTSIDE_SHARE at each end."""
-    low, high = np.quantile(shares, [OUTSIDE_SHARE, 1 - OUTSIDE_SHARE])
+    """Return `versions_interval` of shares, shape (draws,), rounded outwards."""
+    low, high = np.clip(versions_interval(shares), 0.0, 1.0)
     return (
         float(max(0.0, np.floor(low * SHARE_STEP - 0.5) / SHARE_STEP)),
         float(np.ceil(high * SHARE_STEP - 1e-9) / SHARE_STEP),
     )
 
 
-def usd_interval(usd: Floats) -> tuple[float, float]:
-    """Return the interval of costs in USD, shape (draws,), less OUTSIDE_SHARE at each end."""
-    low, high = np.quantile(usd, [OUTSIDE_SHARE, 1 - OUTSIDE_SHARE])
-    return float(low), float(high)
+def versions_interval(values: Floats) -> tuple[float, float]:
+    """Return Student's interval of one more value like these, shape (draws,), less OUTSIDE_SHARE at each end.
+
+    So it leaves out a new day as often with 8 versions as with 40.
+    """
+    count, mean = len(values), float(np.mean(values))
+    half = stdtrit(count - 1, 1 - OUTSIDE_SHARE) * np.std(values, ddof=1) * np.sqrt(1 + 1 / count)
+    return mean - float(half), mean + float(half)

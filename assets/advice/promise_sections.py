@@ -17,7 +17,7 @@ from fleetcast.assets.advice.promise import (
     PromiseSearch,
     choose_rule,
     share_interval,
-    usd_interval,
+    versions_interval,
 )
 from fleetcast.assets.advice.rule_replays import PLANNED_RULES, DayFigures, MidnightPlan, SizedRule
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
@@ -66,13 +66,14 @@ def search_promise(
 def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise, survive: str) -> Numbers:
     """Return the promise for tomorrow: rule, intervals of attainment and cost, survival and its price.
 
-    Without a rule that keeps its promise these are the figures of the one that comes closest.
+    Without a rule that keeps its promise these are the figures of the one that comes closest. Intervals are
+    of versions with the latencies of the profiles: an error of a profile does not differ from day to day.
     """
     advised = found.advised
-    in_time = np.array([figures.in_time_share for figures in advised.future])
-    usd = np.array([figures.usd for figures in advised.future])
-    low, high = share_interval(in_time)
-    usd_low, usd_high = usd_interval(usd)
+    profiled = tomorrow_draws.as_profiled(settings, search.draws)
+    days = PromiseSearch(settings, [], search.plan, profiled).future_days(advised.sized)
+    low, high = share_interval(np.array([figures.in_time_share for figures in days]))
+    usd_low, usd_high = _usd_interval(settings, days)
     return {
         "day": search.plan.day,
         "rule": advised.sized.rule,
@@ -90,8 +91,8 @@ def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise
         "in_time_high_share": high,
         "usd_low": usd_low,
         "usd_high": usd_high,
-        "usd_mean": float(usd.mean()),
-        "tiers": _tier_rows(settings.catalogue, advised),
+        "usd_mean": float(np.mean([figures.usd for figures in days])),
+        "tiers": _tier_rows(settings.catalogue, days, advised.future),
         "by_hour": _hours_of_draws(settings, search, advised),
         "past_by_hour": [
             {"at": midnight(past.plan.day) + timedelta(hours=hour), "gpus": float(gpus)}
@@ -101,6 +102,12 @@ def promise_section(settings: RunSettings, search: PromiseSearch, found: Promise
         "survival": _survival(settings, search, advised, survive),
         "remedy": "",
     }
+
+
+def _usd_interval(settings: RunSettings, days: Sequence[DayFigures]) -> tuple[float, float]:
+    """Return the interval of a day's cost, which is at least that of the smallest fleet."""
+    low, high = versions_interval(np.array([figures.usd for figures in days]))
+    return min(high, max(low, minimum_fleet_usd(settings))), high
 
 
 def _gpus_by_hour(settings: RunSettings, figures: DayFigures) -> Floats:
@@ -138,15 +145,21 @@ def _hours_of_draws(settings: RunSettings, search: PromiseSearch, advised: Evide
     ]
 
 
-def _tier_rows(catalogue: Catalogue, advised: Evidence) -> list[Numbers]:
-    """Return the interval of each tier's attainment, with its target."""
+def _tier_rows(
+    catalogue: Catalogue, days: Sequence[DayFigures], with_errors: Sequence[DayFigures]
+) -> list[Numbers]:
+    """Return the intervals of each tier's attainment, at the profiles and with their errors; its target."""
     rows = []
     for name, tier in catalogue.tiers.items():
-        shares = np.array([day.attained[name] for day in advised.future if name in day.attained])
+        shares, wider = (
+            np.array([day.attained[name] for day in versions if name in day.attained])
+            for versions in (days, with_errors)
+        )
         if shares.size:
-            low, high = share_interval(shares)
-            target = tier.attainment_target_share
-            rows.append({"tier": name, "low_share": low, "high_share": high, "target_share": target})
+            row: Numbers = {"tier": name, "target_share": tier.attainment_target_share}
+            row["low_share"], row["high_share"] = share_interval(shares)
+            row["low_with_errors_share"], row["high_with_errors_share"] = share_interval(wider)
+            rows.append(row)
     return rows
 
 
@@ -210,29 +223,17 @@ def grade_past_days(
     """
     rows = []
     for past, came in zip(search.past, search.past_days(sized), strict=True):
-        day = past.plan.day
-        draws = tomorrow_draws.sample_tomorrow(
-            settings, day, [one for one in before if one < day], GRADED_DRAWS
-        )
-        at_midnight = PromiseSearch(settings, [], past.plan, draws)
-        rows.append(
-            grade_row(
-                settings.catalogue,
-                day,
-                at_midnight.future_days(sized),
-                came,
-                at_midnight.kept_share(sized),
-            )
-        )
+        known = [one for one in before if one < past.plan.day]
+        draws = tomorrow_draws.sample_tomorrow(settings, past.plan.day, known, GRADED_DRAWS)
+        at_midnight = PromiseSearch(settings, [], past.plan, tomorrow_draws.as_profiled(settings, draws))
+        rows.append(grade_row(settings, past.plan.day, at_midnight.future_days(sized), came))
     return rows
 
 
-def grade_row(
-    catalogue: Catalogue, day: date, promised: Sequence[DayFigures], came: DayFigures, kept_share: float
-) -> Numbers:
+def grade_row(settings: RunSettings, day: date, promised: Sequence[DayFigures], came: DayFigures) -> Numbers:
     """Return what was promised of a day and what came."""
     low, high = share_interval(np.array([figures.in_time_share for figures in promised]))
-    usd_low, usd_high = usd_interval(np.array([figures.usd for figures in promised]))
+    usd_low, usd_high = _usd_interval(settings, promised)
     return {
         "day": day,
         "in_time_low_share": low,
@@ -241,8 +242,7 @@ def grade_row(
         "usd_low": usd_low,
         "usd_high": usd_high,
         "usd": came.usd,
-        "promised_share": kept_share,
-        "is_on_target": came.is_on_target(catalogue),
+        "is_on_target": came.is_on_target(settings.catalogue),
         "is_inside": is_inside(came.in_time_share, low, high) and is_inside(came.usd, usd_low, usd_high),
     }
 
@@ -281,7 +281,7 @@ def saving_split(found: Promise, today_usd: float | None = None) -> Numbers:
 def saved_row(saved_usd: Sequence[float]) -> Numbers:
     """Return the mean of the USD saved on each version of tomorrow, with its interval."""
     saved = np.array(saved_usd)
-    low, high = usd_interval(saved)
+    low, high = versions_interval(saved)
     has_width = not is_inside(high, low, low)
     return {
         "usd": float(saved.mean()),

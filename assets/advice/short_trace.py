@@ -109,7 +109,10 @@ def size_hours(
 def fewest_instances(
     settings: RunSettings, deployment: SizedDeployment, llm: str, rows: pd.DataFrame
 ) -> tuple[int, float]:
-    """Return the fewest instances that attain the strictest target, else that attain most; attainment."""
+    """Return the fewest instances that attain the strictest target, else that attain most; attainment.
+
+    They are no fewer than [fleet] min_instances, which may be there to survive the loss of one.
+    """
     tier, zeros = require_strictest_tier(settings), np.zeros(len(rows), np.int16)
     trace = TraceArrays(
         rows["arrival_s"].to_numpy(float).copy(), zeros, zeros, zeros,
@@ -119,14 +122,17 @@ def fewest_instances(
     fleet = replace(settings.config.fleet, deployments={llm: (deployment.deployment,)})
     config, attained = replace(settings.config, fleet=fleet), dict[int, float]()
     llm_catalogue = complete_catalogue(settings.catalogue.serving([llm]), config)
+    least = max(1, fleet.min_instances)
 
     def is_attained(count: int) -> bool:
-        pools = [(deployment.deployment, count)]
-        attained[count] = replay_hour(llm_catalogue, config, tier, pools, hour).attainment_share
-        return attained[count] >= tier.attainment_target_share
+        held = max(count, least)
+        if held not in attained:
+            pools = [(deployment.deployment, held)]
+            attained[held] = replay_hour(llm_catalogue, config, tier, pools, hour).attainment_share
+        return attained[held] >= tier.attainment_target_share
 
     guess = max(1, deployment.peak_instances)
     found = find_least_sufficient(is_attained, guess, max(MIN_INSTANCE_LIMIT, GROWTH_FACTOR * guess))
     most = max(attained, key=lambda count: (attained[count], -count))
-    count = most if found is None else found.number
+    count = most if found is None else max(found.number, least)
     return count, attained[count]

@@ -80,6 +80,11 @@ def sample_tomorrow(
     return found
 
 
+def as_profiled(settings: RunSettings, draws: Sequence[DayDraw]) -> list[DayDraw]:
+    """Return these versions with the latencies of the profiles, which are the same every day."""
+    return [draw._replace(catalogue=settings.catalogue) for draw in draws]
+
+
 def recorded_draw(settings: RunSettings, day: date) -> DayDraw:
     """Return a recorded day, with the latencies of the profiles and without failures."""
     return DayDraw(read_workload(settings, day).trace, settings.catalogue)

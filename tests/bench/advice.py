@@ -4,15 +4,14 @@
 
 Volumes are real, by hour (Azure 2024, BurstGPT) or by ten minutes (ServeGen), scaled to REQUESTS a day. The
 minutes within are Poisson with a lognormal rate, as the traces have no single requests; lengths are Azure's.
+A trace is landed once; each cut reads what lies before its midnight.
 """
 
-import csv
 import itertools
 import sys
 import tarfile
 import tempfile
 import time
-from collections import Counter
 from dataclasses import replace
 from datetime import date, timedelta
 from functools import cache
@@ -35,9 +34,9 @@ from fleetcast.assets.advice import (
 from fleetcast.assets.advice.advised_days import grade_advised_day
 from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.advice.nightly_promise import promise_next_day
-from fleetcast.assets.advice.promise import RULE_HEADROOMS, Promise, PromiseSearch
+from fleetcast.assets.advice.promise import RULE_HEADROOMS
 from fleetcast.assets.advice.promise_sections import is_inside
-from fleetcast.assets.advice.rule_replays import DayDraw, MidnightPlan, SizedRule
+from fleetcast.assets.advice.rule_replays import DayDraw, DayFigures, MidnightPlan, SizedRule
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.forecasts.forecasts import forecast_day, forecast_measure
@@ -47,21 +46,26 @@ from fleetcast.assets.plans.day_ahead import plan_ahead
 from fleetcast.assets.studies import try_fleet
 from fleetcast.models.aliases import Floats
 from fleetcast.models.plan.target_search import find_least_sufficient
+from fleetcast.models.traffic.future_days import sample_load_factors
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 
-REQUESTS = {"azure": 30_000, "servegen": 70_000, "burstgpt": 30_000}  # a mean day
+# Of a mean day. With half of these most fleets are one instance all day, whose cost cannot miss.
+REQUESTS = {"azure": 60_000, "servegen": 140_000, "burstgpt": 60_000}
 RULES = ("static", "day_ahead", "reflex")  # compact takes more CPU time than all else together
 DRAWS = 16  # versions of tomorrow; a page has up to 40
-MOST_HISTORY_DAYS = 8
+MOST_HISTORY_DAYS = 8  # to resample
+CORRECTED_CUTS = {"azure": (4, 6), "servegen": (3, 9, 13), "burstgpt": (12, 22)}
+FORESEEN = {"burstgpt_all": 61, **{f"servegen{number}": 14 for number in range(1, 9)}}  # days
+FORESEEN_REQUESTS, LOAD_DRAWS = 8_000, 400
 NIGHTS = 20  # consecutive days of BurstGPT, after its first MOST_HISTORY_DAYS
 FIRST_DAY = date(2024, 5, 10)  # a Friday, as in Azure's trace
 SURVIVE = "none"  # with two instances at least, these loads would need no sizing
 LLM, FLEET = "llama3.1-70b", "3 x llama3.1-70b@4xa100-80gb"
-CUTS = {  # days before the advised one: at least three, then at equal distances to the end of the trace
+CUTS = {  # days before the advised one; BurstGPT's first 28 days were used to choose the intervals
     "azure": range(3, 7),
-    "servegen": range(3, 14, 2),
-    "burstgpt": range(8, 61, 8),
+    "servegen": range(4, 14, 2),
+    "burstgpt": range(28, 61, 3),
 }
 HINDSIGHT_HEADROOMS = (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, *RULE_HEADROOMS)
 TARGETS = {
@@ -75,8 +79,8 @@ TARGETS = {
         "ratio", "cost over that of the cheapest rule that knows the day; median", at_most=1.15
     ),
     "advise_days": Target("days", "advised days of real traces"),
+    "advise_free_days": Target("days", "those whose cost differs between versions, so that it can miss"),
 }
-TARGETS |= {f"{key}_at_twice": target for key, target in TARGETS.items()}
 TARGETS |= {
     "promise_kept": Target(
         "share", "nights whose attainment and cost lay in their intervals", at_least=0.85, at_most=0.97
@@ -85,10 +89,14 @@ TARGETS |= {
     "promise_kept_usd": Target("share", "the same, cost alone"),
     "promise_on_target": Target("share", "nights on which every tier attained its target"),
     "promise_said_on_target": Target("share", "versions of these nights that did; mean"),
+    "advise_load_kept": Target("share", "days whose load lay in its interval", at_least=0.85, at_most=0.97),
+    "advise_load_days": Target("days", "of clients of ServeGen and of all requests of BurstGPT"),
     "promise_nights": Target("nights", "graded nights of BurstGPT"),
     "promise_cpu_seconds": Target("s", "CPU of one promise"),
     "advise_version_seconds": Target("s", "one version of a day of BurstGPT under day_ahead; CPU"),
     "advise_corrected_version_seconds": Target("s", "the same under corrected, with its forecasts and plans"),
+    "advise_corrected_over_rules": Target("ratio", "cost over the cheaper of day_ahead and reflex; median"),
+    "advise_corrected_cheaper_days": Target("days", "of seven"),
 }
 
 
@@ -109,34 +117,44 @@ class AdvisedDay(NamedTuple):
 
 def advice() -> Figures:
     """Advise on the days before each cut of three real traces, and replay the day after it."""
-    return figures_of(advised_days(1))
+    return figures_of(advised_days())
 
 
-def at_twice_the_load() -> Figures:
-    """The same with twice the requests."""
-    return {f"{key}_at_twice": value for key, value in figures_of(advised_days(2)).items()}
-
-
-def advised_days(load: int) -> list[AdvisedDay]:
-    """The advised day of each cut; `load`: times REQUESTS."""
-    if not (SHARED / "demand").is_dir():
-        raise Skipped(f"{SHARED / 'demand'} is not there; it comes with the shared data.")
-    lengths = pd.read_csv(SHARED / "traces/AzureLLMInferenceTrace_conv.csv.gz")
+def advised_days() -> list[AdvisedDay]:
+    """The advised day of each cut."""
     found = []
     less = (
         patch.object(tomorrow_draws, "MOST_DRAWS", DRAWS),
         patch.object(rule_replays, "ADVISED_RULES", RULES),
     )
-    with less[0], less[1]:
+    with less[0], less[1], tempfile.TemporaryDirectory() as folder:
         for name, cuts in CUTS.items():
-            rates = {"azure": azure_rates, "servegen": servegen_rates, "burstgpt": burstgpt_rates}[name]()
+            settings, dates = land_service(name, cuts[-1] + 1, Path(folder))
             for cut in cuts:
-                days = range(max(0, cut - MOST_HISTORY_DAYS), cut + 1)
-                rows = sample_requests(rates, days, load * REQUESTS[name], lengths)
-                with tempfile.TemporaryDirectory() as folder:
-                    found.append(advised_day(name, cut, rows, Path(folder)))
+                found.append(advised_day(settings, dates[: cut + 1]))
                 print(found[-1], file=sys.stderr, flush=True)
     return found
+
+
+def land_service(name: str, days: int, folder: Path) -> tuple[RunSettings, list[date]]:
+    """Land the first days of a trace as `fleetcast advise` does; settings of FLEET on them, and the days."""
+    if not (SHARED / "demand").is_dir():
+        raise Skipped(f"{SHARED / 'demand'} is not there; it comes with the shared data.")
+    rates = read_rates(name)
+    lengths = pd.read_csv(SHARED / "traces/AzureLLMInferenceTrace_conv.csv.gz")
+    file = folder / name / f"{name}.csv"
+    file.parent.mkdir()
+    requests = REQUESTS.get(name, FORESEEN_REQUESTS)
+    sample_requests(rates[:days], requests, lengths).to_csv(file, index=False)
+    page = file.parent / "page"
+    landed = import_trace.import_trace_file(file, page, load_catalogue(), LLM, Progress())
+    settings = advice_settings(landed, page / "advice.toml")
+    whole = replace(settings.config.trace, first_day=FIRST_DAY)  # a page has the last two weeks
+    settings = replace(settings, config=replace(settings.config, trace=whole))
+    dates = [FIRST_DAY + timedelta(days=number) for number in range(days)]
+    for _ in demand_history.make_demand(settings, dates, Progress()):
+        pass  # so that forecasts are stored with what came, as the nightly run stores them
+    return settings, dates
 
 
 def figures_of(found: list[AdvisedDay]) -> Figures:
@@ -150,25 +168,28 @@ def figures_of(found: list[AdvisedDay]) -> Figures:
         "advise_kept_usd": float(np.mean(usd)),
         "advise_on_target": float(np.mean([day.is_on_target for day in found])),
         "advise_days": len(found),
+        "advise_free_days": sum(not is_inside(day.usd[2], day.usd[0], day.usd[0]) for day in found),
         **({"advise_over_clairvoyant": float(np.median(over))} if over else {}),
     }
 
 
-def advised_day(name: str, cut: int, rows: pd.DataFrame, folder: Path) -> AdvisedDay:
-    """Promise the last day of these requests from the others, and replay the promised fleet on it."""
-    day, begun_s = FIRST_DAY + timedelta(days=cut), time.process_time()
-    is_known = rows["TIMESTAMP"] < str(day)
-    history = land(rows[is_known], folder / "known" / f"{name}.csv")
-    search, found = promise_day(history, day, folder / "advice.toml")
-    promise = promise_sections.promise_section(search.settings, search, found, SURVIVE)
-    came = land(rows[~is_known], folder / "came" / f"{name}.csv")
-    settings = search.settings  # compact measures capacities on the history
-    draw = tomorrow_draws.recorded_draw(RunSettings(came.lake, settings.catalogue, settings.config), day)
+def advised_day(settings: RunSettings, dates: list[date]) -> AdvisedDay:
+    """Promise the last of these days from those before it, and replay the promised fleet on it."""
+    *before, day = dates
+    begun_s = time.process_time()
+    past = before[2:][-advice_pipeline.MOST_PAST_DAYS :]  # a forecast needs two days
+    for one in [*past, day]:
+        if not settings.lake.files("day_ahead_plans", trace=settings.trace, day=one):
+            plan_ahead(settings, one, Progress())
+    whole = before[-MOST_HISTORY_DAYS:]
+    search, found = promise_sections.search_promise(settings, past, whole, day, SURVIVE, Progress())
+    promise = promise_sections.promise_section(settings, search, found, SURVIVE)
+    draw = tomorrow_draws.recorded_draw(settings, day)
     figures = rule_replays.replay_rule(settings, search.plan, found.advised.sized, draw)
     plans = [search.plan, plan_of_true_load(settings, search.plan, draw)]
     print(f"{time.process_time() - begun_s:.0f} CPU-s", file=sys.stderr)
     return AdvisedDay(
-        name, cut, *found.advised.sized, found.is_kept, promise["kept_share"],
+        settings.trace, len(before), *found.advised.sized, found.is_kept, promise["kept_share"],
         (promise["in_time_low_share"], figures.in_time_share, promise["in_time_high_share"]),
         (promise["usd_low"], figures.usd, promise["usd_high"]),
         figures.is_on_target(settings.catalogue), hindsight_usd(settings, plans, draw),
@@ -177,18 +198,9 @@ def advised_day(name: str, cut: int, rows: pd.DataFrame, folder: Path) -> Advise
 
 def nightly_promises() -> Figures:
     """Plan and promise each of the nights of BurstGPT from the days before it, and grade what came."""
-    if not (SHARED / "demand").is_dir():
-        raise Skipped(f"{SHARED / 'demand'} is not there; it comes with the shared data.")
-    lengths, spent_s = pd.read_csv(SHARED / "traces/AzureLLMInferenceTrace_conv.csv.gz"), 0.0
-    days = range(MOST_HISTORY_DAYS + NIGHTS)
-    rows = sample_requests(burstgpt_rates(), days, 2 * REQUESTS["burstgpt"], lengths)
+    spent_s = 0.0
     with tempfile.TemporaryDirectory() as folder:
-        settings = advice_settings(land(rows, Path(folder) / "known" / "nights.csv"), Path(folder) / "a.toml")
-        whole = replace(settings.config.trace, first_day=FIRST_DAY)  # a page has the last two weeks
-        settings = replace(settings, config=replace(settings.config, trace=whole))
-        dates = [FIRST_DAY + timedelta(days=number) for number in days]
-        for _ in demand_history.make_demand(settings, dates, Progress()):
-            pass  # so that forecasts are stored with what came, as the nightly run stores them
+        settings, dates = land_service("burstgpt", MOST_HISTORY_DAYS + NIGHTS, Path(folder))
         for day in dates[MOST_HISTORY_DAYS:]:
             plan_ahead(settings, day, Progress())
             spent_s += cpu_seconds(lambda day=day: promise_next_day(settings, day, Progress()))  # type: ignore[misc]
@@ -205,52 +217,85 @@ def nightly_promises() -> Figures:
     }
 
 
+def foreseen_loads() -> Figures:
+    """The load of each day of FORESEEN against nine in ten versions of it; no fleet is replayed."""
+    inside = list[bool]()
+    for name, count in FORESEEN.items():
+        with tempfile.TemporaryDirectory() as folder:
+            settings, dates = land_service(name, count, Path(folder))
+            for day in dates[2:]:
+                advice_pipeline.forecast_next_day(settings, day, Progress())
+            for number in range(3, count):
+                past = dates[max(2, number - advice_pipeline.MOST_PAST_DAYS) : number]
+                inside.append(is_load_foreseen(settings, dates[number], past))
+        print(name, count, np.mean(inside), file=sys.stderr, flush=True)
+    return {"advise_load_kept": float(np.mean(inside)), "advise_load_days": len(inside)}
+
+
+def is_load_foreseen(settings: RunSettings, day: date, past: list[date]) -> bool:
+    """Whether the tokens of a day lie in the 90 % interval of its versions."""
+    series = len(settings.catalogue.llms) * len(settings.catalogue.regions)
+    forecast, errors = tomorrow_draws.read_forecast_errors(settings, day, past, series)
+    rng = np.random.default_rng([day.toordinal(), 38])
+    factors = sample_load_factors(errors, series, LOAD_DRAWS, rng)
+    low, high = np.quantile((forecast * factors).sum(axis=(1, 2)), (0.05, 0.95))
+    came = settings.lake.sql(
+        "select sum(input_tokens) / 3600 as load from requests where trace = $trace and day = $day",
+        trace=settings.trace,
+        day=day,
+    )["load"][0].as_py()
+    return bool(low <= came <= high)
+
+
 def corrected_version() -> Figures:
     """CPU of a version of a day under `day_ahead`, and under `corrected`, whose plans follow the version."""
-    if not (SHARED / "demand").is_dir():
-        raise Skipped(f"{SHARED / 'demand'} is not there; it comes with the shared data.")
-    lengths = pd.read_csv(SHARED / "traces/AzureLLMInferenceTrace_conv.csv.gz")
-    dates = [FIRST_DAY + timedelta(days=number) for number in range(MOST_HISTORY_DAYS + 1)]
-    rows = sample_requests(burstgpt_rates(), range(len(dates)), REQUESTS["burstgpt"], lengths)
     with tempfile.TemporaryDirectory() as folder:
-        settings = advice_settings(land(rows, Path(folder) / "known" / "c.csv"), Path(folder) / "a.toml")
-        for _ in demand_history.make_demand(settings, dates, Progress()):
-            pass
-        day, methods = dates[-1], (settings.config.forecast.method,)
-        measured = "input_tokens", (INTERACTIVE,), methods, Progress()
-        forecasts_s = cpu_seconds(lambda: forecast_measure(settings, day, *measured), 2)
-        forecast_day(settings, day, Progress())
+        settings, dates = land_service("burstgpt", MOST_HISTORY_DAYS + 1, Path(folder))
+        day = dates[-1]
         plan_ahead(settings, day, Progress())
-        requests = {"corrected": plans.plan_request_of_policy(settings, "corrected")}
-        inputs = plans.gather_plan_inputs(settings, day, requests, Progress())
-        plans_s = cpu_seconds(lambda: plans.plan_policies(settings, day, requests, inputs, Progress()), 2)
+        plan_corrected(settings, day)  # once more for what is computed once
+        plan_s = cpu_seconds(lambda: plan_corrected(settings, day), 2)
         plan, draw = (
             rule_replays.read_midnight_plan(settings, day),
             tomorrow_draws.recorded_draw(settings, day),
         )
         sized = SizedRule("day_ahead")
         replay_s = cpu_seconds(lambda: rule_replays.replay_rule(settings, plan, sized, draw), 2)
+    return {"advise_version_seconds": replay_s, "advise_corrected_version_seconds": plan_s + replay_s}
+
+
+def corrected_in_hindsight() -> Figures:
+    """Cost of `corrected` over the cheaper of day_ahead and reflex, at the headroom that a day needs."""
+    over = list[float]()
+    for name, cuts in CORRECTED_CUTS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            settings, dates = land_service(name, cuts[-1] + 1, Path(folder))
+            for day in (dates[cut] for cut in cuts):
+                plan_ahead(settings, day, Progress())
+                plan_corrected(settings, day)
+                plan, draw = (
+                    rule_replays.read_midnight_plan(settings, day),
+                    tomorrow_draws.recorded_draw(settings, day),
+                )
+                others = min(least_usd(settings, plan, rule, draw) for rule in ("day_ahead", "reflex"))
+                own = rule_replays.read_midnight_plan(settings, day, "plans", "corrected")
+                over.append(least_usd(settings, own, "day_ahead", draw) / others)
+                print(name, day, over[-1], file=sys.stderr, flush=True)
     return {
-        "advise_version_seconds": replay_s,
-        "advise_corrected_version_seconds": forecasts_s + plans_s + replay_s,
+        "advise_corrected_over_rules": float(np.median(over)),
+        "advise_corrected_cheaper_days": sum(share < 1 for share in over),
     }
 
 
-def land(rows: pd.DataFrame, file: Path) -> ImportedTrace:
-    """Land requests as `fleetcast advise` does."""
-    file.parent.mkdir()
-    rows.to_csv(file, index=False)
-    return import_trace.import_trace_file(file, file.parent / "page", load_catalogue(), LLM, Progress())
-
-
-def promise_day(history: ImportedTrace, day: date, config: Path) -> tuple[PromiseSearch, Promise]:
-    """Choose and size the rule of a day as `fleetcast advise` does; the rest of its page is not made."""
-    settings = advice_settings(history, config)
-    advice_pipeline.forecast_next_day(settings, day, Progress())
-    days = advice_pipeline.plan_past_days(settings, day - timedelta(days=1), Progress())
-    plan_ahead(settings, day, Progress())
-    whole = [one for one in settings.lake.days("demand", settings.trace) if one < day]
-    return promise_sections.search_promise(settings, days, whole, day, SURVIVE, Progress())
+def plan_corrected(settings: RunSettings, day: date) -> None:
+    """Forecast each hour of a day from the hours before it, and plan it as `corrected` does."""
+    methods = (settings.config.forecast.method,)
+    forecast_measure(settings, day, "input_tokens", (INTERACTIVE,), methods, Progress())
+    forecast_day(settings, day, Progress())
+    requests = {"corrected": plans.plan_request_of_policy(settings, "corrected")}
+    inputs = plans.gather_plan_inputs(settings, day, requests, Progress())
+    planned = plans.plan_policies(settings, day, requests, inputs, Progress())
+    plans.write_plans(settings, day, planned)
 
 
 def advice_settings(history: ImportedTrace, config: Path) -> RunSettings:
@@ -278,30 +323,29 @@ def hindsight_usd(settings: RunSettings, plans: list[MidnightPlan], draw: DayDra
     ample = SizedRule("static", RULE_HEADROOMS[-1])
     if not rule_replays.replay_rule(settings, plans[0], ample, draw).is_on_target(settings.catalogue):
         return None
-    found = list[float]()
+    found = [least_usd(settings, plan, rule, draw) for plan, rule in itertools.product(plans, RULES)]
+    return min(found)
+
+
+def least_usd(settings: RunSettings, plan: MidnightPlan, rule: str, draw: DayDraw) -> float:
+    """Cost of a rule with the least headroom that attains the targets on the day itself; inf if none does."""
 
     @cache
-    def costs_on_target(plan_number: int, rule: str, number: int) -> float | None:
-        sized = SizedRule(rule, HINDSIGHT_HEADROOMS[number - 1])
-        figures = rule_replays.replay_rule(settings, plans[plan_number], sized, draw)
-        return figures.usd if figures.is_on_target(settings.catalogue) else None
-
-    for plan, rule in itertools.product(range(len(plans)), RULES):
-        least = find_least_sufficient(
-            lambda number, plan=plan, rule=rule: costs_on_target(plan, rule, number) is not None,  # type: ignore[misc]
-            1,
-            len(HINDSIGHT_HEADROOMS),
+    def replay(number: int) -> DayFigures:
+        return rule_replays.replay_rule(
+            settings, plan, SizedRule(rule, HINDSIGHT_HEADROOMS[number - 1]), draw
         )
-        if least is not None and (usd := costs_on_target(plan, rule, least.number)) is not None:
-            found.append(usd)
-    return min(found, default=None)
+
+    least = find_least_sufficient(
+        lambda number: replay(number).is_on_target(settings.catalogue), 1, len(HINDSIGHT_HEADROOMS)
+    )
+    return np.inf if least is None else replay(least.number).usd
 
 
-def sample_requests(rates: Floats, days: range, requests: int, lengths: pd.DataFrame) -> pd.DataFrame:
+def sample_requests(rates: Floats, requests: int, lengths: pd.DataFrame) -> pd.DataFrame:
     """A CSV of these days as Azure writes it; `rates`: (days, slots), any scale; `requests`: a mean day."""
-    rng = np.random.default_rng([days.start, days.stop, 38])
-    chosen = rates[days.start : days.stop]
-    minutes = np.repeat(chosen.ravel(), 24 * 60 // rates.shape[1]) * rates.shape[1] / (24 * 60)
+    rng = np.random.default_rng([len(rates), requests, 38])
+    minutes = np.repeat(rates.ravel(), 24 * 60 // rates.shape[1]) * rates.shape[1] / (24 * 60)
     minutes = (
         minutes * requests / rates.sum(axis=1).mean() * rng.lognormal(-(0.25**2) / 2, 0.25, minutes.size)
     )
@@ -309,41 +353,50 @@ def sample_requests(rates: Floats, days: range, requests: int, lengths: pd.DataF
     at_s = np.repeat(60.0 * np.arange(minutes.size), counts) + 60.0 * rng.random(counts.sum())
     picked = lengths.iloc[rng.integers(0, len(lengths), at_s.size)]
     rows = picked[["ContextTokens", "GeneratedTokens"]].reset_index(drop=True).clip(lower=1)
-    at = pd.Timestamp(FIRST_DAY + timedelta(days=days.start)) + pd.to_timedelta(np.sort(at_s), unit="s")
+    at = pd.Timestamp(FIRST_DAY) + pd.to_timedelta(np.sort(at_s), unit="s")
     rows.insert(0, "TIMESTAMP", at.strftime("%Y-%m-%d %H:%M:%S.%f"))
     return rows
 
 
-def azure_rates() -> Floats:
-    """Requests of Azure's code service by day and hour, shape (7, 24)."""
-    rows = pd.read_csv(SHARED / "demand/azure2024_code_hourly.csv")
-    return rows["request_count"].to_numpy(float).reshape(-1, 24)
+def read_rates(name: str) -> Floats:
+    """Requests of a trace by day and slot: (7, 24), (61, 24), or (14, 144) with gaps filled.
 
-
-def burstgpt_rates() -> Floats:
-    """Conversations of BurstGPT by day and hour, shape (61, 24)."""
-    rows = pd.read_csv(SHARED / "demand/burstgpt1_hourly.csv")
-    return rows.pivot(index="day", columns="hour", values="conversation").to_numpy(float)
-
-
-def servegen_rates() -> Floats:
-    """Requests of the model m-small of ServeGen by day and ten minutes, shape (14, 144); gaps are filled."""
-    by_slot = Counter[int]()
+    `servegen`: the model m-small; `servegen3`: its third largest client. `burstgpt`: conversations of
+    BurstGPT; `burstgpt_all`: with its API calls.
+    """
+    if name == "azure":
+        rows = pd.read_csv(SHARED / "demand/azure2024_code_hourly.csv")
+        return rows["request_count"].to_numpy(float).reshape(-1, 24)
+    if name.startswith("burstgpt"):
+        rows = pd.read_csv(SHARED / "demand/burstgpt1_hourly.csv")
+        column = "all" if name == "burstgpt_all" else "conversation"
+        return rows.pivot(index="day", columns="hour", values=column).to_numpy(float)
+    clients = list[Floats]()
     with tarfile.open(SHARED / "demand/servegen_m-small.traces.tar.gz") as archive:
         for member in archive.getmembers():
             if member.name.endswith("-trace.csv") and (file := archive.extractfile(member)):
-                for row in csv.reader(file.read().decode().splitlines()):
-                    by_slot[int(float(row[0]) // 600)] += float(row[1])
-    rates = np.array([by_slot[slot] for slot in range(max(by_slot) + 1)])
-    known = np.flatnonzero(rates > 0)
+                table = np.loadtxt(file, delimiter=",", usecols=(0, 1))
+                clients.append(np.bincount((table[:, 0] // 600).astype(int), table[:, 1], 14 * 144))
+    total = np.sum(clients, axis=0)
+    clients.sort(key=lambda rates: -rates.sum())
+    known = np.flatnonzero(total > 0)
+    number = name.removeprefix("servegen")
+    rates = clients[int(number) - 1] if number else total
     return np.interp(np.arange(rates.size), known, rates[known]).reshape(-1, 144)
 
 
-FUNCTIONS = (advice, at_twice_the_load, nightly_promises, corrected_version)
+FUNCTIONS = (
+    advice,
+    foreseen_loads,
+    nightly_promises,
+    corrected_version,
+    corrected_in_hindsight,
+)
 FEW = {"CUTS": {"azure": (3,)}, "REQUESTS": {"azure": 3_000}, "DRAWS": 8}
 SMOKE = {
     "advice": FEW,
-    "at_twice_the_load": FEW,
+    "foreseen_loads": {"FORESEEN": {"servegen1": 4}, "FORESEEN_REQUESTS": 1_000},
     "nightly_promises": {"NIGHTS": 1, "MOST_HISTORY_DAYS": 3, "REQUESTS": {"burstgpt": 1_000}},
     "corrected_version": {"MOST_HISTORY_DAYS": 3, "REQUESTS": {"burstgpt": 1_000}},
+    "corrected_in_hindsight": {"CORRECTED_CUTS": {"azure": (3,)}, "REQUESTS": {"azure": 2_000}},
 }
