@@ -238,7 +238,7 @@ def _find_sharer(so_far: Blocks, family: list[int], lag: int, shared: int, wante
     """Find a request about `lag` back in the family that is the latest to have its first `shared` blocks.
 
     Of several, the one most similar to the `wanted` number of blocks and of requests with the shared blocks.
-    The search is widened while none is similar enough (LIKE). Return -1 where there is none.
+    The search is widened to MOST_NEAR while none is similar enough (LIKE). Return -1 where there is none.
     """
     middle, near, best, chosen = len(family) - max(lag, 1), int(NEAR_LAG_SHARE * lag), np.inf, -1
     while middle >= 0:
@@ -255,7 +255,7 @@ def _find_sharer(so_far: Blocks, family: list[int], lag: int, shared: int, wante
             difference = np.abs(longer) + np.abs(more_used)
             if difference.min() < best:
                 best, chosen = difference.min(), int(found[is_latest][difference.argmin()])
-        if best <= LIKE or (low == 0 and high == len(family)) or (chosen >= 0 and near > MOST_NEAR):
+        if best <= LIKE or (low == 0 and high == len(family)) or near > MOST_NEAR:
             break
         near = 4 * near + 1
     return chosen
