@@ -68,7 +68,7 @@ def _length_scores(
     pair_input: np.ndarray,
 ) -> LengthScores:
     """Fit the length scores of each pool; `pair_key`, of each pair, is hours of all days x pool + hour."""
-    columns = {name: clients[name].tolist() for name in (*CLIENT_KEYS, "pool")}
+    columns = {f"{name}s": clients[name].tolist() for name in (*CLIENT_KEYS, "pool")}
     minutes = lake.sql("reads/pool_minutes.sql", trace=trace, **columns).to_pandas()
     hours = 24 * len(days)
     key = minutes["pool"].to_numpy() * hours + _hours(minutes, days)

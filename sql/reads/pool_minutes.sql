@@ -4,8 +4,8 @@
 -- units: requests; tokens; minute of the hour, UTC
 with clients as (
     select
-        unnest($app::varchar[]) as app, unnest($region::varchar[]) as region, unnest($llm::varchar[]) as llm,
-        unnest($tier::varchar[]) as tier, unnest($pool::bigint[]) as pool
+        unnest($apps::varchar[]) as app, unnest($regions::varchar[]) as region, unnest($llms::varchar[]) as llm,
+        unnest($tiers::varchar[]) as tier, unnest($pools::bigint[]) as pool
 )
 
 select
