@@ -22,11 +22,12 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.ingest import ingest_file
 from fleetcast.assets.traces.request_days import canonical_requests, make_request_day
 from fleetcast.models.characterise.gap_families import GAP_FAMILIES
+from fleetcast.models.normal_scores import normal_scores
 from fleetcast.models.traffic.app_level_fit import fit_app_levels
 from fleetcast.models.traffic.client_changes import apply_client_changes
 from fleetcast.models.traffic.client_fit import fit_noise, weekly_rates
 from fleetcast.models.traffic.clients import ClientTraffic, Noise, client_day, expected_rate, minute_rates
-from fleetcast.models.traffic.length_scores import LengthScores, PoolMinutes, fit_length_scores, normal_scores
+from fleetcast.models.traffic.length_scores import LengthScores, PoolMinutes, fit_length_scores
 from fleetcast.models.traffic.random_streams import minute_noise
 from fleetcast.models.traffic.recorded_days import RecordedDays
 from fleetcast.models.traffic.renewal_arrivals import Spacing

@@ -122,17 +122,17 @@ def fewest_instances(
     fleet = replace(settings.config.fleet, deployments={llm: (deployment.deployment,)})
     config, attained = replace(settings.config, fleet=fleet), dict[int, float]()
     llm_catalogue = complete_catalogue(settings.catalogue.serving([llm]), config)
-    least = max(1, fleet.min_instances)
+    least = fleet.min_instances
 
     def is_attained(count: int) -> bool:
-        held = max(count, least)
-        if held not in attained:
-            pools = [(deployment.deployment, held)]
-            attained[held] = replay_hour(llm_catalogue, config, tier, pools, hour).attainment_share
-        return attained[held] >= tier.attainment_target_share
+        if count < least:
+            return False
+        pools = [(deployment.deployment, count)]
+        attained[count] = replay_hour(llm_catalogue, config, tier, pools, hour).attainment_share
+        return attained[count] >= tier.attainment_target_share
 
-    guess = max(1, deployment.peak_instances)
+    guess = max(least, deployment.peak_instances)
     found = find_least_sufficient(is_attained, guess, max(MIN_INSTANCE_LIMIT, GROWTH_FACTOR * guess))
     most = max(attained, key=lambda count: (attained[count], -count))
-    count = most if found is None else max(found.number, least)
+    count = most if found is None else found.number
     return count, attained[count]

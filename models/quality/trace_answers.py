@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.normal_scores import normal_scores
 from fleetcast.models.quality.answer_copula import (
     AnswerModel,
     CopulaColumns,
@@ -164,14 +165,10 @@ def with_own_lengths(answers: JudgedAnswers, served: int, requests: ServedReques
 
 
 def normal_ranks(values: Ints, group: Ints, rng: np.random.Generator) -> Floats:
-    """Return the normal quantile of each value's rank within its group, ties in random order; all (N,)."""
-    from scipy.special import ndtri
-
-    order = np.lexsort((rng.random(values.size), values, group))
-    counts = np.bincount(group)
+    """Return the normal score of each value within its group, ties in random order; all (N,)."""
     place = np.empty(values.size)
-    place[order] = np.arange(values.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.asarray(ndtri((place + 0.5) / counts[group]))
+    place[np.lexsort((rng.random(values.size), values))] = np.arange(values.size)
+    return normal_scores(group, place)
 
 
 def length_scores(input_tokens: Ints, output_tokens: Ints, rng: np.random.Generator) -> Floats:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.normal_scores import normal_scores
 from fleetcast.models.traffic.random_streams import minute_walk
 from fleetcast.models.world.traffic_config import TRAFFIC_DAY_MINUTES
 
@@ -119,6 +119,7 @@ def exchange_pairs(
     scores : LengthScores
         Of each kind of client, shape (kinds,).
     """
+    # The kinds without scores, mostly small ones, get no room: there may be 20,000 kinds.
     kinds = np.flatnonzero((scores.load != 0) | (scores.own > 0))
     place = np.full(scores.load.size, -1)
     place[kinds] = np.arange(kinds.size)
@@ -137,21 +138,3 @@ def exchange_pairs(
     by_score = np.argsort(MOST_SCORE * cell + mean[minute] + chance)
     exchanged[chosen[by_score]] = own[np.argsort((cell << 32) + input_tokens[own], kind="stable")]
     return exchanged
-
-
-def normal_scores(cell: Ints, value: Floats | Ints, weight: Floats | None = None) -> Floats:
-    """Return the normal score of each value within its cell, (values,); equal values have that of their rank.
-
-    `cell`, `value` and `weight`, how often a value counts (once by default), have the shape (values,).
-    """
-    order = np.lexsort((value, cell))
-    is_new_cell, is_new_value = (np.diff(of[order], prepend=np.nan) != 0 for of in (cell, value))
-    first_of_cell, first = np.flatnonzero(is_new_cell), np.flatnonzero(is_new_cell | is_new_value)
-    below = np.concatenate([[0.0], np.cumsum(np.ones(order.size) if weight is None else weight[order])])
-    last = np.append(first[1:], order.size)
-    within = np.cumsum(is_new_cell)[first] - 1
-    before, total = below[first_of_cell], np.diff(below[np.append(first_of_cell, order.size)])
-    rank = ((below[first] + below[last]) / 2 - before[within]) / total[within]
-    scores = np.empty(order.size)
-    scores[order] = np.repeat(ndtri(rank), last - first)
-    return scores
