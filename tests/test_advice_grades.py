@@ -42,6 +42,7 @@ from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies import try_fleet
+from fleetcast.assets.studies.unseen_days import minimum_fleet_usd
 from fleetcast.models.latency.latency_errors import scale_profile
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
@@ -149,6 +150,11 @@ def test_an_interval_is_of_days_and_not_of_errors_of_profiles(
     monkeypatch.setattr(tomorrow_draws, "sample_tomorrow", lambda *_: draws)
     [row] = promise_sections.grade_past_days(page, search, sized, [])
     assert row["is_inside"]
+    least = minimum_fleet_usd(page)
+    row = promise_sections.grade_row(
+        page, DAYS[0], [came._replace(usd=least * of) for of in (1, 1, 1, 2)], came
+    )
+    assert row["usd_low"] == least < row["usd_high"]
 
 
 def test_days_are_counted_as_promised(page: RunSettings) -> None:

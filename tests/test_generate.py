@@ -340,6 +340,21 @@ def test_a_record_that_begins_and_ends_within_a_minute_has_its_rate_and_no_noise
     assert found.noise.minute_share == pytest.approx(0.0)
 
 
+def test_every_hour_of_whole_days_is_whole(tmp_path):
+    """The first and the last request lie some seconds within three days, whose hours vary by chance."""
+    rng, lake = np.random.default_rng(0), Lake(tmp_path / "lake")
+    for number in range(3):
+        hour = np.repeat(rng.integers(0, 24, 9), 1000)
+        at = np.concatenate([[15e6, 86_385e6], 3600e6 * (hour + rng.random(hour.size))])
+        code, tokens = np.zeros(at.size, np.int16), np.full(at.size, 9, np.int32)
+        columns = DayColumns(np.sort(at).astype(np.int64), code, code, code, code, tokens, tokens)
+        day = FIRST + timedelta(days=number)
+        rows = canonical_requests(columns, day, "x", CATALOGUE, ["chat"])
+        lake.write("requests", rows, trace="varied", day=day)
+    [levels] = fit_clients(lake, "varied", NAMES, Progress())[0].history.levels
+    assert not np.isnan(levels).any()
+
+
 # --- side by side ----------------------------------------------------------------------------------------
 
 
