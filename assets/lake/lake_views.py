@@ -1,22 +1,44 @@
 """The tables, macros and marts that a query needs, and their creation on a DuckDB connection."""
 
 from collections.abc import Iterable, Mapping
+from datetime import date
 from pathlib import Path
 
 from fleetcast.assets.lake.duckdb_connection import Connection
 from fleetcast.assets.lake.schemas import PARTITIONS
 from fleetcast.assets.lake.sql_files import SqlFile, load_macros_and_marts, words_of_query
+from fleetcast.assets.lake.table_files import TableFiles
 
 
-def recipes_and_tables(query: str | None) -> tuple[dict[Path, SqlFile], list[str]]:
-    """Return the macros and marts that a query needs, by path, and the tables; all without a query."""
-    # A mart with the name of a table is the SQL that makes that table; all other marts are views.
-    recipes = {path: sql for path, sql in load_macros_and_marts().items() if sql.stem not in PARTITIONS}
+def recipes_and_tables(lake: TableFiles, query: str | None) -> tuple[dict[Path, SqlFile], list[str]]:
+    """Return the macros and marts that a query needs, by path, and the tables; all without a query.
+
+    A mart with the name of a table is the SQL that makes that table; all other marts are views. While a
+    scored day has no scoreboard, as in a lake of an earlier release, that one is a view too.
+    """
+    marts, tables = load_macros_and_marts(), set(PARTITIONS)
+    recipes = {path: sql for path, sql in marts.items() if sql.stem not in tables}
     words = words_of_query(query, recipes.values())
+    if (words is None or "scoreboard" in words) and days_without_scoreboard(lake):
+        tables.remove("scoreboard")
+        recipes = {path: sql for path, sql in marts.items() if sql.stem not in tables}
+        words = words_of_query(query, recipes.values())
     if words is None:
-        return recipes, sorted(PARTITIONS)
+        return recipes, sorted(tables)
     needed = {path: sql for path, sql in recipes.items() if words & sql.defined_names}
-    return needed, sorted(words.intersection(PARTITIONS))
+    return needed, sorted(words & tables)
+
+
+def days_without_scoreboard(lake: TableFiles) -> list[tuple[str, date]]:
+    """Return the traces and days that are scored and have no scoreboard, in order."""
+    scored, boards = (
+        {tuple(lake.below(file).split("/")[1:3]) for file in lake.files(table)}
+        for table in ("scorecard", "scoreboard")
+    )
+    return sorted(
+        (trace.removeprefix("trace="), date.fromisoformat(day.removeprefix("day=")))
+        for trace, day in scored - boards
+    )
 
 
 def create_macros_and_marts(

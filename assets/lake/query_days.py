@@ -33,7 +33,7 @@ def files_of_days(
 
     A table without a registered schema has its last file too, for its columns. Empty for a lake of few days.
     """
-    recipes, named = recipes_and_tables(query)
+    recipes, named = recipes_and_tables(lake, query)
     folders_of = {table: lake.day_folders(table) for table in named if "day" in PARTITIONS[table]}
     if all(len(found) <= FEW_DAYS for found in folders_of.values()):
         return {}

@@ -50,6 +50,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "legs": ("trace", "day", "policy"),
     "fleet_hours": ("trace", "day", "policy"),
     "scorecard": ("trace", "day"),
+    "scoreboard": ("trace", "day"),
     "token_histogram": ("trace", "day"),
     "arrival_windows": ("trace", "day"),
     "characterisation": ("trace",),

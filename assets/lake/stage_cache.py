@@ -35,6 +35,7 @@ class Stage(NamedTuple):
 _FORECASTS = ("forecasts", "day_ahead_forecasts")
 _PLANS = ("plans", "plan_windows", "plan_bounds")
 _REPLAYS = ("outcomes", "legs", "fleet_hours", "closed_plans")
+_SCORES = ("scorecard", "scoreboard")
 # Read for the day and its history, but `answers` for the whole trace.
 TRACE_TABLES = ("requests", "demand", "silences", "answers")
 _ON_DEMAND_TABLES = ("ran_fleets", "trials", "level_trials", "advised_days")  # of days with a study
@@ -42,13 +43,13 @@ STAGES: Mapping[str, Stage] = {
     "forecasts": Stage(_FORECASTS, TRACE_TABLES),
     "plans": Stage(_PLANS, (*TRACE_TABLES, *_FORECASTS), ("plan",)),
     "replays": Stage(_REPLAYS, (*TRACE_TABLES, *_FORECASTS, *_PLANS)),
-    "scorecard": Stage(("scorecard",), _REPLAYS),
+    "scorecard": Stage(_SCORES, _REPLAYS),
     "figures": Stage(
         (),
-        (*TRACE_TABLES, *_FORECASTS, *_PLANS, *_REPLAYS, "scorecard"),
+        (*TRACE_TABLES, *_FORECASTS, *_PLANS, *_REPLAYS, *_SCORES),
         ("demand_and_forecast", "instances_against_demand", "ttft_cdf", "cost_against_misses"),
     ),
-    "advice": Stage((), (*TRACE_TABLES, *_FORECASTS, *_PLANS, *_REPLAYS, "scorecard", *_ON_DEMAND_TABLES)),
+    "advice": Stage((), (*TRACE_TABLES, *_FORECASTS, *_PLANS, *_REPLAYS, *_SCORES, *_ON_DEMAND_TABLES)),
 }
 
 

@@ -83,7 +83,7 @@ class Lake(TableFiles):
         # Views are bound when they are read. A published file's are bound now, so that it shows columns.
         bound = "with (defer_binding)" if temp or query else ""
         with open_duckdb(self.root, database, **config) as con:
-            recipes, named = recipes_and_tables(query)
+            recipes, named = recipes_and_tables(self, query)
             filled, known = store.folders_with_rows(self.root, named), list[str]()
             for table in named:
                 if table in filled and (found := files.get(table, [self.path(table, "*")])):

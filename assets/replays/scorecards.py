@@ -1,4 +1,4 @@
-"""Write the scorecard of a day, and read the scoreboard of its replays."""
+"""Write the scorecard and the scoreboard of a day, and read the scoreboard."""
 
 from collections.abc import Sequence
 from datetime import date, timedelta
@@ -7,8 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from fleetcast.assets.lake.lake_views import days_without_scoreboard
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
 from fleetcast.assets.lake.sql_files import read_sql
+from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.tier_columns import add_tier_columns, attainment_column, scoreboard_tiers
 
 SCOREBOARD_PAGE_COLUMNS = (  # scoreboard columns that fit on a page, after the attainment of each tier
@@ -18,7 +20,6 @@ SCOREBOARD_PAGE_COLUMNS = (  # scoreboard columns that fit on a page, after the 
 SCORED_AT_ONCE = 10_000_000  # largest number of outcomes of a policy that are scored in one query
 SCOREBOARD_SQL = "select * from scoreboard where trace = $trace and day = $day"
 
-
 # One tier at a time, so that DuckDB computes percentiles of that tier's requests only.
 TIER_SCOREBOARD_SQL = (
     "select * from scoreboard_by_tier "
@@ -27,10 +28,10 @@ TIER_SCOREBOARD_SQL = (
 
 
 def score_day(settings: RunSettings, day: date, progress: Progress | None = None) -> pa.Table:
-    """Write the scorecard (per policy, llm, region, tier and hour) of every policy that was replayed.
+    """Write the scorecard (per policy, llm, region, tier and hour) and the scoreboard of what was replayed.
 
     Policies are scored one after the other, and hour by hour where they have many requests, because exact
-    percentiles need all their values in memory.
+    percentiles need all their values in memory. Days that an earlier release scored get their scoreboard too.
     """
     lake, trace = settings.lake, settings.trace
     files = lake.files("outcomes", trace=trace, day=day)
@@ -47,14 +48,26 @@ def score_day(settings: RunSettings, day: date, progress: Progress | None = None
     table = pa.concat_tables(scores)
     grain = read_sql("marts/scorecard.sql").listed("grain")
     table = table.sort_by([(name, "ascending") for name in grain])  # equal outcomes give equal bytes
-    settings.lake.write("scorecard", table, trace=settings.trace, day=day)
+    lake.remove(lake.path("scoreboard", trace=trace, day=day))
+    lake.write("scorecard", table, trace=trace, day=day)
+    for scored in days_without_scoreboard(lake):
+        write_scoreboard(lake, *scored)
     return table
+
+
+def write_scoreboard(lake: Lake, trace: str, day: date) -> None:
+    """Write the scoreboard of a scored day: the rows of marts/scoreboard.sql."""
+    mart = read_sql("marts/scoreboard.sql").text
+    query = (
+        f"select * exclude (trace, day) from (\n{mart}) where trace = $trace and day = $day order by policy"
+    )
+    lake.write("scoreboard", lake.sql(query, trace=trace, day=day), trace=trace, day=day)
 
 
 def read_scoreboard(settings: RunSettings, day: date) -> pa.Table:
     """Return one row per policy, in the order of the config; policies outside it come last.
 
-    The mart's columns are followed by one for each tier, TIER_attainment_share.
+    The table's columns are followed by one for each tier, TIER_attainment_share.
     """
     board = settings.lake.sql(SCOREBOARD_SQL, trace=settings.trace, day=day)
     return _ranked(settings, add_tier_columns(board))
