@@ -55,11 +55,11 @@ def tidy_command(
     ],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
 ) -> None:
-    """Remove the replayed requests of old days (outcomes, stages). Scorecards, plans, fleets and traces stay.
+    """Remove the replayed requests of old days (outcomes, stages). Scores, plans, fleets and traces stay.
 
-    Costs and attainment of old days stay in the marts; what needs their requests (percentiles, backlog, late
-    requests) is null or has no rows. `fleetcast nightly --date DAY` makes a day again. Digests whose file is
-    not there go too: run `fleetcast check` before.
+    Costs, attainment and the scoreboard of old days stay; marts that need their requests (late requests,
+    latencies by tier, cost per request) have nulls or no rows of them. `fleetcast nightly --date DAY` makes a
+    day again. Digests whose file is not there go too: run `fleetcast check` before.
 
         fleetcast tidy --keep-days 60 --dry-run
     """

@@ -200,7 +200,7 @@ def test_numbers_are_written_as_people_write_them(value, text):
         ("queries/timeline.sql", "The table legs has nothing of trace t of day 2025-07-15: fleet"),
         ("queries/which_forecast_pays.sql", "decisions has nothing of trace t of day 2025-07-15: fleet"),
         ("from token_cdf", "The table token_histogram has nothing: fleetcast characterise TRACE fills it."),
-        ("from scoreboard", "The table outcomes has nothing: fleetcast nightly fills it."),
+        ("from scoreboard", "The table scoreboard has nothing: fleetcast nightly fills it."),
     ],
 )  # fmt: skip
 def test_a_recipe_without_rows_names_what_it_lacks(query, message, tmp_path):

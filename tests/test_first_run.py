@@ -158,7 +158,7 @@ def test_a_stage_is_made_again_only_when_its_inputs_changed(first, monkeypatch, 
     assert run_night(small, DAY, Progress()).board.equals(board)
     again = made(settings)
     assert stages_made_again(before, again) == {
-        *("outcomes", "fleet_hours", "scorecard", "small"),  # figures
+        *("outcomes", "fleet_hours", "scorecard", "scoreboard", "small"),  # figures
         *("day_ahead_forecasts", "day_ahead_plans"),  # of the day after, for its advice
     }
     past = lake.path("demand", trace="small", day=date(2025, 7, 2))

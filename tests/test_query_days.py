@@ -2,12 +2,14 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from earlier_lake import NIGHT, TRACE, drop_on_demand, link_nights, unpack_lake
 
 from fleetcast.assets.lake import query_days, store
+from fleetcast.assets.lake.lake_views import find_needed
 from fleetcast.assets.lake.schemas import PARTITIONS
 from fleetcast.assets.lake.warehouse import Lake, LakeError
 
@@ -42,6 +44,10 @@ QUERIES = [
 ]  # fmt: skip
 
 
+def days_files(lake: Lake, query: str, *how: Any) -> dict[str, list[store.LakePath]]:
+    return query_days.files_of_days(lake, query, find_needed(lake, query), *how)
+
+
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     """The days of `plans` have as many rows as days before them."""
@@ -58,8 +64,8 @@ def test_the_rows_are_those_of_all_files(
     query: str, days: dict[str, int | None], lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     params = {"day": NIGHT + timedelta(days=1)}
-    confined = query_days.files_of_days(lake, query, params, [str(lake.root)])
-    opened = query_days.files_of_days(lake, query, params, None)
+    confined = days_files(lake, query, params, [str(lake.root)])
+    opened = days_files(lake, query, params, None)
     assert opened == confined  # and was not confined itself
     found = {table: {file.parent.name for file in files} for table, files in opened.items()}
     for table, count in days.items():
@@ -67,7 +73,7 @@ def test_the_rows_are_those_of_all_files(
         assert (len(found[table] - for_columns) if table in found else None) == count
     rows = lake.sql(query, **params)
     monkeypatch.setattr(query_days, "FEW_DAYS", 99)
-    assert query_days.files_of_days(lake, query, params, None) == {}
+    assert days_files(lake, query, params, None) == {}
     assert lake.sql(query, **params) == rows
 
 
@@ -75,7 +81,7 @@ def test_a_day_of_the_scoreboard_is_that_of_a_lake_of_this_day(lake: Lake, tmp_p
     """It opens no file of another day, but the last scorecard for its columns."""
     for_columns = f"scorecard/trace={TRACE}/day={LAST}/part.parquet"
     board = f"from scoreboard where day = date '{NIGHT}' order by all"
-    opened = query_days.files_of_days(lake, board, {}, None)
+    opened = days_files(lake, board, {}, None)
     assert opened.keys() == {"scorecard", "outcomes", "fleet_hours", "plans"}
     names = {lake.below(file) for files in opened.values() for file in files}
     assert {name for name in names if f"day={NIGHT}" not in name} == {for_columns}
@@ -93,6 +99,6 @@ def test_a_query_that_cannot_be_planned_is_refused_by_its_run(lake: Lake) -> Non
         ("from plans, nothing", "nothing does not exist"),
         ("drop view plans", "only reads"),
     ):
-        assert query_days.files_of_days(lake, query, {}, None) == {}
+        assert days_files(lake, query, {}, None) == {}
         with pytest.raises(LakeError, match=message):
             lake.sql(query)

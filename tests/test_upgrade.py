@@ -76,5 +76,6 @@ def test_the_next_night_runs_on_an_earlier_lake(
     assert night.broken == []
     assert night.board is not None
     assert night.board.num_rows >= POLICIES
+    assert lake.files("scoreboard", day=NIGHT), "those of earlier nights are written too"
     assert lake.sql(f"from scoreboard where day = date '{NIGHT}' order by policy").to_pylist() == before
     assert check_lake_files(lake).broken == {}

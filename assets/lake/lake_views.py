@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 from fleetcast.assets.lake.duckdb_connection import Connection
 from fleetcast.assets.lake.schemas import PARTITIONS
@@ -10,8 +11,15 @@ from fleetcast.assets.lake.sql_files import SqlFile, load_macros_and_marts, word
 from fleetcast.assets.lake.table_files import TableFiles
 
 
-def recipes_and_tables(lake: TableFiles, query: str | None) -> tuple[dict[Path, SqlFile], list[str]]:
-    """Return the macros and marts that a query needs, by path, and the tables; all without a query.
+class Needed(NamedTuple):
+    """What a query needs: macros and marts by their path, and tables."""
+
+    recipes: Mapping[Path, SqlFile]
+    tables: list[str]
+
+
+def find_needed(lake: TableFiles, query: str | None) -> Needed:
+    """Return what a query needs; all there is without a query.
 
     A mart with the name of a table is the SQL that makes that table; all other marts are views. While a
     scored day has no scoreboard, as in a lake of an earlier release, that one is a view too.
@@ -24,15 +32,15 @@ def recipes_and_tables(lake: TableFiles, query: str | None) -> tuple[dict[Path, 
         recipes = {path: sql for path, sql in marts.items() if sql.stem not in tables}
         words = words_of_query(query, recipes.values())
     if words is None:
-        return recipes, sorted(tables)
+        return Needed(recipes, sorted(tables))
     needed = {path: sql for path, sql in recipes.items() if words & sql.defined_names}
-    return needed, sorted(words & tables)
+    return Needed(needed, sorted(words & tables))
 
 
 def days_without_scoreboard(lake: TableFiles) -> list[tuple[str, date]]:
     """Return the traces and days that are scored and have no scoreboard, in order."""
     scored, boards = (
-        {tuple(lake.below(file).split("/")[1:3]) for file in lake.files(table)}
+        {tuple(folder.split("/")[1:]) for folder in lake.day_folders(table)}
         for table in ("scorecard", "scoreboard")
     )
     return sorted(

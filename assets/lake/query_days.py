@@ -14,7 +14,7 @@ import duckdb
 
 from fleetcast.assets.lake.duckdb_connection import Connection, confine_to_folders, open_duckdb
 from fleetcast.assets.lake.errors import LakeError
-from fleetcast.assets.lake.lake_views import create_macros_and_marts, recipes_and_tables
+from fleetcast.assets.lake.lake_views import Needed, create_macros_and_marts
 from fleetcast.assets.lake.read_only_query import parse_read_only_query
 from fleetcast.assets.lake.schemas import PARTITIONS, SCHEMAS
 from fleetcast.assets.lake.store import LakePath
@@ -27,13 +27,17 @@ WILDCARDS = re.compile(r"[*?\[]")  # in a path they stand for other names
 
 
 def files_of_days(
-    lake: TableFiles, query: str, params: Mapping[str, Any], folders: Sequence[str] | None
+    lake: TableFiles,
+    query: str,
+    needed: Needed,
+    params: Mapping[str, Any],
+    folders: Sequence[str] | None,
 ) -> dict[str, list[LakePath]]:
     """Return the files that a query needs, of each table of which it reads single days.
 
     A table without a registered schema has its last file too, for its columns. Empty for a lake of few days.
     """
-    recipes, named = recipes_and_tables(lake, query)
+    recipes, named = needed
     folders_of = {table: lake.day_folders(table) for table in named if "day" in PARTITIONS[table]}
     if all(len(found) <= FEW_DAYS for found in folders_of.values()):
         return {}

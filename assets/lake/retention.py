@@ -1,9 +1,10 @@
-"""Remove what old days have in a row per request, and keep their scorecards."""
+"""Remove what old days have in a row per request, and keep their scorecards and scoreboards."""
 
 from pathlib import Path
 from typing import NamedTuple
 
 from fleetcast.assets.lake.file_digests import digest_path, digested_files
+from fleetcast.assets.lake.scoreboards import write_scoreboards
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
 
@@ -32,6 +33,7 @@ def tidy_lake(lake: Lake, keep_days: int, is_dry_run: bool = False) -> Freed:
     sizes = [path.stat().st_size for path in old]
     vanished = [path for path in sorted(digested_files(lake.root)) if not path.is_file()]
     if not is_dry_run:
+        write_scoreboards(lake)  # they need the outcomes
         for path in (*old, *vanished):
             lake.remove(path)
     digests = [lake.below(digest_path(lake.root, path)) for path in vanished]

@@ -28,7 +28,7 @@ from fleetcast.assets.lake.duckdb_connection import (
 )
 from fleetcast.assets.lake.environment import LAKE
 from fleetcast.assets.lake.errors import ChangedError, LakeError
-from fleetcast.assets.lake.lake_views import create_macros_and_marts, recipes_and_tables
+from fleetcast.assets.lake.lake_views import Needed, create_macros_and_marts, find_needed
 from fleetcast.assets.lake.query_days import files_of_days
 from fleetcast.assets.lake.query_limits import QueryLimits
 from fleetcast.assets.lake.query_process import QueryProcess
@@ -72,18 +72,19 @@ class Lake(TableFiles):
         database: Path | str = IN_MEMORY,
         query: str | None = None,
         files: Mapping[str, Sequence[LakePath]] = MappingProxyType({}),
+        needed: Needed | None = None,
         **config: Any,
     ) -> Iterator[Connection]:
         """Open a DuckDB connection with a view per table that has files, the macros, and the marts as views.
 
         A view opens every file of its table, or those in `files`. With `query`, the connection has only the
-        views and macros that this query needs.
+        views and macros that this query needs, or those in `needed`.
         """
         temp = "temp" if database == IN_MEMORY else ""  # connections in memory may share the instance
         # Views are bound when they are read. A published file's are bound now, so that it shows columns.
         bound = "with (defer_binding)" if temp or query else ""
         with open_duckdb(self.root, database, **config) as con:
-            recipes, named = recipes_and_tables(self, query)
+            recipes, named = needed or find_needed(self, query)
             filled, known = store.folders_with_rows(self.root, named), list[str]()
             for table in named:
                 if table in filled and (found := files.get(table, [self.path(table, "*")])):
@@ -155,10 +156,11 @@ class Lake(TableFiles):
         """
         text = read_sql(query).text if query.endswith(".sql") else query
         for views_of in (text, None):
-            files = files_of_days(self, text, params, folders) if views_of else {}
+            needed = find_needed(self, views_of)
+            files = files_of_days(self, text, needed, params, folders) if views_of else {}
             with (
                 one_line_errors("Opening the lake"),
-                self.connect(query=views_of, files=files, **config) as con,
+                self.connect(query=views_of, files=files, needed=needed, **config) as con,
                 one_line_errors("The query"),
             ):
                 if folders is not None:

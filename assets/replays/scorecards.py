@@ -7,10 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from fleetcast.assets.lake.lake_views import days_without_scoreboard
+from fleetcast.assets.lake.scoreboards import write_scoreboards
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
 from fleetcast.assets.lake.sql_files import read_sql
-from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.tier_columns import add_tier_columns, attainment_column, scoreboard_tiers
 
 SCOREBOARD_PAGE_COLUMNS = (  # scoreboard columns that fit on a page, after the attainment of each tier
@@ -48,20 +47,9 @@ def score_day(settings: RunSettings, day: date, progress: Progress | None = None
     table = pa.concat_tables(scores)
     grain = read_sql("marts/scorecard.sql").listed("grain")
     table = table.sort_by([(name, "ascending") for name in grain])  # equal outcomes give equal bytes
-    lake.remove(lake.path("scoreboard", trace=trace, day=day))
     lake.write("scorecard", table, trace=trace, day=day)
-    for scored in days_without_scoreboard(lake):
-        write_scoreboard(lake, *scored)
+    write_scoreboards(lake, [(trace, day)])
     return table
-
-
-def write_scoreboard(lake: Lake, trace: str, day: date) -> None:
-    """Write the scoreboard of a scored day: the rows of marts/scoreboard.sql."""
-    mart = read_sql("marts/scoreboard.sql").text
-    query = (
-        f"select * exclude (trace, day) from (\n{mart}) where trace = $trace and day = $day order by policy"
-    )
-    lake.write("scoreboard", lake.sql(query, trace=trace, day=day), trace=trace, day=day)
 
 
 def read_scoreboard(settings: RunSettings, day: date) -> pa.Table:

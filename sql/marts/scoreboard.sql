@@ -1,4 +1,4 @@
--- scoreboard: cost, SLO attainment and cost above the clairvoyant plan of a day, one row per policy.
+-- scoreboard: cost, SLO attainment and cost above the clairvoyant plan of a day, one row per policy; written when the day is scored.
 -- grain: trace, day, policy
 -- reads: scorecard, tier_attainment, tier_places, outcomes, fleet_by_hour, left_over
 -- units: *_gpu_hours GPU-hours, usd US dollars, *_share 0 to 1, ttft_p95_s, e2e_p95_s and tpot_p95_s seconds
@@ -12,7 +12,7 @@
 -- tpot_p95_s = time per output token after the first, 95th percentile; of the tiers with a TPOT target, null where no tier has one
 -- quality = mean score of the final answers; null where [quality] has no answers for this trace
 -- instance_hours = instance-hours of the same states, whatever the size of the instances
--- backlog_gpu_hours = GPU-hours that the non-interactive requests not served by midnight would still need; null, like the percentiles, for a day whose outcomes `fleetcast tidy` removed
+-- backlog_gpu_hours = GPU-hours that the non-interactive requests not served by midnight would still need
 -- over_clairvoyant_share = GPU-hours and backlog_gpu_hours above those of the clairvoyant policy; null if it was not replayed
 -- usd = cost of the instances: serving, booting and draining
 with attained as (
