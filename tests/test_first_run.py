@@ -154,6 +154,8 @@ def test_a_stage_is_made_again_only_when_its_inputs_changed(first, monkeypatch, 
     assert message in capsys.readouterr().err
     assert needed(settings) == set()
 
+    lake.path("scoreboard", trace="small", day=DAY).unlink()
+    assert needed(settings) >= {"scorecard"}
     lake.path("outcomes", trace="small", day=DAY, policy="lt_i").unlink()
     assert run_night(small, DAY, Progress()).board.equals(board)
     again = made(settings)

@@ -1,5 +1,6 @@
 """`fleetcast tidy`: old days lose their requests; no mart says another value of them."""
 
+import shutil
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -7,9 +8,12 @@ import pytest
 from earlier_lake import NIGHT, POLICIES, TRACE, drop_on_demand, link_nights, unpack_lake
 from typer.testing import CliRunner
 
+from fleetcast.assets.lake import store
 from fleetcast.assets.lake.damaged_files import check_lake_files
 from fleetcast.assets.lake.file_digests import digest_path
 from fleetcast.assets.lake.retention import tidy_lake
+from fleetcast.assets.lake.schemas import PARTITIONS
+from fleetcast.assets.lake.scoreboards import write_scoreboards
 from fleetcast.assets.lake.sql_files import load_macros_and_marts
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.pipelines.cli import cli_app
@@ -55,6 +59,19 @@ def test_no_mart_says_another_value_of_a_day_without_its_requests(lake: Lake) ->
                 assert any(shown.items() <= other.items() for other in known), (mart, shown)
     assert len(before["scoreboard"][NIGHT]) >= POLICIES
     assert rows_by_day(lake, "scoreboard") == before["scoreboard"], "they were written before"
+
+
+def test_a_scoreboard_is_of_its_trace_and_day_whether_written_or_not(lake: Lake) -> None:
+    for file in (file for table in PARTITIONS for file in lake.files(table)):
+        if f"trace={TRACE}" in file.parts:
+            store.link_or_copy(file, lake.root / lake.below(file).replace(f"trace={TRACE}", "trace=other"))
+    query = "select trace, day, policy, usd, e2e_p95_s from scoreboard order by all"
+    computed = lake.sql(query)
+    assert computed.num_rows == 2 * NIGHTS * POLICIES
+    write_scoreboards(lake)
+    assert lake.sql(query) == computed
+    shutil.rmtree(lake.path("scoreboard", trace=TRACE, day=NIGHT).parent)
+    assert lake.sql(query) == computed, "one is not written"
 
 
 def test_the_latest_days_of_each_trace_stay_and_nothing_else_goes(
