@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from html import unescape
 from pathlib import Path
@@ -106,6 +107,7 @@ def test_the_page_shows_the_plan_table(output: tuple[Path, dict[str, Any], RunSe
     rows = settings.lake.read("day_ahead_plans", trace="service", day=NEXT).to_pandas()
     tomorrow = found["tomorrow"]
     assert tomorrow["day"] == str(NEXT)
+    assert "llm" not in lines(found), "the only llm has a profile"
     assert tomorrow["usd"] == pytest.approx(rows["usd"].sum()) != 0
     assert tomorrow["gpu_hours"] == (rows["instances"] * rows["gpus_per_instance"]).sum()
     carried = (rows["instances"] * rows["capacity_tokens_per_s"]).groupby(rows["hour_start"]).sum()
@@ -423,6 +425,61 @@ def test_the_fewest_instances_of_an_hour(
     assert short_trace.fewest_instances(settings, sized, "llama3.1-8b", rows) == (fewest, curve[fewest - 1])
 
 
+def test_gpu_types_are_taken_by_cost_and_those_that_attain_far_less_last(
+    output: tuple[Path, dict[str, Any], RunSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cheapest may attain a little less in its busiest hour: the promise is of the day."""
+    usd = {gpu: load_catalogue().gpus[gpu].usd_per_hour for gpu in ("l40s-48gb", "a100-80gb", "h100-80gb")}
+    sizes = {"l40s-48gb": (1, 0.80), "a100-80gb": (3, 0.91), "h100-80gb": (1, 0.99)}
+    assert usd["l40s-48gb"] < usd["h100-80gb"] < 3 * usd["a100-80gb"]
+
+    def size(_: RunSettings, sized: advice_config.SizedDeployment, llm: str, __: object, least: int) -> Any:
+        assert (llm, least) == ("llama3.1-8b", 4), "two in each region"
+        return sizes[sized.deployment.gpu]
+
+    tier = SimpleNamespace(attainment_target_share=0.95)
+    load = SimpleNamespace(input_tokens=100.0)
+    price = SimpleNamespace(gpu="h100-80gb", gpus=1)
+    held = [(SimpleNamespace(decode=SimpleNamespace(price=price)), 2)]
+    setting = SimpleNamespace(per_s=2.0, load=load, tier_name="iw_fast", tier=tier)
+    answer = SimpleNamespace(setting=setting, fleets={"one_type": SimpleNamespace(held=held)})
+    monkeypatch.setattr(advice_pipeline, "busiest_hour", lambda *given: given[-1] == 200.0 or 1 / 0)
+    monkeypatch.setattr(advice_pipeline, "size_hour", size)
+    wanted = (NEXT, {"llama3.1-8b": answer}, ["llama3.1-8b"], {"llama3.1-8b": list(sizes)}, Progress())
+    config = output[2].config
+    [pool] = config.fleet.deployments["llama3.1-8b"]
+    pools = (replace(pool, regions=("east", "west")),)
+    fleet = replace(config.fleet, deployments={"llama3.1-8b": pools}, min_instances=2)
+    settings = replace(output[2], config=replace(config, fleet=fleet))
+    choices = advice_pipeline.choose_deployments(settings, *wanted)
+    found = [(sized["llama3.1-8b"].deployment.gpu, sized["llama3.1-8b"].peak_instances) for sized in choices]
+    assert found == [("h100-80gb", 1), ("a100-80gb", 3), ("l40s-48gb", 1)]
+    [alone] = advice_pipeline.choose_deployments(output[2], NEXT, {}, ["llama3.1-8b"], {}, Progress())
+    assert alone["llama3.1-8b"].peak_instances == 2
+
+
+def test_the_next_gpu_type_is_planned_where_the_first_breaks_its_promise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus, planned, plan = ["a100-80gb", "h100-80gb", "l40s-48gb"], list[str](), advise.planned_sections
+
+    def plan_and_break(settings: RunSettings, *given: Any) -> dict[str, Any]:
+        planned.extend(pool.gpu for pool in settings.config.fleet.deployments["llama3.1-8b"])
+        sections = plan(settings, *given)
+        sections["promise"]["is_kept"] = len(planned) > 1
+        return sections
+
+    choices = [{"llama3.1-8b": advice_config.SizedDeployment(Deployment(gpu, 1), 1)} for gpu in gpus]
+    monkeypatch.setattr(rule_replays, "ADVISED_RULES", ("static",))  # quicker
+    monkeypatch.setattr(advise, "planned_sections", plan_and_break)
+    monkeypatch.setattr(advice_pipeline, "choose_deployments", lambda *_: choices)
+    with few_replays():
+        found = advise_trace(AdviceRequest(trace(tmp_path / "two.csv", 50, 20)), tmp_path / "out", Progress())
+    assert planned == gpus[:2]
+    assert "h100-80gb" in found["answer"][0]
+    assert found["promise"]["is_kept"]
+
+
 def test_an_llm_without_profile_has_no_fleet_until_it_is_mapped(tmp_path: Path) -> None:
     file = trace(tmp_path / "gpt.csv", 30, 20, Model="gpt-9")
     found = advise_trace(AdviceRequest(file), tmp_path / "out", Progress())
@@ -434,6 +491,7 @@ def test_an_llm_without_profile_has_no_fleet_until_it_is_mapped(tmp_path: Path) 
         patch.setattr(advice_pipeline, "MAX_LLMS_RENTED_FOR", 0)
         found = advise_trace(AdviceRequest(file, as_llm="qwen3-32b"), tmp_path / "out", Progress())
     assert {row["llm"] for row in found["tomorrow"]["hours"]} == {"qwen3-32b"}
+    assert "qwen3-32b is planned instead" in lines(found)["llm"]
     assert found["trace"]["unprofiled_llms"] == {}
 
 

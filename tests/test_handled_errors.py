@@ -387,11 +387,13 @@ def test_a_broken_study_file_or_llm_keeps_no_other_from_its_turn(
     def answer(_: object, __: object, query: RentQuery, *___: object) -> str:
         if query.llm == "a":
             raise ConfigError("No GPU holds a.")
+        assert query.gpus == ("l4-24gb",)
         return query.llm
 
     lines: list[str] = []
     monkeypatch.setattr(rent_answer, "answer_rent_query", answer)
     monkeypatch.setattr(rent_answer, "write_rent_tables", lambda *_: None)
-    wanted = (["a", "b"], ["l4-24gb"], None, SimpleNamespace(say=lines.append))
+    gpus = {"a": ["l4-24gb"], "b": ["l4-24gb"]}
+    wanted = (["a", "b"], gpus, None, SimpleNamespace(say=lines.append))
     assert find_fleets_to_rent(SimpleNamespace(), date(2025, 7, 1), *wanted) == {"b": "b"}
     assert lines == ["No GPU holds a."]

@@ -120,6 +120,7 @@ def test_without_a_fleet_that_keeps_its_promise_the_closest_is_shown(monkeypatch
     search = MadeSearch(costs, dict.fromkeys(NEEDS, 99.0))
     found = choose_rule(search, 10.0)
     assert (found.is_kept, found.sized, found.advised.sized) == (False, {}, SizedRule("day_ahead"))
+    assert search.known_past_days(SizedRule("compact")) is None, "slow, and instances are not what lacks"
 
     def versions(sized: SizedRule) -> list[DayFigures]:
         met = min(16, int(20 * sized.headroom_share)) if sized.rule == "reflex" else 3
@@ -231,4 +232,4 @@ def test_the_remedy_is_the_cheapest_instance_that_attains_without_a_queue(
     assert f": {degree} x {gpu} per instance would ({prices[degree, gpu]:,.2f} USD" in sentence
     able = {llm: SizedDeployment(Deployment(gpu, degree), 3)}
     unlimited = remedies.describe_remedy(unused, date(2025, 7, 1), able, {llm: types}, CATALOGUE, office)
-    assert unlimited.startswith("With 32 instances of each llm the requests of 2025-07-01 attain it: raise")
+    assert "32 instances of each llm attain the requests of 2025-07-01: raise max_instances" in unlimited

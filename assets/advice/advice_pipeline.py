@@ -4,10 +4,12 @@ All steps use the code of nightly runs and studies, and write into the page's ow
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 
 from fleetcast.assets.advice.advice_config import SizedDeployment, cheapest_deployment
 from fleetcast.assets.advice.imported_trace import ImportedTrace
+from fleetcast.assets.advice.short_trace import size_hour
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
@@ -18,12 +20,15 @@ from fleetcast.assets.replays.scorecards import score_day
 from fleetcast.assets.studies import rent_answer
 from fleetcast.assets.studies.level_search import LevelsQuery as Levels
 from fleetcast.assets.studies.level_search import try_levels
+from fleetcast.assets.studies.rent_hour import busiest_hour
 from fleetcast.assets.studies.rent_query import RentQuery
 from fleetcast.models.latency.profile_order import profiled_gpus
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
+MOST_CHOICES = 3  # GPU types whose promise is computed, if those before do not keep theirs
+BELOW_TARGET_SHARE = 0.05  # what a type may lack in the busiest hour: the promise is of the whole day
 MAX_LLMS_RENTED_FOR = 2  # the other llms get the cheapest instance that holds them
 MOST_PAST_DAYS = 5  # planned at their midnight and replayed, to choose a rule
 LEVEL_TRIAL_STACKS = ("jsq",)  # the simplest stack that uses levels
@@ -41,17 +46,18 @@ def find_fleets_to_rent(
     settings: RunSettings,
     day: date,
     llms: Sequence[str],
-    gpus: Sequence[str],
+    gpus: Mapping[str, Sequence[str]],
     peaks: Mapping[str, float] | None,
     progress: Progress,
 ) -> dict[str, rent_answer.RentAnswer]:
     """Find the fleets to rent for the llms with most requests; an llm that no fleet serves in time has none.
 
-    `peaks`: input tokens/s by llm; None: the largest forecast load of the day.
+    `gpus`: the types to choose from, by llm. `peaks`: input tokens/s by llm; None: the largest forecast load
+    of the day.
     """
     answers = {}
     for llm in llms[:MAX_LLMS_RENTED_FOR]:
-        query = RentQuery(llm, tuple(gpus) or default_gpus(llm, settings.catalogue), {})
+        query = RentQuery(llm, tuple(gpus[llm]), {})
         try:
             peak = peaks[llm] if peaks is not None else None
             answer = rent_answer.answer_rent_query(settings, day, query, progress, peak)
@@ -63,28 +69,76 @@ def find_fleets_to_rent(
     return answers
 
 
-def rented_sized_deployments(
+def choose_deployments(
+    settings: RunSettings,
+    day: date,
     answers: Mapping[str, rent_answer.RentAnswer],
     llms: Sequence[str],
-    catalogue: Catalogue,
-    config: RunConfig,
-) -> dict[str, SizedDeployment]:
-    """Return each llm's deployment and peak instances: from its best fleet of one type, else the cheapest."""
-    deployments = {}
-    for llm in llms:
-        fleet = answers[llm].fleets.get("one_type") if llm in answers else None
-        if fleet is None:
-            deployments[llm] = SizedDeployment(cheapest_deployment(llm, catalogue, config), 2)
-            continue
-        combo, _ = max(fleet.held, key=lambda item: item[1])
-        price = combo.decode.price
-        peak = sum(count * held.decode.instances for held, count in fleet.held)
-        deployments[llm] = SizedDeployment(Deployment(price.gpu, price.gpus), peak)
-    return deployments
+    gpus: Mapping[str, Sequence[str]],
+    progress: Progress,
+) -> list[dict[str, SizedDeployment]]:
+    """Return deployments for all llms, the cheapest first, then those to take if these miss their promise.
+
+    Of an llm these are the deployment of its fleet to rent and, of each GPU type, the smallest that holds
+    it, in the order of their cost in the busiest hour; those that attain far less than the target there come
+    last. A fleet has the instances that must survive, so a cheaper and slower type may cost less than that of
+    the fleet to rent. An llm without a fleet to rent has its cheapest deployment alone.
+    """
+    ranked = list[list[SizedDeployment]]()
+    with progress.bar("choose GPU types", len(llms)) as done:
+        for n, llm in enumerate(llms, start=1):
+            if llm in answers:
+                ranked.append(_rank_by_cost(settings, day, answers[llm], llm, gpus[llm]))
+            else:
+                ranked.append(
+                    [SizedDeployment(cheapest_deployment(llm, settings.catalogue, settings.config), 2)]
+                )
+            done(n)
+    places = range(min(MOST_CHOICES, max(map(len, ranked))))
+    return [
+        {llm: found[min(place, len(found) - 1)] for llm, found in zip(llms, ranked, strict=True)}
+        for place in places
+    ]
+
+
+def _rank_by_cost(
+    settings: RunSettings, day: date, answer: rent_answer.RentAnswer, llm: str, gpus: Sequence[str]
+) -> list[SizedDeployment]:
+    scenario, catalogue = answer.setting, settings.catalogue
+    tokens_per_s = scenario.per_s * scenario.load.input_tokens
+    hour = busiest_hour(settings, day, llm, scenario.tier_name, tokens_per_s)
+    [pool, *_] = settings.config.fleet.deployments[llm]
+    least = settings.config.fleet.min_instances * len(pool.regions or catalogue.regions)
+    found = list[tuple[bool, float, Deployment, int]]()
+    for pool in deployments_to_compare(answer, settings, llm, gpus):
+        count, attained = size_hour(settings, SizedDeployment(pool, least), llm, hour, least)
+        usd = count * pool.gpus * catalogue.gpus[pool.gpu].usd_per_hour
+        misses = attained < scenario.tier.attainment_target_share - BELOW_TARGET_SHARE
+        found.append((misses, usd, pool, count))
+    return [SizedDeployment(pool, count) for _, _, pool, count in sorted(found, key=lambda row: row[:2])]
+
+
+def deployments_to_compare(
+    answer: rent_answer.RentAnswer, settings: RunSettings, llm: str, gpus: Sequence[str]
+) -> list[Deployment]:
+    """Return the deployment of the best fleet of one type, then the smallest of each GPU type, each once."""
+    found = list[Deployment]()
+    if fleet := answer.fleets.get("one_type"):
+        price = max(fleet.held, key=lambda item: item[1])[0].decode.price
+        found.append(Deployment(price.gpu, price.gpus))
+    for gpu in gpus:
+        with suppress(ConfigError):  # no instance of this type holds the llm
+            found.append(cheapest_deployment(llm, settings.catalogue, settings.config, [gpu]))
+    return list(dict.fromkeys(found))
 
 
 def plan_past_days(settings: RunSettings, last: date, progress: Progress) -> list[date]:
-    """Plan the latest days up to `last` as their midnight would have; return them, oldest first."""
+    """Plan the latest days up to `last` as their midnight would have; return them, oldest first.
+
+    The plans of `last` that other deployments have made are removed: a planned day is not planned ahead.
+    """
+    for file in settings.lake.files("plans", trace=settings.trace, day=last):
+        settings.lake.remove(file)
     next_day = last + timedelta(days=1)
     for _ in demand_history.make_demand(settings, demand_history.past_days(settings, next_day), progress):
         pass

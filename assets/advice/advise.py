@@ -176,33 +176,51 @@ def compute_sections(
         with progress.bar("compile the replay, once", 0) as progress_step:
             background_compile.wait_for_compilation(progress_step)
     peaks = short_trace.peak_tokens_per_s_by_llm(settings) if last is None else None
-    answers = advice_pipeline.find_fleets_to_rent(settings, next_day, llms, request.gpus, peaks, progress)
-    if not pools:
-        if last is None:
-            deployments = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
-        else:
-            deployments = advice_pipeline.rented_sized_deployments(answers, llms, catalogue, office)
-        settings = advice_config.write_advice_config(
-            imported, deployments, catalogue, request.survive, config, request.engines
-        )
+    answers = advice_pipeline.find_fleets_to_rent(settings, next_day, llms, types, peaks, progress)
+    if last is None and not pools:
+        deployments = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
+    choices = [deployments]
+    if last is not None and not pools:
+        choices = advice_pipeline.choose_deployments(settings, next_day, answers, llms, types, progress)
     sections["gpus"] = data_sections.gpu_section(answers)
     current = evaluate_current_fleet(settings, last, pools, request.current_fleet, catalogue, office)
-    if last is None:
-        sizes = short_trace.size_hours(settings, deployments, progress)
-        sections["tomorrow"] = next_day_plan.sized_hours_section(settings, sizes, deployments)
-    else:
-        days = advice_pipeline.plan_past_days(settings, last, progress)
-        advice_pipeline.run_day_pipeline(settings, last, progress)
-        if advice_pipeline.run_level_trials(settings, last, imported, progress):
-            sections["levels"] = data_sections.levels_section(settings, last)
-        plan_ahead(settings, next_day, progress)
-        sections |= promised_sections(settings, days, next_day, request.survive, current, progress)
-        sections["tomorrow"] = next_day_plan.next_day_section(settings, next_day)
-        sections["board"] = policy_comparison.policies_section(settings, last, sections["promise"])
+    for deployments in choices:
+        if not pools:
+            settings = advice_config.write_advice_config(
+                imported, deployments, catalogue, request.survive, config, request.engines
+            )
+        if last is None:
+            sizes = short_trace.size_hours(settings, deployments, progress)
+            sections["tomorrow"] = next_day_plan.sized_hours_section(settings, sizes, deployments)
+            break
+        sections |= planned_sections(settings, last, next_day, request.survive, current, progress)
+        if sections["promise"]["is_kept"]:
+            break
+    if last is not None and advice_pipeline.run_level_trials(settings, last, imported, progress):
+        sections["levels"] = data_sections.levels_section(settings, last)
     missed = sections["tomorrow"] if last is None else sections["promise"]
     if missed["missed_hours"] if last is None else not missed["is_kept"]:
-        missed["remedy"] = describe_remedy(settings, last, deployments, types, catalogue, office)
+        others = {llm: (*types[llm], *advice_pipeline.default_gpus(llm, catalogue)) for llm in deployments}
+        missed["remedy"] = describe_remedy(settings, last, deployments, others, catalogue, office)
     add_derived_sections(settings, sections, imported, last, current)
+    return sections
+
+
+def planned_sections(
+    settings: RunSettings,
+    last: date,
+    next_day: date,
+    survive: str,
+    today: Numbers | None,
+    progress: Progress,
+) -> Numbers:
+    """Plan and replay the past days and plan the next one, on the deployments of the config."""
+    days = advice_pipeline.plan_past_days(settings, last, progress)
+    advice_pipeline.run_day_pipeline(settings, last, progress)
+    plan_ahead(settings, next_day, progress)
+    sections = promised_sections(settings, days, next_day, survive, today, progress)
+    sections["tomorrow"] = next_day_plan.next_day_section(settings, next_day)
+    sections["board"] = policy_comparison.policies_section(settings, last, sections["promise"])
     return sections
 
 

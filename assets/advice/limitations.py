@@ -226,7 +226,7 @@ def _llm_limitations(imported: ImportedTrace, catalogue: Catalogue) -> list[tupl
                 f"another: --assume-llm NAME, of {profiled}.",
             )
         ]
-    if imported.as_llm is not None and imported.requests_by_source_llm:
+    if imported.as_llm is not None and imported.requests_by_source_llm.keys() - profiled_llms(catalogue):
         line = f"Where the trace's llm has no profile, {imported.as_llm} is planned instead (--assume-llm)."
         return [("llm", line)]
     return []

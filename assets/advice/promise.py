@@ -145,6 +145,8 @@ def choose_rule(search: PromiseSearch, floor_usd: float, rules: Sequence[str] = 
     """
     sized, best = dict[str, Evidence](), None
     for rule in rules:
+        if best is None and rule in SLOW_RULES:
+            continue  # instances are not what the others lack: they had five times the plan's
         if best is not None and (
             best.past_usd <= floor_usd * (1 + NEAR_SHARE)
             or (search.past and search.least_usd(rule) >= best.past_usd * (1 - NEAR_SHARE))

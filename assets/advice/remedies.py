@@ -49,7 +49,7 @@ def describe_remedy(
         fleet = f"{llm} on {sized.deployment.gpus} x {sized.deployment.gpu}"
         wanted = [
             (degree * catalogue.gpus[gpu].usd_per_hour, gpu, degree)
-            for gpu in gpus[llm]
+            for gpu in dict.fromkeys(gpus[llm])
             for degree in MORE_GPUS
         ]
         found = next(
@@ -64,9 +64,14 @@ def describe_remedy(
             f"{fleet} attains {100 * share:.0f} % of its target even with {AMPLE_INSTANCES} instances: "
             f"{found}."
         )
+    if sentences:
+        return " ".join(sentences)
     more = "name a larger --fleet" if day is None else "raise max_instances in advice.toml"
-    whose = f"the requests of {day or 'the trace'}"
-    return " ".join(sentences) or f"With {AMPLE_INSTANCES} instances of each llm {whose} attain it: {more}."
+    return (
+        f"At the latencies of the profiles {AMPLE_INSTANCES} instances of each llm attain "
+        f"the requests of {day or 'the trace'}: {more}. If that does not help, the errors of the profiles "
+        "are what misses: fleetcast calibrate on a log of your engine, or another GPU type."
+    )
 
 
 def ample_share(

@@ -95,7 +95,7 @@ def size_hours(
     with progress.bar("size the hours by replay", len(parts)) as done:
         counter = StepCounter(done)
 
-        def size_hour(part: tuple[Any, pd.DataFrame]) -> HourSize:
+        def size_part(part: tuple[Any, pd.DataFrame]) -> HourSize:
             (hour_start, region, llm), rows = part
             count, attained = fewest_instances(settings, deployments[llm], llm, rows)
             counter.count_step()
@@ -103,7 +103,7 @@ def size_hours(
             start = hour_start.to_pydatetime()
             return HourSize(start, region, llm, len(rows), tokens_per_s, count, attained)
 
-        return run_parallel(size_hour, parts)
+        return run_parallel(size_part, parts)
 
 
 def fewest_instances(
@@ -113,16 +113,26 @@ def fewest_instances(
 
     They are no fewer than [fleet] min_instances, which may be there to survive the loss of one.
     """
-    tier, zeros = require_strictest_tier(settings), np.zeros(len(rows), np.int16)
+    zeros = np.zeros(len(rows), np.int16)
     trace = TraceArrays(
         rows["arrival_s"].to_numpy(float).copy(), zeros, zeros, zeros,
         np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
     )  # fmt: skip
     hour = BusiestHour(date.min, trace, HOUR_S, np.zeros(len(rows)))
+    return size_hour(settings, deployment, llm, hour, settings.config.fleet.min_instances)
+
+
+def size_hour(
+    settings: RunSettings, deployment: SizedDeployment, llm: str, hour: BusiestHour, least: int
+) -> tuple[int, float]:
+    """Return the fewest instances from `least` on that attain the target in an hour; attainment.
+
+    If none attains it, these are the fewest of those that attain most.
+    """
+    tier, attained = require_strictest_tier(settings), dict[int, float]()
     fleet = replace(settings.config.fleet, deployments={llm: (deployment.deployment,)})
-    config, attained = replace(settings.config, fleet=fleet), dict[int, float]()
+    config = replace(settings.config, fleet=fleet)
     llm_catalogue = complete_catalogue(settings.catalogue.serving([llm]), config)
-    least = fleet.min_instances
 
     def is_attained(count: int) -> bool:
         if count < least:
