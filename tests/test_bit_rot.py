@@ -18,6 +18,7 @@ from fleetcast.assets.lake import damaged_files, store
 from fleetcast.assets.lake.damaged_files import check_lake_files
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.file_digests import digest_path, sha256_of
+from fleetcast.assets.lake.schemas import PARTITIONS
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.traces.staging import withdraw_file
@@ -64,12 +65,29 @@ def test_each_damaged_file_has_the_command_that_makes_it_again(
         (
             f"outcomes/trace=t/day={DAYS[1]}/policy=static/part.parquet",
             f"rm -f {lake.root}/outcomes/trace=t/day={DAYS[1]}/policy=static/part.parquet"
-            f" && fleetcast nightly --date {DAYS[1]}",
+            f" && fleetcast nightly --date {DAYS[1]} --config CONFIG",
         ),
     ):
         assert again[f"damaged  {name}"] == f"         make it again: {command}"
-    path = lake.path("trials", experiment="board", trace="t", day=DAYS[0])
-    assert damaged_files.remaking_command(lake, path).endswith(f"&& fleetcast board --date {DAYS[0]}")
+    path = lake.path("trials", experiment="board", trace="together", day=DAYS[0])
+    board = f"&& fleetcast board --date {DAYS[0]} --config together"
+    assert damaged_files.remaking_command(lake, path).endswith(board)
+    path = lake.path("token_histogram", trace="t", day=DAYS[0])
+    assert damaged_files.remaking_command(lake, path).endswith("&& fleetcast characterise t")
+
+
+def test_a_command_that_makes_a_table_again_has_the_options_of_that_command(lake: Lake) -> None:
+    of_tables = {table: keys for table, keys in PARTITIONS.items() if table != "trials"}
+    paths = [lake.path(table, **dict.fromkeys(keys, "2025-07-01")) for table, keys in of_tables.items()]
+    for name in damaged_files.TRIAL_COMMANDS:
+        paths.append(lake.path("trials", experiment=name, trace="t", day=DAYS[0]))
+    for path in paths:
+        _, _, made = damaged_files.remaking_command(lake, path).rpartition("&& fleetcast ")
+        words = [word for word in made.split() if not word.startswith("-")]
+        shown = CliRunner().invoke(cli_app, [*words[: 2 if words[0] == "plan" else 1], "--help"])
+        assert shown.exit_code == 0, made
+        options = [word for word in made.split() if word.startswith("--")]
+        assert not [option for option in options if option not in shown.stdout], made
 
 
 def test_a_page_is_verified_when_it_is_read(lake: Lake) -> None:

@@ -70,6 +70,17 @@ def test_points_that_equal_a_chosen_one_are_chosen_and_no_others(
     assert len(found) == sum(point_search.rank_score(score) in ranks for score in scores)
 
 
+def test_of_answers_of_one_cost_the_one_that_changes_the_llm_least_comes_first() -> None:
+    """Fewer bits leave more slack, so slack alone would always take them."""
+    bits = [(16, 16), (16, 8), (8, 16), (8, 8)]
+    points = [EnginePoint(EngineVariant(*pair, False), EngineShape("h100-80gb", 1), OWN) for pair in bits]
+    scores = [score_of(point, 1)._replace(slack=0.01 * n) for n, point in enumerate(points)]
+    dear = scores[0]._replace(usd_per_hour=2 * scores[0].usd_per_hour)
+    slack = scores[3]._replace(slack=0.04)
+    found = sorted([dear, *reversed(scores), slack], key=point_search.rank_answer)
+    assert found == [*scores[:3], slack, scores[3], dear]
+
+
 def test_the_bound_is_at_most_the_best_steps_of_a_linear_programme_and_little_less() -> None:
     """Prompt tokens, decoded tokens and memory for the cached ones, whichever binds: scipy's best steps."""
     for seed in range(400):

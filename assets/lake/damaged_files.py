@@ -17,8 +17,11 @@ from fleetcast.assets.lake.schemas import PARTITIONS
 from fleetcast.assets.lake.stage_cache import STAGES, TRACE_TABLES
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.lake.warehouse import Lake
+from fleetcast.models.world.config_loading import CONFIG_DIR
 
 LANDED_TABLES = ("requests", "answers", "quarantine", "ingests")  # with a file for each landed file
+WITHOUT_CONFIG = ("ingest", "characterise", "study")  # commands that make tables without a run's config
+WITHOUT_DATE = (*WITHOUT_CONFIG, "plan buy")  # and those that make all days at once
 TRIAL_COMMANDS = dict(MARTS_OVER_TRIALS.values())  # by experiment
 
 
@@ -93,7 +96,10 @@ def _check(lake: Lake, files: Iterable[LakePath], digested: set[LakePath]) -> Fi
 
 
 def remaking_command(lake: Lake, file: LakePath) -> str:
-    """Return the shell command that makes a file of a table again."""
+    """Return the shell command that makes a file of a table again.
+
+    The config is that of the trace: shipped ones have its name. CONFIG stands for one of your own.
+    """
     table, *folders = lake.below(file.parent).split("/")
     partition = dict(folder.split("=", 1) for folder in folders)
     landed = (partition.get("trace"), file.stem)
@@ -102,6 +108,10 @@ def remaking_command(lake: Lake, file: LakePath) -> str:
     command = FILLING_COMMANDS.get(table, "nightly")
     if table == "trials":
         command = TRIAL_COMMANDS.get(partition["experiment"], command)
-    if day := partition.get("day", partition.get("made_day")):
+    day = partition.get("day", partition.get("made_day"))
+    if day and not command.startswith(WITHOUT_DATE):
         command = f"{command} --date {day}"
+    if not command.startswith(WITHOUT_CONFIG):
+        is_shipped = (CONFIG_DIR / f"{landed[0]}.toml").is_file()
+        command = f"{command} --config {landed[0] if is_shipped else 'CONFIG'}"
     return f"rm -f {file} && fleetcast {command.replace('TRACE', str(landed[0]))}"

@@ -203,6 +203,12 @@ def rank_score(score: FleetScore) -> tuple[float, float]:
     return score.usd_per_hour, -score.slack
 
 
+def rank_answer(score: FleetScore) -> tuple[float, int, int, float]:
+    """Return the order of answers: of equal cost the one with most bits, which changes the llm least."""
+    variant = score.point.variant
+    return score.usd_per_hour, -variant.weight_bits, -variant.kv_bits, -score.slack
+
+
 def race_points(
     trials: FleetTrials,
     points: Iterable[EnginePoint],
@@ -293,7 +299,7 @@ def run_finals(
     scores += race_points(
         whole, (score.point for score in rest), 0.0, guess, lambda: note("whole"), scores[0].usd_per_hour
     )
-    scores.sort(key=rank_score)
+    scores.sort(key=rank_answer)
     return heads_of_kinds(scores)
 
 
