@@ -36,7 +36,9 @@ def configure_command(
     ] = None,
     gpus: Annotated[
         str | None,
-        typer.Option(help="GPU types, with commas between. Default: all whose kernels were timed."),
+        typer.Option(
+            help="GPU types, with commas between. Default: all with a price whose kernels were timed."
+        ),
     ] = None,
     quality_floor: Annotated[
         str | None,
@@ -99,8 +101,7 @@ def configure_command(
             load_config(resolve_config(config), catalogue), speculative_acceptance, speculative_draft_s
         )
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
-        timed = [name for name, gpu in catalogue.gpus.items() if gpu.system is not None]
-        types = [gpu.strip() for gpu in gpus.split(",")] if gpus else timed
+        types = [gpu.strip() for gpu in gpus.split(",")] if gpus else rent_query.timed_gpus(catalogue)
         way = "apart" if apart else "together" if together else "any"
         query = configure_answer.ConfigureQuery(
             llm, list(dict.fromkeys(types)), quality_floor, way, ttft_slo_s, tpot_slo_s

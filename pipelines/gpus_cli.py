@@ -37,7 +37,10 @@ def gpus_command(
     ] = None,
     gpus_: Annotated[
         str | None,
-        typer.Option("--gpus", help="GPU types, with commas between. Default: all whose kernels were timed."),
+        typer.Option(
+            "--gpus",
+            help="GPU types, with commas between. Default: all with a price whose kernels were timed.",
+        ),
     ] = None,
     cap: Annotated[
         list[str] | None,

@@ -16,6 +16,7 @@ from fleetcast.assets.studies.phase_figures import draw_phase_prices
 from fleetcast.assets.studies.rent_hour import busiest_hour, replay_hour
 from fleetcast.models.plan.phase_costs import saving_bound
 from fleetcast.models.plan.problem import PlanError
+from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.gpus_cli import describe_rent_answer, describe_saving_bound
@@ -240,3 +241,12 @@ def test_a_gpu_without_a_price_and_an_llm_without_room_are_one_line(settings: Ru
         ConfigError, match=r"No instance .* \(15 GiB of weights\): 1, 2, 4, 8 x h100-80gb too small; 1"
     ):
         rent_query.deployment_prices(small)
+
+
+def test_types_by_default_have_a_price_and_timed_kernels() -> None:
+    """A provider may offer only some: the others have no price then."""
+    catalogue = load_catalogue()
+    gpus = dict(catalogue.gpus)
+    assert {"h100-80gb", "l40s-48gb"} <= set(rent_query.timed_gpus(catalogue)) < set(gpus)
+    gpus["l40s-48gb"] = dataclasses.replace(gpus["l40s-48gb"], usd_per_hour=0.0)
+    assert "l40s-48gb" not in rent_query.timed_gpus(dataclasses.replace(catalogue, gpus=gpus))

@@ -205,8 +205,9 @@ def render_commands(llm: str, commands: Sequence[EngineCommand], arch: Llm, scor
         port = flags(port=ENGINE_PORT + number)
         lines += [
             "",
-            f"# {command.role}: {command.instances} instances on {describe_shape(command.shape)}",
-            f"# SGLang: {shlex.join([*command.sglang, *port])}",
+            f"# {command.role}: {command.instances} instance{'s'[: command.instances - 1]} on "
+            f"{describe_shape(command.shape)}",
+            f"# SGLang (priced with vLLM's seconds): {shlex.join([*command.sglang, *port])}",
             f"{' '.join(variables)} {shlex.join([*command.vllm, *port])} &",
         ]
     return "\n".join([*lines, "wait"]) + "\n"

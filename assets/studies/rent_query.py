@@ -64,8 +64,8 @@ def build_rent_query(
 ) -> RentQuery:
     """Build the query from command-line values: GPU types joined by commas, caps as TYPE=COUNT.
 
-    Default llm: the one with most forecast input tokens. Default types: those with all kernels timed.
-    ConfigError for a malformed cap.
+    Default llm: the one with most forecast input tokens. Default types: those with a price whose
+    kernels were all timed. ConfigError for a malformed cap.
     """
     if day not in settings.lake.days("day_ahead_forecasts", settings.trace):
         forecast_plan_day(settings, day, progress)
@@ -73,8 +73,7 @@ def build_rent_query(
         method = settings.config.forecast.method
         _, quantile = read_forecast_windows(settings, day, method, "day_ahead_forecasts")
         llm = list(settings.catalogue.llms)[int(quantile.sum(axis=(0, 2, 3)).argmax())]
-    timed = [gpu for gpu, entry in settings.catalogue.gpus.items() if entry.system is not None]
-    types = [gpu.strip() for gpu in gpus.split(",")] if gpus else timed
+    types = [gpu.strip() for gpu in gpus.split(",")] if gpus else timed_gpus(settings.catalogue)
     numbers = {}
     for text in caps:
         gpu, _, count = text.partition("=")
@@ -82,6 +81,11 @@ def build_rent_query(
             raise ConfigError(f"--cap {text}: it must be TYPE=COUNT, like --cap a100-80gb=16.")
         numbers[gpu.strip()] = int(count)
     return RentQuery(llm, tuple(dict.fromkeys(types)), numbers, way, ttft_slo_s, tpot_slo_s)
+
+
+def timed_gpus(catalogue: Catalogue) -> list[str]:
+    """Return the GPU types with a price whose kernels were all timed."""
+    return [gpu for gpu, one in catalogue.gpus.items() if one.system is not None and one.usd_per_hour > 0]
 
 
 def with_prices(settings: RunSettings, path: Path, gpus: Iterable[str]) -> RunSettings:
