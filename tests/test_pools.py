@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from small import make_plans, small_config
@@ -351,6 +352,17 @@ def test_no_join_of_kinds_counts_a_row_twice(night: RunSettings) -> None:
         keys = read_sql(f"{folder}/{name}.sql").listed("grain")
         assert table.num_rows == table.group_by(keys).aggregate([]).num_rows, name
     assert found["shadow"].num_rows == 24 * len(POLICIES)
+
+
+def test_an_hour_of_a_plan_has_the_instances_of_all_roles_and_kinds(night: RunSettings) -> None:
+    hours = night.lake.sql("queries/plan_by_hour.sql", trace=night.trace, day=DAY).to_pandas()
+    plans = night.lake.sql("select *, instances * gpus_per_instance as gpus from all_plans").to_pandas()
+    sums = ["instances", "reclaimed", "started", "donated", "gpus", "usd"]
+    expected = plans.groupby(["policy", "hour_start"])[sums].sum()
+    pd.testing.assert_frame_equal(
+        hours.set_index(["policy", "hour_start"])[sums], expected, check_dtype=False
+    )
+    assert (expected[["instances", "started"]].max() > 0).all()
 
 
 def test_what_all_kinds_need_is_the_demand(night: RunSettings) -> None:

@@ -65,8 +65,11 @@ def steady(lake: Lake) -> Lake:
 
 def test_the_report_finds_what_was_put_in(steady):
     report = found(steady)
-    rows = steady.sql("select rows_kept from ingests")["rows_kept"][0].as_py()
-    assert report["kept"][0]["rows"] == rows
+    [file] = steady.sql("select rows_kept, rows_in from ingests").to_pylist()
+    assert report["kept"][0]["rows"] == file["rows_kept"]
+    of_all = [*report["kept"], *report["quarantined"]]
+    assert [f["share"] for f in of_all] == [f["rows"] / file["rows_in"] for f in of_all]
+    assert sum(f["rows"] for f in of_all) == file["rows_in"]
     assert [(f["rows"], f["detail"]) for f in report["quarantined"]] == [
         (1, "input_tokens lies outside 1 to 2147483647")
     ]
