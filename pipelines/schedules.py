@@ -4,6 +4,7 @@ import dagster as dg
 
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.models.world.config import RunConfig
+from fleetcast.pipelines.check_job import check
 from fleetcast.pipelines.jobs import NIGHTLY_JOB, ON_DEMAND, SETTINGS
 
 
@@ -78,6 +79,14 @@ WITNESS_SCHEDULE = dg.build_schedule_from_partitioned_job(
         f"replay on the fleet that ran. Off until switched on. {describe_deployed_config()}"
     ),
 )
+CHECK_SCHEDULE = dg.ScheduleDefinition(
+    job=check,
+    cron_schedule="0 4 * * *",
+    description=(
+        "Every night at 04:00 UTC: verify every file of the lake. A run that fails names the damaged ones. "
+        f"Off until switched on. {describe_deployed_config()}"
+    ),
+)
 SCHEDULES = [
     NIGHTLY_SCHEDULE,
     PLAN_AHEAD_SCHEDULE,
@@ -85,4 +94,5 @@ SCHEDULES = [
     ROLLING_SCHEDULE,
     GRADE_SCHEDULE,
     WITNESS_SCHEDULE,
+    CHECK_SCHEDULE,
 ]

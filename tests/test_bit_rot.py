@@ -23,6 +23,7 @@ from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.traces.staging import withdraw_file
 from fleetcast.models.world.project_paths import HOME
+from fleetcast.pipelines.check_job import check
 from fleetcast.pipelines.cli import cli_app
 
 
@@ -88,6 +89,21 @@ def test_a_command_that_makes_a_table_again_has_the_options_of_that_command(lake
         assert shown.exit_code == 0, made
         options = [word for word in made.split() if word.startswith("--")]
         assert not [option for option in options if option not in shown.stdout], made
+
+
+def test_the_scheduled_check_fails_on_a_damaged_file_and_names_it(lake: Lake, tmp_path: Path) -> None:
+    settings = SettingsResource(config=small_config(tmp_path), lake=str(lake.root))
+
+    def run() -> dg.ExecuteInProcessResult:
+        return check.execute_in_process(resources={"settings": settings}, raise_on_error=False)
+
+    assert run().success
+    path = next(lake.root.rglob("outcomes/**/*.parquet"))
+    flip(path, 99)
+    [failed] = run().get_step_failure_events()
+    failure = failed.event_specific_data.user_failure_data
+    assert failure.description.startswith("Damaged or missing files: 1.")
+    assert list(failure.metadata["make again by"].value) == [lake.below(path)]
 
 
 def test_a_page_is_verified_when_it_is_read(lake: Lake) -> None:

@@ -110,6 +110,7 @@ def test_jobs_schedules_and_sensors():
         "plan_rolling_schedule": "0 * * * *",
         "grade_schedule": "0 3 * * *",
         "witness_schedule": "30 3 * * *",
+        "check_schedule": "0 4 * * *",
     }
     assert [cron_line(minutes) for minutes in (15, 60, 360)] == ["*/15 * * * *", "0 * * * *", "0 */6 * * *"]
     for schedule in defs.schedules or []:
