@@ -104,6 +104,7 @@ def choose_deployments(
 def _rank_by_cost(
     settings: RunSettings, day: date, answer: rent_answer.RentAnswer, llm: str, gpus: Sequence[str]
 ) -> list[SizedDeployment]:
+    """Return an llm's deployments, each with the fewest instances for the busiest hour, by their cost."""
     scenario, catalogue = answer.setting, settings.catalogue
     tokens_per_s = scenario.per_s * scenario.load.input_tokens
     hour = busiest_hour(settings, day, llm, scenario.tier_name, tokens_per_s)

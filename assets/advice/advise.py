@@ -177,10 +177,10 @@ def compute_sections(
             background_compile.wait_for_compilation(progress_step)
     peaks = short_trace.peak_tokens_per_s_by_llm(settings) if last is None else None
     answers = advice_pipeline.find_fleets_to_rent(settings, next_day, llms, types, peaks, progress)
-    if last is None and not pools:
-        deployments = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
     choices = [deployments]
-    if last is not None and not pools:
+    if not pools and last is None:
+        choices = [short_trace.cheapest_sized_deployments(settings, llms, types, progress)]
+    elif not pools:
         choices = advice_pipeline.choose_deployments(settings, next_day, answers, llms, types, progress)
     sections["gpus"] = data_sections.gpu_section(answers)
     current = evaluate_current_fleet(settings, last, pools, request.current_fleet, catalogue, office)
@@ -192,10 +192,10 @@ def compute_sections(
         if last is None:
             sizes = short_trace.size_hours(settings, deployments, progress)
             sections["tomorrow"] = next_day_plan.sized_hours_section(settings, sizes, deployments)
-            break
-        sections |= planned_sections(settings, last, next_day, request.survive, current, progress)
-        if sections["promise"]["is_kept"]:
-            break
+        else:
+            sections |= planned_sections(settings, last, next_day, request.survive, current, progress)
+            if sections["promise"]["is_kept"]:
+                break
     if last is not None and advice_pipeline.run_level_trials(settings, last, imported, progress):
         sections["levels"] = data_sections.levels_section(settings, last)
     missed = sections["tomorrow"] if last is None else sections["promise"]
