@@ -445,12 +445,15 @@ def test_gpu_types_are_taken_by_cost_and_those_that_attain_far_less_last(
     answer = SimpleNamespace(setting=setting, fleets={"one_type": SimpleNamespace(held=held)})
     monkeypatch.setattr(advice_pipeline, "busiest_hour", lambda *given: given[-1] == 200.0 or 1 / 0)
     monkeypatch.setattr(advice_pipeline, "size_hour", size)
-    wanted = (NEXT, {"llama3.1-8b": answer}, ["llama3.1-8b"], {"llama3.1-8b": list(sizes)}, Progress())
+    wanted = (NEXT, {"llama3.1-8b": answer}, ["llama3.1-8b"], {"llama3.1-8b": ["tiny", *sizes]}, Progress())
     config = output[2].config
     [pool] = config.fleet.deployments["llama3.1-8b"]
     pools = (replace(pool, regions=("east", "west")),)
     fleet = replace(config.fleet, deployments={"llama3.1-8b": pools}, min_instances=2)
-    settings = replace(output[2], config=replace(config, fleet=fleet))
+    gpus = output[2].catalogue.gpus
+    gpus = gpus | {"tiny": replace(gpus["l40s-48gb"], memory_gib=1.0)}  # it holds no llm
+    catalogue = replace(output[2].catalogue, gpus=gpus)
+    settings = replace(output[2], config=replace(config, fleet=fleet), catalogue=catalogue)
     choices = advice_pipeline.choose_deployments(settings, *wanted)
     found = [(sized["llama3.1-8b"].deployment.gpu, sized["llama3.1-8b"].peak_instances) for sized in choices]
     assert found == [("h100-80gb", 1), ("a100-80gb", 3), ("l40s-48gb", 1)]

@@ -3,7 +3,9 @@
 An HPA does nothing while value / (its replicas) is within 1 +- tolerance, its dead band. So it ignores small
 steps. Above all replicas that are too few lies the steady value: it lifts every one of them, and leaves the
 right count as it is. But from a lower count it leads to too many. So a step has values of its own: for a
-minute one that lifts the fleet out of the dead band, then the exact count, to which the HPA comes down.
+minute one that lifts the fleet out of the dead band, then the exact count, to which the HPA comes down. A
+step up is lifted even where the plan's step is outside of the band: the fleet may be above the plan, as after
+a new plan, and then within the band.
 """
 
 from collections.abc import Sequence
@@ -27,16 +29,19 @@ def steady_request(replicas: int, tolerance: float) -> int:
 def step_requests(before: int, replicas: int, tolerance: float) -> list[int]:
     """Return the metric values of the first minutes after a step, one a minute.
 
-    They lead from exactly `before` to exactly `replicas`; none where the steady value does so, or where both
-    are the same.
+    They lead from exactly `before` to exactly `replicas`; a step up leads from any count to no fewer within
+    a minute. None where the steady value does so, or where both are the same.
     """
     if before == replicas:
         return []
-    exact = [replicas] * EXACT_MINUTES
+    exact, steady = [replicas] * EXACT_MINUTES, steady_request(replicas, tolerance)
     if not before or not _is_within(replicas, before, tolerance):
-        return [] if steady_request(replicas, tolerance) == replicas else exact
-    lift = max(before, replicas)
-    while _is_within(lift, before, tolerance) or _is_within(replicas, lift, tolerance):
+        if steady == replicas:
+            return []
+        if replicas < before:
+            return exact
+    lift = max(before, steady)
+    while (before and _is_within(lift, before, tolerance)) or _is_within(replicas, lift, tolerance):
         lift += 1
     return [lift] * LIFT_MINUTES + exact
 
