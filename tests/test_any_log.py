@@ -377,3 +377,27 @@ def test_a_named_file_is_copied_into_the_landing_folder_with_its_columns(tmp_pat
         landing_folder.bring_file(source, {})
     with pytest.raises(IngestError, match=r"There is no file .*b\.csv"):
         landing_folder.bring_file(tmp_path / "b.csv", {})
+
+
+def test_ids_that_begin_again_in_each_file_are_refused_aloud_and_the_same_requests_are_not(tmp_path):
+    """The next day's file has the ids of the day before; an export that overlaps has the requests too."""
+    lake = Lake(tmp_path / "lake")
+
+    def land_day(name: str, day: int, options: str = "", count: int = 30) -> Any:
+        rows = [f"{n},2025-02-{day:02d}T00:{n:02d}:00Z,5,{6 + n}" for n in range(count)]
+        path = tmp_path / name
+        path.write_text("\n".join(["request_id,timestamp,input_tokens,output_tokens", *rows]))
+        path.with_suffix(".toml").write_text(f'trace = "t"\n{options}')
+        return ingest_file(path, lake, CATALOGUE)
+
+    assert bulk_remedy(land_day("one.csv", 1)) is None
+    again = land_day("two.csv", 2)
+    assert again.reasons == {"its request_id is that of another request, from one.csv": 30}
+    line = bulk_remedy(again)
+    assert line is not None
+    assert "leave them out (--columns request_id=)" in line
+    overlap = land_day("three.csv", 1, count=20)
+    assert overlap.reasons == {"its request_id is already in the trace, from one.csv": 20}
+    assert bulk_remedy(overlap) is None
+    assert bulk_remedy(land_day("two.csv", 2, 'columns = { request_id = "" }\n')) is None
+    assert lake.count("requests") == 60

@@ -1,11 +1,16 @@
--- Of requests with the same id the first one stays; the trace's other files are older than this file.
+-- Of requests with the same id the first one stays; the trace's other files are older than this file. If they
+-- came at another instant, they are not the same: ids that begin again in each file.
 -- A format without ids makes them from file and row, so the same requests in two files (one packed, or two
 -- exports that overlap) are matched by instant, tokens and the source's llm: if, in the time that both files
 -- cover, at least half of the rows are in the other file too, they are the same requests, each as often as there.
 -- A position is the row and the part of it in one number: 2^32 parts to a row.
 -- reads: staged, requests
 update staged
-set reason = 'its request_id is already in the trace, from ' || other.source
+set reason = if(
+    other.arrived_at = staged.arrived_at,
+    'its request_id is already in the trace, from ',
+    'its request_id is that of another request, from '
+) || other.source
 from requests as other
 where
     other.trace = getvariable('trace')
