@@ -127,7 +127,8 @@ def show_findings(findings: Sequence[Mapping[str, Any]]) -> None:
     """Print the data quality findings of the imported traces, a line each, warnings in yellow."""
     for finding in findings[:SHOWN_FINDINGS]:
         what = "{aspect}: {detail}".format(**finding)
-        rows = " ({rows} rows, {share})".format(**finding) if finding["rows"] else ""
+        counts = [finding["rows"] and f"{finding['rows']} rows", finding["share"]]
+        rows = f" ({', '.join(filter(None, counts))})" if any(counts) else ""
         where = "{trace} {file}".format(**finding) if finding["file"] != "all" else finding["trace"]
         style = "yellow" if finding["verdict"] == "warn" else None
         OUT.print(f"{finding['verdict']}  {where}  {what}{rows}", style=style)

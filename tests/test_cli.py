@@ -505,6 +505,10 @@ def test_a_bad_file_in_landing_is_reported_and_others_still_land(small, tmp_path
         "warn  azure_llm good.csv  clipped tokens: input_tokens end in a spike at 2048 (30 rows, 100 %)"
         in output
     )
+    of_share = {**landed.findings[0], "file": "all", "rows": "", "share": "61 %", "detail": "reused"}
+    show_findings([of_share, {**of_share, "share": ""}])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition("reused")[2] for line in lines] == [" (61 %)", ""]
 
 
 @pytest.fixture
