@@ -1,5 +1,6 @@
 """A lake on s3://, against a server that speaks S3: the same bytes, nothing lost, a line for what fails."""
 
+import asyncio
 import contextlib
 import subprocess
 import sys
@@ -330,6 +331,32 @@ def test_a_full_bucket_keeps_what_was_there(server, lake):
     finally:
         server.set_full(False)
     assert lake.count("demand") == 3
+
+
+@pytest.mark.parametrize("away_s", [29.0, float("inf")])
+def test_requests_are_repeated_for_half_a_minute(away_s, monkeypatch):
+    """On a clock that only waits move: the last wait may end 2 s after the 30 s."""
+    from fleetcast.assets.lake import bucket
+
+    clock_s = [0.0]
+
+    async def wait(wait_s):
+        clock_s[0] += wait_s
+
+    async def request():
+        if clock_s[0] < away_s:
+            raise ConnectionError
+        return "answer"
+
+    monkeypatch.setattr(bucket, "time", SimpleNamespace(monotonic=lambda: clock_s[0]))
+    monkeypatch.setattr(bucket, "asyncio", SimpleNamespace(sleep=wait))
+    work = bucket.Bucket._with_retries(None, request, "fleet")
+    if away_s < 30:
+        assert asyncio.run(work) == "answer"
+        return
+    with pytest.raises(LakeError, match="did not answer for 30 s"):
+        asyncio.run(work)
+    assert 30 < clock_s[0] <= 32
 
 
 def test_a_store_that_is_away_is_waited_for_and_not_for_ever(server, lake, monkeypatch):

@@ -69,6 +69,9 @@ def test_load_factors_follow_the_errors_of_past_forecasts() -> None:
     unknown = measure_errors(np.full_like(forecast, np.nan), forecast, forecast, 3 * forecast)
     wide = sample_load_factors(unknown, 1, 40, np.random.default_rng(1))
     assert unknown.levels.size == 0
+    assert (sure.prior_sigma, unknown.prior_sigma) == (0.05, 0.25), (
+        "quantiles of 1.01 and of 3 are out of bounds"
+    )
     assert wide.std() > factors.std()
     assert np.median(wide) == pytest.approx(1.0, abs=0.05)
 

@@ -88,6 +88,15 @@ def test_a_search_keeps_its_budget_and_freezes_the_cheapest_that_attains(crossin
         assert best.cost <= 2.2 * ideal  # another one may lie a few steps off
 
 
+def test_each_other_reading_has_two_trials_and_the_first_has_the_rest() -> None:
+    trials: list[ReadingTrial] = []
+    while (point := next_trial(trials, 3, 9)) is not None:
+        reading, factor = point
+        attained = 1.0 if factor <= 1.3 else exp(1.3 - factor)
+        trials.append(ReadingTrial(reading, factor, 1 / factor, attained))
+    assert [trial.reading for trial in trials] == [0] * 5 + [1] * 2 + [2] * 2
+
+
 @pytest.mark.parametrize("days", [2, 4, 9])
 def test_the_next_day_exceeds_its_bound_nine_times_in_ten(days: int) -> None:
     """Of days that vary by chance alone."""
