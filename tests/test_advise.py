@@ -39,6 +39,7 @@ from fleetcast.assets.advice.advice_page import render_advice_page
 from fleetcast.assets.advice.advise import AdviceRequest, advise_trace
 from fleetcast.assets.advice.imported_trace import CONFIG_FORMAT, ImportedTrace
 from fleetcast.assets.advice.phrases import answer_sentences
+from fleetcast.assets.advice.remedies import describe_remedy
 from fleetcast.assets.advice.sections import empty_sections
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
@@ -160,11 +161,13 @@ def test_no_fleet_is_advised_that_misses_its_target(tmp_path: Path) -> None:
     with few_replays(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(rule_replays, "ADVISED_RULES", ("static", "day_ahead"))
         patch.setattr(promise_sections, "write_sized_plan", lambda *_: pytest.fail("a plan is written"))
+        patch.setattr(advise, "describe_remedy", lambda *of: f"{describe_remedy(*of)} {of[-1]} draws")
         found = advise_trace(AdviceRequest(file, current_fleet=TODAY), tmp_path / "out", Progress())
     promise, first = found["promise"], found["answer"][0]
     assert (promise["is_kept"], promise["kept_share"], promise["headroom_share"]) == (False, 0.1, 0.0)
     assert first.startswith("No fleet of this kind keeps its target on 2025-03-06 (95 % of iw_fast")
     assert "so none is advised" in first
+    assert first.endswith(" 10 draws"), "as many as the promise has"
     assert re.search(r"\d x \S+ per instance would|use a smaller llm", first)
     assert found["answer"][1].startswith(f"Closest comes the rule {promise['rule']}, planned with")
     assert not any(" run " in line or "instead of" in line for line in found["answer"])

@@ -24,8 +24,8 @@ import pytest
 
 from fleetcast.assets.advice import import_trace
 from fleetcast.assets.advice.advice_config import cheapest_deployment
-from fleetcast.assets.advice.advice_pipeline import find_fleets_to_rent
-from fleetcast.assets.advice.remedies import ample_share
+from fleetcast.assets.advice.advice_pipeline import deployments_to_compare, find_fleets_to_rent
+from fleetcast.assets.advice.remedies import AmpleFleet
 from fleetcast.assets.lake import contract, partitions, process_resources, query_process, store
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.query_limits import QueryLimits
@@ -315,6 +315,9 @@ def test_gpus_that_do_not_hold_an_llm_are_left_out(llm: str) -> None:
         chosen = cheapest_deployment(llm, CATALOGUE, OFFICE, list(CATALOGUE.gpus))
         usd = {gpu: degree * CATALOGUE.gpus[gpu].usd_per_hour for gpu, degree in least.items()}
         assert (usd[chosen.gpu], chosen.tensor_parallel) == (min(usd.values()), least[chosen.gpu])
+    settings: Any = SimpleNamespace(catalogue=CATALOGUE, config=OFFICE)
+    found = deployments_to_compare(SimpleNamespace(fleets={}), settings, llm, list(CATALOGUE.gpus))
+    assert found == [Deployment(gpu, degree) for gpu, degree in least.items()]
     assert ("l4-24gb" in least) == any(holds(llm, "l4-24gb", degree) for degree in DEGREES)
 
 
@@ -322,7 +325,7 @@ def test_a_deployment_without_a_profile_is_left_out_or_named(tmp_path: Path) -> 
     llm = "llama3.1-8b"
     pairs = [("l4-24gb", 1), ("l4-24gb", 2)]
     assert list(comparable_profiles(UNLINKED, llm, pairs)) == pairs[:1]
-    assert ample_share(pd.DataFrame(), llm, TWO_L4, UNLINKED, OFFICE) is None
+    assert AmpleFleet(pd.DataFrame(), llm, TWO_L4, UNLINKED, OFFICE).least_share() is None
     config = replace(OFFICE, fleet=replace(OFFICE.fleet, deployments={llm: (TWO_L4,)}))
     with pytest.raises(ConfigError, match=r"^case 7: .*peer_gb_per_s") as named:
         complete_catalogue(UNLINKED, config, "case 7")

@@ -35,6 +35,7 @@ from fleetcast.models.world.prices import PRICES_FILE, choose_provider, load_pri
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 CATALOGUE = load_catalogue()
+OFFICE, LLM = load_config("office", CATALOGUE), "llama3.1-8b"
 HOUR_US = 3_600_000_000
 
 
@@ -207,32 +208,42 @@ def test_prices_are_of_one_provider(tmp_path: Path) -> None:
         load_price_lists(CATALOGUE, tmp_path / "none.toml")
 
 
-def test_the_remedy_is_the_cheapest_instance_that_attains_without_a_queue(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Prompts of 20,000 tokens are too long for one L40S, however many instances there are."""
-    llm, office = "llama3.1-8b", load_config("office", CATALOGUE)
+def remedy(tokens: int, gpu: str, others: list[str], draws: int = 10) -> str:
+    """The remedy for one request of so many tokens every 20 s, on instances of one GPU."""
     rows = pd.DataFrame(
         {
             "arrival_s": 20.0 * np.arange(12),
-            **{"llm": llm, "tier": "iw_fast", "input_tokens": 20_000, "output_tokens": 20},
+            **{"llm": LLM, "tier": "iw_fast", "input_tokens": tokens, "output_tokens": 20},
             **{"cached_tokens": None, "prefix_hashes": None},
         }
     )
-    monkeypatch.setattr(remedies, "read_requests_of_day", lambda settings, day: rows)
-    types = ["l40s-48gb", "h100-80gb"]
+    sized = {LLM: SizedDeployment(Deployment(gpu, 1), 3)}
     unused: Any = None  # settings: the requests are given
-    weak = {llm: SizedDeployment(Deployment("l40s-48gb", 1), 3)}
-    sentence = remedies.describe_remedy(unused, date(2025, 7, 1), weak, {llm: types}, CATALOGUE, office)
-    shares = {
-        (degree, gpu): remedies.ample_share(rows, llm, Deployment(gpu, degree), CATALOGUE, office) or 0.0
-        for gpu in types
-        for degree in remedies.MORE_GPUS
-    }
-    assert shares[1, "l40s-48gb"] < 1
-    prices = {key: key[0] * CATALOGUE.gpus[key[1]].usd_per_hour for key in shares if shares[key] >= 1}
-    degree, gpu = min(prices, key=prices.__getitem__)
-    assert f": {degree} x {gpu} per instance would ({prices[degree, gpu]:,.2f} USD" in sentence
-    able = {llm: SizedDeployment(Deployment(gpu, degree), 3)}
-    unlimited = remedies.describe_remedy(unused, date(2025, 7, 1), able, {llm: types}, CATALOGUE, office)
-    assert "32 instances of each llm attain the requests of 2025-07-01: raise max_instances" in unlimited
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remedies, "read_requests_of_day", lambda settings, day: rows)
+        return remedies.describe_remedy(
+            unused, date(2025, 7, 1) if draws else None, sized, {LLM: others}, CATALOGUE, OFFICE, draws
+        )
+
+
+def test_the_remedy_is_the_cheapest_instance_that_attains_without_a_queue() -> None:
+    """Prompts of 20,000 tokens are too long for one or two L40S, however many instances there are."""
+    usd = CATALOGUE.gpus["h100-80gb"].usd_per_hour
+    sentence = remedy(20_000, "l40s-48gb", ["l40s-48gb", "h100-80gb"])
+    assert "attains 0 % of its target even with 32 instances: 1 x h100-80gb per instance would" in sentence
+    assert f"({usd:,.2f} USD" in sentence
+    assert usd < 4 * CATALOGUE.gpus["l40s-48gb"].usd_per_hour
+    unlimited = remedy(20_000, "h100-80gb", ["l40s-48gb"])
+    assert unlimited == "With 32 instances of each llm the requests of 2025-07-01 attain it: raise " + (
+        "max_instances in advice.toml."
+    )
+
+
+def test_the_remedy_does_not_name_instances_where_the_error_of_a_profile_misses() -> None:
+    """Prompts of 12,000 tokens are in time on an L40S as fast as its profile, and not on a slower one."""
+    sentence = remedy(12_000, "l40s-48gb", ["l40s-48gb", "h100-80gb"])
+    assert "but not with the error of the profile, even with 32 instances: 1 x h100-80gb" in sentence
+    assert "max_instances" not in sentence
+    assert "no GPU type here would; run fleetcast calibrate" in remedy(12_000, "l40s-48gb", [])
+    short = remedy(12_000, "l40s-48gb", [], draws=0)
+    assert "the requests of the trace attain it: name a larger --fleet" in short, "sized without errors"

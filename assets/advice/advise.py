@@ -201,7 +201,8 @@ def compute_sections(
     missed = sections["tomorrow"] if last is None else sections["promise"]
     if missed["missed_hours"] if last is None else not missed["is_kept"]:
         others = {llm: (*types[llm], *advice_pipeline.default_gpus(llm, catalogue)) for llm in deployments}
-        missed["remedy"] = describe_remedy(settings, last, deployments, others, catalogue, office)
+        draws = 0 if last is None else missed["draws"]
+        missed["remedy"] = describe_remedy(settings, last, deployments, others, catalogue, office, draws)
     add_derived_sections(settings, sections, imported, last, current)
     return sections
 
