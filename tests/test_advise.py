@@ -486,6 +486,27 @@ def test_the_next_gpu_type_is_planned_where_the_first_breaks_its_promise(
     assert found["promise"]["is_kept"]
 
 
+def test_the_saving_of_other_gpus_is_that_of_their_promise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One L40S per instance serves what two do: half the cost, and the plan stays that of today's GPUs."""
+    monkeypatch.setattr(rule_replays, "ADVISED_RULES", ("static",))  # quicker
+    request = AdviceRequest(trace(tmp_path / "two.csv", 50, 20), current_fleet="2 x llama3.1-8b@2xl40s-48gb")
+    with few_replays():
+        found = advise_trace(request, tmp_path / "out", Progress())
+    rented = found["split"]["gpu_type"]
+    assert rented["fleet"] == "2 x llama3.1-8b@1xl40s-48gb"
+    assert rented["usd"] == pytest.approx(24 * 2 * 3.5) == found["promise"]["usd_mean"] / 2
+    assert {row["gpus_per_instance"] for row in found["tomorrow"]["hours"]} == {2}
+    assert "2xl40s-48gb" in found["promise"]["fleet"]
+    [line] = [line for line in found["answer"] if "2 x llama3.1-8b@1xl40s-48gb" in line]
+    assert "for 168 USD less a day." in line
+    assert "saves 168.00&nbsp;USD a day" in render_advice_page(found)
+    settings = load_settings(str(tmp_path / "out" / "advice.toml"), str(tmp_path / "out" / "lake"))
+    [pool] = settings.config.fleet.deployments["llama3.1-8b"]
+    assert pool.gpus == 2
+
+
 def test_an_llm_without_profile_has_no_fleet_until_it_is_mapped(tmp_path: Path) -> None:
     file = trace(tmp_path / "gpt.csv", 30, 20, Model="gpt-9")
     found = advise_trace(AdviceRequest(file), tmp_path / "out", Progress())

@@ -16,6 +16,7 @@ from fleetcast.assets.advice.promise import (
     Evidence,
     Promise,
     PromiseSearch,
+    RentedPromise,
     choose_rule,
     share_interval,
     versions_interval,
@@ -158,18 +159,22 @@ def test_a_saving_without_spread_has_no_interval() -> None:
     static, plan = (search.evidence(SizedRule(rule)) for rule in ("static", "day_ahead"))
     split = saving_split(Promise(plan, True, {"static": static}))
     assert split["by_hours"] == {"usd": 100.0, "usd_low": None, "usd_high": None}
-    assert split["batch_in_gaps"] is split["right_size"] is None
+    assert split["batch_in_gaps"] is split["right_size"] is split["gpu_type"] is None
     assert saving_split(Promise(plan, False, {}), 500.0) == {}  # nothing is advised
 
 
 def test_the_parts_of_the_saving_add_up() -> None:
-    """From today's fleet to one of the right size, and from that to the advised rule."""
+    """From today's fleet to one of the right size, then to the advised rule, then to other GPUs."""
     static = Evidence(SizedRule("static"), [], [figures(1, usd) for usd in (200, 220, 240)])
     plan = Evidence(SizedRule("day_ahead"), [], [figures(1, usd) for usd in (90, 110, 100)])
-    split = saving_split(Promise(plan, True, {"static": static, "day_ahead": plan}), 500.0)
-    right, hours = split["right_size"], split["by_hours"]
-    assert (right["usd"], hours["usd"]) == (280.0, 120.0)
-    assert right["usd"] + hours["usd"] == 500.0 - np.mean([90, 110, 100])
+    rented = Evidence(SizedRule("static"), [], [figures(1, usd) for usd in (50, 60, 55)])
+    found = Promise(plan, True, {"static": static, "day_ahead": plan})
+    split = saving_split(found, 500.0, RentedPromise("2 x other", rented))
+    right, hours, gpus = (split[name] for name in ("right_size", "by_hours", "gpu_type"))
+    assert (right["usd"], hours["usd"], gpus["usd"], gpus["fleet"]) == (280.0, 120.0, 45.0, "2 x other")
+    assert right["usd"] + hours["usd"] + gpus["usd"] == 500.0 - np.mean([50, 60, 55])
+    assert gpus["usd_high"] - gpus["usd"] == pytest.approx(4.303 * 5 * (4 / 3) ** 0.5, rel=1e-3)
+    assert saving_split(found, 500.0, RentedPromise("dearer", static))["gpu_type"] is None
     assert right["usd_high"] - right["usd"] == pytest.approx(4.303 * 20 * (4 / 3) ** 0.5, rel=1e-3)
     assert right["usd"] - right["usd_low"] == pytest.approx(right["usd_high"] - right["usd"])
 

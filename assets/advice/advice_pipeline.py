@@ -154,6 +154,11 @@ def plan_past_days(settings: RunSettings, last: date, progress: Progress) -> lis
     return planned
 
 
+def whole_days_until(settings: RunSettings, last: date) -> list[date]:
+    """Return the days of the trace to resample, oldest first."""
+    return [day for day in settings.lake.days("demand", settings.trace) if day <= last]
+
+
 def run_day_pipeline(settings: RunSettings, day: date, progress: Progress) -> None:
     """Forecast, plan, replay and score a day from the days before it."""
     forecast_day(settings, day, progress)

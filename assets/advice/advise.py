@@ -8,7 +8,9 @@ the next day. A trace of less than two days is sized hour by hour (short_trace.p
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +30,9 @@ from fleetcast.assets.advice import (
 )
 from fleetcast.assets.advice.current_fleet import evaluate_current_fleet
 from fleetcast.assets.advice.imported_trace import ImportedTrace
+from fleetcast.assets.advice.promise import RentedPromise
 from fleetcast.assets.advice.remedies import describe_remedy
+from fleetcast.assets.advice.rented_gpus import search_rented_promise
 from fleetcast.assets.advice.sections import add_derived_sections, empty_sections
 from fleetcast.assets.demand.characterise import characterise_trace
 from fleetcast.assets.lake.settings import Progress, RunSettings
@@ -156,9 +160,15 @@ def compute_sections(
     types = {llm: request.gpus or advice_pipeline.default_gpus(llm, catalogue) for llm in deployments}
     config, last = folder / "advice.toml", imported.last_whole_day
     engines = request.engines if pools else advice_config.NO_ENGINES  # of a fleet to rent: once it is known
-    settings = advice_config.write_advice_config(
-        imported, deployments, catalogue, request.survive, config, engines
+    settings_of = partial(
+        advice_config.write_advice_config,
+        imported,
+        catalogue=catalogue,
+        survive=request.survive,
+        path=config,
+        engines=request.engines,
     )
+    settings = settings_of(deployments, engines=engines)
     next_day = imported.day_to_plan
     sections = empty_sections(imported)
     sections["history"] = data_sections.history_section(settings, imported.last_at.date())
@@ -177,25 +187,29 @@ def compute_sections(
             background_compile.wait_for_compilation(progress_step)
     peaks = short_trace.peak_tokens_per_s_by_llm(settings) if last is None else None
     answers = advice_pipeline.find_fleets_to_rent(settings, next_day, llms, types, peaks, progress)
-    choices = [deployments]
-    if not pools and last is None:
-        choices = [short_trace.cheapest_sized_deployments(settings, llms, types, progress)]
-    elif not pools:
-        choices = advice_pipeline.choose_deployments(settings, next_day, answers, llms, types, progress)
+    if last is None and not pools:
+        deployments = short_trace.cheapest_sized_deployments(settings, llms, types, progress)
+    choices, rented = [deployments], None
+    if last is not None:
+        whole = replace(settings, catalogue=catalogue)  # that of the config has profiles of its own GPUs only
+        found = advice_pipeline.choose_deployments(whole, next_day, answers, llms, types, progress)
+        if pools:
+            rented = search_rented_promise(
+                found, deployments, settings_of, last, next_day, request.survive, progress
+            )
+        else:
+            choices = found
     sections["gpus"] = data_sections.gpu_section(answers)
     current = evaluate_current_fleet(settings, last, pools, request.current_fleet, catalogue, office)
     for deployments in choices:
-        if not pools:
-            settings = advice_config.write_advice_config(
-                imported, deployments, catalogue, request.survive, config, request.engines
-            )
+        settings = settings_of(deployments)
         if last is None:
             sizes = short_trace.size_hours(settings, deployments, progress)
             sections["tomorrow"] = next_day_plan.sized_hours_section(settings, sizes, deployments)
-        else:
-            sections |= planned_sections(settings, last, next_day, request.survive, current, progress)
-            if sections["promise"]["is_kept"]:
-                break
+            break
+        sections |= planned_sections(settings, last, next_day, request.survive, current, rented, progress)
+        if sections["promise"]["is_kept"]:
+            break
     if last is not None and advice_pipeline.run_level_trials(settings, last, imported, progress):
         sections["levels"] = data_sections.levels_section(settings, last)
     missed = sections["tomorrow"] if last is None else sections["promise"]
@@ -213,13 +227,14 @@ def planned_sections(
     next_day: date,
     survive: str,
     today: Numbers | None,
+    rented: RentedPromise | None,
     progress: Progress,
 ) -> Numbers:
     """Plan and replay the past days and plan the next one, on the deployments of the config."""
     days = advice_pipeline.plan_past_days(settings, last, progress)
     advice_pipeline.run_day_pipeline(settings, last, progress)
     plan_ahead(settings, next_day, progress)
-    sections = promised_sections(settings, days, next_day, survive, today, progress)
+    sections = promised_sections(settings, days, next_day, survive, today, rented, progress)
     sections["tomorrow"] = next_day_plan.next_day_section(settings, next_day)
     sections["board"] = policy_comparison.policies_section(settings, last, sections["promise"])
     return sections
@@ -231,14 +246,15 @@ def promised_sections(
     next_day: date,
     survive: str,
     today: Numbers | None,
+    rented: RentedPromise | None,
     progress: Progress,
 ) -> Numbers:
     """Choose and size the rule of the next day; return its promise, the choice and the graded past days.
 
-    `today`: the current fleet, of `evaluate_current_fleet`.
+    `today`: the current fleet, of `evaluate_current_fleet`. `rented`: the promise on other GPUs.
     The plan of the next day in the lake gets the instances of the sized rule if it keeps its promise.
     """
-    whole = [day for day in settings.lake.days("demand", settings.trace) if day <= days[-1]]
+    whole = advice_pipeline.whole_days_until(settings, days[-1])
     search, found = promise_sections.search_promise(settings, days, whole, next_day, survive, progress)
     sized = found.advised.sized
     if found.is_kept:
@@ -251,5 +267,5 @@ def promised_sections(
         "reliability": advised_days.reliability_section(settings.lake, settings.trace),
         "choice": promise_sections.choice_section(search, found, settings),
         "grades": promise_sections.grade_past_days(settings, search, sized, whole),
-        "split": promise_sections.saving_split(found, None if today is None else today["usd"]),
+        "split": promise_sections.saving_split(found, None if today is None else today["usd"], rented),
     }

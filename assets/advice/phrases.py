@@ -54,7 +54,7 @@ def answer_sentences(numbers: Numbers) -> list[str]:
     else:
         found = [_no_fleet_sentence(promise), _closest_sentence(promise, tomorrow, prices)]
     found += [_assumed_llm_sentence(numbers), reliability_sentence(numbers["reliability"])]
-    found += [_saving_sentence(numbers), _certainty_sentence(numbers)]
+    found += [_saving_sentence(numbers), _rented_sentence(numbers["split"]), _certainty_sentence(numbers)]
     return [line for line in found if line]
 
 
@@ -265,6 +265,19 @@ def _saving_sentence(numbers: Numbers) -> str:
         f"{when} would have cost {advised} instead of {today} for {saving['today']}: {word}, with "
         f"{share_as_percent(saving['advised_in_time_share'], 1)} of the interactive requests in time, "
         f"compared with {share_as_percent(saving['today_in_time_share'], 1)}.{_scaling_clause(numbers)}"
+    )
+
+
+def _rented_sentence(split: Numbers) -> str:
+    """Return what other GPUs than those of today's fleet save; "" if they cost no less."""
+    rented = split.get("gpu_type")
+    if rented is None:
+        return ""
+    low, high = (rented[end] for end in ("usd_low", "usd_high"))
+    interval = "" if low is None else f", {usd_range(low, high)} nine days in ten"
+    return (
+        f"Other GPUs, at most {rented['fleet']}, keep the same promise for {rented['usd']:,.0f} USD less a "
+        f"day{interval}."
     )
 
 

@@ -62,6 +62,13 @@ class Promise(NamedTuple):
     sized: dict[str, Evidence]
 
 
+class RentedPromise(NamedTuple):
+    """The rule that keeps its promise on GPUs that could be rented instead of today's."""
+
+    fleet: str  # its largest hour
+    advised: Evidence
+
+
 class PromiseSearch:
     """Replays of sized rules on the same past days and the same versions of tomorrow, each made once."""
 

@@ -15,6 +15,7 @@ from fleetcast.assets.advice.promise import (
     PastDay,
     Promise,
     PromiseSearch,
+    RentedPromise,
     choose_rule,
     share_interval,
     versions_interval,
@@ -253,12 +254,15 @@ def is_inside(value: float, low: float, high: float) -> bool:
     return low - slack <= value <= high + slack
 
 
-def saving_split(found: Promise, today_usd: float | None = None) -> Numbers:
+def saving_split(
+    found: Promise, today_usd: float | None = None, rented: RentedPromise | None = None
+) -> Numbers:
     """Return what each change saves in USD per day of tomorrow's versions, with its interval.
 
     `right_size`: today's fleet, `today_usd` on any day, less one fleet all day of the same GPUs. `by_hours`:
-    one fleet all day less the advised rule. `batch_in_gaps`: reflex less compact. Null where one of the two
-    was not sized. An interval without width is null too: then no version moved the cost.
+    one fleet all day less the advised rule. `gpu_type`: the advised rule on today's GPUs less that on rented
+    ones, if it costs more. `batch_in_gaps`: reflex less compact. Null where one of the two was not sized. An
+    interval without width is null too: then no version moved the cost.
     """
     if not found.is_kept:
         return {}
@@ -267,15 +271,19 @@ def saving_split(found: Promise, today_usd: float | None = None) -> Numbers:
     if today_usd is not None and "static" in by_rule:
         right_size = saved_row([today_usd - figures.usd for figures in by_rule["static"].future])
     pairs = {"by_hours": ("static", found.advised.sized.rule), "batch_in_gaps": ("reflex", "compact")}
-    return {"right_size": right_size} | {
-        name: saved_row(
-            [a.usd - b.usd for a, b in zip(by_rule[more].future, by_rule[less].future, strict=False)]
-        )
-        if is_known
-        else None
+    gpu_type = None
+    if rented is not None and (saved := saved_by(found.advised, rented.advised))["usd"] > 0:
+        gpu_type = {"fleet": rented.fleet, **saved}
+    return {"right_size": right_size, "gpu_type": gpu_type} | {
+        name: saved_by(by_rule[more], by_rule[less]) if is_known else None
         for name, (more, less) in pairs.items()
         for is_known in [more != less and {more, less} <= by_rule.keys()]
     }
+
+
+def saved_by(more: Evidence, less: Evidence) -> Numbers:
+    """Return `saved_row` of one sized rule instead of another, on the same versions."""
+    return saved_row([a.usd - b.usd for a, b in zip(more.future, less.future, strict=False)])
 
 
 def saved_row(saved_usd: Sequence[float]) -> Numbers:
