@@ -486,6 +486,22 @@ def test_the_next_gpu_type_is_planned_where_the_first_breaks_its_promise(
     assert found["promise"]["is_kept"]
 
 
+def test_of_gpu_types_that_break_their_promise_the_closest_is_shown() -> None:
+    """It is planned again: the plans in the lake are of the last one."""
+    shares, planned = {"a100-80gb": 0.6, "h100-80gb": 0.8, "l40s-48gb": 0.8}, list[str]()
+
+    def plan(choice: advise.Deployments) -> dict[str, Any]:
+        planned.append(choice["llama3.1-8b"].deployment.gpu)
+        return {"promise": {"is_kept": False, "kept_share": shares[planned[-1]]}}
+
+    choices = [{"llama3.1-8b": advice_config.SizedDeployment(Deployment(gpu, 1), 1)} for gpu in shares]
+    found, sections = advise.plan_until_kept(choices, plan)
+    assert (found, planned[-1], len(planned)) == (choices[1], "h100-80gb", 4)
+    assert sections["promise"]["kept_share"] == 0.8
+    assert advise.plan_until_kept(choices[:2], plan)[0] is choices[1]
+    assert len(planned) == 6, "the last one is not planned twice"
+
+
 def test_the_saving_of_other_gpus_is_that_of_their_promise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

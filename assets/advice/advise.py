@@ -7,7 +7,7 @@ the next day. A trace of less than two days is sized hour by hour (short_trace.p
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -32,7 +32,7 @@ from fleetcast.assets.advice.current_fleet import evaluate_current_fleet
 from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.advice.promise import RentedPromise
 from fleetcast.assets.advice.remedies import describe_remedy
-from fleetcast.assets.advice.rented_gpus import search_rented_promise
+from fleetcast.assets.advice.rented_gpus import Deployments, search_rented_promise
 from fleetcast.assets.advice.sections import add_derived_sections, empty_sections
 from fleetcast.assets.demand.characterise import characterise_trace
 from fleetcast.assets.lake.settings import Progress, RunSettings
@@ -201,16 +201,19 @@ def compute_sections(
             choices = found
     sections["gpus"] = data_sections.gpu_section(answers)
     current = evaluate_current_fleet(settings, last, pools, request.current_fleet, catalogue, office)
-    for deployments in choices:
-        settings = settings_of(deployments)
-        if last is None:
-            sizes = short_trace.size_hours(settings, deployments, progress)
-            sections["tomorrow"] = next_day_plan.sized_hours_section(settings, sizes, deployments)
-            break
-        sections |= planned_sections(settings, last, next_day, request.survive, current, rented, progress)
-        if sections["promise"]["is_kept"]:
-            break
-    if last is not None and advice_pipeline.run_level_trials(settings, last, imported, progress):
+    if last is not None:
+        deployments, planned = plan_until_kept(
+            choices,
+            lambda choice: planned_sections(
+                settings_of(choice), last, next_day, request.survive, current, rented, progress
+            ),
+        )
+        sections |= planned
+    settings = settings_of(deployments)
+    if last is None:
+        sizes = short_trace.size_hours(settings, deployments, progress)
+        sections["tomorrow"] = next_day_plan.sized_hours_section(settings, sizes, deployments)
+    elif advice_pipeline.run_level_trials(settings, last, imported, progress):
         sections["levels"] = data_sections.levels_section(settings, last)
     missed = sections["tomorrow"] if last is None else sections["promise"]
     if missed["missed_hours"] if last is None else not missed["is_kept"]:
@@ -219,6 +222,23 @@ def compute_sections(
         missed["remedy"] = describe_remedy(settings, last, deployments, others, catalogue, office, draws)
     add_derived_sections(settings, sections, imported, last, current)
     return sections
+
+
+def plan_until_kept(
+    choices: Sequence[Deployments], plan: Callable[[Deployments], Numbers]
+) -> tuple[Deployments, Numbers]:
+    """Return the first of `choices` whose promise is kept, else the one that comes closest; its sections.
+
+    That one is planned last, so that the plans in the lake are of it.
+    """
+    shares = list[float]()
+    for choice in choices:
+        sections = plan(choice)
+        if sections["promise"]["is_kept"]:
+            return choice, sections
+        shares.append(sections["promise"]["kept_share"])
+    closest = choices[shares.index(max(shares))]
+    return closest, sections if closest is choices[-1] else plan(closest)
 
 
 def planned_sections(

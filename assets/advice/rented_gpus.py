@@ -1,6 +1,6 @@
 """Size the promise of tomorrow on GPUs that could be rented, to compare today's GPUs with."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 
 from fleetcast.assets.advice.advice_config import SizedDeployment
@@ -12,7 +12,7 @@ from fleetcast.assets.advice.rule_replays import sized_targets
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.day_ahead import plan_ahead
 
-Deployments = Mapping[str, SizedDeployment]  # by llm
+Deployments = dict[str, SizedDeployment]  # by llm
 
 
 def search_rented_promise(
