@@ -289,6 +289,13 @@ def test_the_second_instance_has_its_price(output: tuple[Path, dict[str, Any], R
     assert survival["usd"] == pytest.approx(24 * 3.5, rel=0.02)
     assert f"To survive the loss of one instance is {survival['usd']:,.0f} USD of it." in found["answer"][0]
     assert re.search(r"84\.\d\d&nbsp;USD \(3\.50 per l40s-48gb hour", render_advice_page(found))
+    assert survival["regions"] == found["trace"]["regions"]
+    other = json.loads(json.dumps(found))
+    other["promise"]["survival"] |= {"kind": "region", "regions": ["east", "west"]}
+    text = " ".join(render_advice_page(other).split())
+    assert "so the plan adds a second. The fleet is in east and west: if one is lost, the rest" in text
+    other["trace"]["regions"] = ["east", "west"]
+    assert "adds a second" not in render_advice_page(other)
 
 
 def test_where_scaling_adds_nothing_the_page_says_so(

@@ -273,12 +273,9 @@ def _rented_sentence(split: Numbers) -> str:
     rented = split.get("gpu_type")
     if rented is None:
         return ""
-    low, high = (rented[end] for end in ("usd_low", "usd_high"))
-    interval = "" if low is None else f", {usd_range(low, high)} nine days in ten"
-    return (
-        f"Other GPUs, at most {rented['fleet']}, keep the same promise for {rented['usd']:,.0f} USD less a "
-        f"day{interval}."
-    )
+    low, high, mean = (rented[name] for name in ("usd_low", "usd_high", "usd"))
+    saved = usd_range(mean, mean) if low is None else usd_range(low, high)
+    return f"Other GPUs, at most {rented['fleet']}, keep the same promise for {saved} less a day."
 
 
 def _mean_rate(saving: Numbers, name: str) -> str:

@@ -166,14 +166,15 @@ def _tier_rows(
 
 def _survival(settings: RunSettings, search: PromiseSearch, advised: Evidence, survive: str) -> Numbers:
     """Return what the fleet survives, and what that costs: the same draws, with what the load needs."""
+    found = {"kind": survive, "regions": list(dict.fromkeys(row.region for row in settings.grid.pools))}
     if survive == "none":
-        return {"kind": survive, "usd": 0.0, "without_kept_share": search.kept_share(advised.sized)}
+        return found | {"usd": 0.0, "without_kept_share": search.kept_share(advised.sized)}
     draws = search.draws[:SURVIVAL_DRAWS]
     bare = PromiseSearch(settings, [], rule_replays.without_spare(settings, search.plan), draws)
     figures = bare.future_days(advised.sized)
     with_spare = advised.future[: len(figures)]
     usd = float(np.mean([a.usd - b.usd for a, b in zip(with_spare, figures, strict=True)]))
-    return {"kind": survive, "usd": usd, "without_kept_share": bare.kept_share(advised.sized)}
+    return found | {"usd": usd, "without_kept_share": bare.kept_share(advised.sized)}
 
 
 def choice_section(search: PromiseSearch, found: Promise, settings: RunSettings) -> Numbers:
