@@ -304,10 +304,15 @@ def test_where_scaling_adds_nothing_the_page_says_so(
     _, found, _ = output
     assert (found["promise"]["rule"], found["choice"]["scaling_saves"]) == ("static", False)
     assert "Scaling by the hour adds nothing here." in found["answer"][2]
+    sentence = "No rule can cost less than the smallest fleet that survives"
+    assert [row["rule"] for row in found["choice"]["rules"]] == ["static"]
+    assert sentence in render_advice_page(found)
     other = json.loads(json.dumps(found))
     other["saving"]["today_usd"] = 6 * other["saving"]["advised_usd"]
     assert "adds nothing here: your fleet is 6.0 times too large." in answer_sentences(other)[2]
     other["choice"]["scaling_saves"] = True
+    other["choice"]["rules"] *= 2
+    assert sentence not in render_advice_page(other)
     assert not any("Scaling by the hour" in line for line in answer_sentences(other))
 
 
