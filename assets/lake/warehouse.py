@@ -45,7 +45,6 @@ __all__ = ["LAKE_VERSION", "Connection", "Lake", "LakeError", "LakeVersionError"
 
 RESULT_BATCH_ROWS = 100_000  # rows per batch of a result
 ALLOW_REMEDY = "A query reads files of the lake, and of a folder that you name with --allow FOLDER."
-MEMORY_ERRORS = (duckdb.OutOfMemoryException, MemoryError)
 STORAGE_VERSION = "v1.5.0"  # the format that the duckdb on PyPI reads
 
 
@@ -133,9 +132,8 @@ class Lake(TableFiles):
                 try:
                     yield cast_for_arrow(relation).to_arrow_reader(RESULT_BATCH_ROWS)
                 except (duckdb.Error, pa.ArrowException, OSError, MemoryError) as error:
-                    if isinstance(
-                        error, (duckdb.OutOfMemoryException, MemoryError)
-                    ) or "Out of Memory" in str(error):
+                    is_memory = isinstance(error, (duckdb.OutOfMemoryException, MemoryError))
+                    if is_memory or "Out of Memory" in str(error):
                         raise LakeError(limits.too_large()) from error
                     raise
 

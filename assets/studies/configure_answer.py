@@ -57,7 +57,6 @@ CONFIGURED = HOME / "data" / "figures" / "configure"
 # Windows of the busiest hour: their requests at most, and their seconds at the least.
 WHOLE_UP_TO = 2  # a part is taken where the hour has more requests than so many times those of the part
 SHORT, MIDDLE = (10_000, 40.0), (60_000, 180.0)
-WAYS = ("any", "together", "apart")
 CHANGES: Mapping[str, tuple[float, float]] = {  # factors of the rate and of the prompts
     "traffic doubles": (2.0, 1.0),
     "prompts grow by half": (1.0, 1.5),
