@@ -1,9 +1,10 @@
 """Cauchy's engine, read from its Table 3, and its link, read from its Figure 11.
 
-The text names ShareGPT (section 4.5), the figures are those of longer requests. (E2E - TTFT) / TBT is 1,360 output tokens in all rows, and CE
-times price over goodput is 1,667 tokens a request where an instance has two GPUs: LongWriter's. The batch of
-a decode instance then follows by Little's law, and two figures tell its steps. They are fitted to the basic
-rows alone: in the opportunistic ones a part of the requests is decoded where it was prefilled.
+The text names ShareGPT (section 4.5), the figures are those of longer requests. (E2E - TTFT) / TBT is 1,360
+output tokens in all rows, and CE times price over goodput is 1,667 tokens a request where an instance has two
+GPUs: LongWriter's. The batch of a decode instance then follows by Little's law, and two figures tell its
+steps. They are fitted to the basic rows alone: in the opportunistic ones a part of the requests is decoded
+where it was prefilled.
 """
 
 import dataclasses
