@@ -306,7 +306,7 @@ def test_where_scaling_adds_nothing_the_page_says_so(
     assert "Scaling by the hour adds nothing here." in found["answer"][2]
     sentence = "No rule can cost less than the smallest fleet that survives"
     assert [row["rule"] for row in found["choice"]["rules"]] == ["static"]
-    assert sentence in render_advice_page(found)
+    assert re.search(rf"costs as little\.\s+{sentence}", render_advice_page(found))
     other = json.loads(json.dumps(found))
     other["saving"]["today_usd"] = 6 * other["saving"]["advised_usd"]
     assert "adds nothing here: your fleet is 6.0 times too large." in answer_sentences(other)[2]
@@ -529,7 +529,13 @@ def test_the_saving_of_other_gpus_is_that_of_their_promise(
     assert "2xl40s-48gb" in found["promise"]["fleet"]
     [line] = [line for line in found["answer"] if "2 x llama3.1-8b@1xl40s-48gb" in line]
     assert "for 168 USD less a day." in line
-    assert "saves 168.00&nbsp;USD a day" in render_advice_page(found)
+    text = render_advice_page(found)
+    assert "saves 168.00&nbsp;USD a day; no version of the day changes that by a USD" in text
+    assert text.count('<div class="scroll end"><svg') == 2, "a narrow screen shows tomorrow first"
+    rented |= {"usd_low": 167.99, "usd_high": 168.01}
+    assert "168.01" not in render_advice_page(found)
+    rented |= {"usd_low": 150.0, "usd_high": 180.0}
+    assert re.search(r"a day, 150\.00 to\s+180\.00 nine days in ten", render_advice_page(found))
     settings = load_settings(str(tmp_path / "out" / "advice.toml"), str(tmp_path / "out" / "lake"))
     [pool] = settings.config.fleet.deployments["llama3.1-8b"]
     assert pool.gpus == 2
