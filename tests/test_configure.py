@@ -299,6 +299,23 @@ def test_the_search_finds_what_all_points_have(
     assert tpot == sorted(tpot, reverse=True)
 
 
+def test_fewer_bits_are_chosen_only_where_they_cost_less(market: engine_points.EngineMarket) -> None:
+    """A light load needs one instance in any bits; a heavy one fewer instances in fewer bits."""
+    kinds = [
+        kind
+        for kind in engine_points.list_kinds(market, 8000, ["none"], "together")
+        if kind.shape == EngineShape("h100-80gb", 1)
+    ]
+    assert len({kind.variant for kind in kinds}) == len(kinds) > 1
+    best = []
+    for requests in (300, 20_000):
+        trials = point_search.FleetTrials(market, [window(requests, 120.0)])
+        found = point_search.search_engines(trials, trials, trials, kinds)
+        assert found is not None
+        best.append(found.finalists[0].point.variant.weight_bits)
+    assert best == [16, 8]
+
+
 def test_draft_tokens_are_chosen_where_they_pay(market: engine_points.EngineMarket) -> None:
     """Answers alone, few requests at a time: drafts that are accepted pay; others, or slow ones, do not."""
     requests = 60
