@@ -459,7 +459,7 @@ def test_gpu_types_are_taken_by_cost_and_those_that_attain_far_less_last(
     setting = SimpleNamespace(per_s=2.0, load=load, tier_name="iw_fast", tier=tier)
     answer = SimpleNamespace(setting=setting, fleets={"one_type": SimpleNamespace(held=held)})
     monkeypatch.setattr(advice_pipeline, "busiest_hour", lambda *given: given[-1] == 200.0 or 1 / 0)
-    monkeypatch.setattr(advice_pipeline, "size_hour", size)
+    monkeypatch.setattr(short_trace, "size_hour", size)
     wanted = (NEXT, {"llama3.1-8b": answer}, ["llama3.1-8b"], {"llama3.1-8b": ["tiny", *sizes]}, Progress())
     config = output[2].config
     [pool] = config.fleet.deployments["llama3.1-8b"]
@@ -501,10 +501,12 @@ def test_the_next_gpu_type_is_planned_where_the_first_breaks_its_promise(
 def test_of_gpu_types_that_break_their_promise_the_closest_is_shown() -> None:
     """It is planned again: the plans in the lake are of the last one."""
     shares, planned = {"a100-80gb": 0.6, "h100-80gb": 0.8, "l40s-48gb": 0.8}, list[str]()
+    in_time = {"a100-80gb": 0.99, "h100-80gb": 0.9, "l40s-48gb": 0.8}  # of equal shares it decides
 
     def plan(choice: advise.Deployments) -> dict[str, Any]:
         planned.append(choice["llama3.1-8b"].deployment.gpu)
-        return {"promise": {"is_kept": False, "kept_share": shares[planned[-1]]}}
+        gpu = planned[-1]
+        return {"promise": {"is_kept": False, "kept_share": shares[gpu], "in_time_low_share": in_time[gpu]}}
 
     choices = [{"llama3.1-8b": advice_config.SizedDeployment(Deployment(gpu, 1), 1)} for gpu in shares]
     found, sections = advise.plan_until_kept(choices, plan)
@@ -512,6 +514,8 @@ def test_of_gpu_types_that_break_their_promise_the_closest_is_shown() -> None:
     assert sections["promise"]["kept_share"] == 0.8
     assert advise.plan_until_kept(choices[:2], plan)[0] is choices[1]
     assert len(planned) == 6, "the last one is not planned twice"
+    in_time["l40s-48gb"] = 0.95
+    assert advise.plan_until_kept(choices, plan)[0] is choices[2]
 
 
 def test_the_saving_of_other_gpus_is_that_of_their_promise(

@@ -392,7 +392,7 @@ def test_ids_that_begin_again_in_each_file_are_refused_aloud_and_the_same_reques
 
     assert bulk_remedy(land_day("one.csv", 1)) is None
     again = land_day("two.csv", 2)
-    assert again.reasons == {"its request_id is that of another request, from one.csv": 30}
+    assert again.reasons == {"another request has its request_id, from one.csv": 30}
     line = bulk_remedy(again)
     assert line is not None
     assert "leave them out (--columns request_id=)" in line

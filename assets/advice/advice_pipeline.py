@@ -9,7 +9,7 @@ from datetime import date, timedelta
 
 from fleetcast.assets.advice.advice_config import SizedDeployment, cheapest_deployment
 from fleetcast.assets.advice.imported_trace import ImportedTrace
-from fleetcast.assets.advice.short_trace import size_hour
+from fleetcast.assets.advice.short_trace import rank_by_cost
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
@@ -88,7 +88,7 @@ def choose_deployments(
     with progress.bar("choose GPU types", len(llms)) as done:
         for n, llm in enumerate(llms, start=1):
             if llm in answers:
-                ranked.append(_rank_by_cost(settings, day, answers[llm], llm, gpus[llm]))
+                ranked.append(_rank_in_busiest_hour(settings, day, answers[llm], llm, gpus[llm]))
             else:
                 ranked.append(
                     [SizedDeployment(cheapest_deployment(llm, settings.catalogue, settings.config), 2)]
@@ -101,22 +101,16 @@ def choose_deployments(
     ]
 
 
-def _rank_by_cost(
+def _rank_in_busiest_hour(
     settings: RunSettings, day: date, answer: rent_answer.RentAnswer, llm: str, gpus: Sequence[str]
 ) -> list[SizedDeployment]:
-    """Return an llm's deployments, each with the fewest instances for the busiest hour, by their cost."""
-    scenario, catalogue = answer.setting, settings.catalogue
+    scenario = answer.setting
     tokens_per_s = scenario.per_s * scenario.load.input_tokens
     hour = busiest_hour(settings, day, llm, scenario.tier_name, tokens_per_s)
     [pool, *_] = settings.config.fleet.deployments[llm]
-    least = settings.config.fleet.min_instances * len(pool.regions or catalogue.regions)
-    found = list[tuple[bool, float, Deployment, int]]()
-    for pool in deployments_to_compare(answer, settings, llm, gpus):
-        count, attained = size_hour(settings, SizedDeployment(pool, least), llm, hour, least)
-        usd = count * pool.gpus * catalogue.gpus[pool.gpu].usd_per_hour
-        misses = attained < scenario.tier.attainment_target_share - BELOW_TARGET_SHARE
-        found.append((misses, usd, pool, count))
-    return [SizedDeployment(pool, count) for _, _, pool, count in sorted(found, key=lambda row: row[:2])]
+    least = settings.config.fleet.min_instances * len(pool.regions or settings.catalogue.regions)
+    pools = deployments_to_compare(answer, settings, llm, gpus)
+    return rank_by_cost(settings, llm, hour, pools, least, BELOW_TARGET_SHARE)
 
 
 def deployments_to_compare(

@@ -229,14 +229,16 @@ def plan_until_kept(
 ) -> tuple[Deployments, Numbers]:
     """Return the first of `choices` whose promise is kept, else the one that comes closest; its sections.
 
-    That one is planned last, so that the plans in the lake are of it.
+    Closest: kept in most versions of tomorrow, then most requests in time. That one is planned last, so that
+    the plans in the lake are of it.
     """
-    shares = list[float]()
+    shares = list[tuple[float, float]]()
     for choice in choices:
         sections = plan(choice)
-        if sections["promise"]["is_kept"]:
+        promise = sections["promise"]
+        if promise["is_kept"]:
             return choice, sections
-        shares.append(sections["promise"]["kept_share"])
+        shares.append((promise["kept_share"], promise["in_time_low_share"]))
     closest = choices[shares.index(max(shares))]
     return closest, sections if closest is choices[-1] else plan(closest)
 
@@ -250,30 +252,15 @@ def planned_sections(
     rented: RentedPromise | None,
     progress: Progress,
 ) -> Numbers:
-    """Plan and replay the past days and plan the next one, on the deployments of the config."""
+    """Plan and replay the past days, plan the next one, and choose, size and promise its rule.
+
+    All on the deployments of the config. `today`: the current fleet, of `evaluate_current_fleet`. `rented`:
+    the promise on other GPUs. The plan of the next day in the lake gets the instances of the sized rule if it
+    keeps its promise.
+    """
     days = advice_pipeline.plan_past_days(settings, last, progress)
     advice_pipeline.run_day_pipeline(settings, last, progress)
     plan_ahead(settings, next_day, progress)
-    sections = promised_sections(settings, days, next_day, survive, today, rented, progress)
-    sections["tomorrow"] = next_day_plan.next_day_section(settings, next_day)
-    sections["board"] = policy_comparison.policies_section(settings, last, sections["promise"])
-    return sections
-
-
-def promised_sections(
-    settings: RunSettings,
-    days: Sequence[date],
-    next_day: date,
-    survive: str,
-    today: Numbers | None,
-    rented: RentedPromise | None,
-    progress: Progress,
-) -> Numbers:
-    """Choose and size the rule of the next day; return its promise, the choice and the graded past days.
-
-    `today`: the current fleet, of `evaluate_current_fleet`. `rented`: the promise on other GPUs.
-    The plan of the next day in the lake gets the instances of the sized rule if it keeps its promise.
-    """
     whole = advice_pipeline.whole_days_until(settings, days[-1])
     search, found = promise_sections.search_promise(settings, days, whole, next_day, survive, progress)
     sized = found.advised.sized
@@ -288,4 +275,6 @@ def promised_sections(
         "choice": promise_sections.choice_section(search, found, settings),
         "grades": promise_sections.grade_past_days(settings, search, sized, whole),
         "split": promise_sections.saving_split(found, None if today is None else today["usd"], rented),
+        "tomorrow": next_day_plan.next_day_section(settings, next_day),
+        "board": policy_comparison.policies_section(settings, last, promise),
     }

@@ -4,7 +4,7 @@ For each hour a search finds the fewest instances that attain the tier's target,
 requests are left out. An hour that the trace does not have is taken to be like its largest hour.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from typing import Any, NamedTuple
@@ -25,6 +25,7 @@ from fleetcast.models.plan.target_search import find_least_sufficient
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.world.calendar import HOUR_S, QUARTER_S
 from fleetcast.models.world.catalogue_entries import Tier
+from fleetcast.models.world.fleet_config import Deployment
 
 
 class HourSize(NamedTuple):
@@ -61,23 +62,38 @@ def cheapest_sized_deployments(
 ) -> dict[str, SizedDeployment]:
     """Return each llm's cheapest deployment that attains the target in its largest hour, of these GPUs."""
     catalogue, rows = settings.catalogue, read_requests_by_hour(settings)
-    tier = require_strictest_tier(settings)
     deployments = dict[str, SizedDeployment]()
     with progress.bar("cheapest GPUs for the largest hour", len(llms)) as done:
         for n, llm in enumerate(llms, start=1):
             llm_rows = rows[rows["llm"] == llm]
             tokens = llm_rows.groupby("hour_start")["input_tokens"].sum()
-            hour = llm_rows[llm_rows["hour_start"] == tokens.idxmax()]
-            found = list[tuple[bool, float, int, SizedDeployment]]()
-            for rank, gpu in enumerate(gpus[llm]):
-                pool = cheapest_deployment(llm, catalogue, settings.config, [gpu])
-                count, attained = fewest_instances(settings, SizedDeployment(pool, 1), llm, hour)
-                usd = count * pool.gpus * catalogue.gpus[gpu].usd_per_hour
-                misses = attained < tier.attainment_target_share
-                found.append((misses, usd, rank, SizedDeployment(pool, count)))
-            deployments[llm] = min(found)[-1]
+            hour = hour_of_rows(llm_rows[llm_rows["hour_start"] == tokens.idxmax()])
+            pools = [cheapest_deployment(llm, catalogue, settings.config, [gpu]) for gpu in gpus[llm]]
+            least = settings.config.fleet.min_instances
+            deployments[llm] = rank_by_cost(settings, llm, hour, pools, least)[0]
             done(n)
     return deployments
+
+
+def rank_by_cost(
+    settings: RunSettings,
+    llm: str,
+    hour: BusiestHour,
+    pools: Iterable[Deployment],
+    least: int,
+    below_share: float = 0.0,
+) -> list[SizedDeployment]:
+    """Return deployments with their fewest instances for an hour, the cheapest first; last those that miss.
+
+    `least`: of instances. `below_share`: what may lack to the strictest target.
+    """
+    needed_share = require_strictest_tier(settings).attainment_target_share - below_share
+    found = list[tuple[bool, float, SizedDeployment]]()
+    for pool in pools:
+        count, attained = size_hour(settings, SizedDeployment(pool, least), llm, hour, least)
+        usd = count * pool.gpus * settings.catalogue.gpus[pool.gpu].usd_per_hour
+        found.append((attained < needed_share, usd, SizedDeployment(pool, count)))
+    return [sized for _, _, sized in sorted(found, key=lambda row: row[:2])]
 
 
 def require_strictest_tier(settings: RunSettings) -> Tier:
@@ -113,13 +129,17 @@ def fewest_instances(
 
     They are no fewer than [fleet] min_instances, which may be there to survive the loss of one.
     """
+    return size_hour(settings, deployment, llm, hour_of_rows(rows), settings.config.fleet.min_instances)
+
+
+def hour_of_rows(rows: pd.DataFrame) -> BusiestHour:
+    """Return the requests of an hour as they are replayed."""
     zeros = np.zeros(len(rows), np.int16)
     trace = TraceArrays(
         rows["arrival_s"].to_numpy(float).copy(), zeros, zeros, zeros,
         np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
     )  # fmt: skip
-    hour = BusiestHour(date.min, trace, HOUR_S, np.zeros(len(rows)))
-    return size_hour(settings, deployment, llm, hour, settings.config.fleet.min_instances)
+    return BusiestHour(date.min, trace, HOUR_S, np.zeros(len(rows)))
 
 
 def size_hour(

@@ -20,7 +20,8 @@ REMEDIES: Mapping[str, str] = {  # beginning of a reason -> what mends it
     "output_tokens = 200 in {mapping}",
     "request_id is missing": "Leave the ids out: --columns request_id=",
     "its request_id is used by": "If the column is no id of requests, leave it out: --columns request_id=",
-    "its request_id is that of": "If ids begin again in each file, leave them out (--columns request_id=) or "
+    "another request has its request_id": "If ids begin again in each file, leave them out "
+    "(--columns request_id=) or "
     'give the file a trace of its own (trace = "NAME" in {mapping})',
     "deadline_s": "Give deadlines in seconds above 0, or none",
     "has the key": "Write each key once, for example: jq -c . {file}",

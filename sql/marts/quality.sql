@@ -48,7 +48,6 @@ quarantined as (
         case
             when starts_with(reason, 'failure:') then 'failures'
             when starts_with(reason, 'no request:') then 'no requests'
-            when starts_with(reason, 'its request_id is that of another') then 'quarantined'
             when starts_with(reason, 'its request_id') or starts_with(reason, 'its query_id')
                 or starts_with(reason, 'the same request') then 'duplicates'
             else 'quarantined'

@@ -9,7 +9,7 @@ update staged
 set reason = if(
     other.arrived_at = staged.arrived_at,
     'its request_id is already in the trace, from ',
-    'its request_id is that of another request, from '
+    'another request has its request_id, from '
 ) || other.source
 from requests as other
 where
