@@ -440,6 +440,26 @@ def test_the_fewest_instances_of_an_hour(
     assert short_trace.fewest_instances(settings, sized, "llama3.1-8b", rows) == (fewest, curve[fewest - 1])
 
 
+def test_a_short_trace_runs_on_the_cheapest_type_for_its_largest_hour(
+    output: tuple[Path, dict[str, Any], RunSettings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four requests: the hour with most tokens, on the cheaper of the two types that attain."""
+    sizes = {"l40s-48gb": (2, 0.94), "a100-80gb": (6, 0.96), "h100-80gb": (2, 0.96)}
+    hours = ["one", "two", "two", "two"]
+    rows = pd.DataFrame({"llm": "llama3.1-8b", "hour_start": hours, "arrival_s": [0.0, 1.0, 2.0, 3.0]})
+    rows = rows.assign(input_tokens=[90, 50, 50, 50], output_tokens=9)
+
+    def size(_: RunSettings, sized: advice_config.SizedDeployment, __: str, hour: Any, least: int) -> Any:
+        assert (len(hour.trace.arrival_s), least) == (3, 2)
+        return sizes[sized.deployment.gpu]
+
+    monkeypatch.setattr(short_trace, "read_requests_by_hour", lambda _: rows)
+    monkeypatch.setattr(short_trace, "size_hour", size)
+    wanted = (["llama3.1-8b"], {"llama3.1-8b": list(sizes)}, Progress())
+    [found] = short_trace.cheapest_sized_deployments(output[2], *wanted).values()
+    assert (found.deployment.gpu, found.peak_instances) == ("h100-80gb", 2)
+
+
 def test_gpu_types_are_taken_by_cost_and_those_that_attain_far_less_last(
     output: tuple[Path, dict[str, Any], RunSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
