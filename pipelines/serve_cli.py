@@ -9,7 +9,13 @@ from typing import Annotated
 
 import typer
 
-from fleetcast.pipelines.options import ConfigOption, PolicyOption, expand_path, load_cli_settings
+from fleetcast.pipelines.options import (
+    ConfigOption,
+    PolicyOption,
+    expand_path,
+    load_cli_settings,
+    make_progress,
+)
 from fleetcast.pipelines.terminal import cli_errors
 from fleetcast.pipelines.terminal_tables import OUT
 
@@ -29,6 +35,16 @@ def scaler_command(
     address: Annotated[str, typer.Option(help="HOST:PORT to listen on.")] = "127.0.0.1:6000",
     policy: PolicyOption = "day_ahead",
     config: ConfigOption = "office",
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="URL of a Prometheus server: follow the rule compact on its metrics, and the plan without.",
+        ),
+    ] = None,
+    where: Annotated[
+        str, typer.Option(help="With --from: label matchers of the engines' series, like 'cluster=\"a\"'.")
+    ] = "",
     now: Annotated[
         datetime | None,
         typer.Option(
@@ -46,21 +62,29 @@ def scaler_command(
     same hour of the day before. It serves the floor if the plan is two days old, or while the last value
     forecasts an endpoint better than the forecast (the alarm forecasts_beat_last_value). The server prints
     each change of state. It has no TLS: listen on an address that only the cluster can reach.
+
+    With --from the replicas follow the work that the engines measure, every ten seconds, by the rule compact:
+
+        fleetcast serve scaler --from http://prometheus:9090 --config mine.toml
     """
     with cli_errors():
         import asyncio
 
         from fleetcast.assets.plans.current_plan import CurrentPlan
         from fleetcast.assets.plans.keda_scaler import KedaScaler, run_scaler_server
+        from fleetcast.assets.replays.live_replicas import LiveReplicas
 
         if not re.fullmatch(r"\S+:\d{1,5}", address) or int(address.rpartition(":")[2]) > 65_535:
             raise ValueError(f"--address: got {address!r}, needed HOST:PORT, like 0.0.0.0:6000.")
         ahead = timedelta(0) if now is None else now.replace(tzinfo=UTC) - datetime.now(UTC)
+        if where and from_ is None:
+            raise ValueError("--where: it selects series of a server. Name the server by --from URL.")
         plan = CurrentPlan(load_cli_settings(config), policy, lambda: datetime.now(UTC) + ahead)
+        source = plan if from_ is None else LiveReplicas(plan, from_, where, make_progress(quiet=False))
         host = address.rpartition(":")[0]
         asyncio.run(
             run_scaler_server(
-                KedaScaler(plan, OUT.print),
+                KedaScaler(source, OUT.print),
                 address,
                 lambda port: OUT.print(f"serving {policy} on {host}:{port}   (Ctrl-C stops it)"),
             )

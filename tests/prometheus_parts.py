@@ -42,7 +42,7 @@ def served(answer: Callable[[str], tuple[int, dict[str, str], bytes]]) -> Iterat
 
 
 @contextmanager
-def prometheus_of(folder: Path, targets: list[str]) -> Iterator[str]:
+def prometheus_of(folder: Path, targets: list[str], *flags: str) -> Iterator[str]:
     """A real Prometheus that scrapes these addresses, until the block ends or a minute is over."""
     binary = shutil.which("prometheus")
     if binary is None:
@@ -54,7 +54,7 @@ def prometheus_of(folder: Path, targets: list[str]) -> Iterator[str]:
     with served(lambda path: (200, {}, b"")) as free:
         address = free.removeprefix("http://")
     command = [binary, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",
-               f"--web.listen-address={address}", "--log.level=error"]  # fmt: skip
+               f"--web.listen-address={address}", "--log.level=error", *flags]  # fmt: skip
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield f"http://{address}"

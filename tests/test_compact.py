@@ -15,7 +15,7 @@ from small import make_plans, small_config
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.plans import plans
 from fleetcast.assets.replays import compact_schedule, hold_times
-from fleetcast.assets.replays.compact_schedule import needed_instances
+from fleetcast.assets.replays.compact_schedule import CompactRule, needed_instances
 from fleetcast.assets.replays.hold_times import pool_holds_s
 from fleetcast.assets.replays.replay_workloads import read_workload
 from fleetcast.assets.replays.replays import replay_day
@@ -161,52 +161,42 @@ def test_the_instances_for_work_are_those_of_counting_up(
     assert (instances_for_work(work * 1.25, capacity, shares) >= found).all()
 
 
-def seen_fleet(**changes: object) -> FleetObservation:
+RUNNING = np.array([3, 9, 0, 0, 0, 2])
+
+
+def six_pools(**changes: object) -> CompactRule:
     """Six pools of three llms."""
-    zeros = np.zeros(6)
-    seen = FleetObservation(
-        now_s=0.0,
-        llm=("a", "a", "a", "b", "b", "c"),
-        region=("x", "y", "z") * 2,
-        gpu=("h",) * 6,
-        serving=np.array([3, 9, 0, 0, 0, 2]),
-        booting=np.zeros(6, np.int64),
-        arriving_tokens_per_s=zeros,
-        waiting_tokens=zeros,
-        due_tokens_per_s=zeros,
-        memory_share=zeros,
-        capacity_tokens_per_s=np.full(6, 100.0),
+    rule = CompactRule(
+        llms=np.array([0, 0, 0, 1, 1, 2]),
+        shares=np.tile(np.array([0.5, 0.75, 0.875, 1.0])[:, None], 6),
+        of_four=np.full(6, 100.0),
+        capacity=np.full(6, 100.0),
         least=np.zeros(6, np.int64),
         most=np.full(6, 40),
+        held_decisions=np.zeros(6, np.int64),
     )
-    return seen._replace(**changes)
+    return rule._replace(**changes)
 
 
 def test_all_work_of_an_llm_counts_at_its_home() -> None:
-    work, llms = np.array([1000.0, 49.0, 251.0, 5.0, 0.0, 0.0]), np.array([0, 0, 0, 1, 1, 2])
-    shares, measured = np.tile(np.array([0.5, 0.75, 0.875, 1.0])[:, None], 6), np.full(6, 100.0)
-    most_there = seen_fleet()
-    assert needed_instances(work, most_there, llms, shares, measured).tolist() == [0, 13, 0, 1, 0, 1]
-    runs_anyway = seen_fleet(least=np.array([1, 0, 0, 0, 1, 0]))
-    assert needed_instances(work, runs_anyway, llms, shares, measured).tolist() == [13, 0, 0, 0, 1, 1]
-    full = seen_fleet(most=np.array([40, 8, 2, 40, 40, 40]))
-    assert needed_instances(work, full, llms, shares, measured).tolist() == [5, 8, 0, 1, 0, 1]
-    turned = seen_fleet(
-        **{
-            name: getattr(full, name)[::-1]
-            for name in ("serving", "booting", "capacity_tokens_per_s", "least", "most")
-        }
-    )
-    found = needed_instances(work[::-1], turned, llms[::-1], shares, measured)
+    work = np.array([1000.0, 49.0, 251.0, 5.0, 0.0, 0.0])
+    assert needed_instances(work, RUNNING, six_pools()).tolist() == [0, 13, 0, 1, 0, 1]
+    runs_anyway = six_pools(least=np.array([1, 0, 0, 0, 1, 0]))
+    assert needed_instances(work, RUNNING, runs_anyway).tolist() == [13, 0, 0, 0, 1, 1]
+    full = six_pools(most=np.array([40, 8, 2, 40, 40, 40]))
+    assert needed_instances(work, RUNNING, full).tolist() == [5, 8, 0, 1, 0, 1]
+    turned = CompactRule(*(values[..., ::-1] for values in full))
+    found = needed_instances(work[::-1], RUNNING[::-1], turned)
     assert found[::-1].tolist() == [5, 8, 0, 0, 1, 1]  # equal pools of the second llm: the first one
 
 
 @pytest.mark.parametrize(("knob", "expected"), [(0.5, [10, 8]), (1.0, [5, 8]), (2.0, [0, 7])])
 def test_only_what_a_full_home_does_not_sustain_goes_to_other_pools(knob: float, expected: list[int]) -> None:
     """The home has eight of a measured capacity of 100, for work of 1,300; a knob above 1 counts on more."""
-    full = seen_fleet(most=np.array([40, 8, 2, 40, 40, 40]), capacity_tokens_per_s=np.full(6, 100.0 * knob))
-    work, llms = np.array([1300.0, 0.0, 0.0, 0.0, 0.0, 0.0]), np.array([0, 0, 0, 1, 1, 2])
-    needed = needed_instances(work, full, llms, np.ones((4, 6)), np.full(6, 100.0))
+    full = six_pools(
+        most=np.array([40, 8, 2, 40, 40, 40]), capacity=np.full(6, 100.0 * knob), shares=np.ones((4, 6))
+    )
+    needed = needed_instances(np.array([1300.0, 0.0, 0.0, 0.0, 0.0, 0.0]), RUNNING, full)
     assert needed[:3].tolist() == [*expected, 0]
 
 
@@ -330,12 +320,21 @@ def test_it_holds_what_the_work_needs_for_the_time_of_each_pool(
     settings, seen = watched_day
     assert len(seen) == 24 * DECISIONS_PER_HOUR
     llms = np.array([list(settings.catalogue.llms).index(llm) for llm in seen[0][0].llm])
-    shares = np.tile(np.array([0.5, 0.75, 0.875, 1.0])[:, None], llms.size)
+    first = seen[0][0]
+    rule = CompactRule(
+        llms,
+        np.tile(np.array([0.5, 0.75, 0.875, 1.0])[:, None], llms.size),
+        first.capacity_tokens_per_s,
+        first.capacity_tokens_per_s,
+        first.least,
+        first.most,
+        np.zeros(llms.size, np.int64),
+    )
     needed = [seen[0][0].serving + seen[0][0].booting]
     for observed, wanted in seen:
         work = observed.arriving_tokens_per_s + observed.waiting_tokens / settings.config.replay.catch_up_s
         work += observed.due_tokens_per_s
-        needed.append(needed_instances(work, observed, llms, shares, observed.capacity_tokens_per_s))
+        needed.append(needed_instances(work, observed.serving + observed.booting, rule))
         holds = zip(np.array(needed).T, HOLDS_MINUTES, strict=True)
         np.testing.assert_array_equal(wanted, [row[-1 - minutes :].max() for row, minutes in holds])
     assert len(np.unique([wanted for _, wanted in seen])) > 3

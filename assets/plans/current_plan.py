@@ -26,6 +26,7 @@ from fleetcast.models.world.toml_dataclasses import require_known
 _DAY = timedelta(days=1)
 STALE_AFTER = 2 * _DAY  # a plan of this age is no longer used
 FORECAST_ALARM = "forecasts_beat_last_value"
+MEASURED_STATE = "measured"  # the state of replicas by a rule on metrics
 WorkloadKey = tuple[str, str, str, int, str]  # region, llm, GPU type, GPUs, role
 
 
@@ -33,8 +34,8 @@ class ReplicaTarget(NamedTuple):
     """The replicas that a workload should have now, and the reason."""
 
     replicas: int
-    state: str  # planned, yesterday or floor
-    why: str  # a sentence; "" while the plan applies
+    state: str  # measured, planned, yesterday or floor
+    why: str  # a sentence; "" while the metrics or the plan apply
     decision_id: str  # "" on the floor
 
 

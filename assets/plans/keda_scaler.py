@@ -1,4 +1,4 @@
-"""Serve the replicas of a plan to KEDA as an external scaler over gRPC.
+"""Serve replicas to KEDA as an external scaler over gRPC: those of a plan, or of a rule on metrics.
 
 A ScaledObject names its workload in the metadata of its trigger (`plan export --format keda-scaler`). The
 metric is the number of replicas and its target is 1, so KEDA's autoscaler scales to that number. Every
@@ -8,11 +8,12 @@ response has its state, reason and decision_id as trailing metadata; a change of
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol
 
 import grpc
 
-from fleetcast.assets.plans.current_plan import CurrentPlan, ReplicaTarget, WorkloadKey
+from fleetcast.assets.plans.current_plan import MEASURED_STATE, ReplicaTarget, WorkloadKey
 from fleetcast.assets.plans.hpa_steps import current_request
 from fleetcast.assets.plans.keda_messages import MESSAGE_CLASSES, grpc_handlers
 from fleetcast.models.world.toml_dataclasses import shorten_text
@@ -26,13 +27,29 @@ MAX_REQUEST_BYTES = 1 << 18
 GrpcContext = Any  # grpc.aio.ServicerContext; the package has no types
 
 
-class KedaScaler:
-    """Serves the calls of externalscaler.proto from a plan; `log` gets a line for every change of state."""
+class ReplicaSource(Protocol):
+    """What decides the replicas: a plan in the lake, or a rule on the metrics of now."""
 
-    def __init__(self, plan: CurrentPlan, log: Callable[[str], None]) -> None:
+    policy: str
+    now: Callable[[], datetime]
+
+    def refresh(self) -> bool:
+        """Read again what the replicas depend on; ValueError or OSError where the lake cannot be read."""
+
+    def replica_target(self, key: WorkloadKey, floor: int | None) -> ReplicaTarget:
+        """Return the target of a workload now; ValueError for one that the config does not deploy."""
+
+    def recent_replicas(self, key: WorkloadKey, floor: int | None) -> list[int]:
+        """Return the replicas of the target now and at each of the last minutes, as an HPA's step needs."""
+
+
+class KedaScaler:
+    """Serves the calls of externalscaler.proto; `log` gets a line for every change of state."""
+
+    def __init__(self, plan: ReplicaSource, log: Callable[[str], None]) -> None:
         self.plan, self.log = plan, log
         self.lake_error = ""  # why the last read of the lake failed; "" after one that did not
-        self._states: dict[WorkloadKey, tuple[str, str]] = {}
+        self._states: dict[WorkloadKey, tuple[str, str, int | None]] = {}
 
     async def is_active(self, request: Any, context: GrpcContext) -> Any:
         """Answer IsActive: whether the plan has any replica now."""
@@ -80,9 +97,10 @@ class KedaScaler:
         except ValueError as error:
             self.log(f"{escape_name(ref.namespace)}/{escape_name(ref.name)}: refused: {error}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        state = (target.state, target.why)
+        values = (target.state, target.why, target.decision_id)
         names = ("fleetcast-state", "fleetcast-why", "fleetcast-decision")
-        context.set_trailing_metadata(tuple(zip(names, (*state, target.decision_id), strict=True)))
+        context.set_trailing_metadata(tuple(zip(names, values, strict=True)))
+        state = (target.state, target.why, target.replicas if target.state == MEASURED_STATE else None)
         if self._states.get(key) != state:
             self._states[key] = state
             why = f": {target.why}" if target.why else ""

@@ -40,7 +40,7 @@ def import_fleet_metrics(
     first = int(midnight(day).timestamp())
     time_range = (first, min(first + DOWNLOAD_DAY_S, int(time.time())) - step_s, step_s)
     known = known_workloads(settings.grid)
-    counts = dict(_counts(client, known, mapping, load_engine_metrics(), where, time_range))
+    counts = dict(ready_replicas(client, known, mapping, load_engine_metrics(), where, time_range))
     if not counts:
         raise IngestError(
             f"{client.url} has on {day} neither ready replicas (kube-state-metrics) of {', '.join(known)} "
@@ -51,7 +51,7 @@ def import_fleet_metrics(
     return write_observed_fleet(settings, _samples(counts, scraped), url)
 
 
-def _counts(
+def ready_replicas(
     client: PrometheusClient,
     known: Mapping[str, ServiceOption],
     mapping: TraceMapping,
@@ -63,10 +63,12 @@ def _counts(
     by_name = "|".join(re.escape(name).replace("\\", "\\\\") for name in known)
     region, counted_llms = mapping.labels.get("region", "region"), set[str]()
     for label in READY_REPLICA_LABELS:
-        selector = _selector(f"kube_{label}_status_replicas_ready", f'{label}=~"{by_name}"', where)
+        selector = metric_selector(f"kube_{label}_status_replicas_ready", f'{label}=~"{by_name}"', where)
         # Several kube-state-metrics may export the same object.
         query = f"sum by ({region}, {label}) (max by ({region}, namespace, {label}) ({selector}))"
-        for (place, name), found in _query(client, query, region, label, mapping, time_range).items():
+        for (place, name), found in query_by_region(
+            client, query, region, label, mapping, time_range
+        ).items():
             counted_llms.add(known[name].llm)
             yield (place, name), found
     for engine in metrics.engines.values():
@@ -74,7 +76,7 @@ def _counts(
             continue
         processes = defaultdict[tuple[str, str], dict[int, float]](lambda: defaultdict(float))
         for query in _engine_queries(engine, region, where):
-            for (place, model), found in _query(
+            for (place, model), found in query_by_region(
                 client, query, region, engine.model_label, mapping, time_range
             ).items():
                 llm = mapping.llm_names.get(model, model)
@@ -88,10 +90,10 @@ def _engine_queries(engine: EngineMetrics, region: str, where: str) -> Iterator[
     """Yield queries for the number of processes that serve each llm in each region."""
     by = f"{region}, {engine.model_label}"
     for row in engine.counted:
-        yield f"count by ({by}) (count by ({by}, instance) ({_selector(row.requests, where)}))"
+        yield f"count by ({by}) (count by ({by}, instance) ({metric_selector(row.requests, where)}))"
 
 
-def _selector(metric: str, *matchers: str) -> str:
+def metric_selector(metric: str, *matchers: str) -> str:
     return f"{metric}{{{','.join(filter(None, matchers))}}}"
 
 
@@ -106,7 +108,7 @@ def _only_workload(known: Mapping[str, ServiceOption], llm: str) -> str | None:
     return names[0] if names else None
 
 
-def _query(
+def query_by_region(
     client: PrometheusClient,
     query: str,
     region: str,

@@ -15,6 +15,7 @@ import hashlib
 from collections import deque
 from datetime import date
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,10 +29,23 @@ from fleetcast.models.plan.pool_capacity import instances_for_work, size_shares,
 from fleetcast.models.replay.run import Schedule
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.own_policies import FleetObservation, OwnPolicy
+from fleetcast.models.world.plan_grid import Grid
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 DECISIONS_PER_HOUR = round(HOUR_S / STEP_S)
 MEASURED_SIZES: dict[str, list[Floats]] = {}  # capacities of one and of two instances, by what they depend on
+
+
+class CompactRule(NamedTuple):
+    """What the rule knows of the pools on a day."""
+
+    llms: Ints  # (pools,) number of each pool's llm
+    shares: Floats  # (4, pools) of `size_shares`
+    of_four: Floats  # (pools,) tokens/s of one of four instances, as measured
+    capacity: Floats  # (pools,) the same times the knob
+    least: Ints  # (pools,) instances
+    most: Ints  # (pools,) instances
+    held_decisions: Ints  # (pools,) for so many decisions an unused instance is held
 
 
 def compact_schedule(
@@ -47,59 +61,69 @@ def compact_schedule(
     When it is played, ConfigError for instances that only decode and are not paired: they get no prompts.
     """
     grid, replay = settings.grid, settings.config.replay
-    names = list(settings.catalogue.llms)
-    llms = np.array([names.index(row.kind.llm) for row in grid.pools])
-    measured = grid.instance_capacity(of_four)
     recent = deque[Floats]()
 
     @cache
-    def sizes() -> tuple[Floats, Ints]:  # measured when the replay begins
-        apart = next((llm for llm, role in grid.services if role == "decode"), None)
-        if apart is not None:
-            raise ConfigError(
-                f"compact: {apart} has instances that only decode, needed whole or paired ones. Leave "
-                "compact out."
-            )
-        shares = pool_size_shares(settings, day, measured)
-        held_s = pool_holds_s(settings, day, measured, shares)
-        return shares, np.ceil(held_s * DECISIONS_PER_HOUR / HOUR_S).astype(np.int64)
+    def rule() -> CompactRule:  # measured when the replay begins
+        return measure_rule(settings, day, grid.instance_capacity(of_four), grid.instance_capacity(capacity))
 
     def decide(seen: FleetObservation) -> Floats:
-        shares, held_decisions = sizes()
+        running = seen.serving + seen.booting
         if not recent:  # the fleet that serves at the start is held too
-            recent.append((seen.serving + seen.booting).astype(np.float64))
+            recent.append(running.astype(np.float64))
         work = seen.arriving_tokens_per_s + seen.waiting_tokens / replay.catch_up_s + seen.due_tokens_per_s
         work = np.where(grid.is_leading_pool, work, 0.0)
-        recent.appendleft(needed_instances(work, seen, llms, shares, measured))
-        if len(recent) > held_decisions.max() + 1:
+        recent.appendleft(needed_instances(work, running, rule()))
+        if len(recent) > rule().held_decisions.max() + 1:
             recent.pop()
-        is_held = np.arange(len(recent))[:, None] <= held_decisions
-        return np.max(recent, axis=0, where=is_held, initial=0.0)
+        return largest_held(np.array(recent), rule().held_decisions)
 
     return own_schedule("compact", OwnPolicy("", decide), grid, capacity, start, DECISIONS_PER_HOUR)
 
 
-def needed_instances(
-    work: Floats, seen: FleetObservation, pool_llms: Ints, shares: Floats, measured: Floats
-) -> Floats:
+def measure_rule(settings: RunSettings, day: date, of_four: Floats, capacity: Floats) -> CompactRule:
+    """Return what the rule knows of a day's pools.
+
+    `of_four`: (pools,) tokens/s of one of four instances; `capacity`: the same times the knob. ConfigError
+    for instances that only decode and are not paired: they get no prompts.
+    """
+    grid, names = settings.grid, list(settings.catalogue.llms)
+    apart = next((llm for llm, role in grid.services if role == "decode"), None)
+    if apart is not None:
+        raise ConfigError(
+            f"compact: {apart} has instances that only decode, needed whole or paired ones. Leave "
+            "compact out."
+        )
+    shares = pool_size_shares(settings, day, of_four)
+    held_s = pool_holds_s(settings, day, of_four, shares)
+    held_decisions = np.ceil(held_s * DECISIONS_PER_HOUR / HOUR_S).astype(np.int64)
+    llms = np.array([names.index(row.kind.llm) for row in grid.pools])
+    least = np.array([row.min_instances for row in grid.pools])
+    most = np.array([row.max_instances for row in grid.pools])
+    return CompactRule(llms, shares, of_four, capacity, least, most, held_decisions)
+
+
+def largest_held(recent: Floats, held_decisions: Ints) -> Floats:
+    """Return each pool's largest need over its held decisions; `recent`: (decisions, pools), newest first."""
+    is_held = np.arange(len(recent))[:, None] <= held_decisions
+    held: Floats = np.max(recent, axis=0, where=is_held, initial=0.0)
+    return held
+
+
+def needed_instances(work: Floats, running: Floats | Ints, rule: CompactRule) -> Floats:
     """Return the instances that each pool needs for the work of its llm, shape (pools,); a home keeps one.
 
-    Parameters
-    ----------
-    work : (pools,) tokens/s
-    pool_llms : (pools,) number of each pool's llm
-    shares : (4, pools) of `size_shares`
-    measured : (pools,) tokens/s of one of four instances; that which is observed is times the knob
+    `work`: (pools,) tokens/s; `running`: (pools,) instances that serve or boot.
     """
-    llm, needed = np.unique(pool_llms, return_inverse=True)[1], np.zeros(work.size)
-    order = np.lexsort((-(seen.serving + seen.booting), -seen.least, llm))  # by llm, its home first
+    llm, needed = np.unique(rule.llms, return_inverse=True)[1], np.zeros(work.size)
+    order = np.lexsort((-running, -rule.least, llm))  # by llm, its home first
     pools, rest = np.bincount(llm), np.bincount(llm, work)
     first = np.cumsum(pools) - pools
     for rank in range(pools.max()):
         at = order[first[pools > rank] + rank]  # one pool of each llm that has so many
-        capacity, share = seen.capacity_tokens_per_s[at], shares[:, at]
-        needed[at] = np.minimum(instances_for_work(rest[llm[at]], capacity, share), seen.most[at])
-        sustained = sustained_work(needed[at], np.maximum(capacity, measured[at]), share)
+        capacity, share = rule.capacity[at], rule.shares[:, at]
+        needed[at] = np.minimum(instances_for_work(rest[llm[at]], capacity, share), rule.most[at])
+        sustained = sustained_work(needed[at], np.maximum(capacity, rule.of_four[at]), share)
         rest[llm[at]] = np.maximum(0.0, rest[llm[at]] - sustained)
         if not rest.any():
             break
@@ -112,15 +136,20 @@ def pool_size_shares(settings: RunSettings, day: date, of_four: Floats) -> Float
 
     `of_four`: (pools,) tokens/s of one of four instances. Measured once for the same requests and fleet.
     """
-    grid = settings.grid
-    options = [grid.service_options.index(grid.option_of(row.kind.llm, row.deployment)) for row in grid.pools]
     key = capacity_key(settings, day)
     if key not in MEASURED_SIZES:
         MEASURED_SIZES[key] = [
             np.array(plans.measure_capacities(settings, day, Progress(), count)) for count in (1, 2)
         ]
-    of_one, of_two = (measured[options] / grid.instances_per_option for measured in MEASURED_SIZES[key])
+    of_one, of_two = (pool_capacity(settings.grid, of_options) for of_options in MEASURED_SIZES[key])
     return size_shares(of_one, of_two, of_four)
+
+
+def pool_capacity(grid: Grid, of_options: Floats) -> Floats:
+    """Return tokens/s of one instance of each pool, (pools,), from those of `grid.service_options`."""
+    options = [grid.service_options.index(grid.option_of(row.kind.llm, row.deployment)) for row in grid.pools]
+    capacity: Floats = of_options[options] / grid.instances_per_option
+    return capacity
 
 
 def capacity_key(settings: RunSettings, day: date) -> str:

@@ -53,7 +53,7 @@ class PrometheusClient:
     """Queries a server with a few attempts and growing waits, until `end_s` of time.monotonic()."""
 
     def __init__(self, url: str, end_s: float) -> None:
-        self.url, self.end_s = _base_url(url), end_s
+        self.url, self.end_s = require_url(url), end_s
         token = os.environ.get(TOKEN_VARIABLE, "").strip()
         if not (token.isascii() and token.isprintable()):  # it would be printed with Python's error
             raise IngestError(
@@ -234,7 +234,7 @@ class PrometheusClient:
         return answer.get("data")
 
 
-def _base_url(url: str) -> str:
+def require_url(url: str) -> str:
     """Return the address without query and API path; IngestError if it is not an http address."""
     try:
         parts = urllib.parse.urlsplit(url)

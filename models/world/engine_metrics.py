@@ -46,6 +46,7 @@ class EngineMetrics:
     source: str
     e2e: tuple[str, ...] = field(default=())
     output_tokens: tuple[str, ...] = field(default=())  # counters, for versions without the histogram
+    waiting: tuple[str, ...] = field(default=())  # gauges of requests in the queue
     is_frontend: bool = False
 
     @property
