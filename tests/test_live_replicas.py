@@ -1,5 +1,7 @@
 """The rule `compact` on a server's metrics, against what it decided in the replay that made them."""
 
+import asyncio
+import dataclasses
 import json
 import re
 import shutil
@@ -12,6 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -24,12 +27,21 @@ from typer.testing import CliRunner
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
 from fleetcast.assets.plans import plans
 from fleetcast.assets.plans.cluster_workloads import workload_names
-from fleetcast.assets.plans.current_plan import CurrentPlan, WorkloadKey
+from fleetcast.assets.plans.current_plan import CurrentPlan, ReplicaTarget, WorkloadKey
 from fleetcast.assets.plans.hpa_steps import EXACT_MINUTES, LIFT_MINUTES
-from fleetcast.assets.plans.observed_load_metrics import RATE_S, ObservedLoad, pool_label
+from fleetcast.assets.plans.keda_messages import MESSAGE_CLASSES
+from fleetcast.assets.plans.keda_scaler import KedaScaler
+from fleetcast.assets.plans.observed_load_metrics import (
+    RATE_S,
+    ObservedLoad,
+    pool_label,
+    read_observed_load,
+)
 from fleetcast.assets.replays import compact_schedule, live_replicas, replays
 from fleetcast.assets.replays.compact_schedule import CompactRule, largest_held, needed_instances
 from fleetcast.assets.replays.live_replicas import SHOWN_STEPS, STALE_S, STEP, LiveReplicas
+from fleetcast.assets.traces.ingest import LANDING_DIR
+from fleetcast.assets.traces.trace_mapping import read_mapping
 from fleetcast.models.world.own_policies import FleetObservation
 from fleetcast.pipelines.cli import cli_app
 
@@ -112,6 +124,9 @@ def exported_series(settings: RunSettings, seen: list[FleetObservation]) -> SERI
     return series
 
 
+QUERIES: list[str] = []  # of the simple server
+
+
 @contextmanager
 def simple_server(day: Day, _folder: Path) -> Iterator[str]:
     """Answers the queries that are needed: sums of rates over steps, and of gauges."""
@@ -119,6 +134,7 @@ def simple_server(day: Day, _folder: Path) -> Iterator[str]:
     def answer(path: str) -> tuple[int, dict[str, str], bytes]:
         given = urllib.parse.parse_qs(urllib.parse.urlsplit(path).query)
         query, first, last = given["query"][0], *(int(given[name][0]) for name in ("start", "end"))
+        QUERIES.append(query)
         at = np.arange(first, last + 1, STEP)
         steps = (at - round(midnight(DAY).timestamp())) // STEP
         label = re.search(r"by \(region, (\w+)\)", query)
@@ -303,6 +319,39 @@ def test_each_day_has_its_own_rule_and_the_knob_of_the_config(
     assert measured == [DAY, DAY + timedelta(days=1)]
 
 
+def test_each_request_is_counted_once_under_the_name_of_its_llm(day: Day, tmp_path: Path) -> None:
+    """Under an older name of the metric, and at a frontend, the same requests come again."""
+    again = {
+        (other, region, of): 2 * values
+        for (name, region, of), values in day.series.items()
+        for other in {
+            "vllm:prompt_tokens_total": ["vllm:request_prompt_tokens_sum", "sglang:prompt_tokens_total"],
+            "vllm:time_to_first_token_seconds_count": ["vllm:request_prompt_tokens_count"],
+            "vllm:num_requests_waiting": ["sglang:num_queue_reqs"],
+        }.get(name, [])
+    }
+    mapping = read_mapping(LANDING_DIR / "small.metrics", "small", day.settings.catalogue)
+    begins, grid = round(midnight(DAY).timestamp()) + 36_000, day.settings.grid
+    instants = [begins + STEP * step for step in range(40)]
+
+    def read(series: SERIES, names: dict[str, str], where: str = "") -> ObservedLoad:
+        with simple_server(day._replace(series=series), tmp_path) as url:
+            named = dataclasses.replace(mapping, llm_names=names) if names else mapping
+            return read_observed_load(url, where, grid, named, instants, STEP)
+
+    once = read(day.series, {})
+    for found, expected in zip(read(day.series | again, {}), once, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    engines = {key: rows for key, rows in day.series.items() if key[0].startswith("vllm")}
+    renamed = {(*key[:2], key[2].replace("llama", "lama")): rows for key, rows in engines.items()}
+    names = {llm.replace("llama", "lama"): llm for llm in day.settings.catalogue.llms}
+    for found, expected in zip(read(renamed, names)[:3], once[:3], strict=True):
+        np.testing.assert_array_equal(found, expected)
+    QUERIES.clear()
+    read(day.series, {}, 'cluster="a"')
+    assert all('cluster="a"' in query for query in QUERIES)
+
+
 def a_load(work: list[float], serving: list[int], waiting: int = 0) -> ObservedLoad:
     one = np.array([work])
     mean = np.full_like(one, 60.0)
@@ -338,9 +387,30 @@ def test_a_need_is_held_and_then_released_within_the_limits() -> None:
     assert newest([nan] * SHOWN_STEPS + [150.0], [5] * (SHOWN_STEPS + 1)) == 5
     assert newest([nan] * SHOWN_STEPS + [150.0], [50] * (SHOWN_STEPS + 1)) == 9
     assert newest([nan] * SHOWN_STEPS + [150.0] * 6, [5] * (SHOWN_STEPS + 6)) == 2
+    left = a_load([0.0] * 12, [1] * 12)._replace(waiting_requests=np.array([[9.0] * 6 + [0.0] * 6]))
+    assert not left.arriving_tokens_per_s(STEP).any()  # requests that their clients left do not arrive
     gap = STALE_S // STEP
     assert newest([*calm, *[nan] * (gap - 1)], there[: SHOWN_STEPS + gap - 1]) == 2
     assert np.isnan(newest([*calm, *[nan] * gap], there[: SHOWN_STEPS + gap]))
+
+
+def test_each_change_of_measured_replicas_is_a_line() -> None:
+    class Source:
+        policy, counts = "day_ahead", iter([2, 2, 3, 2])
+
+        def now(self) -> datetime:
+            return midnight(DAY)
+
+        def replica_target(self, *_: object) -> ReplicaTarget:
+            return ReplicaTarget(next(self.counts), "measured", "", "")
+
+    metadata = {"region": "east", "llm": "a", "gpu": "b", "gpusPerInstance": "1", "role": "whole"}
+    ref = MESSAGE_CLASSES["ScaledObjectRef"](name="a", namespace="b", scalerMetadata=metadata)
+    lines: list[str] = []
+    scaler = KedaScaler(Source(), lines.append)
+    for _ in range(4):
+        asyncio.run(scaler.is_active(ref, Mock()))
+    assert [line.split("  ")[-1] for line in lines] == ["measured 2", "measured 3", "measured 2"]
 
 
 @pytest.mark.parametrize(

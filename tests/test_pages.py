@@ -294,6 +294,70 @@ def test_the_picture_of_the_boards_is_of_their_table() -> None:
             assert cell == (text if board["is_ranked"] else f"({text})"), (trace, policy)
 
 
+def test_the_readme_has_the_figures_of_the_boards() -> None:
+    """Each cell of its table of nine traffics is that of the board on the page of the comparison."""
+    readme = chapter((ROOT / "README.md").read_text(encoding="utf-8"), "Nine traffics")
+    lines = [line.strip("|").split("|") for line in readme.splitlines() if "|" in line]
+    rows = [[cell.strip() for cell in line] for line in lines]
+    boards = boards_of_the_page()
+    assert [len(rows), len(boards)] == [2 + 9, 9]
+    columns = ["compact", "reflex_gaps", "reactive_gaps", "hpa_gaps", "", "lt_ua"]
+    for row, board in zip(rows[2:], boards, strict=True):
+        for policy, cell in zip(columns, row[1:], strict=True):
+            plain = re.match(r"`(\w+)` (.*)", cell)
+            assert cell.replace("**", "") in board.get(policy, {"missed", ""}) or (
+                plain and plain[2] in board[plain[1]]
+            ), (row[0], policy, cell, board.get(policy))
+
+
+def boards_of_the_page() -> list[dict[str, set[str]]]:
+    """What may stand for each policy of each board: its cost over compact in %, with or without a range."""
+    page = (ROOT / "data/docs/explanation/planner-comparison.md").read_text(encoding="utf-8")
+    page = re.sub(r"`(\w+)` with both mechanisms", r"`\1_gaps`", page)
+    tables = [
+        re.findall(r"^\| `(\w+)`(?: \([\w ]+\))? \| (.*) \|$", chapter(page, heading), re.MULTILINE)
+        for heading in (
+            "On days that no search has seen",
+            "A real hour of Azure",
+            "Code completions, where `compact` is no better",
+            "Few real users, where `compact` loses",
+            "Other traffics",
+        )
+    ]
+    split = [
+        [(policy, [cell.strip() for cell in text.split("|")]) for policy, text in table] for table in tables
+    ]
+    with_usd = [[(policy, *row[first : first + 2]) for policy, row in split[0]] for first in (1, 4)]
+    with_usd += [[(policy, *row[:2]) for policy, row in table] for table in split[1:4]]
+    boards = [board_in_usd(table) for table in with_usd]
+    for column in range(4):
+        boards.append({policy: {cell_of_day_count(row[column])} for policy, row in split[4]})
+    return boards
+
+
+def board_in_usd(table: list[tuple[str, str, str]]) -> dict[str, set[str]]:
+    """From the USD of each policy, and its cost over the cheapest one with a range, "" for compact."""
+    compact = next(float(usd.replace(",", "")) for policy, usd, _ in table if policy == "compact")
+    board = {}
+    for policy, usd, over in table:
+        if usd.startswith("("):
+            board[policy] = {"missed"}
+        elif policy == "compact":
+            board[policy] = {usd}
+        elif usd:
+            percent = f"{100 * float(usd.replace(',', '')) / compact - 100:+.0f}"
+            board[policy] = {percent, over} if over.startswith(f"{percent} (") else {percent}
+    return board
+
+
+def cell_of_day_count(text: str) -> str:
+    """The same from "+117, 5", "(+120, 5)" or "82,509 USD, 4": percent, or USD, and the days on target."""
+    over, days = text.rsplit(", ", 1)
+    if text.startswith("("):
+        return "missed"
+    return over.replace(" USD", f", {days} of 5 days" if days != "5" else "") if "USD" in over else over
+
+
 def test_the_picture_of_the_measured_runs_has_as_many_as_its_text() -> None:
     description = Image.open(ROOT / "data" / "pictures" / "wall.png").info["Description"]
     page = (ROOT / "data/docs/explanation/accuracy.md").read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """Read from a Prometheus server what the engines of each llm prefill, what waits, and what serves.
 
-Rates are those of one minute, so the server must scrape the engines twice a minute or more often. Engines
+Rates are those of RATE_S, so the server must scrape the engines at least twice in that time. Engines
 count a prompt when its first token comes, and do not know tiers: all prompts count.
 """
 
@@ -38,8 +38,8 @@ class ObservedLoad(NamedTuple):
         return np.nan_to_num(self.waiting_requests) * np.nan_to_num(self.mean_prompt_tokens)
 
     def arriving_tokens_per_s(self, step_s: int) -> Floats:
-        """Return the prompts that arrived in the minute before, (llms, instants): what was prefilled, and by
-        what the queue grew. NaN where what was prefilled is unknown; not below 0.
+        """Return the prompts that arrived within RATE_S, (llms, instants): what was prefilled, and by what
+        the queue grew. NaN where what was prefilled is unknown; not below 0.
         """
         waiting, back = self.waiting_tokens(), RATE_S // step_s
         before = np.concatenate([np.repeat(waiting[:, :1], back, axis=1), waiting[:, :-back]], axis=1)
@@ -57,8 +57,6 @@ def read_observed_load(
     metrics, time_range = load_engine_metrics(), (instants[0], instants[-1], step_s)
     rate, waiting, tokens, requests = Series(), Series(), Series(), Series()
     for engine in metrics.engines.values():
-        if engine.is_frontend:  # the engines behind it count the same requests
-            continue
         for row in engine.counted:
             for found, metric, seconds in (
                 (rate, row.input_tokens, RATE_S),
@@ -102,7 +100,7 @@ def _sum_by_llm(
 
 
 def _add_missing(found: Series, more: Series) -> None:
-    """Add the series of llms that have none yet: a process may have several names of a metric."""
+    """Add the series of llms that have none yet: of a process with several names, and of frontends."""
     for llm, values in more.items():
         found.setdefault(llm, values)
 
