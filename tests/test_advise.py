@@ -465,7 +465,7 @@ def test_gpu_types_are_taken_by_cost_and_those_that_attain_far_less_last(
 ) -> None:
     """The cheapest may attain a little less in its busiest hour: the promise is of the day."""
     usd = {gpu: load_catalogue().gpus[gpu].usd_per_hour for gpu in ("l40s-48gb", "a100-80gb", "h100-80gb")}
-    sizes = {"l40s-48gb": (1, 0.80), "a100-80gb": (3, 0.91), "h100-80gb": (1, 0.99)}
+    sizes = {"l40s-48gb": (1, 0.80), "a100-80gb": (3, 0.91), "h100-80gb": (1, 0.99)}  # two GPUs: as many
     assert usd["l40s-48gb"] < usd["h100-80gb"] < 3 * usd["a100-80gb"]
 
     def size(_: RunSettings, sized: advice_config.SizedDeployment, llm: str, __: object, least: int) -> Any:
@@ -490,16 +490,30 @@ def test_gpu_types_are_taken_by_cost_and_those_that_attain_far_less_last(
     catalogue = replace(output[2].catalogue, gpus=gpus)
     settings = replace(output[2], config=replace(config, fleet=fleet), catalogue=catalogue)
     choices = advice_pipeline.choose_deployments(settings, *wanted)
-    found = [(sized["llama3.1-8b"].deployment.gpu, sized["llama3.1-8b"].peak_instances) for sized in choices]
-    assert found == [("h100-80gb", 1), ("a100-80gb", 3), ("l40s-48gb", 1)]
+    sized = [choice["llama3.1-8b"] for choice in choices]
+    found = [(one.deployment.gpu, one.deployment.tensor_parallel, one.peak_instances) for one in sized]
+    assert found == [("h100-80gb", 1, 1), ("a100-80gb", 1, 3), ("h100-80gb", 2, 1)]
     [alone] = advice_pipeline.choose_deployments(output[2], NEXT, {}, ["llama3.1-8b"], {}, Progress())
     assert alone["llama3.1-8b"].peak_instances == 2
+
+
+@pytest.mark.parametrize(("heads", "smallest", "degrees"), [(32, 1, [1, 2]), (33, 1, [1]), (32, 8, [8])])
+def test_each_gpu_type_has_a_larger_deployment_where_the_heads_divide(
+    heads: int, smallest: int, degrees: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue = load_catalogue()
+    llms = {"llama3.1-8b": replace(catalogue.llms["llama3.1-8b"], heads=heads)}
+    monkeypatch.setattr(advice_config, "min_tensor_parallel", lambda *_: smallest)
+    given = (replace(catalogue, llms=llms), load_config("office", catalogue))
+    found = advice_config.small_deployments("llama3.1-8b", "h100-80gb", *given)
+    assert found == [Deployment("h100-80gb", degree) for degree in degrees]
 
 
 def test_the_next_gpu_type_is_planned_where_the_first_breaks_its_promise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpus, planned, plan = ["a100-80gb", "h100-80gb", "l40s-48gb"], list[str](), advise.planned_sections
+    """The third costs more than what the second promises, so it is not planned."""
+    gpus, planned, plan = ["l40s-48gb", "a100-80gb", "h100-80gb"], list[str](), advise.planned_sections
 
     def plan_and_break(settings: RunSettings, *given: Any) -> dict[str, Any]:
         planned.extend(pool.gpu for pool in settings.config.fleet.deployments["llama3.1-8b"])
@@ -514,7 +528,7 @@ def test_the_next_gpu_type_is_planned_where_the_first_breaks_its_promise(
     with few_replays():
         found = advise_trace(AdviceRequest(trace(tmp_path / "two.csv", 50, 20)), tmp_path / "out", Progress())
     assert planned == gpus[:2]
-    assert "h100-80gb" in found["answer"][0]
+    assert "a100-80gb" in found["answer"][0]
     assert found["promise"]["is_kept"]
 
 
@@ -529,13 +543,41 @@ def test_of_gpu_types_that_break_their_promise_the_closest_is_shown() -> None:
         return {"promise": {"is_kept": False, "kept_share": shares[gpu], "in_time_low_share": in_time[gpu]}}
 
     choices = [{"llama3.1-8b": advice_config.SizedDeployment(Deployment(gpu, 1), 1)} for gpu in shares]
-    found, sections = advise.plan_until_kept(choices, plan)
+    none_usd = [0.0, 0.0, 0.0]
+    found, sections = advise.plan_cheapest_kept(choices, none_usd, plan)
     assert (found, planned[-1], len(planned)) == (choices[1], "h100-80gb", 4)
     assert sections["promise"]["kept_share"] == 0.8
-    assert advise.plan_until_kept(choices[:2], plan)[0] is choices[1]
+    assert advise.plan_cheapest_kept(choices[:2], none_usd[:2], plan)[0] is choices[1]
     assert len(planned) == 6, "the last one is not planned twice"
     in_time["l40s-48gb"] = 0.95
-    assert advise.plan_until_kept(choices, plan)[0] is choices[2]
+    assert advise.plan_cheapest_kept(choices, none_usd, plan)[0] is choices[2]
+
+
+@pytest.mark.parametrize(
+    ("least_usd", "promised_usd", "order"),
+    [
+        ([480.0, 338.0, 500.0], [480.0, 338.0, 1.0], [0, 1]),  # the third is dearer at least
+        ([480.0, 338.0, 300.0], [480.0, 400.0, 600.0], [0, 1, 2, 1]),  # the cheapest is planned again
+        ([480.0, 338.0, 300.0], [480.0, None, 470.0], [0, 1, 2]),  # the second breaks its promise
+        ([480.0, 480.0, 480.0], [480.0, 1.0, 1.0], [0]),
+    ],
+)
+def test_of_gpu_types_that_keep_their_promise_the_cheapest_is_advised(
+    least_usd: list[float], promised_usd: list[float | None], order: list[int]
+) -> None:
+    choices: list[advise.Deployments] = [{} for _ in least_usd]
+    planned = list[int]()
+
+    def plan(choice: advise.Deployments) -> dict[str, Any]:
+        planned.append(next(n for n, other in enumerate(choices) if other is choice))
+        usd = promised_usd[planned[-1]]
+        broken = {"is_kept": False, "kept_share": 0.5, "in_time_low_share": 0.5}
+        return {"promise": broken if usd is None else {"is_kept": True, "usd_mean": usd}}
+
+    found, sections = advise.plan_cheapest_kept(choices, least_usd, plan)
+    assert planned == order
+    assert found is choices[order[-1]]
+    assert sections["promise"]["usd_mean"] == promised_usd[order[-1]]
 
 
 def test_the_saving_of_other_gpus_is_that_of_their_promise(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.lake.settings import RunSettings, load_settings
-from fleetcast.assets.studies.try_fleet import TryPool, min_tensor_parallel
+from fleetcast.assets.studies.try_fleet import DEFAULT_DEGREES, TryPool, min_tensor_parallel
 from fleetcast.models.latency.profile_order import profiled_gpus
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
@@ -79,6 +79,16 @@ def cheapest_deployment(
         )
     _, gpu, degree = min(found)
     return Deployment(gpu, degree)
+
+
+def small_deployments(llm: str, gpu: str, catalogue: Catalogue, config: RunConfig) -> list[Deployment]:
+    """Return the smallest deployment of a GPU type that holds an llm, and one of twice as many GPUs.
+
+    The larger one only where the heads of the llm can be divided so. ConfigError if none holds it.
+    """
+    degree = min_tensor_parallel(llm, gpu, catalogue, config)
+    has_twice = 2 * degree <= max(DEFAULT_DEGREES) and catalogue.llms[llm].heads % (2 * degree) == 0
+    return [Deployment(gpu, degree) for degree in ([degree, 2 * degree] if has_twice else [degree])]
 
 
 def choose_forecast_methods(imported: ImportedTrace) -> tuple[str, tuple[str, ...]]:

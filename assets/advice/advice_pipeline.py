@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 
-from fleetcast.assets.advice.advice_config import SizedDeployment, cheapest_deployment
+from fleetcast.assets.advice.advice_config import SizedDeployment, cheapest_deployment, small_deployments
 from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.advice.short_trace import rank_by_cost
 from fleetcast.assets.demand import demand_history
@@ -79,10 +79,10 @@ def choose_deployments(
 ) -> list[dict[str, SizedDeployment]]:
     """Return deployments for all llms, the cheapest first, then those to take if these miss their promise.
 
-    Of an llm these are the deployment of its fleet to rent and, of each GPU type, the smallest that holds
-    it, in the order of their cost in the busiest hour; those that attain far less than the target there come
-    last. A fleet has the instances that must survive, so a cheaper and slower type may cost less than that of
-    the fleet to rent. An llm without a fleet to rent has its cheapest deployment alone.
+    Of an llm these are the deployment of its fleet to rent and small ones of each GPU type, in the order of
+    their cost in the busiest hour; those that attain far less than the target there come last. A fleet has
+    the instances that must survive, so a cheaper and slower type may cost less than that of the fleet to
+    rent. An llm without a fleet to rent has its cheapest deployment alone.
     """
     ranked = list[list[SizedDeployment]]()
     with progress.bar("choose GPU types", len(llms)) as done:
@@ -116,14 +116,18 @@ def _rank_in_busiest_hour(
 def deployments_to_compare(
     answer: rent_answer.RentAnswer, settings: RunSettings, llm: str, gpus: Sequence[str]
 ) -> list[Deployment]:
-    """Return the deployment of the best fleet of one type, then the smallest of each GPU type, each once."""
+    """Return the deployment of the best fleet of one type, then small ones of each GPU type, each once.
+
+    The smallest that holds the llm, and one of twice as many GPUs: few large instances may survive a loss for
+    less than many small ones, and serve a long prompt in time.
+    """
     found = list[Deployment]()
     if fleet := answer.fleets.get("one_type"):
         price = max(fleet.held, key=lambda item: item[1])[0].decode.price
         found.append(Deployment(price.gpu, price.gpus))
     for gpu in gpus:
         with suppress(ConfigError):  # no instance of this type holds the llm
-            found.append(cheapest_deployment(llm, settings.catalogue, settings.config, [gpu]))
+            found += small_deployments(llm, gpu, settings.catalogue, settings.config)
     return list(dict.fromkeys(found))
 
 

@@ -6,6 +6,7 @@ studies: characterise, forecast, search GPUs, plan and replay the last whole day
 the next day. A trace of less than two days is sized hour by hour (short_trace.py).
 """
 
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -35,9 +36,10 @@ from fleetcast.assets.advice.remedies import describe_remedy
 from fleetcast.assets.advice.rented_gpus import Deployments, search_rented_promise
 from fleetcast.assets.advice.sections import add_derived_sections, empty_sections
 from fleetcast.assets.demand.characterise import characterise_trace
-from fleetcast.assets.lake.settings import Progress, RunSettings
+from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.plans.day_ahead import plan_ahead
+from fleetcast.assets.plans.problems import option_usd_per_hour
 from fleetcast.assets.studies import try_fleet
 from fleetcast.models.aliases import Numbers
 from fleetcast.models.replay.session import background_compile
@@ -202,8 +204,9 @@ def compute_sections(
     sections["gpus"] = data_sections.gpu_section(answers)
     current = evaluate_current_fleet(settings, last, pools, request.current_fleet, catalogue, office)
     if last is not None:
-        deployments, planned = plan_until_kept(
+        deployments, planned = plan_cheapest_kept(
             choices,
+            [least_day_usd(settings_of(choice)) for choice in choices],
             lambda choice: planned_sections(
                 settings_of(choice), last, next_day, request.survive, current, rented, progress
             ),
@@ -224,23 +227,42 @@ def compute_sections(
     return sections
 
 
-def plan_until_kept(
-    choices: Sequence[Deployments], plan: Callable[[Deployments], Numbers]
+def plan_cheapest_kept(
+    choices: Sequence[Deployments],
+    least_usd: Sequence[float],
+    plan: Callable[[Deployments], Numbers],
 ) -> tuple[Deployments, Numbers]:
-    """Return the first of `choices` whose promise is kept, else the one that comes closest; its sections.
+    """Return the cheapest of `choices` whose promise is kept, else the one that comes closest; its sections.
 
-    Closest: kept in most versions of tomorrow, then most requests in time. That one is planned last, so that
-    the plans in the lake are of it.
+    `least_usd`: the cost of the least fleet of each choice; one whose least fleet costs as much as a kept
+    promise is not planned. Closest: kept in most versions of tomorrow, then most requests in time. The found
+    one is planned last, so that the plans in the lake are of it.
     """
-    shares = list[tuple[float, float]]()
-    for choice in choices:
-        sections = plan(choice)
-        promise = sections["promise"]
+    planned = list[tuple[Deployments, Numbers]]()
+    kept_usd = math.inf
+    for choice, floor_usd in zip(choices, least_usd, strict=True):
+        if floor_usd < kept_usd:
+            planned.append((choice, plan(choice)))
+            promise = planned[-1][1]["promise"]
+            kept_usd = min(kept_usd, promise["usd_mean"] if promise["is_kept"] else math.inf)
+
+    def rank(found: tuple[Deployments, Numbers]) -> tuple[float, ...]:
+        promise = found[1]["promise"]
         if promise["is_kept"]:
-            return choice, sections
-        shares.append((promise["kept_share"], promise["in_time_low_share"]))
-    closest = choices[shares.index(max(shares))]
-    return closest, sections if closest is choices[-1] else plan(closest)
+            return 0.0, promise["usd_mean"]
+        return 1.0, -promise["kept_share"], -promise["in_time_low_share"]
+
+    best, sections = min(planned, key=rank)
+    return best, sections if best is planned[-1][0] else plan(best)
+
+
+def least_day_usd(settings: RunSettings) -> float:
+    """Return the cost of the least instances of all pools for a day."""
+    grid, usd_per_hour = settings.grid, 0.0
+    for row in grid.pools:
+        option = grid.option_of(row.kind.llm, row.deployment).option
+        usd_per_hour += row.min_instances * option_usd_per_hour(grid.catalogue, option)
+    return HOURS_OF_DAY * usd_per_hour
 
 
 def planned_sections(

@@ -16,7 +16,7 @@ from fleetcast.assets.advice.advice_config import (
     GROWTH_FACTOR,
     MIN_INSTANCE_LIMIT,
     SizedDeployment,
-    cheapest_deployment,
+    small_deployments,
 )
 from fleetcast.assets.lake.settings import Progress, RunSettings, StepCounter, run_parallel
 from fleetcast.assets.studies.rent_hour import BusiestHour, replay_hour
@@ -68,7 +68,9 @@ def cheapest_sized_deployments(
             llm_rows = rows[rows["llm"] == llm]
             tokens = llm_rows.groupby("hour_start")["input_tokens"].sum()
             hour = hour_of_rows(llm_rows[llm_rows["hour_start"] == tokens.idxmax()])
-            pools = [cheapest_deployment(llm, catalogue, settings.config, [gpu]) for gpu in gpus[llm]]
+            pools = [
+                pool for gpu in gpus[llm] for pool in small_deployments(llm, gpu, catalogue, settings.config)
+            ]
             least = settings.config.fleet.min_instances
             deployments[llm] = rank_by_cost(settings, llm, hour, pools, least)[0]
             done(n)
