@@ -30,6 +30,7 @@ from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.mechanisms import ENDINGS, STATES
+from fleetcast.models.world.named_llms import add_named_llms
 from fleetcast.models.world.toml_dataclasses import require_known
 
 COLUMNS = ("input_tokens", "output_tokens")
@@ -108,8 +109,7 @@ class Fleet:
         return self.tensor_parallel * load_catalogue().gpus[self.gpu].usd_per_hour
 
     def _catalogue(self) -> Catalogue:
-        catalogue = load_catalogue()
-        require_known(self.llm, catalogue.llms, "llm", "Fleet")
+        catalogue = add_named_llms(load_catalogue(), [self.llm], "Fleet")
         require_known(self.gpu, catalogue.gpus, "gpu", "Fleet")
         if self.profile is not None:
             profile = dataclasses.replace(

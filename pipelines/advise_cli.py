@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fleetcast.pipelines.options import (
+    LLM_NAME,
     ColumnsOption,
     DayOption,
     PriceListsOption,
@@ -42,7 +43,8 @@ def advise_command(
         typer.Option(
             "--assume-llm",
             "--as",
-            help="The llm to assume where the trace names no llm, or one without a latency profile.",
+            help="The llm to assume where the trace names no llm, or one without a latency profile: "
+            f"{LLM_NAME}.",
         ),
     ] = None,
     on: Annotated[

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from fleetcast.pipelines.options import QuietOption, expand_path, make_progress, resolve_config
+from fleetcast.pipelines.options import LLM_NAME, QuietOption, expand_path, make_progress, resolve_config
 from fleetcast.pipelines.terminal import ERR, OUT, cli_errors, exit_with_message, short_path
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ LIMIT_OPTIONS = {  # engine limits that the fit depends on, and the option that 
 
 
 def calibrate_command(
-    llm: Annotated[str, typer.Option(help="A name from data/catalogue/llms.toml.")],
+    llm: Annotated[str, typer.Option(help=f"The llm: {LLM_NAME}.")],
     gpu: Annotated[str, typer.Option(help="A name from data/catalogue/gpus.toml.")],
     tensor_parallel: Annotated[int, typer.Option(help="GPUs of one instance.", min=1, max=64)],
     file: Annotated[
@@ -78,12 +78,12 @@ def calibrate_command(
         from fleetcast.models.latency.profile_order import compute_profile
         from fleetcast.models.world.catalogue import load_catalogue
         from fleetcast.models.world.fleet_config import Deployment
+        from fleetcast.models.world.named_llms import add_named_llms
         from fleetcast.models.world.toml_dataclasses import require_known
 
         if write:
             require_checkout()
-        catalogue = load_catalogue()
-        require_known(llm, catalogue.llms, "llm", "--llm")
+        catalogue = add_named_llms(load_catalogue(), [llm], "--llm")
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
         if file is None:
             profile, passes, frontend_s = compute_profile(catalogue, llm, gpu, tensor_parallel), True, 0.0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleetcast.pipelines.options import (
+    LLM_NAME,
     GpuPricesOption,
     QuietOption,
     TpotTargetOption,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def configure_command(
-    llm: Annotated[str, typer.Argument(help="The llm, a name in llms.toml.", metavar="LLM")],
+    llm: Annotated[str, typer.Argument(help=f"The llm: {LLM_NAME}.", metavar="LLM")],
     trace: Annotated[
         str | None,
         typer.Option(
@@ -93,6 +94,7 @@ def configure_command(
         from fleetcast.models.world.catalogue import load_catalogue
         from fleetcast.models.world.catalogue_overrides import override_catalogue
         from fleetcast.models.world.config_loading import load_config
+        from fleetcast.models.world.named_llms import add_named_llms
 
         if apart and together:
             raise ValueError("--disaggregated and --colocated: one or the other, or neither for both.")
@@ -101,6 +103,7 @@ def configure_command(
             load_config(resolve_config(config), catalogue), speculative_acceptance, speculative_draft_s
         )
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
+        catalogue = add_named_llms(catalogue, [llm], "configure")
         types = [gpu.strip() for gpu in gpus.split(",")] if gpus else rent_query.timed_gpus(catalogue)
         way = "apart" if apart else "together" if together else "any"
         query = configure_answer.ConfigureQuery(

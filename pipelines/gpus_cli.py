@@ -83,6 +83,7 @@ def gpus_command(
         from fleetcast.assets.plans.day_ahead import next_plan_day
         from fleetcast.assets.plans_on_demand import gpu_fleets
         from fleetcast.assets.studies import rent_answer, rent_buckets, rent_query
+        from fleetcast.models.world.model_rows import file_stem
         from fleetcast.pipelines.runs import publish_on_demand
 
         if apart and together:
@@ -107,7 +108,7 @@ def gpus_command(
         if any(fleet.is_disaggregated for fleet in found.fleets.values()):
             OUT.print(describe_opportunism(found))
         OUT.print(describe_rent_answer(found))
-        OUT.print(f"figure   {short_path(settings.figures(day))}/phase_prices_{query.llm}.png")
+        OUT.print(f"figure   {short_path(settings.figures(day))}/phase_prices_{file_stem(query.llm)}.png")
         OUT.print('tables   fleetcast sql "from phase_prices", "from gpu_fleets"')
 
 

@@ -24,6 +24,10 @@ ConfigOption = Annotated[
         help="The name of a config in data/config, or the path of a TOML file; ~ is your home.",
     ),
 ]
+# How an llm is named, in the help of an option or argument.
+LLM_NAME = (
+    "a name in llms.toml, a model on Hugging Face like Qwen/Qwen3-32B, or a folder with its config.json"
+)
 DayOption = Annotated[
     datetime | None,
     typer.Option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from fleetcast.pipelines.options import (
+    LLM_NAME,
     ColumnsOption,
     PriceListsOption,
     ProviderOption,
@@ -33,7 +34,7 @@ def try_command(
         Path,
         typer.Argument(
             help="A trace file that `fleetcast ingest` can read, a folder NAME.metrics, or with "
-            "--concurrency or --rate an llm.",
+            f"--concurrency or --rate an llm: {LLM_NAME}.",
             metavar="FILE|LLM",
         ),
     ],
@@ -108,6 +109,7 @@ def try_command(
         fleetcast try llama3.1-8b --concurrency 64 --input 1024 --output 256
     """
     with cli_errors():
+        from fleetcast.assets.studies.try_fleet import add_fleet_llms
         from fleetcast.models.world.catalogue import load_catalogue
         from fleetcast.models.world.catalogue_overrides import override_catalogue
         from fleetcast.models.world.config_loading import load_config
@@ -118,6 +120,7 @@ def try_command(
             load_config(resolve_config(config or "office"), catalogue), prefix, routing
         )
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
+        catalogue = add_fleet_llms(catalogue, on or [], [load.llm] if load else [], "fleetcast try")
         progress = make_progress(quiet)
         if load is None:
             source = TraceFile(expand_path(file), parse_columns(columns))

@@ -18,12 +18,12 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.aiconfigurator_package import (
     EngineQuery,
     PackageLacksData,
-    installed_package,
+    installed_version,
 )
 from fleetcast.models.latency.aiconfigurator_profiles import profile_of_query
 from fleetcast.models.latency.engine_correction import correct_profile
 from fleetcast.models.latency.latency_errors import MEDIAN_SIGMAS
-from fleetcast.models.latency.model_configs import read_model_config, written_config
+from fleetcast.models.latency.model_configs import written_config
 from fleetcast.models.metrics import tpot_s
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.run import Schedule, replay_trace
@@ -33,6 +33,7 @@ from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.shipped_models import read_model_config
 
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 SILICON = SHARED / "profiles" / "aiconfigurator_silicon_sample.csv.gz"
@@ -140,8 +141,8 @@ def silicon_profile(run: tuple) -> LatencyProfile:
     """Return the profile of a run's llm, precision, system, backend, tp, ep, ranks by aiconfigurator-core."""
     llm, precision, system, backend, tp, ep, ranks = run
     name, gemm_bits, expert_bits = CONFIGS[llm, precision]
-    version, shipped = installed_package()
-    config, quantisation = read_model_config(name, shipped, llm)
+    version = installed_version()
+    config, quantisation = read_model_config(name, llm)
     query = EngineQuery(
         config,
         quantisation,
@@ -161,7 +162,7 @@ def silicon_profile(run: tuple) -> LatencyProfile:
 @cache
 def kv_room_tokens(llm: str, precision: str, system: str, tp: int, ranks: int = 1) -> int:
     """Return the KV tokens of 16 bits that fit on a rank; 0 if the weights alone do not."""
-    text, _ = read_model_config(CONFIGS[llm, precision][0], installed_package()[1], llm)
+    text, _ = read_model_config(CONFIGS[llm, precision][0], llm)
     config = json.loads(text)
     shape = config.get("text_config") or config
     layers, heads = shape["num_hidden_layers"], shape["num_attention_heads"]
@@ -280,10 +281,10 @@ def stages() -> list[Stage]:
 
 def stage_profile(stage: Stage) -> LatencyProfile:
     """Return the profile of a stage's deployment, by aiconfigurator-core."""
-    version, shipped = installed_package()
+    version = installed_version()
     shape = STAGE_LLMS[stage.llm]
     if isinstance(shape, str):
-        config, quantisation = read_model_config(shape, shipped, stage.llm)
+        config, quantisation = read_model_config(shape, stage.llm)
     else:
         layers, heads, kv_heads, hidden, inner, words = shape
         arch = Llm(STAGE_PARAMETERS_B[stage.llm], layers, heads, kv_heads, hidden // heads, "model card",

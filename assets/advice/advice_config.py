@@ -6,7 +6,7 @@ donated to spot and return within a minute ([replay] boot_spot_s); instances bey
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +15,12 @@ from fleetcast.assets.advice.imported_trace import ImportedTrace
 from fleetcast.assets.lake.settings import RunSettings, load_settings
 from fleetcast.assets.studies.try_fleet import DEFAULT_DEGREES, TryPool, min_tensor_parallel
 from fleetcast.models.latency.profile_order import profiled_gpus
-from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.engine_answers import read_engine_answer
 from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.model_rows import render_model_key
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 ADVICE_POLICIES = ("static", "reactive", "lt_ua", "corrected", "day_ahead", "clairvoyant")
@@ -155,6 +156,7 @@ def advice_config_text(
         f'[forecast]\nmethod = "{method}"\npaper_method = "{method}"\nmethods = {_toml_list(methods)}',
         f"[replay]\npolicies = {_toml_list(ADVICE_POLICIES)}",
         *([f'[catalogue]\n{LATENCY_SOURCE} = "{PACKAGE_SOURCE}"'] if engines.paths else []),
+        *named_llm_tables(deployments, catalogue),
         "\n".join(
             ["[catalogue.gpus]"]
             + [f'"{name}" = {{ usd_per_hour = {gpu.usd_per_hour} }}' for name, gpu in catalogue.gpus.items()]
@@ -165,6 +167,13 @@ def advice_config_text(
         ),
     ]
     return "\n\n".join(tables) + "\n"
+
+
+def named_llm_tables(llms: Iterable[str], catalogue: Catalogue) -> list[str]:
+    """Return a table of [catalogue.llms] for each llm that is named by its model."""
+    shipped = load_catalogue().llms
+    rows = {llm: render_model_key(llm, catalogue.llms[llm], shipped) for llm in llms}
+    return ["\n".join([f'[catalogue.llms."{llm}"]', *row]) for llm, row in rows.items() if row]
 
 
 def engine_keys(engines: EngineFiles) -> str:

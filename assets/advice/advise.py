@@ -80,6 +80,9 @@ def advise_trace(
     office = load_config("office", catalogue)
     for gpu in request.gpus:
         require_known(gpu, catalogue.gpus, "gpu", "--gpus")
+    fleets = [request.current_fleet] if request.current_fleet else []
+    as_llms = [request.as_llm] if request.as_llm else []
+    catalogue = try_fleet.add_fleet_llms(catalogue, fleets, as_llms, "--assume-llm")
     require_known(request.survive, promise_sections.SURVIVAL_KINDS, "kind of survival", "--survive")
     if request.engines.paths and request.survive == "region":
         raise ConfigError(

@@ -12,6 +12,7 @@ from typing import Any
 from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.store import LakePath
+from fleetcast.models.world.model_rows import file_stem
 from fleetcast.models.world.toml_dataclasses import require_known
 
 LEG_PHASES = (
@@ -47,7 +48,7 @@ def write_timeline(
             f"No request for {llm} was served in {region} in hour {hour} of {day} under {policy}. "
             f"See what is: fleetcast sql \"from scorecard where policy = '{policy}' and day = '{day}'\""
         )
-    path = settings.figures(day) / f"timeline_{policy}_{llm}_{region}_{hour:02d}.json"
+    path = settings.figures(day) / f"timeline_{policy}_{file_stem(llm)}_{region}_{hour:02d}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"traceEvents": list(chrome_trace_events(rows)), "displayTimeUnit": "ms"}))
     return path

@@ -49,6 +49,7 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.engine_answers import ANSWER_VERSION
 from fleetcast.models.world.fleet_config import are_acceptance_rates
+from fleetcast.models.world.model_rows import file_stem
 from fleetcast.models.world.project_paths import HOME
 from fleetcast.models.world.quality_floor import FLOOR_BITS
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
@@ -394,7 +395,7 @@ def write_answer_files(
 ) -> Path:
     """Write the JSON, the engines' commands, the config and the Kubernetes objects; return the folder."""
     llm, arch = answer.query.llm, catalogue.llms[answer.query.llm]
-    folder = folder or CONFIGURED / llm
+    folder = folder or CONFIGURED / file_stem(llm)
     commands = engine_commands(llm, arch, answer.market, answer.best)
     files = {
         "answer.json": answer_json(answer, traffic),

@@ -11,10 +11,11 @@ import yaml
 from fleetcast.assets.plans.cluster_workloads import dns_label
 from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, EngineShape
 from fleetcast.models.configure.fleet_trials import FleetScore
-from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.catalogue_entries import Llm
 from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
 from fleetcast.models.world.config_loading import CONFIG_DIR
+from fleetcast.models.world.model_rows import file_stem, render_model_key
 
 VLLM_IMAGE, DYNAMO_IMAGE = "vllm/vllm-openai:latest", "nvcr.io/nvidia/ai-dynamo/vllm-runtime:latest"
 WEIGHT_NAMES, CACHE_NAMES = {16: "bf16", 8: "fp8", 4: "fp4"}, {16: "bf16", 8: "fp8"}
@@ -101,6 +102,7 @@ def vllm_command(
     words += flags(data_parallel_size=shape.data_parallel_size) if shape.data_parallel_size > 1 else []
     words += ["--quantization", "fp8"] if quantises(arch, point) == 8 else []
     words += ["--kv-cache-dtype", "fp8"] if variant.kv_bits == 8 else []
+    words += ["--kv-cache-dtype", "bfloat16"] if variant.kv_bits > arch.kv_bits else []
     words += ["--enable-expert-parallel"] if variant.is_expert_parallel else []
     words += ["--kv-transfer-config", TRANSFER] if role != "whole" else []
     if settings.speculative_acceptance:
@@ -129,6 +131,7 @@ def sglang_command(
     words += ["--disable-radix-cache"] if settings.prefix == "none" else []
     words += ["--quantization", "fp8"] if quantises(arch, point) == 8 else []
     words += ["--kv-cache-dtype", "fp8_e4m3"] if variant.kv_bits == 8 else []
+    words += ["--kv-cache-dtype", "bf16"] if variant.kv_bits > arch.kv_bits else []
     if shape.data_parallel_size > 1:  # SGLang's tp counts the GPUs of all ranks
         words += [*flags(dp_size=shape.data_parallel_size), "--enable-dp-attention"]
     ranks_gpus = shape.tensor_parallel * shape.data_parallel_size
@@ -165,7 +168,7 @@ def model_name(llm: str, arch: Llm, point: EnginePoint) -> str:
 
     An engine makes fp8 of bf16 weights as it loads them, but not nvfp4.
     """
-    return f"/path/to/{llm}-nvfp4" if quantises(arch, point) == 4 else arch.model or llm
+    return f"/path/to/{file_stem(llm)}-nvfp4" if quantises(arch, point) == 4 else arch.model or llm
 
 
 def describe_requirements(llm: str, arch: Llm, score: FleetScore) -> list[str]:
@@ -272,6 +275,7 @@ def render_overrides(llm: str, catalogue: Catalogue, point: EnginePoint) -> list
         f'{LATENCY_SOURCE} = "{PACKAGE_SOURCE}"',
         "",
         f'[catalogue.llms."{llm}"]',
+        *render_model_key(llm, catalogue.llms[llm], load_catalogue().llms),
         *(f"{key} = {json.dumps(value)}" for key, value in point.variant._asdict().items()),
     ]
     for gpu in dict.fromkeys(shape.gpu for shape in point.shapes):

@@ -9,6 +9,7 @@ from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.pages.figure_files import save_day_figure
 from fleetcast.assets.pages.figure_style import BLUE, INK, MUTED, Figure
+from fleetcast.models.world.model_rows import file_stem
 
 INPUT_USD_COLUMN, OUTPUT_USD_COLUMN = "usd_per_million_input_tokens", "usd_per_million_output_tokens"
 
@@ -17,7 +18,9 @@ def draw_phase_prices(settings: RunSettings, day: date, llm: str) -> LakePath:
     """Draw the token prices of an llm's phases into the folder of the day's figures."""
     query = "select * from phase_prices where trace = $trace and day = $day and llm = $llm"
     frame = settings.lake.sql(query, trace=settings.trace, day=day, llm=llm).to_pandas()
-    return save_day_figure(settings, day, f"phase_prices_{llm}", lambda: draw_price_hull(frame, llm))
+    return save_day_figure(
+        settings, day, f"phase_prices_{file_stem(llm)}", lambda: draw_price_hull(frame, llm)
+    )
 
 
 def draw_price_hull(frame: pd.DataFrame, llm: str) -> Figure:

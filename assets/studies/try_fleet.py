@@ -38,6 +38,7 @@ from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
 from fleetcast.models.world.mechanisms import Ending
+from fleetcast.models.world.named_llms import add_named_llms
 from fleetcast.models.world.toml_dataclasses import ConfigError, read_toml, require_known
 
 POOL_PATTERN = re.compile(r"\s*(\d{1,5})\s*x\s*([^@\s]+)\s*@\s*(?:(\d{1,4})\s*x\s*)?(\S+)\s*")
@@ -64,6 +65,21 @@ class FleetTrial(NamedTuple):
     fleet: str
     row: dict[str, float]  # metrics by name
     ttft_s: Floats  # (R,) seconds to the first token, NaN without one
+
+
+def add_fleet_llms(
+    catalogue: Catalogue, texts: Iterable[str], others: Iterable[str] = (), where: str = "--fleet"
+) -> Catalogue:
+    """Return the catalogue with the llms of fleets, and others, that are named by their model.
+
+    ConfigError for an unknown one, which begins with the fleet, or with `where` for the others.
+    """
+    for text in texts:
+        parts = [part.strip() for part in text.split("+")]
+        pools = [match.group(2) for part in parts if (match := POOL_PATTERN.fullmatch(part))]
+        of_config = [part.removesuffix(OF_CONFIG) for part in parts if part.endswith(OF_CONFIG)]
+        catalogue = add_named_llms(catalogue, [*of_config, *pools], f"--fleet {text!r}")
+    return add_named_llms(catalogue, others, where)
 
 
 def parse_fleet(text: str, catalogue: Catalogue, config: RunConfig) -> list[TryPool]:

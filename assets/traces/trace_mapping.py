@@ -13,6 +13,7 @@ from fleetcast.assets.traces.ingest_bounds import IngestBounds, Minutes, Ratio
 from fleetcast.assets.traces.log_columns import PER_S
 from fleetcast.assets.traces.trace_formats import ReadingOptions
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, Catalogue
+from fleetcast.models.world.named_llms import add_named_llms
 from fleetcast.models.world.toml_dataclasses import (
     ConfigError,
     Range,
@@ -148,13 +149,13 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
         values["tier"] = defaults["tier"]
     mapping: MappingFile = build_dataclass(MappingFile, values, where)
     trace = mapping.trace or default_trace
+    named = [*mapping.llm_names.values(), *(_names(mapping.llm) if "llm" in given else ())]
+    catalogue = add_named_llms(catalogue, named, where)
     known = {"region": catalogue.regions, "llm": catalogue.llms, "tier": catalogue.tiers, "app": None}
     shares = {
         key: _shares(getattr(mapping, key), known[key] if key in given else None, key, where)
         for key in MAPPED_KEYS
     }
-    for name in mapping.llm_names.values():
-        require_known(name, catalogue.llms, "llm", f"{where} llm_names")
     if not 0 < mapping.rate_scale <= 1000:
         raise ConfigError(
             f"{where} rate_scale: got {mapping.rate_scale:g}, needed a number above 0, to 1000."
@@ -175,6 +176,11 @@ def read_mapping(path: Path, default_trace: str, catalogue: Catalogue) -> TraceM
         _zone(mapping.clock),
         tuple(sorted({**mapping.columns, "clock": mapping.clock or ""}.items())),
     )
+
+
+def _names(value: Any) -> Iterable[str]:
+    """Return the names of a name or a table of shares."""
+    return [value] if isinstance(value, str) else value if isinstance(value, dict) else ()
 
 
 def _shares(value: Any, known: Iterable[str] | None, key: str, where: str) -> dict[str, float]:

@@ -51,17 +51,17 @@ class EngineQuery(NamedTuple):
     ranks: int = 1  # data-parallel ranks, which share the experts; each has as many requests
 
 
-def installed_package() -> tuple[str, Path]:
-    """Return the version of the package and its folder of configs; PackageLacksData if absent."""
+def installed_version() -> str:
+    """Return the version of the package; PackageLacksData if absent."""
     try:
-        import aiconfigurator_core
+        import aiconfigurator_core  # noqa: F401
     except (ImportError, OSError) as error:
         raise PackageLacksData(
             f"{CORE_PACKAGE} is not installed (it has wheels for Linux, and for macOS on ARM)"
         ) from error
     from importlib.metadata import version
 
-    return version(CORE_PACKAGE), Path(aiconfigurator_core.__file__).parent / "model_configs"
+    return version(CORE_PACKAGE)
 
 
 def ask_package(query: EngineQuery) -> dict[str, Any]:

@@ -23,21 +23,23 @@ from fleetcast.models.latency.aiconfigurator_package import (
     CORE_PACKAGE,
     EngineQuery,
     PackageLacksData,
-    installed_package,
+    installed_version,
 )
 from fleetcast.models.latency.engine_correction import correct_profile
-from fleetcast.models.latency.model_configs import read_model_config, written_config
+from fleetcast.models.latency.model_configs import written_config
 from fleetcast.models.latency.profile_cache import answer_query
 from fleetcast.models.latency.profile_tables import check_latency_profile
-from fleetcast.models.latency.roofline import FULL_BITS
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
+from fleetcast.models.world.model_quantisation import FULL_BITS, list_tables, read_cache_bits
+from fleetcast.models.world.shipped_models import read_model_config
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 ENGINE = "vllm"
 # Names of bits in the package, for weights that the config.json does not quantise itself, and for the cache.
 WEIGHT_BITS = {FULL_BITS: "", 8: "fp8", 4: "nvfp4"}
 CACHE_BITS = {FULL_BITS: "", 8: "fp8"}
+FULL_CACHE = "bfloat16"
 UNQUANTISED = "bf16"
 
 
@@ -80,12 +82,15 @@ def build_engine_query(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel
     arch, system = catalogue.llms[llm], catalogue.gpus[gpu].system
     if system is None:
         raise PackageLacksData(f"{CORE_PACKAGE} has no data of {gpu}: gpus.toml gives it no system")
-    version, shipped = installed_package()
+    version = installed_version()
     if arch.model is None:
         config, quantisation = written_config(arch, llm), ""
     else:
-        config, quantisation = read_model_config(arch.model, shipped, llm)
+        config, quantisation = read_model_config(arch.model, llm)
     bits, cache_bits = WEIGHT_BITS.get(arch.weight_bits), CACHE_BITS.get(arch.kv_bits)
+    tables = list_tables(json.loads(config), json.loads(quantisation) if quantisation else {})
+    if read_cache_bits(tables) < arch.kv_bits:
+        cache_bits = FULL_CACHE  # else the package takes that of the config
     if quantisation_name(quantisation, config) != UNQUANTISED:
         bits = ""
     if bits is None or cache_bits is None:
@@ -109,7 +114,7 @@ def weight_bit_choices(arch: Llm, llm: str) -> list[int]:
     The config.json of some llms fixes them. ConfigError for a config.json that cannot be read.
     """
     if arch.model is not None:
-        config, quantisation = read_model_config(arch.model, installed_package()[1], llm)
+        config, quantisation = read_model_config(arch.model, llm)
         if quantisation_name(quantisation, config) != UNQUANTISED:
             return [arch.weight_bits]
     return [bits for bits in WEIGHT_BITS if bits <= arch.weight_bits] or [arch.weight_bits]

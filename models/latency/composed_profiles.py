@@ -30,7 +30,6 @@ from fleetcast.models.latency.profile_tables import interpolate_knots
 from fleetcast.models.latency.roofline import (
     ACTIVATION_BYTES,
     DECODE_KNOTS,
-    FULL_BITS,
     PREFILL_KNOTS,
     between_gpus_s,
     deployment_work,
@@ -38,6 +37,7 @@ from fleetcast.models.latency.roofline import (
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
 from fleetcast.models.world.kernel_times import MatrixProductTimes
+from fleetcast.models.world.model_quantisation import FULL_BITS
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 PASS_S = 1e-3  # seconds of a pass outside of layers and head

@@ -1,18 +1,19 @@
 """The config.json of an llm, for packages that read architectures in the form of Hugging Face.
 
-An llm's `model` in llms.toml is a name on Hugging Face whose config a package ships, or a folder with a
-config.json. Without it the config of a dense llm is written from its row. Nothing is downloaded.
+An llm's `model` in llms.toml names one (models/world/shipped_models.py), which must agree with its row.
+Without it the config of a dense llm is written from its row.
 """
 
 import json
-import os
-from pathlib import Path
+from contextlib import suppress
 
-from fleetcast.models.latency.aiconfigurator_package import PackageLacksData, installed_package
+from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
 from fleetcast.models.world.catalogue_entries import Llm
-from fleetcast.models.world.toml_dataclasses import ConfigError, suggest_name
+from fleetcast.models.world.model_rows import sizes_of_model
+from fleetcast.models.world.model_sizes import UnknownArchitecture, find_contradiction
+from fleetcast.models.world.shipped_models import config_paths, read_model_config, shipped_configs
+from fleetcast.models.world.toml_dataclasses import ConfigError
 
-MOST_CONFIG_BYTES = 1 << 20
 POSITIONS = 131_072  # the longest prompt; no kernel depends on it
 CONFIG_KEYS = {  # of config.json, and its meaning in llms.toml
     "num_hidden_layers": "layers",
@@ -46,50 +47,11 @@ def written_config(arch: Llm, name: str) -> str:
     )
 
 
-def read_model_config(model: str, shipped: Path, name: str) -> tuple[str, str]:
-    """Return the texts of config.json and hf_quant_config.json (empty if absent) of an llm's `model`.
-
-    `shipped` is a folder with files OWNER--NAME_config.json. ConfigError for an unknown name, and for files
-    that cannot be read or are no JSON tables.
-    """
-    folder, stem = Path(os.path.expanduser(model)), ""
-    if not folder.is_dir():
-        folder, stem = shipped, model.replace("/", "--") + "_"
-    config, quantisation = folder / f"{stem}config.json", folder / f"{stem}hf_quant_config.json"
-    if not config.is_file():
-        names = [path.name.removesuffix("_config.json") for path in shipped.glob("*_config.json")]
-        known = [name.replace("--", "/") for name in names]
-        raise ConfigError(
-            f"llms.toml [{name}] model: there is no config.json of {model!r}. "
-            f"{suggest_name(model, known)} Name a folder with a config.json; nothing is downloaded."
-        )
-    text = read_json_table(config, name)
-    return text, read_json_table(quantisation, name) if quantisation.is_file() else ""
-
-
-def read_json_table(path: Path, name: str) -> str:
-    """Return a file's JSON table as text; ConfigError where it is none."""
-    where = f"llms.toml [{name}] model: {path.name}"
-    try:
-        is_large = path.stat().st_size > MOST_CONFIG_BYTES
-        table = None if is_large else json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{where} is not JSON: {error}. Correct it.") from error
-    if is_large:
-        raise ConfigError(f"{where} is larger than 1 MiB. Name another.")
-    if not isinstance(table, dict):
-        raise ConfigError(f"{where} has no JSON table. Correct it.")
-    return json.dumps(table)
-
-
 def check_llm_config(arch: Llm, name: str) -> None:
     """Raise ConfigError for a config.json of an llm that cannot be read or contradicts llms.toml."""
-    if arch.model is None:
-        return
-    try:
-        config = json.loads(read_model_config(arch.model, installed_package()[1], name)[0])
-    except PackageLacksData:  # its copies cannot be read
-        return
+    if arch.model is None or (shipped_configs() is None and config_paths(arch.model) is None):
+        return  # without the package its copies cannot be read
+    config = json.loads(read_model_config(arch.model, name)[0])
     inner = config.get("text_config")
     shape = inner if isinstance(inner, dict) else config
     for key, name_here in CONFIG_KEYS.items():
@@ -101,3 +63,7 @@ def check_llm_config(arch: Llm, name: str) -> None:
                 f"llms.toml [{name}]: {name_here} is {expected}, but {key} in the config.json of its model "
                 f"is {str(got)[:40]}. Correct one of them."
             )
+    with suppress(UnknownArchitecture):  # only the keys above can be compared
+        sizes = sizes_of_model(arch.model, f"llms.toml [{name}]", name)
+        if wrong := find_contradiction(vars(arch), sizes):
+            raise ConfigError(f"llms.toml [{name}]: {wrong}. Correct one of them.")

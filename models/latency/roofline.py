@@ -32,13 +32,13 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.latency.profile_tables import ProfileFit, least_kv_token_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import Efficiency, Gpu, LatencyProfile, Llm
+from fleetcast.models.world.model_quantisation import FULL_BITS
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 PREFILL_KNOTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768)
 ACTIVATION_BYTES = 2  # of a number of the hidden state
 SUMS_PER_LAYER = 2  # all-reduces
 DECODE_KNOTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-FULL_BITS = 16  # of a weight; with fewer bits GPUs compute twice as fast
 
 
 class RooflineWork(NamedTuple):
@@ -71,7 +71,9 @@ def deployment_work(llm: Llm, gpu: Gpu, tensor_parallel: int) -> RooflineWork:
         between_floor_s=least_between_gpus_s(llm, gpu, tensor_parallel),
         layers=llm.layers,
         tensor_parallel=tensor_parallel,
-        peak_flops=gpu.peak_tflops * 1e12 * (1 if llm.weight_bits >= FULL_BITS else 2),
+        peak_flops=gpu.peak_tflops
+        * 1e12
+        * (1 if llm.weight_bits >= FULL_BITS else 2),  # fewer: twice as fast
         peak_bytes=gpu.bandwidth_tb_per_s * 1e12,
     )
 

@@ -22,6 +22,7 @@ from fleetcast.models.world.catalogue_entries import (
     Tier,
 )
 from fleetcast.models.world.kernel_times import KernelTimes
+from fleetcast.models.world.model_rows import build_llm
 from fleetcast.models.world.project_paths import ROOT
 from fleetcast.models.world.toml_dataclasses import ConfigError, build_dataclass, read_toml, require_known
 
@@ -137,7 +138,10 @@ def _read_catalogue(folder: Path, _stamps: tuple[tuple[int, int, int], ...]) -> 
 
     catalogue = Catalogue(
         gpus=table("gpus", Gpu),
-        llms=table("llms", Llm),
+        llms={
+            name: build_llm(row, f"llms.toml [{name}]", name)
+            for name, row in read_toml(folder / "llms.toml").items()
+        },
         regions=table("regions", Region),
         tiers=table("tiers", Tier),
         latency=tuple(profiles("latency")),

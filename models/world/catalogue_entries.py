@@ -58,6 +58,7 @@ class Llm:
     kv_bits: CacheBits = 16  # of a number in the KV cache
     is_expert_parallel: bool = False  # an instance spreads whole experts over its GPUs, else it splits each
     expert_ranks: Count = 1  # data-parallel ranks of an instance, which share the experts
+    extra_weight_gb: NotNegative = 0.0  # GB beyond weight_bits of each parameter: parts in 16 bits, scales
 
     def __post_init__(self) -> None:
         mixture = (self.active_parameters_b, self.experts, self.experts_per_token)
@@ -78,7 +79,7 @@ class Llm:
     def weight_bytes(self) -> float:
         """Bytes of the weights on the GPUs of a rank: with its part of the experts."""
         elsewhere_b = self.expert_parameters_b * (1 - 1 / self.expert_ranks)
-        return (self.parameters_b - elsewhere_b) * 1e9 * self.weight_bits / 8
+        return (self.parameters_b - elsewhere_b) * 1e9 * self.weight_bits / 8 + self.extra_weight_gb * 1e9
 
     def widths(self, name: str) -> tuple[int, int, int]:
         """Return hidden, intermediate and vocabulary; ConfigError, which names the llm, if one is missing."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from fleetcast.models.world.catalogue import Catalogue, check_regions, check_tiers
 from fleetcast.models.world.catalogue_entries import Gpu, Llm, Region, Tier
+from fleetcast.models.world.model_rows import complete_llm_row
 from fleetcast.models.world.toml_dataclasses import (
     ConfigError,
     build_dataclass,
@@ -78,6 +79,8 @@ def _build_entry(kind: str, name: str, known: Mapping[str, Any], entry: Mapping[
             require_known(key, hints, "key", where)
         values = {key: convert_value(hints[key], value, f"{where} {key}") for key, value in entry.items()}
         return replace(known[name], **values)
+    if cls is Llm:
+        entry = complete_llm_row(entry, where, name)
     if missing := [key for key in needed if key not in entry]:
         raise ConfigError(
             f"{where}: unknown {kind[:-1]} {name!r}. {suggest_name(name, known)} A new one needs all its "

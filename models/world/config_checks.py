@@ -7,6 +7,7 @@ from fleetcast.models.world.calendar import require_in_years
 from fleetcast.models.world.cascades import check_cascades, check_quality_policies
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig, TraceConfig
+from fleetcast.models.world.named_llms import require_llm
 from fleetcast.models.world.option_names import LEVELS_BY_SHARES
 from fleetcast.models.world.planners import SHIPPED_POLICIES
 from fleetcast.models.world.pool_pairing import check_pools
@@ -88,7 +89,7 @@ def check_config_names(config: RunConfig, catalogue: Catalogue) -> None:
             )
     for llm, pools in deployments.items():
         place = f"{where} [fleet.deployments]"
-        require_known(llm, catalogue.llms, "llm", place)
+        require_llm(llm, catalogue, place)
         for pool in pools:
             require_known(pool.gpu, catalogue.gpus, "gpu", f"{place} {llm}")
             for region in pool.regions or ():

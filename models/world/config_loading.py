@@ -11,6 +11,7 @@ from fleetcast.models.world.catalogue_overrides import merge_layers, override_ca
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_checks import check_config
 from fleetcast.models.world.engine_answers import add_answered_engines
+from fleetcast.models.world.named_llms import with_deployed_models
 from fleetcast.models.world.project_paths import ROOT
 from fleetcast.models.world.toml_dataclasses import (
     ConfigError,
@@ -40,6 +41,7 @@ def load_config(name: str, catalogue: Catalogue, folder: Path = CONFIG_DIR, text
 
 def build_config(tables: dict[str, Any], path: Path, catalogue: Catalogue) -> RunConfig:
     """Build the config of these tables and check it; ConfigError names the file and the error."""
+    tables = with_deployed_models(tables, catalogue)
     config: RunConfig = build_dataclass(RunConfig, {**tables, "file": path.resolve()}, path.name)
     changed = override_catalogue(catalogue, config.catalogue, path.name)
     config = add_answered_engines(config, changed)
