@@ -109,9 +109,9 @@ def configure_command(
         query = configure_answer.ConfigureQuery(
             llm, list(dict.fromkeys(types)), quality_floor, way, ttft_slo_s, tpot_slo_s
         )
-        catalogue = configure_answer.with_targets(catalogue, query)
         if prices is not None:
             catalogue = rent_query.catalogue_with_prices(expand_path(prices), catalogue, query.gpus)
+        catalogue = configure_answer.with_targets(catalogue, query)
         progress, lake = make_progress(quiet), Lake(LAKE)
         source = trace or configure_traffic.find_only_trace(lake)
         with tempfile.TemporaryDirectory() as scratch:

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from fleetcast.assets.advice.advice_config import named_llm_tables
 from fleetcast.assets.studies.configure_files import render_overrides
+from fleetcast.assets.studies.rent_query import timed_gpus
 from fleetcast.assets.studies.try_fleet import add_fleet_llms, parse_fleet
 from fleetcast.assets.traces.trace_mapping import read_mapping
 from fleetcast.models.configure.engine_points import EnginePoint, EngineSettings, EngineShape, EngineVariant
@@ -30,7 +32,7 @@ from fleetcast.models.world.model_sizes import (
 )
 from fleetcast.models.world.named_llms import add_named_llms
 from fleetcast.models.world.shipped_models import read_model_config, same_models, shipped_models
-from fleetcast.models.world.toml_dataclasses import ConfigError, read_toml
+from fleetcast.models.world.toml_dataclasses import ConfigError, ConfigWarning, read_toml
 from fleetcast.pipelines.cli import cli_app
 
 pytest.importorskip("aiconfigurator_core", reason="aiconfigurator-core has no wheel for this platform")
@@ -430,3 +432,42 @@ def test_without_the_package_a_name_is_refused_and_the_catalogue_is_read(
 def test_an_architecture_that_is_not_known_is_its_own_error() -> None:
     with pytest.raises(UnknownArchitecture):
         sizes(DENSE | {"model_type": "gemma3_text"})
+
+
+def test_a_gpu_type_without_a_price_costs_no_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`try` shows a dash for USD; with --prices `configure` considers the type."""
+    gpu = "gb300-279gb"
+    assert CATALOGUE.gpus[gpu].usd_per_hour == 0.0
+    assert gpu not in timed_gpus(CATALOGUE), "a type without a price is considered by default"
+    monkeypatch.chdir(tmp_path)
+    rows = "".join(f"{n},64,8\n" for n in range(240))
+    (tmp_path / "own.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    fleet = f"1 x llama3.1-8b@{gpu}"
+    result = CliRunner().invoke(cli_app, ["try", "own.csv", "--fleet", fleet, "-q"], env={"COLUMNS": "300"})
+    assert result.exit_code == 0, result.output
+    [row] = [line for line in result.stdout.splitlines() if line.startswith(fleet)]
+    assert row.split()[-3:] == ["–", "0", "0"], row
+    configure = ["configure", "llama3.1-8b", "--trace", "own.csv", "--gpus", gpu, "-q"]
+    refused = CliRunner().invoke(cli_app, configure, env={"COLUMNS": "300"})
+    assert f"{gpu} has no price above 0" in refused.stderr
+    (tmp_path / "prices.toml").write_text(f"{gpu} = 20.0\n")
+    found = CliRunner().invoke(
+        cli_app, [*configure, "--prices", "prices.toml", "--out", str(tmp_path / "out")]
+    )
+    assert found.exit_code == 0, found.output
+    assert "usd_per_hour = 20.0" in (tmp_path / "out" / "fleet.toml").read_text()
+
+
+def test_a_config_that_deploys_a_type_without_a_price_says_so(tmp_path: Path) -> None:
+    text = (
+        'based_on = "office"\n[trace]\nname = "t"\nfirst_day = 2025-07-01\ndays = 3\nseed = 1\n'
+        '[fleet.deployments]\n"llama3.1-8b" = { gpu = "b300-270gb", tensor_parallel = 1 }\n'
+    )
+    config = tmp_path / "run.toml"
+    config.write_text(text)
+    with pytest.warns(ConfigWarning, match=r"run\.toml: b300-270gb has no price, so that it costs 0 USD"):
+        load_config(str(config), CATALOGUE)
+    config.write_text(f"{text}[catalogue.gpus.b300-270gb]\nusd_per_hour = 0.0\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConfigWarning)
+        load_config(str(config), CATALOGUE)

@@ -292,7 +292,10 @@ def index_names(names: pd.Series, known: Iterable[str]) -> NDArray[np.int16]:
 def fleet_trial_row(
     trace: TraceArrays, fleet: FleetArrays, outcome: Outcome, catalogue: Catalogue, until_s: float
 ) -> dict[str, float]:
-    """Return percentiles in s, attainment by tier, GPU-hours and USD from 0 to `until_s`, by name."""
+    """Return percentiles in s, attainment by tier, GPU-hours and USD from 0 to `until_s`, by name.
+
+    USD is NaN where a GPU type has no price.
+    """
     ttft_s, e2e_s = outcome.first_token_s - trace.arrival_s, outcome.finish_s - trace.arrival_s
     done = outcome.status == Ending.FINISHED
     times = {"ttft": ttft_s, "tpot": tpot_s(ttft_s, e2e_s, trace.output_tokens), "e2e": e2e_s}
@@ -308,7 +311,8 @@ def fleet_trial_row(
             row[f"{name}_attainment_share"] = float(met.mean())
     instances = np.diff(fleet.slots)
     gpus = instances * fleet.gpus[fleet.kind]
-    usd = np.array([gpu.usd_per_hour for gpu in catalogue.gpus.values()])[fleet.gpu[fleet.kind]]
+    prices = [gpu.usd_per_hour or np.nan for gpu in catalogue.gpus.values()]  # 0: it has none
+    usd = np.array(prices)[fleet.gpu[fleet.kind]]
     hours = until_s / 3600.0
     return row | {
         "gpus": float(gpus.sum()),

@@ -1,6 +1,7 @@
 """Checks of a config as a whole; the rule of a single field is in its type in config.py."""
 
 import math
+import warnings
 from datetime import timedelta
 
 from fleetcast.models.world.calendar import require_in_years
@@ -11,7 +12,7 @@ from fleetcast.models.world.named_llms import require_llm
 from fleetcast.models.world.option_names import LEVELS_BY_SHARES
 from fleetcast.models.world.planners import SHIPPED_POLICIES
 from fleetcast.models.world.pool_pairing import check_pools
-from fleetcast.models.world.toml_dataclasses import TRACE_NAME, ConfigError, require_known
+from fleetcast.models.world.toml_dataclasses import TRACE_NAME, ConfigError, ConfigWarning, require_known
 from fleetcast.models.world.traffic_config import BurstConfig
 
 SHARES_TOLERANCE = 1e-6  # allowed difference of a sum of rounded shares to 1
@@ -27,6 +28,24 @@ def check_config(config: RunConfig, catalogue: Catalogue) -> None:
     check_quality_policies(config, catalogue)
     check_caps(config, catalogue)
     check_priority_config(config, catalogue)
+    warn_of_missing_prices(config, catalogue)
+
+
+def warn_of_missing_prices(config: RunConfig, catalogue: Catalogue) -> None:
+    """Warn of deployments on GPU types without a price, whose cost would count as 0.
+
+    A price of 0 that the config gives itself is meant.
+    """
+    given = config.catalogue.get("gpus", {})
+    types = dict.fromkeys(pool.gpu for pools in config.fleet.deployments.values() for pool in pools)
+    free = [gpu for gpu in types if not catalogue.gpus[gpu].usd_per_hour and gpu not in given]
+    if free:
+        warnings.warn(
+            f"{config.file.name}: {', '.join(free)} has no price, so that it costs 0 USD. Give one: "
+            f'[catalogue.gpus."{free[0]}"] usd_per_hour = ...',
+            ConfigWarning,
+            stacklevel=2,
+        )
 
 
 def check_priority_config(config: RunConfig, catalogue: Catalogue) -> None:
