@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def try_command(
     file: Annotated[
-        Path,
+        str,
         typer.Argument(
             help="A trace file that `fleetcast ingest` can read, a folder NAME.metrics, or with "
             f"--concurrency or --rate an llm: {LLM_NAME}.",
@@ -115,7 +115,7 @@ def try_command(
         from fleetcast.models.world.config_loading import load_config
 
         catalogue = load_catalogue()
-        load = make_load(str(file), concurrency, rate, input, output, requests, max_batch, max_prefill_tokens)
+        load = make_load(file, concurrency, rate, input, output, requests, max_batch, max_prefill_tokens)
         chosen = with_replay_options(
             load_config(resolve_config(config or "office"), catalogue), prefix, routing
         )
@@ -123,7 +123,7 @@ def try_command(
         catalogue = add_fleet_llms(catalogue, on or [], [load.llm] if load else [], "fleetcast try")
         progress = make_progress(quiet)
         if load is None:
-            source = TraceFile(expand_path(file), parse_columns(columns))
+            source = TraceFile(expand_path(Path(file)), parse_columns(columns))
             own = None if prices is None else expand_path(prices)
             catalogue, note = price_fleets(on or [], catalogue, chosen, config is None, provider, own)
             try_file(source, on or [], catalogue, chosen, frontend_s, prefix is None, note, progress)
@@ -222,11 +222,13 @@ def price_fleets(
 
 def require_file_options(path: Path, on: Sequence[str], catalogue: "Catalogue") -> None:
     """Raise ConfigError for an llm without a load, and for a file without a fleet."""
+    from fleetcast.models.world.model_rows import model_row
     from fleetcast.models.world.toml_dataclasses import ConfigError
 
-    if str(path.name) in catalogue.llms and not path.exists():
+    name = str(path)
+    if (name in catalogue.llms and not path.exists()) or model_row(name) is not None:
         raise ConfigError(
-            f"{path.name} is an llm, not a trace file. Add --concurrency or --rate, --input and --output."
+            f"{name} is an llm, not a trace file. Add --concurrency or --rate, --input and --output."
         )
     if not on:
         raise ConfigError('No --fleet is given. Name one, like --fleet "8 x llama3.1-8b@h100-80gb".')

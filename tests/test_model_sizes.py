@@ -353,6 +353,12 @@ def test_a_load_and_a_profile_of_a_model_by_its_name(tmp_path: Path, monkeypatch
     sent = CliRunner().invoke(cli_app, ["try", LLAMA, *load], env={"COLUMNS": "300"})
     assert sent.exit_code == 0, sent.output
     assert f"1 x {LLAMA}@" in sent.stdout
+    write_model(tmp_path / "own", DENSE)
+    own = CliRunner().invoke(cli_app, ["try", "./own", *load, "--fleet", f"1 x ./own@{H100}"])
+    assert own.exit_code == 0, own.output
+    for name in (LLAMA, "./own", "llama3.1-8b"):
+        alone = CliRunner().invoke(cli_app, ["try", name], env={"COLUMNS": "300"})
+        assert "is an llm, not a trace file. Add --concurrency or --rate" in alone.stderr, name
 
 
 def test_a_folder_is_the_same_from_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
