@@ -105,8 +105,8 @@ class Fleet:
         )
 
     def usd_per_hour(self) -> float:
-        """Return the price of one instance in USD per hour, from the catalogue's price of its GPUs."""
-        return self.tensor_parallel * load_catalogue().gpus[self.gpu].usd_per_hour
+        """Return the price of one instance in USD per hour, from the catalogue; NaN for GPUs without one."""
+        return self.tensor_parallel * (load_catalogue().gpus[self.gpu].usd_per_hour or np.nan)
 
     def _catalogue(self) -> Catalogue:
         catalogue = add_named_llms(load_catalogue(), [self.llm], "Fleet")

@@ -9,6 +9,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -20,6 +21,7 @@ from fleetcast.assets.traces.trace_mapping import read_mapping
 from fleetcast.models.configure.engine_points import EnginePoint, EngineSettings, EngineShape, EngineVariant
 from fleetcast.models.latency.aiconfigurator_profiles import build_engine_query
 from fleetcast.models.latency.profile_order import find_profile
+from fleetcast.models.simulation import Fleet
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from fleetcast.models.world.catalogue_overrides import override_catalogue
 from fleetcast.models.world.config_loading import load_config
@@ -445,6 +447,7 @@ def test_a_gpu_type_without_a_price_costs_no_number(tmp_path: Path, monkeypatch:
     gpu = "gb300-279gb"
     assert CATALOGUE.gpus[gpu].usd_per_hour == 0.0
     assert gpu not in timed_gpus(CATALOGUE), "a type without a price is considered by default"
+    assert np.isnan(Fleet(llm=LLAMA, gpu=gpu, tensor_parallel=1, instances=1).usd_per_hour())
     monkeypatch.chdir(tmp_path)
     rows = "".join(f"{n},64,8\n" for n in range(240))
     (tmp_path / "own.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
