@@ -1,4 +1,4 @@
-"""`fleetcast calibrate`: fit a latency profile to your engine's log, and validate it."""
+"""`fleetcast calibrate`: fit a latency profile to your engine's log or benchmark, and validate it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,8 +29,12 @@ def calibrate_command(
     llm: Annotated[str, typer.Option(help=f"The llm: {LLM_NAME}.")],
     gpu: Annotated[str, typer.Option(help="A name from data/catalogue/gpus.toml.")],
     tensor_parallel: Annotated[int, typer.Option(help="GPUs of one instance.", min=1, max=64)],
-    file: Annotated[
-        Path | None, typer.Argument(help="The requests of one instance: CSV or JSON lines.", metavar="[FILE]")
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="The requests of one instance: a CSV, JSON lines, or results of a benchmark, one a run.",
+            metavar="[FILE]...",
+        ),
     ] = None,
     engine: Annotated[
         Path | None, typer.Option(help="The engine's limits: its metadata (JSON) or its start-up log.")
@@ -66,11 +70,15 @@ def calibrate_command(
 
     The log has all requests that ONE instance served in a period: a CSV with arrival_s, input_tokens,
     output_tokens, ttft_s, e2e_s (seconds; the last two from the arrival on), or JSON lines of vLLM.
-    queued_s, when the engine had a request, gives the front end: HTTP and tokeniser. It replays the log
-    some thousand times. Three of ten requests are held out of the fit and validate it. It prints
-    a block for data/catalogue/latency.toml. It does not write a profile that fails.
+    queued_s, when the engine had a request, gives the front end: HTTP and tokeniser. Or give the results of
+    a benchmark tool, at one rate or several: vllm bench serve --save-detailed, aiperf, guidellm,
+    inference-perf. It replays the log some thousand times. Three of ten requests are held out of the fit
+    and validate it. It prints a block for data/catalogue/latency.toml. It does not write a profile that
+    fails.
 
         fleetcast calibrate log.jsonl --engine meta.json --llm llama3.1-8b --gpu h100-80gb --tensor-parallel 1
+
+        fleetcast calibrate rate-1.json rate-4.json --llm llama3.1-8b --gpu h100-80gb --tensor-parallel 1
 
         fleetcast calibrate --llm llama3.1-70b --gpu h200-141gb --tensor-parallel 2 --write
     """
@@ -85,13 +93,13 @@ def calibrate_command(
             require_checkout()
         catalogue = add_named_llms(load_catalogue(), [llm], "--llm")
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
-        if file is None:
+        if not files:
             profile, passes, frontend_s = compute_profile(catalogue, llm, gpu, tensor_parallel), True, 0.0
         else:
             given = {"max_batch": max_batch, "max_prefill_tokens": max_prefill_tokens, "kv_tokens": kv_tokens}
             deployment = resolve_deployment(Deployment(gpu, tensor_parallel), engine, given)
             limits = {"TTFT": ttft_limit, "TPOT": e2e_limit, "E2E": e2e_limit}
-            log = read_calibration_log(file, llm, deployment, catalogue, config, limits)
+            log = read_calibration_log(files, llm, deployment, catalogue, config, limits)
             profile, checks = check_existing_profile(log) if check else fit_profile(log, make_progress(quiet))
             passes, frontend_s = show_verdict(checks), log.config.fleet.frontend_s
         if check and not passes:
@@ -125,7 +133,8 @@ def with_log_frontend(config: "RunConfig", frontend_s: float | None) -> "RunConf
 class CalibrationLog(NamedTuple):
     """A log of one instance, what it was measured on, and the errors that are allowed.
 
-    `name` is the name of the file, `limits` has the largest error that passes by metric, a share.
+    `name` is the name of the file, `limits` has the largest error that passes by metric, a share, and
+    `run_starts` the index of the first request of each run.
     """
 
     requests: "LoggedRequests"
@@ -135,26 +144,28 @@ class CalibrationLog(NamedTuple):
     catalogue: "Catalogue"
     config: "RunConfig"
     limits: Mapping[str, float]
+    run_starts: tuple[int, ...]
 
 
 def read_calibration_log(
-    file: Path,
+    files: list[Path],
     llm: str,
     deployment: "Deployment",
     catalogue: "Catalogue",
     config: str,
     limits: Mapping[str, float],
 ) -> CalibrationLog:
-    """Read a log under a config with the log's front end; print what is noted and what is assumed."""
-    from fleetcast.assets.studies.engine_logs import read_log
+    """Read logs under a config with their front end; print what is noted and what is assumed."""
+    from fleetcast.assets.studies.engine_logs import read_logs
     from fleetcast.models.world.config_loading import load_config
 
     chosen = load_config(resolve_config(config), catalogue)
-    log = read_log(expand_path(file))
+    log = read_logs([expand_path(file) for file in files])
+    name = files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
     chosen = with_log_frontend(chosen, log.frontend_s)
-    for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet, log.requests, file.name)]:
+    for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet, log.requests, name)]:
         ERR.print(note)
-    return CalibrationLog(log.requests, file.name, llm, deployment, catalogue, chosen, limits)
+    return CalibrationLog(log.requests, name, llm, deployment, catalogue, chosen, limits, log.run_starts)
 
 
 def check_existing_profile(log: CalibrationLog) -> "tuple[LatencyProfile, list[CalibrationCheck]]":
@@ -175,7 +186,15 @@ def fit_profile(log: CalibrationLog, progress: "Progress") -> "tuple[LatencyProf
 
     with progress.replay_bar("replay the log", len(engine_hypotheses(log.deployment))) as done:
         found = calibrate_profile(
-            log.requests, log.llm, log.deployment, log.catalogue, log.config, log.name, log.limits, done
+            log.requests,
+            log.llm,
+            log.deployment,
+            log.catalogue,
+            log.config,
+            log.name,
+            log.limits,
+            done,
+            log.run_starts,
         )
     show_hypotheses(found)
     ERR.print(f"As a deployment: {deployment_line(log.llm, found.deployment)}")
@@ -211,7 +230,8 @@ def resolve_deployment(
     """
     import dataclasses
 
-    from fleetcast.assets.studies.engine_logs import CalibrationError, read_engine_limits
+    from fleetcast.assets.studies.engine_logs import read_engine_limits
+    from fleetcast.assets.studies.log_rows import CalibrationError
 
     limits: dict[str, Any] = {} if engine is None else read_engine_limits(expand_path(engine))
     degree = limits.pop("tensor_parallel", deployment.tensor_parallel)
@@ -235,7 +255,8 @@ def note_assumed_limits(
 
     Raises CalibrationError if the log has more requests at once than max_batch.
     """
-    from fleetcast.assets.studies.engine_logs import CalibrationError, max_concurrency
+    from fleetcast.assets.studies.engine_logs import max_concurrency
+    from fleetcast.assets.studies.log_rows import CalibrationError
 
     limits, running = fleet.engine(deployment), max_concurrency(requests)
     if running > limits.max_batch:

@@ -11,12 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import fleetcast.assets.studies.profile_toml
-from fleetcast.assets.studies.engine_logs import (
-    CalibrationError,
-    max_concurrency,
-    read_engine_limits,
-    read_log,
-)
+from fleetcast.assets.studies.engine_logs import max_concurrency, read_engine_limits, read_log
+from fleetcast.assets.studies.log_rows import CalibrationError
 from fleetcast.assets.studies.profile_toml import profile_identity, write_profile
 from fleetcast.models.latency.composed_profiles import compose_profile
 from fleetcast.models.latency.profile_tables import ProfileFit, least_kv_token_s

@@ -34,7 +34,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.asset_metadata import user_errors_as_failures
 from fleetcast.assets.plans import export_options, observed_fleet
-from fleetcast.assets.studies import engine_logs, experiment, rent_answer, study, try_fleet
+from fleetcast.assets.studies import engine_logs, experiment, log_rows, rent_answer, study, try_fleet
 from fleetcast.assets.studies.rent_query import RentQuery, deployment_prices
 from fleetcast.assets.studies.whatif_cases import WhatIfCase, resolve_case
 from fleetcast.assets.traces import file_content, landed_rows, landing, servegen_requests
@@ -80,16 +80,16 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] = {
         LakeError, r"^The query has a byte that is no UTF-8, at character 9\. Write it in UTF-8\.$",
     ),
     "no log": (
-        lambda folder: engine_logs.read_jsonl_log(folder / "a.jsonl", []),
+        lambda folder: log_rows.read_json_documents(folder / "a.jsonl"),
         ValueError, r"^There is no file .*a\.jsonl\. Name a log of measured requests\.$",
     ),
     "a log of half a line": (
-        lambda folder: engine_logs.read_jsonl_log(written(folder / "a.jsonl", '{"a": '), []),
-        ValueError, r"^a\.jsonl is not a file of JSON lines: .*\. Export it again\.$",
+        lambda folder: log_rows.read_json_documents(written(folder / "a.jsonl", '{"a": ')),
+        ValueError, r"^a\.jsonl is neither JSON nor JSON lines: .*\. Export it again\.$",
     ),
     "a nested log": (
-        lambda folder: engine_logs.read_jsonl_log(written(folder / "a.jsonl", "[" * 100_000), []),
-        ValueError, r"^a\.jsonl is not a file of JSON lines: .*recursion.*\. Export it again\.$",
+        lambda folder: log_rows.read_json_documents(written(folder / "a.jsonl", "[" * 100_000)),
+        ValueError, r"^a\.jsonl is neither JSON nor JSON lines: .*recursion.*\. Export it again\.$",
     ),
     "limits that are a folder": (
         engine_logs.read_engine_limits,

@@ -3,11 +3,11 @@
 A log is a CSV with arrival_s, input_tokens, output_tokens, ttft_s and e2e_s, and perhaps queued_s: when the
 engine had the request, on the clock of arrival_s. Or it is a file of JSON lines with the fields of
 vLLM's statistics: input_toks, output_toks, arrival_time and, on the engine's own clock, queued_ts,
-first_token_ts and last_token_ts. The limits of an engine are in the metadata of a benchmark (JSON) or in its
-start-up log (vLLM, SGLang); models/world/fleet_config.py has fleetcast's names of them.
+first_token_ts and last_token_ts. Or it is the result of a benchmark (bench_results.py). The limits of an
+engine are in the metadata of a benchmark (JSON) or in its start-up log (vLLM, SGLang);
+models/world/fleet_config.py has fleetcast's names of them.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,11 +16,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from fleetcast.assets.studies.bench_results import read_bench_runs
+from fleetcast.assets.studies.log_rows import (
+    PLACE,
+    CalibrationError,
+    numeric_column,
+    read_json_documents,
+    refuse_bad_rows,
+    require_columns,
+)
 from fleetcast.models.trials.engine_fit import LoggedRequests
 from fleetcast.models.world.calendar import DAY_S
 
 SLOWEST_TOKEN_S = 5.0  # median TPOT of a log, above which its times must be milliseconds
 CUT_SHARE = 0.05  # share of requests with exactly the largest token count, above which it is a limit
+RUN_GAP_S = 1.0  # an idle engine between two runs: all requests of the first have ended
 SLOWEST_FRONTEND_S = 1.0  # least time from arrival to engine, above which these are two clocks
 VLLM_COLUMNS = {
     "arrival_time": "arrival_s",
@@ -52,25 +62,54 @@ LOG_PATTERNS = {  # sentences of vLLM's start-up log
 VALUE_PATTERN = r"['\"]?\s*[=:]\s*['\"]?(\d+|[Tt]rue|[Ff]alse)\b"
 
 
-class CalibrationError(ValueError):
-    """An unusable log; the message names line, rule and remedy."""
-
-
 class RequestLog(NamedTuple):
     """The requests of a log, notes for the user about them, and the front end of the engine."""
 
     requests: LoggedRequests
     notes: list[str]
     frontend_s: float | None = None  # None: the log does not have it
+    run_starts: tuple[int, ...] = (0,)  # index of the first request of each run
+
+
+def read_logs(paths: list[Path]) -> RequestLog:
+    """Read logs and benchmark results of one engine as one log, each run after the other.
+
+    Raises CalibrationError for a row that breaks a rule: no row is dropped.
+    """
+    logs = [read_log(path) for path in paths]
+    starts, count = [], 0
+    for log in logs:
+        starts += [count + start for start in log.run_starts]
+        count += log.requests.arrival_s.size
+    return RequestLog(
+        join_runs([log.requests for log in logs]),
+        [note for log in logs for note in log.notes],
+        min((log.frontend_s for log in logs if log.frontend_s is not None), default=None),
+        tuple(starts),
+    )
 
 
 def read_log(path: Path) -> RequestLog:
-    """Read the requests of a log, with rows in any order; other columns are ignored.
+    """Read the requests of a log or a benchmark's result, rows in any order; other columns are ignored.
 
     Raises CalibrationError for a row that breaks a rule: no row is dropped.
     """
     notes: list[str] = []
-    table = read_jsonl_log(path, notes) if path.suffix in (".jsonl", ".json") else read_csv_log(path)
+    tables = read_json_log(path, notes) if path.suffix in (".jsonl", ".json") else [read_csv_log(path)]
+    runs = [check_requests(path, table) for table in tables if len(table)]
+    if not runs:
+        raise CalibrationError(f"{path.name} has no requests. Name a log of measured requests.")
+    requests = join_runs(runs)
+    tokens = requests.input_tokens, requests.output_tokens
+    if "error" not in tables[0].columns:  # a benchmark chooses its lengths: none was cut
+        notes += [f"{share:.0%} of the requests have exactly {limit:,} {name}: they were cut there."
+                  for name, share, limit in truncated_tokens(*tokens)]  # fmt: skip
+    starts = np.cumsum([0, *(run.arrival_s.size for run in runs)])[:-1]
+    return RequestLog(requests, notes, frontend_seconds(path, tables[0]), tuple(starts.tolist()))
+
+
+def check_requests(path: Path, table: pd.DataFrame) -> LoggedRequests:
+    """Return the requests of a table, sorted by arrival; CalibrationError for a row that breaks a rule."""
     columns = {name: numeric_column(table, name) for name in LoggedRequests._fields}
     for name, column in columns.items():
         refuse_bad_rows(~np.isfinite(column), f"{name} must be a number", path, table)
@@ -90,12 +129,18 @@ def read_log(path: Path) -> RequestLog:
             f"{path.name}: the median time per output token is {np.median(token_s):.3g} s, must be "
             f"at most {SLOWEST_TOKEN_S:g} s. Are these milliseconds? Divide by 1000."
         )
-    notes += [f"{share:.0%} of the requests have exactly {limit:,} {name}: they were cut there."
-              for name, share, limit in truncated_tokens(inputs, outputs)]  # fmt: skip
     order = np.argsort(arrival_s, kind="stable")
     tokens = (inputs[order].astype(np.int32), outputs[order].astype(np.int32))
-    requests = LoggedRequests(arrival_s[order], *tokens, ttft_s[order], e2e_s[order])
-    return RequestLog(requests, notes, frontend_seconds(path, table))
+    return LoggedRequests(arrival_s[order], *tokens, ttft_s[order], e2e_s[order])
+
+
+def join_runs(runs: list[LoggedRequests]) -> LoggedRequests:
+    """Return the runs as one: each begins when the engine is idle after the one before."""
+    joined = runs[:1]
+    for run in runs[1:]:
+        idle_s = float(np.max(joined[-1].arrival_s + joined[-1].e2e_s)) + RUN_GAP_S
+        joined.append(run._replace(arrival_s=run.arrival_s - run.arrival_s[0] + idle_s))
+    return LoggedRequests._make(np.concatenate(columns) for columns in zip(*joined, strict=True))
 
 
 def frontend_seconds(path: Path, table: pd.DataFrame) -> float | None:
@@ -126,21 +171,23 @@ def read_csv_log(path: Path) -> pd.DataFrame:
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError, OSError) as error:
         raise CalibrationError(f"{path.name} is not a CSV: {error}. Export it again.") from error
     require_columns(path, table, LoggedRequests._fields)
+    table[PLACE] = [f"line {line}" for line in range(2, len(table) + 2)]
     return table
 
 
-def read_jsonl_log(path: Path, notes: list[str]) -> pd.DataFrame:
-    """Read the rows of JSON lines, with the engine's times shifted to the clock of the arrivals."""
-    try:
-        table = pd.DataFrame([json.loads(line) for line in path.read_text().splitlines() if line.strip()])
-    except FileNotFoundError:
-        raise CalibrationError(f"There is no file {path}. Name a log of measured requests.") from None
-    except (ValueError, OSError, RecursionError) as error:
-        raise CalibrationError(
-            f"{path.name} is not a file of JSON lines: {error}. Export it again."
-        ) from error
+def read_json_log(path: Path, notes: list[str]) -> list[pd.DataFrame]:
+    """Read a JSON file as a table for each run: a benchmark's result, or else the JSON lines of vLLM."""
+    documents = read_json_documents(path)
+    runs = read_bench_runs(documents, path, notes)
+    return [read_vllm_lines(documents, path, notes)] if runs is None else runs
+
+
+def read_vllm_lines(documents: list[Any], path: Path, notes: list[str]) -> pd.DataFrame:
+    """Return the rows of vLLM's JSON lines, with the engine's times shifted to the clock of the arrivals."""
+    table = pd.DataFrame(documents)
     require_columns(path, table, tuple(VLLM_COLUMNS))
     table = table.rename(columns=VLLM_COLUMNS)
+    table[PLACE] = [f"line {line}" for line in range(1, len(table) + 1)]
     unended = table["last_s"].isna() | table["first_s"].isna()
     refuse_bad_rows(
         unended.to_numpy(),
@@ -161,34 +208,6 @@ def read_jsonl_log(path: Path, notes: list[str]) -> pd.DataFrame:
     for name, source in (("ttft_s", "first_s"), ("e2e_s", "last_s")):
         table[name] = numeric_column(table, source) - arrival_s - offset_s
     return table
-
-
-def require_columns(path: Path, table: pd.DataFrame, names: tuple[str, ...]) -> None:
-    """Raise CalibrationError if a log lacks one of these columns."""
-    missing = [name for name in names if name not in table.columns]
-    if missing:
-        present = ", ".join(map(str, table.columns)) or "none"
-        raise CalibrationError(
-            f"{path.name} lacks the columns {', '.join(missing)}; it has {present}. Rename or add them."
-        )
-
-
-def numeric_column(table: pd.DataFrame, name: str) -> np.ndarray:
-    """Return a column as numbers, shape (rows,); NaN where a value is not a number."""
-    return pd.to_numeric(table[name], errors="coerce").to_numpy(np.float64)
-
-
-def refuse_bad_rows(bad: np.ndarray, rule: str, path: Path, table: pd.DataFrame) -> None:
-    """Raise CalibrationError with the first bad line and the count, if any row of `bad`, (rows,), is true."""
-    if bad.any():
-        row_number = int(np.argmax(bad))
-        shown = [name for name in LoggedRequests._fields if name in table.columns]
-        row = ", ".join(f"{name}={table[name].iloc[row_number]}" for name in shown)
-        line = row_number + (1 if path.suffix in (".jsonl", ".json") else 2)
-        raise CalibrationError(
-            f"{path.name} line {line} ({row}): {rule}. {bad.sum()} of {bad.size} rows break this; "
-            "correct or drop them."
-        )
 
 
 def truncated_tokens(inputs: np.ndarray, outputs: np.ndarray) -> Iterator[tuple[str, float, int]]:

@@ -7,7 +7,7 @@ fitted, and the best one is reported with the errors of the others.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -90,17 +90,20 @@ def calibrate_profile(
     source: str,
     limits: Mapping[str, float] = LIMITS,
     done: Callable[[int], None] = lambda count: None,
+    run_starts: Sequence[int] = (0,),
 ) -> Calibration:
     """Fit a profile so that the replay matches the log, and validate it on the held-out requests.
 
     `deployment` has what is known of the engine; where its batching or scheduling is None, they are
     hypotheses. `config` has the other limits ([fleet]). `done` is called with the number of fitted ones.
+    `run_starts` has the index of the first request of each run, where the log is of several.
 
     Raises ValueError for fewer than LEAST_REQUESTS requests, or for one that does not fit on the deployment.
     """
     require_enough_requests(requests, source)
     scored, held_out = split_log(requests.arrival_s.size)
-    short = LoggedRequests._make(column[:MAX_FIT_REQUESTS] for column in requests)
+    replayed = requests_to_fit(requests.arrival_s.size, run_starts)
+    short = LoggedRequests._make(column[replayed] for column in requests)
     engine = config.fleet.engine(deployment)
     shape = place_knots(requests, engine.max_batch, engine.max_prefill_tokens)
     work = deployment_work(catalogue.llms[llm], catalogue.gpus[deployment.gpu], deployment.tensor_parallel)
@@ -109,7 +112,7 @@ def calibrate_profile(
     for hypothesis in engine_hypotheses(deployment):
         engine_deployment = _with_hypothesis(deployment, hypothesis)
         play = make_log_player(short, llm, engine_deployment, catalogue, config, hypothesis.instances, source)
-        problem = FitProblem(play, short, scored[:MAX_FIT_REQUESTS], shape)
+        problem = FitProblem(play, short, scored[replayed], shape)
         if start is None:
             start = fit_straight_curves(problem, roofline_parameters(work, catalogue.efficiency, shape))
             fits[hypothesis] = problem, start
@@ -132,7 +135,7 @@ def calibrate_profile(
     per_request = next(line for line in verdict if (line.metric, line.of) == ("E2E", "a request"))
     profile = dataclasses.replace(profile, median_error_share=round(per_request.signed_error_share, 4))
     errors = {hypothesis: fits[hypothesis][1].error for hypothesis in ranked}
-    return Calibration(profile, chosen, errors, verdict, int(scored.sum()), int(held_out.sum()))
+    return Calibration(profile, chosen, errors, verdict, int(scored[replayed].sum()), int(held_out.sum()))
 
 
 def _with_hypothesis(deployment: Deployment, hypothesis: Hypothesis) -> Deployment:
@@ -157,6 +160,12 @@ def split_log(count: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]
     is_warm = np.arange(count) >= WARM_UP
     is_fitted = np.random.default_rng(0xCA1).random(count) >= HELD_OUT_SHARE
     return is_warm & is_fitted, is_warm & ~is_fitted
+
+
+def requests_to_fit(count: int, run_starts: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """Return which requests the fit replays, shape (count,): the first of each run, as many of each."""
+    of_run = np.arange(count) - np.repeat(run_starts, np.diff([*run_starts, count]))
+    return np.asarray(of_run < MAX_FIT_REQUESTS // len(run_starts))
 
 
 def engine_hypotheses(deployment: Deployment) -> list[Hypothesis]:
