@@ -1,6 +1,6 @@
 """`fleetcast calibrate`: fit a latency profile to your engine's log or benchmark, and validate it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -11,8 +11,10 @@ from fleetcast.pipelines.terminal import ERR, OUT, cli_errors, exit_with_message
 
 if TYPE_CHECKING:
     from fleetcast.assets.lake.settings import Progress
+    from fleetcast.models.aliases import Floats
     from fleetcast.models.trials.engine_calibration import Calibration, CalibrationCheck
     from fleetcast.models.trials.engine_fit import LoggedRequests
+    from fleetcast.models.trials.point_fit import LoadPoint
     from fleetcast.models.world.catalogue import Catalogue
     from fleetcast.models.world.catalogue_entries import LatencyProfile
     from fleetcast.models.world.config import RunConfig
@@ -53,7 +55,7 @@ def calibrate_command(
     ] = False,
     ttft_limit: Annotated[
         float, typer.Option(help="Largest TTFT error that passes, a share.", min=0.0)
-    ] = 0.15,
+    ] = 0.08,
     e2e_limit: Annotated[
         float, typer.Option(help="Largest TPOT and E2E error that passes, a share.", min=0.0)
     ] = 0.07,
@@ -100,8 +102,8 @@ def calibrate_command(
             deployment = resolve_deployment(Deployment(gpu, tensor_parallel), engine, given)
             limits = {"TTFT": ttft_limit, "TPOT": e2e_limit, "E2E": e2e_limit}
             log = read_calibration_log(files, llm, deployment, catalogue, config, limits)
-            profile, checks = check_existing_profile(log) if check else fit_profile(log, make_progress(quiet))
-            passes, frontend_s = show_verdict(checks), log.config.fleet.frontend_s
+            profile, passes = calibrate_or_check(log, check, make_progress(quiet))
+            frontend_s = log.config.fleet.frontend_s
         if check and not passes:
             raise typer.Exit(1)
         if not check:
@@ -131,13 +133,14 @@ def with_log_frontend(config: "RunConfig", frontend_s: float | None) -> "RunConf
 
 
 class CalibrationLog(NamedTuple):
-    """A log of one instance, what it was measured on, and the errors that are allowed.
+    """A log of one instance, or loads of a benchmark; what it was measured on; the errors that are allowed.
 
     `name` is the name of the file, `limits` has the largest error that passes by metric, a share, and
-    `run_starts` the index of the first request of each run.
+    `run_starts` the index of the first request of each run. With `points` there are no requests.
     """
 
-    requests: "LoggedRequests"
+    requests: "LoggedRequests | None"
+    points: "list[LoadPoint]"
     name: str
     llm: str
     deployment: "Deployment"
@@ -156,46 +159,101 @@ def read_calibration_log(
     limits: Mapping[str, float],
 ) -> CalibrationLog:
     """Read logs under a config with their front end; print what is noted and what is assumed."""
+    from fleetcast.assets.studies.bench_summaries import read_load_points
     from fleetcast.assets.studies.engine_logs import read_logs
     from fleetcast.models.world.config_loading import load_config
 
     chosen = load_config(resolve_config(config), catalogue)
-    log = read_logs([expand_path(file) for file in files])
+    paths = [expand_path(file) for file in files]
     name = files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+    if points := read_load_points(paths):
+        for note in note_assumed_limits(deployment, chosen.fleet):
+            ERR.print(note)
+        return CalibrationLog(None, points, name, llm, deployment, catalogue, chosen, limits, ())
+    log = read_logs(paths)
     chosen = with_log_frontend(chosen, log.frontend_s)
-    for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet, log.requests, name)]:
+    check_concurrency(deployment, chosen.fleet, log.requests, name)
+    for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet)]:
         ERR.print(note)
-    return CalibrationLog(log.requests, name, llm, deployment, catalogue, chosen, limits, log.run_starts)
+    return CalibrationLog(log.requests, [], name, llm, deployment, catalogue, chosen, limits, log.run_starts)
 
 
-def check_existing_profile(log: CalibrationLog) -> "tuple[LatencyProfile, list[CalibrationCheck]]":
+def calibrate_or_check(
+    log: CalibrationLog, is_check: bool, progress: "Progress"
+) -> "tuple[LatencyProfile, bool]":
+    """Return the fitted profile, or that of the catalogue, and whether it passes; print how far it is off."""
+    if log.requests is None:
+        return check_load_points(log) if is_check else fit_load_points(log)
+    profile, checks = (
+        check_existing_profile(log, log.requests) if is_check else fit_profile(log, log.requests, progress)
+    )
+    return profile, show_verdict(checks)
+
+
+def check_load_points(log: CalibrationLog) -> "tuple[LatencyProfile, bool]":
+    """Return the profile of the catalogue, and whether it has the means of the loads."""
+    import numpy as np
+
+    from fleetcast.models.latency.profile_order import find_profile
+    from fleetcast.models.trials.point_fit import check_points, make_point_player
+
+    profile = find_profile(log.catalogue, log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
+    play = make_point_player(log.points, profile, log.deployment, log.catalogue, log.config)
+    predicted_s = play(np.ones(2), np.arange(len(log.points)))
+    show_load_points(log.points, predicted_s)
+    return profile, show_verdict(check_points(log.points, predicted_s, log.limits, least_loads=1))
+
+
+def fit_load_points(log: CalibrationLog) -> "tuple[LatencyProfile, bool]":
+    """Return the profile that the catalogue has, scaled to the loads, and whether it passes."""
+    from fleetcast.models.latency.profile_order import find_profile
+    from fleetcast.models.trials.point_fit import calibrate_to_points
+
+    profile = find_profile(log.catalogue, log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
+    found = calibrate_to_points(
+        log.points, profile, log.deployment, log.catalogue, log.config, log.name, log.limits
+    )
+    ERR.print(f"The loads are summaries: the profile keeps its shape ({profile.source}).")
+    ERR.print(f"Its seconds, times: prefill {found.prefill_factor:.3g}, decode {found.decode_factor:.3g}.")
+    if not any(point.shows_prefill for point in log.points):
+        ERR.print("No load shows prefill: add one at a rate, or of one client. Its seconds are kept.")
+    show_load_points(log.points, found.predicted_s)
+    passes = show_verdict(found.checks)
+    if not found.is_validated:
+        ERR.print("One load validates nothing: add a result at another rate or concurrency.", style="red")
+    return found.profile, passes and found.is_validated
+
+
+def show_load_points(points: "Sequence[LoadPoint]", predicted_s: "Floats") -> None:
+    """Print a line for each load: its measured means, and how far off the replay is that did not see it."""
+    for point, (ttft_s, tpot_s) in zip(points, predicted_s.tolist(), strict=True):
+        ttft = f"TTFT {point.ttft_s:.3g} s {ttft_s / point.ttft_s - 1:+.1%}, " if point.shows_prefill else ""
+        ERR.print(f"  {point}: {ttft}TPOT {point.tpot_s:.3g} s {tpot_s / point.tpot_s - 1:+.1%}")
+
+
+def check_existing_profile(
+    log: CalibrationLog, requests: "LoggedRequests"
+) -> "tuple[LatencyProfile, list[CalibrationCheck]]":
     """Return the profile of the catalogue, and the checks of its error on the log."""
     from fleetcast.models.latency.profile_order import find_profile
     from fleetcast.models.trials.engine_calibration import validate_profile
 
     profile = find_profile(log.catalogue, log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
-    return profile, validate_profile(
-        log.requests, profile, log.deployment, log.catalogue, log.config, log.limits
-    )
+    return profile, validate_profile(requests, profile, log.deployment, log.catalogue, log.config, log.limits)
 
 
-def fit_profile(log: CalibrationLog, progress: "Progress") -> "tuple[LatencyProfile, list[CalibrationCheck]]":
+def fit_profile(
+    log: CalibrationLog, requests: "LoggedRequests", progress: "Progress"
+) -> "tuple[LatencyProfile, list[CalibrationCheck]]":
     """Fit a profile to the log and print the engine hypotheses; return it with the checks of its error."""
     from fleetcast.assets.studies.profile_toml import deployment_line
     from fleetcast.models.trials.engine_calibration import calibrate_profile, engine_hypotheses
 
     with progress.replay_bar("replay the log", len(engine_hypotheses(log.deployment))) as done:
         found = calibrate_profile(
-            log.requests,
-            log.llm,
-            log.deployment,
-            log.catalogue,
-            log.config,
-            log.name,
-            log.limits,
-            done,
+            requests, log.llm, log.deployment, log.catalogue, log.config, log.name, log.limits, done,
             log.run_starts,
-        )
+        )  # fmt: skip
     show_hypotheses(found)
     ERR.print(f"As a deployment: {deployment_line(log.llm, found.deployment)}")
     return found.profile, found.verdict
@@ -248,22 +306,24 @@ def resolve_deployment(
     return dataclasses.replace(deployment, **{**limits, **options})
 
 
-def note_assumed_limits(
+def check_concurrency(
     deployment: "Deployment", fleet: "FleetConfig", requests: "LoggedRequests", name: str
-) -> list[str]:
-    """Return a note for each engine limit that is assumed.
-
-    Raises CalibrationError if the log has more requests at once than max_batch.
-    """
+) -> None:
+    """Raise CalibrationError if a log has more requests at once than max_batch."""
     from fleetcast.assets.studies.engine_logs import max_concurrency
     from fleetcast.assets.studies.log_rows import CalibrationError
 
-    limits, running = fleet.engine(deployment), max_concurrency(requests)
-    if running > limits.max_batch:
+    max_batch, running = fleet.engine(deployment).max_batch, max_concurrency(requests)
+    if running > max_batch:
         raise CalibrationError(
-            f"{name}: {running} requests run at once, max_batch is {limits.max_batch}. Is it the log of one "
+            f"{name}: {running} requests run at once, max_batch is {max_batch}. Is it the log of one "
             "instance? Set the engine's limit with --max-batch or --engine."
         )
+
+
+def note_assumed_limits(deployment: "Deployment", fleet: "FleetConfig") -> list[str]:
+    """Return a note for each engine limit that is assumed."""
+    limits = fleet.engine(deployment)
     notes = []
     for field, option in LIMIT_OPTIONS.items():
         if getattr(deployment, field) is None:
@@ -293,7 +353,7 @@ def show_verdict(checks: "list[CalibrationCheck]") -> bool:
         of_metric = [check for check in checks if check.metric == metric]
         errors = ", ".join(
             f"{check.of} {check.signed_error_share:.1%}"
-            if check.of == "a request"
+            if check.replayed_s != check.replayed_s  # NaN: the error of single ones
             else f"{check.of} {check.measured_s:.3g} s {check.signed_error_share:+.1%}"
             for check in of_metric
         )

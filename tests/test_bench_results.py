@@ -206,8 +206,8 @@ def without(*names: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
     ("change", "message"),
     [
         (without("input_lens", "output_lens", "start_times", "ttfts", "itls", "generated_texts", "errors"),
-         r"is a summary of vllm bench serve, without its requests\. Run it again with --save-result "
-         r"--save-detailed\."),
+         r"is a summary of vllm bench serve, without its requests\. Give such summaries alone, or run it "
+         r"again with --save-result --save-detailed\."),
         (without("start_times"), r"lacks the lists start_times of vllm bench serve\. Run it again"),
         (changed(itls=None), r"lacks the lists itls of vllm bench serve"),
         (changed(ttfts=[0.25]), r"lists of unequal length \(start_times 2, .*ttfts 1, .*run the bench"),

@@ -14,6 +14,8 @@ Each format has the fields that its tool writes, found in the tool's own source:
 - inference-perf, per_request_lifecycle_metrics.json: inference_perf/reportgen/base.py and
   inference_perf/apis/base.py of kubernetes-sigs/inference-perf. A list of requests, in seconds.
 
+A result of `vllm bench serve` without --save-detailed has means alone: bench_summaries.py reads it.
+
 Times are those of the client, so TTFT has the way there and back, and the front end.
 """
 
@@ -24,16 +26,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.studies.log_rows import PLACE, CalibrationError, numeric_column, refuse_bad_rows
+from fleetcast.assets.studies.bench_summaries import MS_PER_S, is_vllm_summary
+from fleetcast.assets.studies.log_rows import (
+    PLACE,
+    CalibrationError,
+    numeric_column,
+    refuse_bad_rows,
+)
 
-NS_PER_S, MS_PER_S = 1e9, 1e3
-ENDINGS = {"successful": "", "incomplete": "incomplete", "errored": "errored"}  # of guidellm -> error
+NS_PER_S = 1e9
+GUIDELLM_ENDINGS = {
+    "successful": "",
+    "incomplete": "incomplete",
+    "errored": "errored",
+}  # of guidellm -> error
 VLLM_LISTS = ("start_times", "input_lens", "output_lens", "ttfts", "itls", "errors")
 # A file without its requests -> the file or option of its tool that has them.
 SUMMARIES: dict[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
     "vllm bench serve": (
-        lambda first: {"completed", "total_input_tokens"} <= first.keys() and "ttfts" not in first,
-        "Run it again with --save-result --save-detailed",
+        is_vllm_summary,
+        "Give such summaries alone, or run it again with --save-result --save-detailed",
     ),
     "aiperf": (
         lambda first: isinstance(dig(first, "request_latency", "unit"), str),
@@ -163,7 +175,7 @@ def guidellm_requests(benchmark: Any, path: Path, notes: list[str]) -> pd.DataFr
 
     One that guidellm stopped at its end counts with the tokens that it got: the engine made no more.
     """
-    for status in ENDINGS:
+    for status in GUIDELLM_ENDINGS:
         saved = dig(benchmark, "requests", status)
         made = dig(benchmark, "scheduler_metrics", "requests_made", status)
         if not isinstance(saved, list):
@@ -184,7 +196,7 @@ def guidellm_requests(benchmark: Any, path: Path, notes: list[str]) -> pd.DataFr
 
 def guidellm_rows(benchmark: Any) -> Iterator[dict[str, Any]]:
     """Yield the requests of one benchmark of guidellm, with the times of its client's clock."""
-    for status in ENDINGS:
+    for status in GUIDELLM_ENDINGS:
         for request in dig(benchmark, "requests", status):
             yield {
                 "arrival_s": dig(request, "info", "timings", "request_start"),
@@ -192,7 +204,7 @@ def guidellm_rows(benchmark: Any) -> Iterator[dict[str, Any]]:
                 "output_tokens": dig(request, "output_tokens"),
                 "first_s": dig(request, "info", "timings", "first_token_iteration"),
                 "last_s": dig(request, "info", "timings", "last_token_iteration"),
-                "error": (status == "errored" and dig(request, "info", "error")) or ENDINGS[status],
+                "error": (status == "errored" and dig(request, "info", "error")) or GUIDELLM_ENDINGS[status],
             }
 
 

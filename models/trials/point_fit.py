@@ -1,0 +1,201 @@
+"""Fit a factor of prefill and one of decode to the means that a benchmark printed for each of its loads.
+
+A summary of a benchmark has no requests, so each load is replayed with requests of equal length, by clients
+that wait for their answers or with Poisson arrivals (client_load.py). Its mean TTFT and TPOT are compared
+with those measured, and the factors are repeated until both agree in the median over loads:
+
+    prefill *= exp(median(log(measured / replayed TTFT)))      decode *= exp(median(log(... TPOT)))
+
+Means, not medians: seconds grow with tokens nearly along a line, so the mean over lengths is that of the mean
+length. Clients with requests of equal length stay in step, so their prompts meet; others do not, and TTFT
+is far less. So a load of several clients says nothing of prefill: only one client does, or arrivals at a
+rate. The curves keep their shape: a few means do not show it.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from fleetcast.models.aliases import Floats, Ints
+from fleetcast.models.latency.batch_extension import extend_profile
+from fleetcast.models.latency.latency_errors import scale_profile
+from fleetcast.models.metrics import tpot_s
+from fleetcast.models.trials.capacity import trial_fleet, trial_rules
+from fleetcast.models.trials.client_load import (
+    MAX_CLIENT_REQUESTS,
+    SentRequests,
+    replay_client_loop,
+    replay_poisson_load,
+)
+from fleetcast.models.trials.engine_calibration import LIMITS, CalibrationCheck
+from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.fleet_config import Deployment
+
+MOST_POINT_REQUESTS, POINT_WAVES = 1_000, 4  # of a replay: requests, or so many of each client if more
+FIT_ROUNDS = 10
+SMALLEST_STEP = 1e-3  # of a factor, a share: below, the fit has ended
+FOLDS = 5  # of the validation: as many times a part of the loads is left out of the fit
+DIGITS = 7  # of the seconds of a profile
+
+
+class LoadPoint(NamedTuple):
+    """A load of a benchmark: its requests, their mean tokens, and the means that were measured."""
+
+    clients: int | None  # that send a request when their last one ended; None: Poisson arrivals
+    requests_per_s: float  # 0 with clients
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    ttft_s: float
+    tpot_s: float
+
+    @property
+    def shows_prefill(self) -> bool:
+        """Whether its TTFT depends on prefill and not on whether clients stay in step."""
+        return self.clients is None or self.clients == 1
+
+    def __str__(self) -> str:
+        return f"{self.requests_per_s:g}/s" if self.clients is None else f"{self.clients:,} at once"
+
+
+class PointCalibration(NamedTuple):
+    """A scaled profile, its two factors, and the means that the factors of other loads give each load."""
+
+    profile: LatencyProfile
+    prefill_factor: float
+    decode_factor: float
+    predicted_s: Floats  # (loads, 2): TTFT, TPOT
+    checks: list[CalibrationCheck]  # of each metric that two loads show
+
+    @property
+    def is_validated(self) -> bool:
+        """Whether all factors that were fitted are checked by loads that were left out."""
+        fitted = {"TPOT"} if self.prefill_factor == 1 else {"TPOT", "TTFT"}
+        return fitted <= {check.metric for check in self.checks}
+
+
+def calibrate_to_points(
+    points: Sequence[LoadPoint],
+    profile: LatencyProfile,
+    deployment: Deployment,
+    catalogue: Catalogue,
+    config: RunConfig,
+    source: str,
+    limits: Mapping[str, float] = LIMITS,
+) -> PointCalibration:
+    """Scale a profile so that the replay has the means of the loads; check each load on the others' fit.
+
+    ValueError for a load whose requests do not fit on the deployment.
+    """
+    play = make_point_player(points, profile, deployment, catalogue, config)
+    every = np.arange(len(points))
+    prefill, decode = fit_factors(play, points, every)
+    folds = min(FOLDS, len(points)) if len(points) > 1 else 0
+    predicted_s = play(np.array([prefill, decode]), every)
+    for fold in range(folds):
+        is_out = every % folds == fold
+        predicted_s[is_out] = play(fit_factors(play, points, every[~is_out]), every[is_out])
+    checks = check_points(points, predicted_s, limits)
+    shares = {check.metric: round(check.signed_error_share, 4) for check in checks}
+    scaled = scale_profile(catalogue, profile, prefill, decode)
+    scaled = dataclasses.replace(
+        scaled,
+        prefill_s=tuple(round(seconds, DIGITS) for seconds in scaled.prefill_s),
+        decode_s=tuple(round(seconds, DIGITS) for seconds in scaled.decode_s),
+        prefill_median_error_share=shares.get("TTFT", profile.prefill_median_error_share),
+        median_error_share=shares.get("TPOT"),
+        source=f"calibrated: {len(points)} loads of {source}",
+    )
+    return PointCalibration(scaled, float(prefill), float(decode), predicted_s, checks)
+
+
+def measured_times(points: Sequence[LoadPoint]) -> Floats:
+    """Return the measured TTFT and TPOT of the loads, shape (loads, 2), seconds."""
+    return np.array([(point.ttft_s, point.tpot_s) for point in points])
+
+
+def check_points(
+    points: Sequence[LoadPoint], predicted_s: Floats, limits: Mapping[str, float], least_loads: int = 2
+) -> list[CalibrationCheck]:
+    """Return the median error of a load, by metric that enough loads show; predicted_s: (loads, 2)."""
+    shows_prefill = np.array([point.shows_prefill for point in points])
+    checks = []
+    for column, (metric, shows) in enumerate((("TTFT", shows_prefill), ("TPOT", np.full(len(points), True)))):
+        if shows.sum() >= least_loads:
+            measured, predicted = measured_times(points)[shows, column], predicted_s[shows, column]
+            error = float(np.median(np.abs(predicted / measured - 1)))
+            checks.append(
+                CalibrationCheck(metric, "a load", float(np.median(measured)), np.nan, error, limits[metric])
+            )
+    return checks
+
+
+def fit_factors(play: Callable[[Floats, Ints], Floats], points: Sequence[LoadPoint], chosen: Ints) -> Floats:
+    """Return the factors of prefill and decode, shape (2,), for the chosen loads, shape (n,) of indices.
+
+    That of prefill is 1 where none of them shows it.
+    """
+    measured_s = measured_times(points)[chosen]
+    shows_prefill = np.array([points[index].shows_prefill for index in chosen])
+    factors = np.ones(2)
+    for _ in range(FIT_ROUNDS):
+        logs = np.log(measured_s / play(factors, chosen))
+        prefill = np.median(logs[shows_prefill, 0]) if shows_prefill.any() else 0.0
+        step = np.exp([prefill, np.median(logs[:, 1])])
+        factors = factors * step
+        if np.abs(step - 1).max() < SMALLEST_STEP:
+            break
+    return factors
+
+
+def make_point_player(
+    points: Sequence[LoadPoint],
+    profile: LatencyProfile,
+    deployment: Deployment,
+    catalogue: Catalogue,
+    config: RunConfig,
+) -> Callable[[Floats, Ints], Floats]:
+    """Return a function that replays some loads with a profile times two factors.
+
+    It takes the factors, shape (2,), and the indices of the loads, shape (n,). It returns their mean TTFT and
+    TPOT, shape (n, 2), seconds.
+    """
+    max_batch = config.fleet.engine(deployment).max_batch
+
+    def play(factors: Floats, chosen: Ints) -> Floats:
+        scaled = extend_profile(catalogue, scale_profile(catalogue, profile, *factors), max_batch)
+        only = dataclasses.replace(catalogue, latency=(scaled,))
+        fleet = trial_fleet(profile.llm, deployment, only, config, instances=1)
+        rules = trial_rules(profile.llm, only, config)
+        means = []
+        for index in chosen:
+            point = points[index]
+            count = replayed_requests(point)
+            tokens = np.full(count, point.input_tokens), np.full(count, point.output_tokens)
+            sent = (
+                replay_poisson_load(point.requests_per_s, *tokens, fleet, rules)
+                if point.clients is None
+                else replay_client_loop(point.clients, *tokens, fleet, rules)
+            )
+            means.append(mean_times(sent))
+        return np.array(means)
+
+    return play
+
+
+def replayed_requests(point: LoadPoint) -> int:
+    """Return the number of requests that a replay of the load has: no more than was measured."""
+    if point.clients is None:
+        return min(point.requests, MOST_POINT_REQUESTS)
+    most = max(MOST_POINT_REQUESTS, POINT_WAVES * point.clients)
+    return min(point.requests, most, MAX_CLIENT_REQUESTS * point.clients)
+
+
+def mean_times(sent: SentRequests) -> tuple[float, float]:
+    """Return the mean TTFT and TPOT of replayed requests, seconds."""
+    token_s = tpot_s(sent.ttft_s, sent.e2e_s, sent.output_tokens)
+    return float(np.mean(sent.ttft_s)), float(np.mean(token_s))

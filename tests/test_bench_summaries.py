@@ -1,0 +1,227 @@
+"""Summaries of benchmarks: two factors of a profile come back from means; a load without them is refused."""
+
+import dataclasses
+import json
+import re
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import wall_points
+from typer.testing import CliRunner
+
+from fleetcast.assets.studies.bench_summaries import read_load_points
+from fleetcast.assets.studies.log_rows import CalibrationError
+from fleetcast.models.latency.latency_errors import scale_profile
+from fleetcast.models.latency.profile_order import find_profile
+from fleetcast.models.trials.capacity import trial_fleet, trial_rules
+from fleetcast.models.trials.client_load import SentRequests, replay_client_loop, replay_poisson_load
+from fleetcast.models.trials.engine_calibration import LIMITS
+from fleetcast.models.trials.point_fit import (
+    LoadPoint,
+    calibrate_to_points,
+    check_points,
+    make_point_player,
+    mean_times,
+    replayed_requests,
+)
+from fleetcast.models.world.catalogue import load_catalogue
+from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.pipelines.cli import cli_app
+
+CATALOGUE = load_catalogue()
+OFFICE = load_config("office", CATALOGUE)
+LLM, GPU = "llama3.1-8b", "h100-80gb"
+ENGINE = Deployment(GPU, 1, batching="chunked", max_batch=256, max_prefill_tokens=2048, async_scheduling=True)
+BASE = find_profile(CATALOGUE, LLM, GPU, 1)
+PREFILL, DECODE = 1.3, 0.8  # of the made-up engine, times the profile
+INPUT, OUTPUT, REQUESTS = 1000, 250, 400
+OPTIONS = ["--llm", LLM, "--gpu", GPU, "--tensor-parallel", "1", "--max-batch", "256",
+           "--max-prefill-tokens", "2048"]  # fmt: skip
+
+
+def measure(clients: int | None, rate: float = 0.0, spread: bool = False) -> tuple[LoadPoint, SentRequests]:
+    """Measure the made-up engine; `spread`: lengths from half to three halves, else all equal."""
+    truth = scale_profile(CATALOGUE, BASE, PREFILL, DECODE)
+    only = dataclasses.replace(CATALOGUE, latency=(truth,))
+    fleet, rules = trial_fleet(LLM, ENGINE, only, OFFICE, instances=1), trial_rules(LLM, only, OFFICE)
+    count = REQUESTS if clients is None else max(8 * clients, 100)
+    rng = np.random.default_rng(4)
+    inputs, outputs = (
+        rng.integers(mean // 2, 3 * mean // 2, count) if spread else np.full(count, mean)
+        for mean in (INPUT, OUTPUT)
+    )
+    sent = (
+        replay_poisson_load(rate, inputs, outputs, fleet, rules)
+        if clients is None
+        else replay_client_loop(clients, inputs, outputs, fleet, rules)
+    )
+    sizes = round(float(inputs.mean())), round(float(outputs.mean()))
+    return LoadPoint(clients, rate, count, *sizes, *mean_times(sent)), sent
+
+
+def summary(point: LoadPoint) -> dict[str, Any]:
+    """What `vllm bench serve --save-result` writes without --save-detailed, and some more."""
+    return {
+        "backend": "vllm", "num_prompts": point.requests, "burstiness": 1.0, "duration": 100.0, "failed": 0,
+        "request_rate": "inf" if point.clients else point.requests_per_s, "max_concurrency": point.clients,
+        "completed": point.requests, "total_input_tokens": point.requests * point.input_tokens,
+        "total_output_tokens": point.requests * point.output_tokens, "request_goodput": None,
+        "mean_ttft_ms": 1e3 * point.ttft_s, "median_ttft_ms": 1.0, "mean_tpot_ms": 1e3 * point.tpot_s,
+    }  # fmt: skip
+
+
+def write_summaries(folder: Path, points: Sequence[LoadPoint]) -> list[str]:
+    paths = [folder / f"{number}.json" for number in range(len(points))]
+    for path, point in zip(paths, points, strict=True):
+        path.write_text(json.dumps(summary(point)))
+    return list(map(str, paths))
+
+
+def calibrate(points: Sequence[LoadPoint]) -> Any:
+    return calibrate_to_points(points, BASE, ENGINE, CATALOGUE, OFFICE, "x")
+
+
+def test_a_summary_is_the_load_that_was_measured(tmp_path: Path) -> None:
+    points = [
+        LoadPoint(None, 2.0, 300, 900, 200, 0.25, 0.0625),
+        LoadPoint(8, 0.0, 300, 900, 200, 0.25, 0.0625),
+    ]
+    files = list(map(Path, write_summaries(tmp_path, points)))
+    assert read_load_points(files) == points
+    appended = tmp_path / "appended.json"
+    appended.write_text("\n".join(path.read_text() for path in files))
+    assert read_load_points([appended]) == points
+    assert list(map(str, points)) == ["2/s", "8 at once"]
+    flood = tmp_path / "flood.json"
+    flood.write_text(json.dumps(summary(points[1]) | {"max_concurrency": None}))
+    assert read_load_points([flood]) == [points[1]._replace(clients=300)]
+    (tmp_path / "log.csv").write_text("a\n")
+    assert read_load_points([files[0], tmp_path / "log.csv"]) == []
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_the_factors_of_an_engine_come_back_from_rates(spread: bool) -> None:
+    """Within 2 %, though all requests are replayed with the mean length."""
+    found = calibrate([measure(None, rate, spread)[0] for rate in (0.5, 2.0, 4.0)])
+    assert found.prefill_factor == pytest.approx(PREFILL, rel=0.02)
+    assert found.decode_factor == pytest.approx(DECODE, rel=0.02)
+    assert found.is_validated
+    assert all(check.passes for check in found.checks)
+    assert [check.metric for check in found.checks] == ["TTFT", "TPOT"]
+    assert found.profile.prefill_s == pytest.approx(
+        [found.prefill_factor * seconds for seconds in BASE.prefill_s], rel=1e-3
+    )
+    assert found.profile.decode_per_kv_token_s == found.decode_factor * BASE.decode_per_kv_token_s
+    assert found.profile.median_error_share == round(found.checks[1].signed_error_share, 4)
+
+
+def test_several_clients_say_nothing_of_prefill_and_one_does() -> None:
+    """Clients with equal requests stay in step in the replay: their TTFT is that of prompts that meet."""
+    points = [measure(clients, spread=True)[0] for clients in (1, 8, 32)]
+    found = calibrate(points)
+    assert found.prefill_factor == pytest.approx(PREFILL, rel=0.03)
+    assert found.decode_factor == pytest.approx(DECODE, rel=0.03)
+    assert not found.is_validated  # one load shows prefill: it is fitted, and nothing checks it
+    found = calibrate(points[1:])
+    assert found.prefill_factor == 1
+    assert found.profile.prefill_s == BASE.prefill_s
+    assert found.is_validated
+    assert [check.metric for check in found.checks] == ["TPOT"]
+
+
+def test_each_load_is_checked_by_the_fit_of_the_others() -> None:
+    """A load that is off stays off: the fit that checks it has not seen it."""
+    points = [measure(None, rate)[0] for rate in (0.5, 1.0, 2.0)]
+    slow = points[1]._replace(tpot_s=1.5 * points[1].tpot_s)
+    found = calibrate([points[0], slow, points[2]])
+    assert found.predicted_s[1, 1] == pytest.approx(points[1].tpot_s, rel=0.01)
+
+
+def test_a_replay_has_no_more_requests_than_were_measured() -> None:
+    point = LoadPoint(2, 0.0, 60, 10, 10, 1.0, 1.0)
+    assert replayed_requests(point) == 60
+    assert replayed_requests(point._replace(requests=9_000)) == 254  # of two clients
+    assert replayed_requests(point._replace(clients=500, requests=9_000)) == 2_000
+    assert replayed_requests(point._replace(clients=None, requests=9_000)) == 1_000
+
+
+def test_the_command_scales_the_profile_and_says_how_far_off_it_is(tmp_path: Path) -> None:
+    files = write_summaries(tmp_path, [measure(None, rate)[0] for rate in (0.5, 2.0)])
+    done = CliRunner().invoke(cli_app, ["calibrate", *files, *OPTIONS])
+    assert done.exit_code == 0, done.stderr
+    factors = re.search(r"times: prefill ([\d.]+), decode ([\d.]+)\.", done.stderr)
+    assert factors is not None
+    assert list(map(float, factors.groups())) == pytest.approx([PREFILL, DECODE], rel=0.02)
+    assert re.search(r"0\.5/s: TTFT [\d.]+ s [+-]\d+\.\d%, TPOT", done.stderr)
+    assert re.search(r"TPOT: a load \d\.\d%; limit 7%: pass", done.stderr)
+    (printed,) = tomllib.loads(done.stdout)["profile"]
+    assert printed["source"] == "calibrated: 2 loads of 0.json and 1 more"
+    assert printed["decode_s"] == pytest.approx([DECODE * seconds for seconds in BASE.decode_s], rel=0.02)
+
+
+def test_one_load_validates_nothing_and_the_catalogue_can_be_checked(tmp_path: Path) -> None:
+    files = write_summaries(tmp_path, [measure(4)[0]])
+    done = CliRunner().invoke(cli_app, ["calibrate", *files, *OPTIONS])
+    assert "No load shows prefill: add one at a rate, or of one client" in done.stderr
+    assert "One load validates nothing: add a result at another rate or concurrency." in done.stderr
+    checked = CliRunner().invoke(cli_app, ["calibrate", *files, *OPTIONS, "--check"])
+    assert checked.exit_code == 1
+    assert re.search(r"TPOT: a load 2[345]\.\d%; limit 7%: FAIL", checked.stderr)  # 1 / DECODE - 1
+    assert checked.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mean_ttft_ms": None}, r"mean_ttft_ms is None, must be a number above 0\. Run the benchmark again"),
+        ({"mean_tpot_ms": float("nan")}, r"mean_tpot_ms is nan, must be a number above 0"),
+        ({"mean_tpot_ms": "13.5"}, r"mean_tpot_ms is '13\.5', must be a number above 0"),
+        ({"completed": 0}, r"completed is 0, must be a number above 0"),
+        ({"total_output_tokens": -3}, r"total_output_tokens is -3, must be a number above 0"),
+        ({"failed": 3}, r"3 requests failed, so their tokens.*Measure until none fails"),
+        (
+            {"max_concurrency": 8},
+            r"request_rate is 2\.0, max_concurrency 8, burstiness 1\.0; a summary needs",
+        ),
+        ({"burstiness": 0.5}, r"burstiness 0\.5; a summary needs a constant rate with burstiness 1"),
+        ({"request_rate": "fast"}, r"request_rate is fast"),
+        ({"request_rate": "inf", "max_concurrency": "8"}, r"max_concurrency 8"),
+        ({"ramp_up_strategy": "linear"}, r"a summary needs a constant rate .*--save-detailed"),
+    ],
+)
+def test_a_bad_summary_is_one_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(summary(LoadPoint(None, 2.0, 300, 900, 200, 0.25, 0.0625)) | change))
+    with pytest.raises(CalibrationError, match=message) as refused:
+        read_load_points([path])
+    assert "\n" not in str(refused.value)
+
+
+def silicon_points(llm: str, gpus: int) -> list[LoadPoint]:
+    runs = wall_points.silicon_runs("vllm")
+    runs = runs[(runs["system"] == "h100_sxm") & (runs["llm"] == llm) & (runs["tp"] == gpus)]
+    return [
+        LoadPoint(int(run.clients), 0.0, wall_points.WAVES * int(run.clients), int(run.isl), int(run.osl),
+                  run.ttft_s, run.tpot_s)
+        for run in runs[runs["precision"] == "bf16"].itertuples()
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(not wall_points.SILICON.exists(), reason="no measured runs next to the project")
+def test_real_closed_loops_are_nearer_with_the_factor_of_the_others() -> None:
+    """30 loads of vLLM with Qwen3-32B on four H100: TPOT is 14 % off without a factor, 9 % with one."""
+    points = silicon_points("Qwen3-32B", 4)
+    profile = find_profile(CATALOGUE, "qwen3-32b", GPU, 4)
+    engine = dataclasses.replace(ENGINE, tensor_parallel=4, max_prefill_tokens=wall_points.BUDGET)
+    play = make_point_player(points, profile, engine, CATALOGUE, OFFICE)
+    (before,) = check_points(points, play(np.ones(2), np.arange(len(points))), LIMITS)
+    found = calibrate_to_points(points, profile, engine, CATALOGUE, OFFICE, "x")
+    (after,) = found.checks
+    assert len(points) == 30
+    assert before.signed_error_share > 0.12
+    assert after.signed_error_share < 0.10
