@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fleetcast.models.trials.engine_fit import LoggedRequests
     from fleetcast.models.trials.point_fit import LoadPoint
     from fleetcast.models.world.catalogue import Catalogue
-    from fleetcast.models.world.catalogue_entries import LatencyProfile
+    from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
     from fleetcast.models.world.config import RunConfig
     from fleetcast.models.world.fleet_config import Deployment, FleetConfig
 
@@ -99,9 +99,11 @@ def calibrate_command(
             profile, passes, frontend_s = compute_profile(catalogue, llm, gpu, tensor_parallel), True, 0.0
         else:
             given = {"max_batch": max_batch, "max_prefill_tokens": max_prefill_tokens, "kv_tokens": kv_tokens}
-            deployment = resolve_deployment(Deployment(gpu, tensor_parallel), engine, given)
+            deployment, ranks = resolve_deployment(
+                Deployment(gpu, tensor_parallel), engine, given, catalogue.llms[llm]
+            )
             limits = {"TTFT": ttft_limit, "TPOT": e2e_limit, "E2E": e2e_limit}
-            log = read_calibration_log(files, llm, deployment, catalogue, config, limits)
+            log = read_calibration_log(files, llm, deployment, ranks, catalogue, config, limits)
             profile, passes = calibrate_or_check(log, check, make_progress(quiet))
             frontend_s = log.config.fleet.frontend_s
         if check and not passes:
@@ -136,7 +138,8 @@ class CalibrationLog(NamedTuple):
     """A log of one instance, or loads of a benchmark; what it was measured on; the errors that are allowed.
 
     `name` is the name of the file, `limits` has the largest error that passes by metric, a share, and
-    `run_starts` the index of the first request of each run. With `points` there are no requests.
+    `run_starts` the index of the first request of each run. With `points` there are no requests. `instances`
+    is the number of engines: the data-parallel ranks of a dense llm.
     """
 
     requests: "LoggedRequests | None"
@@ -144,6 +147,7 @@ class CalibrationLog(NamedTuple):
     name: str
     llm: str
     deployment: "Deployment"
+    instances: int
     catalogue: "Catalogue"
     config: "RunConfig"
     limits: Mapping[str, float]
@@ -154,6 +158,7 @@ def read_calibration_log(
     files: list[Path],
     llm: str,
     deployment: "Deployment",
+    instances: int,
     catalogue: "Catalogue",
     config: str,
     limits: Mapping[str, float],
@@ -169,13 +174,15 @@ def read_calibration_log(
     if points := read_load_points(paths):
         for note in note_assumed_limits(deployment, chosen.fleet):
             ERR.print(note)
-        return CalibrationLog(None, points, name, llm, deployment, catalogue, chosen, limits, ())
+        return CalibrationLog(None, points, name, llm, deployment, instances, catalogue, chosen, limits, ())
     log = read_logs(paths)
     chosen = with_log_frontend(chosen, log.frontend_s)
-    check_concurrency(deployment, chosen.fleet, log.requests, name)
+    check_concurrency(instances * chosen.fleet.engine(deployment).max_batch, log.requests, name)
     for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet)]:
         ERR.print(note)
-    return CalibrationLog(log.requests, [], name, llm, deployment, catalogue, chosen, limits, log.run_starts)
+    return CalibrationLog(
+        log.requests, [], name, llm, deployment, instances, catalogue, chosen, limits, log.run_starts
+    )
 
 
 def calibrate_or_check(
@@ -198,7 +205,7 @@ def check_load_points(log: CalibrationLog) -> "tuple[LatencyProfile, bool]":
     from fleetcast.models.trials.point_fit import check_points, make_point_player
 
     profile = find_profile(log.catalogue, log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
-    play = make_point_player(log.points, profile, log.deployment, log.catalogue, log.config)
+    play = make_point_player(log.points, profile, log.deployment, log.catalogue, log.config, log.instances)
     predicted_s = play(np.ones(2), np.arange(len(log.points)))
     show_load_points(log.points, predicted_s)
     return profile, show_verdict(check_points(log.points, predicted_s, log.limits, least_loads=1))
@@ -211,8 +218,9 @@ def fit_load_points(log: CalibrationLog) -> "tuple[LatencyProfile, bool]":
 
     profile = find_profile(log.catalogue, log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
     found = calibrate_to_points(
-        log.points, profile, log.deployment, log.catalogue, log.config, log.name, log.limits
-    )
+        log.points, profile, log.deployment, log.catalogue, log.config, log.name, log.limits,
+        log.instances,
+    )  # fmt: skip
     ERR.print(f"The loads are summaries: the profile keeps its shape ({profile.source}).")
     ERR.print(f"Its seconds, times: prefill {found.prefill_factor:.3g}, decode {found.decode_factor:.3g}.")
     if not any(point.shows_prefill for point in log.points):
@@ -225,7 +233,7 @@ def fit_load_points(log: CalibrationLog) -> "tuple[LatencyProfile, bool]":
 
 
 def show_load_points(points: "Sequence[LoadPoint]", predicted_s: "Floats") -> None:
-    """Print a line for each load: its measured means, and how far off the replay is that did not see it."""
+    """Print each load's measured means and how far off the replay is, predicted_s of shape (loads, 2)."""
     for point, (ttft_s, tpot_s) in zip(points, predicted_s.tolist(), strict=True):
         ttft = f"TTFT {point.ttft_s:.3g} s {ttft_s / point.ttft_s - 1:+.1%}, " if point.shows_prefill else ""
         ERR.print(f"  {point}: {ttft}TPOT {point.tpot_s:.3g} s {tpot_s / point.tpot_s - 1:+.1%}")
@@ -239,7 +247,9 @@ def check_existing_profile(
     from fleetcast.models.trials.engine_calibration import validate_profile
 
     profile = find_profile(log.catalogue, log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
-    return profile, validate_profile(requests, profile, log.deployment, log.catalogue, log.config, log.limits)
+    return profile, validate_profile(
+        requests, profile, log.deployment, log.catalogue, log.config, log.limits, log.instances
+    )
 
 
 def fit_profile(
@@ -249,12 +259,13 @@ def fit_profile(
     from fleetcast.assets.studies.profile_toml import deployment_line
     from fleetcast.models.trials.engine_calibration import calibrate_profile, engine_hypotheses
 
-    with progress.replay_bar("replay the log", len(engine_hypotheses(log.deployment))) as done:
+    hypotheses = engine_hypotheses(log.deployment, log.instances)
+    with progress.replay_bar("replay the log", len(hypotheses)) as done:
         found = calibrate_profile(
             requests, log.llm, log.deployment, log.catalogue, log.config, log.name, log.limits, done,
-            log.run_starts,
+            log.run_starts, log.instances,
         )  # fmt: skip
-    show_hypotheses(found)
+    show_hypotheses(found, log.instances)
     ERR.print(f"As a deployment: {deployment_line(log.llm, found.deployment)}")
     return found.profile, found.verdict
 
@@ -280,11 +291,12 @@ def save_profile(profile: "LatencyProfile", is_allowed: bool, frontend_s: float)
 
 
 def resolve_deployment(
-    deployment: "Deployment", engine: Path | None, given: dict[str, int | None]
-) -> "Deployment":
-    """Return the deployment with the limits of the engine's file; `given` limits of options come first.
+    deployment: "Deployment", engine: Path | None, given: dict[str, int | None], arch: "Llm"
+) -> "tuple[Deployment, int]":
+    """Return the deployment with the limits of the engine's file, and its number of data-parallel ranks.
 
-    Raises CalibrationError if the file has another tensor_parallel.
+    `given` limits of options come first. Raises CalibrationError if the file has another tensor_parallel, or
+    the ranks of a mixture of experts.
     """
     import dataclasses
 
@@ -298,22 +310,28 @@ def resolve_deployment(
             f"{engine}: tensor_parallel is {degree}, --tensor-parallel {deployment.tensor_parallel}. "
             "Name the deployment that was measured."
         )
+    ranks = limits.pop("data_parallel_size", 1)
+    if ranks > 1 and arch.experts is not None:
+        raise CalibrationError(
+            f"{engine}: data_parallel_size is {ranks}: the ranks of a mixture share its experts, and no "
+            "profile of one rank can be fitted to their log. Give that of an engine without such ranks."
+        )
+    if ranks > 1:
+        ERR.print(f"data_parallel_size is {ranks}: each rank is an instance of its own, with these limits.")
     if limits.pop("has_prefix_cache", False):
         ERR.print(
             "The engine caches prefixes: prompts that share a prefix look cheaper than they are.",
         )
     options = {name: value for name, value in given.items() if value is not None}
-    return dataclasses.replace(deployment, **{**limits, **options})
+    return dataclasses.replace(deployment, **{**limits, **options}), ranks
 
 
-def check_concurrency(
-    deployment: "Deployment", fleet: "FleetConfig", requests: "LoggedRequests", name: str
-) -> None:
-    """Raise CalibrationError if a log has more requests at once than max_batch."""
+def check_concurrency(max_batch: int, requests: "LoggedRequests", name: str) -> None:
+    """Raise CalibrationError if a log has more requests at once than max_batch, that of all ranks."""
     from fleetcast.assets.studies.engine_logs import max_concurrency
     from fleetcast.assets.studies.log_rows import CalibrationError
 
-    max_batch, running = fleet.engine(deployment).max_batch, max_concurrency(requests)
+    running = max_concurrency(requests)
     if running > max_batch:
         raise CalibrationError(
             f"{name}: {running} requests run at once, max_batch is {max_batch}. Is it the log of one "
@@ -333,7 +351,7 @@ def note_assumed_limits(deployment: "Deployment", fleet: "FleetConfig") -> list[
     return notes
 
 
-def show_hypotheses(found: "Calibration") -> None:
+def show_hypotheses(found: "Calibration", instances: int) -> None:
     """Print the engine hypothesis that fits best, and the mean errors of the others.
 
     Exits with code 2 if the log looks like that of more than one instance.
@@ -343,8 +361,9 @@ def show_hypotheses(found: "Calibration") -> None:
     ERR.print(f"Best: {best} (mean error {best_error:.1%}).")
     for other, error in others:
         ERR.print(f"  {other}: {error:.1%}")
-    if best.instances > 1:
-        exit_with_message("more than one instance served this log. Split it by instance and pass one part.")
+    if best.instances > instances:
+        known = "one instance" if instances == 1 else f"{instances} ranks"
+        exit_with_message(f"more than {known} served this log. Split it by instance and pass one part.")
 
 
 def show_verdict(checks: "list[CalibrationCheck]") -> bool:

@@ -278,9 +278,36 @@ def test_a_log_and_limits_that_contradict_each_other_are_refused(tmp_path: Path)
     engine.write_text('{"tensor_parallel_size": 4}')
     done = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--engine", str(engine))])
     assert "tensor_parallel is 4, --tensor-parallel 2. Name the deployment that was measured" in done.stderr
-    engine.write_text('{"tensor_parallel_size": 2, "data_parallel_size": 4, "data_parallel_size_local": 1}')
-    done = CliRunner().invoke(cli_app, ["calibrate", str(log), *options("--engine", str(engine))])
-    assert "meta.json: data_parallel_size is 4, but a profile is fitted to one engine" in done.stderr
+
+
+def test_the_ranks_of_a_dense_llm_are_instances_that_share_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ranks with half the batch each: the profile is that of one rank, at the rate of both."""
+    for name in ("GENERATIONS", "SIMPLEX_TRIES"):  # a coarse fit will do
+        monkeypatch.setattr(engine_fit, name, 4)
+    made, engine = make_log(6.0, CHUNKED, 300, instances=2), tmp_path / "meta.json"
+    log = as_csv(made, tmp_path / "log.csv")
+    seats = max_concurrency(made) - 10
+    engine.write_text(
+        f'{{"tensor_parallel_size": 2, "data_parallel_size": 2, "data_parallel_size_local": 1, '
+        f'"max_num_seqs": {seats}, "max_num_batched_tokens": 2048, "enable_chunked_prefill": true, '
+        '"async_scheduling": true}'
+    )
+    arguments = ["calibrate", str(log), *options("--engine", str(engine))]
+    done = CliRunner().invoke(cli_app, arguments)
+    assert done.exit_code == 0, done.stderr
+    assert "data_parallel_size is 2: each rank is an instance of its own, with these limits." in done.stderr
+    assert "Best: chunked, one step behind, 2 instances (mean error " in done.stderr
+    assert "chunked, one step behind, 4 instances: " in done.stderr
+    engine.write_text(engine.read_text().replace('"data_parallel_size": 2', '"data_parallel_size": 1'))
+    alone = CliRunner().invoke(cli_app, arguments)
+    assert f"{max_concurrency(made)} requests run at once, max_batch is {seats}" in alone.stderr
+    mixture = ["calibrate", str(log), "--llm", "qwen3-30b-a3b", "--gpu", GPU, "--tensor-parallel", "2"]
+    engine.write_text('{"tensor_parallel_size": 2, "data_parallel_size": 4}')
+    refused = CliRunner().invoke(cli_app, [*mixture, "--engine", str(engine)])
+    assert refused.exit_code == 2
+    assert "data_parallel_size is 4: the ranks of a mixture share its experts" in refused.stderr
 
 
 @pytest.mark.skipif(not ENGINES.exists(), reason="no engine logs next to the project")

@@ -228,7 +228,10 @@ def max_concurrency(requests: LoggedRequests) -> int:
 
 
 def read_engine_limits(path: Path) -> dict[str, Any]:
-    """Read an engine's limits: the fields of a Deployment that the file names, and has_prefix_cache."""
+    """Read an engine's limits: the fields of a Deployment that the file names, and has_prefix_cache.
+
+    data_parallel_size is among them where the engine has several ranks; the other limits are those of a rank.
+    """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -251,11 +254,6 @@ def read_engine_limits(path: Path) -> dict[str, Any]:
             f"{', '.join(key for keys in LIMIT_NAMES.values() for key in keys)}. Give "
             "the metadata (JSON) or the start-up log of vLLM or SGLang."
         )
-    if (ranks := found.get("data_parallel_size", 1)) > 1:
-        raise CalibrationError(
-            f"{path.name}: data_parallel_size is {ranks}, but a profile is fitted to one engine. Give the "
-            "log of an engine without data-parallel ranks."
-        )
     return to_deployment_fields(found)
 
 
@@ -272,4 +270,6 @@ def to_deployment_fields(found: dict[str, int | bool]) -> dict[str, Any]:
     }
     if "is_chunked" in found:
         limits["batching"] = "chunked" if found["is_chunked"] else "whole"
+    if found.get("data_parallel_size", 1) > 1:
+        limits["data_parallel_size"] = found["data_parallel_size"]
     return {**limits, "has_prefix_cache": found.get("has_prefix_cache", False)}

@@ -37,7 +37,7 @@ HELD_OUT_SHARE = 0.3
 WARM_UP = 10  # requests at the start of the log
 LEAST_REQUESTS = 100
 MAX_FIT_REQUESTS = 2_000  # requests of the replays in the fit; the validation uses all
-SEVERAL_INSTANCES = 2  # of the hypothesis that there was more than one instance
+SEVERAL_INSTANCES = 2  # times as many, of the hypothesis that there were more instances than is known
 CHECKED_PERCENTILES = (50, 90, 99)
 LIMITS = {"TTFT": 0.08, "TPOT": 0.07, "E2E": 0.07}  # largest relative error that passes the validation
 
@@ -91,12 +91,14 @@ def calibrate_profile(
     limits: Mapping[str, float] = LIMITS,
     done: Callable[[int], None] = lambda count: None,
     run_starts: Sequence[int] = (0,),
+    instances: int = 1,
 ) -> Calibration:
     """Fit a profile so that the replay matches the log, and validate it on the held-out requests.
 
     `deployment` has what is known of the engine; where its batching or scheduling is None, they are
     hypotheses. `config` has the other limits ([fleet]). `done` is called with the number of fitted ones.
-    `run_starts` has the index of the first request of each run, where the log is of several.
+    `run_starts` has the index of the first request of each run, where the log is of several. `instances` is
+    the number of engines that share the log's requests: the data-parallel ranks of a dense llm.
 
     Raises ValueError for fewer than LEAST_REQUESTS requests, or for one that does not fit on the deployment.
     """
@@ -109,7 +111,7 @@ def calibrate_profile(
     work = deployment_work(catalogue.llms[llm], catalogue.gpus[deployment.gpu], deployment.tensor_parallel)
     fits: dict[Hypothesis, tuple[FitProblem, FittedCurves]] = {}
     start: FittedCurves | None = None
-    for hypothesis in engine_hypotheses(deployment):
+    for hypothesis in engine_hypotheses(deployment, instances):
         engine_deployment = _with_hypothesis(deployment, hypothesis)
         play = make_log_player(short, llm, engine_deployment, catalogue, config, hypothesis.instances, source)
         problem = FitProblem(play, short, scored[replayed], shape)
@@ -168,13 +170,13 @@ def requests_to_fit(count: int, run_starts: Sequence[int]) -> npt.NDArray[np.boo
     return np.asarray(of_run < MAX_FIT_REQUESTS // len(run_starts))
 
 
-def engine_hypotheses(deployment: Deployment) -> list[Hypothesis]:
-    """Return the hypotheses on the engine's unknown settings; the last one has several instances."""
+def engine_hypotheses(deployment: Deployment, instances: int = 1) -> list[Hypothesis]:
+    """Return the hypotheses on the engine's unknown settings; the last one has twice the instances."""
     batchings = (deployment.batching,) if deployment.batching else ("chunked", "whole")
     is_async = deployment.async_scheduling
     schedulings = (False, True) if is_async is None else (is_async,)
-    alone = [Hypothesis(*both, 1) for both in itertools.product(batchings, schedulings)]
-    return [*alone, alone[0]._replace(instances=SEVERAL_INSTANCES)]
+    alone = [Hypothesis(*both, instances) for both in itertools.product(batchings, schedulings)]
+    return [*alone, alone[0]._replace(instances=SEVERAL_INSTANCES * instances)]
 
 
 def validate_profile(

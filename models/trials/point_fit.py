@@ -86,12 +86,13 @@ def calibrate_to_points(
     config: RunConfig,
     source: str,
     limits: Mapping[str, float] = LIMITS,
+    instances: int = 1,
 ) -> PointCalibration:
     """Scale a profile so that the replay has the means of the loads; check each load on the others' fit.
 
     ValueError for a load whose requests do not fit on the deployment.
     """
-    play = make_point_player(points, profile, deployment, catalogue, config)
+    play = make_point_player(points, profile, deployment, catalogue, config, instances)
     every = np.arange(len(points))
     prefill, decode = fit_factors(play, points, every)
     folds = min(FOLDS, len(points)) if len(points) > 1 else 0
@@ -158,6 +159,7 @@ def make_point_player(
     deployment: Deployment,
     catalogue: Catalogue,
     config: RunConfig,
+    instances: int = 1,
 ) -> Callable[[Floats, Ints], Floats]:
     """Return a function that replays some loads with a profile times two factors.
 
@@ -169,7 +171,7 @@ def make_point_player(
     def play(factors: Floats, chosen: Ints) -> Floats:
         scaled = extend_profile(catalogue, scale_profile(catalogue, profile, *factors), max_batch)
         only = dataclasses.replace(catalogue, latency=(scaled,))
-        fleet = trial_fleet(profile.llm, deployment, only, config, instances=1)
+        fleet = trial_fleet(profile.llm, deployment, only, config, instances=instances)
         rules = trial_rules(profile.llm, only, config)
         means = []
         for index in chosen:
