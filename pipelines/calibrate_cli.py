@@ -106,6 +106,8 @@ def calibrate_command(
             log = read_calibration_log(files, llm, deployment, ranks, catalogue, config, limits)
             profile, passes = calibrate_or_check(log, check, make_progress(quiet))
             frontend_s = log.config.fleet.frontend_s
+            if not check:
+                show_other_degrees(catalogue, profile)
         if check and not passes:
             raise typer.Exit(1)
         if not check:
@@ -268,6 +270,19 @@ def fit_profile(
     show_hypotheses(found, log.instances)
     ERR.print(f"As a deployment: {deployment_line(log.llm, found.deployment)}")
     return found.profile, found.verdict
+
+
+def show_other_degrees(catalogue: "Catalogue", profile: "LatencyProfile") -> None:
+    """Print what the profile, once it is in latency.toml, corrects but its own deployment, and how surely."""
+    from fleetcast.models.latency.profile_order import DEGREE_ERROR_SHARE, compute_profile, correction_factors
+
+    computed = compute_profile(catalogue, profile.llm, profile.gpu, profile.tensor_parallel)
+    prefill, decode = correction_factors(profile, computed)
+    ERR.print(
+        f"In latency.toml it corrects {profile.llm} on other numbers of {profile.gpu} too: prefill takes "
+        f"{prefill:.3g}, decode {decode:.3g} times as long as computed. TPOT is then "
+        f"{DEGREE_ERROR_SHARE:.0%} off in the median. No other llm is corrected."
+    )
 
 
 def show_profile(profile: "LatencyProfile", frontend_s: float) -> None:

@@ -168,6 +168,9 @@ def test_the_command_scales_the_profile_and_says_how_far_off_it_is(tmp_path: Pat
     assert list(map(float, factors.groups())) == pytest.approx([PREFILL, DECODE], rel=0.02)
     assert re.search(r"0\.5/s: TTFT [\d.]+ s [+-]\d+\.\d%, TPOT", done.stderr)
     assert re.search(r"TPOT: a load \d\.\d%; limit 7%: pass", done.stderr)
+    reach = re.search(r"prefill takes ([\d.]+), decode ([\d.]+) times as long as computed", done.stderr)
+    assert reach is not None
+    assert list(map(float, reach.groups())) == pytest.approx([PREFILL, DECODE], rel=0.02)
     (printed,) = tomllib.loads(done.stdout)["profile"]
     assert printed["source"] == "calibrated: 2 loads of 0.json and 1 more"
     assert printed["decode_s"] == pytest.approx([DECODE * seconds for seconds in BASE.decode_s], rel=0.02)

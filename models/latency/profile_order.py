@@ -9,17 +9,25 @@ The order of sources, best first:
     roofline              an estimate, where none of them has data
 
 Composed profiles of dense llms are nearer to measured runs than the package (`python tests/bench wall`).
+
+A calibrated profile also corrects the other tensor-parallel degrees of its llm on its GPU type, by a factor
+of prefill and one of decode. It corrects no other llm: measured runs of other llms, or of the same one in
+other bits, are then further off (tests/test_corrected_degrees.py).
 """
 
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
+
 from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
 from fleetcast.models.latency.aiconfigurator_profiles import aiconfigurator_profile
 from fleetcast.models.latency.batch_extension import extend_catalogue
 from fleetcast.models.latency.composed_profiles import compose_profile
+from fleetcast.models.latency.latency_errors import scale_profile
 from fleetcast.models.latency.model_configs import check_llm_config
+from fleetcast.models.latency.profile_tables import interpolate_knots, profile_prefill_s
 from fleetcast.models.latency.roofline import context_token_s, roofline_profile
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
@@ -28,7 +36,10 @@ from fleetcast.models.world.config_checks import check_balancer_interval
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
-MEASURED = ("measured", "calibrated")  # how the source of a measured profile begins
+CALIBRATED = "calibrated"
+MEASURED = ("measured", CALIBRATED)  # how the source of a measured profile begins
+FACTOR_CONTEXT = 1024  # cached tokens of a request, at which two decode curves are compared
+DEGREE_ERROR_SHARE = 0.07  # of TPOT with the factor of another degree: tests/test_corrected_degrees.py
 
 REASON = ", because "  # in the source of an estimate, before what the other sources lack
 
@@ -41,7 +52,47 @@ def find_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int)
     """
     with suppress(ConfigError):
         return catalogue.profile(llm, gpu, tensor_parallel)
-    return compute_profile(catalogue, llm, gpu, tensor_parallel)
+    return compute_missing_profile(catalogue, llm, gpu, tensor_parallel)
+
+
+def compute_missing_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
+    """Return the best profile of a deployment that latency.toml lacks.
+
+    If the llm is calibrated at another degree on this GPU type, the seconds are times the factors of the
+    nearest one. Only profiles of one source are compared: between two sources a factor has no meaning.
+    """
+    computed = compute_profile(catalogue, llm, gpu, tensor_parallel)
+    rows = [
+        row
+        for row in catalogue.latency
+        if (row.llm, row.gpu) == (llm, gpu) and row.source.startswith(CALIBRATED)
+    ]
+    if not rows:
+        return computed
+    near = min(rows, key=lambda row: abs(np.log2(row.tensor_parallel / tensor_parallel)))
+    before = compute_profile(catalogue, llm, gpu, near.tensor_parallel)
+    if before.source.partition(":")[0] != computed.source.partition(":")[0]:
+        return computed
+    prefill, decode = correction_factors(near, before)
+    return replace(
+        scale_profile(catalogue, computed, prefill, decode),
+        median_error_share=DEGREE_ERROR_SHARE,
+        prefill_median_error_share=catalogue.efficiency.median_error_share,
+        source=f"corrected: times {prefill:.3g} in prefill and {decode:.3g} in decode, as measured on "
+        f"{near.tensor_parallel} x {gpu}; {computed.source}",
+    )
+
+
+def correction_factors(measured: LatencyProfile, computed: LatencyProfile) -> tuple[float, float]:
+    """Return how many times as long prefill and decode take, in the median over the measured knots."""
+    batch = np.array(measured.decode_batch)
+    step_s = [
+        interpolate_knots(batch, profile.decode_batch, profile.decode_s)
+        + profile.decode_per_kv_token_s * batch * FACTOR_CONTEXT
+        for profile in (measured, computed)
+    ]
+    prefill_s = [profile_prefill_s(profile, measured.prefill_tokens) for profile in (measured, computed)]
+    return float(np.median(prefill_s[0] / prefill_s[1])), float(np.median(step_s[0] / step_s[1]))
 
 
 def compute_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
@@ -128,7 +179,7 @@ def complete_catalogue(catalogue: Catalogue, config: RunConfig, where: str | Non
     missing = sorted(needed - {(p.llm, p.gpu, p.tensor_parallel) for p in catalogue.latency})
     changed = dict(catalogue.changed_latency)
     try:
-        found = [compute_profile(catalogue, *each) for each in missing]
+        found = [compute_missing_profile(catalogue, *each) for each in missing]
         for llm, pool in pools:
             key = llm, pool.llm_changes
             known = changed.get(key, ())
