@@ -274,14 +274,19 @@ def fit_profile(
 
 def show_other_degrees(catalogue: "Catalogue", profile: "LatencyProfile") -> None:
     """Print what the profile, once it is in latency.toml, corrects but its own deployment, and how surely."""
-    from fleetcast.models.latency.profile_order import DEGREE_ERROR_SHARE, compute_profile, correction_factors
+    from fleetcast.models.latency.profile_order import (
+        DEGREE_ERROR_SHARES,
+        compute_profile,
+        correction_factors,
+    )
 
+    share = DEGREE_ERROR_SHARES[catalogue.llms[profile.llm].experts is None]
     computed = compute_profile(catalogue, profile.llm, profile.gpu, profile.tensor_parallel)
     prefill, decode = correction_factors(profile, computed)
     ERR.print(
         f"In latency.toml it corrects {profile.llm} on other numbers of {profile.gpu} too: prefill takes "
-        f"{prefill:.3g}, decode {decode:.3g} times as long as computed. TPOT is then "
-        f"{DEGREE_ERROR_SHARE:.0%} off in the median. No other llm is corrected."
+        f"{prefill:.3g}, decode {decode:.3g} times as long as computed. On H100, H200 and B200, TPOT is then "
+        f"{share:.0%} off in the median. No other llm is corrected."
     )
 
 

@@ -39,7 +39,8 @@ from fleetcast.models.world.toml_dataclasses import ConfigError
 CALIBRATED = "calibrated"
 MEASURED = ("measured", CALIBRATED)  # how the source of a measured profile begins
 FACTOR_CONTEXT = 1024  # cached tokens of a request, at which two decode curves are compared
-DEGREE_ERROR_SHARE = 0.07  # of TPOT with the factor of another degree: tests/test_corrected_degrees.py
+# Median error of TPOT with the factor of another degree, by whether the llm is dense:
+DEGREE_ERROR_SHARES = {True: 0.07, False: 0.08}  # tests/test_corrected_degrees.py
 
 REASON = ", because "  # in the source of an estimate, before what the other sources lack
 
@@ -74,9 +75,11 @@ def compute_missing_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_par
     if before.source.partition(":")[0] != computed.source.partition(":")[0]:
         return computed
     prefill, decode = correction_factors(near, before)
+    error_share = DEGREE_ERROR_SHARES[catalogue.llms[llm].experts is None]
     return replace(
         scale_profile(catalogue, computed, prefill, decode),
-        median_error_share=DEGREE_ERROR_SHARE,
+        # It was measured where kernels are timed; how near an estimate comes is not known.
+        median_error_share=None if computed.median_error_share is None else error_share,
         prefill_median_error_share=catalogue.efficiency.median_error_share,
         source=f"corrected: times {prefill:.3g} in prefill and {decode:.3g} in decode, as measured on "
         f"{near.tensor_parallel} x {gpu}; {computed.source}",
