@@ -49,7 +49,7 @@ SUMMARIES: dict[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
     ),
     "aiperf": (
         lambda first: isinstance(dig(first, "request_latency", "unit"), str),
-        "Give profile_export.jsonl of the same folder; aiperf writes it unless --export-level is summary",
+        "Give profile_export.jsonl of the same folder; aiperf writes it with --export-level records",
     ),
     "inference-perf": (
         lambda first: {"successes", "failures"} <= first.keys(),
