@@ -251,6 +251,22 @@ def test_the_command_of_a_page_has_every_option(
     ]
 
 
+def test_a_rule_that_decides_during_the_day_has_the_cost_of_its_promise(
+    output: tuple[Path, dict[str, Any], RunSettings],
+) -> None:
+    """Not that of the instances it starts from, all day."""
+    other = json.loads(json.dumps(output[1]))
+    assert other["promise"]["is_kept"]
+    assert "starts and stops" not in answer_sentences(other)[0]
+    assert "serve scaler" not in render_advice_page(other)
+    other["promise"] |= {"rule": "compact", "usd_low": 101.0, "usd_high": 203.0}
+    first = answer_sentences(other)[0]
+    assert "begin with" in first
+    assert "The rule compact starts and stops instances during the day: 101 to 203 USD (" in first
+    assert not re.search("same all day|by hour as below|GPU-hours,", first)
+    assert "serve scaler --from" in render_advice_page(other)
+
+
 def test_the_page_says_what_is_known_and_no_more(output: tuple[Path, dict[str, Any], RunSettings]) -> None:
     _, found, settings = output
     text = render_advice_page(found)

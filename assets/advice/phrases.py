@@ -66,11 +66,16 @@ def _fleet_sentence(tomorrow: Numbers, promise: Numbers | None, prices: Numbers 
     llms = join_few_names(list(dict.fromkeys(row["llm"] for row in tomorrow["hours"])) or ["no llm"])
     when = f"On {tomorrow['day']} run" if tomorrow["basis"] == "forecast" else "For a day like this trace run"
     when = "Closest to it comes, for a day like this trace," if tomorrow["missed_hours"] else when
-    hours = ", the same all day" if least == most else ", by hour as below"
     rate = usd_per_gpu_hour_clause(tomorrow, prices)
+    if promise and promise["rule"] in REACTIVE_RULES:
+        usd = usd_range(promise["usd_low"], promise["usd_high"])
+        return (
+            f"{when.removesuffix(' run')} begin with {fleet} for {llms}. The rule {promise['rule']} starts "
+            f"and stops instances during the day: {usd}{rate}.{_survival_clause(promise)}"
+        )
+    hours = ", the same all day" if least == most else ", by hour as below"
     cost = f"{tomorrow['gpu_hours']:,.0f} GPU-hours, {tomorrow['usd']:,.0f} USD{rate}"
-    rule = f", by the rule {promise['rule']}" if promise and promise["rule"] in REACTIVE_RULES else ""
-    return f"{when} {fleet} for {llms}{hours}{rule}: {cost}.{_survival_clause(promise)}"
+    return f"{when} {fleet} for {llms}{hours}: {cost}.{_survival_clause(promise)}"
 
 
 def _survival_clause(promise: Numbers | None) -> str:
