@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -354,15 +355,35 @@ def test_no_join_of_kinds_counts_a_row_twice(night: RunSettings) -> None:
     assert found["shadow"].num_rows == 24 * len(POLICIES)
 
 
-def test_an_hour_of_a_plan_has_the_instances_of_all_roles_and_kinds(night: RunSettings) -> None:
-    hours = night.lake.sql("queries/plan_by_hour.sql", trace=night.trace, day=DAY).to_pandas()
-    plans = night.lake.sql("select *, instances * gpus_per_instance as gpus from all_plans").to_pandas()
+def test_an_hour_of_a_plan_adds_its_pools_and_takes_the_worst_of_its_roles() -> None:
+    """Counts and cost are added. What an endpoint, or an llm in all regions, is short of is added once."""
+    rng, keys = np.random.default_rng(1127), ["llm", "role", "served_region", "gpu"]
+    pools = pd.MultiIndex.from_product([["m", "n"], ["prefill", "decode"], ["east", "west"], ["a", "b"]])
+    plans = pools.to_frame(index=False, name=keys).merge(pd.DataFrame({"hour_start": [0, 1, 2]}), "cross")
+    plans = plans.query("llm == 'm' or served_region == 'east'").reset_index(drop=True)
+    plans = plans.assign(trace="t", day=date(2025, 7, 3), policy="p")
     sums = ["instances", "reclaimed", "started", "donated", "gpus", "usd"]
-    expected = plans.groupby(["policy", "hour_start"])[sums].sum()
-    pd.testing.assert_frame_equal(
-        hours.set_index(["policy", "hour_start"])[sums], expected, check_dtype=False
-    )
-    assert (expected[["instances", "started"]].max() > 0).all()
+    plans[[*sums, "gpus_per_instance"]] = rng.integers(1, 9, (len(plans), 7))
+    plans.loc[:11, "instances"] = 0  # two endpoints of the first role of "m": no load over nothing
+    plans["gpus"] = plans["instances"] * plans["gpus_per_instance"]
+    plans["capacity_tokens_per_s"] = rng.integers(100, 900, len(plans))
+    service, of_llm = ["hour_start", *keys[:3]], ["hour_start", *keys[:2]]
+    for name, of in (("demand", service), ("buffer", service), ("short", service), ("short_llm", of_llm)):
+        plans[f"{name}_tokens_per_s"] = plans.groupby(of)["usd"].transform(lambda _: rng.uniform(1, 9))
+    with duckdb.connect() as con:
+        con.register("all_plans", plans)
+        everything = dict.fromkeys(("trace", "day", "policy", "region"))
+        found = (
+            con.execute(read_sql("queries/plan_by_hour.sql").text, everything).df().set_index("hour_start")
+        )
+    expected = plans.groupby("hour_start")[sums].sum()
+    loads = plans.groupby(service)[["demand_tokens_per_s", "buffer_tokens_per_s"]].first().sum(axis=1)
+    serves = (plans["instances"] * plans["capacity_tokens_per_s"]).groupby([plans[key] for key in service])
+    expected["fullest_share"] = (loads / serves.sum().replace(0, np.nan)).groupby("hour_start").max()
+    for name, of in (("short", ["llm", "served_region"]), ("short_llm", ["llm"])):
+        worst = plans.groupby(["hour_start", *of])[f"{name}_tokens_per_s"].max()
+        expected[f"{name}_tokens_per_s"] = worst.groupby("hour_start").sum()
+    pd.testing.assert_frame_equal(found[expected.columns], expected, check_dtype=False)
 
 
 def test_what_all_kinds_need_is_the_demand(night: RunSettings) -> None:

@@ -72,6 +72,13 @@ def test_a_scoreboard_is_of_its_trace_and_day_whether_written_or_not(lake: Lake)
     assert lake.sql(query) == computed
     shutil.rmtree(lake.path("scoreboard", trace=TRACE, day=NIGHT).parent)
     assert lake.sql(query) == computed, "one is not written"
+    with lake.connect() as con:
+        assert con.sql(query).to_arrow_table() == computed, "a connection has all views, whatever it is for"
+    cut = lake.read("scoreboard", trace="other", day=NIGHT).drop_columns(["trace", "day"])[:1]
+    lake.write("scoreboard", cut, trace="other", day=NIGHT)
+    write_scoreboards(lake, [("other", NIGHT)])
+    assert len(lake.files("scoreboard")) == 2 * NIGHTS
+    assert lake.sql(query) == computed, "a day that is scored again is written again, and what lacked too"
 
 
 def test_the_latest_days_of_each_trace_stay_and_nothing_else_goes(
