@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Callable
 from datetime import date
+from enum import IntEnum
 from pathlib import Path
 
 import pandas as pd
@@ -15,6 +16,7 @@ from fleetcast.assets.lake.settings import build_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.models.replay.session.fleet_arrays import make_fleet
 from fleetcast.models.replay.session.rules import make_rules
+from fleetcast.models.world import mechanisms
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from fleetcast.models.world.config import RunConfig, TraceConfig
 from fleetcast.models.world.config_loading import CONFIG_DIR, load_config
@@ -420,3 +422,14 @@ def test_old_names_are_read_with_one_warning(data: Path, edit: Edit) -> None:
         "together.toml: hand_over is called kv_transfer now; ours is called fleetcast now. "
         "Rename that: the old name is refused from 0.2 on."
     ]
+
+
+def test_each_mechanism_has_a_code_of_its_own() -> None:
+    """The kernel knows rules by their codes: 0, 1 and on. One of them has two names."""
+    enums = [one for one in vars(mechanisms).values() if isinstance(one, type) and issubclass(one, IntEnum)]
+    assert len(enums) > 10
+    for codes in enums:
+        if codes is not IntEnum:
+            assert [*codes] == [*range(len(codes))], codes
+    second = {name for codes in enums for name, code in codes.__members__.items() if code.name != name}
+    assert second == {"LATE_LAST"}

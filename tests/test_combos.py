@@ -107,6 +107,16 @@ def test_the_goodput_of_an_instance_or_a_team_is_its_capacity() -> None:
     assert goodput((WHOLE, 1), near=1.0) == pytest.approx(goodput((WHOLE, 1), near=60.0), rel=0.03)
 
 
+def test_every_request_of_a_mix_may_be_sampled() -> None:
+    """A mix of two has both, in equal parts and with their own lengths; a mix of one has that one."""
+    for n in (1, 2):
+        drawn = sample_requests(np.arange(1, n + 1, dtype=np.int32), np.arange(11, n + 11, dtype=np.int32))
+        found, counts = np.unique(drawn.input_tokens, return_counts=True)
+        assert found.tolist() == list(range(1, n + 1))
+        assert counts.min() / counts.sum() == pytest.approx(1 / n, abs=0.05)
+        assert (drawn.output_tokens - drawn.input_tokens == 10).all()
+
+
 TEAMS = [(1, 1, 0.99), (1, 3, 0.99), (2, 1, 0.99), (2, 3, 0.5)]
 
 

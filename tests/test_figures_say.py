@@ -199,6 +199,10 @@ def test_a_bar_far_above_the_others_makes_its_panel_logarithmic() -> None:
     begins, ends = panels[2].get_window_extent().x0, panels[2].get_window_extent().x1
     assert (widths[0] - begins) / (ends - begins) > 0.05
     assert panels[2].get_title(loc="left") == "fast: TTFT P95, s, log above 2"
+    labels = [[text.get_text() for text in panel.texts] for panel in panels]
+    assert labels == [["100", "120", "130"], ["1", "2", "3"], ["1", "2", "4,000"]], (
+        "two digits, three from 100 on"
+    )
 
 
 def test_the_values_of_a_paper_have_the_colour_of_their_study() -> None:
@@ -210,6 +214,7 @@ def test_the_values_of_a_paper_have_the_colour_of_their_study() -> None:
     shown = {to_hex(points.get_facecolor()[0]).upper() for axes in figure.axes for points in axes.collections}
     assert shown == set(legend_colours(figure).values())
     assert list(legend_colours(figure)) == ["a", "b"]
+    assert {(axes.get_xlabel(), axes.get_ylabel()) for axes in figure.axes} == {("the paper", "fleetcast")}
 
 
 def test_the_fronts_of_a_quality_have_a_line_each_in_the_legend() -> None:

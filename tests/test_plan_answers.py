@@ -1,11 +1,15 @@
 """What both programmes answer in hours made by hand, and the re-check that names each broken line."""
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 from plan_cases import a_problem, of_own_type
 
+from fleetcast.assets.lake.settings import load_settings
+from fleetcast.assets.plans import plans
+from fleetcast.assets.plans.plans import checked_solver
 from fleetcast.models.plan.corrected_plan import net_changes, solve_corrected
 from fleetcast.models.plan.plan_violations import find_violations
 from fleetcast.models.plan.problem import HourPlan
@@ -56,6 +60,19 @@ def test_each_broken_line_is_named(solve, line: str, change: dict[str, float]) -
             flows = plan.windows
             plan = plan._replace(windows=flows._replace(**{field: value + 0 * flows.capacity}))
     assert line in {found.split(":")[0] for found in find_violations(problem, plan)}
+
+
+def test_a_plan_that_breaks_its_programme_is_no_plan(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings, problem = load_settings("office", tmp_path), a_problem()
+    solved: list[int] = []
+    assert checked_solver(settings, "corrected", solved.append)(problem).instances.any()
+    assert solved == [1]
+    cheaper = {
+        "corrected": lambda problem, options: solve_corrected(problem, options)._replace(objective_usd=0.0)
+    }
+    monkeypatch.setattr(plans, "PLAN_SOLVERS", cheaper)
+    with pytest.raises(RuntimeError, match="violates its optimisation model: cost: "):
+        checked_solver(settings, "corrected")(problem)
 
 
 @BOTH

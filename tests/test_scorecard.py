@@ -136,7 +136,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
         **{"short_tokens_per_s": 30.0, "short_llm_tokens_per_s": 0.0, "programme": "corrected"},
         **PLANNED,
     }
-    lake.write("plans", full("plans", [plan, plan | {"policy": "lt_i", "usd": 30.0}]), **WHERE)
+    other = plan | {"llm": "b", "usd": 0.25}
+    plans = [plan | {"usd": 0.75}, other, plan | {"policy": "lt_i", "usd": 30.0}]
+    lake.write("plans", full("plans", plans), **WHERE)
     lake.write("plan_bounds", full("plan_bounds", [BOUND]), **WHERE)
     lake.write("forecasts", full("forecasts", [FORECAST, FORECAST | {"region": "west"}]), **WHERE)
     for policy, booting_s in (("reactive", 1800.0), ("clairvoyant", 450.0)):

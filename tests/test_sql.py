@@ -85,6 +85,13 @@ def test_the_grain_of_demand_is_unique_and_its_columns_exist(lake):
     assert set(sql.columns) == set(rows.columns)
 
 
+def test_the_ids_of_a_generated_trace_rise_with_its_arrivals(lake):
+    arrived = lake.sql("select request_id, arrived_at from requests order by request_id").to_pandas()
+    assert arrived["request_id"].is_unique
+    assert arrived["arrived_at"].is_monotonic_increasing
+    assert arrived["arrived_at"].dt.date.nunique() == 2
+
+
 @pytest.mark.parametrize("minutes", [1, 5, 15, 60])
 def test_the_grain_of_demand_by_is_unique_and_conserves(lake, minutes):
     rows = lake.sql("select * from demand_by($minutes)", minutes=minutes).to_pandas()

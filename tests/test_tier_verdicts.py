@@ -141,3 +141,37 @@ def test_a_night_that_is_forgotten_and_lands_again_is_judged(settings: RunSettin
     forget_file(settings, "day00.parquet")
     land_all_files(settings)
     assert set(tiers(settings).loc[first.index, "tier_source"]) == {"bursts"}
+
+
+def test_each_rule_holds_from_its_limit_on(settings: RunSettings) -> None:
+    """Office hours: 10 requests an hour on 120 weekday hours, 5 on the 47 others. Bursts: 800 of 1,000."""
+    office = [3600 * hour + 300 * slot for hour in range(167) for slot in range(10 if hour < 120 else 5)]
+    dense = [300 * (n % 85) + n // 85 for n in range(800)]  # a tenth of the slots of 71 hours
+    sparse = [300 * slot for slot in range(100, 300)]
+    apps = {
+        "at_twice": office, "below_twice": [*office, 3600 * 121 + 300 * 7],
+        "four_fifths": dense + sparse, "fewer": dense[:-1] + sparse + [300 * 301], "few": dense + sparse[1:],
+        "last": [167 * 3600],
+    }  # fmt: skip
+    at_s = np.concatenate([*apps.values()]) + pd.Timestamp("2025-07-07", tz="UTC").timestamp()
+    instants = pa.array((at_s * 1e6).astype(np.int64)).cast(pa.timestamp("us", "UTC"))
+    ids, names = np.arange(at_s.size), np.repeat([*apps], [*map(len, apps.values())])
+    columns = {
+        "request_id": ids,
+        "arrived_at": instants,
+        "app": names,
+        "input_tokens": 9 + 0 * ids,
+        "output_tokens": 5 + 0 * ids,
+    }
+    pq.write_table(
+        pa.table(columns).sort_by("arrived_at"), settings.lake.root.parent / "landing" / "limits.parquet"
+    )
+    assert not land_all_files(settings).refused
+    assert verdicts(settings) == {
+        "at_twice": ("iw_fast", "office_hours"), "below_twice": (None, None),
+        "four_fifths": ("niw", "bursts"), "fewer": ("niw", "bursts"), "few": (None, None),
+    }  # fmt: skip
+    hours = settings.lake.sql(
+        "select app, hours from tier_verdicts where tier = 'niw' order by app"
+    ).to_pylist()
+    assert hours == [{"app": "fewer", "hours": 167}, {"app": "four_fifths", "hours": 71}], "of its 200 slots"
