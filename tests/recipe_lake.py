@@ -286,14 +286,15 @@ def write_legs(lake: Lake) -> None:
 
 
 def write_days(lake: Lake, rng: np.random.Generator) -> None:
-    """Three days of demand a week before."""
+    """Three days of demand a week before; an app comes on the second of them alone."""
     for day in (date(2025, 6, 24), date(2025, 6, 26), date(2025, 6, 28)):  # the last one is a Saturday
         midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
         minutes = [
             PLACE | {"region": region, "app": app, "bucket_start": midnight + timedelta(minutes=minute)}
             | {"tier": tier, "requests": int(rng.integers(1, 9))}
             | {"input_tokens": int(rng.integers(1, 999)), "output_tokens": int(rng.integers(1, 99))}
-            for region in REGIONS for app in ("rag", "chat") for tier in ("iw_fast", "niw")
+            for region in REGIONS for app in ("rag", "chat", "mail")[: 2 + (day.day == 26)]
+            for tier in ("iw_fast", "niw")
             for minute in rng.choice(1440, 90, replace=False).tolist()
         ]  # fmt: skip
         lake.write("demand", rows("demand", minutes), trace="wired", day=day)

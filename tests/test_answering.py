@@ -12,6 +12,7 @@ from fleetcast.assets.plans.quality_offers import (
     JudgeSetup,
     add_shadow_share,
     judged_answers_per_request,
+    length_mixes,
     measure_quality_offer,
     router_calls_per_request,
     routing_points,
@@ -24,7 +25,7 @@ from fleetcast.models.plan.quality_milp import (
     replica_capacity_per_s,
 )
 from fleetcast.models.plan.quality_objectives import least_cost_plan
-from fleetcast.models.quality.answers import JudgedAnswers, mean_quality, select_answers
+from fleetcast.models.quality.answers import JudgedAnswers, SelectedAnswers, mean_quality, select_answers
 from fleetcast.models.quality.judges import load_quality
 from fleetcast.models.quality.trace_answers import generate_answers
 from fleetcast.models.trials.latency_curves import (
@@ -65,6 +66,20 @@ def play(
     return replay_routing_plan(
         RoutingPlan(rule, (threshold,), pools, judge_s), rows, ARRIVAL_S, CATALOGUE, CONFIG
     )
+
+
+@pytest.mark.parametrize(("longer", "mixes"), [(0.01, 1), (0.019, 1), (0.021, 2), (0.2, 2)])
+def test_mixes_that_differ_by_two_percent_are_measured_apart(longer: float, mixes: int) -> None:
+    """Two points: one sends the llm the short half of the questions, the other one the long half."""
+    is_long = np.arange(2000) >= 1000
+    tokens = np.where(is_long, round(10_000 * (1 + longer)), 10_000)
+    nothing = np.zeros((2000, 0))
+    answers = JudgedAnswers(("m",), tokens, tokens[:, None], tokens[:, None] > 0, nothing, nothing)
+    points = [SelectedAnswers(half[:, None], np.zeros(2000, np.int64)) for half in (~is_long, is_long)]
+    found, place = length_mixes(answers, points, 0)
+    assert len(found) == mixes
+    np.testing.assert_array_equal(place, [0, mixes - 1])
+    np.testing.assert_array_equal(found[0], ~is_long)
 
 
 @pytest.fixture(scope="module")

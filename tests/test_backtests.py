@@ -273,6 +273,13 @@ def test_planned_demand_is_forecast_with_its_apps_too(ran: RunSettings) -> None:
     known = panel.end_at(48)
     assert (known.demand.shape[1], known.parts.demand.shape[1]) == (49, 49)
     assert np.isnan(known.parts.demand[:, -1]).all()
+    early = walks.read_panel(ran, (date(2025, 7, 1), DAY), 60, 0, ("interactive",), "input_tokens", 60, 60)
+    for rates, whole in (
+        (early.demand, panel.demand),
+        (early.parts.demand.sum(axis=0), panel.demand.sum(axis=0)),
+    ):
+        assert np.isnan(rates[..., 60:]).all(), "what is not known yet is in neither sums nor parts"
+        assert np.allclose(rates[..., :60], whole[..., :60])
     for table in ("forecasts where measure = 'input_tokens'", "day_ahead_forecasts where true"):
         found = ran.lake.sql(f"select distinct tier from {table} and ensemble_weights like '%from its parts'")
         assert found["tier"].to_pylist() == ["interactive"], table

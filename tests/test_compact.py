@@ -262,6 +262,13 @@ def test_instances_are_held_from_burst_to_burst_and_no_longer() -> None:
         assert cheapest_hold(work, np.roll(work, 1), choices, 1, 1.0, 10.0, shares) == expected
 
 
+def test_without_a_past_week_each_pool_holds_for_the_longest_boot(tmp_path) -> None:
+    settings = load_settings("office", tmp_path)
+    pools = len(settings.grid.pools)
+    held_s = pool_holds_s(settings, DAY, np.ones(pools), np.ones((4, pools)))
+    assert held_s.tolist() == [settings.config.replay.boot_spot_max_s] * pools
+
+
 # --- a day ---------------------------------------------------------------------------------------------
 
 

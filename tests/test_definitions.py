@@ -175,6 +175,15 @@ def test_the_pages_show_the_days_of_the_configured_traces_and_of_the_lake(tmp_pa
     assert partitions.DAY_PARTITIONS.has_partition_key("2021-02-03")  # the command line runs any day
 
 
+def test_landing_shows_what_it_wrote_to_whoever_opens_the_lake(tmp_path, monkeypatch):
+    monkeypatch.setattr("fleetcast.assets.traces.landing.landed_files", list)
+    monkeypatch.setattr("fleetcast.assets.traces.landing.lone_mappings", list)
+    resource = SettingsResource(config="office", lake=str(tmp_path))
+    resources = {"settings": resource, "progress": Progress()}
+    assert defs.resolve_job_def("land").execute_in_process(resources=resources).success
+    assert (tmp_path / "warehouse.duckdb").is_file()
+
+
 def run(name: str, day: date, resource: SettingsResource) -> dg.ExecuteInProcessResult:
     return defs.resolve_job_def(name).execute_in_process(
         partition_key=day.isoformat(),

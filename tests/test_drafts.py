@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from one_endpoint import DECODE_S, KV_S, a_fleet, a_pair, a_trace, run, some_rules
 from vllm_cases import GPU, LLM, case_setting
 
+from fleetcast.models.latency.profile_tables import drafted_step_s, profile_prefill_s
 from fleetcast.models.replay.kernel_inputs import ALL_STEPS, DRAFT_CYCLE, FleetArrays
 from fleetcast.models.replay.session.draft_tables import make_draft_tables
 from fleetcast.models.trials.capacity import trial_fleet
@@ -85,6 +86,17 @@ def test_a_step_with_drafts_costs_as_a_batch_of_as_many_tokens() -> None:
     np.testing.assert_allclose(checked[1:20], usual[3:60:3] + 0.002)
     assert (np.diff(checked[1:]) >= 0).all()
     assert fleets[0].max_request_tokens[0] - fleets[1].max_request_tokens[0] == 2
+
+
+def test_beyond_the_batches_of_its_profile_a_step_with_drafts_is_at_least_a_prefill() -> None:
+    """Up to them it is a step of as many requests, though a prefill of nine times the time is longer."""
+    known = case_setting()[0].profile(LLM, GPU, 1)
+    profile = dataclasses.replace(known, prefill_s=tuple(9 * each for each in known.prefill_s))
+    most = profile.decode_batch[-1]
+    within, beyond = np.arange(1, most // 3 + 1), np.arange(most // 3 + 1, most + 1)
+    as_batch_s = drafted_step_s(profile, 3 * within, 0, 0.0)
+    np.testing.assert_allclose(drafted_step_s(profile, within, 2, 0.5) - 0.5, as_batch_s)
+    assert (drafted_step_s(profile, beyond, 2, 0.0) >= profile_prefill_s(profile, 3 * beyond)).all()
 
 
 def test_drafts_go_on_where_a_failed_instance_stopped() -> None:

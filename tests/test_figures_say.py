@@ -17,7 +17,13 @@ from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.pages.figure_style import BLUE, FAINT, INK, MUTED, POLICY_COLOURS, STYLE
 from fleetcast.assets.plans import plan_page
 from fleetcast.assets.replays import replay_figures
-from fleetcast.assets.studies import planner_figures, quality_figures, study_figures, unseen_figures
+from fleetcast.assets.studies import (
+    phase_figures,
+    planner_figures,
+    quality_figures,
+    study_figures,
+    unseen_figures,
+)
 from fleetcast.models.world.planners import BOARD_PLANNERS
 from fleetcast.models.world.policies import REPLAY_POLICIES
 
@@ -215,6 +221,21 @@ def test_the_values_of_a_paper_have_the_colour_of_their_study() -> None:
     assert shown == set(legend_colours(figure).values())
     assert list(legend_colours(figure)) == ["a", "b"]
     assert {(axes.get_xlabel(), axes.get_ylabel()) for axes in figure.axes} == {("the paper", "fleetcast")}
+
+
+def test_prices_of_phases_are_written_as_numbers_on_both_axes() -> None:
+    prices = {"gpus_per_instance": [1, 2], "gpu": ["a", "b"], "is_best_of_gpu": [True, False]}
+    prices |= {f"usd_per_million_{side}_tokens": [0.5, 2.0] for side in ("input", "output")}
+    prices |= {"is_cheapest_together": [True, False], "disaggregation_saving_bound_share": [0.125, 0.125]}
+    (panel,) = phase_figures.draw_price_hull(pd.DataFrame(prices), "m").axes
+    for axis in (panel.xaxis, panel.yaxis):
+        assert [form(0.25, 0) for form in (axis.get_major_formatter(), axis.get_minor_formatter())] == [
+            "0.25"
+        ] * 2
+    assert panel.get_title(loc="left") == "m: disaggregation saves 12.5 % at most"
+    assert [text.get_text() for text in panel.texts] == ["1xa, cheapest for both phases"], (
+        "2xb is dearer in both"
+    )
 
 
 def test_the_fronts_of_a_quality_have_a_line_each_in_the_legend() -> None:

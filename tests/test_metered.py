@@ -136,6 +136,9 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
     assert find_details(lake, "joined late") == find_details(lake, "restarts") == []
     assert find_details(lake, "read twice") == ["note: job=pods repeats another series: counted once"]
     assert "the rank of a length is known to within" in find_details(lake, "confidence")[1]
+    assert any(
+        text.startswith("note: requests match the counters") for text in find_details(lake, "confidence")
+    )
     assert {"read twice", "confidence", "kept"} <= set(assess_trace(lake, "mine")["aspect"].to_pylist())
     assert lake.sql("select distinct measure from engine_histograms").num_rows == 4
     assert not land_metrics(tmp_path / "mine.metrics", lake, CATALOGUE).is_new

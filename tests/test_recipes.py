@@ -71,6 +71,18 @@ def test_a_name_that_is_not_there_has_no_rows(tables: Tables, folder: str) -> No
             assert not any(value for row in rows for value in row.values()), (path.name, name)
 
 
+def test_the_shares_of_a_scoreboard_are_those_of_all_its_scorecard_rows(tables: Tables) -> None:
+    board = tables.scoreboard.set_index("policy")
+    waiting = tables.scorecard.query("tier != 'niw'")
+    for share, met, of in (
+        (1 - board["missed_share"], "met", waiting),
+        (board["ttft_attainment_share"], "ttft_met", tables.scorecard.dropna(subset="ttft_met")),
+    ):
+        sums = of.groupby("policy")[[met, "requests", "pending"]].sum().astype(float).reindex(board.index)
+        np.testing.assert_allclose(share, sums[met] / (sums["requests"] - sums["pending"]))
+    assert tables.scorecard.groupby("policy").size().min() > 2 * len(PLACE)
+
+
 def test_every_question_of_the_index_has_an_answer(tables: Tables) -> None:
     """In one query each. The lake has no landed or second trace, work left, sampled latencies or promise."""
     empty = {
