@@ -28,6 +28,7 @@ from fleetcast.models.plan.quality_objectives import least_cost_plan
 from fleetcast.models.quality.answers import JudgedAnswers, SelectedAnswers, mean_quality, select_answers
 from fleetcast.models.quality.judges import load_quality
 from fleetcast.models.quality.trace_answers import generate_answers
+from fleetcast.models.replay.session.legs import choose_answers
 from fleetcast.models.trials.latency_curves import (
     LengthMix,
     ReplicaShape,
@@ -44,6 +45,7 @@ from fleetcast.models.trials.model_routing import (
 )
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.replay_config import Cascade
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 GPU = "h100-80gb"
@@ -66,6 +68,18 @@ def play(
     return replay_routing_plan(
         RoutingPlan(rule, (threshold,), pools, judge_s), rows, ARRIVAL_S, CATALOGUE, CONFIG
     )
+
+
+@pytest.mark.parametrize("at_arrival", [False, True])
+def test_at_arrival_the_hardness_decides_and_after_an_answer_its_score(at_arrival: bool) -> None:
+    """The same share gets the larger llm's answer; of these the smaller one has seen all, or none."""
+    cascade = Cascade(DRAWN.llms, (0.25,), 0.1, at_arrival=at_arrival)
+    found = choose_answers(cascade, DRAWN)
+    assert (found.kept == 1).mean() == pytest.approx(0.25, abs=0.02)
+    assert found.reached[:, 0][found.kept == 1].all() == (not at_arrival)
+    decisive, other = (DRAWN.hardness, -DRAWN.judged) if at_arrival else (-DRAWN.judged, DRAWN.hardness)
+    assert decisive[found.kept == 1].min() >= decisive[found.kept == 0].max()
+    assert other[found.kept == 1].min() < other[found.kept == 0].max()
 
 
 @pytest.mark.parametrize(("longer", "mixes"), [(0.01, 1), (0.019, 1), (0.021, 2), (0.2, 2)])

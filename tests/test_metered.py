@@ -111,8 +111,9 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
     one, other = process(1), process(2)
     twice = series(one, {"instance": "a", "job": "pods"}, late_s=20.0)
     lake, report = land(
-        tmp_path, series(one, {"instance": "a", "job": "vllm"}), twice + series(other, {"instance": "b"})
-    )
+        tmp_path, series(one, {"instance": "a", "job": "vllm"}), twice + series(other, {"instance": "b"}),
+        series(process(3, per_s=0.0), {"instance": "c", "model_name": "idle"}),
+    )  # fmt: skip
     true, found = true_minutes(one, other), by_minute(lake)
     assert np.abs(found - true)[:, 0].sum() / true[:, 0].sum() < 0.06
     quarters = np.abs((found - true).reshape(24, 15, 2).sum(axis=1)).sum(axis=0) / true.sum(axis=0)
@@ -133,6 +134,7 @@ def test_demand_and_lengths_are_those_of_the_logs(tmp_path: Path) -> None:
         assert ranks == pytest.approx([0.25, 0.5, 0.75, 0.95], abs=0.02)
     done = sum(p.output_tokens[p.arrived + p.e2e_s <= T[-1]].sum() for p in (one, other))
     assert rows["o"].sum() == done
+    assert find_details(lake, "no requests") == ["warn: vllm idle: no counter of requests grew"]
     assert find_details(lake, "joined late") == find_details(lake, "restarts") == []
     assert find_details(lake, "read twice") == ["note: job=pods repeats another series: counted once"]
     assert "the rank of a length is known to within" in find_details(lake, "confidence")[1]

@@ -1,5 +1,6 @@
 """The planners on one board: each mechanism acts, the search ends where it should, the marts say so."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, timedelta
@@ -26,6 +27,7 @@ from fleetcast.assets.studies.planner_search import PlannerSearch, required_atta
 from fleetcast.models.plan.target_search import TargetTrial
 from fleetcast.models.world.config import CustomPolicy
 from fleetcast.models.world.planners import BOARD_PLANNERS, IDEAS, ablation_steps, candidate_ideas
+from fleetcast.pipelines.board_cli import show_ideas
 
 DAY = date(2025, 7, 3)
 SHARE = 0.8  # of an instance, that plans count on
@@ -132,7 +134,7 @@ def test_hourly_plans_are_of_the_llms_that_answer(trials: pd.DataFrame) -> None:
     assert planned_usd["cascadia_hourly"] != planned_usd["sageserve"]
 
 
-def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path) -> None:
+def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     usd = {name: 1000.0 - 7 * n * n for n, name in enumerate(ablation_steps())}
     rows = [
         trial(name, 0.8, usd[name], 1.0, ideas=", ".join(ablation_steps()[name])) for name in ablation_steps()
@@ -147,6 +149,10 @@ def test_ideas_are_added_one_at_a_time_both_ways(tmp_path: Path) -> None:
         assert own["saved_usd"].dropna().tolist() == [
             usd[before] - usd[after] for before, after in pairwise(own["planner"])
         ]
+    show_ideas(lake.sql("from idea_worth order by way, ideas_so_far"))
+    shown = re.findall(r"([+-]\d+) +([+-]\d+\.\d)\b", capsys.readouterr().out)
+    of_rows = found.dropna(subset="idea")[["saved_usd", "saved_share"]].itertuples(index=False)
+    assert shown == [(f"{usd:+.0f}", f"{100 * share:+.1f}") for usd, share in of_rows]
 
 
 def test_planners_that_come_to_the_same_are_replayed_once(night: RunSettings) -> None:
