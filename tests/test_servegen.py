@@ -11,6 +11,7 @@ from scipy import stats
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.traces.data_quality import assess_trace
 from fleetcast.assets.traces.ingest import IngestError, ingest_file
+from fleetcast.models.traffic import client_rates
 from fleetcast.models.world.catalogue import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -40,7 +41,8 @@ def land(folder: Path, members: dict[str, bytes], rate_scale: float = 1.0) -> La
         ("Weibull,0.6", stats.weibull_min(0.6)),
     ],
 )
-def test_gaps_have_the_distribution_of_their_pattern(tmp_path, pattern, gap):
+def test_gaps_have_the_distribution_of_their_pattern(tmp_path, monkeypatch, pattern, gap):
+    monkeypatch.setattr(client_rates, "BLOCK_REQUESTS", 1000)  # each slot is sampled in a block of its own
     rates = f"0,5,1,{pattern},1\n600,0,0,,0,0\n1200,2.5,1,{pattern},1\n".encode()
     tokens = {"input_tokens": {10: 0.25, 90: 0.75}, "output_tokens": {3: 0.4, 700: 0.6}}
     dataset = json.dumps({"0": {kind: str(shares) for kind, shares in tokens.items()}}).encode()
@@ -49,6 +51,7 @@ def test_gaps_have_the_distribution_of_their_pattern(tmp_path, pattern, gap):
         "s"
     ].to_numpy()
     assert [np.sum((seconds >= t) & (seconds < t + 600)) for t in (0, 600, 1200)] == [3000, 0, 1500]
+    assert lake.sql("select count(distinct request_id) as n from requests")["n"].to_pylist() == [4500]
     gaps = np.diff(seconds[:3000])
     assert stats.kstest(gaps / gaps.mean(), lambda x: gap.cdf(x * gap.mean())).pvalue > 0.01
     for kind, shares in tokens.items():
