@@ -45,6 +45,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.pages.templates import fill_template
 from fleetcast.assets.studies import latency_error, try_fleet
+from fleetcast.assets.studies.rent_hour import busiest_hour
 from fleetcast.assets.traces.landing import land_file
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
@@ -251,6 +252,41 @@ def test_the_command_of_a_page_has_every_option(
     ]
 
 
+def test_recorded_hits_of_a_prefix_cache_are_used_and_the_page_says_so(tmp_path: Path) -> None:
+    """Half of each prompt was cached on the first day; the second has no record, or 90 %."""
+
+    def imported(name: str, second_day: float | None) -> ImportedTrace:
+        at = pd.date_range("2025-03-03", periods=192, freq="15min")
+        share = np.where(at.day == 3, 0.5, np.nan if second_day is None else second_day)
+        rows = {"arrived_at": at, "input_tokens": 1000, "output_tokens": 9, "cached_tokens": 1000 * share}
+        file = tmp_path / name / f"{name}.csv"
+        file.parent.mkdir()
+        pd.DataFrame(rows).astype({"cached_tokens": "Int64"}).to_csv(file, index=False)
+        return import_trace.import_trace_file(
+            file, tmp_path / name / "page", load_catalogue(), None, Progress()
+        )
+
+    deployments = {"llama3.1-8b": advice_config.SizedDeployment(Deployment("l40s-48gb", 1), 1)}
+    both, one = imported("both", 0.9), imported("one", None)
+    assert both.cached_share == pytest.approx(0.7)
+    assert one.cached_share is None
+    lines = [
+        limitations.cache_limitations(trace) for trace in (both, one, one._replace(has_prompt_hashes=True))
+    ]
+    assert [len(found) for found in lines] == [1, 0, 1]
+    assert lines[0][0][1].startswith("70 % of the prompt tokens were in a prefix cache")
+    assert "each prompt counts whole" in lines[2][0][1]
+    texts = [advice_config.advice_config_text(each, deployments, load_catalogue()) for each in (both, one)]
+    assert ['prefix = "given"' in text for text in texts] == [True, False]
+    config = tmp_path / "both.toml"
+    config.write_text(texts[0], encoding="utf-8")
+    settings = load_settings(str(config), str(both.lake.root))
+    hour = short_trace.hour_of_rows(short_trace.read_requests_by_hour(settings).tail(4))
+    assert hour.trace.cached_tokens.tolist() == [900] * 4
+    scope = (settings, date(2025, 3, 5), "llama3.1-8b", "iw_fast", 100.0)
+    assert busiest_hour(*scope).trace.cached_tokens.tolist() == [900] * 4
+
+
 def test_a_rule_that_decides_during_the_day_has_the_cost_of_its_promise(
     output: tuple[Path, dict[str, Any], RunSettings],
 ) -> None:
@@ -445,7 +481,7 @@ def test_the_fewest_instances_of_an_hour(
     """Without a count that attains, the fewest of those replayed that attain most: 1, 2, 4, 8 and 16 are."""
     catalogue = load_catalogue()
     settings = RunSettings(Lake(Path("unused")), catalogue, load_config("office", catalogue))
-    rows = pd.DataFrame({"arrival_s": [0.0], "input_tokens": [9], "output_tokens": [9]})
+    rows = pd.DataFrame({"arrival_s": [0.0], "input_tokens": [9], "output_tokens": [9], "cached_tokens": [0]})
 
     def replay(*given: Any) -> Any:
         [(_, count)] = given[3]
@@ -463,7 +499,7 @@ def test_a_short_trace_runs_on_the_cheapest_type_for_its_largest_hour(
     sizes = {"l40s-48gb": (2, 0.94), "a100-80gb": (6, 0.96), "h100-80gb": (2, 0.96)}
     hours = ["one", "two", "two", "two"]
     rows = pd.DataFrame({"llm": "llama3.1-8b", "hour_start": hours, "arrival_s": [0.0, 1.0, 2.0, 3.0]})
-    rows = rows.assign(input_tokens=[90, 50, 50, 50], output_tokens=9)
+    rows = rows.assign(input_tokens=[90, 50, 50, 50], output_tokens=9, cached_tokens=0)
 
     def size(_: RunSettings, sized: advice_config.SizedDeployment, __: str, hour: Any, least: int) -> Any:
         assert (len(hour.trace.arrival_s), least) == (3, 2)

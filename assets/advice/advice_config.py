@@ -151,6 +151,7 @@ def advice_config_text(
         CONFIG_HEADER + 'based_on = "office"',
         f'[trace]\nname = "{imported.trace}"\nfirst_day = {imported.first_day}\ndays = {days}\nseed = 7',
         f"[fleet]\ninstances_at_start = {least}\nmin_instances = {least}\nmax_instances = {limit}"
+        + ('\nprefix = "given"' if imported.cached_share else "")
         + engine_keys(engines),
         "\n".join(["[fleet.deployments]", *pools]),
         f'[forecast]\nmethod = "{method}"\npaper_method = "{method}"\nmethods = {_toml_list(methods)}',

@@ -46,6 +46,8 @@ class ImportedTrace(NamedTuple):
     output_tokens_assumed: int | None = None  # for answers whose length the source does not give
     unknown_regions: Mapping[str, int] = MappingProxyType({})  # requests by region not in the catalogue
     fallback_region: str = ""  # the catalogue's region used for those
+    cached_share: float | None = None  # of the input tokens, found in the prefix cache; None: not recorded
+    has_prompt_hashes: bool = False
 
     @property
     def first_day(self) -> date:

@@ -64,6 +64,7 @@ def impute_tiers_and_llms(
         facts["input_tokens"], facts["output_tokens"], tuple(dict.fromkeys(llms)), by_name,
         {} if as_llm else unprofiled, substitute, tuple(facts["regions"]), tuple(facts["tiers"]),
         facts["app"] if facts["apps"] == 1 else None, frozenset(missing_keys),
+        cached_share=facts["cached_share"], has_prompt_hashes=facts["has_prompt_hashes"],
     )  # fmt: skip
 
 

@@ -25,6 +25,7 @@ def list_limitations(imported: ImportedTrace, catalogue: Catalogue, numbers: Num
         *_row_limitations(imported),
         *_clock_limitations(imported),
         *_client_limitations(imported),
+        *cache_limitations(imported),
         *_region_limitations(imported),
     ]
     found += [*_tier_limitations(imported, catalogue), *_llm_limitations(imported, catalogue)]
@@ -149,6 +150,28 @@ def _client_limitations(imported: ImportedTrace) -> list[tuple[str, str]]:
             )
         )
     return found
+
+
+def cache_limitations(imported: ImportedTrace) -> list[tuple[str, str]]:
+    """Return what is assumed of the prefix cache, or that it is not used; nothing for a trace without."""
+    if imported.cached_share:
+        return [
+            (
+                "caches",
+                f"{share_as_percent(imported.cached_share)} of the prompt tokens were in a prefix cache, and "
+                "are taken to be in that of any fleet. With more instances, or a router that does not know "
+                "of caches, fewer are.",
+            )
+        ]
+    if imported.has_prompt_hashes:
+        return [
+            (
+                "caches",
+                "The hashes of prompts are not used: each prompt counts whole, so the fleet may be too large "
+                "where prompts recur. fleetcast try FILE --fleet FLEET replays them with a prefix cache.",
+            )
+        ]
+    return []
 
 
 def _region_limitations(imported: ImportedTrace) -> list[tuple[str, str]]:

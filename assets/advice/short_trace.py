@@ -140,6 +140,7 @@ def hour_of_rows(rows: pd.DataFrame) -> BusiestHour:
     trace = TraceArrays(
         rows["arrival_s"].to_numpy(float).copy(), zeros, zeros, zeros,
         np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
+        cached_tokens=np.array(rows["cached_tokens"], np.int32),
     )  # fmt: skip
     return BusiestHour(date.min, trace, HOUR_S, np.zeros(len(rows)))
 

@@ -75,6 +75,7 @@ def busiest_hour(settings: RunSettings, day: date, llm: str, tier: str, tokens_p
             trace = TraceArrays(
                 (arrival_s - start_s) * pace, zeros, zeros, zeros,
                 np.array(rows["input_tokens"], np.int32), np.array(rows["output_tokens"], np.int32),
+                cached_tokens=np.array(rows["cached_tokens"], np.int32),
             )  # fmt: skip
             # The first recorded day has no day before it: its own answers are used.
             before = max((d for d in recorded if d < past), default=past)
