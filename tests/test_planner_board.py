@@ -1,11 +1,13 @@
 """The planners on one board: each mechanism acts, the search ends where it should, the marts say so."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -386,3 +388,21 @@ def test_too_many_draws_are_refused_in_a_line(night: RunSettings, draws: int) ->
 def test_a_day_without_plans_is_refused_in_a_line(night: RunSettings) -> None:
     with pytest.raises(LakeError, match="has no plans on 2025-08-01"):
         planner_board.try_planners(night, date(2025, 8, 1), (), False, Progress())
+
+
+def test_a_routing_with_too_low_a_quality_is_planned_for_what_it_lacks_and_half_more() -> None:
+    """At most three times; the trials of all planners with that routing begin again, others keep theirs."""
+    rules = {name: SimpleNamespace(answers=kind) for name, kind in zip("abc", "xxy", strict=True)}
+    search = object.__new__(PlannerSearch)
+    planned: list[dict[str, float]] = []
+    config = SimpleNamespace(rules=rules, quality=SimpleNamespace(quality=0.7))
+    search.settings = SimpleNamespace(config=config)
+    search.board_day = SimpleNamespace(quality_margin={"x": 0.0, "y": 0.0}, plan_answers=planned.append)
+    search.quality_raises = Counter()
+    for turn in range(1, 5):
+        search.knob_trials, search.found = ({name: ["trial"] for name in rules} for _ in range(2))
+        search._raise_quality({"a": 0.6, "b": 0.65, "c": 0.71})
+        for trials_of in (search.found, search.knob_trials):
+            assert [len(trials_of[name]) for name in rules] == ([0, 0, 1] if turn <= 3 else [1, 1, 1])
+        assert search.board_day.quality_margin == {"x": pytest.approx(0.15 * min(turn, 3)), "y": 0.0}
+    assert planned == [{"x": pytest.approx(0.1)}] * 3
