@@ -317,6 +317,17 @@ def test_each_day_has_its_own_rule_and_the_knob_of_the_config(
         with suppress(IndexError):  # the load has one pool
             live.refresh()
     assert measured == [DAY, DAY + timedelta(days=1)]
+    said: list[str] = []
+    monkeypatch.setattr(Progress, "say", lambda _, text: said.append(text))
+    monkeypatch.setattr(
+        live_replicas, "measure_live_rule", failing := Mock(side_effect=ValueError("no days"))
+    )
+    for hours in (49, 50):
+        clock.at = midnight(DAY) + timedelta(hours=hours)
+        with suppress(IndexError):
+            live.refresh()
+    assert live._rule == (DAY + timedelta(days=2), rule)
+    assert (said, failing.call_count) == ([f"The rule of {DAY + timedelta(days=1)} stays in use: no days"], 1)
 
 
 def test_each_request_is_counted_once_under_the_name_of_its_llm(day: Day, tmp_path: Path) -> None:

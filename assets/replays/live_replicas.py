@@ -101,14 +101,23 @@ class LiveReplicas:
     def _decide(self) -> Floats:
         """Return the replicas of the last steps by pool, (SHOWN_STEPS, pools), from the server's series."""
         settings, now = self.plan.settings, self.now()
-        if self._rule[0] != now.date():
-            self._rule = now.date(), measure_live_rule(settings, now.date(), self._progress)
-        rule = self._rule[1]
+        rule = self._rule_of(now.date())
         last = int(now.timestamp()) // STEP * STEP
         steps = int(rule.held_decisions.max()) + SHOWN_STEPS + RATE_S // STEP
         instants = [last - STEP * back for back in reversed(range(steps))]
         load = read_observed_load(self._url, self._where, settings.grid, self._mapping, instants, STEP)
         return live_replicas(load, rule, settings.config.replay.catch_up_s)
+
+    def _rule_of(self, day: date) -> CompactRule:
+        """Return the rule of a day, measured once; that of the day before where it cannot be measured."""
+        measured_on, rule = self._rule
+        if measured_on != day:
+            try:
+                rule = measure_live_rule(self.plan.settings, day, self._progress)
+            except ValueError as error:
+                self._progress.say(f"The rule of {measured_on} stays in use: {error}")
+            self._rule = day, rule
+        return rule
 
 
 def measure_live_rule(settings: RunSettings, day: date, progress: Progress) -> CompactRule:
