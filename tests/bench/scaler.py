@@ -1,4 +1,4 @@
-"""The external scaler under load: a process of its own, called over gRPC at a steady rate."""
+"""The external scaler under load: a process of its own, called over gRPC; and its rule on metrics alone."""
 
 import asyncio
 import subprocess
@@ -11,14 +11,18 @@ from pathlib import Path
 import grpc
 import numpy as np
 from handed import write_plan
-from measure import ROOT, Figures, Target
+from measure import ROOT, Figures, Target, cpu_seconds
 from small import small_config
 
 from fleetcast.assets.lake.settings import RunSettings, load_settings
 from fleetcast.assets.plans.cluster_workloads import workload_names
 from fleetcast.assets.plans.keda_messages import MESSAGE_CLASSES, SERVICE
+from fleetcast.assets.plans.observed_load_metrics import ObservedLoad
+from fleetcast.assets.replays.compact_schedule import CompactRule
+from fleetcast.assets.replays.live_replicas import SHOWN_STEPS, live_replicas
 
 DAY = date(2025, 7, 3)
+LLMS, POOLS_OF_LLM = 100, 4  # of the rule on metrics
 RATE, SECONDS = 200, 20  # calls per second
 REWRITES_S = 4.0  # so often a new plan is written while it answers
 TARGETS = {
@@ -30,6 +34,9 @@ TARGETS = {
     ),
     "live_scaler_stale_seconds": Target(
         "s", "the same: the longest from a new plan in the lake until it is what is served", at_most=60.0
+    ),
+    "live_rule_ms": Target(
+        "ms", f"the rule compact on ten minutes of metrics of {LLMS * POOLS_OF_LLM} pools; CPU", at_most=50.0
     ),
 }
 SERVER = """
@@ -114,5 +121,17 @@ async def measure_calls(settings: RunSettings, port: int) -> tuple[list[float], 
     return late_s, stale_s
 
 
-FUNCTIONS = [under_load]
+def on_metrics() -> Figures:
+    """CPU time of the replicas of all pools from series of ten minutes; the least of five repeats."""
+    rng, pools, instants = np.random.default_rng(7), LLMS * POOLS_OF_LLM, 40 + SHOWN_STEPS
+    capacity, shares = np.full(pools, 1000.0), np.tile([[0.5], [0.75], [0.875], [1.0]], pools)
+    limits, held = (np.zeros(pools, np.int64), np.full(pools, 40)), np.full(pools, 40)
+    rule = CompactRule(np.repeat(np.arange(LLMS), POOLS_OF_LLM), shares, capacity, capacity, *limits, held)
+    arriving = 30_000.0 * rng.random((LLMS, instants))
+    waiting = rng.integers(0, 9, (LLMS, instants)).astype(float)
+    load = ObservedLoad(arriving, waiting, np.full_like(waiting, 500.0), np.ones((pools, instants)))
+    return {"live_rule_ms": 1e3 * cpu_seconds(lambda: live_replicas(load, rule, 60.0), repeats=5)}
+
+
+FUNCTIONS = [under_load, on_metrics]
 SMOKE = {"under_load": {"RATE": 20, "SECONDS": 2, "REWRITES_S": 1.0}}
