@@ -282,7 +282,12 @@ def test_advise_writes_engines_of_answers_into_its_config(tmp_path: Path) -> Non
     file = write_answer(tmp_path, h200)
     at = datetime(2025, 7, 3, tzinfo=UTC)
     imported: Any = SimpleNamespace(
-        trace="own", first_day=date(2025, 7, 1), last_at=at, regions=("east",), lake=Lake(tmp_path / "lake")
+        trace="own",
+        first_day=date(2025, 7, 1),
+        last_at=at,
+        regions=("east",),
+        lake=Lake(tmp_path / "lake"),
+        cached_share=None,
     )
     deployed = {LLM: advice_config.SizedDeployment(Deployment(GPU, 1), 3)}
     for floor, options in ((None, 1), ("fp8", 2)):
