@@ -134,4 +134,4 @@ def on_metrics() -> Figures:
 
 
 FUNCTIONS = [under_load, on_metrics]
-SMOKE = {"under_load": {"RATE": 20, "SECONDS": 2, "REWRITES_S": 1.0}}
+SMOKE = {"under_load": {"RATE": 20, "SECONDS": 2, "REWRITES_S": 1.0}, "on_metrics": {"LLMS": 3}}
