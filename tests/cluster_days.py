@@ -16,12 +16,13 @@ from fleetcast.assets.plans.cluster_workloads import ClusterWorkload
 from fleetcast.assets.plans.current_plan import CurrentPlan
 from fleetcast.assets.plans.export_options import ExportOptions
 from fleetcast.assets.plans.held_plan import hold_from
-from fleetcast.assets.plans.hpa_steps import EXACT_MINUTES, LIFT_MINUTES, current_request
+from fleetcast.assets.plans.hpa_steps import STEP_MINUTES, current_request
+from fleetcast.assets.plans.keda_scaler import recent_replicas
 
 MONDAY = date(2027, 7, 5)
 BOOT_MINUTES = 10
 DAY_MINUTES = 24 * 60
-RECENT_MINUTES = LIFT_MINUTES + EXACT_MINUTES + 1
+RECENT_MINUTES = STEP_MINUTES + 1
 EXACT, ANY = ExportOptions(kubernetes=(1, 35)), ExportOptions()
 # A day at 40 replicas: steps of one, of two, and of more than a tenth, up and down.
 FORTY = [36, 36, 35, 35, 36, 38, 40, 41, 42, 40, 40, 41, 43, 44, 46, 45, 44, 43, 42, 41, 40, 38, 37, 36]
@@ -145,7 +146,7 @@ def scaler_targets() -> Callable[..., list[int]]:
     def replicas(now: datetime, rows: list[dict[str, Any]], count: int = RECENT_MINUTES) -> list[int]:
         moment[0] = now
         plan.workloads = {key: ClusterWorkload("m-g", rows, 0, 80, 60.0 * BOOT_MINUTES)}
-        return [plan.replica_target(key, 46).replicas] if count == 1 else plan.recent_replicas(key, 46)
+        return [plan.replica_target(key, 46).replicas] if count == 1 else recent_replicas(plan, key, 46)
 
     return replicas
 

@@ -130,7 +130,7 @@ def scaler_requests(folder: Path, draw: random.Random) -> Iterator[tuple[str, Wo
     write_plan(settings, DAY, [3] * 24)
     logged = list[str]()
     scaler = KedaScaler(CurrentPlan(settings, "day_ahead", lambda: midnight(DAY)), logged.append)
-    scaler.plan.refresh()
+    scaler.source.refresh()
     methods = {"IsActive": scaler.is_active, "StreamIsActive": scaler.stream_is_active,
                "GetMetricSpec": scaler.metric_spec, "GetMetrics": scaler.metrics}  # fmt: skip
     handlers = grpc_handlers(methods)

@@ -278,13 +278,18 @@ def test_recorded_hits_of_a_prefix_cache_are_used_and_the_page_says_so(tmp_path:
     assert "each prompt counts whole" in lines[2][0][1]
     texts = [advice_config.advice_config_text(each, deployments, load_catalogue()) for each in (both, one)]
     assert ['prefix = "given"' in text for text in texts] == [True, False]
-    config = tmp_path / "both.toml"
-    config.write_text(texts[0], encoding="utf-8")
-    settings = load_settings(str(config), str(both.lake.root))
+    for each, text in zip((both, one), texts, strict=True):
+        (tmp_path / f"{each.trace}.toml").write_text(text, encoding="utf-8")
+    settings, others = (
+        load_settings(str(tmp_path / f"{each.trace}.toml"), str(each.lake.root)) for each in (both, one)
+    )
     hour = short_trace.hour_of_rows(short_trace.read_requests_by_hour(settings).tail(4))
     assert hour.trace.cached_tokens.tolist() == [900] * 4
+    unknown = short_trace.hour_of_rows(short_trace.read_requests_by_hour(others).tail(4))
+    assert unknown.trace.cached_tokens.tolist() == [0] * 4
     scope = (settings, date(2025, 3, 5), "llama3.1-8b", "iw_fast", 100.0)
     assert busiest_hour(*scope).trace.cached_tokens.tolist() == [900] * 4
+    assert busiest_hour(others, *scope[1:]).trace.cached_tokens.tolist() == [0] * 4
 
 
 def test_a_rule_that_decides_during_the_day_has_the_cost_of_its_promise(
@@ -492,10 +497,16 @@ def test_the_fewest_instances_of_an_hour(
     assert short_trace.fewest_instances(settings, sized, "llama3.1-8b", rows) == (fewest, curve[fewest - 1])
 
 
+@pytest.mark.parametrize(
+    ("of_two", "cheapest"), [((2, 0.94), ("h100-80gb", 1)), ((2, 0.96), ("l40s-48gb", 2))]
+)
 def test_a_short_trace_runs_on_the_cheapest_type_for_its_largest_hour(
-    output: tuple[Path, dict[str, Any], RunSettings], monkeypatch: pytest.MonkeyPatch
+    of_two: tuple[int, float],
+    cheapest: tuple[str, int],
+    output: tuple[Path, dict[str, Any], RunSettings],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of four requests: the hour with most tokens, on the cheaper of the two types that attain."""
+    """Of four requests: the hour with most tokens, on the cheaper of those that attain, or on two L40S."""
     sizes = {"l40s-48gb": (2, 0.94), "a100-80gb": (6, 0.96), "h100-80gb": (2, 0.96)}
     hours = ["one", "two", "two", "two"]
     rows = pd.DataFrame({"llm": "llama3.1-8b", "hour_start": hours, "arrival_s": [0.0, 1.0, 2.0, 3.0]})
@@ -503,13 +514,15 @@ def test_a_short_trace_runs_on_the_cheapest_type_for_its_largest_hour(
 
     def size(_: RunSettings, sized: advice_config.SizedDeployment, __: str, hour: Any, least: int) -> Any:
         assert (len(hour.trace.arrival_s), least) == (3, 2)
-        return sizes[sized.deployment.gpu]
+        is_two = sized.deployment == Deployment("l40s-48gb", 2)
+        return of_two if is_two else sizes[sized.deployment.gpu]
 
     monkeypatch.setattr(short_trace, "read_requests_by_hour", lambda _: rows)
     monkeypatch.setattr(short_trace, "size_hour", size)
     wanted = (["llama3.1-8b"], {"llama3.1-8b": list(sizes)}, Progress())
     [found] = short_trace.cheapest_sized_deployments(output[2], *wanted).values()
-    assert (found.deployment.gpu, found.peak_instances) == ("h100-80gb", 2)
+    assert (found.deployment.gpu, found.deployment.tensor_parallel) == cheapest
+    assert found.peak_instances == 2
 
 
 def test_gpu_types_are_taken_by_cost_and_those_that_attain_far_less_last(

@@ -28,9 +28,9 @@ from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings,
 from fleetcast.assets.plans import plans
 from fleetcast.assets.plans.cluster_workloads import workload_names
 from fleetcast.assets.plans.current_plan import CurrentPlan, ReplicaTarget, WorkloadKey
-from fleetcast.assets.plans.hpa_steps import EXACT_MINUTES, LIFT_MINUTES
+from fleetcast.assets.plans.hpa_steps import STEP_MINUTES
 from fleetcast.assets.plans.keda_messages import MESSAGE_CLASSES
-from fleetcast.assets.plans.keda_scaler import KedaScaler
+from fleetcast.assets.plans.keda_scaler import KedaScaler, recent_replicas
 from fleetcast.assets.plans.observed_load_metrics import (
     RATE_S,
     ObservedLoad,
@@ -235,7 +235,7 @@ def test_the_answers_are_those_of_the_replay(day: Day, tmp_path: Path, server: s
 def test_a_scaler_that_starts_again_gives_the_same_answers(day: Day, tmp_path: Path) -> None:
     """Its state is the server's: what one gives minutes later for then is what the other gave."""
     clock, other, keys = Clock(), Clock(), keys_of_pools(day.settings)
-    rng, minutes = np.random.default_rng(1), LIFT_MINUTES + EXACT_MINUTES
+    rng, minutes = np.random.default_rng(1), STEP_MINUTES
     queues = {name: rng.integers(0, 9, len(day.seen)) for name in day.series if name[0].endswith("waiting")}
     with simple_server(day._replace(series=day.series | queues), tmp_path) as url:
         for step in range(80, len(day.seen), 600):
@@ -245,7 +245,7 @@ def test_a_scaler_that_starts_again_gives_the_same_answers(day: Day, tmp_path: P
             first.refresh()
             later.refresh()
             for key in keys:
-                assert later.recent_replicas(key, None)[minutes] == first.replica_target(key, None).replicas
+                assert recent_replicas(later, key, None)[minutes] == first.replica_target(key, None).replicas
 
 
 def test_without_fresh_metrics_the_plan_applies_with_the_reason(day: Day, tmp_path: Path) -> None:
@@ -317,8 +317,8 @@ def test_each_day_has_its_own_rule_and_the_knob_of_the_config(
         with suppress(IndexError):  # the load has one pool
             live.refresh()
     assert measured == [DAY, DAY + timedelta(days=1)]
-    said: list[str] = []
-    monkeypatch.setattr(Progress, "say", lambda _, text: said.append(text))
+    lines: list[str] = []
+    monkeypatch.setattr(Progress, "say", lambda _, text: lines.append(text))
     monkeypatch.setattr(
         live_replicas, "measure_live_rule", failing := Mock(side_effect=ValueError("no days"))
     )
@@ -327,7 +327,10 @@ def test_each_day_has_its_own_rule_and_the_knob_of_the_config(
         with suppress(IndexError):
             live.refresh()
     assert live._rule == (DAY + timedelta(days=2), rule)
-    assert (said, failing.call_count) == ([f"The rule of {DAY + timedelta(days=1)} stays in use: no days"], 1)
+    assert (lines, failing.call_count) == (
+        [f"The rule of {DAY + timedelta(days=1)} stays in use: no days"],
+        1,
+    )
 
 
 def test_each_request_is_counted_once_under_the_name_of_its_llm(day: Day, tmp_path: Path) -> None:

@@ -261,11 +261,10 @@ def plan_cheapest_kept(
 
 def least_day_usd(settings: RunSettings) -> float:
     """Return the cost of the least instances of all pools for a day."""
-    grid, usd_per_hour = settings.grid, 0.0
-    for row in grid.pools:
-        option = grid.option_of(row.kind.llm, row.deployment).option
-        usd_per_hour += row.min_instances * option_usd_per_hour(grid.catalogue, option)
-    return HOURS_OF_DAY * usd_per_hour
+    grid = settings.grid
+    usd_per_hour = [option_usd_per_hour(grid.catalogue, option.option) for option in grid.pool_options]
+    least = [row.min_instances for row in grid.pools]
+    return HOURS_OF_DAY * sum(count * usd for count, usd in zip(least, usd_per_hour, strict=True))
 
 
 def planned_sections(

@@ -18,7 +18,6 @@ from fleetcast.assets.lake.settings import RunSettings, midnight
 from fleetcast.assets.lake.store import folders_with_rows
 from fleetcast.assets.lake.table_queries import PLAN_TABLES
 from fleetcast.assets.plans.cluster_workloads import ClusterWorkload, build_workloads, instance_limits
-from fleetcast.assets.plans.hpa_steps import EXACT_MINUTES, LIFT_MINUTES
 from fleetcast.assets.plans.plan_export import WORKLOAD_KIND_COLUMNS, exportable_policies
 from fleetcast.models.aliases import Row
 from fleetcast.models.world.toml_dataclasses import require_known
@@ -69,15 +68,6 @@ class CurrentPlan:
             self.workloads, self.distrusted = read
             self._seen = seen
             return True
-
-    def recent_replicas(self, key: WorkloadKey, floor: int | None) -> list[int]:
-        """Return the target's replicas now and at each of the last minutes, by the plans that are known now.
-
-        So many minutes as a step of an HPA takes; see replica_target.
-        """
-        now = self.now()
-        moments = [now - timedelta(minutes=back) for back in range(LIFT_MINUTES + EXACT_MINUTES + 1)]
-        return [self.replica_target(key, floor, moment).replicas for moment in moments]
 
     def replica_target(
         self, key: WorkloadKey, floor: int | None, moment: datetime | None = None

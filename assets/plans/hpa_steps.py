@@ -13,6 +13,7 @@ from collections.abc import Sequence
 DEFAULT_TOLERANCE = 0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager
 LIFT_MINUTES = 1
 EXACT_MINUTES = 3  # longer than a minute, the stabilisation of a scale-in, and a round of controllers
+STEP_MINUTES = LIFT_MINUTES + EXACT_MINUTES
 
 
 def steady_request(replicas: int, tolerance: float) -> int:

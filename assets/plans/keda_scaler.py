@@ -8,13 +8,13 @@ response has its state, reason and decision_id as trailing metadata; a change of
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import grpc
 
 from fleetcast.assets.plans.current_plan import MEASURED_STATE, ReplicaTarget, WorkloadKey
-from fleetcast.assets.plans.hpa_steps import current_request
+from fleetcast.assets.plans.hpa_steps import STEP_MINUTES, current_request
 from fleetcast.assets.plans.keda_messages import MESSAGE_CLASSES, grpc_handlers
 from fleetcast.models.world.toml_dataclasses import shorten_text
 
@@ -36,18 +36,20 @@ class ReplicaSource(Protocol):
     def refresh(self) -> bool:
         """Read again what the replicas depend on; ValueError or OSError where the lake cannot be read."""
 
-    def replica_target(self, key: WorkloadKey, floor: int | None) -> ReplicaTarget:
-        """Return the target of a workload now; ValueError for one that the config does not deploy."""
+    def replica_target(
+        self, key: WorkloadKey, floor: int | None, moment: datetime | None = None
+    ) -> ReplicaTarget:
+        """Return the target of a workload at a moment of the last STEP_MINUTES, by default now.
 
-    def recent_replicas(self, key: WorkloadKey, floor: int | None) -> list[int]:
-        """Return the replicas of the target now and at each of the last minutes, as an HPA's step needs."""
+        ValueError for a workload that the config does not deploy.
+        """
 
 
 class KedaScaler:
     """Serves the calls of externalscaler.proto; `log` gets a line for every change of state."""
 
-    def __init__(self, plan: ReplicaSource, log: Callable[[str], None]) -> None:
-        self.plan, self.log = plan, log
+    def __init__(self, source: ReplicaSource, log: Callable[[str], None]) -> None:
+        self.source, self.log = source, log
         self.lake_error = ""  # why the last read of the lake failed; "" after one that did not
         self._states: dict[WorkloadKey, tuple[str, str, int | None]] = {}
 
@@ -77,8 +79,8 @@ class KedaScaler:
         ref = request.scaledObjectRef
         recent = [(await self._replica_target(ref, context, request.metricName)).replicas]
         if ref.scalerMetadata.get("exactSteps") == "true":
-            key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.plan.policy)
-            recent = self.plan.recent_replicas(key, floor)
+            key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.source.policy)
+            recent = recent_replicas(self.source, key, floor)
         requested = current_request(recent, float(ref.scalerMetadata.get("tolerance", "0")))
         value = MESSAGE_CLASSES["MetricValue"](
             metricName=request.metricName,
@@ -92,8 +94,8 @@ class KedaScaler:
             for field in ("name", "namespace"):
                 require_name(getattr(ref, field), field)
             require_name(metric_name, "metricName")
-            key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.plan.policy)
-            target = self.plan.replica_target(key, floor)
+            key, floor = parse_trigger(ref.name, dict(ref.scalerMetadata), self.source.policy)
+            target = self.source.replica_target(key, floor)
         except ValueError as error:
             self.log(f"{escape_name(ref.namespace)}/{escape_name(ref.name)}: refused: {error}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -104,9 +106,16 @@ class KedaScaler:
         if self._states.get(key) != state:
             self._states[key] = state
             why = f": {target.why}" if target.why else ""
-            now = f"{self.plan.now():%Y-%m-%d %H:%M}"
+            now = f"{self.source.now():%Y-%m-%d %H:%M}"
             self.log(f"{now}  {ref.namespace}/{ref.name}  {target.state} {target.replicas}{why}")
         return target
+
+
+def recent_replicas(source: ReplicaSource, key: WorkloadKey, floor: int | None) -> list[int]:
+    """Return the replicas of a workload now and at each of the last STEP_MINUTES, as is known now."""
+    now = source.now()
+    moments = [now - timedelta(minutes=back) for back in range(STEP_MINUTES + 1)]
+    return [source.replica_target(key, floor, moment).replicas for moment in moments]
 
 
 def escape_name(text: str) -> str:
@@ -192,7 +201,7 @@ async def _refresh_plan(scaler: KedaScaler) -> None:
     """Read the plan again; a lake that is away is logged once, and the last plan stays in use."""
     why = ""
     try:
-        await asyncio.to_thread(scaler.plan.refresh)
+        await asyncio.to_thread(scaler.source.refresh)
     except (ValueError, OSError) as error:
         why = f"The lake cannot be read; the last plan stays in use: {error}"
     if why != scaler.lake_error:

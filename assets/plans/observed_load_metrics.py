@@ -5,7 +5,6 @@ count a prompt when its first token comes, and do not know tiers: all prompts co
 """
 
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -113,14 +112,12 @@ def _serving_by_pool(
     grid: Grid, counts: Iterator[tuple[tuple[str, str], Mapping[int, float]]], instants: Sequence[int]
 ) -> Floats:
     """Return the instances of each pool; 0 where the server has none of its workload."""
-    by_label = defaultdict[tuple[object, ...], Mapping[int, float]](dict)
-    for (region, workload), values in counts:
-        by_label[(region, *known_workloads(grid)[workload].label)] = values
-    rows = [by_label[pool_label(grid, pool)] for pool in range(len(grid.pools))]
+    workloads = known_workloads(grid)
+    by_label = {(region, *workloads[name].label): values for (region, name), values in counts}
+    rows = [by_label.get(pool_label(grid, pool), {}) for pool in range(len(grid.pools))]
     return np.array([[row.get(instant, 0.0) for instant in instants] for row in rows])
 
 
 def pool_label(grid: Grid, pool: int) -> tuple[str, str, str, str, int]:
     """Return region, llm, role, GPU type and GPUs of the workload that runs as a pool."""
-    row = grid.pools[pool]
-    return (row.region, *grid.option_of(row.kind.llm, row.deployment).label)
+    return (grid.pools[pool].region, *grid.pool_options[pool].label)

@@ -147,8 +147,8 @@ def pool_size_shares(settings: RunSettings, day: date, of_four: Floats) -> Float
 
 def pool_capacity(grid: Grid, of_options: Floats) -> Floats:
     """Return tokens/s of one instance of each pool, (pools,), from those of `grid.service_options`."""
-    options = [grid.service_options.index(grid.option_of(row.kind.llm, row.deployment)) for row in grid.pools]
-    capacity: Floats = of_options[options] / grid.instances_per_option
+    numbers = [grid.service_options.index(option) for option in grid.pool_options]
+    capacity: Floats = of_options[numbers] / grid.instances_per_option
     return capacity
 
 

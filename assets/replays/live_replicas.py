@@ -15,7 +15,7 @@ import numpy as np
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.current_plan import MEASURED_STATE, CurrentPlan, ReplicaTarget, WorkloadKey
-from fleetcast.assets.plans.hpa_steps import EXACT_MINUTES, LIFT_MINUTES
+from fleetcast.assets.plans.hpa_steps import STEP_MINUTES
 from fleetcast.assets.plans.observed_load_metrics import (
     RATE_S,
     ObservedLoad,
@@ -41,7 +41,7 @@ from fleetcast.models.aliases import Floats
 
 STEP = round(STEP_S)
 STALE_S = 90  # after which a value is no longer that of now
-SHOWN_STEPS = (LIFT_MINUTES + EXACT_MINUTES) * 60 // STEP + 1  # of which an HPA's steps need the replicas
+SHOWN_STEPS = STEP_MINUTES * 60 // STEP + 1  # of which an HPA's steps need the replicas
 
 
 class LiveReplicas:
@@ -91,12 +91,6 @@ class LiveReplicas:
             lacking = self._why or f"no metrics of {llm} within {STALE_S} s"
             return planned._replace(why="; ".join(filter(None, [lacking, planned.why])))
         return ReplicaTarget(int(replicas), MEASURED_STATE, "", "")
-
-    def recent_replicas(self, key: WorkloadKey, floor: int | None) -> list[int]:
-        """Return the target's replicas now and at each of the last minutes, as those of a plan."""
-        now = self.now()
-        moments = [now - timedelta(minutes=back) for back in range(LIFT_MINUTES + EXACT_MINUTES + 1)]
-        return [self.replica_target(key, floor, moment).replicas for moment in moments]
 
     def _decide(self) -> Floats:
         """Return the replicas of the last steps by pool, (SHOWN_STEPS, pools), from the server's series."""

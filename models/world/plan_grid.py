@@ -115,13 +115,17 @@ class Grid:
         return build_pool_rows(self.catalogue, self.fleet)
 
     @cached_property
+    def pool_options(self) -> list[ServiceOption]:
+        """Option of each pool's instances."""
+        return [self.option_of(row.kind.llm, row.deployment) for row in self.pools]
+
+    @cached_property
     def cells(self) -> tuple[Ints, Ints, Ints]:
         """Cell of each pool: i, j and k, each of shape (pools,)."""
-        options = [self.option_of(row.kind.llm, row.deployment) for row in self.pools]
         return (
-            np.array([self.services.index(option.service) for option in options]),
+            np.array([self.services.index(option.service) for option in self.pool_options]),
             np.array([self.regions.index(row.region) for row in self.pools]),
-            np.array([self.options.index(option.option) for option in options]),
+            np.array([self.options.index(option.option) for option in self.pool_options]),
         )
 
     @cached_property

@@ -7,7 +7,7 @@ with tagged as (select *, list_contains($tiers, tier) as is_interactive from req
 select
     date_trunc('hour', arrived_at) as hour_start, region, llm,
     epoch(arrived_at - date_trunc('hour', arrived_at)) as arrival_s, input_tokens, output_tokens,
-    coalesce(least(cached_tokens, input_tokens), 0) as cached_tokens
+    coalesce(cached_tokens, 0) as cached_tokens
 from tagged
 where is_interactive or not (select bool_or(is_interactive) from tagged)
 order by arrived_at, request_id

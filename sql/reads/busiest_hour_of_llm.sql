@@ -9,7 +9,7 @@ with of_llm as (
 hours as (select hour_start, sum(input_tokens) as tokens from of_llm group by hour_start)
 select
     epoch(arrived_at) as arrival_s, app, input_tokens, output_tokens,
-    coalesce(least(cached_tokens, input_tokens), 0) as cached_tokens
+    coalesce(cached_tokens, 0) as cached_tokens
 from of_llm
 where hour_start = (select hour_start from hours order by tokens desc, hour_start limit 1)
 order by arrived_at, request_id
