@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fleetcast.assets.advice import remedies
 from fleetcast.assets.advice.advice_config import SizedDeployment
 from fleetcast.assets.advice.promise import (
+    VERSIONS_AT_ONCE,
     Evidence,
     Promise,
     PromiseSearch,
@@ -90,7 +91,8 @@ class MadeSearch(PromiseSearch):
         self.costs, self.needs, self.days = costs, needs, days
         self.settings: Any = type("Settings", (), {"catalogue": CATALOGUE})()
         self.past: Any = [None] * days
-        self._past = {}
+        self.draws: Any = [None] * 20
+        self._past, self._future = {}, {}
 
     def made(self, sized: SizedRule, count: int) -> list[DayFigures]:
         """Days that all miss the target below the headroom that the rule needs."""
@@ -100,8 +102,8 @@ class MadeSearch(PromiseSearch):
     def past_days(self, sized: SizedRule) -> list[DayFigures]:
         return self._past.setdefault(sized, self.made(sized, self.days))
 
-    def future_days(self, sized: SizedRule) -> list[DayFigures]:
-        return self.made(sized, 20)
+    def replay_versions(self, sized: SizedRule, numbers: range) -> list[DayFigures]:
+        return self.made(sized, len(numbers))
 
 
 NEEDS = {"static": 0.0, "day_ahead": 0.3, "reflex": 0.1, "compact": 0.0}
@@ -127,11 +129,12 @@ def test_without_a_fleet_that_keeps_its_promise_the_closest_is_shown(monkeypatch
     assert (found.is_kept, found.sized, found.advised.sized) == (False, {}, SizedRule("day_ahead"))
     assert search.known_past_days(SizedRule("compact")) is None, "slow, and instances are not what lacks"
 
-    def versions(sized: SizedRule) -> list[DayFigures]:
+    def replay_versions(sized: SizedRule, numbers: range) -> list[DayFigures]:
         met = min(16, int(20 * sized.headroom_share)) if sized.rule == "reflex" else 3
-        return [figures(0.97, 1.0)] * met + [figures(0.9, 1.0)] * (20 - met)
+        return [figures(0.97 if number < met else 0.9, 1.0) for number in numbers]
 
-    monkeypatch.setattr(search, "future_days", versions)
+    search = MadeSearch(costs, dict.fromkeys(NEEDS, 99.0))
+    monkeypatch.setattr(search, "replay_versions", replay_versions)
     assert choose_rule(search, 10.0).advised.sized == SizedRule("reflex", 0.8)  # 16 of 20, as with 4.0
 
 
@@ -150,8 +153,28 @@ def test_a_promise_needs_the_versions_and_the_past_days(
 ) -> None:
     search = MadeSearch({}, {})
     monkeypatch.setattr(search, "past_days", lambda _: [figures(share, 1.0) for share in past])
-    monkeypatch.setattr(search, "future_days", lambda _: [figures(share, 1.0) for share in future])
+    monkeypatch.setattr(
+        search, "replay_versions", lambda _, numbers: [figures(future[number], 1.0) for number in numbers]
+    )
     assert search.is_promise(SizedRule("static")) is is_promise
+
+
+def test_a_size_that_misses_is_not_replayed_on_all_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was replayed before, each version is replayed once and the share is of all of them."""
+    replayed = list[int]()
+    search = MadeSearch({"static": 1.0}, NEEDS)
+
+    def replay_versions(_: SizedRule, numbers: range) -> list[DayFigures]:
+        replayed.extend(numbers)
+        return [figures(0.9 if number in (0, 1, 2, 17) else 0.97, 1.0) for number in numbers]
+
+    monkeypatch.setattr(search, "replay_versions", replay_versions)
+    sized = SizedRule("static")
+    assert not search.is_promise(sized)
+    assert replayed == list(range(VERSIONS_AT_ONCE))
+    assert (search.misses_more_than(sized, 3), search.misses_more_than(sized, 4)) == (True, False)
+    assert search.kept_share(sized) == 0.8
+    assert replayed == list(range(20))
 
 
 def test_a_saving_without_spread_has_no_interval() -> None:

@@ -30,6 +30,7 @@ RULE_HEADROOMS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.6, 0.8, 1.0, 1.2, 1.5, 2.0, 
 NEAR_SHARE = 0.02  # costs that differ by less are the same
 SLOW_RULES = ("compact",)  # decided in Python every 15 s: fewer draws
 SLOW_DRAWS = 8
+VERSIONS_AT_ONCE = 4  # until it is known whether a size keeps its promise
 OUTSIDE_SHARE = 0.025  # of versions beyond each end of an interval: two intervals hold nine times in ten
 SHARE_STEP = 1000  # ends of a share are rounded outwards to one in so many, the lower by half a step more
 
@@ -97,12 +98,29 @@ class PromiseSearch:
 
     def future_days(self, sized: SizedRule) -> list[DayFigures]:
         """Return the figures of each version of tomorrow."""
-        if sized not in self._future:
-            draws = self.draws[:SLOW_DRAWS] if sized.rule in SLOW_RULES else self.draws
-            self._future[sized] = run_parallel(
-                lambda draw: replay_rule(self.settings, self.plan, sized, draw), draws
-            )
+        self.misses_more_than(sized, len(self.draws))
         return self._future[sized]
+
+    def misses_more_than(self, sized: SizedRule, most: int) -> bool:
+        """Whether more than `most` versions of tomorrow miss a target; replays no more than this needs."""
+        known, count = self._future.setdefault(sized, []), self.count_versions(sized)
+        while self.count_missed(known) <= most and len(known) < count:
+            known += self.replay_versions(sized, range(len(known), min(count, len(known) + VERSIONS_AT_ONCE)))
+        return self.count_missed(known) > most
+
+    def count_versions(self, sized: SizedRule) -> int:
+        """Return how many versions of tomorrow a rule is replayed on."""
+        return min(len(self.draws), SLOW_DRAWS) if sized.rule in SLOW_RULES else len(self.draws)
+
+    def replay_versions(self, sized: SizedRule, numbers: range) -> list[DayFigures]:
+        """Replay a sized rule on these versions of tomorrow."""
+        return run_parallel(
+            lambda number: replay_rule(self.settings, self.plan, sized, self.draws[number]), numbers
+        )
+
+    def count_missed(self, days: Sequence[DayFigures]) -> int:
+        """Return how many of these days miss a target."""
+        return sum(not day.is_on_target(self.settings.catalogue) for day in days)
 
     def evidence(self, sized: SizedRule) -> Evidence:
         """Return what is known of a sized rule."""
@@ -110,16 +128,18 @@ class PromiseSearch:
 
     def is_kept_before(self, sized: SizedRule) -> bool:
         """Whether the past days attain the targets."""
-        found = [day.is_on_target(self.settings.catalogue) for day in self.past_days(sized)]
-        return len(found) - sum(found) <= int(len(found) >= LENIENT_DAYS)
+        days = self.past_days(sized)
+        return self.count_missed(days) <= int(len(days) >= LENIENT_DAYS)
 
     def kept_share(self, sized: SizedRule) -> float:
         """Return the share of the versions of tomorrow that attain the targets."""
-        return float(np.mean([day.is_on_target(self.settings.catalogue) for day in self.future_days(sized)]))
+        days = self.future_days(sized)
+        return 1 - self.count_missed(days) / len(days)
 
     def is_promise(self, sized: SizedRule) -> bool:
         """Whether a sized rule keeps its promise; the past days come first, as they are few."""
-        return self.is_kept_before(sized) and self.kept_share(sized) >= PROMISE_SHARE
+        may_miss = int(self.count_versions(sized) * (1 - PROMISE_SHARE) + 1e-9)
+        return self.is_kept_before(sized) and not self.misses_more_than(sized, may_miss)
 
     def size_rule(self, rule: str, first: int = 0) -> SizedRule | None:
         """Return a rule with the least headroom at which it keeps its promise; None if it never does."""
@@ -133,12 +153,27 @@ class PromiseSearch:
     def closest_size(self) -> SizedRule:
         """Return the replayed size with the largest `kept_share`; of equal ones the cheapest.
 
-        Without SLOW_RULES: a share of their few draws compares with no other.
+        Without SLOW_RULES: a share of their few draws compares with no other. More headroom keeps no fewer
+        versions, so most sizes need no replay.
         """
+        by_rule = dict[str, list[SizedRule]]()
+        for sized in sorted(self._past):
+            if sized.rule not in SLOW_RULES:
+                by_rule.setdefault(sized.rule, []).append(sized)
         return max(
-            [sized for sized in self._past if sized.rule not in SLOW_RULES],
+            map(self._least_size_as_good, by_rule.values()),
             key=lambda sized: (self.kept_share(sized), -self.evidence(sized).past_usd),
         )
+
+    def _least_size_as_good(self, sizes: Sequence[SizedRule]) -> SizedRule:
+        """Return the least of these sizes of a rule that misses no more versions than the largest."""
+        missed = self.count_missed(self.future_days(sizes[-1]))
+        if missed == self.count_versions(sizes[0]):
+            return sizes[0]
+        found = find_least_sufficient(
+            lambda number: not self.misses_more_than(sizes[number - 1], missed), len(sizes), len(sizes)
+        )
+        return sizes[-1] if found is None else sizes[found.number - 1]
 
     def least_usd(self, rule: str) -> float:
         """Return the cost of a rule without headroom: with it, it costs no less."""

@@ -29,6 +29,7 @@ SUBJECTS = (
         "panel",
     ),
     "small_series",
+    "gpu_choice",
     *("plan", "policies", "gpus", "gpus_table3", "gpus_paper", "gpus_buckets", "gpus_study"),
     *("gpus_market", "gpus_policies", "quality", "quality_scale", "quality_study", "quality_shifts"),
     "configure",
