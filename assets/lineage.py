@@ -31,6 +31,7 @@ from fleetcast.assets.pages.asset_metadata import (
     embed_figure,
     embed_figures,
     markdown_table,
+    open_day_settings,
     open_run_settings,
     partition_day,
     partition_days,
@@ -148,7 +149,7 @@ def plans_asset(
 ) -> dg.MaterializeResult:
     """Instances per llm, region and hour, planned from the forecast, the true demand and the past peak."""
     with user_errors_as_failures():
-        chosen, day = open_run_settings(context, settings), partition_day(context)
+        chosen, day = open_day_settings(context, settings)
         with rebuild_if_changed(chosen, "plans", day, progress) as is_needed:
             if is_needed:
                 plans.plan_day(chosen, day, progress)
@@ -177,7 +178,7 @@ def replay_units_op(
 ) -> Iterator[dg.DynamicOutput[None]]:
     """Split the day's replays into units: one step each, which can run on any machine."""
     with user_errors_as_failures():
-        chosen, day = open_run_settings(context, settings), partition_day(context)
+        chosen, day = open_day_settings(context, settings)
         units = nightly_replays.begin_units(chosen, day)
     for unit in units:
         yield dg.DynamicOutput(None, mapping_key=unit.name)
@@ -189,7 +190,7 @@ def replay_unit_op(
 ) -> None:
     """Replay the policies of one unit: outcomes of every request, and costs of the fleet."""
     with user_errors_as_failures():
-        chosen, day = settings.load(), partition_day(context)
+        chosen, day = open_day_settings(context, settings)
         nightly_replays.replay_missing_policies(
             chosen, day, find_unit(chosen, str(context.get_mapping_key())), progress
         )
@@ -199,7 +200,7 @@ def replay_unit_op(
 def replays_done_op(context: dg.OpExecutionContext, settings: SettingsResource) -> dg.Output[None]:
     """Collect the replayed units of the day."""
     with user_errors_as_failures():
-        chosen, day = settings.load(), partition_day(context)
+        chosen, day = open_day_settings(context, settings)
         nightly_replays.end_units(chosen, day)
         policies = chosen.config.replay.policies
         rows = len(policies) * chosen.lake.count("requests", trace=chosen.trace, day=day)
@@ -226,7 +227,7 @@ def scorecard(
 ) -> dg.MaterializeResult:
     """Attainment and latency per policy, llm, region, tier and hour, with a scoreboard per policy."""
     with user_errors_as_failures():
-        chosen, day = open_run_settings(context, settings), partition_day(context)
+        chosen, day = open_day_settings(context, settings)
         with rebuild_if_changed(chosen, "scorecard", day) as is_needed:
             if is_needed:
                 scorecards.score_day(chosen, day, progress)
@@ -254,7 +255,7 @@ def figures_asset(
 ) -> dg.MaterializeResult:
     """Figures of the day, under data/figures."""
     with user_errors_as_failures():
-        chosen, day = open_run_settings(context, settings), partition_day(context)
+        chosen, day = open_day_settings(context, settings)
         wanted = drawings.replay_drawings(chosen)
         with rebuild_if_changed(chosen, "figures", day) as is_needed:
             if is_needed:

@@ -12,6 +12,7 @@ from fleetcast.assets.advice.nightly_promise import describe_promises
 from fleetcast.assets.demand import demand_history
 from fleetcast.assets.demand.demand import INTERACTIVE
 from fleetcast.assets.forecasts import backtests
+from fleetcast.assets.lake.learned_shares import with_learned_shares
 from fleetcast.assets.lake.partitions import require_in_calendar
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.store import LakePath
@@ -181,6 +182,7 @@ def replay_policy(
     settings = resource.load()
     require_known(policy, settings.config.rules, "policy", "replay")
     day = day or settings.config.trace.replay_day
+    settings = with_learned_shares(settings, day)
     nightly_replays.require_same_config(settings, day)
     replays.replay_day(settings, day, [policy], progress)
     scorecards.score_day(settings, day)

@@ -51,6 +51,7 @@ PARTITIONS: Mapping[str, tuple[str, ...]] = {
     "fleet_hours": ("trace", "day", "policy"),
     "scorecard": ("trace", "day"),
     "scoreboard": ("trace", "day"),
+    "learned_shares": ("trace", "day"),
     "token_histogram": ("trace", "day"),
     "arrival_windows": ("trace", "day"),
     "characterisation": ("trace",),

@@ -72,6 +72,7 @@ INDEX_SUBJECTS: Mapping[str, tuple[str, ...]] = {
             "tables/outcomes",
             "marts/scorecard",
             "marts/scoreboard",
+            "tables/learned_shares",
             "marts/scoreboard_by_tier",
             "marts/tier_attainment",
             "marts/tier_places",

@@ -35,7 +35,7 @@ class Stage(NamedTuple):
 _FORECASTS = ("forecasts", "day_ahead_forecasts")
 _PLANS = ("plans", "plan_windows", "plan_bounds")
 _REPLAYS = ("outcomes", "legs", "fleet_hours", "closed_plans")
-_SCORES = ("scorecard", "scoreboard")
+_SCORES = ("scorecard", "scoreboard", "learned_shares")
 # Read for the day and its history, but `answers` for the whole trace.
 TRACE_TABLES = ("requests", "demand", "silences", "answers")
 _ON_DEMAND_TABLES = ("ran_fleets", "trials", "level_trials", "advised_days")  # of days with a study

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.environment import LAKE, LOCATION, read_process_config
 from fleetcast.assets.lake.errors import LakeError
+from fleetcast.assets.lake.learned_shares import with_learned_shares
 from fleetcast.assets.lake.settings import RunSettings, load_settings
 from fleetcast.assets.lake.shared_columns import column_meaning
 from fleetcast.assets.lake.sql_files import read_sql
@@ -98,6 +99,12 @@ def open_run_settings(context: RunContext, resource: SettingsResource) -> RunSet
     settings = resource.load()
     context.instance.add_run_tags(context.run_id, {"trace": settings.trace})
     return settings
+
+
+def open_day_settings(context: RunContext, resource: SettingsResource) -> tuple[RunSettings, date]:
+    """Return `open_run_settings` with the capacity shares that were learned before the day, and the day."""
+    day = partition_day(context)
+    return with_learned_shares(open_run_settings(context, resource), day), day
 
 
 def table_metadata(trace: str, table: pa.Table, file: str | Path) -> Mapping[str, Any]:

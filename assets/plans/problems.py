@@ -9,16 +9,9 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.plan.problem import Problem
 from fleetcast.models.replay.session.fleet_arrays import boot_cold_s
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import PlanConfig, RunConfig
+from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.plan_grid import Grid, Option
 from fleetcast.models.world.replay_config import ReplayConfig
-
-PAPER_PLAN_KINDS = ("forecast", "peak", "melange")  # plans whose utilisation target is [plan] capacity_share
-
-
-def plan_capacity_share(plan: PlanConfig, kind: str | None) -> float:
-    """Return the utilisation target of a kind of plan: the share of an instance's capacity that it uses."""
-    return plan.capacity_share if kind in PAPER_PLAN_KINDS else plan.corrected_capacity_share
 
 
 def problem_template(
@@ -32,7 +25,7 @@ def problem_template(
     """
     catalogue, plan = grid.catalogue, config.plan
     start, least, most = instance_counts(grid, plan.together)
-    share = plan_capacity_share(plan, kind)
+    share = plan.capacity_share_of(kind)
     tokens_per_s, uses = instance_capacity_and_gpus(
         grid, [share * capacity for capacity in sustained_tokens_per_s]
     )

@@ -9,7 +9,6 @@ import pandas as pd
 from fleetcast.assets.demand.demand import INTERACTIVE, read_demand_matrix
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.plans.nightly_quality import standing_schedule
-from fleetcast.assets.plans.problems import plan_capacity_share
 from fleetcast.assets.plans.request_mixes import token_mixes
 from fleetcast.assets.replays import cauchy_autoscaler
 from fleetcast.assets.replays.compact_schedule import compact_schedule
@@ -65,8 +64,8 @@ def with_measured_capacity(settings: RunSettings, fleet: FleetArrays, capacity: 
 
 def relative_capacity_share(config: RunConfig, policy: str) -> float:
     """Return the utilisation target of a policy's plan, divided by that of fleetcast's common plans."""
-    plan, kind = config.under(policy).plan, config.rules[policy].plan
-    return plan_capacity_share(plan, kind) / config.plan.corrected_capacity_share
+    share = config.under(policy).plan.capacity_share_of(config.rules[policy].plan)
+    return share / config.plan.corrected_capacity_share
 
 
 def reactive_capacity_share(config: RunConfig, policy: str) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fleetcast.assets.demand.demand import INTERACTIVE
+from fleetcast.assets.lake.learned_shares import learning_policies
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.pages import figure_style
 from fleetcast.assets.pages.figure_files import DrawFigure
@@ -59,6 +60,30 @@ def draw_demand_and_forecast(frame: pd.DataFrame, method: str) -> Figure:
     start_y_axes_at_zero(multiples)
     add_figure_legend(figure, [("actual", FAINT), (f"forecast at the start of the hour ({method})", BLUE)])
     figure.supylabel("interactive input, thousand tokens/s", fontsize=12)
+    return figure
+
+
+def draw_learned_shares(frame: pd.DataFrame) -> Figure:
+    """Draw the capacity share of each learning policy, and what its worst tier attained, day by day.
+
+    `frame` has policy, day, capacity_share, attained_ratio and margin_share, in order of policy and day. The
+    line of dashes is what the next day should attain.
+    """
+    import matplotlib.pyplot as plt
+
+    figure, (shares, ratios) = plt.subplots(2, 1, sharex=True)
+    policies = list(dict.fromkeys(frame["policy"]))
+    colours = figure_style.policy_colours(policies)
+    for policy in policies:
+        rows = frame[frame["policy"] == policy]
+        days = pd.to_datetime(rows["day"])
+        shares.plot(days, rows["capacity_share"], color=colours[policy], marker="o")
+        ratios.plot(days, 100 * rows["attained_ratio"], color=colours[policy], marker="o")
+        ratios.plot(days, 100 * (1 + rows["margin_share"]), color=colours[policy], linestyle="--")
+    ratios.axhline(100, color=MUTED, linewidth=1)
+    shares.set_title("capacity share that was used")
+    ratios.set_title("attainment over target, %: the worst tier")
+    add_figure_legend(figure, [(policy, colours[policy]) for policy in policies])
     return figure
 
 
@@ -239,6 +264,11 @@ def _cost_against_misses(settings: RunSettings, day: date) -> Figure:
     return draw_cost_against_misses(_in_order(_mart(settings, day, "scoreboard"), settings))
 
 
+def _learned_shares(settings: RunSettings, day: date) -> Figure:
+    query = "select * from learned_shares where trace = $trace and day <= $day order by policy, day"
+    return draw_learned_shares(settings.lake.sql(query, trace=settings.trace, day=day).to_pandas())
+
+
 REPLAY_DRAWINGS: dict[str, DrawFigure] = {
     "demand_and_forecast": _demand_and_forecast,
     "instances_against_demand": _instances_against_demand,
@@ -248,10 +278,14 @@ REPLAY_DRAWINGS: dict[str, DrawFigure] = {
 TPOT_DRAWINGS: dict[str, DrawFigure] = {"tpot_cdf": _tpot_cdf}  # where a tier has a target per output token
 
 
+LEARNED_DRAWINGS: dict[str, DrawFigure] = {"learned_shares": _learned_shares}  # where a policy learns
+
+
 def replay_drawings(settings: RunSettings) -> dict[str, DrawFigure]:
     """Return the drawings of a day; time per output token only where a tier has a target for it."""
     is_paced = any(tier.tpot_slo_s for tier in settings.catalogue.tiers.values())
-    return REPLAY_DRAWINGS | TPOT_DRAWINGS if is_paced else REPLAY_DRAWINGS
+    learns = learning_policies(settings.config)
+    return REPLAY_DRAWINGS | (TPOT_DRAWINGS if is_paced else {}) | (LEARNED_DRAWINGS if learns else {})
 
 
 def _mart(settings: RunSettings, day: date, name: str) -> pd.DataFrame:

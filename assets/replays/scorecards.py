@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from fleetcast.assets.lake.learned_shares import write_learned_shares
 from fleetcast.assets.lake.scoreboards import write_scoreboards
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings, midnight
 from fleetcast.assets.lake.sql_files import read_sql
@@ -49,6 +50,7 @@ def score_day(settings: RunSettings, day: date, progress: Progress | None = None
     table = table.sort_by([(name, "ascending") for name in grain])  # equal outcomes give equal bytes
     lake.write("scorecard", table, trace=trace, day=day)
     write_scoreboards(lake, [(trace, day)])
+    write_learned_shares(settings, day)
     return table
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fleetcast.assets.lake.lake_preconditions import require_day
+from fleetcast.assets.lake.learned_shares import with_learned_shares
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.lake.store import LakePath
 from fleetcast.assets.pages.figure_files import save_day_figure
@@ -75,6 +76,7 @@ def replay_latency_draws(
     ValueError
         Too few or too many draws.
     """
+    settings = with_learned_shares(settings, day)
     chosen = open_loop_policies(settings, day, policies)
     catalogues = sample_catalogues(
         settings.catalogue, profile_errors(settings), draws, settings.config.trace.seed
@@ -114,7 +116,7 @@ def open_loop_policies(settings: RunSettings, day: date, policies: Sequence[str]
     for policy in policies:
         require_known(policy, settings.config.rules, "policy", "fleetcast error")
     require_day(settings.lake, "outcomes", settings.trace, day)
-    require_same_config(settings, day)
+    require_same_config(with_learned_shares(settings, day), day)
     query = "select distinct policy from scorecard where trace = $trace and day = $day"
     found = set(settings.lake.sql(query, trace=settings.trace, day=day)["policy"].to_pylist())
     rules = settings.config.rules

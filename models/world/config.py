@@ -74,6 +74,9 @@ class RollingConfig:
     max_changes: Annotated[int, Range(1, 1_000_000)] | None = None  # instances of a kind, a region, an hour
 
 
+PAPER_PLAN_KINDS = ("forecast", "peak", "melange")  # plans whose utilisation target is [plan] capacity_share
+
+
 @dataclass(frozen=True)
 class PlanConfig:
     """Hourly plans by SageServe's model (models/plan/sageserve_plan.py) and by corrected_plan.py."""
@@ -92,6 +95,10 @@ class PlanConfig:
     capacity: Annotated[str, KnownName("capacity", CAPACITIES)] = "slo"  # within the SLOs, or throughput
     together: bool = False  # plans have no teams of prefill and decode instances
     rolling: RollingConfig = field(default_factory=RollingConfig)
+
+    def capacity_share_of(self, kind: str | None) -> float:
+        """Return the utilisation target of a kind of plan: a share of an instance's capacity."""
+        return self.capacity_share if kind in PAPER_PLAN_KINDS else self.corrected_capacity_share
 
 
 # Fields of [replay] that a policy may override.
@@ -126,6 +133,7 @@ class CustomPolicy:
     capacity_share: PositiveShare | None = None  # else that of [plan] for its kind of plan, likewise:
     quantile: Annotated[float, OneOf(FORECAST_QUANTILES)] | None = None
     slot_minutes: Annotated[int, OneOf((15, 20, 30, 60))] | None = None  # of its plan; else the whole hour
+    learns_capacity_share: bool = False  # each scored day moves it (models/plan/learned_share.py)
     # thresholds of its rule, else those of [replay]; work may exceed what the instances sustain
     scale_out_share: Annotated[float, Range(0, 10, is_above=True)] | None = None
     scale_in_share: Annotated[float, Range(0, 10)] | None = None
@@ -136,7 +144,11 @@ class CustomPolicy:
     @property
     def policy(self) -> PolicySpec:
         """The shipped policy with these settings."""
-        changes = {name: value for name, value in vars(self).items() if name != "like" and value is not None}
+        changes = {
+            name: value
+            for name, value in vars(self).items()
+            if name in PolicySpec._fields and value is not None
+        }
         like = known_policies()[self.like]
         if self.stack is not None:  # the stack decides these, not the shipped policy
             like = like._replace(order=None, routing=None, is_balanced=None)

@@ -98,6 +98,8 @@ def check_config_names(config: RunConfig, catalogue: Catalogue) -> None:
             raise ConfigError(f"{place}: {custom.like} has no plan with a quantile. Drop quantile.")
         if not like.uses_capacity_share and custom.capacity_share is not None:
             raise ConfigError(f"{place}: {custom.like} has no plan. Drop capacity_share.")
+        if not like.uses_capacity_share and custom.learns_capacity_share:
+            raise ConfigError(f"{place}: {custom.like} has no plan. Drop learns_capacity_share.")
         rule, bucket = custom.policy, config.forecast.bucket_minutes
         if custom.slot_minutes and (
             rule.plan not in SLOTTED_PLANS or rule.is_closed or custom.slot_minutes % bucket

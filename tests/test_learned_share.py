@@ -1,0 +1,150 @@
+"""A policy that learns its capacity share: the loop over days holds its target, and the night carries it."""
+
+from collections.abc import Callable
+from datetime import date, timedelta
+from math import exp, log, sqrt
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small import make_plans, small_config
+
+from fleetcast.assets.lake.learned_shares import with_learned_shares
+from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.pages.figure_files import draw_day_figures
+from fleetcast.assets.replays import replays, scorecards
+from fleetcast.assets.replays.replay_figures import replay_drawings
+from fleetcast.models.plan.learned_share import (
+    LARGEST_FALL,
+    LARGEST_RISE,
+    ScoredDay,
+    learn_share,
+)
+from fleetcast.models.world.toml_dataclasses import ConfigError
+
+MOST_RATIO = 1 / 0.95  # all requests are in time
+# Attainment over target by the logarithm of the share: even, with a knee, and with two cliffs.
+CURVES: dict[str, Callable[[float], float]] = {
+    "even": lambda x: 1.03 - 0.06 * x,
+    "knee": lambda x: 1.052 - 0.02 * exp(3 * x),
+    "cliff": lambda x: 1.05 - 0.25 / (1 + exp(-12 * (x - 0.35))),
+    "steep": lambda x: 1.05 - 0.6 / (1 + exp(-20 * (x - 0.2))),
+}
+
+
+def learn_over_days(
+    curve: Callable[[float], float], spread: float, drift: float, seed: int, first: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Attained ratios of 60 made days, and the margins that they should have. Weekends are easier."""
+    rng, days, share, off = np.random.default_rng(seed), list[ScoredDay](), first, 0.0
+    margins = [0.0]
+    for number in range(60):
+        off = 0.3 * off + sqrt(1 - 0.3**2) * spread * rng.normal()
+        easy = 0.005 if number % 7 > 4 else 0.0
+        days.append(ScoredDay(share, min(MOST_RATIO, curve(log(share) + drift * number) + easy + off)))
+        share, margin = learn_share(days)
+        margins.append(margin)
+    return np.array([day.attained_ratio for day in days]), np.array(margins[:-1])
+
+
+@pytest.mark.parametrize("curve", list(CURVES))
+@pytest.mark.parametrize("drift", [-0.003, 0.0, 0.003])
+@pytest.mark.parametrize("spread", [0.002, 0.008])
+def test_attainment_stays_at_the_target_and_its_margin(curve: str, drift: float, spread: float) -> None:
+    """Over 60 days its mean is within 0.3 points; at most one day in twenty is short by a point."""
+    learned = 15  # days until the start no longer matters
+    for seed in range(5):
+        ratios, margins = learn_over_days(CURVES[curve], spread, drift, seed)
+        off = ratios[learned:].mean() - 1 - margins[learned:].mean()
+        assert abs(off) * 0.95 <= 0.003, (seed, off)
+        assert (ratios[learned:] < 1 - 0.01 / 0.95).mean() <= 0.05, seed
+
+
+def test_a_start_far_off_is_left() -> None:
+    """From twice the share that the target allows, a week leads back; from half of it a month."""
+    for first, days in ((2.5, 7), (0.5, 30)):
+        ratios, margins = learn_over_days(CURVES["cliff"], 0.002, 0.0, 1, first)
+        assert ratios[days:].min() > 0.995
+        assert ratios[days:].mean() == pytest.approx(1 + margins[days:].mean(), abs=0.003)
+
+
+RATIOS = st.lists(st.integers(850, 1052).map(lambda n: n / 1000), min_size=1, max_size=8)
+
+
+@given(RATIOS, st.integers(0, 50))
+def test_a_step_is_bounded_and_a_better_last_day_never_lowers_it(ratios: list[float], more: int) -> None:
+    """At one share: the line through the days is then the usual one."""
+    days = [ScoredDay(1.0, ratio) for ratio in ratios]
+    share = learn_share(days).capacity_share
+    assert -LARGEST_FALL - 1e-9 <= log(share) <= LARGEST_RISE + 1e-9
+    alike = [ScoredDay(1.0, ratio + more / 1000) for ratio in ratios]  # all better: the spread is the same
+    assert learn_share(alike).capacity_share >= share - 1e-12
+    scaled = learn_share([ScoredDay(2.0, ratio) for ratio in ratios])
+    assert scaled.capacity_share == pytest.approx(2 * share), "the unit of the share is no matter"
+
+
+DAYS = [date(2025, 7, 2), date(2025, 7, 3)]
+POLICIES = """
+[policies.fixed]
+like = "reflex"
+capacity_share = 0.5
+
+[policies.learner]
+like = "reflex"
+capacity_share = 0.5
+learns_capacity_share = true
+"""
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunSettings, list[pa.Table]]:
+    """Two nights of a policy that learns, next to one that does not."""
+    folder = tmp_path_factory.mktemp("learned")
+    config = small_config(folder, policies='["fixed", "learner"]')
+    Path(config).write_text(Path(config).read_text() + POLICIES)
+    settings, boards = load_settings(config, str(folder / "lake")), []
+    for day in DAYS:
+        of_day = with_learned_shares(settings, day)
+        make_plans(of_day, day, lambda s, *_: [30.0] * len(s.grid.service_options))
+        replays.replay_day(of_day, day, of_day.config.replay.policies, Progress())
+        scorecards.score_day(of_day, day)
+        boards.append(scorecards.read_scoreboard(of_day, day))
+    return settings, boards
+
+
+def test_each_night_uses_what_the_nights_before_taught(nights: tuple[RunSettings, list[pa.Table]]) -> None:
+    settings, boards = nights
+    first, second = settings.lake.sql("from learned_shares order by day").to_pylist()
+    assert (first["day"], first["policy"], first["capacity_share"]) == (DAYS[0], "learner", 0.5)
+    assert second["capacity_share"] == first["next_capacity_share"] != 0.5
+    days = [ScoredDay(row["capacity_share"], row["attained_ratio"]) for row in (first, second)]
+    assert first["next_capacity_share"] == learn_share(days[:1]).capacity_share
+    assert second["next_capacity_share"] == learn_share(days).capacity_share
+    for row, board in zip((first, second), boards, strict=True):
+        fixed, learner = board.to_pylist(maps_as_pydicts="strict")
+        is_alike = fixed["usd"] == learner["usd"]
+        assert is_alike is (row is first), "the first night has nothing to learn from"
+        targets = {name: tier.attainment_target_share for name, tier in settings.catalogue.tiers.items()}
+        ratios = {name: share / targets[name] for name, share in learner["attainment_by_tier"].items()}
+        assert row["attained_ratio"] == min(ratios.values()) == ratios[row["worst_tier"]]
+    after = with_learned_shares(settings, DAYS[1] + timedelta(days=1))
+    assert after.config.policies["learner"].capacity_share == second["next_capacity_share"]
+    assert with_learned_shares(settings, DAYS[0]).config.policies["learner"].capacity_share == 0.5
+
+
+def test_the_path_is_drawn(nights: tuple[RunSettings, list[pa.Table]]) -> None:
+    settings, _ = nights
+    drawings = {name: draw for name, draw in replay_drawings(settings).items() if name == "learned_shares"}
+    [path] = draw_day_figures(settings, DAYS[1], drawings).values()
+    assert path.stat().st_size > 10_000
+
+
+def test_a_policy_without_a_share_cannot_learn_one(tmp_path: Path) -> None:
+    config = small_config(tmp_path, policies='["static"]')
+    learner = '[policies.learner]\nlike = "reactive"\nlearns_capacity_share = true\n'
+    Path(config).write_text(Path(config).read_text() + learner)
+    with pytest.raises(ConfigError, match=r"reactive has no plan. Drop learns_capacity_share"):
+        load_settings(config, str(tmp_path / "lake"))
