@@ -134,7 +134,7 @@ class PromiseSearch:
     def kept_share(self, sized: SizedRule) -> float:
         """Return the share of the versions of tomorrow that attain the targets."""
         days = self.future_days(sized)
-        return 1 - self.count_missed(days) / len(days)
+        return (len(days) - self.count_missed(days)) / len(days)
 
     def is_promise(self, sized: SizedRule) -> bool:
         """Whether a sized rule keeps its promise; the past days come first, as they are few."""

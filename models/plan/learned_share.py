@@ -22,7 +22,7 @@ USUAL_SLOPE_WEIGHT = 0.02  # of it, in squared log(share): two days that differ 
 LEAST_SLOPE = USUAL_SLOPE / 3  # flatter lines are taken to be as steep as this one
 USUAL_SPREAD, USUAL_SPREAD_DAYS = 0.01, 3  # of the deviations; it counts like so many days
 CHANCE = 0.95  # with which the next day attains its target
-LARGEST_RISE, LARGEST_FALL = 0.05, 0.3  # of log(share) in a day
+LARGEST_RISE, LARGEST_FALL = 0.05, 0.5  # of log(share) in a day
 STEP_SHARE = 0.7  # of the way to the target in a day: single days are noisy
 
 

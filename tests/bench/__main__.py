@@ -30,6 +30,7 @@ SUBJECTS = (
     ),
     "small_series",
     "gpu_choice",
+    "learned",
     *("plan", "policies", "gpus", "gpus_table3", "gpus_paper", "gpus_buckets", "gpus_study"),
     *("gpus_market", "gpus_policies", "quality", "quality_scale", "quality_study", "quality_shifts"),
     "configure",
