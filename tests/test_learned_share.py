@@ -20,6 +20,7 @@ from fleetcast.assets.replays.replay_figures import replay_drawings
 from fleetcast.models.plan.learned_share import (
     LARGEST_FALL,
     LARGEST_RISE,
+    LARGEST_SHARE,
     ScoredDay,
     learn_share,
 )
@@ -64,8 +65,8 @@ def test_attainment_stays_at_the_target_and_its_margin(curve: str, drift: float,
 
 
 def test_a_start_far_off_is_left() -> None:
-    """From twice the share that the target allows, a week leads back; from half of it a month."""
-    for first, days in ((2.5, 7), (0.5, 30)):
+    """From nearly twice the share that the target allows, a week leads back; from half of it a month."""
+    for first, days in ((2.0, 7), (0.5, 30)):
         ratios, margins = learn_over_days(CURVES["cliff"], 0.002, 0.0, 1, first)
         assert ratios[days:].min() > 0.995
         assert ratios[days:].mean() == pytest.approx(1 + margins[days:].mean(), abs=0.003)
@@ -82,8 +83,20 @@ def test_a_step_is_bounded_and_a_better_last_day_never_lowers_it(ratios: list[fl
     assert -LARGEST_FALL - 1e-9 <= log(share) <= LARGEST_RISE + 1e-9
     alike = [ScoredDay(1.0, ratio + more / 1000) for ratio in ratios]  # all better: the spread is the same
     assert learn_share(alike).capacity_share >= share - 1e-12
-    scaled = learn_share([ScoredDay(2.0, ratio) for ratio in ratios])
-    assert scaled.capacity_share == pytest.approx(2 * share), "the unit of the share is no matter"
+    scaled = learn_share([ScoredDay(0.5, ratio) for ratio in ratios])
+    assert scaled.capacity_share == pytest.approx(share / 2), "the unit of the share is no matter"
+
+
+def test_quiet_weeks_do_not_wind_the_share_up() -> None:
+    """A fleet at its minimum attains all at any share; four days after the load is back, so is the target."""
+    days = [ScoredDay(1.0, MOST_RATIO)]
+    for _ in range(60):
+        days.append(ScoredDay(learn_share(days).capacity_share, MOST_RATIO))
+    assert days[-1].capacity_share == LARGEST_SHARE
+    for _ in range(5):
+        share = learn_share(days).capacity_share
+        days.append(ScoredDay(share, CURVES["cliff"](log(share))))
+    assert days[-1].attained_ratio >= 1
 
 
 DAYS = [date(2025, 7, 2), date(2025, 7, 3)]

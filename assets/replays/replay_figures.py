@@ -66,10 +66,10 @@ def draw_demand_and_forecast(frame: pd.DataFrame, method: str) -> Figure:
 def draw_learned_shares(frame: pd.DataFrame) -> Figure:
     """Draw the capacity share of each learning policy, and what its worst tier attained, day by day.
 
-    `frame` has policy, day, capacity_share, attained_ratio and margin_share, in order of policy and day. The
-    line of dashes is what the next day should attain.
+    `frame` has policy, day, capacity_share, attained_ratio and margin_share, in order of policy and day.
     """
     import matplotlib.pyplot as plt
+    from matplotlib.dates import DateFormatter, DayLocator
 
     figure, (shares, ratios) = plt.subplots(2, 1, sharex=True)
     policies = list(dict.fromkeys(frame["policy"]))
@@ -82,7 +82,9 @@ def draw_learned_shares(frame: pd.DataFrame) -> Figure:
         ratios.plot(days, 100 * (1 + rows["margin_share"]), color=colours[policy], linestyle="--")
     ratios.axhline(100, color=MUTED, linewidth=1)
     shares.set_title("capacity share that was used")
-    ratios.set_title("attainment over target, %: the worst tier")
+    ratios.set_title("attainment over target of the worst tier, %; dashes: wanted on the next day")
+    ratios.xaxis.set_major_locator(DayLocator(interval=1 + frame["day"].nunique() // 10))
+    ratios.xaxis.set_major_formatter(DateFormatter("%m-%d"))
     add_figure_legend(figure, [(policy, colours[policy]) for policy in policies])
     return figure
 

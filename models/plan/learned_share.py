@@ -23,6 +23,7 @@ LEAST_SLOPE = USUAL_SLOPE / 3  # flatter lines are taken to be as steep as this 
 USUAL_SPREAD, USUAL_SPREAD_DAYS = 0.01, 3  # of the deviations; it counts like so many days
 CHANCE = 0.95  # with which the next day attains its target
 LARGEST_RISE, LARGEST_FALL = 0.05, 0.5  # of log(share) in a day
+LARGEST_SHARE = 2.0  # a fleet at its minimum attains its target at any share; a busier day would then miss
 STEP_SHARE = 0.7  # of the way to the target in a day: single days are noisy
 
 
@@ -57,4 +58,5 @@ def learn_share(days: Sequence[ScoredDay]) -> LearnedShare:
     margin = float(quantile * sqrt(variance * (1 + 1 / count)))
     level = mean_ratio + slope * (log_shares[-1] - mean_log)
     step = float(np.clip(STEP_SHARE * (level - 1 - margin) / -slope, -LARGEST_FALL, LARGEST_RISE))
-    return LearnedShare(exp(log(days[-1].capacity_share) + step), margin)
+    share = exp(log(days[-1].capacity_share) + step)
+    return LearnedShare(min(share, LARGEST_SHARE), margin)
