@@ -266,9 +266,15 @@ def _saving_sentence(numbers: Numbers) -> str:
         else "the same"
     )
     when = "A day like this" if saving["day"] is None else f"On {saving['day']} this plan"
+    in_time = share_as_percent(saving["advised_in_time_share"], 1)
+    if advised == today and in_time == share_as_percent(saving["today_in_time_share"], 1):
+        return (
+            f"{when} would have cost {advised} with {in_time} of the interactive requests in time, just as "
+            f"{saving['today']}.{_scaling_clause(numbers)}"
+        )
     return (
         f"{when} would have cost {advised} instead of {today} for {saving['today']}: {word}, with "
-        f"{share_as_percent(saving['advised_in_time_share'], 1)} of the interactive requests in time, "
+        f"{in_time} of the interactive requests in time, "
         f"compared with {share_as_percent(saving['today_in_time_share'], 1)}.{_scaling_clause(numbers)}"
     )
 

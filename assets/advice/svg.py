@@ -229,7 +229,6 @@ def render_chart(
         above a value.
     """
     step = _step(y_max)
-    places = accumulate((44 + 7 * len(text) for text in keys), initial=CHART_FRAME["left"])
     return fill_template(
         Path(__file__).with_name("chart.svg.j2"),
         {"tick": "{:,.10g}".format},
@@ -238,9 +237,9 @@ def render_chart(
         y_max=y_max,
         span=span,
         ticks=list(accumulate([step] * int(y_max / step + 1e-9), initial=0.0)),
-        legend=list(zip(places, *zip(*keys.items(), strict=True), strict=False)),
+        keys=keys,
         **({part: [] for part in CHART_PARTS} | shown | CHART_FRAME),
-        **{"ink": CHART_INK, "muted": CHART_MUTED, "faint": CHART_FAINT, "deployed": DEPLOYED_COLOUR},
+        **{"muted": CHART_MUTED, "faint": CHART_FAINT, "deployed": DEPLOYED_COLOUR},
         **{"band_colour": BAND_COLOUR, "orange": CHART_ORANGE},
     )
 
