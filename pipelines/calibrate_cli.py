@@ -1,12 +1,20 @@
 """`fleetcast calibrate`: fit a latency profile to your engine's log or benchmark, and validate it."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from fleetcast.pipelines.options import LLM_NAME, QuietOption, expand_path, make_progress, resolve_config
+from fleetcast.pipelines.options import (
+    LLM_NAME,
+    QuietOption,
+    expand_path,
+    load_settings_and_day,
+    make_progress,
+    resolve_config,
+)
 from fleetcast.pipelines.terminal import ERR, OUT, cli_errors, exit_with_message, short_path
 
 if TYPE_CHECKING:
@@ -38,6 +46,13 @@ def calibrate_command(
             metavar="[FILE]...",
         ),
     ] = None,
+    witnessed: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"],
+            help="Instead of a file: a day of the config's trace that `fleetcast witness` has compared.",
+        ),
+    ] = None,
     engine: Annotated[
         Path | None, typer.Option(help="The engine's limits: its metadata (JSON) or its start-up log.")
     ] = None,
@@ -64,7 +79,11 @@ def calibrate_command(
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Write the profile even if it fails.")] = False,
     config: Annotated[
-        str, typer.Option(help="The config whose [fleet] sets the engine limits that are given nowhere else.")
+        str,
+        typer.Option(
+            help="The config whose [fleet] sets the engine limits that are given nowhere else; with "
+            "--witnessed that of the trace."
+        ),
     ] = "office",
     quiet: QuietOption = False,
 ) -> None:
@@ -83,6 +102,11 @@ def calibrate_command(
         fleetcast calibrate rate-1.json rate-4.json --llm llama3.1-8b --gpu h100-80gb --tensor-parallel 1
 
         fleetcast calibrate --llm llama3.1-70b --gpu h200-141gb --tensor-parallel 2 --write
+
+    Or fit it to a day of metrics: their histograms, compared with the replay by `fleetcast witness`.
+
+        fleetcast calibrate --witnessed 2025-07-15 --config mine.toml --llm llama3.1-8b --gpu l40s-48gb \
+--tensor-parallel 1
     """
     with cli_errors():
         from fleetcast.models.latency.profile_order import compute_profile
@@ -95,14 +119,19 @@ def calibrate_command(
             require_checkout()
         catalogue = add_named_llms(load_catalogue(), [llm], "--llm")
         require_known(gpu, catalogue.gpus, "gpu", "--gpu")
-        if not files:
+        limits = {"TTFT": ttft_limit, "TPOT": e2e_limit, "E2E": e2e_limit}
+        if witnessed is not None:
+            if files or check:
+                exit_with_message("--witnessed takes no file and no --check. Leave one of them out.")
+            profile, passes = fit_witnessed(config, witnessed, llm, gpu, tensor_parallel, limits)
+            frontend_s = 0.0
+        elif not files:
             profile, passes, frontend_s = compute_profile(catalogue, llm, gpu, tensor_parallel), True, 0.0
         else:
             given = {"max_batch": max_batch, "max_prefill_tokens": max_prefill_tokens, "kv_tokens": kv_tokens}
             deployment, ranks = resolve_deployment(
                 Deployment(gpu, tensor_parallel), engine, given, catalogue.llms[llm]
             )
-            limits = {"TTFT": ttft_limit, "TPOT": e2e_limit, "E2E": e2e_limit}
             log = read_calibration_log(files, llm, deployment, ranks, catalogue, config, limits)
             profile, passes = calibrate_or_check(log, check, make_progress(quiet))
             frontend_s = log.config.fleet.frontend_s
@@ -114,6 +143,21 @@ def calibrate_command(
             show_profile(profile, frontend_s)
         if write:
             save_profile(profile, passes or force, frontend_s)
+
+
+def fit_witnessed(
+    config: str, moment: datetime, llm: str, gpu: str, tensor_parallel: int, limits: Mapping[str, float]
+) -> "tuple[LatencyProfile, bool]":
+    """Return the profile scaled to a witnessed day, and whether it passes; print how far it is off."""
+    from fleetcast.assets.studies.witnessed_profile import fit_witnessed_profile
+
+    settings, day = load_settings_and_day(config, moment)
+    profile, fit = fit_witnessed_profile(settings, day, llm, gpu, tensor_parallel, limits)
+    ERR.print(f"{fit.hours} hours of {settings.trace}, {day}: the profile keeps its shape.")
+    ERR.print(f"Its seconds, times: prefill {fit.prefill_factor:.3g}, decode {fit.decode_factor:.3g}.")
+    for phase in fit.kept_phases:
+        ERR.print(f"{phase} is kept: too few hours show it, or the metrics have cache hits.")
+    return profile, show_verdict(fit.checks)
 
 
 def require_checkout() -> None:

@@ -17,6 +17,7 @@ from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.schemas import SCHEMAS
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.studies.witness import drifted_rows, largest_drifts, witness_day
+from fleetcast.assets.studies.witnessed_profile import fit_witnessed_profile
 from fleetcast.assets.traces.request_days import write_tiers
 from fleetcast.models.trials.drift_causes import (
     CACHE_HITS,
@@ -26,6 +27,8 @@ from fleetcast.models.trials.drift_causes import (
     judge_night,
     likely_cause,
 )
+from fleetcast.models.trials.engine_calibration import LIMITS
+from fleetcast.models.trials.hours_fit import LEAST_HOURS, fit_hours
 from fleetcast.models.trials.latency_drift import (
     LEAST_LEVEL_HOURS,
     PROBE_FACTOR,
@@ -291,3 +294,65 @@ def test_cascades_are_refused(site: RunSettings) -> None:
     run = replace(site.config, replay=replace(site.config.replay, cascades={LLM: ()}))
     with pytest.raises(ValueError, match=r"watched.toml has \[replay.cascades\]"):
         witness_day(replace(site, config=run), FIRST_DAY, Progress())
+
+
+@pytest.mark.parametrize("known", range(0, 25, 3))
+def test_a_phase_is_fitted_to_enough_hours(known: int) -> None:
+    """Two thirds of them; the others check it. Of unequal hours the check fails."""
+    factors = np.where(np.random.default_rng(known).permutation(24) < known, 1.3, np.nan)
+    found = fit_hours({"decode": factors})
+    if known < LEAST_HOURS:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.prefill_factor, found.decode_factor, found.hours) == (1.0, 1.3, known)
+    assert (found.kept_phases, [check.metric for check in found.checks]) == (["prefill"], ["TPOT"])
+    assert found.checks[0].passes
+    drifting = fit_hours({"decode": factors * np.linspace(0.7, 1.4, 24)})
+    assert drifting is not None
+    assert not drifting.checks[0].passes
+
+
+def test_a_witnessed_night_calibrates_the_profile(site: RunSettings) -> None:
+    """The engines decode in 0.9 of the profile's seconds; with the fitted profile they fit."""
+    place = (LLM, "h100-80gb", 1, LIMITS)
+    with pytest.raises(LakeError, match=r"was not witnessed on 2025-07-09.*fleetcast witness --date"):
+        fit_witnessed_profile(site, FIRST_DAY + timedelta(days=8), *place)
+    parts_of(site, 1)
+    day = FIRST_DAY + timedelta(days=1)
+    [before] = [profile for profile in site.catalogue.latency if profile.gpu == "h100-80gb"]
+    found, fit = fit_witnessed_profile(site, day, *place)
+    assert fit.decode_factor == pytest.approx(0.9, rel=0.03)
+    assert (fit.kept_phases, found.prefill_s) == (["prefill"], before.prefill_s), "metrics have cache hits"
+    assert all(check.passes for check in fit.checks)
+    assert found.source == f"calibrated: {fit.hours} hours of {TRACE}, {day}"
+    with pytest.raises(ValueError, match=r"runs llama3.1-8b on 1 x h100-80gb: a night fits the"):
+        fit_witnessed_profile(site, day, LLM, "h100-80gb", 2, LIMITS)
+    fitted = replace(site, catalogue=replace(site.catalogue, latency=(found,)))
+    with pytest.raises(ValueError, match=r"was witnessed with the profile .* fleetcast witness --date"):
+        fit_witnessed_profile(fitted, day, *place)
+    assert parts_of(fitted, 1)["decode"]["ratio"] == pytest.approx(1.0, abs=0.03)
+
+
+def test_the_command_prints_the_profile_of_a_night(site: RunSettings, monkeypatch) -> None:
+    parts_of(site, 1)
+    day = FIRST_DAY + timedelta(days=1)
+    monkeypatch.setattr("fleetcast.pipelines.calibrate_cli.load_settings_and_day", lambda *_: (site, day))
+    command = [
+        "calibrate",
+        "--witnessed",
+        str(day),
+        "--llm",
+        LLM,
+        "--gpu",
+        "h100-80gb",
+        "--tensor-parallel",
+        "1",
+    ]
+    answer = CliRunner().invoke(cli_app, command)
+    assert answer.exit_code == 0, answer.output
+    assert "prefill is kept" in answer.output
+    assert "TPOT: an hour" in answer.output
+    assert '[[profile]]\nllm = "llama3.1-8b"' in answer.output
+    refused = CliRunner().invoke(cli_app, [*command, "log.csv"])
+    assert (refused.exit_code, "takes no file" in refused.output) == (2, True)

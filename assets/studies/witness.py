@@ -6,7 +6,7 @@ with the profile and with two probes; models/trials/latency_drift.py says why, a
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any
@@ -175,7 +175,7 @@ def _witness_rows(
     """Yield the rows of `witnessed` of an llm in a region."""
     measured = measured_day.latencies[engines]
     errors = [error for error in profile_errors(settings) if error.profile.llm == engines[0]]
-    profile = "; ".join(_profile_name(error) for error in errors)
+    profile = name_profiles(errors)
     known = [name for name in TIMED_MEASURES if name in measured and all(name in times for times in replays)]
     found = hourly_speed_ratios({name: measured[name] for name in known}, replays)
     parts = dict(zip(PARTS, [*found.ratios.T, _log_hits(cached, engines)], strict=True))
@@ -211,6 +211,11 @@ def _result_columns(day: date, result: PartDrift, drift: NightDrift) -> dict[str
         "cause": None if drift.cause is None else drift.cause.value,
         "changed_at": None if hour is None else midnight(day) + timedelta(hours=hour),
     }
+
+
+def name_profiles(errors: Sequence[ProfileError]) -> str:
+    """Return the names of the profiles of an llm, which a night is compared with."""
+    return "; ".join(_profile_name(error) for error in errors)
 
 
 def _profile_name(error: ProfileError) -> str:

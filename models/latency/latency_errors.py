@@ -11,7 +11,7 @@ the first token, decode changes how long a request fills memory. Errors of deplo
 """
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 from typing import NamedTuple
@@ -27,6 +27,7 @@ from fleetcast.models.world.fleet_config import Deployment
 
 MEDIAN_SIGMAS = NormalDist().inv_cdf(0.75)  # the median of |z|, 0.6745
 LEAST_ERROR_DRAWS, MOST_ERROR_DRAWS = 2, 1000
+DIGITS = 7  # of the seconds of a calibrated profile
 ESTIMATED, COMPOSED = "estimated", "composed"
 
 
@@ -124,6 +125,26 @@ def scale_profile(
         expert_s=tuple(prefill * s for s in profile.expert_s),
         decode_s=tuple(decode * s for s in profile.decode_s),
         decode_per_kv_token_s=decode * profile.decode_per_kv_token_s,
+    )
+
+
+def calibrated_copy(
+    catalogue: Catalogue,
+    profile: LatencyProfile,
+    prefill: float,
+    decode: float,
+    error_shares: Mapping[str, float],
+    source: str,
+) -> LatencyProfile:
+    """Return `scale_profile` as a calibrated profile: seconds rounded, errors by metric, TTFT and TPOT."""
+    scaled = scale_profile(catalogue, profile, prefill, decode)
+    return replace(
+        scaled,
+        prefill_s=tuple(round(seconds, DIGITS) for seconds in scaled.prefill_s),
+        decode_s=tuple(round(seconds, DIGITS) for seconds in scaled.decode_s),
+        prefill_median_error_share=error_shares.get("TTFT", profile.prefill_median_error_share),
+        median_error_share=error_shares.get("TPOT"),
+        source=source,
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.latency.batch_extension import extend_profile
-from fleetcast.models.latency.latency_errors import scale_profile
+from fleetcast.models.latency.latency_errors import calibrated_copy, scale_profile
 from fleetcast.models.metrics import tpot_s
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.trials.client_load import (
@@ -39,7 +39,6 @@ MOST_POINT_REQUESTS, POINT_WAVES = 1_000, 4  # of a replay: requests, or so many
 FIT_ROUNDS = 10
 SMALLEST_STEP = 1e-3  # of a factor, a share: below, the fit has ended
 FOLDS = 5  # of the validation: as many times a part of the loads is left out of the fit
-DIGITS = 7  # of the seconds of a profile
 
 
 class LoadPoint(NamedTuple):
@@ -102,15 +101,8 @@ def calibrate_to_points(
         predicted_s[is_out] = play(fit_factors(play, points, every[~is_out]), every[is_out])
     checks = check_points(points, predicted_s, limits)
     shares = {check.metric: round(check.signed_error_share, 4) for check in checks}
-    scaled = scale_profile(catalogue, profile, prefill, decode)
-    scaled = dataclasses.replace(
-        scaled,
-        prefill_s=tuple(round(seconds, DIGITS) for seconds in scaled.prefill_s),
-        decode_s=tuple(round(seconds, DIGITS) for seconds in scaled.decode_s),
-        prefill_median_error_share=shares.get("TTFT", profile.prefill_median_error_share),
-        median_error_share=shares.get("TPOT"),
-        source=f"calibrated: {len(points)} loads of {source}",
-    )
+    source = f"calibrated: {len(points)} loads of {source}"
+    scaled = calibrated_copy(catalogue, profile, prefill, decode, shares, source)
     return PointCalibration(scaled, float(prefill), float(decode), predicted_s, checks)
 
 
