@@ -74,8 +74,8 @@ def describe_drifts(drifted: "Sequence[Row]") -> "Iterable[str]":
         yield f"{engines}: {cause}. Likely: {CAUSE_SENTENCES[cause]}."
     if causes.keys() and set(causes.values()) != {DriftCause.CACHE_GONE}:
         yield (
-            "If it is to stay, fit the profile to a new log of the engine, or to this day: fleetcast calibrate "
-            "LOG --write, or --witnessed DAY"
+            "If it is to stay, fit the profile to a new log of the engine, or to this day: "
+            "fleetcast calibrate LOG --write, or --witnessed DAY"
         )
 
 

@@ -68,7 +68,14 @@ UNSIZED = {  # why a function has no small size
     ),
     **dict.fromkeys(("scaleout kills", "object_storage object_storage", "object_storage absences"), PARTS),
     **dict.fromkeys(
-        ("scaleout_units units", "scaleout_units large_day", "policies week", "board boards"), DAYS
+        (
+            "scaleout_units units",
+            "scaleout_units large_day",
+            "policies week",
+            "board boards",
+            "learned learned_shares",
+        ),
+        DAYS,
     ),
     **dict.fromkeys((f"sageserve {name}" for name in ("bursts", "calm", "mechanisms")), DAYS),
     **dict.fromkeys(("levels command", "levels_study x4", "gpus command"), DAYS),

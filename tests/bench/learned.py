@@ -108,4 +108,3 @@ def replay_night(
 
 
 FUNCTIONS = (learned_shares,)
-SMOKE = {"learned_shares": {"CONFIGS": {}}}
