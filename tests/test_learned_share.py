@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small import make_plans, small_config
 
-from fleetcast.assets.lake.learned_shares import with_learned_shares
+from fleetcast.assets.lake.learned_shares import learning_policies, with_learned_shares
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.pages.figure_files import draw_day_figures
 from fleetcast.assets.replays import replays, scorecards
 from fleetcast.assets.replays.replay_figures import replay_drawings
+from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
 from fleetcast.models.plan.learned_share import (
     LARGEST_FALL,
     LARGEST_RISE,
@@ -161,3 +162,13 @@ def test_a_policy_without_a_share_cannot_learn_one(tmp_path: Path) -> None:
     Path(config).write_text(Path(config).read_text() + learner)
     with pytest.raises(ConfigError, match=r"reactive has no plan. Drop learns_capacity_share"):
         load_settings(config, str(tmp_path / "lake"))
+
+
+def test_a_board_of_unseen_days_tunes_no_policy_that_learns() -> None:
+    """The shipped config with one is code_weeks; a board of all policies leaves it out."""
+    settings = load_settings("code_weeks")
+    assert learning_policies(settings.config) == ["compact_learned"]
+    assert "compact_learned" in settings.config.replay.policies
+    day = settings.config.trace.replay_day
+    with pytest.raises(ConfigError, match=r"compact_learned: got .* that learns its share.*Leave it out"):
+        compare_on_unseen_days(settings, last_days(day, 1, 1, 1), ["compact_learned"], Progress())

@@ -28,7 +28,7 @@ from fleetcast.models.trials.drift_causes import (
     likely_cause,
 )
 from fleetcast.models.trials.engine_calibration import LIMITS
-from fleetcast.models.trials.hours_fit import LEAST_HOURS, fit_hours
+from fleetcast.models.trials.hours_fit import LEAST_FIT_HOURS, fit_hours
 from fleetcast.models.trials.latency_drift import (
     LEAST_LEVEL_HOURS,
     PROBE_FACTOR,
@@ -301,7 +301,7 @@ def test_a_phase_is_fitted_to_enough_hours(known: int) -> None:
     """Two thirds of them; the others check it. Of unequal hours the check fails."""
     factors = np.where(np.random.default_rng(known).permutation(24) < known, 1.3, np.nan)
     found = fit_hours({"decode": factors})
-    if known < LEAST_HOURS:
+    if known < LEAST_FIT_HOURS:
         assert found is None
         return
     assert found is not None

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from fleetcast.assets.lake.learned_shares import learning_policies
 from fleetcast.assets.lake.settings import HOURS_OF_DAY, Progress, RunSettings
 from fleetcast.assets.lake.warehouse import Lake
 from fleetcast.assets.studies.board_day import (
@@ -104,12 +105,18 @@ def compare_on_unseen_days(
     policies = CROSSED_POLICIES | dict(settings.config.policies)
     settings = replace(settings, config=replace(settings.config, policies=policies))
     rules = settings.config.rules
-    usable = [name for name, rule in rules.items() if rule.answers is None and not rule.is_closed]
+    learning = learning_policies(settings.config)  # the board tunes their knob as it tunes any
+    usable = [
+        name
+        for name, rule in rules.items()
+        if rule.answers is None and not rule.is_closed and name not in learning
+    ]
     for name in names:
         require_known(name, rules, "policy", "fleetcast board --unseen-days")
         if name not in usable:
             raise ConfigError(
-                f"{name}: got a plan of model routing or in closed loop, needed one without. Leave it out."
+                f"{name}: got a plan of model routing or in closed loop, or a policy that learns its share; "
+                "needed one without. Leave it out."
             )
     added = (name for name in (*policies, *installed_policies()) if name in usable)
     chosen = list(dict.fromkeys(names or (*UNSEEN_POLICIES, *added)))

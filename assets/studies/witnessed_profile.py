@@ -11,7 +11,7 @@ from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.assets.studies.latency_error import profile_errors
 from fleetcast.assets.studies.witness import name_profiles
 from fleetcast.models.latency.latency_errors import ProfileError, calibrated_copy
-from fleetcast.models.trials.hours_fit import LEAST_HOURS, PHASE_METRICS, HoursFit, fit_hours
+from fleetcast.models.trials.hours_fit import LEAST_FIT_HOURS, PHASE_METRICS, HoursFit, fit_hours
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 
 WITNESSED_SQL = "select * from witnessed where trace = $trace and day = $day and llm = $llm order by all"
@@ -48,7 +48,7 @@ def fit_witnessed_profile(
     fit = fit_hours(factors, limits)
     if fit is None:
         raise ValueError(
-            f"{day}: fewer than {LEAST_HOURS} hours show prefill or decode of {llm}. Witness a busier day."
+            f"{day}: fewer than {LEAST_FIT_HOURS} hours show prefill or decode of {llm}. Take a busier day."
         )
     shares = {check.metric: round(check.signed_error_share, 4) for check in fit.checks}
     source = f"calibrated: {fit.hours} hours of {settings.trace}, {day}"

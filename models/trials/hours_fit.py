@@ -14,7 +14,7 @@ from fleetcast.models.aliases import Floats
 from fleetcast.models.trials.engine_calibration import LIMITS, CalibrationCheck
 from fleetcast.models.trials.latency_drift import LEAST_LEVEL_HOURS
 
-LEAST_HOURS = 3 * LEAST_LEVEL_HOURS  # of a phase: two thirds to fit, one to check
+LEAST_FIT_HOURS = 3 * LEAST_LEVEL_HOURS  # of a phase: two thirds to fit, one to check
 HELD_OUT_EVERY = 3
 PHASE_METRICS = {"prefill": "TTFT", "decode": "TPOT"}  # the latency that a phase decides
 
@@ -35,19 +35,19 @@ class HoursFit(NamedTuple):
 
 
 def fit_hours(factors: Mapping[str, Floats], limits: Mapping[str, float] = LIMITS) -> HoursFit | None:
-    """Return the factors of the phases; None if no phase has LEAST_HOURS hours.
+    """Return the factors of the phases; None if no phase has LEAST_FIT_HOURS hours.
 
     Parameters
     ----------
     factors : by phase, measured over replayed seconds of each hour, (hours,), in order of time; NaN where
-        unknown. A phase with fewer than LEAST_HOURS known hours keeps its seconds.
+        unknown. A phase with fewer than LEAST_FIT_HOURS known hours keeps its seconds.
     limits : largest error that passes, by metric of PHASE_METRICS
     """
     found, known, checks = dict.fromkeys(PHASE_METRICS, 1.0), list[int](), list[CalibrationCheck]()
     for phase, metric in PHASE_METRICS.items():
         hours = factors.get(phase, np.empty(0))
         hours = hours[np.isfinite(hours)]
-        if hours.size < LEAST_HOURS:
+        if hours.size < LEAST_FIT_HOURS:
             continue
         is_out = np.arange(hours.size) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
         fitted = np.median(hours[~is_out])
