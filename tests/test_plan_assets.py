@@ -312,7 +312,14 @@ def test_what_comes_on_the_day_changes_nothing_of_its_day_ahead_forecast(planned
 @pytest.mark.parametrize(
     ("policy", "region", "day", "message"),
     [
-        ("reactive", None, DAY, "unknown policy with a plan 'reactive'"),
+        ("lt_x", None, DAY, "unknown policy with a plan 'lt_x'"),
+        ("reactive", None, DAY, r"reactive decides during the day .* where policy = 'reactive'\"\.$"),
+        (
+            "compact",
+            None,
+            DAY,
+            "compact decides during the day .* To run it: fleetcast serve scaler --from",
+        ),
         ("lt_i", "easst", DAY, "Did you mean 'east'"),
         ("lt_i", None, date(2025, 7, 9), "has no plan of lt_i on 2025-07-09. Make it: fleetcast nightly"),
     ],

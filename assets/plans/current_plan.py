@@ -18,9 +18,8 @@ from fleetcast.assets.lake.settings import RunSettings, midnight
 from fleetcast.assets.lake.store import folders_with_rows
 from fleetcast.assets.lake.table_queries import PLAN_TABLES
 from fleetcast.assets.plans.cluster_workloads import ClusterWorkload, build_workloads, instance_limits
-from fleetcast.assets.plans.plan_export import WORKLOAD_KIND_COLUMNS, exportable_policies
+from fleetcast.assets.plans.plan_export import WORKLOAD_KIND_COLUMNS, require_planned_policy
 from fleetcast.models.aliases import Row
-from fleetcast.models.world.toml_dataclasses import require_known
 
 _DAY = timedelta(days=1)
 STALE_AFTER = 2 * _DAY  # a plan of this age is no longer used
@@ -42,7 +41,7 @@ class CurrentPlan:
     """The plans of one policy in the lake; `now` returns the time, in UTC."""
 
     def __init__(self, settings: RunSettings, policy: str, now: Callable[[], datetime]) -> None:
-        require_known(policy, exportable_policies(settings), "policy with a plan", "scaler")
+        require_planned_policy(settings, policy, "scaler")
         self.settings, self.policy, self.now = settings, policy, now
         self.workloads: Mapping[WorkloadKey, ClusterWorkload] = {}
         self.distrusted: frozenset[tuple[str, str]] = frozenset()  # (llm, region) with an alarmed forecast

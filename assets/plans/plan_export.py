@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fleetcast.assets.lake.settings import RunSettings
 from fleetcast.models.aliases import Row
 from fleetcast.models.world.policies import planned_policies
-from fleetcast.models.world.toml_dataclasses import require_known
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 WORKLOAD_KIND_COLUMNS = ("llm", "gpu", "gpus_per_instance", "role")
 INSTANCE_CHANGE_COLUMNS = ("instances_before", "instances", "reclaimed", "started", "donated", "why")
@@ -24,7 +24,7 @@ def read_plan_rows(
 
     ValueError where there is none, unless it is not required.
     """
-    require_known(policy, exportable_policies(settings), "policy with a plan", "plan")
+    require_planned_policy(settings, policy, "plan")
     if region is not None:
         require_known(region, settings.catalogue.regions, "region", "plan")
     rows = settings.lake.sql(
@@ -38,9 +38,16 @@ def read_plan_rows(
     return rows
 
 
-def exportable_policies(settings: RunSettings) -> list[str]:
-    """Return the policies that can have a plan in the lake, the rolling one included."""
-    return [*planned_policies(settings.config.rules), ROLLING_POLICY]
+def require_planned_policy(settings: RunSettings, policy: str, place: str) -> None:
+    """Raise ConfigError for a policy that can have no plan in the lake; the rolling one can."""
+    rules = settings.config.rules
+    if policy in rules and rules[policy].programme is None:
+        live = " To run it: fleetcast serve scaler --from URL." if policy == "compact" else ""
+        raise ConfigError(
+            f"{place}: {policy} decides during the day and has no plan. What it held in its replay: "
+            f"fleetcast sql \"from fleet_by_hour where policy = '{policy}'\".{live}"
+        )
+    require_known(policy, [*planned_policies(rules), ROLLING_POLICY], "policy with a plan", place)
 
 
 def ordered_plan_steps(rows: Iterable[Row]) -> list[Row]:
