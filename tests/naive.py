@@ -191,8 +191,6 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         self.niw = [[] for _ in range(self.llms)]
         self.stranded = [[] for _ in range(self.llms)]
         self.kept = [[] for _ in range(self.llms)]
-        self.headroom = [list(rules.headroom_share.tolist()) for _ in range(self.pools)]
-        self.late_first_tokens = [set() for _ in range(self.pools)]
         self.cooldown = [0.0] * self.pools
         self.came, self.rate, self.reactive_target = ([0] * self.pools for _ in range(3))
         self.wishes = [[] for _ in range(self.pools)]
@@ -260,8 +258,6 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             self.before_s, self.accounted_until_s = self.accounted_until_s, now
         self.smooth()
         self.shift()
-        if self.rules.is_headroom_adaptive:
-            self.adapt()
         if self.scaling == "hpa":
             self.wish(now)
         if self.scaling == "reflex":
@@ -438,7 +434,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         elif self.routing == "infaas":
             instance = self.cheapest(serving)
         elif self.routing == "freeness":
-            instance = max(serving, key=lambda i: (self.freeness(i, request.level), -i.slot))
+            instance = max(serving, key=lambda i: (self.freeness(i), -i.slot))
         elif self.routing == "least_work":
             reused = {i.slot: max(self.reusable(request, rank) for rank in i.ranks) for i in serving}
             work = {i.slot: i.load(self.requests) - reused[i.slot] for i in serving}
@@ -605,8 +601,6 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
                 request.makes_tokens(now)
                 if request.first_token_s is None:
                     request.first_token_s = now
-                    if request.arrival_s + float(self.rules.allowance_s[request.tier]) < now:
-                        self.late_first_tokens[instance.pool].add(request.level)
                 if request.made == request.output_tokens:
                     self.finish([request], instance, now)
                     continue

@@ -14,19 +14,15 @@ class NaiveLevels:
     def lane(self, request):
         return request.level if self.by_level else request.tier
 
-    def freeness(self, instance, level=inf, other_holders=0):
-        """(M - V) / B for a request of this level; None: no headroom counts."""
+    def freeness(self, instance, keeps_headroom=True, other_holders=0):
+        """(M - V) / B."""
         block = self.fleet.kv_block_tokens
         there = self.capacity(instance.pool) // block
         waiting = instance.waiting + instance.unknown
         first = sorted(instance.waiting, key=lambda r: (self.lane(r), r.turn))[:1]
         demand = sum(self.needed(r) for r in (first if self.rules.demand == 0 else waiting))
         levels = {r.level for r in self.assigned(instance)}
-        shares = list(enumerate(self.headroom[instance.pool]))
-        if level is None:
-            shares = []
-        elif self.rules.headroom_above_only:
-            shares = [(p, share) for p, share in shares if p < level]
+        shares = enumerate(self.rules.headroom_share.tolist()) if keeps_headroom else ()
         headroom = sum(share for p, share in shares if p in levels) * there
         running = len(instance.batch) + len(instance.joining)
         free = there - self.holding(instance) // block - demand - headroom
@@ -38,14 +34,6 @@ class NaiveLevels:
         return here + [
             r for r in self.in_flight if r.served_by == instance.slot and r.source_slot is not None
         ]
-
-    def adapt(self):
-        most = self.rules.headroom_share.tolist()[0]
-        for pool, shares in enumerate(self.headroom):
-            for level, share in enumerate(shares):
-                step = 0.25 if level in self.late_first_tokens[pool] else -0.0625
-                shares[level] = min(max(share + step * most, 0.0), most)
-            self.late_first_tokens[pool].clear()
 
     # --- INFaaS, holdback
 
@@ -85,7 +73,7 @@ class NaiveLevels:
                 self.dispatch(request, pool, now)
 
     def by_freeness(self, pool, now):
-        means = [self.freeness(i, None) for i in self.serving(pool)]
+        means = [self.freeness(i, keeps_headroom=False) for i in self.serving(pool)]
         total = 0.0
         for each in means:
             total += each

@@ -175,8 +175,6 @@ def rules(draw: st.DrawFn, fleet: FleetArrays) -> Rules:
         headroom_share=headroom,
         opportunism=draw(st.integers(0, len(OPPORTUNISMS) - 1)),
         opportunism_weight=draw(st.sampled_from([0.5, 1.0, 4.0])),
-        is_headroom_adaptive=draw(st.booleans()),
-        headroom_above_only=draw(st.booleans()),
         uses_central_queue=draw(st.sampled_from([False, False, True])),
         ceiling_share=np.linspace(1.0, draw(st.sampled_from([1.0, 0.25])), headroom.size),
         demand=draw(st.integers(0, len(DEMANDS) - 1)),

@@ -7,7 +7,6 @@ import pytest
 from one_endpoint import DECODE_S, a_fleet, a_trace, run, some_rules
 
 from fleetcast.models.replay.kernel_inputs import FleetArrays, Rules, TraceArrays
-from fleetcast.models.replay.run import Schedule, Session
 from fleetcast.models.replay.session.outcome import Outcome
 from fleetcast.models.traffic.priority_levels import assign_levels, level_shares
 from fleetcast.models.world.mechanisms import Ending, QueueOrder, Routing
@@ -162,22 +161,6 @@ def test_who_is_kept_back_waits_in_the_middle_and_only_where_it_is_full() -> Non
     means = [held_s[trace.level == level].mean() for level in range(4)]
     assert (kept.status == Ending.FINISHED).all()
     assert (np.diff(means) > 0.5).all(), "the lower, the longer"
-
-
-def test_headroom_grows_when_late_and_shrinks_otherwise() -> None:
-    """Within what level 0 began with: all of it after three late ticks, none of it after 16 without one."""
-    began = np.array([0.4, 0.2, 0.1, 0.05])
-    rules = some_rules(
-        routing=Routing.FREENESS, headroom_share=began, monitor_s=2.0, is_headroom_adaptive=True
-    )
-    for allowance_s, found in ((0.0, 0.4), (1e9, 0.0)):
-        urgent = rules._replace(allowance_s=np.full(rules.allowance_s.size, allowance_s))
-        session = Session(crowd(urgent), urgent, [[4]])
-        session.append_trace(busy(urgent)[0])
-        session.play(Schedule([[4]], None), 40.0)
-        np.testing.assert_allclose(session.state.pool_level["headroom_share"][0], found)
-    still = rules._replace(is_headroom_adaptive=False)
-    assert (busy(still)[1].slot != busy(rules)[1].slot).any()
 
 
 def test_times_scaled_by_c_scale_all_results_by_c() -> None:

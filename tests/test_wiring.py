@@ -136,7 +136,7 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: RunSettings) -> 
     assert [found.pop(name).size for name in ("gear_from", "gear_below")] == [0, 0]  # test_cascades.py
     assert (found.pop("gears_by"), found.pop("gear_llm").tolist()) == (0, [NO_INDEX, NO_INDEX])
     assert [found.pop(name) for name in ("last_copy_tokens", "max_copies", "move_s")] == [48, 5, 0.02]
-    np.testing.assert_allclose(found.pop("headroom_share"), 0.35 * np.exp([0.0, -0.6, -1.2]))
+    np.testing.assert_allclose(found.pop("headroom_share"), 0.35 * np.exp([0.0, -1.0, -2.0]))
     assert found.pop("ceiling_share").tolist() == [1.0, 1.0, 1.0]
     assert DEMANDS[found.pop("demand")] == "all"
     assert found.pop("balance_s") == np.inf
@@ -154,9 +154,7 @@ def test_the_rules_are_those_of_the_config_and_the_tiers(wired: RunSettings) -> 
         **{
             "opportunism": 2,
             "opportunism_weight": 1.9,
-            "is_headroom_adaptive": True,
             "uses_central_queue": False,
-            "headroom_above_only": True,
             "promote_s": 77.0,
             "freeness_out": -0.77,
             "freeness_in": 2.9,

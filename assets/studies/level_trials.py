@@ -142,7 +142,6 @@ class LevelBench:
             "llm": endpoint.llm,
             "region": endpoint.region,
             "needs_by": endpoint_needs.by,
-            "headroom_decay": config.levels.headroom_decay,
             "hours": endpoint.hours,
             "seed": self.seed,
             "is_today": key.instances == endpoint.instances,

@@ -4,7 +4,6 @@ The failure of an instance is in failures.py.
 """
 
 from fleetcast.models.replay.compiled import njit_call, njit_inline
-from fleetcast.models.replay.dispatch.freeness import adapt_headroom
 from fleetcast.models.replay.dispatch.kv_transfer import pop_in_flight
 from fleetcast.models.replay.dispatch.leg_chain import choose_gears, skip_later_legs
 from fleetcast.models.replay.dispatch.migration import copy_next_stage
@@ -46,8 +45,6 @@ def on_monitor_tick(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state:
     smooth_rates(rules, state)
     if rules.gear_from.shape[1]:
         choose_gears(fleet, rules, state)
-    if rules.is_headroom_adaptive:
-        adapt_headroom(fleet, rules, state)
     if rules.scaling == Scaling.HPA:
         set_hpa_targets(fleet, rules, state, now)
     elif rules.scaling == Scaling.REFLEX:

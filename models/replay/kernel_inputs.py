@@ -132,8 +132,6 @@ class Rules(NamedTuple):
     order: int  # QueueOrder
     spread: int  # PoolSpread
     headroom_share: Floats  # (K,) memory that an instance keeps free while a request of the level is there
-    is_headroom_adaptive: bool  # the headroom changes with late first tokens (freeness.py)
-    headroom_above_only: bool  # for a request only the headroom of levels above its own counts
     opportunism: int  # Opportunism
     opportunism_weight: float  # weight of tokens left at a prefill instance; those at a decode one weigh 1
     uses_central_queue: bool  # requests wait in a central queue (holdback.py)

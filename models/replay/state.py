@@ -237,10 +237,6 @@ LANE_RECORDS = Records(
     ("head", I64, "request", NO_INDEX, "first request of the list"),
     ("tail", I64, "request", NO_INDEX, "last request of the list"),
 )
-POOL_LEVEL_RECORDS = Records(  # (E, K)
-    ("headroom_share", F64, "of memory", 0, "that an instance keeps free while the level is there"),
-    ("late_first_tokens", I64, "requests", 0, "first tokens that were late, since the last monitor tick"),
-)
 # fmt: on
 
 
@@ -248,7 +244,7 @@ POOL_LEVEL_RECORDS = Records(  # (E, K)
 class State(NamedTuple):
     """Everything that changes. Saving these arrays saves the replay.
 
-    The first fields, up to `pool_level`, are arrays of the records above, with their shapes.
+    The first fields, up to `lane`, are arrays of the records above, with their shapes.
 
     Attributes
     ----------
@@ -279,7 +275,6 @@ class State(NamedTuple):
     llm: npt.NDArray[Any]
     central: npt.NDArray[Any]
     lane: npt.NDArray[Any]
-    pool_level: npt.NDArray[Any]
     block_crossings: Ints
     finish_key: Ints
     ended_request: Ints

@@ -169,7 +169,6 @@ STATES = code_names(Status)[1:]  # states in which GPU time is counted
 ENDINGS = code_names(Ending)
 
 # Names without a code in the kernel.
-HEADROOMS = ("all", "above")  # freeness.py
 LEVELS_BY = (
     "tier",
     "app",

@@ -8,7 +8,6 @@ from fleetcast.models.world.mechanisms import (
     BATCH_PULLS,
     DEMANDS,
     GEARS_BY,
-    HEADROOMS,
     LEVELS_BY,
     OPPORTUNISMS,
     ORDERS,
@@ -59,10 +58,7 @@ class LevelsConfig:
     count: Annotated[int, Range(1, 10)] = 1
     by: Annotated[str, KnownName("way to draw levels", LEVELS_BY)] = "tier"
     shares: tuple[Share, ...] | None = None  # of the requests, by level, if levels are drawn by "shares"
-    headroom_share: Share = 0.2  # of an instance's memory, for level 0
-    headroom_decay: Annotated[float, Range(0, 100)] = 1.0  # from level to level: e^-decay
-    headroom_adapts: bool = False  # larger while the level is late, smaller while it is on time
-    headroom_counts: Annotated[str, KnownName("headroom that counts", HEADROOMS)] = "all"
+    headroom_share: Share = 0.2  # of an instance's memory, for level 0; each next level has e^-1 of it
     demand: Annotated[str, KnownName("demand", DEMANDS)] = "head"  # of queued requests
     promote_s: Annotated[float, Range(0, 1_000_000, is_above=True)] | None = None  # None: never
     least_ceiling_share: Share | None = None  # of saturation, for the last level; None: no ceiling

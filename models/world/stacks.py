@@ -23,10 +23,7 @@ class Stack(NamedTuple):
         return self.levels.get("headroom_share")
 
 
-PLAIN_LEVELS = {
-    **{"demand": "head", "promote_s": None, "least_ceiling_share": None},
-    **{"headroom_share": 0.0, "headroom_decay": 1.0, "headroom_adapts": False, "headroom_counts": "all"},
-}
+PLAIN_LEVELS = {"demand": "head", "promote_s": None, "least_ceiling_share": None, "headroom_share": 0.0}
 PUBLISHED_MOVES = {
     **{"interval_s": 0.05, "gap_blocks": 0.3, "from_blocks": None},
     **{"is_guarded": False, "lowest_first": True},

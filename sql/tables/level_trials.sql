@@ -1,7 +1,7 @@
 -- level_trials: an endpoint's busiest hours on a fixed number of instances: attainment by level, for each stack, number of levels, headroom and load.
 -- grain: trace, day, llm, region, needs_by, stack, levels, headroom_share, load_factor, instances, level
 -- reads: level_trials
--- units: *_s seconds from the arrival; shares 0 to 1; headroom_decay and load_factor ratios; GPU-hours, US dollars; null where too few requests got there
+-- units: *_s seconds from the arrival; shares 0 to 1; load_factor a ratio; GPU-hours, US dollars; null where too few requests got there
 -- trace = name of the trace <- requests.trace
 -- day = UTC <- requests.day
 -- llm varchar = the served network <- requests.llm
@@ -9,8 +9,7 @@
 -- needs_by varchar = how TTFT targets and levels were assigned: by a sampler, or by the trace's tier or app
 -- stack varchar = the policy stack (models/replay/README.md#stacks); edf uses the targets themselves, not levels
 -- levels integer = number of levels
--- headroom_share double = share of an instance's memory reserved for level 0 while it has such a request; only with several levels
--- headroom_decay double = each level reserves e^-decay of what the level above reserves
+-- headroom_share double = share of an instance's memory reserved for level 0 while it has such a request; each level reserves e^-1 of what the level above reserves; only with several levels
 -- load_factor double = factor on the number of requests
 -- instances bigint = number of instances, constant
 -- hours bigint = number of hours, replayed: the busiest stretch of the day

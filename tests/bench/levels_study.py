@@ -240,7 +240,6 @@ def parts() -> dict[str, Stack]:
         "freeness, no headroom": with_levels(free, **none),
         "freeness of all who wait": with_levels(free, demand="all", **none),
         "freeness": free,
-        "freeness, headroom above": with_levels(free, headroom_counts="above"),
         "llumnix": llumnix,
         "llumnix, guarded, 500 ms": with_moves(llumnix, interval_s=0.5, is_guarded=True),
         "llumnix of all who wait": with_levels(llumnix, demand="all"),
@@ -321,24 +320,20 @@ def x2() -> Figures:
 
 
 def x5() -> Figures:
-    """X5: headroom: its share, whose counts, and batches of 4, 16 and 64."""
+    """X5: headroom: its share, and batches of 4, 16 and 64."""
     rows: Rows = []
     for batch, load in ((64, 1.0), (64, 1.2), (16, 1.0), (4, 1.0)):
         stacks = {
-            f"{name}, {share:g}, {counts}": with_levels(
-                REPLAY_STACKS[name], headroom_share=share, headroom_counts=counts
-            )
-            for name in ("freeness", "llumnix")
-            for share, counts in (*product((0.0, 0.1, 0.2, 0.4), ["all"]), (0.2, "above"), (0.4, "above"))
-            if not (name == "llumnix" and counts == "above")
-        }  # fmt: skip
+            f"{name}, {share:g}": with_levels(REPLAY_STACKS[name], headroom_share=share)
+            for name, share in product(("freeness", "llumnix"), (0.0, 0.1, 0.2, 0.4))
+        }
         slower = load * {64: 1.0, 16: 0.6, 4: 0.12}[batch]  # a small batch serves less
         rows += trials(
             on_endpoint(stacks, max_batch=batch), requests_at(slower), MANY, batch=batch, load=slower
         )
     frame = pd.DataFrame(rows)
     show("X5: headroom", frame.groupby(["batch", "load", "case"], sort=False)[SHOWN].mean().reset_index())
-    base = "freeness, 0, all"
+    base = "freeness, 0"
     columns = ["top_p99_s", "bottom_p99_s"]
     show(
         f"X5: seconds later than {base}",
@@ -378,17 +373,13 @@ def x6() -> Figures:
 
 
 def x8() -> Figures:
-    """X8: the paper's future work: promotion and headroom that adapts."""
+    """X8: the paper's future work: promotion."""
     stacks = {
         **{
             f"jsq, promoted after {s:g} s": with_levels(REPLAY_STACKS["jsq"], promote_s=s)
             for s in (1.0, 10.0, 60.0)
         },
         "jsq": REPLAY_STACKS["jsq"],
-        "freeness": REPLAY_STACKS["freeness"],
-        "freeness, headroom adapts": with_levels(REPLAY_STACKS["freeness"], headroom_adapts=True),
-        "llumnix": REPLAY_STACKS["llumnix"],
-        "llumnix, headroom adapts": with_levels(REPLAY_STACKS["llumnix"], headroom_adapts=True),
     }
     cases, rows = on_endpoint(stacks), list[dict[str, Any]]()
     for load in (1.0, 1.2):

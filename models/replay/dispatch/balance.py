@@ -16,7 +16,6 @@ import math
 
 from fleetcast.models.replay.compiled import njit_call
 from fleetcast.models.replay.dispatch.freeness import (
-    EVERY_LEVEL,
     free_blocks,
     freeness_bounds,
     instance_freeness,
@@ -115,7 +114,7 @@ def evaluate_freeness(
         return
     instance.freeness = instance.freeness_upper
     if instance.bounds_updated_s < now and instance.status == Status.SERVING:
-        instance.freeness = instance_freeness(trace, fleet, rules, state, slot, EVERY_LEVEL, now)
+        instance.freeness = instance_freeness(trace, fleet, rules, state, slot, now)
 
 
 @njit_call
@@ -165,7 +164,7 @@ def refresh_freeness_bounds(
     instance.freeness_upper, instance.freeness_lower = -NEVER, NEVER
     if instance.status == Status.SERVING:
         instance.freeness_upper, instance.freeness_lower = freeness_bounds(
-            trace, fleet, rules, state, slot, EVERY_LEVEL, now
+            trace, fleet, rules, state, slot, now
         )
     elif instance.status == Status.DRAINING and instance.load > 0:
         instance.freeness_lower = -NEVER
@@ -242,7 +241,7 @@ def is_move_worthwhile(
     if not rules.is_guarded:
         return True
     steps = known_steps(trace, fleet, state, to, now)
-    free = free_blocks(trace, fleet, rules, state, to, EVERY_LEVEL, steps)
+    free = free_blocks(trace, fleet, rules, state, to, steps)
     return (free - blocks) / (running_requests(state, to) + 1) > source_freeness
 
 

@@ -4,8 +4,7 @@
 
 M is the number of blocks of the instance, B the number of requests that it runs. The demand is that of the
 first waiting request (HEAD, eq. 2) or of all of them (ALL). A level p with a request at the instance adds its
-whole headroom M h[p] (eq. 3, 4). With `headroom_above_only`, a request of level p sees the headroom of levels
-< p only.
+whole headroom M h[p] (eq. 3, 4).
 
 Between two changes of an instance its freeness only falls, as decoding requests take blocks. So the heap of a
 pool (state.line) may hold older, higher values. To find the freest instance, changed instances are sorted in
@@ -19,10 +18,8 @@ from fleetcast.models.replay.engine.kv_memory import (
     admission_blocks,
     capacity_blocks,
     new_kv_blocks,
-    note_freeness_change,
 )
 from fleetcast.models.replay.engine.queue import (
-    deadline_s,
     first_waiting_lane,
     has_unnoticed_request,
     notice_arrivals,
@@ -33,10 +30,6 @@ from fleetcast.models.replay.event_queue import sift_line
 from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays, Rules, TraceArrays
 from fleetcast.models.replay.state import State
 from fleetcast.models.world.mechanisms import Phase, QueueDemand, Status
-
-GROWS, SHRINKS = 0.25, 0.0625  # change of headroom at a monitor tick, as shares of its maximum
-NO_LEVEL = -1  # in place of a request's level: no headroom counts
-EVERY_LEVEL = 1 << 30  # in place of a request's level: all headroom counts
 
 
 @njit_call
@@ -52,60 +45,30 @@ def demand_blocks(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: S
 
 
 @njit_call
-def headroom_blocks(fleet: FleetArrays, rules: Rules, state: State, slot: int, level: int) -> float:
-    """Return the KV blocks kept free for the levels at the slot; only those above `level` under that rule."""
+def headroom_blocks(fleet: FleetArrays, rules: Rules, state: State, slot: int) -> float:
+    """Return the KV blocks kept free for the levels at the slot."""
     share = 0.0
-    levels = state.requests_by_level.shape[1]
-    above = min(level, levels) if rules.headroom_above_only or level == NO_LEVEL else levels
-    for p in range(above):
-        if state.requests_by_level[slot, p] > 0:
-            share += state.pool_level[fleet.pool[slot], p].headroom_share
+    for level in range(rules.headroom_share.size):
+        if state.requests_by_level[slot, level] > 0:
+            share += rules.headroom_share[level]
     return share * capacity_blocks(fleet, slot)
 
 
 @njit_call
-def note_first_token(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, request: int, now: float
-) -> None:
-    """Count the request's first token, made at the slot, if it is late."""
-    if deadline_s(trace, rules, request) < now:
-        state.pool_level[fleet.pool[slot], trace.level[request]].late_first_tokens += 1
-
-
-@njit_call
-def adapt_headroom(fleet: FleetArrays, rules: Rules, state: State) -> None:
-    """Adapt the headroom at a monitor tick: more for a level with late first tokens since the last one.
-
-    It rises by a quarter of level 0's initial headroom, else falls by a sixteenth, between 0 and that.
-    """
-    most = rules.headroom_share[0]
-    for pool in range(fleet.kind.size):
-        for level in range(rules.headroom_share.size):
-            step = GROWS if state.pool_level[pool, level].late_first_tokens > 0 else -SHRINKS
-            share = state.pool_level[pool, level].headroom_share + step * most
-            state.pool_level[pool, level].headroom_share = min(max(share, 0.0), most)
-            state.pool_level[pool, level].late_first_tokens = 0
-        for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
-            note_freeness_change(fleet, state, slot)
-
-
-@njit_call
-def unclaimed_blocks(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, level: int
-) -> tuple[int, float]:
-    """Return the blocks not held or demanded at the start of the slot's stretch, and the headroom blocks."""
-    unclaimed = capacity_blocks(fleet, slot) - state.instance[slot].blocks
-    unclaimed -= demand_blocks(trace, fleet, rules, state, slot)
-    return unclaimed, headroom_blocks(fleet, rules, state, slot, level)
+def unclaimed_blocks(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int) -> int:
+    """Return the KV blocks not held or demanded at the start of the slot's stretch."""
+    held = state.instance[slot].blocks
+    return capacity_blocks(fleet, slot) - held - demand_blocks(trace, fleet, rules, state, slot)
 
 
 @njit_call
 def free_blocks(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, level: int, steps: int
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, steps: int
 ) -> float:
-    """Return M - V in blocks for a request of this level, after `steps` of the stretch; < 0: overfull."""
-    unclaimed, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
-    return unclaimed - blocks_of_steps(fleet, state, slot, steps) - headroom
+    """Return M - V in blocks, after `steps` of the stretch; < 0: overfull."""
+    unclaimed = unclaimed_blocks(trace, fleet, rules, state, slot)
+    taken = blocks_of_steps(fleet, state, slot, steps)
+    return unclaimed - taken - headroom_blocks(fleet, rules, state, slot)
 
 
 @njit_call
@@ -117,22 +80,23 @@ def running_requests(state: State, slot: int) -> int:
 
 @njit_call
 def instance_freeness(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, level: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> float:
-    """Return F of the slot, in blocks, for a request of this level, at its latest step boundary."""
+    """Return F of the slot, in blocks, at its latest step boundary."""
     steps = known_steps(trace, fleet, state, slot, now)
-    return free_blocks(trace, fleet, rules, state, slot, level, steps) / max(1, running_requests(state, slot))
+    return free_blocks(trace, fleet, rules, state, slot, steps) / max(1, running_requests(state, slot))
 
 
 @njit_call
 def freeness_bounds(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, level: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, slot: int, now: float
 ) -> tuple[float, float]:
     """Return F of the slot now and at the end of its stretch, its bounds until the slot changes."""
     instance = state.instance[slot]
     steps, runs = known_steps(trace, fleet, state, slot, now), max(1, running_requests(state, slot))
     end = instance.stretch if instance.phase == Phase.DECODE else steps
-    unclaimed, headroom = unclaimed_blocks(trace, fleet, rules, state, slot, level)
+    unclaimed = unclaimed_blocks(trace, fleet, rules, state, slot)
+    headroom = headroom_blocks(fleet, rules, state, slot)
     taken = blocks_of_steps(fleet, state, slot, steps)
     taken_at_end = blocks_of_steps(fleet, state, slot, end)
     return (unclaimed - taken - headroom) / runs, (unclaimed - taken_at_end - headroom) / runs
@@ -157,29 +121,19 @@ def known_steps(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int,
 
 @njit_call
 def freest_instance(
-    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, pool: int, level: int, now: float
+    trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: State, pool: int, now: float
 ) -> int:
     """Return the serving instance of the pool with the largest freeness; ties to the lowest slot."""
-    first, end = fleet.slots[pool], fleet.slots[pool + 1]
-    # Under this rule freeness depends on the request's level, so the heap has no order for it.
-    if rules.headroom_above_only:
-        best, most = NO_INDEX, 0.0
-        for slot in range(first, end):
-            if state.instance[slot].status == Status.SERVING:
-                freeness = instance_freeness(trace, fleet, rules, state, slot, level, now)
-                if best == NO_INDEX or freeness > most:
-                    best, most = slot, freeness
-        return best
     while state.pool[pool].first_changed != NO_INDEX:
         slot = state.pool[pool].first_changed
         state.pool[pool].first_changed = state.instance[slot].next_changed
         state.instance[slot].is_changed = False
         if state.instance[slot].status == Status.SERVING:
-            state.line[slot].sort_key = -instance_freeness(trace, fleet, rules, state, slot, level, now)
+            state.line[slot].sort_key = -instance_freeness(trace, fleet, rules, state, slot, now)
             sift_line(fleet, state, pool, slot)
     while True:
-        slot = state.line[first].slot_heap
-        key = -instance_freeness(trace, fleet, rules, state, slot, level, now)
+        slot = state.line[fleet.slots[pool]].slot_heap
+        key = -instance_freeness(trace, fleet, rules, state, slot, now)
         if state.line[slot].sort_key == key:
             return slot
         state.line[slot].sort_key = key
@@ -194,6 +148,9 @@ def mean_freeness(
     total, count = 0.0, 0
     for slot in range(fleet.slots[pool], fleet.slots[pool + 1]):
         if state.instance[slot].status == Status.SERVING:
-            total += instance_freeness(trace, fleet, rules, state, slot, NO_LEVEL, now)
+            steps = known_steps(trace, fleet, state, slot, now)
+            free = unclaimed_blocks(trace, fleet, rules, state, slot)
+            free -= blocks_of_steps(fleet, state, slot, steps)
+            total += free / max(1, running_requests(state, slot))
             count += 1
     return total / max(1, count)

@@ -111,7 +111,7 @@ def choose_instance_by_rule(
 ) -> int:
     """Choose an instance by a rule other than SHORTEST_QUEUE."""
     if rules.routing == Routing.FREENESS:
-        return freest_instance(trace, fleet, rules, state, pool, trace.level[request], now)
+        return freest_instance(trace, fleet, rules, state, pool, now)
     if rules.routing == Routing.INFAAS:
         return cheapest_instance(fleet, state, pool)
     first, end = fleet.slots[pool], fleet.slots[pool + 1]

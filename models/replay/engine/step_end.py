@@ -1,7 +1,6 @@
 """End of a step or of a stretch: tokens are counted, requests finish, and some are preempted for memory."""
 
 from fleetcast.models.replay.compiled import njit_call, njit_inline
-from fleetcast.models.replay.dispatch.freeness import note_first_token
 from fleetcast.models.replay.dispatch.infaas import note_service_time
 from fleetcast.models.replay.dispatch.kv_transfer import start_transfer
 from fleetcast.models.replay.dispatch.leg_chain import continue_chain
@@ -98,7 +97,6 @@ def finish_prefill(
     """Give a prefilled request its next token; then it finishes, decodes here, or is sent on to decode."""
     if state.request[request].generated == 0:
         state.request[request].first_token_s = now
-        note_first_token(trace, fleet, rules, state, slot, request, now)
         state.instance[fleet.instance_slot[slot]].waiting_tokens -= trace.input_tokens[request]
         if fleet.is_interactive[trace.tier[request]]:
             state.pool[fleet.pool[slot]].waiting_tokens -= trace.input_tokens[request]

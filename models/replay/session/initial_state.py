@@ -21,7 +21,6 @@ from fleetcast.models.replay.state import (
     LANE_RECORDS,
     LINE_RECORDS,
     LLM_RECORDS,
-    POOL_LEVEL_RECORDS,
     POOL_RECORDS,
     PROGRESS_RECORDS,
     REQUEST_BITS,
@@ -52,7 +51,6 @@ def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> State:
         llm=LLM_RECORDS.make(llms),
         central=CENTRAL_RECORDS.make(llms * levels),
         lane=LANE_RECORDS.make(slots, lane_count(rules) + 1),
-        pool_level=POOL_LEVEL_RECORDS.make(pools, levels),
         block_crossings=np.zeros((slots, fleet.kv_block_tokens), np.int64),
         finish_key=np.zeros((slots, fleet.max_batch.max()), np.int64),
         ended_request=np.zeros((slots, fleet.max_batch.max()), np.int64),
@@ -73,7 +71,6 @@ def initial_state(fleet: FleetArrays, rules: Rules, start: Ints) -> State:
     state.pool["kv_room"] = instances[:, Status.SERVING] * (fleet.ranks * fleet.kv_capacity)[fleet.kind]
     # Rules of a whole catalogue may be used for a fleet of one of its llms, whose requests have one leg.
     state.llm["go_on_below"] = rules.go_on_below[:llms]
-    state.pool_level["headroom_share"] = rules.headroom_share
     return state
 
 

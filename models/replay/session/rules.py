@@ -81,8 +81,6 @@ def level_fields(levels: LevelsConfig) -> dict[str, Any]:
     """Return the fields of Rules for priority levels."""
     return {
         "headroom_share": headroom_shares(levels),
-        "is_headroom_adaptive": levels.headroom_adapts,
-        "headroom_above_only": levels.headroom_counts == "above",
         "uses_central_queue": levels.least_ceiling_share is not None,
         "ceiling_share": ceiling_shares(levels),
         "demand": code_of_name(QueueDemand, levels.demand),
@@ -129,10 +127,10 @@ def gear_fields(catalogue: Catalogue, replay: ReplayConfig) -> dict[str, Any]:
 
 
 def headroom_shares(levels: LevelsConfig) -> Floats:
-    """Return h e^(-decay p) of each level p, shape (K,), of memory; 0 for a single level (Llumnix, eq. 3)."""
+    """Return h e^(-p) of each level p, shape (K,), of memory; 0 for a single level (Llumnix, eq. 3)."""
     if levels.count == 1:
         return np.zeros(1)
-    return levels.headroom_share * np.exp(-levels.headroom_decay * np.arange(levels.count))
+    return levels.headroom_share * np.exp(-np.arange(levels.count))
 
 
 def ceiling_shares(levels: LevelsConfig) -> Floats:
