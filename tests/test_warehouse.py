@@ -147,6 +147,7 @@ def test_an_interrupted_query_is_ctrl_c(lake):
 
 
 def test_queries_share_one_instance_and_leave_nothing_in_it(tmp_path, lake, monkeypatch):
+    duckdb_connection._close_shared_instances()  # the one of another test
     made, connect = [], duckdb.connect
     monkeypatch.setattr(duckdb, "connect", lambda *args, **config: made.append(1) or connect(*args, **config))
     for n in range(4):
