@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -12,10 +13,9 @@ from fleetcast.assets.demand import demand_history
 from fleetcast.assets.forecasts.forecasts import forecast_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans import plans
-from fleetcast.models.plan.day_plans import HourSolver
-from fleetcast.models.plan.problem import HourPlan
 from fleetcast.models.world.config_loading import CONFIG_DIR
 
+T = TypeVar("T")
 DAGSTER = """
 telemetry: {enabled: false}
 nux: {enabled: false}
@@ -69,12 +69,12 @@ def sections(config: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def in_two_hours(text: str) -> str:
-    """A config whose requests all come within two hours of the day."""
-    hours = ", ".join("1.0" if hour in (10, 11) else "0.0" for hour in range(24))
+def in_hours(text: str, *hours: int) -> str:
+    """A config whose requests all come within these hours of the day."""
+    shares = ", ".join("1.0" if hour in hours else "0.0" for hour in range(24))
     text = re.sub(r"^by_hour = .*\n", "", text, flags=re.M)
     text, found = re.subn(
-        r"^(\[trace\.office\.tiers\.\w+\]).*$", rf"\1\nby_hour = [{hours}]", text, flags=re.M
+        r"^(\[trace\.office\.tiers\.\w+\]).*$", rf"\1\nby_hour = [{shares}]", text, flags=re.M
     )
     assert found
     return text
@@ -112,17 +112,17 @@ def make_plans(
         plans.plan_day(settings, day, Progress())
 
 
-def solve_once(solve: HourSolver) -> HourSolver:
-    """Solve each problem once in a process: tests repeat trials, and cannot tell whether the solver would."""
-    plans_found: dict[bytes, HourPlan] = {}
+def call_once(function: Callable[..., T]) -> Callable[..., T]:
+    """Call it once in a process with the same arguments: tests repeat trials, and the rest is repeatable."""
+    results: dict[bytes, T] = {}
 
-    def found(*args: object, **options: object) -> HourPlan:
+    def found(*args: object, **options: object) -> T:
         key = pickle.dumps((args, options))
-        if key not in plans_found:
-            plans_found[key] = solve(*args, **options)
-        return plans_found[key]
+        if key not in results:
+            results[key] = function(*args, **options)
+        return results[key]
 
     return found
 
 
-SOLVED_ONCE = {kind: solve_once(solve) for kind, solve in plans.PLAN_SOLVERS.items()}
+SOLVED_ONCE = {kind: call_once(solve) for kind, solve in plans.PLAN_SOLVERS.items()}

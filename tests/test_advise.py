@@ -398,6 +398,13 @@ def test_a_template_escapes_its_values_and_refuses_a_missing_one(tmp_path: Path)
     assert fill_template(path, name="<b> & co") == "<p>&lt;b&gt; &amp; co</p>"
     with pytest.raises(UndefinedError):
         fill_template(path)
+    cut = path.with_name("cut.html.j2")
+    cut.write_text("{{ name | first_letters }}", encoding="utf-8")
+    for length in (1, 2):
+        assert (
+            fill_template(cut, {"first_letters": lambda name, n=length: name[:n]}, name="abc")
+            == "abc"[:length]
+        )
 
 
 def lines(found: dict[str, Any]) -> dict[str, str]:

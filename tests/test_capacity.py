@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from small import call_once
 
 from fleetcast.models.latency.batch_extension import extend_catalogue
 from fleetcast.models.replay.kernel_inputs import TraceArrays
@@ -26,6 +27,8 @@ MIX = (
     np.clip(RNG.lognormal(5.0, 0.8, 3000), 1, 2048).astype(np.int32),
 )
 
+measure_once = call_once(measure_capacity_tokens_per_s)
+
 
 def capacity(
     tensor_parallel: int = 2,
@@ -34,7 +37,7 @@ def capacity(
     config: RunConfig = CONFIG,
     llm: str = LLM,
 ) -> float:
-    return measure_capacity_tokens_per_s(llm, Deployment(GPU, tensor_parallel), catalogue, config, *mix)
+    return measure_once(llm, Deployment(GPU, tensor_parallel), catalogue, config, *mix)
 
 
 def with_batching(config: RunConfig, batching: str) -> RunConfig:
@@ -83,7 +86,7 @@ def test_capacity_rises_with_more_gpus_and_falls_with_longer_answers() -> None:
 
 
 def test_capacity_is_the_same_when_measured_again() -> None:
-    assert capacity() == capacity()
+    assert capacity() == measure_capacity_tokens_per_s(LLM, Deployment(GPU, 2), CATALOGUE, CONFIG, *MIX)
 
 
 def waits_s(
@@ -164,7 +167,7 @@ def test_throughput_ignores_slos_and_phases_have_their_own() -> None:
     assert capacity(config=config, mix=(MIX[0], 3 * MIX[1])) < capacity(config=config)
     prefill, decode = (Deployment(GPU, 2, role=role) for role in ("prefill", "decode"))
     first, rest = (
-        measure_capacity_tokens_per_s(LLM, own, CATALOGUE, config, *MIX, partner=partner)
+        measure_once(LLM, own, CATALOGUE, config, *MIX, partner=partner)
         for own, partner in ((prefill, decode), (decode, prefill))
     )
     assert min(first, rest) > capacity(config=config)
@@ -196,7 +199,7 @@ def test_prefill_and_decode_are_measured_separately() -> None:
     prefill, decode = (Deployment(GPU, 2, role=role) for role in ("prefill", "decode"))
 
     def part(own: Deployment, partner: Deployment, mix: tuple[np.ndarray, np.ndarray] = MIX) -> float:
-        return measure_capacity_tokens_per_s(LLM, own, CATALOGUE, CONFIG, *mix, partner=partner)
+        return measure_once(LLM, own, CATALOGUE, CONFIG, *mix, partner=partner)
 
     longer = (MIX[0], 3 * MIX[1])
     assert part(prefill, decode) > 1.1 * capacity()

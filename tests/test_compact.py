@@ -7,7 +7,7 @@ from datetime import date
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_endpoint import PREFILL_S_PER_TOKEN, a_fleet, a_trace, run, some_rules
 from small import make_plans, small_config
@@ -216,6 +216,7 @@ def late_and_held(work, observed, hold, boot, least, capacity, shares, used):
     return late / sum(work), sum(helds)
 
 
+@settings(max_examples=50)
 @given(
     work=st.lists(st.sampled_from([0.0, 1.0, 2.0, 9.0, 20.0]), min_size=8, max_size=24).filter(any),
     one=st.integers(4, 8),
@@ -280,7 +281,7 @@ Seen = list[tuple[FleetObservation, np.ndarray]]
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
     folder = tmp_path_factory.mktemp("compact")
-    path = small_config(folder, requests_per_day="40_000.0", min_instances="0")
+    path = small_config(folder, requests_per_day="40_000.0", min_instances="0", policies='["compact"]')
     settings = load_settings(path, folder / "lake")
     make_plans(settings, DAY, lambda s, *_: [30.0] * len(s.grid.service_options))
     return settings

@@ -40,6 +40,7 @@ from fleetcast.assets.plans.observed_load_metrics import (
 from fleetcast.assets.replays import compact_schedule, live_replicas, replays
 from fleetcast.assets.replays.compact_schedule import CompactRule, largest_held, needed_instances
 from fleetcast.assets.replays.live_replicas import SHOWN_STEPS, STALE_S, STEP, LiveReplicas
+from fleetcast.assets.traces import prometheus_client
 from fleetcast.assets.traces.ingest import LANDING_DIR
 from fleetcast.assets.traces.trace_mapping import read_mapping
 from fleetcast.models.world.own_policies import FleetObservation
@@ -65,7 +66,7 @@ def by_size(settings: RunSettings, _day: date, _progress: Progress, instances: i
 @pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Day]:
     folder = tmp_path_factory.mktemp("live")
-    path = small_config(folder, requests_per_day="40_000.0", min_instances="0")
+    path = small_config(folder, requests_per_day="40_000.0", min_instances="0", policies='["compact"]')
     settings = load_settings(path, folder / "lake")
     seen: list[FleetObservation] = []
     plain = compact_schedule.own_schedule
@@ -219,7 +220,7 @@ def test_the_answers_are_those_of_the_replay(day: Day, tmp_path: Path, server: s
     expected, found = [], []
     with SERVERS[server](day, tmp_path) as url:
         live = live_source(day, url, clock)
-        for step in range(80, len(needed), 160):
+        for step in range(80, len(needed), 400):
             clock.at = midnight(DAY) + timedelta(seconds=STEP * step)
             live.refresh()
             answers = [live.replica_target(key, None) for key in keys]
@@ -249,7 +250,10 @@ def test_a_scaler_that_starts_again_gives_the_same_answers(day: Day, tmp_path: P
                 assert recent_replicas(later, key, None)[minutes] == first.replica_target(key, None).replicas
 
 
-def test_without_fresh_metrics_the_plan_applies_with_the_reason(day: Day, tmp_path: Path) -> None:
+def test_without_fresh_metrics_the_plan_applies_with_the_reason(
+    day: Day, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus_client, "WAIT_S", 0.01)
     clock, (key, *_) = Clock(), keys_of_pools(day.settings)
     clock.at = midnight(DAY) + timedelta(hours=12)
     with simple_server(day, tmp_path) as url:

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from small import SOLVED_ONCE, in_two_hours, make_plans, shipped
+from small import SOLVED_ONCE, in_hours, make_plans, shipped
 from trial_rows import trial_rows
 
 from fleetcast.assets.forecasts.forecasts import forecast_day
@@ -41,7 +41,7 @@ SUSTAINED = {
 SMALLER = {
     "name": '"few_together"',
     "days": "3",
-    "requests_per_day": "70_000",
+    "requests_per_day": "35_000",
     "history_days": "2",
     "max_batch": "8",
     "policies": '["sageserve"]',
@@ -50,9 +50,9 @@ SMALLER = {
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> RunSettings:
-    """A planned day of the shipped config with few requests, all of them within two hours."""
+    """A planned day of the shipped config with few requests, all of them within an hour."""
     folder = tmp_path_factory.mktemp("board")
-    text = in_two_hours(shipped("together", **SMALLER)).replace("points = 60", "points = 6")
+    text = in_hours(shipped("together", **SMALLER), 10).replace("points = 60", "points = 6")
     text = text.replace("[quality]\n", "[quality]\nrequests = 1_000\nreplays = 8\n")
     chats_on_a100 = '  { gpu = "a100-80gb", tensor_parallel = 2, instances_at_start = 4'
     assert chats_on_a100 in text  # so cheap as whole instances that no team would pay

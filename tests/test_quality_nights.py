@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from small import in_two_hours, make_plans, shipped
+from small import in_hours, make_plans, shipped
 
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.lake.sql_files import SQL
@@ -46,7 +46,7 @@ def written(folder: Path, change: Callable[[str], str] = lambda text: text, **va
 def quick(text: str) -> str:
     """All requests within two hours, fewer points and replays in the search."""
     few = "[quality]\npoints = 7\nrequests = 3_000\nreplays = 12\n"
-    return in_two_hours(text).replace("[quality]\n", few)
+    return in_hours(text, 10, 11).replace("[quality]\n", few)
 
 
 def night_of(folder: Path, config: str) -> RunSettings:

@@ -38,6 +38,8 @@ seed = 1
 method = "last_value"
 paper_method = "last_value"
 methods = ["last_value"]
+[plan]
+capacity = "throughput"
 [replay]
 policies = ["corrected", "clairvoyant"]
 """

@@ -147,6 +147,7 @@ def test_an_interrupted_query_is_ctrl_c(lake):
 
 
 def test_queries_share_one_instance_and_leave_nothing_in_it(tmp_path, lake, monkeypatch):
+    duckdb_connection._close_shared_instances()  # the one of another test
     made, connect = [], duckdb.connect
     monkeypatch.setattr(duckdb, "connect", lambda *args, **config: made.append(1) or connect(*args, **config))
     for n in range(4):
@@ -160,15 +161,17 @@ def test_queries_share_one_instance_and_leave_nothing_in_it(tmp_path, lake, monk
         with pytest.raises(LakeError, match="mine does not exist"):
             lake.sql("from mine")
         assert lake.read("requests", trace="t1").num_rows == con.execute("from mine").fetchone()[0] + 2
-    assert len(made) == 1
+        Lake(tmp_path / "one").sql("select 1")
+        assert len(made) == 2  # a folder of its own to spill into, while another lake may spill
     Lake(tmp_path / "other").sql("select 1")
     with lake.answer("from requests", QueryLimits()) as rows:
         assert rows.read_all().num_rows == 12
-    assert len(made) == 2  # a folder of its own to spill into; a typed query has a process of its own
+    assert len(made) == 2  # a typed query has a process of its own
 
 
-def test_an_instance_that_has_spilled_is_not_kept(lake, monkeypatch):
+def test_an_instance_that_has_spilled_is_not_kept(tmp_path, lake, monkeypatch):
     monkeypatch.setattr(duckdb_connection, "duckdb_settings", lambda: {"memory_limit": "60MB", "threads": 1})
+    Lake(tmp_path / "other").sql("select 1")  # its instance spills to the next lake's folder
     lake.write("requests", requests(1), **PARTITION)
     shutil.rmtree(lake.root / ".scratch")  # a lake that was copied has none; DuckDB makes no parents
     with lake.connect() as con:
@@ -177,6 +180,7 @@ def test_an_instance_that_has_spilled_is_not_kept(lake, monkeypatch):
         assert lake.sql("select 1 as one")["one"].to_pylist() == [1]
         assert con.execute("select count(*) from large").fetchone() == (20_000_000,)
     assert list((lake.root / ".scratch").iterdir()) == []
+    Lake(tmp_path / "other").sql("select 1")
 
 
 def test_a_newer_lake_is_not_touched(tmp_path):

@@ -1,5 +1,6 @@
 """Render the page: one HTML file without external parts, from the numbers in advice.json (page.html.j2)."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from markupsafe import Markup, escape
@@ -37,13 +38,7 @@ def render_advice_page(numbers: Numbers) -> str:
     policies = policy_table_rows(numbers)
     return fill_template(
         Path(__file__).with_name("page.html.j2"),
-        {
-            "joined": join_few_names,
-            "percent": lambda *share: escape_line(share_as_percent(*share)),
-            "number": format_page_number,
-            "text": escape_line,
-            "minute": format_minute,
-        },
+        PAGE_FILTERS,
         **numbers,
         fleet_chart=Markup(fleet_chart(tomorrow) if tomorrow else ""),
         history_chart=Markup(history_chart(numbers["history"], tomorrow, promise)),
@@ -104,3 +99,17 @@ def format_minute(instant: str) -> str:
 def escape_line(line: str) -> Markup:
     """Return a line as HTML, without line breaks between a number and its unit."""
     return Markup(str(escape(line)).replace(" %", "&nbsp;%").replace(" USD", "&nbsp;USD"))
+
+
+def format_page_percent(share: float | None, digits: int = 0) -> Markup:
+    """Format a share for the page, in percent."""
+    return escape_line(share_as_percent(share, digits))
+
+
+PAGE_FILTERS: dict[str, Callable[..., object]] = {  # of page.html.j2
+    "joined": join_few_names,
+    "percent": format_page_percent,
+    "number": format_page_number,
+    "text": escape_line,
+    "minute": format_minute,
+}

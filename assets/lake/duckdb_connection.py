@@ -1,8 +1,8 @@
 """DuckDB connections of the lake: their settings, files in a bucket, and errors in one line.
 
-Creating a DuckDB instance takes 16 ms, a connection to an existing one 0.3 ms. So the last instance over a
-folder is kept for the next query, and the last one that only plans queries. All connections of an instance
-share its memory and threads.
+Creating a DuckDB instance takes 16 ms, a connection to an existing one 0.3 ms. So the last instance over
+folders is kept for the next query, and the last one that only plans queries. All connections of an instance
+share its memory and threads, and the folder it spills to: while any is open, another lake gets another one.
 """
 
 import atexit
@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -39,9 +40,20 @@ PLANNING_SETTINGS: Mapping[str, Any] = {
     "threads": 1,
     "disabled_optimizers": "statistics_propagation,late_materialization",
 }
-# At most two instances with their spill folders, by whether they only plan; the scratch folder and the
-# settings of each.
-_SHARED_INSTANCES = dict[bool, tuple[tuple[Path, dict[str, Any]], Connection, Path]]()
+
+
+@dataclass
+class SharedInstance:
+    """An instance that is kept, its settings, and the folder that it spills to, below a scratch folder."""
+
+    settings: dict[str, Any]
+    instance: Connection
+    scratch: Path
+    spill: Path
+    open_connections: int = 0
+
+
+_SHARED_INSTANCES = dict[bool, SharedInstance]()  # at most two, by whether they only plan
 _SHARED_INSTANCE_LOCK = Lock()
 
 
@@ -83,21 +95,34 @@ def _separate_instance(root: LakePath, database: Path | str, **config: Any) -> I
 def _shared_connection(root: LakePath, is_plan: bool, planning: Mapping[str, Any]) -> Iterator[Connection]:
     """Open a connection to a shared instance; close an instance that spilled, so its files are removed."""
     settings = {**duckdb_settings(), **SHARED_INSTANCE_SETTINGS, **planning}
-    key = (scratch_root(root), settings)
     with _SHARED_INSTANCE_LOCK:
-        if is_plan not in _SHARED_INSTANCES or _SHARED_INSTANCES[is_plan][0] != key:
-            _SHARED_INSTANCES.pop(is_plan, None)
-            spill = new_spill_folder(root)
-            config = {**settings, "temp_directory": str(spill)}
-            _SHARED_INSTANCES[is_plan] = key, duckdb.connect(config=config), spill
-        _, instance, spill = _SHARED_INSTANCES[is_plan]
-        con = instance.cursor()
+        shared = _shared_instance(root, is_plan, settings)
+        con = shared.instance.cursor()
+        shared.open_connections += 1
     try:
         with con:
             yield con
     finally:
-        if spill.exists():
-            _close_shared_instances()
+        with _SHARED_INSTANCE_LOCK:
+            shared.open_connections -= 1
+            if shared.spill.exists():
+                _SHARED_INSTANCES.clear()
+
+
+def _shared_instance(root: LakePath, is_plan: bool, settings: dict[str, Any]) -> SharedInstance:
+    """Return the kept instance, if it spills to this lake or can be set to; else keep a new one."""
+    scratch, kept = scratch_root(root), _SHARED_INSTANCES.get(is_plan)
+    if kept and kept.settings == settings:
+        if kept.scratch == scratch:
+            return kept
+        if not kept.open_connections:
+            kept.scratch, kept.spill = scratch, new_spill_folder(root)
+            kept.instance.execute("set temp_directory = $spill", {"spill": str(kept.spill)})
+            return kept
+    spill = new_spill_folder(root)
+    instance = duckdb.connect(config={**settings, "temp_directory": str(spill)})
+    _SHARED_INSTANCES[is_plan] = SharedInstance(settings, instance, scratch, spill)
+    return _SHARED_INSTANCES[is_plan]
 
 
 def _close_shared_instances() -> None:

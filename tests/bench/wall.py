@@ -164,5 +164,5 @@ def other_errors(runs: pd.DataFrame, estimate: object) -> Floats:
     return np.array(found)
 
 
-SMOKE = {"wall": {"RUNS": 8}, "ranks": {"RUNS": 4}}
+SMOKE = {"wall": {"RUNS": 8}, "ranks": {"RUNS": 1}}
 FUNCTIONS = (wall, ranks)
