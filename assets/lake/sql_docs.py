@@ -7,10 +7,10 @@ from fleetcast.assets.lake.shared_columns import column_meaning
 from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.sql_index import (
     BY_QUESTION,
-    INDEX_SUBJECTS,
     SQL_FILE_KINDS,
     describe_file,
     index_entries,
+    read_subjects,
 )
 from fleetcast.assets.lake.table_queries import escape_quotes
 
@@ -60,7 +60,7 @@ columns that many files have. `reads/` has the queries of the program itself.
 def render_sql_index() -> str:
     """Return the page as Markdown: a line for each table, mart, macro and query, then the checks."""
     parts = [INTRODUCTION, _list_questions(), SUBJECTS_INTRODUCTION]
-    for subject, names in INDEX_SUBJECTS.items():
+    for subject, names in read_subjects().items():
         parts.append(_list(subject, [(name, SQL_FILE_KINDS[name.split("/")[0]]) for name in names]))
     checks = [
         f"{kind}s/{path.stem}"
