@@ -255,10 +255,9 @@ def grade_command(
     nothing.
     """
     with cli_errors():
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.plans_on_demand import shadow_runs
         from fleetcast.assets.studies.shadow_grading import grade_shadow
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         settings, day = load_settings_and_day(config, date_)
         table = grade_shadow(settings, day, policy, make_progress(quiet))

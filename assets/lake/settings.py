@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from fleetcast.assets.lake.environment import LAKE
 from fleetcast.assets.lake.process_resources import usable_cores
@@ -77,6 +78,11 @@ class RunSettings:
     def figures(self, day: date) -> LakePath:
         """Return the folder of a day's figures, next to the lake's folder, also in a bucket."""
         return self.lake.root.parent / "figures" / self.trace / day.isoformat()
+
+    def day_rows(self, table: str, day: date, order: str = "all") -> pa.Table:
+        """Return the rows of a table or mart of the trace on a day, ordered by these columns."""
+        query = f"from {table} where trace = $trace and day = $day order by {order}"
+        return self.lake.sql(query, trace=self.trace, day=day)
 
     def history(self, day: date) -> list[date]:
         """Return the days before `day` that a forecast may use, oldest first; none is before the trace."""

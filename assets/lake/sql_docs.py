@@ -102,7 +102,7 @@ def _list_questions() -> str:
             rows.append(f'| {entry.text} | `"{entry.query}"` |')
         elif entry.kind == "query":
             question = entry.text.partition("?")[0] + "?" if "?" in entry.text else entry.text
-            rows.append(f"| {_cell(question)} | [{entry.query}]({entry.query.removeprefix('sql/')}) |")
+            rows.append(f"| {escape_cell(question)} | [{entry.query}]({entry.query.removeprefix('sql/')}) |")
     return "\n".join([*rows, ""])
 
 
@@ -111,11 +111,12 @@ def _list(title: str, files: Sequence[tuple[str, str]]) -> str:
     rows = [f"### {title}", "", "| name | kind | what it has |", "| --- | --- | --- |"]
     for name, kind in files:
         file, stem = read_sql(f"{name}.sql"), name.split("/")[1]
-        rows.append(f"| [{stem}]({name}.sql) | {kind} | {_cell(describe_file(file))} |")
+        rows.append(f"| [{stem}]({name}.sql) | {kind} | {escape_cell(describe_file(file))} |")
     return "\n".join([*rows, ""])
 
 
-def _cell(text: str) -> str:
+def escape_cell(text: str) -> str:
+    """Return a text as a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("*", "\\*")
 
 

@@ -58,7 +58,7 @@ def search_index(word: str) -> list[IndexEntry]:
 
 def describe_file(file: SqlFile) -> str:
     """Return the first sentence of a file without its name."""
-    return file.sentence.removeprefix(f"{file.name.removesuffix('.sql')}: ")
+    return file.sentence.removeprefix(f"{file.stem}: ")
 
 
 def described_view(query: str) -> SqlFile | None:

@@ -36,6 +36,7 @@ from fleetcast.assets.studies.experiment import (
     scratch_lake,
     write_trials,
 )
+from fleetcast.assets.studies.latency_error import is_open_loop
 from fleetcast.assets.studies.reference_cost import known_minutes_usd, longest_hold_s
 from fleetcast.assets.studies.study import prepare_lake
 from fleetcast.models.plan.reading_search import (
@@ -104,7 +105,7 @@ def compare_on_unseen_days(
     policies = CROSSED_POLICIES | dict(settings.config.policies)
     settings = replace(settings, config=replace(settings.config, policies=policies))
     rules = settings.config.rules
-    usable = [name for name, rule in rules.items() if rule.answers is None and not rule.is_closed]
+    usable = [name for name, rule in rules.items() if is_open_loop(rule)]
     for name in names:
         require_known(name, rules, "policy", "fleetcast board --unseen-days")
         if name not in usable:

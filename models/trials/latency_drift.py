@@ -135,13 +135,6 @@ def _solve_speeds(moves: Floats, values: Floats, sigmas: Floats) -> tuple[Floats
     return ratios, errors
 
 
-def weighted_median(values: Floats, weights: Floats) -> float:
-    """Return the value that half of the weight is below; (n,) each, n at least 1."""
-    order = np.argsort(values)
-    cumulative = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(cumulative, cumulative[-1] / 2.0)])
-
-
 class LevelEstimate(NamedTuple):
     """A log factor of several hours, and its standard error."""
 
@@ -159,7 +152,7 @@ def estimate_level(ratios: Floats, errors: Floats) -> LevelEstimate:
     if not known.any():
         return LevelEstimate(np.nan, np.nan)
     weights = errors[known] ** -2.0
-    level = weighted_median(ratios[known], weights)
+    level = float(np.quantile(ratios[known], 0.5, weights=weights, method="inverted_cdf"))
     scatter = 1.4826 * np.median(np.abs(ratios[known] - level) * np.sqrt(weights))
     return LevelEstimate(level, float(1.25 * max(1.0, scatter) / np.sqrt(weights.sum())))
 
