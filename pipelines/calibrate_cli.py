@@ -324,9 +324,7 @@ def resolve_deployment(
     if ranks > 1:
         ERR.print(f"data_parallel_size is {ranks}: each rank is an instance of its own, with these limits.")
     if limits.pop("has_prefix_cache", False):
-        ERR.print(
-            "The engine caches prefixes: prompts that share a prefix look cheaper than they are.",
-        )
+        ERR.print("The engine caches prefixes: prompts that share a prefix look cheaper than they are.")
     options = {name: value for name, value in given.items() if value is not None}
     return replace(deployment, **{**limits, **options}), ranks
 

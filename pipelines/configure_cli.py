@@ -122,15 +122,13 @@ def configure_command(
         answer = configure_answer.choose_engine(query, traffic, catalogue, chosen, progress)
         OUT.print(
             f"{traffic.name}   ({traffic.requests:,} requests of {busiest}, "
-            f"{answer.search.considered:,} settings considered, {answer.search.replayed:,} replayed)",
+            f"{answer.search.considered:,} settings considered, {answer.search.replayed:,} replayed)"
         )
         show_engine_answer(answer)
         if traffic.note:
             OUT.print(traffic.note)
         folder = configure_answer.write_answer_files(answer, traffic, catalogue, out and expand_path(out))
-        OUT.print(
-            f"files    {short_path(folder)}: answer.json, engines.sh, fleet.toml, engines.yaml",
-        )
+        OUT.print(f"files    {short_path(folder)}: answer.json, engines.sh, fleet.toml, engines.yaml")
 
 
 def show_engine_answer(answer: "EngineAnswer") -> None:

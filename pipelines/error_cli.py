@@ -127,8 +127,6 @@ def show_intervals(
 
     ~ marks a figure whose difference from the policy `base` is not significant, ! one outside its interval.
 
-    Parameters
-    ----------
     found : rows of the mart scoreboard_intervals
     of_day : rows of the mart scoreboard_differences
     shown : head and format of each column by its name

@@ -162,11 +162,7 @@ def export_command(
 
 
 def _export_plan(
-    settings: "RunSettings",
-    format_: ExportFormat,
-    policy: str,
-    region: str | None,
-    options: "ExportOptions",
+    settings: "RunSettings", format_: ExportFormat, policy: str, region: str | None, options: "ExportOptions"
 ) -> str:
     """Return a plan in a format: of its day, or for objects that act of the plan in force until then too."""
     from fleetcast.assets.plans.cluster_formats import CLUSTER_FORMATS, describe_empty_export

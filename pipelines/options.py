@@ -48,8 +48,7 @@ PriceListsOption = Annotated[
     Path | None, typer.Option(help="A file with your own prices, in the form of prices.toml.")
 ]
 TtftTargetOption = Annotated[
-    float | None,
-    typer.Option(help="TTFT target in seconds. Default: that of the strictest tier.", min=0.001),
+    float | None, typer.Option(help="TTFT target in seconds. Default: that of the strictest tier.", min=0.001)
 ]
 TpotTargetOption = Annotated[
     float | None,

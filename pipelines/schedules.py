@@ -15,10 +15,10 @@ def describe_scheduled_config() -> str:
     """Return how the description of every schedule ends, on its page in Dagster."""
     trace = SCHEDULED_CONFIG.trace
     return (
-        f"Off until switched on. It runs the config {SCHEDULED_CONFIG.file.stem} only. Its trace {trace.name} "
-        f"has the days {trace.first_day} to {trace.replay_day}. Set FLEETCAST_CONFIG for another config, "
-        "FLEETCAST_DEPLOYMENT for several. The job history, or fleetcast nightly --date DAY, makes the history "
-        "that the first forecasts need."
+        f"Off until switched on. It runs the config {SCHEDULED_CONFIG.file.stem} only. Its trace "
+        f"{trace.name} has the days {trace.first_day} to {trace.replay_day}. Set FLEETCAST_CONFIG for "
+        "another config, FLEETCAST_DEPLOYMENT for several. The job history, or fleetcast nightly --date DAY, "
+        "makes the history that the first forecasts need."
     )
 
 

@@ -32,9 +32,7 @@ HEADS = (
 
 
 def witness_command(
-    date_: DayOption = None,
-    config: ConfigOption = "office",
-    quiet: QuietOption = False,
+    date_: DayOption = None, config: ConfigOption = "office", quiet: QuietOption = False
 ) -> None:
     """Compare the latencies that engines measured on a day with its replay on the fleet that ran.
 

@@ -49,19 +49,9 @@ class RunSettings:
         return Grid(self.catalogue, self.config.fleet)
 
     def serving_load(self, requested: Floats, axis: int) -> Floats:
-        """Convert a load by requested llm into a load by serving llm.
+        """Convert a load by requested llm into a load by serving llm, in the same unit and shape.
 
-        Parameters
-        ----------
-        requested : Floats
-            Load in any additive unit, shape (..., llms, ...); the llms of the catalogue are along `axis`.
-        axis : int
-            The axis of the llms.
-
-        Returns
-        -------
-        Floats
-            Load in the same unit and shape (..., llms, ...), by serving llm.
+        `requested`: in any additive unit, shape (..., llms, ...); the llms of the catalogue are along `axis`.
         """
         cascades = self.config.replay.cascades
         if not cascades:

@@ -80,10 +80,7 @@ def write_sql_index(path: Path = SQL_INDEX) -> None:
 def comment_statements(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield DuckDB statements that write the headers' texts as comments on views and columns.
 
-    Parameters
-    ----------
-    columns : Mapping[str, Sequence[str]]
-        The columns of each existing view.
+    `columns`: those of each existing view.
     """
     for path in (*SQL.glob("tables/*.sql"), *SQL.glob("marts/*.sql")):
         file, view = read_sql(path), path.stem

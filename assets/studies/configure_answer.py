@@ -17,12 +17,7 @@ from fleetcast.assets.studies.configure_files import (
 from fleetcast.assets.studies.configure_limits import InstanceLimit, describe_limit, find_limits
 from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
 from fleetcast.assets.studies.try_fleet import FRONTEND_S
-from fleetcast.models.configure.engine_points import (
-    EngineMarket,
-    EnginePoint,
-    list_kinds,
-    price_engines,
-)
+from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, list_kinds, price_engines
 from fleetcast.models.configure.fleet_trials import (
     MILLION,
     FleetScore,

@@ -44,10 +44,7 @@ def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progre
             f"The trace {settings.trace!r} has no advice of {policy} for {day}. Plan it first: "
             f"fleetcast plan ahead, or fleetcast nightly --date {day}."
         )
-    fleets = {
-        "ran": read_ran_targets(settings, day),
-        "advised": _hourly_targets(settings.grid, advised),
-    }
+    fleets = {"ran": read_ran_targets(settings, day), "advised": _hourly_targets(settings.grid, advised)}
     workload, labels = read_workload(settings, day), {"advice": policy}
     trials = [
         fixed_fleet_trial(Variant(fleet, settings, day, FOLLOW_POLICY, labels=labels), targets)

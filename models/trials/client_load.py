@@ -56,8 +56,6 @@ def replay_client_loop(
 ) -> SentRequests:
     """Replay clients that send one request after another, without a pause.
 
-    Parameters
-    ----------
     clients : requests that run or wait at any time; they all begin at 0 s
     input_tokens, output_tokens : shape (R,), of the requests; client c sends the rows c, c + clients, ...
 

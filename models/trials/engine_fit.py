@@ -199,8 +199,6 @@ def minimise_by_simplex(
 ) -> FittedCurves:
     """Minimise the error with Nelder and Mead's simplex; return the best free parameters and their loss.
 
-    Parameters
-    ----------
     start : shape (n,), free parameters, logarithms; the result has this shape too
     logs_of : returns all log parameters, shape (sum of shape.parts,), for free parameters
     spread : initial size of the simplex, in logarithms

@@ -73,8 +73,6 @@ def estimate_ratio(bounds: Floats, counts: Floats, replayed_s: Floats) -> tuple[
     are the mean and the standard deviation of the likelihood over RATIO_GRID. The error is infinite where the
     buckets tell nothing, as where all seconds are in one of them.
 
-    Parameters
-    ----------
     bounds : (buckets,) upper bounds in seconds, the last one infinite
     counts : (buckets,) measured samples
     replayed_s : (samples,) replayed seconds in ascending order
@@ -95,8 +93,6 @@ def hourly_speed_ratios(
 ) -> HourlyRatios:
     """Return by hour the log factors of the engines that explain the measured latencies.
 
-    Parameters
-    ----------
     measured : by measure (TIMED_MEASURES); TTFT alone says nothing about decode
     replays : three, by measure: of the profile, of slower prefill, of slower decode (PROBE_FACTOR)
     """

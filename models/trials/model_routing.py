@@ -202,8 +202,6 @@ def weighted_pools(
 ) -> dict[ReplicaShape, tuple[int, float]]:
     """Return the pools of a plan, each weighted by what its replicas carry.
 
-    Parameters
-    ----------
     instances : shape (shapes,)
     carries : shape (shapes,), requests/s of one replica
     """
