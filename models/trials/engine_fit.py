@@ -70,8 +70,6 @@ class FittedCurves(NamedTuple):
 class FitProblem(NamedTuple):
     """A fit: find the curves with which the replay matches the scored requests.
 
-    Attributes
-    ----------
     play : replays the requests; returns TTFT and E2E, shape (requests,), seconds, NaN if they never end
     scored : shape (requests,), whether the fit uses the request
     """
