@@ -49,7 +49,7 @@ from fleetcast.assets.replays import replay_figures as drawings
 from fleetcast.assets.replays.replay_units import find_unit
 from fleetcast.assets.replays.trend_figures import read_trend_figures, trend_policy
 from fleetcast.assets.traces import data_quality
-from fleetcast.assets.traces.landing import LANDING_COLUMNS, land_all_files, landed_traces, report_texts
+from fleetcast.assets.traces.landing import LANDING_COLUMNS, land_all_files, report_texts
 
 
 @dg.asset(**common_asset_arguments("landing"))
@@ -58,7 +58,7 @@ def landing(settings: SettingsResource, progress: dg.ResourceParam[Progress]) ->
     with user_errors_as_failures():
         chosen = settings.load()
         landing = land_all_files(chosen, progress)
-        findings = data_quality.trace_findings(chosen.lake, landed_traces(landing))
+        findings = data_quality.trace_findings(chosen.lake, {report.trace for report in landing.reports})
         chosen.lake.publish()
     return dg.MaterializeResult(
         data_version=dg.DataVersion(chosen.lake.version(["ingests", "answers"])),

@@ -30,9 +30,10 @@ from fleetcast.assets.studies.level_figures import level_drawings
 from fleetcast.assets.studies.planner_figures import planner_drawings
 from fleetcast.assets.studies.unseen_days import UNSEEN_BOARD_SQL, compare_on_unseen_days, last_days
 from fleetcast.assets.studies.unseen_figures import unseen_drawings
-from fleetcast.assets.studies.whatif_cases import case_names
+from fleetcast.assets.studies.whatif_cases import WHATIF_CASES
+from fleetcast.models.world.toml_dataclasses import read_toml
 
-CASE_PARTITIONS = dg.StaticPartitionsDefinition(case_names())
+CASE_PARTITIONS = dg.StaticPartitionsDefinition(list(read_toml(WHATIF_CASES)))
 DAY_CASE_PARTITIONS = dg.MultiPartitionsDefinition({"day": DAY_PARTITIONS, "case": CASE_PARTITIONS})
 SAME_DAY_MAPPING = dg.MultiToSingleDimensionPartitionMapping("day")
 PLANS_DEP, FORECASTS_DEP, REQUESTS_DEP = map(upstream_asset, ("plans", "forecasts", "requests"))
@@ -118,7 +119,7 @@ class ErrorDrawsRun(dg.Config):
     upstream_assets=(upstream_asset("replays"), PLANS_DEP, REQUESTS_DEP),
     partitions=DAY_PARTITIONS,
     config=ErrorDrawsRun,
-    boards={"intervals": latency_error.SCORE_INTERVALS_SQL},
+    boards={"intervals": "from scoreboard_intervals where trace = $trace and day = $day order by all"},
 )
 def error_draws(context: AssetContext) -> AssetRows:
     """Scoreboard of a day with latencies that vary within the error of their profiles: how stable is it?"""

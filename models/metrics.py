@@ -17,8 +17,6 @@ SecondsLike = Floats | float
 def tpot_s(ttft_s: Floats, e2e_s: Floats, output_tokens: npt.NDArray[np.integer]) -> Floats:
     """Return the time per output token: seconds from first to last token / tokens after the first.
 
-    Parameters
-    ----------
     ttft_s, e2e_s : shape (n,), seconds to the first and the last token from the same instant; NaN: never made
     output_tokens : shape (n,), tokens
 

@@ -173,8 +173,6 @@ class Trace:
 def replay(trace: Trace, fleet: Fleet, policy: Policy | None = None, every_s: float = 60.0) -> pd.DataFrame:
     """Play the trace; return one row for each request, in order of arrival.
 
-    Parameters
-    ----------
     policy : called every `every_s` seconds of the trace's time; it returns the number of instances that it
         wants, from 0 to the fleet's max_instances; None keeps the fleet as it is
 

@@ -137,9 +137,7 @@ def advise_command(
         for line in numbers["answer"]:
             OUT.print(line)
         limits = len(numbers["cannot"])
-        OUT.print(
-            f"page     {short_path(files.page)}   (with {limits} lines on what cannot be concluded)",
-        )
+        OUT.print(f"page     {short_path(files.page)}   (with {limits} lines on what cannot be concluded)")
         OUT.print(f"numbers  {short_path(files.numbers)}")
 
 

@@ -15,7 +15,13 @@ from fleetcast.pipelines.options import (
     make_progress,
 )
 from fleetcast.pipelines.terminal import cli_errors, short_path
-from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
+from fleetcast.pipelines.terminal_tables import (
+    OUT,
+    format_figure,
+    format_percent,
+    show_board,
+    show_resolution,
+)
 
 LEAST_UNSEEN_DAYS = 5  # that --boot-s takes where no number is given
 
@@ -70,10 +76,9 @@ def board_command(
         board_of_unseen_days(config, date_, counts, planner or (), boot_s or (), quiet)
         return
     with cli_errors():
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies import planner_board
         from fleetcast.assets.studies_on_demand import planner_trials
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         settings, day = load_settings_and_day(config, date_)
         table = planner_board.try_planners(settings, day, planner or (), ideas, make_progress(quiet), draws)
@@ -95,12 +100,11 @@ def board_of_unseen_days(
     """Run and print the comparison on unseen days; `counts`: unseen days, known days, trials."""
     with cli_errors():
         from fleetcast.assets.pages.figure_files import save_day_figure
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies.foresight import compare_boot_times, draw_foresight
         from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
         from fleetcast.assets.studies.unseen_figures import unseen_drawings
         from fleetcast.assets.studies_on_demand import unseen_days
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
         from fleetcast.pipelines.unseen_board import show_foresight, show_unseen_board
 
         settings, day = load_settings_and_day(config, last)
@@ -151,10 +155,7 @@ def show_planners(found: pa.Table, trace: str, day: date) -> None:
         for row in rows
     ]
     show_board(title, heads, lines)
-    resolution = max((row["noise_share"] for row in rows if row["noise_share"] is not None), default=0.0)
-    OUT.print(
-        f"resolution of the search: {format_percent(resolution, '.1f')} %; smaller differences mean nothing"
-    )
+    show_resolution(rows)
     show_draws(rows)
     for row in rows:
         if row["failure_reason"]:

@@ -1,6 +1,7 @@
 """`fleetcast calibrate`: fit a latency profile to your engine's log or benchmark, and validate it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -109,6 +110,7 @@ def calibrate_command(
 --tensor-parallel 1
     """
     with cli_errors():
+        from fleetcast.assets.studies.profile_toml import profile_as_toml
         from fleetcast.models.latency.profile_order import compute_profile
         from fleetcast.models.world.catalogue import load_catalogue
         from fleetcast.models.world.fleet_config import Deployment
@@ -140,7 +142,7 @@ def calibrate_command(
         if check and not passes:
             raise typer.Exit(1)
         if not check:
-            show_profile(profile, frontend_s)
+            OUT.print(profile_as_toml(profile, frontend_s), end="")
         if write:
             save_profile(profile, passes or force, frontend_s)
 
@@ -168,16 +170,6 @@ def require_checkout() -> None:
         exit_with_message(
             "--write needs a checkout: an installed catalogue is not changed. Leave --write out."
         )
-
-
-def with_log_frontend(config: "RunConfig", frontend_s: float | None) -> "RunConfig":
-    """Return the config with the front end of a log, seconds, and print it; None keeps that of the config."""
-    import dataclasses
-
-    if frontend_s is None:
-        return config
-    ERR.print(f"Front end: {1e3 * frontend_s:g} ms from arrival to the engine's queue.")
-    return dataclasses.replace(config, fleet=dataclasses.replace(config.fleet, frontend_s=frontend_s))
 
 
 class CalibrationLog(NamedTuple):
@@ -222,7 +214,9 @@ def read_calibration_log(
             ERR.print(note)
         return CalibrationLog(None, points, name, llm, deployment, instances, catalogue, chosen, limits, ())
     log = read_logs(paths)
-    chosen = with_log_frontend(chosen, log.frontend_s)
+    if log.frontend_s is not None:
+        ERR.print(f"Front end: {1e3 * log.frontend_s:g} ms from arrival to the engine's queue.")
+        chosen = replace(chosen, fleet=replace(chosen.fleet, frontend_s=log.frontend_s))
     check_concurrency(instances * chosen.fleet.engine(deployment).max_batch, log.requests, name)
     for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet)]:
         ERR.print(note)
@@ -334,13 +328,6 @@ def show_other_degrees(catalogue: "Catalogue", profile: "LatencyProfile") -> Non
     )
 
 
-def show_profile(profile: "LatencyProfile", frontend_s: float) -> None:
-    """Print the profile as a block for latency.toml."""
-    from fleetcast.assets.studies.profile_toml import profile_as_toml
-
-    OUT.print(profile_as_toml(profile, frontend_s), end="")
-
-
 def save_profile(profile: "LatencyProfile", is_allowed: bool, frontend_s: float) -> None:
     """Write the profile into the catalogue; exit with code 2 if it did not pass and was not forced."""
     from fleetcast.assets.studies.profile_toml import LATENCY_TOML, write_profile
@@ -362,8 +349,6 @@ def resolve_deployment(
     `given` limits of options come first. Raises CalibrationError if the file has another tensor_parallel, or
     the ranks of a mixture of experts.
     """
-    import dataclasses
-
     from fleetcast.assets.studies.engine_logs import read_engine_limits
     from fleetcast.assets.studies.log_rows import CalibrationError
 
@@ -383,11 +368,9 @@ def resolve_deployment(
     if ranks > 1:
         ERR.print(f"data_parallel_size is {ranks}: each rank is an instance of its own, with these limits.")
     if limits.pop("has_prefix_cache", False):
-        ERR.print(
-            "The engine caches prefixes: prompts that share a prefix look cheaper than they are.",
-        )
+        ERR.print("The engine caches prefixes: prompts that share a prefix look cheaper than they are.")
     options = {name: value for name, value in given.items() if value is not None}
-    return dataclasses.replace(deployment, **{**limits, **options}), ranks
+    return replace(deployment, **{**limits, **options}), ranks
 
 
 def check_concurrency(max_batch: int, requests: "LoggedRequests", name: str) -> None:

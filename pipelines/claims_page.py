@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+from fleetcast.assets.lake.sql_docs import escape_cell
 from fleetcast.models.world.project_paths import ROOT
 from fleetcast.models.world.toml_dataclasses import (
     ConfigError,
@@ -112,10 +113,10 @@ def write_claims_page(path: Path = CLAIMS_PAGE) -> None:
 def _claim_row(claim: PaperClaim) -> str:
     """Return the row of a claim; its figure links to the page where it is measured."""
     link = os.path.relpath(ROOT / claim.page, CLAIMS_PAGE.parent)
-    figure = f"[{_cell(claim.figure)}]({link})" if claim.figure else "–"
+    figure = f"[{escape_cell(claim.figure)}]({link})" if claim.figure else "–"
     command = f"`{claim.command}`" if claim.command else "–"
-    texts = [_cell(text) for text in (claim.claim, claim.place, claim.paper_value)]
-    return _row(*texts, figure, _cell(claim.reading), command, claim.verdict)
+    texts = [escape_cell(text) for text in (claim.claim, claim.place, claim.paper_value)]
+    return _row(*texts, figure, escape_cell(claim.reading), command, claim.verdict)
 
 
 def _row(*cells: str) -> str:
@@ -124,10 +125,6 @@ def _row(*cells: str) -> str:
 
 def _rule(columns: int) -> str:
     return _row(*["---"] * columns)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from itertools import groupby
 import click
 import typer
 
+from fleetcast.assets.lake.sql_docs import escape_cell
 from fleetcast.models.world.project_paths import ROOT
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.lazy_group import import_commands
@@ -33,7 +34,7 @@ def render_page() -> str:
     """The whole page as Markdown: a list of the commands, then a section for each."""
     commands = list(walk_commands(typer.main.get_command(cli_app), "fleetcast"))
     rows = [
-        f"| [`{name}`](#{name.replace(' ', '-')}) | {_cell(_summary(command))} |"
+        f"| [`{name}`](#{name.replace(' ', '-')}) | {escape_cell(_summary(command))} |"
         for name, command in commands
     ]
     index = "\n".join(["| command | what it does |", "| --- | --- |", *rows, ""])
@@ -82,14 +83,10 @@ def _row(parameter: click.Parameter) -> str:
     name = (
         ", ".join(parameter.opts) if is_option else parameter.make_metavar(click.Context(click.Command("")))
     )
-    default = "required" if parameter.required else _default(parameter)
-    meaning = _cell(" ".join((getattr(parameter, "help", None) or "").split()))
-    return f"| `{name}` | {_cell(_value(parameter))} | {_cell(default)} | {meaning} |"
-
-
-def _default(parameter: click.Parameter) -> str:
-    value = parameter.default
-    return "" if value in (None, False, "", ()) else f"`{value}`"
+    has_default = parameter.default not in (None, False, "", ())
+    default = "required" if parameter.required else f"`{parameter.default}`" if has_default else ""
+    meaning = escape_cell(" ".join((getattr(parameter, "help", None) or "").split()))
+    return f"| `{name}` | {escape_cell(_value(parameter))} | {escape_cell(default)} | {meaning} |"
 
 
 def _value(parameter: click.Parameter) -> str:
@@ -109,10 +106,6 @@ def _value(parameter: click.Parameter) -> str:
         return ", ".join(str(choice) for choice in kind.choices)
     nouns = {"integer": "integer", "float": "number", "boolean": "flag", "path": "path"}
     return nouns.get(kind.name, "text")
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from fleetcast.pipelines.options import (
     TtftTargetOption,
     expand_path,
     make_progress,
+    parse_phases,
     resolve_config,
 )
 from fleetcast.pipelines.terminal import cli_errors, short_path
@@ -96,8 +97,7 @@ def configure_command(
         from fleetcast.models.world.config_loading import load_config
         from fleetcast.models.world.named_llms import add_named_llms
 
-        if apart and together:
-            raise ValueError("--disaggregated and --colocated: one or the other, or neither for both.")
+        way = parse_phases(apart, together)
         catalogue = load_catalogue()
         chosen = configure_answer.with_drafts_of(
             load_config(resolve_config(config), catalogue), speculative_acceptance, speculative_draft_s
@@ -105,7 +105,6 @@ def configure_command(
         catalogue = override_catalogue(catalogue, chosen.catalogue, chosen.file.name)
         catalogue = add_named_llms(catalogue, [llm], "configure")
         types = [gpu.strip() for gpu in gpus.split(",")] if gpus else rent_query.timed_gpus(catalogue)
-        way = "apart" if apart else "together" if together else "any"
         query = configure_answer.ConfigureQuery(
             llm, list(dict.fromkeys(types)), quality_floor, way, ttft_slo_s, tpot_slo_s
         )
@@ -118,23 +117,18 @@ def configure_command(
             traffic = configure_traffic.read_configure_traffic(
                 source, llm, hours, catalogue, chosen, lake, Path(scratch), progress
             )
+        count = len(traffic.hours)
+        busiest = "the busiest hour" if count == 1 else f"the {count} busiest hours"
         answer = configure_answer.choose_engine(query, traffic, catalogue, chosen, progress)
         OUT.print(
-            f"{traffic.name}   ({traffic.requests:,} requests of {describe_hours(len(traffic.hours))}, "
-            f"{answer.search.considered:,} settings considered, {answer.search.replayed:,} replayed)",
+            f"{traffic.name}   ({traffic.requests:,} requests of {busiest}, "
+            f"{answer.search.considered:,} settings considered, {answer.search.replayed:,} replayed)"
         )
         show_engine_answer(answer)
         if traffic.note:
             OUT.print(traffic.note)
         folder = configure_answer.write_answer_files(answer, traffic, catalogue, out and expand_path(out))
-        OUT.print(
-            f"files    {short_path(folder)}: answer.json, engines.sh, fleet.toml, engines.yaml",
-        )
-
-
-def describe_hours(count: int) -> str:
-    """Return the busiest hours in words."""
-    return "the busiest hour" if count == 1 else f"the {count} busiest hours"
+        OUT.print(f"files    {short_path(folder)}: answer.json, engines.sh, fleet.toml, engines.yaml")
 
 
 def show_engine_answer(answer: "EngineAnswer") -> None:

@@ -56,11 +56,10 @@ def error_command(
         fleetcast sql "from scoreboard_differences where not is_carried"
     """
     with cli_errors():
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.replays.scorecards import read_scoreboard
         from fleetcast.assets.studies import latency_error
         from fleetcast.assets.studies_on_demand import error_draws
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         settings, day = load_settings_and_day(config, date_)
         base = [against] if against else []
@@ -78,11 +77,7 @@ def show_errors(settings: RunSettings, day: date, board: pa.Table, against: str 
 
     `board`: rows of the mart scoreboard; `against`: the policy that the others are compared with.
     """
-    from fleetcast.assets.studies.latency_error import (
-        profile_errors,
-        read_score_differences,
-        read_score_intervals,
-    )
+    from fleetcast.assets.studies.latency_error import profile_errors, read_score_intervals
     from fleetcast.models.latency.latency_errors import describe_profile_errors
 
     found = read_score_intervals(settings, day, board)
@@ -92,7 +87,7 @@ def show_errors(settings: RunSettings, day: date, board: pa.Table, against: str 
         return
     policies = list(dict.fromkeys(row["policy"] for row in found))
     base = against or (BASE if BASE in policies else policies[0])
-    of_day = read_score_differences(settings, day)
+    of_day = settings.day_rows("scoreboard_differences", day).to_pylist()
     first = strictest_scored_tier(board.to_pylist())
     shown = interval_columns(first, settings.catalogue.interactive_tiers)
     show_intervals(found, of_day, base, f"{settings.trace}, {day}", shown)
@@ -132,8 +127,6 @@ def show_intervals(
 
     ~ marks a figure whose difference from the policy `base` is not significant, ! one outside its interval.
 
-    Parameters
-    ----------
     found : rows of the mart scoreboard_intervals
     of_day : rows of the mart scoreboard_differences
     shown : head and format of each column by its name
@@ -242,7 +235,7 @@ def _show_saved_shares(
 def describe_replayed_saving(settings: RunSettings, day: date, policy: str) -> str:
     """Compare the replayed cost of a policy with BASE over the samples of latency errors; "" without any."""
     from fleetcast.assets.replays.scorecards import read_scoreboard
-    from fleetcast.assets.studies.latency_error import read_score_differences, read_score_intervals
+    from fleetcast.assets.studies.latency_error import read_score_intervals
 
     if not settings.lake.files("trials", experiment="error", trace=settings.trace, day=day):
         return ""
@@ -251,7 +244,7 @@ def describe_replayed_saving(settings: RunSettings, day: date, policy: str) -> s
     key = (policy, BASE, "usd")
     found = [
         row
-        for row in read_score_differences(settings, day)
+        for row in settings.day_rows("scoreboard_differences", day).to_pylist()
         if (row["policy"], row["against"], row["figure"]) == key
     ]
     if not found:

@@ -15,6 +15,7 @@ from fleetcast.pipelines.options import (
     load_cli_settings,
     make_progress,
     parse_day,
+    parse_phases,
 )
 from fleetcast.pipelines.plan_cli import NextDayOption
 from fleetcast.pipelines.terminal import cli_errors, short_path, show_note
@@ -79,18 +80,15 @@ def gpus_command(
         fleetcast gpus --disaggregated --prices prices.toml --tpot-slo-s 0.03
     """
     with cli_errors():
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.plans.day_ahead import next_plan_day
         from fleetcast.assets.plans_on_demand import gpu_fleets
         from fleetcast.assets.studies import rent_answer, rent_buckets, rent_query
         from fleetcast.models.world.model_rows import file_stem
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
-        if apart and together:
-            raise ValueError("--disaggregated and --colocated: one or the other, or neither for both.")
+        way = parse_phases(apart, together)
         settings = load_cli_settings(config)
         day = parse_day(date_) or next_plan_day(settings)
-        way = "apart" if apart else "together" if together else "any"
         query = rent_query.build_rent_query(
             settings, day, llm, gpus_, cap or [], way, ttft_slo_s, tpot_slo_s, make_progress(quiet)
         )

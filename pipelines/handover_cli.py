@@ -162,11 +162,7 @@ def export_command(
 
 
 def _export_plan(
-    settings: "RunSettings",
-    format_: ExportFormat,
-    policy: str,
-    region: str | None,
-    options: "ExportOptions",
+    settings: "RunSettings", format_: ExportFormat, policy: str, region: str | None, options: "ExportOptions"
 ) -> str:
     """Return a plan in a format: of its day, or for objects that act of the plan in force until then too."""
     from fleetcast.assets.plans.cluster_formats import CLUSTER_FORMATS, describe_empty_export
@@ -255,10 +251,9 @@ def grade_command(
     nothing.
     """
     with cli_errors():
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.plans_on_demand import shadow_runs
         from fleetcast.assets.studies.shadow_grading import grade_shadow
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         settings, day = load_settings_and_day(config, date_)
         table = grade_shadow(settings, day, policy, make_progress(quiet))

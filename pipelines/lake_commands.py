@@ -6,12 +6,7 @@ from typing import Annotated
 import pyarrow as pa
 import typer
 
-from fleetcast.pipelines.options import (
-    ConfigOption,
-    DayOption,
-    expand_path,
-    load_settings_and_day,
-)
+from fleetcast.pipelines.options import ConfigOption, DayOption, expand_path, load_settings_and_day
 from fleetcast.pipelines.terminal import cli_errors, exit_with_message, short_path
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, show_board
 
@@ -43,9 +38,7 @@ def check_command() -> None:
         OUT.print(f"files    {whole:,} of {found.verified:,} are as written")
         if without := found.without_digest:
             names = ", ".join(without[:SHOWN_FILES]) + (" ..." if len(without) > SHOWN_FILES else "")
-            OUT.print(
-                f"         {len(without):,} without digest (of 0.1.0, copied, or it is lost): {names}",
-            )
+            OUT.print(f"         {len(without):,} without digest (of 0.1.0, copied, or it is lost): {names}")
     raise typer.Exit(1 if found.broken else 0)
 
 

@@ -70,7 +70,6 @@ def levels_command(
     minutes.
     """
     with cli_errors():
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies.level_search import (
             LevelsQuery,
             describe_endpoint_levels,
@@ -79,7 +78,7 @@ def levels_command(
             try_levels,
         )
         from fleetcast.assets.studies_on_demand import level_trials
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         settings, day = load_settings_and_day(config, date_)
         stacks = LevelsQuery().stacks if stack is None else split_names(stack)

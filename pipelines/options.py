@@ -1,7 +1,7 @@
 """Options that several commands share, and the functions that parse them."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import Annotated
@@ -48,8 +48,7 @@ PriceListsOption = Annotated[
     Path | None, typer.Option(help="A file with your own prices, in the form of prices.toml.")
 ]
 TtftTargetOption = Annotated[
-    float | None,
-    typer.Option(help="TTFT target in seconds. Default: that of the strictest tier.", min=0.001),
+    float | None, typer.Option(help="TTFT target in seconds. Default: that of the strictest tier.", min=0.001)
 ]
 TpotTargetOption = Annotated[
     float | None,
@@ -67,12 +66,6 @@ ColumnsOption = Annotated[
         metavar="NAME=COLUMN,...",
     ),
 ]
-
-
-def add_commands(app: typer.Typer, *functions: Callable[..., None], panel: str | None = None) -> None:
-    """Register the functions NAME_command as commands NAME, in this order; `panel`: their part of --help."""
-    for function in functions:
-        app.command(function.__name__.removesuffix("_command"), rich_help_panel=panel)(function)
 
 
 def resolve_config(name: str) -> str:
@@ -111,6 +104,13 @@ def expand_path(path: Path) -> Path:
 def make_progress(quiet: bool) -> Progress:
     """Return progress bars, or with --quiet a progress that prints a line a minute."""
     return MinuteLines() if quiet else ProgressBars()
+
+
+def parse_phases(apart: bool, together: bool) -> str:
+    """Return where prefill and decode may run: apart, together or any. Raises ValueError for both options."""
+    if apart and together:
+        raise ValueError("--disaggregated and --colocated: one or the other, or neither for both.")
+    return "apart" if apart else "together" if together else "any"
 
 
 def parse_columns(texts: Sequence[str] | None) -> dict[str, str]:

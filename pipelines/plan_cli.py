@@ -15,7 +15,6 @@ from fleetcast.pipelines.options import (
     PolicyOption,
     QuietOption,
     RegionOption,
-    add_commands,
     load_cli_settings,
     make_progress,
     parse_day,
@@ -110,10 +109,9 @@ def ahead_command(
     or else from all instances of the config.
     """
     with cli_errors():
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.plans.day_ahead import DAY_AHEAD_POLICY, next_plan_day, plan_ahead
         from fleetcast.assets.plans_on_demand import day_ahead_plans
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         settings = load_cli_settings(config)
         first = parse_day(date_) or next_plan_day(settings)
@@ -141,10 +139,9 @@ def promise_command(
     """
     with cli_errors():
         from fleetcast.assets.advice.nightly_promise import describe_promises, promise_next_day
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.plans.day_ahead import next_plan_day
         from fleetcast.assets.plans_on_demand import advised_days
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         settings = load_cli_settings(config)
         day = parse_day(date_) or next_plan_day(settings)
@@ -213,10 +210,9 @@ def buy_command(
     list has what the other regions would buy in addition, and what they have no capacity for.
     """
     with cli_errors():
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.plans_on_demand import commitments
         from fleetcast.assets.studies.buying import PurchaseTerms, write_buying_list
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         settings = load_cli_settings(config)
         day, table = write_buying_list(settings, PurchaseTerms(reserved, spot), weeks, make_progress(quiet))
@@ -226,4 +222,10 @@ def buy_command(
         show_note(f"figure   {short_path(settings.figures(day))}/commitments.png")
 
 
-add_commands(plan_app, quality_command, export_command, ran_command, grade_command)
+for name, command in (
+    ("quality", quality_command),
+    ("export", export_command),
+    ("ran", ran_command),
+    ("grade", grade_command),
+):
+    plan_app.command(name)(command)

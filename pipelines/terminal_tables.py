@@ -3,7 +3,7 @@
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -60,6 +60,14 @@ def show_board(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) 
         numbers = frozenset(range(1, len(columns)))
         cells = ([row[column] for column in columns] for row in rows)
         OUT.print(_new_table([heads[column] for column in columns], cells, numbers))
+
+
+def show_resolution(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print the resolution of the search that found the rows of a board, from their noise_share."""
+    resolution = max((row["noise_share"] for row in rows if row["noise_share"] is not None), default=0.0)
+    OUT.print(
+        f"resolution of the search: {format_percent(resolution, '.1f')} %; smaller differences mean nothing"
+    )
 
 
 def show_table(answer: pa.RecordBatchReader) -> int:

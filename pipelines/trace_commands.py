@@ -149,9 +149,8 @@ def characterise_command(trace: TraceArgument, quiet: QuietOption = False) -> No
         from fleetcast.assets.demand.character_figures import character_figures_folder
         from fleetcast.assets.demand.characterise import characterise_trace
         from fleetcast.assets.lake.settings import load_settings
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies_on_demand import characterisation
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         settings = load_settings("office")  # only its lake is used
         lake = settings.lake

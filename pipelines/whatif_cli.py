@@ -15,7 +15,13 @@ from fleetcast.pipelines.options import (
     make_progress,
 )
 from fleetcast.pipelines.terminal import cli_errors, short_path
-from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
+from fleetcast.pipelines.terminal_tables import (
+    OUT,
+    format_figure,
+    format_percent,
+    show_board,
+    show_resolution,
+)
 
 
 def whatif_command(
@@ -64,15 +70,14 @@ def decide_command(
     fleetcast sql sql/queries/which_forecast_pays.sql
     """
     with cli_errors():
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies import decisions
         from fleetcast.assets.studies_on_demand import decisions as decisions_asset
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         settings, day = load_settings_and_day(config, date_)
         table = decisions.try_forecasts(settings, day, make_progress(quiet))
         publish_on_demand(decisions_asset, settings, AssetRows(table, {"day": day}))
-        board = decisions.read_decision_board(settings, day)
+        board = settings.lake.sql(decisions.DECISION_LEADERBOARD_SQL, trace=settings.trace, day=day)
         show_decisions(board, settings.trace, day)
         show_savings(settings, day, board)
         OUT.print(f"figure   {short_path(settings.figures(day))}/decision_curves.png")
@@ -121,10 +126,7 @@ def show_decisions(board: pa.Table, trace: str, day: date) -> None:
         )
         lines.append((row["method"], *figures, *(format_percent(row[name], "+.1f") for name in shares)))
     show_board(title, heads, lines)
-    resolution = max((row["noise_share"] for row in rows if row["noise_share"] is not None), default=0.0)
-    OUT.print(
-        f"resolution of the search: {format_percent(resolution, '.1f')} %; smaller differences mean nothing"
-    )
+    show_resolution(rows)
     for row in rows:
         if row["failure_reason"]:
             OUT.print(f"{row['method']}: {row['failure_reason']}")

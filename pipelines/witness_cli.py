@@ -32,9 +32,7 @@ HEADS = (
 
 
 def witness_command(
-    date_: DayOption = None,
-    config: ConfigOption = "office",
-    quiet: QuietOption = False,
+    date_: DayOption = None, config: ConfigOption = "office", quiet: QuietOption = False
 ) -> None:
     """Compare the latencies that engines measured on a day with its replay on the fleet that ran.
 
@@ -48,10 +46,9 @@ def witness_command(
     before, from which hour on, and the likely cause. The exit code is 1 if an engine drifted.
     """
     with cli_errors():
-        from fleetcast.assets.pages.on_demand_asset import AssetRows
         from fleetcast.assets.studies.witness import drifted_rows, witness_day
         from fleetcast.assets.studies_on_demand import witnessed
-        from fleetcast.pipelines.runs import publish_on_demand
+        from fleetcast.pipelines.runs import AssetRows, publish_on_demand
 
         settings, day = load_settings_and_day(config, date_)
         table = witness_day(settings, day, make_progress(quiet))

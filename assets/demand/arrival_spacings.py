@@ -105,10 +105,8 @@ def _variation(
 
     Returns
     -------
-    mean
-        Coefficient of variation, (senders,); 1 where no window has enough gaps.
-    by_window
-        The same by ten minutes, (senders, days, 144); the mean where a window has too few gaps.
+    mean : coefficient of variation, (senders,); 1 where no window has enough gaps
+    by_window : the same by ten minutes, (senders, days, 144); the mean where a window has too few gaps
     """
     count = sender.max() + 1
     senders = clients.assign(sender=sender)
@@ -135,14 +133,10 @@ def _arrivals(
 
     Returns
     -------
-    midnight_us : int
-        Of the day, since 1970.
-    arrived_us : np.ndarray
-        Since midnight, in order, (requests,).
-    of : np.ndarray
-        Sender of each request, (requests,).
-    day : int
-        Place of the day in `days`.
+    midnight_us : of the day, since 1970
+    arrived_us : since midnight, in order, (requests,)
+    of : sender of each request, (requests,)
+    day : place of the day in `days`
     """
     day = lake.sql(
         "select day from requests where trace = $trace group by day order by count(*) desc, day limit 1",

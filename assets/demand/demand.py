@@ -67,18 +67,11 @@ def read_demand_matrix(
 ) -> DemandMatrix:
     """Read the demand of whole days, both ends included, as regular series.
 
-    Parameters
-    ----------
-    bucket_minutes : int
-        Length of a bucket; a day must be a whole number of them.
-    measure : str
-        One of MEASURES.
+    bucket_minutes : length of a bucket; a day must be a whole number of them
+    measure : one of MEASURES
 
-    Returns
-    -------
-    DemandMatrix
-        Endpoints and tiers in catalogue order; the mean rate of each bucket, 0 where no request arrived, nan
-        where nothing was collected (`is_demand_unknown`).
+    Returns: endpoints and tiers in catalogue order; the mean rate of each bucket, 0 where no request arrived,
+    nan where nothing was collected (`is_demand_unknown`).
 
     Raises
     ------
@@ -121,20 +114,14 @@ def read_app_demand(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Read the interactive input tokens of each endpoint's large apps, and of its other apps together.
 
-    Parameters
-    ----------
-    start
-        The buckets of whole days, as in `DemandMatrix`.
-    known
-        Number of buckets that choose the large apps: those with LEAST_PART_SHARE of the endpoint's tokens.
+    start : the buckets of whole days, as in `DemandMatrix`
+    known : number of buckets that choose the large apps: those with LEAST_PART_SHARE of the endpoint's tokens
 
     Returns
     -------
-    per_s
-        Tokens per second, shape (apps, buckets), as in `DemandMatrix`. An endpoint whose known
-        buckets have a single app has none.
-    endpoint
-        Index of each app's endpoint, llm by llm, shape (apps,).
+    per_s : tokens per second, shape (apps, buckets), as in `DemandMatrix`. An endpoint whose known buckets
+        have a single app has none.
+    endpoint : index of each app's endpoint, llm by llm, shape (apps,)
     """
     bucket = np.timedelta64(bucket_minutes, "m")
     rows = lake.sql(

@@ -164,26 +164,17 @@ def _fit_app_levels(
     The rate of a client whose app has a level is the client's share of the app, by hour of the week, times
     the app's mean rate; the level then scales it.
 
-    Parameters
-    ----------
-    rates
-        Requests per hour of the week, shape (clients, 168).
-    app
-        App of each client, shape (clients,).
+    rates : requests per hour of the week, shape (clients, 168)
+    app : app of each client, shape (clients,)
 
     Returns
     -------
-    level
-        Row of each client in the levels, shape (clients,); -1: none.
-    expected
-        Requests by minute, shape (groups, minutes).
-    rates
-        With the levels taken out, shape (clients, 168).
-    levels
-        Of the apps that need them.
-    by_hour
-        The recorded level of each hour, relative to the mean, shape (apps with levels, days, 24); nan where
-        it was not recorded in full.
+    level : row of each client in the levels, shape (clients,); -1: none
+    expected : requests by minute, shape (groups, minutes)
+    rates : with the levels taken out, shape (clients, 168)
+    levels : of the apps that need them
+    by_hour : the recorded level of each hour, relative to the mean, shape (apps with levels, days, 24); nan
+        where it was not recorded in full
     """
     hour_of_week, is_whole = record.hour_of_week(), record.recorded_share() > LEAST_WHOLE_HOUR
     counts, weekly = (sum_by_code(values, app) for values in (record.per_hour, rates))

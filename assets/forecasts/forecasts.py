@@ -63,10 +63,7 @@ def forecast_day_ahead(
 
     The day itself needs no data.
 
-    Parameters
-    ----------
-    known_until : date
-        Earlier day at whose midnight the forecast is made; None: `day`.
+    known_until : earlier day at whose midnight the forecast is made; None: `day`
     """
     minutes, method = settings.config.forecast.bucket_minutes, settings.config.forecast.method
     per_hour, per_day = 60 // minutes, HOURS_OF_DAY * 60 // minutes
@@ -140,14 +137,9 @@ def forecast_rows(
 ) -> pa.Table:
     """Return the predictions of one method as rows, one per series, cutoff and bucket.
 
-    Parameters
-    ----------
-    first
-        Day of the first cutoff; cutoffs follow every hour.
-    minutes
-        Length of a bucket.
-    actual
-        Actual rates, shape as `found.mean`: (series, cutoffs, horizon).
+    first : day of the first cutoff; cutoffs follow every hour
+    minutes : length of a bucket
+    actual : actual rates, shape as `found.mean`: (series, cutoffs, horizon)
     """
     tier, llm, region = np.array(panel.names).T
     series, at, ahead = (axis.ravel() for axis in np.indices(found.mean.shape))

@@ -63,17 +63,11 @@ def read_panel(
 ) -> Panel:
     """Read the demand of whole days, both ends included, in buckets of `minutes`, with its calendar.
 
-    Parameters
-    ----------
-    horizon
-        Buckets after the last day that the calendar covers too.
-    tiers
-        Tiers of the catalogue, or INTERACTIVE for the sum of all interactive tiers.
-    until
-        Number of known buckets: later ones are set to nan. None: all.
-    parts_until
-        Number of buckets that choose the apps of `Panel.parts`: those before the first cutoff. None: no
-        parts. Only for the interactive input tokens.
+    horizon : buckets after the last day that the calendar covers too
+    tiers : tiers of the catalogue, or INTERACTIVE for the sum of all interactive tiers
+    until : number of known buckets: later ones are set to nan. None: all.
+    parts_until : number of buckets that choose the apps of `Panel.parts`: those before the first cutoff.
+        None: no parts. Only for the interactive input tokens.
     """
     calendar, catalogue = settings.config.calendar, settings.catalogue
     found = read_demand_matrix(settings.lake, settings.trace, *days, minutes, catalogue, measure)

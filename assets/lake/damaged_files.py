@@ -100,8 +100,7 @@ def remaking_command(lake: Lake, file: LakePath) -> str:
 
     The config is that of the trace: shipped ones have its name. CONFIG stands for one of your own.
     """
-    table, *folders = lake.below(file.parent).split("/")
-    partition = dict(folder.split("=", 1) for folder in folders)
+    table, partition = lake.below(file).split("/")[0], lake.partition_of(file)
     landed = (partition.get("trace"), file.stem)
     if table in LANDED_TABLES and lake.path("ingests", file.stem, trace=landed[0]).is_file():
         return f"fleetcast forget {file.stem} && fleetcast ingest"

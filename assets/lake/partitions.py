@@ -32,7 +32,7 @@ HISTORY_DAYS = 14  # shown in the lineage; a run reads [forecast] history_days o
 def days_of_traces(lake: Lake, configs: Path = CONFIG_DIR) -> set[date]:
     """Return the days of the traces in a folder's configs, and the days with requests in the lake."""
     catalogue = load_catalogue()
-    days = {date.fromisoformat(file.parent.name.removeprefix("day=")) for file in lake.files("requests")}
+    days = {date.fromisoformat(lake.partition_of(file)["day"]) for file in lake.files("requests")}
     for path in configs.glob("*.toml"):
         with suppress(ConfigError):  # a run of that config raises it
             trace = load_config(path.stem, catalogue, configs).trace

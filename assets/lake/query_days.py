@@ -27,11 +27,7 @@ WILDCARDS = re.compile(r"[*?\[]")  # in a path they stand for other names
 
 
 def files_of_days(
-    lake: TableFiles,
-    query: str,
-    needed: Needed,
-    params: Mapping[str, Any],
-    folders: Sequence[str] | None,
+    lake: TableFiles, query: str, needed: Needed, params: Mapping[str, Any], folders: Sequence[str] | None
 ) -> dict[str, list[LakePath]]:
     """Return the files that a query needs, of each table of which it reads single days.
 

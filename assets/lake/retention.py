@@ -1,6 +1,5 @@
 """Remove what old days have in a row per request, and keep their scorecards and scoreboards."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 from fleetcast.assets.lake.file_digests import digest_path, digested_files
@@ -42,16 +41,7 @@ def tidy_lake(lake: Lake, keep_days: int, is_dry_run: bool = False) -> Freed:
 
 def old_files(lake: Lake, table: str, keep_days: int) -> list[LakePath]:
     """Return the files of all but the last `keep_days` days of each trace of a table."""
-    days: dict[str, set[str]] = {}
-    files = lake.files(table)
-    for path in files:
-        trace, day = partition_of(lake, path)
-        days.setdefault(trace, set()).add(day)
-    kept = {(trace, day) for trace, found in days.items() for day in sorted(found)[-keep_days:]}
-    return [path for path in files if partition_of(lake, path) not in kept]
-
-
-def partition_of(lake: Lake, path: LakePath) -> tuple[str, str]:
-    """Return the trace and the day of a file, as its folders name them."""
-    _, trace, day, *_ = Path(lake.below(path)).parts
-    return trace, day
+    days = {trace: lake.days(table, trace)[-keep_days:] for trace in lake.traces(table)}
+    kept = {(trace, day.isoformat()) for trace, found in days.items() for day in found}
+    places = {path: lake.partition_of(path) for path in lake.files(table)}
+    return [path for path, place in places.items() if (place["trace"], place["day"]) not in kept]

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from fleetcast.assets.lake.environment import LAKE
 from fleetcast.assets.lake.process_resources import usable_cores
@@ -48,19 +49,9 @@ class RunSettings:
         return Grid(self.catalogue, self.config.fleet)
 
     def serving_load(self, requested: Floats, axis: int) -> Floats:
-        """Convert a load by requested llm into a load by serving llm.
+        """Convert a load by requested llm into a load by serving llm, in the same unit and shape.
 
-        Parameters
-        ----------
-        requested : Floats
-            Load in any additive unit, shape (..., llms, ...); the llms of the catalogue are along `axis`.
-        axis : int
-            The axis of the llms.
-
-        Returns
-        -------
-        Floats
-            Load in the same unit and shape (..., llms, ...), by serving llm.
+        `requested`: in any additive unit, shape (..., llms, ...); the llms of the catalogue are along `axis`.
         """
         cascades = self.config.replay.cascades
         if not cascades:
@@ -77,6 +68,11 @@ class RunSettings:
     def figures(self, day: date) -> LakePath:
         """Return the folder of a day's figures, next to the lake's folder, also in a bucket."""
         return self.lake.root.parent / "figures" / self.trace / day.isoformat()
+
+    def day_rows(self, table: str, day: date, order: str = "all") -> pa.Table:
+        """Return the rows of a table or mart of the trace on a day, ordered by these columns."""
+        query = f"from {table} where trace = $trace and day = $day order by {order}"
+        return self.lake.sql(query, trace=self.trace, day=day)
 
     def history(self, day: date) -> list[date]:
         """Return the days before `day` that a forecast may use, oldest first; none is before the trace."""

@@ -7,10 +7,10 @@ from fleetcast.assets.lake.shared_columns import column_meaning
 from fleetcast.assets.lake.sql_files import SQL, read_sql
 from fleetcast.assets.lake.sql_index import (
     BY_QUESTION,
-    INDEX_SUBJECTS,
     SQL_FILE_KINDS,
     describe_file,
     index_entries,
+    read_subjects,
 )
 from fleetcast.assets.lake.table_queries import escape_quotes
 
@@ -60,7 +60,7 @@ columns that many files have. `reads/` has the queries of the program itself.
 def render_sql_index() -> str:
     """Return the page as Markdown: a line for each table, mart, macro and query, then the checks."""
     parts = [INTRODUCTION, _list_questions(), SUBJECTS_INTRODUCTION]
-    for subject, names in INDEX_SUBJECTS.items():
+    for subject, names in read_subjects().items():
         parts.append(_list(subject, [(name, SQL_FILE_KINDS[name.split("/")[0]]) for name in names]))
     checks = [
         f"{kind}s/{path.stem}"
@@ -80,10 +80,7 @@ def write_sql_index(path: Path = SQL_INDEX) -> None:
 def comment_statements(columns: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield DuckDB statements that write the headers' texts as comments on views and columns.
 
-    Parameters
-    ----------
-    columns : Mapping[str, Sequence[str]]
-        The columns of each existing view.
+    `columns`: those of each existing view.
     """
     for path in (*SQL.glob("tables/*.sql"), *SQL.glob("marts/*.sql")):
         file, view = read_sql(path), path.stem
@@ -102,7 +99,7 @@ def _list_questions() -> str:
             rows.append(f'| {entry.text} | `"{entry.query}"` |')
         elif entry.kind == "query":
             question = entry.text.partition("?")[0] + "?" if "?" in entry.text else entry.text
-            rows.append(f"| {_cell(question)} | [{entry.query}]({entry.query.removeprefix('sql/')}) |")
+            rows.append(f"| {escape_cell(question)} | [{entry.query}]({entry.query.removeprefix('sql/')}) |")
     return "\n".join([*rows, ""])
 
 
@@ -111,11 +108,12 @@ def _list(title: str, files: Sequence[tuple[str, str]]) -> str:
     rows = [f"### {title}", "", "| name | kind | what it has |", "| --- | --- | --- |"]
     for name, kind in files:
         file, stem = read_sql(f"{name}.sql"), name.split("/")[1]
-        rows.append(f"| [{stem}]({name}.sql) | {kind} | {_cell(describe_file(file))} |")
+        rows.append(f"| [{stem}]({name}.sql) | {kind} | {escape_cell(describe_file(file))} |")
     return "\n".join([*rows, ""])
 
 
-def _cell(text: str) -> str:
+def escape_cell(text: str) -> str:
+    """Return a text as a cell of a Markdown table."""
     return text.replace("|", "\\|").replace("*", "\\*")
 
 

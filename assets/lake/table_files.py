@@ -77,17 +77,19 @@ class TableFiles:
         """Return the path of a file relative to the root."""
         return store.name_below_root(path, self.root)
 
+    def partition_of(self, path: LakePath) -> dict[str, str]:
+        """Return the partition of a file of a table, as its folders name it."""
+        _, *folders, _ = self.below(path).split("/")
+        return dict(folder.split("=", 1) for folder in folders)
+
     def traces(self, table: str) -> list[str]:
         """Return the traces of a table in the lake, in order."""
-        folders = {part for p in self.files(table) for part in p.parts if part.startswith("trace=")}
-        return sorted(folder.removeprefix("trace=") for folder in folders)
+        return sorted({self.partition_of(path)["trace"] for path in self.files(table)})
 
     def days(self, table: str, trace: str) -> list[date]:
         """Return the days of a trace's table in the lake, in order."""
-        folders = {
-            part for p in self.files(table, trace=trace) for part in p.parts if part.startswith("day=")
-        }
-        return sorted(date.fromisoformat(folder.removeprefix("day=")) for folder in folders)
+        days = {self.partition_of(path)["day"] for path in self.files(table, trace=trace)}
+        return sorted(map(date.fromisoformat, days))
 
     def day_folders(self, table: str) -> list[str]:
         """Return the names below the root of the folders of a table's days; on disk some may be empty."""

@@ -75,17 +75,10 @@ def make_day_panels(count: int, columns: int) -> tuple["Figure", list["Axes"]]:
 def staircase_points(times: pd.Series, values: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     """Return the points of a staircase whose last step is drawn to its end.
 
-    Parameters
-    ----------
-    times : pd.Series
-        Start of each step, UTC, shape (steps,).
-    values : pd.Series
-        Height of each step, in any unit, shape (steps,).
+    times : start of each step, UTC, shape (steps,)
+    values : height of each step, in any unit, shape (steps,)
 
-    Returns
-    -------
-    tuple[np.ndarray, np.ndarray]
-        Hours since midnight of the first day, and values; shape (steps + 1,) each.
+    Returns: hours since midnight of the first day, and values; shape (steps + 1,) each.
     """
     hours = ((times - times.min().normalize()).dt.total_seconds() / 3600).to_numpy(float)
     width = hours[1] - hours[0] if len(hours) > 1 else 24.0
@@ -160,15 +153,9 @@ def group_alike(items: Iterable[T], is_like: Callable[[T, T], bool]) -> list[lis
 def group_overlapping_points(x: Floats, y: Floats) -> list[list[int]]:
     """Group points that overlap, so that they share a label.
 
-    Parameters
-    ----------
-    x, y : Floats
-        Position of each point, in fractions of the axes, shape (points,).
+    x, y : position of each point, in fractions of the axes, shape (points,)
 
-    Returns
-    -------
-    list[list[int]]
-        Indices of the points of each group.
+    Returns: indices of the points of each group.
     """
     at = np.column_stack([x, y])
     order: list[int] = np.lexsort((y, x)).tolist()
@@ -181,17 +168,10 @@ def label_positions(x: Floats, y: Floats, letters: Sequence[int]) -> list[tuple[
     A label is right of its point, or left of it where the axes end. It moves up or down as little as needed.
     Labels that need not move are placed first.
 
-    Parameters
-    ----------
-    x, y : Floats
-        Position of each point, in fractions of the axes, shape (points,).
-    letters : Sequence[int]
-        Number of letters of each label.
+    x, y : position of each point, in fractions of the axes, shape (points,)
+    letters : number of letters of each label
 
-    Returns
-    -------
-    list[tuple[float, float]]
-        Left end and height of each label, in fractions of the axes.
+    Returns: left end and height of each label, in fractions of the axes.
     """
     taken = [
         (at - POINT_SIZE[0], at + POINT_SIZE[0], height, POINT_SIZE[1])

@@ -123,8 +123,6 @@ def quantile_path(mean: Floats, peak: Floats, most_headroom_share: float) -> Flo
 
     The result is at most `most_headroom_share` above the mean's maximum; it is `peak` where that is 0.
 
-    Parameters
-    ----------
     mean : (..., windows) tokens/s
     peak : the quantile of the maximum, tokens/s, of the mean's shape
     most_headroom_share : largest share above the mean's maximum

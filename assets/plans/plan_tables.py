@@ -23,8 +23,6 @@ FLOWS = ("capacity", "exports", "imports", "unserved", "remote", "buffer_short")
 def write_plan_bounds(settings: RunSettings, day: date, capacities: Sequence[float], truth: PlanLoad) -> None:
     """Write the table plan_bounds of a day.
 
-    Parameters
-    ----------
     capacities : input tokens/s of one instance of each of `grid.service_options`
     truth : the actual load
     """

@@ -65,8 +65,6 @@ def problem_template(
 def instance_capacity_and_gpus(grid: Grid, planned_tokens_per_s: Sequence[float]) -> tuple[Floats, Ints]:
     """Return capacity and GPUs of one instance of each service on each option.
 
-    Parameters
-    ----------
     planned_tokens_per_s : capacity that a plan uses, of each of `grid.service_options`, tokens/s
 
     Returns

@@ -39,8 +39,6 @@ class KnownAnswers(NamedTuple):
     def scores_by_llm(self, llms: Iterable[str], serving_llm: npt.NDArray[np.integer]) -> Floats:
         """Return the score of each request's answer.
 
-        Parameters
-        ----------
         llms : names by index
         serving_llm : (N,) index of the llm that answers each request
 

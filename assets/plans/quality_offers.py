@@ -113,8 +113,6 @@ def judged_answers_per_request(
 
     A threshold of 0 accepts every answer, so it needs no judge. An llm that serves alone is not sampled.
 
-    Parameters
-    ----------
     thresholds : (P, llms - 1) scores from 0 to 1
     selected : routing of each of the P points
     shadow_share : share of the requests that all serving llms answer

@@ -27,8 +27,6 @@ SAMPLES_PER_DAY = round(HOURS_OF_DAY * 3600 / SAMPLE_S)
 def autoscaler_targets(settings: RunSettings, day: date, capacity: Floats, demand: Floats) -> Floats:
     """Return the target options of the day, shape (samples, services, regions, options).
 
-    Parameters
-    ----------
     capacity : (services, regions, options) input tokens/s of one option
     demand : (llms, regions) input tokens/s, the load of the fleet at the start
     """

@@ -53,8 +53,6 @@ def compact_schedule(
 ) -> Schedule:
     """Return the schedule of a day.
 
-    Parameters
-    ----------
     capacity, of_four : (services, regions, options) tokens/s of one option of four; `capacity` times the knob
     start : (pools,) instances
 

@@ -23,8 +23,6 @@ def pool_holds_s(settings: RunSettings, day: date, of_four: Floats, shares: Floa
 
     It is the cheapest time on the week before `day`, and the longest boot where no day of it has requests.
 
-    Parameters
-    ----------
     of_four : (pools,) tokens/s of one of four instances
     shares : (4, pools) of `size_shares`
     """
@@ -43,8 +41,6 @@ def pool_holds_s(settings: RunSettings, day: date, of_four: Floats, shares: Floa
 def cheapest_holds_s(settings: RunSettings, week: Sequence[date], of_four: Floats, shares: Floats) -> Floats:
     """Return how long each pool should have held an unused instance on these days, shape (pools,) seconds.
 
-    Parameters
-    ----------
     of_four : (pools,) tokens/s of one of four instances
     shares : (4, pools) of `size_shares`
     """

@@ -47,8 +47,6 @@ SHOWN_STEPS = STEP_MINUTES * 60 // STEP + 1  # of which an HPA's steps need the 
 class LiveReplicas:
     """Replicas of each workload by the rule `compact`, and by a plan where the server's metrics lack.
 
-    Parameters
-    ----------
     plan : the plan that applies without metrics
     url, where : address of the server, and label matchers of the engines' series
     progress : shows how the capacity of the instances is measured, at the start and once a day

@@ -27,12 +27,7 @@ import numpy as np
 import pandas as pd
 
 from fleetcast.assets.studies.bench_summaries import MS_PER_S, is_vllm_summary
-from fleetcast.assets.studies.log_rows import (
-    PLACE,
-    CalibrationError,
-    numeric_column,
-    refuse_bad_rows,
-)
+from fleetcast.assets.studies.log_rows import PLACE, CalibrationError, numeric_column, refuse_bad_rows
 
 NS_PER_S = 1e9
 GUIDELLM_ENDINGS = {

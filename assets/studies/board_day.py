@@ -32,7 +32,6 @@ from fleetcast.models.world.config import CustomPolicy
 ALWAYS = ("lt_i", "clairvoyant")  # the initial fleet of all, and the reference of regret
 ATTAINED = "attained_ratio"  # metric of a tier: its attainment over its target
 BACKLOG = "backlog_usd"  # metric: what the deferred requests that wait at midnight would cost
-DAY_WHERE = "where trace = $trace and day = $day"
 SPENT_SQL = "select day, policy, llm, sum(usd) as usd from plans where trace = $trace group by all"
 MetricRow = dict[str, Any]
 Knobs = Mapping[str, Any]  # settings of a policy by field of CustomPolicy

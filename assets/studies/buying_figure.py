@@ -19,11 +19,7 @@ from fleetcast.assets.pages.figure_style import (
 
 def draw_commitments(settings: RunSettings, day: date) -> LakePath:
     """Draw the commitments of a day's buying list into the folder of the day's figures."""
-    frame = settings.lake.sql(
-        "from commitments where trace = $trace and day = $day order by served_region, gpu, reserved_gpus",
-        trace=settings.trace,
-        day=day,
-    ).to_pandas()
+    frame = settings.day_rows("commitments", day, "served_region, gpu, reserved_gpus").to_pandas()
     return save_day_figure(settings, day, "commitments", lambda: draw_commitment_curves(frame))
 
 

@@ -13,17 +13,11 @@ from fleetcast.assets.studies.configure_files import (
     render_commands,
     render_config,
     render_kubernetes,
-    write_configure_files,
 )
 from fleetcast.assets.studies.configure_limits import InstanceLimit, describe_limit, find_limits
 from fleetcast.assets.studies.configure_traffic import ConfigureTraffic
 from fleetcast.assets.studies.try_fleet import FRONTEND_S
-from fleetcast.models.configure.engine_points import (
-    EngineMarket,
-    EnginePoint,
-    list_kinds,
-    price_engines,
-)
+from fleetcast.models.configure.engine_points import EngineMarket, EnginePoint, list_kinds, price_engines
 from fleetcast.models.configure.fleet_trials import (
     MILLION,
     FleetScore,
@@ -46,7 +40,7 @@ from fleetcast.models.configure.vllm_defaults import default_points, with_defaul
 from fleetcast.models.latency.latency_errors import errors_in_use
 from fleetcast.models.world.calendar import HOUR_S
 from fleetcast.models.world.catalogue import Catalogue
-from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.config import RunConfig, replace_given
 from fleetcast.models.world.engine_answers import ANSWER_VERSION
 from fleetcast.models.world.fleet_config import are_acceptance_rates
 from fleetcast.models.world.model_rows import file_stem
@@ -122,10 +116,7 @@ def with_targets(catalogue: Catalogue, query: ConfigureQuery) -> Catalogue:
     name = catalogue.strictest_tier(catalogue.tiers)
     if name is None:
         raise ConfigError("No interactive tier has a target to attain. Give one in tiers.toml.")
-    tier = catalogue.tiers[name]
-    tier = dataclasses.replace(
-        tier, ttft_slo_s=query.ttft_slo_s or tier.ttft_slo_s, tpot_slo_s=query.tpot_slo_s or tier.tpot_slo_s
-    )
+    tier = replace_given(catalogue.tiers[name], ttft_slo_s=query.ttft_slo_s, tpot_slo_s=query.tpot_slo_s)
     return dataclasses.replace(catalogue, tiers={**catalogue.tiers, name: tier})
 
 
@@ -403,5 +394,7 @@ def write_answer_files(
         "fleet.toml": render_config(llm, answer.market, answer.best),
         "engines.yaml": render_kubernetes(llm, commands, arch, answer.best),
     }
-    write_configure_files(folder, files)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
     return folder

@@ -3,7 +3,6 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
@@ -49,7 +48,7 @@ class EngineCommand(NamedTuple):
     role: str
     instances: int
     shape: EngineShape
-    product: str  # label of its nodes
+    product: str  # label of its nodes; the name of the GPU type where none is known
     vllm: list[str]
     sglang: list[str]
 
@@ -75,9 +74,10 @@ def engine_commands(llm: str, arch: Llm, market: EngineMarket, score: FleetScore
     """Return the command of each role, for vLLM and for SGLang; `arch` is the llm without the variant."""
     point = score.point
     roles = ("whole",) if point.decode is None else ("prefill", "decode")
+    gpus = next(iter(market.catalogues.values())).gpus
     return [
         EngineCommand(
-            role, count, shape, product_label(market, shape.gpu),
+            role, count, shape, PRODUCTS.get(gpus[shape.gpu].system or "", shape.gpu),
             vllm_command(llm, arch, market, point, shape, role),
             sglang_command(llm, arch, market, point, shape, role),
         )
@@ -155,12 +155,6 @@ def quantises(arch: Llm, point: EnginePoint) -> int | None:
 def flags(**values: object) -> list[str]:
     """Return options by name, with dashes."""
     return [word for name, value in values.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-
-
-def product_label(market: EngineMarket, gpu: str) -> str:
-    """Return the label of nodes with a GPU type; the type's name where no label of it is known."""
-    gpus = next(iter(market.catalogues.values())).gpus
-    return PRODUCTS.get(gpus[gpu].system or "", gpu)
 
 
 def model_name(llm: str, arch: Llm, point: EnginePoint) -> str:
@@ -372,10 +366,3 @@ def dynamo_graph(name: str, commands: Sequence[EngineCommand], routing: str) -> 
         "metadata": {"name": name},
         "spec": {"services": services},
     }
-
-
-def write_configure_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write the files into a folder, which is made if it is missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")

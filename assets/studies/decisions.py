@@ -88,11 +88,6 @@ def compared_tier(settings: RunSettings, day: date) -> str:
     return tier
 
 
-def read_decision_board(settings: RunSettings, day: date) -> pa.Table:
-    """Return the cost of each method at equal attainment, the cheapest first."""
-    return settings.lake.sql(DECISION_LEADERBOARD_SQL, trace=settings.trace, day=day)
-
-
 def make_trial_planner(
     settings: RunSettings, day: date, tier: str, progress: Progress
 ) -> Callable[[str, float], ReplayTrial]:

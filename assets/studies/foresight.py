@@ -59,7 +59,7 @@ def compare_boot_times(
             )
             tables.append(variant.rows({"metric": figure, "value": row[figure]} for figure in REPORTED))
     write_trials(settings, "foresight", period.unseen[-1], pa.concat_tables(tables))
-    return read_foresight(settings)
+    return settings.lake.sql(FORESIGHT_SQL, trace=settings.trace)
 
 
 def with_boot_time(settings: RunSettings, boot_s: float) -> RunSettings:
@@ -72,11 +72,6 @@ def with_boot_time(settings: RunSettings, boot_s: float) -> RunSettings:
         boot_remote_s=boot_s,
     )
     return replace(settings, config=replace(settings.config, replay=changed))
-
-
-def read_foresight(settings: RunSettings) -> pa.Table:
-    """Return the rows of the mart foresight of the trace."""
-    return settings.lake.sql(FORESIGHT_SQL, trace=settings.trace)
 
 
 def draw_foresight(frame: pd.DataFrame) -> Figure:

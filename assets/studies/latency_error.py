@@ -54,7 +54,6 @@ LATENCY_DRAWS = 12
 PROFILE_DRAW = 0  # number of the draw without errors: the day's scoreboard
 ENDS = ("value", "low", "high")
 TWO_SIDED_90 = 1.645  # standard deviations to each side of a 90 % interval
-SCORE_INTERVALS_SQL = "select * from scoreboard_intervals where trace = $trace and day = $day order by all"
 
 
 def profile_errors(settings: RunSettings) -> list[ProfileError]:
@@ -104,8 +103,7 @@ def replay_latency_draws(
     ]
     tables += replay_trials(trials, len(trials), workload, f"replay {day} with latency errors", progress)
     write_trials(settings, "error", day, pa.concat_tables(tables))
-    query = "select * from error_draws where trace = $trace and day = $day order by all"
-    return settings.lake.sql(query, trace=settings.trace, day=day)
+    return settings.day_rows("error_draws", day)
 
 
 def open_loop_policies(settings: RunSettings, day: date, policies: Sequence[str]) -> list[str]:
@@ -136,7 +134,7 @@ def read_score_intervals(settings: RunSettings, day: date, board: pa.Table) -> l
 
     A nightly run that is repeated under another config leaves draws of a scoreboard that no longer exists.
     """
-    found = settings.lake.sql(SCORE_INTERVALS_SQL, trace=settings.trace, day=day).to_pylist()
+    found = settings.day_rows("scoreboard_intervals", day).to_pylist()
     scores = {row["policy"]: row for row in board.to_pylist()}
     shown = [row for policy in scores for row in found if row["policy"] == policy]
     is_current = all(is_same_figure(scores[row["policy"]].get(row["figure"]), row["value"]) for row in shown)
@@ -148,15 +146,9 @@ def is_same_figure(figure: float | None, other: float) -> bool:
     return figure is not None and math.isclose(figure, other, rel_tol=1e-9)
 
 
-def read_score_differences(settings: RunSettings, day: date) -> list[dict[str, Any]]:
-    """Return the mart scoreboard_differences of a day: each pair of policies, figure by figure."""
-    query = "select * from scoreboard_differences where trace = $trace and day = $day order by all"
-    return settings.lake.sql(query, trace=settings.trace, day=day).to_pylist()
-
-
 def draw_latency_error(settings: RunSettings, day: date) -> LakePath:
     """Draw cost against misses of the scoreboard, with the intervals from latency errors."""
-    found = settings.lake.sql(SCORE_INTERVALS_SQL, trace=settings.trace, day=day).to_pandas()
+    found = settings.day_rows("scoreboard_intervals", day).to_pandas()
     return save_day_figure(settings, day, "latency_error", lambda: draw_intervals(found))
 
 

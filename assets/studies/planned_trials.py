@@ -18,14 +18,9 @@ def build_plan_trial(
 ) -> ReplayTrial:
     """Return the trial of a plan of the variant's day.
 
-    Parameters
-    ----------
-    start
-        Instances that serve when the day starts, shape (pools,).
-    factor
-        Replayed requests per request of the day.
-    sustained
-        Capacity of an instance in tokens/s, shape (services, options); None: the capacity in the plan.
+    start : instances that serve when the day starts, shape (pools,)
+    factor : replayed requests per request of the day
+    sustained : tokens/s of an instance, shape (services, options); None: the capacity in the plan
     """
     settings, policy = variant.settings, variant.policy
     fleet, rules = fleet_and_rules(settings, policy)

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from fleetcast.assets.lake.lake_preconditions import require_day
 from fleetcast.assets.lake.settings import Progress, RunSettings
-from fleetcast.assets.studies.board_day import DAY_WHERE
 from fleetcast.assets.studies.experiment import scratch_lake, write_trials
 from fleetcast.assets.studies.planner_search import PlannerSearch
 from fleetcast.models.world.config import CustomPolicy
@@ -26,7 +25,8 @@ from fleetcast.models.world.toml_dataclasses import require_known
 
 FLEETCAST_PLANNER = "fleetcast"
 MAX_DRAWS = 100
-BOARD_QUERY = f"select * from planner_board {DAY_WHERE} order by total_usd nulls last, planner"
+BOARD_ORDER = "total_usd nulls last, planner"
+BOARD_QUERY = f"from planner_board where trace = $trace and day = $day order by {BOARD_ORDER}"
 
 
 def try_planners(
@@ -69,7 +69,8 @@ def try_planners(
         resample = search.search_resample(settings, first, draw)
         rows += [table for name, twin in chosen for table in resample.rows(name, twin)]
     write_trials(settings, "board", day, pa.concat_tables(rows))
-    return settings.lake.sql(f"select * from planner_trials {DAY_WHERE}", trace=settings.trace, day=day)
+    query = "from planner_trials where trace = $trace and day = $day"
+    return settings.lake.sql(query, trace=settings.trace, day=day)
 
 
 def best_candidate_before(settings: RunSettings, day: date, progress: Progress) -> str:
@@ -107,10 +108,9 @@ def group_equal_policies(settings: RunSettings, names: Sequence[str]) -> dict[st
 
 def read_planner_board(settings: RunSettings, day: date) -> pa.Table:
     """Return the cost of each planner at equal attainment, the cheapest first."""
-    return settings.lake.sql(BOARD_QUERY, trace=settings.trace, day=day)
+    return settings.day_rows("planner_board", day, BOARD_ORDER)
 
 
 def read_idea_worth(settings: RunSettings, day: date) -> pa.Table:
     """Return the saving of each idea, added in order and in reverse order."""
-    query = f"select * from idea_worth {DAY_WHERE} order by way, ideas_so_far"
-    return settings.lake.sql(query, trace=settings.trace, day=day)
+    return settings.day_rows("idea_worth", day, "way, ideas_so_far")

@@ -1,7 +1,6 @@
 """Plan for quality: route requests to llms and choose GPUs; report the plan with baselines and cases."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.assets.plans.quality_markets import Market, build_market
@@ -15,22 +14,16 @@ from fleetcast.assets.studies.quality_cases import plan_quality_cases
 RANDOM_JUDGE, ORACLE_JUDGE = "random", "oracle"  # the least and the most informed judge
 
 
-class QualityReport(NamedTuple):
-    """All plans for a quality requirement, and the cases without a plan."""
-
-    plans: list[QualityPlan]  # the chosen plan first
-    missing: Mapping[str, str]  # reason why a case has no plan, by case
-
-
 def plan_quality(
     settings: RunSettings,
     requirement: QualityRequirement,
     with_front: bool,
     progress: Progress,
     with_cases: bool = False,
-) -> QualityReport:
+) -> tuple[list[QualityPlan], Mapping[str, str]]:
     """Choose the plan for the requirement, and plan baselines, cases, and with the front other policies.
 
+    Returns all plans, the chosen one first, and why a case has no plan, by case.
     Where no plan meets all requirements, ConfigError names the binding one and the nearest plan.
     """
     requirement.check()
@@ -52,4 +45,4 @@ def plan_quality(
         for judge in dict.fromkeys((market.name, RANDOM_JUDGE, ORACLE_JUDGE)):
             plans += plan_fronts(with_judge(judge), requirement)
     write_quality_plans(settings, requirement, plans)
-    return QualityReport(plans, missing)
+    return plans, missing

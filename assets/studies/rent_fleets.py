@@ -13,12 +13,7 @@ import numpy as np
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.studies.rent_hour import BusiestHour, HourResult, replay_hour
-from fleetcast.assets.studies.rent_query import (
-    RentScenario,
-    describe_targets,
-    engine_prices,
-    largest_batch,
-)
+from fleetcast.assets.studies.rent_query import RentScenario, describe_targets, engine_prices, largest_batch
 from fleetcast.models.plan import combos, share_program
 from fleetcast.models.plan.combos import Combo, ComboPart
 from fleetcast.models.plan.phase_costs import PhasePrice

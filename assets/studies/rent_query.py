@@ -19,7 +19,7 @@ from fleetcast.models.plan.request_buckets import BucketEdges
 from fleetcast.models.replay.session.fleet_arrays import link_token_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile, Tier
-from fleetcast.models.world.config import RunConfig
+from fleetcast.models.world.config import RunConfig, replace_given
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
 from fleetcast.models.world.toml_dataclasses import ConfigError, read_toml, require_known
 
@@ -139,10 +139,8 @@ def build_rent_scenario(
         )
     tier_name = catalogue.strictest_tier(catalogue.tiers)
     assert tier_name is not None  # check_tiers guarantees it
-    tier = catalogue.tiers[tier_name]
-    tier = dataclasses.replace(
-        tier, ttft_slo_s=query.ttft_slo_s or tier.ttft_slo_s, tpot_slo_s=query.tpot_slo_s or tier.tpot_slo_s
-    )
+    slos_s = {"ttft_slo_s": query.ttft_slo_s, "tpot_slo_s": query.tpot_slo_s}
+    tier: Tier = replace_given(catalogue.tiers[tier_name], **slos_s)
     pairs = [(gpu, tp) for gpu in query.gpus for tp in TENSOR_PARALLEL]
     profiles = comparable_profiles(catalogue, query.llm, pairs)
     llm_catalogue = dataclasses.replace(catalogue.serving([query.llm]), latency=tuple(profiles.values()))

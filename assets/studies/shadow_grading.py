@@ -46,10 +46,7 @@ def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progre
             f"The trace {settings.trace!r} has no advice of {policy} for {day}. Plan it first: "
             f"fleetcast plan ahead, or fleetcast nightly --date {day}."
         )
-    fleets = {
-        "ran": read_ran_targets(settings, day),
-        "advised": _hourly_targets(settings.grid, advised),
-    }
+    fleets = {"ran": read_ran_targets(settings, day), "advised": _hourly_targets(settings.grid, advised)}
     workload, labels = read_workload(settings, day), {"advice": policy}
     trials = [
         fixed_fleet_trial(Variant(fleet, settings, day, FOLLOW_POLICY, labels=labels), targets)
@@ -58,8 +55,7 @@ def grade_shadow(settings: RunSettings, day: date, policy: str, progress: Progre
     rows = list(replay_trials(trials, len(trials), workload, f"grade {day}", progress))
     rows.append(trials[0].variant.rows(_recorded_ttft(settings, day)))
     write_trials(settings, "grade", day, pa.concat_tables(rows))
-    query = "select * from shadow_runs where trace = $trace and day = $day order by all"
-    return settings.lake.sql(query, trace=settings.trace, day=day)
+    return settings.day_rows("shadow_runs", day)
 
 
 def read_ran_targets(settings: RunSettings, day: date) -> Floats:
@@ -72,9 +68,7 @@ def read_ran_targets(settings: RunSettings, day: date) -> Floats:
             f"The lake has no fleet that ran for {settings.trace!r} on {day}. "
             "Import it: fleetcast plan ran FILE, with ready replicas over time."
         )
-    query = "select * from ran_fleets where trace = $trace and day = $day"
-    ran = settings.lake.sql(query, trace=settings.trace, day=day).to_pandas()
-    targets = _hourly_targets(settings.grid, ran)
+    targets = _hourly_targets(settings.grid, settings.day_rows("ran_fleets", day).to_pandas())
     _require_room(settings, targets)
     return targets
 

@@ -16,12 +16,7 @@ from fleetcast.models.latency.batch_extension import extend_profile
 from fleetcast.models.metrics import tpot_s
 from fleetcast.models.replay.session.rules import make_rules
 from fleetcast.models.trials.capacity import fixed_fleet
-from fleetcast.models.trials.client_load import (
-    SentRequests,
-    check_client_load,
-    replay_client_loop,
-    replay_poisson_load,
-)
+from fleetcast.models.trials.client_load import SentRequests, check_client_load, replay_equal_requests
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
@@ -51,12 +46,8 @@ class TryLoad(NamedTuple):
             requests = self.requests or max(LEAST_LOAD_REQUESTS, CLIENT_REQUESTS * clients)
             yield f"{clients:,} at once", clients, 0.0, requests
         for rate_per_s in self.rate_per_s:
-            yield (
-                f"{rate_per_s:g}/s",
-                None,
-                rate_per_s,
-                self.requests or LEAST_LOAD_REQUESTS * CLIENT_REQUESTS,
-            )
+            requests = self.requests or LEAST_LOAD_REQUESTS * CLIENT_REQUESTS
+            yield f"{rate_per_s:g}/s", None, rate_per_s, requests
 
 
 class LoadTrialResult(NamedTuple):
@@ -121,12 +112,8 @@ def run_load_trials(
     fleet = fixed_fleet({pool.llm: [(pool.deployment, pool.instances)]}, only, config)
     rules = make_rules(only, config.replay, "follow")
     for name, clients, rate_per_s, requests in load.trials():
-        tokens = np.full(requests, load.input_tokens), np.full(requests, load.output_tokens)
-        sent = (
-            replay_poisson_load(rate_per_s, *tokens, fleet, rules)
-            if clients is None
-            else replay_client_loop(clients, *tokens, fleet, rules)
-        )
+        lengths = load.input_tokens, load.output_tokens
+        sent = replay_equal_requests(clients, rate_per_s, requests, lengths, fleet, rules)
         yield LoadTrialResult(text, name, load_row(sent, pool.instances * pool.deployment.gpus))
 
 

@@ -37,6 +37,7 @@ from fleetcast.assets.studies.experiment import (
     scratch_lake,
     write_trials,
 )
+from fleetcast.assets.studies.latency_error import is_open_loop
 from fleetcast.assets.studies.reference_cost import known_minutes_usd, longest_hold_s
 from fleetcast.assets.studies.study import prepare_lake
 from fleetcast.models.plan.reading_search import (
@@ -106,11 +107,7 @@ def compare_on_unseen_days(
     settings = replace(settings, config=replace(settings.config, policies=policies))
     rules = settings.config.rules
     learning = learning_policies(settings.config)  # the board tunes their knob as it tunes any
-    usable = [
-        name
-        for name, rule in rules.items()
-        if rule.answers is None and not rule.is_closed and name not in learning
-    ]
+    usable = [name for name, rule in rules.items() if is_open_loop(rule) and name not in learning]
     for name in names:
         require_known(name, rules, "policy", "fleetcast board --unseen-days")
         if name not in usable:

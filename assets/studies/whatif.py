@@ -33,7 +33,6 @@ from fleetcast.assets.studies.whatif_cases import (
     WhatIfCase,
     limit_problem,
     resolve_cases,
-    scale_load,
     without_regions,
 )
 from fleetcast.models.plan.problem import PlanError
@@ -62,12 +61,8 @@ def run_whatif_cases(
         trials, replay_trials(trials, len(trials), workload, "plan and replay", progress), strict=True
     ):
         write_trials(settings, "whatif", day, rows, trial.variant.name)
-    return read_whatif_rows(settings, day, [trial.variant.name for trial in trials])
-
-
-def read_whatif_rows(settings: RunSettings, day: date, names: Sequence[str]) -> pa.Table:
-    """Return the rows of the mart whatifs of these cases, in their order."""
-    return settings.lake.sql("reads/whatifs_in_order.sql", trace=settings.trace, day=day, names=list(names))
+    names = [trial.variant.name for trial in trials]
+    return settings.lake.sql("reads/whatifs_in_order.sql", trace=settings.trace, day=day, names=names)
 
 
 def list_made_cases(table: pa.Table, day: date) -> list[AssetRows]:
@@ -97,30 +92,20 @@ def plan_whatif_cases(
     capacities: dict[object, Sequence[float]] = {}
     loads: dict[float, dict[str, PlanLoad]] = {}
     for name, (case, case_settings) in chosen.items():
-        rule, slots, case_settings = (
-            case_settings.config.rules[policy],
-            case_settings.config.slots(policy),
-            case_settings.under(policy),
-        )
-        deployments, quantile = (
-            tuple(case_settings.config.fleet.deployments.items()),
-            case_settings.config.plan.quantile,
-        )
+        rule, slots = case_settings.config.rules[policy], case_settings.config.slots(policy)
+        case_settings = case_settings.under(policy)
+        deployments = tuple(case_settings.config.fleet.deployments.items())
+        quantile = case_settings.config.plan.quantile
         if quantile not in loads:
             loads[quantile] = loads_by_plan_kind(case_settings, day)
         if deployments not in capacities:
             capacities[deployments] = measure_capacities(case_settings, day, progress)
         kind = rule.plan or "forecast"
-        case_load = scale_load(loads[quantile][kind], case.demand_factor)
+        load, factor = loads[quantile][kind], case.demand_factor
+        case_load = PlanLoad(load.demand * factor, load.buffer * factor)
         try:
-            hours = plan_case(
-                case_settings,
-                case,
-                capacities[deployments],
-                split_load_into_slots(case_load, slots),
-                kind,
-                slots,
-            )
+            in_slots = split_load_into_slots(case_load, slots)
+            hours = plan_case(case_settings, case, capacities[deployments], in_slots, kind, slots)
         except PlanError as error:
             raise ConfigError(f"{WHATIF_CASES.name} [{name}]: {error}") from error
         planned = case_settings.grid.by_pool(hours[0][1].instances)
@@ -133,10 +118,9 @@ def plan_whatif_cases(
         tokens_per_s = problem_template(
             case_settings.grid, case_settings.config, capacities[deployments], "truth"
         ).tokens_per_s
-        variant = Variant(
-            case_file_name(name, policy), replay_settings, day, policy, labels={"what": case.what}
-        )
-        trials.append(build_plan_trial(variant, hours, start, case.demand_factor, tokens_per_s))
+        file = case_file_name(name, policy)
+        variant = Variant(file, replay_settings, day, policy, labels={"what": case.what})
+        trials.append(build_plan_trial(variant, hours, start, factor, tokens_per_s))
     return trials
 
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import numpy as np
 
 from fleetcast.assets.lake.settings import RunSettings
-from fleetcast.assets.plans.plan_loads import PlanLoad
 from fleetcast.assets.plans.problems import option_usd_per_hour
 from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.plan.problem import Problem
@@ -45,11 +44,6 @@ class WhatIfCase:
     min_instances: Instances | None = None
     instances_at_start: Instances | None = None
     budget_usd_per_hour: float | None = None
-
-
-def case_names() -> list[str]:
-    """Return the names of all cases."""
-    return list(read_toml(WHATIF_CASES))
 
 
 def load_whatif_cases(settings: RunSettings, path: Path = WHATIF_CASES) -> dict[str, WhatIfCase]:
@@ -159,11 +153,6 @@ def without_regions(settings: RunSettings, down: Sequence[str]) -> RunSettings:
         for name, region in settings.catalogue.regions.items()
     }
     return replace(settings, catalogue=replace(settings.catalogue, regions=regions))
-
-
-def scale_load(load: PlanLoad, factor: float) -> PlanLoad:
-    """Return the load times the case's demand factor."""
-    return PlanLoad(load.demand * factor, load.buffer * factor)
 
 
 def limit_problem(problem: Problem, case: WhatIfCase) -> Problem:

@@ -88,11 +88,7 @@ def witness_day(settings: RunSettings, day: date, progress: Progress) -> pa.Tabl
         rows += _witness_rows(settings, day, engines, measured, times, cached)
     table = pa.Table.from_pylist(rows, SCHEMAS["witnessed"])
     settings.lake.write("witnessed", table, trace=settings.trace, day=day)
-    return settings.lake.sql(
-        "select * from witnessed where trace = $trace and day = $day order by all",
-        trace=settings.trace,
-        day=day,
-    )
+    return settings.day_rows("witnessed", day)
 
 
 def drifted_rows(table: pa.Table) -> list[dict[str, Any]]:

@@ -174,21 +174,12 @@ class CounterReader:
     ) -> tuple[CounterIncreases, CounterIncreases]:
         """Split the increases of these processes into those to count and those over gaps in the readings.
 
-        Parameters
-        ----------
-        found : CounterIncreases
-            Increases of all counters, shape (increases,); times in seconds since 1970.
-        targets : Mapping[ProcessLabels, Sequence[int]]
-            The counters of each process to count.
-        ages_s : dict[int, float]
-            Age at the first reading of the counters whose first value counts.
-        step_s : float
-            Usual time between two readings.
+        found : increases of all counters, shape (increases,); times in seconds since 1970
+        targets : the counters of each process to count
+        ages_s : age at the first reading of the counters whose first value counts
+        step_s : usual time between two readings
 
-        Returns
-        -------
-        tuple[CounterIncreases, CounterIncreases]
-            Increases to count and increases over gaps, with the begin of first intervals set by the age.
+        Returns both, with the begin of first intervals set by the age.
         """
         is_known = ~found.is_first | np.isin(found.series, list(ages_s))
         found = found.at(is_known & np.isin(found.series, [n for group in targets.values() for n in group]))
@@ -244,19 +235,9 @@ def _concatenate(parts: Sequence[CounterIncreases]) -> CounterIncreases:
 
 
 def _rows_of_counters(series: Ints, numbers: Sequence[int]) -> Ints:
-    """Return the rows of some counters in a sorted column.
+    """Return the rows of these counters, one after the other, shape (rows found,).
 
-    Parameters
-    ----------
-    series : Ints
-        Number of the counter of each reading, sorted, shape (readings,).
-    numbers : Sequence[int]
-        The counters to find.
-
-    Returns
-    -------
-    Ints
-        Indices into `series`, counter after counter, shape (rows found,).
+    `series`: number of the counter of each reading, sorted, shape (readings,).
     """
     ends = zip(np.searchsorted(series, numbers), np.searchsorted(series, numbers, side="right"), strict=True)
     return np.concatenate([np.zeros(0, np.int64), *(np.arange(first, last) for first, last in ends)])
@@ -272,17 +253,9 @@ def _sum_counters(readings: CounterReadings, numbers: Sequence[int]) -> tuple[Fl
 def _sum_over_processes(
     requests: CounterIncreases, tokens: CounterIncreases
 ) -> tuple[Floats, Floats, Ints, Ints]:
-    """Sum requests and tokens of equal intervals over the processes.
+    """Sum requests and input tokens, shape (increases,) each, of equal intervals over the processes.
 
-    Parameters
-    ----------
-    requests, tokens : CounterIncreases
-        Increases of the counters of requests and of input tokens, shape (increases,) each.
-
-    Returns
-    -------
-    tuple[Floats, Floats, Ints, Ints]
-        Begin and end of each interval in seconds since 1970, its requests, its tokens; (intervals,) each.
+    Returns begin and end of each interval in seconds since 1970, its requests, its tokens; (intervals,) each.
     """
     t0, t1 = (np.concatenate([getattr(part, name) for part in (requests, tokens)]) for name in ("t0", "t1"))
     keys, at = np.unique(np.stack([t1, t0]), axis=1, return_inverse=True)

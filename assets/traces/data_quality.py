@@ -25,10 +25,7 @@ def trace_findings(lake: Lake, traces: Iterable[str]) -> list[Mapping[str, Any]]
         "order by verdict desc, trace, file, aspect, rows desc nulls last, detail",
         traces=sorted(traces),
     ).to_pylist()
-    return [dict(zip(QUALITY_COLUMNS, map(str, _finding_texts(row)), strict=True)) for row in rows]
-
-
-def _finding_texts(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    rows = "" if row["rows"] is None else f"{row['rows']:,}"
-    share = "" if row["share"] is None else f"{100 * row['share']:.3g} %"
-    return row["verdict"], row["trace"], row["file"], row["aspect"], rows, share, row["detail"]
+    for row in rows:
+        row["rows"] = "" if row["rows"] is None else f"{row['rows']:,}"
+        row["share"] = "" if row["share"] is None else f"{100 * row['share']:.3g} %"
+    return [{name: str(row[name]) for name in QUALITY_COLUMNS} for row in rows]

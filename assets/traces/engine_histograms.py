@@ -46,23 +46,10 @@ class HistogramReader:
     ) -> BucketLayouts:
         """Sum the histograms of an endpoint's processes by measure, layout of buckets and hour.
 
-        Parameters
-        ----------
-        buckets : CounterReadings
-            Readings of the bucket counters, shape (readings,).
-        engine : EngineMetrics
-            The metric names of the engine.
-        targets : Mapping[ProcessLabels, Sequence[int]]
-            The counters of each process.
-        begun : set[int]
-            Counters whose first value counts, because the age of their process is known.
-        hours : Ints
-            Hours since 1970, in order, shape (hours,).
-
-        Returns
-        -------
-        BucketLayouts
-            For each measure and layout: upper bounds (bounds,), cumulative counts (hours, bounds).
+        buckets : readings of the bucket counters, shape (readings,)
+        targets : the counters of each process
+        begun : counters whose first value counts, because the age of their process is known
+        hours : hours since 1970, in order, shape (hours,)
         """
         found = counter_increases(buckets, reading_step_s(buckets.t))
         found = found.at(~found.is_first | np.isin(found.series, list(begun)))
@@ -102,21 +89,11 @@ class HistogramReader:
         return series.le if series.metric == f"{name}_bucket" else None
 
     def shape(self, measure: str, histograms: BucketLayouts, mean: Floats) -> LengthHistogram:
-        """Return the lengths by hour in cells that fit every layout.
+        """Return the lengths by hour in cells that fit every layout: counts (hours, cells).
 
-        Parameters
-        ----------
-        measure : str
-            `input_tokens` or `output_tokens`.
-        histograms : BucketLayouts
-            The result of `read`.
-        mean : Floats
-            Mean length of each hour in tokens, shape (hours,); the counts are shifted to it.
-
-        Returns
-        -------
-        LengthHistogram
-            Bounds in tokens (cells + 1,), counts (hours, cells).
+        measure : `input_tokens` or `output_tokens`
+        histograms : the result of `read`
+        mean : mean length of each hour in tokens, shape (hours,); the counts are shifted to it
         """
         parts = histograms[measure]
         if not parts:
@@ -138,19 +115,9 @@ class HistogramReader:
 
 
 def merge_bucket_layouts(parts: Sequence[tuple[Floats, Floats]], hours: int) -> tuple[Floats, Floats]:
-    """Merge the layouts of one measure.
+    """Merge the layouts of one measure, each with upper bounds (bounds,), cumulative counts (hours, bounds).
 
-    Parameters
-    ----------
-    parts : Sequence[tuple[Floats, Floats]]
-        For each layout: upper bounds (bounds,), cumulative counts (hours, bounds).
-    hours : int
-        Number of hours.
-
-    Returns
-    -------
-    tuple[Floats, Floats]
-        Upper bounds of all layouts (bounds,), in the unit of the measure; counts per bucket (hours, bounds).
+    Returns the upper bounds of all (bounds,), in the unit of the measure; counts per bucket (hours, bounds).
     """
     bounds = np.unique(np.concatenate([b for b, _ in parts]))
     counts = np.zeros((hours, bounds.size))

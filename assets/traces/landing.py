@@ -60,7 +60,11 @@ def land_all_files(settings: RunSettings, progress: Progress | None = None) -> L
                 withdraw_file(settings.lake, report.trace, report.file)
                 again = ingest_file(path, settings.lake, catalogue, progress)
                 landing.reports[number] = dataclasses.replace(again, moved_from=report.moved_from)
-    changed = {r.trace for r in landing.reports if r.is_new or not _is_assessed(settings, r.trace)}
+    changed = {
+        report.trace
+        for report in landing.reports
+        if report.is_new or not settings.lake.path("quality", trace=report.trace).is_file()
+    }
     for trace in changed | {trace for report in landing.reports for trace in report.moved_from}:
         assess_trace(settings.lake, trace)
     return landing
@@ -110,18 +114,9 @@ def forget_file(settings: RunSettings, file: str) -> list[str]:
     return traces
 
 
-def landed_traces(landing: LandingOutcome) -> set[str]:
-    """Return the traces of the files that landed."""
-    return {report.trace for report in landing.reports}
-
-
 def report_texts(report: IngestReport) -> Mapping[str, str]:
     """Return a report as a row of texts, for the terminal and for Dagster's page."""
-    days = (
-        " .. ".join(str(day) for day in sorted({report.days[0], report.days[-1]}))
-        if report.days
-        else "no day"
-    )
+    days = " .. ".join(map(str, sorted({*report.days[:1], *report.days[-1:]}))) or "no day"
     notes = [f"{rows:,} x {reason}" for reason, rows in list(report.reasons.items())[:SHOWN_REASONS]]
     if len(report.reasons) > SHOWN_REASONS:
         notes.append(f"{len(report.reasons) - SHOWN_REASONS:,} more reasons in the table quarantine")
@@ -151,7 +146,3 @@ def _files_before_verdicts(settings: RunSettings) -> set[tuple[str, str]]:
         "where tier_source = 'dealt' and tier_verdicts.tier is not null"
     ).to_pylist()
     return {(row["trace"], row["source"]) for row in rows}
-
-
-def _is_assessed(settings: RunSettings, trace: str) -> bool:
-    return settings.lake.path("quality", trace=trace).is_file()

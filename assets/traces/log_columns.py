@@ -115,17 +115,22 @@ def find_log_columns(
     """
     names, gateways = read_log_columns()
     found = _find_given(path, content, given)
-    own = [name for name, log in gateways.items() if _has_all(content, log["recognised_by"])]
+    own = [
+        name
+        for name, log in gateways.items()
+        if all(_find_field(content, column, None) for column in log["recognised_by"])
+    ]
     form = max(own, key=lambda name: len(gateways[name]["recognised_by"])) if own else LOG_FORMAT
     log = gateways.get(form, {})
-    wanted = {name: _as_list(entry) for name, entry in (log.get("columns") or names).items()}
+    wanted = log.get("columns") or names
     units: dict[str, str] = {}
     for name in known_columns():
         if name in given:
             chosen = found.get(name)
             units |= _unit(name, unit_of_name(chosen[-1]) if chosen else None)
             continue
-        for entry in wanted.get(name, ()):
+        entries = wanted.get(name, ())
+        for entry in [entries] if isinstance(entries, str) else entries:
             words, _, unit = entry.partition(":")
             match = _find_field(content, words, name if name in (*TIMES, *DURATIONS) else None)
             unit = unit or (unit_of_name(match[-1]) if match else None) or ""
@@ -245,20 +250,9 @@ def _field_names(field: ColumnPath, depth: int, is_timed: bool) -> frozenset[str
     if depth > 1 or len(field) == 1:
         names.add(plain_name(field[-depth:]))
     if is_timed and (unit := unit_of_name(field[-1])) is not None:
-        names |= {re.sub(rf"(unix|epoch)?({'|'.join(_words_of(unit))})$", "", name) for name in names}
+        words = "|".join(word for word, known in UNIT_WORDS.items() if known == unit)
+        names |= {re.sub(rf"(unix|epoch)?({words})$", "", name) for name in names}
     return frozenset(names)
-
-
-def _words_of(unit: str) -> list[str]:
-    return [word for word, name in UNIT_WORDS.items() if name == unit]
-
-
-def _has_all(content: FileContent, names: Iterable[str]) -> bool:
-    return all(_find_field(content, name, None) for name in names)
-
-
-def _as_list(entry: str | Sequence[str]) -> Sequence[str]:
-    return [entry] if isinstance(entry, str) else entry
 
 
 def _unit(name: str, unit: str | None) -> dict[str, str]:

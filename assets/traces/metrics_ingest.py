@@ -39,6 +39,7 @@ from fleetcast.assets.traces.prometheus_answers import (
     read_answers,
 )
 from fleetcast.assets.traces.request_days import write_tiers
+from fleetcast.assets.traces.staging import set_variables
 from fleetcast.assets.traces.synthesize import SYNTHESIS_SEED, US_PER_S, synthesize_days
 from fleetcast.assets.traces.trace_mapping import TraceMapping, read_ingest_bounds, read_mapping
 from fleetcast.models.world.calendar import HOUR_S
@@ -188,8 +189,7 @@ def _llm_by_source_name(
     con: Connection, mapping: TraceMapping, catalogue: Catalogue, models: Sequence[str]
 ) -> dict[str, str]:
     """Return the catalogue's llm for each model name of the source, mapped as for any landed trace."""
-    for name, value in {**mapping.variables(), "llms": list(catalogue.llms)}.items():
-        con.execute(f"set variable {name} = $value", {"value": value})
+    set_variables(con, {**mapping.variables(), "llms": list(catalogue.llms)})
     con.execute(read_sql("staging/mapping.sql").text)
     rows = con.execute(
         "select name, called(name, 0) from (select unnest($names::varchar[]) as name)", {"names": models}

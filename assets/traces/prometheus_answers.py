@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from fleetcast.assets.lake.warehouse import Connection
 from fleetcast.assets.traces.file_content import open_unpacked
 from fleetcast.assets.traces.ingest_bounds import IngestError, IngestGuard
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.engine_metrics import MetricsCatalogue
 
 METRICS_SUFFIX = ".metrics"  # of the name of a folder of answers
@@ -24,6 +24,7 @@ ANSWER_PATTERNS = ("*.json", "*.json.gz")
 SAMPLE_SCHEMA = pa.schema({"series": pa.int64(), "t": pa.float64(), "value": pa.float64()})
 SHOWN_METRICS = 3
 NO_NAME = ""
+SampleColumns = tuple[Ints, Floats, Floats]  # number of the counter, instant, value
 
 
 class CounterSeries(NamedTuple):
@@ -133,15 +134,10 @@ class _AnswerParser:
         """Record a file that is not usable."""
         self.refused.append(f"{name} {why}")
 
-    def samples(
-        self, name: str, document: Any
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]]:
+    def samples(self, name: str, document: Any) -> Iterator[SampleColumns]:
         """Yield the samples of each known counter of an answer, without values that are not finite.
 
-        Yields
-        ------
-        tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
-            The counter's number, repeated; instants in seconds since 1970; values; (samples,) each.
+        The counter's number, repeated; instants in seconds since 1970; values; (samples,) each.
         """
         documents = document if isinstance(document, list) else [document]
         for answer in documents:
@@ -157,9 +153,7 @@ class _AnswerParser:
                 for entry in data["result"]:
                     yield from self._entry(name, entry)
 
-    def _entry(
-        self, name: str, entry: Any
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]]:
+    def _entry(self, name: str, entry: Any) -> Iterator[SampleColumns]:
         """Yield the samples of one series as in `samples`; nothing for an unknown metric."""
         try:
             labels = {str(key): str(value) for key, value in entry["metric"].items()}

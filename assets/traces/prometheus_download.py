@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from fleetcast.assets.lake.settings import Progress
 from fleetcast.assets.traces.ingest_bounds import IngestError
@@ -39,32 +39,16 @@ class MetricsDownload:
     @property
     def bucket_step_s(self) -> int:
         """Step of a histogram's buckets: an hour, less if the range is under a day."""
-        return (
-            min(max((self.last_s - self.first_s) // 24, self.step_s), DOWNLOAD_HOUR_S)
-            // self.step_s
-            * self.step_s
-        )
+        wanted_s = min(max((self.last_s - self.first_s) // 24, self.step_s), DOWNLOAD_HOUR_S)
+        return wanted_s // self.step_s * self.step_s
 
     def stretches(self, step_s: int) -> list[tuple[int, int]]:
         """Return first and last instant of each answer: a UTC day, or at most MAX_POINTS_PER_ANSWER steps."""
-        length = max(
-            step_s,
-            min(
-                DOWNLOAD_DAY_S,
-                MAX_POINTS_PER_ANSWER * step_s // DOWNLOAD_HOUR_S * DOWNLOAD_HOUR_S
-                or MAX_POINTS_PER_ANSWER * step_s,
-            ),
-        )
+        most_s = MAX_POINTS_PER_ANSWER * step_s
+        length = max(step_s, min(DOWNLOAD_DAY_S, most_s // DOWNLOAD_HOUR_S * DOWNLOAD_HOUR_S or most_s))
         starts = range(self.first_s // length * length, self.last_s, length)
         clipped = ((max(s, self.first_s // step_s * step_s), min(s + length, self.last_s)) for s in starts)
         return [(first, last) for first, last in clipped if first < last]
-
-
-class DownloadCounts(NamedTuple):
-    """Number of answers that were downloaded, and of those that were already there."""
-
-    downloaded: int
-    kept: int
 
 
 def fetch_metrics_folder(
@@ -88,16 +72,17 @@ def fetch_metrics_folder(
     folder = landing / f"{name}{METRICS_SUFFIX}"
     order = MetricsDownload(url, folder, last_s - days * DOWNLOAD_DAY_S, last_s, step_s, where)
     minutes = read_ingest_bounds(folder).ingest_minutes
-    counts = download_metrics(order, load_engine_metrics(), minutes, progress)
-    return f"{counts.downloaded:,} answers from {url}, {counts.kept:,} were there: {folder.name}"
+    downloaded, kept = download_metrics(order, load_engine_metrics(), minutes, progress)
+    return f"{downloaded:,} answers from {url}, {kept:,} were there: {folder.name}"
 
 
 def download_metrics(
     order: MetricsDownload, metrics: MetricsCatalogue, minutes: float, progress: Progress
-) -> DownloadCounts:
+) -> tuple[int, int]:
     """Download all known metrics that the server has; IngestError with the remedy if it has none.
 
-    Buckets of histograms are downloaded with the step `bucket_step_s`, all others with `step_s`.
+    Returns how many answers were downloaded, and how many were there already. Buckets of histograms are
+    downloaded with the step `bucket_step_s`, all others with `step_s`.
     """
     client = PrometheusClient(order.url, time.monotonic() + 60 * minutes)
     known = [*metrics.counters(), *metrics.buckets()]
@@ -126,7 +111,7 @@ def download_metrics(
                 _save(path, results, name, step, last, order.where)
                 downloaded += 1
             done(number)
-    return DownloadCounts(downloaded, len(parts) - downloaded)
+    return downloaded, len(parts) - downloaded
 
 
 def _instant_text(instant_s: int) -> str:

@@ -55,18 +55,9 @@ def canonical_requests(
 ) -> pa.Table:
     """Return the requests of a made day as the table `requests`; the deadline is the tier's.
 
-    Parameters
-    ----------
-    columns : DayColumns
-        Requests in order of arrival, shape (requests,); times in microseconds since midnight, UTC.
-    day : date
-        The day.
-    source : str
-        Text of the column `source`.
-    catalogue : Catalogue
-        Names of the codes of region, llm and tier.
-    apps : Sequence[str]
-        Names of the codes of app.
+    columns : requests in order of arrival, shape (requests,); times in microseconds since midnight, UTC
+    source : text of the column `source`
+    catalogue, apps : names of the codes of region, llm and tier, and of app
     """
     midnight = np.datetime64(day, "us").astype(np.int64)
     first_id = np.uint64(day.toordinal() * ID_STEP)

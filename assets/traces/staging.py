@@ -35,7 +35,7 @@ def stage_file(
 
     An archive is unpacked into `folder`. IngestError if the file is unreadable or has no row.
     """
-    _set_variables(con, variables)
+    set_variables(con, variables)
     staged, *updates = STAGING_QUERIES[landed.format == ANSWERS_TABLE]
     for macros in STAGING_MACROS:
         con.execute(read_sql(f"staging/{macros}.sql").text)
@@ -56,7 +56,8 @@ def stage_file(
         raise IngestError(f"{landed.path.name} ({landed.format}) has no row. {COPY_AGAIN}")
 
 
-def _set_variables(con: Connection, variables: Mapping[str, Any]) -> None:
+def set_variables(con: Connection, variables: Mapping[str, Any]) -> None:
+    """Set DuckDB variables on a connection."""
     for name, value in variables.items():
         con.execute(f"set variable {name} = $value", {"value": value})
 
@@ -85,14 +86,13 @@ def split_days_by_source(con: Connection, lake: Lake, trace: str) -> None:
     for path in lake.files("requests", trace=trace):
         if path.stem != "part":
             continue
-        day, part = path.parent.name.removeprefix("day="), {"part": str(path)}
+        day = date.fromisoformat(lake.partition_of(path)["day"])
         rows = "from read_parquet(getvariable('part'), hive_partitioning = false)"
-        con.execute("set variable part = $part", part)
-        sources = con.execute(f"select distinct source {rows}").fetchall()
-        for (source,) in sources:
-            con.execute("set variable of_part = $source", {"source": source})
+        set_variables(con, {"part": str(path)})
+        for (source,) in con.execute(f"select distinct source {rows}").fetchall():
+            set_variables(con, {"of_part": source})
             query = f"{rows} where source = getvariable('of_part') order by arrived_at, request_id"
-            lake.copy(con, query, "requests", file=source, trace=trace, day=date.fromisoformat(day))
+            lake.copy(con, query, "requests", file=source, trace=trace, day=day)
         lake.remove(path)
 
 
@@ -106,7 +106,7 @@ def write_verdicts(con: Connection, lake: Lake, trace: str) -> None:
 def withdraw_file(lake: Lake, trace: str, file: str) -> None:
     """Remove a landed file from a trace: its rows, its quarantine, and last its row in `ingests`."""
     with lake.connect(query=f"requests {staging_sql()}") as con:
-        _set_variables(con, {"trace": trace, "file": file})
+        set_variables(con, {"trace": trace, "file": file})
         no_rows = (
             "select 1 as row, 1 as part, 'x' as reason, * exclude (trace, source) from requests where false"
         )

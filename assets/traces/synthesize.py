@@ -136,21 +136,11 @@ def _draw_token_lengths(
 ) -> Ints:
     """Sample the lengths of the requests of consecutive intervals; neighbours in a quarter hour are joined.
 
-    Parameters
-    ----------
-    rng : np.random.Generator
-        Random numbers.
-    shape : LengthHistogram
-        Lengths in tokens by hour; counts (hours, cells).
-    requests, tokens : Ints
-        Number of requests and sum of their lengths in each interval, shape (intervals,).
-    hour, quarter : Ints
-        Row of each interval in the hours of `shape`, and its quarter of an hour, shape (intervals,).
+    shape : lengths in tokens by hour; counts (hours, cells)
+    requests, tokens : number of requests and sum of their lengths in each interval, shape (intervals,)
+    hour, quarter : row of each interval in the hours of `shape`, and its quarter of an hour, (intervals,)
 
-    Returns
-    -------
-    Ints
-        Length of each request in tokens, interval after interval, shape (requests.sum(),).
+    Returns the length of each request in tokens, interval after interval, shape (requests.sum(),).
     """
     group, total = group_neighbours(requests, tokens, quarter)
     n = np.bincount(group, requests, total.size).astype(np.int64)

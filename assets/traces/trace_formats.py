@@ -48,7 +48,7 @@ class LandedFile(NamedTuple):
     @property
     def format(self) -> str:
         """Name of the format: of its file in sql/sources, or of the gateway that wrote the log."""
-        return _format_name(self.source) if self.log is None else self.log.format
+        return self.source.stem if self.log is None else self.log.format
 
     @property
     def container(self) -> str:
@@ -75,7 +75,7 @@ def recognise_format(
         return found
     if content.container not in LOG_CONTAINERS:
         _require_members(path, content)
-        known = ", ".join(_format_name(source) for source in _sources())
+        known = ", ".join(source.stem for source in _sources())
         raise IngestError(
             f"{path.name} is no trace format known here: {content}. Known: {known}, and logs in CSV, JSON "
             "lines or Parquet. Bring it to one of these (data/landing/README.md), or describe it in "
@@ -104,7 +104,7 @@ def _require_members(path: Path, content: FileContent) -> None:
         missing = [name for name in wanted if name not in content.columns]
         if source.fields["format"] == content.container == "tar" and 0 < len(missing) < len(wanted):
             raise IngestError(
-                f"{path.name} looks like {_format_name(source)} but lacks {', '.join(missing)}; it is "
+                f"{path.name} looks like {source.stem} but lacks {', '.join(missing)}; it is "
                 f"{content}. "
                 "Pack them too."
             )
@@ -148,7 +148,3 @@ def _output_column(source: SqlFile) -> str | None:
     """Return the column of a format's output tokens; None if the format derives them otherwise."""
     found = re.search(r'whole\("?([\w ]+)"?\)\s+as output_tokens', source.text)
     return None if found is None else found[1]
-
-
-def _format_name(source: SqlFile) -> str:
-    return source.name.removesuffix(".sql")

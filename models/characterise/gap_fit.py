@@ -38,12 +38,8 @@ class GapFit(NamedTuple):
 def window_cvs(arrived_us: Ints, stream: Ints, window_us: int = WINDOW_US) -> GapWindows:
     """Return the coefficient of variation of the gaps within each stream and window.
 
-    Parameters
-    ----------
-    arrived_us : Ints
-        Microseconds, in order of time, shape (requests,).
-    stream : Ints
-        Stream of each request, from 0, shape (requests,); 16 bits sort fastest.
+    arrived_us : microseconds, in order of time, shape (requests,)
+    stream : stream of each request, from 0, shape (requests,); 16 bits sort fastest
     """
     key, gap = _gaps(arrived_us, stream, window_us)
     starts = np.flatnonzero(np.diff(key, prepend=-1))
@@ -109,10 +105,8 @@ def _gaps(arrived_us: Ints, stream: Ints, window_us: int) -> tuple[Ints, Floats]
 
     Returns
     -------
-    key
-        stream x windows + window, ascending, shape (gaps,).
-    gap
-        In seconds, shape (gaps,).
+    key : stream x windows + window, ascending, shape (gaps,)
+    gap : in seconds, shape (gaps,)
     """
     order = np.argsort(stream, kind="stable")
     arrived = arrived_us[order]

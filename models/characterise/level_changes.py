@@ -31,12 +31,8 @@ def find_level_changes(hourly: Floats, first_weekday_hour: int) -> list[LevelCha
        (1 + r) / (1 - r), r its autocorrelation.
     3. Repeat both, with the means of step 1 taken after subtracting the levels found.
 
-    Parameters
-    ----------
-    hourly : Floats
-        Load of each hour, shape (hours,); hours of 0 or nan do not count.
-    first_weekday_hour : int
-        Hour of the week (Monday 00:00 is 0) of the first bucket.
+    hourly : load of each hour, shape (hours,); hours of 0 or nan do not count
+    first_weekday_hour : hour of the week (Monday 00:00 is 0) of the first bucket
     """
     known = np.flatnonzero(hourly > 0)
     if known.size < 2 * LEAST_SEGMENT_HOURS:

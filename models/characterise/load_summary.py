@@ -38,10 +38,7 @@ class LoadSummary(NamedTuple):
 def summarise_load(per_minute: Floats, first_week_hour: int) -> LoadSummary:
     """Summarise requests per minute, shape (minutes,), nan where nothing was recorded.
 
-    Parameters
-    ----------
-    first_week_hour : int
-        Hour of the week (Monday 00:00 is 0) of the first minute.
+    first_week_hour : hour of the week (Monday 00:00 is 0) of the first minute
     """
     hourly = rebin(per_minute, 60)
     daily_strength, weekly_strength = season_strengths(hourly)

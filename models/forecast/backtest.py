@@ -64,19 +64,13 @@ def walk_forward(
 ) -> Walk:
     """Forecast every series at every cutoff, from its past only.
 
-    Parameters
-    ----------
-    demand
-        Rate per bucket, shape (series, buckets); nan is a missing bucket, not an empty one. To forecast
+    demand : rate per bucket, shape (series, buckets); nan is a missing bucket, not an empty one. To forecast
         beyond the record, append nan.
-    method
-        A name in FORECAST_METHODS.
-    phase
-        Bucket of the week that each bucket behaves as, 0 .. 7 * season - 1, shape (series, buckets + horizon)
-        (calendar.py). Without it, weeks are counted from the first bucket, whatever its weekday.
-    factor
-        Factor of known events on the demand of each bucket, shape as `phase`: methods see the demand without
-        events, and the forecasts include them.
+    method : a name in FORECAST_METHODS
+    phase : bucket of the week that each bucket behaves as, 0 .. 7 * season - 1, shape (series, buckets +
+        horizon) (calendar.py). Without it, weeks are counted from the first bucket, whatever its weekday.
+    factor : factor of known events on the demand of each bucket, shape as `phase`: methods see the demand
+        without events, and the forecasts include them
 
     Raises
     ------

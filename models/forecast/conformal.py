@@ -53,20 +53,14 @@ def calibrate_quantiles(
 ) -> Quantiles:
     """Calibrate the quantiles at every cutoff from the errors at the cutoffs before it.
 
-    Parameters
-    ----------
-    mean, actual
-        Forecast and actual rates, shape (series, cutoffs, horizon); actual is nan where it is not known.
-    level
-        Mean rate of each series, as known at each cutoff, shape (series, cutoffs).
-    highest
-        Highest rate known at each cutoff, shape (series, cutoffs). No quantile exceeds CEILING times that, or
-        times the forecast where that is higher (a known event).
-    lags
-        For each hour ahead, the number of cutoffs after which it is known.
-    hour
-        Buckets of an hour. The maximum of each whole hour ahead has separate residuals: the largest bucket of
-        a mean forecast is more often below than above the largest actual bucket.
+    mean, actual : forecast and actual rates, shape (series, cutoffs, horizon); actual is nan where it is not
+        known
+    level : mean rate of each series, as known at each cutoff, shape (series, cutoffs)
+    highest : highest rate known at each cutoff, shape (series, cutoffs). No quantile exceeds CEILING times
+        that, or times the forecast where that is higher (a known event).
+    lags : for each hour ahead, the number of cutoffs after which it is known
+    hour : buckets of an hour. The maximum of each whole hour ahead has separate residuals: the largest bucket
+        of a mean forecast is more often below than above the largest actual bucket.
     """
     steps = mean.shape[-1]
     values = np.concatenate([mean, hourly_peaks(mean, hour)], axis=-1)

@@ -65,14 +65,10 @@ def ensemble_weights(
 ) -> Floats:
     """Return the weights of the members at each cutoff, from the errors known by then.
 
-    Parameters
-    ----------
-    error
-        From `hourly_errors`, shape (members, series, cutoffs, hours); the weights have the same shape.
-    unit
-        Rate by which errors of the first hour ahead are divided to compare cutoffs, shape (series, cutoffs).
-    lags
-        For each hour ahead, the number of cutoffs after which it is known.
+    error : from `hourly_errors`, shape (members, series, cutoffs, hours); the weights have the same shape
+    unit : rate by which errors of the first hour ahead are divided to compare cutoffs, shape (series,
+        cutoffs)
+    lags : for each hour ahead, the number of cutoffs after which it is known
     """
     members, series, cutoffs, hours = error.shape
     memory = _Memory(members, series, hours, kinds.rival < 0)
@@ -131,14 +127,9 @@ class _Memory:
 
         A member restarts with its latest error, or with its usual error where that is larger.
 
-        Parameters
-        ----------
-        error, weights
-            Of the first hour ahead, shape (members, series).
-        unit
-            Rate by which errors are divided, shape (series,).
-        is_young
-            Shape (series,).
+        error, weights : of the first hour ahead, shape (members, series)
+        unit : rate by which errors are divided, shape (series,)
+        is_young : shape (series,)
         """
         known, relative = ~np.isnan(error[0]), error / unit
         usual = self.usual_total / np.maximum(self.usual_count, TINY_LOSS)

@@ -21,18 +21,11 @@ def event_demand_factors(
 ) -> Floats:
     """Return the demand factor of each bucket of one series, shape (buckets + horizon,).
 
-    Parameters
-    ----------
-    occurrences
-        In order of time.
-    demand
-        Rate per bucket, nan where unknown, shape (buckets,).
-    phase
-        Bucket of the week of each bucket, shape (buckets + horizon,).
-    season
-        Buckets of a day.
-    lead
-        Number of buckets from a cutoff to the end of its horizon.
+    occurrences : in order of time
+    demand : rate per bucket, nan where unknown, shape (buckets,)
+    phase : bucket of the week of each bucket, shape (buckets + horizon,)
+    season : buckets of a day
+    lead : number of buckets from a cutoff to the end of its horizon
     """
     factors, is_plain = np.ones(phase.size), np.ones(demand.size, np.bool_)
     for event in occurrences:

@@ -102,14 +102,10 @@ def _of_days(demand: Floats, floor: Floats, weekday: Ints, at: Ints, season: int
 
     Only days of the same kind (working day, weekend) count where any is known, else all days.
 
-    Parameters
-    ----------
-    demand, floor
-        Rate per bucket, shape (series, buckets), and the rate added before logarithms, shape (series, 1).
-    weekday
-        Of each bucket, Monday is 0, shape (series, buckets + horizon).
-    at
-        The buckets, shape (steps,); the result has the shape (series, steps).
+    demand, floor : rate per bucket, shape (series, buckets), and the rate added before logarithms, shape
+        (series, 1)
+    weekday : of each bucket, Monday is 0, shape (series, buckets + horizon)
+    at : the buckets, shape (steps,); the result has the shape (series, steps)
     """
     shape = (2, len(demand), at.size)  # first axis: days of the same kind, all days
     total, weight = np.zeros(shape), np.zeros(shape)
@@ -135,12 +131,9 @@ def _repeated(
 
     Returns
     -------
-    mean
-        Rate, shape (series, horizon); the last value where no period has one.
-    source
-        The repeated bucket, shape (series, horizon), -1 where there is none.
-    state
-        Updated with the new buckets.
+    mean : rate, shape (series, horizon); the last value where no period has one
+    source : the repeated bucket, shape (series, horizon), -1 where there is none
+    state : updated with the new buckets
     """
     mean = last_value(past).mean
     source = np.full(mean.shape, -1)

@@ -94,18 +94,11 @@ def predict_from_walks(
 ) -> dict[str, Prediction]:
     """Calibrate and combine walks.
 
-    Parameters
-    ----------
-    demand
-        Rate per bucket as given to the walks, shape (series, buckets), nan where unknown.
-    walks
-        By method, each made with the clock of `warm_up_clock`.
-    clock
-        The requested cutoffs.
-    names
-        Methods, and ensembles whose members are among the walks.
-    by_parts
-        By ensemble, a second forecast of each series: the sum of its parts (`sum_part_forecasts`).
+    demand : rate per bucket as given to the walks, shape (series, buckets), nan where unknown
+    walks : by method, each made with the clock of `warm_up_clock`
+    clock : the requested cutoffs
+    names : methods, and ensembles whose members are among the walks
+    by_parts : by ensemble, a second forecast of each series: the sum of its parts (`sum_part_forecasts`)
     """
     names, predictions, by_parts = list(names), {}, by_parts or {}
     if len(demand) > SERIES_PER_BATCH:
@@ -140,17 +133,10 @@ def sum_part_forecasts(
 ) -> dict[str, Floats]:
     """Forecast the parts of sums by ensembles, and add them up; rates by ensemble.
 
-    Parameters
-    ----------
-    phase, factor
-        Of the sums, as in `walk_forward`; a part has those of its sum.
-    clock
-        The requested cutoffs. The results begin at those of `warm_up_clock`.
+    phase, factor : of the sums, as in `walk_forward`; a part has those of its sum
+    clock : the requested cutoffs. The results begin at those of `warm_up_clock`.
 
-    Returns
-    -------
-    dict
-        Shape (sums, cutoffs, horizon) each; nan for a sum without parts.
+    Returns: shape (sums, cutoffs, horizon) each; nan for a sum without parts.
     """
     earlier = warm_up_clock(clock, ENSEMBLE_MEMBERS[0])
     shape = len(phase), len(earlier.cutoffs(parts.demand.shape[1])), clock.horizon

@@ -23,14 +23,10 @@ def bootstrap_difference(
 ) -> WapeDifference:
     """Compare the WAPE of two methods by a moving-block bootstrap (Kuensch, 1989), paired over the methods.
 
-    Parameters
-    ----------
-    errors, other_errors
-        Sum of absolute errors of each cutoff over all series, in order of time, shape (cutoffs,). The demand
-        is the same for both methods, so the ratio of the sums is the ratio of the WAPEs. Buckets of unknown
-        demand are left out.
-    blocks
-        Cutoffs in a block: use those of a day, since errors of neighbouring hours are correlated.
+    errors, other_errors : sum of absolute errors of each cutoff over all series, in order of time, shape
+        (cutoffs,). The demand is the same for both methods, so the ratio of the sums is the ratio of the
+        WAPEs. Buckets of unknown demand are left out.
+    blocks : cutoffs in a block: use those of a day, since errors of neighbouring hours are correlated
     """
     count = errors.size
     saved_share = 1 - float(errors.sum() / other_errors.sum())

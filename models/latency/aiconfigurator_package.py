@@ -165,8 +165,6 @@ def operations_s(operations: Sequence[tuple[Any, ...]], names: re.Pattern[str]) 
 def fit_decode_lines(batch: Floats, context: Floats, step_s: Floats) -> tuple[Floats, float]:
     """Return f, shape (B,), and g >= 0 of steps f[B] + g*B*x, by least squares of relative errors.
 
-    Parameters
-    ----------
     batch, context : shape (B,) requests, shape (X,) tokens of each
     step_s : shape (B, X), seconds; NaN: not to be fitted
     """

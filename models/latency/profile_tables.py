@@ -119,8 +119,6 @@ def profile_name(profile: LatencyProfile) -> str:
 def interpolate_knots(at: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike) -> Floats:
     """Interpolate knots: linear between them, constant before the first, with the last slope beyond.
 
-    Parameters
-    ----------
     at : any shape, which the result has
     x, y : shape (knots,), `x` ascending
     """

@@ -115,19 +115,11 @@ def draw_conditional_normals(
 ) -> Floats:
     """Return joint normal samples in which some variables are known.
 
-    Parameters
-    ----------
-    correlation
-        Shape (V, V).
-    at
-        The known variables, as columns of `correlation`.
-    z
-        Their values, shape (N, len(at)).
+    correlation : shape (V, V)
+    at : the known variables, as columns of `correlation`
+    z : their values, shape (N, len(at))
 
-    Returns
-    -------
-    Floats
-        All variables, shape (N, V).
+    Returns: all variables, shape (N, V).
     """
     known = np.asarray(at)
     rest = np.setdiff1d(np.arange(len(correlation)), known)

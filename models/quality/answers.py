@@ -67,12 +67,9 @@ class SelectedAnswers(NamedTuple):
 def select_answers(answers: JudgedAnswers, rule: str, thresholds: npt.ArrayLike) -> SelectedAnswers:
     """Select the llm that serves each question.
 
-    Parameters
-    ----------
-    rule
-        One of SELECTION_RULES.
-    thresholds
-        Shape (M-1,), each 0 to 1. At 0 a cascade escalates no answer, and a router sends every question on.
+    rule : one of SELECTION_RULES
+    thresholds : shape (M-1,), each 0 to 1. At 0 a cascade escalates no answer, and a router sends every
+        question on.
 
     Raises
     ------

@@ -26,8 +26,6 @@ def append_answer_blocks(
 ) -> RequestBlocks:
     """Return the whole blocks of prompt and answer of each request, in order of arrival.
 
-    Parameters
-    ----------
     prompts : hashes of the prompts' blocks
     session : shape (R,), a number of the session, or -1 where it is not known
     input_tokens, output_tokens : shape (R,)

@@ -26,12 +26,8 @@ def fit_app_levels(counts: Floats, hour_of_week: Ints) -> AppLevels:
     Requests are sampled around a level, so quiet hours can be empty by chance. An app sleeps in the empty
     hours beyond those expected by chance; without any it never sleeps.
 
-    Parameters
-    ----------
-    counts : Floats
-        Requests, shape (apps, hours); nan where an hour was not recorded in full.
-    hour_of_week : Ints
-        Of each hour, Monday 00:00 is 0, shape (hours,).
+    counts : requests, shape (apps, hours); nan where an hour was not recorded in full
+    hour_of_week : of each hour, Monday 00:00 is 0, shape (hours,)
     """
     known, some = ~np.isnan(counts), counts > 0
     hours = np.maximum(known.sum(axis=1), 1)

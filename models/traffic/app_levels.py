@@ -44,12 +44,8 @@ class LevelProcess:
     def draw(self, steps: Floats, hour_of_week: Ints) -> Floats:
         """Sample the values of a stretch, shape (apps, hours); each quantile occurs equally often.
 
-        Parameters
-        ----------
-        steps : Floats
-            Independent standard normals, shape (apps, 2, warm-up hours + hours).
-        hour_of_week : Ints
-            Hour of the week whose season each hour has, shape (hours,).
+        steps : independent standard normals, shape (apps, 2, warm-up hours + hours)
+        hour_of_week : hour of the week whose season each hour has, shape (hours,)
         """
         memory = np.exp(-1 / np.stack([self.slow_hours, self.fast_hours]))
         fresh = np.sqrt(1 - memory**2)
@@ -97,12 +93,8 @@ def draw_level_stretch(
 ) -> LevelStretch:
     """Sample the stretch that contains a day; the same for all requested days, but for `weekday`.
 
-    Parameters
-    ----------
-    first_day : date
-        First day of the first stretch.
-    weekday : int
-        Weekday whose season the day has, Monday is 0.
+    first_day : first day of the first stretch
+    weekday : weekday whose season the day has, Monday is 0
     """
     shape = (levels.level.deviation.size, 4, 24)
     place = (day - first_day).days % levels.stretch_days

@@ -17,10 +17,7 @@ def apply_client_changes(
 ) -> tuple[ClientTraffic, list[str]]:
     """Apply the changes that hold on all days: scale, share of niw, new apps.
 
-    Parameters
-    ----------
-    apps
-        Names of the trace's apps; codes of clients are positions in them.
+    apps : names of the trace's apps; codes of clients are positions in them
 
     Returns
     -------

@@ -28,16 +28,10 @@ def weekly_rates(counts: Floats, recorded: Floats, hour_of_week: Ints, prior: Fl
     They are the prior times three successive ratios of recorded to expected requests: by hour of the day, by
     that hour on working days and on weekends, by weekday. Hours that were never recorded keep the prior.
 
-    Parameters
-    ----------
-    counts : Floats
-        Requests per clock hour, shape (series, hours).
-    recorded : Floats
-        Recorded share of each clock hour, 0 to 1, shape (hours,).
-    hour_of_week : Ints
-        Of each clock hour, Monday 00:00 is 0, shape (hours,).
-    prior : Floats
-        Requests per hour of the week, shape (series, 168).
+    counts : requests per clock hour, shape (series, hours)
+    recorded : recorded share of each clock hour, 0 to 1, shape (hours,)
+    hour_of_week : of each clock hour, Monday 00:00 is 0, shape (hours,)
+    prior : requests per hour of the week, shape (series, 168)
     """
     hours = np.arange(HOURS_PER_WEEK)
     hour, weekday = hours % 24, hours // 24
@@ -68,12 +62,9 @@ def _beyond_chance(counts: Floats, expected: Floats) -> tuple[Floats, Floats, Fl
 
     Returns
     -------
-    beyond
-        Squared deviations in excess of a Poisson process.
-    error
-        Standard error of `beyond` for a Poisson process.
-    square
-        Sum of the squared expected counts.
+    beyond : squared deviations in excess of a Poisson process
+    error : standard error of `beyond` for a Poisson process
+    square : sum of the squared expected counts
     """
     beyond = np.nansum((counts - expected) ** 2, axis=1) - np.nansum(expected, axis=1)
     error = np.sqrt(np.nansum(expected + 2 * expected**2, axis=1))
@@ -83,11 +74,8 @@ def _beyond_chance(counts: Floats, expected: Floats) -> tuple[Floats, Floats, Fl
 def has_own_levels(counts: Floats, expected: Floats) -> NDArray[np.bool_]:
     """Whether an app deviates so much from its weekly rate that it needs levels of its own, shape (apps,).
 
-    Parameters
-    ----------
-    counts, expected : Floats
-        Recorded requests of each hour and those of the weekly rate, shape (apps, hours); nan where the hour
-        was not recorded in full.
+    counts, expected : recorded requests of each hour and those of the weekly rate, shape (apps, hours); nan
+        where the hour was not recorded in full
     """
     if (~np.isnan(counts).any(axis=0)).sum() < LEAST_HOURS:
         return np.zeros(len(counts), bool)
@@ -103,20 +91,12 @@ def fit_noise(per_minute: Floats, expected: Floats, chance: Floats) -> Noise:
     all series is what independent noise does not explain in the variance of their sum. This variance is
     s0^2 + sum of (w s)^2 over the series, with w their shares of the load and s their independent noise.
 
-    Parameters
-    ----------
-    per_minute : Floats
-        Requests, shape (series, minutes); nan where nothing was recorded.
-    expected : Floats
-        Requests of each minute without noise, shape (series, minutes).
-    chance : Floats
-        Variance over mean of a minute without noise, shape (series,): the squared CV of the gaps, 1 if
-        Poisson.
+    per_minute : requests, shape (series, minutes); nan where nothing was recorded
+    expected : requests of each minute without noise, shape (series, minutes)
+    chance : variance over mean of a minute without noise, shape (series,): the squared CV of the gaps, 1 if
+        Poisson
 
-    Returns
-    -------
-    Noise
-        Of shape (series + 1,): the last one is common to all.
+    Returns: of shape (series + 1,): the last one is common to all.
     """
     shares = np.nansum(per_minute, axis=1) / max(np.nansum(per_minute), 1.0)
     per_minute = np.vstack([per_minute, per_minute.sum(axis=0)])

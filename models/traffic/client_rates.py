@@ -56,10 +56,8 @@ def sample_arrivals(slots: RateSlots, rng: np.random.Generator) -> tuple[Ints, F
 
     Returns
     -------
-    slot : Ints
-        Index of the slot of each request, shape (requests,).
-    arrival_s : Floats
-        Seconds, in the order of the gaps, which is rotated in each slot; shape (requests,).
+    slot : index of the slot of each request, shape (requests,)
+    arrival_s : seconds, in the order of the gaps, which is rotated in each slot; shape (requests,)
     """
     gaps_of = slots.requests + 1  # one more, before the end of the slot
     slot = np.repeat(np.arange(gaps_of.size), gaps_of)

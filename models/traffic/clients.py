@@ -79,12 +79,9 @@ def client_day(
 ) -> DayColumns:
     """Generate one day; it depends on the day, the seed and the traffic, not on other generated days.
 
-    Parameters
-    ----------
-    first_day : date
-        First day of the trace, at which growth and the first stretch of levels begin.
-    names : TraceNames
-        Names of the catalogue; the codes of the result are positions in them, but `app` in the trace's apps.
+    first_day : first day of the trace, at which growth and the first stretch of levels begin
+    names : names of the catalogue; the codes of the result are positions in them, but `app` in the trace's
+        apps
     """
     weekday = _weekday(changes, day)
     rate = expected_rate(traffic, changes, day, first_day)
@@ -146,10 +143,7 @@ def minute_rates(requests_per_hour: Floats, first_hour: float, minutes: int) -> 
 
     They are interpolated between the middles of the hours, except where a series begins or ends at an hour.
 
-    Parameters
-    ----------
-    first_hour : float
-        Hour of the week at which the first minute begins.
+    first_hour : hour of the week at which the first minute begins
     """
     place = first_hour + (np.arange(minutes) + 0.5) / 60 - 0.5
     below = np.floor(place).astype(np.int64)
@@ -166,14 +160,9 @@ def _weekday(changes: TraceChanges, day: date) -> int:
 def _clients(rng: np.random.Generator, sender_of: Ints, rate: Floats, minute: Floats, sender: Ints) -> Ints:
     """Sample the client of each request, shape (requests,), by the rates of its sender's clients.
 
-    Parameters
-    ----------
-    sender_of : Ints
-        Sender of each client, shape (clients,).
-    rate : Floats
-        Requests per minute, shape (clients, 1440).
-    minute, sender
-        Of each request, shape (requests,); `sender` ascends.
+    sender_of : sender of each client, shape (clients,)
+    rate : requests per minute, shape (clients, 1440)
+    minute, sender : of each request, shape (requests,); `sender` ascends
     """
     order = np.argsort(sender_of, kind="stable")
     first = np.searchsorted(sender_of[order], np.arange(sender_of.max(initial=-1) + 2))

@@ -148,17 +148,12 @@ def group_neighbours(requests: Ints, tokens: Ints, span: Ints) -> tuple[Ints, In
     has at least one token per request: the counter of requests may be read just before that of tokens, and
     the group then continues beyond its span.
 
-    Parameters
-    ----------
-    requests, tokens, span
-        Counts, and number of the span, of each interval, shape (intervals,).
+    requests, tokens, span : counts, and number of the span, of each interval, shape (intervals,)
 
     Returns
     -------
-    group
-        Number of the group of each interval, shape (intervals,).
-    totals
-        Tokens of each group, shape (groups,).
+    group : number of the group of each interval, shape (intervals,)
+    totals : tokens of each group, shape (groups,)
     """
     group = np.zeros(requests.size, np.int64)
     totals: list[int] = []

@@ -19,8 +19,6 @@ def resample_arrivals(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Resample the requests of a day and their arrivals.
 
-    Parameters
-    ----------
     arrived_us : (R,) microseconds since midnight, ascending
 
     Returns

@@ -104,8 +104,6 @@ def gather_past_requests(
 def sample_future_day(past: PastRequests, target: Floats, rng: np.random.Generator) -> tuple[Ints, Ints]:
     """Sample a day whose hours have these tokens, up to the variation of their blocks.
 
-    Parameters
-    ----------
     target : (24, series) tokens of the hour
 
     Returns

@@ -45,8 +45,6 @@ def spread_histogram(bounds: Floats, cumulative: Floats, cells: Floats) -> Float
     Lengths are nearly lognormal, so the normal quantile of their rank is smooth over the logarithm of the
     length. This quantile is interpolated, and extrapolated linearly beyond the buckets that have lengths.
 
-    Parameters
-    ----------
     bounds, cumulative : ndarray of shape (buckets,)
         Upper bounds in tokens, the last one infinite, and the number of lengths up to each.
     cells : ndarray of shape (cells + 1,)
@@ -80,8 +78,6 @@ def spread_histogram(bounds: Floats, cumulative: Floats, cells: Floats) -> Float
 def shift_means(shape: LengthHistogram, bounds: Floats, mean: Floats) -> LengthHistogram:
     """Shift each row to the given mean, as far as possible without moving a length over a bucket's bound.
 
-    Parameters
-    ----------
     bounds : ndarray of shape (buckets,)
         Bounds of the buckets in tokens; each is also a bound of cells.
     mean : ndarray of shape (rows,)
@@ -107,8 +103,6 @@ def shift_means(shape: LengthHistogram, bounds: Floats, mean: Floats) -> LengthH
 def draw_lengths(rng: np.random.Generator, shape: LengthHistogram, requests: Ints, tokens: Ints) -> Ints:
     """Sample the lengths of every row's requests: whole numbers, at least 1, with the row's sum.
 
-    Parameters
-    ----------
     requests, tokens : ndarray of shape (rows,)
         Number of requests and the sum of their tokens; tokens >= requests.
 
@@ -135,14 +129,9 @@ def draw_lengths(rng: np.random.Generator, shape: LengthHistogram, requests: Int
 def shares_with_mean(counts: Floats, length: Floats, mean: Floats) -> Floats:
     """Return the shares of the cells, (rows, cells), at which each row has its mean, as far as cells reach.
 
-    Parameters
-    ----------
-    counts
-        Shape (rows, cells).
-    length
-        Tokens of each cell, shape (cells,).
-    mean
-        Tokens, shape (rows,).
+    counts : shape (rows, cells)
+    length : tokens of each cell, shape (cells,)
+    mean : tokens, shape (rows,)
     """
     log_length = np.log(length)
     is_known = counts.sum(axis=1, keepdims=True) > 0

@@ -55,12 +55,8 @@ def fit_length_scores(
     gives the levels. Both are shrunk by their standard errors (James and Stein, positive part), for which
     minutes are independent.
 
-    Parameters
-    ----------
-    pair_cell, pair_input : Ints
-        Cell and input tokens of each recorded pair, shape (pairs,); every cell has pairs.
-    pool_of_cell : Ints
-        Pool of each cell, shape (cells,).
+    pair_cell, pair_input : cell and input tokens of each recorded pair, shape (pairs,); every cell has pairs
+    pool_of_cell : pool of each cell, shape (cells,)
     """
     cells, cell, requests = pool_of_cell.size, seen.cell, seen.requests
     pairs = np.bincount(pair_cell, minlength=cells)
@@ -108,16 +104,10 @@ def exchange_pairs(
 ) -> Ints:
     """Exchange pairs of tokens among the requests of an hour so that lengths follow the minute, (requests,).
 
-    Parameters
-    ----------
-    pair : Ints
-        Pair of each request, shape (requests,).
-    input_tokens : NDArray[np.int32]
-        Of each pair, shape (pairs,).
-    cell, minute : Ints
-        24 x kind + hour of each request, and its minute of the day, shape (requests,).
-    scores : LengthScores
-        Of each kind of client, shape (kinds,).
+    pair : pair of each request, shape (requests,)
+    input_tokens : of each pair, shape (pairs,)
+    cell, minute : 24 x kind + hour of each request, and its minute of the day, shape (requests,)
+    scores : of each kind of client, shape (kinds,)
     """
     # The kinds without scores, mostly small ones, get no room: there may be 20,000 kinds.
     kinds = np.flatnonzero((scores.load != 0) | (scores.own > 0))

@@ -62,13 +62,9 @@ class Blocks(NamedTuple):
 def fit_prefixes(stream: Ints, input_tokens: Ints, first_hash: Ints, hashes: BlockHashes) -> Prefixes:
     """Make templates of requests in the order of their arrival.
 
-    Parameters
-    ----------
-    stream, input_tokens : Ints
-        Of each request, shape (requests,); streams are numbered 0, 1, ...
-    first_hash, hashes : Ints, BlockHashes
-        Position of the first block of each request, shape (requests + 1,), and the hashes of all blocks; a
-        request may have none.
+    stream, input_tokens : of each request, shape (requests,); streams are numbered 0, 1, ...
+    first_hash, hashes : position of the first block of each request, shape (requests + 1,), and the hashes of
+        all blocks; a request may have none
     """
     blocks = np.diff(first_hash)
     family = _families(stream, first_hash, hashes)
@@ -123,25 +119,17 @@ def draw_prefixes(
 ) -> tuple[Ints, BlockHashes]:
     """Generate the block hashes of requests in order of arrival.
 
-    Parameters
-    ----------
-    stream, input_tokens : Ints
-        Of each request, shape (requests,). Requests of the stream -1 have no hashes, as have those whose
-        template has none.
-    ids : BlockHashes
-        A number of each request from which its new hashes are made, shape (requests,).
-    turns : Turns
-        Requests that are turns of sessions: these use the templates given there, and turns after the first
-        begin with blocks of the turn before.
-    kept : Ints
-        Number of these blocks, by request of the original, shape (requests of the original,).
+    stream, input_tokens : of each request, shape (requests,). Requests of the stream -1 have no hashes, as
+        have those whose template has none.
+    ids : a number of each request from which its new hashes are made, shape (requests,)
+    turns : requests that are turns of sessions: these use the templates given there, and turns after the
+        first begin with blocks of the turn before
+    kept : number of these blocks, by request of the original, shape (requests of the original,)
 
     Returns
     -------
-    first : Ints
-        Position of the first hash of each request, shape (requests + 1,).
-    made : BlockHashes
-        All hashes, shape (blocks,).
+    first : position of the first hash of each request, shape (requests + 1,)
+    made : all hashes, shape (blocks,)
     """
     template = _templates(prefixes, stream, input_tokens, rng.random(stream.size))
     is_turn = turns.template >= 0

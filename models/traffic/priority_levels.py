@@ -54,12 +54,8 @@ def assign_levels_by_app(app: NDArray[np.int64], need_s: Floats, count: int) -> 
     Applications are ordered by the geometric mean of the required time of their requests. Levels have shares
     of the requests that are as equal as whole applications allow.
 
-    Parameters
-    ----------
-    app
-        Codes 0, 1, ... without gaps, shape (R,).
-    need_s
-        Required time to the first token, shape (R,).
+    app : codes 0, 1, ... without gaps, shape (R,).
+    need_s : required time to the first token, shape (R,)
     """
     requests = np.bincount(app)
     order = np.argsort(np.bincount(app, np.log(need_s)) / requests, kind="stable")

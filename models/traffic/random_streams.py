@@ -31,13 +31,9 @@ def minute_noise(
 ) -> Floats:
     """Sample factors of mean 1, shape (*shape, 1440): lognormal, first-order autocorrelated over the minutes.
 
-    Parameters
-    ----------
-    daily_share, minute_share : Floats or float
-        Standard deviation of a day's level and of a minute about it, relative to the mean; broadcast to
-        `shape`.
-    memory_minutes : Floats or float
-        Correlation time of the minutes.
+    daily_share, minute_share : standard deviation of a day's level and of a minute about it, relative to the
+        mean; broadcast to `shape`
+    memory_minutes : correlation time of the minutes
     """
     sigma = np.sqrt(np.log1p(np.square(minute_share)))
     walk = minute_walk(rng, sigma, memory_minutes, shape)

@@ -89,15 +89,10 @@ def draw_token_pairs(
     hour are used evenly, each once before any is repeated, so that sampling adds no variance to the hourly
     mean. For an hour in which nothing was recorded, all pairs of the pool are used.
 
-    Parameters
-    ----------
-    first_pair : Ints
-        Position of the first pair of each pool, shape (pools + 1,).
-    pool, recorded_hours : Ints
-        Of each kind of client: the pool of pairs, shape (kinds,), and the recorded hour of each hour of the
-        day, shape (kinds, 24).
-    cell : Ints
-        24 x kind + hour of each request, shape (requests,).
+    first_pair : position of the first pair of each pool, shape (pools + 1,)
+    pool, recorded_hours : of each kind of client: the pool of pairs, shape (kinds,), and the recorded hour of
+        each hour of the day, shape (kinds, 24)
+    cell : 24 x kind + hour of each request, shape (requests,)
     """
     first, last = first_pair[pool][:, None], first_pair[pool + 1][:, None]
     hours = 24 * history.weekday.size

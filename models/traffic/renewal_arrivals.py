@@ -47,21 +47,14 @@ def draw_arrivals(
 ) -> tuple[Floats, NDArray[np.int64]]:
     """Sample the arrivals of a day.
 
-    Parameters
-    ----------
-    per_minute : Floats
-        Expected requests, shape (senders, 1440).
-    gap_cv : Floats
-        Coefficient of variation of the gaps between batches in each ten minutes, shape (senders, 144).
-    cell_us : int
-        Time cell within which a batch arrives, a divisor of a minute.
+    per_minute : expected requests, shape (senders, 1440)
+    gap_cv : coefficient of variation of the gaps between batches in each ten minutes, shape (senders, 144)
+    cell_us : time cell within which a batch arrives, a divisor of a minute
 
     Returns
     -------
-    minute : Floats
-        Of each request, in minutes of the day, ordered by sender and window, shape (requests,).
-    sender : NDArray[np.int64]
-        Of each request, ascending, shape (requests,).
+    minute : of each request, in minutes of the day, ordered by sender and window, shape (requests,)
+    sender : of each request, ascending, shape (requests,)
     """
     so_far = np.zeros((len(per_minute) * WINDOWS, WINDOW_MINUTES + 1))
     np.cumsum(per_minute.reshape(-1, WINDOW_MINUTES), axis=1, out=so_far[:, 1:])
@@ -148,10 +141,7 @@ def fit_batch_sizes(dispersion: Floats, third: Floats) -> tuple[Floats, Floats]:
     E[s^3] / E[s]. For sizes s that are 1, or geometric of mean g with probability p, the two equations give
     g = (third - 1) / (3 (dispersion - 1)). Where no p below 1 solves them, all sizes are geometric.
 
-    Parameters
-    ----------
-    dispersion, third : Floats
-        Cumulants relative to the mean, shape (senders,); both 1 for a Poisson process.
+    dispersion, third : cumulants relative to the mean, shape (senders,); both 1 for a Poisson process
     """
     more = np.maximum(dispersion - 1, 1e-9)
     size = (third - 1) / (3 * more)

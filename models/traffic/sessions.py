@@ -46,17 +46,12 @@ def fit_sessions(
 ) -> Sessions:
     """Find the sessions of requests in the order of their arrival.
 
-    Parameters
-    ----------
-    stream : Ints
-        0, 1, ... of each request, shape (requests,).
-    session : Ints
-        Session of each request in the source, 0, 1, ..., shape (requests,); -1 where the source has none.
-    arrived_us : Ints
-        Microseconds since a midnight, ascending, shape (requests,).
-    first_hash, hashes : Ints, TurnHashes
-        Position of the first block of each request, shape (requests + 1,), and the hashes of all blocks; a
-        request may have none.
+    stream : 0, 1, ... of each request, shape (requests,).
+    session : session of each request in the source, 0, 1, ..., shape (requests,); -1 where the source has
+        none
+    arrived_us : microseconds since a midnight, ascending, shape (requests,)
+    first_hash, hashes : position of the first block of each request, shape (requests + 1,), and the hashes of
+        all blocks; a request may have none
     """
     previous, kept = _previous(stream, session, first_hash, hashes)
     follows = previous >= 0

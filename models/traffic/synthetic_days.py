@@ -44,17 +44,10 @@ JOB_SIGMA = 1.0  # of the logarithm of a bulk job's size: a few large ones carry
 def office_day(params: OfficeTraffic, day: date, seed: int, names: TraceNames) -> DayColumns:
     """Generate one day of office traffic (SageServe section 3).
 
-    Parameters
-    ----------
-    seed : int
-        Of the trace, 0 or more; the same parameters, seed and day give the same requests.
-    names : TraceNames
-        Of the catalogue; the codes of the result are positions in them.
+    seed : of the trace, 0 or more; the same parameters, seed and day give the same requests
+    names : of the catalogue; the codes of the result are positions in them
 
-    Returns
-    -------
-    DayColumns
-        Sorted by arrival; `app` is a position in `params.apps`.
+    Returns: sorted by arrival; `app` is a position in `params.apps`.
     """
     rate = office_rate(params, day, seed, names)
     counts = random_stream(seed, day, "counts").poisson(rate.reshape(-1, TRAFFIC_DAY_MINUTES))
@@ -166,10 +159,7 @@ def tile_day(template: DayColumns, params: TiledTraffic, day: date, seed: int) -
        are sampled from the template with replacement: tokens, region, llm, tier and app stay together.
     3. Each request keeps its place within the hour, plus a uniform jitter of under a second.
 
-    Parameters
-    ----------
-    template : DayColumns
-        `arrived_us` may count from any instant.
+    template : `arrived_us` may count from any instant
 
     Raises
     ------
@@ -204,17 +194,12 @@ def multiply_day(arrived_us: Ints, factor: float, day: date, seed: int) -> tuple
     occurrence keeps its instant. The others arrive within half a minute of it, so that the load of a minute
     grows and copies do not arrive at the same instant.
 
-    Parameters
-    ----------
-    arrived_us : Ints
-        Microseconds since midnight, shape (rows,).
+    arrived_us : microseconds since midnight, shape (rows,)
 
     Returns
     -------
-    arrived_us : Ints
-        Of the new requests, ascending, shape (requests,).
-    row : Ints
-        The request that each one repeats, shape (requests,).
+    arrived_us : of the new requests, ascending, shape (requests,)
+    row : the request that each one repeats, shape (requests,)
     """
     rng = random_stream(seed, day, "copies")
     times = np.floor(factor + rng.random(arrived_us.size)).astype(np.int64)

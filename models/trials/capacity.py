@@ -56,8 +56,6 @@ def measure_capacity_tokens_per_s(
                 does not grow, at a higher one it grows without end (Baccelli and Foss 1995). No target
                 counts.
 
-    Parameters
-    ----------
     input_tokens, output_tokens : shape (n,), tokens of the llm's interactive requests
     cached_tokens : shape (n,), of the input tokens, those that need not be computed; None: none
     partner : the deployment of the other phase, for one that only prefills or only decodes. With teams, the

@@ -33,13 +33,29 @@ class SentRequests(NamedTuple):
     e2e_s: Floats
 
 
+def replay_equal_requests(
+    clients: int | None,
+    requests_per_s: float,
+    requests: int,
+    lengths: tuple[int, int],
+    fleet: FleetArrays,
+    rules: Rules,
+) -> SentRequests:
+    """Replay requests of equal lengths, input and output tokens, by clients or else (None) at a rate.
+
+    ValueError as for `replay_client_loop` and `replay_poisson_load`.
+    """
+    input_tokens, output_tokens = (np.full(requests, tokens) for tokens in lengths)
+    if clients is None:
+        return replay_poisson_load(requests_per_s, input_tokens, output_tokens, fleet, rules)
+    return replay_client_loop(clients, input_tokens, output_tokens, fleet, rules)
+
+
 def replay_client_loop(
     clients: int, input_tokens: Ints, output_tokens: Ints, fleet: FleetArrays, rules: Rules
 ) -> SentRequests:
     """Replay clients that send one request after another, without a pause.
 
-    Parameters
-    ----------
     clients : requests that run or wait at any time; they all begin at 0 s
     input_tokens, output_tokens : shape (R,), of the requests; client c sends the rows c, c + clients, ...
 

@@ -70,8 +70,6 @@ class FittedCurves(NamedTuple):
 class FitProblem(NamedTuple):
     """A fit: find the curves with which the replay matches the scored requests.
 
-    Attributes
-    ----------
     play : replays the requests; returns TTFT and E2E, shape (requests,), seconds, NaN if they never end
     scored : shape (requests,), whether the fit uses the request
     """
@@ -199,8 +197,6 @@ def minimise_by_simplex(
 ) -> FittedCurves:
     """Minimise the error with Nelder and Mead's simplex; return the best free parameters and their loss.
 
-    Parameters
-    ----------
     start : shape (n,), free parameters, logarithms; the result has this shape too
     logs_of : returns all log parameters, shape (sum of shape.parts,), for free parameters
     spread : initial size of the simplex, in logarithms

@@ -44,8 +44,6 @@ def goodput_per_s(
 
     It is never more than the throughput of the team.
 
-    Parameters
-    ----------
     team : pools with their instances: one for whole requests, or one for prefill and one for decode
     tier : its targets, and the share of requests that must meet them
     input_tokens, output_tokens : shape (n,), tokens of the mix from which requests are sampled

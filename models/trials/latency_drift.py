@@ -73,8 +73,6 @@ def estimate_ratio(bounds: Floats, counts: Floats, replayed_s: Floats) -> tuple[
     are the mean and the standard deviation of the likelihood over RATIO_GRID. The error is infinite where the
     buckets tell nothing, as where all seconds are in one of them.
 
-    Parameters
-    ----------
     bounds : (buckets,) upper bounds in seconds, the last one infinite
     counts : (buckets,) measured samples
     replayed_s : (samples,) replayed seconds in ascending order
@@ -95,8 +93,6 @@ def hourly_speed_ratios(
 ) -> HourlyRatios:
     """Return by hour the log factors of the engines that explain the measured latencies.
 
-    Parameters
-    ----------
     measured : by measure (TIMED_MEASURES); TTFT alone says nothing about decode
     replays : three, by measure: of the profile, of slower prefill, of slower decode (PROBE_FACTOR)
     """
@@ -135,13 +131,6 @@ def _solve_speeds(moves: Floats, values: Floats, sigmas: Floats) -> tuple[Floats
     return ratios, errors
 
 
-def weighted_median(values: Floats, weights: Floats) -> float:
-    """Return the value that half of the weight is below; (n,) each, n at least 1."""
-    order = np.argsort(values)
-    cumulative = np.cumsum(weights[order])
-    return float(values[order][np.searchsorted(cumulative, cumulative[-1] / 2.0)])
-
-
 class LevelEstimate(NamedTuple):
     """A log factor of several hours, and its standard error."""
 
@@ -159,7 +148,7 @@ def estimate_level(ratios: Floats, errors: Floats) -> LevelEstimate:
     if not known.any():
         return LevelEstimate(np.nan, np.nan)
     weights = errors[known] ** -2.0
-    level = weighted_median(ratios[known], weights)
+    level = float(np.quantile(ratios[known], 0.5, weights=weights, method="inverted_cdf"))
     scatter = 1.4826 * np.median(np.abs(ratios[known] - level) * np.sqrt(weights))
     return LevelEstimate(level, float(1.25 * max(1.0, scatter) / np.sqrt(weights.sum())))
 

@@ -34,8 +34,6 @@ from fleetcast.models.world.mechanisms import Ending, PoolSpread
 class RoutingPlan(NamedTuple):
     """A plan that can be replayed: pools, and the rule that chooses the serving model.
 
-    Attributes
-    ----------
     rule : cascade or route
     thresholds : of all llms but the last
     pools : for each shape, instances and the weight of the pool among those of its llm
@@ -57,8 +55,6 @@ class RoutingPlan(NamedTuple):
 class RoutingOutcome(NamedTuple):
     """Outcome of N requests.
 
-    Attributes
-    ----------
     answer_latency_s : shape (N,), seconds from arrival until the answer that counts is accepted; inf: never
     score : shape (N,), of the answer that counts; 0: none
     kept : shape (N,), position of the llm whose answer counts
@@ -202,8 +198,6 @@ def weighted_pools(
 ) -> dict[ReplicaShape, tuple[int, float]]:
     """Return the pools of a plan, each weighted by what its replicas carry.
 
-    Parameters
-    ----------
     instances : shape (shapes,)
     carries : shape (shapes,), requests/s of one replica
     """

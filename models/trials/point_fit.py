@@ -23,12 +23,7 @@ from fleetcast.models.latency.batch_extension import extend_profile
 from fleetcast.models.latency.latency_errors import calibrated_copy, scale_profile
 from fleetcast.models.metrics import tpot_s
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
-from fleetcast.models.trials.client_load import (
-    MAX_CLIENT_REQUESTS,
-    SentRequests,
-    replay_client_loop,
-    replay_poisson_load,
-)
+from fleetcast.models.trials.client_load import MAX_CLIENT_REQUESTS, SentRequests, replay_equal_requests
 from fleetcast.models.trials.engine_calibration import LIMITS, CalibrationCheck
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
@@ -168,14 +163,9 @@ def make_point_player(
         means = []
         for index in chosen:
             point = points[index]
-            count = replayed_requests(point)
-            tokens = np.full(count, point.input_tokens), np.full(count, point.output_tokens)
-            sent = (
-                replay_poisson_load(point.requests_per_s, *tokens, fleet, rules)
-                if point.clients is None
-                else replay_client_loop(point.clients, *tokens, fleet, rules)
-            )
-            means.append(mean_times(sent))
+            load = point.clients, point.requests_per_s, replayed_requests(point)
+            lengths = point.input_tokens, point.output_tokens
+            means.append(mean_times(replay_equal_requests(*load, lengths, fleet, rules)))
         return np.array(means)
 
     return play
