@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from fleetcast.models.aliases import Floats
     from fleetcast.models.trials.engine_calibration import Calibration, CalibrationCheck
     from fleetcast.models.trials.engine_fit import LoggedRequests
+    from fleetcast.models.trials.log_replay import MeasuredEngine
     from fleetcast.models.trials.point_fit import LoadPoint
     from fleetcast.models.world.catalogue import Catalogue
     from fleetcast.models.world.catalogue_entries import LatencyProfile, Llm
-    from fleetcast.models.world.config import RunConfig
-    from fleetcast.models.world.fleet_config import Deployment, FleetConfig
+    from fleetcast.models.world.fleet_config import Deployment
 
 LIMIT_OPTIONS = {  # engine limits that the fit depends on, and the option that sets each
     "max_batch": "--max-batch (vLLM's max_num_seqs)",
@@ -112,7 +112,9 @@ def calibrate_command(
     with cli_errors():
         from fleetcast.assets.studies.profile_toml import profile_as_toml
         from fleetcast.models.latency.profile_order import compute_profile
+        from fleetcast.models.trials.log_replay import MeasuredEngine
         from fleetcast.models.world.catalogue import load_catalogue
+        from fleetcast.models.world.config_loading import load_config
         from fleetcast.models.world.fleet_config import Deployment
         from fleetcast.models.world.named_llms import add_named_llms
         from fleetcast.models.world.toml_dataclasses import require_known
@@ -134,9 +136,12 @@ def calibrate_command(
             deployment, ranks = resolve_deployment(
                 Deployment(gpu, tensor_parallel), engine, given, catalogue.llms[llm]
             )
-            log = read_calibration_log(files, llm, deployment, ranks, catalogue, config, limits)
+            name = files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+            chosen = load_config(resolve_config(config), catalogue)
+            measured = MeasuredEngine(llm, deployment, catalogue, chosen, name, ranks)
+            log = read_calibration_log(files, measured, limits)
             profile, passes = calibrate_or_check(log, check, make_progress(quiet))
-            frontend_s = log.config.fleet.frontend_s
+            frontend_s = log.engine.config.fleet.frontend_s
             if not check:
                 show_other_degrees(catalogue, profile)
         if check and not passes:
@@ -173,56 +178,40 @@ def require_checkout() -> None:
 
 
 class CalibrationLog(NamedTuple):
-    """A log of one instance, or loads of a benchmark; what it was measured on; the errors that are allowed.
+    """A log of one engine, or loads of a benchmark, and the errors that are allowed.
 
-    `name` is the name of the file, `limits` has the largest error that passes by metric, a share, and
-    `run_starts` the index of the first request of each run. With `points` there are no requests. `instances`
-    is the number of engines: the data-parallel ranks of a dense llm.
+    `limits` has the largest error that passes by metric, a share, and `run_starts` the index of the first
+    request of each run. With `points` there are no requests.
     """
 
     requests: "LoggedRequests | None"
     points: "list[LoadPoint]"
-    name: str
-    llm: str
-    deployment: "Deployment"
-    instances: int
-    catalogue: "Catalogue"
-    config: "RunConfig"
+    engine: "MeasuredEngine"
     limits: Mapping[str, float]
     run_starts: tuple[int, ...]
 
 
 def read_calibration_log(
-    files: list[Path],
-    llm: str,
-    deployment: "Deployment",
-    instances: int,
-    catalogue: "Catalogue",
-    config: str,
-    limits: Mapping[str, float],
+    files: list[Path], engine: "MeasuredEngine", limits: Mapping[str, float]
 ) -> CalibrationLog:
-    """Read logs under a config with their front end; print what is noted and what is assumed."""
+    """Read logs under the engine's config with their front end; print what is noted and what is assumed."""
     from fleetcast.assets.studies.bench_summaries import read_load_points
     from fleetcast.assets.studies.engine_logs import read_logs
-    from fleetcast.models.world.config_loading import load_config
 
-    chosen = load_config(resolve_config(config), catalogue)
     paths = [expand_path(file) for file in files]
-    name = files[0].name + (f" and {len(files) - 1} more" if len(files) > 1 else "")
     if points := read_load_points(paths):
-        for note in note_assumed_limits(deployment, chosen.fleet):
+        for note in note_assumed_limits(engine):
             ERR.print(note)
-        return CalibrationLog(None, points, name, llm, deployment, instances, catalogue, chosen, limits, ())
+        return CalibrationLog(None, points, engine, limits, ())
     log = read_logs(paths)
     if log.frontend_s is not None:
         ERR.print(f"Front end: {1e3 * log.frontend_s:g} ms from arrival to the engine's queue.")
-        chosen = replace(chosen, fleet=replace(chosen.fleet, frontend_s=log.frontend_s))
-    check_concurrency(instances * chosen.fleet.engine(deployment).max_batch, log.requests, name)
-    for note in [*log.notes, *note_assumed_limits(deployment, chosen.fleet)]:
+        fleet = replace(engine.config.fleet, frontend_s=log.frontend_s)
+        engine = engine._replace(config=replace(engine.config, fleet=fleet))
+    check_concurrency(engine, log.requests)
+    for note in [*log.notes, *note_assumed_limits(engine)]:
         ERR.print(note)
-    return CalibrationLog(
-        log.requests, [], name, llm, deployment, instances, catalogue, chosen, limits, log.run_starts
-    )
+    return CalibrationLog(log.requests, [], engine, limits, log.run_starts)
 
 
 def calibrate_or_check(
@@ -231,9 +220,13 @@ def calibrate_or_check(
     """Return the fitted profile, or that of the catalogue, and whether it passes; print how far it is off."""
     if log.requests is None:
         return check_load_points(log) if is_check else fit_load_points(log)
-    profile, checks = (
-        check_existing_profile(log, log.requests) if is_check else fit_profile(log, log.requests, progress)
-    )
+    from fleetcast.models.trials.engine_calibration import validate_profile
+
+    if is_check:
+        profile = log.engine.known_profile()
+        checks = validate_profile(log.requests, profile, log.engine, log.limits)
+    else:
+        profile, checks = fit_profile(log, log.requests, progress)
     return profile, show_verdict(checks)
 
 
@@ -241,11 +234,10 @@ def check_load_points(log: CalibrationLog) -> "tuple[LatencyProfile, bool]":
     """Return the profile of the catalogue, and whether it has the means of the loads."""
     import numpy as np
 
-    from fleetcast.models.latency.profile_order import find_profile
     from fleetcast.models.trials.point_fit import check_points, make_point_player
 
-    profile = find_profile(log.catalogue, log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
-    play = make_point_player(log.points, profile, log.deployment, log.catalogue, log.config, log.instances)
+    profile = log.engine.known_profile()
+    play = make_point_player(log.points, profile, log.engine)
     predicted_s = play(np.ones(2), np.arange(len(log.points)))
     show_load_points(log.points, predicted_s)
     return profile, show_verdict(check_points(log.points, predicted_s, log.limits, least_loads=1))
@@ -253,14 +245,10 @@ def check_load_points(log: CalibrationLog) -> "tuple[LatencyProfile, bool]":
 
 def fit_load_points(log: CalibrationLog) -> "tuple[LatencyProfile, bool]":
     """Return the profile that the catalogue has, scaled to the loads, and whether it passes."""
-    from fleetcast.models.latency.profile_order import find_profile
     from fleetcast.models.trials.point_fit import calibrate_to_points
 
-    profile = find_profile(log.catalogue, log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
-    found = calibrate_to_points(
-        log.points, profile, log.deployment, log.catalogue, log.config, log.name, log.limits,
-        log.instances,
-    )  # fmt: skip
+    profile = log.engine.known_profile()
+    found = calibrate_to_points(log.points, profile, log.engine, log.limits)
     ERR.print(f"The loads are summaries: the profile keeps its shape ({profile.source}).")
     ERR.print(f"Its seconds, times: prefill {found.prefill_factor:.3g}, decode {found.decode_factor:.3g}.")
     if not any(point.shows_prefill for point in log.points):
@@ -279,19 +267,6 @@ def show_load_points(points: "Sequence[LoadPoint]", predicted_s: "Floats") -> No
         ERR.print(f"  {point}: {ttft}TPOT {point.tpot_s:.3g} s {tpot_s / point.tpot_s - 1:+.1%}")
 
 
-def check_existing_profile(
-    log: CalibrationLog, requests: "LoggedRequests"
-) -> "tuple[LatencyProfile, list[CalibrationCheck]]":
-    """Return the profile of the catalogue, and the checks of its error on the log."""
-    from fleetcast.models.latency.profile_order import find_profile
-    from fleetcast.models.trials.engine_calibration import validate_profile
-
-    profile = find_profile(log.catalogue, log.llm, log.deployment.gpu, log.deployment.tensor_parallel)
-    return profile, validate_profile(
-        requests, profile, log.deployment, log.catalogue, log.config, log.limits, log.instances
-    )
-
-
 def fit_profile(
     log: CalibrationLog, requests: "LoggedRequests", progress: "Progress"
 ) -> "tuple[LatencyProfile, list[CalibrationCheck]]":
@@ -299,14 +274,11 @@ def fit_profile(
     from fleetcast.assets.studies.profile_toml import deployment_line
     from fleetcast.models.trials.engine_calibration import calibrate_profile, engine_hypotheses
 
-    hypotheses = engine_hypotheses(log.deployment, log.instances)
-    with progress.replay_bar("replay the log", len(hypotheses)) as done:
-        found = calibrate_profile(
-            requests, log.llm, log.deployment, log.catalogue, log.config, log.name, log.limits, done,
-            log.run_starts, log.instances,
-        )  # fmt: skip
-    show_hypotheses(found, log.instances)
-    ERR.print(f"As a deployment: {deployment_line(log.llm, found.deployment)}")
+    engine = log.engine
+    with progress.replay_bar("replay the log", len(engine_hypotheses(engine))) as done:
+        found = calibrate_profile(requests, engine, log.limits, done, log.run_starts)
+    show_hypotheses(found, engine.instances)
+    ERR.print(f"As a deployment: {deployment_line(engine.llm, found.deployment)}")
     return found.profile, found.verdict
 
 
@@ -373,22 +345,24 @@ def resolve_deployment(
     return replace(deployment, **{**limits, **options}), ranks
 
 
-def check_concurrency(max_batch: int, requests: "LoggedRequests", name: str) -> None:
+def check_concurrency(engine: "MeasuredEngine", requests: "LoggedRequests") -> None:
     """Raise CalibrationError if a log has more requests at once than max_batch, that of all ranks."""
     from fleetcast.assets.studies.engine_logs import max_concurrency
     from fleetcast.assets.studies.log_rows import CalibrationError
 
+    max_batch = engine.instances * engine.config.fleet.engine(engine.deployment).max_batch
     running = max_concurrency(requests)
     if running > max_batch:
         raise CalibrationError(
-            f"{name}: {running} requests run at once, max_batch is {max_batch}. Is it the log of one "
-            "instance? Set the engine's limit with --max-batch or --engine."
+            f"{engine.source}: {running} requests run at once, max_batch is {max_batch}. Is it the log of "
+            "one instance? Set the engine's limit with --max-batch or --engine."
         )
 
 
-def note_assumed_limits(deployment: "Deployment", fleet: "FleetConfig") -> list[str]:
+def note_assumed_limits(engine: "MeasuredEngine") -> list[str]:
     """Return a note for each engine limit that is assumed."""
-    limits = fleet.engine(deployment)
+    deployment = engine.deployment
+    limits = engine.config.fleet.engine(deployment)
     notes = []
     for field, option in LIMIT_OPTIONS.items():
         if getattr(deployment, field) is None:

@@ -10,6 +10,7 @@ import typer
 from fleetcast.pipelines.options import (
     LLM_NAME,
     GpuPricesOption,
+    GpuTypesOption,
     QuietOption,
     TpotTargetOption,
     TtftTargetOption,
@@ -36,12 +37,7 @@ def configure_command(
             metavar="NAME|FILE",
         ),
     ] = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(
-            help="GPU types, with commas between. Default: all with a price whose kernels were timed."
-        ),
-    ] = None,
+    gpus: GpuTypesOption = None,
     quality_floor: Annotated[
         str | None,
         typer.Option(help="Least bits of the weights: bf16, fp8 or fp4. Default: those of the llm."),

@@ -22,10 +22,6 @@ from fleetcast.pipelines.terminal import cli_errors, short_path
 from fleetcast.pipelines.terminal_tables import OUT, format_figure, format_percent, show_board
 
 SHOWN_PAIRS = 8
-OUTSIDE_NOTE = (
-    "! outside of its interval: plans are made with the profiles, so most errors of them move this figure "
-    "the same way"
-)
 BASE = "lt_ua"  # the published policy
 UNCHANGED_CASE = "as_is"  # the case of a what-if that changes nothing
 
@@ -157,7 +153,10 @@ def show_intervals(
         rows,
     )
     if any(row["is_value_inside"] is False and row["figure"] in figures for row in found):
-        OUT.print(OUTSIDE_NOTE)
+        OUT.print(
+            "! outside of its interval: plans are made with the profiles, so most errors of them move this "
+            "figure the same way"
+        )
 
 
 def describe_pairs(of_day: Sequence[Row], name: str) -> str:

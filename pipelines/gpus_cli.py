@@ -1,5 +1,6 @@
 """`fleetcast gpus`: which GPUs to rent for an llm, and whether to disaggregate prefill and decode."""
 
+from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +9,7 @@ import typer
 from fleetcast.pipelines.options import (
     ConfigOption,
     GpuPricesOption,
+    GpuTypesOption,
     QuietOption,
     TpotTargetOption,
     TtftTargetOption,
@@ -36,13 +38,7 @@ def gpus_command(
     llm: Annotated[
         str | None, typer.Option(help="The llm; default: the one with the most forecast input tokens.")
     ] = None,
-    gpus_: Annotated[
-        str | None,
-        typer.Option(
-            "--gpus",
-            help="GPU types, with commas between. Default: all with a price whose kernels were timed.",
-        ),
-    ] = None,
+    gpus: GpuTypesOption = None,
     cap: Annotated[
         list[str] | None,
         typer.Option(help="TYPE=COUNT: at most this many GPUs of the type; may be repeated."),
@@ -90,12 +86,13 @@ def gpus_command(
         settings = load_cli_settings(config)
         day = parse_day(date_) or next_plan_day(settings)
         query = rent_query.build_rent_query(
-            settings, day, llm, gpus_, cap or [], way, ttft_slo_s, tpot_slo_s, make_progress(quiet)
+            settings, day, llm, gpus, cap or [], way, ttft_slo_s, tpot_slo_s, make_progress(quiet)
         )
         if buckets is not None:
             query = query._replace(edges=rent_buckets.parse_bucket_edges(buckets))
         if prices is not None:
-            settings = rent_query.with_prices(settings, expand_path(prices), query.gpus)
+            priced = rent_query.catalogue_with_prices(expand_path(prices), settings.catalogue, query.gpus)
+            settings = replace(settings, catalogue=priced)
         found = rent_answer.answer_rent_query(settings, day, query, make_progress(quiet))
         _, table = rent_answer.write_rent_tables(settings, day, found)
         publish_on_demand(gpu_fleets, settings, AssetRows(table, {"day": day, "llm": query.llm}))

@@ -13,6 +13,7 @@ from fleetcast.pipelines.options import (
     PolicyOption,
     QuietOption,
     RegionOption,
+    ServerMatchersOption,
     expand_path,
     load_cli_settings,
     load_settings_and_day,
@@ -198,9 +199,7 @@ def ran_command(
     ] = None,
     date_: DayOption = None,
     step: Annotated[int, typer.Option(help="--from: seconds between two readings.", min=15, max=3600)] = 60,
-    where: Annotated[
-        str, typer.Option(help="--from: further label matchers, like 'namespace=\"prod\"'.")
-    ] = "",
+    where: ServerMatchersOption = "",
     config: ConfigOption = "office",
 ) -> None:
     """Import the fleet that really ran: ready replicas of each workload over time.

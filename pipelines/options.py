@@ -47,6 +47,15 @@ ProviderOption = Annotated[
 PriceListsOption = Annotated[
     Path | None, typer.Option(help="A file with your own prices, in the form of prices.toml.")
 ]
+GpuTypesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus", help="GPU types, with commas between. Default: all with a price whose kernels were timed."
+    ),
+]
+ServerMatchersOption = Annotated[
+    str, typer.Option(help="--from: further label matchers, like 'namespace=\"prod\"'.")
+]
 TtftTargetOption = Annotated[
     float | None, typer.Option(help="TTFT target in seconds. Default: that of the strictest tier.", min=0.001)
 ]

@@ -15,20 +15,19 @@ if TYPE_CHECKING:
     from fleetcast.models.world.catalogue import Catalogue
     from fleetcast.models.world.catalogue_entries import Tier
 
-ListOption = Annotated[bool, typer.Option("--list", help="List the studies with the question of each.")]
-BaseConfigOption = Annotated[
-    str | None,
-    typer.Option("--config", help="Run the study on this config instead of the one that it names."),
-]
-
 
 def study_command(
     names: Annotated[
         list[str] | None,
         typer.Argument(help="Studies of data/studies; without a name, list them.", metavar="NAME"),
     ] = None,
-    list_: ListOption = False,
-    config: BaseConfigOption = None,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the studies with the question of each.")
+    ] = False,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", help="Run the study on this config instead of the one that it names."),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Run studies: every variant of a config under every policy, compared with the values of the paper.
@@ -111,21 +110,12 @@ def show_paper_values(found: pa.Table) -> None:
     lines = []
     for row in found.to_pylist():
         is_share = row["against"] is not None or row["metric"].endswith("_share")
-        form = (
-            (lambda value: format_percent(value, "+.1f"))
-            if is_share
-            else (lambda value: format_figure(value, ",.1f"))
-        )
+        form, spec = (format_percent, "+.1f") if is_share else (format_figure, ",.1f")
         of = " ".join(row[key] for key in ("tier", "llm") if row[key] != "all")
         against = f" compared with {row['against']}" if row["against"] else ""
         what = f"{row['variant']}, {row['policy']}{against}: {row['metric']} {of}".rstrip()
-        lines.append(
-            (
-                what,
-                *(form(row[key]) for key in ("paper_value", "fleetcast_value", "fleetcast_integral")),
-                row["section"],
-            )
-        )
+        figures = (row[key] for key in ("paper_value", "fleetcast_value", "fleetcast_integral"))
+        lines.append((what, *(form(figure, spec) for figure in figures), row["section"]))
     if lines:
         heads = ("metric", "paper", "fleetcast", "by time integral", "where")
         show_board("compared with the paper, shares in %", heads, lines)

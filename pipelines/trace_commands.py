@@ -8,7 +8,14 @@ from typing import Annotated, Any
 import pyarrow as pa
 import typer
 
-from fleetcast.pipelines.options import ColumnsOption, QuietOption, expand_path, make_progress, parse_columns
+from fleetcast.pipelines.options import (
+    ColumnsOption,
+    QuietOption,
+    ServerMatchersOption,
+    expand_path,
+    make_progress,
+    parse_columns,
+)
 from fleetcast.pipelines.terminal import (
     cli_errors,
     exit_with_message,
@@ -44,9 +51,7 @@ def ingest_command(
         typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M"], help="--from: the end, UTC; default: now."),
     ] = None,
     step: Annotated[int, typer.Option(help="--from: seconds between two readings.", min=1, max=3600)] = 60,
-    where: Annotated[
-        str, typer.Option(help="--from: further label matchers, like 'namespace=\"prod\"'.")
-    ] = "",
+    where: ServerMatchersOption = "",
     quiet: QuietOption = False,
 ) -> None:
     """Import the trace files in data/landing into the lake; rows that break a rule go to quarantine.

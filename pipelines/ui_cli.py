@@ -38,10 +38,7 @@ def ui_command(
         set_dagster_home()
         os.environ[UI_VARIABLE] = "1"
         OUT.print(f"http://{UI_HOST}:{port}   (Ctrl-C stops it)")
-        for number in (
-            signal.SIGINT,
-            signal.SIGTERM,
-        ):  # a shell script starts background jobs with SIGINT ignored
-            signal.signal(number, signal.SIG_DFL)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)  # a shell script starts background jobs with SIGINT ignored
         command = ["-W", "ignore", "-m", "dagster", "dev", *arguments, "-h", UI_HOST, "-p", str(port)]
         os.execv(sys.executable, [sys.executable, *command])

@@ -15,6 +15,7 @@ from fleetcast.assets.studies.log_rows import CalibrationError
 from fleetcast.models.trials import engine_calibration, engine_fit
 from fleetcast.models.trials.engine_calibration import calibrate_profile, requests_to_fit, split_log
 from fleetcast.models.trials.engine_fit import LoggedRequests
+from fleetcast.models.trials.log_replay import MeasuredEngine
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
@@ -306,9 +307,7 @@ def test_a_benchmark_of_a_real_engine_gives_the_profile_of_its_log(tmp_path: Pat
     engine = Deployment("rtxpro6000-96gb", 2, max_batch=limits["max_batch"],
                         max_prefill_tokens=limits["max_prefill_tokens"], batching="chunked",
                         async_scheduling=False)  # fmt: skip
-    of_log, of_result = (
-        calibrate_profile(read.requests, "qwen3-32b", engine, CATALOGUE, OFFICE, "x").profile
-        for read in (log, result)
-    )
+    measured = MeasuredEngine("qwen3-32b", engine, CATALOGUE, OFFICE, "x")
+    of_log, of_result = (calibrate_profile(read.requests, measured).profile for read in (log, result))
     for name in ("prefill_tokens", "prefill_s", "decode_batch", "decode_s", "decode_per_kv_token_s"):
         np.testing.assert_allclose(getattr(of_result, name), getattr(of_log, name), rtol=1e-6)

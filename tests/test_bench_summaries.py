@@ -21,6 +21,7 @@ from fleetcast.models.latency.profile_order import find_profile
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.trials.client_load import replay_client_loop, replay_poisson_load
 from fleetcast.models.trials.engine_calibration import LIMITS
+from fleetcast.models.trials.log_replay import MeasuredEngine
 from fleetcast.models.trials.point_fit import (
     LoadPoint,
     calibrate_to_points,
@@ -91,7 +92,7 @@ def write_summaries(folder: Path, points: Sequence[LoadPoint]) -> list[str]:
 
 
 def calibrate(points: Sequence[LoadPoint]) -> Any:
-    return calibrate_to_points(points, BASE, ENGINE, CATALOGUE, OFFICE, "x")
+    return calibrate_to_points(points, BASE, MeasuredEngine(LLM, ENGINE, CATALOGUE, OFFICE, "x"))
 
 
 def test_a_summary_is_the_load_that_was_measured(tmp_path: Path) -> None:
@@ -241,9 +242,10 @@ def test_real_closed_loops_are_nearer_with_the_factor_of_the_others(
     points = silicon_points("Qwen3-32B", gpus)
     profile = find_profile(CATALOGUE, "qwen3-32b", GPU, gpus)
     engine = dataclasses.replace(ENGINE, tensor_parallel=gpus, max_prefill_tokens=wall_points.BUDGET)
-    play = make_point_player(points, profile, engine, CATALOGUE, OFFICE)
+    measured = MeasuredEngine(profile.llm, engine, CATALOGUE, OFFICE, "x")
+    play = make_point_player(points, profile, measured)
     (raw,) = check_points(points, play(np.ones(2), np.arange(len(points))), LIMITS)
-    (left_out,) = calibrate_to_points(points, profile, engine, CATALOGUE, OFFICE, "x").checks
+    (left_out,) = calibrate_to_points(points, profile, measured).checks
     assert len(points) == 30
     assert round(raw.signed_error_share, 2) == before
     assert round(left_out.signed_error_share, 2) == after

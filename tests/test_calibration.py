@@ -24,9 +24,10 @@ from fleetcast.models.trials.engine_calibration import (
     validate_profile,
 )
 from fleetcast.models.trials.engine_fit import LoggedRequests
-from fleetcast.models.trials.log_replay import make_log_player
+from fleetcast.models.trials.log_replay import MeasuredEngine, make_log_player
 from fleetcast.models.world.catalogue import CATALOGUE_DIR, load_catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
+from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment
 from fleetcast.pipelines.cli import cli_app
@@ -47,6 +48,12 @@ TRUE = LatencyProfile(LLM, GPU, GPUS, *TRUTH, None, "made up")
 ENGINES = Path(__file__).parents[2] / "shared" / "data" / "engines"
 
 
+def measured_engine(
+    deployment: Deployment, llm: str = LLM, config: RunConfig = OFFICE, instances: int = 1
+) -> MeasuredEngine:
+    return MeasuredEngine(llm, deployment, CATALOGUE, config, "log.csv", instances)
+
+
 def make_log(
     requests_per_s: float, deployment: Deployment, count: int = 400, instances: int = 1, noise: float = 0.0
 ) -> LoggedRequests:
@@ -56,14 +63,14 @@ def make_log(
     inputs = np.clip(rng.lognormal(6.8, 0.8, count), 16, 8000).astype(np.int32)
     outputs = np.clip(rng.lognormal(5.0, 0.8, count), 1, 1500).astype(np.int32)
     log = LoggedRequests(arrival_s, inputs, outputs, np.ones(count), np.full(count, 36_000.0))
-    ttft_s, e2e_s = make_log_player(log, LLM, deployment, CATALOGUE, OFFICE, instances, "made up")(TRUTH)
+    ttft_s, e2e_s = make_log_player(log, measured_engine(deployment, instances=instances))(TRUTH)
     factors = np.exp(noise * rng.normal(size=(2, count)))
     return log._replace(ttft_s=ttft_s * factors[0], e2e_s=ttft_s * factors[0] + (e2e_s - ttft_s) * factors[1])
 
 
 def test_an_engine_is_recovered_from_its_log_and_differs_from_others() -> None:
     unknown = dataclasses.replace(CHUNKED, batching=None, async_scheduling=None)
-    found = calibrate_profile(make_log(2.0, CHUNKED), LLM, unknown, CATALOGUE, OFFICE, "log.csv")
+    found = calibrate_profile(make_log(2.0, CHUNKED), measured_engine(unknown))
     assert next(iter(found.hypotheses)) == Hypothesis("chunked", True, 1)
     assert found.deployment == CHUNKED
     off = {(line.metric, line.of): abs(line.signed_error_share) for line in found.verdict}
@@ -76,9 +83,7 @@ def test_an_engine_is_recovered_from_its_log_and_differs_from_others() -> None:
 
 
 def test_the_log_of_two_instances_differs_from_that_of_one() -> None:
-    found = calibrate_profile(
-        make_log(6.0, CHUNKED, 300, instances=2), LLM, CHUNKED, CATALOGUE, OFFICE, "log.csv"
-    )
+    found = calibrate_profile(make_log(6.0, CHUNKED, 300, instances=2), measured_engine(CHUNKED))
     best, other = found.hypotheses.items()
     assert (best[0].instances, other[0].instances) == (2, 1)
     assert best[1] < 0.5 * other[1]
@@ -97,7 +102,7 @@ def test_a_wrong_profile_does_not_pass(times: tuple[float, ...]) -> None:
         decode_s=tuple(times[1] * s for s in TRUE.decode_s),
         decode_per_kv_token_s=times[2] * TRUE.decode_per_kv_token_s,
     )
-    verdict = validate_profile(log, off, WHOLE, CATALOGUE, OFFICE)
+    verdict = validate_profile(log, off, measured_engine(WHOLE))
     assert all(line.passes for line in verdict) == (times not in OFF)
     assert {line.metric for line in verdict} == {"TTFT", "TPOT", "E2E"}
 
@@ -106,7 +111,7 @@ def test_right_percentiles_of_the_wrong_requests_do_not_pass() -> None:
     log = make_log(2.0, WHOLE)
     order = np.random.default_rng(0).permutation(log.e2e_s.size)
     verdict = validate_profile(
-        log._replace(ttft_s=log.ttft_s[order], e2e_s=log.e2e_s[order]), TRUE, WHOLE, CATALOGUE, OFFICE
+        log._replace(ttft_s=log.ttft_s[order], e2e_s=log.e2e_s[order]), TRUE, measured_engine(WHOLE)
     )
     assert not next(line for line in verdict if (line.metric, line.of) == ("E2E", "a request")).passes
 
@@ -115,10 +120,10 @@ def test_a_log_that_the_deployment_cannot_have_served_is_refused() -> None:
     log = make_log(1.0, WHOLE, 120)
     huge = np.where(np.arange(120) == 9, 2_000_000, log.input_tokens).astype(np.int32)
     with pytest.raises(ValueError, match=r"one has 2000000 input .*Name the deployment that was measured"):
-        calibrate_profile(log._replace(input_tokens=huge), LLM, WHOLE, CATALOGUE, OFFICE, "log.csv")
+        calibrate_profile(log._replace(input_tokens=huge), measured_engine(WHOLE))
     short = LoggedRequests._make(column[:50] for column in log)
     with pytest.raises(ValueError, match=r"log\.csv has 50 requests, needs at least 100.*Measure for longer"):
-        calibrate_profile(short, LLM, WHOLE, CATALOGUE, OFFICE, "log.csv")
+        calibrate_profile(short, measured_engine(WHOLE))
 
 
 HEADER = "arrival_s,input_tokens,output_tokens,ttft_s,e2e_s"
@@ -317,7 +322,7 @@ def test_the_roofline_of_gpus_without_nvlink_knows_their_link() -> None:
     engine = Deployment("rtxpro6000-96gb", 2, max_batch=128, max_prefill_tokens=2048, batching="chunked",
                         async_scheduling=False)  # fmt: skip
     estimated = roofline_profile(CATALOGUE, "qwen3-32b", engine.gpu, engine.tensor_parallel)
-    verdict = validate_profile(log, estimated, engine, CATALOGUE, OFFICE)
+    verdict = validate_profile(log, estimated, measured_engine(engine, llm=estimated.llm))
     off = {line.metric: line.signed_error_share for line in verdict if line.of == "a request"}
     assert off["E2E"] < 0.10
     assert off["TTFT"] < 0.10
@@ -335,7 +340,7 @@ def test_a_real_engine_is_predicted_within_a_few_percent() -> None:
     }
     engine = Deployment("rtxpro6000-96gb", 2, max_batch=128, max_prefill_tokens=2048, batching="chunked",
                         async_scheduling=False)  # fmt: skip
-    found = calibrate_profile(log.requests, "qwen3-32b", engine, CATALOGUE, OFFICE, "requests.jsonl")
+    found = calibrate_profile(log.requests, measured_engine(engine, llm="qwen3-32b"))
     off = {line.metric: line.signed_error_share for line in found.verdict if line.of == "a request"}
     assert off["E2E"] < 0.02
     assert off["TTFT"] < 0.04
@@ -376,7 +381,7 @@ def log_with_front_end(count: int = 200) -> tuple[LoggedRequests, np.ndarray]:
     fleet = dataclasses.replace(OFFICE.fleet, frontend_s=FRONTEND_S)
     behind = dataclasses.replace(OFFICE, fleet=fleet)
     log = make_log(3.0, WHOLE, count)
-    ttft_s, e2e_s = make_log_player(log, LLM, WHOLE, CATALOGUE, behind, 1, "made up")(TRUTH)
+    ttft_s, e2e_s = make_log_player(log, measured_engine(WHOLE, config=behind))(TRUTH)
     np.testing.assert_allclose(ttft_s - log.ttft_s, FRONTEND_S, atol=1e-9)
     # A busy engine takes some in later.
     queued_s = log.arrival_s + FRONTEND_S + np.random.default_rng(6).exponential(0.05, count).round(2)
@@ -414,7 +419,7 @@ def test_the_replay_of_a_log_has_the_front_end_that_is_not_in_the_profile() -> N
     errors = [
         {
             (check.metric, check.of): check.signed_error_share
-            for check in validate_profile(log, TRUE, WHOLE, CATALOGUE, config)
+            for check in validate_profile(log, TRUE, measured_engine(WHOLE, config=config))
         }
         for config in (behind, OFFICE)
     ]

@@ -55,7 +55,8 @@ def rent(settings: RunSettings, *caps: str, way: str = "any", **targets: float) 
 def priced(settings: RunSettings, folder: Path, **usd: float) -> RunSettings:
     """With H100 and A100 at these prices."""
     (folder / "p.toml").write_text(f"{H100} = {usd['h100']}\n{A100} = {usd['a100']}\n")
-    return rent_query.with_prices(settings, folder / "p.toml", (H100, A100))
+    catalogue = rent_query.catalogue_with_prices(folder / "p.toml", settings.catalogue, (H100, A100))
+    return dataclasses.replace(settings, catalogue=catalogue)
 
 
 def test_the_fleet_of_a_coming_day_is_found_replayed_and_reported(
@@ -206,7 +207,7 @@ def test_bad_input_is_one_line(settings: RunSettings, tmp_path: Path) -> None:
     ):
         (tmp_path / "p.toml").write_text(text)
         with pytest.raises(ConfigError, match=message):
-            rent_query.with_prices(settings, tmp_path / "p.toml", (H100, A100))
+            rent_query.catalogue_with_prices(tmp_path / "p.toml", settings.catalogue, (H100, A100))
     with pytest.raises(ConfigError, match="--cap a100-80gb: it must be TYPE=COUNT"):
         rent(settings, "a100-80gb")
     unknown = rent(settings)._replace(gpus=("h100",))

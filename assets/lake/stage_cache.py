@@ -63,7 +63,7 @@ def rebuild_if_changed(
     stage again.
     """
     note = settings.lake.root / "made_from" / settings.trace / day.isoformat() / stage
-    before = _input_digest(settings, _input_tags(settings, stage, day))
+    before = _input_digest(settings, stage, day)
     is_needed = not (note.is_file() and note.read_text() == _note_text(settings, stage, day, before))
     if is_needed:
         note.unlink(missing_ok=True)
@@ -99,15 +99,6 @@ def _note_text(settings: RunSettings, stage: str, day: date, before: str) -> str
     return f"{before}\n{_join_tags(tags)}\n"
 
 
-def _input_tags(settings: RunSettings, stage: str, day: date) -> dict[str, str]:
-    found = (
-        _file_tags(settings, table, past)
-        for table in STAGES[stage].read
-        for past in _input_days(settings, day)
-    )
-    return {name: tag for tags in found for name, tag in tags.items()}
-
-
 def _input_days(settings: RunSettings, day: date) -> list[date]:
     return [*settings.history(day), day - timedelta(days=1), day]
 
@@ -125,7 +116,14 @@ def _join_tags(files: Mapping[str, str]) -> str:
     return " ".join(f"{name}:{tag}" for name, tag in sorted(files.items()))
 
 
-def _input_digest(settings: RunSettings, read: Mapping[str, str]) -> str:
+def _input_digest(settings: RunSettings, stage: str, day: date) -> str:
+    """Return a digest of the inputs of a stage, with the change tags of the files that it reads."""
+    read = {
+        name: tag
+        for table in STAGES[stage].read
+        for past in _input_days(settings, day)
+        for name, tag in _file_tags(settings, table, past).items()
+    }
     parts = (code_digest(), settings.catalogue, settings.config, _join_tags(read))
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 

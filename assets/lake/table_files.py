@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from fleetcast.assets.lake import store
 from fleetcast.assets.lake.duckdb_connection import Connection, one_line_errors
+from fleetcast.assets.lake.environment import LAKE
 from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.file_digests import digest_path, digest_text, record_digest, recorded_digest
 from fleetcast.assets.lake.schemas import LAKE_VERSION, OPTIONAL_COLUMNS, PARTITIONS, SCHEMAS
@@ -36,7 +37,7 @@ class LakeVersionError(LakeError):
 class TableFiles:
     """The files under one root; partitions go by name: tables.path("demand", trace="office", day=day)."""
 
-    def __init__(self, root: LakePath | str) -> None:
+    def __init__(self, root: LakePath | str = LAKE) -> None:
         self.root, self._has_version_file = store.resolve_lake_root(root), False
         version, found = self.root / "VERSION", str(LAKE_VERSION)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):

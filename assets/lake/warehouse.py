@@ -26,7 +26,6 @@ from fleetcast.assets.lake.duckdb_connection import (
     open_duckdb,
     view_columns,
 )
-from fleetcast.assets.lake.environment import LAKE
 from fleetcast.assets.lake.errors import ChangedError, LakeError
 from fleetcast.assets.lake.lake_views import Needed, create_macros_and_marts, find_needed
 from fleetcast.assets.lake.query_days import files_of_days
@@ -50,9 +49,6 @@ STORAGE_VERSION = "v1.5.0"  # the format that the duckdb on PyPI reads
 
 class Lake(TableFiles):
     """The lake under one root; partitions go by name: lake.read("demand", trace="office", day=day)."""
-
-    def __init__(self, root: LakePath | str = LAKE) -> None:
-        super().__init__(root)
 
     def read(self, table: str, **partition: Any) -> pa.Table:
         """Read a table or some of its partitions, with the partition keys as columns."""

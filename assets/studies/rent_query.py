@@ -88,11 +88,6 @@ def timed_gpus(catalogue: Catalogue) -> list[str]:
     return [gpu for gpu, one in catalogue.gpus.items() if one.system is not None and one.usd_per_hour > 0]
 
 
-def with_prices(settings: RunSettings, path: Path, gpus: Iterable[str]) -> RunSettings:
-    """Return the settings with the GPU prices of a file."""
-    return dataclasses.replace(settings, catalogue=catalogue_with_prices(path, settings.catalogue, gpus))
-
-
 def catalogue_with_prices(path: Path, catalogue: Catalogue, gpus: Iterable[str]) -> Catalogue:
     """Return the catalogue with prices from a TOML file: USD per GPU-hour by type; ConfigError if invalid."""
     prices = read_toml(path)

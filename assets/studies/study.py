@@ -78,10 +78,9 @@ def prepare_lake(settings: RunSettings, days: Sequence[date], progress: Progress
         demand_history.make_requests(prepared, stretch, progress)
         for _ in demand_history.make_demand(prepared, stretch, progress):
             pass
+    forecast_days = prepared.lake.days("day_ahead_forecasts", prepared.trace)  # the last table of a forecast
     for day in days:
-        if day not in prepared.lake.days(
-            "day_ahead_forecasts", prepared.trace
-        ):  # the last table written for a day
+        if day not in forecast_days:
             forecast_day(prepared, day, progress)
     return prepared.lake
 

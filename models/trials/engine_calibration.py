@@ -27,10 +27,8 @@ from fleetcast.models.trials.engine_fit import (
     refine_straight_curves,
     roofline_parameters,
 )
-from fleetcast.models.trials.log_replay import make_log_player
-from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.trials.log_replay import MeasuredEngine, make_log_player
 from fleetcast.models.world.catalogue_entries import LatencyProfile
-from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
 
 HELD_OUT_SHARE = 0.3
@@ -83,37 +81,31 @@ class Calibration(NamedTuple):
 
 def calibrate_profile(
     requests: LoggedRequests,
-    llm: str,
-    deployment: Deployment,
-    catalogue: Catalogue,
-    config: RunConfig,
-    source: str,
+    engine: MeasuredEngine,
     limits: Mapping[str, float] = LIMITS,
     done: Callable[[int], None] = lambda count: None,
     run_starts: Sequence[int] = (0,),
-    instances: int = 1,
 ) -> Calibration:
     """Fit a profile so that the replay matches the log, and validate it on the held-out requests.
 
-    `deployment` has what is known of the engine; where its batching or scheduling is None, they are
-    hypotheses. `config` has the other limits ([fleet]). `done` is called with the number of fitted ones.
-    `run_starts` has the index of the first request of each run, where the log is of several. `instances` is
-    the number of engines that share the log's requests: the data-parallel ranks of a dense llm.
+    Where the engine's batching or scheduling is None, they are hypotheses. `done` is called with the number
+    of fitted ones. `run_starts` has the index of the first request of each run, where the log is of several.
 
     Raises ValueError for fewer than LEAST_REQUESTS requests, or for one that does not fit on the deployment.
     """
-    require_enough_requests(requests, source)
+    require_enough_requests(requests, engine.source)
+    deployment, catalogue = engine.deployment, engine.catalogue
     scored, held_out = split_log(requests.arrival_s.size)
     replayed = requests_to_fit(requests.arrival_s.size, run_starts)
     short = LoggedRequests._make(column[replayed] for column in requests)
-    engine = config.fleet.engine(deployment)
-    shape = place_knots(requests, engine.max_batch, engine.max_prefill_tokens)
-    work = deployment_work(catalogue.llms[llm], catalogue.gpus[deployment.gpu], deployment.tensor_parallel)
+    known = engine.config.fleet.engine(deployment)
+    shape = place_knots(requests, known.max_batch, known.max_prefill_tokens)
+    llm, gpu = catalogue.llms[engine.llm], catalogue.gpus[deployment.gpu]
+    work = deployment_work(llm, gpu, deployment.tensor_parallel)
     fits: dict[Hypothesis, tuple[FitProblem, FittedCurves]] = {}
     start: FittedCurves | None = None
-    for hypothesis in engine_hypotheses(deployment, instances):
-        engine_deployment = _with_hypothesis(deployment, hypothesis)
-        play = make_log_player(short, llm, engine_deployment, catalogue, config, hypothesis.instances, source)
+    for hypothesis in engine_hypotheses(engine):
+        play = make_log_player(short, _with_hypothesis(engine, hypothesis))
         problem = FitProblem(play, short, scored[replayed], shape)
         if start is None:
             start = fit_straight_curves(problem, roofline_parameters(work, catalogue.efficiency, shape))
@@ -125,26 +117,27 @@ def calibrate_profile(
     ranked = sorted(fits, key=lambda hypothesis: fits[hypothesis][1].error)
     best = fit_bent_curves(*fits[ranked[0]])
     profile = LatencyProfile(
-        llm,
+        engine.llm,
         deployment.gpu,
         deployment.tensor_parallel,
         *latency_fit(best.log_parameters, shape),
         None,
-        f"calibrated: {requests.arrival_s.size} requests of {source}",
+        f"calibrated: {requests.arrival_s.size} requests of {engine.source}",
     )
-    chosen = _with_hypothesis(deployment, ranked[0])
-    verdict = validate_profile(requests, profile, chosen, catalogue, config, limits, ranked[0].instances)
+    chosen = _with_hypothesis(engine, ranked[0])
+    verdict = validate_profile(requests, profile, chosen, limits)
     per_request = next(line for line in verdict if (line.metric, line.of) == ("E2E", "a request"))
     profile = dataclasses.replace(profile, median_error_share=round(per_request.signed_error_share, 4))
     errors = {hypothesis: fits[hypothesis][1].error for hypothesis in ranked}
-    return Calibration(profile, chosen, errors, verdict, int(scored[replayed].sum()), int(held_out.sum()))
+    counts = int(scored[replayed].sum()), int(held_out.sum())
+    return Calibration(profile, chosen.deployment, errors, verdict, *counts)
 
 
-def _with_hypothesis(deployment: Deployment, hypothesis: Hypothesis) -> Deployment:
-    """Return the deployment with the engine settings of the hypothesis."""
-    return dataclasses.replace(
-        deployment, batching=hypothesis.batching, async_scheduling=hypothesis.async_scheduling
-    )
+def _with_hypothesis(engine: MeasuredEngine, hypothesis: Hypothesis) -> MeasuredEngine:
+    """Return the engine with the settings of the hypothesis."""
+    batching, async_scheduling, instances = hypothesis
+    deployment = dataclasses.replace(engine.deployment, batching=batching, async_scheduling=async_scheduling)
+    return engine._replace(deployment=deployment, instances=instances)
 
 
 def require_enough_requests(requests: LoggedRequests, source: str) -> None:
@@ -170,8 +163,9 @@ def requests_to_fit(count: int, run_starts: Sequence[int]) -> npt.NDArray[np.boo
     return np.asarray(of_run < MAX_FIT_REQUESTS // len(run_starts))
 
 
-def engine_hypotheses(deployment: Deployment, instances: int = 1) -> list[Hypothesis]:
+def engine_hypotheses(engine: MeasuredEngine) -> list[Hypothesis]:
     """Return the hypotheses on the engine's unknown settings; the last one has twice the instances."""
+    deployment, instances = engine.deployment, engine.instances
     batchings = (deployment.batching,) if deployment.batching else ("chunked", "whole")
     is_async = deployment.async_scheduling
     schedulings = (False, True) if is_async is None else (is_async,)
@@ -182,11 +176,8 @@ def engine_hypotheses(deployment: Deployment, instances: int = 1) -> list[Hypoth
 def validate_profile(
     requests: LoggedRequests,
     profile: LatencyProfile,
-    deployment: Deployment,
-    catalogue: Catalogue,
-    config: RunConfig,
+    engine: MeasuredEngine,
     limits: Mapping[str, float] = LIMITS,
-    instances: int = 1,
 ) -> list[CalibrationCheck]:
     """Compare the replay of a profile with the held-out requests; return one check for each statistic.
 
@@ -195,8 +186,7 @@ def validate_profile(
     """
     _, held_out = split_log(requests.arrival_s.size)
     fit = ProfileFit(*(getattr(profile, name) for name in ProfileFit._fields))
-    play = make_log_player(requests, profile.llm, deployment, catalogue, config, instances, profile.source)
-    ttft_s, e2e_s = play(fit)
+    ttft_s, e2e_s = make_log_player(requests, engine._replace(source=profile.source))(fit)
     columns = {
         "TTFT": (requests.ttft_s, ttft_s, held_out),
         "TPOT": (

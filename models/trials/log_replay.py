@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 from fleetcast.models.aliases import Floats
+from fleetcast.models.latency.profile_order import find_profile
 from fleetcast.models.latency.profile_tables import ProfileFit, build_latency_tables
 from fleetcast.models.replay.kernel_inputs import TraceArrays
 from fleetcast.models.replay.run import TAIL_PERIODS, Schedule, Session
@@ -20,26 +22,42 @@ from fleetcast.models.world.fleet_config import Deployment
 LOG_TIMEOUT_FACTOR = 2  # times the length of the log; a request that has not ended by then never does
 
 
+class MeasuredEngine(NamedTuple):
+    """An engine that was measured, and what its replay needs.
+
+    deployment : what is known of the engine
+    config : has its other limits, in [fleet]
+    source : name of the log or benchmark
+    instances : that share what was measured: the data-parallel ranks of a dense llm
+    """
+
+    llm: str
+    deployment: Deployment
+    catalogue: Catalogue
+    config: RunConfig
+    source: str
+    instances: int = 1
+
+    def known_profile(self) -> LatencyProfile:
+        """Return the profile of the deployment from the best source of the catalogue."""
+        return find_profile(self.catalogue, self.llm, self.deployment.gpu, self.deployment.tensor_parallel)
+
+
 def make_log_player(
-    requests: LoggedRequests,
-    llm: str,
-    deployment: Deployment,
-    catalogue: Catalogue,
-    config: RunConfig,
-    instances: int,
-    source: str,
+    requests: LoggedRequests, engine: MeasuredEngine
 ) -> Callable[[ProfileFit], tuple[Floats, Floats]]:
-    """Return a function that replays the log on `instances` instances with given latency curves.
+    """Return a function that replays the log on the engine with given latency curves.
 
     The function returns TTFT and E2E of the requests, shape (requests,), seconds; NaN if they never end.
     ValueError for a request that does not fit on the deployment.
     """
-    engine = config.fleet.engine(deployment)
+    llm, deployment, catalogue, config, source, instances = engine
+    max_batch = config.fleet.engine(deployment).max_batch
 
     def profile_of(fit: ProfileFit) -> LatencyProfile:
         return LatencyProfile(llm, deployment.gpu, deployment.tensor_parallel, *fit, None, source)
 
-    flat = ProfileFit((1, 2), (1e-3, 1e-3), (1, engine.max_batch + 1), (1e-3, 1e-3), 0.0)
+    flat = ProfileFit((1, 2), (1e-3, 1e-3), (1, max_batch + 1), (1e-3, 1e-3), 0.0)
     only = dataclasses.replace(catalogue, latency=(profile_of(flat),))
     fleet = trial_fleet(llm, deployment, only, config, instances=instances)
     tokens = requests.input_tokens + requests.output_tokens
@@ -62,7 +80,7 @@ def make_log_player(
     begin = session.state
 
     def play(fit: ProfileFit) -> tuple[Floats, Floats]:
-        tables = build_latency_tables([profile_of(fit)], [engine.max_batch])
+        tables = build_latency_tables([profile_of(fit)], [max_batch])
         session.fleet = fleet._replace(latency=tables._replace(prefill_context_s=context_s))
         # A session takes longer to set up than a short log to replay, so all replays begin from one.
         session.state = State._make(column.copy() for column in begin)

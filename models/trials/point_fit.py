@@ -25,10 +25,8 @@ from fleetcast.models.metrics import tpot_s
 from fleetcast.models.trials.capacity import trial_fleet, trial_rules
 from fleetcast.models.trials.client_load import MAX_CLIENT_REQUESTS, SentRequests, replay_equal_requests
 from fleetcast.models.trials.engine_calibration import LIMITS, CalibrationCheck
-from fleetcast.models.world.catalogue import Catalogue
+from fleetcast.models.trials.log_replay import MeasuredEngine
 from fleetcast.models.world.catalogue_entries import LatencyProfile
-from fleetcast.models.world.config import RunConfig
-from fleetcast.models.world.fleet_config import Deployment
 
 MOST_POINT_REQUESTS, POINT_WAVES = 1_000, 4  # of a replay: requests, or so many of each client if more
 FIT_ROUNDS = 10
@@ -75,18 +73,14 @@ class PointCalibration(NamedTuple):
 def calibrate_to_points(
     points: Sequence[LoadPoint],
     profile: LatencyProfile,
-    deployment: Deployment,
-    catalogue: Catalogue,
-    config: RunConfig,
-    source: str,
+    engine: MeasuredEngine,
     limits: Mapping[str, float] = LIMITS,
-    instances: int = 1,
 ) -> PointCalibration:
     """Scale a profile so that the replay has the means of the loads; check each load on the others' fit.
 
     ValueError for a load whose requests do not fit on the deployment.
     """
-    play = make_point_player(points, profile, deployment, catalogue, config, instances)
+    play = make_point_player(points, profile, engine)
     every = np.arange(len(points))
     prefill, decode = fit_factors(play, points, every)
     folds = min(FOLDS, len(points)) if len(points) > 1 else 0
@@ -96,8 +90,8 @@ def calibrate_to_points(
         predicted_s[is_out] = play(fit_factors(play, points, every[~is_out]), every[is_out])
     checks = check_points(points, predicted_s, limits)
     shares = {check.metric: round(check.signed_error_share, 4) for check in checks}
-    source = f"calibrated: {len(points)} loads of {source}"
-    scaled = calibrated_copy(catalogue, profile, prefill, decode, shares, source)
+    source = f"calibrated: {len(points)} loads of {engine.source}"
+    scaled = calibrated_copy(engine.catalogue, profile, prefill, decode, shares, source)
     return PointCalibration(scaled, float(prefill), float(decode), predicted_s, checks)
 
 
@@ -141,25 +135,21 @@ def fit_factors(play: Callable[[Floats, Ints], Floats], points: Sequence[LoadPoi
 
 
 def make_point_player(
-    points: Sequence[LoadPoint],
-    profile: LatencyProfile,
-    deployment: Deployment,
-    catalogue: Catalogue,
-    config: RunConfig,
-    instances: int = 1,
+    points: Sequence[LoadPoint], profile: LatencyProfile, engine: MeasuredEngine
 ) -> Callable[[Floats, Ints], Floats]:
     """Return a function that replays some loads with a profile times two factors.
 
     It takes the factors, shape (2,), and the indices of the loads, shape (n,). It returns their mean TTFT and
     TPOT, shape (n, 2), seconds.
     """
+    llm, deployment, catalogue, config, _, instances = engine
     max_batch = config.fleet.engine(deployment).max_batch
 
     def play(factors: Floats, chosen: Ints) -> Floats:
         scaled = extend_profile(catalogue, scale_profile(catalogue, profile, *factors), max_batch)
         only = dataclasses.replace(catalogue, latency=(scaled,))
-        fleet = trial_fleet(profile.llm, deployment, only, config, instances=instances)
-        rules = trial_rules(profile.llm, only, config)
+        fleet = trial_fleet(llm, deployment, only, config, instances=instances)
+        rules = trial_rules(llm, only, config)
         means = []
         for index in chosen:
             point = points[index]

@@ -13,7 +13,7 @@ from fleetcast.assets.studies.engine_logs import read_engine_limits, read_log
 from fleetcast.models.latency.profile_tables import ProfileFit
 from fleetcast.models.trials.engine_calibration import calibrate_profile, validate_profile
 from fleetcast.models.trials.engine_fit import LoggedRequests
-from fleetcast.models.trials.log_replay import make_log_player
+from fleetcast.models.trials.log_replay import MeasuredEngine, make_log_player
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
@@ -56,14 +56,15 @@ def real_logs() -> Figures:
         del limits["tensor_parallel"], limits["has_prefix_cache"]
         engine = Deployment(gpu, degree, **limits)
         before = time.process_time()
-        best = calibrate_profile(log, llm, engine, catalogue, config, folder)
+        measured = MeasuredEngine(llm, engine, catalogue, config, folder)
+        best = calibrate_profile(log, measured)
         seconds.append(time.process_time() - before)
         off = {line.metric: line.signed_error_share for line in best.verdict if line.of == "a request"}
         e2e.append(off["E2E"])
         ttft.append(off["TTFT"])
         unqueued.append(unqueued_ttft_error(folder, log, best.profile, best.deployment))
         for worse in made_worse(best.profile):
-            verdict = validate_profile(log, worse, best.deployment, catalogue, config)
+            verdict = validate_profile(log, worse, measured._replace(deployment=best.deployment))
             profiles += 1
             refused += not all(line.passes for line in verdict)
     return {
@@ -85,7 +86,8 @@ def unqueued_ttft_error(
     rows = sorted(map(json.loads, lines), key=lambda row: row["arrival_time"])
     waited_s = np.array([row["scheduled_ts"] - row["queued_ts"] for row in rows])
     fit = ProfileFit(*(getattr(profile, name) for name in ProfileFit._fields))
-    ttft_s, _ = make_log_player(log, profile.llm, deployment, catalogue, config, 1, folder)(fit)
+    engine = MeasuredEngine(profile.llm, deployment, catalogue, config, folder)
+    ttft_s, _ = make_log_player(log, engine)(fit)
     alone = (waited_s < 0.2) & (np.arange(waited_s.size) >= 10)
     return float(np.median(np.abs(ttft_s / log.ttft_s - 1)[alone]))
 
@@ -117,10 +119,11 @@ def own_logs() -> Figures:
             gpu, degree, batching=batching, max_batch=64, max_prefill_tokens=budget, async_scheduling=False
         )
         for made in [*(drawn(rate) for rate in RATES), *real_arrivals()]:
-            play = make_log_player(made, llm, engine, catalogue, config, 1, "made")
+            measured = MeasuredEngine(llm, engine, catalogue, config, "made")
+            play = make_log_player(made, measured)
             ttft_s, e2e_s = play(fit)
             log = made._replace(ttft_s=ttft_s, e2e_s=e2e_s)
-            found = calibrate_profile(log, llm, engine, catalogue, config, "made")
+            found = calibrate_profile(log, measured)
             worst = max(worst, found.profile.median_error_share or 0.0)
     return {"engines_self_error": worst}
 

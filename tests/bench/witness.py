@@ -36,7 +36,7 @@ from fleetcast.models.trials.latency_drift import (
     ReplayedTimes,
     hourly_speed_ratios,
 )
-from fleetcast.models.trials.log_replay import make_log_player
+from fleetcast.models.trials.log_replay import MeasuredEngine, make_log_player
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.fleet_config import Deployment
@@ -216,7 +216,8 @@ def real_logs() -> Figures:
         log = read_log(SHARED / "engines" / folder / "requests.jsonl").requests
         limits = read_engine_limits(SHARED / "engines" / folder / "meta.json")
         del limits["tensor_parallel"], limits["has_prefix_cache"]
-        best = calibrate_profile(log, llm, Deployment(gpu, degree, **limits), catalogue, config, folder)
+        measured = MeasuredEngine(llm, Deployment(gpu, degree, **limits), catalogue, config, folder)
+        best = calibrate_profile(log, measured)
         deployments = {llm: (best.deployment,)}
         fleet = dataclasses.replace(config.fleet, deployments=deployments)
         world = complete_catalogue(catalogue.serving([llm]), dataclasses.replace(config, fleet=fleet))
@@ -229,7 +230,7 @@ def real_logs() -> Figures:
             ("_slower", slower, best.profile),
             ("_estimated", log, estimated),
         ):
-            play = make_log_player(requests, llm, best.deployment, catalogue, config, 1, folder)
+            play = make_log_player(requests, measured._replace(deployment=best.deployment))
             found[name].append(log_factors(requests, profile, play, catalogue))
             print(folder, name or "calibrated", "prefill, decode, engine:", found[name][-1].round(3))
     engine = {
