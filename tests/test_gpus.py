@@ -20,6 +20,7 @@ from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.toml_dataclasses import ConfigError
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.gpus_cli import describe_rent_answer, describe_saving_bound
+from fleetcast.pipelines.options import parse_phases
 
 LLM, H100, A100 = "llama3.1-8b", "h100-80gb", "a100-80gb"
 DAY = date(2025, 7, 4)  # a coming day
@@ -228,6 +229,8 @@ def test_bad_input_is_one_line(settings: RunSettings, tmp_path: Path) -> None:
     both = CliRunner().invoke(cli_app, ["gpus", "--apart", "--together"])
     assert both.exit_code == 2
     assert "one or the other" in both.output
+    ways = [parse_phases(*given) for given in ((False, False), (True, False), (False, True))]
+    assert ways == ["any", "apart", "together"]
 
 
 def test_a_gpu_without_a_price_and_an_llm_without_room_are_one_line(settings: RunSettings) -> None:

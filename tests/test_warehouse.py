@@ -17,6 +17,7 @@ from fleetcast.assets.lake.errors import LakeError
 from fleetcast.assets.lake.process_resources import usable_cores, usable_memory_bytes
 from fleetcast.assets.lake.query_limits import QueryLimits
 from fleetcast.assets.lake.schemas import SCHEMAS
+from fleetcast.assets.lake.settings import load_settings
 from fleetcast.assets.lake.sql_files import SqlFileError, read_sql
 from fleetcast.assets.lake.store import exclusive_lock
 from fleetcast.assets.lake.warehouse import Lake, LakeVersionError
@@ -328,6 +329,16 @@ def test_a_day_can_be_taken_out_of_every_table(lake):
         f"requests/trace=u/day={DAY}/part.parquet"
     ]
     assert len([name for name in files(lake) if "day=2025-07-02" in name]) == 3
+
+
+def test_the_rows_of_a_day_are_of_its_trace_alone(tmp_path):
+    settings = load_settings("office", tmp_path / "lake")
+    for trace, number, rows in ((settings.trace, 1, 3), (settings.trace, 2, 1), ("u", 1, 1)):
+        settings.lake.write("requests", requests(rows), trace=trace, day=date(2025, 7, number))
+    rows = settings.day_rows("requests", DAY, "request_id desc").to_pylist()
+    assert [(row["trace"], row["day"], row["request_id"]) for row in rows] == [
+        (settings.trace, DAY, number) for number in (2, 1, 0)
+    ]
 
 
 def test_parameters_that_are_not_given_are_null(lake):
