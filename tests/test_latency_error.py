@@ -274,6 +274,8 @@ def test_the_error_of_a_plan_weighs_its_llms_by_cost(replayed) -> None:
     assert one == pytest.approx(1.645 * 0.11 / 0.6745, rel=1e-3)
     assert share({"llama3.1-8b": 3.0, "bloom-176b": 1.0}) == pytest.approx(np.hypot(0.75 * one, 0.25 * other))
     assert share({}) == 0.0
+    with pytest.raises(ConfigError, match=r"does not deploy gpt-oss-20b, which the plan has\. Add it to"):
+        share({"gpt-oss-20b": 1.0})
 
 
 def test_savings_state_the_part_due_to_latency_error(replayed, capsys) -> None:

@@ -48,7 +48,7 @@ from fleetcast.models.latency.latency_errors import (
 )
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.policies import PolicySpec
-from fleetcast.models.world.toml_dataclasses import require_known
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
 LATENCY_DRAWS = 12
 PROFILE_DRAW = 0  # number of the draw without errors: the day's scoreboard
@@ -174,7 +174,7 @@ def usd_error_share(settings: RunSettings, rows: Sequence[Mapping[str, Any]]) ->
 
     `rows`: the plan's llm and usd. First-order estimate: an llm that is x % slower needs x % more instances.
     The larger of a profile's prefill and decode errors counts; errors of llms are independent, so the error
-    of the sum is smaller than the sum of errors.
+    of the sum is smaller than the sum of errors. ConfigError for an llm that the config does not deploy.
     """
     worst: dict[str, float] = {}
     for error in profile_errors(settings):
@@ -182,6 +182,11 @@ def usd_error_share(settings: RunSettings, rows: Sequence[Mapping[str, Any]]) ->
         worst[error.profile.llm] = max(share, worst.get(error.profile.llm, 0.0))
     usd = dict.fromkeys(worst, 0.0)
     for row in rows:
+        if row["llm"] not in usd:
+            raise ConfigError(
+                f"{settings.config.file.name} does not deploy {row['llm']}, which the plan has. Add it to "
+                "[fleet.deployments], or make the plan again."
+            )
         usd[row["llm"]] += row["usd"]
     spread = TWO_SIDED_90 / MEDIAN_SIGMAS * float(np.linalg.norm([usd[llm] * worst[llm] for llm in worst]))
     total = sum(usd.values())
