@@ -59,7 +59,7 @@ def settings_with(folder: Path, **changes: object) -> RunSettings:
     path.write_text(CONFIG.format(**DEFAULTS))
     settings = load_settings(str(path), folder / "lake")
     quality = dataclasses.replace(settings.config.quality, **changes)  # type: ignore[type-var,arg-type]
-    return dataclasses.replace(settings, config=dataclasses.replace(settings.config, quality=quality))
+    return settings.with_config(quality=quality)
 
 
 def questions(folder: Path, judge: str = "own", **changes: object) -> Questions:

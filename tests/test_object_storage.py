@@ -6,7 +6,6 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
@@ -97,7 +96,7 @@ def night(root: Path | str) -> RunSettings:
     """Three small days of wired.toml, and the last one from its requests to the scoreboard."""
     settings = wired.changed(wired.wired_settings(root), "replay", policies=POLICIES)
     settings = wired.fill(wired.changed(settings, "plan", solver="highs", together=False))
-    settings = replace(settings, config=replace(settings.config, policies={}))  # fewer plans
+    settings = settings.with_config(policies={})  # fewer plans
     forecast_day(settings, wired.DAY, Progress())
     for again in (False, True):
         with rebuild_if_changed(settings, "plans", wired.DAY) as is_needed:

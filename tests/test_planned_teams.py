@@ -116,7 +116,7 @@ def test_a_team_is_one_option_among_whole_instances(tmp_path: Path) -> None:
     assert problem.max_option_instances[i, :, k].tolist() == [6, 6, 6]
     assert problem.instances_now[i, :, k].tolist() == [1, 1, 1]
     plan = dataclasses.replace(settings.config.plan, together=True)
-    whole = dataclasses.replace(settings, config=dataclasses.replace(settings.config, plan=plan))
+    whole = settings.with_config(plan=plan)
     alone = problem_template(whole.grid, whole.config, sustained(whole), "corrected")
     assert (alone.max_option_instances[i, :, k] == 0).all()
     assert (alone.max_instances == problem.max_instances - problem.max_option_instances[..., k]).all()

@@ -59,7 +59,7 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> int:
 
 def asking(settings: RunSettings, **options: object) -> RunSettings:
     plan = dataclasses.replace(settings.config.plan, rolling=RollingConfig(**options))  # type: ignore[arg-type]
-    return dataclasses.replace(settings, config=dataclasses.replace(settings.config, plan=plan))
+    return settings.with_config(plan=plan)
 
 
 def made(settings: RunSettings, at: datetime) -> list[dict[str, object]]:

@@ -280,7 +280,7 @@ def test_what_waits_at_midnight_is_work_of_the_next_day(
     gc.disable()
     prepared = prepare_lake(settings, PERIOD.unseen, Progress())
     nothing_pulled = replace(settings.config.replay, niw_pull_one_share=0.0, niw_pull_two_share=0.0)
-    changed = replace(settings, config=replace(settings.config, replay=nothing_pulled))
+    changed = settings.with_config(replay=nothing_pulled)
     knobs: dict[str, dict[str, float]] = {"reactive": {}}
     first, last = PERIOD.unseen
     query = "select count(*) as n from outcomes where tier = 'niw' and status = 'queued' and day = $day"

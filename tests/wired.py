@@ -76,7 +76,7 @@ def wired_settings(lake: Path | str) -> RunSettings:
 def changed(settings: RunSettings, table: str, **values: object) -> RunSettings:
     """The settings with other values in a table of the config."""
     part = dataclasses.replace(getattr(settings.config, table), **values)
-    return dataclasses.replace(settings, config=dataclasses.replace(settings.config, **{table: part}))
+    return settings.with_config(**{table: part})
 
 
 def fill(settings: RunSettings) -> RunSettings:

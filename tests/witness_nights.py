@@ -157,7 +157,7 @@ def run_days(
     ]
     write_observed_fleet(settings, samples, "replicas")
     fleet = replace(settings.config.fleet, **limits)
-    true_settings = replace(settings, config=replace(settings.config, fleet=fleet))
+    true_settings = settings.with_config(fleet=fleet)
     parts, hits = [], []
     for number, (day, night) in enumerate(zip(days, nights, strict=True)):
         drawn = draw_requests(seed, number, per_day, cached_share)

@@ -37,7 +37,7 @@ def with_learned_shares(settings: RunSettings, day: date) -> RunSettings:
         name: replace(custom, capacity_share=learned.get(name, custom.capacity_share))
         for name, custom in settings.config.policies.items()
     }
-    return replace(settings, config=replace(settings.config, policies=policies))
+    return settings.with_config(policies=policies)
 
 
 def write_learned_shares(settings: RunSettings, day: date) -> None:

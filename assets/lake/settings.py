@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from threading import Lock
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -64,6 +64,10 @@ class RunSettings:
         settings = replace(self, config=self.config.under(policy))
         vars(settings)["grid"] = self.grid  # the fleet is the same: keep the cached grid
         return settings
+
+    def with_config(self, **tables: Any) -> "RunSettings":
+        """Return the settings with these fields of the config replaced."""
+        return replace(self, config=replace(self.config, **tables))
 
     def figures(self, day: date) -> LakePath:
         """Return the folder of a day's figures, next to the lake's folder, also in a bucket."""

@@ -116,7 +116,7 @@ def build_nightly_market(settings: RunSettings, day: date, progress: Progress) -
         tensor_parallel=tuple(sorted({pool.tensor_parallel for pool in deployed})),
         pipeline_parallel=tuple(sorted({pool.pipeline_parallel for pool in deployed})),
     )
-    settings = dataclasses.replace(settings, config=dataclasses.replace(settings.config, quality=nightly))
+    settings = settings.with_config(quality=nightly)
     return build_market(settings, progress, past=past)
 
 

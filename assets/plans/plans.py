@@ -6,7 +6,6 @@ the others use the corrected model.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from functools import partial
 from typing import NamedTuple
@@ -148,7 +147,7 @@ def loads_by_plan_kind(settings: RunSettings, day: date) -> dict[str, PlanLoad]:
 
 def with_plan_config(settings: RunSettings, plan: PlanConfig) -> RunSettings:
     """Return the settings with another [plan] section."""
-    return replace(settings, config=replace(settings.config, plan=plan))
+    return settings.with_config(plan=plan)
 
 
 def measure_capacities(

@@ -40,7 +40,7 @@ Knobs = Mapping[str, Any]  # settings of a policy by field of CustomPolicy
 def with_policies(settings: RunSettings, names: Mapping[str, Any] | Sequence[str]) -> RunSettings:
     """Return the settings with these policies on the leaderboard."""
     replay_config = replace(settings.config.replay, policies=tuple(names))
-    return replace(settings, config=replace(settings.config, replay=replay_config))
+    return settings.with_config(replay=replay_config)
 
 
 def with_knobs(settings: RunSettings, knobs: Mapping[str, Knobs]) -> RunSettings:
@@ -48,7 +48,7 @@ def with_knobs(settings: RunSettings, knobs: Mapping[str, Knobs]) -> RunSettings
     policies = dict(settings.config.policies)
     for name, values in knobs.items():
         policies[name] = replace(policies.get(name) or CustomPolicy(name), **values)
-    return with_policies(replace(settings, config=replace(settings.config, policies=policies)), knobs)
+    return with_policies(settings.with_config(policies=policies), knobs)
 
 
 class BoardDay:

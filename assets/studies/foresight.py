@@ -71,7 +71,7 @@ def with_boot_time(settings: RunSettings, boot_s: float) -> RunSettings:
         boot_local_s=boot_s,
         boot_remote_s=boot_s,
     )
-    return replace(settings, config=replace(settings.config, replay=changed))
+    return settings.with_config(replay=changed)
 
 
 def draw_foresight(frame: pd.DataFrame) -> Figure:

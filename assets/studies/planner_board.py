@@ -9,7 +9,6 @@ Resamples of the day's requests, each searched likewise, show how much of a diff
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date, timedelta
 
 import pyarrow as pa
@@ -95,7 +94,7 @@ def best_candidate_before(settings: RunSettings, day: date, progress: Progress) 
 def with_own_planner(settings: RunSettings, candidate: str) -> RunSettings:
     """Return the settings with this candidate as the planner `fleetcast`."""
     policies = {**settings.config.policies, FLEETCAST_PLANNER: CustomPolicy(candidate)}
-    return replace(settings, config=replace(settings.config, policies=policies))
+    return settings.with_config(policies=policies)
 
 
 def group_equal_policies(settings: RunSettings, names: Sequence[str]) -> dict[str, list[str]]:

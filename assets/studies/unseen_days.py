@@ -10,7 +10,6 @@ waits at midnight is the next day's work.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date, timedelta
 from typing import Any, NamedTuple
 
@@ -104,7 +103,7 @@ def compare_on_unseen_days(
         The first known day has too short a history.
     """
     policies = CROSSED_POLICIES | dict(settings.config.policies)
-    settings = replace(settings, config=replace(settings.config, policies=policies))
+    settings = settings.with_config(policies=policies)
     rules = settings.config.rules
     learning = learning_policies(settings.config)  # the board tunes their knob as it tunes any
     usable = [name for name, rule in rules.items() if is_open_loop(rule) and name not in learning]

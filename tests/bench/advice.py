@@ -150,7 +150,7 @@ def land_service(name: str, days: int, folder: Path) -> tuple[RunSettings, list[
     landed = import_trace.import_trace_file(file, page, load_catalogue(), LLM, Progress())
     settings = advice_settings(landed, page / "advice.toml")
     whole = replace(settings.config.trace, first_day=FIRST_DAY)  # a page has the last two weeks
-    settings = replace(settings, config=replace(settings.config, trace=whole))
+    settings = settings.with_config(trace=whole)
     dates = [FIRST_DAY + timedelta(days=number) for number in range(days)]
     for _ in demand_history.make_demand(settings, dates, Progress()):
         pass  # so that forecasts are stored with what came, as the nightly run stores them

@@ -135,7 +135,7 @@ def promise_every_deployment(case: Case, folder: Path) -> list[Promised]:
     def settings_of(choice: Deployments) -> RunSettings:
         settings = advice_config.write_advice_config(landed, choice, catalogue, SURVIVE, page / "advice.toml")
         trace = replace(settings.config.trace, first_day=FIRST_DAY)  # a page has the last two weeks
-        return replace(settings, config=replace(settings.config, trace=trace))
+        return settings.with_config(trace=trace)
 
     office = load_config("office", catalogue)
     settings = settings_of(advice_config.default_deployments([case.llm], catalogue, office))

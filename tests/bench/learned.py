@@ -9,7 +9,6 @@ best that a search in hindsight could have found among them.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -80,7 +79,7 @@ def walk_nights(settings: RunSettings, constant: Sequence[float]) -> dict[str, l
     shares = {constant_name(share): share for share in constant}
     rules = {name: CustomPolicy(RULE, capacity_share=share) for name, share in shares.items()}
     rules[LEARNER] = CustomPolicy(RULE)
-    settings = replace(settings, config=replace(settings.config, policies=rules))
+    settings = settings.with_config(policies=rules)
     settings, last = with_policies(settings, rules), settings.config.trace.replay_day
     days = [last - timedelta(days=back) for back in reversed(range(NIGHTS))]
     found, learned = dict[str, list[Night]](), list[ScoredDay]()

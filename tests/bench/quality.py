@@ -165,7 +165,7 @@ def settings_with(**changes: object) -> RunSettings:
     settings = load_settings("quality")
     assert settings.config.quality is not None
     own = dataclasses.replace(settings.config.quality, **changes | MARKET)  # type: ignore[arg-type]
-    return dataclasses.replace(settings, config=dataclasses.replace(settings.config, quality=own))
+    return settings.with_config(quality=own)
 
 
 def front_of(gpus: dict[str, int], name: str) -> Figures:

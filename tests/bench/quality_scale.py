@@ -113,7 +113,7 @@ def seeded(seed: int, **changes: object) -> RunSettings:
     """As settings_with, with questions of another seed."""
     settings = settings_with(**changes)
     trace = dataclasses.replace(settings.config.trace, seed=seed)
-    return dataclasses.replace(settings, config=dataclasses.replace(settings.config, trace=trace))
+    return settings.with_config(trace=trace)
 
 
 def loads() -> Figures:
