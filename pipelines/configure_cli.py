@@ -108,7 +108,7 @@ def configure_command(
             catalogue = rent_query.catalogue_with_prices(expand_path(prices), catalogue, query.gpus)
         catalogue = configure_answer.with_targets(catalogue, query)
         progress, lake = make_progress(quiet), Lake(LAKE)
-        source = trace or configure_traffic.find_only_trace(lake)
+        source = str(expand_path(Path(trace))) if trace else configure_traffic.find_only_trace(lake)
         with tempfile.TemporaryDirectory() as scratch:
             traffic = configure_traffic.read_configure_traffic(
                 source, llm, hours, catalogue, chosen, lake, Path(scratch), progress

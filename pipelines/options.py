@@ -13,7 +13,7 @@ from fleetcast.assets.lake.settings import Progress, RunSettings
 from fleetcast.models.world.calendar import require_in_years
 from fleetcast.models.world.config_loading import CONFIG_DIR, config_path
 from fleetcast.models.world.policies import planned_policies
-from fleetcast.models.world.toml_dataclasses import require_known
+from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 from fleetcast.pipelines.terminal import MinuteLines, ProgressBars
 
 ConfigOption = Annotated[
@@ -105,9 +105,13 @@ def parse_day(moment: datetime | None) -> date | None:
 def expand_path(path: Path) -> Path:
     """Return the path with ~ expanded: a shell does not expand it in `--changes=~/x.toml`.
 
-    The ~ of a user that the machine does not have stays: there is no such file.
+    The ~ of a user that the machine does not have stays: there is no such file. ConfigError for a device:
+    /dev/zero never ends.
     """
-    return Path(os.path.expanduser(path))
+    expanded = Path(os.path.expanduser(path))
+    if (expanded.is_char_device() or expanded.is_block_device()) and str(expanded) != os.devnull:
+        raise ConfigError(f"{path} is a device, which may never end. Name a file.")
+    return expanded
 
 
 def make_progress(quiet: bool) -> Progress:

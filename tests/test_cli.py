@@ -39,6 +39,7 @@ from fleetcast.models.world.config_loading import CONFIG_DIR
 from fleetcast.pipelines import executors, nightly_run, runs, terminal, terminal_tables, trace_commands
 from fleetcast.pipelines.cli import cli_app
 from fleetcast.pipelines.lazy_group import import_commands
+from fleetcast.pipelines.options import expand_path
 from fleetcast.pipelines.terminal import cli_errors
 from fleetcast.pipelines.trace_commands import show_findings
 
@@ -617,3 +618,22 @@ def test_a_former_option_name_means_the_same(command, former, name):
         == [one.name for one in parameters if name in one.opts]
         != []
     )
+
+
+MEASURED = ("--llm", "llama3.1-8b", "--gpu", "h100-80gb", "--tensor-parallel", "1")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("calibrate", "/dev/zero", *MEASURED),
+        ("calibrate", "log.csv", "--engine", "/dev/zero", *MEASURED),
+        ("plan", "ran", "/dev/zero"),
+        ("configure", "llama3.1-8b", "--trace", "/dev/zero"),
+        ("try", "/dev/zero", "--fleet", "1 x llama3.1-8b@1xh100-80gb"),
+    ],
+)
+def test_a_device_that_never_ends_is_no_file(arguments: tuple[str, ...]) -> None:
+    """It would fill the memory. /dev/null is one that ends."""
+    assert "/dev/zero is a device, which may never end. Name a file." in one_line(invoke(*arguments))
+    assert expand_path(Path("/dev/null")) == Path("/dev/null")

@@ -1,7 +1,6 @@
 """Read the traffic of `fleetcast configure`: the busiest hours of a trace file, or of a trace in the lake."""
 
 import dataclasses
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -59,7 +58,7 @@ def read_configure_traffic(
     A file serves the llm with all its requests; of a trace in the lake, those for the llm, if it has any.
     ConfigError for neither, and for too few requests.
     """
-    path = Path(os.path.expanduser(source))
+    path = Path(source)
     if path.exists():
         rows = read_file_requests(path, catalogue, scratch, progress).rows
         parts, name = [rows], path.name
