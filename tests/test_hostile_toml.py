@@ -10,6 +10,7 @@ import pytest
 from small import small_config
 from test_cli import invoke, one_line
 
+from fleetcast.assets.lake.settings import load_settings
 from fleetcast.assets.traces.trace_mapping import read_mapping
 from fleetcast.models.traffic.trace_changes import load_changes
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
@@ -53,6 +54,21 @@ def test_a_hostile_file_is_refused_by_name(text: str, expected: str, tmp_path: P
         assert expected in message
         assert len(message) < 500
         assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["fleet", "trace.office.apps", "replay.levels", "policies", "catalogue.regions", "based_on", "catalogue"],
+)
+def test_a_long_value_in_place_of_a_table_is_not_repeated(table: str, tmp_path: Path) -> None:
+    *path, key = table.split(".")
+    text = f"[{'.'.join(path)}]\n" if path else ""
+    based_on = "" if key == "based_on" else 'based_on = "office"\n'
+    file = tmp_path / "run.toml"
+    file.write_text(f'{based_on}{text}{key} = "{"x" * 4000}"\n')
+    with pytest.raises(ConfigError) as refused:
+        load_settings(str(file), str(tmp_path / "lake"))
+    assert len(str(refused.value)) < 1000
 
 
 @pytest.mark.parametrize(

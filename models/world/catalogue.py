@@ -24,7 +24,13 @@ from fleetcast.models.world.catalogue_entries import (
 from fleetcast.models.world.kernel_times import KernelTimes
 from fleetcast.models.world.model_rows import build_llm
 from fleetcast.models.world.project_paths import ROOT
-from fleetcast.models.world.toml_dataclasses import ConfigError, build_dataclass, read_toml, require_known
+from fleetcast.models.world.toml_dataclasses import (
+    ConfigError,
+    build_dataclass,
+    read_toml,
+    require_known,
+    shorten_text,
+)
 
 CATALOGUE_DIR = ROOT / "data" / "catalogue"
 TIER_NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -76,7 +82,8 @@ class Catalogue:
         past = tuple(profile for profile in self.past_latency if profile.era == era)
         if not past:
             known = ", ".join(sorted({repr(profile.era) for profile in self.past_latency}))
-            raise ConfigError(f"{where}: got {era!r}, needed {known}. Drop it for current engines.")
+            got = shorten_text(repr(era))
+            raise ConfigError(f"{where}: got {got}, needed {known}. Drop it for current engines.")
         replaced = {(profile.llm, profile.gpu, profile.tensor_parallel) for profile in past}
         kept = (p for p in self.latency if (p.llm, p.gpu, p.tensor_parallel) not in replaced)
         return replace(self, latency=(*past, *kept))

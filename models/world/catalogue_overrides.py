@@ -18,6 +18,7 @@ from fleetcast.models.world.toml_dataclasses import (
     build_dataclass,
     convert_value,
     require_known,
+    shorten_text,
     suggest_name,
 )
 
@@ -65,7 +66,7 @@ def merge_layers(
 def _require_table(value: Any, where: str) -> Mapping[str, Any]:
     """Return the value; ConfigError if it is not a table."""
     if not isinstance(value, dict):
-        raise ConfigError(f"{where}: got {value!r}, needed a table.")
+        raise ConfigError(f"{where}: got {shorten_text(repr(value))}, needed a table.")
     return value
 
 

@@ -82,7 +82,8 @@ def read_tables(path: Path, folder: Path, above: tuple[Path, ...] = (), text: st
         return tables
     if not isinstance(base, str) or path in above:
         raise ConfigError(
-            f"{path.name} based_on: got {base!r}, needed the name of a config that is not based on this one."
+            f"{path.name} based_on: got {shorten_text(repr(base))}, needed the name of a config that is not "
+            "based on this one."
         )
     inherited = read_tables(folder / f"{base.removesuffix('.toml')}.toml", folder, (*above, path))
     return merge_config_tables(inherited, tables)

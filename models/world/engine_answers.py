@@ -40,6 +40,7 @@ from fleetcast.models.world.toml_dataclasses import (
     Range,
     build_dataclass,
     require_known,
+    shorten_text,
 )
 
 ANSWER_VERSION = 1  # of answer.json; higher where a key that is read here changes
@@ -115,7 +116,9 @@ def read_engine_answer(path: Path, where: str) -> tuple[str, list[AnsweredEngine
         with path.open(encoding="utf-8") as file:
             answer = json.loads(file.read(MAX_BYTES))  # what is longer is cut, and then no JSON
     except OSError as error:
-        raise ConfigError(f"{where}: {path} cannot be read: {error.strerror}. {remedy}") from error
+        raise ConfigError(
+            f"{where}: {shorten_text(str(path))} cannot be read: {error.strerror}. {remedy}"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: {path.name} is no JSON. {remedy}") from error
     if not isinstance(answer, dict) or not {"llm", "best", "others"} <= answer.keys():

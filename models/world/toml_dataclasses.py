@@ -109,7 +109,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         found = ", ".join(sorted(p.stem for p in path.parent.glob("*.toml"))) or "none"
         raise ConfigError(f"There is no file {path.name} in {path.parent}; there is: {found}.") from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}. Name a TOML file.") from error
+        raise ConfigError(
+            f"{shorten_text(str(path))} cannot be read: {error.strerror}. Name a TOML file."
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path.name} is not valid TOML: {shorten_text(str(error))}. Correct that line."
@@ -210,7 +212,7 @@ def suggest_name(name: str, known: typing.Iterable[str]) -> str:
 def build_dataclass(cls: type, values: Any, where: str) -> Any:
     """Build the dataclass `cls` from a parsed table; ConfigError for unknown, missing and mistyped keys."""
     if not isinstance(values, dict):
-        raise ConfigError(f"{where}: got {values!r}, needed a table of {cls.__name__}.")
+        raise ConfigError(f"{where}: got {shorten_text(repr(values))}, needed a table of {cls.__name__}.")
     fields = {f.name: f for f in dataclasses.fields(cls)}
     for key in values:
         require_known(key, fields, "key", where)
