@@ -7,16 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small import make_plans, small_config
+from small import small_config
 
 from fleetcast.assets.lake.learned_shares import learning_policies, with_learned_shares
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
+from fleetcast.assets.pages.asset_metadata import SettingsResource
 from fleetcast.assets.pages.figure_files import draw_day_figures
-from fleetcast.assets.replays import replays, scorecards
+from fleetcast.assets.plans import plans
 from fleetcast.assets.replays.replay_figures import replay_drawings
+from fleetcast.assets.studies import latency_error
 from fleetcast.assets.studies.unseen_days import compare_on_unseen_days, last_days
 from fleetcast.models.plan.learned_share import (
     LARGEST_FALL,
@@ -26,6 +29,7 @@ from fleetcast.models.plan.learned_share import (
     learn_share,
 )
 from fleetcast.models.world.toml_dataclasses import ConfigError
+from fleetcast.pipelines.nightly_run import replay_policy, run_night
 
 MOST_RATIO = 1 / 0.95  # all requests are in time
 # Attainment over target by the logarithm of the share: even, with a knee, and with two cliffs.
@@ -115,18 +119,30 @@ learns_capacity_share = true
 
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunSettings, list[pa.Table]]:
-    """Two nights of a policy that learns, next to one that does not."""
+    """Two nightly runs with a policy that learns, next to one that does not."""
     folder = tmp_path_factory.mktemp("learned")
     config = small_config(folder, policies='["fixed", "learner"]')
     Path(config).write_text(Path(config).read_text() + POLICIES)
-    settings, boards = load_settings(config, str(folder / "lake")), []
-    for day in DAYS:
-        of_day = with_learned_shares(settings, day)
-        make_plans(of_day, day, lambda s, *_: [30.0] * len(s.grid.service_options))
-        replays.replay_day(of_day, day, of_day.config.replay.policies, Progress())
-        scorecards.score_day(of_day, day)
-        boards.append(scorecards.read_scoreboard(of_day, day))
-    return settings, boards
+    resource = SettingsResource(config=config, lake=str(folder / "lake"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "measure_capacities", lambda s, *_: [30.0] * len(s.grid.service_options))
+        boards = [run_night(resource, day, Progress()).board for day in DAYS]
+    return resource.load(), [board for board in boards if board is not None]
+
+
+def test_a_replay_and_its_error_draws_have_the_share_of_the_night(
+    nights: tuple[RunSettings, list[pa.Table]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the day counts as one of another config. The profiles of the draws have no error here."""
+    settings, boards = nights
+    resource = SettingsResource(config=str(settings.config.file), lake=str(settings.lake.root))
+    row, _, _ = replay_policy(resource, DAYS[1], "learner", Progress())
+    assert row.equals(boards[1].filter(pc.equal(boards[1]["policy"], "learner")))
+    assert latency_error.open_loop_policies(settings, DAYS[1], ["learner"]) == ["learner"]
+    monkeypatch.setattr(latency_error, "profile_errors", lambda _: [])
+    drawn = latency_error.replay_latency_draws(settings, DAYS[1], ["learner"], 2, Progress()).to_pylist()
+    usd = [draw["value"] for draw in drawn if draw["figure"] == "usd"]
+    assert usd == pytest.approx(len(usd) * row["usd"].to_pylist(), rel=1e-9)
 
 
 def test_each_night_uses_what_the_nights_before_taught(nights: tuple[RunSettings, list[pa.Table]]) -> None:

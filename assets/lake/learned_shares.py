@@ -18,7 +18,9 @@ BEFORE_SQL = (
     "select policy, capacity_share, attained_ratio, next_capacity_share from learned_shares "
     "where trace = $trace and day < $day order by day"
 )
-ATTAINED_SQL = "select policy, attainment_by_tier from scoreboard where trace = $trace and day = $day"
+ATTAINED_SQL = (
+    "select attainment_by_tier from scoreboard where trace = $trace and day = $day and policy = $policy"
+)
 
 
 def learning_policies(config: RunConfig) -> list[str]:
@@ -26,17 +28,21 @@ def learning_policies(config: RunConfig) -> list[str]:
     return [name for name, custom in config.policies.items() if custom.learns_capacity_share]
 
 
+def read_earlier_days(settings: RunSettings, day: date) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of `learned_shares` before a day by learning policy, the oldest first."""
+    earlier: dict[str, list[dict[str, Any]]] = {name: [] for name in learning_policies(settings.config)}
+    if earlier and settings.lake.files("learned_shares", trace=settings.trace):
+        for row in settings.lake.sql(BEFORE_SQL, trace=settings.trace, day=day).to_pylist():
+            earlier.get(row["policy"], []).append(row)
+    return earlier
+
+
 def with_learned_shares(settings: RunSettings, day: date) -> RunSettings:
     """Return the settings in which each learning policy has the share that the days before `day` gave it."""
-    names = learning_policies(settings.config)
-    if not names or not settings.lake.files("learned_shares", trace=settings.trace):
-        return settings
-    rows = settings.lake.sql(BEFORE_SQL, trace=settings.trace, day=day).to_pylist()
-    learned = {row["policy"]: row["next_capacity_share"] for row in rows if row["policy"] in names}
-    policies = {
-        name: replace(custom, capacity_share=learned.get(name, custom.capacity_share))
-        for name, custom in settings.config.policies.items()
-    }
+    policies = dict(settings.config.policies)
+    for name, rows in read_earlier_days(settings, day).items():
+        if rows:
+            policies[name] = replace(policies[name], capacity_share=rows[-1]["next_capacity_share"])
     return settings.with_config(policies=policies)
 
 
@@ -45,29 +51,14 @@ def write_learned_shares(settings: RunSettings, day: date) -> None:
 
     A day without a request that has a target says nothing: the share stays.
     """
-    names = learning_policies(settings.config)
-    if not names:
-        return
     lake, trace = settings.lake, settings.trace
-    board = lake.sql(ATTAINED_SQL, trace=trace, day=day).to_pylist(maps_as_pydicts="strict")
-    attained = {row["policy"]: row["attainment_by_tier"] for row in board}
-    earlier = (
-        lake.sql(BEFORE_SQL, trace=trace, day=day).to_pylist()
-        if lake.files("learned_shares", trace=trace)
-        else []
-    )
     rows = list[dict[str, Any]]()
-    for name in names:
-        targets = {tier: entry.attainment_target_share for tier, entry in settings.catalogue.tiers.items()}
-        ratios = {
-            tier: share / targets[tier] for tier, share in attained.get(name, {}).items() if share is not None
-        }
+    for name, earlier in read_earlier_days(settings, day).items():
+        ratios = _attained_ratios(settings, day, name)
         if not ratios:
             continue
-        worst = min(ratios, key=lambda tier: ratios[tier])
-        used = settings.config.under(name).plan.capacity_share_of(settings.config.rules[name].plan)
-        before = [row for row in earlier if row["policy"] == name]
-        days = [ScoredDay(row["capacity_share"], row["attained_ratio"]) for row in before]
+        worst, used = min(ratios, key=lambda tier: ratios[tier]), settings.config.capacity_share(name)
+        days = [ScoredDay(row["capacity_share"], row["attained_ratio"]) for row in earlier]
         learned = learn_share([*days, ScoredDay(used, ratios[worst])])
         rows.append(
             {
@@ -79,4 +70,19 @@ def write_learned_shares(settings: RunSettings, day: date) -> None:
                 "next_capacity_share": learned.capacity_share,
             }
         )
-    lake.write("learned_shares", pa.Table.from_pylist(rows, SCHEMAS["learned_shares"]), trace=trace, day=day)
+    if rows:
+        lake.write(
+            "learned_shares", pa.Table.from_pylist(rows, SCHEMAS["learned_shares"]), trace=trace, day=day
+        )
+
+
+def _attained_ratios(settings: RunSettings, day: date, policy: str) -> dict[str, float]:
+    """Return the attainment over target of each tier that had requests on a scored day."""
+    found = settings.lake.sql(ATTAINED_SQL, trace=settings.trace, day=day, policy=policy)
+    targets = {name: tier.attainment_target_share for name, tier in settings.catalogue.tiers.items()}
+    return {
+        tier: share / targets[tier]
+        for row in found.to_pylist(maps_as_pydicts="strict")
+        for tier, share in row["attainment_by_tier"].items()
+        if share is not None
+    }

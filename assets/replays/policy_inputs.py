@@ -64,8 +64,7 @@ def with_measured_capacity(settings: RunSettings, fleet: FleetArrays, capacity: 
 
 def relative_capacity_share(config: RunConfig, policy: str) -> float:
     """Return the utilisation target of a policy's plan, divided by that of fleetcast's common plans."""
-    share = config.under(policy).plan.capacity_share_of(config.rules[policy].plan)
-    return share / config.plan.corrected_capacity_share
+    return config.capacity_share(policy) / config.plan.corrected_capacity_share
 
 
 def reactive_capacity_share(config: RunConfig, policy: str) -> float:

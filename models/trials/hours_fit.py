@@ -1,6 +1,6 @@
 """Fit a factor of prefill and one of decode to the hours in which engines were measured against their replay.
 
-`hourly_speed_ratios` (latency_drift.py) has said by how much each phase left its profile in each hour, from
+`hourly_speed_ratios` (latency_drift.py) gives by how much each phase left its profile in each hour, from
 histograms or from times of requests. The factor of a phase is the median of its hours. Every third hour that
 is known is left out of a second fit and compared with it. The curves of the profile keep their shape.
 """

@@ -215,6 +215,10 @@ class RunConfig:
         fits = minutes % self.forecast.bucket_minutes == 0 and 2 * self.replay.boot_local_s <= 60 * minutes
         return 60 // minutes if is_custom or fits else 1
 
+    def capacity_share(self, policy: str) -> float:
+        """Return the utilisation target of a policy's plan: a share of an instance's capacity."""
+        return self.under(policy).plan.capacity_share_of(self.rules[policy].plan)
+
     def under(self, policy: str) -> "RunConfig":
         """Return the config with the settings of a policy in [plan] and [replay]."""
         rule = self.rules[policy]
