@@ -302,13 +302,17 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         serving = self.serving(pool)
         return sum(i.all_seen_kv for i in serving), len(serving) * self.whole_capacity(pool)
 
-    def memory(self, requests, more=0, other_holders=()):
+    def blocks_of(self, pool, tokens):
+        """Blocks of a request with so many tokens in the cache: also those that it has at any length."""
+        fixed = int(self.fleet.request_blocks[self.fleet.kind[pool]])
+        return -(-tokens // self.fleet.kv_block_tokens) + fixed if tokens else 0
+
+    def memory(self, pool, requests, more=0, other_holders=()):
         """Tokens of the blocks that hold the caches of an instance's requests, each with `more` tokens, and
         of those `next to` them; a hashed block that several hold is there once."""
-        block = self.fleet.kv_block_tokens
-        tokens = sum(-(-(r.cached + self.drafts(r) + more) // block) * block for r in requests)
-        kept = [r.held if self.drafts(r) else r.cached for r in other_holders]
-        tokens += sum(-(-one // block) * block for one in kept)
+        kept = [r.cached + self.drafts(r) + more for r in requests]
+        kept += [r.held if self.drafts(r) else r.cached for r in other_holders]
+        tokens = sum(self.blocks_of(pool, one) for one in kept) * self.fleet.kv_block_tokens
         refs = [one for r in [*requests, *other_holders] for one in r.refs]
         return tokens - (len(refs) - len(set(refs))) * self.fleet.prefix_block_tokens
 
@@ -335,7 +339,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             request.cached += int(made[at + 1] - made[at])
 
     def holding(self, instance):
-        return self.memory(instance.batch + instance.joining + instance.outbound)
+        return self.memory(instance.pool, instance.batch + instance.joining + instance.outbound)
 
     def under(self, pool, share):
         used, room = self.used_and_room(pool)
@@ -372,7 +376,9 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         visited = [pool] if self.fleet.then[pool] < 0 else [pool, self.fleet.then[pool]]
         size = request.input_tokens + request.output_tokens
         is_entry = self.fleet.llm[pool] == request.llm and self.fleet.role[pool] != DECODE_ONLY
-        return is_entry and size <= min(self.capacity(e) - self.draft_tokens(e) for e in visited)
+        size_there = [self.blocks_of(e, size + self.draft_tokens(e)) for e in visited]
+        rooms = [self.capacity(e) // self.fleet.kv_block_tokens for e in visited]
+        return is_entry and all(blocks <= room for blocks, room in zip(size_there, rooms, strict=True))
 
     def takes(self, pool, request):
         return self.fleet.takes[pool][request.tier] and self.suits(pool, request)
@@ -709,14 +715,14 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
         the new ones of some requests."""
         batch = [r for r in instance.batch if r not in without]
         others = [r for r in instance.batch if r in without]
-        tokens = self.memory(batch, 1, others + instance.joining + instance.outbound)
+        tokens = self.memory(instance.pool, batch, 1, others + instance.joining + instance.outbound)
         if self.is_chunked(instance):
             block = self.fleet.kv_block_tokens
             tokens += instance.ended_tokens
             for request in instance.joining:
                 if request not in without:
-                    after = -(-self.after_chunk(request, instance) // block)
-                    tokens += (after - -(-request.cached // block)) * block
+                    after = self.blocks_of(instance.pool, self.after_chunk(request, instance))
+                    tokens += (after - self.blocks_of(instance.pool, request.cached)) * block
         return tokens
 
     def preempt(self, victim, instance):
@@ -820,10 +826,10 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
             is_chunked = self.is_chunked(instance)
             growing = instance.batch if is_chunked else held
             constant = [r for r in [*held, *instance.outbound] if r not in growing]
-            needed = self.memory(growing, 1, constant) + is_chunked * instance.ended_tokens
+            needed = self.memory(instance.pool, growing, 1, constant) + is_chunked * instance.ended_tokens
             more = 0 if is_chunked and not request.transferred_tokens else 1
             more += self.draft_tokens(instance.pool) if request.transferred_tokens else 0
-            needed += -(-((request.transferred_tokens or prompt) + more) // block) * block
+            needed += self.blocks_of(instance.pool, (request.transferred_tokens or prompt) + more) * block
             reused = 0 if request.transferred_tokens else self.reusable(request, instance)
             if not request.transferred_tokens:
                 others = self.held_hashes(instance)
@@ -832,7 +838,7 @@ class Replay(NaiveCache, NaiveFleet, NaiveLegs, NaiveLevels):
                 needed += int(self.fleet.watermark_blocks[kind]) * block
             if self.batching[kind] == "orca":
                 longest = [r.input_tokens + r.output_tokens for r in [*held, *instance.outbound, request]]
-                needed = sum(-(-tokens // block) * block for tokens in longest)
+                needed = sum(self.blocks_of(instance.pool, tokens) * block for tokens in longest)
             if members > self.fleet.max_batch[kind] or needed > capacity:
                 if self.order == "preemptive" and self.make_way(request, instance):
                     instance.seen_kv = self.holding(instance)

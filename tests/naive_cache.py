@@ -44,7 +44,7 @@ class NaiveCache:
         with `more` tokens of each decoding request."""
         while instance.cache:
             cached = len(instance.cache) * self.fleet.prefix_block_tokens
-            held = self.memory(instance.batch, more, instance.joining + instance.outbound)
+            held = self.memory(instance.pool, instance.batch, more, instance.joining + instance.outbound)
             held += instance.ended_uncached_tokens
             if held + cached <= self.capacity(instance.pool):
                 return

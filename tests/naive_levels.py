@@ -6,10 +6,10 @@ from naive_fleet import DRAINING, SERVING
 
 
 class NaiveLevels:
-    def needed(self, request):
+    def needed(self, request, pool):
         """Blocks that one who waits would take."""
         tokens = request.transferred_tokens or request.input_tokens + request.made
-        return -(-(tokens + 1) // self.fleet.kv_block_tokens)
+        return self.blocks_of(pool, tokens + 1)
 
     def lane(self, request):
         return request.level if self.by_level else request.tier
@@ -20,7 +20,7 @@ class NaiveLevels:
         there = self.capacity(instance.pool) // block
         waiting = instance.waiting + instance.unknown
         first = sorted(instance.waiting, key=lambda r: (self.lane(r), r.turn))[:1]
-        demand = sum(self.needed(r) for r in (first if self.rules.demand == 0 else waiting))
+        demand = sum(self.needed(r, instance.pool) for r in (first if self.rules.demand == 0 else waiting))
         levels = {r.level for r in self.assigned(instance)}
         shares = enumerate(self.rules.headroom_share.tolist()) if keeps_headroom else ()
         headroom = sum(share for p, share in shares if p in levels) * there
@@ -151,7 +151,7 @@ class NaiveLevels:
             request = min((r for r in source.waiting if self.lane(r) == lane), key=lambda r: r.turn)
             if request.transferred_tokens:
                 continue
-            if self.worth(to, self.needed(request), its):
+            if self.worth(to, self.needed(request, to.pool), its):
                 source.waiting.remove(request)
                 request.served_by = to.slot
                 request.hit_tokens_at_dispatch = self.reusable(request, to)
@@ -159,7 +159,7 @@ class NaiveLevels:
                     self.look_soon(source, now)
                 self.come(request, to, now)
             return
-        blocks = {r.turn: -(-r.cached // self.fleet.kv_block_tokens) for r in source.batch}
+        blocks = {r.turn: self.blocks_of(source.pool, r.cached) for r in source.batch}
         first = min(source.batch, key=lambda r: (-r.level, blocks[r.turn], -r.admission_turn), default=None)
         if first and self.worth(to, blocks[first.turn], its):
             self.ask(first, to.slot, now)

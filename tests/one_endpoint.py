@@ -60,6 +60,7 @@ def a_fleet(instances: int, max_batch: int = 1, **changes: Any) -> FleetArrays:
         second_rank=np.full(instances, NO_INDEX),
         kv_capacity=np.array([1_000_000]),
         kv_block_tokens=1,
+        request_blocks=np.zeros(1, np.int64),
         link_token_s=np.zeros(1),
         link_layers=np.ones(1, np.int64),
         gpu=np.zeros(1, np.int64),

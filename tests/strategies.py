@@ -101,7 +101,8 @@ def fleets(draw: st.DrawFn) -> FleetArrays:
         [0.125, 0.0, 0.25, 0.5],
     )
     pool, instance_slot, second_rank = place_ranks(most * times, ranks[kind])
-    room = capacity - drafts.tokens
+    request_blocks = np.array(draw(st.sampled_from([[0] * 4, [0] * 4, [1, 0, 1, 2], [2, 1, 1, 0]])))
+    room = capacity - request_blocks * block_tokens - drafts.tokens
     longest = np.minimum(room[kind], np.where(then == NO_INDEX, room[kind], room[kind[then]]))
     return FleetArrays(
         pools_of=pools_by_endpoint(llm * REGIONS + region, LLMS * REGIONS),
@@ -129,6 +130,7 @@ def fleets(draw: st.DrawFn) -> FleetArrays:
         second_rank=second_rank,
         kv_block_tokens=block_tokens,
         kv_capacity=capacity,
+        request_blocks=request_blocks,
         link_token_s=np.array(draw(st.sampled_from([[0.0] * 4, [1 / 64, 1 / 32, 0, 1 / 16], [0.25] * 4]))),
         link_layers=np.array(draw(st.sampled_from([[1, 1, 1, 1], [4, 1, 2, 4]]))),
         gpu=np.zeros(4, np.int64),

@@ -98,6 +98,9 @@ def test_prices_of_phases_are_those_of_the_largest_batch_within_memory_and_pace(
     paced = phase_costs.phase_price(profile(0.05, 0.01), 3.6, load, 11_000, 0.0105, 64, 8192)
     assert paced is not None
     assert paced.batch == 4
+    with_states = phase_costs.phase_price(profile(0.05, 0.01), 3.6, load, 11_000, None, 64, 8192, 1_100)
+    assert with_states is not None
+    assert with_states.batch == 5  # each takes as much again, whatever its length
     assert phase_costs.phase_price(profile(0.05, 0.01), 3.6, load, 11_000, 0.009, 64, 8192) is None
     assert phase_costs.phase_price(profile(0.05, 0.01), 3.6, load, 1_000, None, 64, 8192) is None
 

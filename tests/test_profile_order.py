@@ -207,7 +207,7 @@ def test_a_config_is_completed_with_every_deployment() -> None:
             {"layers": 63},
             H100,
             4,
-            "layers is 63, but num_hidden_layers in the config.json of its model is 64",
+            "layers is 63, but that of the config.json of its model is 64",
         ),
     ],
 )

@@ -20,7 +20,7 @@ from fleetcast.models.replay.session.fleet_arrays import link_token_s
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile, Tier
 from fleetcast.models.world.config import RunConfig, replace_given
-from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.models.world.instance_kv_memory import fixed_kv_tokens, kv_capacity_tokens
 from fleetcast.models.world.toml_dataclasses import ConfigError, read_toml, require_known
 
 TENSOR_PARALLEL = (1, 2, 4, 8)  # GPUs per instance to compare
@@ -165,6 +165,7 @@ def deployment_prices(scenario: RentScenario) -> list[PhasePrice]:
             scenario.tier.tpot_slo_s,
             largest_batch(profile),
             scenario.config.fleet.max_prefill_tokens,
+            fixed_kv_tokens(scenario.catalogue.llms[llm], scenario.config.fleet, profile.tensor_parallel),
         )
         if price is None:
             slow = profile.gpu, "too slow, or without room for a request"
@@ -206,6 +207,7 @@ def engine_prices(scenario: RentScenario) -> list[PhasePrice]:
             scenario.tier.tpot_slo_s,
             fleet.engine(pool).max_batch,
             fleet.engine(pool).max_prefill_tokens,
+            fixed_kv_tokens(served.llms[llm], fleet, pool.rank_gpus / stages),
         )
         prices += [] if price is None else [price._replace(engine_pool=pool)]
     return prices

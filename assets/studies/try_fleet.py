@@ -36,7 +36,7 @@ from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.models.world.instance_kv_memory import longest_request_tokens
 from fleetcast.models.world.mechanisms import Ending
 from fleetcast.models.world.named_llms import add_named_llms
 from fleetcast.models.world.toml_dataclasses import ConfigError, read_toml, require_known
@@ -136,7 +136,7 @@ def min_tensor_parallel(llm: str, gpu: str, catalogue: Catalogue, config: RunCon
     least = 1 if known else LEAST_KV_TOKENS
     for degree in known or usable:
         try:
-            if kv_capacity_tokens(catalogue, config.fleet, llm, gpu, degree) >= least:
+            if longest_request_tokens(catalogue, config.fleet, llm, gpu, degree) >= least:
                 return degree
         except ConfigError:
             continue

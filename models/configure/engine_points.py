@@ -20,7 +20,7 @@ from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LatencyProfile
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment, rank_changes
-from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens, longest_request_tokens
 from fleetcast.models.world.quality_floor import allowed_cache_bits, least_weight_bits
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
@@ -259,7 +259,7 @@ def why_unfit(
     if shape.pipeline_parallel > 1 and (gpu.link_gbit_per_s is None or arch.hidden is None):
         return f"{shape.gpu} has no link_gbit_per_s"
     with suppress(ConfigError):
-        room = kv_capacity_tokens(
+        room = longest_request_tokens(
             catalogue, config.fleet, llm, shape.gpu, shape.rank_gpus, shape.pipeline_parallel
         )
         usable_bytes = config.fleet.kv_memory_share * shape.rank_gpus * gpu.memory_gib * 2**30

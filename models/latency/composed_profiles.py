@@ -59,14 +59,15 @@ def product_s(products: MatrixProductTimes, tokens: Floats, weights: float) -> F
 def compose_profile(catalogue: Catalogue, llm: str, gpu: str, tensor_parallel: int) -> LatencyProfile:
     """Return the profile of a dense llm, composed from the kernels of a GPU type.
 
-    ConfigError for a mixture of experts, an llm without published widths, and a GPU type or number of weight
-    bits without kernel times.
+    ConfigError for a mixture of experts, layers that do not look back at every token, an llm without
+    published widths, and a GPU type or number of weight bits without kernel times.
     """
     arch, kernels = catalogue.llms[llm], catalogue.kernels.get(gpu)
     bits = str(arch.weight_bits)
-    if arch.experts or kernels is None or bits not in kernels.products or arch.kv_bits != FULL_BITS:
+    is_even = not arch.experts and not arch.cache_layers
+    if not is_even or kernels is None or bits not in kernels.products or arch.kv_bits != FULL_BITS:
         lacks = f"no kernels of {bits} bits on {gpu}, or none of a cache of {arch.kv_bits} bits"
-        lacks = "a mixture of experts" if arch.experts else lacks
+        lacks = lacks if is_even else "a mixture of experts, or layers that do not look back at every token"
         raise ConfigError(f"{llm} on {gpu} cannot be composed: {lacks}. The roofline estimates it.")
     hidden, _, vocabulary = arch.widths(llm)
     tp, values = tensor_parallel, arch.heads * arch.head_dim / tensor_parallel

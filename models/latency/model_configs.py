@@ -5,7 +5,8 @@ Without it the config of a dense llm is written from its row.
 """
 
 import json
-from contextlib import suppress
+from collections.abc import Mapping
+from typing import Any
 
 from fleetcast.models.latency.aiconfigurator_package import PackageLacksData
 from fleetcast.models.world.catalogue_entries import Llm
@@ -54,16 +55,21 @@ def check_llm_config(arch: Llm, name: str) -> None:
     config = json.loads(read_model_config(arch.model, name)[0])
     inner = config.get("text_config")
     shape = inner if isinstance(inner, dict) else config
+    try:
+        sizes = sizes_of_model(arch.model, f"llms.toml [{name}]", name)
+    except UnknownArchitecture:
+        check_config_keys(arch, name, shape)  # no others can be compared
+        return
+    if wrong := find_contradiction(vars(arch), sizes):
+        raise ConfigError(f"llms.toml [{name}]: {wrong}. Correct one of them.")
+
+
+def check_config_keys(arch: Llm, name: str, shape: Mapping[str, Any]) -> None:
+    """Raise ConfigError if one of CONFIG_KEYS in a config.json contradicts llms.toml."""
     for key, name_here in CONFIG_KEYS.items():
-        if "kv_lora_rank" in shape and key.endswith("heads"):
-            continue  # latent attention: llms.toml writes its cache as heads that it has not
         expected, got = getattr(arch, name_here), shape.get(key)
         if expected is not None and got is not None and got != expected:
             raise ConfigError(
                 f"llms.toml [{name}]: {name_here} is {expected}, but {key} in the config.json of its model "
                 f"is {str(got)[:40]}. Correct one of them."
             )
-    with suppress(UnknownArchitecture):  # only the keys above can be compared
-        sizes = sizes_of_model(arch.model, f"llms.toml [{name}]", name)
-        if wrong := find_contradiction(vars(arch), sizes):
-            raise ConfigError(f"llms.toml [{name}]: {wrong}. Correct one of them.")

@@ -3,7 +3,7 @@
     prefill(t) = layers*layer_s + max(read(t)/bandwidth, t*flops/compute) + between(t)
     f[B]       = prefill(B) + B*request_s
     g          = KV bytes per token / bandwidth
-    h          = 4*layers*heads*head_dim / (tp * peak * attention_flops_share)
+    h          = 4*layers*heads*head_dim / (tp * peak * attention_flops_share), layers that look back at all
 
     bandwidth  = tp * peak * bandwidth_share
     compute    = tp * peak * flops_share, twice that at 8 or 4 bits
@@ -115,7 +115,7 @@ def roofline_kv_token_s(work: RooflineWork, efficiency: Efficiency) -> Floats | 
 
 def roofline_context_token_s(llm: Llm, gpu: Gpu, tensor_parallel: int, efficiency: Efficiency) -> float:
     """Return h, seconds of a prompt token for each token of its prompt that was cached before its pass."""
-    flops = 4 * llm.layers * llm.heads * llm.head_dim
+    flops = 4 * llm.attention_layers * llm.heads * llm.head_dim
     return flops / (tensor_parallel * gpu.peak_tflops * 1e12 * efficiency.attention_flops_share)
 
 

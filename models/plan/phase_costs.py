@@ -66,18 +66,19 @@ def phase_price(
     tpot_slo_s: float | None,
     max_batch: int,
     max_prefill_tokens: int,
+    fixed_tokens: int = 0,
 ) -> PhasePrice | None:
     """Return the prices of a deployment's phases; None where no batch fits memory and the TPOT target.
 
     A prefill step takes as many prompts as fit into `max_prefill_tokens`. The decode batch is the one of the
-    least cost among those whose caches fit into `kv_tokens`, in the mean of their decode steps, and whose
-    step keeps `tpot_slo_s`.
+    least cost among those whose caches fit into `kv_tokens`, in the mean of their decode steps, with
+    `fixed_tokens` more of each, and whose step keeps `tpot_slo_s`.
     """
     prompts = max(1, int(max_prefill_tokens / load.input_tokens))
     tokens = prompts * load.input_tokens
     fits = [
         (batch, step)
-        for batch in range(1, min(max_batch, int(kv_tokens / load.cached_tokens)) + 1)
+        for batch in range(1, min(max_batch, int(kv_tokens / (load.cached_tokens + fixed_tokens))) + 1)
         if (step := mean_decode_step_s(profile, load, batch)) <= (tpot_slo_s or float("inf"))
     ]
     if not fits:

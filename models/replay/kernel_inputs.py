@@ -94,6 +94,7 @@ class FleetArrays(NamedTuple):
     second_rank: Ints  # (N,) slot of the second rank of an instance; those of the others follow it
     kv_capacity: Ints  # (J,) KV tokens that fit in memory with the weights, in whole blocks; of one rank
     kv_block_tokens: int  # tokens of a KV block
+    request_blocks: Ints  # (J,) KV blocks that a request takes whatever its length
     link_token_s: Floats  # (J,) seconds in which an instance's link carries one token's KV cache
     link_layers: Ints  # (J,) parts in which a prompt's cache is sent during prefill; 1: in bulk, after it
     gpu: Ints  # (J,) GPU type of an instance

@@ -20,7 +20,7 @@ from fleetcast.models.trials.capacity import FLOOD_PER_S, FLOOD_S, STEADY, LoadT
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.fleet_config import Deployment
-from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.models.world.instance_kv_memory import longest_request_tokens
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
 CURVE_REQUESTS = 8_000  # per load
@@ -109,7 +109,7 @@ def is_feasible_shape(
     if shape.pipeline_parallel > 1 and (gpu.link_gbit_per_s is None or llm.hidden is None):
         return False
     try:
-        room = kv_capacity_tokens(
+        room = longest_request_tokens(
             catalogue, config.fleet, shape.llm, shape.gpu, shape.gpus, shape.pipeline_parallel
         )
     except ConfigError:

@@ -59,6 +59,8 @@ class Llm:
     is_expert_parallel: bool = False  # an instance spreads whole experts over its GPUs, else it splits each
     expert_ranks: Count = 1  # data-parallel ranks of an instance, which share the experts
     extra_weight_gb: NotNegative = 0.0  # GB beyond weight_bits of each parameter: parts in 16 bits, scales
+    cache_layers: Count | None = None  # layers that keep keys and values of every token; None: all
+    request_cache_mb: NotNegative = 0.0  # MB that the other layers keep of a request, whatever its length
 
     def __post_init__(self) -> None:
         mixture = (self.active_parameters_b, self.experts, self.experts_per_token)
@@ -92,9 +94,14 @@ class Llm:
         return self.hidden, self.intermediate, self.vocabulary
 
     @property
+    def attention_layers(self) -> int:
+        """Layers that look back at every token."""
+        return self.cache_layers or self.layers
+
+    @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of keys and values of one token over all layers."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * self.kv_bits // 8
+        """Bytes of keys and values of one token over these layers."""
+        return 2 * self.attention_layers * self.kv_heads * self.head_dim * self.kv_bits // 8
 
 
 @dataclass(frozen=True)

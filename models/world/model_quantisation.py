@@ -19,7 +19,7 @@ METHODS = {  # of quantisation, in small letters: bits of a weight, and of its s
 }
 SCALE_BITS = 16  # of a group's scale in compressed-tensors, of integers
 MOST_PATTERNS = 10_000
-WRAPPERS = re.compile(r"^(language_model\.|model\.)+")  # before the name of a layer
+WRAPPERS = re.compile(r"^(language_model\.|model\.|backbone\.)+")  # before the name of a layer
 
 
 class Quantisation(NamedTuple):

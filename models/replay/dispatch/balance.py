@@ -210,7 +210,7 @@ def move_one_request(
             rules,
             state,
             to,
-            admission_blocks(trace, fleet, state, request),
+            admission_blocks(trace, fleet, state, slot, request),
             source_freeness,
             now,
         ):
@@ -258,7 +258,7 @@ def move_waiting_request(
 ) -> None:
     """Move the first waiting request of a lane to slot `to`; the requests behind it may now be admitted."""
     request = pop_front(state, state.lane[slot]["head"], lane)
-    state.instance[slot].waiting_blocks -= admission_blocks(trace, fleet, state, request)
+    state.instance[slot].waiting_blocks -= admission_blocks(trace, fleet, state, slot, request)
     assign_request(trace, fleet, state, slot, request, -1)
     state.request[request].served_by = to
     if fleet.prefix != Prefix.NONE:
@@ -279,7 +279,7 @@ def choose_decoding_request(
     passed = tokens_passed(fleet, state, slot, now)
     for at in range(instance.batch):
         request = state.finish_key[slot, at] & REQUEST_BITS
-        blocks = kv_blocks(fleet, cached_tokens(trace, state, slot, at) + passed)
+        blocks = kv_blocks(fleet, slot, cached_tokens(trace, state, slot, at) + passed)
         if best == NO_INDEX:
             is_first = True
         elif trace.level[request] != trace.level[best]:

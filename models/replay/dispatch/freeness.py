@@ -40,7 +40,7 @@ def demand_blocks(trace: TraceArrays, fleet: FleetArrays, rules: Rules, state: S
     for lane in range(queue_class_count(rules, state)):
         first = first_waiting_lane(rules, state, slot, lane)
         if first != NO_INDEX:
-            return admission_blocks(trace, fleet, state, state.lane[slot, first].head)
+            return admission_blocks(trace, fleet, state, slot, state.lane[slot, first].head)
     return 0
 
 

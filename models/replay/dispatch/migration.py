@@ -112,7 +112,7 @@ def release_migrated(
         take_from_batch(trace, fleet, state, slot, place_in_batch(state, slot, request))
         cached = prompt_tokens(trace, state, request) - 1
         instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
-        instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
+        instance.reserved_blocks -= full_length_blocks(trace, fleet, slot, request)
         instance.queue_dirty = True
         assign_request(trace, fleet, state, slot, request, -1)
         assign_request(trace, fleet, state, to, request, 1)

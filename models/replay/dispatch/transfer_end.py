@@ -81,7 +81,7 @@ def release_sent_blocks(
     if tokens == 0:
         return
     state.instance[slot].outbound -= 1
-    state.instance[slot].reserved_blocks -= full_length_blocks(trace, fleet, request)
+    state.instance[slot].reserved_blocks -= full_length_blocks(trace, fleet, slot, request)
     reduce_kv_in_use(
         fleet, state, slot, release_kv_blocks(trace, fleet, state, slot, request, tokens, tokens), now
     )

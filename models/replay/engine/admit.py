@@ -55,7 +55,7 @@ def can_admit(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, r
     if not has_batch_room(fleet, state, slot):
         return False
     if fleet.batching[fleet.slot_kind[slot]] == Batching.ORCA:
-        blocks = instance.reserved_blocks + full_length_blocks(trace, fleet, request)
+        blocks = instance.reserved_blocks + full_length_blocks(trace, fleet, slot, request)
     else:
         blocks = instance.blocks + new_kv_blocks(fleet, state, slot, 1)
         # With a transferred cache, the latest token is not cached yet.
@@ -63,12 +63,14 @@ def can_admit(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, r
         if is_chunked(fleet, slot):
             # A transferred request decodes at once, with its drafts.
             drafts = 0 if is_computed else fleet.drafts.tokens[fleet.slot_kind[slot]]
-            blocks += instance.ended_blocks + kv_blocks(fleet, prompt_tokens(trace, state, request) + drafts)
+            blocks += instance.ended_blocks + kv_blocks(
+                fleet, slot, prompt_tokens(trace, state, request) + drafts
+            )
             if instance.batch + instance.joining + instance.ended > 0:
                 blocks += fleet.watermark_blocks[fleet.slot_kind[slot]]
         else:
             blocks += instance.full_block_prompts
-            blocks += kv_blocks(fleet, prompt_tokens(trace, state, request) + is_computed)
+            blocks += kv_blocks(fleet, slot, prompt_tokens(trace, state, request) + is_computed)
         if is_computed and blocks > capacity_blocks(fleet, slot):
             blocks -= shared_kv_blocks(trace, fleet, state, slot, request)
     return blocks <= capacity_blocks(fleet, slot)
@@ -113,8 +115,8 @@ def admit_waiting(
             instance.queue_dirty = True
             break
         pop_front(state, state.lane[slot]["head"], lane)
-        instance.waiting_blocks -= admission_blocks(trace, fleet, state, request)
-        instance.reserved_blocks += full_length_blocks(trace, fleet, request)
+        instance.waiting_blocks -= admission_blocks(trace, fleet, state, slot, request)
+        instance.reserved_blocks += full_length_blocks(trace, fleet, slot, request)
         state.progress.admission_turn += 1
         state.request[request].admission_turn = state.progress.admission_turn
         if has_cache:
@@ -128,7 +130,7 @@ def admit_waiting(
         planned += chunk
         granted = prompt - work + min(chunk, room)
         state.request[request].prefilled, state.request[request].granted_tokens = 0, granted
-        instance.blocks += kv_blocks(fleet, granted)
+        instance.blocks += kv_blocks(fleet, slot, granted)
         if fleet.prefix != Prefix.NONE:
             instance.blocks -= shared_kv_blocks(trace, fleet, state, slot, request)
             hold_prefix(trace, fleet, state, slot, request, prompt - work)
@@ -145,6 +147,6 @@ def admit_transferred(trace: TraceArrays, fleet: FleetArrays, state: State, slot
     """Add a request with a transferred cache to the decode batch; nothing is computed."""
     cached = state.transfer[request].transferred_tokens
     state.transfer[request].transferred_tokens = 0
-    state.instance[slot].blocks += kv_blocks(fleet, cached)
+    state.instance[slot].blocks += kv_blocks(fleet, slot, cached)
     evict_prefix_blocks(fleet, state, slot, 0)
     start_decoding(trace, fleet, state, slot, request)

@@ -92,4 +92,4 @@ def draft_blocks(fleet: FleetArrays, slot: int, cached: int, surplus: int) -> in
     `surplus`: tokens that its last step made beyond the end of its answer.
     """
     drafts = fleet.drafts.tokens[fleet.slot_kind[slot]]
-    return kv_blocks(fleet, cached + surplus + drafts) - kv_blocks(fleet, cached)
+    return kv_blocks(fleet, slot, cached + surplus + drafts) - kv_blocks(fleet, slot, cached)

@@ -5,6 +5,9 @@ of the batch (one; draft_tokens.py), and a request whose blocks are full takes a
 new blocks for the k-th token from now follows without looking at each request: (cached tokens - tokens made)
 mod block does not change while it decodes.
 
+Some layers keep the same of a request whatever its length: a state, or the last tokens of a window. These
+blocks are taken with its first token and set free with its last (models/world/layer_caches.py).
+
 Effective memory utilisation (SageServe 6.1) = KV tokens in use / KV tokens that fit, weights excluded, over
 the serving instances. "In use" counts whole blocks as of each instance's last batch change (a request was
 admitted, finished or preempted). So it is a whole number, and the same whether decode steps are played one by
@@ -20,9 +23,10 @@ from fleetcast.models.world.mechanisms import Role, Status
 
 
 @njit_inline
-def kv_blocks(fleet: FleetArrays, tokens: int) -> int:
-    """Return the number of blocks for so many tokens of one request."""
-    return (tokens + fleet.kv_block_tokens - 1) // fleet.kv_block_tokens
+def kv_blocks(fleet: FleetArrays, slot: int, tokens: int) -> int:
+    """Return the number of blocks for so many tokens of one request; 0 for none."""
+    blocks = (tokens + fleet.kv_block_tokens - 1) // fleet.kv_block_tokens
+    return blocks + (blocks > 0) * fleet.request_blocks[fleet.slot_kind[slot]]
 
 
 @njit_inline
@@ -114,9 +118,9 @@ def is_below_kv_share(state: State, pool: int, share: float) -> bool:
 
 
 @njit_inline
-def full_length_blocks(trace: TraceArrays, fleet: FleetArrays, request: int) -> int:
+def full_length_blocks(trace: TraceArrays, fleet: FleetArrays, slot: int, request: int) -> int:
     """Return the KV blocks of the request with all its tokens."""
-    return kv_blocks(fleet, trace.input_tokens[request] + trace.output_tokens[request])
+    return kv_blocks(fleet, slot, trace.input_tokens[request] + trace.output_tokens[request])
 
 
 @njit_inline
@@ -134,11 +138,11 @@ def reduce_kv_in_use(fleet: FleetArrays, state: State, slot: int, blocks: int, n
 
 
 @njit_inline
-def admission_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, request: int) -> int:
+def admission_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int, request: int) -> int:
     """Return the blocks that a waiting request would take: transferred cache or prompt, and a token."""
     if fleet.has_transfers and state.transfer[request].transferred_tokens > 0:
-        return kv_blocks(fleet, state.transfer[request].transferred_tokens + 1)
-    return kv_blocks(fleet, prompt_tokens(trace, state, request) + 1)
+        return kv_blocks(fleet, slot, state.transfer[request].transferred_tokens + 1)
+    return kv_blocks(fleet, slot, prompt_tokens(trace, state, request) + 1)
 
 
 @njit_inline

@@ -52,9 +52,9 @@ def requeue_request(
     """Release the memory of a preempted request and queue it at its place in the order of arrival."""
     instance = state.instance[slot]
     instance.blocks -= release_kv_blocks(trace, fleet, state, slot, request, cached, computed)
-    instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
+    instance.reserved_blocks -= full_length_blocks(trace, fleet, slot, request)
     state.request[request].preemptions += 1
-    instance.waiting_blocks += admission_blocks(trace, fleet, state, request)
+    instance.waiting_blocks += admission_blocks(trace, fleet, state, slot, request)
     insert_in_order(state, state.lane[slot]["head"], state.lane[slot]["tail"], trace.lane[request], request)
     instance.queue_dirty = True
 

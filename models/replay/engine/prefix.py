@@ -137,7 +137,7 @@ def release_kv_blocks(
 
     The hashed blocks of its first `computed` tokens stay cached; the others were not computed.
     """
-    blocks = kv_blocks(fleet, cached)
+    blocks = kv_blocks(fleet, slot, cached)
     if fleet.prefix == Prefix.BLOCKS:
         held, first = state.sharing[request].held_hashes, trace.first_hash[request]
         kept = hashed_blocks(trace, fleet, request, computed)

@@ -99,7 +99,9 @@ def next_chunk_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot
     blocks, request, room = 0, instance.joining_head, prompt_token_room(fleet, state, slot)
     for _ in range(instance.joining):
         after = tokens_after_chunk(trace, fleet, state, slot, request, room)
-        blocks += kv_blocks(fleet, after) - kv_blocks(fleet, state.request[request].granted_tokens)
+        blocks += kv_blocks(fleet, slot, after) - kv_blocks(
+            fleet, slot, state.request[request].granted_tokens
+        )
         room -= min(room, chunk_tokens(trace, fleet, state, slot, request))
         request = state.request[request].next
     return blocks
@@ -112,7 +114,9 @@ def take_chunk_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot
     request, room = instance.joining_head, prompt_token_room(fleet, state, slot)
     for _ in range(instance.joining):
         after = tokens_after_chunk(trace, fleet, state, slot, request, room)
-        instance.blocks += kv_blocks(fleet, after) - kv_blocks(fleet, state.request[request].granted_tokens)
+        instance.blocks += kv_blocks(fleet, slot, after) - kv_blocks(
+            fleet, slot, state.request[request].granted_tokens
+        )
         state.request[request].granted_tokens = after
         insert_prompt_blocks(trace, fleet, state, slot, request, after)
         room -= min(room, chunk_tokens(trace, fleet, state, slot, request))

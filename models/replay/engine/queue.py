@@ -77,7 +77,7 @@ def append_waiting(
 ) -> bool:
     """Queue the request at the instance; return False if a busy async engine does not know it yet."""
     instance = state.instance[slot]
-    instance.waiting_blocks += admission_blocks(trace, fleet, state, request)
+    instance.waiting_blocks += admission_blocks(trace, fleet, state, slot, request)
     if fleet.is_async[fleet.slot_kind[slot]]:
         state.request[request].queued_s = now
         if instance.batch + instance.joining + instance.ended > 0:

@@ -210,7 +210,7 @@ def finish_request(
     idle_before = idle_kv_blocks(fleet, state, slot)
     released = draft_kv_blocks + release_kv_blocks(trace, fleet, state, slot, request, cached, cached)
     instance.blocks -= released
-    instance.reserved_blocks -= full_length_blocks(trace, fleet, request)
+    instance.reserved_blocks -= full_length_blocks(trace, fleet, slot, request)
     assign_request(trace, fleet, state, slot, request, -1)
     note_service_time(state, slot, now - state.request[request].dispatched_s)
     instance.queue_dirty = True

@@ -176,8 +176,8 @@ def decoding_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot: 
     drafts = fleet.drafts.tokens[fleet.slot_kind[slot]]
     has_decoded = cached + 1 > trace.input_tokens[request] + state.request[request].generated
     if drafts > 0 and has_decoded:
-        return kv_blocks(fleet, cached + 1 + drafts - tokens_of_last_step(fleet, state, slot))
-    return kv_blocks(fleet, cached)
+        return kv_blocks(fleet, slot, cached + 1 + drafts - tokens_of_last_step(fleet, state, slot))
+    return kv_blocks(fleet, slot, cached)
 
 
 @njit_call
@@ -186,7 +186,7 @@ def level_free_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot
     free, drafts = step_free_blocks(fleet, state, slot), fleet.drafts.tokens[fleet.slot_kind[slot]]
     if drafts > 0:
         for at in range(state.instance[slot].batch):
-            free += kv_blocks(fleet, cached_tokens(trace, state, slot, at) + drafts)
+            free += kv_blocks(fleet, slot, cached_tokens(trace, state, slot, at) + drafts)
             free -= decoding_blocks(trace, fleet, state, slot, at)
     return free
 
@@ -198,10 +198,10 @@ def step_blocks(trace: TraceArrays, fleet: FleetArrays, state: State, slot: int,
     at = place_in_batch(state, slot, request)
     if at != NO_INDEX:
         computed = cached_tokens(trace, state, slot, at) + 1 + fleet.drafts.tokens[fleet.slot_kind[slot]]
-        return kv_blocks(fleet, computed) - decoding_blocks(trace, fleet, state, slot, at)
+        return kv_blocks(fleet, slot, computed) - decoding_blocks(trace, fleet, state, slot, at)
     other, room = instance.joining_head, prompt_token_room(fleet, state, slot)
     while other != request:
         room -= min(room, chunk_tokens(trace, fleet, state, slot, other))
         other = state.request[other].next
     after = tokens_after_chunk(trace, fleet, state, slot, request, room)
-    return kv_blocks(fleet, after) - kv_blocks(fleet, state.request[request].granted_tokens)
+    return kv_blocks(fleet, slot, after) - kv_blocks(fleet, slot, state.request[request].granted_tokens)

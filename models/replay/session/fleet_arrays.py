@@ -15,7 +15,7 @@ from fleetcast.models.replay.kernel_inputs import NO_INDEX, FleetArrays
 from fleetcast.models.replay.session.draft_tables import make_draft_tables, with_drafts
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import FleetConfig
-from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
+from fleetcast.models.world.instance_kv_memory import fixed_kv_blocks, kv_capacity_tokens
 from fleetcast.models.world.mechanisms import Batching, Prefix, Role, code_of_name
 from fleetcast.models.world.pool_rows import InstanceKind, PoolRow, build_pool_rows
 from fleetcast.models.world.replay_config import ReplayConfig
@@ -44,7 +44,9 @@ def make_fleet(
         raise ConfigError("No region has the GPUs of any [fleet.deployments]. Add them to a cap_gpus.")
     kinds = list(dict.fromkeys(row.kind for row in rows))
     capacity = np.array([instance_kv_tokens(catalogue, config, each) for each in kinds])
-    pools = pool_fields(catalogue, config, replay, rows, kinds, capacity)
+    fixed_blocks = np.array([request_kv_blocks(catalogue, config, each) for each in kinds])
+    room = capacity - fixed_blocks * config.kv_block_tokens
+    pools = pool_fields(catalogue, config, replay, rows, kinds, room)
     return FleetArrays(
         **pools,
         **kind_fields(catalogue, config, kinds, capacity, replay.is_balanced),
@@ -52,6 +54,7 @@ def make_fleet(
         has_transfers=bool((pools["then"] != NO_INDEX).any() or replay.cascades or replay.is_balanced),
         kv_capacity=capacity,
         kv_block_tokens=config.kv_block_tokens,
+        request_blocks=fixed_blocks,
         is_interactive=interactive_tier_mask(catalogue),
         by_freeness=replay.routing == "freeness",
         prefix=code_of_name(Prefix, config.prefix),
@@ -73,9 +76,9 @@ def pool_fields(
     replay: ReplayConfig,
     rows: Sequence[PoolRow],
     kinds: Sequence[InstanceKind],
-    capacity: Ints,
+    room: Ints,
 ) -> dict[str, Any]:
-    """Return the fields of FleetArrays by pool, slot and llm; `capacity`: shape (J,), KV tokens."""
+    """Return the fields of FleetArrays by pool, slot and llm; `room`: shape (J,), KV tokens of a request."""
     llms, regions = list(catalogue.llms), list(catalogue.regions)
     kind = np.array([kinds.index(row.kind) for row in rows])
     slots = np.array([row.max_instances for row in rows])
@@ -85,7 +88,7 @@ def pool_fields(
     llm, region = np.divmod(endpoint, len(regions))
     is_mixed = np.array([row.takes_interactive and row.takes_others for row in rows])
     then = np.array([NO_INDEX if row.then is None else row.then for row in rows])
-    room = capacity - np.array([len(each.engine.speculative_acceptance) for each in kinds])
+    room = room - np.array([len(each.engine.speculative_acceptance) for each in kinds])
     longest = np.minimum(room[kind], room[kind[np.where(then == NO_INDEX, range(len(rows)), then)]])
     role = np.array([code_of_name(Role, row.role) for row in rows])
     answers = role != Role.DECODE
@@ -236,6 +239,12 @@ def instance_kv_tokens(catalogue: Catalogue, config: FleetConfig, kind: Instance
         served = catalogue.as_served(kind.llm, kind.llm_changes)
         return kv_capacity_tokens(served, config, kind.llm, kind.gpu, kind.rank_gpus, kind.pipeline_parallel)
     return kind.engine.kv_tokens // config.kv_block_tokens * config.kv_block_tokens
+
+
+def request_kv_blocks(catalogue: Catalogue, config: FleetConfig, kind: InstanceKind) -> int:
+    """Return the KV blocks that a request takes on an instance whatever its length."""
+    served = catalogue.as_served(kind.llm, kind.llm_changes)
+    return fixed_kv_blocks(served.llms[kind.llm], config, kind.rank_gpus / kind.pipeline_parallel)
 
 
 def watermark_blocks(config: FleetConfig, kind: InstanceKind, kv_tokens: int) -> int:
