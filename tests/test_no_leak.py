@@ -1,4 +1,7 @@
-"""No table knows what came later: a lake without the requests after a cutoff has the same rows before it."""
+"""No table knows what came later: a lake without the requests after a cutoff has the same rows before it.
+
+So have the plan of a day and its promise, made where that day has come and where half of it has.
+"""
 
 from datetime import date, timedelta
 from pathlib import Path
@@ -8,10 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fleetcast.assets.advice.nightly_promise import promise_next_day
 from fleetcast.assets.demand.demand import build_demand
 from fleetcast.assets.forecasts.forecasts import forecast_day_ahead, forecast_measure
 from fleetcast.assets.forecasts.rolling_forecast import forecast_hours_from
 from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings, midnight
+from fleetcast.assets.plans.day_ahead import plan_ahead
 from fleetcast.assets.traces.data_quality import assess_trace
 from fleetcast.assets.traces.ingest import ingest_file
 
@@ -92,3 +97,17 @@ def test_a_lake_without_the_requests_after_a_cutoff_has_the_same_rows_before_it(
     for found, wanted in zip(*hours, strict=True):
         assert np.array_equal(found, wanted, equal_nan=True)
     assert hours[0].mean.sum() > 0
+
+
+def test_a_promise_knows_nothing_of_its_day(tmp_path: Path) -> None:
+    """After CUT three times the load comes; in the plan and in its promise there is none of it."""
+    seconds = arrivals()
+    is_known = seconds < (CUT - midnight(MONDAY)).total_seconds()
+    promised = []
+    for name, known in (("whole", seconds), ("cut", seconds[is_known])):
+        settings = build(tmp_path / name, known)
+        plan = plan_ahead(settings, LAST, Progress())
+        promised.append((plan, promise_next_day(settings, LAST, Progress())))
+    for found, wanted in zip(*promised, strict=True):
+        assert wanted.num_rows > 0
+        assert found.equals(wanted)

@@ -123,6 +123,7 @@ def read_forecast_errors(
             table[n, of_day["hour"], code[of_day.index]] = of_day[f"{name}_tokens_per_s"]
         by_day[pd.Timestamp(key).date()] = table
     forecast = np.nan_to_num(by_day[day][1])
+    by_day[day][0] = np.nan  # the load of a day that has come is not known the night before
     # Without a scored day the quantiles of the coming day are all that is known.
     known = [by_day[one] for one in past if one in by_day] or [by_day[day]]
     return forecast, measure_errors(*np.stack(known, axis=1))
