@@ -218,6 +218,17 @@ def test_layers_of_several_kinds_by_hand() -> None:
     assert sizes(DENSE | MAMBA | listed) == sizes(DENSE | MAMBA)
 
 
+def test_a_state_is_as_large_as_a_block_of_the_cache_of_vllm() -> None:
+    """vLLM makes the blocks of Qwen3.5-397B-A17B as large as a state: 2,096 tokens, a multiple of 16.
+
+    Source: vLLM, pull request 35703. The 45 linear layers keep a state, the 15 others lose half of one.
+    """
+    llm = build_llm({"model": "Qwen/Qwen3.5-397B-A17B"}, "here", "here")
+    layer_bytes = llm.kv_bytes_per_token / llm.attention_layers  # of a token
+    state_tokens = llm.request_cache_mb * 1e6 / (45 + 15 / 2) / layer_bytes
+    assert -(-state_tokens // 16) * 16 == 2096
+
+
 def test_a_cache_of_8_bits_halves_windows_and_not_states() -> None:
     half = {"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}
     for config, factor in ((GEMMA, 0.5), (LINEAR, 1.0)):
