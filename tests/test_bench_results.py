@@ -249,7 +249,7 @@ def failed(lines: list[dict[str, Any]], **error: str) -> list[dict[str, Any]]:
     ("documents", "message"),
     [
         ([{"request_latency": {"unit": "ms", "avg": 9.0}, "request_count": {"unit": "requests", "avg": 100}}],
-         r"is a summary of aiperf, without its requests\. Give profile_export\.jsonl of the same folder"),
+         r"is a summary of aiperf, without its requests\. Give such summaries alone, or profile_export"),
         (failed(aiperf_lines(TWO), message="cancelled"), r"request 2 .*it failed \(cancelled\)"),
         ([{**line, "metrics": without("time_to_first_token")(line["metrics"])} for line in aiperf_lines(TWO)],
          r"request 1 .*no time of its first token\. Let the benchmark stream its answers\. 2 of 2 rows"),

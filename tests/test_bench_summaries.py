@@ -196,6 +196,91 @@ def test_one_load_validates_nothing_and_the_catalogue_can_be_checked(
     assert checked.stdout == ""
 
 
+def metric(average: float, unit: str = "ms") -> dict[str, Any]:
+    return {"unit": unit, "avg": average, "p50": 1.0}
+
+
+def aiperf_summary(**loadgen: Any) -> dict[str, Any]:
+    """The keys of profile_export_aiperf.json that matter, and some more."""
+    return {
+        "request_count": metric(300.0, "requests"), "input_sequence_length": metric(900.4, "tokens"),
+        "output_sequence_length": metric(199.6, "tokens"), "time_to_first_token": metric(250.0),
+        "inter_token_latency": metric(62.5), "request_latency": metric(12_750.0), "error_request_count": None,
+        "input_config": {"loadgen": loadgen, "endpoint": {"streaming": True}}, "was_cancelled": False,
+    }  # fmt: skip
+
+
+def inference_perf_stage(achieved_per_s: float = 1.96, **changes: Any) -> dict[str, Any]:
+    """A stage_N_lifecycle_metrics.json."""
+    return {
+        "load_summary": {"count": 300, "requested_rate": 2.0, "achieved_rate": achieved_per_s},
+        "successes": {
+            "count": 300, "prompt_len": {"mean": 900.4}, "output_len": {"mean": 199.6},
+            "latency": {"time_to_first_token": {"mean": 0.25}, "time_per_output_token": {"mean": 0.0625}},
+        },
+        "failures": {"count": 0},
+    } | changes  # fmt: skip
+
+
+def read_one(folder: Path, document: dict[str, Any]) -> LoadPoint:
+    path = folder / "summary.json"
+    path.write_text(json.dumps(document))
+    [point] = read_load_points([path])
+    return point
+
+
+def test_a_summary_of_another_tool_is_its_load(tmp_path: Path) -> None:
+    loop, open_loop = (
+        LoadPoint(8, 0.0, 300, 900, 200, 0.25, 0.0625),
+        LoadPoint(None, 2.0, 300, 900, 200, 0.25, 0.0625),
+    )
+    burst = {"concurrency": 8, "request_rate_mode": "concurrency_burst"}
+    assert read_one(tmp_path, aiperf_summary(**burst)) == loop
+    phases = {"phases": [{"name": "warmup", "concurrency": 1}, {"name": "profiling", "concurrency": 8}]}
+    assert read_one(tmp_path, aiperf_summary() | {"input_config": phases}) == loop
+    poisson = aiperf_summary(request_rate=2.0, request_rate_mode="poisson")
+    assert read_one(tmp_path, poisson) == open_loop
+    assert read_one(tmp_path, inference_perf_stage()) == open_loop._replace(requests_per_s=1.96)
+    paths = [tmp_path / f"{number}.json" for number in range(2)]
+    for path, document in zip(paths, (aiperf_summary(**burst), inference_perf_stage()), strict=True):
+        path.write_text(json.dumps(document))
+    assert len(read_load_points(paths)) == 2
+    paths[1].write_text(json.dumps({"a": 1}))
+    assert read_load_points(paths) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (aiperf_summary(), r"concurrency is None, request_rate None.*needs a concurrency, or a rate"),
+        (aiperf_summary(concurrency=8, request_rate=2.0), r"concurrency is 8, request_rate 2\.0"),
+        (
+            aiperf_summary(request_rate=2.0, request_rate_mode="constant"),
+            r"request_rate_mode constant; .*or give profile_export\.jsonl",
+        ),
+        (
+            aiperf_summary(concurrency=8) | {"error_request_count": metric(5.0)},
+            r"5\.0 requests failed, so their tokens",
+        ),
+        (
+            aiperf_summary(concurrency=8) | {"time_to_first_token": None},
+            r"time_to_first_token\.avg is None, must be a number above 0",
+        ),
+        (aiperf_summary(concurrency=8) | {"input_config": 7}, r"concurrency is None"),
+        (inference_perf_stage(1.7), r"the client sent 1\.7 of 2\.0 requests a second, so it was the client"),
+        (inference_perf_stage(failures={"count": 3}), r"3 requests failed"),
+        (inference_perf_stage(load_summary={"count": 9}), r"without their rates\. Give its files stage_"),
+        (inference_perf_stage(successes={"count": 300}), r"successes\.prompt_len\.mean is None"),
+    ],
+)
+def test_a_bad_summary_of_another_tool_is_one_line(
+    tmp_path: Path, document: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CalibrationError, match=message) as refused:
+        read_one(tmp_path, document)
+    assert "\n" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

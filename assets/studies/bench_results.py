@@ -14,19 +14,19 @@ Each format has the fields that its tool writes, found in the tool's own source:
 - inference-perf, per_request_lifecycle_metrics.json: inference_perf/reportgen/base.py and
   inference_perf/apis/base.py of kubernetes-sigs/inference-perf. A list of requests, in seconds.
 
-A result of `vllm bench serve` without --save-detailed has means alone: bench_summaries.py reads it.
+A summary of such a tool has means alone: bench_summaries.py reads it.
 
 Times are those of the client, so TTFT has the way there and back, and the front end.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fleetcast.assets.studies.bench_summaries import MS_PER_S, is_vllm_summary
+from fleetcast.assets.studies.bench_summaries import MS_PER_S, dig, find_summary
 from fleetcast.assets.studies.log_rows import PLACE, CalibrationError, numeric_column, refuse_bad_rows
 
 NS_PER_S = 1e9
@@ -36,31 +36,6 @@ GUIDELLM_ENDINGS = {
     "errored": "errored",
 }  # of guidellm -> error
 VLLM_LISTS = ("start_times", "input_lens", "output_lens", "ttfts", "itls", "errors")
-# A file without its requests -> the file or option of its tool that has them.
-SUMMARIES: dict[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
-    "vllm bench serve": (
-        is_vllm_summary,
-        "Give such summaries alone, or run it again with --save-result --save-detailed",
-    ),
-    "aiperf": (
-        lambda first: isinstance(dig(first, "request_latency", "unit"), str),
-        "Give profile_export.jsonl of the same folder; aiperf writes it with --export-level records",
-    ),
-    "inference-perf": (
-        lambda first: {"successes", "failures"} <= first.keys(),
-        "Give per_request_lifecycle_metrics.json; report.request_lifecycle.per_request: true of its config "
-        "writes it",
-    ),
-}
-
-
-def dig(document: Any, *keys: str) -> Any:
-    """Return the value under the keys, one in the other; None where one is absent."""
-    for key in keys:
-        if not isinstance(document, dict):
-            return None
-        document = document.get(key)
-    return document
 
 
 def read_bench_runs(documents: list[Any], path: Path, notes: list[str]) -> list[pd.DataFrame] | None:
@@ -70,9 +45,10 @@ def read_bench_runs(documents: list[Any], path: Path, notes: list[str]) -> list[
     what was left out. CalibrationError for a summary, a list of another length, and a failed request.
     """
     first = documents[0] if documents and isinstance(documents[0], dict) else {}
-    for tool, (is_summary, remedy) in SUMMARIES.items():
-        if is_summary(first):
-            raise CalibrationError(f"{path.name} is a summary of {tool}, without its requests. {remedy}.")
+    if summary := find_summary(first):
+        raise CalibrationError(
+            f"{path.name} is a summary of {summary.tool}, without its requests. {summary.remedy}."
+        )
     if "ttfts" in first:
         runs = [vllm_requests(document, path) for document in documents]
     elif dig(first, "metadata", "request_start_ns") is not None and "metrics" in first:
