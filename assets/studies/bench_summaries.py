@@ -148,8 +148,8 @@ def inference_perf_load_point(document: dict[str, Any], path: Path) -> LoadPoint
     )
     if sent < LEAST_SENT_SHARE * planned:
         raise CalibrationError(
-            f"{path.name}: the client sent {sent:.1f} of {planned:.1f} requests a second, so it was the client "
-            "that was measured. Give it more workers, or a lower rate."
+            f"{path.name}: the client sent {sent:.1f} of {planned:.1f} requests a second, so it was the "
+            "client that was measured. Give it more workers, or a lower rate."
         )
     refuse_failed(dig(document, "failures", "count"), path)
     count, inputs, outputs = (
