@@ -17,10 +17,12 @@ from fleetcast.assets.lake.settings import Progress, RunSettings, load_settings
 from fleetcast.assets.replays.policy_inputs import fleet_and_rules
 from fleetcast.assets.replays.replays import replay_day
 from fleetcast.assets.studies import whatif, whatif_cases
+from fleetcast.models.latency.profile_order import complete_catalogue
+from fleetcast.models.trials.capacity import fixed_fleet
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.fleet_config import Deployment, FleetConfig
-from fleetcast.models.world.floors import choose_floors, place_floors
+from fleetcast.models.world.floors import place_floors
 from fleetcast.models.world.pool_pairing import handover_target
 from fleetcast.models.world.pool_rows import POOLINGS, build_pool_rows
 from fleetcast.models.world.toml_dataclasses import ConfigError
@@ -156,7 +158,9 @@ def least_usd(world: Catalogue, fleet: FleetConfig, kind: str) -> float | None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.tuples(llm_pools(), llm_pools()), st.lists(st.sampled_from([4, 6, 8, 40]), min_size=4, max_size=4))
+@given(
+    st.tuples(llm_pools(), llm_pools()), st.lists(st.sampled_from([0, 4, 6, 8, 40]), min_size=4, max_size=4)
+)
 def test_a_floor_is_the_cheapest_placement_that_survives(
     pools: tuple[tuple[Deployment, ...], ...], caps: list[int]
 ) -> None:
@@ -164,10 +168,9 @@ def test_a_floor_is_the_cheapest_placement_that_survives(
     world, costs = small_world(caps), []
     for kind in KINDS:
         fleet = small_fleet(*pools, survive=kind)
-        choices = choose_floors(world, fleet)
+        counts, missing = place_floors(world, fleet)
         best = least_usd(world, fleet, kind)
-        assert (best is None) == any(choice.missing for choice in choices.values())
-        counts = dict(place_floors(world, fleet))
+        assert (best is None) == bool(missing)
         assert is_within_caps(world, fleet, counts)
         if best is not None:
             assert placement_usd(world, fleet, counts) == pytest.approx(best)
@@ -183,9 +186,9 @@ def test_pools_without_a_floor_keep_their_minimum_and_take_their_gpus_first() ->
         survive_by_llm={"llm0": "instance"},
     )
     roomy, full = small_world([16, 0, 16, 0]), small_world([16, 0, 8, 0])
-    assert dict(place_floors(roomy, fleet)) == {("llm0", 0, "central"): 2}
-    assert dict(place_floors(full, fleet)) == {("llm0", 0, "central"): 1, ("llm0", 0, "east"): 1}
-    assert not place_floors(roomy, dataclasses.replace(fleet, survive_by_llm={}))
+    assert place_floors(roomy, fleet) == ({("llm0", 0, "central"): 2}, {})
+    assert place_floors(full, fleet) == ({("llm0", 0, "central"): 1, ("llm0", 0, "east"): 1}, {})
+    assert not place_floors(roomy, dataclasses.replace(fleet, survive_by_llm={})).instances
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -226,6 +229,16 @@ def test_equal_deployments_share_one_floor() -> None:
     for row in build_pool_rows(dataclasses.replace(world, llms=llms), fleet):
         llm_rows[row.kind.llm] += row.min_instances
     assert llm_rows == {"llm0": 2, "llm1": 2}
+
+
+def test_a_trial_of_an_instance_has_no_floor_of_its_own() -> None:
+    """A capacity is that of so many instances, whatever the fleet must survive."""
+    llm, (pool, *_) = next(iter(OFFICE.fleet.deployments.items()))
+    config = dataclasses.replace(OFFICE, fleet=dataclasses.replace(OFFICE.fleet, survive="instance"))
+    world = complete_catalogue(CATALOGUE, OFFICE)
+    for count in (1, 2, 4):
+        trial = fixed_fleet({llm: [(pool, count)]}, world.serving([llm]), config)
+        assert trial.min_instances.tolist() == np.diff(trial.slots).tolist() == [count]
 
 
 @pytest.mark.parametrize(

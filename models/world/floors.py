@@ -4,19 +4,19 @@ A floor is placed once, by price and room alone, so every plan and every scaling
 load does not move it.
 """
 
-import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations_with_replacement
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.fleet_config import SURVIVAL_FLOORS, FleetConfig
 from fleetcast.models.world.pool_pairing import handover_target, pool_regions
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
 
-MISSING_UNIT_USD = 1e9  # more than any unit costs: a floor is incomplete only where no room is left
-ROUNDING_USD = 1e-6
+PREFERENCE_USD = 1e-3  # of all preferences together, per hour: they decide where costs are the same
 
 PoolPlace = tuple[str, int, str]  # llm, number of its deployment, region
 GpuPlace = tuple[str, str]  # region, GPU type
@@ -25,60 +25,93 @@ GpuPlace = tuple[str, str]  # region, GPU type
 class ServingUnit(NamedTuple):
     """The instances of one region that serve a request together: one, one for each phase, or a team."""
 
+    llm: str
     region: str
     instances: Counter[PoolPlace]
     gpus: Counter[GpuPlace]
     usd_per_hour: float
 
 
-class FloorChoice(NamedTuple):
-    """Units that an llm may keep, and what they cost."""
+class FloorPlacement(NamedTuple):
+    """The floors of a fleet, and the llms whose floor has no room, with the units that they miss."""
 
-    missing: int  # units that it has less than its floor
-    usd_per_hour: float
-    units: tuple[ServingUnit, ...]
-    gpus: Counter[GpuPlace]
-
-    @property
-    def penalised_usd(self) -> float:
-        """USD per hour, with the penalty for missing units."""
-        return self.usd_per_hour + MISSING_UNIT_USD * self.missing
+    instances: Counter[PoolPlace]
+    missing: dict[str, int]
 
 
-def place_floors(catalogue: Catalogue, fleet: FleetConfig) -> Counter[PoolPlace]:
-    """Return the fewest instances of each pool by the floors of its fleet; a floor without room is partial.
+def place_floors(catalogue: Catalogue, fleet: FleetConfig) -> FloorPlacement:
+    """Return the fewest instances of each pool: those of the floors, placed where they cost least together.
 
-    Of placements with the same cost it takes the deployment that is written first, in its first region.
+    Of placements with the same cost it takes the deployments that are written first, in their first regions.
     """
-    placed: Counter[PoolPlace] = Counter()
-    for choice in choose_floors(catalogue, fleet).values():
-        for unit in choice.units:
-            placed += unit.instances
-    return placed
-
-
-def choose_floors(catalogue: Catalogue, fleet: FleetConfig) -> dict[str, FloorChoice]:
-    """Return the units of each llm with a floor; together they cost least, within the caps of the regions."""
     llms = [llm for llm in fleet.deployments if fleet.survival(llm) is not None]
     if not llms:
-        return {}
-    choices = [sorted(list_choices(catalogue, fleet, llm), key=lambda one: one.penalised_usd) for llm in llms]
-    return dict(zip(llms, cheapest_together(choices, free_gpus(catalogue, fleet)), strict=True))
+        return FloorPlacement(Counter(), {})
+    units = [unit for llm in llms for unit in list_serving_units(catalogue, fleet, llm)]
+    counts, missing = cheapest_units(catalogue, fleet, llms, units)
+    placed: Counter[PoolPlace] = Counter()
+    for unit, count in zip(units, counts.tolist(), strict=True):
+        placed.update({place: count * each for place, each in unit.instances.items() if count})
+    return FloorPlacement(placed, {llm: n for llm, n in zip(llms, missing.tolist(), strict=True) if n})
 
 
-def list_choices(catalogue: Catalogue, fleet: FleetConfig, llm: str) -> Iterator[FloorChoice]:
-    """Yield what an llm may keep: as many units as its floor has, or fewer."""
-    floor = SURVIVAL_FLOORS[fleet.survival(llm) or "none"]
-    units = list(list_serving_units(catalogue, fleet, llm))
-    for count in range(floor.instances, -1, -1):
-        for chosen in combinations_with_replacement(units, count):
-            instances: Counter[PoolPlace] = sum((unit.instances for unit in chosen), Counter())
-            if any(n > pool_maximum(fleet, place) for place, n in instances.items()):
-                continue
-            regions = len({unit.region for unit in chosen})
-            missing = max(floor.instances - count, floor.regions - regions)
-            usd = math.fsum(unit.usd_per_hour for unit in chosen)
-            yield FloorChoice(missing, usd, chosen, sum((unit.gpus for unit in chosen), Counter()))
+def cheapest_units(
+    catalogue: Catalogue, fleet: FleetConfig, llms: Sequence[str], units: Sequence[ServingUnit]
+) -> tuple[Ints, Ints]:
+    """Return how many of each unit are placed, (units,), and how many each llm misses, (llms,).
+
+    An integer programme: min USD s.t. each llm has the units of its floor, in the regions of its floor, no
+    pool exceeds its maximum, and the regions have the GPUs. A missing unit costs more than all others.
+    """
+    from scipy import optimize
+
+    floors = np.array([SURVIVAL_FLOORS[fleet.survival(llm) or "none"] for llm in llms])
+    homes = [(llm, region) for llm in llms for region in catalogue.regions]
+    n, h, m = len(units), len(homes), len(llms)  # variables: units, whether a home has one, missing ones
+    of_llm = np.array([[unit.llm == llm for unit in units] for llm in llms], np.int64)
+    of_home = np.array([[(unit.llm, unit.region) == home for unit in units] for home in homes], np.int64)
+    home_of_llm = np.array([[home[0] == llm for home in homes] for llm in llms], np.int64)
+    at_least = np.block(
+        [
+            [of_llm, np.zeros((m, h)), np.eye(m)],
+            [np.zeros((m, n)), home_of_llm, np.eye(m)],
+            [of_home, -np.eye(h), np.zeros((h, m))],
+        ]
+    )
+    uses, limits = unit_limits(catalogue, fleet, units)
+    at_most = np.hstack([uses, np.zeros((len(uses), h + m))])
+    usd = np.array([unit.usd_per_hour for unit in units])
+    found = optimize.milp(
+        np.concatenate([usd + preferences_usd(of_llm), np.zeros(h), np.full(m, 1 + 2 * usd.sum())]),
+        integrality=np.ones(n + h + m),
+        bounds=optimize.Bounds(0, np.repeat([floors.max(), 1, floors.max()], [n, h, m])),
+        constraints=[
+            optimize.LinearConstraint(at_least, lb=np.concatenate([*floors.T, np.zeros(h)])),
+            optimize.LinearConstraint(at_most, ub=limits),
+        ],
+        options={"mip_rel_gap": 0.0},
+    )
+    counts = np.round(found.x).astype(np.int64)
+    return counts[:n], counts[n + h :]
+
+
+def unit_limits(catalogue: Catalogue, fleet: FleetConfig, units: Sequence[ServingUnit]) -> tuple[Ints, Ints]:
+    """Return what each unit uses of what is limited, (limits, units), and how much there is, (limits,).
+
+    Limited are the instances of each pool, and the GPUs of each region and type.
+    """
+    free = free_gpus(catalogue, fleet)
+    pools = list(dict.fromkeys(place for unit in units for place in unit.instances))
+    uses = [[unit.instances[place] for unit in units] for place in pools]
+    uses += [[unit.gpus[place] for unit in units] for place in free]
+    most = [fleet.limits(fleet.deployments[llm][number])[2] for llm, number, _ in pools]
+    return np.reshape(uses, (len(uses), len(units))), np.array([*most, *free.values()])
+
+
+def preferences_usd(of_llm: Ints) -> Floats:
+    """Return a cost of each unit that grows with its rank among those of its llm, (units,); (llms, units)."""
+    ranks = ((of_llm.cumsum(axis=1) - 1) * of_llm).sum(axis=0)
+    return PREFERENCE_USD * ranks / max(1, 2 * len(of_llm) * ranks.max(initial=0))
 
 
 def list_serving_units(catalogue: Catalogue, fleet: FleetConfig, llm: str) -> Iterator[ServingUnit]:
@@ -96,17 +129,12 @@ def list_serving_units(catalogue: Catalogue, fleet: FleetConfig, llm: str) -> It
             for part, count in counts.items():
                 gpus[region, deployments[part].gpu] += deployments[part].gpus * count
             yield ServingUnit(
+                llm,
                 region,
                 Counter({(llm, part, region): count for part, count in counts.items()}),
                 gpus,
                 sum(catalogue.gpus[gpu].usd_per_hour * count for (_, gpu), count in gpus.items()),
             )
-
-
-def pool_maximum(fleet: FleetConfig, place: PoolPlace) -> int:
-    """Return the most instances of a pool."""
-    llm, number, _ = place
-    return fleet.limits(fleet.deployments[llm][number])[2]
 
 
 def free_gpus(catalogue: Catalogue, fleet: FleetConfig) -> dict[GpuPlace, int]:
@@ -123,42 +151,6 @@ def free_gpus(catalogue: Catalogue, fleet: FleetConfig) -> dict[GpuPlace, int]:
     }
 
 
-def cheapest_together(
-    choices: Sequence[Sequence[FloorChoice]], free: Mapping[GpuPlace, int]
-) -> tuple[FloorChoice, ...]:
-    """Return one choice of each llm that together cost least and fit in the free GPUs: branch and bound.
-
-    `choices` of each llm, the cheapest first; one of them has no units.
-    """
-    places = list(free)
-    uses = [[tuple(choice.gpus[place] for place in places) for choice in of_llm] for of_llm in choices]
-    rest = [0.0]  # the least that the last llms cost, by their number
-    for of_llm in reversed(choices):
-        rest.append(rest[-1] + of_llm[0].penalised_usd)
-    best, best_usd = tuple[FloorChoice, ...](), math.inf
-    reached: dict[tuple[int, tuple[int, ...]], float] = {}
-
-    def search(chosen: tuple[FloorChoice, ...], left: tuple[int, ...], usd: float) -> None:
-        nonlocal best, best_usd
-        n = len(chosen)
-        if n == len(choices):
-            best, best_usd = chosen, usd
-            return
-        if reached.get((n, left), math.inf) <= usd:
-            return
-        reached[n, left] = usd
-        for choice, used in zip(choices[n], uses[n], strict=True):
-            both = usd + choice.penalised_usd
-            if both + rest[len(choices) - n - 1] >= best_usd - ROUNDING_USD:
-                return
-            after = tuple(have - need for have, need in zip(left, used, strict=True))
-            if min(after, default=0) >= 0:
-                search((*chosen, choice), after, both)
-
-    search((), tuple(free.values()), 0.0)
-    return best
-
-
 def check_floors(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
     """Raise ConfigError for a floor of an unknown llm, one next to a minimum, and one without room."""
     where = f"{file} [fleet]"
@@ -171,11 +163,10 @@ def check_floors(file: str, fleet: FleetConfig, catalogue: Catalogue) -> None:
                 f'{where}: {llm} has survive = "{kind}" and min_instances = {least}, and only one of them '
                 "may set its minimum. Set min_instances = 0, or drop survive."
             )
-    for llm, choice in choose_floors(catalogue, fleet).items():
-        if choice.missing:
-            floor = SURVIVAL_FLOORS[fleet.survival(llm) or "none"]
-            raise ConfigError(
-                f'{where}: {llm} has survive = "{fleet.survival(llm)}", which needs {floor.instances} '
-                f"instances in {floor.regions} or more regions, and {choice.missing} of them has no room. "
-                "Raise max_instances, or cap_gpus (regions.toml), or deploy it in more regions."
-            )
+    for llm, missing in place_floors(catalogue, fleet).missing.items():
+        floor = SURVIVAL_FLOORS[fleet.survival(llm) or "none"]
+        raise ConfigError(
+            f'{where}: {llm} has survive = "{fleet.survival(llm)}", which needs {floor.instances} '
+            f"instances in {floor.regions} or more regions, and {missing} of them has no room. "
+            "Raise max_instances, or cap_gpus (regions.toml), or deploy it in more regions."
+        )

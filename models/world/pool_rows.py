@@ -80,25 +80,17 @@ def build_pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "u
         if deployment.regions is None or region in deployment.regions
     ]
     shares = np.array([share for *_, share in parts])
-    floors, rows = place_floors(catalogue, config), list[PoolRow]()
+    floors, rows = place_floors(catalogue, config).instances, list[PoolRow]()
     for rank, llm, region, number in places:
         interactive, others, share = parts[rank]
         deployment = config.deployments[llm][number]
         start, least, most = config.limits(deployment)
-        least += floors[llm, number, region]  # of the two only one is not 0
+        least = max(least, floors[llm, number, region])  # of a config only one is above 0
         has_gpus = int(catalogue.regions[region].cap_gpus.get(deployment.gpu, 0) > 0)
         to = handover_target(config, llm, deployment) if has_gpus else None
         row = PoolRow(
             deployment=deployment,
-            kind=InstanceKind(
-                llm,
-                deployment.gpu,
-                deployment.tensor_parallel,
-                deployment.pipeline_parallel,
-                config.engine(deployment),
-                deployment.llm_changes,
-                deployment.data_parallel_size,
-            ),
+            kind=instance_kind(config, llm, deployment),
             region=region,
             role=deployment.role,
             then=None if to is None else places.index((rank, llm, region, config.deployments[llm].index(to))),
@@ -113,6 +105,19 @@ def build_pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "u
         )
         rows.append(row)
     return rows
+
+
+def instance_kind(config: FleetConfig, llm: str, deployment: Deployment) -> InstanceKind:
+    """Return the kind of a deployment's instances."""
+    return InstanceKind(
+        llm,
+        deployment.gpu,
+        deployment.tensor_parallel,
+        deployment.pipeline_parallel,
+        config.engine(deployment),
+        deployment.llm_changes,
+        deployment.data_parallel_size,
+    )
 
 
 def pool_sizes(instances: int, shares: Floats, least: int) -> Ints:
