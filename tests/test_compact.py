@@ -28,7 +28,7 @@ from fleetcast.models.replay.session.rules import PULL_STEP_SHARE, make_rules
 from fleetcast.models.world.catalogue import load_catalogue
 from fleetcast.models.world.config_loading import load_config
 from fleetcast.models.world.mechanisms import BatchPull, QueueOrder, Routing
-from fleetcast.models.world.own_policies import FleetObservation
+from fleetcast.models.world.own_policies import FleetObservation, OwnPolicy
 
 DAY = date(2025, 7, 3)  # the last of the small config
 
@@ -386,6 +386,32 @@ def test_each_llm_is_held_for_the_time_that_was_cheapest_on_the_days_before(
     first = dataclasses.replace(night.config.trace, first_day=DAY)
     without = dataclasses.replace(night, config=dataclasses.replace(night.config, trace=first))
     assert (pool_holds_s(without, DAY, found, shares) == 300.0).all()
+
+
+def test_each_pool_with_a_minimum_is_a_home_of_its_region(
+    night: RunSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its instances run anyway, so requests of its region are sent there; it must sustain them."""
+    fleet = dataclasses.replace(night.config.fleet, survive="region")
+    settings = dataclasses.replace(night, config=dataclasses.replace(night.config, fleet=fleet))
+    grid, policies = settings.grid, list[OwnPolicy]()
+    pools, zero = len(grid.pools), np.zeros(len(grid.pools))
+    monkeypatch.setattr(plans, "measure_capacities", by_size)
+    monkeypatch.setattr(compact_schedule, "MEASURED_SIZES", {})
+    monkeypatch.setattr(compact_schedule, "own_schedule", lambda _name, policy, *_: policies.append(policy))
+    capacity = np.full(grid.shape, 30.0)
+    compact_schedule.compact_schedule(settings, DAY, capacity, capacity, zero)
+    names = (
+        tuple(getattr(row, name) if name == "region" else getattr(row.kind, name) for row in grid.pools)
+        for name in ("llm", "region", "gpu")
+    )
+    none, least = np.zeros(pools, np.int64), np.array([row.min_instances for row in grid.pools])
+    work = np.full(pools, 75.0)  # 2.5 instances of four
+    wanted = policies[0].decide(
+        FleetObservation(0.0, *names, none, none, work, zero, zero, zero, zero + 30.0, least, none + 40)
+    )
+    assert least.tolist() == [1, 1, 0] * 4  # three regions of each llm
+    assert np.asarray(wanted).tolist() == [5, 3, 0] * 4  # the first home has the work of the third region too
 
 
 def test_capacities_by_size_are_measured_once(night: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -512,7 +512,7 @@ def test_what_if_nothing_were_different_is_the_night(planned: RunSettings, polic
 
 
 def test_a_policy_that_plans_as_it_goes_is_no_what_if(planned: RunSettings) -> None:
-    for policy in ("dynamo", "corrected_closed"):
+    for policy in ("dynamo", "compact", "corrected_closed"):
         with pytest.raises(ConfigError, match=f"What if under {policy}: its plan is not made hour by hour"):
             whatif.run_whatif_cases(planned, DAY, ["as_is"], Progress(), policy)
 

@@ -115,8 +115,9 @@ def pools_of(fleet: FleetArrays) -> list[tuple[Any, float]]:
 
 def test_nothing_in_this_run_is_a_default_and_no_two_figures_are_equal(wired: RunSettings) -> None:
     usual = load_settings("sageserve", wired.lake.root).config
-    # test_calendar.py, test_cascades.py, test_compact.py, test_engine_answers.py, below
+    # test_calendar.py, test_cascades.py, test_compact.py, test_engine_answers.py, test_floors.py, below
     apart = ("calendar", "cascades", "batch_pull", "start", "is_balanced", "engines", "quality_floor")
+    apart += ("survive", "survive_by_llm")
     for table in ("fleet", "forecast", "plan", "replay"):
         own = dataclasses.asdict(getattr(wired.config, table))
         default = dataclasses.asdict(getattr(usual, table))

@@ -19,7 +19,7 @@ from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.catalogue_overrides import LATENCY_SOURCE, PACKAGE_SOURCE
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.engine_answers import read_engine_answer
-from fleetcast.models.world.fleet_config import Deployment
+from fleetcast.models.world.fleet_config import SURVIVAL_FLOORS, Deployment
 from fleetcast.models.world.model_rows import render_model_key
 from fleetcast.models.world.toml_dataclasses import ConfigError
 
@@ -27,7 +27,6 @@ ADVICE_POLICIES = ("static", "reactive", "lt_ua", "corrected", "day_ahead", "cla
 GROWTH_FACTOR = 4  # the fleet may grow to this multiple of the peak's instances
 MIN_INSTANCE_LIMIT = 16  # instances
 WEEK_DAYS = 7
-LEAST_INSTANCES = {"none": 1, "instance": 2, "region": 2}  # of each llm, by what a fleet has to survive
 UNCAPPED_GPUS = 1_000_000  # cap of GPUs per type and region, as no cap is known
 CONFIG_HEADER = "# Written by fleetcast advise; every command on the page reads it.\n"
 
@@ -116,7 +115,7 @@ def write_advice_config(
 def surviving_regions(imported: ImportedTrace, catalogue: Catalogue, survive: str) -> tuple[str, ...]:
     """Return the regions of the fleet: those of the trace, and a second one if one may be lost."""
     regions = imported.regions
-    if survive == "region" and len(regions) == 1:
+    if len(regions) < SURVIVAL_FLOORS[survive].regions:
         regions = (*regions, *[name for name in catalogue.regions if name not in regions][:1])
     return regions
 
@@ -130,7 +129,7 @@ def advice_config_text(
 ) -> str:
     """Return the config as TOML; the regions have the GPU types of the deployments and of the engines."""
     places = surviving_regions(imported, catalogue, survive)
-    least = math.ceil(LEAST_INSTANCES[survive] / len(places))
+    least = math.ceil(SURVIVAL_FLOORS[survive].instances / len(places))
     method, methods = choose_forecast_methods(imported)
     days = max(2, (imported.last_at.date() - imported.first_day + timedelta(days=1)).days)
     limit = max(

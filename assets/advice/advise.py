@@ -46,6 +46,7 @@ from fleetcast.models.replay.session import background_compile
 from fleetcast.models.world.catalogue import Catalogue, load_catalogue
 from fleetcast.models.world.config import RunConfig
 from fleetcast.models.world.config_loading import load_config
+from fleetcast.models.world.fleet_config import SURVIVAL_FLOORS
 from fleetcast.models.world.prices import price_by_provider
 from fleetcast.models.world.project_paths import HOME
 from fleetcast.models.world.toml_dataclasses import ConfigError, require_known
@@ -62,7 +63,7 @@ class AdviceRequest(NamedTuple):
     current_fleet: str | None = None  # what runs today, as `fleetcast try` reads it
     gpus: tuple[str, ...] = ()  # types that may be rented; (): those of `default_gpus`
     output_tokens: int | None = None  # assumed for answers whose length the file does not give
-    survive: str = "instance"  # what the fleet survives, of SURVIVAL_KINDS
+    survive: str = "instance"  # what the fleet survives, of SURVIVAL_FLOORS
     provider: str | None = None  # whose prices; None: the first list with all types in question
     prices: Path | None = None  # a file of price lists instead of the catalogue's
     columns: Mapping[str, str] = {}  # column of a log -> column of the file
@@ -83,7 +84,7 @@ def advise_trace(
     fleets = [request.current_fleet] if request.current_fleet else []
     as_llms = [request.as_llm] if request.as_llm else []
     catalogue = try_fleet.add_fleet_llms(catalogue, fleets, as_llms, "--assume-llm")
-    require_known(request.survive, promise_sections.SURVIVAL_KINDS, "kind of survival", "--survive")
+    require_known(request.survive, SURVIVAL_FLOORS, "kind of survival", "--survive")
     if request.engines.paths and request.survive == "region":
         raise ConfigError(
             "--engines and --survive region: the spare of a lost region is planned for one engine of each "

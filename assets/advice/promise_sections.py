@@ -31,7 +31,6 @@ from fleetcast.models.world.fleet_config import gpu_type
 SHOWN_SHARE = 0.05  # of the versions, below and above the band of a chart
 GRADED_DRAWS = 20  # versions of a past day, to grade the intervals
 SURVIVAL_DRAWS = 8
-SURVIVAL_KINDS = ("none", "instance", "region")
 
 
 def read_plan(settings: RunSettings, day: date, survive: str) -> MidnightPlan:

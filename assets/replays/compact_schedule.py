@@ -8,7 +8,8 @@ It decides every 15 s, during the replay. An unused instance is held as long as 
 shorter or longer where that would have cost less on the week before (assets/replays/hold_times.py). All work
 of an llm counts at its home: one of n instances sustains more than one alone. The home is the pool with the
 largest minimum, which runs anyway, then with most instances. Other pools get the work that a full home does
-not sustain at its measured capacity: no request is sent to what the knob holds besides.
+not sustain at its measured capacity: no request is sent to what the knob holds besides. A further pool with a
+minimum runs anyway too, so requests of its region are sent there: it is a home of the work that it gets.
 """
 
 import hashlib
@@ -39,7 +40,7 @@ MEASURED_SIZES: dict[str, list[Floats]] = {}  # capacities of one and of two ins
 class CompactRule(NamedTuple):
     """What the rule knows of the pools on a day."""
 
-    llms: Ints  # (pools,) number of each pool's llm
+    llms: Ints  # (pools,) number of each pool's llm, or of a further home of it
     shares: Floats  # (4, pools) of `size_shares`
     of_four: Floats  # (pools,) tokens/s of one of four instances, as measured
     capacity: Floats  # (pools,) the same times the knob
@@ -63,7 +64,8 @@ def compact_schedule(
 
     @cache
     def rule() -> CompactRule:  # measured when the replay begins
-        return measure_rule(settings, day, grid.instance_capacity(of_four), grid.instance_capacity(capacity))
+        of_pools = (grid.instance_capacity(of_four), grid.instance_capacity(capacity))
+        return with_own_homes(measure_rule(settings, day, *of_pools), grid)
 
     def decide(seen: FleetObservation) -> Floats:
         running = seen.serving + seen.booting
@@ -99,6 +101,15 @@ def measure_rule(settings: RunSettings, day: date, of_four: Floats, capacity: Fl
     least = np.array([row.min_instances for row in grid.pools])
     most = np.array([row.max_instances for row in grid.pools])
     return CompactRule(llms, shares, of_four, capacity, least, most, held_decisions)
+
+
+def with_own_homes(rule: CompactRule, grid: Grid) -> CompactRule:
+    """Return the rule in which each pool with a minimum is a home."""
+    homes, llms = {grid.home_pool(row.kind.llm) for row in grid.pools}, rule.llms.copy()
+    for pool in np.flatnonzero(grid.is_leading_pool & (rule.least > 0)):
+        if pool not in homes:
+            llms[pool] = llms.max() + 1
+    return rule._replace(llms=llms)
 
 
 def largest_held(recent: Floats, held_decisions: Ints) -> Floats:

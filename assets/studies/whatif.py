@@ -49,7 +49,8 @@ def run_whatif_cases(
     """
     require_known(policy, settings.config.rules, "policy", "whatif")
     rule = settings.config.rules[policy]
-    if rule.is_closed or rule.answers or rule.plan in ("recent", "autoscaler", "peak", "melange"):
+    is_hourly = rule.plan is None or rule.programme not in (None, "peak", "melange")
+    if rule.is_closed or rule.answers or not is_hourly:
         raise ConfigError(
             f"What if under {policy}: its plan is not made hour by hour before the day. Name a policy with a "
             "forecast plan, a corrected plan or no plan, such as lt_ua, corrected or reactive."

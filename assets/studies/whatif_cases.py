@@ -13,7 +13,7 @@ from fleetcast.models.latency.profile_order import complete_catalogue
 from fleetcast.models.plan.problem import Problem
 from fleetcast.models.world.config import FORECAST_QUANTILES, replace_given
 from fleetcast.models.world.config_checks import check_config
-from fleetcast.models.world.fleet_config import Instances
+from fleetcast.models.world.fleet_config import FleetConfig, Instances, SurvivalName
 from fleetcast.models.world.instance_kv_memory import kv_capacity_tokens
 from fleetcast.models.world.project_paths import ROOT
 from fleetcast.models.world.toml_dataclasses import (
@@ -42,6 +42,7 @@ class WhatIfCase:
     quantile: Annotated[float, OneOf(FORECAST_QUANTILES)] | None = None
     epsilon: PositiveShare | None = None
     min_instances: Instances | None = None
+    survive: SurvivalName | None = None
     instances_at_start: Instances | None = None
     budget_usd_per_hour: float | None = None
 
@@ -127,23 +128,32 @@ def apply_case(settings: RunSettings, case: WhatIfCase) -> RunSettings:
             name: replace(region, cap_gpus={case.gpu: sum(region.cap_gpus.values())})
             for name, region in regions.items()
         }
-    degrees = case.tensor_parallel or {}
+    degrees, floored = case.tensor_parallel or {}, with_floors(config.fleet, case)
     deployments = {
         llm: tuple(replace_given(pool, gpu=case.gpu, tensor_parallel=degrees.get(llm)) for pool in pools)
-        for llm, pools in config.fleet.deployments.items()
+        for llm, pools in floored.deployments.items()
     }
-    fleet = replace_given(
-        config.fleet,
-        deployments=deployments,
-        min_instances=case.min_instances,
-        instances_at_start=case.instances_at_start,
-    )
+    fleet = replace_given(floored, deployments=deployments, instances_at_start=case.instances_at_start)
     plan = replace_given(config.plan, epsilon=case.epsilon, quantile=case.quantile)
     return replace(
         settings,
         catalogue=replace(catalogue, gpus=gpus, regions=regions),
         config=replace(config, fleet=fleet, plan=plan),
     )
+
+
+def with_floors(fleet: FleetConfig, case: WhatIfCase) -> FleetConfig:
+    """Return the fleet with the minimum of a case, or with what it must survive; each replaces the other."""
+    if case.survive is None:
+        if case.min_instances is None:
+            return fleet
+        return replace(fleet, min_instances=case.min_instances, survive=None, survive_by_llm={})
+    pools = {
+        llm: tuple(replace(pool, min_instances=None) for pool in of_llm)
+        for llm, of_llm in fleet.deployments.items()
+    }
+    least = case.min_instances or 0  # a case with both is refused by its check
+    return replace(fleet, deployments=pools, min_instances=least, survive=case.survive, survive_by_llm={})
 
 
 def without_regions(settings: RunSettings, down: Sequence[str]) -> RunSettings:

@@ -8,6 +8,7 @@ from fleetcast.models.world.calendar import require_in_years
 from fleetcast.models.world.cascades import check_cascades, check_quality_policies
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.config import RunConfig, TraceConfig
+from fleetcast.models.world.floors import check_floors
 from fleetcast.models.world.named_llms import require_llm
 from fleetcast.models.world.option_names import LEVELS_BY_SHARES
 from fleetcast.models.world.planners import SHIPPED_POLICIES
@@ -24,6 +25,7 @@ def check_config(config: RunConfig, catalogue: Catalogue) -> None:
     check_config_figures(config, catalogue)
     check_config_names(config, catalogue)
     check_pools(config.file.name, config.fleet, catalogue)
+    check_floors(config.file.name, config.fleet, catalogue)
     check_cascades(config, catalogue)
     check_quality_policies(config, catalogue)
     check_caps(config, catalogue)

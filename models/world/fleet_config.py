@@ -1,7 +1,7 @@
 """[fleet] of a config: the deployments of each llm, their number of instances, and the engine's limits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
 
 from fleetcast.models.world.catalogue_entries import CacheBits, LlmChanges, WeightBits
@@ -24,6 +24,22 @@ EngineName = Annotated[
 ]
 
 ENGINE_MARK = ":"  # between GPU type and engine
+
+
+class SurvivalFloor(NamedTuple):
+    """The fewest instances of an llm, and in how many regions they are."""
+
+    instances: int
+    regions: int
+
+
+# By what an llm must survive: the loss of nothing, of any instance, or of any region.
+SURVIVAL_FLOORS = {
+    "none": SurvivalFloor(1, 1),
+    "instance": SurvivalFloor(2, 1),
+    "region": SurvivalFloor(2, 2),
+}
+SurvivalName = Annotated[str, KnownName("kind of survival", tuple(SURVIVAL_FLOORS))]
 
 
 class EngineLimits(NamedTuple):
@@ -146,6 +162,12 @@ class FleetConfig:
     frontend_s: FrontendSeconds = 0.0  # HTTP, tokeniser, detokeniser: outside the engine, of every request
     engines: tuple[str, ...] = ()  # answers of `fleetcast configure`, files: more deployments to plan with
     quality_floor: Annotated[str, KnownName("quality floor", tuple(FLOOR_BITS))] | None = None  # of these
+    survive: SurvivalName | None = None  # what each llm must survive, instead of a minimum: floors.py
+    survive_by_llm: Mapping[str, SurvivalName] = field(default_factory=dict)  # the same of single llms
+
+    def survival(self, llm: str) -> str | None:
+        """Return what an llm must survive; None where its minimum counts."""
+        return self.survive_by_llm.get(llm, self.survive)
 
     def limits(self, pool: Deployment) -> tuple[int, int, int]:
         """Return the instances of a pool (its own, else of the fleet): at the start, minimum, maximum."""

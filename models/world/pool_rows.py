@@ -14,6 +14,7 @@ from fleetcast.models.aliases import Floats, Ints
 from fleetcast.models.world.catalogue import Catalogue
 from fleetcast.models.world.catalogue_entries import LlmChanges
 from fleetcast.models.world.fleet_config import Deployment, EngineLimits, FleetConfig
+from fleetcast.models.world.floors import place_floors
 from fleetcast.models.world.pool_pairing import handover_target
 
 # Whether a pool takes interactive requests, whether it takes batch requests, and its share of an endpoint's
@@ -72,33 +73,27 @@ def build_pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "u
     """
     parts = POOLINGS[pooling]
     places = [
-        (rank, llm, region, deployment)
+        (rank, llm, region, number)
         for rank in range(len(parts))
         for llm, region in itertools.product(catalogue.llms, catalogue.regions)
-        for deployment in config.deployments[llm]
+        for number, deployment in enumerate(config.deployments[llm])
         if deployment.regions is None or region in deployment.regions
     ]
     shares = np.array([share for *_, share in parts])
-    rows = []
-    for rank, llm, region, deployment in places:
+    floors, rows = place_floors(catalogue, config).instances, list[PoolRow]()
+    for rank, llm, region, number in places:
         interactive, others, share = parts[rank]
+        deployment = config.deployments[llm][number]
         start, least, most = config.limits(deployment)
+        least = max(least, floors[llm, number, region])  # of a config only one is above 0
         has_gpus = int(catalogue.regions[region].cap_gpus.get(deployment.gpu, 0) > 0)
         to = handover_target(config, llm, deployment) if has_gpus else None
         row = PoolRow(
             deployment=deployment,
-            kind=InstanceKind(
-                llm,
-                deployment.gpu,
-                deployment.tensor_parallel,
-                deployment.pipeline_parallel,
-                config.engine(deployment),
-                deployment.llm_changes,
-                deployment.data_parallel_size,
-            ),
+            kind=instance_kind(config, llm, deployment),
             region=region,
             role=deployment.role,
-            then=None if to is None else places.index((rank, llm, region, to)),
+            then=None if to is None else places.index((rank, llm, region, config.deployments[llm].index(to))),
             takes_interactive=interactive and deployment.role != "decode",
             takes_others=others and deployment.role != "decode",
             share=share,
@@ -110,6 +105,19 @@ def build_pool_rows(catalogue: Catalogue, config: FleetConfig, pooling: str = "u
         )
         rows.append(row)
     return rows
+
+
+def instance_kind(config: FleetConfig, llm: str, deployment: Deployment) -> InstanceKind:
+    """Return the kind of a deployment's instances."""
+    return InstanceKind(
+        llm,
+        deployment.gpu,
+        deployment.tensor_parallel,
+        deployment.pipeline_parallel,
+        config.engine(deployment),
+        deployment.llm_changes,
+        deployment.data_parallel_size,
+    )
 
 
 def pool_sizes(instances: int, shares: Floats, least: int) -> Ints:
