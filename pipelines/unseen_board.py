@@ -10,14 +10,15 @@ MOST_FLOOR_SHARE, LEAST_STANDING_RATIO = 0.20, 1.5  # within which a scenario ca
 
 def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     """Print a line per policy and what limits the comparison; `rows`: of the mart unseen_board."""
-    heads = ("\npolicy", "\nUSD", "over cheap-\nest, %", "by day,\n%", "GPU-\nhours", "days on\ntarget",
-             "known,\n%", "margin,\n%", "mean,\n%", "worst,\n%", "\nworst", "\nknob", "cliff,\n%",
-             "\nreading")  # fmt: skip
+    heads = ("\npolicy", "\nUSD", "over cheap-\nest, %", "95 %,\n± %", "by day,\n%", "GPU-\nhours",
+             "days on\ntarget", "known,\n%", "margin,\n%", "mean,\n%", "worst,\n%", "\nworst", "\nknob",
+             "cliff,\n%", "\nreading")  # fmt: skip
     lines = [
         (
             row["policy"] if row["is_ranked"] else f"({row['policy']})",
             format_figure(row["total_usd"], ",.0f"),
             format_percent(row["over_cheapest_share"], "+.1f"),
+            format_percent(row["half_width_share"], ".1f"),
             " to ".join(format_percent(row[f"{end}_over_cheapest_share"], "+.0f") for end in ("low", "high")),
             format_figure(row["gpu_hours"], ",.0f"),
             f"{row['days_on_target']} of {row['days']}",
@@ -34,6 +35,7 @@ def show_unseen_board(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     ]
     show_board(title, heads, lines)
     OUT.print(
+        "95 %: interval of the difference, Student's t on the days. "
         "known, mean, worst: attainment of the tier furthest below its target, over that target: on the "
         "worst known day, and on the unseen days. margin: what a next day attains above its target with nine "
         "chances in ten, by how different the known days are. In brackets: not ranked, because more than "

@@ -233,6 +233,20 @@ def test_each_policy_is_tuned_on_known_days_and_scored_once_on_unseen_ones(compa
         )
 
 
+def test_the_difference_to_the_cheapest_has_the_interval_of_its_days(compared) -> None:
+    settings, board = compared
+    days = settings.lake.sql("from unseen_days where purpose = 'judged'").to_pandas()
+    by_day = days.pivot_table(index="day", columns="policy", values="total_usd")
+    ranked = board[board["is_ranked"] & ~board["knows_the_day"]]
+    cheapest = by_day[ranked.sort_values("total_usd")["policy"].iloc[0]]
+    for row in board.itertuples():
+        difference = by_day[row.policy] - cheapest
+        low, high = stats.ttest_1samp(difference, 0.0).confidence_interval(0.95) / cheapest.mean()
+        share = row.over_cheapest_share
+        found = (share - row.half_width_share, share + row.half_width_share)
+        assert found == pytest.approx((low, high) if difference.any() else (0.0, 0.0), rel=1e-4), row.policy
+
+
 def test_the_trades_are_the_trials_of_known_days_and_one_of_each_policy_is_frozen(compared) -> None:
     settings, board = compared
     found = settings.lake.sql("reads/knob_trades.sql", trace=settings.trace).to_pandas()
